@@ -1,0 +1,20 @@
+//! The rules of Charter as plain functions and values.
+//!
+//! Knows nothing of async, IO, clocks, databases, WebAssembly or HTTP: what a rule needs from the world is an argument, so
+//! every rule that guards tenants or money can be tested, and model-checked, by calling it.
+
+pub mod apply;
+pub mod cursor;
+pub mod id;
+pub mod idempotency;
+pub mod index;
+pub mod kit;
+pub mod limits;
+pub mod manifest;
+pub mod refusal;
+pub mod role;
+pub mod route;
+pub mod schema;
+pub mod scope;
+pub mod time;
+pub mod unit;

@@ -1,0 +1,410 @@
+//! What a primitive declares of itself: the single source of its routes, schemas, documentation and rights.
+//!
+//! These are the shapes; [`faults`] holds the rules, and `wit/manifest.schema.json` the published schema. Every struct
+//! tolerates unknown members, so that a component of a newer minor interface still loads.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+pub mod faults;
+
+/// One primitive, as its `describe` answers it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Lower-case kebab name, 1–40 characters; `host` is reserved.
+    pub name: String,
+    /// Semantic version (semver 2.0).
+    pub version: String,
+    /// For people, in lists.
+    pub title: String,
+    /// One line.
+    #[serde(default)]
+    pub summary: String,
+    /// Markdown.
+    #[serde(default)]
+    pub description: String,
+    /// What a kit that does not name it means.
+    #[serde(default)]
+    pub gate: Gate,
+    /// The imports it uses, by interface name (`documents`, `leases`, `http`, `public-web`).
+    #[serde(default)]
+    pub capabilities: Vec<String>,
+    /// Its routes.
+    #[serde(default)]
+    pub operations: Vec<Operation>,
+    /// Its regulated actions.
+    #[serde(default)]
+    pub actions: Vec<Action>,
+    /// Its documents.
+    #[serde(default)]
+    pub collections: Vec<Collection>,
+    /// The events it emits.
+    #[serde(default)]
+    pub events: Vec<Event>,
+    /// Error codes of its own.
+    #[serde(default)]
+    pub errors: Vec<ErrorCode>,
+    /// The providers it can be bound to.
+    #[serde(default)]
+    pub providers: Vec<Provider>,
+    /// What an operator or a kit can set.
+    #[serde(default)]
+    pub settings: Vec<Setting>,
+    /// Signal kinds it wants in `react`.
+    #[serde(default)]
+    pub signals: Vec<String>,
+    /// Present where the whole family is deprecated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deprecation: Option<Deprecation>,
+}
+
+/// What a kit that does not name the primitive means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Gate {
+    /// Allowed.
+    #[default]
+    Open,
+    /// Denied.
+    Strict,
+    /// Denied, and the default kit leaves it off.
+    OptIn,
+}
+
+/// One declared route.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Operation {
+    /// `<primitive>.<verb>`, such as `queue.purge`; as a tool `queue_purge`.
+    pub id: String,
+    /// `GET`, `POST`, `PUT`, `PATCH` or `DELETE`.
+    pub method: String,
+    /// Below `/v1`: `/queue/{id}/messages`. A literal beats a parameter; `{path*}` takes the rest; `reconcile-{name}` is allowed.
+    pub path: String,
+    /// Where it is served; company and user if empty.
+    #[serde(default)]
+    pub mounts: Vec<Mount>,
+    /// `key`, `session`, `operator`, `hook`, `shared_secret:<binding>` or `none`.
+    #[serde(default = "default_auth")]
+    pub auth: String,
+    /// What role it needs.
+    #[serde(default)]
+    pub access: Access,
+    /// One line.
+    #[serde(default)]
+    pub summary: String,
+    /// Markdown.
+    #[serde(default)]
+    pub description: String,
+    /// JSON Schema of the path parameters, an object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path_schema: Option<Value>,
+    /// JSON Schema of the query, an object; an integer or boolean property is read from its text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub query: Option<Value>,
+    /// JSON Schema of the body; absent means that no JSON body is expected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<Value>,
+    /// JSON Schema of the successful answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<Value>,
+    /// Further answers by status.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub answers: BTreeMap<String, Value>,
+    /// The status of a successful answer that names none.
+    #[serde(default = "default_status")]
+    pub status: u16,
+    /// Media type of a body that is not JSON; such a body reaches the guest as bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub consumes: Option<String>,
+    /// Media type of an answer that is not JSON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub produces: Option<String>,
+    /// Request headers that it may see, lower case.
+    #[serde(default)]
+    pub headers: Vec<String>,
+    /// Which error catalogue its refusals use.
+    #[serde(default)]
+    pub catalogue: Catalogue,
+    /// The list style.
+    #[serde(default)]
+    pub paging: Paging,
+    /// The regulated action it takes, for documentation and sweeps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub action: Option<String>,
+    /// Whether it can answer as an event stream.
+    #[serde(default)]
+    pub streams: bool,
+    /// Whether it is offered as a tool.
+    #[serde(default = "yes")]
+    pub tool: bool,
+    /// Providers without which the host answers 501 before the guest runs.
+    #[serde(default)]
+    pub needs: Vec<String>,
+    /// How long a call may take, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_ms: Option<u32>,
+    /// Long calls have their own concurrency.
+    #[serde(default)]
+    pub class: Class,
+    /// False where the family's deprecation does not hold for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deprecated: Option<bool>,
+}
+
+impl Operation {
+    /// The mounts it is served at.
+    pub fn mounts(&self) -> &[Mount] {
+        if self.mounts.is_empty() { &[Mount::Company, Mount::User] } else { &self.mounts }
+    }
+    /// Whether it changes anything: every method but GET.
+    pub fn mutates(&self) -> bool {
+        self.method != "GET"
+    }
+}
+
+fn default_auth() -> String {
+    "key".into()
+}
+fn default_status() -> u16 {
+    200
+}
+fn yes() -> bool {
+    true
+}
+
+/// Where an operation is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mount {
+    /// `/v1/…`, for the account's default profile or the one in `X-Service-User-Id`.
+    Company,
+    /// `/v1/users/{user_id}/…`.
+    User,
+    /// At the root, without `/v1`.
+    Root,
+    /// `/v1/operator/…`.
+    Operator,
+}
+
+/// The role an operation needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Access {
+    /// Any role.
+    Read,
+    /// Developer and above.
+    #[default]
+    Write,
+    /// Admin and above.
+    Admin,
+}
+
+/// Which error catalogue an operation's refusals use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Catalogue {
+    /// The primary API's codes.
+    #[default]
+    Primary,
+    /// The typed catalogue's codes.
+    Typed,
+}
+
+/// The three list styles of the specification, and two more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Paging {
+    /// Not a list.
+    #[default]
+    None,
+    /// `limit` (default 20, max 200) and `offset`.
+    Offset,
+    /// `limit` (max 200) and an opaque `cursor`.
+    Cursor,
+    /// `limit` (1–100) and `after`; answers `{data, has_more, next_cursor}`.
+    Envelope,
+    /// `after_seq`, oldest first.
+    Log,
+}
+
+/// How long calls of an operation are expected to take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Class {
+    /// Milliseconds.
+    #[default]
+    Short,
+    /// Seconds: long polls, streams, outside calls.
+    Long,
+}
+
+/// A regulated action: it spends, sends or binds.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Action {
+    /// `<primitive>.<verb>`.
+    pub name: String,
+    /// For people.
+    pub title: String,
+    /// For people.
+    #[serde(default)]
+    pub description: String,
+    /// `low`, `medium` or `high`.
+    #[serde(default)]
+    pub risk: String,
+    /// Whether its amount counts against caps.
+    #[serde(default)]
+    pub spends: bool,
+}
+
+/// A collection of documents.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Collection {
+    /// Lower-case name, unique within the primitive.
+    pub name: String,
+    /// Who shares its documents.
+    #[serde(default)]
+    pub reach: CollectionReach,
+    /// Fields that queries may match.
+    #[serde(default)]
+    pub indexes: Vec<Index>,
+    /// Fields whose values are unique within the reach; absent values are not claimed.
+    #[serde(default)]
+    pub unique: Vec<String>,
+    /// Fields that full-text search reads.
+    #[serde(default)]
+    pub searchable: Vec<String>,
+    /// Present where documents are handed out under leases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leased: Option<Leased>,
+    /// JSON Schema of a document's body.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<Value>,
+}
+
+/// How a collection is handed out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leased {
+    /// Documents are handed out within one value of this text field.
+    pub by: String,
+}
+
+/// Who shares a collection's documents.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CollectionReach {
+    /// One tenant user.
+    #[default]
+    User,
+    /// All users of a project.
+    Project,
+    /// All projects of an organization.
+    Organization,
+    /// Everyone; for catalogues that the operator fills.
+    Deployment,
+}
+
+/// A field that queries may match.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Index {
+    /// A member of the body, dotted for nested ones.
+    pub field: String,
+    /// How values compare.
+    #[serde(rename = "type", default)]
+    pub kind: IndexType,
+}
+
+/// How indexed values compare.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IndexType {
+    /// By bytes.
+    #[default]
+    Text,
+    /// As 64-bit integers.
+    Integer,
+    /// As milliseconds since the Unix epoch.
+    Instant,
+}
+
+/// An event that the primitive emits.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Event {
+    /// `<noun>.<past participle>`.
+    pub name: String,
+    /// For people.
+    #[serde(default)]
+    pub description: String,
+    /// JSON Schema of the payload.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload: Option<Value>,
+    /// Whether webhooks can subscribe to it.
+    #[serde(default)]
+    pub webhook: bool,
+}
+
+/// An error code of the primitive's own.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ErrorCode {
+    /// Lower-case snake name that the host's list does not have.
+    pub code: String,
+    /// 4xx.
+    pub status: u16,
+    /// The catalogue it belongs to.
+    #[serde(default)]
+    pub catalogue: Catalogue,
+    /// For people.
+    #[serde(default)]
+    pub meaning: String,
+}
+
+/// A provider that the primitive can be bound to.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Provider {
+    /// The binding's name, as in `https://<name>.binding/`.
+    pub name: String,
+    /// For people.
+    #[serde(default)]
+    pub description: String,
+    /// The protocols it may speak.
+    #[serde(default)]
+    pub kinds: Vec<String>,
+    /// Whether the primitive does nothing useful without it.
+    #[serde(default)]
+    pub required: bool,
+}
+
+/// Something that can be set.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Setting {
+    /// Its name.
+    pub key: String,
+    /// JSON Schema of its value.
+    #[serde(default)]
+    pub schema: Value,
+    /// What holds when it is not set.
+    #[serde(default)]
+    pub default: Value,
+    /// `operator` or `kit`.
+    #[serde(default)]
+    pub by: String,
+    /// For people.
+    #[serde(default)]
+    pub description: String,
+}
+
+/// Headers on every answer of a deprecated family's routes, refusals included.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Deprecation {
+    /// `X-Service-Deprecation-Id`.
+    pub id: String,
+    /// The date it was announced, `2026-07-29`.
+    pub announced: String,
+    /// Where it is explained.
+    #[serde(default)]
+    pub link: String,
+    /// What it says.
+    #[serde(default)]
+    pub note: String,
+}

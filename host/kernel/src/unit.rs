@@ -1,0 +1,484 @@
+//! A unit of work: everything one request wants to read-validate and write, as one value.
+//!
+//! A unit is data. The committer (in the store) reads the rows it touches, [`crate::apply`] decides in memory, the committer
+//! writes what was decided. Nothing here knows how.
+
+use serde::{Deserialize, Serialize};
+
+use crate::time::Instant;
+
+/// Who shares a row: `u/<user>`, `p/<project>`, `o/<organization>`, or `d` for the whole deployment.
+///
+/// Only [`crate::scope::Scope`] and the host's own routes make one; a guest never sees or names a reach.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Reach(String);
+
+impl Reach {
+    /// One tenant user.
+    pub fn user(id: &str) -> Self {
+        Self(format!("u/{id}"))
+    }
+    /// One project.
+    pub fn project(id: &str) -> Self {
+        Self(format!("p/{id}"))
+    }
+    /// One organization.
+    pub fn organization(id: &str) -> Self {
+        Self(format!("o/{id}"))
+    }
+    /// The deployment.
+    pub fn deployment() -> Self {
+        Self("d".into())
+    }
+    /// A reach as the store kept it.
+    pub fn stored(text: String) -> Self {
+        Self(text)
+    }
+    /// The text that the store keeps.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A kind of row within a reach: `<primitive>.<collection>`, or `host.<collection>` for the host's own.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Space(String);
+
+impl Space {
+    /// A collection of a primitive. Primitive names hold no dot, so no primitive can reach `host.*` or another's.
+    pub fn of(primitive: &str, collection: &str) -> Self {
+        Self(format!("{primitive}.{collection}"))
+    }
+    /// A collection of the host itself.
+    pub fn host(collection: &str) -> Self {
+        Self(format!("host.{collection}"))
+    }
+    /// A space as the store kept it.
+    pub fn stored(text: String) -> Self {
+        Self(text)
+    }
+    /// The text that the store keeps.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The address of one row.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Key {
+    /// Who shares it.
+    pub reach: Reach,
+    /// What kind of row it is.
+    pub space: Space,
+    /// Its id within the space; at most 512 bytes, no NUL.
+    pub id: String,
+}
+
+impl Key {
+    /// The key of `id` in `space` of `reach`.
+    pub fn new(reach: &Reach, space: &Space, id: impl Into<String>) -> Self {
+        Self { reach: reach.clone(), space: space.clone(), id: id.into() }
+    }
+}
+
+/// One committed row.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Row {
+    /// 1 at insert, one more at each write.
+    pub version: u64,
+    /// The tenant user it belongs to.
+    pub user: Option<String>,
+    /// When it was inserted.
+    pub created_at: Instant,
+    /// When it was last written.
+    pub updated_at: Instant,
+    /// UTF-8 JSON text.
+    pub body: String,
+    /// Declared index entries: field and encoded value ([`crate::index`]), sorted.
+    pub index: Vec<(String, String)>,
+    /// Claims on unique values within the reach: field and encoded value, sorted.
+    pub unique: Vec<(String, String)>,
+    /// What full-text search finds it by.
+    pub text: Option<String>,
+    /// Present where the collection is leased.
+    pub lease: Option<Lease>,
+}
+
+/// When a leased row is handed out, and to whom.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    /// Rows are handed out within one group (a queue's id, a job kind).
+    pub group: String,
+    /// Not handed out before this; while leased, the end of the lease.
+    pub due_at: Instant,
+    /// The current holder's token; absent while nobody holds it.
+    pub token: Option<String>,
+    /// How often it was handed out.
+    pub count: u32,
+}
+
+/// What a write wants a row to hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Draft {
+    /// The tenant user it belongs to; kept from the old row when absent in a replace.
+    pub user: Option<String>,
+    /// UTF-8 JSON text.
+    pub body: String,
+    /// See [`Row::index`].
+    pub index: Vec<(String, String)>,
+    /// See [`Row::unique`].
+    pub unique: Vec<(String, String)>,
+    /// See [`Row::text`].
+    pub text: Option<String>,
+    /// Group and first due time, where the collection is leased; a replace keeps the row's lease when absent.
+    pub lease: Option<(String, Instant)>,
+}
+
+/// What a unit read, and therefore needs to be still true at its commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Guard {
+    /// The row has this version, or does not exist. Broken: conflict.
+    Version {
+        /// Which row.
+        key: Key,
+        /// Its version when read; `None` if it was absent.
+        version: Option<u64>,
+    },
+    /// Nothing was written to the space within the reach since. Broken: conflict.
+    Revision {
+        /// The reach that was searched.
+        reach: Reach,
+        /// The space that was searched.
+        space: Space,
+        /// Its revision when read; 0 if it never had one.
+        revision: u64,
+    },
+    /// The unique value or name is held by this id, or by nobody. Broken: conflict.
+    Claim {
+        /// Which claim.
+        claim: Claim,
+        /// The holder's id when read.
+        holder: Option<String>,
+    },
+    /// The row exists and has this index entry (a user's `status=active`). Broken: refused. Several units may hold it at once;
+    /// a writer of the row waits for them, so a revocation lands between two batches and never within one.
+    Entry {
+        /// Which row.
+        key: Key,
+        /// The indexed field.
+        field: String,
+        /// The encoded value it must have.
+        value: String,
+    },
+    /// The row is still leased under this token: the fence of a job run or an idempotency owner. Broken: refused.
+    Lease {
+        /// Which row.
+        key: Key,
+        /// The token that must still hold.
+        token: String,
+    },
+}
+
+/// The address of a unique value: `space` is `<space>#<field>` for a declared unique field, or a space of names.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Claim {
+    /// Within whom it is unique.
+    pub reach: Reach,
+    /// The space of values.
+    pub space: String,
+    /// The value.
+    pub name: String,
+}
+
+impl Claim {
+    /// The claim behind a declared unique field of a collection.
+    pub fn unique(reach: &Reach, space: &Space, field: &str, value: &str) -> Self {
+        Self { reach: reach.clone(), space: format!("{}#{field}", space.as_str()), name: value.into() }
+    }
+    /// A name unique in the whole deployment.
+    pub fn name(space: &str, name: &str) -> Self {
+        Self { reach: Reach::deployment(), space: format!("name:{space}"), name: name.into() }
+    }
+}
+
+/// An append-only log: gap-free sequence numbers from 1, given at the commit.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct LogKey {
+    /// Who shares it.
+    pub reach: Reach,
+    /// Which log: `<primitive>.<name>`, or the host's own.
+    pub log: String,
+}
+
+/// One thing that a unit changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Write {
+    /// A new row; refused when the key exists.
+    Insert {
+        /// Where.
+        key: Key,
+        /// What.
+        draft: Draft,
+    },
+    /// An existing row's new content; refused when it is absent, or at another version than `expected`.
+    Replace {
+        /// Where.
+        key: Key,
+        /// What.
+        draft: Draft,
+        /// The version it must have.
+        expected: Option<u64>,
+    },
+    /// Inserts or replaces, whichever fits.
+    Put {
+        /// Where.
+        key: Key,
+        /// What.
+        draft: Draft,
+    },
+    /// Removes a row and its claims; an absent row is not an error unless a version was expected.
+    Remove {
+        /// Which.
+        key: Key,
+        /// The version it must have.
+        expected: Option<u64>,
+    },
+    /// Adds to an integer field of the body. Commutes: it never conflicts.
+    Add {
+        /// Which row; refused when absent.
+        key: Key,
+        /// A top-level member of the body; absent counts as 0.
+        field: String,
+        /// What to add.
+        amount: i64,
+    },
+    /// Claims a name for a row; refused when another row holds it.
+    Claim {
+        /// Which name.
+        claim: Claim,
+        /// Who gets it.
+        holder: Key,
+    },
+    /// Gives a name up; nothing happens unless `holder` holds it.
+    Unclaim {
+        /// Which name.
+        claim: Claim,
+        /// Who must hold it.
+        holder: Key,
+    },
+    /// Appends to a log. Commutes.
+    Append {
+        /// Which log; refused when closed.
+        log: LogKey,
+        /// The entry's name.
+        name: String,
+        /// UTF-8 JSON text.
+        payload: String,
+    },
+    /// Closes a log: later appends are refused.
+    Close {
+        /// Which log.
+        log: LogKey,
+    },
+    /// Moves a lease's end; refused when the token no longer holds.
+    Extend {
+        /// Which row.
+        key: Key,
+        /// The lease's token.
+        token: String,
+        /// The new end.
+        until: Instant,
+    },
+    /// Ends a lease, so that the row is handed out again from `due_at` on; refused when the token no longer holds.
+    Release {
+        /// Which row.
+        key: Key,
+        /// The lease's token.
+        token: String,
+        /// When it is due again.
+        due_at: Instant,
+        /// Whether the hand-out is taken back (the count goes down): the taker's request failed.
+        undo: bool,
+    },
+    /// Ends a lease and removes the row; refused when the token no longer holds.
+    Settle {
+        /// Which row.
+        key: Key,
+        /// The lease's token.
+        token: String,
+    },
+    /// A row that nobody holds is not handed out before this.
+    Defer {
+        /// Which row.
+        key: Key,
+        /// When it is due.
+        due_at: Instant,
+    },
+}
+
+/// Asks for rows that are due, for this caller alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Take {
+    /// The reach that is searched; `None` takes across all reaches (the host's job runner).
+    pub reach: Option<Reach>,
+    /// The space that is searched.
+    pub space: Space,
+    /// The group within it.
+    pub group: String,
+    /// The end of the leases.
+    pub until: Instant,
+    /// One fresh random token a row: as many rows are taken at most.
+    pub tokens: Vec<String>,
+}
+
+/// A row handed out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// Its address.
+    pub key: Key,
+    /// Its state after the hand-out.
+    pub row: Row,
+    /// The token that holds it.
+    pub token: String,
+}
+
+/// A fact for others, committed unnumbered and sequenced right behind: an event or an audit row.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fact {
+    /// UUIDv7.
+    pub id: String,
+    /// `event` or `audit`.
+    pub kind: FactKind,
+    /// Whose it is.
+    pub organization: String,
+    /// When it happened.
+    pub at: Instant,
+    /// The event's type or the audited action.
+    pub name: String,
+    /// UTF-8 JSON text.
+    pub body: String,
+}
+
+/// What a fact is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FactKind {
+    /// The live stream and webhooks.
+    Event,
+    /// The audit log.
+    Audit,
+}
+
+/// Everything that one request commits at once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unit {
+    /// Whose work this is: the committer's lane and its fair turn. Empty for the deployment's own.
+    pub organization: String,
+    /// What must still be true.
+    pub guards: Vec<Guard>,
+    /// What changes, in order.
+    pub writes: Vec<Write>,
+    /// What is asked to be handed out.
+    pub takes: Vec<Take>,
+    /// What others are told.
+    pub facts: Vec<Fact>,
+}
+
+impl Unit {
+    /// Whether committing it would change nothing.
+    pub fn is_empty(&self) -> bool {
+        self.writes.is_empty() && self.takes.is_empty() && self.facts.is_empty()
+    }
+}
+
+/// What a commit answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// The version of each row written, in the order of first touch.
+    pub versions: Vec<(Key, u64)>,
+    /// What each [`Take`] got, in order.
+    pub taken: Vec<Vec<Taken>>,
+    /// The sequence given to each [`Write::Append`], in order.
+    pub sequences: Vec<u64>,
+}
+
+/// Why a unit was not applied.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Rejection {
+    /// What it read has changed: run the request again.
+    #[error("what the unit read has changed")]
+    Conflict {
+        /// The rows that changed; empty for a revision or claim.
+        keys: Vec<Key>,
+    },
+    /// A rule said no: the request decides what that means to its caller.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+}
+
+/// The rules that a unit can break.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// An insert found the key taken.
+    #[error("the row exists")]
+    Exists {
+        /// Which row.
+        key: Key,
+    },
+    /// The row to change is not there.
+    #[error("the row does not exist")]
+    Missing {
+        /// Which row.
+        key: Key,
+    },
+    /// The row is at another version than expected.
+    #[error("the row is at version {current}")]
+    Stale {
+        /// Which row.
+        key: Key,
+        /// The version it has.
+        current: u64,
+    },
+    /// Another row holds the unique value or name.
+    #[error("another row holds the value")]
+    ClaimLost {
+        /// Which claim.
+        claim: Claim,
+        /// Who holds it.
+        holder: Key,
+    },
+    /// The token no longer holds the lease.
+    #[error("the lease has ended")]
+    LeaseLost {
+        /// Which row.
+        key: Key,
+    },
+    /// A [`Guard::Entry`] no longer holds: a user, key or organization was revoked.
+    #[error("{field} is no longer what the request was admitted under")]
+    Inactive {
+        /// Which row.
+        key: Key,
+        /// Which field.
+        field: String,
+    },
+    /// [`Write::Add`] on something that is no integer, or beyond its range.
+    #[error("{field} is no integer within range")]
+    NotAddable {
+        /// Which row.
+        key: Key,
+        /// Which field.
+        field: String,
+    },
+    /// An append to a closed log.
+    #[error("the log is closed")]
+    LogClosed {
+        /// Which log.
+        log: LogKey,
+    },
+    /// More rows, bytes or longer keys than a unit may have.
+    #[error("the unit exceeds {limit}")]
+    TooLarge {
+        /// The limit's name.
+        limit: &'static str,
+    },
+}
