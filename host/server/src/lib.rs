@@ -1,1 +1,20 @@
-//! x
+//! The Charter server: HTTP in front of the engine and the store.
+//!
+//! A library with a thin `main`, so that tests and benchmarks embed the same server that is shipped. Knows hyper; knows no
+//! primitive by name: what is served comes from the components' manifests and from the one list in [`routes`].
+
+pub mod app;
+pub mod cli;
+pub mod components;
+pub mod config;
+pub mod directory;
+pub mod egress;
+pub mod http;
+pub mod metrics;
+pub mod openapi;
+pub mod pipeline;
+pub mod reply;
+pub mod request;
+pub mod routes;
+pub mod telemetry;
+pub mod workers;

@@ -1,0 +1,44 @@
+//! What every request shares: configuration, store, engine, directory, registry, metrics, clock.
+
+use std::sync::Arc;
+
+use charter_engine::Engine;
+use charter_kernel::time::Clock;
+use charter_store::Store;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::components::Registry;
+use crate::config::Config;
+use crate::directory::Directory;
+use crate::metrics::Metrics;
+use crate::openapi::Description;
+use crate::pipeline::table::HostTable;
+
+/// The running server. Shared by reference; nothing in it is replaced after start.
+pub struct App {
+    /// What the operator has set.
+    pub config: Config,
+    /// Rows, logs, facts, blobs.
+    pub store: Store,
+    /// Runs components.
+    pub engine: Engine,
+    /// Credentials and tenancy, cached.
+    pub directory: Directory,
+    /// Live components and the global route table.
+    pub registry: Registry,
+    /// The host's own routes, compiled.
+    pub routes: HostTable,
+    /// The OpenAPI description, cached by registry version.
+    pub description: Description,
+    /// Counters.
+    pub metrics: Metrics,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// When it started, for the status page.
+    pub started_at: charter_kernel::time::Instant,
+    /// Canceled once the server begins to drain: no new connections, streams end, workers stop taking.
+    pub draining: CancellationToken,
+    /// What must finish before the process ends.
+    pub tasks: TaskTracker,
+}

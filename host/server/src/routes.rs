@@ -1,0 +1,269 @@
+//! The one list of the host's own routes. A route is declared here and nowhere else: router, validation, OpenAPI and sweeps
+//! read this list. Knows no primitive.
+//!
+//! Adding one: a line in [`all`], and `async fn name(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal>`
+//! in `routes/<noun>.rs`. Whatever the handler writes goes into `txn` and is committed by the pipeline together with the audit
+//! row and the idempotent answer; on a conflict the handler is run again. A handler must therefore have no other effect that
+//! matters, unless it is idempotent.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use charter_kernel::manifest::{Catalogue, Mount, Paging};
+use charter_kernel::refusal::Refusal;
+use charter_kernel::role::Role;
+use charter_store::Txn;
+use serde_json::Value;
+
+use crate::app::App;
+use crate::reply::Reply;
+use crate::request::HostRequest;
+
+pub mod health;
+pub mod jobs;
+pub mod limits;
+pub mod metrics;
+pub mod openapi;
+pub mod register_guide;
+pub mod skill;
+pub mod status;
+pub mod usage;
+
+/// A handler, as the list keeps it.
+pub type Handler =
+    for<'a> fn(&'a App, &'a HostRequest, &'a mut Txn) -> Pin<Box<dyn Future<Output = Result<Reply, Refusal>> + Send + 'a>>;
+
+/// Makes a [`Handler`] of an `async fn(&App, &HostRequest, &mut Txn) -> Result<Reply, Refusal>`.
+#[macro_export]
+macro_rules! handler {
+    ($function:path) => {
+        |app, request, txn| Box::pin($function(app, request, txn))
+    };
+}
+
+/// What credential a host route asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Auth {
+    /// None; the route takes no idempotency key and leaves no audit row.
+    Open,
+    /// An API key or a session.
+    Key,
+    /// A person's session.
+    Session,
+    /// The operator's token.
+    Operator,
+}
+
+/// One route of the host.
+#[derive(Clone, Copy)]
+pub struct HostRoute {
+    /// `<noun>.<verb>`: the name in metrics, audit rows and OpenAPI, and the operation of idempotency records.
+    pub id: &'static str,
+    /// `GET`, `POST`, …
+    pub method: &'static str,
+    /// Below the mount: `/kits/{id}` under `/v1`; the whole path for [`Mount::Root`].
+    pub path: &'static str,
+    /// Where it is served.
+    pub mounts: &'static [Mount],
+    /// What credential it asks for.
+    pub auth: Auth,
+    /// The least role.
+    pub role: Role,
+    /// Whether it loosens anything: refused to keys pinned to a user.
+    pub loosens: bool,
+    /// Which catalogue its errors use.
+    pub catalogue: Catalogue,
+    /// One line for OpenAPI.
+    pub summary: &'static str,
+    /// JSON Schema of the query.
+    pub query: Option<fn() -> Value>,
+    /// JSON Schema of the body.
+    pub body: Option<fn() -> Value>,
+    /// JSON Schema of the successful answer.
+    pub answer: Option<fn() -> Value>,
+    /// The status of the successful answer.
+    pub status: u16,
+    /// Media type of a raw body, and its largest size in bytes.
+    pub consumes: Option<(&'static str, usize)>,
+    /// Media type of an answer that is not JSON.
+    pub produces: Option<&'static str>,
+    /// The list style.
+    pub paging: Paging,
+    /// Who answers.
+    pub handler: Handler,
+}
+
+impl HostRoute {
+    const fn new(method: &'static str, id: &'static str, path: &'static str, role: Role, handler: Handler) -> Self {
+        Self {
+            id,
+            method,
+            path,
+            mounts: &[Mount::Company],
+            auth: Auth::Key,
+            role,
+            loosens: false,
+            catalogue: Catalogue::Primary,
+            summary: "",
+            query: None,
+            body: None,
+            answer: None,
+            status: 200,
+            consumes: None,
+            produces: None,
+            paging: Paging::None,
+            handler,
+        }
+    }
+    /// A read that any role may make.
+    pub const fn get(id: &'static str, path: &'static str, handler: Handler) -> Self {
+        Self::new("GET", id, path, Role::Viewer, handler)
+    }
+    /// A mutation that developers may make.
+    pub const fn post(id: &'static str, path: &'static str, handler: Handler) -> Self {
+        Self::new("POST", id, path, Role::Developer, handler)
+    }
+    /// A mutation that developers may make.
+    pub const fn put(id: &'static str, path: &'static str, handler: Handler) -> Self {
+        Self::new("PUT", id, path, Role::Developer, handler)
+    }
+    /// A mutation that developers may make.
+    pub const fn patch(id: &'static str, path: &'static str, handler: Handler) -> Self {
+        Self::new("PATCH", id, path, Role::Developer, handler)
+    }
+    /// A mutation that developers may make.
+    pub const fn delete(id: &'static str, path: &'static str, handler: Handler) -> Self {
+        Self::new("DELETE", id, path, Role::Developer, handler)
+    }
+    /// Needs no credential.
+    #[must_use]
+    pub const fn open(mut self) -> Self {
+        self.auth = Auth::Open;
+        self
+    }
+    /// Needs a person's session.
+    #[must_use]
+    pub const fn session(mut self) -> Self {
+        self.auth = Auth::Session;
+        self
+    }
+    /// The operator's, below `/v1/operator`.
+    #[must_use]
+    pub const fn operator(mut self) -> Self {
+        self.auth = Auth::Operator;
+        self.mounts = &[Mount::Operator];
+        self
+    }
+    /// At the root, without `/v1`.
+    #[must_use]
+    pub const fn root(mut self) -> Self {
+        self.mounts = &[Mount::Root];
+        self
+    }
+    /// At the company mount and below `/v1/users/{user_id}`.
+    #[must_use]
+    pub const fn both_mounts(mut self) -> Self {
+        self.mounts = &[Mount::Company, Mount::User];
+        self
+    }
+    /// Needs at least this role.
+    #[must_use]
+    pub const fn role(mut self, role: Role) -> Self {
+        self.role = role;
+        self
+    }
+    /// Loosens something: refused to keys pinned to a user, and to any role below admin.
+    #[must_use]
+    pub const fn loosens(mut self) -> Self {
+        self.loosens = true;
+        self.role = Role::Admin;
+        self
+    }
+    /// One line for OpenAPI.
+    #[must_use]
+    pub const fn summary(mut self, summary: &'static str) -> Self {
+        self.summary = summary;
+        self
+    }
+    /// The query's schema.
+    #[must_use]
+    pub const fn query(mut self, schema: fn() -> Value) -> Self {
+        self.query = Some(schema);
+        self
+    }
+    /// The body's schema.
+    #[must_use]
+    pub const fn body(mut self, schema: fn() -> Value) -> Self {
+        self.body = Some(schema);
+        self
+    }
+    /// The successful answer's status and schema.
+    #[must_use]
+    pub const fn answer(mut self, status: u16, schema: fn() -> Value) -> Self {
+        self.status = status;
+        self.answer = Some(schema);
+        self
+    }
+    /// A raw body of this media type, at most so many bytes.
+    #[must_use]
+    pub const fn consumes(mut self, media_type: &'static str, size_max: usize) -> Self {
+        self.consumes = Some((media_type, size_max));
+        self
+    }
+    /// An answer that is not JSON.
+    #[must_use]
+    pub const fn produces(mut self, media_type: &'static str) -> Self {
+        self.produces = Some(media_type);
+        self
+    }
+    /// A list in this style.
+    #[must_use]
+    pub const fn paging(mut self, paging: Paging) -> Self {
+        self.paging = paging;
+        self
+    }
+}
+
+/// Every route of the host.
+pub fn all() -> Vec<HostRoute> {
+    let mut all = vec![
+        HostRoute::get("health", "/health", handler!(health::get)).root().open().summary("Health check").answer(200, health::answer),
+        HostRoute::get("skill", "/skill.md", handler!(skill::get))
+            .root()
+            .open()
+            .summary("Capability document")
+            .produces("text/markdown; charset=utf-8"),
+        HostRoute::get("register_guide", "/register.md", handler!(register_guide::get))
+            .root()
+            .open()
+            .summary("Onboarding guide")
+            .produces("text/markdown; charset=utf-8"),
+        HostRoute::get("openapi", "/openapi.json", handler!(openapi::get)).root().open().summary("This description"),
+        HostRoute::get("metrics", "/metrics", handler!(metrics::get))
+            .root()
+            .open()
+            .summary("Prometheus metrics, for the operator")
+            .produces("application/openmetrics-text; version=1.0.0; charset=utf-8"),
+        HostRoute::get("status", "/status", handler!(status::get)).summary("What this deployment can do").answer(200, status::answer),
+        HostRoute::get("usage", "/usage", handler!(usage::get)).summary("What the organization has used").answer(200, usage::answer),
+        HostRoute::get("limits", "/limits", handler!(limits::get))
+            .summary("Limits and guarantees of this build")
+            .query(limits::query)
+            .answer(200, limits::answer),
+        HostRoute::get("jobs.list", "/jobs", handler!(jobs::list))
+            .both_mounts()
+            .summary("Public jobs, newest first")
+            .paging(Paging::Offset)
+            .query(jobs::list_query)
+            .answer(200, jobs::list_answer),
+        HostRoute::get("jobs.get", "/jobs/{id}", handler!(jobs::get)).both_mounts().summary("One job").answer(200, jobs::answer),
+        HostRoute::delete("jobs.cancel", "/jobs/{id}", handler!(jobs::cancel))
+            .both_mounts()
+            .summary("Cancel a job that has not finished")
+            .answer(200, jobs::answer),
+    ];
+    // Accounts: the owner of the account routes extends here.
+    // Operator: the owner of the operator routes extends here.
+    all.shrink_to_fit();
+    all
+}

@@ -1,0 +1,1 @@
+//! Stands in until its owner's part arrives.
