@@ -1,1 +1,24 @@
-//! x
+//! The sandbox: loads components, runs them one fresh instance a call, and hands them the capabilities of the interface.
+//!
+//! The only crate that knows wasmtime. It knows no HTTP listener, no SQL and no primitive: what a component may reach is
+//! its [`Call`]'s scope, its manifest's collections, and what the server's [`Host`] and [`Egress`] answer. Its invariant: no
+//! guest state outlives a call, and nothing a guest does costs more than its own call.
+
+pub mod answer;
+pub mod call;
+pub mod component;
+pub mod config;
+pub mod egress;
+pub mod failure;
+pub mod host;
+pub mod job;
+pub mod stats;
+
+pub use answer::{Answer, AnswerBody, Outcome};
+pub use call::{Call, Claiming, Ending, EndingResult, Entry, Finish, Request, Signal};
+pub use component::Component;
+pub use config::{AdmissionConfig, EngineConfig, EngineError};
+pub use egress::{Egress, EgressBody, EgressError, Outbound, Target};
+pub use engine::Engine;
+pub use failure::Failure;
+pub use host::{Host, Nested, Reply};

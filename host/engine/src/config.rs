@@ -1,0 +1,102 @@
+//! What the engine is told at start: limits, each with a name and a unit, and where its code cache lies.
+//!
+//! Reads no environment and no file.
+
+use std::path::PathBuf;
+
+/// The engine's settings.
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    /// Where compiled code is kept: a directory of ours alone, made with mode 0700. `None` compiles at every start.
+    pub cache_dir: Option<PathBuf>,
+    /// How large it may grow; the oldest files go first.
+    pub cache_bytes_max: u64,
+    /// Instances alive at once: the size of the pool.
+    pub instances_max: u32,
+    /// Linear memory of one call, summed over its memories.
+    pub guest_memory_bytes_max: usize,
+    /// CPU time of one call; past it the guest is stopped.
+    pub cpu_ms_max: u64,
+    /// Size of an uploaded component.
+    pub component_bytes_max: usize,
+    /// Components compiled at once.
+    pub compilations_max: usize,
+    /// How often a request is run again after a conflict.
+    pub reruns_max: u32,
+    /// Bytes that one call may log.
+    pub log_bytes_max: usize,
+    /// Bytes of an answer's body.
+    pub answer_bytes_max: usize,
+    /// Who gets in.
+    pub admission: AdmissionConfig,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            cache_dir: None,
+            cache_bytes_max: 2 << 30,
+            instances_max: 512,
+            guest_memory_bytes_max: 64 << 20,
+            cpu_ms_max: 2_000,
+            component_bytes_max: 32 << 20,
+            compilations_max: 1,
+            reruns_max: 5,
+            log_bytes_max: 64 << 10,
+            answer_bytes_max: 16 << 20,
+            admission: AdmissionConfig::default(),
+        }
+    }
+}
+
+/// Concurrency, below the size of the pool.
+#[derive(Clone, Debug)]
+pub struct AdmissionConfig {
+    /// Short calls at once.
+    pub short_max: usize,
+    /// Long calls at once.
+    pub long_max: usize,
+    /// Nested calls at once: a reserve that outer calls cannot use up.
+    pub nested_max: usize,
+    /// Calls of one organization at once.
+    pub tenant_max: usize,
+    /// Calls of one primitive at once.
+    pub primitive_max: usize,
+    /// Calls waiting for a place.
+    pub queue_max: usize,
+    /// How long one waits at most, in milliseconds.
+    pub wait_ms_max: u64,
+    /// Guest memory and bodies of all calls together.
+    pub bytes_max: usize,
+}
+
+impl Default for AdmissionConfig {
+    fn default() -> Self {
+        Self {
+            short_max: 256,
+            long_max: 128,
+            nested_max: 64,
+            tenant_max: 64,
+            primitive_max: 192,
+            queue_max: 1_024,
+            wait_ms_max: 2_000,
+            bytes_max: 2 << 30,
+        }
+    }
+}
+
+/// Why the engine did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The sandbox refused its settings, even the smallest ones.
+    #[error("the sandbox cannot be set up on this machine")]
+    Sandbox(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The cache directory is not ours alone.
+    #[error("the code cache {} {fault}", path.display())]
+    Cache {
+        /// Which directory.
+        path: PathBuf,
+        /// What is wrong with it.
+        fault: String,
+    },
+}

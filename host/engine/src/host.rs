@@ -1,0 +1,59 @@
+//! What the engine asks of the server on a guest's behalf: bindings, settings, tools and nested calls.
+//!
+//! The server implements it; the engine never learns how an operation is routed.
+
+use charter_kernel::scope::Scope;
+use futures::future::BoxFuture;
+use serde_json::Value;
+
+use crate::failure::Failure;
+
+/// The server's side of the capabilities `settings` and `primitives`.
+pub trait Host: Send + Sync + 'static {
+    /// The value that the operator or the caller's kit has set; `None` leaves the manifest's default.
+    fn setting<'a>(&'a self, scope: &'a Scope, primitive: &'a str, key: &'a str) -> BoxFuture<'a, Result<Option<Value>, Failure>>;
+    /// `[{name, kind, state, sandbox, options}]` of a provider that the manifest asks for.
+    fn bindings<'a>(&'a self, scope: &'a Scope, primitive: &'a str, provider: &'a str) -> BoxFuture<'a, Result<Value, Failure>>;
+    /// The operations that the caller's kit offers as tools.
+    fn tools<'a>(&'a self, scope: &'a Scope) -> BoxFuture<'a, Result<Value, Failure>>;
+    /// Another primitive, called as the same caller.
+    fn call(&self, nested: Nested) -> BoxFuture<'_, Result<Reply, Failure>>;
+    /// Whether calling this operation changes anything: an unknown one counts as changing.
+    fn mutates(&self, operation: &str) -> bool;
+    /// The billing standing of the organization.
+    fn set_standing<'a>(&'a self, scope: &'a Scope, primitive: &'a str, reason: Option<String>) -> BoxFuture<'a, Result<(), Failure>>;
+}
+
+/// A call from one primitive to another.
+#[derive(Clone, Debug)]
+pub struct Nested {
+    /// The outer request's id.
+    pub request: String,
+    /// The outer caller.
+    pub scope: Scope,
+    /// The calling primitive.
+    pub primitive: String,
+    /// The operation's id.
+    pub operation: String,
+    /// Path parameters, and query members where the operation has no such path parameter.
+    pub parameters: Vec<(String, String)>,
+    /// UTF-8 JSON text.
+    pub body: Option<String>,
+    /// The key given, or one derived from the outer request and ordinal.
+    pub idempotency_key: String,
+    /// Caps of the primitive's own.
+    pub scopes: Vec<(String, String)>,
+    /// How deep this call is: the outer request's depth and one. The server hands it to [`crate::Call::depth`].
+    pub depth: u8,
+    /// What is left of the outer deadline.
+    pub deadline_ms: u32,
+}
+
+/// What a nested call answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// The HTTP status it would have had.
+    pub status: u16,
+    /// UTF-8 JSON text; `null` for none.
+    pub body: String,
+}

@@ -1,0 +1,91 @@
+//! The rows of `host.jobs` and `host.schedules`: what the capability `jobs` writes and the server's workers run.
+//!
+//! Knows nothing of the worker. A job is a leased row whose group is the primitive that runs it; the worker takes rows across all
+//! reaches, rebuilds the scope from the record, and calls [`crate::Engine::call`] with [`crate::Entry::React`].
+
+use charter_kernel::time::Instant;
+use charter_kernel::unit::Space;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The space of jobs.
+pub fn jobs() -> Space {
+    Space::host("jobs")
+}
+
+/// The space of schedules.
+pub fn schedules() -> Space {
+    Space::host("schedules")
+}
+
+/// The unique field of a live job and of a schedule: `<primitive>/<key>` within the caller's reach.
+pub const UNIQUE_KEY: &str = "key";
+
+/// Whose work a row is, kept with it so that the worker can act in the same scope.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owner {
+    /// Organization id.
+    pub organization: String,
+    /// Project id.
+    pub project: String,
+    /// Tenant user id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+}
+
+/// The body of a row in `host.jobs`. Its id is a UUIDv7.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobRecord {
+    /// The primitive that runs it; also the lease group.
+    pub primitive: String,
+    /// The signal kind that `react` gets: `job`, `name`, ….
+    pub signal: String,
+    /// The job's name, chosen by the primitive.
+    pub name: String,
+    /// Handed to `react` inside the signal's payload.
+    pub payload: Value,
+    /// Whose work it is.
+    pub owner: Owner,
+    /// The unique key within the primitive and reach, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// How often it is run at most.
+    pub attempts_max: u32,
+    /// How long one run may take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_ms: Option<u32>,
+    /// Whether `GET /v1/jobs` shows it.
+    pub public: bool,
+    /// When it is to run first.
+    pub run_at: Instant,
+    /// `queued`, `succeeded`, `failed` or `cancelled`; `running` is a held lease.
+    pub state: String,
+    /// 0 to 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fraction: Option<f32>,
+    /// What the primitive says of its progress.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// What it answered, once it succeeded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Value>,
+    /// Code and message of the last failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Value>,
+    /// The request that made it, for the logs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<String>,
+}
+
+/// The body of a row in `host.schedules`, leased in the group `schedule` and due at its next occurrence.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ScheduleRecord {
+    /// The key within the primitive and reach; the row's id is `<primitive>/<key>`.
+    pub key: String,
+    /// Five-field cron.
+    pub cron: String,
+    /// IANA zone.
+    pub time_zone: String,
+    /// What is enqueued at each occurrence; `run_at` is replaced.
+    pub job: JobRecord,
+}
