@@ -9,9 +9,8 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use charter_kernel::manifest::{Catalogue, Mount, Paging};
+use charter_kernel::manifest::{Access, Catalogue, Mount, Paging};
 use charter_kernel::refusal::Refusal;
-use charter_kernel::role::Role;
 use charter_store::Txn;
 use serde_json::Value;
 
@@ -67,8 +66,8 @@ pub struct HostRoute {
     pub mounts: &'static [Mount],
     /// What credential it asks for.
     pub auth: Auth,
-    /// The least role.
-    pub role: Role,
+    /// What power it needs: reading, writing or administering. Deciding and owning are checked by the handler.
+    pub access: Access,
     /// Whether it loosens anything: refused to keys pinned to a user.
     pub loosens: bool,
     /// Which catalogue its errors use.
@@ -94,14 +93,14 @@ pub struct HostRoute {
 }
 
 impl HostRoute {
-    const fn new(method: &'static str, id: &'static str, path: &'static str, role: Role, handler: Handler) -> Self {
+    const fn new(method: &'static str, id: &'static str, path: &'static str, access: Access, handler: Handler) -> Self {
         Self {
             id,
             method,
             path,
             mounts: &[Mount::Company],
             auth: Auth::Key,
-            role,
+            access,
             loosens: false,
             catalogue: Catalogue::Primary,
             summary: "",
@@ -117,23 +116,23 @@ impl HostRoute {
     }
     /// A read that any role may make.
     pub const fn get(id: &'static str, path: &'static str, handler: Handler) -> Self {
-        Self::new("GET", id, path, Role::Viewer, handler)
+        Self::new("GET", id, path, Access::Read, handler)
     }
     /// A mutation that developers may make.
     pub const fn post(id: &'static str, path: &'static str, handler: Handler) -> Self {
-        Self::new("POST", id, path, Role::Developer, handler)
+        Self::new("POST", id, path, Access::Write, handler)
     }
     /// A mutation that developers may make.
     pub const fn put(id: &'static str, path: &'static str, handler: Handler) -> Self {
-        Self::new("PUT", id, path, Role::Developer, handler)
+        Self::new("PUT", id, path, Access::Write, handler)
     }
     /// A mutation that developers may make.
     pub const fn patch(id: &'static str, path: &'static str, handler: Handler) -> Self {
-        Self::new("PATCH", id, path, Role::Developer, handler)
+        Self::new("PATCH", id, path, Access::Write, handler)
     }
     /// A mutation that developers may make.
     pub const fn delete(id: &'static str, path: &'static str, handler: Handler) -> Self {
-        Self::new("DELETE", id, path, Role::Developer, handler)
+        Self::new("DELETE", id, path, Access::Write, handler)
     }
     /// Needs no credential.
     #[must_use]
@@ -166,17 +165,17 @@ impl HostRoute {
         self.mounts = &[Mount::Company, Mount::User];
         self
     }
-    /// Needs at least this role.
+    /// Needs this power.
     #[must_use]
-    pub const fn role(mut self, role: Role) -> Self {
-        self.role = role;
+    pub const fn access(mut self, access: Access) -> Self {
+        self.access = access;
         self
     }
     /// Loosens something: refused to keys pinned to a user, and to any role below admin.
     #[must_use]
     pub const fn loosens(mut self) -> Self {
         self.loosens = true;
-        self.role = Role::Admin;
+        self.access = Access::Admin;
         self
     }
     /// One line for OpenAPI.
