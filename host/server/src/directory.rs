@@ -1,98 +1,191 @@
 //! The cached directory of credentials and tenancy: keys, sessions, organizations, projects, users and kits.
 //!
-//! Look-ups answer from memory and fall back to the store; nothing here knows of HTTP. A revoked record is answered as revoked
-//! within a second on every replica.
+//! Look-ups answer from memory and fall back to the store; nothing here knows of HTTP. What is cached counts only while the
+//! store vouches that no record of the host has changed since it was read: on the next request after a commit of this process,
+//! within a second after another replica's. Mutations are guarded at their commit besides (`guards`).
 
 use std::sync::Arc;
 
+use charter_kernel::id::{AccountId, KeyId, KitId, OrganizationId, ProjectId, SessionId, UserId};
+use charter_kernel::kit::{Denied, Entry, Kit};
+use charter_kernel::manifest::Gate;
 use charter_kernel::role::Role;
-use charter_kernel::time::Instant;
+use charter_kernel::time::{Clock, Instant};
+use charter_kernel::unit::{Guard, Key, Reach, Row};
 use charter_store::Store;
+
+use crate::records::account::Account;
+use crate::records::key::ApiKey;
+use crate::records::kit::StoredKit;
+use crate::records::member::Member;
+use crate::records::organization::{Loosening, Organization};
+use crate::records::project::{Mode, Project};
+use crate::records::session::Session;
+use crate::records::user::User;
+use crate::records::{Record, still_active};
+
+pub mod cache;
+pub mod password;
+pub mod secret;
+pub mod throttle;
+
+use cache::Cache;
+use password::{PasswordError, Passwords};
+use secret::Plain;
+use throttle::Throttle;
+
+/// How many keys, sessions, users and the like are remembered, each.
+const ENTRIES_MAX: usize = 65_536;
 
 /// An API key, without its secret.
 #[derive(Clone, Debug)]
 pub struct KeyRecord {
     /// Its id.
-    pub id: String,
+    pub id: KeyId,
     /// Whose it is.
-    pub organization: String,
+    pub organization: OrganizationId,
+    /// Its name.
+    pub name: String,
     /// What it may do.
     pub role: Role,
     /// The project that it is pinned to.
-    pub project: Option<String>,
+    pub project: Option<ProjectId>,
     /// The tenant user that it is pinned to.
-    pub user: Option<String>,
+    pub user: Option<UserId>,
     /// When it ends.
     pub expires_at: Option<Instant>,
-    /// The version of its row, so that the pipeline can guard on its status at the commit.
-    pub active: bool,
+    /// The keys that it descends from: it counts only while they do.
+    pub ancestors: Vec<KeyId>,
+}
+
+impl KeyRecord {
+    /// What must still hold when a mutation of this key is committed.
+    pub fn guards(&self) -> Vec<Guard> {
+        let keys = std::iter::once(&self.id).chain(&self.ancestors);
+        keys.map(|id| still_active(ApiKey::address(&self.organization, id))).collect()
+    }
 }
 
 /// A person's session.
 #[derive(Clone, Debug)]
 pub struct SessionRecord {
     /// Its id, not its secret.
-    pub id: String,
+    pub id: SessionId,
     /// The account that signed in.
-    pub account: String,
+    pub account: AccountId,
     /// The organization that is selected.
-    pub organization: String,
+    pub organization: OrganizationId,
     /// The account's role there.
     pub role: Role,
-    /// What `X-Service-CSRF` must equal.
-    pub csrf_token: String,
+    /// What `X-Service-CSRF` must equal; compare in constant time ([`secret::Plain::is`]).
+    pub csrf_token: Plain,
     /// When it ends.
     pub expires_at: Instant,
+    /// The row's id.
+    pub digest: String,
+}
+
+impl SessionRecord {
+    /// What must still hold when a mutation of this session is committed.
+    pub fn guards(&self) -> Vec<Guard> {
+        vec![still_active(Session::address(&self.digest)), still_active(Member::address(&self.organization, &self.account))]
+    }
 }
 
 /// An organization.
 #[derive(Clone, Debug)]
 pub struct OrganizationRecord {
     /// Its id.
-    pub id: String,
+    pub id: OrganizationId,
     /// The project of requests that name none.
-    pub default_project: String,
-    /// Whether it is active.
-    pub active: bool,
+    pub default_project: ProjectId,
+    /// Who may loosen.
+    pub loosening: Loosening,
+}
+
+impl OrganizationRecord {
+    /// What must still hold when a mutation within it is committed.
+    pub fn guard(&self) -> Guard {
+        still_active(Organization::address(&self.id))
+    }
 }
 
 /// A project.
 #[derive(Clone, Debug)]
 pub struct ProjectRecord {
     /// Its id.
-    pub id: String,
+    pub id: ProjectId,
+    /// Whose it is.
+    pub organization: OrganizationId,
     /// Whether it reaches sandbox providers only.
     pub test: bool,
     /// The account's default profile in it.
-    pub default_user: Option<String>,
+    pub default_user: UserId,
+    /// The kit of users that were assigned none.
+    pub default_kit: KitId,
 }
 
 /// A tenant user.
 #[derive(Clone, Debug)]
 pub struct UserRecord {
     /// Its id.
-    pub id: String,
+    pub id: UserId,
     /// Its project.
-    pub project: String,
+    pub project: ProjectId,
     /// The kit that it is assigned.
-    pub kit: Option<String>,
+    pub kit: Option<KitId>,
     /// False once revoked.
     pub active: bool,
+}
+
+impl UserRecord {
+    /// What must still hold when a mutation on its behalf is committed.
+    pub fn guard(&self) -> Guard {
+        still_active(User::address(&self.project, &self.id))
+    }
 }
 
 /// An account kit, decoded.
 #[derive(Clone, Debug)]
 pub struct KitRecord {
     /// Its id.
-    pub id: String,
-    /// The rules.
-    pub kit: charter_kernel::kit::Kit,
+    pub id: KitId,
+    /// Whether it is the project's default kit.
+    pub default: bool,
+    /// The rules. A default kit's do not name what it has by default; ask [`KitRecord::decide`].
+    pub kit: Kit,
+}
+
+impl KitRecord {
+    /// Whether the kit admits a primitive, and the version it pins.
+    ///
+    /// # Errors
+    /// [`Denied`] where it does not.
+    pub fn decide(&self, primitive: &str, gate: Gate) -> Result<Option<&str>, Denied> {
+        if self.default && !self.kit.primitives.contains_key(primitive) && Entry::by_default(gate).enabled {
+            return Ok(None);
+        }
+        charter_kernel::kit::decide(primitive, gate, Some(&self.kit))
+    }
 }
 
 /// The directory. Cheap to clone.
 #[derive(Clone)]
 pub struct Directory {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
     store: Store,
+    clock: Arc<dyn Clock>,
+    passwords: Passwords,
+    throttle: Throttle,
+    keys: Cache<KeyRecord>,
+    sessions: Cache<SessionRecord>,
+    organizations: Cache<OrganizationRecord>,
+    projects: Cache<ProjectRecord>,
+    users: Cache<UserRecord>,
+    kits: Cache<KitRecord>,
 }
 
 /// The store could not be asked.
@@ -101,33 +194,247 @@ pub struct Directory {
 pub struct Unreadable;
 
 impl Directory {
-    /// A directory over this store.
-    pub fn new(store: Store) -> Self {
-        Self { store }
+    /// A directory over this store. `hashes_max`: passwords hashed at once; `attempts_per_minute`: failed sign-ins of one account.
+    ///
+    /// # Errors
+    /// When the operating system gives no randomness.
+    pub fn new(store: Store, clock: Arc<dyn Clock>, hashes_max: usize, attempts_per_minute: u32) -> Result<Self, PasswordError> {
+        Ok(Self {
+            inner: Arc::new(Inner {
+                store,
+                clock,
+                passwords: Passwords::new(hashes_max)?,
+                throttle: Throttle::new(attempts_per_minute),
+                keys: Cache::new(ENTRIES_MAX),
+                sessions: Cache::new(ENTRIES_MAX),
+                organizations: Cache::new(ENTRIES_MAX),
+                projects: Cache::new(ENTRIES_MAX),
+                users: Cache::new(ENTRIES_MAX),
+                kits: Cache::new(ENTRIES_MAX),
+            }),
+        })
     }
-    /// The key that was presented, by its secret; absent if there is none.
-    pub async fn key(&self, _presented: &str) -> Result<Option<Arc<KeyRecord>>, Unreadable> {
-        let _ = &self.store;
-        Ok(None)
+
+    /// Where passwords are hashed.
+    pub fn passwords(&self) -> &Passwords {
+        &self.inner.passwords
     }
-    /// The session of a cookie.
-    pub async fn session(&self, _cookie: &str) -> Result<Option<Arc<SessionRecord>>, Unreadable> {
-        Ok(None)
+
+    /// Where failed sign-ins are counted.
+    pub fn throttle(&self) -> &Throttle {
+        &self.inner.throttle
     }
+
+    /// The key that was presented, by its secret; absent if there is none, or it has expired or was revoked.
+    ///
+    /// # Errors
+    /// When the store cannot be asked.
+    pub async fn key(&self, presented: &str) -> Result<Option<Arc<KeyRecord>>, Unreadable> {
+        let digest = Plain::presented(presented).digest();
+        let stored = digest.stored();
+        let found = self.remembered(&self.inner.keys, &stored, self.load_key(&stored)).await?;
+        let now = self.inner.clock.now();
+        Ok(found.filter(|key| key.expires_at.is_none_or(|end| now < end)))
+    }
+
+    /// The session of a cookie; absent if there is none, or it has expired, or its account is no member any more.
+    ///
+    /// # Errors
+    /// When the store cannot be asked.
+    pub async fn session(&self, cookie: &str) -> Result<Option<Arc<SessionRecord>>, Unreadable> {
+        let token = Plain::presented(cookie);
+        let stored = token.digest().stored();
+        let found = self.remembered(&self.inner.sessions, &stored, self.load_session(&token, &stored)).await?;
+        let now = self.inner.clock.now();
+        Ok(found.filter(|session| now < session.expires_at))
+    }
+
     /// An organization.
-    pub async fn organization(&self, _id: &str) -> Result<Option<Arc<OrganizationRecord>>, Unreadable> {
-        Ok(None)
+    ///
+    /// # Errors
+    /// When the store cannot be asked.
+    pub async fn organization(&self, id: &OrganizationId) -> Result<Option<Arc<OrganizationRecord>>, Unreadable> {
+        let load = self.load(Organization::address(id), |found: Organization, _| OrganizationRecord {
+            id: found.id,
+            default_project: found.default_project,
+            loosening: found.loosening,
+        });
+        self.remembered(&self.inner.organizations, id.as_str(), load).await
     }
+
     /// A project of the organization; another organization's is absent.
-    pub async fn project(&self, _organization: &str, _id: &str) -> Result<Option<Arc<ProjectRecord>>, Unreadable> {
-        Ok(None)
+    ///
+    /// # Errors
+    /// When the store cannot be asked.
+    pub async fn project(&self, organization: &OrganizationId, id: &ProjectId) -> Result<Option<Arc<ProjectRecord>>, Unreadable> {
+        let load = self.load(Project::address(organization, id), |found: Project, _| ProjectRecord {
+            id: found.id,
+            organization: found.organization,
+            test: found.mode == Mode::Test,
+            default_user: found.default_user,
+            default_kit: found.default_kit,
+        });
+        let found = self.remembered(&self.inner.projects, id.as_str(), load).await?;
+        Ok(found.filter(|project| project.organization == *organization))
     }
+
     /// A tenant user of the project; another's is absent.
-    pub async fn user(&self, _organization: &str, _project: &str, _id: &str) -> Result<Option<Arc<UserRecord>>, Unreadable> {
-        Ok(None)
+    ///
+    /// # Errors
+    /// When the store cannot be asked.
+    pub async fn user(&self, project: &ProjectId, id: &UserId) -> Result<Option<Arc<UserRecord>>, Unreadable> {
+        let load = self.load(User::address(project, id), |found: User, _| UserRecord {
+            active: found.revoked.is_none(),
+            id: found.id,
+            project: found.project,
+            kit: found.kit,
+        });
+        let found = self.remembered(&self.inner.users, id.as_str(), load).await?;
+        Ok(found.filter(|user| user.project == *project))
     }
-    /// A kit of the organization: the named one, or the default one.
-    pub async fn kit(&self, _organization: &str, _id: Option<&str>) -> Result<Option<Arc<KitRecord>>, Unreadable> {
-        Ok(None)
+
+    /// A kit of the project: the named one, or the default one.
+    ///
+    /// # Errors
+    /// When the store cannot be asked.
+    pub async fn kit(&self, project: &ProjectRecord, id: Option<&KitId>) -> Result<Option<Arc<KitRecord>>, Unreadable> {
+        let id = id.unwrap_or(&project.default_kit);
+        let load = self.load(StoredKit::address(&project.id, id), |found: StoredKit, row| KitRecord {
+            id: found.id.clone(),
+            default: found.default,
+            kit: found.rules(row.version),
+        });
+        // Kits of two projects never share an id, but the caller's project must not matter to what is remembered.
+        self.remembered(&self.inner.kits, &format!("{}/{id}", project.id), load).await
+    }
+
+    /// The account of an e-mail address. Not cached: it is asked at sign-in only.
+    ///
+    /// # Errors
+    /// When the store cannot be asked.
+    pub async fn account(&self, email: &str) -> Result<Option<Account>, Unreadable> {
+        let mut txn = self.inner.store.begin("");
+        let holder = txn.lookup(&Account::claim(email)).await.map_err(unreadable)?;
+        let Some(key) = holder else { return Ok(None) };
+        match txn.get_relaxed(&key).await.map_err(unreadable)? {
+            Some(row) => Account::read(&row).map(Some).map_err(|_| Unreadable),
+            None => Ok(None),
+        }
+    }
+
+    /// Answers from the cache, or loads and remembers.
+    async fn remembered<V>(
+        &self,
+        cache: &Cache<V>,
+        id: &str,
+        load: impl Future<Output = Result<Option<V>, Unreadable>>,
+    ) -> Result<Option<Arc<V>>, Unreadable> {
+        // The epoch from before the read: a change in between makes the entry useless, not wrong.
+        let epoch = self.inner.store.epoch();
+        if let Some(epoch) = epoch
+            && let Some(hit) = cache.get(id, epoch)
+        {
+            return Ok(Some(hit));
+        }
+        let Some(value) = load.await?.map(Arc::new) else { return Ok(None) };
+        if let Some(epoch) = epoch {
+            cache.put(id, epoch, Arc::clone(&value));
+        }
+        Ok(Some(value))
+    }
+
+    async fn load<R: Record, V>(&self, key: Key, decode: impl FnOnce(R, &Row) -> V) -> Result<Option<V>, Unreadable> {
+        let Some(row) = self.row(&key).await? else { return Ok(None) };
+        let record = R::read(&row).map_err(|_| Unreadable)?;
+        Ok(Some(decode(record, &row)))
+    }
+
+    async fn load_key(&self, digest: &str) -> Result<Option<KeyRecord>, Unreadable> {
+        let holder = self.inner.store.begin("").lookup(&ApiKey::claim(digest)).await.map_err(unreadable)?;
+        let Some(address) = holder else { return Ok(None) };
+        let Some(row) = self.row(&address).await? else { return Ok(None) };
+        let key = ApiKey::read(&row).map_err(|_| Unreadable)?;
+        if !secret::same(&key.digest, digest) {
+            return Ok(None);
+        }
+        for ancestor in &key.ancestors {
+            if self.row(&ApiKey::address(&key.organization, ancestor)).await?.is_none() {
+                return Ok(None);
+            }
+        }
+        Ok(Some(KeyRecord {
+            id: key.id,
+            organization: key.organization,
+            name: key.name,
+            role: key.role,
+            project: key.project,
+            user: key.user,
+            expires_at: key.expires_at,
+            ancestors: key.ancestors,
+        }))
+    }
+
+    async fn load_session(&self, token: &Plain, digest: &str) -> Result<Option<SessionRecord>, Unreadable> {
+        let Some(row) = self.row(&Session::address(digest)).await? else { return Ok(None) };
+        let session = Session::read(&row).map_err(|_| Unreadable)?;
+        if !secret::same(&session.digest, digest) {
+            return Ok(None);
+        }
+        let Some(row) = self.row(&Member::address(&session.organization, &session.account)).await? else { return Ok(None) };
+        let member = Member::read(&row).map_err(|_| Unreadable)?;
+        Ok(Some(SessionRecord {
+            id: session.id,
+            account: session.account,
+            organization: session.organization,
+            role: member.role,
+            csrf_token: csrf_token(token),
+            expires_at: session.expires_at,
+            digest: session.digest,
+        }))
+    }
+
+    async fn row(&self, key: &Key) -> Result<Option<Row>, Unreadable> {
+        self.inner.store.begin("").get_relaxed(key).await.map_err(unreadable)
+    }
+}
+
+/// The CSRF token of a session's cookie: only who holds the cookie can know it, and it need not be kept.
+pub fn csrf_token(cookie: &Plain) -> Plain {
+    cookie.derived("csrf")
+}
+
+fn unreadable(error: charter_store::ReadError) -> Unreadable {
+    tracing::error!(error = &error as &dyn std::error::Error, "the directory cannot be read");
+    Unreadable
+}
+
+#[cfg(test)]
+mod tests {
+    use charter_kernel::id::uuid_v7;
+
+    use super::*;
+
+    fn kit(default: bool, primitives: serde_json::Value) -> KitRecord {
+        let id = uuid_v7(Instant(1), [1; 10]);
+        let kit: Kit = serde_json::from_value(serde_json::json!({"id": id, "name": "k", "primitives": primitives})).unwrap();
+        KitRecord { id: kit.id.clone(), default, kit }
+    }
+
+    #[test]
+    fn a_default_kit_has_what_is_installed_later_unless_it_is_opt_in() {
+        let kit = kit(true, serde_json::json!({"off": {"enabled": false}}));
+        assert_eq!(kit.decide("new", Gate::Open), Ok(None));
+        assert_eq!(kit.decide("new", Gate::Strict), Ok(None));
+        assert!(kit.decide("new", Gate::OptIn).is_err());
+        assert!(kit.decide("off", Gate::Open).is_err());
+    }
+
+    #[test]
+    fn any_other_kit_leaves_it_to_the_gate() {
+        let kit = kit(false, serde_json::json!({"pinned": {"enabled": true, "version": "1.2.0"}}));
+        assert_eq!(kit.decide("new", Gate::Open), Ok(None));
+        assert!(kit.decide("new", Gate::Strict).is_err());
+        assert!(kit.decide("new", Gate::OptIn).is_err());
+        assert_eq!(kit.decide("pinned", Gate::OptIn), Ok(Some("1.2.0")));
     }
 }

@@ -1,0 +1,141 @@
+//! Secrets that the deployment hands out: API keys, session tokens, invitation tokens.
+//!
+//! A plain secret exists once, in the answer that hands it out; what is stored is its SHA-256. 256 random bits need no slow
+//! hash. Neither type prints itself.
+
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq as _;
+
+/// How many characters of a key are shown in lists, the `sk_live_` in front included.
+const SHOWN_CHARACTERS: usize = 14;
+
+/// A secret as its holder presents it.
+#[derive(Clone)]
+pub struct Plain(String);
+
+impl Plain {
+    /// A fresh secret of 256 random bits behind `prefix`.
+    ///
+    /// # Errors
+    /// When the operating system gives no randomness.
+    pub fn generate(prefix: &str) -> Result<Self, getrandom::Error> {
+        let mut bytes = [0u8; 32];
+        getrandom::fill(&mut bytes)?;
+        Ok(Self(format!("{prefix}{}", URL_SAFE_NO_PAD.encode(bytes))))
+    }
+
+    /// A secret that a client sent.
+    pub fn presented(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+
+    /// The text, for the one answer that shows it.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    /// What lists show of it.
+    pub fn prefix(&self) -> String {
+        self.0.chars().take(SHOWN_CHARACTERS).collect()
+    }
+
+    /// What is stored of it.
+    pub fn digest(&self) -> Digest {
+        Digest(Sha256::digest(self.0.as_bytes()).into())
+    }
+
+    /// A second secret that only the holder of this one can know: a session's CSRF token.
+    pub fn derived(&self, purpose: &str) -> Self {
+        let mut hash = Sha256::new();
+        hash.update(purpose.as_bytes());
+        hash.update([0]);
+        hash.update(self.0.as_bytes());
+        Self(URL_SAFE_NO_PAD.encode(hash.finalize()))
+    }
+
+    /// Whether `other` is the same text, in constant time.
+    pub fn is(&self, other: &str) -> bool {
+        self.0.as_bytes().ct_eq(other.as_bytes()).into()
+    }
+}
+
+impl fmt::Debug for Plain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Plain(…)")
+    }
+}
+
+/// The SHA-256 of a secret.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Digest([u8; 32]);
+
+impl Digest {
+    /// As the store keeps it: 64 hexadecimal digits.
+    pub fn stored(&self) -> String {
+        use fmt::Write as _;
+        self.0.iter().fold(String::with_capacity(64), |mut text, byte| {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+    }
+
+    /// Whether `stored` is this digest, in constant time.
+    pub fn is(&self, stored: &str) -> bool {
+        same(&self.stored(), stored)
+    }
+}
+
+/// Whether two stored digests are equal, in constant time.
+pub fn same(one: &str, other: &str) -> bool {
+    one.as_bytes().ct_eq(other.as_bytes()).into()
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Digest(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_has_256_random_bits_behind_its_prefix() {
+        let one = Plain::generate("sk_live_").unwrap();
+        let two = Plain::generate("sk_live_").unwrap();
+        assert_ne!(one.reveal(), two.reveal());
+        let random = one.reveal().strip_prefix("sk_live_").unwrap();
+        assert_eq!(URL_SAFE_NO_PAD.decode(random).unwrap().len(), 32);
+        assert!(one.reveal().starts_with(&one.prefix()));
+        assert_eq!(one.prefix().len(), SHOWN_CHARACTERS);
+    }
+
+    #[test]
+    fn only_the_presented_secret_matches_its_stored_digest() {
+        let secret = Plain::generate("").unwrap();
+        let stored = secret.digest().stored();
+        assert!(Plain::presented(secret.reveal()).digest().is(&stored));
+        assert!(!Plain::presented("other").digest().is(&stored));
+        assert_eq!(stored.len(), 64);
+    }
+
+    #[test]
+    fn nothing_prints_a_secret() {
+        let secret = Plain::presented("sk_live_hunter2");
+        assert!(!format!("{secret:?} {:?}", secret.digest()).contains("hunter2"));
+    }
+
+    #[test]
+    fn a_derived_secret_depends_on_holder_and_purpose() {
+        let secret = Plain::presented("token");
+        assert!(secret.derived("csrf").is(secret.derived("csrf").reveal()));
+        assert_ne!(secret.derived("csrf").reveal(), secret.derived("other").reveal());
+        assert_ne!(secret.derived("csrf").reveal(), Plain::presented("tokem").derived("csrf").reveal());
+    }
+}

@@ -1,0 +1,95 @@
+//! The host's own records of accounts and tenancy, as rows: one file a noun.
+//!
+//! A record knows its address, what it is found by and what is unique about it. It knows neither HTTP nor the store: a
+//! [`Draft`] goes out, a [`Row`] comes in. Whatever must not be read back by anyone (passwords, keys, tokens) is a hash here.
+
+use charter_kernel::unit::{Claim, Draft, Guard, Key, Row, Space};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+pub mod account;
+pub mod invitation;
+pub mod key;
+pub mod kit;
+pub mod member;
+pub mod name;
+pub mod organization;
+pub mod project;
+pub mod session;
+pub mod user;
+
+/// The indexed field that says whether a record still counts; its value is [`ACTIVE`] while it does.
+pub const STATUS: &str = "status";
+/// See [`STATUS`].
+pub const ACTIVE: &str = "active";
+
+/// A record that is kept as a row of `host.<COLLECTION>`.
+pub trait Record: Serialize + DeserializeOwned {
+    /// The collection's name.
+    const COLLECTION: &'static str;
+
+    /// Where it lies.
+    fn key(&self) -> Key;
+
+    /// What it is found by, beside its id. Text only: it sorts as it is written.
+    fn index(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
+    /// What no other record of its reach may have.
+    fn unique(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
+    /// Its space.
+    fn space() -> Space {
+        Space::host(Self::COLLECTION)
+    }
+
+    /// The row's content.
+    ///
+    /// # Errors
+    /// Never for the records of this module: their maps have text keys.
+    fn draft(&self) -> Result<Draft, Unreadable> {
+        let mut index = self.index();
+        index.sort();
+        let mut unique = self.unique();
+        unique.sort();
+        let body = serde_json::to_string(self).map_err(|_| Unreadable { collection: Self::COLLECTION })?;
+        Ok(Draft { body, index, unique, ..Draft::default() })
+    }
+
+    /// The record of a row.
+    ///
+    /// # Errors
+    /// When the row was written by something else.
+    fn read(row: &Row) -> Result<Self, Unreadable> {
+        serde_json::from_str(&row.body).map_err(|error| {
+            tracing::error!(%error, collection = Self::COLLECTION, "a record of the host cannot be read");
+            Unreadable { collection: Self::COLLECTION }
+        })
+    }
+}
+
+/// A row of the host holds something that this build cannot read.
+#[derive(Debug, thiserror::Error)]
+#[error("a row of {collection} cannot be read")]
+pub struct Unreadable {
+    /// Which collection.
+    pub collection: &'static str,
+}
+
+/// An index entry of a text value.
+fn entry(field: &str, value: impl Into<String>) -> (String, String) {
+    (field.to_owned(), value.into())
+}
+
+/// Requires at the commit that the record still counts.
+pub fn still_active(key: Key) -> Guard {
+    Guard::Entry { key, field: STATUS.into(), value: ACTIVE.into() }
+}
+
+/// The claim behind a secret that is looked up by its digest.
+pub fn secret_claim(kind: &str, digest: &str) -> Claim {
+    Claim::name(kind, digest)
+}

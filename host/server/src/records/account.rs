@@ -1,0 +1,98 @@
+//! A person who signs in. One account can be a member of several organizations.
+
+use charter_kernel::id::{AccountId, OrganizationId};
+use charter_kernel::time::Instant;
+use charter_kernel::unit::{Claim, Key, Reach, Space};
+use serde::{Deserialize, Serialize};
+
+use super::{Record, entry};
+
+/// How many organizations one account can be a member of.
+pub const ORGANIZATIONS_MAX: usize = 100;
+
+/// A person who signs in.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Account {
+    /// Its id.
+    pub id: AccountId,
+    /// Where it is reached, as it was given.
+    pub email: String,
+    /// The Argon2id hash of its password, as a PHC string.
+    pub password_hash: String,
+    /// The organizations it is a member of, oldest first; the members' rows say in which role.
+    pub organizations: Vec<OrganizationId>,
+    /// When it registered.
+    pub created_at: Instant,
+}
+
+impl Account {
+    /// Where the account of this id lies.
+    pub fn address(id: &AccountId) -> Key {
+        Key::new(&Reach::deployment(), &Space::host(Self::COLLECTION), id.as_str())
+    }
+
+    /// The claim on an e-mail address: one account in the deployment has it.
+    pub fn claim(email: &str) -> Claim {
+        Claim::unique(&Reach::deployment(), &Self::space(), "email", &normalised(email))
+    }
+}
+
+impl Record for Account {
+    const COLLECTION: &'static str = "accounts";
+
+    fn key(&self) -> Key {
+        Self::address(&self.id)
+    }
+
+    fn unique(&self) -> Vec<(String, String)> {
+        vec![entry("email", normalised(&self.email))]
+    }
+}
+
+/// The form in which two spellings of one address are equal. The local part is case-sensitive in RFC 5321 and nowhere else.
+pub fn normalised(email: &str) -> String {
+    email.trim().to_lowercase()
+}
+
+/// What is wrong with an e-mail address. Deliberately coarse: only a mail proves that an address exists.
+pub fn email_fault(email: &str) -> Option<&'static str> {
+    let Some((local, domain)) = email.rsplit_once('@') else {
+        return Some("must be an e-mail address");
+    };
+    let domain_fits = domain.contains('.') && domain.split('.').all(label_fits);
+    let local_fits = !local.is_empty() && local.len() <= 64 && !local.chars().any(|c| c.is_whitespace() || c.is_control() || c == '@');
+    if email.len() > 254 {
+        Some("must have at most 254 characters")
+    } else if !domain_fits || !local_fits {
+        Some("must be an e-mail address")
+    } else {
+        None
+    }
+}
+
+fn label_fits(label: &str) -> bool {
+    let inner = |c: char| c.is_alphanumeric() || c == '-';
+    !label.is_empty() && label.len() <= 63 && label.chars().all(inner) && !label.starts_with('-') && !label.ends_with('-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_spellings_of_one_address_are_one_claim() {
+        assert_eq!(Account::claim("Ann@Example.com"), Account::claim("ann@example.COM"));
+        assert_ne!(Account::claim("ann@example.com"), Account::claim("bob@example.com"));
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused() {
+        for email in ["", "ann", "ann@", "@example.com", "ann@example", "an n@example.com", "a@-x.com", "a@b..c", "a@b@c.com"] {
+            assert!(email_fault(email).is_some(), "{email}");
+        }
+        for email in ["ann@example.com", "ann+tag@mail.example.co.uk", "änn@exämple.de"] {
+            assert!(email_fault(email).is_none(), "{email}");
+        }
+        assert!(email_fault(&format!("a@{}.com", "x".repeat(300))).is_some());
+    }
+}

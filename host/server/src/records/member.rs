@@ -1,0 +1,43 @@
+//! A person's place in an organization. Its id is the account's: a person is a member once.
+
+use charter_kernel::id::{AccountId, OrganizationId};
+use charter_kernel::role::Role;
+use charter_kernel::time::Instant;
+use charter_kernel::unit::{Key, Reach, Space};
+use serde::{Deserialize, Serialize};
+
+use super::{ACTIVE, Record, STATUS, entry};
+
+/// A person's place in an organization.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Member {
+    /// Whose organization it is.
+    pub organization: OrganizationId,
+    /// Who it is.
+    pub account: AccountId,
+    /// As in the account.
+    pub email: String,
+    /// What they may do.
+    pub role: Role,
+    /// Since when.
+    pub created_at: Instant,
+}
+
+impl Member {
+    /// Where the membership of this account lies.
+    pub fn address(organization: &OrganizationId, account: &AccountId) -> Key {
+        Key::new(&Reach::organization(organization.as_str()), &Space::host(Self::COLLECTION), account.as_str())
+    }
+}
+
+impl Record for Member {
+    const COLLECTION: &'static str = "members";
+
+    fn key(&self) -> Key {
+        Self::address(&self.organization, &self.account)
+    }
+
+    fn index(&self) -> Vec<(String, String)> {
+        vec![entry("role", self.role.as_str()), entry(STATUS, ACTIVE)]
+    }
+}

@@ -1,0 +1,54 @@
+//! A customer of the deployment.
+
+use charter_kernel::id::{OrganizationId, ProjectId};
+use charter_kernel::time::Instant;
+use charter_kernel::unit::{Key, Reach, Space};
+use serde::{Deserialize, Serialize};
+
+use super::{ACTIVE, Record, STATUS, entry};
+
+/// A customer of the deployment.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Organization {
+    /// Its id.
+    pub id: OrganizationId,
+    /// Its name.
+    pub name: String,
+    /// The project of requests that name none.
+    pub default_project: ProjectId,
+    /// Who may loosen.
+    #[serde(default)]
+    pub loosening: Loosening,
+    /// When it was made.
+    pub created_at: Instant,
+}
+
+/// Who may raise caps, restore users, move kits, invite members and widen keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Loosening {
+    /// An owner's or admin's session, and admin keys that are pinned to no user.
+    #[default]
+    Key,
+    /// An owner's or admin's session only.
+    Session,
+}
+
+impl Organization {
+    /// Where the organization of this id lies.
+    pub fn address(id: &OrganizationId) -> Key {
+        Key::new(&Reach::organization(id.as_str()), &Space::host(Self::COLLECTION), id.as_str())
+    }
+}
+
+impl Record for Organization {
+    const COLLECTION: &'static str = "organizations";
+
+    fn key(&self) -> Key {
+        Self::address(&self.id)
+    }
+
+    fn index(&self) -> Vec<(String, String)> {
+        vec![entry(STATUS, ACTIVE)]
+    }
+}

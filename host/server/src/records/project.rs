@@ -1,0 +1,66 @@
+//! A part of an organization, with users and kits of its own.
+
+use charter_kernel::id::{KitId, OrganizationId, ProjectId, UserId};
+use charter_kernel::time::Instant;
+use charter_kernel::unit::{Key, Reach, Space};
+use serde::{Deserialize, Serialize};
+
+use super::Record;
+
+/// How many projects an organization can have.
+pub const PROJECTS_MAX: u64 = 1_000;
+
+/// A part of an organization.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Project {
+    /// Its id.
+    pub id: ProjectId,
+    /// Whose it is.
+    pub organization: OrganizationId,
+    /// Its name.
+    pub name: String,
+    /// Which providers it reaches. Never changes: keys say it in their prefix.
+    pub mode: Mode,
+    /// The profile of requests that name no user.
+    pub default_user: UserId,
+    /// The kit of users that were assigned none.
+    pub default_kit: KitId,
+    /// When it was made.
+    pub created_at: Instant,
+}
+
+/// Which providers a project reaches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// All that are bound.
+    #[default]
+    Live,
+    /// Only those that are bound as a sandbox.
+    Test,
+}
+
+impl Mode {
+    /// What keys that are pinned to such a project start with.
+    pub fn key_prefix(self) -> &'static str {
+        match self {
+            Mode::Live => "sk_live_",
+            Mode::Test => "sk_test_",
+        }
+    }
+}
+
+impl Project {
+    /// Where the project of this id lies.
+    pub fn address(organization: &OrganizationId, id: &ProjectId) -> Key {
+        Key::new(&Reach::organization(organization.as_str()), &Space::host(Self::COLLECTION), id.as_str())
+    }
+}
+
+impl Record for Project {
+    const COLLECTION: &'static str = "projects";
+
+    fn key(&self) -> Key {
+        Self::address(&self.organization, &self.id)
+    }
+}

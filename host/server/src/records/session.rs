@@ -1,0 +1,47 @@
+//! A signed-in person's session. Its row's id is the digest of the cookie: one read finds it, and nothing leaks it.
+
+use charter_kernel::id::{AccountId, OrganizationId, SessionId};
+use charter_kernel::time::Instant;
+use charter_kernel::unit::{Key, Reach, Space};
+use serde::{Deserialize, Serialize};
+
+use super::{ACTIVE, Record, STATUS, entry};
+
+/// How long a session lasts.
+pub const LIFETIME_MS: i64 = 14 * 24 * 60 * 60 * 1000;
+
+/// A signed-in person's session.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Session {
+    /// Its id on the wire.
+    pub id: SessionId,
+    /// SHA-256 of the cookie, hexadecimal.
+    pub digest: String,
+    /// Who signed in.
+    pub account: AccountId,
+    /// The organization that is selected.
+    pub organization: OrganizationId,
+    /// When they signed in.
+    pub created_at: Instant,
+    /// When it ends.
+    pub expires_at: Instant,
+}
+
+impl Session {
+    /// Where the session of this digest lies.
+    pub fn address(digest: &str) -> Key {
+        Key::new(&Reach::deployment(), &Space::host(Self::COLLECTION), digest)
+    }
+}
+
+impl Record for Session {
+    const COLLECTION: &'static str = "sessions";
+
+    fn key(&self) -> Key {
+        Self::address(&self.digest)
+    }
+
+    fn index(&self) -> Vec<(String, String)> {
+        vec![entry(STATUS, ACTIVE), entry("account", self.account.as_str()), entry("expires_at", self.expires_at.to_string())]
+    }
+}
