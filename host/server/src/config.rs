@@ -1,5 +1,140 @@
-//! The configuration: one struct per section, read once from file, environment and flags.
+//! What the operator has set: one struct a section, read from a TOML file, under the environment, under flags.
+//!
+//! `CHARTER_<SECTION>_<KEY>` overrides `[section] key`, a flag overrides both. All faults are reported at once, each by the key
+//! that the person wrote. Nothing outside this module reads the environment.
 
-/// Everything that can be configured.
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use zeroize::Zeroizing;
+
+mod access;
+mod http;
+mod sandbox;
+mod setting;
+mod source;
+mod storage;
+mod telemetry;
+
+pub use access::{Auth, Operator, Rates, Registration};
+pub use http::{Http, Tls};
+pub use sandbox::{Breaker, Components, Egress, Engine, Jobs, Provider};
+pub use source::{Entry, Fault};
+pub use storage::{Data, Database, Retention};
+pub use telemetry::{LogFormat, Telemetry};
+
+use source::Source;
+
+/// Text that must not be shown. It does not print itself and is wiped when dropped.
+#[derive(Clone, Default)]
+pub struct Secret(Zeroizing<String>);
+
+impl Secret {
+    /// Wraps a secret.
+    pub fn new(text: String) -> Self {
+        Self(Zeroizing::new(text))
+    }
+    /// The secret itself; name the reason where this is called.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+/// Everything that can be set.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The public listener and its limits.
+    pub http: Http,
+    /// TLS, where configured.
+    pub tls: Option<Tls>,
+    /// The data directory and the key file.
+    pub data: Data,
+    /// The database.
+    pub database: Database,
+    /// The sandbox's limits.
+    pub engine: Engine,
+    /// Where components come from, and which are trusted.
+    pub components: Components,
+    /// Durable work.
+    pub jobs: Jobs,
+    /// Registration, sessions and keys.
+    pub auth: Auth,
+    /// Token buckets.
+    pub rates: Rates,
+    /// What outbound requests may reach beyond the public internet.
+    pub egress: Egress,
+    /// The operator's own door.
+    pub operator: Operator,
+    /// Bindings by name, from the file and the environment.
+    pub providers: BTreeMap<String, Provider>,
+    /// Logs and traces.
+    pub telemetry: Telemetry,
+    /// How long things are kept.
+    pub retention: Retention,
+}
+
+/// The layers before they are read.
 #[derive(Clone, Debug, Default)]
-pub struct Config {}
+pub struct Layers {
+    /// The file's text, and its path for messages.
+    pub file: Option<(PathBuf, String)>,
+    /// The process's environment.
+    pub environment: Vec<(String, String)>,
+    /// `section.key`, the flag as typed, and its text.
+    pub flags: Vec<(&'static str, &'static str, String)>,
+}
+
+impl Config {
+    /// Reads all layers, or says everything that is wrong with them.
+    pub fn read(layers: Layers) -> Result<Self, Vec<Fault>> {
+        let (config, mut source) = Self::gather(layers)?;
+        source.finish();
+        if source.faults.is_empty() { Ok(config) } else { Err(source.faults) }
+    }
+
+    /// Every setting with its default and meaning.
+    pub fn reference() -> Vec<Entry> {
+        match Self::gather(Layers::default()) {
+            Ok((_, source)) => source.entries,
+            Err(_) => Vec::new(),
+        }
+    }
+
+    fn gather(layers: Layers) -> Result<(Self, Source), Vec<Fault>> {
+        let table = match &layers.file {
+            None => toml::Table::new(),
+            Some((path, text)) => text.parse().map_err(|fault| vec![not_toml(path, &fault)])?,
+        };
+        let mut source = Source::new(table, layers.environment, layers.flags);
+        let config = Self {
+            http: Http::read(source.section("http")),
+            tls: Tls::read(source.section("tls")),
+            data: Data::read(source.section("data")),
+            database: Database::read(source.section("database")),
+            engine: Engine::read(source.section("engine")),
+            components: Components::read(source.section("components")),
+            jobs: Jobs::read(source.section("jobs")),
+            auth: Auth::read(source.section("auth")),
+            rates: Rates::read(source.section("rates")),
+            egress: Egress::read(source.section("egress")),
+            operator: Operator::read(source.section("operator")),
+            telemetry: Telemetry::read(source.section("telemetry")),
+            retention: Retention::read(source.section("retention")),
+            providers: Provider::read_all(&mut source),
+        };
+        Ok((config, source))
+    }
+}
+
+fn not_toml(path: &Path, fault: &toml::de::Error) -> Fault {
+    Fault { key: path.display().to_string(), message: format!("is not valid TOML: {}", fault.to_string().trim_end()) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,216 @@
+//! What guests may use: the engine's limits, where components come from, what leaves the host, and to whom.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use ed25519_dalek::VerifyingKey;
+use ipnet::IpNet;
+
+use super::Secret;
+use super::source::{Section, Source};
+
+/// `[engine]`
+#[derive(Clone, Debug)]
+pub struct Engine {
+    /// Instances at once; the pool's size.
+    pub instances_max: u32,
+    /// Bytes of one call's memories together.
+    pub memory_bytes_max: usize,
+    /// Bytes that all calls hold together: guest memory, bodies, buffers.
+    pub total_bytes_max: usize,
+    /// Short calls at once.
+    pub short_calls_max: usize,
+    /// Long calls at once (long polls, streams, outside calls).
+    pub long_calls_max: usize,
+    /// Calls at once of one organization.
+    pub tenant_calls_max: usize,
+    /// Calls at once of one primitive.
+    pub primitive_calls_max: usize,
+    /// Calls that may wait for a place.
+    pub queue_max: usize,
+    /// How long one waits at most.
+    pub queue_ms_max: u64,
+    /// Time of computing that a call may use.
+    pub compute_ms_max: u64,
+    /// Bytes of a component's file.
+    pub component_bytes_max: usize,
+    /// Components compiled at once.
+    pub compilations_max: usize,
+    /// Bytes of the cache of compiled code.
+    pub cache_bytes_max: u64,
+    /// How long a version that nobody calls stays in memory.
+    pub resident_ms: u64,
+}
+
+impl Engine {
+    pub(super) fn read(mut of: Section<'_>) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Self {
+            instances_max: of.within("instances_max", 512, (4, 10_000), "instances at once; the pool's size"),
+            memory_bytes_max: of.within("memory_bytes_max", 64 << 20, (1 << 20, 1 << 30), "bytes of one call's memories"),
+            total_bytes_max: of.within("total_bytes_max", 2 << 30, (16 << 20, 1 << 40), "bytes that all calls hold together"),
+            short_calls_max: of.within("short_calls_max", 256, (1, 10_000), "short calls at once"),
+            long_calls_max: of.within("long_calls_max", 128, (1, 10_000), "long polls, streams and outside calls at once"),
+            tenant_calls_max: of.within("tenant_calls_max", 64, (1, 10_000), "calls at once of one organization"),
+            primitive_calls_max: of.within("primitive_calls_max", 192, (1, 10_000), "calls at once of one primitive"),
+            queue_max: of.within("queue_max", 1_024, (0, 100_000), "calls that may wait for a place before 429 or 503"),
+            queue_ms_max: of.within("queue_ms_max", 2_000, (0, 60_000), "how long a call waits for a place"),
+            compute_ms_max: of.within("compute_ms_max", 2_000, (10, 600_000), "time of computing that a call may use"),
+            component_bytes_max: of.within("component_bytes_max", 32 << 20, (1 << 16, 64 << 20), "bytes of a component's file"),
+            compilations_max: of.within("compilations_max", cores, (1, 64), "components compiled at once; the machine's cores"),
+            cache_bytes_max: of.within("cache_bytes_max", 2 << 30, (1 << 20, 1 << 40), "bytes of the cache of compiled code"),
+            resident_ms: of.within("resident_ms", 60_000, (0, 86_400_000), "how long a version that nobody calls stays in memory"),
+        }
+    }
+}
+
+/// `[components]`
+#[derive(Clone, Debug)]
+pub struct Components {
+    /// The watched folder.
+    pub dir: Option<PathBuf>,
+    /// Keys that may sign components; with any, an unsigned component is refused.
+    pub signing_keys: Vec<VerifyingKey>,
+    /// How long an activation waits for the other replicas.
+    pub replica_wait_ms: u64,
+    /// When a bad version is stepped back from.
+    pub breaker: Breaker,
+}
+
+/// When the trap-rate breaker steps a component back.
+#[derive(Clone, Copy, Debug)]
+pub struct Breaker {
+    /// Traps within the window; 0 switches the breaker off.
+    pub traps_min: u32,
+    /// Which part of the window's calls must have trapped, 0–1.
+    pub rate_min: f64,
+    /// The window.
+    pub window_ms: u64,
+}
+
+impl Components {
+    pub(super) fn read(mut of: Section<'_>) -> Self {
+        let texts: Vec<String> = of.take(
+            "signing_keys",
+            Vec::new(),
+            "ed25519 public keys (base64 of 32 bytes, or PEM) of which one must have signed each component; none: unsigned ones are admitted",
+        );
+        let mut signing_keys = Vec::new();
+        for text in texts {
+            match crate::components::signature::public_key(&text) {
+                Some(key) => signing_keys.push(key),
+                None => of.fault("signing_keys", format!("holds {text:?}, which is no ed25519 public key in base64 or PEM")),
+            }
+        }
+        let traps_min = of.within("breaker_traps_min", 10, (0, 1_000_000), "traps within the window that step a version back; 0: never");
+        let rate_min: f64 = of.take("breaker_rate_min", 0.2, "part of the window's calls that must have trapped, 0 to 1");
+        if rate_min > 1.0 {
+            of.fault("breaker_rate_min", "must be from 0 to 1");
+        }
+        let window_ms = of.within("breaker_window_ms", 60_000, (1_000, 3_600_000), "the breaker's window");
+        Self {
+            dir: of.optional("dir", "a folder of .wasm files that is watched: what is new in it is installed and activated"),
+            signing_keys,
+            replica_wait_ms: of.within("replica_wait_ms", 30_000, (100, 600_000), "how long an activation waits for other replicas"),
+            breaker: Breaker { traps_min, rate_min, window_ms },
+        }
+    }
+}
+
+/// `[jobs]`
+#[derive(Clone, Debug)]
+pub struct Jobs {
+    /// Jobs that this replica runs at once.
+    pub concurrency: usize,
+    /// Time that one run may take where the job names none.
+    pub deadline_ms: u32,
+    /// Longest wait between two attempts.
+    pub backoff_ms_max: u64,
+}
+
+impl Jobs {
+    pub(super) fn read(mut of: Section<'_>) -> Self {
+        Self {
+            concurrency: of.within("concurrency", 32, (1, 1_000), "jobs that this replica runs at once"),
+            deadline_ms: of.within("deadline_ms", 60_000, (100, 3_600_000), "time one run may take where the job names none"),
+            backoff_ms_max: of.within("backoff_ms_max", 3_600_000, (1_000, 86_400_000), "longest wait between two attempts"),
+        }
+    }
+}
+
+/// `[egress]`
+#[derive(Clone, Debug)]
+pub struct Egress {
+    /// Ranges that are reachable although they are private or special.
+    pub allow: Vec<IpNet>,
+    /// Time to connect.
+    pub connect_timeout_ms: u64,
+    /// Time of one whole exchange.
+    pub timeout_ms: u64,
+    /// Bytes of one answer.
+    pub response_bytes_max: u64,
+    /// Outbound requests at once of one organization.
+    pub tenant_connections_max: u32,
+}
+
+impl Egress {
+    pub(super) fn read(mut of: Section<'_>) -> Self {
+        Self {
+            allow: of.take("allow", Vec::new(), "private ranges that outbound requests may reach, such as 10.1.0.0/16"),
+            connect_timeout_ms: of.within("connect_timeout_ms", 5_000, (10, 60_000), "time to connect"),
+            timeout_ms: of.within("timeout_ms", 60_000, (10, 3_600_000), "time of one whole exchange"),
+            response_bytes_max: of.within("response_bytes_max", 32 << 20, (1024, 1 << 32), "bytes of one answer"),
+            tenant_connections_max: of.within("tenant_connections_max", 32, (1, 10_000), "outbound requests at once of one organization"),
+        }
+    }
+}
+
+/// `[providers.<name>]`: one binding.
+#[derive(Clone, Debug)]
+pub struct Provider {
+    /// The protocol it speaks.
+    pub kind: String,
+    /// Its address; requests stay at its origin and below its path.
+    pub url: String,
+    /// What the host adds to each request.
+    pub credential: Option<Secret>,
+    /// What the protocol wants beside, a table.
+    pub options: toml::Table,
+}
+
+impl Provider {
+    const KEYS: [&'static str; 5] = ["kind", "url", "credential", "credential_file", "options"];
+
+    pub(super) fn read_all(source: &mut Source) -> BTreeMap<String, Self> {
+        let names = source.named("providers", &Self::KEYS);
+        names.into_iter().map(|name| (name.clone(), Self::read(source.section_of("providers", &name)))).collect()
+    }
+
+    fn read(mut of: Section<'_>) -> Self {
+        let kind = of.take("kind", "http".to_owned(), "the protocol it speaks");
+        let url: Option<String> = of.optional("url", "its address");
+        if url.is_none() {
+            of.fault("url", "is missing: a binding needs an address");
+        }
+        let url = url.unwrap_or_default();
+        if !url.is_empty() && !crate::providers::is_address(&url) {
+            of.fault("url", "must be an http or https address without user, query and fragment");
+        }
+        let mut credential: Option<Secret> = of.optional("credential", "what the host adds to each request");
+        if let Some(path) = of.optional::<PathBuf>("credential_file", "a file that holds the credential") {
+            match std::fs::read_to_string(&path) {
+                Ok(text) => credential = Some(Secret::new(text.trim().to_owned())),
+                Err(error) => of.fault("credential_file", format!("cannot be read: {}: {error}", path.display())),
+            }
+        }
+        let options = match of.optional::<toml::Value>("options", "what the protocol wants beside: a table, in the environment as JSON") {
+            None => toml::Table::new(),
+            Some(toml::Value::Table(table)) => table,
+            Some(_) => {
+                of.fault("options", "must be a table");
+                toml::Table::new()
+            }
+        };
+        Self { kind, url, credential, options }
+    }
+}

@@ -1,0 +1,61 @@
+//! Layers, and faults by key.
+
+use super::*;
+
+fn layers(file: &str, environment: &[(&str, &str)]) -> Layers {
+    Layers {
+        file: Some(("charter.toml".into(), file.into())),
+        environment: environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+        flags: Vec::new(),
+    }
+}
+
+#[test]
+fn a_flag_beats_the_environment_and_the_environment_beats_the_file() {
+    let file = "[http]\nlisten = \"127.0.0.1:1\"\nconnections_max = 7\nheaders_max = 50";
+    let mut layers = layers(file, &[("CHARTER_HTTP_LISTEN", "127.0.0.1:2"), ("CHARTER_HTTP_CONNECTIONS_MAX", "8")]);
+    layers.flags.push(("http.listen", "--listen", "127.0.0.1:3".into()));
+    let config = Config::read(layers).expect("no faults");
+    assert_eq!((config.http.listen.port(), config.http.connections_max, config.http.headers_max), (3, 8, 50));
+}
+
+#[test]
+fn every_fault_is_named_by_the_key_that_was_written() {
+    let file = "[http]\nlisten = 7.5\nlisen = \"x\"\n[tls]\nkey = \"k.pem\"\n[htttp]\na = 1\n[auth]\nregistration = \"maybe\"";
+    let faults = Config::read(layers(file, &[("CHARTER_EGRESS_ALLOW", "10.0.0.0/99"), ("CHARTER_OPERATR_TOKEN", "x")])).expect_err("faults");
+    let keys: Vec<&str> = faults.iter().map(|fault| fault.key.as_str()).collect();
+    for key in ["http.listen", "http.lisen", "tls.certificate", "[htttp]", "auth.registration", "CHARTER_EGRESS_ALLOW", "CHARTER_OPERATR_TOKEN"] {
+        assert!(keys.contains(&key), "{key} is missing in {keys:?}");
+    }
+    let misspelt = faults.iter().find(|fault| fault.key == "http.lisen").expect("is there");
+    assert!(misspelt.message.contains("http.listen"), "{misspelt}");
+}
+
+#[test]
+fn a_binding_comes_from_the_file_and_its_credential_from_the_environment() {
+    let file = "[providers.web-search]\nkind = \"searxng\"\nurl = \"http://127.0.0.1:9/\"\noptions = { language = \"en\" }";
+    let environment = [("CHARTER_PROVIDERS_WEB_SEARCH_CREDENTIAL", "s3cret"), ("CHARTER_PROVIDERS_OTHER_URL", "https://a.example")];
+    let config = Config::read(layers(file, &environment)).expect("no faults");
+    let search = &config.providers["web-search"];
+    assert_eq!((search.kind.as_str(), search.credential.as_ref().map(Secret::reveal)), ("searxng", Some("s3cret")));
+    assert_eq!(config.providers["other"].kind, "http");
+    assert!(!format!("{config:?}").contains("s3cret"));
+}
+
+#[test]
+fn a_weak_operator_token_is_refused() {
+    let faults = Config::read(layers("", &[("CHARTER_OPERATOR_TOKEN", "hunter2")])).expect_err("weak");
+    assert_eq!(faults[0].key, "CHARTER_OPERATOR_TOKEN");
+    assert!(!faults[0].message.contains("hunter2"));
+}
+
+#[test]
+fn the_reference_names_every_setting_once() {
+    let entries = Config::reference();
+    let mut keys: Vec<&str> = entries.iter().map(|entry| entry.key.as_str()).collect();
+    let all = keys.len();
+    keys.sort_unstable();
+    keys.dedup();
+    assert_eq!(keys.len(), all);
+    assert!(all > 50);
+}
