@@ -144,6 +144,14 @@ pub enum Guard {
         /// Its version when read; `None` if it was absent.
         version: Option<u64>,
     },
+    /// The row is the very one that was read: its stamp is given by each write and never again, so that a row removed and
+    /// inserted anew, whose version starts at 1 again, is not taken for the old one. Broken: conflict. `Txn` records this one.
+    Stamp {
+        /// Which row.
+        key: Key,
+        /// Its stamp when read.
+        stamp: u64,
+    },
     /// Nothing was written to the space within the reach since. Broken: conflict.
     Revision {
         /// The reach that was searched.
@@ -340,6 +348,8 @@ pub struct Taken {
     pub row: Row,
     /// The token that holds it.
     pub token: String,
+    /// When it had been due: given back with this, it keeps its place.
+    pub due_at: Instant,
 }
 
 /// A fact for others, committed unnumbered and sequenced right behind: an event or an audit row.
@@ -408,7 +418,7 @@ pub enum Rejection {
     /// What it read has changed: run the request again.
     #[error("what the unit read has changed")]
     Conflict {
-        /// The rows that changed; empty for a revision or claim.
+        /// The rows that changed; a key with an empty id stands for its whole space (a revision).
         keys: Vec<Key>,
     },
     /// A rule said no: the request decides what that means to its caller.

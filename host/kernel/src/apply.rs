@@ -1,0 +1,31 @@
+//! Decides units of work in memory.
+//!
+//! Knows nothing of databases: the committer hands in the rows that a batch touches ([`Touches`]), each unit is decided on an
+//! overlay of its own ([`apply`]), and what is to be written is the difference ([`State::changes`]). Invariant: a unit whose
+//! guard is broken or whose rule says no leaves no trace; those accepted are exactly what deciding them one by one, each on a
+//! committed database, would have accepted.
+
+mod body;
+mod decide;
+mod lease;
+mod size;
+mod state;
+mod touches;
+
+pub use body::{add_to_body, merged};
+pub use size::{check, size};
+pub use state::{Changes, ClaimChange, GroupChange, Head, LogChange, NewEntry, NewFact, RowChange, SpaceChange, State, Stored};
+pub use touches::{Hold, Touches, Wanted, facts_log};
+
+use crate::time::Instant;
+use crate::unit::{Applied, Rejection, Unit};
+
+/// Decides one unit: on success the state is as if it had been committed, otherwise as before.
+pub fn apply(state: &mut State, unit: &Unit, now: Instant) -> Result<Applied, Rejection> {
+    let (overlay, applied) = decide::decide(state, unit, now)?;
+    state.merge(overlay);
+    Ok(applied)
+}
+
+#[cfg(test)]
+mod tests;

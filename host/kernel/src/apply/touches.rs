@@ -1,0 +1,120 @@
+//! What a batch must have read, and locked, before it can be decided.
+//!
+//! Everything is kept sorted: two committers that lock in this order never wait for each other in a circle.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::unit::{Claim, Draft, FactKind, Guard, Key, LogKey, Reach, Space, Unit, Write};
+
+/// How a row is held while the batch runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Hold {
+    /// Others may hold it too; nobody may write it.
+    Shared,
+    /// Nobody else may hold or write it.
+    Alone,
+}
+
+/// A group of leased rows that is asked for some.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Wanted {
+    /// Within one reach, or across all.
+    pub reach: Option<Reach>,
+    /// The space.
+    pub space: Space,
+    /// The group.
+    pub group: String,
+}
+
+/// The rows, claims, revisions, logs and groups that units touch.
+#[derive(Clone, Debug, Default)]
+pub struct Touches {
+    /// Rows that are read or written.
+    pub rows: BTreeMap<Key, Hold>,
+    /// Claims that are read, taken or given up by name.
+    pub claims: BTreeSet<Claim>,
+    /// Spaces that were searched or are written.
+    pub spaces: BTreeSet<(Reach, Space)>,
+    /// Logs that are appended to or closed.
+    pub logs: BTreeSet<LogKey>,
+    /// Groups, and how many rows are asked of each.
+    pub groups: BTreeMap<Wanted, u32>,
+}
+
+/// The log whose head numbers an organization's facts of one kind.
+pub fn facts_log(organization: &str, kind: FactKind) -> LogKey {
+    let log = match kind {
+        FactKind::Event => "host.facts.event",
+        FactKind::Audit => "host.facts.audit",
+    };
+    LogKey { reach: Reach::organization(organization), log: log.into() }
+}
+
+impl Touches {
+    /// Adds what a unit touches. `numbered`: its facts get their numbers in the batch.
+    pub fn add(&mut self, unit: &Unit, numbered: bool) {
+        for guard in &unit.guards {
+            match guard {
+                Guard::Entry { key, .. } => self.row(key, Hold::Shared),
+                Guard::Version { key, .. } | Guard::Stamp { key, .. } | Guard::Lease { key, .. } => self.row(key, Hold::Alone),
+                Guard::Revision { reach, space, .. } => {
+                    self.spaces.insert((reach.clone(), space.clone()));
+                }
+                Guard::Claim { claim, .. } => {
+                    self.claims.insert(claim.clone());
+                }
+            }
+        }
+        for write in &unit.writes {
+            self.write(write);
+        }
+        for take in &unit.takes {
+            if let Some(reach) = &take.reach {
+                self.spaces.insert((reach.clone(), take.space.clone()));
+            }
+            let wanted = Wanted { reach: take.reach.clone(), space: take.space.clone(), group: take.group.clone() };
+            *self.groups.entry(wanted).or_default() += take.tokens.len() as u32;
+        }
+        if numbered {
+            self.logs.extend(unit.facts.iter().map(|fact| facts_log(&fact.organization, fact.kind)));
+        }
+    }
+
+    fn write(&mut self, write: &Write) {
+        match write {
+            Write::Insert { key, draft } | Write::Replace { key, draft, .. } | Write::Put { key, draft } => {
+                self.written(key);
+                self.unique(key, draft);
+            }
+            Write::Remove { key, .. }
+            | Write::Add { key, .. }
+            | Write::Extend { key, .. }
+            | Write::Release { key, .. }
+            | Write::Settle { key, .. }
+            | Write::Defer { key, .. } => self.written(key),
+            // The holder's row keeps the list of its names, so that it takes them along when it is removed.
+            Write::Claim { claim, holder } | Write::Unclaim { claim, holder } => {
+                self.claims.insert(claim.clone());
+                self.written(holder);
+            }
+            Write::Append { log, .. } | Write::Close { log } => {
+                self.logs.insert(log.clone());
+            }
+        }
+    }
+
+    fn row(&mut self, key: &Key, hold: Hold) {
+        let held = self.rows.entry(key.clone()).or_insert(hold);
+        *held = (*held).max(hold);
+    }
+
+    fn written(&mut self, key: &Key) {
+        self.row(key, Hold::Alone);
+        self.spaces.insert((key.reach.clone(), key.space.clone()));
+    }
+
+    fn unique(&mut self, key: &Key, draft: &Draft) {
+        let claims = draft.unique.iter().map(|(field, value)| Claim::unique(&key.reach, &key.space, field, value));
+        self.claims.extend(claims);
+    }
+}

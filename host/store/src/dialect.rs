@@ -1,0 +1,61 @@
+//! The few words in which SQLite and PostgreSQL differ; every statement is otherwise one text.
+
+use std::collections::HashMap;
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use sqlx::AssertSqlSafe;
+use sqlx::SqlSafeStr;
+use sqlx::SqlStr;
+
+/// Which database is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Dialect {
+    Sqlite,
+    Postgres,
+}
+
+/// Placeholder in SQL and migration texts, SQLite's word, PostgreSQL's word. `{each:$1}` opens one JSON text parameter as a
+/// table whose column `value` holds one array a row.
+const WORDS: &[(&str, &str, &str)] = &[
+    ("{bytewise}", "", "COLLATE \"C\""),
+    ("{blob}", "BLOB", "BYTEA"),
+    ("{ordinal}", "INTEGER PRIMARY KEY AUTOINCREMENT", "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"),
+    ("{alone}", "", "FOR NO KEY UPDATE"),
+    ("{alone:d}", "", "FOR NO KEY UPDATE OF d"),
+    ("{shared:d}", "", "FOR SHARE OF d"),
+    ("{skip}", "", "FOR NO KEY UPDATE SKIP LOCKED"),
+];
+
+impl Dialect {
+    /// The text in this database's words.
+    pub(crate) fn words(self, text: &str) -> String {
+        let mut out = text.to_owned();
+        for (placeholder, sqlite, postgres) in WORDS {
+            out = out.replace(placeholder, if self == Self::Sqlite { sqlite } else { postgres });
+        }
+        while let Some(start) = out.find("{each:") {
+            let Some(end) = out[start..].find('}').map(|end| start + end) else { break };
+            let parameter = out[start + 6..end].to_owned();
+            let each = match self {
+                Self::Sqlite => format!("json_each({parameter})"),
+                Self::Postgres => format!("jsonb_array_elements({parameter}::jsonb)"),
+            };
+            out.replace_range(start..=end, &each);
+        }
+        out
+    }
+
+    /// The same, for a statement that is part of the program: worded once.
+    pub(crate) fn sql(self, text: &'static str) -> SqlStr {
+        static WORDED: LazyLock<Mutex<HashMap<(Dialect, usize, usize), &'static str>>> = LazyLock::new(Mutex::default);
+        let mut worded = WORDED.lock().unwrap_or_else(PoisonError::into_inner);
+        // Leaked once a statement of the program: their number is fixed.
+        let at = (self, text.as_ptr() as usize, text.len());
+        worded.entry(at).or_insert_with(|| String::leak(self.words(text))).into_sql_str()
+    }
+
+    /// A statement put together from fixed fragments.
+    pub(crate) fn composed(self, text: &str) -> SqlStr {
+        AssertSqlSafe(self.words(text)).into_sql_str()
+    }
+}

@@ -1,0 +1,140 @@
+//! Questions about the rows of one space, and their answers.
+
+use charter_kernel::time::Instant;
+use charter_kernel::unit::{Key, Reach, Row, Space};
+
+/// Most rows of one page.
+pub const PAGE_ROWS_MAX: u32 = 1_000;
+/// Most tests of one query.
+pub const TESTS_MAX: usize = 16;
+
+/// Which rows of a space, in which order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Query {
+    /// Who shares the rows.
+    pub reach: Reach,
+    /// Which kind of rows.
+    pub space: Space,
+    /// Indexed field and what its encoded value ([`charter_kernel::index`]) must be; all must hold.
+    pub matching: Vec<(String, Test)>,
+    /// By id, which for ids of the host's making is by age.
+    pub order: Order,
+    /// Rows of a page, at most [`PAGE_ROWS_MAX`].
+    pub limit: u32,
+    /// The position that the page before handed out: the id of its last row.
+    pub after: Option<String>,
+    /// Rows to leave out first.
+    pub offset: u32,
+    /// Leaves the read out of the commit's validation.
+    pub relaxed: bool,
+}
+
+impl Query {
+    /// Everything in a space, newest first.
+    pub fn all(reach: &Reach, space: &Space) -> Self {
+        Self {
+            reach: reach.clone(),
+            space: space.clone(),
+            matching: Vec::new(),
+            order: Order::Newest,
+            limit: 100,
+            after: None,
+            offset: 0,
+            relaxed: false,
+        }
+    }
+    /// Only rows whose field has this encoded value.
+    pub fn equal(mut self, field: &str, value: impl Into<String>) -> Self {
+        self.matching.push((field.into(), Test::Equal(value.into())));
+        self
+    }
+    /// At most so many rows.
+    pub fn limit(mut self, limit: u32) -> Self {
+        self.limit = limit;
+        self
+    }
+    /// Not validated at the commit.
+    pub fn relaxed(mut self) -> Self {
+        self.relaxed = true;
+        self
+    }
+}
+
+/// What an encoded index value must be. Encoded values compare by bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Test {
+    /// This.
+    Equal(String),
+    /// Within these bounds, both inclusive.
+    Between(Option<String>, Option<String>),
+}
+
+/// By id, ascending or descending.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// Highest id first.
+    #[default]
+    Newest,
+    /// Lowest id first.
+    Oldest,
+}
+
+/// Rows found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Page {
+    /// In the query's order.
+    pub items: Vec<(Key, Row)>,
+    /// Where the next page begins; present when there is more.
+    pub next: Option<String>,
+}
+
+impl Page {
+    /// Whether there are rows after these.
+    pub fn has_more(&self) -> bool {
+        self.next.is_some()
+    }
+}
+
+/// What one group of a leased space holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// Due and held by nobody.
+    pub ready: u64,
+    /// Held under a lease.
+    pub held: u64,
+    /// Not due yet.
+    pub waiting: u64,
+    /// When the oldest row that is ready or waiting was inserted.
+    pub oldest: Option<Instant>,
+}
+
+/// One entry of a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogEntry {
+    /// From 1, without gaps.
+    pub sequence: u64,
+    /// When it was committed.
+    pub at: Instant,
+    /// Its name.
+    pub name: String,
+    /// UTF-8 JSON text.
+    pub payload: String,
+}
+
+/// How far a log is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogHead {
+    /// The last entry's sequence; 0 while there is none.
+    pub head: u64,
+    /// Whether it takes no more.
+    pub closed: bool,
+}
+
+/// A fact that has its number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SequencedFact {
+    /// From 1 within the organization and kind, without gaps.
+    pub sequence: u64,
+    /// The fact.
+    pub fact: charter_kernel::unit::Fact,
+}

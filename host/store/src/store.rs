@@ -1,0 +1,153 @@
+//! The handle: opening, committing, and what is too small for a file of its own.
+
+use std::fmt;
+use std::sync::Arc;
+
+use charter_kernel::time::Instant;
+use charter_kernel::unit::{Applied, Key, Rejection, Unit};
+use sqlx::AnyPool;
+use tokio_util::sync::CancellationToken;
+
+use crate::committer::Committer;
+use crate::config::StoreConfig;
+use crate::connection::Database;
+use crate::epoch::Epochs;
+use crate::error::{CommitError, OpenError};
+use crate::reader::Gets;
+use crate::seal::Sealer;
+use crate::ticket::{Ticket, Tickets};
+use crate::txn::Txn;
+use crate::wake::Wakes;
+
+/// The store. Cheap to clone.
+#[derive(Clone)]
+pub struct Store {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) config: StoreConfig,
+    pub(crate) database: Database,
+    /// Connections that only read.
+    pub(crate) readers: AnyPool,
+    pub(crate) gets: Gets,
+    pub(crate) committer: Committer,
+    pub(crate) wakes: Arc<Wakes>,
+    pub(crate) epochs: Arc<Epochs>,
+    pub(crate) tickets: Arc<Tickets>,
+    pub(crate) sealer: Sealer,
+    pub(crate) closing: CancellationToken,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.closing.cancel();
+    }
+}
+
+/// How the store is doing, for health and metrics.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreStatus {
+    /// Why no mutations are taken, if so.
+    pub read_only: Option<String>,
+    /// Units that wait for the committers.
+    pub queued_units: usize,
+    /// Bytes of them.
+    pub queued_bytes: usize,
+    /// Batches committed since the start.
+    pub batches: u64,
+    /// Units committed since the start.
+    pub units: u64,
+    /// Batches run again because another committer came first.
+    pub retries: u64,
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    /// Opens the database, makes it if it is new, and brings its schema up to date. Makes the key file at the first start.
+    pub async fn open(config: StoreConfig) -> Result<Self, OpenError> {
+        let database = Database::new(&config)?;
+        crate::migrate::migrate(&database).await?;
+        let sealer = Sealer::open(&config)?;
+        let readers = database.readers(config.readers.max(2)).await.map_err(OpenError::Database)?;
+        let closing = CancellationToken::new();
+        let wakes = Arc::new(Wakes::default());
+        let epochs = Arc::new(Epochs::new(&config));
+        let gets = Gets::start(&database, config.readers.max(2), &closing).await.map_err(OpenError::Database)?;
+        let committer = Committer::start(&config, &database, wakes.clone(), epochs.clone(), &closing).await?;
+        if database.is_postgres() {
+            crate::sequencer::start(database.clone(), wakes.clone(), committer.facts_written(), &closing);
+            crate::wake::poll(readers.clone(), wakes.clone(), &closing);
+        }
+        epochs.clone().watch(&database, readers.clone(), &closing).await.map_err(OpenError::Database)?;
+        let tickets = Arc::new(Tickets::default());
+        let inner = Inner { config, database, readers, gets, committer, wakes, epochs, tickets, sealer, closing };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Starts one request's work.
+    pub fn begin(&self, organization: &str) -> Txn {
+        Txn::new(self.clone(), organization)
+    }
+
+    /// The store's clock.
+    pub fn now(&self) -> Instant {
+        self.inner.config.clock.now()
+    }
+
+    /// Commits a unit. Once it is queued it is decided, whether or not the caller still waits.
+    pub async fn commit(&self, unit: Unit) -> Result<Applied, CommitError> {
+        self.submit(unit, false).await
+    }
+
+    /// Commits a unit that settles what has already happened (gives back, voids, audits): taken even while the store is
+    /// read-only for want of space.
+    pub async fn commit_settling(&self, unit: Unit) -> Result<Applied, CommitError> {
+        self.submit(unit, true).await
+    }
+
+    async fn submit(&self, unit: Unit, settling: bool) -> Result<Applied, CommitError> {
+        if unit.is_empty() {
+            return Ok(Applied::default());
+        }
+        charter_kernel::apply::check(&unit).map_err(|refused| CommitError::Rejected(Rejection::Refused(refused)))?;
+        self.inner.committer.submit(unit, settling).await
+    }
+
+    /// Waits for its turn at these hot rows; the turn is over when the ticket is dropped. A key with an empty id stands for its
+    /// whole space.
+    pub async fn ticket(&self, keys: &[Key]) -> Ticket {
+        self.inner.tickets.take(keys).await
+    }
+
+    pub(crate) async fn ticket_if_hot(&self, key: &Key) -> Option<Ticket> {
+        self.inner.tickets.take_if_hot(key).await
+    }
+
+    /// How the store is doing.
+    pub fn status(&self) -> StoreStatus {
+        self.inner.committer.status()
+    }
+
+    /// Whether the database answers now.
+    pub async fn ping(&self) -> bool {
+        sqlx::query_scalar::<_, i64>("SELECT CAST(1 AS BIGINT)").fetch_one(&self.inner.readers).await.is_ok()
+    }
+
+    /// Whether other replicas can share the database.
+    pub fn is_shared(&self) -> bool {
+        self.inner.database.is_postgres()
+    }
+
+    /// Lets units in the committers' hands finish, then closes.
+    pub async fn close(&self) {
+        self.inner.committer.drain().await;
+        self.inner.closing.cancel();
+        self.inner.readers.close().await;
+    }
+}

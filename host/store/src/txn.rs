@@ -1,0 +1,414 @@
+//! One request's work: reads that are validated at the commit, writes that are buffered until then.
+//!
+//! Must not know what the work is about. Invariant: nothing that was read through `get`, `find`, `count` and `lookup` can have
+//! changed when the unit commits; dropping a transaction changes nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use charter_kernel::apply::{Stored, add_to_body, merged};
+use charter_kernel::time::Instant;
+use charter_kernel::unit::{
+    Applied, Claim, Draft, Fact, Guard, Key, LogKey, Reach, Refused, Row, Space, Take, Taken, Unit, Write,
+};
+
+use crate::error::{CommitError, ReadError, WriteError};
+use crate::query::{LogEntry, LogHead, Page, Query, Standing};
+use crate::store::Store;
+use crate::ticket::Ticket;
+
+/// Reads of one request, its buffered writes, and what must still hold when they are committed.
+#[derive(Debug)]
+pub struct Txn {
+    store: Store,
+    unit: Unit,
+    /// This request's own rows; `None` where it removed one.
+    own: BTreeMap<Key, Option<Row>>,
+    /// Additions to rows that this request did not read.
+    adds: BTreeMap<Key, Vec<(String, i64)>>,
+    claims: BTreeMap<(Reach, String, String), Option<Key>>,
+    guarded: BTreeSet<Key>,
+    taken: Vec<Taken>,
+    tickets: Vec<Ticket>,
+    reading: bool,
+}
+
+impl Txn {
+    pub(crate) fn new(store: Store, organization: &str) -> Self {
+        Self {
+            store,
+            unit: Unit { organization: organization.into(), ..Unit::default() },
+            own: BTreeMap::new(),
+            adds: BTreeMap::new(),
+            claims: BTreeMap::new(),
+            guarded: BTreeSet::new(),
+            taken: Vec::new(),
+            tickets: Vec::new(),
+            reading: false,
+        }
+    }
+
+    /// The store that it reads and commits to.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Whose work it is.
+    pub fn organization(&self) -> &str {
+        &self.unit.organization
+    }
+
+    /// What would be committed now.
+    pub fn unit(&self) -> &Unit {
+        &self.unit
+    }
+
+    /// For a request that changes nothing: its reads record no guards and wait for no hot row.
+    pub fn reading(mut self) -> Self {
+        self.reading = true;
+        self
+    }
+
+    /// Keeps a place in the queues of hot rows until this transaction ends.
+    pub fn hold(&mut self, ticket: Ticket) {
+        self.tickets.push(ticket);
+    }
+
+    /// The row, own writes first. Validated at the commit.
+    pub async fn get(&mut self, key: &Key) -> Result<Option<Row>, ReadError> {
+        if let Some(own) = self.own.get(key) {
+            return Ok(own.clone());
+        }
+        let stored = self.read(key).await?;
+        Ok(self.with_adds(key, stored.map(|stored| stored.row)))
+    }
+
+    /// The row, own writes first. Not validated.
+    pub async fn get_relaxed(&self, key: &Key) -> Result<Option<Row>, ReadError> {
+        if let Some(own) = self.own.get(key) {
+            return Ok(own.clone());
+        }
+        let row = self.store.get(key).await?;
+        Ok(self.with_adds(key, row))
+    }
+
+    fn with_adds(&self, key: &Key, row: Option<Row>) -> Option<Row> {
+        let mut row = row?;
+        for (field, amount) in self.adds.get(key).into_iter().flatten() {
+            if let Ok(body) = add_to_body(key, &row.body, field, *amount) {
+                row.body = body;
+                row.version += 1;
+            }
+        }
+        Some(row)
+    }
+
+    /// Reads the committed row and records what was read.
+    async fn read(&mut self, key: &Key) -> Result<Option<Stored>, ReadError> {
+        if self.reading {
+            return self.store.stored(key).await;
+        }
+        // Who already holds a place waits for no other: nobody waits in a circle.
+        if self.tickets.is_empty()
+            && let Some(ticket) = self.store.ticket_if_hot(key).await
+        {
+            self.tickets.push(ticket);
+        }
+        let stored = self.store.stored(key).await?;
+        if self.guarded.insert(key.clone()) {
+            self.unit.guards.push(match &stored {
+                Some(stored) => Guard::Stamp { key: key.clone(), stamp: stored.stamp },
+                None => Guard::Version { key: key.clone(), version: None },
+            });
+        }
+        Ok(stored)
+    }
+
+    /// Rows of a space. Committed state: own writes are seen by `get` only. Validated unless relaxed.
+    pub async fn find(&mut self, query: &Query) -> Result<Page, ReadError> {
+        let (page, revision) = self.store.find_at(query).await?;
+        self.guard_revision(&query.reach, &query.space, query.relaxed, revision);
+        Ok(page)
+    }
+
+    /// How many rows the query's tests match; order, limit, position and offset do not count. Validated unless relaxed.
+    pub async fn count(&mut self, query: &Query) -> Result<u64, ReadError> {
+        let (count, revision) = self.store.count_at(query).await?;
+        self.guard_revision(&query.reach, &query.space, query.relaxed, revision);
+        Ok(count)
+    }
+
+    fn guard_revision(&mut self, reach: &Reach, space: &Space, relaxed: bool, revision: u64) {
+        if relaxed || self.reading {
+            return;
+        }
+        let seen = |guard: &Guard| matches!(guard, Guard::Revision { reach: r, space: s, .. } if r == reach && s == space);
+        if !self.unit.guards.iter().any(seen) {
+            self.unit.guards.push(Guard::Revision { reach: reach.clone(), space: space.clone(), revision });
+        }
+    }
+
+    /// Who holds the unique value or name, own writes first. Validated by the value alone.
+    pub async fn lookup(&mut self, claim: &Claim) -> Result<Option<Key>, ReadError> {
+        let at = (claim.reach.clone(), claim.space.clone(), claim.name.clone());
+        if let Some(own) = self.claims.get(&at) {
+            return Ok(own.clone());
+        }
+        let holder = self.store.lookup(claim).await?;
+        if !self.reading {
+            let guard = Guard::Claim { claim: claim.clone(), holder: holder.as_ref().map(|key| key.id.clone()) };
+            if !self.unit.guards.contains(&guard) {
+                self.unit.guards.push(guard);
+            }
+        }
+        Ok(holder)
+    }
+
+    /// Rows whose text has all the words, best first. Not validated.
+    pub async fn search(&self, reach: &Reach, space: &Space, text: &str, limit: u32) -> Result<Vec<(Key, Row)>, ReadError> {
+        self.store.search(reach, space, text, limit).await
+    }
+
+    /// What a group of a leased space holds. Not validated.
+    pub async fn standing(&self, reach: &Reach, space: &Space, group: &str) -> Result<Standing, ReadError> {
+        self.store.standing(reach, space, group).await
+    }
+
+    /// A new row. Refused at once where another row holds one of its unique values; a taken key is found at the commit.
+    pub async fn insert(&mut self, key: Key, draft: Draft) -> Result<Row, WriteError> {
+        if let Some(Some(_)) = self.own.get(&key) {
+            return Err(Refused::Exists { key }.into());
+        }
+        self.claim_values(&key, None, &draft).await?;
+        let row = merged(None, &draft, self.store.now());
+        self.own.insert(key.clone(), Some(row.clone()));
+        self.unit.writes.push(Write::Insert { key, draft });
+        Ok(row)
+    }
+
+    /// An existing row's new content. Refused at once where the row is absent or not at the expected version.
+    pub async fn replace(&mut self, key: Key, draft: Draft, expected: Option<u64>) -> Result<Row, WriteError> {
+        let Some(old) = self.get(&key).await? else { return Err(Refused::Missing { key }.into()) };
+        if expected.is_some_and(|expected| expected != old.version) {
+            return Err(Refused::Stale { key, current: old.version }.into());
+        }
+        self.claim_values(&key, Some(&old), &draft).await?;
+        let row = merged(Some(&old), &draft, self.store.now());
+        self.own.insert(key.clone(), Some(row.clone()));
+        self.unit.writes.push(Write::Replace { key, draft, expected: None });
+        Ok(row)
+    }
+
+    /// Inserts or replaces, whichever fits what is there now.
+    pub async fn put(&mut self, key: Key, draft: Draft) -> Result<Row, WriteError> {
+        let old = self.get(&key).await?;
+        self.claim_values(&key, old.as_ref(), &draft).await?;
+        let row = merged(old.as_ref(), &draft, self.store.now());
+        self.own.insert(key.clone(), Some(row.clone()));
+        self.unit.writes.push(Write::Put { key, draft });
+        Ok(row)
+    }
+
+    /// Removes a row; false where there is none.
+    pub async fn remove(&mut self, key: &Key, expected: Option<u64>) -> Result<bool, WriteError> {
+        let Some(old) = self.get(key).await? else { return Ok(false) };
+        if expected.is_some_and(|expected| expected != old.version) {
+            return Err(Refused::Stale { key: key.clone(), current: old.version }.into());
+        }
+        self.forget_values(key, &old);
+        self.own.insert(key.clone(), None);
+        self.unit.writes.push(Write::Remove { key: key.clone(), expected: None });
+        Ok(true)
+    }
+
+    /// Looks whether the draft's unique values are free, so that the caller can word the refusal, and notes them as its own.
+    async fn claim_values(&mut self, key: &Key, old: Option<&Row>, draft: &Draft) -> Result<(), WriteError> {
+        for (field, value) in &draft.unique {
+            let claim = Claim::unique(&key.reach, &key.space, field, value);
+            if old.is_some_and(|old| old.unique.iter().any(|(f, v)| f == field && v == value)) {
+                continue;
+            }
+            match self.lookup(&claim).await? {
+                Some(holder) if holder != *key => return Err(Refused::ClaimLost { claim, holder }.into()),
+                _ => {}
+            }
+        }
+        if let Some(old) = old {
+            self.forget_values(key, old);
+        }
+        for (field, value) in &draft.unique {
+            let claim = Claim::unique(&key.reach, &key.space, field, value);
+            self.claims.insert((claim.reach, claim.space, claim.name), Some(key.clone()));
+        }
+        Ok(())
+    }
+
+    fn forget_values(&mut self, key: &Key, old: &Row) {
+        for (field, value) in &old.unique {
+            let claim = Claim::unique(&key.reach, &key.space, field, value);
+            self.claims.insert((claim.reach, claim.space, claim.name), None);
+        }
+    }
+
+    /// Adds to an integer field of a row that must exist. Commutes: never a conflict, unless the row was also read.
+    pub fn add(&mut self, key: &Key, field: &str, amount: i64) -> Result<(), Refused> {
+        match self.own.get_mut(key) {
+            Some(None) => return Err(Refused::Missing { key: key.clone() }),
+            Some(Some(row)) => {
+                row.body = add_to_body(key, &row.body, field, amount)?;
+                row.version += 1;
+            }
+            None => self.adds.entry(key.clone()).or_default().push((field.into(), amount)),
+        }
+        self.unit.writes.push(Write::Add { key: key.clone(), field: field.into(), amount });
+        Ok(())
+    }
+
+    /// Claims a name for a row, which must exist when the unit commits; false where another row holds it.
+    pub async fn claim(&mut self, claim: &Claim, holder: &Key) -> Result<bool, ReadError> {
+        if self.lookup(claim).await?.is_some_and(|other| other != *holder) {
+            return Ok(false);
+        }
+        let at = (claim.reach.clone(), claim.space.clone(), claim.name.clone());
+        self.claims.insert(at, Some(holder.clone()));
+        self.unit.writes.push(Write::Claim { claim: claim.clone(), holder: holder.clone() });
+        Ok(true)
+    }
+
+    /// Gives a name up; nothing happens unless `holder` holds it.
+    pub fn unclaim(&mut self, claim: &Claim, holder: &Key) {
+        let at = (claim.reach.clone(), claim.space.clone(), claim.name.clone());
+        self.claims.insert(at, None);
+        self.unit.writes.push(Write::Unclaim { claim: claim.clone(), holder: holder.clone() });
+    }
+
+    /// Appends to a log.
+    pub fn append(&mut self, log: &LogKey, name: &str, payload: String) {
+        self.unit.writes.push(Write::Append { log: log.clone(), name: name.into(), payload });
+    }
+
+    /// Closes a log.
+    pub fn close(&mut self, log: &LogKey) {
+        self.unit.writes.push(Write::Close { log: log.clone() });
+    }
+
+    /// Committed entries of a log. Not validated.
+    pub async fn log_read(&self, log: &LogKey, after: u64, limit: u32) -> Result<Vec<LogEntry>, ReadError> {
+        self.store.log_read(log, after, limit).await
+    }
+
+    /// How far a log is. Not validated.
+    pub async fn log_head(&self, log: &LogKey) -> Result<LogHead, ReadError> {
+        self.store.log_head(log).await
+    }
+
+    /// Moves a lease's end.
+    pub fn extend(&mut self, key: &Key, token: &str, until: Instant) {
+        self.unit.writes.push(Write::Extend { key: key.clone(), token: token.into(), until });
+    }
+
+    /// Ends a lease; the row is due again at `due_at`.
+    pub fn release(&mut self, key: &Key, token: &str, due_at: Instant) {
+        let token = token.into();
+        self.unit.writes.push(Write::Release { key: key.clone(), token, due_at, undo: false });
+    }
+
+    /// Ends a lease and removes the row.
+    pub fn settle(&mut self, key: &Key, token: &str) {
+        self.own.insert(key.clone(), None);
+        self.unit.writes.push(Write::Settle { key: key.clone(), token: token.into() });
+    }
+
+    /// Not handed out before this.
+    pub fn defer(&mut self, key: &Key, due_at: Instant) {
+        self.unit.writes.push(Write::Defer { key: key.clone(), due_at });
+    }
+
+    /// Removes rows of a group, held or not, at most `limit`; true while more is left. Not validated.
+    pub async fn purge(&mut self, reach: &Reach, space: &Space, group: &str, limit: u32) -> Result<bool, ReadError> {
+        let keys = self.store.group_keys(reach, space, group, limit.saturating_add(1)).await?;
+        let more = keys.len() > limit as usize;
+        for key in keys.into_iter().take(limit as usize) {
+            self.own.insert(key.clone(), None);
+            self.unit.writes.push(Write::Remove { key, expected: None });
+        }
+        Ok(more)
+    }
+
+    /// Tells others.
+    pub fn fact(&mut self, fact: Fact) {
+        self.unit.facts.push(fact);
+    }
+
+    /// Something else that must still hold.
+    pub fn guard(&mut self, guard: Guard) {
+        self.unit.guards.push(guard);
+    }
+
+    /// A write as it is: nothing is read for it, and `get` does not see it.
+    pub fn write(&mut self, write: Write) {
+        self.unit.writes.push(write);
+    }
+
+    /// Rows handed out to this caller alone. Commits at once, under this transaction's entry and lease guards; remembered, so
+    /// that [`Txn::abandon`] gives them back.
+    pub async fn take(&mut self, take: Take) -> Result<Vec<Taken>, CommitError> {
+        let fences = |guard: &&Guard| matches!(guard, Guard::Entry { .. } | Guard::Lease { .. });
+        let unit = Unit {
+            organization: self.unit.organization.clone(),
+            guards: self.unit.guards.iter().filter(fences).cloned().collect(),
+            takes: vec![take],
+            ..Unit::default()
+        };
+        let taken = self.store.commit(unit).await?.taken.into_iter().flatten().collect::<Vec<_>>();
+        self.taken.extend(taken.iter().cloned());
+        Ok(taken)
+    }
+
+    /// What was handed out so far.
+    pub fn taken(&self) -> &[Taken] {
+        &self.taken
+    }
+
+    /// The request failed: gives back what was handed out, uncounted and in its old place, and forgets everything else.
+    pub async fn abandon(self) -> Result<(), CommitError> {
+        if self.taken.is_empty() {
+            return Ok(());
+        }
+        // One by one: a lease that has ended meanwhile must not keep the others from going back.
+        let mut last = Ok(());
+        for Taken { key, token, due_at, .. } in self.taken {
+            let writes = vec![Write::Release { key, token, due_at, undo: true }];
+            let unit = Unit { organization: self.unit.organization.clone(), writes, ..Unit::default() };
+            match self.store.commit_settling(unit).await {
+                Err(error) if error.refused().is_none() => last = Err(error),
+                _ => {}
+            }
+        }
+        last
+    }
+
+    /// Commits. What was handed out stays handed out.
+    pub async fn commit(self) -> Result<Applied, CommitError> {
+        self.store.commit(self.unit).await
+    }
+
+    /// Commits what there is so far and goes on; later reads are validated anew. Entry and lease guards stay.
+    pub async fn checkpoint(&mut self) -> Result<Applied, CommitError> {
+        let organization = self.unit.organization.clone();
+        let fences = |guard: &&Guard| matches!(guard, Guard::Entry { .. } | Guard::Lease { .. });
+        let guards = self.unit.guards.iter().filter(fences).cloned().collect();
+        let unit = std::mem::replace(&mut self.unit, Unit { organization, guards, ..Unit::default() });
+        let applied = self.store.commit(unit).await?;
+        self.own.clear();
+        self.adds.clear();
+        self.claims.clear();
+        self.guarded.clear();
+        self.tickets.clear();
+        Ok(applied)
+    }
+
+    /// The keys whose places it holds, for a new attempt after a conflict.
+    pub fn into_unit(self) -> Unit {
+        self.unit
+    }
+}
