@@ -1,2 +1,49 @@
-//! x
-fn main(){}
+//! `cargo xtask`: everything that is done to this repository, as one command line without shell scripts.
+//!
+//! Only parses arguments; each command is a function of the library beside it.
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use xtask::workspace::Workspace;
+use xtask::{bench, ci, components, fuzz, run, scaffold, test, tidy};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Build, run, test and extend Charter", disable_help_subcommand = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Build target/release/charter and every primitive as target/components/<name>.wasm
+    Build,
+    /// Build everything and start Charter on an embedded SQLite database
+    Run(run::Options),
+    /// Run every test: units, properties, and end to end on SQLite and PostgreSQL
+    Test(test::Options),
+    /// Scaffold a primitive as plugins/<name>, ready to build, test and serve
+    New(scaffold::Options),
+    /// Measure, and print each figure as a ratio within the run
+    Bench(bench::Options),
+    /// Fuzz the parsers that face strangers (needs a nightly toolchain and cargo-fuzz)
+    Fuzz(fuzz::Options),
+    /// Check the rules of the repository that no compiler checks
+    Tidy,
+    /// Format, lints, docs, tidy and tests, exactly as continuous integration runs them
+    Ci,
+}
+
+fn main() -> Result<()> {
+    let workspace = Workspace::find()?;
+    match Arguments::parse().command {
+        Command::Build => components::release(&workspace),
+        Command::Run(options) => run::run(&workspace, &options),
+        Command::Test(options) => test::run(&workspace, &options),
+        Command::New(options) => scaffold::run(&workspace, &options),
+        Command::Bench(options) => bench::run(&workspace, &options),
+        Command::Fuzz(options) => fuzz::run(&workspace, &options),
+        Command::Tidy => tidy::run(&workspace),
+        Command::Ci => ci::run(&workspace),
+    }
+}

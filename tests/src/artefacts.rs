@@ -1,0 +1,93 @@
+//! What the tests run: the `charter` binary, the primitives and the fixtures, built once a test process.
+//!
+//! `cargo xtask test` builds them beforehand and says where they are; a plain `cargo test` builds them here.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use xtask::workspace::Workspace;
+use xtask::{components, test};
+
+/// Where the artefacts lie.
+#[derive(Debug)]
+pub struct Artefacts {
+    /// The `charter` binary.
+    pub charter: PathBuf,
+    /// One file for each primitive.
+    pub components: PathBuf,
+    /// One file for each fixture.
+    pub fixtures: PathBuf,
+    /// The root of the repository.
+    pub root: PathBuf,
+}
+
+impl Artefacts {
+    /// Builds what was not built beforehand.
+    pub fn get() -> &'static Self {
+        static BUILT: OnceLock<Artefacts> = OnceLock::new();
+        BUILT.get_or_init(|| Self::build().unwrap_or_else(|error| panic!("cannot build what the tests run: {error:#}")))
+    }
+
+    /// The bytes of a fixture.
+    pub fn fixture(&self, name: &str) -> Vec<u8> {
+        let path = self.fixtures.join(format!("{name}.wasm"));
+        std::fs::read(&path).unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()))
+    }
+
+    /// The bytes of a primitive.
+    pub fn component(&self, name: &str) -> Vec<u8> {
+        let path = self.components.join(format!("{name}.wasm"));
+        std::fs::read(&path).unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()))
+    }
+
+    fn build() -> Result<Self, Box<dyn std::error::Error>> {
+        let given = |name: &str| std::env::var_os(name).map(PathBuf::from);
+        let workspace = Workspace::find()?;
+        let or_build = |name: &str, build: &dyn Fn(&Workspace) -> Result<PathBuf, Box<dyn std::error::Error>>| match given(name) {
+            Some(path) => Ok(path),
+            None => build(&workspace),
+        };
+        Ok(Self {
+            charter: or_build(test::BINARY, &|workspace| Ok(components::host(workspace, false)?))?,
+            components: or_build(test::COMPONENTS, &|workspace| Ok(components::primitives(workspace)?))?,
+            fixtures: or_build(test::FIXTURES, &|workspace| Ok(components::fixtures(workspace)?))?,
+            root: workspace.root,
+        })
+    }
+}
+
+/// A folder that is removed when it is dropped.
+#[derive(Debug)]
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// A new, empty folder that only we may read.
+    pub fn new() -> Self {
+        use std::os::unix::fs::DirBuilderExt;
+        use std::sync::atomic::{AtomicU32, Ordering};
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("charter-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_dir_all(&path);
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
+        made.unwrap_or_else(|error| panic!("cannot make {}: {error}", path.display()));
+        Self(path)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Default for Folder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,27 @@
+//! The two databases that everything is tested on.
+
+use std::path::Path;
+
+use crate::postgres::Postgres;
+
+/// Which database a server runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Database {
+    /// Embedded, a file in the server's data folder.
+    Sqlite,
+    /// A private server, one database each.
+    Postgresql,
+}
+
+impl Database {
+    /// Both of them.
+    pub const BOTH: [Self; 2] = [Self::Sqlite, Self::Postgresql];
+
+    /// The URL of a new, empty database; `None` where the server's own default is meant.
+    pub fn create(self, _data: &Path) -> Option<String> {
+        match self {
+            Self::Sqlite => None,
+            Self::Postgresql => Some(Postgres::shared().database()),
+        }
+    }
+}

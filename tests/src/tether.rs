@@ -1,0 +1,105 @@
+//! A child process that ends when we end, however we end: no test leaves a server behind, not even one that was killed.
+//!
+//! A shell watches our end of a pipe and becomes the program itself, so the child's id is the program's. Knows nothing of
+//! what it runs.
+
+use std::ffi::OsStr;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// Waits for our end of the pipe to close, then ends the program and removes its folder.
+const WATCH: &str = r#"
+exec 3<&0
+(
+    cat <&3
+    kill -s "$TETHER_SIGNAL" $$
+    tries=0
+    while kill -0 $$ && [ $tries -lt 50 ]; do sleep 0.1; tries=$((tries + 1)); done
+    [ -z "$TETHER_FOLDER" ] || rm -rf "$TETHER_FOLDER"
+) >/dev/null 2>&1 &
+exec "$@" </dev/null 3<&-
+"#;
+
+/// How a program is started.
+#[derive(Debug)]
+pub struct Launch {
+    command: Command,
+}
+
+impl Launch {
+    /// Runs `program`, and ends it with `signal` (a name such as `KILL`) when we end; removes `folder` behind it.
+    pub fn new(program: &Path, signal: &str, folder: Option<&Path>) -> Self {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", WATCH, "sh"]).arg(program);
+        command.env("TETHER_SIGNAL", signal).env("TETHER_FOLDER", folder.map_or(OsStr::new(""), Path::as_os_str));
+        command.stdin(Stdio::piped());
+        Self { command }
+    }
+
+    /// The command behind it, for arguments, environment and output.
+    pub fn command(&mut self) -> &mut Command {
+        &mut self.command
+    }
+
+    /// Runs it as another user of this machine.
+    pub fn user(mut self, user: Option<(u32, u32)>) -> Self {
+        if let Some((user, group)) = user {
+            self.command.gid(group).uid(user);
+        }
+        self
+    }
+
+    /// Starts it.
+    pub fn start(mut self) -> std::io::Result<Tethered> {
+        Ok(Tethered { child: self.command.spawn()? })
+    }
+}
+
+/// A running program that ends with us.
+#[derive(Debug)]
+pub struct Tethered {
+    child: Child,
+}
+
+impl Tethered {
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The child, for its output.
+    pub fn child(&mut self) -> &mut Child {
+        &mut self.child
+    }
+
+    /// Sends a signal by name (`TERM`, `KILL`, `STOP`).
+    pub fn signal(&self, name: &str) {
+        let _ = Command::new("/bin/kill").args(["-s", name, &self.id().to_string()]).status();
+    }
+
+    /// Waits until it has ended; `None` if it has not within `limit`.
+    pub fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
+        let start = Instant::now();
+        loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => return Some(status),
+                Ok(None) if start.elapsed() < limit => std::thread::sleep(Duration::from_millis(5)),
+                _ => return None,
+            }
+        }
+    }
+
+    /// `kill -9`, and waits until it is gone.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Tethered {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

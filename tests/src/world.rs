@@ -1,0 +1,199 @@
+//! A deployment under test: a server on a database of its own, its operator and its tenants.
+//!
+//! Most tests need a tenant and not a deployment: they share one world for each database, and tenancy keeps them apart, which is
+//! a test in itself. What changes the deployment (components, restarts, configuration) builds its own.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use serde_json::Value;
+
+use crate::answer::Answer;
+use crate::artefacts::{Artefacts, Folder};
+use crate::client::Client;
+use crate::database::Database;
+use crate::server::{Options, Server};
+use crate::tenant::Tenant;
+
+/// The operator's token of every deployment under test.
+pub const OPERATOR_TOKEN: &str = "operator-of-the-tests-4f1c7a52e09b8d36";
+
+/// What a world is to have.
+#[derive(Clone, Debug)]
+pub struct Builder {
+    components: Option<PathBuf>,
+    environment: Vec<(String, String)>,
+    arguments: Vec<String>,
+    configuration: Option<String>,
+}
+
+impl Builder {
+    /// Every primitive installed, nothing else configured.
+    pub fn new() -> Self {
+        Self { components: Some(Artefacts::get().components.clone()), environment: Vec::new(), arguments: Vec::new(), configuration: None }
+    }
+
+    /// Another folder of components.
+    pub fn components(mut self, folder: &Path) -> Self {
+        self.components = Some(folder.to_path_buf());
+        self
+    }
+
+    /// No component at first.
+    pub fn bare(mut self) -> Self {
+        self.components = None;
+        self
+    }
+
+    /// An environment variable of the server.
+    pub fn environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// An argument of `charter serve`.
+    pub fn argument(mut self, argument: &str) -> Self {
+        self.arguments.push(argument.to_owned());
+        self
+    }
+
+    /// The configuration file's text.
+    pub fn configuration(mut self, toml: &str) -> Self {
+        self.configuration = Some(toml.to_owned());
+        self
+    }
+
+    /// Starts it.
+    pub fn start(self, database: Database) -> World {
+        let data = Folder::new();
+        let mut options = Options {
+            data: data.path().to_path_buf(),
+            database: database.create(data.path()),
+            components: self.components,
+            environment: vec![("CHARTER_OPERATOR_TOKEN".into(), OPERATOR_TOKEN.into())],
+            arguments: self.arguments,
+        };
+        options.environment.extend(self.environment);
+        if let Some(toml) = self.configuration {
+            let file = data.path().join("charter.toml");
+            std::fs::write(&file, toml).unwrap_or_else(|error| panic!("cannot write {}: {error}", file.display()));
+            options.arguments.extend(["--config".to_owned(), file.to_string_lossy().into_owned()]);
+        }
+        let server = Server::start(&options).unwrap_or_else(|fault| panic!("{fault}"));
+        World { database, options, server: Some(server), data }
+    }
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A deployment under test.
+#[derive(Debug)]
+pub struct World {
+    /// Which database it runs on.
+    pub database: Database,
+    options: Options,
+    server: Option<Server>,
+    // Dropped after the server.
+    data: Folder,
+}
+
+impl World {
+    /// The deployment that tests share which need a tenant only.
+    pub fn shared(database: Database) -> &'static Self {
+        static SQLITE: OnceLock<World> = OnceLock::new();
+        static POSTGRESQL: OnceLock<World> = OnceLock::new();
+        let shared = match database {
+            Database::Sqlite => &SQLITE,
+            Database::Postgresql => &POSTGRESQL,
+        };
+        // Loopback stands in for the providers and pages outside.
+        shared.get_or_init(|| Builder::new().environment("CHARTER_EGRESS_ALLOW", "127.0.0.0/8").start(database))
+    }
+
+    /// The running server.
+    #[track_caller]
+    pub fn server(&self) -> &Server {
+        match &self.server {
+            Some(server) => server,
+            None => panic!("the server was stopped"),
+        }
+    }
+
+    /// A client without a credential.
+    pub fn anonymous(&self) -> Client {
+        self.server().client()
+    }
+
+    /// The operator.
+    pub fn operator(&self) -> Client {
+        self.anonymous().bearer(OPERATOR_TOKEN)
+    }
+
+    /// A new organization.
+    pub fn register(&self) -> Tenant {
+        Tenant::register(&self.anonymous())
+    }
+
+    /// Uploads a component and activates it; answers what the upload answered.
+    #[track_caller]
+    pub fn install(&self, name: &str, wasm: &[u8]) -> Value {
+        self.upload(name, wasm, true).expect(201)
+    }
+
+    /// Uploads a component.
+    pub fn upload(&self, name: &str, wasm: &[u8], activate: bool) -> Answer {
+        let query = if activate { "?activate=true" } else { "" };
+        let operator = self.operator();
+        let call = operator.call("PUT", &format!("/v1/operator/components/{name}{query}"));
+        call.header("content-type", "application/wasm").bytes(wasm.to_vec()).send()
+    }
+
+    /// `kill -9`.
+    pub fn kill(&mut self) {
+        if let Some(server) = self.server.take() {
+            server.kill();
+        }
+    }
+
+    /// Stops it as an operator does, and expects that it ends well.
+    #[track_caller]
+    pub fn stop(&mut self) {
+        if let Some(server) = self.server.take() {
+            let status = server.terminate(std::time::Duration::from_secs(40));
+            assert!(status.is_some_and(|status| status.success()), "SIGTERM ended the server with {status:?}");
+        }
+    }
+
+    /// Starts it again on the same data, with whatever address it then gets.
+    pub fn start(&mut self) {
+        self.server = Some(Server::start(&self.options).unwrap_or_else(|fault| panic!("{fault}")));
+    }
+
+    /// Changes how it is started from now on.
+    pub fn options(&mut self) -> &mut Options {
+        &mut self.options
+    }
+
+    /// Its data folder.
+    pub fn data(&self) -> &Path {
+        self.data.path()
+    }
+
+    /// A second server on the same database, with a data folder of its own and the first one's key file.
+    pub fn replica(&self) -> (Server, Folder) {
+        let folder = Folder::new();
+        for entry in std::fs::read_dir(self.data.path()).into_iter().flatten().flatten() {
+            // The key file is the one secret that replicas share; an operator hands it to each.
+            if entry.path().is_file() && entry.file_name().to_string_lossy().contains("key") {
+                let copied = std::fs::copy(entry.path(), folder.path().join(entry.file_name()));
+                copied.unwrap_or_else(|error| panic!("cannot copy the key file: {error}"));
+            }
+        }
+        let options = Options { data: folder.path().to_path_buf(), ..self.options.clone() };
+        (Server::start(&options).unwrap_or_else(|fault| panic!("{fault}")), folder)
+    }
+}

@@ -1,0 +1,94 @@
+//! Builds the primitives and the test fixtures as WebAssembly components, and the host itself.
+//!
+//! The folders decide: each folder under `plugins/` is one primitive, `target/components/<folder>.wasm`; each under
+//! `tests/fixtures/` is one fixture, `target/fixtures/<folder>.wasm`. No list is kept anywhere.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::workspace::Workspace;
+use crate::{prerequisites, process};
+
+/// The cargo profile of guests.
+const PROFILE: &str = "component";
+
+/// `cargo xtask build`: the release binary and every primitive.
+pub fn release(workspace: &Workspace) -> Result<()> {
+    let components = primitives(workspace)?;
+    let charter = host(workspace, true)?;
+    eprintln!("\nbuilt {}", charter.display());
+    for (name, _) in workspace.members_in("plugins") {
+        eprintln!("built {}", components.join(format!("{name}.wasm")).display());
+    }
+    Ok(())
+}
+
+/// Builds the `charter` binary and answers where it is.
+pub fn host(workspace: &Workspace, release: bool) -> Result<PathBuf> {
+    let mut command = process::cargo(&workspace.root);
+    command.args(["build", "--quiet", "--package", "charter-server", "--bin", "charter"]);
+    if release {
+        command.arg("--release");
+    }
+    process::run(command)?;
+    Ok(workspace.target.join(if release { "release" } else { "debug" }).join("charter"))
+}
+
+/// Builds every folder under `plugins/` and answers the folder of the components.
+pub fn primitives(workspace: &Workspace) -> Result<PathBuf> {
+    guests(workspace, "plugins", &workspace.target.join("components"))
+}
+
+/// Builds every folder under `tests/fixtures/` and answers the folder of the components.
+pub fn fixtures(workspace: &Workspace) -> Result<PathBuf> {
+    guests(workspace, "tests/fixtures", &workspace.target.join("fixtures"))
+}
+
+fn guests(workspace: &Workspace, folder: &str, output: &Path) -> Result<PathBuf> {
+    prerequisites::guest_target(&workspace.root)?;
+    std::fs::create_dir_all(output).with_context(|| format!("cannot make {}", output.display()))?;
+    let members = workspace.members_in(folder);
+    if !members.is_empty() {
+        let mut command = process::cargo(&workspace.root);
+        command.args(["build", "--quiet", "--profile", PROFILE, "--target", prerequisites::GUEST_TARGET]);
+        for (_, package) in &members {
+            command.args(["--package", &package.name]);
+        }
+        // A target directory for guests alone would build their shared dependencies twice for nothing.
+        process::run(command)?;
+    }
+    let built = workspace.target.join(prerequisites::GUEST_TARGET).join(PROFILE);
+    for (name, package) in &members {
+        let Some(artefact) = &package.artefact else {
+            bail!("{folder}/{name} builds no component: its Cargo.toml needs `[lib] crate-type = [\"cdylib\", \"rlib\"]`");
+        };
+        place(&built.join(format!("{artefact}.wasm")), &output.join(format!("{name}.wasm")))?;
+    }
+    remove_strangers(output, |name| members.iter().any(|(member, _)| member == name))?;
+    Ok(output.to_path_buf())
+}
+
+/// Puts a file in place at once and only when it changed: a running host may watch the folder.
+fn place(from: &Path, to: &Path) -> Result<()> {
+    let bytes = std::fs::read(from).with_context(|| format!("cannot read {}", from.display()))?;
+    if std::fs::read(to).is_ok_and(|there| there == bytes) {
+        return Ok(());
+    }
+    let temporary = to.with_extension("wasm.part");
+    std::fs::write(&temporary, bytes).with_context(|| format!("cannot write {}", temporary.display()))?;
+    std::fs::rename(&temporary, to).with_context(|| format!("cannot move {} into place", temporary.display()))
+}
+
+/// A component whose folder is gone must not be served by the next start.
+fn remove_strangers(folder: &Path, keep: impl Fn(&str) -> bool) -> Result<()> {
+    for entry in std::fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))? {
+        let path = entry?.path();
+        let is_component = path.extension().is_some_and(|extension| extension == "wasm");
+        let known = path.file_stem().and_then(|stem| stem.to_str()).is_some_and(&keep);
+        if is_component && !known {
+            std::fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,46 @@
+//! Running other programs: said aloud, and an error that names the command when it fails.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+/// Cargo of the toolchain that runs us, in the workspace's root.
+pub fn cargo(root: &Path) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root);
+    command
+}
+
+/// Prints the command, runs it and fails unless it succeeds.
+pub fn run(mut command: Command) -> Result<()> {
+    eprintln!("$ {}", shown(&command));
+    let status = command.status().with_context(|| format!("cannot start `{}`", shown(&command)))?;
+    if !status.success() {
+        bail!("`{}` failed: {status}", shown(&command));
+    }
+    Ok(())
+}
+
+/// Runs the command quietly and answers its standard output.
+pub fn output(mut command: Command) -> Result<Vec<u8>> {
+    let output = command.stderr(Stdio::inherit()).output().with_context(|| format!("cannot start `{}`", shown(&command)))?;
+    if !output.status.success() {
+        bail!("`{}` failed: {}", shown(&command), output.status);
+    }
+    Ok(output.stdout)
+}
+
+/// Where `PATH` finds a program.
+pub fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
+}
+
+fn shown(command: &Command) -> String {
+    let program = Path::new(command.get_program());
+    let name = program.file_name().unwrap_or(program.as_os_str());
+    let words: Vec<_> = std::iter::once(name).chain(command.get_args()).map(OsStr::to_string_lossy).collect();
+    words.join(" ")
+}
