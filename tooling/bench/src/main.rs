@@ -1,0 +1,44 @@
+//! `cargo xtask bench`: what Charter costs and what it gains, as ratios within one run on one machine.
+//!
+//! Every figure stands beside its yardstick, measured in the same minutes by the same load generator. Absolute figures are
+//! printed for people; only ratios are compared with targets.
+
+mod bare;
+mod load;
+mod reads;
+mod reloads;
+mod server;
+mod sends;
+mod start;
+mod table;
+mod tools;
+
+use anyhow::Result;
+
+fn main() -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let mut arguments = std::env::args().skip(1);
+    let command = arguments.next();
+    runtime.block_on(async {
+        if command.as_deref() == Some("bare") {
+            return bare::serve(arguments.next().unwrap_or_default().into()).await;
+        }
+        let tools = tools::Tools::find()?;
+        let wanted = |name: &str| command.as_deref().is_none_or(|only| only == name);
+        let mut rows = Vec::new();
+        if wanted("reads") {
+            rows.extend(reads::measure(&tools).await?);
+        }
+        if wanted("sends") {
+            rows.extend(sends::measure(&tools).await?);
+        }
+        if wanted("reloads") {
+            rows.extend(reloads::measure(&tools).await?);
+        }
+        if wanted("start") {
+            rows.extend(start::measure(&tools).await?);
+        }
+        table::print(&rows);
+        Ok(())
+    })
+}
