@@ -9,7 +9,7 @@ use sqlx::{AnyConnection, AnyPool, ConnectOptions, Connection};
 
 use crate::config::StoreConfig;
 use crate::dialect::Dialect;
-use crate::error::OpenError;
+use crate::error::{OpenError, ReadError};
 
 /// Milliseconds that a read may take before the database or the store gives it up: no read may hold up checkpoints for ever.
 pub(crate) const READ_MS_MAX: u64 = 10_000;
@@ -137,5 +137,16 @@ impl Dialect {
                  SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;"
             }
         }
+    }
+}
+
+/// Bounds a read in time and says what went wrong in the store's words.
+pub(crate) async fn reading<T>(read: impl Future<Output = sqlx::Result<T>>) -> Result<T, ReadError> {
+    match tokio::time::timeout(Duration::from_millis(READ_MS_MAX), read).await {
+        Err(_) => Err(ReadError::Unavailable(None)),
+        Ok(Err(error @ sqlx::Error::Database(_))) => Err(ReadError::Failed(Some(error))),
+        Ok(Err(error @ (sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_)))) => Err(ReadError::Failed(Some(error))),
+        Ok(Err(error)) => Err(ReadError::Unavailable(Some(error))),
+        Ok(Ok(answer)) => Ok(answer),
     }
 }

@@ -20,11 +20,22 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("{bytewise}", "", "COLLATE \"C\""),
     ("{blob}", "BLOB", "BYTEA"),
     ("{ordinal}", "INTEGER PRIMARY KEY AUTOINCREMENT", "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"),
-    ("{alone}", "", "FOR NO KEY UPDATE"),
-    ("{alone:d}", "", "FOR NO KEY UPDATE OF d"),
-    ("{shared:d}", "", "FOR SHARE OF d"),
-    ("{skip}", "", "FOR NO KEY UPDATE SKIP LOCKED"),
+    ("{row}", "row INTEGER PRIMARY KEY,", ""),
+    ("{hot}", "", "WITH (fillfactor = 80)"),
+    ("{clustered}", "WITHOUT ROWID", ""),
+    ("{clustered_hot}", "WITHOUT ROWID", "WITH (fillfactor = 70)"),
+    ("{text_table}", SQLITE_TEXT_TABLE, POSTGRES_TEXT_TABLE),
+    ("{alone}", "", "FOR NO KEY UPDATE OF d"),
+    ("{shared}", "", "FOR SHARE OF d"),
 ];
+
+/// The text index has one token a tenant's space beside the words, so that a search reads that tenant's postings only. On SQLite
+/// it is contentless, by the row's number.
+const SQLITE_TEXT_TABLE: &str = "CREATE VIRTUAL TABLE document_text USING fts5(scope, words, content='', contentless_delete=1, \
+                                 tokenize='unicode61 remove_diacritics 0');";
+const POSTGRES_TEXT_TABLE: &str = "CREATE TABLE document_text (reach TEXT COLLATE \"C\" NOT NULL, space TEXT COLLATE \"C\" NOT NULL, \
+                                   id TEXT COLLATE \"C\" NOT NULL, words TSVECTOR NOT NULL, PRIMARY KEY (reach, space, id)); \
+                                   CREATE INDEX document_text_words ON document_text USING GIN (words);";
 
 impl Dialect {
     /// The text in this database's words.

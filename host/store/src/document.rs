@@ -1,29 +1,136 @@
-//! The table of rows.
-use charter_kernel::apply::Stored;
-use charter_kernel::unit::{Claim, Key, Reach, Row, Space};
+//! The table of rows: how a row lies there, and single reads.
 
+use charter_kernel::apply::Stored;
+use charter_kernel::time::Instant;
+use charter_kernel::unit::{Claim, Key, Lease, Reach, Row, Space};
+use serde::{Deserialize, Serialize};
+use sqlx::Row as _;
+use sqlx::any::AnyRow;
+
+use crate::connection::reading;
 use crate::error::ReadError;
 use crate::store::Store;
+
+/// The columns of a row, in the order in which [`stored`] reads them, of a table called `d`.
+macro_rules! columns {
+    () => {
+        "d.reach, d.space, d.id, d.organization, d.user_id, d.body, d.entries, d.lease_group, d.lease_token, \
+         d.version, d.stamp, d.created_at, d.updated_at, d.due_at, d.lease_count"
+    };
+}
+pub(crate) use columns;
+
+/// What else a row holds beside its columns.
+#[derive(Default, Serialize, Deserialize)]
+struct Entries {
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    index: Vec<(String, String)>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    unique: Vec<(String, String)>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    text: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    names: Vec<(String, String, String)>,
+}
+
+/// The text of the column `entries`; empty for a row that has none.
+pub(crate) fn entries(stored: &Stored) -> String {
+    let row = &stored.row;
+    if row.index.is_empty() && row.unique.is_empty() && row.text.is_none() && stored.names.is_empty() {
+        return String::new();
+    }
+    let names = stored.names.iter().map(|claim| (claim.reach.as_str().into(), claim.space.clone(), claim.name.clone()));
+    let entries =
+        Entries { index: row.index.clone(), unique: row.unique.clone(), text: row.text.clone(), names: names.collect() };
+    serde_json::to_string(&entries).unwrap_or_default()
+}
+
+/// A row from columns that start at `at`.
+pub(crate) fn stored(row: &AnyRow, at: usize) -> sqlx::Result<(Key, Stored)> {
+    let text = |n: usize| row.try_get::<String, _>(at + n);
+    let number = |n: usize| row.try_get::<i64, _>(at + n);
+    let key = Key { reach: Reach::stored(text(0)?), space: Space::stored(text(1)?), id: text(2)? };
+    let kept = text(6)?;
+    let kept: Entries = match kept.as_str() {
+        "" => Entries::default(),
+        kept => serde_json::from_str(kept).map_err(|error| sqlx::Error::Decode(Box::new(error)))?,
+    };
+    let lease = match row.try_get::<Option<String>, _>(at + 7)? {
+        None => None,
+        Some(group) => Some(Lease {
+            group,
+            due_at: Instant(number(13)?),
+            token: row.try_get(at + 8)?,
+            count: u32::try_from(number(14)?).unwrap_or(u32::MAX),
+        }),
+    };
+    let names = kept.names.into_iter().map(|(reach, space, name)| Claim { reach: Reach::stored(reach), space, name });
+    let stored = Stored {
+        row: Row {
+            version: number(9)? as u64,
+            user: row.try_get(at + 4)?,
+            created_at: Instant(number(11)?),
+            updated_at: Instant(number(12)?),
+            body: text(5)?,
+            index: kept.index,
+            unique: kept.unique,
+            text: kept.text,
+            lease,
+        },
+        stamp: number(10)? as u64,
+        organization: text(3)?,
+        names: names.collect(),
+    };
+    Ok((key, stored))
+}
+
+/// How the column `holder` names a row.
+pub(crate) fn holder(key: &Key) -> String {
+    serde_json::to_string(&(key.reach.as_str(), key.space.as_str(), &key.id)).unwrap_or_default()
+}
+
+/// The row that a column `holder` names.
+pub(crate) fn held_by(holder: &str) -> sqlx::Result<Key> {
+    let (reach, space, id) = serde_json::from_str(holder).map_err(|error| sqlx::Error::Decode(Box::new(error)))?;
+    Ok(Key { reach: Reach::stored(reach), space: Space::stored(space), id })
+}
 
 impl Store {
     /// A committed row.
     pub async fn get(&self, key: &Key) -> Result<Option<Row>, ReadError> {
         Ok(self.stored(key).await?.map(|stored| stored.row))
     }
-    pub(crate) async fn stored(&self, _key: &Key) -> Result<Option<Stored>, ReadError> {
-        Err(ReadError::Failed(None))
+
+    pub(crate) async fn stored(&self, key: &Key) -> Result<Option<Stored>, ReadError> {
+        self.inner.gets.get(key).await
     }
+
     /// Who holds a unique value or name.
-    pub async fn lookup(&self, _claim: &Claim) -> Result<Option<Key>, ReadError> {
-        Err(ReadError::Failed(None))
+    pub async fn lookup(&self, claim: &Claim) -> Result<Option<Key>, ReadError> {
+        let sql = self.inner.database.dialect.sql("SELECT holder FROM claims WHERE reach = $1 AND space = $2 AND name = $3");
+        let query = sqlx::query(sql).bind(claim.reach.as_str().to_owned()).bind(claim.space.clone()).bind(claim.name.clone());
+        let row = reading(query.fetch_optional(&self.inner.readers)).await?;
+        let Some(row) = row else { return Ok(None) };
+        let holder: String = row.try_get(0).map_err(|error| ReadError::Failed(Some(error)))?;
+        held_by(&holder).map(Some).map_err(|error| ReadError::Failed(Some(error)))
     }
+
+    /// Keys of a group's rows, earliest due first.
     pub(crate) async fn group_keys(
         &self,
-        _reach: &Reach,
-        _space: &Space,
-        _group: &str,
-        _limit: u32,
+        reach: &Reach,
+        space: &Space,
+        group: &str,
+        limit: u32,
     ) -> Result<Vec<Key>, ReadError> {
-        Err(ReadError::Failed(None))
+        let sql =
+            self.inner.database.dialect.sql(
+                "SELECT id FROM documents WHERE reach = $1 AND space = $2 AND lease_group = $3 ORDER BY due_at, id LIMIT $4",
+            );
+        let query = sqlx::query(sql).bind(reach.as_str().to_owned()).bind(space.as_str().to_owned());
+        let rows = reading(query.bind(group.to_owned()).bind(i64::from(limit)).fetch_all(&self.inner.readers)).await?;
+        let ids = rows.iter().map(|row| row.try_get::<String, _>(0)).collect::<Result<Vec<_>, _>>();
+        let ids = ids.map_err(|error| ReadError::Failed(Some(error)))?;
+        Ok(ids.into_iter().map(|id| Key::new(reach, space, id)).collect())
     }
 }

@@ -1,6 +1,79 @@
-//! Brings the schema up to date.
+//! Brings the schema up to date, once, under a lock.
+//!
+//! Each migration is recorded with its digest. A database that a newer binary has migrated is refused: this one would not know
+//! what it must keep.
+
+use sha2::{Digest, Sha256};
+use sqlx::{AnyConnection, AssertSqlSafe, Row};
+
 use crate::connection::Database;
+use crate::dialect::Dialect;
 use crate::error::OpenError;
-pub(crate) async fn migrate(_database: &Database) -> Result<(), OpenError> {
+
+/// Number, name and text, in order. Numbers are never given twice; texts never change once released.
+const MIGRATIONS: &[(i64, &str, &str)] = &[
+    (1, "rows", include_str!("../../../migrations/0001_rows.sql")),
+    (2, "logs, facts, blobs", include_str!("../../../migrations/0002_logs_facts_blobs.sql")),
+];
+
+/// The key of PostgreSQL's advisory lock: "charter" as bytes.
+const LOCK: i64 = 0x63_68_61_72_74_65_72;
+
+/// The schema this binary knows.
+pub(crate) fn newest() -> i64 {
+    MIGRATIONS.last().map_or(0, |(number, ..)| *number)
+}
+
+pub(crate) async fn migrate(database: &Database) -> Result<(), OpenError> {
+    let mut connection = database.writer().await.map_err(OpenError::Database)?;
+    let (lock, unlock) = match database.dialect {
+        Dialect::Sqlite => ("BEGIN IMMEDIATE", "COMMIT"),
+        Dialect::Postgres => ("BEGIN", "COMMIT"),
+    };
+    run(&mut connection, lock).await?;
+    if database.is_postgres() {
+        let lock = format!("SELECT pg_advisory_xact_lock({LOCK})");
+        run(&mut connection, &lock).await?;
+    }
+    let table = "CREATE TABLE IF NOT EXISTS migrations (number BIGINT PRIMARY KEY, name TEXT NOT NULL, digest TEXT NOT NULL)";
+    run(&mut connection, table).await?;
+    let applied = sqlx::query("SELECT number, digest FROM migrations ORDER BY number");
+    let applied = applied.fetch_all(&mut connection).await.map_err(OpenError::Database)?;
+    for row in &applied {
+        let number: i64 = row.try_get(0).map_err(OpenError::Database)?;
+        let digest: String = row.try_get(1).map_err(OpenError::Database)?;
+        match MIGRATIONS.iter().find(|(known, ..)| *known == number) {
+            None => return Err(newer(number)),
+            Some((_, name, text)) if digest_of(text) != digest => {
+                return Err(OpenError::Configuration(format!(
+                    "the database was made by another build: migration {number} ({name}) has another text there"
+                )));
+            }
+            Some(_) => {}
+        }
+    }
+    for (number, name, text) in &MIGRATIONS[applied.len().min(MIGRATIONS.len())..] {
+        tracing::info!(number, name, "migrating the database");
+        run(&mut connection, &database.dialect.words(text)).await?;
+        let record = sqlx::query("INSERT INTO migrations (number, name, digest) VALUES ($1, $2, $3)");
+        let record = record.bind(*number).bind(*name).bind(digest_of(text));
+        record.execute(&mut connection).await.map_err(OpenError::Database)?;
+    }
+    run(&mut connection, unlock).await
+}
+
+fn newer(number: i64) -> OpenError {
+    OpenError::Configuration(format!(
+        "the database has schema {number}, this binary knows {}: a newer version has used it; run that version, or restore a backup",
+        newest()
+    ))
+}
+
+fn digest_of(text: &str) -> String {
+    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+async fn run(connection: &mut AnyConnection, text: &str) -> Result<(), OpenError> {
+    sqlx::raw_sql(AssertSqlSafe(text)).execute(connection).await.map_err(OpenError::Database)?;
     Ok(())
 }
