@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use charter_kernel::unit::LogKey;
 
-use crate::failure::Failure;
+use charter_kernel::refusal::Failure;
 
 /// A guest's answer, committed.
 #[derive(Clone, Debug, PartialEq, Eq)]

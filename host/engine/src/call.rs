@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use crate::answer::Answer;
-use crate::failure::Failure;
+use charter_kernel::refusal::Failure;
 
 /// One call of a component.
 pub struct Call {

@@ -6,10 +6,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use charter_kernel::manifest::{Collection, Manifest};
-use charter_kernel::unit::Space;
-use wasmtime::component::InstancePre;
+use charter_kernel::refusal::Failure;
+use charter_kernel::scope::Scope;
+use charter_kernel::unit::{Reach, Space};
+use tokio::sync::Semaphore;
 
 use crate::bindings::PrimitivePre;
+use crate::failure::{failure, undeclared};
 use crate::state::State;
 use crate::stats::PrimitiveStats;
 
@@ -18,10 +21,18 @@ pub struct Component {
     pub(crate) digest: String,
     pub(crate) manifest: Arc<Manifest>,
     pub(crate) collections: HashMap<String, CollectionPlan>,
-    pub(crate) capabilities: Capabilities,
+    pub(crate) http: bool,
+    pub(crate) public_web: bool,
     pub(crate) pre: PrimitivePre<State>,
     pub(crate) stats: Arc<PrimitiveStats>,
-    pub(crate) places: Arc<tokio::sync::Semaphore>,
+    pub(crate) places: Arc<Semaphore>,
+}
+
+/// One collection as calls use it.
+#[derive(Debug)]
+pub(crate) struct CollectionPlan {
+    pub(crate) declared: Collection,
+    pub(crate) space: Space,
 }
 
 impl Component {
@@ -37,17 +48,40 @@ impl Component {
     pub fn stats(&self) -> &Arc<PrimitiveStats> {
         &self.stats
     }
+
+    /// A declared collection.
+    pub(crate) fn collection(&self, name: &str) -> Result<&CollectionPlan, Failure> {
+        self.collections.get(name).ok_or_else(|| undeclared(format!("the manifest declares no collection `{name}`")))
+    }
+}
+
+impl CollectionPlan {
+    /// Plans of all declared collections.
+    pub(crate) fn all(manifest: &Manifest) -> HashMap<String, Self> {
+        let plan = |declared: &Collection| {
+            (declared.name.clone(), Self { declared: declared.clone(), space: Space::of(&manifest.name, &declared.name) })
+        };
+        manifest.collections.iter().map(plan).collect()
+    }
+
+    /// Whose documents these are under a scope.
+    pub(crate) fn reach(&self, scope: &Scope) -> Result<Reach, Failure> {
+        scope.reach(self.declared.reach).ok_or_else(|| {
+            failure("invalid_input", format!("the collection `{}` needs a caller that names whose documents it means", self.declared.name))
+        })
+    }
+
+    /// The same, where the scope may also write.
+    pub(crate) fn reach_to_write(&self, scope: &Scope) -> Result<Reach, Failure> {
+        if scope.may_write(self.declared.reach) {
+            return self.reach(scope);
+        }
+        Err(failure("forbidden", format!("this caller may not write to the collection `{}`", self.declared.name)))
+    }
 }
 
 impl std::fmt::Debug for Component {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Component({} {} {})", self.manifest.name, self.manifest.version, self.digest)
     }
-}
-
-/// One collection as calls use it.
-#[derive(Debug)]
-pub(crate) struct CollectionPlan {
-    pub(crate) declared: Collection,
-    pub(crate) space: Space,
 }

@@ -66,8 +66,12 @@ pub struct AdmissionConfig {
     pub queue_max: usize,
     /// How long one waits at most, in milliseconds.
     pub wait_ms_max: u64,
-    /// Guest memory and bodies of all calls together.
+    /// Guest memory and bodies of all calls together; one tenant gets half of it at most.
     pub bytes_max: usize,
+    /// Calls that wait for a change (long polls): they hold no place and no instance.
+    pub parked_max: usize,
+    /// The same for one organization.
+    pub parked_tenant_max: usize,
 }
 
 impl Default for AdmissionConfig {
@@ -81,6 +85,8 @@ impl Default for AdmissionConfig {
             queue_max: 1_024,
             wait_ms_max: 2_000,
             bytes_max: 2 << 30,
+            parked_max: 16_384,
+            parked_tenant_max: 1_024,
         }
     }
 }

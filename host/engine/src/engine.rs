@@ -1,43 +1,156 @@
-//! The engine: one sandbox for the process, and the four things it does: stage, open, call, report.
+//! The engine: one sandbox for the process, and what it does: stage, open, call, report.
 //!
 //! Knows nothing of routes or tenancy rules; it takes a [`Scope`](charter_kernel::scope::Scope) as given.
 
-use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock, Weak};
 
 use bytes::Bytes;
 use charter_kernel::fault::Fault;
+use charter_kernel::refusal::Failure;
 use charter_kernel::time::Clock;
 use charter_store::Store;
+use tokio::sync::Semaphore;
+use wasmtime::component::Linker;
 
+use crate::admission::Admission;
 use crate::answer::Outcome;
-use crate::call::Call;
+use crate::call::{Call, run};
 use crate::component::Component;
 use crate::config::{EngineConfig, EngineError};
 use crate::egress::Egress;
+use crate::fairness::Fairness;
+use crate::failure::failure;
 use crate::host::Host;
+use crate::load::{self, cache::CodeCache};
+use crate::sandbox::{self, Mode};
+use crate::state::State;
 use crate::stats::Stats;
 
 /// The sandbox of this process. Cheap to clone.
 #[derive(Clone)]
 pub struct Engine {
-    pub(crate) shared: Arc<Shared>,
+    shared: Arc<Shared>,
+}
+
+/// What all calls share.
+pub(crate) struct Shared {
+    pub(crate) config: EngineConfig,
+    pub(crate) store: Store,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) wasmtime: wasmtime::Engine,
+    pub(crate) linker: Linker<State>,
+    pub(crate) mode: Mode,
+    pub(crate) admission: Admission,
+    pub(crate) fairness: Arc<Fairness>,
+    pub(crate) cache: Option<CodeCache>,
+    pub(crate) compilations: Arc<Semaphore>,
+    pub(crate) stats: Stats,
+    pub(crate) calls: AtomicU64,
+    host: OnceLock<Weak<dyn Host>>,
+    egress: OnceLock<Arc<dyn Egress>>,
+}
+
+impl Shared {
+    pub(crate) fn host(&self) -> Option<Arc<dyn Host>> {
+        self.host.get()?.upgrade()
+    }
+    pub(crate) fn egress(&self) -> Option<&Arc<dyn Egress>> {
+        self.egress.get()
+    }
+    /// Bytes of the operating system's randomness.
+    pub(crate) fn random<const N: usize>(&self) -> Result<[u8; N], Failure> {
+        let mut bytes = [0; N];
+        getrandom::fill(&mut bytes).map_err(|_| failure("internal_error", "the machine gives no randomness"))?;
+        Ok(bytes)
+    }
 }
 
 impl Engine {
-    /// Sets the sandbox up; falls back, loudly, on machines with little address space. `host` and `egress` may be handed in
-    /// later with [`Engine::attach`], as they usually need the engine themselves.
-    pub fn new(config: EngineConfig, store: Store, clock: Arc<dyn Clock>) -> Result<Self, EngineError> { unimplemented!() }
-    /// Hands in the server's side; calls before it answer `not_configured`. Only the first call counts.
-    pub fn attach(&self, host: Arc<dyn Host>, egress: Arc<dyn Egress>) { unimplemented!() }
-    /// Checks, compiles (or takes from the code cache) and self-tests a component: what an upload goes through.
-    pub async fn stage(&self, wasm: Bytes) -> Result<Arc<Component>, Vec<Fault>> { unimplemented!() }
-    /// Loads a component that this deployment staged before: from the code cache where it can. The digest is checked.
-    pub async fn open(&self, digest: &str, wasm: impl AsyncFnOnce() -> Option<Bytes>) -> Result<Arc<Component>, Vec<Fault>> { unimplemented!() }
+    /// Sets the sandbox up; falls back, loudly, on machines with little address space.
+    pub fn new(config: EngineConfig, store: Store, clock: Arc<dyn Clock>) -> Result<Self, EngineError> {
+        let (wasmtime, mode) = sandbox::open(&config)?;
+        let mut linker = Linker::new(&wasmtime);
+        crate::capabilities::link(&mut linker).map_err(|error| EngineError::Sandbox(format!("{error:#}").into()))?;
+        let cache = match &config.cache_dir {
+            Some(path) => Some(CodeCache::open(path, config.cache_bytes_max, store.derive("code-cache"), &wasmtime, clock.clone())?),
+            None => None,
+        };
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let fairness = Arc::new(Fairness::new(cores));
+        let turns = Arc::downgrade(&fairness);
+        let ticking = sandbox::tick(&wasmtime, move || turns.upgrade().map(|turns| turns.tick()).is_some());
+        ticking.map_err(|error| EngineError::Sandbox(error.into()))?;
+        let shared = Shared {
+            admission: Admission::new(config.admission.clone()),
+            compilations: Arc::new(Semaphore::new(config.compilations_max.max(1))),
+            config,
+            store,
+            clock,
+            wasmtime,
+            linker,
+            mode,
+            fairness,
+            cache,
+            stats: Stats::default(),
+            calls: AtomicU64::new(0),
+            host: OnceLock::new(),
+            egress: OnceLock::new(),
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Hands in the server's side, which usually needs the engine itself; until then what rests on it answers
+    /// `not_configured`. Only the first call counts. The host is held weakly: it owns the engine, not the other way round.
+    pub fn attach(&self, host: &Arc<dyn Host>, egress: Arc<dyn Egress>) {
+        let _ = self.shared.host.set(Arc::downgrade(host));
+        let _ = self.shared.egress.set(egress);
+    }
+
+    /// Checks, compiles (or takes from the code cache) and self-tests a component: what an upload goes through. Every fault at
+    /// once, in plain words.
+    pub async fn stage(&self, wasm: Bytes) -> Result<Arc<Component>, Vec<Fault>> {
+        load::stage(&self.shared, wasm).await
+    }
+
+    /// Loads a component that this deployment has staged before. `wasm` is asked for only where the code cache has nothing for
+    /// the digest, and must be its bytes.
+    pub async fn open<F>(&self, digest: &str, wasm: impl FnOnce() -> F + Send) -> Result<Arc<Component>, Vec<Fault>>
+    where
+        F: Future<Output = Option<Bytes>> + Send,
+    {
+        if let Some(component) = load::cached(&self.shared, digest).await {
+            return Ok(component);
+        }
+        let Some(wasm) = wasm().await else {
+            return Err(vec![Fault::new("", format!("the component {digest} is not there"))]);
+        };
+        let component = load::stage(&self.shared, wasm).await?;
+        if component.digest() != digest {
+            return Err(vec![Fault::new("", format!("the bytes are those of {}, not of {digest}", component.digest()))]);
+        }
+        Ok(component)
+    }
+
     /// Runs one call to its end, in a task of its own that outlives the client. Dropping the future does not stop it;
     /// cancelling [`Call::client_gone`] does, while nothing was dispatched.
-    pub async fn call(&self, component: &Arc<Component>, call: Call) -> Outcome { unimplemented!() }
+    pub async fn call(&self, component: &Arc<Component>, call: Call) -> Outcome {
+        run::call(&self.shared, component.clone(), call).await
+    }
+
     /// The counters.
-    pub fn stats(&self) -> &Stats { unimplemented!() }
+    pub fn stats(&self) -> &Stats {
+        &self.shared.stats
+    }
+
     /// How instances are allocated: `pooling`, `pooling-small` or `on-demand`; anything but the first is a fall-back.
-    pub fn mode(&self) -> &'static str { unimplemented!() }
+    pub fn mode(&self) -> &'static str {
+        self.shared.mode.label()
+    }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Engine({})", self.mode())
+    }
 }

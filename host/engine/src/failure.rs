@@ -1,57 +1,109 @@
-//! The typed refusal that crosses the interface in both directions.
+//! The failures that the engine itself hands to guests, and the way of a failure across the interface.
 //!
 //! Knows codes only as text: `kernel::refusal` holds the list and the statuses.
 
-use serde_json::{Map, Value, json};
+use charter_kernel::refusal::Failure;
+use charter_kernel::unit::Refused;
+use charter_store::{ReadError, WriteError};
+use serde_json::json;
 
-/// Why something was refused; the fields of the interface's `failure`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Failure {
-    /// A code of the host's list, or one that the manifest declares.
-    pub code: String,
-    /// For people.
-    pub message: String,
-    /// What to do about it.
-    pub hint: Option<String>,
-    /// Granular reason, such as `PROTECTED_RECORD`.
-    pub reason: Option<String>,
-    /// The offending request field, dotted.
-    pub param: Option<String>,
-    /// Members of `error.details`.
-    pub details: Option<Map<String, Value>>,
-    /// When to try again.
-    pub retry_after_s: Option<u32>,
+use crate::bindings::charter::primitive::types;
+
+/// A failure of this code and message.
+pub(crate) fn failure(code: &str, message: impl Into<String>) -> Failure {
+    Failure { code: code.into(), message: message.into(), ..Failure::default() }
 }
 
-impl Failure {
-    /// A failure of this code and message.
-    pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { code: code.into(), message: message.into(), ..Self::default() }
+/// The capability is linked, but this deployment lacks what it stands on; `missing` names that.
+pub(crate) fn not_configured(what: &str, missing: &str) -> Failure {
+    Failure {
+        hint: Some(format!("{missing} has to be set up by the operator")),
+        details: Some(json!({ "missing": [missing] }).to_string()),
+        ..failure("not_configured", format!("{what} is not configured on this deployment"))
     }
-    /// With one more member in its details.
-    #[must_use]
-    pub fn detail(mut self, name: &str, value: impl Into<Value>) -> Self {
-        self.details.get_or_insert_default().insert(name.into(), value.into());
-        self
+}
+
+/// The component breaks its own declaration: a fault of the component, which reads as ours to its caller.
+pub(crate) fn undeclared(message: impl Into<String>) -> Failure {
+    Failure { reason: Some("UNDECLARED".into()), ..failure("internal_error", message) }
+}
+
+/// What the component handed over is not what the interface asks for.
+pub(crate) fn invalid(param: &str, message: impl Into<String>) -> Failure {
+    Failure { param: Some(param.into()), ..failure("invalid_input", message) }
+}
+
+/// The document is not there, or another's.
+pub(crate) fn not_found(what: &str) -> Failure {
+    failure("not_found", format!("{what} was not found"))
+}
+
+/// The store did not answer a read. The cause goes to the log, not to the guest.
+pub(crate) fn unread(error: &ReadError) -> Failure {
+    match error {
+        ReadError::Position => invalid("after", "this position does not belong to this query"),
+        ReadError::Overloaded => Failure { retry_after_seconds: Some(1), ..failure("overloaded", "too many reads wait") },
+        ReadError::Unavailable(source) | ReadError::Failed(source) => {
+            tracing::error!(error = %error, source = ?source, "a read for a guest failed");
+            Failure { retry_after_seconds: Some(1), ..failure("overloaded", "the store does not answer") }
+        }
     }
-    /// With the offending request field.
-    #[must_use]
-    pub fn at(mut self, param: impl Into<String>) -> Self {
-        self.param = Some(param.into());
-        self
+}
+
+/// A write that was refused at once.
+pub(crate) fn unwritten(error: &WriteError) -> Failure {
+    match error {
+        WriteError::Refused(refused) => rule(refused),
+        WriteError::Read(error) => unread(error),
     }
-    /// With when to try again.
-    #[must_use]
-    pub fn retry_after(mut self, seconds: u32) -> Self {
-        self.retry_after_s = Some(seconds);
-        self
+}
+
+/// What a rule's refusal says when no guest words it.
+pub(crate) fn rule(refused: &Refused) -> Failure {
+    match refused {
+        Refused::Exists { .. } => failure("duplicate_record", "a document with this id exists"),
+        Refused::Missing { .. } => not_found("the document"),
+        Refused::Stale { current, .. } => Failure {
+            details: Some(json!({ "current_version": current }).to_string()),
+            ..failure("version_conflict", "the document has changed since it was read")
+        },
+        Refused::ClaimLost { .. } => failure("duplicate_record", "another document holds this value"),
+        Refused::LeaseLost { .. } => Failure {
+            reason: Some("LEASE_LOST".into()),
+            hint: Some("take it again".into()),
+            ..failure("state_conflict", "the lease has ended")
+        },
+        Refused::Inactive { .. } => failure("forbidden", "the caller was revoked"),
+        Refused::NotAddable { field, .. } => invalid(field, format!("{field} is no integer, or the sum is out of range")),
+        Refused::LogClosed { .. } => failure("state_conflict", "the log is closed"),
+        Refused::TooLarge { limit } => failure("payload_too_large", format!("one request may not change more than {limit}")),
     }
-    /// The capability exists, but this deployment lacks what it stands on; `missing` names that.
-    pub fn not_configured(what: &str, missing: &[&str]) -> Self {
-        Self::new("not_configured", format!("{what} is not configured on this deployment")).detail("missing", json!(missing))
+}
+
+impl From<Failure> for types::Failure {
+    fn from(from: Failure) -> Self {
+        Self {
+            code: from.code,
+            message: from.message,
+            hint: from.hint,
+            reason: from.reason,
+            param: from.param,
+            details: from.details,
+            retry_after_seconds: from.retry_after_seconds,
+        }
     }
-    /// The component asked for something that its manifest does not declare, or that breaks the interface's rules.
-    pub fn undeclared(message: impl Into<String>) -> Self {
-        Self::new("internal_error", message).detail("reason", "undeclared")
+}
+
+impl From<types::Failure> for Failure {
+    fn from(from: types::Failure) -> Self {
+        Self {
+            code: from.code,
+            message: from.message,
+            hint: from.hint,
+            reason: from.reason,
+            param: from.param,
+            details: from.details,
+            retry_after_seconds: from.retry_after_seconds,
+        }
     }
 }

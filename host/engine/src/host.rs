@@ -6,7 +6,7 @@ use charter_kernel::scope::Scope;
 use futures::future::BoxFuture;
 use serde_json::Value;
 
-use crate::failure::Failure;
+use charter_kernel::refusal::Failure;
 
 /// The server's side of the capabilities `settings` and `primitives`.
 pub trait Host: Send + Sync + 'static {

@@ -4,7 +4,7 @@
 //! reaches, rebuilds the scope from the record, and calls [`crate::Engine::call`] with [`crate::Entry::React`].
 
 use charter_kernel::time::Instant;
-use charter_kernel::unit::Space;
+use charter_kernel::unit::{Reach, Space};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -21,6 +21,9 @@ pub fn schedules() -> Space {
 /// The unique field of a live job and of a schedule: `<primitive>/<key>` within the caller's reach.
 pub const UNIQUE_KEY: &str = "key";
 
+/// The lease group of schedules.
+pub const SCHEDULE_GROUP: &str = "schedule";
+
 /// Whose work a row is, kept with it so that the worker can act in the same scope.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
@@ -31,6 +34,30 @@ pub struct Owner {
     /// Tenant user id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
+}
+
+impl Owner {
+    /// What a reach tells of its owner, where nobody knows more: the parts that it does not name are empty, and the worker finds
+    /// them by the one it does.
+    pub fn of_reach(reach: &Reach, user: Option<String>) -> Self {
+        let (kind, id) = reach.as_str().split_once('/').unwrap_or_default();
+        let id = |wanted: &str| if kind == wanted { id.to_owned() } else { String::new() };
+        let user = Some(id("u")).filter(|id| !id.is_empty()).or(user);
+        Self { organization: id("o"), project: id("p"), user }
+    }
+}
+
+impl JobRecord {
+    /// The row's index entries: what `GET /v1/jobs` asks by.
+    pub fn index(&self) -> Vec<(String, String)> {
+        let entries = [
+            ("organization", self.owner.organization.as_str()),
+            ("primitive", &self.primitive),
+            ("public", if self.public { "1" } else { "0" }),
+            ("state", &self.state),
+        ];
+        entries.map(|(field, value)| (field.to_owned(), value.to_owned())).into()
+    }
 }
 
 /// The body of a row in `host.jobs`. Its id is a UUIDv7.

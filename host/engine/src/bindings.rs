@@ -1,0 +1,17 @@
+//! The one place where the interface's WIT becomes Rust.
+//!
+//! Everything here is generated; the capabilities implement the traits, one file each.
+
+#![expect(missing_docs, reason = "the generator writes no docs; wit/primitive.wit has them")]
+
+wasmtime::component::bindgen!({
+    path: "../../wit/primitive.wit",
+    world: "charter:primitive/primitive",
+    imports: { default: async },
+    exports: { default: async },
+    with: {
+        "charter:primitive/governance.permit": crate::capabilities::governance::Permit,
+        "charter:primitive/answering.writer": crate::capabilities::answering::Writer,
+    },
+    include_component_type: true,
+});

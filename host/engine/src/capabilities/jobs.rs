@@ -1,0 +1,171 @@
+//! `jobs`: rows of `host.jobs` and `host.schedules`, written with the request's commit and run by the server's workers.
+//!
+//! A guest sees the jobs of its own primitive and scope only.
+
+use charter_kernel::manifest::CollectionReach;
+use charter_kernel::time::Instant;
+use charter_kernel::unit::{Claim, Draft, Key, Reach};
+
+use crate::bindings::charter::primitive::jobs::{Host, Job, Schedule};
+use crate::bindings::charter::primitive::types::Failure;
+use crate::failure::{failure, invalid, not_found, unread, unwritten};
+use crate::job::{JobRecord, Owner, SCHEDULE_GROUP, ScheduleRecord, UNIQUE_KEY, jobs, schedules};
+use crate::state::{State, Work};
+
+/// Runs of one job.
+const ATTEMPTS_MAX: u32 = 100;
+/// Bytes of a job's payload.
+const PAYLOAD_BYTES_MAX: usize = 256 << 10;
+/// Bytes of a job's name and key.
+const NAME_BYTES_MAX: usize = 200;
+
+impl Work {
+    /// Where this caller's jobs lie: the narrowest reach that its scope names.
+    fn jobs_reach(&self) -> Reach {
+        let narrowest = [CollectionReach::User, CollectionReach::Project, CollectionReach::Organization];
+        narrowest.into_iter().find_map(|reach| self.call.scope.reach(reach)).unwrap_or_else(Reach::deployment)
+    }
+
+    fn unique(&self, key: &str) -> String {
+        format!("{}/{key}", self.component.manifest.name)
+    }
+
+    fn record(&self, job: Job) -> Result<JobRecord, Failure> {
+        let named = |text: &str| !text.is_empty() && text.len() <= NAME_BYTES_MAX && !text.contains('\0');
+        if !named(&job.name) || !job.key.as_deref().is_none_or(named) {
+            return Err(invalid("job", format!("a job's name and key have 1 to {NAME_BYTES_MAX} bytes")).into());
+        }
+        if job.payload.len() > PAYLOAD_BYTES_MAX {
+            return Err(failure("payload_too_large", format!("a job's payload has at most {PAYLOAD_BYTES_MAX} bytes")).into());
+        }
+        let scope = &self.call.scope;
+        Ok(JobRecord {
+            primitive: self.component.manifest.name.clone(),
+            signal: "job".into(),
+            name: job.name,
+            payload: super::events::json("payload", &job.payload)?,
+            owner: Owner {
+                organization: scope.lane().to_owned(),
+                project: scope.project().map_or_else(String::new, |id| id.as_str().to_owned()),
+                user: scope.user().map(|id| id.as_str().to_owned()),
+            },
+            key: job.key,
+            attempts_max: job.attempts_max.clamp(1, ATTEMPTS_MAX),
+            deadline_ms: job.deadline_ms,
+            public: job.public,
+            run_at: Instant(job.run_at.unwrap_or(self.now.0)),
+            state: "queued".into(),
+            fraction: None,
+            note: None,
+            result: None,
+            error: None,
+            request: Some(self.call.request_id.clone()),
+        })
+    }
+
+    /// Writes a job's row; answers its id.
+    pub(super) async fn put_job(&mut self, record: JobRecord) -> Result<String, Failure> {
+        let id = self.fresh_id()?;
+        let reach = match (&record.owner.user, record.owner.project.as_str(), record.owner.organization.as_str()) {
+            (Some(user), _, _) => Reach::user(user),
+            (None, "", "") => Reach::deployment(),
+            (None, "", organization) => Reach::organization(organization),
+            (None, project, _) => Reach::project(project),
+        };
+        let draft = Draft {
+            user: record.owner.user.clone(),
+            unique: record.key.iter().map(|key| (UNIQUE_KEY.into(), self.unique(key))).collect(),
+            index: record.index(),
+            text: None,
+            lease: Some((record.primitive.clone(), record.run_at)),
+            body: body(&record)?,
+        };
+        self.txn.insert(Key::new(&reach, &jobs(), &*id), draft).await.map_err(|error| unwritten(&error))?;
+        Ok(id)
+    }
+
+    /// The live job under a key.
+    async fn keyed(&mut self, key: &str) -> Result<Option<Key>, Failure> {
+        let claim = Claim::unique(&self.jobs_reach(), &jobs(), UNIQUE_KEY, &self.unique(key));
+        Ok(self.txn.lookup(&claim).await.map_err(|error| unread(&error))?)
+    }
+
+    /// A job of this primitive, by its id.
+    async fn job(&mut self, id: &str) -> Result<Option<(Key, JobRecord)>, Failure> {
+        let key = Key::new(&self.jobs_reach(), &jobs(), id);
+        let Some(row) = self.txn.get(&key).await.map_err(|error| unread(&error))? else { return Ok(None) };
+        let record: JobRecord = serde_json::from_str(&row.body).map_err(|_| failure("internal_error", "the job cannot be read"))?;
+        Ok((record.primitive == self.component.manifest.name).then_some((key, record)))
+    }
+}
+
+fn body<T: serde::Serialize>(record: &T) -> Result<String, Failure> {
+    serde_json::to_string(record).map_err(|_| failure("internal_error", "the record cannot be written").into())
+}
+
+impl Host for State {
+    async fn enqueue(&mut self, job: Job) -> Result<String, Failure> {
+        let work = self.mutation()?;
+        if let Some(key) = &job.key
+            && let Some(live) = work.keyed(key).await?
+        {
+            return Ok(live.id);
+        }
+        let record = work.record(job)?;
+        work.put_job(record).await
+    }
+
+    async fn cancel(&mut self, id: String) -> Result<bool, Failure> {
+        let work = self.mutation()?;
+        let Some((key, record)) = work.job(&id).await? else { return Ok(false) };
+        if record.state != "queued" {
+            return Ok(false);
+        }
+        // A run that is under way loses its lease with the row, and with it its commit.
+        Ok(work.txn.remove(&key, None).await.map_err(|error| unwritten(&error))?)
+    }
+
+    async fn cancel_key(&mut self, key: String) -> Result<bool, Failure> {
+        let work = self.mutation()?;
+        let Some(live) = work.keyed(&key).await? else { return Ok(false) };
+        Ok(work.txn.remove(&live, None).await.map_err(|error| unwritten(&error))?)
+    }
+
+    async fn progress(&mut self, id: String, fraction: f32, note: String) -> Result<(), Failure> {
+        let work = self.mutation()?;
+        let Some((key, mut record)) = work.job(&id).await? else { return Err(not_found("the job").into()) };
+        record.fraction = Some(if fraction.is_finite() { fraction.clamp(0.0, 1.0) } else { 0.0 });
+        record.note = Some(note.chars().take(NAME_BYTES_MAX).collect());
+        let unique = record.key.iter().map(|key| (UNIQUE_KEY.into(), work.unique(key))).collect();
+        let draft = Draft { unique, index: record.index(), body: body(&record)?, ..Draft::default() };
+        work.txn.replace(key, draft, None).await.map_err(|error| unwritten(&error))?;
+        Ok(())
+    }
+
+    async fn set_schedule(&mut self, schedule: Schedule) -> Result<i64, Failure> {
+        let work = self.mutation()?;
+        if schedule.key.is_empty() || schedule.key.len() > NAME_BYTES_MAX {
+            return Err(invalid("key", format!("a schedule's key has 1 to {NAME_BYTES_MAX} bytes")).into());
+        }
+        let next = charter_kernel::schedule::next(&schedule.cron, &schedule.time_zone, work.now)
+            .map_err(|fault| invalid("cron", fault.to_string()))?;
+        let mut job = work.record(schedule.job)?;
+        job.run_at = next;
+        let record = ScheduleRecord { key: schedule.key, cron: schedule.cron, time_zone: schedule.time_zone, job };
+        let key = Key::new(&work.jobs_reach(), &schedules(), work.unique(&record.key));
+        let draft = Draft {
+            user: record.job.owner.user.clone(),
+            lease: Some((SCHEDULE_GROUP.into(), next)),
+            body: body(&record)?,
+            ..Draft::default()
+        };
+        work.txn.put(key, draft).await.map_err(|error| unwritten(&error))?;
+        Ok(next.0)
+    }
+
+    async fn remove_schedule(&mut self, key: String) -> Result<bool, Failure> {
+        let work = self.mutation()?;
+        let key = Key::new(&work.jobs_reach(), &schedules(), work.unique(&key));
+        Ok(work.txn.remove(&key, None).await.map_err(|error| unwritten(&error))?)
+    }
+}

@@ -1,0 +1,163 @@
+//! `leases`: documents handed out one at a time, decided by the committer.
+//!
+//! The token that a guest holds names the row, so that a later request can settle it by the token alone; the committer
+//! compares the random half. A take is known by its place in the request: a re-run gets the same rows.
+
+mod token;
+
+use charter_kernel::time::Instant;
+use charter_kernel::unit::{Key, Take, Taken};
+
+use self::token::Token;
+use super::documents::document;
+use crate::bindings::charter::primitive::leases::{Host, Leased, Standing};
+use crate::bindings::charter::primitive::types::Failure;
+use crate::component::CollectionPlan;
+use crate::failure::{undeclared, unread};
+use crate::state::{State, TakeRecord, Work};
+
+/// Documents that one call hands out.
+const TAKEN_MAX: u32 = 100;
+/// Documents that one call of `purge` removes.
+const PURGED_MAX: u32 = 500;
+
+fn leased<'a>(plan: &'a CollectionPlan) -> Result<&'a CollectionPlan, Failure> {
+    if plan.declared.leased.is_none() {
+        return Err(undeclared(format!("the collection `{}` is not declared leased", plan.declared.name)).into());
+    }
+    Ok(plan)
+}
+
+impl Work {
+    /// The row and the random half behind a token.
+    fn held(&self, token: &str) -> Result<(Key, String), Failure> {
+        let token = Token::parse(token)?;
+        leased(self.component.collection(&token.collection)?)?;
+        let key = self.key(&token.collection, &token.id, true)?;
+        Ok((key, token.random))
+    }
+
+    /// What this place of the request was handed out before, where it asks for the same again.
+    fn taken_before(&mut self, collection: &str, group: &str, limit: u32) -> Option<Vec<Taken>> {
+        let attempt = self.story.attempt;
+        let record = self.story.takes.get_mut(self.takes)?;
+        if record.collection != collection || record.group != group || record.limit != limit || record.attempt == attempt {
+            return None;
+        }
+        record.attempt = attempt;
+        Some(record.taken.clone())
+    }
+
+    async fn take(&mut self, collection: &str, group: &str, limit: u32, until: Instant) -> Result<Vec<Taken>, Failure> {
+        let plan_key = self.key(collection, "", true)?;
+        leased(self.component.collection(collection)?)?;
+        self.groups.push((plan_key.reach.clone(), plan_key.space.clone(), group.to_owned()));
+        if let Some(taken) = self.taken_before(collection, group, limit) {
+            self.takes += 1;
+            return Ok(taken);
+        }
+        let mut tokens = Vec::with_capacity(limit as usize);
+        for _ in 0..limit {
+            tokens.push(Token::random(&self.shared)?);
+        }
+        let take = Take { reach: Some(plan_key.reach), space: plan_key.space, group: group.to_owned(), until, tokens };
+        let taken = match self.txn.take(take).await {
+            Ok(taken) => taken,
+            Err(error) => return Err(self.uncommitted(error)),
+        };
+        let record = TakeRecord {
+            collection: collection.to_owned(),
+            group: group.to_owned(),
+            limit,
+            taken: taken.clone(),
+            attempt: self.story.attempt,
+        };
+        // What an earlier attempt was handed out at this place, and this one did not ask for, goes back at the end.
+        self.story.takes.insert(self.takes.min(self.story.takes.len()), record);
+        self.takes += 1;
+        Ok(taken)
+    }
+}
+
+impl Host for State {
+    async fn take(&mut self, collection: String, group: String, limit: u32, until: i64) -> Result<Vec<Leased>, Failure> {
+        let work = self.mutation()?;
+        let limit = limit.min(TAKEN_MAX);
+        if limit == 0 {
+            return Ok(Vec::new());
+        }
+        let taken = work.take(&collection, &group, limit, Instant(until)).await?;
+        let lease = |taken: Taken| {
+            let (count, until) = taken.row.lease.as_ref().map_or((0, until), |lease| (lease.count, lease.due_at.0));
+            let token = Token { random: taken.token, collection: collection.clone(), id: taken.key.id.clone() };
+            Leased { document: document(&taken.key.id, taken.row), token: token.text(), count, until }
+        };
+        Ok(taken.into_iter().map(lease).collect())
+    }
+
+    async fn extend(&mut self, token: String, until: i64) -> Result<(), Failure> {
+        let work = self.mutation()?;
+        let (key, token) = work.held(&token)?;
+        work.still_held(&key, &token).await?;
+        work.txn.extend(&key, &token, Instant(until));
+        Ok(())
+    }
+
+    async fn release(&mut self, token: String, due_at: i64) -> Result<(), Failure> {
+        let work = self.mutation()?;
+        let (key, token) = work.held(&token)?;
+        work.still_held(&key, &token).await?;
+        work.txn.release(&key, &token, Instant(due_at));
+        Ok(())
+    }
+
+    async fn settle(&mut self, token: String) -> Result<(), Failure> {
+        let work = self.mutation()?;
+        let (key, token) = work.held(&token)?;
+        work.still_held(&key, &token).await?;
+        work.txn.settle(&key, &token);
+        Ok(())
+    }
+
+    async fn defer(&mut self, collection: String, id: String, due_at: i64) -> Result<(), Failure> {
+        let work = self.mutation()?;
+        let key = work.key(&collection, &id, true)?;
+        leased(work.component.collection(&collection)?)?;
+        work.txn.defer(&key, Instant(due_at));
+        Ok(())
+    }
+
+    async fn standing_of(&mut self, collection: String, group: String) -> Result<Standing, Failure> {
+        let work = self.work()?;
+        let key = work.key(&collection, "", false)?;
+        leased(work.component.collection(&collection)?)?;
+        let standing = work.txn.standing(&key.reach, &key.space, &group).await.map_err(|error| unread(&error))?;
+        work.groups.push((key.reach, key.space, group));
+        Ok(Standing {
+            ready: standing.ready,
+            held: standing.held,
+            waiting: standing.waiting,
+            oldest: standing.oldest.map(|at| at.0),
+        })
+    }
+
+    async fn purge(&mut self, collection: String, group: String) -> Result<bool, Failure> {
+        let work = self.mutation()?;
+        let key = work.key(&collection, "", true)?;
+        leased(work.component.collection(&collection)?)?;
+        let more = work.txn.purge(&key.reach, &key.space, &group, PURGED_MAX).await;
+        Ok(more.map_err(|error| unread(&error))?)
+    }
+}
+
+impl Work {
+    /// Looks whether the lease still holds, so that the guest can word the refusal; the commit decides.
+    async fn still_held(&mut self, key: &Key, token: &str) -> Result<(), Failure> {
+        let row = self.txn.get_relaxed(key).await.map_err(|error| unread(&error))?;
+        let lease = row.and_then(|row| row.lease);
+        if lease.is_some_and(|lease| lease.token.as_deref() == Some(token) && lease.due_at > self.now) {
+            return Ok(());
+        }
+        Err(crate::failure::rule(&charter_kernel::unit::Refused::LeaseLost { key: key.clone() }).into())
+    }
+}

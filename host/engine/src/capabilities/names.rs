@@ -1,0 +1,91 @@
+//! `names`: names unique in the whole deployment. Who holds one can be reached by it, and learns nothing of who asks but the payload.
+
+use charter_kernel::unit::Claim;
+use serde_json::{Value, json};
+
+use crate::bindings::charter::primitive::names::Host;
+use crate::bindings::charter::primitive::types::Failure;
+use crate::failure::{invalid, unread};
+use crate::job::Owner;
+use crate::state::{State, Work};
+
+/// Runs of a delivery.
+const ATTEMPTS_MAX: u32 = 10;
+
+impl Work {
+    fn name(&self, space: &str, name: &str) -> Result<Claim, Failure> {
+        let wrong = |text: &str| text.is_empty() || text.len() > 250 || text.contains('\0');
+        if wrong(space) || wrong(name) {
+            return Err(invalid("name", "a name and its space have 1 to 250 bytes each").into());
+        }
+        Ok(Claim::name(&format!("{}.{space}", self.component.manifest.name), name))
+    }
+}
+
+impl Host for State {
+    async fn claim(&mut self, space: String, name: String, collection: String, document: String) -> Result<bool, Failure> {
+        let work = self.mutation()?;
+        let claim = work.name(&space, &name)?;
+        let holder = work.key(&collection, &document, true)?;
+        Ok(work.txn.claim(&claim, &holder).await.map_err(|error| unread(&error))?)
+    }
+
+    async fn release(&mut self, space: String, name: String) -> Result<(), Failure> {
+        let work = self.mutation()?;
+        let claim = work.name(&space, &name)?;
+        let Some(holder) = work.txn.lookup(&claim).await.map_err(|error| unread(&error))? else { return Ok(()) };
+        // Only a holder within the caller's own reach: the key is made anew from the scope and compared.
+        let component = work.component.clone();
+        let own = component.collections.values().filter(|plan| plan.space == holder.space).any(|plan| {
+            plan.reach_to_write(&work.call.scope).is_ok_and(|reach| reach == holder.reach)
+        });
+        if own {
+            work.txn.unclaim(&claim, &holder);
+        }
+        Ok(())
+    }
+
+    async fn deliver(&mut self, space: String, name: String, payload: String) -> Result<bool, Failure> {
+        let work = self.mutation()?;
+        let claim = work.name(&space, &name)?;
+        let Some(holder) = work.txn.lookup(&claim).await.map_err(|error| unread(&error))? else { return Ok(false) };
+        let payload = json!({
+            "space": space,
+            "name": name,
+            "collection": holder.space.as_str().rsplit_once('.').map(|(_, collection)| collection),
+            "document": holder.id,
+            "payload": super::events::json("payload", &payload)?,
+        });
+        let row = work.txn.get_relaxed(&holder).await.map_err(|error| unread(&error))?;
+        let Some(row) = row else { return Ok(false) };
+        let owner = Owner::of_reach(&holder.reach, row.user);
+        work.signal("name", &format!("{}.{space}", work.component.manifest.name), payload, owner, ATTEMPTS_MAX).await?;
+        Ok(true)
+    }
+}
+
+impl Work {
+    /// A signal to this primitive in the scope of `owner`, run as a job after the commit.
+    async fn signal(&mut self, kind: &str, name: &str, payload: Value, owner: Owner, attempts_max: u32) -> Result<String, Failure> {
+        let now = self.now;
+        let record = crate::job::JobRecord {
+            primitive: self.component.manifest.name.clone(),
+            signal: kind.into(),
+            name: name.into(),
+            payload,
+            owner,
+            key: None,
+            attempts_max,
+            deadline_ms: None,
+            public: false,
+            run_at: now,
+            state: "queued".into(),
+            fraction: None,
+            note: None,
+            result: None,
+            error: None,
+            request: Some(self.call.request_id.clone()),
+        };
+        self.put_job(record).await
+    }
+}

@@ -1,0 +1,69 @@
+//! The memory and table limits of one call, summed over all its memories and tables.
+//!
+//! wasmtime's own limits count per memory, so a component with four of them would get four times as much. Counts against the
+//! process's and the tenant's bytes too, and remembers that a limit was met, so that the trap that follows is told apart.
+
+use std::sync::Arc;
+
+use crate::admission::Bytes;
+use crate::sandbox::{FIT, TABLES_ELEMENTS_MAX};
+
+/// Core instances of one call.
+const INSTANCES_MAX: usize = 256;
+
+/// What one call has taken.
+#[derive(Debug)]
+pub(crate) struct Limiter {
+    memory_max: usize,
+    memory: usize,
+    elements: usize,
+    bytes: Arc<Bytes>,
+    /// Whether a memory limit was met.
+    pub(crate) exhausted: bool,
+}
+
+impl Limiter {
+    pub(crate) fn new(memory_max: usize, bytes: Arc<Bytes>) -> Self {
+        Self { memory_max, memory: 0, elements: 0, bytes, exhausted: false }
+    }
+    /// Linear memory in use.
+    pub(crate) fn memory(&self) -> usize {
+        self.memory
+    }
+}
+
+impl Drop for Limiter {
+    fn drop(&mut self) {
+        self.bytes.give(self.memory);
+    }
+}
+
+impl wasmtime::ResourceLimiter for Limiter {
+    fn memory_growing(&mut self, current: usize, desired: usize, _maximum: Option<usize>) -> wasmtime::Result<bool> {
+        let grown = desired.saturating_sub(current);
+        if self.memory.saturating_add(grown) > self.memory_max || !self.bytes.take(grown) {
+            self.exhausted = true;
+            return Ok(false);
+        }
+        self.memory += grown;
+        Ok(true)
+    }
+    fn table_growing(&mut self, current: usize, desired: usize, _maximum: Option<usize>) -> wasmtime::Result<bool> {
+        let grown = desired.saturating_sub(current);
+        if self.elements.saturating_add(grown) > TABLES_ELEMENTS_MAX {
+            self.exhausted = true;
+            return Ok(false);
+        }
+        self.elements += grown;
+        Ok(true)
+    }
+    fn instances(&self) -> usize {
+        INSTANCES_MAX
+    }
+    fn tables(&self) -> usize {
+        FIT.tables as usize
+    }
+    fn memories(&self) -> usize {
+        FIT.memories as usize
+    }
+}

@@ -1,0 +1,161 @@
+//! From bytes to a component that can be called: checked, described, compiled, tried.
+//!
+//! Nothing a component does here touches a tenant: `describe` runs sealed, and all faults are collected before anything is
+//! kept.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use charter_kernel::fault::Fault;
+use charter_kernel::manifest::{Manifest, faults};
+use sha2::{Digest, Sha256};
+use wasmtime::component::Component as Code;
+
+use crate::bindings::PrimitivePre;
+use crate::component::{CollectionPlan, Component};
+use crate::engine::Shared;
+use crate::sandbox::{FIT, Mode, TABLE_ELEMENTS_MAX};
+
+pub(crate) mod cache;
+mod describe;
+mod fit;
+mod types;
+
+/// `sha256:<hex>` of a component's bytes.
+pub(crate) fn digest(wasm: &[u8]) -> String {
+    let mut text = String::from("sha256:");
+    for byte in Sha256::digest(wasm) {
+        use std::fmt::Write;
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+/// Everything an upload goes through.
+pub(crate) async fn stage(shared: &Arc<Shared>, wasm: Bytes) -> Result<Arc<Component>, Vec<Fault>> {
+    let max = shared.config.component_bytes_max;
+    if wasm.len() > max {
+        return Err(vec![Fault::new("", format!("the component has {} bytes; at most {max} are taken", wasm.len()))]);
+    }
+    let digest = digest(&wasm);
+    let looked = {
+        let wasm = wasm.clone();
+        blocking(shared, move || fit::look(&wasm)).await?
+    };
+    let mut found = looked.faults;
+    if !looked.describes {
+        return Err(found);
+    }
+    let engine = shared.wasmtime.clone();
+    let code = blocking(shared, move || Code::new(&engine, &wasm)).await?;
+    let code = match code {
+        Ok(code) => code,
+        Err(error) => {
+            found.push(Fault::new("", format!("the component does not compile: {error:#}")));
+            return Err(found);
+        }
+    };
+    found.extend(too_large(shared, &code));
+    let text = match describe::describe(shared, &code).await {
+        Ok(text) => text,
+        Err(fault) => {
+            found.push(fault);
+            return Err(found);
+        }
+    };
+    let manifest = manifest(&text, &looked.capabilities, looked.http).map_err(|faults| {
+        found.extend(faults);
+        std::mem::take(&mut found)
+    })?;
+    if !found.is_empty() {
+        return Err(found);
+    }
+    let component = assemble(shared, digest, manifest, &code).await?;
+    if let Some(cache) = &shared.cache {
+        let cache = cache.clone();
+        let digest = component.digest.clone();
+        // Not kept is no fault: the next start compiles again.
+        let _ = blocking(shared, move || cache.store(&digest, &text, &code)).await;
+    }
+    shared.stats.cache_misses.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    Ok(component)
+}
+
+/// A component from the code cache: checked when it was kept.
+pub(crate) async fn cached(shared: &Arc<Shared>, digest: &str) -> Option<Arc<Component>> {
+    let cache = shared.cache.clone()?;
+    let (engine, wanted) = (shared.wasmtime.clone(), digest.to_owned());
+    let (text, code) = tokio::task::spawn_blocking(move || cache.load(&engine, &wanted)).await.ok().flatten()?;
+    let manifest: Manifest = serde_json::from_str(&text).ok()?;
+    let component = assemble(shared, digest.to_owned(), manifest, &code).await.ok()?;
+    shared.stats.cache_hits.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    Some(component)
+}
+
+/// Runs CPU-bound work off the async threads, few at once.
+async fn blocking<T: Send + 'static>(shared: &Shared, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Vec<Fault>> {
+    let permit = shared.compilations.clone().acquire_owned().await;
+    let done = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        work()
+    });
+    done.await.map_err(|error| {
+        tracing::error!(%error, "checking a component panicked");
+        vec![Fault::new("", "the component could not be checked: it makes the compiler fail")]
+    })
+}
+
+/// What does not fit into an instance's share of the pool.
+fn too_large(shared: &Shared, code: &Code) -> Vec<Fault> {
+    let Some(needs) = code.resources_required() else {
+        return vec![Fault::new("", "the component imports core modules, which this host does not offer")];
+    };
+    let mut found = Vec::new();
+    let mut limit = |what: &str, needs: u64, max: u64| {
+        if needs > max {
+            found.push(Fault::new("", format!("the component needs {needs} {what}; at most {max} are given")));
+        }
+    };
+    let memory = needs.max_initial_memory_size.unwrap_or(0);
+    limit("bytes of memory at its start", memory, shared.config.guest_memory_bytes_max as u64);
+    limit("elements of a table", needs.max_initial_table_size.unwrap_or(0), TABLE_ELEMENTS_MAX as u64);
+    if shared.mode != Mode::OnDemand {
+        limit("memories", needs.num_memories.into(), FIT.memories.into());
+        limit("tables", needs.num_tables.into(), FIT.tables.into());
+    }
+    found
+}
+
+/// The manifest behind `describe`'s text, with all its faults, and those between it and the imports.
+fn manifest(text: &str, imported: &std::collections::BTreeSet<String>, http: bool) -> Result<Manifest, Vec<Fault>> {
+    let (manifest, mut found) = match faults::read(text) {
+        Ok(manifest) => (manifest, Vec::new()),
+        Err(found) => return Err(found),
+    };
+    let declared = |capability: &str| manifest.capabilities.iter().any(|declared| declared == capability);
+    for capability in imported.iter().filter(|capability| !declared(capability)) {
+        found.push(Fault::new("capabilities", format!("the component imports `{capability}`, which is not declared here")));
+    }
+    if http && !declared("http") && !declared("public-web") {
+        found.push(Fault::new("capabilities", "the component imports wasi:http, which needs `http` or `public-web` declared here"));
+    }
+    if found.is_empty() { Ok(manifest) } else { Err(found) }
+}
+
+/// Links a component and tries whether an instance comes up.
+async fn assemble(shared: &Arc<Shared>, digest: String, manifest: Manifest, code: &Code) -> Result<Arc<Component>, Vec<Fault>> {
+    let linked = shared.linker.instantiate_pre(code).and_then(PrimitivePre::new);
+    let pre = linked.map_err(|error| vec![Fault::new("", format!("the component does not fit the interface: {error:#}"))])?;
+    describe::self_test(shared, &pre).await.map_err(|fault| vec![fault])?;
+    let declared = |capability: &str| manifest.capabilities.iter().any(|declared| declared == capability);
+    Ok(Arc::new(Component {
+        digest,
+        collections: CollectionPlan::all(&manifest),
+        http: declared("http"),
+        public_web: declared("public-web"),
+        pre,
+        stats: shared.stats.primitive(&manifest.name),
+        places: shared.admission.primitive(),
+        manifest: Arc::new(manifest),
+    }))
+}

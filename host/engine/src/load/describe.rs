@@ -1,0 +1,91 @@
+//! `describe` in a sealed instance: imports of the interface trap, the clock stands still, randomness is fixed, time is short.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use charter_kernel::fault::Fault;
+use charter_kernel::limits::MANIFEST_BYTES_MAX;
+use wasmtime::Store;
+use wasmtime::component::{Component as Code, Linker};
+
+use crate::bindings::{Primitive, PrimitivePre};
+use crate::engine::Shared;
+use crate::limiter::Limiter;
+use crate::outbound::Outbounds;
+use crate::state::State;
+use crate::wasi::{self, Printed};
+
+/// How long `describe` may take: an interpreted guest starts its runtime in it.
+const DESCRIBE_TIME: Duration = Duration::from_secs(10);
+/// Epochs of CPU time for it.
+const DESCRIBE_EPOCHS: u64 = 1_000;
+/// What host calls of one instance may copy.
+pub(crate) const HOSTCALL_FUEL: usize = 8 << 20;
+/// Resource handles of one instance.
+pub(crate) const HANDLES_MAX: usize = 1_000;
+
+/// A store that belongs to no call.
+fn sealed(shared: &Arc<Shared>, printed: &Printed) -> Store<State> {
+    let tenant = shared.admission.tenant("");
+    let limiter = Limiter::new(shared.config.guest_memory_bytes_max, shared.admission.bytes(&tenant));
+    let state = State::new(wasi::sealed(printed), printed.clone(), limiter, None, Outbounds::none());
+    let mut store = Store::new(&shared.wasmtime, state);
+    store.limiter(|state| &mut state.limiter);
+    store.set_hostcall_fuel(HOSTCALL_FUEL);
+    store.set_max_component_handles(HANDLES_MAX);
+    store.set_epoch_deadline(1);
+    store.epoch_deadline_callback(|mut store| {
+        store.data_mut().cpu_ticks += 1;
+        if store.data().cpu_ticks > DESCRIBE_EPOCHS {
+            return Err(wasmtime::format_err!("it uses too much CPU time"));
+        }
+        Ok(wasmtime::UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now())))
+    });
+    store
+}
+
+/// The text that a component describes itself with.
+pub(crate) async fn describe(shared: &Arc<Shared>, code: &Code) -> Result<String, Fault> {
+    let mut linker = Linker::<State>::new(&shared.wasmtime);
+    let linked = wasmtime_wasi::p2::add_to_linker_async(&mut linker).and_then(|()| linker.define_unknown_imports_as_traps(code));
+    linked.map_err(|error| fault(format!("it does not link: {error:#}")))?;
+    let printed = Printed::default();
+    let mut store = sealed(shared, &printed);
+    let described = async {
+        let instance = Primitive::instantiate_async(&mut store, code, &linker).await?;
+        instance.call_describe(&mut store).await
+    };
+    let text = match tokio::time::timeout(DESCRIBE_TIME, described).await {
+        Ok(Ok(text)) => text,
+        Ok(Err(error)) => return Err(fault(reason(&error, &printed))),
+        Err(_) => return Err(fault(format!("it does not return within {} seconds", DESCRIBE_TIME.as_secs()))),
+    };
+    if text.len() > MANIFEST_BYTES_MAX {
+        return Err(fault(format!("it answers {} bytes; at most {MANIFEST_BYTES_MAX} are taken", text.len())));
+    }
+    Ok(text)
+}
+
+/// Whether an instance comes up with all imports linked.
+pub(crate) async fn self_test(shared: &Arc<Shared>, pre: &PrimitivePre<State>) -> Result<(), Fault> {
+    let printed = Printed::default();
+    let mut store = sealed(shared, &printed);
+    match tokio::time::timeout(DESCRIBE_TIME, pre.instantiate_async(&mut store)).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) => Err(Fault::new("", format!("no instance comes up: {}", reason(&error, &printed)))),
+        Err(_) => Err(Fault::new("", "no instance comes up in time")),
+    }
+}
+
+fn fault(text: String) -> Fault {
+    Fault::new("export describe", text)
+}
+
+/// The first line of what went wrong, and what the guest printed.
+fn reason(error: &wasmtime::Error, printed: &Printed) -> String {
+    let cause = error.root_cause().to_string();
+    match printed.text() {
+        text if text.is_empty() => format!("it fails: {cause}"),
+        text => format!("it fails: {cause}; it printed: {text}"),
+    }
+}

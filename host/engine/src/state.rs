@@ -1,0 +1,162 @@
+//! What one attempt at a call holds: the guest's limits and tables, its transaction, and what it has done so far.
+//!
+//! Lives as long as one instance. What must survive to the next attempt (takes, the claim, whether anything left the host) is in
+//! [`Story`], which is handed on.
+
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
+
+use charter_kernel::refusal::Failure;
+use charter_kernel::time::Instant;
+use charter_kernel::unit::{Fact, Key, Reach, Refused, Space, Taken};
+use charter_store::Txn;
+use wasmtime::component::ResourceTable;
+use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
+use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
+
+use crate::call::Call;
+use crate::component::Component;
+use crate::engine::Shared;
+use crate::limiter::Limiter;
+use crate::outbound::Outbounds;
+use crate::wasi::Printed;
+
+/// Host objects that one call may hold.
+const TABLE_ENTRIES_MAX: usize = 1_000;
+
+/// The data of a guest's store.
+pub(crate) struct State {
+    pub(crate) table: ResourceTable,
+    pub(crate) wasi: WasiCtx,
+    pub(crate) http: WasiHttpCtx,
+    pub(crate) limiter: Limiter,
+    pub(crate) printed: Printed,
+    pub(crate) cpu_ticks: u64,
+    /// Absent while a component describes itself.
+    pub(crate) work: Option<Work>,
+    outbounds: Outbounds,
+}
+
+/// What an attempt works with.
+pub(crate) struct Work {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) component: Arc<Component>,
+    pub(crate) call: Arc<Call>,
+    pub(crate) txn: Txn,
+    pub(crate) story: Story,
+    pub(crate) now: Instant,
+    /// Events and audit rows: committed with the documents, or without them when the guest refuses.
+    pub(crate) facts: Vec<Fact>,
+    /// Leased groups that were looked at: an `again` also waits for what falls due in them.
+    pub(crate) groups: Vec<(Reach, Space, String)>,
+    /// How many takes were asked for so far: a take is known by its place in the request.
+    pub(crate) takes: usize,
+    /// How many nested mutations were asked for so far.
+    pub(crate) nested: usize,
+    pub(crate) log_bytes_left: usize,
+    /// When the call's wall time is over.
+    pub(crate) deadline: tokio::time::Instant,
+}
+
+/// What a request has done that outlives an attempt.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Story {
+    /// What was handed out, by place in the request.
+    pub(crate) takes: Vec<TakeRecord>,
+    /// Shared with requests in flight to the outside.
+    pub(crate) marks: Arc<Marks>,
+    /// Which attempt this is, from 1.
+    pub(crate) attempt: u32,
+}
+
+/// What a request has done to the world outside its transaction.
+#[derive(Debug, Default)]
+pub(crate) struct Marks {
+    /// Something left the host, or was committed: the guest is not run again.
+    pub(crate) dispatched: AtomicBool,
+    /// The idempotency claim is committed.
+    pub(crate) claimed: tokio::sync::OnceCell<()>,
+    /// Set once: the attempt is over whatever the guest says.
+    abort: OnceLock<Abort>,
+}
+
+impl Marks {
+    pub(crate) fn is_dispatched(&self) -> bool {
+        self.dispatched.load(SeqCst)
+    }
+    pub(crate) fn dispatch(&self) {
+        self.dispatched.store(true, SeqCst);
+    }
+    /// Ends the attempt; the first reason counts.
+    pub(crate) fn abort(&self, why: Abort) {
+        let _ = self.abort.set(why);
+    }
+    pub(crate) fn aborted(&self) -> Option<&Abort> {
+        self.abort.get()
+    }
+}
+
+/// Why an attempt is over whatever its guest says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Abort {
+    /// What it read has changed.
+    Conflict(Vec<Key>),
+    /// A rule refused a checkpoint.
+    Refused(Refused),
+    /// The idempotency claim, a job's fence or another guard of the caller is gone.
+    Restart,
+    /// Revoked.
+    Inactive,
+    /// The store takes no writes.
+    Unavailable(u32),
+}
+
+/// Rows handed out to one request.
+#[derive(Clone, Debug)]
+pub(crate) struct TakeRecord {
+    pub(crate) collection: String,
+    pub(crate) group: String,
+    pub(crate) limit: u32,
+    pub(crate) taken: Vec<Taken>,
+    /// The attempt that asked for it last.
+    pub(crate) attempt: u32,
+}
+
+impl State {
+    pub(crate) fn new(wasi: WasiCtx, printed: Printed, limiter: Limiter, work: Option<Work>, outbounds: Outbounds) -> Self {
+        let mut table = ResourceTable::new();
+        table.set_max_capacity(TABLE_ENTRIES_MAX);
+        Self { table, wasi, http: WasiHttpCtx::new(), limiter, printed, cpu_ticks: 0, work, outbounds }
+    }
+
+    /// The attempt's work, while it may go on.
+    pub(crate) fn work(&mut self) -> Result<&mut Work, Failure> {
+        let work = self.work.as_mut().ok_or_else(|| crate::failure::undeclared("describe may call nothing"))?;
+        match work.story.marks.aborted() {
+            None => Ok(work),
+            Some(_) => Err(crate::failure::failure("state_conflict", "this attempt is over: return")),
+        }
+    }
+
+    /// The attempt's work, where it may change something.
+    pub(crate) fn mutation(&mut self) -> Result<&mut Work, Failure> {
+        let work = self.work()?;
+        if work.call.mutates {
+            Ok(work)
+        } else {
+            Err(crate::failure::undeclared("an operation with the method GET changes nothing"))
+        }
+    }
+}
+
+impl WasiView for State {
+    fn ctx(&mut self) -> WasiCtxView<'_> {
+        WasiCtxView { ctx: &mut self.wasi, table: &mut self.table }
+    }
+}
+
+impl WasiHttpView for State {
+    fn http(&mut self) -> WasiHttpCtxView<'_> {
+        WasiHttpCtxView { ctx: &mut self.http, table: &mut self.table, hooks: &mut self.outbounds }
+    }
+}

@@ -1,0 +1,134 @@
+//! WASI that grants nothing: no files, no environment, no arguments, no sockets. Clocks and randomness only.
+//!
+//! What a guest prints is kept, up to a bound, for the operator's log: a panic's message arrives this way.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use charter_kernel::time::Clock;
+use tokio::io::AsyncWrite;
+use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
+use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
+use wasmtime_wasi::random::Deterministic;
+use wasmtime_wasi::{HostMonotonicClock, HostWallClock, WasiCtx};
+
+/// Random bytes that one call of `get-random-bytes` may ask for.
+const RANDOM_BYTES_MAX: u64 = 64 << 10;
+/// Bytes of a guest's output that are kept.
+const OUTPUT_BYTES_MAX: usize = 16 << 10;
+/// What one write to a guest's output may hold.
+const WRITE_BYTES_MAX: usize = 64 << 10;
+
+/// What a guest printed; the rest is dropped.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Printed(Arc<Mutex<Vec<u8>>>);
+
+impl Printed {
+    fn keep(&self, bytes: &[u8]) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = OUTPUT_BYTES_MAX.saturating_sub(kept.len());
+        kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    }
+    /// The text so far.
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap_or_else(PoisonError::into_inner)).trim_end().to_owned()
+    }
+}
+
+impl IsTerminal for Printed {
+    fn is_terminal(&self) -> bool {
+        false
+    }
+}
+
+impl StdoutStream for Printed {
+    fn async_stream(&self) -> Box<dyn AsyncWrite + Send + Sync> {
+        Box::new(tokio::io::sink())
+    }
+    fn p2_stream(&self) -> Box<dyn OutputStream> {
+        Box::new(self.clone())
+    }
+}
+
+#[wasmtime_wasi::async_trait]
+impl Pollable for Printed {
+    async fn ready(&mut self) {}
+}
+
+impl OutputStream for Printed {
+    fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
+        self.keep(&bytes);
+        Ok(())
+    }
+    fn flush(&mut self) -> StreamResult<()> {
+        Ok(())
+    }
+    fn check_write(&mut self) -> StreamResult<usize> {
+        Ok(WRITE_BYTES_MAX)
+    }
+}
+
+/// The host's clock, as a guest sees it.
+struct Wall(Arc<dyn Clock>);
+
+impl HostWallClock for Wall {
+    fn resolution(&self) -> Duration {
+        Duration::from_millis(1)
+    }
+    fn now(&self) -> Duration {
+        Duration::from_millis(u64::try_from(self.0.now().0).unwrap_or(0))
+    }
+}
+
+/// A clock that stands still, for `describe`.
+struct Still;
+
+impl HostWallClock for Still {
+    fn resolution(&self) -> Duration {
+        Duration::from_millis(1)
+    }
+    fn now(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+impl HostMonotonicClock for Still {
+    fn resolution(&self) -> u64 {
+        1_000_000
+    }
+    fn now(&self) -> u64 {
+        0
+    }
+}
+
+/// The context of a call.
+pub(crate) fn of_call(clock: &Arc<dyn Clock>, printed: &Printed) -> WasiCtx {
+    let mut builder = WasiCtx::builder();
+    builder
+        .max_random_size(RANDOM_BYTES_MAX)
+        .allow_tcp(false)
+        .allow_udp(false)
+        .allow_ip_name_lookup(false)
+        .stdout(printed.clone())
+        .stderr(printed.clone())
+        .wall_clock(Wall(clock.clone()));
+    builder.build()
+}
+
+/// The context of `describe`: the same bytes whenever and wherever it runs.
+pub(crate) fn sealed(printed: &Printed) -> WasiCtx {
+    let mut builder = WasiCtx::builder();
+    builder
+        .max_random_size(RANDOM_BYTES_MAX)
+        .allow_tcp(false)
+        .allow_udp(false)
+        .allow_ip_name_lookup(false)
+        .stderr(printed.clone())
+        .secure_random(Deterministic::new(vec![7, 3, 1]))
+        .insecure_random(Deterministic::new(vec![7, 3, 1]))
+        .insecure_random_seed(0)
+        .wall_clock(Still)
+        .monotonic_clock(Still);
+    builder.build()
+}
