@@ -5,6 +5,7 @@
 
 pub mod apply;
 pub mod cursor;
+pub mod fault;
 pub mod id;
 pub mod idempotency;
 pub mod index;
@@ -14,6 +15,7 @@ pub mod manifest;
 pub mod refusal;
 pub mod role;
 pub mod route;
+pub mod schedule;
 pub mod schema;
 pub mod scope;
 pub mod time;

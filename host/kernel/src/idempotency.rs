@@ -1,0 +1,284 @@
+//! Idempotency keys: what makes two requests the same one, and what the second one gets.
+//!
+//! A record lives in the scope of organization, project, user, principal, operation and key, so that no caller can replay
+//! another's answer. Knows nothing of how records are stored or sealed.
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::limits::IDEMPOTENCY_KEY_CHARS_MAX;
+use crate::time::Instant;
+
+/// A key as a client sent it, 1–255 visible ASCII characters.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Key(String);
+
+impl Key {
+    /// Reads the value of `Idempotency-Key`, bare or as a quoted string of structured fields (RFC 8941): both spell one key.
+    ///
+    /// # Errors
+    /// A sentence that says what a key looks like.
+    pub fn parse(header: &str) -> Result<Self, &'static str> {
+        const RULE: &str = "must be 1 to 255 visible ASCII characters, bare or in double quotes";
+        let header = header.trim_matches([' ', '\t']);
+        let key = match header.strip_prefix('"') {
+            Some(rest) => unquoted(rest).ok_or(RULE)?,
+            None => header.to_owned(),
+        };
+        let fits = (1..=IDEMPOTENCY_KEY_CHARS_MAX).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic());
+        if fits { Ok(Self(key)) } else { Err(RULE) }
+    }
+
+    /// The key without quotes.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// What follows an opening quote, up to a closing one that ends the value.
+fn unquoted(rest: &str) -> Option<String> {
+    let mut key = String::new();
+    let mut characters = rest.chars();
+    loop {
+        match characters.next()? {
+            '"' => return characters.next().is_none().then_some(key),
+            '\\' => key.push(characters.next().filter(|next| matches!(next, '"' | '\\'))?),
+            other => key.push(other),
+        }
+    }
+}
+
+/// The parts of a request that make it the same request.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// The method.
+    pub method: &'a str,
+    /// The path after mounts, `default` and `me` were resolved.
+    pub path: &'a str,
+    /// The decoded query, in any order.
+    pub query: &'a [(String, String)],
+    /// The value of `Content-Type`; empty if there is none.
+    pub content_type: &'a str,
+    /// The body's bytes.
+    pub body: &'a [u8],
+}
+
+/// SHA-256 over what makes a request the same request. Each part is preceded by its length, so parts cannot run together.
+pub fn fingerprint(request: Request<'_>) -> [u8; 32] {
+    let mut query: Vec<&(String, String)> = request.query.iter().collect();
+    query.sort();
+    let mut hash = Sha256::new();
+    let mut part = |bytes: &[u8]| {
+        hash.update((bytes.len() as u64).to_be_bytes());
+        hash.update(bytes);
+    };
+    part(request.method.as_bytes());
+    part(request.path.as_bytes());
+    part(&(query.len() as u64).to_be_bytes());
+    for (name, value) in query {
+        part(name.as_bytes());
+        part(value.as_bytes());
+    }
+    part(request.content_type.as_bytes());
+    part(request.body);
+    hash.finalize().into()
+}
+
+/// Where a record lives.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// The organization.
+    pub organization: &'a str,
+    /// The project; empty for none.
+    pub project: &'a str,
+    /// The tenant user; empty for none.
+    pub user: &'a str,
+    /// The credential: kind and id of the actor.
+    pub principal: (&'a str, &'a str),
+    /// The operation's id.
+    pub operation: &'a str,
+    /// The key.
+    pub key: &'a Key,
+}
+
+/// The id of a record's row: a digest, so that it is short and says nothing.
+pub fn record_id(place: Place<'_>) -> String {
+    let mut hash = Sha256::new();
+    let (kind, id) = place.principal;
+    for part in [place.organization, place.project, place.user, kind, id, place.operation, place.key.as_str()] {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part.as_bytes());
+    }
+    hex(&hash.finalize())
+}
+
+/// Lower-case hexadecimal.
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// What is kept of a request that came with a key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// The request's [`fingerprint`], hexadecimal.
+    pub fingerprint: String,
+    /// How far it came.
+    pub state: State,
+    /// The answer's status, once done.
+    #[serde(default)]
+    pub status: u16,
+    /// The answer's headers that are replayed.
+    #[serde(default)]
+    pub headers: Vec<(String, String)>,
+    /// The answer's body, sealed by the store.
+    #[serde(default)]
+    pub body: String,
+    /// The run that owns the record: every later commit of the request checks it.
+    #[serde(default)]
+    pub owner: String,
+    /// When it may be forgotten.
+    pub expires_at: Instant,
+}
+
+/// How far a request came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// It runs, or waits for an approval.
+    Running,
+    /// It was answered.
+    Done,
+    /// It was answered by a stream, which is not kept.
+    Streamed,
+    /// Something left the host and no outcome is known.
+    InDoubt,
+}
+
+/// What a request whose key is known gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The kept answer.
+    Replay,
+    /// 409: the key belongs to another request.
+    Mismatch,
+    /// 409 with `Retry-After`: still running, or its outcome is in doubt.
+    Running,
+    /// 409: the answer was a stream.
+    Streamed,
+}
+
+impl Record {
+    /// The record of a request that begins.
+    pub fn begun(fingerprint: &[u8; 32], owner: String, expires_at: Instant) -> Self {
+        Self {
+            fingerprint: hex(fingerprint),
+            state: State::Running,
+            status: 0,
+            headers: Vec::new(),
+            body: String::new(),
+            owner,
+            expires_at,
+        }
+    }
+}
+
+/// What a request with this fingerprint gets from a record. Whether the record has expired is decided before.
+pub fn decide(record: &Record, fingerprint: &[u8; 32]) -> Verdict {
+    if record.fingerprint != hex(fingerprint) {
+        return Verdict::Mismatch;
+    }
+    match record.state {
+        State::Done => Verdict::Replay,
+        State::Running | State::InDoubt => Verdict::Running,
+        State::Streamed => Verdict::Streamed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn print(path: &str, query: &[(&str, &str)], content_type: &str, body: &[u8]) -> [u8; 32] {
+        let query: Vec<(String, String)> = query.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
+        fingerprint(Request { method: "POST", path, query: &query, content_type, body })
+    }
+
+    #[test]
+    fn a_key_is_bare_or_quoted() {
+        assert_eq!(Key::parse("\"a-1\"").unwrap(), Key::parse(" a-1 ").unwrap());
+        assert_eq!(Key::parse("\"a\\\"b\\\\\"").unwrap().as_str(), "a\"b\\");
+        assert_eq!(Key::parse(&"k".repeat(255)).unwrap().as_str().len(), 255);
+        for bad in ["", "\"\"", "\"", "\"a", "\"a\"b", "\"a\\n\"", "a b", "ä", "\u{7f}", &"k".repeat(256)] {
+            assert!(Key::parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn every_part_counts_and_the_order_of_the_query_does_not() {
+        let base = print("/a", &[("x", "1"), ("y", "2")], "application/json", b"{}");
+        assert_eq!(base, print("/a", &[("y", "2"), ("x", "1")], "application/json", b"{}"));
+        for other in [
+            print("/b", &[("x", "1"), ("y", "2")], "application/json", b"{}"),
+            print("/a", &[("x", "1")], "application/json", b"{}"),
+            print("/a", &[("x", "1y2")], "application/json", b"{}"),
+            print("/a", &[("x", "1"), ("y", "2")], "text/plain", b"{}"),
+            print("/a", &[("x", "1"), ("y", "2")], "application/json", b"{ }"),
+        ] {
+            assert_ne!(base, other);
+        }
+    }
+
+    #[test]
+    fn no_two_places_share_a_record() {
+        let (a, b) = (Key::parse("a").unwrap(), Key::parse("b").unwrap());
+        let place = Place { organization: "o", project: "p", user: "", principal: ("key", "k"), operation: "x.y", key: &a };
+        let ids = [
+            record_id(place),
+            record_id(Place { key: &b, ..place }),
+            record_id(Place { principal: ("key", "k2"), ..place }),
+            record_id(Place { project: "", user: "p", ..place }),
+            record_id(Place { organization: "op", project: "", ..place }),
+            record_id(Place { operation: "x.z", ..place }),
+        ];
+        assert_eq!(ids.iter().collect::<std::collections::BTreeSet<_>>().len(), ids.len());
+        assert_eq!(ids[0].len(), 64);
+    }
+
+    #[test]
+    fn the_second_request_gets_what_the_first_ones_state_says() {
+        let print = print("/a", &[], "", b"");
+        let mut record = Record::begun(&print, "run".into(), Instant(1));
+        for (state, verdict) in [
+            (State::Running, Verdict::Running),
+            (State::Done, Verdict::Replay),
+            (State::Streamed, Verdict::Streamed),
+            (State::InDoubt, Verdict::Running),
+        ] {
+            record.state = state;
+            assert_eq!(decide(&record, &print), verdict);
+            assert_eq!(decide(&record, &[0; 32]), Verdict::Mismatch);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_visible_key_reads_the_same_bare_and_quoted(key in "[!#-\\[\\]-~][!-~]{0,254}") {
+            let quoted = format!("\"{}\"", key.replace('\\', "\\\\").replace('"', "\\\""));
+            prop_assert_eq!(Key::parse(&key).unwrap(), Key::parse(&quoted).unwrap());
+        }
+
+        #[test]
+        fn no_header_panics_and_every_key_is_visible(header in "\\PC*") {
+            if let Ok(key) = Key::parse(&header) {
+                prop_assert!(key.as_str().bytes().all(|b| b.is_ascii_graphic()));
+                prop_assert!((1..=255).contains(&key.as_str().len()));
+            }
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! The one list of the kernel's limits: a name, a unit (last in the name) and the reason.
+//!
+//! Every loop, depth and length that a caller or a guest can choose is bounded by one of these, and each has a test that
+//! hits it. Limits of machinery (pools, queues, time) live with the crate that owns the machine.
+
+/// Rows that one unit of work may touch.
+pub const UNIT_ROWS_MAX: usize = 1_000;
+/// Bytes of bodies, entries and payloads that one unit of work may write.
+pub const UNIT_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Bytes of a row's id, of an indexed or unique value, and of a claimed name: what a database index holds everywhere.
+pub const KEY_BYTES_MAX: usize = 512;
+/// Elements of an indexed array: one index entry each.
+pub const INDEX_ENTRIES_MAX: usize = 100;
+/// Bytes of text that full-text search reads of one document; the rest is not found by.
+pub const SEARCH_TEXT_BYTES_MAX: usize = 64 * 1024;
+/// Levels of arrays and objects in a JSON document from outside, checked before it is parsed. Below the 127 of the parser,
+/// so that the envelopes which the host and guests put around a document still parse.
+pub const JSON_DEPTH_MAX: usize = 120;
+/// Values in a body above which validation stops at the first fault: naming all of a million costs more than it helps.
+pub const FAULT_SEARCH_VALUES_MAX: usize = 10_000;
+/// Faults reported for one document; more are not looked for.
+pub const FAULTS_MAX: usize = 50;
+/// Bytes of a JSON Schema in a manifest, as compact JSON.
+pub const SCHEMA_BYTES_MAX: usize = 256 * 1024;
+/// Levels of arrays and objects in a JSON Schema.
+pub const SCHEMA_DEPTH_MAX: usize = 64;
+/// Bytes of one compiled pattern of a JSON Schema.
+pub const PATTERN_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes of a manifest, before it is parsed.
+pub const MANIFEST_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Operations of one manifest.
+pub const OPERATIONS_MAX: usize = 500;
+/// Collections of one manifest.
+pub const COLLECTIONS_MAX: usize = 100;
+/// Indexed fields of one collection.
+pub const INDEXES_MAX: usize = 16;
+/// Milliseconds that a manifest may ask for one call: a long poll or a stream.
+pub const DEADLINE_MS_MAX: u32 = 15 * 60 * 1_000;
+/// Bytes of a request path, before decoding.
+pub const PATH_BYTES_MAX: usize = 4_096;
+/// Segments of a request path or a path template.
+pub const PATH_SEGMENTS_MAX: usize = 32;
+/// Bytes of a query string, before decoding.
+pub const QUERY_BYTES_MAX: usize = 8_192;
+/// Pairs of a query string.
+pub const QUERY_PAIRS_MAX: usize = 100;
+/// Bytes of a cursor as it stands in a URL.
+pub const CURSOR_BYTES_MAX: usize = 1_024;
+/// Characters of an idempotency key.
+pub const IDEMPOTENCY_KEY_CHARS_MAX: usize = 255;
+/// How long an idempotency record is kept after its request ended.
+pub const IDEMPOTENCY_KEPT_MS: i64 = 24 * 60 * 60 * 1_000;
+/// Characters of a message, hint or reason that a guest hands out with a refusal.
+pub const REFUSAL_TEXT_CHARS_MAX: usize = 2_000;
+/// Bytes of the details that a guest hands out with a refusal.
+pub const REFUSAL_DETAILS_BYTES_MAX: usize = 64 * 1024;
+/// `limit` of a page where none is given.
+pub const PAGE_LIMIT_DEFAULT: u32 = 20;
+/// `limit` of a page in the offset, cursor and log styles.
+pub const PAGE_LIMIT_MAX: u32 = 200;
+/// `limit` of a page in the envelope style.
+pub const ENVELOPE_LIMIT_MAX: u32 = 100;

@@ -1,0 +1,192 @@
+//! What a guest's failure becomes.
+//!
+//! A guest names a code of the host's list, in either catalogue, or one that its manifest declares. Anything else is a bug
+//! of the guest and reads as our fault. Texts are bounded: a guest cannot make an error of any size.
+
+use serde_json::{Map, Value};
+
+use super::{Code, Refusal};
+use crate::limits::{REFUSAL_DETAILS_BYTES_MAX, REFUSAL_TEXT_CHARS_MAX};
+use crate::manifest::ErrorCode;
+
+/// A failure as it crosses the interface, in either direction.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Failure {
+    /// A code of the host's list, or one that the manifest declares.
+    pub code: String,
+    /// For people.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+    /// The granular reason.
+    pub reason: Option<String>,
+    /// The offending request field, dotted.
+    pub param: Option<String>,
+    /// A JSON object, as text.
+    pub details: Option<String>,
+    /// When trying again makes sense.
+    pub retry_after_seconds: Option<u32>,
+}
+
+/// A code of a primitive's own, with its status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Declared {
+    /// Its name in both catalogues.
+    pub code: String,
+    /// Its HTTP status.
+    pub status: u16,
+}
+
+/// Members of `error` that accompany refusals about spending; a guest puts them into its details.
+const SPENDING_MEMBERS: [&str; 5] = ["block_reason", "credit_kind", "balance", "balance_note", "actions"];
+
+impl Refusal {
+    /// The refusal that a guest's failure means. `None` if its code is neither the host's nor declared: the caller logs that
+    /// and answers [`Refusal::internal`].
+    pub fn guest(failure: Failure, declared: &[ErrorCode]) -> Option<Self> {
+        let own = declared.iter().find(|own| own.code == failure.code);
+        let code = match own {
+            Some(own) => nearest(own.status),
+            None => Code::named(&failure.code)?,
+        };
+        let mut refusal = Self::new(code, bounded(failure.message));
+        refusal.own = own.map(|own| Declared { code: own.code.clone(), status: own.status });
+        refusal.hint = failure.hint.map(bounded);
+        refusal.reason = failure.reason.map(bounded).or(refusal.reason);
+        refusal.param = failure.param.map(bounded);
+        refusal.details = details(failure.details);
+        refusal.retry_after_seconds = failure.retry_after_seconds;
+        if is_about_spending(code) {
+            for name in SPENDING_MEMBERS {
+                if let Some(value) = refusal.details.remove(name) {
+                    refusal.extra.insert(name.into(), value);
+                }
+            }
+        }
+        Some(refusal)
+    }
+
+    /// The failure that a guest sees when the host refuses one of its calls.
+    pub fn to_failure(&self) -> Failure {
+        let name = match &self.own {
+            Some(own) => own.code.clone(),
+            // The typed name where the primary one would not tell the rows apart.
+            None if self.code == Code::BudgetExceeded => "budget_exceeded".into(),
+            None => self.code.name(crate::manifest::Catalogue::Primary).into(),
+        };
+        Failure {
+            code: name,
+            message: self.message.clone(),
+            hint: self.hint.clone(),
+            reason: self.reason.clone(),
+            param: self.param.clone(),
+            details: (!self.details.is_empty()).then(|| Value::Object(self.details.clone()).to_string()),
+            retry_after_seconds: self.retry_after_seconds,
+        }
+    }
+}
+
+/// The host's row that a declared code is counted under.
+fn nearest(status: u16) -> Code {
+    match status {
+        401 => Code::Unauthorized,
+        402 => Code::InsufficientCredits,
+        403 => Code::Forbidden,
+        404 => Code::NotFound,
+        409 => Code::StateConflict,
+        429 => Code::RateLimited,
+        400..=499 => Code::InvalidInput,
+        _ => Code::InternalError,
+    }
+}
+
+fn is_about_spending(code: Code) -> bool {
+    matches!(
+        code,
+        Code::InsufficientCredits
+            | Code::BillingBlocked
+            | Code::LlmRoutingRequiresPayment
+            | Code::PaymentRejected
+            | Code::SubscriptionRequired
+    )
+}
+
+fn bounded(text: String) -> String {
+    match text.char_indices().nth(REFUSAL_TEXT_CHARS_MAX) {
+        Some((end, _)) => text[..end].to_owned(),
+        None => text,
+    }
+}
+
+/// Details that are too large, too deep or no object are left out: the refusal itself must still arrive.
+fn details(text: Option<String>) -> Map<String, Value> {
+    match text.filter(|text| text.len() <= REFUSAL_DETAILS_BYTES_MAX).map(|text| crate::schema::parse_json(text.as_bytes())) {
+        Some(Ok(Value::Object(members))) => members,
+        _ => Map::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::manifest::Catalogue;
+
+    fn declared() -> Vec<ErrorCode> {
+        vec![serde_json::from_value(json!({"code": "mailbox_full", "status": 409})).unwrap()]
+    }
+
+    fn failure(code: &str) -> Failure {
+        Failure { code: code.into(), message: "m".into(), ..Failure::default() }
+    }
+
+    #[test]
+    fn a_host_code_of_either_catalogue_is_rendered_in_the_operations_own() {
+        for code in ["invalid_input", "validation_failed"] {
+            let refusal = Refusal::guest(failure(code), &[]).unwrap();
+            assert_eq!(refusal.row(Catalogue::Primary), ("invalid_input", 400));
+            assert_eq!(refusal.row(Catalogue::Typed), ("validation_failed", 400));
+        }
+    }
+
+    #[test]
+    fn a_declared_code_keeps_its_name_and_status() {
+        let refusal = Refusal::guest(failure("mailbox_full"), &declared()).unwrap();
+        assert_eq!(refusal.row(Catalogue::Typed), ("mailbox_full", 409));
+        assert!(!refusal.should_retry());
+    }
+
+    #[test]
+    fn an_unknown_code_is_no_refusal() {
+        assert_eq!(Refusal::guest(failure("mailbox_full"), &[]), None);
+        assert_eq!(Refusal::guest(failure(""), &declared()), None);
+    }
+
+    #[test]
+    fn texts_are_bounded_and_odd_details_left_out() {
+        let mut long = failure("not_found");
+        long.message = "ä".repeat(REFUSAL_TEXT_CHARS_MAX + 1);
+        assert_eq!(Refusal::guest(long, &[]).unwrap().message.chars().count(), REFUSAL_TEXT_CHARS_MAX);
+        for odd in ["[1]", "{", "{\"a\":1}garbage", &format!("{{\"a\":\"{}\"}}", "x".repeat(REFUSAL_DETAILS_BYTES_MAX))] {
+            let mut failure = failure("not_found");
+            failure.details = Some(odd.into());
+            assert!(Refusal::guest(failure, &[]).unwrap().details.is_empty());
+        }
+    }
+
+    #[test]
+    fn spending_fields_stand_beside_the_code() {
+        let mut blocked = failure("billing_blocked");
+        blocked.details = Some(r#"{"block_reason":"trial_expired","balance":4,"since":"x"}"#.into());
+        let (_, body) = Refusal::guest(blocked, &[]).unwrap().render(Catalogue::Primary, "r");
+        assert_eq!(body["error"]["block_reason"], "trial_expired");
+        assert_eq!(body["error"]["details"], json!({"since": "x"}));
+    }
+
+    #[test]
+    fn a_refusal_survives_the_way_through_a_guest() {
+        let refusal = Refusal::new(Code::BudgetExceeded, "over").detail("scope", "user").retry_after(3);
+        assert_eq!(Refusal::guest(refusal.to_failure(), &[]), Some(refusal));
+    }
+}

@@ -1,0 +1,139 @@
+//! What a member or a key may do, as a closed set.
+//!
+//! Roles form no ladder: an approver decides but does not write, a developer writes but does not decide. So a role is a set
+//! of powers, and "no higher than" means "a subset of".
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::manifest::Access;
+
+/// The role of a member of an organization, or of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Reads.
+    Viewer,
+    /// Reads, writes, makes keys of its own.
+    Developer,
+    /// Reads and decides approvals.
+    Approver,
+    /// Everything but ownership.
+    Admin,
+    /// Everything.
+    Owner,
+}
+
+const READS: u8 = 1;
+const WRITES: u8 = 2;
+const DECIDES: u8 = 4;
+const ADMINISTERS: u8 = 8;
+const OWNS: u8 = 16;
+
+impl Role {
+    /// All of them.
+    pub const ALL: [Role; 5] = [Role::Viewer, Role::Developer, Role::Approver, Role::Admin, Role::Owner];
+
+    /// Reads its name on the wire.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|role| role.as_str() == text)
+    }
+
+    /// Its name on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Role::Viewer => "viewer",
+            Role::Developer => "developer",
+            Role::Approver => "approver",
+            Role::Admin => "admin",
+            Role::Owner => "owner",
+        }
+    }
+
+    /// Whether it may call an operation that needs `access`.
+    pub fn allows(self, access: Access) -> bool {
+        self.has(match access {
+            Access::Read => READS,
+            Access::Write => WRITES,
+            Access::Admin => ADMINISTERS,
+        })
+    }
+
+    /// Whether it may decide approvals. That the decider is a person is checked apart from this.
+    pub fn decides(self) -> bool {
+        self.has(DECIDES)
+    }
+
+    /// Whether it may raise caps, grant leave, restore users and widen keys.
+    pub fn loosens(self) -> bool {
+        self.has(ADMINISTERS)
+    }
+
+    /// Whether it may hand the organization over or delete it.
+    pub fn owns(self) -> bool {
+        self.has(OWNS)
+    }
+
+    /// Whether it has no power that `other` lacks: what a key's role must be to its maker's.
+    pub fn no_higher_than(self, other: Role) -> bool {
+        self.powers() & !other.powers() == 0
+    }
+
+    fn has(self, power: u8) -> bool {
+        self.powers() & power != 0
+    }
+
+    fn powers(self) -> u8 {
+        match self {
+            Role::Viewer => READS,
+            Role::Developer => READS | WRITES,
+            Role::Approver => READS | DECIDES,
+            Role::Admin => READS | WRITES | DECIDES | ADMINISTERS,
+            Role::Owner => READS | WRITES | DECIDES | ADMINISTERS | OWNS,
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_role_has_exactly_its_powers() {
+        let table = [
+            (Role::Viewer, [true, false, false], false),
+            (Role::Developer, [true, true, false], false),
+            (Role::Approver, [true, false, false], true),
+            (Role::Admin, [true, true, true], true),
+            (Role::Owner, [true, true, true], true),
+        ];
+        for (role, [read, write, admin], decides) in table {
+            assert_eq!(role.allows(Access::Read), read, "{role}");
+            assert_eq!(role.allows(Access::Write), write, "{role}");
+            assert_eq!(role.allows(Access::Admin), admin, "{role}");
+            assert_eq!(role.decides(), decides, "{role}");
+            assert_eq!(role.owns(), role == Role::Owner, "{role}");
+            assert_eq!(Role::parse(role.as_str()), Some(role));
+        }
+        assert_eq!(Role::parse("root"), None);
+    }
+
+    #[test]
+    fn a_maker_passes_on_no_power_it_lacks() {
+        assert!(!Role::Approver.no_higher_than(Role::Developer));
+        assert!(!Role::Developer.no_higher_than(Role::Approver));
+        assert!(!Role::Owner.no_higher_than(Role::Admin));
+        for role in Role::ALL {
+            assert!(role.no_higher_than(role));
+            assert!(role.no_higher_than(Role::Owner));
+            assert!(Role::Viewer.no_higher_than(role));
+        }
+    }
+}
