@@ -1,0 +1,142 @@
+//! The listener: accepts connections, bounds them, speaks HTTP/1.1 and HTTP/2, and drains.
+//!
+//! Knows nothing of routes or credentials: each request goes to [`crate::pipeline::handle`]. Invariant: every connection has a
+//! place of the bounded number, and no client can hold one without making progress.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::task::TaskTracker;
+
+use crate::app::App;
+use crate::config::Http;
+
+pub mod body;
+mod connection;
+pub mod tls;
+mod watched;
+
+/// Bytes that hyper buffers of a head beyond what the pipeline admits, so that the pipeline's own refusal is the one answered.
+const HEAD_SLACK_BYTES: usize = 32 * 1024;
+/// The same for the number of header fields.
+const HEADERS_SLACK: usize = 100;
+/// How often an idle HTTP/2 peer is asked whether it is alive.
+const PING_EVERY: Duration = Duration::from_secs(20);
+/// How long it may take to say so.
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
+/// Wait after an accept failed for want of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Which routes a listener serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Door {
+    /// All of them.
+    Both,
+    /// All but the operator's, which have a listener of their own.
+    Public,
+    /// The operator's, and the open ones.
+    Operator,
+}
+
+/// A bound address.
+pub struct Listener {
+    socket: TcpListener,
+    tls: Option<TlsAcceptor>,
+    door: Door,
+}
+
+impl Listener {
+    /// Binds `address`; port 0 takes a free one.
+    ///
+    /// # Errors
+    /// When the address cannot be bound.
+    pub async fn bind(address: SocketAddr, tls: Option<TlsAcceptor>, door: Door) -> io::Result<Self> {
+        Ok(Self { socket: TcpListener::bind(address).await?, tls, door })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// When the socket does not say.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    /// Serves until the app drains; then stops accepting, lets requests in flight finish within the configured time, and
+    /// closes what is left.
+    pub async fn serve(self, app: Arc<App>) {
+        let limits = app.config.http.clone();
+        let builder = Arc::new(builder(&limits));
+        let places = Arc::new(Semaphore::new(limits.connections_max));
+        let connections = TaskTracker::new();
+        loop {
+            let accepted = tokio::select! {
+                () = app.draining.cancelled() => break,
+                accepted = self.accept(&places) => accepted,
+            };
+            let Some((stream, peer, place)) = accepted else { continue };
+            let serving = connection::Serving {
+                app: app.clone(),
+                builder: builder.clone(),
+                tls: self.tls.clone(),
+                door: self.door,
+                peer: peer.ip(),
+            };
+            connections.spawn(async move {
+                serving.run(stream).await;
+                drop(place);
+            });
+        }
+        drop(self.socket);
+        connections.close();
+        let within = Duration::from_millis(limits.drain_ms);
+        if tokio::time::timeout(within, connections.wait()).await.is_err() {
+            tracing::warn!(left = connections.len(), "the time for draining is over: connections are closed");
+        }
+    }
+
+    async fn accept(&self, places: &Arc<Semaphore>) -> Option<(TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit)> {
+        let place = places.clone().acquire_owned().await.ok()?;
+        match self.socket.accept().await {
+            Ok((stream, peer)) => {
+                // Answers are written whole: waiting for more to send would only delay them.
+                let _ = stream.set_nodelay(true);
+                Some((stream, peer, place))
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                None
+            }
+        }
+    }
+}
+
+/// hyper's settings. Its own limits stand behind the pipeline's, which answer with the error envelope.
+fn builder(limits: &Http) -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(Duration::from_millis(limits.idle_timeout_ms.max(limits.head_timeout_ms)))
+        .max_headers(limits.headers_max + HEADERS_SLACK)
+        .max_buf_size(limits.head_bytes_max + HEAD_SLACK_BYTES);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(limits.http2_streams_max)
+        .max_header_list_size(u32::try_from(limits.head_bytes_max + HEAD_SLACK_BYTES).unwrap_or(u32::MAX))
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PING_TIMEOUT);
+    builder
+}
+
+/// The stream as hyper wants it.
+pub(crate) type Io<T> = TokioIo<T>;

@@ -1,0 +1,149 @@
+//! Bodies: what the pipeline answers with, and the bounded reading of what a client sends.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body_util::BodyExt;
+use tokio::sync::mpsc;
+
+/// An answer's body: whole, or written piece by piece through a bounded channel.
+#[derive(Debug)]
+pub struct Body(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    Whole(Bytes),
+    Pieces(mpsc::Receiver<Bytes>),
+}
+
+impl Body {
+    /// No bytes.
+    pub fn empty() -> Self {
+        Self(Kind::Whole(Bytes::new()))
+    }
+    /// These bytes.
+    pub fn whole(bytes: impl Into<Bytes>) -> Self {
+        Self(Kind::Whole(bytes.into()))
+    }
+    /// What arrives on the channel, until it closes.
+    pub fn pieces(channel: mpsc::Receiver<Bytes>) -> Self {
+        Self(Kind::Pieces(channel))
+    }
+    /// The bytes of a whole body; `None` for one that is still being written.
+    pub fn as_whole(&self) -> Option<&Bytes> {
+        match &self.0 {
+            Kind::Whole(bytes) => Some(bytes),
+            Kind::Pieces(_) => None,
+        }
+    }
+}
+
+impl HttpBody for Body {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match &mut self.0 {
+            Kind::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Kind::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Kind::Pieces(channel) => channel.poll_recv(cx).map(|piece| piece.map(|bytes| Ok(Frame::data(bytes)))),
+        }
+    }
+    fn is_end_stream(&self) -> bool {
+        matches!(&self.0, Kind::Whole(bytes) if bytes.is_empty())
+    }
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Kind::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Kind::Pieces(_) => SizeHint::default(),
+        }
+    }
+}
+
+/// Why a request's body could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unread {
+    /// More bytes than allowed.
+    TooLarge,
+    /// Not all of it came in time.
+    TooSlow,
+    /// The client broke off, or sent what is no HTTP body.
+    Broken,
+}
+
+/// Reads a whole body: at most `size_max` bytes, within `time_max`.
+///
+/// # Errors
+/// See [`Unread`].
+pub async fn read<B>(mut body: B, size_max: usize, time_max: Duration) -> Result<Bytes, Unread>
+where
+    B: HttpBody<Data = Bytes> + Unpin,
+{
+    if body.is_end_stream() {
+        return Ok(Bytes::new());
+    }
+    if body.size_hint().lower() > size_max as u64 {
+        return Err(Unread::TooLarge);
+    }
+    let reading = async {
+        let mut first = Bytes::new();
+        let mut rest = BytesMut::new();
+        while let Some(frame) = body.frame().await {
+            let Ok(data) = frame.map_err(|_| Unread::Broken)?.into_data() else { continue };
+            if first.len() + rest.len() + data.len() > size_max {
+                return Err(Unread::TooLarge);
+            }
+            if first.is_empty() && rest.is_empty() {
+                first = data;
+            } else {
+                if rest.is_empty() {
+                    rest.extend_from_slice(&std::mem::take(&mut first));
+                }
+                rest.extend_from_slice(&data);
+            }
+        }
+        Ok(if rest.is_empty() { first } else { rest.freeze() })
+    };
+    tokio::time::timeout(time_max, reading).await.unwrap_or(Err(Unread::TooSlow))
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::{Channel, Full};
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[tokio::test]
+    async fn a_body_is_read_whole_up_to_its_limit() {
+        assert_eq!(read(Full::new(Bytes::from_static(b"12345")), 5, LONG).await, Ok(Bytes::from_static(b"12345")));
+        assert_eq!(read(Full::new(Bytes::from_static(b"123456")), 5, LONG).await, Err(Unread::TooLarge));
+        assert_eq!(read(Full::<Bytes>::default(), 0, LONG).await, Ok(Bytes::new()));
+    }
+
+    #[tokio::test]
+    async fn pieces_are_joined_and_counted_without_a_declared_length() {
+        let (mut sender, body) = Channel::<Bytes, Infallible>::new(4);
+        for piece in ["ab", "cd", "ef"] {
+            sender.send_data(Bytes::from_static(piece.as_bytes())).await.unwrap();
+        }
+        drop(sender);
+        assert_eq!(read(body, 6, LONG).await, Ok(Bytes::from_static(b"abcdef")));
+        let (mut sender, body) = Channel::<Bytes, Infallible>::new(4);
+        for piece in ["abc", "def"] {
+            sender.send_data(Bytes::from_static(piece.as_bytes())).await.unwrap();
+        }
+        assert_eq!(read(body, 5, LONG).await, Err(Unread::TooLarge));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_stalls_is_given_up() {
+        let (_sender, body) = Channel::<Bytes, Infallible>::new(1);
+        assert_eq!(read(body, 5, LONG).await, Err(Unread::TooSlow));
+    }
+}

@@ -1,0 +1,186 @@
+//! A stream that notes when its peer stalls, so that the connection's watch can close it.
+//!
+//! hyper bounds the time of a head only together with the idle time before it, and the time of a write not at all; this notes
+//! the two moments apart. Costs one relaxed load a read and a write.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
+
+/// What is known of one connection's progress. Moments are milliseconds since it was accepted, plus one; 0 means never.
+pub(super) struct Progress {
+    accepted: Instant,
+    /// Requests being answered.
+    in_flight: AtomicU32,
+    /// Whether any request has arrived.
+    served: AtomicBool,
+    /// When the last answer was ready.
+    idle_since: AtomicU64,
+    /// When bytes of a head began to arrive.
+    head_since: AtomicU64,
+    /// Since when the peer takes no bytes.
+    stalled_since: AtomicU64,
+}
+
+/// The limits of [`Progress`].
+#[derive(Clone, Copy)]
+pub(super) struct Patience {
+    pub(super) head: Duration,
+    pub(super) idle: Duration,
+    pub(super) write: Duration,
+}
+
+/// What the watch should do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Fine,
+    /// Idle for long: say goodbye and close.
+    Retire,
+    /// Stalled: drop.
+    Cut,
+}
+
+impl Progress {
+    pub(super) fn new() -> Self {
+        Self {
+            accepted: Instant::now(),
+            in_flight: AtomicU32::new(0),
+            served: AtomicBool::new(false),
+            idle_since: AtomicU64::new(1),
+            head_since: AtomicU64::new(0),
+            stalled_since: AtomicU64::new(0),
+        }
+    }
+    /// A request has arrived; dropping what is returned says that its answer is ready.
+    pub(super) fn request(self: &Arc<Self>) -> InFlight {
+        self.in_flight.fetch_add(1, Relaxed);
+        self.served.store(true, Relaxed);
+        self.head_since.store(0, Relaxed);
+        InFlight(self.clone())
+    }
+    /// What to do now.
+    pub(super) fn verdict(&self, patience: Patience, http2: bool) -> Verdict {
+        let late = |since: &AtomicU64, limit: Duration| {
+            let since = since.load(Relaxed);
+            since != 0 && self.now().saturating_sub(since) > limit.as_millis() as u64
+        };
+        if late(&self.stalled_since, patience.write) {
+            return Verdict::Cut;
+        }
+        if self.in_flight.load(Relaxed) > 0 {
+            return Verdict::Fine;
+        }
+        let served = self.served.load(Relaxed);
+        // HTTP/2 peers send frames that begin no request (pings, window updates): only their first head is timed.
+        if !served && self.now() > patience.head.as_millis() as u64 || !http2 && late(&self.head_since, patience.head) {
+            return Verdict::Cut;
+        }
+        if served && late(&self.idle_since, patience.idle) { Verdict::Retire } else { Verdict::Fine }
+    }
+    fn now(&self) -> u64 {
+        self.accepted.elapsed().as_millis() as u64 + 1
+    }
+}
+
+/// A request being answered.
+pub(super) struct InFlight(Arc<Progress>);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.idle_since.store(self.0.now(), Relaxed);
+        self.0.in_flight.fetch_sub(1, Relaxed);
+    }
+}
+
+/// The stream.
+pub(super) struct Watched<T> {
+    inner: T,
+    progress: Arc<Progress>,
+}
+
+impl<T> Watched<T> {
+    pub(super) fn new(inner: T, progress: Arc<Progress>) -> Self {
+        Self { inner, progress }
+    }
+    fn wrote<R>(&self, polled: Poll<R>) -> Poll<R> {
+        let stalled = &self.progress.stalled_since;
+        match (&polled, stalled.load(Relaxed)) {
+            (Poll::Pending, 0) => stalled.store(self.progress.now(), Relaxed),
+            (Poll::Ready(_), since) if since != 0 => stalled.store(0, Relaxed),
+            _ => {}
+        }
+        polled
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let polled = Pin::new(&mut self.inner).poll_read(cx, into);
+        let progress = &self.progress;
+        if polled.is_ready() && progress.head_since.load(Relaxed) == 0 && progress.in_flight.load(Relaxed) == 0 {
+            progress.head_since.store(progress.now(), Relaxed);
+        }
+        polled
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Watched<T> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.inner).poll_write(cx, bytes);
+        self.wrote(polled)
+    }
+    fn poll_write_vectored(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.inner).poll_write_vectored(cx, bytes);
+        self.wrote(polled)
+    }
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let polled = Pin::new(&mut self.inner).poll_flush(cx);
+        self.wrote(polled)
+    }
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Patience =
+        Patience { head: Duration::from_secs(10), idle: Duration::from_secs(75), write: Duration::from_secs(30) };
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_connection_is_cut_and_an_idle_one_retired() {
+        let progress = Arc::new(Progress::new());
+        assert_eq!(progress.verdict(PATIENCE, false), Verdict::Fine);
+        tokio::time::advance(Duration::from_secs(11)).await;
+        assert_eq!(progress.verdict(PATIENCE, true), Verdict::Cut);
+        let request = progress.request();
+        tokio::time::advance(Duration::from_secs(600)).await;
+        assert_eq!(progress.verdict(PATIENCE, false), Verdict::Fine);
+        drop(request);
+        tokio::time::advance(Duration::from_secs(70)).await;
+        assert_eq!(progress.verdict(PATIENCE, false), Verdict::Fine);
+        tokio::time::advance(Duration::from_secs(6)).await;
+        assert_eq!(progress.verdict(PATIENCE, false), Verdict::Retire);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_second_head_that_trickles_in_is_cut() {
+        let progress = Arc::new(Progress::new());
+        drop(progress.request());
+        progress.head_since.store(progress.now(), Relaxed);
+        tokio::time::advance(Duration::from_secs(11)).await;
+        assert_eq!(progress.verdict(PATIENCE, false), Verdict::Cut);
+        assert_eq!(progress.verdict(PATIENCE, true), Verdict::Fine);
+    }
+}

@@ -1,0 +1,228 @@
+//! What is counted, and how `/metrics` reads (OpenMetrics text).
+//!
+//! Counting is a few relaxed atomic additions on counters that a route keeps; nothing is locked or looked up on the hot path.
+//! Labels come from closed sets: route templates, statuses, outcome classes. No tenant, id or secret is ever a label.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use charter_engine::stats::Stats;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text;
+use prometheus_client::registry::Registry;
+
+mod collect;
+
+/// Upper bounds of the latency buckets, in microseconds.
+const BOUNDS_US: [u64; 14] =
+    [250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 128_000, 256_000, 1_000_000, 5_000_000, 30_000_000];
+/// The statuses that are counted by name; any other is counted as the first of its hundred.
+const STATUSES: [u16; 36] = [
+    100, 200, 201, 202, 204, 206, 300, 301, 302, 303, 304, 307, 308, 400, 401, 402, 403, 404, 405, 406, 408, 409, 410, 412, 413,
+    415, 422, 423, 428, 429, 431, 500, 501, 502, 503, 504,
+];
+
+/// How a request ended, as a closed set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(usize)]
+pub enum Outcome {
+    /// It was answered as asked.
+    Answered,
+    /// The host or the primitive refused it.
+    Refused,
+    /// It was answered from an idempotency record.
+    Replayed,
+    /// It failed on our side.
+    Failed,
+    /// The host had no room or time for it.
+    Shed,
+    /// A panic was caught.
+    Panicked,
+    /// The client left before the answer.
+    ClientGone,
+}
+
+impl Outcome {
+    const ALL: [Self; 7] =
+        [Self::Answered, Self::Refused, Self::Replayed, Self::Failed, Self::Shed, Self::Panicked, Self::ClientGone];
+    /// The label.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::Refused => "refused",
+            Self::Replayed => "replayed",
+            Self::Failed => "failed",
+            Self::Shed => "shed",
+            Self::Panicked => "panicked",
+            Self::ClientGone => "client_gone",
+        }
+    }
+}
+
+/// The counters of one route template.
+#[derive(Debug)]
+pub struct RouteStats {
+    statuses: [AtomicU64; STATUSES.len()],
+    outcomes: [AtomicU64; Outcome::ALL.len()],
+    latency: [AtomicU64; BOUNDS_US.len() + 1],
+    latency_sum_us: AtomicU64,
+}
+
+impl Default for RouteStats {
+    fn default() -> Self {
+        let zeros = || std::array::from_fn(|_| AtomicU64::new(0));
+        Self {
+            statuses: std::array::from_fn(|_| AtomicU64::new(0)),
+            outcomes: std::array::from_fn(|_| AtomicU64::new(0)),
+            latency: zeros(),
+            latency_sum_us: AtomicU64::new(0),
+        }
+    }
+}
+
+impl RouteStats {
+    /// Counts one request.
+    pub fn record(&self, status: u16, outcome: Outcome, elapsed: Duration) {
+        let slot = STATUSES.binary_search(&status).or_else(|_| STATUSES.binary_search(&(status / 100 * 100))).unwrap_or(0);
+        self.statuses[slot].fetch_add(1, Relaxed);
+        self.outcomes[outcome as usize].fetch_add(1, Relaxed);
+        let us = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
+        self.latency[BOUNDS_US.partition_point(|bound| *bound < us)].fetch_add(1, Relaxed);
+        self.latency_sum_us.fetch_add(us, Relaxed);
+    }
+}
+
+/// Everything that is counted. Cheap to clone.
+#[derive(Clone)]
+pub struct Metrics(Arc<Inner>);
+
+struct Inner {
+    routes: RwLock<BTreeMap<(&'static str, String), Arc<RouteStats>>>,
+    unmatched: Arc<RouteStats>,
+    connections: AtomicI64,
+    gauges: RwLock<Vec<Gauge>>,
+    engine: RwLock<Option<Arc<Stats>>>,
+}
+
+/// A value that is read when it is asked for.
+struct Gauge {
+    name: &'static str,
+    help: &'static str,
+    read: Box<dyn Fn() -> f64 + Send + Sync>,
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Metrics")
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// Counters at zero.
+    pub fn new() -> Self {
+        Self(Arc::new(Inner {
+            routes: RwLock::default(),
+            unmatched: Arc::default(),
+            connections: AtomicI64::new(0),
+            gauges: RwLock::default(),
+            engine: RwLock::default(),
+        }))
+    }
+
+    /// The counters of a route template, made at first use. Routes keep the `Arc`.
+    pub fn route(&self, method: &'static str, template: &str) -> Arc<RouteStats> {
+        let mut routes = self.0.routes.write().unwrap_or_else(PoisonError::into_inner);
+        routes.entry((method, template.to_owned())).or_default().clone()
+    }
+
+    /// The counters of requests that match no route.
+    pub fn unmatched(&self) -> Arc<RouteStats> {
+        self.0.unmatched.clone()
+    }
+
+    /// Counts a connection until what is returned is dropped.
+    pub fn connection(&self) -> Open {
+        self.0.connections.fetch_add(1, Relaxed);
+        Open(self.0.clone())
+    }
+
+    /// Shows a value that is read at each scrape: a queue's depth, a flag.
+    pub fn gauge(&self, name: &'static str, help: &'static str, read: impl Fn() -> f64 + Send + Sync + 'static) {
+        let gauge = Gauge { name, help, read: Box::new(read) };
+        self.0.gauges.write().unwrap_or_else(PoisonError::into_inner).push(gauge);
+    }
+
+    /// Shows the sandbox's counters.
+    pub fn engine(&self, stats: Arc<Stats>) {
+        *self.0.engine.write().unwrap_or_else(PoisonError::into_inner) = Some(stats);
+    }
+
+    /// All of it in the OpenMetrics text format.
+    ///
+    /// # Errors
+    /// When a label cannot be written.
+    pub fn text(&self) -> Result<String, fmt::Error> {
+        let mut registry = Registry::with_prefix("charter");
+        registry.register_collector(Box::new(self.clone()));
+        let mut text = String::with_capacity(16 * 1024);
+        text::encode(&mut text, &registry)?;
+        Ok(text)
+    }
+}
+
+impl Collector for Metrics {
+    fn encode(&self, encoder: prometheus_client::encoding::DescriptorEncoder<'_>) -> fmt::Result {
+        collect::all(&self.0, encoder)
+    }
+}
+
+/// An open connection.
+pub struct Open(Arc<Inner>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scrape_shows_what_was_counted() {
+        let metrics = Metrics::new();
+        let route = metrics.route("GET", "/v1/things/{id}");
+        route.record(200, Outcome::Answered, Duration::from_micros(300));
+        route.record(418, Outcome::Refused, Duration::from_secs(60));
+        metrics.gauge("depth", "How deep", || 7.0);
+        let _open = metrics.connection();
+        let text = metrics.text().unwrap();
+        for line in [
+            r#"charter_requests_total{method="GET",route="/v1/things/{id}",status="200"} 1"#,
+            r#"charter_requests_total{method="GET",route="/v1/things/{id}",status="400"} 1"#,
+            r#"charter_outcomes_total{method="GET",route="/v1/things/{id}",outcome="refused"} 1"#,
+            "charter_depth 7.0",
+            "charter_connections 1",
+        ] {
+            assert!(text.contains(line), "{line} is missing in\n{text}");
+        }
+        assert!(text.contains(r#"le="0.0005",method="GET",route="/v1/things/{id}"} 1"#), "{text}");
+    }
+
+    #[test]
+    fn the_same_route_has_the_same_counters() {
+        let metrics = Metrics::new();
+        assert!(Arc::ptr_eq(&metrics.route("GET", "/a"), &metrics.route("GET", "/a")));
+        assert!(!Arc::ptr_eq(&metrics.route("GET", "/a"), &metrics.route("PUT", "/a")));
+    }
+}

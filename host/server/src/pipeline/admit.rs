@@ -1,0 +1,114 @@
+//! Admission: role, pins, revocation, rate, and the providers without which the operation can do nothing.
+
+use charter_kernel::manifest::Access;
+use charter_kernel::refusal::Refusal;
+use charter_kernel::scope::Subject;
+
+use super::host::profile_revoked;
+use super::matched::{Matched, Operation};
+use super::rate::{Gate, Kind};
+use super::trail::Trail;
+use crate::app::App;
+use crate::authority;
+use crate::request::{Identity, Place};
+use crate::routes::HostRoute;
+use crate::served::{Auth, Contract};
+
+/// A request that may be run once it is well formed.
+pub struct Admitted {
+    /// The stage before.
+    pub matched: Matched,
+}
+
+/// Refuses what the credential may not do, what comes too fast, and what the deployment cannot do.
+pub async fn admit(app: &App, trail: &mut Trail, matched: Matched) -> Result<Admitted, Refusal> {
+    let contract = matched.operation.contract();
+    credential(&trail.identity, contract, &matched.operation)?;
+    if let Some(place) = &trail.place {
+        role(&trail.identity, contract)?;
+        if let Operation::Host(entry) = &matched.operation {
+            loosening(&entry.route, &trail.identity, place)?;
+        }
+        revocation(trail, place, &matched.operation)?;
+    }
+    rate(app, trail, &matched)?;
+    if let Operation::Guest(_, operation) = &matched.operation
+        && !operation.needs.is_empty()
+    {
+        needs(app, trail, &operation.needs).await?;
+    }
+    Ok(Admitted { matched })
+}
+
+/// A pinned version may ask for another credential than the active one, by which the sender was identified.
+fn credential(identity: &Identity, contract: &Contract, operation: &Operation) -> Result<(), Refusal> {
+    let primitive = matches!(operation, Operation::Guest(..));
+    match (&contract.auth, identity) {
+        (Auth::Open, _)
+        | (Auth::Operator | Auth::SharedSecret(_), Identity::Operator)
+        | (Auth::Key, Identity::Key(_))
+        | (Auth::Session, Identity::Session(_)) => Ok(()),
+        // The cookie serves the host's own routes, and reads of primitives.
+        (Auth::Key, Identity::Session(_)) if !primitive || !contract.mutates => Ok(()),
+        (Auth::Key, Identity::Session(_)) => {
+            Err(Refusal::forbidden("key_required", "Changes of primitives need an API key; the cookie serves their reads."))
+        }
+        (Auth::Session, Identity::Key(_)) => Err(Refusal::forbidden("session_required", "This needs a person's session.")),
+        _ => Err(Refusal::unauthorized("This route needs another credential.")),
+    }
+}
+
+fn role(identity: &Identity, contract: &Contract) -> Result<(), Refusal> {
+    let Some(role) = authority::role(identity) else { return Ok(()) };
+    if role.allows(contract.access) {
+        return Ok(());
+    }
+    let needed = match contract.access {
+        Access::Read => "read",
+        Access::Write => "write",
+        Access::Admin => "administer",
+    };
+    Err(Refusal::forbidden("role_insufficient", format!("The role {role} may not {needed} here.")).detail("role", role.as_str()))
+}
+
+fn loosening(route: &HostRoute, identity: &Identity, place: &Place) -> Result<(), Refusal> {
+    if route.loosens { authority::loosen(identity, &place.organization) } else { Ok(()) }
+}
+
+/// Only changes ask whether the profile is active: a revoked profile's reads keep answering.
+fn revocation(trail: &Trail, place: &Place, operation: &Operation) -> Result<(), Refusal> {
+    let Some(user) = place.user.as_ref().filter(|_| trail.mutates) else { return Ok(()) };
+    // On the host's own routes the default profile is no party, unless it was named.
+    let party = matches!(operation, Operation::Guest(..)) || !matches!(place.scope.subject(), Subject::Default | Subject::None);
+    if party && !user.active { Err(profile_revoked()) } else { Ok(()) }
+}
+
+fn rate(app: &App, trail: &mut Trail, matched: &Matched) -> Result<(), Refusal> {
+    let Some(place) = &trail.place else { return Ok(()) };
+    let rates = &app.config.rates;
+    let per_user = matched.gated.kit.as_ref().and_then(|kit| kit.kit.limits.requests_per_minute).unwrap_or(0);
+    if rates.key_per_minute == 0 && rates.organization_per_minute == 0 && per_user == 0 {
+        return Ok(());
+    }
+    let key = match &trail.identity {
+        Identity::Key(key) => key.id.as_str(),
+        Identity::Session(session) => session.id.as_str(),
+        Identity::Operator | Identity::Anonymous => return Ok(()),
+    };
+    let user = place.user.as_ref().map_or("", |user| user.id.as_str());
+    let gates = [
+        Gate { kind: Kind::Organization, owner: place.organization.id.as_str(), per_minute: rates.organization_per_minute },
+        Gate { kind: Kind::Key, owner: key, per_minute: rates.key_per_minute },
+        Gate { kind: Kind::User, owner: user, per_minute: per_user },
+    ];
+    let Some(standing) = app.buckets.take(&gates, trail.at) else { return Ok(()) };
+    let wait = standing.retry_after_s;
+    trail.rate = Some(standing);
+    wait.map_or(Ok(()), |seconds| Err(Refusal::rate_limited(seconds)))
+}
+
+async fn needs(app: &App, trail: &Trail, needs: &[String]) -> Result<(), Refusal> {
+    let scope = trail.place.as_ref().map(|place| &place.scope);
+    let missing: Vec<&String> = needs.iter().filter(|name| !app.providers.is_bound(name, scope)).collect();
+    if missing.is_empty() { Ok(()) } else { Err(Refusal::not_configured(&missing)) }
+}

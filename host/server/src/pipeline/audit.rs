@@ -1,0 +1,114 @@
+//! The audit row of a request: who did what to which thing on whose behalf, and what came of it.
+//!
+//! Never a body, a secret or a header. A row rides in the request's own commit where it has one.
+
+use std::sync::Arc;
+
+use charter_kernel::id::{FactId, RequestId};
+use charter_kernel::refusal::Refusal;
+use charter_kernel::time::Instant;
+use charter_kernel::unit::{Fact, FactKind};
+use serde_json::{Value, json};
+
+use super::trail::Trail;
+use crate::request::{Identity, Place};
+
+/// What is known of the request before it is decided.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    request: RequestId,
+    at: Instant,
+    organization: String,
+    actor: (&'static str, String),
+    on_behalf_of: Option<String>,
+    project: Option<String>,
+    operation: Arc<str>,
+    entity: Option<(String, String)>,
+}
+
+/// How it was decided.
+#[derive(Clone, Copy, Debug)]
+pub struct Decision<'a> {
+    /// The answer's status.
+    pub status: u16,
+    /// The refusal's code and reason.
+    pub refused: Option<(&'a str, Option<&'a str>)>,
+    /// Further facts.
+    pub details: Option<&'a Value>,
+}
+
+impl Subject {
+    /// The request of an organization's credential; `None` for the anonymous, who are counted only.
+    pub fn of(trail: &Trail, entity: Option<(String, String)>) -> Option<Self> {
+        let place = trail.place.as_ref()?;
+        Self::at_place(trail, place, entity)
+    }
+
+    fn at_place(trail: &Trail, place: &Place, entity: Option<(String, String)>) -> Option<Self> {
+        let actor = match &trail.identity {
+            Identity::Key(key) => ("key", key.id.to_string()),
+            Identity::Session(session) => ("session", session.id.to_string()),
+            Identity::Operator | Identity::Anonymous => return None,
+        };
+        Some(Self {
+            request: trail.id.clone(),
+            at: trail.at,
+            organization: place.organization.id.to_string(),
+            actor,
+            on_behalf_of: place.user.as_ref().map(|user| user.id.to_string()),
+            project: Some(place.project.id.to_string()),
+            operation: trail.operation.clone().unwrap_or_else(|| Arc::from("unmatched")),
+            entity,
+        })
+    }
+
+    /// The same, about this thing.
+    #[must_use]
+    pub fn about(mut self, kind: &str, id: &str) -> Self {
+        self.entity = Some((kind.to_owned(), id.to_owned()));
+        self
+    }
+
+    /// Whose commit it rides in.
+    pub fn organization(&self) -> &str {
+        &self.organization
+    }
+
+    /// The row. Fails only where the operating system has no randomness.
+    pub fn fact(&self, decision: Decision<'_>) -> Result<Fact, getrandom::Error> {
+        let mut random = [0; 10];
+        getrandom::fill(&mut random)?;
+        let (entity_type, entity_id) = self.entity.clone().unzip();
+        let body = json!({
+            "actor": {"type": self.actor.0, "id": self.actor.1},
+            "on_behalf_of": self.on_behalf_of,
+            "project_id": self.project,
+            "action": &*self.operation,
+            "entity_type": entity_type,
+            "entity_id": entity_id,
+            "decision": if decision.refused.is_some() { "refused" } else { "allowed" },
+            "code": decision.refused.map(|(code, _)| code),
+            "reason": decision.refused.and_then(|(_, reason)| reason),
+            "request_id": self.request.as_str(),
+            "status": decision.status,
+            "details": decision.details,
+        });
+        Ok(Fact {
+            id: FactId::new(self.at, random).into_string(),
+            kind: FactKind::Audit,
+            organization: self.organization.clone(),
+            at: self.at,
+            name: self.operation.to_string(),
+            body: body.to_string(),
+        })
+    }
+}
+
+/// Whether a refusal leaves a row: every refused change, and reads that were forbidden. Rates are counted only.
+pub fn leaves_row(mutates: bool, refusal: &Refusal, status: u16) -> bool {
+    use charter_kernel::refusal::Code;
+    match refusal.code {
+        Code::RateLimited | Code::Unauthorized | Code::Overloaded => false,
+        _ => mutates || status == 403,
+    }
+}

@@ -1,0 +1,231 @@
+//! Idempotency: whether a key was used before, and the record that the request's own commit leaves.
+//!
+//! The record is a row of `host.idempotency` in the organization's reach; its answer is sealed. It is written in the commit of
+//! the effect and shared by all replicas. A request that commits in several units claims it with the first one, and every later
+//! unit is fenced by the record's owner.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use charter_engine::Claiming;
+use charter_kernel::idempotency::{self, Key as ClientKey, Record, State, Verdict};
+use charter_kernel::limits::IDEMPOTENCY_KEPT_MS;
+use charter_kernel::refusal::{Code, Refusal};
+use charter_kernel::time::Instant;
+use charter_kernel::unit::{Draft, Guard, Key, Reach, Space, Write};
+use charter_store::{SealError, Store, Txn};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+
+use super::respond::Answered;
+use super::trail::Trail;
+use crate::app::App;
+use crate::http::body::Body;
+use crate::request::Identity;
+
+/// The header.
+pub const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
+/// The collection of records, in the reach of the organization.
+pub const COLLECTION: &str = "idempotency";
+/// The indexed moment after which a record may be forgotten.
+pub const EXPIRES: &str = "expires_at";
+/// The indexed owner: the fence.
+const OWNER: &str = "owner";
+/// When a request that is still running may be asked for again.
+const RUNNING_RETRY_S: u32 = 1;
+/// Bytes of an answer that a record keeps; a larger one is recorded as not replayable.
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+
+/// What the key means for this request.
+pub enum Claimed {
+    /// It was answered before; this is the answer.
+    Replay(Answered),
+    /// It is new, or there is none.
+    Free(Option<Arc<Claim>>),
+}
+
+/// A claim that is to be made.
+#[derive(Debug)]
+pub struct Claim {
+    key: Key,
+    organization: String,
+    fingerprint: [u8; 32],
+    owner: String,
+    expires_at: Instant,
+    /// The version of an expired record that it takes the place of.
+    replaces: Option<u64>,
+}
+
+/// What is asked under a key.
+pub struct Asked<'a> {
+    /// The operation's id.
+    pub operation: &'a str,
+    /// The parts of the request that make it the same request.
+    pub request: idempotency::Request<'a>,
+    /// The request's headers.
+    pub headers: &'a HeaderMap,
+}
+
+/// Looks the key up.
+pub async fn claim(app: &App, trail: &Trail, asked: Asked<'_>) -> Result<Claimed, Refusal> {
+    let Some(header) = asked.headers.get(HEADER) else { return Ok(Claimed::Free(None)) };
+    if !trail.mutates || matches!(trail.identity, Identity::Anonymous) {
+        return Ok(Claimed::Free(None));
+    }
+    let parsed = header.to_str().map_err(|_| "must be 1 to 255 visible ASCII characters").and_then(ClientKey::parse);
+    let client = parsed.map_err(|fault| Refusal::invalid("Idempotency-Key", fault))?;
+    let (organization, key) = address(trail, asked.operation, &client);
+    let fingerprint = idempotency::fingerprint(asked.request);
+    let row = app.store.get(&key).await.map_err(crate::routes::stored::reading)?;
+    let now = app.clock.now();
+    let replaces = match &row {
+        None => None,
+        Some(row) => {
+            let record: Record = serde_json::from_str(&row.body).map_err(|error| broken(&error))?;
+            if record.expires_at > now {
+                return known(app, &organization, &key, record, &fingerprint).await.map(Claimed::Replay);
+            }
+            Some(row.version)
+        }
+    };
+    let owner = trail.id.as_str().to_owned();
+    let expires_at = now.plus_ms(IDEMPOTENCY_KEPT_MS);
+    Ok(Claimed::Free(Some(Arc::new(Claim { key, organization, fingerprint, owner, expires_at, replaces }))))
+}
+
+fn address(trail: &Trail, operation: &str, client: &ClientKey) -> (String, Key) {
+    let place = trail.place.as_ref();
+    let organization = place.map(|place| place.organization.id.to_string()).unwrap_or_default();
+    let (kind, principal) = match &trail.identity {
+        Identity::Key(key) => ("key", key.id.as_str()),
+        Identity::Session(session) => ("session", session.id.as_str()),
+        Identity::Operator | Identity::Anonymous => ("operator", "operator"),
+    };
+    let id = idempotency::record_id(idempotency::Place {
+        organization: &organization,
+        project: place.map_or("", |place| place.project.id.as_str()),
+        user: place.and_then(|place| place.user.as_ref()).map_or("", |user| user.id.as_str()),
+        principal: (kind, principal),
+        operation,
+        key: client,
+    });
+    let reach = if organization.is_empty() { Reach::deployment() } else { Reach::organization(&organization) };
+    let key = Key::new(&reach, &Space::host(COLLECTION), id);
+    (organization, key)
+}
+
+async fn known(app: &App, organization: &str, key: &Key, record: Record, fingerprint: &[u8; 32]) -> Result<Answered, Refusal> {
+    match idempotency::decide(&record, fingerprint) {
+        Verdict::Replay => replay(app, organization, key, record).await,
+        Verdict::Mismatch => {
+            Err(Refusal::new(Code::IdempotencyConflict, "The idempotency key was used for another request.")
+                .param("Idempotency-Key")
+                .hint("Use a fresh key for a request that differs."))
+        }
+        Verdict::Running => Err(Refusal::new(Code::JobNotReady, "A request with this idempotency key is still running, or its outcome is in doubt.")
+            .retry_after(RUNNING_RETRY_S)),
+        Verdict::Streamed => Err(Refusal::state_conflict("streamed", "The answer to this idempotency key was a stream, which is not kept.")),
+    }
+}
+
+async fn replay(app: &App, organization: &str, key: &Key, record: Record) -> Result<Answered, Refusal> {
+    let sealed = STANDARD.decode(&record.body).map_err(|error| broken(&error))?;
+    let body = app.store.unseal(organization, &key.id, &sealed).await.map_err(|error| broken(&error))?;
+    let mut headers = HeaderMap::with_capacity(record.headers.len() + 8);
+    for (name, value) in &record.headers {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_str(value)) {
+            headers.append(name, value);
+        }
+    }
+    let status = StatusCode::from_u16(record.status).map_err(|error| broken(&error))?;
+    Ok(Answered { status, headers, body: Body::whole(body) }.replayed())
+}
+
+fn broken(error: &dyn std::error::Error) -> Refusal {
+    tracing::error!(error, "an idempotency record cannot be read");
+    Refusal::internal()
+}
+
+/// An answer as a record keeps it.
+pub struct Kept<'a> {
+    /// The status.
+    pub status: u16,
+    /// Its own headers, without those that every answer carries.
+    pub headers: &'a HeaderMap,
+    /// The body's bytes; `None` for one that is streamed.
+    pub body: Option<&'a Bytes>,
+}
+
+impl Claim {
+    /// Where the record lies.
+    pub fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// What the engine needs to make the claim ahead of the last commit.
+    pub fn claiming(&self) -> Claiming {
+        let record = Record::begun(&self.fingerprint, self.owner.clone(), self.expires_at);
+        Claiming {
+            key: self.key.clone(),
+            writes: vec![self.first(self.draft(&record))],
+            guards: vec![Guard::Version { key: self.key.clone(), version: self.replaces }],
+            fence: Guard::Entry { key: self.key.clone(), field: OWNER.into(), value: self.owner.clone() },
+        }
+    }
+
+    /// Adds the finished record to the commit.
+    ///
+    /// # Errors
+    /// When the answer cannot be sealed.
+    pub async fn done(&self, store: &Store, txn: &mut Txn, kept: Kept<'_>, claimed: bool) -> Result<(), SealError> {
+        let mut record = Record::begun(&self.fingerprint, self.owner.clone(), self.expires_at);
+        record.status = kept.status;
+        match kept.body.filter(|body| body.len() <= ANSWER_BYTES_MAX) {
+            Some(body) => {
+                record.state = State::Done;
+                record.body = STANDARD.encode(store.seal(&self.organization, &self.key.id, body).await?);
+                let named = |(name, value): (&HeaderName, &HeaderValue)| Some((name.to_string(), value.to_str().ok()?.to_owned()));
+                record.headers = kept.headers.iter().filter_map(named).collect();
+            }
+            None => record.state = State::Streamed,
+        }
+        self.write(txn, &record, claimed);
+        Ok(())
+    }
+
+    /// Something left the host and no outcome is known: the record stays until it is reconciled or forgotten.
+    pub fn in_doubt(&self, txn: &mut Txn) {
+        let mut record = Record::begun(&self.fingerprint, self.owner.clone(), self.expires_at);
+        record.state = State::InDoubt;
+        self.write(txn, &record, true);
+    }
+
+    /// Nothing happened: the key is free again.
+    pub fn give_up(&self, txn: &mut Txn) {
+        txn.write(Write::Remove { key: self.key.clone(), expected: None });
+    }
+
+    fn write(&self, txn: &mut Txn, record: &Record, claimed: bool) {
+        let draft = self.draft(record);
+        if claimed {
+            txn.write(Write::Put { key: self.key.clone(), draft });
+        } else {
+            txn.guard(Guard::Version { key: self.key.clone(), version: self.replaces });
+            txn.write(self.first(draft));
+        }
+    }
+
+    fn first(&self, draft: Draft) -> Write {
+        match self.replaces {
+            None => Write::Insert { key: self.key.clone(), draft },
+            Some(version) => Write::Replace { key: self.key.clone(), draft, expected: Some(version) },
+        }
+    }
+
+    fn draft(&self, record: &Record) -> Draft {
+        let index = vec![(EXPIRES.to_owned(), self.expires_at.to_string()), (OWNER.to_owned(), self.owner.clone())];
+        // A record has text members only: it always serializes.
+        Draft { body: serde_json::to_string(record).unwrap_or_default(), index, ..Draft::default() }
+    }
+}

@@ -1,0 +1,183 @@
+//! Runs a handler of the host's own: its writes, the audit row and the idempotent answer are one commit.
+//!
+//! A conflict runs the handler again in turn; a rule that refused the commit runs it once more, so that it words the refusal
+//! itself.
+
+use std::sync::Arc;
+
+use charter_kernel::refusal::{Code, Refusal};
+use charter_kernel::scope::Subject as Named;
+use charter_kernel::unit::{Guard, Key, Refused, Rejection};
+use charter_store::{CommitError, Ticket, Txn};
+
+use super::audit::{self, Decision};
+use super::claim::{Claim, Kept};
+use super::respond::Answered;
+use super::trail::Trail;
+use crate::app::App;
+use crate::reply::Reply;
+use crate::request::{HostRequest, Identity, Place};
+use crate::routes::HostRoute;
+
+/// Runs after conflicts. With tickets the second succeeds unless a space was searched.
+const ATTEMPTS_MAX: u32 = 8;
+
+/// How it ended.
+pub enum Ended {
+    /// Answered and committed.
+    Answered(Answered),
+    /// Another request holds the idempotency key by now: look it up again.
+    Restart,
+}
+
+/// Runs the handler.
+pub async fn run(
+    app: &App,
+    trail: &mut Trail,
+    route: &HostRoute,
+    request: &HostRequest,
+    claim: Option<&Arc<Claim>>,
+) -> Result<Ended, Refusal> {
+    let organization = request.place.as_ref().map_or("", |place| place.organization.id.as_str());
+    if !trail.mutates {
+        let mut txn = app.store.begin(organization).reading();
+        return (route.handler)(app, request, &mut txn).await.map(|reply| Ended::Answered(reply.into()));
+    }
+    let mut ticket: Option<Ticket> = None;
+    let mut worded = false;
+    for _ in 0..ATTEMPTS_MAX {
+        let mut txn = app.store.begin(organization);
+        if let Some(ticket) = ticket.take() {
+            txn.hold(ticket);
+        }
+        for guard in guards(&request.identity, request.place.as_ref()) {
+            txn.guard(guard);
+        }
+        let reply = match (route.handler)(app, request, &mut txn).await {
+            Ok(reply) => reply,
+            Err(refusal) => {
+                give_back(txn).await;
+                return Err(refusal);
+            }
+        };
+        let answered = record(app, trail, &mut txn, reply, claim).await?;
+        match txn.commit().await {
+            Ok(_) => {
+                trail.audited = true;
+                return Ok(Ended::Answered(answered));
+            }
+            Err(CommitError::Rejected(Rejection::Conflict { keys })) => ticket = Some(app.store.ticket(&keys).await),
+            Err(CommitError::Rejected(Rejection::Refused(refused))) => {
+                if claim.is_some_and(|claim| about(&refused) == Some(claim.key())) {
+                    return Ok(Ended::Restart);
+                }
+                if worded || matches!(refused, Refused::Inactive { .. }) {
+                    return Err(ruled(&refused));
+                }
+                worded = true;
+            }
+            Err(error) => return Err(uncommitted(&error)),
+        }
+    }
+    Err(Refusal::overloaded(1))
+}
+
+/// Adds the audit row and the idempotent answer.
+async fn record(app: &App, trail: &Trail, txn: &mut Txn, reply: Reply, claim: Option<&Arc<Claim>>) -> Result<Answered, Refusal> {
+    if let Some(subject) = audit::Subject::of(trail, reply.entity.clone().map(|(kind, id)| (kind.to_owned(), id))) {
+        let decision = Decision { status: reply.status.as_u16(), refused: None, details: reply.details.as_ref() };
+        txn.fact(subject.fact(decision).map_err(crate::routes::stored::no_randomness)?);
+    }
+    let answered = Answered::from(reply);
+    if let Some(claim) = claim {
+        let kept = Kept { status: answered.status.as_u16(), headers: &answered.headers, body: answered.body.as_whole() };
+        claim.done(&app.store, txn, kept, false).await.map_err(|error| {
+            tracing::error!(error = &error as &dyn std::error::Error, "an answer cannot be sealed");
+            Refusal::internal()
+        })?;
+    }
+    Ok(answered)
+}
+
+async fn give_back(txn: Txn) {
+    if let Err(error) = txn.abandon().await {
+        tracing::warn!(%error, "rows that were handed out could not be given back; their leases will end");
+    }
+}
+
+/// What a mutation of this credential must still find true when it is committed.
+pub fn guards(identity: &Identity, place: Option<&Place>) -> Vec<Guard> {
+    let mut guards = match identity {
+        Identity::Key(key) => key.guards(),
+        Identity::Session(session) => session.guards(),
+        Identity::Operator | Identity::Anonymous => Vec::new(),
+    };
+    if let Some(place) = place {
+        guards.push(place.organization.guard());
+        // The default profile that nobody named is no party to what the account does with itself.
+        if let Some(user) = &place.user
+            && !matches!(place.scope.subject(), Named::Default | Named::None)
+        {
+            guards.push(user.guard());
+        }
+    }
+    guards
+}
+
+/// Which row a refusal is about.
+fn about(refused: &Refused) -> Option<&Key> {
+    match refused {
+        Refused::Exists { key }
+        | Refused::Missing { key }
+        | Refused::Stale { key, .. }
+        | Refused::LeaseLost { key }
+        | Refused::Inactive { key, .. }
+        | Refused::NotAddable { key, .. } => Some(key),
+        Refused::ClaimLost { .. } | Refused::LogClosed { .. } | Refused::TooLarge { .. } => None,
+    }
+}
+
+/// A rule of the store in the words of the wire, where the handler could not word it.
+pub fn ruled(refused: &Refused) -> Refusal {
+    match refused {
+        Refused::Exists { .. } | Refused::ClaimLost { .. } => Refusal::new(Code::DuplicateRecord, "Another one with these values exists."),
+        Refused::Missing { .. } => Refusal::not_found(),
+        Refused::Stale { current, .. } => Refusal::version_conflict(*current),
+        Refused::LeaseLost { .. } => Refusal::state_conflict("lease_lost", "The lease has ended."),
+        Refused::LogClosed { .. } => Refusal::state_conflict("log_closed", "The log is closed."),
+        Refused::TooLarge { limit } => Refusal::new(Code::PayloadTooLarge, format!("The change exceeds {limit}.")),
+        Refused::Inactive { key, .. } => inactive(key.space.as_str()),
+        Refused::NotAddable { .. } => {
+            tracing::error!(%refused, "a request broke a rule of the store");
+            Refusal::internal()
+        }
+    }
+}
+
+/// The credential, its organization or the tenant user was revoked while the request ran.
+pub fn inactive(space: &str) -> Refusal {
+    match space {
+        "host.users" => profile_revoked(),
+        _ => Refusal::unauthorized("The credential was revoked."),
+    }
+}
+
+/// The tenant user is revoked.
+pub fn profile_revoked() -> Refusal {
+    Refusal::forbidden("profile_revoked", "The profile is revoked: its reads still answer, its changes do not.")
+        .hint("POST /v1/users/{id}/restore lifts a revocation.")
+}
+
+/// A unit that provably was not committed, and that nobody's rule refused.
+pub fn uncommitted(error: &CommitError) -> Refusal {
+    match error {
+        CommitError::Overloaded { retry_after_s } => Refusal::overloaded(*retry_after_s),
+        CommitError::ReadOnly { reason } => {
+            Refusal::new(Code::Overloaded, format!("Changes are not taken now: {reason}.")).retry_after(30).reason("read_only")
+        }
+        CommitError::Rejected(_) | CommitError::Failed => {
+            tracing::error!(%error, "a unit could not be committed");
+            Refusal::internal()
+        }
+    }
+}

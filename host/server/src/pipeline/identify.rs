@@ -1,0 +1,180 @@
+//! Who sends the request: the credential that the route asks for is found and checked.
+//!
+//! Comparisons are in constant time or by digest; nothing of a credential is logged. A cookie is honoured only as the browser
+//! of the person would send it: with the CSRF token, JSON and a same-site origin for whatever changes something.
+
+use std::sync::Arc;
+
+use charter_kernel::refusal::{Code, Refusal};
+use http::{HeaderMap, HeaderName, Method, header};
+
+use super::family::Located;
+use super::trail::Trail;
+use crate::app::App;
+use crate::directory::SessionRecord;
+use crate::request::Identity;
+use crate::served::Auth;
+
+/// The cookie of a signed-in person.
+pub const COOKIE: &str = "service_session";
+/// What a mutation by cookie must carry.
+const CSRF: HeaderName = HeaderName::from_static("x-service-csrf");
+/// What browsers say of where a request comes from.
+const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// A request whose sender is known, or need not be.
+pub struct Identified {
+    /// The stage before.
+    pub located: Located,
+}
+
+/// Finds the credential that the route asks for.
+pub async fn identify(app: &App, trail: &mut Trail, located: Located) -> Result<Identified, Refusal> {
+    let headers = &located.accepted.headers;
+    let identity = match located.target.auth() {
+        Auth::Open => Identity::Anonymous,
+        Auth::Operator => operator(app, headers)?,
+        Auth::Key | Auth::Session => caller(app, &located).await?,
+        Auth::SharedSecret(binding) => shared_secret(app, headers, binding)?,
+        // Inbound URLs are found by their id: none is open, so that each reads as absent.
+        Auth::Hook => return Err(Refusal::not_found()),
+    };
+    trail.private = !matches!(identity, Identity::Anonymous);
+    trail.identity = identity;
+    Ok(Identified { located })
+}
+
+fn operator(app: &App, headers: &HeaderMap) -> Result<Identity, Refusal> {
+    match bearer(headers) {
+        Some(token) if app.operator.admits(token) => Ok(Identity::Operator),
+        Some(_) => Err(Refusal::unauthorized("The operator's token is not valid.")),
+        None => Err(Refusal::unauthorized("This route needs the operator's token: Authorization: Bearer <token>.")),
+    }
+}
+
+fn shared_secret(app: &App, headers: &HeaderMap, binding: &str) -> Result<Identity, Refusal> {
+    match bearer(headers) {
+        Some(secret) if app.providers.admits(binding, secret) => Ok(Identity::Operator),
+        _ => Err(Refusal::unauthorized("This route needs the secret that the deployment shares with its caller.")),
+    }
+}
+
+async fn caller(app: &App, located: &Located) -> Result<Identity, Refusal> {
+    let headers = &located.accepted.headers;
+    if headers.contains_key(header::AUTHORIZATION) {
+        let key = bearer(headers).ok_or_else(|| Refusal::unauthorized("Send the API key as Authorization: Bearer <key>."))?;
+        let found = app.directory.key(key).await.map_err(unreadable)?;
+        return found.map(Identity::Key).ok_or_else(|| Refusal::unauthorized("The API key is not valid."));
+    }
+    let Some(cookie) = cookie(headers, COOKIE) else {
+        return Err(Refusal::unauthorized("Send an API key as Authorization: Bearer <key>.")
+            .hint("POST /v1/auth/register makes an account and its first key."));
+    };
+    let found = app.directory.session(cookie).await.map_err(unreadable)?;
+    let session = found.ok_or_else(|| Refusal::unauthorized("The session has ended; sign in again."))?;
+    if located.accepted.method != Method::GET {
+        by_its_own_page(app, headers, &located.accepted.method, &session)?;
+    }
+    Ok(Identity::Session(session))
+}
+
+/// A mutation by cookie must come from the person's own page.
+fn by_its_own_page(app: &App, headers: &HeaderMap, method: &Method, session: &Arc<SessionRecord>) -> Result<(), Refusal> {
+    let token = headers.get(CSRF).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if !session.csrf_token.is(token) {
+        return Err(Refusal::forbidden("csrf_token_invalid", "A change by cookie needs the session's token in X-Service-CSRF.")
+            .hint("GET /v1/auth/session answers the token."));
+    }
+    let json = headers.get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/json"));
+    if !json && *method != Method::DELETE {
+        return Err(Refusal::new(Code::UnsupportedMediaType, "A change by cookie needs Content-Type: application/json."));
+    }
+    if !same_site(headers, app.config.http.public_url.as_deref()) {
+        return Err(Refusal::forbidden("cross_site", "A change by cookie must come from this site."));
+    }
+    Ok(())
+}
+
+/// Whether the browser says that the request comes from a page of this very host.
+fn same_site(headers: &HeaderMap, public_url: Option<&str>) -> bool {
+    let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    if let Some(site) = text(&FETCH_SITE)
+        && !matches!(site, "same-origin" | "same-site")
+    {
+        return false;
+    }
+    let Some(origin) = text(&header::ORIGIN).and_then(host_of) else { return false };
+    let own = public_url.and_then(host_of);
+    let addressed = text(&header::HOST).map(without_port);
+    own.is_some_and(|host| host.eq_ignore_ascii_case(origin)) || addressed.is_some_and(|host| host.eq_ignore_ascii_case(origin))
+}
+
+fn host_of(origin: &str) -> Option<&str> {
+    let rest = origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://"))?;
+    Some(without_port(rest.split('/').next().unwrap_or(rest)))
+}
+
+fn without_port(authority: &str) -> &str {
+    match authority.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
+        _ => authority,
+    }
+}
+
+/// The token of `Authorization: Bearer <token>`.
+pub fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = value.split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+/// One cookie's value.
+pub fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+    let lines = headers.get_all(header::COOKIE).iter().filter_map(|line| line.to_str().ok());
+    lines.flat_map(|line| line.split(';')).find_map(|pair| {
+        let (key, value) = pair.trim().split_once('=')?;
+        (key == name).then_some(value)
+    })
+}
+
+/// The directory could not be asked: nothing was done.
+pub(super) fn unreadable(_: crate::directory::Unreadable) -> Refusal {
+    Refusal::overloaded(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        pairs.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap())).collect()
+    }
+
+    #[test]
+    fn a_bearer_token_is_found_whatever_the_case_of_its_scheme() {
+        assert_eq!(bearer(&headers(&[("authorization", "Bearer sk_1")])), Some("sk_1"));
+        assert_eq!(bearer(&headers(&[("authorization", "bearer  sk_1 ")])), Some("sk_1"));
+        for value in ["Basic abc", "Bearer", "Bearer ", "sk_1"] {
+            assert_eq!(bearer(&headers(&[("authorization", value)])), None, "{value}");
+        }
+    }
+
+    #[test]
+    fn a_cookie_is_found_among_others() {
+        let sent = headers(&[("cookie", "a=1; service_session=abc=; b=2")]);
+        assert_eq!(cookie(&sent, COOKIE), Some("abc="));
+        assert_eq!(cookie(&sent, "session"), None);
+    }
+
+    #[test]
+    fn only_a_page_of_this_host_is_same_site() {
+        let from = |origin: &str, site: &str| headers(&[("host", "api.example.com:8080"), ("origin", origin), ("sec-fetch-site", site)]);
+        assert!(same_site(&from("http://api.example.com:3000", "same-site"), None));
+        assert!(same_site(&from("https://app.example.com", "same-site"), Some("https://app.example.com/")));
+        assert!(!same_site(&from("https://evil.example.net", "same-origin"), None));
+        assert!(!same_site(&from("http://api.example.com", "cross-site"), None));
+        assert!(!same_site(&from("null", "same-origin"), None));
+        assert!(!same_site(&headers(&[("host", "api.example.com")]), None));
+    }
+}

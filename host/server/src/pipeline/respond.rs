@@ -1,0 +1,124 @@
+//! The one place where answers and refusals become HTTP: envelope, status, and the headers that every answer carries.
+
+use charter_kernel::refusal::{Code, Refusal};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
+
+use super::trail::Trail;
+use crate::http::body::Body;
+use crate::reply::{Reply, ReplyBody};
+
+/// `x-request-id`.
+pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+const RATE: HeaderName = HeaderName::from_static("ratelimit");
+const RATE_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
+const CHALLENGE: HeaderValue = HeaderValue::from_static("Bearer");
+const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+const NO_SNIFF: HeaderValue = HeaderValue::from_static("nosniff");
+
+/// An answer before the headers that all of them share.
+#[derive(Debug)]
+pub struct Answered {
+    /// The status.
+    pub status: StatusCode,
+    /// Its own headers.
+    pub headers: HeaderMap,
+    /// Its body.
+    pub body: Body,
+}
+
+impl Answered {
+    /// JSON text under this status.
+    pub fn json(status: StatusCode, text: impl Into<bytes::Bytes>) -> Self {
+        let mut headers = HeaderMap::with_capacity(12);
+        headers.insert(header::CONTENT_TYPE, JSON);
+        Self { status, headers, body: Body::whole(text) }
+    }
+    /// Marks an answer that was kept under an idempotency key.
+    #[must_use]
+    pub fn replayed(mut self) -> Self {
+        self.headers.insert(REPLAYED, HeaderValue::from_static("true"));
+        self
+    }
+}
+
+impl From<Reply> for Answered {
+    fn from(reply: Reply) -> Self {
+        let mut headers = reply.headers;
+        let body = match reply.body {
+            ReplyBody::Empty => Body::empty(),
+            ReplyBody::Json(text) => {
+                headers.insert(header::CONTENT_TYPE, JSON);
+                Body::whole(text)
+            }
+            ReplyBody::Bytes(bytes) => Body::whole(bytes),
+        };
+        Self { status: reply.status, headers, body }
+    }
+}
+
+/// The answer as it leaves.
+pub fn answer(trail: &Trail, answered: Answered) -> Response<Body> {
+    let mut headers = answered.headers;
+    shared(trail, &mut headers);
+    let mut response = Response::new(answered.body);
+    *response.status_mut() = answered.status;
+    *response.headers_mut() = headers;
+    response
+}
+
+/// A refusal as it leaves.
+pub fn refusal(trail: &Trail, refusal: &Refusal) -> Response<Body> {
+    answer(trail, refused(trail, refusal))
+}
+
+/// A refusal's envelope and its own headers.
+pub fn refused(trail: &Trail, refusal: &Refusal) -> Answered {
+    let id = trail.id.as_str();
+    let (status, body) = match trail.problem {
+        true => refusal.problem(trail.catalogue, id),
+        false => refusal.render(trail.catalogue, id),
+    };
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut answered = Answered::json(status, body.to_string());
+    let headers = &mut answered.headers;
+    if trail.problem {
+        headers.insert(header::CONTENT_TYPE, PROBLEM);
+    }
+    headers.insert(SHOULD_RETRY, HeaderValue::from_static(if refusal.should_retry() { "true" } else { "false" }));
+    if let Some(seconds) = refusal.retry_after_seconds {
+        headers.insert(header::RETRY_AFTER, seconds.into());
+    }
+    if status == StatusCode::UNAUTHORIZED {
+        headers.insert(header::WWW_AUTHENTICATE, CHALLENGE);
+    }
+    if refusal.code == Code::MethodNotAllowed {
+        put(headers, header::ALLOW, trail.allow.as_deref());
+    }
+    answered
+}
+
+/// What every answer carries.
+fn shared(trail: &Trail, headers: &mut HeaderMap) {
+    headers.insert(REQUEST_ID, trail.id_header.clone());
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, NO_SNIFF);
+    if trail.private {
+        headers.insert(header::CACHE_CONTROL, NO_STORE);
+    }
+    if let Some(rate) = &trail.rate {
+        put(headers, RATE_POLICY, Some(&rate.policy));
+        put(headers, RATE, Some(&rate.left));
+    }
+    if let Some(deprecated) = &trail.deprecated {
+        deprecated.announce(headers);
+    }
+}
+
+fn put(headers: &mut HeaderMap, name: HeaderName, value: Option<&str>) {
+    if let Some(Ok(value)) = value.map(HeaderValue::from_str) {
+        headers.insert(name, value);
+    }
+}

@@ -1,0 +1,57 @@
+//! What is known of a request so far, whatever becomes of it: audit, metrics and the rendering of refusals read it.
+//!
+//! Stages write what they have found out; nothing decides by it.
+
+use std::sync::Arc;
+use std::time::Instant as Elapsed;
+
+use charter_kernel::id::RequestId;
+use charter_kernel::manifest::Catalogue;
+use charter_kernel::time::Instant;
+use http::HeaderValue;
+
+use super::rate::Standing;
+use crate::http::Door;
+use crate::metrics::{Outcome, RouteStats};
+use crate::pipeline::deprecated::Deprecated;
+use crate::request::{Identity, Place};
+
+/// See the module.
+pub struct Trail {
+    /// `x-request-id`.
+    pub id: RequestId,
+    /// The same as a header's value.
+    pub id_header: HeaderValue,
+    /// When it was accepted.
+    pub at: Instant,
+    /// For the latency.
+    pub began: Elapsed,
+    /// Which listener it came to.
+    pub door: Door,
+    /// Which catalogue its refusals use.
+    pub catalogue: Catalogue,
+    /// Whether the client asked for RFC 9457.
+    pub problem: bool,
+    /// Whether it is anything but a read.
+    pub mutates: bool,
+    /// Whether the answer must not be cached.
+    pub private: bool,
+    /// The deprecation of the family that was addressed.
+    pub deprecated: Option<Arc<Deprecated>>,
+    /// The counters of the route.
+    pub stats: Option<Arc<RouteStats>>,
+    /// The operation's id.
+    pub operation: Option<Arc<str>>,
+    /// Who.
+    pub identity: Identity,
+    /// Where.
+    pub place: Option<Place>,
+    /// What is left in the buckets, where the operator has set any.
+    pub rate: Option<Standing>,
+    /// The methods that the path has, for `Allow`.
+    pub allow: Option<String>,
+    /// Whether an audit row was committed already.
+    pub audited: bool,
+    /// How it ended, where the status does not say.
+    pub outcome: Option<Outcome>,
+}

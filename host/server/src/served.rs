@@ -1,0 +1,334 @@
+//! Component versions with everything precomputed that a request needs, and the global table of what is live.
+//!
+//! A [`Served`] is immutable; a [`Live`] is replaced whole at each activation, so that a request sees one state from start to
+//! end. Knows no primitive by name: all of it comes from manifests.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, OnceLock};
+
+use charter_engine::Component;
+use charter_kernel::fault::Fault;
+use charter_kernel::manifest::{Access, Catalogue, Class, ErrorCode, Manifest, Mount, Paging};
+use charter_kernel::manifest;
+use charter_kernel::route::{Table, Template};
+use charter_kernel::schema::Schema;
+use http::HeaderName;
+
+use crate::metrics::{Metrics, RouteStats};
+use crate::pipeline::deprecated::Deprecated;
+use crate::routes;
+
+mod live;
+
+pub use live::{Entry, Live, Primitive};
+
+/// The mounts, in the order of what is kept by mount.
+pub const MOUNTS: [Mount; 4] = [Mount::Company, Mount::User, Mount::Root, Mount::Operator];
+
+/// What credential a route asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Auth {
+    /// None.
+    Open,
+    /// An API key, or a session with the role.
+    Key,
+    /// A person's session.
+    Session,
+    /// The operator's token.
+    Operator,
+    /// An inbound URL of the deployment.
+    Hook,
+    /// The secret of this binding.
+    SharedSecret(String),
+}
+
+impl From<routes::Auth> for Auth {
+    fn from(auth: routes::Auth) -> Self {
+        match auth {
+            routes::Auth::Open => Self::Open,
+            routes::Auth::Key => Self::Key,
+            routes::Auth::Session => Self::Session,
+            routes::Auth::Operator => Self::Operator,
+        }
+    }
+}
+
+/// What body a route takes.
+#[derive(Debug)]
+pub enum BodyRule {
+    /// None; one that is sent is refused unless it is empty.
+    None,
+    /// JSON under a schema.
+    Json(Schema),
+    /// Bytes of this media type, at most so many.
+    Raw {
+        /// The media type, such as `application/wasm` or `image/*`.
+        media_type: String,
+        /// The limit, where it is not the server's.
+        size_max: Option<usize>,
+    },
+}
+
+/// What every route says of itself, the host's own and the primitives'.
+#[derive(Debug)]
+pub struct Contract {
+    /// The operation's id.
+    pub id: Arc<str>,
+    /// Its method; one of the manifest's closed set.
+    pub method: &'static str,
+    /// Below its mount.
+    pub path: String,
+    /// What credential.
+    pub auth: Auth,
+    /// What power.
+    pub access: Access,
+    /// Whether it changes anything.
+    pub mutates: bool,
+    /// Which codes its refusals use.
+    pub catalogue: Catalogue,
+    /// The list style.
+    pub paging: Paging,
+    /// Path parameters, where a schema was declared.
+    pub path_schema: Option<Schema>,
+    /// The query, where a schema was declared.
+    pub query: Option<Schema>,
+    /// The body.
+    pub body: BodyRule,
+    stats: [OnceLock<Arc<RouteStats>>; MOUNTS.len()],
+}
+
+impl Contract {
+    /// The counters of the route at a mount.
+    pub fn stats(&self, metrics: &Metrics, mount: Mount) -> Arc<RouteStats> {
+        self.stats[mount as usize].get_or_init(|| metrics.route(self.method, &template_at(mount, &self.path))).clone()
+    }
+
+    /// The contract of a host route.
+    ///
+    /// # Errors
+    /// Every fault of its schemas.
+    pub fn of_host(route: &routes::HostRoute) -> Result<Self, Vec<Fault>> {
+        let mut faults = Vec::new();
+        let mut compile = |what: &str, schema: Option<fn() -> serde_json::Value>| {
+            let schema = schema?();
+            compiled(&schema, &format!("{}.{what}", route.id), &mut faults)
+        };
+        let query = compile("query", route.query);
+        let body = compile("body", route.body);
+        let body = match (body, route.consumes) {
+            (_, Some((media_type, size_max))) => BodyRule::Raw { media_type: media_type.into(), size_max: Some(size_max) },
+            (Some(schema), None) => BodyRule::Json(schema),
+            (None, None) => BodyRule::None,
+        };
+        let contract = Self {
+            id: route.id.into(),
+            method: route.method,
+            path: route.path.into(),
+            auth: route.auth.into(),
+            access: route.access,
+            mutates: route.method != "GET",
+            catalogue: route.catalogue,
+            paging: route.paging,
+            path_schema: None,
+            query,
+            body,
+            stats: Default::default(),
+        };
+        if faults.is_empty() { Ok(contract) } else { Err(faults) }
+    }
+}
+
+/// The template of a route as clients see it.
+pub fn template_at(mount: Mount, path: &str) -> String {
+    match mount {
+        Mount::Company => format!("/v1{path}"),
+        Mount::User => format!("/v1/users/{{user_id}}{path}"),
+        Mount::Root => path.to_owned(),
+        Mount::Operator => format!("/v1/operator{path}"),
+    }
+}
+
+/// One operation of a component version.
+#[derive(Debug)]
+pub struct ServedOperation {
+    /// What it has in common with host routes.
+    pub contract: Contract,
+    /// The status of an answer that names none.
+    pub status: u16,
+    /// Media type of an answer that is not JSON.
+    pub produces: Option<String>,
+    /// Request headers that the guest may see.
+    pub headers: Vec<HeaderName>,
+    /// Providers without which it can do nothing.
+    pub needs: Vec<String>,
+    /// How long a call may take, where it says so.
+    pub deadline_ms: Option<u32>,
+    /// Which concurrency it counts against.
+    pub class: Class,
+    /// Whether the family's deprecation holds for it.
+    pub deprecated: bool,
+    /// The declaration, for documentation.
+    pub declared: usize,
+}
+
+/// One component version, ready to serve.
+#[derive(Debug)]
+pub struct Served {
+    /// Its manifest.
+    pub manifest: Arc<Manifest>,
+    /// The loaded component.
+    pub component: Arc<Component>,
+    /// Its operations, in the manifest's order.
+    pub operations: Vec<Arc<ServedOperation>>,
+    /// The headers of its deprecation.
+    pub deprecated: Option<Arc<Deprecated>>,
+    tables: HashMap<Mount, Table<Arc<ServedOperation>>>,
+}
+
+impl Served {
+    /// Precomputes what serving it takes.
+    ///
+    /// # Errors
+    /// Every fault of its paths, methods and schemas. A manifest that was checked has none.
+    pub fn new(component: Arc<Component>) -> Result<Self, Vec<Fault>> {
+        let manifest = component.manifest().clone();
+        let mut faults = Vec::new();
+        let mut tables: HashMap<Mount, Table<Arc<ServedOperation>>> = HashMap::new();
+        let mut operations = Vec::with_capacity(manifest.operations.len());
+        for (at, declared) in manifest.operations.iter().enumerate() {
+            let within = format!("operations.{at}");
+            let Some(operation) = operation(&manifest, at, declared, &within, &mut faults) else { continue };
+            let operation = Arc::new(operation);
+            for mount in declared.mounts() {
+                let Some(template) = template(&declared.path, &within, &mut faults) else { continue };
+                let table = tables.entry(*mount).or_default();
+                if let Err(overlap) = table.insert(&manifest.name, &declared.method, template, operation.clone()) {
+                    faults.push(Fault::new(format!("{within}.path"), overlap.to_string()));
+                }
+            }
+            operations.push(operation);
+        }
+        let deprecated = manifest.deprecation.as_ref().map(|declared| Arc::new(Deprecated::new(declared)));
+        if faults.is_empty() { Ok(Self { manifest, component, operations, deprecated, tables }) } else { Err(faults) }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.manifest.name
+    }
+    /// Its version.
+    pub fn version(&self) -> &str {
+        &self.manifest.version
+    }
+    /// Its digest.
+    pub fn digest(&self) -> &str {
+        self.component.digest()
+    }
+    /// The operations that it serves at a mount.
+    pub fn table(&self, mount: Mount) -> Option<&Table<Arc<ServedOperation>>> {
+        self.tables.get(&mount)
+    }
+    /// One of its operations, by id.
+    pub fn operation(&self, id: &str) -> Option<&Arc<ServedOperation>> {
+        self.operations.iter().find(|operation| &*operation.contract.id == id)
+    }
+    /// Error codes of its own.
+    pub fn errors(&self) -> &[ErrorCode] {
+        &self.manifest.errors
+    }
+}
+
+fn operation(
+    manifest: &Manifest,
+    at: usize,
+    declared: &manifest::Operation,
+    within: &str,
+    faults: &mut Vec<Fault>,
+) -> Option<ServedOperation> {
+    let mut compile = |what: &str, schema: &Option<serde_json::Value>| {
+        schema.as_ref().and_then(|schema| compiled(schema, &format!("{within}.{what}"), faults))
+    };
+    let path_schema = compile("path_schema", &declared.path_schema);
+    let query = compile("query", &declared.query);
+    let body = compile("body", &declared.body);
+    let Some(method) = method(&declared.method) else {
+        faults.push(Fault::new(format!("{within}.method"), "must be GET, POST, PUT, PATCH or DELETE"));
+        return None;
+    };
+    let body = match (body, &declared.consumes) {
+        (_, Some(media_type)) => BodyRule::Raw { media_type: media_type.clone(), size_max: None },
+        (Some(schema), None) => BodyRule::Json(schema),
+        (None, None) => BodyRule::None,
+    };
+    let headers = declared.headers.iter().filter_map(|name| HeaderName::try_from(name.as_str()).ok()).collect();
+    Some(ServedOperation {
+        contract: Contract {
+            id: declared.id.as_str().into(),
+            method,
+            path: declared.path.clone(),
+            auth: auth(&declared.auth),
+            access: access(declared),
+            mutates: declared.mutates(),
+            catalogue: declared.catalogue,
+            paging: declared.paging,
+            path_schema,
+            query,
+            body,
+            stats: Default::default(),
+        },
+        status: declared.status,
+        produces: declared.produces.clone(),
+        headers,
+        needs: declared.needs.clone(),
+        deadline_ms: declared.deadline_ms,
+        class: declared.class,
+        deprecated: manifest.deprecation.is_some() && declared.deprecated.unwrap_or(true),
+        declared: at,
+    })
+}
+
+/// `write` is what an operation asks for that says nothing: a read then asks for reading.
+fn access(declared: &manifest::Operation) -> Access {
+    match declared.access {
+        Access::Write if !declared.mutates() => Access::Read,
+        access => access,
+    }
+}
+
+/// What is not known asks for the operator: fail closed.
+fn auth(declared: &str) -> Auth {
+    match declared {
+        "none" => Auth::Open,
+        "key" => Auth::Key,
+        "session" => Auth::Session,
+        "hook" => Auth::Hook,
+        other => match other.strip_prefix("shared_secret:") {
+            Some(binding) => Auth::SharedSecret(binding.to_owned()),
+            None => Auth::Operator,
+        },
+    }
+}
+
+fn method(declared: &str) -> Option<&'static str> {
+    ["GET", "POST", "PUT", "PATCH", "DELETE"].into_iter().find(|method| *method == declared)
+}
+
+fn template(path: &str, within: &str, faults: &mut Vec<Fault>) -> Option<Template> {
+    match Template::parse(path) {
+        Ok(template) => Some(template),
+        Err(texts) => {
+            faults.extend(texts.into_iter().map(|text| Fault::new(format!("{within}.path"), text)));
+            None
+        }
+    }
+}
+
+fn compiled(schema: &serde_json::Value, within: &str, faults: &mut Vec<Fault>) -> Option<Schema> {
+    match Schema::compile(schema) {
+        Ok(schema) => Some(schema),
+        Err(found) => {
+            faults.extend(found.into_iter().map(|fault| fault.within(within)));
+            None
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! The global table: which primitives are live, and which of them a path belongs to.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use charter_kernel::fault::Fault;
+use charter_kernel::manifest::Mount;
+use charter_kernel::route::{Found, Missing, Path, Segment, Table, Template};
+
+use super::{MOUNTS, Served, ServedOperation, template_at};
+use crate::pipeline::deprecated::Deprecated;
+use crate::routes;
+
+/// One primitive with its live versions.
+#[derive(Clone, Debug)]
+pub struct Primitive {
+    /// Its name.
+    pub name: String,
+    /// The version of everyone whose kit pins none.
+    pub active: Arc<Served>,
+    /// Further live versions, which kits pin.
+    pub others: Vec<Arc<Served>>,
+}
+
+impl Primitive {
+    /// The active version.
+    pub fn active(&self) -> &Arc<Served> {
+        &self.active
+    }
+    /// The live version of this number; the active one for none.
+    pub fn version(&self, pinned: Option<&str>) -> Option<&Arc<Served>> {
+        match pinned {
+            None => Some(&self.active),
+            Some(version) => std::iter::once(&self.active).chain(&self.others).find(|served| served.version() == version),
+        }
+    }
+    /// Every live version, the active one first.
+    pub fn versions(&self) -> impl Iterator<Item = &Arc<Served>> {
+        std::iter::once(&self.active).chain(&self.others)
+    }
+}
+
+/// What a path of the global table belongs to.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The primitive.
+    pub primitive: Arc<Primitive>,
+    /// The operation in the first live version that has it, the active one first.
+    pub operation: Arc<ServedOperation>,
+}
+
+/// What is live. Replaced whole at each activation.
+#[derive(Debug, Default)]
+pub struct Live {
+    revision: u64,
+    primitives: BTreeMap<String, Arc<Primitive>>,
+    tables: HashMap<Mount, Table<Entry>>,
+    /// The deprecation of a family by the first segment of its paths.
+    deprecated: HashMap<String, Arc<Deprecated>>,
+}
+
+impl Live {
+    /// The table of these primitives.
+    ///
+    /// # Errors
+    /// Every path that two primitives, or a primitive and the host, would both serve.
+    pub fn new(revision: u64, primitives: Vec<Primitive>) -> Result<Self, Vec<Fault>> {
+        let mut live = Self { revision, ..Self::default() };
+        let mut faults = Vec::new();
+        for primitive in primitives {
+            let primitive = Arc::new(primitive);
+            for served in primitive.versions() {
+                live.add(&primitive, served, &mut faults);
+            }
+            live.primitives.insert(primitive.name.clone(), primitive);
+        }
+        faults.sort();
+        faults.dedup();
+        if faults.is_empty() { Ok(live) } else { Err(faults) }
+    }
+
+    fn add(&mut self, primitive: &Arc<Primitive>, served: &Arc<Served>, faults: &mut Vec<Fault>) {
+        for mount in MOUNTS {
+            let Some(own) = served.table(mount) else { continue };
+            for (_, method, template, operation) in own.iter() {
+                let table = self.tables.entry(mount).or_default();
+                if table.get_mut(method, template).is_some_and(|entry| entry.primitive.name == primitive.name) {
+                    continue;
+                }
+                let within = format!("operations.{}.path", operation.declared);
+                if let Some(host) = of_host(mount, method, template) {
+                    faults.push(Fault::new(&within, format!("{method} {template} overlaps {host}, which the host serves")));
+                }
+                let entry = Entry { primitive: primitive.clone(), operation: operation.clone() };
+                if let Err(overlap) = table.insert(&primitive.name, method, template.clone(), entry) {
+                    faults.push(Fault::new(&within, overlap.to_string()));
+                }
+                if let (Some(deprecated), Some(Segment::Literal(first))) = (&served.deprecated, template.segments().first()) {
+                    self.deprecated.entry(first.clone()).or_insert_with(|| deprecated.clone());
+                }
+            }
+        }
+    }
+
+    /// Grows with each change.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+    /// One primitive.
+    pub fn primitive(&self, name: &str) -> Option<&Arc<Primitive>> {
+        self.primitives.get(name)
+    }
+    /// All of them, by name.
+    pub fn primitives(&self) -> impl Iterator<Item = &Arc<Primitive>> {
+        self.primitives.values()
+    }
+    /// The operation of this id in an active version, with its primitive.
+    pub fn operation(&self, id: &str) -> Option<(&Arc<Primitive>, &Arc<ServedOperation>)> {
+        self.primitives.values().find_map(|primitive| Some((primitive, primitive.active.operation(id)?)))
+    }
+    /// What a path below a mount belongs to.
+    ///
+    /// # Errors
+    /// See [`Missing`].
+    pub fn find(&self, mount: Mount, method: &str, path: &Path) -> Result<Found<'_, Entry>, Missing> {
+        self.tables.get(&mount).map_or(Err(Missing::Path), |table| table.find(method, path))
+    }
+    /// The deprecation of the family whose paths begin with this segment.
+    pub fn deprecation(&self, first: &str) -> Option<&Arc<Deprecated>> {
+        self.deprecated.get(first)
+    }
+}
+
+/// The host's route that serves what this one would, if any. Compared as clients see them: a primitive's route below
+/// `/v1/users/{user_id}` can meet a host's that is written so.
+fn of_host(mount: Mount, method: &str, template: &Template) -> Option<String> {
+    let shown = template_at(mount, &template.to_string());
+    let seen = Template::parse(&shown).ok()?;
+    routes::all().iter().filter(|route| route.method == method).find_map(|route| {
+        let at = route.mounts.iter().map(|mount| template_at(*mount, route.path));
+        at.filter_map(|path| Template::parse(&path).ok()).find(|host| host.overlaps(&seen)).map(|host| host.to_string())
+    })
+}
