@@ -1,25 +1,68 @@
-//! Component binaries by digest.
+//! Component binaries by digest, in parts of a megabyte. They are written once and never changed, so they need no committer:
+//! a blob is complete or absent because all of its parts are one transaction.
+
+use sqlx::Row;
+
+use crate::connection::reading;
 use crate::error::{CommitError, ReadError};
 use crate::store::Store;
 
 /// Bytes of the largest blob.
-pub const BLOB_BYTES_MAX: usize = 64 * 1024 * 1024;
+pub const BLOB_BYTES_MAX: usize = 128 * 1024 * 1024;
+/// Bytes of one part.
+const PART_BYTES: usize = 1024 * 1024;
 
 impl Store {
     /// Keeps bytes under their digest; doing it again changes nothing.
-    pub async fn blob_put(&self, _digest: &str, _bytes: &[u8]) -> Result<(), CommitError> {
-        Err(CommitError::Failed)
+    pub async fn blob_put(&self, digest: &str, bytes: &[u8]) -> Result<(), CommitError> {
+        if bytes.len() > BLOB_BYTES_MAX {
+            return Err(CommitError::Failed);
+        }
+        self.inner.committer.admits()?;
+        let kept = async {
+            let database = &self.inner.database;
+            let mut connection = database.writer().await?;
+            sqlx::raw_sql(database.dialect.begin()).execute(&mut connection).await?;
+            let sql = database.dialect.sql("INSERT INTO blobs (digest, part, bytes) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING");
+            for (n, part) in bytes.chunks(PART_BYTES).enumerate() {
+                let query = sqlx::query(sql.clone()).bind(digest.to_owned()).bind(n as i64).bind(part.to_vec());
+                query.execute(&mut connection).await?;
+            }
+            sqlx::raw_sql("COMMIT").execute(&mut connection).await
+        };
+        kept.await.map(drop).map_err(|error: sqlx::Error| refused(&error))
     }
+
     /// The bytes of a digest.
-    pub async fn blob_get(&self, _digest: &str) -> Result<Option<Vec<u8>>, ReadError> {
-        Err(ReadError::Failed(None))
+    pub async fn blob_get(&self, digest: &str) -> Result<Option<Vec<u8>>, ReadError> {
+        let sql = self.inner.database.dialect.sql("SELECT bytes FROM blobs WHERE digest = $1 ORDER BY part");
+        let rows = reading(sqlx::query(sql).bind(digest.to_owned()).fetch_all(&self.inner.readers)).await?;
+        if rows.is_empty() {
+            return Ok(None);
+        }
+        let parts = rows.iter().map(|row| row.try_get::<Vec<u8>, _>(0)).collect::<sqlx::Result<Vec<_>>>();
+        Ok(Some(parts.map_err(|error| ReadError::Failed(Some(error)))?.concat()))
     }
+
     /// Whether the bytes are here.
-    pub async fn blob_exists(&self, _digest: &str) -> Result<bool, ReadError> {
-        Err(ReadError::Failed(None))
+    pub async fn blob_exists(&self, digest: &str) -> Result<bool, ReadError> {
+        let sql = self.inner.database.dialect.sql("SELECT part FROM blobs WHERE digest = $1 AND part = 0");
+        Ok(reading(sqlx::query(sql).bind(digest.to_owned()).fetch_optional(&self.inner.readers)).await?.is_some())
     }
+
     /// Forgets the bytes of a digest; false where there are none.
-    pub async fn blob_remove(&self, _digest: &str) -> Result<bool, CommitError> {
-        Err(CommitError::Failed)
+    pub async fn blob_remove(&self, digest: &str) -> Result<bool, CommitError> {
+        self.inner.committer.admits()?;
+        let removed = async {
+            let mut connection = self.inner.database.writer().await?;
+            let sql = self.inner.database.dialect.sql("DELETE FROM blobs WHERE digest = $1");
+            sqlx::query(sql).bind(digest.to_owned()).execute(&mut connection).await
+        };
+        removed.await.map(|done| done.rows_affected() > 0).map_err(|error: sqlx::Error| refused(&error))
     }
+}
+
+fn refused(error: &sqlx::Error) -> CommitError {
+    tracing::error!(error = error as &dyn std::error::Error, "a component's bytes could not be written");
+    CommitError::Failed
 }

@@ -1,33 +1,154 @@
-//! The committer.
+//! The committer: units from concurrent requests, committed in batches.
+//!
+//! A lane takes what is waiting (no timer: an idle one commits a batch of one at once), reads in one transaction every row that
+//! the batch touches, decides in memory with the kernel's rules, writes in bulk under guards, commits, and then answers all.
+//! It must not know what the units are about. Invariant: an answer leaves after its commit is on disk, and an error means that
+//! nothing was committed.
+
+mod attempt;
+mod checkpoint;
+mod lane;
+mod prefetch;
+mod queue;
+mod room;
+mod trouble;
+mod write;
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use charter_kernel::unit::{Applied, Unit};
+use tokio::sync::{Notify, oneshot};
+use tokio_util::sync::CancellationToken;
+
 use crate::config::StoreConfig;
 use crate::connection::Database;
 use crate::epoch::Epochs;
 use crate::error::{CommitError, OpenError};
 use crate::store::StoreStatus;
 use crate::wake::Wakes;
-use charter_kernel::unit::{Applied, Unit};
-use std::sync::Arc;
-use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
-pub(crate) struct Committer;
+use lane::Lane;
+use queue::{Job, Queue};
+use room::Room;
+
+/// Counters of all lanes.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) batches: AtomicU64,
+    pub(crate) units: AtomicU64,
+    pub(crate) retries: AtomicU64,
+}
+
+/// What the lanes share.
+pub(crate) struct Shared {
+    pub(crate) config: StoreConfig,
+    pub(crate) database: Database,
+    pub(crate) wakes: Arc<Wakes>,
+    pub(crate) epochs: Arc<Epochs>,
+    pub(crate) room: Room,
+    pub(crate) counts: Counts,
+    /// Facts without numbers were committed.
+    pub(crate) facts_written: Arc<Notify>,
+}
+
+/// The way to the lanes.
+pub(crate) struct Committer {
+    shared: Arc<Shared>,
+    lanes: Vec<Arc<Queue>>,
+}
+
 impl Committer {
     pub(crate) async fn start(
-        _config: &StoreConfig,
-        _database: &Database,
-        _wakes: Arc<Wakes>,
-        _epochs: Arc<Epochs>,
-        _closing: &CancellationToken,
+        config: &StoreConfig,
+        database: &Database,
+        wakes: Arc<Wakes>,
+        epochs: Arc<Epochs>,
+        closing: &CancellationToken,
     ) -> Result<Self, OpenError> {
-        Ok(Self)
+        let room = Room::open(config, database)?;
+        let shared = Arc::new(Shared {
+            config: config.clone(),
+            database: database.clone(),
+            wakes,
+            epochs,
+            room,
+            counts: Counts::default(),
+            facts_written: Arc::default(),
+        });
+        let lanes = if database.is_postgres() { config.lanes.max(1) } else { 1 } as usize;
+        let queues = (0..lanes).map(|_| {
+            Arc::new(Queue::new(config.queue_units_max.div_ceil(lanes), config.queue_bytes_max.div_ceil(lanes)))
+        });
+        let queues: Vec<_> = queues.collect();
+        for queue in &queues {
+            let lane = Lane::open(shared.clone(), queue.clone()).await.map_err(OpenError::Database)?;
+            tokio::spawn(lane.run());
+        }
+        // Without a handle to submit through, the lanes finish what they have and end.
+        let (ending, closing) = (queues.clone(), closing.clone());
+        if let Some(file) = &database.file {
+            checkpoint::start(database.clone(), file.clone(), closing.clone());
+        }
+        room::watch(shared.clone(), closing.clone());
+        tokio::spawn(async move {
+            closing.cancelled().await;
+            ending.iter().for_each(|queue| queue.close());
+        });
+        Ok(Self { shared, lanes: queues })
     }
+
+    /// Wakes the sequencer.
     pub(crate) fn facts_written(&self) -> Arc<Notify> {
-        Arc::default()
+        self.shared.facts_written.clone()
     }
-    pub(crate) async fn submit(&self, _unit: Unit, _settling: bool) -> Result<Applied, CommitError> {
-        Err(CommitError::Failed)
+
+    /// Whether mutations are taken now.
+    pub(crate) fn admits(&self) -> Result<(), CommitError> {
+        self.shared.room.admits(false)
     }
+
+    /// Queues a unit and waits for its outcome. The unit is decided whether or not anyone still waits.
+    pub(crate) async fn submit(&self, unit: Unit, settling: bool) -> Result<Applied, CommitError> {
+        self.shared.room.admits(settling)?;
+        let (answer, answered) = oneshot::channel();
+        let lane = shard(&unit.organization, self.lanes.len());
+        self.lanes[lane].push(Job::new(unit, settling, answer))?;
+        // A lane answers every unit; only a lane that was torn down with the runtime does not.
+        answered.await.unwrap_or(Err(CommitError::Failed))
+    }
+
     pub(crate) fn status(&self) -> StoreStatus {
-        StoreStatus::default()
+        let queued = self.lanes.iter().map(|queue| queue.waiting());
+        let (queued_units, queued_bytes) = queued.fold((0, 0), |(units, bytes), (u, b)| (units + u, bytes + b));
+        let counts = &self.shared.counts;
+        StoreStatus {
+            read_only: self.shared.room.reason(),
+            queued_units,
+            queued_bytes,
+            batches: counts.batches.load(Ordering::Relaxed),
+            units: counts.units.load(Ordering::Relaxed),
+            retries: counts.retries.load(Ordering::Relaxed),
+        }
     }
-    pub(crate) async fn drain(&self) {}
+
+    /// Takes no more units and waits until those taken are answered.
+    pub(crate) async fn drain(&self) {
+        for queue in &self.lanes {
+            queue.close();
+        }
+        for queue in &self.lanes {
+            while tokio::time::timeout(Duration::from_secs(1), queue.ended()).await.is_err() {
+                tracing::info!("waiting for the committer to finish");
+            }
+        }
+    }
+}
+
+/// Which of `n` an organization belongs to; the same in every run of one build.
+pub(crate) fn shard(organization: &str, n: usize) -> usize {
+    let mut hasher = DefaultHasher::new();
+    organization.hash(&mut hasher);
+    (hasher.finish() % n.max(1) as u64) as usize
 }

@@ -65,6 +65,14 @@ impl Dialect {
         worded.entry(at).or_insert_with(|| String::leak(self.words(text))).into_sql_str()
     }
 
+    /// Begins a transaction that writes.
+    pub(crate) fn begin(self) -> &'static str {
+        match self {
+            Self::Sqlite => "BEGIN IMMEDIATE",
+            Self::Postgres => "BEGIN",
+        }
+    }
+
     /// A statement put together from fixed fragments.
     pub(crate) fn composed(self, text: &str) -> SqlStr {
         AssertSqlSafe(self.words(text)).into_sql_str()

@@ -1,43 +1,146 @@
-//! What caches of the host's own rows need to know: whether any of them has changed.
+//! What caches of the host's own rows need to know: whether any of them has changed, and how fresh that knowledge is.
+//!
+//! Each batch that writes a `host.` space which is not declared quiet counts it in a row of the revisions, spread over shards so
+//! that lanes do not wait for each other. Other replicas poll the sums. Within the process a commit is seen before it is answered.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::config::StoreConfig;
-use crate::connection::Database;
-use crate::store::Store;
-use sqlx::AnyPool;
-use std::sync::Arc;
+use charter_kernel::unit::{Reach, Space};
+use sqlx::{AnyPool, Row};
+use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// How often the host's cached spaces were written. Compare for equality.
+use crate::committer::shard;
+use crate::config::StoreConfig;
+use crate::connection::{Database, reading};
+use crate::error::ReadError;
+use crate::store::Store;
+
+/// Rows over which the writes of one space are counted.
+const SHARDS: usize = 16;
+/// Between polls; well below the second for which caches are trusted.
+const POLL_MS: u64 = 200;
+
+/// How often the host's cached spaces were written, by space. Compare for equality; the numbers mean nothing else.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Epoch {
-    /// Space and how often it was written, in the whole deployment.
-    pub spaces: std::collections::BTreeMap<String, u64>,
+    /// Space, and a number that every write of it changes.
+    pub spaces: BTreeMap<String, u64>,
 }
 
 pub(crate) struct Epochs {
-    now: tokio::sync::watch::Sender<Epoch>,
+    quiet: BTreeSet<Space>,
+    now: watch::Sender<Epoch>,
+    /// Writes of this process, which are seen at once; and what the last poll saw of all.
+    counts: Mutex<Counts>,
+    polls: bool,
 }
+
+#[derive(Default)]
+struct Counts {
+    own: BTreeMap<String, u64>,
+    polled: BTreeMap<String, u64>,
+    at: Option<Instant>,
+}
+
 impl Epochs {
-    pub(crate) fn new(_config: &StoreConfig) -> Self {
-        Self { now: tokio::sync::watch::channel(Epoch::default()).0 }
+    pub(crate) fn new(config: &StoreConfig, polls: bool) -> Self {
+        let quiet = config.quiet_spaces.iter().cloned().collect();
+        Self { quiet, now: watch::Sender::default(), counts: Mutex::default(), polls }
     }
-    pub(crate) async fn watch(
-        self: Arc<Self>,
-        _database: &Database,
-        _readers: AnyPool,
-        _closing: &CancellationToken,
-    ) -> sqlx::Result<()> {
+
+    fn counts_for(&self, space: &Space) -> bool {
+        space.as_str().starts_with("host.") && !self.quiet.contains(space)
+    }
+
+    /// The counting rows that a batch bumps, sorted.
+    pub(crate) fn shards<'a>(&self, written: impl Iterator<Item = (&'a Reach, &'a Space)>) -> Vec<String> {
+        let counted = written.filter(|(_, space)| self.counts_for(space));
+        let shards = counted.map(|(reach, space)| format!("{}#{}", space.as_str(), shard(reach.as_str(), SHARDS)));
+        shards.collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// This process committed a write of these.
+    pub(crate) fn written<'a>(&self, spaces: impl Iterator<Item = &'a (Reach, Space)>) {
+        let spaces: BTreeSet<_> = spaces.map(|(_, space)| space).filter(|space| self.counts_for(space)).collect();
+        if spaces.is_empty() {
+            return;
+        }
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        for space in spaces {
+            *counts.own.entry(space.as_str().to_owned()).or_default() += 1;
+        }
+        self.publish(&counts);
+    }
+
+    fn publish(&self, counts: &Counts) {
+        let mut spaces = counts.polled.clone();
+        for (space, n) in &counts.own {
+            *spaces.entry(space.clone()).or_default() += n;
+        }
+        self.now.send_if_modified(|now| {
+            let changed = now.spaces != spaces;
+            now.spaces = spaces;
+            changed
+        });
+    }
+
+    /// Polls for other replicas' writes for as long as the store is open.
+    pub(crate) async fn watch(self: Arc<Self>, readers: AnyPool, closing: &CancellationToken) -> Result<(), ReadError> {
+        if !self.polls {
+            return Ok(());
+        }
+        self.poll(&readers).await?;
+        tokio::spawn(closing.clone().run_until_cancelled_owned(async move {
+            loop {
+                tokio::time::sleep(Duration::from_millis(POLL_MS)).await;
+                if let Err(error) = self.poll(&readers).await {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "the epoch could not be polled");
+                }
+            }
+        }));
+        Ok(())
+    }
+
+    async fn poll(&self, readers: &AnyPool) -> Result<(), ReadError> {
+        let asked = Instant::now();
+        let query = sqlx::query("SELECT space, revision FROM revisions WHERE reach = 'epoch'");
+        let rows = reading(query.fetch_all(readers)).await?;
+        let mut polled = BTreeMap::new();
+        for row in rows {
+            let failed = |error| ReadError::Failed(Some(error));
+            let (name, n): (String, i64) = (row.try_get(0).map_err(failed)?, row.try_get(1).map_err(failed)?);
+            let space = name.rsplit_once('#').map_or(name.as_str(), |(space, _)| space);
+            *polled.entry(space.to_owned()).or_insert(0) += n as u64;
+        }
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.polled = polled;
+        counts.at = Some(asked);
+        self.publish(&counts);
         Ok(())
     }
 }
+
+impl Database {
+    pub(crate) fn epochs(&self, config: &StoreConfig) -> Arc<Epochs> {
+        Arc::new(Epochs::new(config, self.is_postgres()))
+    }
+}
+
 impl Store {
-    /// The current epoch and its changes. A cache drops what it read before a change.
-    pub fn epoch(&self) -> tokio::sync::watch::Receiver<Epoch> {
+    /// The current epoch and its changes. A cache drops what it read before a change of the spaces it read.
+    pub fn epoch(&self) -> watch::Receiver<Epoch> {
         self.inner.epochs.now.subscribe()
     }
-    /// How old the knowledge behind [`Store::epoch`] is; caches are trusted only below a second. Always zero on SQLite.
+
+    /// How old the knowledge behind [`Store::epoch`] is; caches are trusted only while it is below a second. Always zero where
+    /// no replica shares the database.
     pub fn last_poll_age(&self) -> Duration {
-        Duration::ZERO
+        let epochs = &self.inner.epochs;
+        let at = epochs.counts.lock().unwrap_or_else(PoisonError::into_inner).at;
+        if epochs.polls { at.map_or(Duration::MAX, |at| at.elapsed()) } else { Duration::ZERO }
     }
 }

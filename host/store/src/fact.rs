@@ -1,28 +1,49 @@
-//! Facts that have their numbers.
-use charter_kernel::unit::FactKind;
+//! Facts that have their numbers: events and audit rows. Those without are shown to nobody.
 
+use charter_kernel::apply::facts_log;
+use charter_kernel::time::Instant;
+use charter_kernel::unit::{Fact, FactKind};
+use sqlx::Row;
+
+use crate::connection::reading;
 use crate::error::ReadError;
-use crate::query::SequencedFact;
+use crate::query::{PAGE_ROWS_MAX, SequencedFact};
 use crate::store::Store;
 use crate::wake::Changed;
 
+/// The column `kind`, as serde writes it in the committer's bulk statement.
+pub(crate) fn kind_name(kind: FactKind) -> &'static str {
+    match kind {
+        FactKind::Event => "event",
+        FactKind::Audit => "audit",
+    }
+}
+
 impl Store {
     /// An organization's facts of a kind after a sequence, oldest first.
-    pub async fn facts(
-        &self,
-        _kind: FactKind,
-        _organization: &str,
-        _after: u64,
-        _limit: u32,
-    ) -> Result<Vec<SequencedFact>, ReadError> {
-        Err(ReadError::Failed(None))
+    pub async fn facts(&self, kind: FactKind, organization: &str, after: u64, limit: u32) -> Result<Vec<SequencedFact>, ReadError> {
+        let sql = self.inner.database.dialect.sql(
+            "SELECT sequence, id, at, name, body FROM facts WHERE organization = $1 AND kind = $2 AND sequence > $3 \
+             AND sequence IS NOT NULL ORDER BY sequence LIMIT $4",
+        );
+        let query = sqlx::query(sql).bind(organization.to_owned()).bind(kind_name(kind));
+        let query = query.bind(i64::try_from(after).unwrap_or(i64::MAX)).bind(i64::from(limit.min(PAGE_ROWS_MAX)));
+        let rows = reading(query.fetch_all(&self.inner.readers)).await?;
+        let fact = |row: &sqlx::any::AnyRow| -> sqlx::Result<SequencedFact> {
+            let (id, at, organization) = (row.try_get(1)?, Instant(row.try_get(2)?), organization.to_owned());
+            let fact = Fact { id, kind, organization, at, name: row.try_get(3)?, body: row.try_get(4)? };
+            Ok(SequencedFact { sequence: row.try_get::<i64, _>(0)? as u64, fact })
+        };
+        rows.iter().map(fact).collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))
     }
-    /// The last sequence given.
-    pub async fn facts_head(&self, _kind: FactKind, _organization: &str) -> Result<u64, ReadError> {
-        Err(ReadError::Failed(None))
+
+    /// The last sequence given to an organization's facts of a kind.
+    pub async fn facts_head(&self, kind: FactKind, organization: &str) -> Result<u64, ReadError> {
+        Ok(self.log_head(&facts_log(organization, kind)).await?.head)
     }
-    /// Wakes when an organization has new facts of a kind.
+
+    /// Subscribes to an organization's new facts of a kind.
     pub fn facts_changed(&self, kind: FactKind, organization: &str) -> Changed {
-        self.log_changed(&charter_kernel::apply::facts_log(organization, kind))
+        self.log_changed(&facts_log(organization, kind))
     }
 }

@@ -1,21 +1,133 @@
-//! Pages and counts.
+//! Pages and counts over the rows of a space.
+//!
+//! The revision is read before the rows, so that rows can only be newer than what the commit validates, never older.
+
+use charter_kernel::unit::Row;
+use sqlx::any::{Any, AnyArguments};
+use sqlx::query::Query as Sql;
+use sqlx::Row as _;
+
+use crate::connection::reading;
+use crate::document::{columns, stored};
 use crate::error::ReadError;
-use crate::query::{Page, Query};
+use crate::query::{Order, PAGE_ROWS_MAX, Page, Query, TESTS_MAX, Test};
 use crate::store::Store;
 
+/// A query's conditions as text and what is bound to them.
+struct Conditions {
+    text: String,
+    bound: Vec<String>,
+}
+
+impl Conditions {
+    /// Reach and space are the first two parameters. Each test is a membership in the index, which starts with the same two.
+    fn of(query: &Query, id: &str) -> Result<Self, ReadError> {
+        if query.matching.len() > TESTS_MAX {
+            return Err(ReadError::Failed(None));
+        }
+        let mut on = Self { text: String::new(), bound: Vec::new() };
+        on.bound.extend([query.reach.as_str().to_owned(), query.space.as_str().to_owned()]);
+        for (field, test) in &query.matching {
+            let field = on.bind(field);
+            let values = match test {
+                Test::Equal(value) => format!("AND x.value = {}", on.bind(value)),
+                Test::Between(low, high) => {
+                    let low = low.as_ref().map(|low| format!("AND x.value >= {}", on.bind(low)));
+                    let high = high.as_ref().map(|high| format!("AND x.value <= {}", on.bind(high)));
+                    [low, high].into_iter().flatten().collect::<Vec<_>>().join(" ")
+                }
+            };
+            on.text += &format!(
+                " AND {id} IN (SELECT x.id FROM document_index x WHERE x.reach = $1 AND x.space = $2 AND x.field = {field} {values})"
+            );
+        }
+        Ok(on)
+    }
+
+    fn bind(&mut self, value: &str) -> String {
+        self.bound.push(value.to_owned());
+        format!("${}", self.bound.len())
+    }
+
+    fn apply<'q>(self, query: Sql<'q, Any, AnyArguments>) -> Sql<'q, Any, AnyArguments> {
+        self.bound.into_iter().fold(query, Sql::bind)
+    }
+}
+
+/// One equality alone walks the index in the order of ids, however many rows match; anything else filters the rows.
+fn select(query: &Query) -> Result<(String, Conditions), ReadError> {
+    let (compare, order) = match query.order {
+        Order::Newest => ("<", "DESC"),
+        Order::Oldest => (">", "ASC"),
+    };
+    let walked = query.matching.iter().position(|(_, test)| matches!(test, Test::Equal(_)));
+    let mut rest = query.clone();
+    let walk = walked.map(|at| rest.matching.remove(at));
+    let mut on = Conditions::of(&rest, "d.id")?;
+    let (from, id) = match walk {
+        Some((field, Test::Equal(value))) => {
+            let (field, value) = (on.bind(&field), on.bind(&value));
+            let from = format!(
+                "document_index i CROSS JOIN documents d WHERE i.reach = $1 AND i.space = $2 AND i.field = {field} \
+                 AND i.value = {value} AND d.reach = i.reach AND d.space = i.space AND d.id = i.id"
+            );
+            (from, "i.id")
+        }
+        _ => ("documents d WHERE d.reach = $1 AND d.space = $2".to_owned(), "d.id"),
+    };
+    let after = query.after.as_ref().map(|after| format!("AND {id} {compare} {}", on.bind(after))).unwrap_or_default();
+    let limit = u64::from(query.limit.min(PAGE_ROWS_MAX)) + 1;
+    let tests = std::mem::take(&mut on.text);
+    let text = format!(
+        "SELECT {} FROM {from}{tests} {after} ORDER BY {id} {order} LIMIT {limit} OFFSET {}",
+        columns!(),
+        query.offset
+    );
+    Ok((text, on))
+}
+
 impl Store {
-    /// Rows of a space.
+    /// Rows of a space. Not validated.
     pub async fn find(&self, query: &Query) -> Result<Page, ReadError> {
         Ok(self.find_at(query).await?.0)
     }
-    /// How many rows match.
+
+    /// How many rows the query's tests match. Not validated.
     pub async fn count(&self, query: &Query) -> Result<u64, ReadError> {
         Ok(self.count_at(query).await?.0)
     }
-    pub(crate) async fn find_at(&self, _query: &Query) -> Result<(Page, u64), ReadError> {
-        Err(ReadError::Failed(None))
+
+    pub(crate) async fn find_at(&self, query: &Query) -> Result<(Page, u64), ReadError> {
+        let revision = if query.relaxed { 0 } else { self.revision(query).await? };
+        let (text, on) = select(query)?;
+        // Limits and offsets stand in the text: such a statement is not worth keeping prepared.
+        let sql = sqlx::query(self.inner.database.dialect.composed(&text)).persistent(false);
+        let rows = reading(on.apply(sql).fetch_all(&self.inner.readers)).await?;
+        let items = rows.iter().map(|row| stored(row, 0).map(|(key, stored)| (key, stored.row)));
+        let mut items: Vec<(_, Row)> =
+            items.collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))?;
+        let limit = query.limit.min(PAGE_ROWS_MAX) as usize;
+        let more = items.len() > limit;
+        items.truncate(limit);
+        let next = if more { items.last().map(|(key, _)| key.id.clone()) } else { None };
+        Ok((Page { items, next }, revision))
     }
-    pub(crate) async fn count_at(&self, _query: &Query) -> Result<(u64, u64), ReadError> {
-        Err(ReadError::Failed(None))
+
+    pub(crate) async fn count_at(&self, query: &Query) -> Result<(u64, u64), ReadError> {
+        let revision = if query.relaxed { 0 } else { self.revision(query).await? };
+        let on = Conditions::of(query, "d.id")?;
+        let text = format!("SELECT count(*) FROM documents d WHERE d.reach = $1 AND d.space = $2{}", on.text);
+        let sql = sqlx::query(self.inner.database.dialect.composed(&text)).persistent(false);
+        let row = reading(on.apply(sql).fetch_one(&self.inner.readers)).await?;
+        let count: i64 = row.try_get(0).map_err(|error| ReadError::Failed(Some(error)))?;
+        Ok((count as u64, revision))
+    }
+
+    async fn revision(&self, query: &Query) -> Result<u64, ReadError> {
+        let sql = self.inner.database.dialect.sql("SELECT revision FROM revisions WHERE reach = $1 AND space = $2");
+        let sql = sqlx::query(sql).bind(query.reach.as_str().to_owned()).bind(query.space.as_str().to_owned());
+        let row = reading(sql.fetch_optional(&self.inner.readers)).await?;
+        let revision: Option<i64> = row.map(|row| row.try_get(0)).transpose().map_err(|error| ReadError::Failed(Some(error)))?;
+        Ok(revision.unwrap_or(0) as u64)
     }
 }

@@ -1,17 +1,38 @@
-//! Logs.
-use charter_kernel::unit::LogKey;
+//! Logs: append-only, numbered from 1 without gaps.
 
+use charter_kernel::time::Instant;
+use charter_kernel::unit::LogKey;
+use sqlx::Row;
+
+use crate::connection::reading;
 use crate::error::ReadError;
-use crate::query::{LogEntry, LogHead};
+use crate::query::{LogEntry, LogHead, PAGE_ROWS_MAX};
 use crate::store::Store;
 
 impl Store {
     /// Entries of a log after a sequence, oldest first.
-    pub async fn log_read(&self, _log: &LogKey, _after: u64, _limit: u32) -> Result<Vec<LogEntry>, ReadError> {
-        Err(ReadError::Failed(None))
+    pub async fn log_read(&self, log: &LogKey, after: u64, limit: u32) -> Result<Vec<LogEntry>, ReadError> {
+        let sql = self.inner.database.dialect.sql(
+            "SELECT sequence, at, name, payload FROM log_entries WHERE reach = $1 AND log = $2 AND sequence > $3 \
+             ORDER BY sequence LIMIT $4",
+        );
+        let query = sqlx::query(sql).bind(log.reach.as_str().to_owned()).bind(log.log.clone());
+        let query = query.bind(i64::try_from(after).unwrap_or(i64::MAX)).bind(i64::from(limit.min(PAGE_ROWS_MAX)));
+        let rows = reading(query.fetch_all(&self.inner.readers)).await?;
+        let entry = |row: &sqlx::any::AnyRow| -> sqlx::Result<LogEntry> {
+            let sequence = row.try_get::<i64, _>(0)? as u64;
+            Ok(LogEntry { sequence, at: Instant(row.try_get(1)?), name: row.try_get(2)?, payload: row.try_get(3)? })
+        };
+        rows.iter().map(entry).collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))
     }
+
     /// How far a log is.
-    pub async fn log_head(&self, _log: &LogKey) -> Result<LogHead, ReadError> {
-        Err(ReadError::Failed(None))
+    pub async fn log_head(&self, log: &LogKey) -> Result<LogHead, ReadError> {
+        let sql = self.inner.database.dialect.sql("SELECT head, closed FROM logs WHERE reach = $1 AND log = $2");
+        let query = sqlx::query(sql).bind(log.reach.as_str().to_owned()).bind(log.log.clone());
+        let Some(row) = reading(query.fetch_optional(&self.inner.readers)).await? else { return Ok(LogHead::default()) };
+        let failed = |error| ReadError::Failed(Some(error));
+        let (head, closed): (i64, i64) = (row.try_get(0).map_err(failed)?, row.try_get(1).map_err(failed)?);
+        Ok(LogHead { head: head as u64, closed: closed != 0 })
     }
 }

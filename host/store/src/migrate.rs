@@ -7,7 +7,6 @@ use sha2::{Digest, Sha256};
 use sqlx::{AnyConnection, AssertSqlSafe, Row};
 
 use crate::connection::Database;
-use crate::dialect::Dialect;
 use crate::error::OpenError;
 
 /// Number, name and text, in order. Numbers are never given twice; texts never change once released.
@@ -26,11 +25,7 @@ pub(crate) fn newest() -> i64 {
 
 pub(crate) async fn migrate(database: &Database) -> Result<(), OpenError> {
     let mut connection = database.writer().await.map_err(OpenError::Database)?;
-    let (lock, unlock) = match database.dialect {
-        Dialect::Sqlite => ("BEGIN IMMEDIATE", "COMMIT"),
-        Dialect::Postgres => ("BEGIN", "COMMIT"),
-    };
-    run(&mut connection, lock).await?;
+    run(&mut connection, database.dialect.begin()).await?;
     if database.is_postgres() {
         let lock = format!("SELECT pg_advisory_xact_lock({LOCK})");
         run(&mut connection, &lock).await?;
@@ -59,7 +54,7 @@ pub(crate) async fn migrate(database: &Database) -> Result<(), OpenError> {
         let record = record.bind(*number).bind(*name).bind(digest_of(text));
         record.execute(&mut connection).await.map_err(OpenError::Database)?;
     }
-    run(&mut connection, unlock).await
+    run(&mut connection, "COMMIT").await
 }
 
 fn newer(number: i64) -> OpenError {

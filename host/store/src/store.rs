@@ -77,14 +77,15 @@ impl Store {
         let readers = database.readers(config.readers.max(2)).await.map_err(OpenError::Database)?;
         let closing = CancellationToken::new();
         let wakes = Arc::new(Wakes::default());
-        let epochs = Arc::new(Epochs::new(&config));
+        let epochs = database.epochs(&config);
         let gets = Gets::start(&database, config.readers.max(2), &closing).await.map_err(OpenError::Database)?;
         let committer = Committer::start(&config, &database, wakes.clone(), epochs.clone(), &closing).await?;
         if database.is_postgres() {
             crate::sequencer::start(database.clone(), wakes.clone(), committer.facts_written(), &closing);
-            crate::wake::poll(readers.clone(), wakes.clone(), &closing);
+            crate::wake::poll(readers.clone(), database.dialect, wakes.clone(), &closing);
         }
-        epochs.clone().watch(&database, readers.clone(), &closing).await.map_err(OpenError::Database)?;
+        let unread = |error| OpenError::Configuration(format!("the database cannot be read: {error}"));
+        epochs.clone().watch(readers.clone(), &closing).await.map_err(unread)?;
         let tickets = Arc::new(Tickets::default());
         let inner = Inner { config, database, readers, gets, committer, wakes, epochs, tickets, sealer, closing };
         Ok(Self { inner: Arc::new(inner) })

@@ -94,6 +94,10 @@ impl State {
         }
         self.rows.insert(key, stored);
     }
+    /// The rows that the database has.
+    pub fn rows(&self) -> impl Iterator<Item = &Key> {
+        self.rows.iter().filter(|(_, stored)| stored.is_some()).map(|(key, _)| key)
+    }
     /// Whether the row was prefetched.
     pub fn knows_row(&self, key: &Key) -> bool {
         self.rows.contains_key(key)

@@ -1,0 +1,109 @@
+//! One attempt at a batch: begin, prefetch, decide, write, commit.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use charter_kernel::apply::{Changes, State, Touches, apply};
+use charter_kernel::unit::{LogKey, Reach, Space};
+use sqlx::{AnyConnection, Row};
+
+use super::prefetch::prefetch;
+use super::queue::{Answer, Job};
+use super::trouble::Trouble;
+use super::write::write;
+use super::Shared;
+use crate::dialect::Dialect;
+use crate::error::CommitError;
+
+/// What a batch came to.
+pub(super) struct Outcome {
+    pub(super) answers: Vec<Answer>,
+    pub(super) written: Written,
+}
+
+/// Whom a commit wakes.
+#[derive(Default)]
+pub(super) struct Written {
+    pub(super) spaces: Vec<(Reach, Space)>,
+    pub(super) logs: Vec<LogKey>,
+    pub(super) unnumbered_facts: bool,
+}
+
+/// How far an attempt came.
+pub(super) enum Attempt {
+    /// It is on disk, or nothing was to be written.
+    Done(Outcome),
+    /// COMMIT got no answer: the database knows whether this transaction is.
+    InDoubt(Outcome, String),
+}
+
+pub(super) async fn attempt(shared: &Shared, connection: &mut AnyConnection, jobs: &[Job]) -> Result<Attempt, Trouble> {
+    let dialect = shared.database.dialect;
+    sqlx::raw_sql(dialect.begin()).execute(&mut *connection).await?;
+    let numbered = dialect == Dialect::Sqlite;
+    let mut touches = Touches::default();
+    jobs.iter().for_each(|job| touches.add(&job.unit, numbered));
+    let now = shared.config.clock.now();
+    let mut state = prefetch(connection, dialect, &touches, numbered, now).await?;
+    let answers: Vec<_> = jobs.iter().map(|job| decide(&mut state, job, now)).collect();
+    let changes = state.changes();
+    if changes.is_empty() {
+        sqlx::raw_sql("ROLLBACK").execute(&mut *connection).await?;
+        return Ok(Attempt::Done(Outcome { answers, written: Written::default() }));
+    }
+    let epochs = match dialect {
+        Dialect::Sqlite => Vec::new(),
+        Dialect::Postgres => shared.epochs.shards(changes.spaces.iter().map(|change| (change.reach, change.space))),
+    };
+    let transaction = match write(connection, dialect, &changes, &epochs).await {
+        Ok(transaction) => transaction,
+        Err(Trouble::Race) => {
+            sqlx::raw_sql("ROLLBACK").execute(&mut *connection).await?;
+            return Err(Trouble::Race);
+        }
+        Err(trouble) => return Err(trouble),
+    };
+    let written = Written::of(&changes, numbered);
+    let committed = sqlx::raw_sql("COMMIT").execute(&mut *connection).await;
+    let outcome = Outcome { answers, written };
+    match (committed, transaction) {
+        (Ok(_), _) => Ok(Attempt::Done(outcome)),
+        (Err(error), Some(transaction)) => {
+            tracing::warn!(error = &error as &dyn std::error::Error, "a commit got no answer; asking the database for its outcome");
+            Ok(Attempt::InDoubt(outcome, transaction))
+        }
+        (Err(error), None) => Err(Trouble::of_sqlite_commit(error)),
+    }
+}
+
+/// A panic in a rule costs the unit alone: its overlay is dropped unmerged.
+fn decide(state: &mut State, job: &Job, now: charter_kernel::time::Instant) -> Answer {
+    match catch_unwind(AssertUnwindSafe(|| apply(state, &job.unit, now))) {
+        Ok(decided) => decided.map_err(CommitError::Rejected),
+        Err(_) => {
+            tracing::error!(organization = job.unit.organization, "deciding a unit panicked; the unit is refused");
+            Err(CommitError::Failed)
+        }
+    }
+}
+
+impl Written {
+    fn of(changes: &Changes<'_>, numbered: bool) -> Self {
+        Self {
+            spaces: changes.spaces.iter().map(|change| (change.reach.clone(), change.space.clone())).collect(),
+            logs: changes.logs.iter().map(|change| change.log.clone()).collect(),
+            unnumbered_facts: !numbered && !changes.facts.is_empty(),
+        }
+    }
+}
+
+/// What became of a transaction, asked on a new connection. `None`: it is not decided yet.
+pub(super) async fn outcome_of(connection: &mut AnyConnection, transaction: &str) -> sqlx::Result<Option<bool>> {
+    // A transaction too old to be known would be NULL; this one is seconds old.
+    let query = sqlx::query("SELECT pg_xact_status(CAST($1 AS xid8))").bind(transaction.to_owned());
+    let status: Option<String> = query.fetch_one(connection).await?.try_get(0)?;
+    Ok(match status.as_deref() {
+        Some("committed") => Some(true),
+        Some("aborted") => Some(false),
+        _ => None,
+    })
+}

@@ -1,0 +1,47 @@
+//! SQLite's checkpoints, on a connection of their own: no batch waits for the database file.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use sqlx::AnyConnection;
+use tokio_util::sync::CancellationToken;
+
+use crate::connection::Database;
+
+/// Between looks at the log.
+const LOOK_MS: u64 = 250;
+/// Bytes of the log above which it is written back.
+const LOG_BYTES: u64 = 4 * 1024 * 1024;
+/// Bytes of the log above which it is also cut: readers have kept it from being begun anew for long.
+const LOG_BYTES_MAX: u64 = 128 * 1024 * 1024;
+
+pub(super) fn start(database: Database, file: PathBuf, closing: CancellationToken) {
+    let mut log = file.into_os_string();
+    log.push("-wal");
+    let log = PathBuf::from(log);
+    tokio::spawn(closing.run_until_cancelled_owned(async move {
+        let mut connection: Option<AnyConnection> = None;
+        let mut seen = None;
+        loop {
+            tokio::time::sleep(Duration::from_millis(LOOK_MS)).await;
+            let Ok(found) = tokio::fs::metadata(&log).await else { continue };
+            let now = (found.len(), found.modified().ok());
+            if found.len() < LOG_BYTES || seen == Some(now) {
+                continue;
+            }
+            seen = Some(now);
+            let how = if found.len() > LOG_BYTES_MAX { "PRAGMA wal_checkpoint(TRUNCATE)" } else { "PRAGMA wal_checkpoint(PASSIVE)" };
+            let done = match &mut connection {
+                Some(connection) => sqlx::raw_sql(how).execute(connection).await,
+                None => match database.writer().await {
+                    Ok(new) => sqlx::raw_sql(how).execute(connection.insert(new)).await,
+                    Err(error) => Err(error),
+                },
+            };
+            if let Err(error) = done {
+                tracing::warn!(error = &error as &dyn std::error::Error, "a checkpoint failed");
+                connection = None;
+            }
+        }
+    }));
+}

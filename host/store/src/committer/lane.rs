@@ -1,0 +1,197 @@
+//! A lane: one connection that writes, and what is done when a batch fails.
+//!
+//! Invariant: every unit taken from the queue is answered, and with an error only if it is provably not committed.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use charter_kernel::unit::Rejection;
+use sqlx::AnyConnection;
+
+use super::Shared;
+use super::attempt::{Attempt, Outcome, attempt, outcome_of};
+use super::queue::{Job, Queue};
+use super::trouble::Trouble;
+use crate::error::CommitError;
+
+/// Attempts at a batch that other committers keep coming before.
+const RACES_MAX: u32 = 100;
+/// How long a batch waits for a database that cannot be reached. Units that wait behind it are refused by the queue's bounds.
+const OUTAGE_MS_MAX: u64 = 5_000;
+/// Between attempts at a database that cannot be reached.
+const PAUSE_MS: u64 = 100;
+
+pub(super) struct Lane {
+    shared: Arc<Shared>,
+    queue: Arc<Queue>,
+    connection: Option<AnyConnection>,
+    /// The database could not be reached at the last attempt: the next batch does not wait for it again.
+    away: bool,
+}
+
+impl Lane {
+    pub(super) async fn open(shared: Arc<Shared>, queue: Arc<Queue>) -> sqlx::Result<Self> {
+        let connection = Some(shared.database.writer().await?);
+        Ok(Self { shared, queue, connection, away: false })
+    }
+
+    pub(super) async fn run(mut self) {
+        while let Some(batch) = self.queue.next().await {
+            self.commit(batch).await;
+        }
+        self.queue.end();
+    }
+
+    /// Commits a batch, halving it until a guilty unit stands alone.
+    async fn commit(&mut self, batch: Vec<Job>) {
+        let mut parts = vec![batch];
+        while let Some(mut jobs) = parts.pop() {
+            // The store may have turned read-only while they waited.
+            jobs = self.admitted(jobs);
+            if jobs.is_empty() {
+                continue;
+            }
+            match self.attempts(&jobs).await {
+                Ok(outcome) => self.answer(jobs, outcome),
+                Err(Trouble::Guilty(error)) if jobs.len() == 1 => {
+                    tracing::error!(error = &error as &dyn std::error::Error, "the database refused a unit");
+                    refuse(jobs, &CommitError::Failed);
+                }
+                Err(Trouble::Guilty(error)) => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, units = jobs.len(), "halving a refused batch");
+                    let half = jobs.split_off(jobs.len() / 2);
+                    parts.push(half);
+                    parts.push(jobs);
+                }
+                Err(Trouble::Race) => refuse(jobs, &CommitError::Rejected(Rejection::Conflict { keys: Vec::new() })),
+                Err(Trouble::Passing(error)) => {
+                    tracing::error!(error = &error as &dyn std::error::Error, "the database cannot be reached");
+                    refuse(jobs, &CommitError::ReadOnly { reason: "the database cannot be reached".into() });
+                }
+                Err(Trouble::Full(error)) => {
+                    tracing::error!(error = &error as &dyn std::error::Error, "the disk is full");
+                    if self.shared.room.full() {
+                        // The ballast is free now: what settles an effect has its room.
+                        parts.push(jobs);
+                    } else {
+                        refuse(jobs, &self.shared.room.refusal());
+                    }
+                }
+                Err(Trouble::Torn(error)) => {
+                    tracing::error!(error = &error as &dyn std::error::Error, "a commit could not be written; no writes until restart");
+                    self.shared.room.stop();
+                    refuse(jobs, &self.shared.room.refusal());
+                }
+            }
+        }
+    }
+
+    fn admitted(&self, jobs: Vec<Job>) -> Vec<Job> {
+        let mut admitted = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            match self.shared.room.admits(job.settling) {
+                Ok(()) => admitted.push(job),
+                Err(refusal) => job.answer(Err(refusal)),
+            }
+        }
+        admitted
+    }
+
+    /// Attempts until the outcome is known, or trouble that another attempt does not mend.
+    async fn attempts(&mut self, jobs: &[Job]) -> Result<Outcome, Trouble> {
+        let mut races = 0;
+        let mut passing = 0;
+        let begun = tokio::time::Instant::now();
+        loop {
+            let attempted = match &mut self.connection {
+                Some(connection) => attempt(&self.shared, connection, jobs).await,
+                None => match self.shared.database.writer().await {
+                    Ok(connection) => {
+                        attempt(&self.shared, self.connection.insert(connection), jobs).await
+                    }
+                    Err(error) => Err(Trouble::Passing(error)),
+                },
+            };
+            match attempted {
+                Ok(Attempt::Done(outcome)) => {
+                    self.away = false;
+                    return Ok(outcome);
+                }
+                Ok(Attempt::InDoubt(outcome, transaction)) => {
+                    self.connection = None;
+                    if self.resolve(&transaction).await {
+                        return Ok(outcome);
+                    }
+                }
+                Err(Trouble::Race) => {
+                    self.shared.counts.retries.fetch_add(1, Ordering::Relaxed);
+                    races += 1;
+                    if races >= RACES_MAX {
+                        return Err(Trouble::Race);
+                    }
+                }
+                Err(Trouble::Passing(error)) => {
+                    // A connection that has failed once may be in any state: SQLite may have left the transaction silently.
+                    self.connection = None;
+                    passing += 1;
+                    let waited = begun.elapsed() >= Duration::from_millis(OUTAGE_MS_MAX);
+                    if waited || (self.away && passing > 1) {
+                        self.away = true;
+                        return Err(Trouble::Passing(error));
+                    }
+                    tracing::warn!(error = &error as &dyn std::error::Error, "a batch is tried again on a new connection");
+                    if passing > 1 {
+                        tokio::time::sleep(Duration::from_millis(PAUSE_MS)).await;
+                    }
+                }
+                Err(trouble) => {
+                    self.connection = None;
+                    return Err(trouble);
+                }
+            }
+        }
+    }
+
+    /// Whether the transaction was committed. Asks until the database answers: nobody may be told before.
+    async fn resolve(&mut self, transaction: &str) -> bool {
+        loop {
+            let asked = match &mut self.connection {
+                Some(connection) => outcome_of(connection, transaction).await,
+                None => match self.shared.database.writer().await {
+                    Ok(connection) => outcome_of(self.connection.insert(connection), transaction).await,
+                    Err(error) => Err(error),
+                },
+            };
+            match asked {
+                Ok(Some(committed)) => {
+                    tracing::info!(transaction, committed, "the outcome of a commit is known");
+                    return committed;
+                }
+                Ok(None) => {}
+                Err(_) => self.connection = None,
+            }
+            tokio::time::sleep(Duration::from_millis(PAUSE_MS)).await;
+        }
+    }
+
+    fn answer(&self, jobs: Vec<Job>, outcome: Outcome) {
+        self.shared.counts.batches.fetch_add(1, Ordering::Relaxed);
+        let committed = outcome.answers.iter().filter(|answer| answer.is_ok()).count();
+        self.shared.counts.units.fetch_add(committed as u64, Ordering::Relaxed);
+        self.shared.epochs.written(outcome.written.spaces.iter());
+        for (job, answer) in jobs.into_iter().zip(outcome.answers) {
+            job.answer(answer);
+        }
+        self.shared.wakes.wake(&outcome.written.spaces, &outcome.written.logs);
+        if outcome.written.unnumbered_facts {
+            self.shared.facts_written.notify_one();
+        }
+    }
+}
+
+fn refuse(jobs: Vec<Job>, refusal: &CommitError) {
+    for job in jobs {
+        job.answer(Err(refusal.clone()));
+    }
+}

@@ -1,0 +1,217 @@
+//! Units that wait, by organization, taken in fair turns.
+//!
+//! Bounded in units and bytes, and no organization has more than half of either: one that floods the queue is told to come back
+//! later before others are.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use charter_kernel::unit::{Applied, Unit};
+use tokio::sync::{Notify, oneshot, watch};
+
+use crate::error::CommitError;
+
+/// Units of one batch.
+const BATCH_UNITS_MAX: usize = 512;
+/// Rows of one batch.
+const BATCH_ROWS_MAX: usize = 4_096;
+/// Bytes of one batch.
+const BATCH_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+pub(crate) type Answer = Result<Applied, CommitError>;
+
+/// A unit, and who waits for its outcome.
+pub(crate) struct Job {
+    pub(crate) unit: Unit,
+    pub(crate) settling: bool,
+    rows: usize,
+    bytes: usize,
+    answer: oneshot::Sender<Answer>,
+}
+
+impl Job {
+    pub(crate) fn new(unit: Unit, settling: bool, answer: oneshot::Sender<Answer>) -> Self {
+        let (rows, bytes) = charter_kernel::apply::size(&unit);
+        Self { unit, settling, rows, bytes, answer }
+    }
+    /// Tells the outcome; nobody may be waiting any more.
+    pub(crate) fn answer(self, answer: Answer) {
+        let _ = self.answer.send(answer);
+    }
+}
+
+#[derive(Default)]
+struct State {
+    tenants: HashMap<String, Tenant>,
+    /// Organizations that have units waiting, next one first.
+    turns: VecDeque<String>,
+    units: usize,
+    bytes: usize,
+    closed: bool,
+}
+
+#[derive(Default)]
+struct Tenant {
+    jobs: VecDeque<Job>,
+    bytes: usize,
+}
+
+/// One lane's queue.
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    arrived: Notify,
+    ended: watch::Sender<bool>,
+    units_max: usize,
+    bytes_max: usize,
+}
+
+impl Queue {
+    pub(crate) fn new(units_max: usize, bytes_max: usize) -> Self {
+        let ended = watch::Sender::new(false);
+        Self { state: Mutex::default(), arrived: Notify::new(), ended, units_max, bytes_max }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn push(&self, job: Job) -> Result<(), CommitError> {
+        let mut state = self.state();
+        if state.closed {
+            return Err(CommitError::ReadOnly { reason: "the host is shutting down".into() });
+        }
+        // What settles an effect gets as much room again: it cannot be taken back by refusing it.
+        let room = if job.settling { 2 } else { 1 };
+        let full = state.units >= self.units_max * room || state.bytes + job.bytes > self.bytes_max * room;
+        let own = state.tenants.get(&job.unit.organization);
+        let share = own.is_some_and(|own| {
+            own.jobs.len() >= (self.units_max * room).div_ceil(2) || own.bytes + job.bytes > (self.bytes_max * room).div_ceil(2)
+        });
+        if full || share {
+            return Err(CommitError::Overloaded { retry_after_s: 1 });
+        }
+        state.units += 1;
+        state.bytes += job.bytes;
+        let organization = job.unit.organization.clone();
+        let tenant = state.tenants.entry(organization.clone()).or_default();
+        tenant.bytes += job.bytes;
+        tenant.jobs.push_back(job);
+        if tenant.jobs.len() == 1 {
+            state.turns.push_back(organization);
+        }
+        drop(state);
+        self.arrived.notify_one();
+        Ok(())
+    }
+
+    /// What waits now, at least one unit; `None` once the queue is closed and empty.
+    pub(crate) async fn next(&self) -> Option<Vec<Job>> {
+        loop {
+            let arrived = self.arrived.notified();
+            {
+                let mut state = self.state();
+                let batch = state.batch();
+                if !batch.is_empty() {
+                    return Some(batch);
+                }
+                if state.closed {
+                    return None;
+                }
+            }
+            arrived.await;
+        }
+    }
+
+    pub(crate) fn waiting(&self) -> (usize, usize) {
+        let state = self.state();
+        (state.units, state.bytes)
+    }
+
+    pub(crate) fn close(&self) {
+        self.state().closed = true;
+        self.arrived.notify_one();
+    }
+
+    /// The lane has answered its last unit.
+    pub(crate) fn end(&self) {
+        self.ended.send_replace(true);
+    }
+
+    pub(crate) async fn ended(&self) {
+        let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
+    }
+}
+
+impl State {
+    fn batch(&mut self) -> Vec<Job> {
+        let mut batch = Vec::new();
+        let (mut rows, mut bytes) = (0, 0);
+        while let Some(organization) = self.turns.pop_front() {
+            let Some(tenant) = self.tenants.get_mut(&organization) else { continue };
+            let Some(job) = tenant.jobs.front() else {
+                self.tenants.remove(&organization);
+                continue;
+            };
+            let fits = batch.len() < BATCH_UNITS_MAX && rows + job.rows <= BATCH_ROWS_MAX && bytes + job.bytes <= BATCH_BYTES_MAX;
+            if !batch.is_empty() && !fits {
+                self.turns.push_front(organization);
+                break;
+            }
+            let Some(job) = tenant.jobs.pop_front() else { continue };
+            (rows, bytes) = (rows + job.rows, bytes + job.bytes);
+            tenant.bytes -= job.bytes;
+            self.units -= 1;
+            self.bytes -= job.bytes;
+            if tenant.jobs.is_empty() {
+                self.tenants.remove(&organization);
+            } else {
+                self.turns.push_back(organization);
+            }
+            batch.push(job);
+        }
+        batch
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use charter_kernel::unit::{Key, Reach, Space, Write};
+
+    use super::*;
+
+    fn job(organization: &str) -> Job {
+        let key = Key::new(&Reach::organization(organization), &Space::host("x"), "a");
+        let unit =
+            Unit { organization: organization.into(), writes: vec![Write::Remove { key, expected: None }], ..Unit::default() };
+        Job::new(unit, false, oneshot::channel().0)
+    }
+
+    #[tokio::test]
+    async fn organizations_are_served_in_turns_and_a_flood_is_refused_before_others_are() {
+        let queue = Queue::new(600, 1 << 30);
+        let accepted = (0..600).filter(|_| queue.push(job("flood")).is_ok()).count();
+        assert_eq!(accepted, 300, "one organization has at most half of the queue");
+        queue.push(job("calm")).expect("there is room for others");
+        let batch = queue.next().await.expect("units wait");
+        let place = batch.iter().position(|job| job.unit.organization == "calm");
+        assert_eq!(place, Some(1), "the second organization's first unit comes before the first one's second");
+    }
+
+    #[tokio::test]
+    async fn a_batch_is_bounded_and_the_rest_stays() {
+        let queue = Queue::new(4_000, 1 << 30);
+        for n in 0..1_000 {
+            queue.push(job(&n.to_string())).expect("there is room");
+        }
+        assert_eq!(queue.next().await.map(|batch| batch.len()), Some(BATCH_UNITS_MAX));
+        assert_eq!(queue.waiting().0, 1_000 - BATCH_UNITS_MAX);
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_says_so() {
+        let queue = Queue::new(10, 1 << 30);
+        let refused = (0..20).filter_map(|n| queue.push(job(&n.to_string())).err()).collect::<Vec<_>>();
+        assert_eq!(refused.len(), 10);
+        assert!(matches!(refused[0], CommitError::Overloaded { retry_after_s: 1.. }));
+    }
+}

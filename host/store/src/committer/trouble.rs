@@ -1,0 +1,85 @@
+//! Why an attempt at a batch failed, told apart by what is to be done about it.
+
+use sqlx::error::DatabaseError;
+
+/// What an attempt ran into. Provably nothing of it was committed.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// Another committer came first: prefetch and decide again.
+    Race,
+    /// The connection, or a deadlock: again, on a new connection.
+    Passing(sqlx::Error),
+    /// The statement itself was refused: one of the units is guilty of it.
+    Guilty(sqlx::Error),
+    /// There is no room on the disk.
+    Full(sqlx::Error),
+    /// Nobody can say what is on the disk: no writes until the next start.
+    Torn(sqlx::Error),
+}
+
+impl From<sqlx::Error> for Trouble {
+    fn from(error: sqlx::Error) -> Self {
+        let Some(database) = error.as_database_error() else {
+            return match error {
+                sqlx::Error::Encode(_) | sqlx::Error::Decode(_) | sqlx::Error::ColumnDecode { .. } => Self::Guilty(error),
+                _ => Self::Passing(error),
+            };
+        };
+        match kind(database) {
+            Kind::Full => Self::Full(error),
+            Kind::Passing => Self::Passing(error),
+            Kind::Other => Self::Guilty(error),
+        }
+    }
+}
+
+impl Trouble {
+    /// The same, for an error of SQLite's COMMIT: after a failed write or sync nobody knows what a restart will find.
+    pub(super) fn of_sqlite_commit(error: sqlx::Error) -> Self {
+        let code = error.as_database_error().and_then(sqlite_code);
+        match code {
+            Some(IOERR) => Self::Torn(error),
+            _ => error.into(),
+        }
+    }
+}
+
+enum Kind {
+    Full,
+    Passing,
+    Other,
+}
+
+const BUSY: i32 = 5;
+const LOCKED: i32 = 6;
+const IOERR: i32 = 10;
+const FULL: i32 = 13;
+const CANTOPEN: i32 = 14;
+const PROTOCOL: i32 = 15;
+
+/// SQLite's primary result code; extended ones carry it in the low byte.
+fn sqlite_code(error: &dyn DatabaseError) -> Option<i32> {
+    let code = error.code()?;
+    // PostgreSQL's codes have five characters, SQLite's at most four digits.
+    (code.len() < 5).then(|| code.parse::<i32>().ok().map(|code| code & 0xff)).flatten()
+}
+
+fn kind(error: &dyn DatabaseError) -> Kind {
+    if let Some(code) = sqlite_code(error) {
+        return match code {
+            FULL => Kind::Full,
+            BUSY | LOCKED | IOERR | CANTOPEN | PROTOCOL => Kind::Passing,
+            _ => Kind::Other,
+        };
+    }
+    let code = error.code().unwrap_or_default();
+    match code.as_ref() {
+        "53100" => Kind::Full,
+        // Serialization, deadlock; lock not available; query cancelled; a statement whose plan went away.
+        "40001" | "40P01" | "55P03" | "57014" | "0A000" | "26000" => Kind::Passing,
+        // Connection, resources, operator intervention, the database's own trouble.
+        code if ["08", "53", "57", "58", "XX"].iter().any(|class| code.starts_with(class)) => Kind::Passing,
+        "25006" => Kind::Passing,
+        _ => Kind::Other,
+    }
+}
