@@ -13,6 +13,11 @@ use futures::future::BoxFuture;
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
+mod attempt;
+pub(crate) mod run;
+mod unit;
+mod wit;
+
 use crate::answer::Answer;
 use charter_kernel::refusal::Failure;
 
@@ -40,6 +45,18 @@ pub struct Call {
     pub depth: u8,
     /// Cancelled when the client leaves.
     pub client_gone: CancellationToken,
+}
+
+impl Call {
+    /// Bytes that the call holds in memory for its caller.
+    pub(crate) fn body_bytes(&self) -> usize {
+        match &self.entry {
+            Entry::Handle(request) => {
+                request.body.as_ref().map_or(0, String::len) + request.bytes.as_ref().map_or(0, Bytes::len) + request.query.len()
+            }
+            Entry::React(signal) => signal.payload.len(),
+        }
+    }
 }
 
 /// Which export is called.

@@ -4,15 +4,26 @@
 //! its [`Call`]'s scope, its manifest's collections, and what the server's [`Host`] and [`Egress`] answer. Its invariant: no
 //! guest state outlives a call, and nothing a guest does costs more than its own call.
 
+mod admission;
 pub mod answer;
+mod bindings;
 pub mod call;
+mod capabilities;
 pub mod component;
 pub mod config;
 pub mod egress;
+mod engine;
 mod failure;
+mod fairness;
 pub mod host;
 pub mod job;
+mod limiter;
+mod load;
+mod outbound;
+mod sandbox;
+mod state;
 pub mod stats;
+mod wasi;
 
 pub use answer::{Answer, AnswerBody, Outcome};
 pub use call::{Call, Claiming, Ending, EndingResult, Entry, Finish, Request, Signal};

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use charter_kernel::fault::Fault;
 use charter_kernel::manifest::{Manifest, faults};
+use charter_kernel::schema::parse_json;
 use sha2::{Digest, Sha256};
 use wasmtime::component::Component as Code;
 
@@ -20,6 +21,8 @@ pub(crate) mod cache;
 mod describe;
 mod fit;
 mod types;
+
+pub(crate) use describe::{HANDLES_MAX, HOSTCALL_FUEL};
 
 /// `sha256:<hex>` of a component's bytes.
 pub(crate) fn digest(wasm: &[u8]) -> String {
@@ -128,10 +131,9 @@ fn too_large(shared: &Shared, code: &Code) -> Vec<Fault> {
 
 /// The manifest behind `describe`'s text, with all its faults, and those between it and the imports.
 fn manifest(text: &str, imported: &std::collections::BTreeSet<String>, http: bool) -> Result<Manifest, Vec<Fault>> {
-    let (manifest, mut found) = match faults::read(text) {
-        Ok(manifest) => (manifest, Vec::new()),
-        Err(found) => return Err(found),
-    };
+    let value = parse_json(text.as_bytes()).map_err(|fault| vec![fault.within("describe")])?;
+    let manifest = faults::check(&value)?;
+    let mut found = Vec::new();
     let declared = |capability: &str| manifest.capabilities.iter().any(|declared| declared == capability);
     for capability in imported.iter().filter(|capability| !declared(capability)) {
         found.push(Fault::new("capabilities", format!("the component imports `{capability}`, which is not declared here")));

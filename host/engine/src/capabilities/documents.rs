@@ -15,7 +15,7 @@ use crate::state::{State, Work};
 
 mod draft;
 
-pub(super) use draft::{draft, encode_equal};
+use draft::{draft, encode};
 
 /// Documents that one call of `remove-matching` removes.
 const REMOVED_MAX: u32 = 200;
@@ -71,9 +71,9 @@ fn matching(plan: &CollectionPlan, tests: Vec<(String, Test)>) -> Result<Vec<(St
     let mut matching = Vec::with_capacity(tests.len());
     for (field, test) in tests {
         let wanted = match test {
-            Test::Equal(value) => Wanted::Equal(encode_equal(&plan.declared, &field, &value)?),
+            Test::Equal(value) => Wanted::Equal(encode(&plan.declared, &field, &value)?),
             Test::Between((low, high)) => {
-                let bound = |value: Option<String>| value.map(|value| encode_equal(&plan.declared, &field, &value)).transpose();
+                let bound = |value: Option<String>| value.map(|value| encode(&plan.declared, &field, &value)).transpose();
                 Wanted::Between(bound(low)?, bound(high)?)
             }
         };
@@ -109,7 +109,7 @@ impl Host for State {
             return Err(crate::failure::undeclared(format!("`{collection}.{field}` is not declared unique")).into());
         }
         let reach = plan.reach(&work.call.scope)?;
-        let value = encode_equal(&plan.declared, &field, &value)?;
+        let value = encode(&plan.declared, &field, &value)?;
         let claim = Claim::unique(&reach, &plan.space, &field, &value);
         let Some(holder) = work.txn.lookup(&claim).await.map_err(|error| unread(&error))? else { return Ok(None) };
         let row = work.txn.get(&holder).await.map_err(|error| unread(&error))?;

@@ -147,8 +147,9 @@ impl Host for State {
         if schedule.key.is_empty() || schedule.key.len() > NAME_BYTES_MAX {
             return Err(invalid("key", format!("a schedule's key has 1 to {NAME_BYTES_MAX} bytes")).into());
         }
-        let next = charter_kernel::schedule::next(&schedule.cron, &schedule.time_zone, work.now)
-            .map_err(|fault| invalid("cron", fault.to_string()))?;
+        let next = charter_kernel::schedule::next_occurrence(&schedule.cron, &schedule.time_zone, work.now)
+            .map_err(|fault| invalid(&fault.path, fault.message))?
+            .ok_or_else(|| invalid("cron", "this schedule never comes due"))?;
         let mut job = work.record(schedule.job)?;
         job.run_at = next;
         let record = ScheduleRecord { key: schedule.key, cron: schedule.cron, time_zone: schedule.time_zone, job };

@@ -1,0 +1,231 @@
+//! One attempt: a fresh instance, the guest's export, and how it ended. Nothing is committed here.
+//!
+//! Time is bounded twice: CPU by epochs, which interrupt a guest that computes, and the wall by a timeout around everything,
+//! which ends one that is parked in a host call. After either the instance is dropped.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use charter_kernel::refusal::Failure;
+use charter_kernel::time::Instant;
+use charter_kernel::unit::{Fact, Reach, Space};
+use charter_store::Txn;
+use wasmtime::{Store, UpdateDeadline};
+
+use super::wit::{self, Said};
+use crate::admission::Bytes;
+use crate::answer::Answer;
+use crate::bindings;
+use crate::call::{Call, Entry};
+use crate::component::Component;
+use crate::engine::Shared;
+use crate::limiter::Limiter;
+use crate::load::{HANDLES_MAX, HOSTCALL_FUEL};
+use crate::outbound::{Outbounds, Permit};
+use crate::sandbox::EPOCH;
+use crate::state::{Abort, State, Story, Work};
+use crate::wasi::{self, Printed};
+
+/// Epochs that a guest runs before it has to take turns with other tenants'.
+const FREE_EPOCHS: u64 = 2;
+
+/// What an attempt runs with.
+pub(super) struct Setting {
+    pub(super) shared: Arc<Shared>,
+    pub(super) component: Arc<Component>,
+    pub(super) call: Arc<Call>,
+    pub(super) tenant: Arc<str>,
+    pub(super) bytes: Arc<Bytes>,
+    pub(super) started: Instant,
+    pub(super) deadline: tokio::time::Instant,
+}
+
+/// How an attempt ended.
+pub(super) enum Ended {
+    Answered { answer: Answer, txn: Txn, facts: Vec<Fact> },
+    Refused { failure: Failure, facts: Vec<Fact> },
+    Again { collection: String, until: Option<i64>, groups: Vec<(Reach, Space, String)> },
+    Aborted(Abort),
+    Trapped { id: String },
+    Deadline,
+    OutOfMemory,
+    ClientGone,
+    /// The pool had no room: more memory or tables than its slots, all taken.
+    Exhausted,
+}
+
+/// Why a guest was stopped; travels through wasmtime as an error.
+#[derive(Debug, thiserror::Error)]
+enum Stopped {
+    #[error("the call has used its CPU time")]
+    Cpu,
+    #[error("the attempt is over")]
+    Aborted,
+    #[error("the client is gone")]
+    ClientGone,
+}
+
+/// Counts an instance and takes its turn back when the attempt ends, however it ends.
+struct Alive {
+    shared: Arc<Shared>,
+    number: u64,
+}
+
+impl Alive {
+    fn new(shared: &Arc<Shared>) -> Self {
+        shared.stats.instances.fetch_add(1, Relaxed);
+        Self { shared: shared.clone(), number: shared.calls.fetch_add(1, Relaxed) }
+    }
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.shared.stats.instances.fetch_sub(1, Relaxed);
+        self.shared.fairness.leave(self.number);
+    }
+}
+
+/// Runs the guest once.
+pub(super) async fn run(setting: Setting, txn: Txn, story: &mut Story) -> Ended {
+    let alive = Alive::new(&setting.shared);
+    let marks = story.marks.clone();
+    let mut store = arm(&setting, txn, story, alive.number);
+    let ran = tokio::select! {
+        ran = tokio::time::timeout_at(setting.deadline, enter(&setting, &mut store, story.attempt)) => ran,
+        () = client_gone(&setting.call, story) => return Ended::ClientGone,
+    };
+    let mut state = store.into_data();
+    let Some(mut work) = state.work.take() else { return Ended::Deadline };
+    *story = std::mem::take(&mut work.story);
+    let printed = state.printed.text();
+    if !printed.is_empty() {
+        tracing::info!(target: "charter::guest", primitive = work.component.manifest.name, request = work.call.request_id, "{printed}");
+    }
+    let result = match ran {
+        Err(_) => return Ended::Deadline,
+        Ok(Ok(_)) if let Some(abort) = marks.aborted() => return Ended::Aborted(abort.clone()),
+        Ok(Ok(result)) => result,
+        Ok(Err(error)) => {
+            if let Some(abort) = marks.aborted() {
+                return Ended::Aborted(abort.clone());
+            }
+            return failed(&work, &error, state.limiter.exhausted, &printed);
+        }
+    };
+    match result {
+        Err(failure) => Ended::Refused { failure: failure.into(), facts: work.facts },
+        Ok(answer) => match wit::said(&work, answer) {
+            Ok(Said::Answer(answer)) => Ended::Answered { answer, txn: work.txn, facts: work.facts },
+            Ok(Said::Again { collection, until }) => Ended::Again { collection, until, groups: work.groups },
+            Err(fault) => trapped(&work, &fault, ""),
+        },
+    }
+}
+
+/// Resolves when the client has left and nothing was dispatched.
+async fn client_gone(call: &Call, story: &Story) {
+    call.client_gone.cancelled().await;
+    if story.marks.is_dispatched() {
+        std::future::pending::<()>().await;
+    }
+}
+
+fn arm(setting: &Setting, txn: Txn, story: &Story, number: u64) -> Store<State> {
+    let Setting { shared, component, call, .. } = setting;
+    let printed = Printed::default();
+    let limiter = Limiter::new(shared.config.guest_memory_bytes_max, setting.bytes.clone());
+    let permit = Permit { shared: shared.clone(), component: component.clone(), call: call.clone(), marks: story.marks.clone() };
+    let work = Work {
+        shared: shared.clone(),
+        component: component.clone(),
+        call: call.clone(),
+        txn,
+        story: story.clone(),
+        now: shared.clock.now(),
+        facts: Vec::new(),
+        groups: Vec::new(),
+        takes: 0,
+        nested: 0,
+        log_bytes_left: shared.config.log_bytes_max,
+        deadline: setting.deadline,
+    };
+    let outbounds = if component.http || component.public_web { Outbounds::of(permit) } else { Outbounds::none() };
+    let state = State::new(wasi::of_call(&shared.clock, &printed), printed, limiter, Some(work), outbounds);
+    let mut store = Store::new(&shared.wasmtime, state);
+    store.limiter(|state| &mut state.limiter);
+    store.set_hostcall_fuel(HOSTCALL_FUEL);
+    store.set_max_component_handles(HANDLES_MAX);
+    store.set_epoch_deadline(1);
+    let (fairness, tenant) = (shared.fairness.clone(), setting.tenant.clone());
+    let ticks_max = shared.config.cpu_ms_max.div_ceil(EPOCH.as_millis() as u64);
+    let (marks, gone) = (story.marks.clone(), call.client_gone.clone());
+    store.epoch_deadline_callback(move |mut store| {
+        let state = store.data_mut();
+        state.cpu_ticks += 1;
+        if state.cpu_ticks > ticks_max {
+            return Err(Stopped::Cpu.into());
+        }
+        if marks.aborted().is_some() {
+            return Err(Stopped::Aborted.into());
+        }
+        if gone.is_cancelled() && !marks.is_dispatched() {
+            return Err(Stopped::ClientGone.into());
+        }
+        if state.cpu_ticks <= FREE_EPOCHS {
+            return Ok(UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now())));
+        }
+        Ok(UpdateDeadline::YieldCustom(1, Box::pin(fairness.turn(&tenant, number))))
+    });
+    store
+}
+
+type Returned = Result<bindings::Answer, bindings::charter::primitive::types::Failure>;
+
+async fn enter(setting: &Setting, store: &mut Store<State>, attempt: u32) -> wasmtime::Result<Returned> {
+    let instance = setting.component.pre.instantiate_async(&mut *store).await?;
+    match &setting.call.entry {
+        Entry::Handle(request) => {
+            let request = wit::request(&setting.call, request, attempt, setting.started.0);
+            instance.call_handle(store, &request).await
+        }
+        Entry::React(signal) => {
+            let reacted = instance.call_react(store, &wit::caller(&setting.call.scope), &wit::signal(signal)).await?;
+            let nothing = || bindings::Answer { status: None, headers: Vec::new(), body: bindings::AnswerBody::None };
+            Ok(reacted.map(|answer| answer.unwrap_or_else(nothing)))
+        }
+    }
+}
+
+/// What an error out of wasmtime means.
+fn failed(work: &Work, error: &wasmtime::Error, exhausted: bool, printed: &str) -> Ended {
+    match error.downcast_ref::<Stopped>() {
+        Some(Stopped::Cpu) => return Ended::Deadline,
+        Some(Stopped::ClientGone) => return Ended::ClientGone,
+        Some(Stopped::Aborted) | None => {}
+    }
+    if error.is::<wasmtime::PoolConcurrencyLimitError>() {
+        tracing::error!("the pool of instances is exhausted below its semaphores: raise instances_max or lower the admission limits");
+        return Ended::Exhausted;
+    }
+    if exhausted {
+        tracing::warn!(primitive = work.component.manifest.name, request = work.call.request_id, "a call met its memory limit");
+        return Ended::OutOfMemory;
+    }
+    trapped(work, &format!("{error:?}"), printed)
+}
+
+/// The operator gets everything, the caller an opaque id.
+fn trapped(work: &Work, what: &str, printed: &str) -> Ended {
+    let id = work.fresh_id().unwrap_or_else(|_| work.call.request_id.clone());
+    tracing::error!(
+        incident = id,
+        primitive = work.component.manifest.name,
+        version = work.component.manifest.version,
+        digest = work.component.digest,
+        request = work.call.request_id,
+        organization = work.call.scope.lane(),
+        printed,
+        "a primitive trapped: {what}"
+    );
+    Ended::Trapped { id }
+}

@@ -1,0 +1,316 @@
+//! The loop around a call: admit, run, commit; again on a conflict, again on a wake-up, at most until the deadline.
+//!
+//! Runs in a task of its own that outlives the client. A guest is run again only while nothing has left the host.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use charter_kernel::refusal::Failure;
+use charter_kernel::time::Instant;
+use charter_kernel::unit::{Unit, Write};
+use charter_store::{Changed, Ticket};
+
+use super::attempt::{self, Ended};
+use super::unit;
+use crate::admission::Tenant;
+use crate::answer::Outcome;
+use crate::call::{Call, EndingResult};
+use crate::component::Component;
+use crate::engine::Shared;
+use crate::failure::{failure, rule};
+use crate::state::{Abort, Marks, Story, TakeRecord};
+use crate::stats::OutcomeClass;
+
+/// Longest sleep of a waiting call: a bound on what a lost wake-up costs.
+const WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// Runs a call to its end.
+pub(crate) async fn call(shared: &Arc<Shared>, component: Arc<Component>, call: Call) -> Outcome {
+    let started = tokio::time::Instant::now();
+    let stats = component.stats.clone();
+    let (shared, request) = (shared.clone(), call.request_id.clone());
+    let span = tracing::Span::current();
+    let task = tokio::spawn(tracing::Instrument::instrument(
+        async move {
+            let deadline = started + Duration::from_millis(call.deadline_ms.into());
+            let mut run = Run {
+                tenant: shared.admission.tenant(call.scope.lane()),
+                started: shared.clock.now(),
+                shared,
+                component,
+                call: Arc::new(call),
+                story: Story::default(),
+                deadline,
+                reruns: 0,
+                ruled: false,
+                ticket: None,
+                changed: None,
+            };
+            let outcome = run.to_its_end().await;
+            run.give_back(&outcome).await;
+            outcome
+        },
+        span,
+    ));
+    let outcome = task.await.unwrap_or_else(|error| {
+        tracing::error!(%error, request, "a call panicked in the host");
+        Outcome::Trapped { id: request }
+    });
+    let elapsed = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
+    stats.record(class(&outcome), elapsed);
+    outcome
+}
+
+fn class(outcome: &Outcome) -> OutcomeClass {
+    match outcome {
+        Outcome::Answered(_) => OutcomeClass::Answered,
+        Outcome::Refused(_) => OutcomeClass::Refused,
+        Outcome::Trapped { .. } => OutcomeClass::Trapped,
+        Outcome::Deadline => OutcomeClass::Deadline,
+        Outcome::OutOfMemory => OutcomeClass::OutOfMemory,
+        Outcome::Shed { .. } => OutcomeClass::Shed,
+        Outcome::ClientGone => OutcomeClass::ClientGone,
+        Outcome::Restart | Outcome::Inactive | Outcome::Unavailable { .. } => OutcomeClass::Other,
+    }
+}
+
+/// One call under way.
+struct Run {
+    shared: Arc<Shared>,
+    component: Arc<Component>,
+    call: Arc<Call>,
+    tenant: Arc<Tenant>,
+    story: Story,
+    started: Instant,
+    deadline: tokio::time::Instant,
+    reruns: u32,
+    /// Whether a rule refused an earlier attempt: the guest had its chance to word the refusal.
+    ruled: bool,
+    ticket: Option<Ticket>,
+    /// The change that an `again` waits for, and the collection it is of.
+    changed: Option<(String, Changed)>,
+}
+
+/// What an attempt leads to.
+enum Next {
+    Over(Outcome),
+    Again,
+}
+
+impl Run {
+    async fn to_its_end(&mut self) -> Outcome {
+        loop {
+            self.story.attempt += 1;
+            match self.attempt().await {
+                Next::Over(outcome) => return outcome,
+                Next::Again => self.story.marks = Arc::new(Marks::default()),
+            }
+        }
+    }
+
+    async fn attempt(&mut self) -> Next {
+        let left = self.deadline.saturating_duration_since(tokio::time::Instant::now());
+        let (class, nested) = (self.call.class, self.call.depth > 0);
+        let entering =
+            self.shared.admission.enter(&self.tenant, &self.component.places, class, nested, self.call.body_bytes(), left);
+        let place = tokio::select! {
+            place = entering => place,
+            () = self.call.client_gone.cancelled() => return Next::Over(Outcome::ClientGone),
+        };
+        let place = match place {
+            Ok(place) => place,
+            Err(full) => return Next::Over(Outcome::Shed { retry_after_s: 1, tenant: full.tenant }),
+        };
+        let mut txn = self.shared.store.begin(self.call.scope.lane());
+        if !self.call.mutates {
+            txn = txn.reading();
+        } else {
+            unit::arm(&mut txn, &self.call, false);
+        }
+        if let Some(ticket) = self.ticket.take() {
+            txn.hold(ticket);
+        }
+        let bytes = place.bytes().clone();
+        let ended = attempt::run(
+            attempt::Setting {
+                shared: self.shared.clone(),
+                component: self.component.clone(),
+                call: self.call.clone(),
+                tenant: self.tenant.name().clone(),
+                bytes,
+                started: self.started,
+                deadline: self.deadline,
+            },
+            txn,
+            &mut self.story,
+        )
+        .await;
+        drop(place);
+        self.decide(ended).await
+    }
+
+    async fn decide(&mut self, ended: Ended) -> Next {
+        let outcome = match ended {
+            Ended::Aborted(abort) => return self.aborted(abort, None).await,
+            Ended::Answered { answer, mut txn, facts } => {
+                for fact in facts {
+                    txn.fact(fact);
+                }
+                match unit::commit(&self.call, &self.story.marks, txn, EndingResult::Answered(&answer)).await {
+                    Ok(()) => Outcome::Answered(answer),
+                    Err(abort) => return self.aborted(abort, Some(true)).await,
+                }
+            }
+            Ended::Refused { failure, facts } => return self.refuse(failure, facts).await,
+            Ended::Again { collection, until, groups } => return self.wait(collection, until, groups).await,
+            Ended::Trapped { id } => self.record(EndingResult::Trapped(&id)).await.unwrap_or(Outcome::Trapped { id: id.clone() }),
+            Ended::Deadline => self.record(EndingResult::Deadline).await.unwrap_or(Outcome::Deadline),
+            Ended::OutOfMemory => self.record(EndingResult::OutOfMemory).await.unwrap_or(Outcome::OutOfMemory),
+            Ended::ClientGone => self.record(EndingResult::ClientGone).await.unwrap_or(Outcome::ClientGone),
+            Ended::Exhausted => Outcome::Shed { retry_after_s: 1, tenant: false },
+        };
+        Next::Over(outcome)
+    }
+
+    /// A commit was rejected, or the attempt ended for a reason of the host's.
+    async fn aborted(&mut self, abort: Abort, committing: Option<bool>) -> Next {
+        let dispatched = self.story.marks.is_dispatched();
+        match abort {
+            Abort::Restart if !dispatched => Next::Over(Outcome::Restart),
+            Abort::Inactive if !dispatched => Next::Over(Outcome::Inactive),
+            Abort::Unavailable(retry_after_s) => Next::Over(Outcome::Unavailable { retry_after_s }),
+            Abort::Conflict(keys) if !dispatched => {
+                if self.reruns >= self.shared.config.reruns_max {
+                    tracing::warn!(request = self.call.request_id, "a request gave up after its re-runs all met a conflict");
+                    return Next::Over(Outcome::Unavailable { retry_after_s: 1 });
+                }
+                self.reruns += 1;
+                self.shared.stats.reruns.fetch_add(1, Relaxed);
+                self.ticket = Some(self.shared.store.ticket(&keys).await);
+                Next::Again
+            }
+            Abort::Refused(_) if !dispatched && !self.ruled && committing.is_some() => {
+                self.ruled = true;
+                self.shared.stats.reruns.fetch_add(1, Relaxed);
+                Next::Again
+            }
+            Abort::Refused(refused) => self.refuse(rule(&refused), Vec::new()).await,
+            // Something has left the host, so there is no way back: the outcome is recorded without the guest's documents.
+            Abort::Restart | Abort::Inactive | Abort::Conflict(_) => {
+                let failure = Failure {
+                    reason: Some("EFFECT_WITHOUT_RECORD".into()),
+                    ..failure("state_conflict", "what the request read has changed after it had acted outside; its documents were not written")
+                };
+                self.refuse(failure, Vec::new()).await
+            }
+        }
+    }
+
+    /// Documents roll back; the facts and what the pipeline adds are committed.
+    async fn refuse(&mut self, failure: Failure, facts: Vec<charter_kernel::unit::Fact>) -> Next {
+        let mut txn = self.shared.store.begin(self.call.scope.lane());
+        if self.call.mutates {
+            unit::arm(&mut txn, &self.call, self.story.marks.claimed.initialized());
+        }
+        for fact in facts {
+            txn.fact(fact);
+        }
+        Next::Over(match unit::commit(&self.call, &self.story.marks, txn, EndingResult::Refused(&failure)).await {
+            Ok(()) => Outcome::Refused(failure),
+            Err(Abort::Inactive) => Outcome::Inactive,
+            Err(Abort::Unavailable(retry_after_s)) => Outcome::Unavailable { retry_after_s },
+            Err(_) => Outcome::Restart,
+        })
+    }
+
+    /// The guest is gone: only what the pipeline says of it is committed. `Some` where even that did not work.
+    async fn record(&mut self, result: EndingResult<'_>) -> Option<Outcome> {
+        let mut txn = self.shared.store.begin(self.call.scope.lane());
+        if self.call.mutates && self.story.marks.claimed.initialized() {
+            unit::arm(&mut txn, &self.call, true);
+        }
+        match unit::commit(&self.call, &self.story.marks, txn, result).await {
+            Ok(()) => None,
+            Err(abort) => {
+                tracing::warn!(request = self.call.request_id, ?abort, "the end of a failed request could not be recorded");
+                None
+            }
+        }
+    }
+
+    /// Waits, without an instance and without a place, for a change, for what falls due, or for the time the guest named.
+    async fn wait(
+        &mut self,
+        collection: String,
+        until: Option<i64>,
+        groups: Vec<(charter_kernel::unit::Reach, charter_kernel::unit::Space, String)>,
+    ) -> Next {
+        if self.story.marks.is_dispatched() {
+            return self.refuse(failure("internal_error", "a request that has acted cannot wait to be run again"), Vec::new()).await;
+        }
+        let target = self.component.collection(&collection).and_then(|plan| Ok((plan.reach(&self.call.scope)?, plan.space.clone())));
+        let (reach, space) = match target {
+            Ok(target) => target,
+            Err(failure) => return self.refuse(failure, Vec::new()).await,
+        };
+        let mut changed = match self.changed.take() {
+            Some((known, changed)) if known == collection => changed,
+            _ => {
+                // Subscribed, then read, then wait: the guest reads once more, so that no change in between is missed.
+                self.changed = Some((collection, self.shared.store.changed(&reach, &space)));
+                return Next::Again;
+            }
+        };
+        let parked = match self.shared.admission.park(&self.tenant) {
+            Ok(parked) => parked,
+            Err(full) => return Next::Over(Outcome::Shed { retry_after_s: 1, tenant: full.tenant }),
+        };
+        let now = self.shared.clock.now();
+        let mut wake = until.map(Instant);
+        for (reach, space, group) in groups {
+            if let Ok(Some(due)) = self.shared.store.next_due(Some(&reach), &space, &group).await {
+                wake = Some(wake.map_or(due, |wake| wake.min(due)));
+            }
+        }
+        let wait = wake.map_or(WAIT_MAX, |wake| Duration::from_millis(u64::try_from(wake.0 - now.0).unwrap_or(0)).min(WAIT_MAX));
+        let wait = wait.max(Duration::from_millis(1));
+        let gone = tokio::select! {
+            () = changed.wait() => false,
+            () = tokio::time::sleep(wait) => false,
+            () = tokio::time::sleep_until(self.deadline) => false,
+            () = self.call.client_gone.cancelled() => true,
+        };
+        drop(parked);
+        self.changed = Some((collection, changed));
+        if gone {
+            return self.decide_end(Ended::ClientGone).await;
+        }
+        if tokio::time::Instant::now() >= self.deadline {
+            return self.decide_end(Ended::Deadline).await;
+        }
+        Next::Again
+    }
+
+    async fn decide_end(&mut self, ended: Ended) -> Next {
+        Box::pin(self.decide(ended)).await
+    }
+
+    /// Gives back what was handed out and is not wanted: all of it unless the request was answered, and then what only an
+    /// earlier attempt asked for.
+    async fn give_back(&mut self, outcome: &Outcome) {
+        let answered = matches!(outcome, Outcome::Answered(_));
+        let attempt = self.story.attempt;
+        let unwanted = |record: &TakeRecord| record.attempt != u32::MAX && !(answered && record.attempt == attempt);
+        let takes = std::mem::take(&mut self.story.takes);
+        for taken in takes.into_iter().filter(unwanted).flat_map(|record| record.taken) {
+            let writes = vec![Write::Release { key: taken.key, token: taken.token, due_at: taken.due_at, undo: true }];
+            let unit = Unit { organization: self.call.scope.lane().to_owned(), writes, ..Unit::default() };
+            if let Err(error) = self.shared.store.commit_settling(unit).await
+                && error.refused().is_none()
+            {
+                tracing::warn!(%error, "rows that were handed out could not be given back; their leases will end");
+            }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! What a request commits: the guest's work or only its facts, the caller's guards, and what the pipeline adds.
+//!
+//! The one place that reads a commit's rejection and says what becomes of the request.
+
+use charter_kernel::unit::{Guard, Key, Refused, Rejection, Unit};
+use charter_store::{CommitError, Txn};
+
+use crate::bindings::charter::primitive::types;
+use crate::call::{Call, Ending, EndingResult};
+use crate::engine::Shared;
+use crate::failure::{failure, rule};
+use crate::state::{Abort, Marks, Work};
+
+/// Why a unit was not committed, as the request sees it.
+impl Abort {
+    pub(crate) fn of(error: CommitError, call: &Call) -> Self {
+        match error {
+            CommitError::Rejected(Rejection::Conflict { keys }) => {
+                if is_callers(call, &keys) { Abort::Restart } else { Abort::Conflict(keys) }
+            }
+            CommitError::Rejected(Rejection::Refused(refused)) => refused_by(refused, call),
+            CommitError::Overloaded { retry_after_s } => Abort::Unavailable(retry_after_s),
+            CommitError::ReadOnly { reason } => {
+                tracing::error!(reason, request = call.request_id, "a request could not be committed: the store is read-only");
+                Abort::Unavailable(30)
+            }
+            CommitError::Failed => {
+                tracing::error!(request = call.request_id, "a request could not be committed");
+                Abort::Unavailable(1)
+            }
+        }
+    }
+
+    /// What the guest is told, should it look: the attempt's end is decided already.
+    fn failure(&self) -> types::Failure {
+        match self {
+            Abort::Refused(refused) => rule(refused).into(),
+            _ => failure("state_conflict", "this attempt is over: return").into(),
+        }
+    }
+}
+
+/// Whether a conflict touches what the caller, not the guest, has read.
+fn is_callers(call: &Call, keys: &[Key]) -> bool {
+    let about = |guard: &Guard| match guard {
+        Guard::Version { key, .. } | Guard::Stamp { key, .. } | Guard::Entry { key, .. } | Guard::Lease { key, .. } => keys.contains(key),
+        Guard::Revision { reach, space, .. } => keys.is_empty() || keys.contains(&Key::new(reach, space, "")),
+        Guard::Claim { .. } => keys.is_empty(),
+    };
+    call.guards.iter().any(about) || call.claim.as_ref().is_some_and(|claim| keys.contains(&claim.key))
+}
+
+fn refused_by(refused: Refused, call: &Call) -> Abort {
+    let claims = |key: &Key| call.claim.as_ref().is_some_and(|claim| claim.key == *key);
+    match refused {
+        Refused::Inactive { .. } => Abort::Inactive,
+        Refused::Exists { key } | Refused::Stale { key, .. } | Refused::Missing { key } if claims(&key) => Abort::Restart,
+        Refused::LeaseLost { key } if claims(&key) || is_callers(call, std::slice::from_ref(&key)) => Abort::Restart,
+        refused => Abort::Refused(refused),
+    }
+}
+
+/// Adds what every unit of the request carries beside the guest's work.
+pub(super) fn arm(txn: &mut Txn, call: &Call, claimed: bool) {
+    for guard in &call.guards {
+        txn.guard(guard.clone());
+    }
+    if claimed && let Some(claim) = &call.claim {
+        txn.guard(claim.fence.clone());
+    }
+}
+
+/// Adds what the pipeline says of the request, and commits where there is anything to commit.
+pub(super) async fn commit(call: &Call, marks: &Marks, mut txn: Txn, result: EndingResult<'_>) -> Result<(), Abort> {
+    let ending = Ending { result, claimed: marks.claimed.initialized(), dispatched: marks.is_dispatched() };
+    call.finish.finish(&mut txn, ending).await;
+    if txn.unit().is_empty() {
+        return Ok(());
+    }
+    txn.commit().await.map(drop).map_err(|error| Abort::of(error, call))
+}
+
+impl Shared {
+    /// Commits the idempotency claim before an effect; the guest's own work stays uncommitted.
+    pub(crate) async fn force_claim(&self, call: &Call, marks: &Marks) -> Result<(), types::Failure> {
+        let Some(claim) = &call.claim else { return Ok(()) };
+        let force = async || {
+            let fences = |guard: &&Guard| matches!(guard, Guard::Entry { .. } | Guard::Lease { .. });
+            let guards = claim.guards.iter().chain(call.guards.iter().filter(fences)).cloned().collect();
+            let organization = call.scope.lane().to_owned();
+            let unit = Unit { organization, guards, writes: claim.writes.clone(), ..Unit::default() };
+            match self.store.commit(unit).await {
+                Ok(_) => Ok(()),
+                Err(error) => {
+                    let abort = Abort::of(error, call);
+                    let told = abort.failure();
+                    marks.abort(abort);
+                    Err(told)
+                }
+            }
+        };
+        marks.claimed.get_or_try_init(force).await.map(drop)
+    }
+}
+
+impl Work {
+    /// Commits what was written so far, with the facts so far.
+    pub(crate) async fn checkpoint(&mut self) -> Result<(), types::Failure> {
+        let (shared, call, marks) = (self.shared.clone(), self.call.clone(), self.story.marks.clone());
+        let first = !marks.claimed.initialized();
+        shared.force_claim(&call, &marks).await?;
+        if first && let Some(claim) = &call.claim {
+            self.txn.guard(claim.fence.clone());
+        }
+        for fact in self.facts.drain(..) {
+            self.txn.fact(fact);
+        }
+        match self.txn.checkpoint().await {
+            Ok(_) => {
+                marks.dispatch();
+                // What was handed out before is part of what is committed now.
+                for record in &mut self.story.takes {
+                    record.attempt = u32::MAX;
+                }
+                Ok(())
+            }
+            Err(error) => Err(self.uncommitted(error)),
+        }
+    }
+
+    /// Ends the attempt for a commit that was rejected in the middle of it.
+    pub(crate) fn uncommitted(&self, error: CommitError) -> types::Failure {
+        let abort = Abort::of(error, &self.call);
+        let told = abort.failure();
+        self.story.marks.abort(abort);
+        told
+    }
+}
