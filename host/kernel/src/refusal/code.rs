@@ -149,10 +149,20 @@ impl Code {
         self.row(catalogue).1
     }
 
-    /// The row of a name from either catalogue. Where a name stands for several rows, the one that is called so first.
+    /// The row of a name from either catalogue. Where a name stands for several rows, the one that bears it in both, or else
+    /// in the primary one.
     pub fn named(name: &str) -> Option<Self> {
-        let called = |catalogue| Self::ALL.into_iter().find(|code| code.name(catalogue) == name);
-        called(Catalogue::Primary).or_else(|| called(Catalogue::Typed))
+        let called = |code: &Code, catalogue| code.name(catalogue) == name;
+        let find = |fits: &dyn Fn(&Code) -> bool| Self::ALL.into_iter().find(fits);
+        find(&|code| called(code, Catalogue::Primary) && called(code, Catalogue::Typed))
+            .or_else(|| find(&|code| called(code, Catalogue::Primary)))
+            .or_else(|| find(&|code| called(code, Catalogue::Typed)))
+    }
+
+    /// A name that stands for this row and no other.
+    pub fn own_name(self) -> &'static str {
+        let primary = self.name(Catalogue::Primary);
+        if Self::named(primary) == Some(self) { primary } else { self.name(Catalogue::Typed) }
     }
 
     /// Whether the same request may succeed later.
@@ -273,6 +283,7 @@ mod tests {
         assert_eq!(Code::named("state_conflict"), Some(Code::StateConflict));
         assert_eq!(Code::named("feature_not_configured"), Some(Code::NotConfigured));
         assert_eq!(Code::named("no_such_code"), None);
+        assert!(Code::ALL.into_iter().all(|code| Code::named(code.own_name()) == Some(code)));
     }
 
     #[test]

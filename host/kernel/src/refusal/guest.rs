@@ -70,9 +70,7 @@ impl Refusal {
     pub fn to_failure(&self) -> Failure {
         let name = match &self.own {
             Some(own) => own.code.clone(),
-            // The typed name where the primary one would not tell the rows apart.
-            None if self.code == Code::BudgetExceeded => "budget_exceeded".into(),
-            None => self.code.name(crate::manifest::Catalogue::Primary).into(),
+            None => self.code.own_name().into(),
         };
         Failure {
             code: name,

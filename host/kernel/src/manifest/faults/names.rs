@@ -1,0 +1,86 @@
+//! The rules about names: of the primitive, its version, capabilities, actions and signals.
+
+use super::{Manifest, unique};
+use crate::fault::Fault;
+
+/// Every capability, by name: the imports of the interface, and the two ways out by HTTP.
+pub const CAPABILITIES: [&str; 19] = [
+    "answering",
+    "blobs",
+    "dns",
+    "documents",
+    "events",
+    "governance",
+    "hooks",
+    "http",
+    "jobs",
+    "leases",
+    "ledger",
+    "log",
+    "mail",
+    "names",
+    "primitives",
+    "public-web",
+    "secrets",
+    "settings",
+    "streams",
+];
+
+/// Names that no primitive may take: each begins a space of the host's own.
+const RESERVED: [&str; 2] = ["host", "name"];
+
+/// Signal kinds that a manifest may ask for.
+const SIGNALS: [&str; 11] =
+    ["approval", "bounce", "created", "deleted", "event", "hook", "job", "mail", "name", "restored", "revoked"];
+
+pub(super) fn check(manifest: &Manifest, faults: &mut Vec<Fault>) {
+    if RESERVED.contains(&manifest.name.as_str()) {
+        faults.push(Fault::new("name", format!("must not be {}: the host keeps that name for itself", manifest.name)));
+    }
+    if let Err(error) = semver::Version::parse(&manifest.version) {
+        faults.push(Fault::new("version", format!("must be a semantic version such as 1.0.0: {error}")));
+    }
+    for (at, capability) in manifest.capabilities.iter().enumerate() {
+        if !CAPABILITIES.contains(&capability.as_str()) {
+            let known = CAPABILITIES.join(", ");
+            faults.push(Fault::new(format!("capabilities.{at}"), format!("must be one of {known}")));
+        }
+    }
+    unique(indexed("capabilities", manifest.capabilities.iter().map(String::as_str)), faults);
+    for (at, action) in manifest.actions.iter().enumerate() {
+        if !belongs(&action.name, &manifest.name) {
+            let message = format!("must be {}.<verb>, the verb in lower-case letters, digits and underscores", manifest.name);
+            faults.push(Fault::new(format!("actions.{at}.name"), message));
+        }
+    }
+    let actions = manifest.actions.iter().enumerate().map(|(at, action)| (format!("actions.{at}.name"), action.name.as_str()));
+    unique(actions, faults);
+    for (at, signal) in manifest.signals.iter().enumerate() {
+        let of_event = signal.strip_prefix("event:").is_some_and(is_dotted);
+        if !of_event && !SIGNALS.contains(&signal.as_str()) {
+            let message = format!("must be one of {}, or event:<name>", SIGNALS.join(", "));
+            faults.push(Fault::new(format!("signals.{at}"), message));
+        }
+    }
+    unique(indexed("signals", manifest.signals.iter().map(String::as_str)), faults);
+}
+
+/// The items of a list with their paths.
+pub(super) fn indexed<'a>(list: &str, items: impl Iterator<Item = &'a str>) -> impl Iterator<Item = (String, &'a str)> {
+    items.enumerate().map(move |(at, item)| (format!("{list}.{at}"), item))
+}
+
+/// Whether a dotted name is `<primitive>.<verb>`, or longer.
+pub(super) fn belongs(name: &str, primitive: &str) -> bool {
+    name.strip_prefix(primitive).and_then(|rest| rest.strip_prefix('.')).is_some_and(|rest| rest.split('.').all(is_word))
+}
+
+/// Whether a name has two or more dotted parts.
+pub(super) fn is_dotted(name: &str) -> bool {
+    name.contains('.') && name.split('.').all(|part| is_word(&part.replace('-', "_")))
+}
+
+fn is_word(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_lowercase())
+        && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+}
