@@ -1,0 +1,268 @@
+//! Documents of the caller's own scope, typed: `const NOTES: Collection<Note> = Collection::new("notes");`
+//!
+//! Reads are validated at the commit and writes are buffered until it; on a conflict the host runs the request again, so there is
+//! no retry code here and none in a primitive.
+
+mod query;
+
+pub use query::{Filter, Found};
+
+use std::marker::PhantomData;
+use std::ops::Deref;
+
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde::{Serialize, Serializer};
+use serde_json::{Value, json};
+
+use crate::bindings::charter::primitive::documents as raw;
+use crate::failure::Result;
+use crate::host::documents as host;
+use crate::time::Instant;
+
+/// Who shares a collection's documents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reach {
+    /// One tenant user.
+    User,
+    /// All users of a project.
+    Project,
+    /// All projects of an organization.
+    Organization,
+    /// Everyone; for catalogues that the operator fills.
+    Deployment,
+}
+
+/// A field that queries may match: a member of the body, dotted for nested ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Index {
+    field: &'static str,
+    #[serde(rename = "type")]
+    kind: &'static str,
+}
+
+impl Index {
+    /// Compared by bytes.
+    pub const fn text(field: &'static str) -> Self {
+        Self { field, kind: "text" }
+    }
+    /// Compared as 64-bit integers.
+    pub const fn integer(field: &'static str) -> Self {
+        Self { field, kind: "integer" }
+    }
+    /// Compared as moments.
+    pub const fn instant(field: &'static str) -> Self {
+        Self { field, kind: "instant" }
+    }
+}
+
+/// A collection of documents of one type.
+#[derive(Debug)]
+pub struct Collection<T> {
+    name: &'static str,
+    reach: Reach,
+    indexes: &'static [Index],
+    unique: &'static [&'static str],
+    searchable: &'static [&'static str],
+    leased_by: Option<&'static str>,
+    kind: PhantomData<fn() -> T>,
+}
+
+/// A collection's declaration.
+#[derive(Clone, Copy, Debug)]
+pub struct CollectionSpec {
+    pub(crate) name: &'static str,
+    reach: Reach,
+    indexes: &'static [Index],
+    pub(crate) unique: &'static [&'static str],
+    pub(crate) searchable: &'static [&'static str],
+    pub(crate) leased_by: Option<&'static str>,
+    body: fn() -> Value,
+}
+
+impl CollectionSpec {
+    #[cfg(not(target_arch = "wasm32"))]
+    pub(crate) fn indexes(&self, field: &str) -> Option<&'static str> {
+        self.indexes.iter().find(|index| index.field == field).map(|index| index.kind)
+    }
+}
+
+impl Serialize for CollectionSpec {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut words = json!({
+            "name": self.name,
+            "reach": self.reach,
+            "indexes": self.indexes,
+            "unique": self.unique,
+            "searchable": self.searchable,
+            "body": (self.body)(),
+        });
+        if let Some(by) = self.leased_by {
+            words["leased"] = json!({ "by": by });
+        }
+        words.serialize(serializer)
+    }
+}
+
+/// A document: its body, and what the host knows of it. Reads as its body: `note.title`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Doc<T> {
+    /// Given by the host at the insert.
+    pub id: String,
+    /// The tenant user it belongs to.
+    pub user: Option<String>,
+    /// 1 at the insert, one more at each write.
+    pub version: u64,
+    /// When it was inserted.
+    pub created_at: Instant,
+    /// When it was last written.
+    pub updated_at: Instant,
+    /// What the primitive keeps.
+    pub body: T,
+}
+
+impl<T> Deref for Doc<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.body
+    }
+}
+
+impl<T: DeserializeOwned> Doc<T> {
+    pub(crate) fn read(document: raw::Document) -> Result<Self> {
+        Ok(Self {
+            body: serde_json::from_str(&document.body)?,
+            id: document.id,
+            user: document.user,
+            version: document.version,
+            created_at: Instant::from_ms(document.created_at),
+            updated_at: Instant::from_ms(document.updated_at),
+        })
+    }
+}
+
+impl<T> Collection<T> {
+    /// A collection of this name, lower case, unique within the primitive; each tenant user has documents of their own.
+    pub const fn new(name: &'static str) -> Self {
+        Self { name, reach: Reach::User, indexes: &[], unique: &[], searchable: &[], leased_by: None, kind: PhantomData }
+    }
+    /// Who shares its documents.
+    #[must_use]
+    pub const fn reach(mut self, reach: Reach) -> Self {
+        self.reach = reach;
+        self
+    }
+    /// Fields that [`Collection::matching`] may name.
+    #[must_use]
+    pub const fn indexed(mut self, indexes: &'static [Index]) -> Self {
+        self.indexes = indexes;
+        self
+    }
+    /// Fields whose values are unique; absent ones are not claimed.
+    #[must_use]
+    pub const fn unique(mut self, fields: &'static [&'static str]) -> Self {
+        self.unique = fields;
+        self
+    }
+    /// Fields that [`Collection::search`] reads.
+    #[must_use]
+    pub const fn searchable(mut self, fields: &'static [&'static str]) -> Self {
+        self.searchable = fields;
+        self
+    }
+    /// Documents are handed out under leases, within one value of this field; see [`crate::leases`].
+    #[must_use]
+    pub const fn leased_by(mut self, field: &'static str) -> Self {
+        self.leased_by = Some(field);
+        self
+    }
+    /// Its name.
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+    pub(crate) const fn is_leased(&self) -> bool {
+        self.leased_by.is_some()
+    }
+}
+
+impl<T: JsonSchema> Collection<T> {
+    pub(crate) const fn spec(&self) -> CollectionSpec {
+        CollectionSpec {
+            name: self.name,
+            reach: self.reach,
+            indexes: self.indexes,
+            unique: self.unique,
+            searchable: self.searchable,
+            leased_by: self.leased_by,
+            body: crate::schema::of_answer::<T>,
+        }
+    }
+}
+
+impl<T: Serialize + DeserializeOwned> Collection<T> {
+    /// A new document; the host gives it an id. Of a leased collection: handed out at once.
+    pub fn insert(&self, body: T) -> Result<Doc<T>> {
+        self.insert_at(body, None)
+    }
+    /// A new document of a leased collection, handed out from `due` on.
+    pub fn insert_due(&self, body: T, due: Instant) -> Result<Doc<T>> {
+        self.insert_at(body, Some(due.as_ms()))
+    }
+    fn insert_at(&self, body: T, due: Option<i64>) -> Result<Doc<T>> {
+        written(host::insert(self.name, &serde_json::to_string(&body)?, due)?, body)
+    }
+    /// The document, with this request's own writes.
+    pub fn get(&self, id: &str) -> Result<Option<Doc<T>>> {
+        host::get(self.name, id)?.map(Doc::read).transpose()
+    }
+    /// The document that holds this value of a unique field, as committed.
+    pub fn lookup(&self, field: &str, value: &str) -> Result<Option<Doc<T>>> {
+        host::lookup(self.name, field, value)?.map(Doc::read).transpose()
+    }
+    /// New content for a document that exists.
+    pub fn replace(&self, id: &str, body: T) -> Result<Doc<T>> {
+        written(host::replace(self.name, id, &serde_json::to_string(&body)?, None)?, body)
+    }
+    /// New content, if the document is still at this version; else 409 `version_conflict`.
+    pub fn replace_expected(&self, id: &str, version: u64, body: T) -> Result<Doc<T>> {
+        written(host::replace(self.name, id, &serde_json::to_string(&body)?, Some(version))?, body)
+    }
+    /// Removes a document; false if there was none.
+    pub fn remove(&self, id: &str) -> Result<bool> {
+        Ok(host::remove(self.name, id, None)?)
+    }
+    /// Adds to an integer member of the body. Commutes: a thousand callers at once do not conflict.
+    pub fn add(&self, id: &str, field: &str, amount: i64) -> Result<()> {
+        Ok(host::add(self.name, id, field, amount)?)
+    }
+    /// Full text over the searchable fields, best first.
+    pub fn search(&self, text: &str, limit: u32) -> Result<Vec<Doc<T>>> {
+        host::search(self.name, text, limit)?.into_iter().map(Doc::read).collect()
+    }
+    /// The committed documents; narrow them by the filter's methods.
+    pub fn all(&self) -> Filter<'_, T> {
+        Filter::new(self.name)
+    }
+    /// The committed documents whose indexed field has this value.
+    pub fn matching(&self, field: &str, value: impl ToString) -> Filter<'_, T> {
+        self.all().and(field, value)
+    }
+}
+
+/// The body that was written is the body that was sent: it is not parsed again.
+fn written<T>(document: raw::Document, body: T) -> Result<Doc<T>> {
+    Ok(Doc {
+        id: document.id,
+        user: document.user,
+        version: document.version,
+        created_at: Instant::from_ms(document.created_at),
+        updated_at: Instant::from_ms(document.updated_at),
+        body,
+    })
+}
+
+/// Commits what was written so far and goes on; for long work. What comes after is not run again on a conflict.
+pub fn checkpoint() -> Result<()> {
+    Ok(host::checkpoint()?)
+}

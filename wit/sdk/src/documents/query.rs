@@ -1,0 +1,104 @@
+//! Finding documents: a filter, then what to do with what it matches.
+
+use std::marker::PhantomData;
+
+use serde::de::DeserializeOwned;
+
+use crate::bindings::charter::primitive::documents::{Order, Query, Test};
+use crate::documents::Doc;
+use crate::failure::Result;
+use crate::host::documents as host;
+use crate::paging::{After, Cursor, Offset};
+
+/// Which documents of a collection, and in which order.
+#[must_use]
+#[derive(Clone, Debug)]
+pub struct Filter<'a, T> {
+    query: Query,
+    kind: PhantomData<(&'a (), fn() -> T)>,
+}
+
+/// A page of documents.
+#[derive(Clone, Debug)]
+pub struct Found<T> {
+    /// The documents.
+    pub items: Vec<Doc<T>>,
+    /// The position behind the last one, raw.
+    pub next: Option<String>,
+    /// Whether there are more.
+    pub has_more: bool,
+}
+
+impl<T: DeserializeOwned> Filter<'_, T> {
+    pub(crate) fn new(collection: &str) -> Self {
+        let query = Query {
+            collection: collection.into(),
+            matching: Vec::new(),
+            order: Order::Newest,
+            limit: 200,
+            after: None,
+            offset: None,
+            relaxed: false,
+        };
+        Self { query, kind: PhantomData }
+    }
+    /// An indexed field has this value.
+    pub fn and(mut self, field: &str, value: impl ToString) -> Self {
+        self.query.matching.push((field.into(), Test::Equal(value.to_string())));
+        self
+    }
+    /// An indexed field lies between these values, both included; `None` leaves an end open.
+    pub fn between(mut self, field: &str, least: Option<String>, most: Option<String>) -> Self {
+        self.query.matching.push((field.into(), Test::Between((least, most))));
+        self
+    }
+    /// Oldest first, instead of newest first.
+    pub fn oldest_first(mut self) -> Self {
+        self.query.order = Order::Oldest;
+        self
+    }
+    /// Leaves the read out of the commit's validation: what it answers may have changed by then.
+    pub fn relaxed(mut self) -> Self {
+        self.query.relaxed = true;
+        self
+    }
+    /// At most so many.
+    pub fn limit(mut self, limit: u32) -> Self {
+        self.query.limit = limit;
+        self
+    }
+
+    /// The page that the caller asked for, style `offset`.
+    pub fn page(mut self, page: Offset) -> Result<Found<T>> {
+        (self.query.limit, self.query.offset) = (page.limit, Some(page.offset));
+        self.find()
+    }
+    /// The page that the caller asked for, style `cursor`.
+    pub fn page_at(mut self, page: Cursor) -> Result<Found<T>> {
+        (self.query.limit, self.query.after) = (page.limit, page.cursor);
+        self.find()
+    }
+    /// The page that the caller asked for, style `envelope`.
+    pub fn page_after(mut self, page: After) -> Result<Found<T>> {
+        (self.query.limit, self.query.after) = (page.limit, page.after);
+        self.find()
+    }
+    /// The first page.
+    pub fn find(self) -> Result<Found<T>> {
+        let page = host::find(&self.query)?;
+        let items = page.items.into_iter().map(Doc::read).collect::<Result<_>>()?;
+        Ok(Found { items, next: page.next, has_more: page.has_more })
+    }
+    /// The first match.
+    pub fn first(self) -> Result<Option<Doc<T>>> {
+        Ok(self.limit(1).find()?.items.pop())
+    }
+    /// How many match.
+    pub fn count(self) -> Result<u64> {
+        Ok(host::count(&self.query.collection, &self.query.matching, self.query.relaxed)?)
+    }
+    /// Removes matches, bounded a call; true while more are left: `while filter.clone().remove()? { checkpoint()?; }`.
+    pub fn remove(self) -> Result<bool> {
+        Ok(host::remove_matching(&self.query)?)
+    }
+}

@@ -1,0 +1,127 @@
+//! A host in memory, for tests of a primitive's rules: documents with their indexes and unique fields, leases on a clock that the
+//! test moves, secrets, events, jobs, and scripted providers. One per thread, so tests run side by side.
+//!
+//! It keeps the promises that a rule can depend on (a refused request leaves no document, its facts stay; a waiting request is
+//! run again) and none of the machinery: no schemas, no tenants, no concurrency. The end-to-end cases test those.
+
+pub(crate) mod capabilities;
+pub(crate) mod documents;
+pub(crate) mod http;
+pub(crate) mod leases;
+mod request;
+mod state;
+
+pub use request::{Refusal, Reply};
+pub use state::{Audited, Emitted};
+
+pub(crate) use capabilities::{clock, events, jobs, log, primitives, secrets, settings, streams};
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::bindings::{Caller, Signal};
+use crate::failure::Failure;
+use crate::http::{Request as HttpRequest, Response};
+use crate::manifest::Primitive;
+use crate::time::Instant;
+
+/// The test's host. A new one forgets everything that this thread's last one held.
+pub struct Host {
+    primitive: fn() -> Primitive,
+}
+
+impl Host {
+    /// A host that serves this primitive; its clock starts on 2026-01-01.
+    pub fn new(primitive: fn() -> Primitive) -> Self {
+        let collections = primitive().collections;
+        state::with(|state| {
+            *state = state::State::default();
+            state.declared = collections.iter().map(|spec| (spec.name, *spec)).collect::<BTreeMap<_, _>>();
+        });
+        Self { primitive }
+    }
+
+    /// Serves a `GET`; the path stands below `/v1` and may have a query.
+    pub fn get(&self, path: &str) -> Result<Reply, Refusal> {
+        request::serve(&(self.primitive)(), "GET", path, None)
+    }
+    /// Serves a `POST`.
+    pub fn post(&self, path: &str, body: Value) -> Result<Reply, Refusal> {
+        request::serve(&(self.primitive)(), "POST", path, Some(body))
+    }
+    /// Serves a `PUT`.
+    pub fn put(&self, path: &str, body: Value) -> Result<Reply, Refusal> {
+        request::serve(&(self.primitive)(), "PUT", path, Some(body))
+    }
+    /// Serves a `PATCH`.
+    pub fn patch(&self, path: &str, body: Value) -> Result<Reply, Refusal> {
+        request::serve(&(self.primitive)(), "PATCH", path, Some(body))
+    }
+    /// Serves a `DELETE`.
+    pub fn delete(&self, path: &str) -> Result<Reply, Refusal> {
+        request::serve(&(self.primitive)(), "DELETE", path, None)
+    }
+    /// Sends a signal.
+    pub fn signal(&self, kind: &str, payload: Value) -> Result<(), Failure> {
+        let signal = Signal { kind: kind.into(), payload: payload.to_string(), blob: None };
+        let primitive = (self.primitive)();
+        request::transact(|| primitive.react(caller(), signal).map(drop)).map_err(Failure::from)
+    }
+    /// Runs every job that is due, each once; answers how many.
+    pub fn run_jobs(&self) -> Result<usize, Failure> {
+        let due = state::with(state::State::take_due_jobs);
+        for (id, job) in &due {
+            let payload: Value = serde_json::from_str(&job.payload)?;
+            self.signal("job", serde_json::json!({ "id": id, "name": job.name, "payload": payload, "attempt": 1 }))?;
+        }
+        Ok(due.len())
+    }
+
+    /// What the primitive sees as now.
+    pub fn now(&self) -> Instant {
+        Instant::from_ms(clock::now_ms())
+    }
+    /// Lets time pass.
+    pub fn pass_seconds(&self, seconds: u32) {
+        state::with(|state| state.now_ms += i64::from(seconds) * 1_000);
+    }
+    /// Scripts the outside world: the first answer that is `Some` wins; a request that nobody answers is unreachable.
+    pub fn outside(&self, answer: impl Fn(&HttpRequest) -> Option<Response> + 'static) {
+        state::with(|state| state.outside.push(std::rc::Rc::new(answer)));
+    }
+    /// Binds a provider, with the operator's options.
+    pub fn bind(&self, provider: &str, kind: &str, options: Value) {
+        let binding = serde_json::json!({
+            "name": provider, "kind": kind, "state": "bound", "sandbox": false, "options": options,
+        });
+        state::with(|state| state.bindings.insert(provider.into(), binding));
+    }
+    /// Sets a setting.
+    pub fn set(&self, key: &str, value: Value) {
+        state::with(|state| state.settings.insert(key.into(), value));
+    }
+    /// The events so far.
+    pub fn events(&self) -> Vec<Emitted> {
+        state::with(|state| state.events.clone())
+    }
+    /// The primitive's own audit rows so far.
+    pub fn audits(&self) -> Vec<Audited> {
+        state::with(|state| state.audits.clone())
+    }
+    /// How many documents a collection holds.
+    pub fn documents(&self, collection: &str) -> usize {
+        state::with(|state| state.rows.get(collection).map_or(0, BTreeMap::len))
+    }
+}
+
+fn caller() -> Caller {
+    Caller {
+        organization: "organization".into(),
+        project: "project".into(),
+        user: Some("user".into()),
+        subject: "default".into(),
+        actor: ("key".into(), "key".into()),
+        role: Some("admin".into()),
+    }
+}

@@ -1,0 +1,122 @@
+//! Everything that the double holds, one value a thread.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use serde_json::Value;
+
+use crate::bindings::charter::primitive::jobs::Job;
+use crate::bindings::charter::primitive::streams::Entry;
+use crate::documents::CollectionSpec;
+use crate::http::{Request, Response};
+
+/// An event as it was emitted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Emitted {
+    /// Its type.
+    pub name: String,
+    /// Its content.
+    pub payload: Value,
+}
+
+/// An audit row as the primitive wrote it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Audited {
+    /// What was done.
+    pub action: String,
+    /// The kind of thing that it was done to.
+    pub entity_type: String,
+    /// Which thing.
+    pub entity_id: String,
+    /// What else there is to know.
+    pub details: Value,
+}
+
+#[derive(Clone)]
+pub(super) struct Row {
+    pub(super) version: u64,
+    pub(super) created_at: i64,
+    pub(super) updated_at: i64,
+    pub(super) body: Value,
+    pub(super) text: String,
+    pub(super) due_at: i64,
+    pub(super) token: Option<String>,
+    pub(super) count: u32,
+}
+
+type Outside = Rc<dyn Fn(&Request) -> Option<Response>>;
+
+#[derive(Clone)]
+pub(super) struct State {
+    pub(super) now_ms: i64,
+    pub(super) last_id: u64,
+    pub(super) declared: BTreeMap<&'static str, CollectionSpec>,
+    pub(super) rows: BTreeMap<String, BTreeMap<String, Row>>,
+    pub(super) secrets: BTreeMap<String, Vec<u8>>,
+    pub(super) logs: BTreeMap<String, (Vec<Entry>, bool)>,
+    pub(super) jobs: BTreeMap<String, Job>,
+    pub(super) settings: BTreeMap<String, Value>,
+    pub(super) bindings: BTreeMap<String, Value>,
+    pub(super) outside: Vec<Outside>,
+    pub(super) events: Vec<Emitted>,
+    pub(super) audits: Vec<Audited>,
+    /// What `checkpoint` has committed: where a refusal rolls back to.
+    pub(super) committed: Option<Box<State>>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            now_ms: 1_767_225_600_000,
+            last_id: 0,
+            declared: BTreeMap::new(),
+            rows: BTreeMap::new(),
+            secrets: BTreeMap::new(),
+            logs: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            settings: BTreeMap::new(),
+            bindings: BTreeMap::new(),
+            outside: Vec::new(),
+            events: Vec::new(),
+            audits: Vec::new(),
+            committed: None,
+        }
+    }
+}
+
+impl State {
+    pub(super) fn next_id(&mut self) -> String {
+        self.last_id += 1;
+        format!("0197c0de-0000-7000-8000-{:012x}", self.last_id)
+    }
+    pub(super) fn take_due_jobs(&mut self) -> Vec<(String, Job)> {
+        let now = self.now_ms;
+        let due = |job: &Job| job.run_at.is_none_or(|at| at <= now);
+        let (due, later) = std::mem::take(&mut self.jobs).into_iter().partition::<BTreeMap<_, _>, _>(|(_, job)| due(job));
+        self.jobs = later;
+        due.into_iter().collect()
+    }
+    /// Remembers what is committed.
+    pub(super) fn commit(&mut self) {
+        self.committed = None;
+        self.committed = Some(Box::new(self.clone()));
+    }
+    /// Goes back to what is committed; facts and the clock stay.
+    pub(super) fn roll_back(&mut self) {
+        if let Some(committed) = self.committed.take() {
+            let events = std::mem::take(&mut self.events);
+            let audits = std::mem::take(&mut self.audits);
+            let now_ms = self.now_ms;
+            *self = State { events, audits, now_ms, ..*committed };
+        }
+    }
+}
+
+thread_local! {
+    static STATE: RefCell<State> = RefCell::new(State::default());
+}
+
+pub(super) fn with<T>(act: impl FnOnce(&mut State) -> T) -> T {
+    STATE.with_borrow_mut(act)
+}
