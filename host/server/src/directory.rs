@@ -5,14 +5,16 @@
 //! within a second after another replica's. Mutations are guarded at their commit besides (`guards`).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use charter_kernel::id::{AccountId, KeyId, KitId, OrganizationId, ProjectId, SessionId, UserId};
 use charter_kernel::kit::{Denied, Entry, Kit};
 use charter_kernel::manifest::Gate;
 use charter_kernel::role::Role;
 use charter_kernel::time::{Clock, Instant};
-use charter_kernel::unit::{Guard, Key, Reach, Row};
-use charter_store::Store;
+use charter_kernel::unit::{Guard, Key, Row};
+use charter_store::{Epoch, Store};
+use tokio::sync::watch;
 
 use crate::records::account::Account;
 use crate::records::key::ApiKey;
@@ -34,6 +36,16 @@ use password::{PasswordError, Passwords};
 use secret::Plain;
 use throttle::Throttle;
 
+/// What each kind of record is read from.
+const KEYS: &[&str] = &["host.keys"];
+const SESSIONS: &[&str] = &["host.sessions", "host.members"];
+const ORGANIZATIONS: &[&str] = &["host.organizations"];
+const PROJECTS: &[&str] = &["host.projects"];
+const USERS: &[&str] = &["host.users"];
+const KITS: &[&str] = &["host.kits"];
+
+/// How old the knowledge of other replicas' changes may be for the cache to be trusted.
+const CHANGES_AGE_MAX: Duration = Duration::from_secs(1);
 /// How many keys, sessions, users and the like are remembered, each.
 const ENTRIES_MAX: usize = 65_536;
 
@@ -177,6 +189,7 @@ pub struct Directory {
 
 struct Inner {
     store: Store,
+    changes: watch::Receiver<Epoch>,
     clock: Arc<dyn Clock>,
     passwords: Passwords,
     throttle: Throttle,
@@ -198,9 +211,15 @@ impl Directory {
     ///
     /// # Errors
     /// When the operating system gives no randomness.
-    pub fn new(store: Store, clock: Arc<dyn Clock>, hashes_max: usize, attempts_per_minute: u32) -> Result<Self, PasswordError> {
+    pub fn new(
+        store: Store,
+        clock: Arc<dyn Clock>,
+        hashes_max: usize,
+        attempts_per_minute: u32,
+    ) -> Result<Self, PasswordError> {
         Ok(Self {
             inner: Arc::new(Inner {
+                changes: store.epoch(),
                 store,
                 clock,
                 passwords: Passwords::new(hashes_max)?,
@@ -232,7 +251,7 @@ impl Directory {
     pub async fn key(&self, presented: &str) -> Result<Option<Arc<KeyRecord>>, Unreadable> {
         let digest = Plain::presented(presented).digest();
         let stored = digest.stored();
-        let found = self.remembered(&self.inner.keys, &stored, self.load_key(&stored)).await?;
+        let found = self.remembered(&self.inner.keys, KEYS, &stored, self.load_key(&stored)).await?;
         let now = self.inner.clock.now();
         Ok(found.filter(|key| key.expires_at.is_none_or(|end| now < end)))
     }
@@ -244,7 +263,7 @@ impl Directory {
     pub async fn session(&self, cookie: &str) -> Result<Option<Arc<SessionRecord>>, Unreadable> {
         let token = Plain::presented(cookie);
         let stored = token.digest().stored();
-        let found = self.remembered(&self.inner.sessions, &stored, self.load_session(&token, &stored)).await?;
+        let found = self.remembered(&self.inner.sessions, SESSIONS, &stored, self.load_session(&token, &stored)).await?;
         let now = self.inner.clock.now();
         Ok(found.filter(|session| now < session.expires_at))
     }
@@ -259,14 +278,18 @@ impl Directory {
             default_project: found.default_project,
             loosening: found.loosening,
         });
-        self.remembered(&self.inner.organizations, id.as_str(), load).await
+        self.remembered(&self.inner.organizations, ORGANIZATIONS, id.as_str(), load).await
     }
 
     /// A project of the organization; another organization's is absent.
     ///
     /// # Errors
     /// When the store cannot be asked.
-    pub async fn project(&self, organization: &OrganizationId, id: &ProjectId) -> Result<Option<Arc<ProjectRecord>>, Unreadable> {
+    pub async fn project(
+        &self,
+        organization: &OrganizationId,
+        id: &ProjectId,
+    ) -> Result<Option<Arc<ProjectRecord>>, Unreadable> {
         let load = self.load(Project::address(organization, id), |found: Project, _| ProjectRecord {
             id: found.id,
             organization: found.organization,
@@ -274,7 +297,7 @@ impl Directory {
             default_user: found.default_user,
             default_kit: found.default_kit,
         });
-        let found = self.remembered(&self.inner.projects, id.as_str(), load).await?;
+        let found = self.remembered(&self.inner.projects, PROJECTS, id.as_str(), load).await?;
         Ok(found.filter(|project| project.organization == *organization))
     }
 
@@ -289,7 +312,7 @@ impl Directory {
             project: found.project,
             kit: found.kit,
         });
-        let found = self.remembered(&self.inner.users, id.as_str(), load).await?;
+        let found = self.remembered(&self.inner.users, USERS, id.as_str(), load).await?;
         Ok(found.filter(|user| user.project == *project))
     }
 
@@ -305,7 +328,7 @@ impl Directory {
             kit: found.rules(row.version),
         });
         // Kits of two projects never share an id, but the caller's project must not matter to what is remembered.
-        self.remembered(&self.inner.kits, &format!("{}/{id}", project.id), load).await
+        self.remembered(&self.inner.kits, KITS, &format!("{}/{id}", project.id), load).await
     }
 
     /// The account of an e-mail address. Not cached: it is asked at sign-in only.
@@ -322,15 +345,16 @@ impl Directory {
         }
     }
 
-    /// Answers from the cache, or loads and remembers.
+    /// Answers from the cache, or loads and remembers. `depends` names the collections that the value was read from.
     async fn remembered<V>(
         &self,
         cache: &Cache<V>,
+        depends: &[&str],
         id: &str,
         load: impl Future<Output = Result<Option<V>, Unreadable>>,
     ) -> Result<Option<Arc<V>>, Unreadable> {
         // The epoch from before the read: a change in between makes the entry useless, not wrong.
-        let epoch = self.inner.store.epoch();
+        let epoch = self.epoch(depends);
         if let Some(epoch) = epoch
             && let Some(hit) = cache.get(id, epoch)
         {
@@ -341,6 +365,17 @@ impl Directory {
             cache.put(id, epoch, Arc::clone(&value));
         }
         Ok(Some(value))
+    }
+
+    /// A number that every write of these collections changes; `None` while nobody knows what other replicas have written.
+    fn epoch(&self, depends: &[&str]) -> Option<u64> {
+        if self.inner.store.last_poll_age() >= CHANGES_AGE_MAX {
+            return None;
+        }
+        let changes = self.inner.changes.borrow();
+        let number = |space: &&str| changes.spaces.get(*space).copied().unwrap_or(0);
+        // Odd multiplier: no two states of one collection fall together, and of several collections practically none.
+        Some(depends.iter().map(number).fold(0, |mixed: u64, number| mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(number)))
     }
 
     async fn load<R: Record, V>(&self, key: Key, decode: impl FnOnce(R, &Row) -> V) -> Result<Option<V>, Unreadable> {
@@ -418,6 +453,17 @@ mod tests {
         let id = uuid_v7(Instant(1), [1; 10]);
         let kit: Kit = serde_json::from_value(serde_json::json!({"id": id, "name": "k", "primitives": primitives})).unwrap();
         KitRecord { id: kit.id.clone(), default, kit }
+    }
+
+    #[test]
+    fn what_is_cached_depends_on_the_collections_it_is_read_from() {
+        let name = |space: charter_kernel::unit::Space| space.as_str().to_owned();
+        assert_eq!(KEYS, [name(ApiKey::space())]);
+        assert_eq!(SESSIONS, [name(Session::space()), name(Member::space())]);
+        assert_eq!(ORGANIZATIONS, [name(Organization::space())]);
+        assert_eq!(PROJECTS, [name(Project::space())]);
+        assert_eq!(USERS, [name(User::space())]);
+        assert_eq!(KITS, [name(StoredKit::space())]);
     }
 
     #[test]

@@ -60,7 +60,8 @@ pub fn email_fault(email: &str) -> Option<&'static str> {
         return Some("must be an e-mail address");
     };
     let domain_fits = domain.contains('.') && domain.split('.').all(label_fits);
-    let local_fits = !local.is_empty() && local.len() <= 64 && !local.chars().any(|c| c.is_whitespace() || c.is_control() || c == '@');
+    let local_fits =
+        !local.is_empty() && local.len() <= 64 && !local.chars().any(|c| c.is_whitespace() || c.is_control() || c == '@');
     if email.len() > 254 {
         Some("must have at most 254 characters")
     } else if !domain_fits || !local_fits {

@@ -113,14 +113,18 @@ fn primitives_loosen(before: &StoredKit, after: &StoredKit) -> bool {
     let unpinned = |(name, entry): (&String, &Entry)| {
         entry.enabled && (entry.version.is_some() || entry.policy.is_some()) && !after.primitives.contains_key(name)
     };
-    after.primitives.iter().any(switched_on) || before.primitives.iter().any(forgotten) || before.primitives.iter().any(unpinned)
+    after.primitives.iter().any(switched_on)
+        || before.primitives.iter().any(forgotten)
+        || before.primitives.iter().any(unpinned)
 }
 
 fn budget_loosens(before: Option<Budget>, after: Option<Budget>) -> bool {
     match (before, after) {
         (None, _) => false,
         (Some(_), None) => true,
-        (Some(before), Some(after)) => after.cap_cents > before.cap_cents || after.period != before.period || (before.hard && !after.hard),
+        (Some(before), Some(after)) => {
+            after.cap_cents > before.cap_cents || after.period != before.period || (before.hard && !after.hard)
+        }
     }
 }
 

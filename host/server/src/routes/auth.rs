@@ -1,0 +1,363 @@
+//! Registration, sign-in and sign-in links.
+//!
+//! Whether an account exists is told by registration alone, which has to refuse a second one; sign-in answers and takes as
+//! long either way.
+
+use charter_kernel::fault::Fault;
+use charter_kernel::id::{AccountId, KeyId, KitId, OrganizationId, ProjectId, SessionId, UserId};
+use charter_kernel::refusal::{Code, Refusal};
+use charter_kernel::role::Role;
+use charter_kernel::time::Instant;
+use charter_store::Txn;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::shape::{check, checked, id, instant, name, object};
+use super::{sessions, stored};
+use crate::app::App;
+use crate::config::Registration;
+use crate::directory::password::{self, PasswordError};
+use crate::directory::secret::Plain;
+use crate::directory::throttle::Attempt;
+use crate::pipeline::audit::{Decision, Subject};
+use crate::pipeline::identify::bearer;
+use crate::records::account::{Account, email_fault, normalised};
+use crate::records::key::ApiKey;
+use crate::records::kit::StoredKit;
+use crate::records::member::Member;
+use crate::records::name as names;
+use crate::records::organization::{Loosening, Organization};
+use crate::records::project::{Mode, Project};
+use crate::records::user::User;
+use crate::reply::Reply;
+use crate::request::HostRequest;
+
+#[derive(Deserialize)]
+struct Register {
+    email: String,
+    password: String,
+    company_name: Option<String>,
+}
+
+/// The body of a registration.
+pub fn register_body() -> Value {
+    object(&[("email", email()), ("password", json!({"type": "string"})), ("company_name?", name())])
+}
+
+/// Its answer.
+pub fn register_answer() -> Value {
+    let named = || object(&[("id", id()), ("name", name())]);
+    let key = object(&[("id", id()), ("key", json!({"type": "string"})), ("prefix", json!({"type": "string"}))]);
+    object(&[
+        ("account", account_schema()),
+        ("organization", named()),
+        ("project", named()),
+        ("user", object(&[("id", id())])),
+        ("api_key", key),
+    ])
+}
+
+fn email() -> Value {
+    json!({"type": "string", "format": "email", "maxLength": 254})
+}
+
+fn account_schema() -> Value {
+    object(&[("id", id()), ("email", json!({"type": "string"}))])
+}
+
+/// Makes an account with an organization, its default project, user and kit, and the platform's first key: all or nothing.
+///
+/// # Errors
+/// When registration is not open, a field is wrong, or the address has an account.
+pub async fn register(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+    let by_operator = bearer(&request.headers).is_some_and(|token| app.operator.admits(token));
+    admits_registration(app.config.auth.registration, by_operator)?;
+    let body: Register = request.body_as()?;
+    let email = body.email.trim().to_owned();
+    let company = body.company_name.unwrap_or_else(|| company_of(&email));
+    let mut faults: Vec<Fault> = Vec::new();
+    check(&mut faults, "email", email_fault(&email));
+    check(&mut faults, "password", password::fault(&body.password, &email));
+    check(&mut faults, "company_name", names::fault(&company));
+    checked(faults)?;
+    if txn.lookup(&Account::claim(&email)).await.map_err(stored::reading)?.is_some() {
+        return Err(taken());
+    }
+    let password_hash = app.directory.passwords().hash(body.password).await.map_err(busy)?;
+    let founded = found(txn, request.now, &email, password_hash, &company).await?;
+    audited(txn, request, "auth.register", 201, &founded.organization.id, &founded.account.id)?;
+    Ok(Reply::created(&founded.answer()).about("account", founded.account.id.to_string()))
+}
+
+/// Leaves an audit row of what a person did without a credential.
+///
+/// # Errors
+/// When the operating system gives no randomness.
+pub fn audited(
+    txn: &mut Txn,
+    request: &HostRequest,
+    operation: &str,
+    status: u16,
+    organization: &OrganizationId,
+    account: &AccountId,
+) -> Result<(), Refusal> {
+    if let Some(subject) = Subject::of_person(request, operation, organization.as_str(), account.as_str()) {
+        txn.fact(subject.fact(Decision { status, refused: None, details: None }).map_err(stored::no_randomness)?);
+    }
+    Ok(())
+}
+
+/// The answer to a second registration of one address.
+pub fn taken() -> Refusal {
+    Refusal::duplicate("email", "An account with this e-mail address exists.").hint("Sign in with POST /v1/auth/login.")
+}
+
+/// Where registration is not open, the operator's token opens it.
+fn admits_registration(setting: Registration, by_operator: bool) -> Result<(), Refusal> {
+    let (reason, hint) = match setting {
+        Registration::Open => return Ok(()),
+        _ if by_operator => return Ok(()),
+        Registration::Invitation => {
+            ("registration_by_invitation", "Ask a member to invite you, and accept with POST /v1/auth/invitations/accept.")
+        }
+        Registration::Closed => ("registration_closed", "Ask the operator of this deployment for an account."),
+    };
+    Err(Refusal::forbidden(reason, "Registration is not open on this deployment.").hint(hint))
+}
+
+fn company_of(email: &str) -> String {
+    let local = email.split('@').next().unwrap_or_default();
+    format!("{local}'s organization")
+}
+
+/// Everything that a registration makes.
+struct Founded {
+    account: Account,
+    organization: Organization,
+    project: Project,
+    key: ApiKey,
+    secret: Plain,
+}
+
+impl Founded {
+    fn answer(&self) -> Value {
+        json!({
+            "account": {"id": self.account.id, "email": self.account.email},
+            "organization": {"id": self.organization.id, "name": self.organization.name},
+            "project": {"id": self.project.id, "name": self.project.name},
+            "user": {"id": self.project.default_user},
+            "api_key": {"id": self.key.id, "key": self.secret.reveal(), "prefix": self.key.prefix},
+        })
+    }
+}
+
+async fn found(txn: &mut Txn, now: Instant, email: &str, password_hash: String, company: &str) -> Result<Founded, Refusal> {
+    let organization_id = OrganizationId::new(now, stored::random()?);
+    let account_id = AccountId::new(now, stored::random()?);
+    let account = Account {
+        id: account_id.clone(),
+        email: email.to_owned(),
+        password_hash,
+        organizations: vec![organization_id.clone()],
+        created_at: now,
+    };
+    let project = new_project(txn, now, &organization_id, "Default", Mode::Live).await?;
+    let organization = Organization {
+        id: organization_id.clone(),
+        name: company.to_owned(),
+        default_project: project.id.clone(),
+        loosening: Loosening::default(),
+        created_at: now,
+    };
+    let member = Member {
+        organization: organization_id.clone(),
+        account: account_id.clone(),
+        email: email.to_owned(),
+        role: Role::Owner,
+        created_at: now,
+    };
+    let secret = Plain::generate(Mode::Live.key_prefix()).map_err(stored::no_randomness)?;
+    let key = ApiKey {
+        id: KeyId::new(now, stored::random()?),
+        organization: organization_id,
+        name: "Registration".into(),
+        prefix: secret.prefix(),
+        digest: secret.digest().stored(),
+        role: Role::Admin,
+        project: None,
+        user: None,
+        made_by: ("account".into(), account_id.to_string()),
+        ancestors: Vec::new(),
+        created_at: now,
+        expires_at: None,
+    };
+    stored::insert(txn, &account, "email").await?;
+    stored::insert(txn, &organization, "id").await?;
+    stored::insert(txn, &member, "id").await?;
+    super::keys::insert(txn, &key).await?;
+    Ok(Founded { account, organization, project, key, secret })
+}
+
+/// Makes a project with its default user and kit.
+///
+/// # Errors
+/// When the store cannot be asked.
+pub async fn new_project(
+    txn: &mut Txn,
+    now: Instant,
+    organization: &OrganizationId,
+    name: &str,
+    mode: Mode,
+) -> Result<Project, Refusal> {
+    let project = Project {
+        id: ProjectId::new(now, stored::random()?),
+        organization: organization.clone(),
+        name: name.to_owned(),
+        mode,
+        default_user: UserId::new(now, stored::random()?),
+        default_kit: KitId::new(now, stored::random()?),
+        created_at: now,
+    };
+    let user = User {
+        id: project.default_user.clone(),
+        organization: organization.clone(),
+        project: project.id.clone(),
+        name: "Default".into(),
+        email: None,
+        external_id: None,
+        kit: None,
+        revoked: None,
+        metadata: std::collections::BTreeMap::new(),
+        created_at: now,
+    };
+    let kit = StoredKit::first(project.default_kit.clone(), organization.clone(), project.id.clone(), now);
+    stored::insert(txn, &project, "name").await?;
+    stored::insert(txn, &user, "id").await?;
+    stored::insert(txn, &kit, "name").await?;
+    Ok(project)
+}
+
+#[derive(Deserialize)]
+struct Login {
+    email: String,
+    password: String,
+}
+
+/// The body of a sign-in.
+pub fn login_body() -> Value {
+    object(&[("email", json!({"type": "string", "maxLength": 254})), ("password", json!({"type": "string"}))])
+}
+
+/// Its answer.
+pub fn login_answer() -> Value {
+    let session = object(&[("id", id()), ("expires_at", instant()), ("csrf_token", json!({"type": "string"}))]);
+    object(&[("account", account_schema()), ("organization", object(&[("id", id()), ("name", name())])), ("session", session)])
+}
+
+/// Signs a person in.
+///
+/// # Errors
+/// 401 for a wrong address or password alike, 429 after too many.
+pub async fn login(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+    let body: Login = request.body_as()?;
+    let account = authenticate(app, request, &body.email, body.password).await?.ok_or_else(wrong)?;
+    let (organization, member) = membership(txn, &account).await?;
+    let token = Plain::generate("").map_err(stored::no_randomness)?;
+    let id = SessionId::new(request.now, stored::random()?);
+    let lifetime_ms = i64::from(app.config.auth.session_hours) * 3_600_000;
+    let session = sessions::open(txn, id, &token, &account.id, &member.organization, request.now, lifetime_ms).await?;
+    let answer = json!({
+        "account": {"id": account.id, "email": account.email},
+        "organization": {"id": organization.id, "name": organization.name},
+        "session": sessions::view(&session, &token),
+    });
+    audited(txn, request, "auth.login", 200, &organization.id, &account.id)?;
+    let cookie = sessions::cookie(token.reveal(), lifetime_ms, request.tls);
+    Ok(Reply::ok(&answer).header(http::header::SET_COOKIE, &cookie).about("session", session.id.to_string()))
+}
+
+/// The account of this address, if the password is its own. Attempts are counted, and take as long where there is none.
+///
+/// # Errors
+/// 429 after too many attempts, 503 while too many are being checked.
+pub async fn authenticate(app: &App, request: &HostRequest, email: &str, password: String) -> Result<Option<Account>, Refusal> {
+    let attempt = Attempt::new(&request.peer.to_string(), &normalised(email));
+    let throttle = app.directory.throttle();
+    throttle
+        .admit(&attempt, request.now)
+        .map_err(|seconds| Refusal::rate_limited(seconds).hint("Too many sign-ins for this address; wait before the next."))?;
+    let account = app.directory.account(email).await.map_err(|_| Refusal::overloaded(1))?;
+    let stored_hash = account.as_ref().map(|account| account.password_hash.clone());
+    match app.directory.passwords().verify(password, stored_hash).await {
+        Ok(true) => {
+            throttle.give_back(&attempt);
+            Ok(account)
+        }
+        Ok(false) => Ok(None),
+        Err(error) => {
+            throttle.give_back(&attempt);
+            Err(busy(error))
+        }
+    }
+}
+
+fn wrong() -> Refusal {
+    Refusal::unauthorized("The e-mail address or the password is wrong.")
+}
+
+/// A hashing that was not done, in the words of the wire.
+pub fn busy(error: PasswordError) -> Refusal {
+    match error {
+        PasswordError::Busy => Refusal::overloaded(1),
+        PasswordError::Failed => Refusal::internal(),
+    }
+}
+
+/// The first organization that the account is still a member of.
+async fn membership(txn: &mut Txn, account: &Account) -> Result<(Organization, Member), Refusal> {
+    for id in &account.organizations {
+        let Some(member) = stored::get::<Member>(txn, &Member::address(id, &account.id)).await? else {
+            continue;
+        };
+        if let Some(organization) = stored::get::<Organization>(txn, &Organization::address(id)).await? {
+            return Ok((organization.record, member.record));
+        }
+    }
+    Err(Refusal::forbidden("no_organization", "The account is a member of no organization.")
+        .hint("Ask an owner or admin to invite you."))
+}
+
+/// The body of a request for a sign-in link.
+pub fn link_body() -> Value {
+    object(&[("email", email())])
+}
+
+/// Mails a sign-in link. This build binds no mail relay, and says so.
+///
+/// # Errors
+/// 501 without a relay.
+pub async fn link(_: &App, _: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
+    Err(Refusal::new(Code::NotConfigured, "This deployment has no mail relay, so it can send no sign-in link.")
+        .hint("Sign in with POST /v1/auth/login.")
+        .detail("missing", json!(["mail_relay"])))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_operator_registers_where_registration_is_not_open() {
+        for setting in [Registration::Closed, Registration::Invitation] {
+            assert!(admits_registration(setting, false).is_err());
+            assert!(admits_registration(setting, true).is_ok());
+        }
+        assert!(admits_registration(Registration::Open, false).is_ok());
+    }
+
+    #[test]
+    fn an_organization_without_a_name_is_called_after_its_founder() {
+        assert_eq!(company_of("ann@example.com"), "ann's organization");
+        assert!(names::fault(&company_of(&format!("{}@example.com", "x".repeat(64)))).is_none());
+    }
+}
