@@ -2,8 +2,6 @@
 //!
 //! Everything here is generated; the capabilities implement the traits, one file each.
 
-#![expect(missing_docs, reason = "the generator writes no docs; wit/primitive.wit has them")]
-
 wasmtime::component::bindgen!({
     path: "../../wit/primitive.wit",
     world: "charter:primitive/primitive",

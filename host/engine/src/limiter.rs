@@ -26,10 +26,6 @@ impl Limiter {
     pub(crate) fn new(memory_max: usize, bytes: Arc<Bytes>) -> Self {
         Self { memory_max, memory: 0, elements: 0, bytes, exhausted: false }
     }
-    /// Linear memory in use.
-    pub(crate) fn memory(&self) -> usize {
-        self.memory
-    }
 }
 
 impl Drop for Limiter {

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use wasmtime::{
-    Config, Enabled, Engine, InstanceAllocationStrategy, OptLevel, PoolingAllocationConfig, RegallocAlgorithm, WasmBacktraceDetails,
+    Config, Enabled, Engine, InstanceAllocationStrategy, ModuleVersionStrategy, OptLevel, PoolingAllocationConfig, RegallocAlgorithm, WasmBacktraceDetails,
 };
 
 use crate::config::{EngineConfig, EngineError};
@@ -96,6 +96,10 @@ fn settings(config: &EngineConfig, mode: Mode) -> Config {
         .max_wasm_stack(WASM_STACK_BYTES)
         .async_stack_size(FIBRE_STACK_BYTES)
         .wasm_backtrace_details(WasmBacktraceDetails::Enable);
+    // wasmtime compares its major version only; code of another patch release is not ours.
+    if let Err(error) = settings.module_version(ModuleVersionStrategy::Custom(env!("WASMTIME_VERSION").into())) {
+        tracing::warn!(error = format!("{error:#}"), "compiled code is not marked with the full version");
+    }
     match mode {
         Mode::Pooling => {
             settings.allocation_strategy(InstanceAllocationStrategy::Pooling(pool(config, config.instances_max)));

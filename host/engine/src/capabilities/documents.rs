@@ -44,7 +44,7 @@ impl Work {
     }
 
     /// A fresh id, which sorts by age.
-    pub(super) fn fresh_id(&self) -> Result<String, Failure> {
+    pub(crate) fn fresh_id(&self) -> Result<String, Failure> {
         Ok(uuid_v7(self.shared.clock.now(), self.shared.random()?))
     }
 

@@ -83,7 +83,7 @@ impl CodeCache {
         }
         let mut hash = Sha(Sha256::new());
         hash.write(MAGIC);
-        hash.write(wasmtime::VERSION.as_bytes());
+        hash.write(env!("WASMTIME_VERSION").as_bytes());
         engine.precompile_compatibility_hash().hash(&mut hash);
         let inner = Inner {
             path: path.to_owned(),
