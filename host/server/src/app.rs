@@ -13,7 +13,10 @@ use crate::config::Config;
 use crate::directory::Directory;
 use crate::metrics::Metrics;
 use crate::openapi::Description;
+use crate::operator::Operator;
+use crate::pipeline::rate::Buckets;
 use crate::pipeline::table::HostTable;
+use crate::providers::Providers;
 
 /// The running server. Shared by reference; nothing in it is replaced after start.
 pub struct App {
@@ -27,6 +30,14 @@ pub struct App {
     pub directory: Directory,
     /// Live components and the global route table.
     pub registry: Registry,
+    /// The operator's token.
+    pub operator: Operator,
+    /// What is bound to which name.
+    pub providers: Providers,
+    /// Token buckets of the configured rates.
+    pub buckets: Buckets,
+    /// What cursors are sealed with.
+    pub cursor_key: [u8; 32],
     /// The host's own routes, compiled.
     pub routes: HostTable,
     /// The OpenAPI description, cached by registry version.

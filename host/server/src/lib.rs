@@ -4,6 +4,7 @@
 //! primitive by name: what is served comes from the components' manifests and from the one list in [`routes`].
 
 pub mod app;
+pub mod authority;
 pub mod cli;
 pub mod components;
 pub mod config;
@@ -15,8 +16,10 @@ pub mod openapi;
 pub mod operator;
 pub mod pipeline;
 pub mod providers;
+pub mod records;
 pub mod reply;
 pub mod request;
 pub mod routes;
+pub mod served;
 pub mod telemetry;
 pub mod workers;

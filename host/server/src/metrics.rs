@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use charter_engine::stats::Stats;
+use charter_engine::Engine;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
@@ -104,7 +104,7 @@ struct Inner {
     unmatched: Arc<RouteStats>,
     connections: AtomicI64,
     gauges: RwLock<Vec<Gauge>>,
-    engine: RwLock<Option<Arc<Stats>>>,
+    engine: RwLock<Option<Engine>>,
 }
 
 /// A value that is read when it is asked for.
@@ -162,8 +162,8 @@ impl Metrics {
     }
 
     /// Shows the sandbox's counters.
-    pub fn engine(&self, stats: Arc<Stats>) {
-        *self.0.engine.write().unwrap_or_else(PoisonError::into_inner) = Some(stats);
+    pub fn engine(&self, engine: Engine) {
+        *self.0.engine.write().unwrap_or_else(PoisonError::into_inner) = Some(engine);
     }
 
     /// All of it in the OpenMetrics text format.

@@ -98,6 +98,6 @@ impl HostRequest {
     /// # Errors
     /// `unauthorized` for an anonymous or operator request: the route's `auth` should have refused it.
     pub fn place(&self) -> Result<&Place, Refusal> {
-        self.place.as_ref().ok_or_else(Refusal::unauthorized)
+        self.place.as_ref().ok_or_else(|| Refusal::unauthorized("This needs a credential."))
     }
 }

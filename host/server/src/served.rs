@@ -3,16 +3,15 @@
 //! A [`Served`] is immutable; a [`Live`] is replaced whole at each activation, so that a request sees one state from start to
 //! end. Knows no primitive by name: all of it comes from manifests.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use charter_engine::Component;
 use charter_kernel::fault::Fault;
-use charter_kernel::manifest::{Access, Catalogue, Class, ErrorCode, Manifest, Mount, Paging};
-use charter_kernel::manifest;
+use charter_kernel::manifest::{self, Access, Catalogue, Class, ErrorCode, Manifest, Mount, Paging};
 use charter_kernel::route::{Table, Template};
 use charter_kernel::schema::Schema;
-use http::HeaderName;
+use http::{HeaderMap, HeaderName, header};
 
 use crate::metrics::{Metrics, RouteStats};
 use crate::pipeline::deprecated::Deprecated;
@@ -167,8 +166,18 @@ pub struct ServedOperation {
     pub class: Class,
     /// Whether the family's deprecation holds for it.
     pub deprecated: bool,
-    /// The declaration, for documentation.
+    /// Whether it can answer as an event stream.
+    pub streams: bool,
+    /// Its place among the manifest's operations.
     pub declared: usize,
+}
+
+impl ServedOperation {
+    /// Whether the client asks for an event stream, and can get one.
+    pub fn streams_wanted(&self, headers: &HeaderMap) -> bool {
+        let accepts = |line: &http::HeaderValue| line.to_str().is_ok_and(|line| line.contains("text/event-stream"));
+        self.streams && headers.get_all(header::ACCEPT).iter().any(accepts)
+    }
 }
 
 /// One component version, ready to serve.
@@ -283,6 +292,7 @@ fn operation(
         deadline_ms: declared.deadline_ms,
         class: declared.class,
         deprecated: manifest.deprecation.is_some() && declared.deprecated.unwrap_or(true),
+        streams: declared.streams,
         declared: at,
     })
 }
@@ -295,8 +305,8 @@ fn access(declared: &manifest::Operation) -> Access {
     }
 }
 
-/// What is not known asks for the operator: fail closed.
-fn auth(declared: &str) -> Auth {
+/// The credential of a declaration. What is not known asks for the operator: fail closed.
+pub fn auth(declared: &str) -> Auth {
     match declared {
         "none" => Auth::Open,
         "key" => Auth::Key,

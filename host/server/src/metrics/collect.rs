@@ -22,7 +22,7 @@ pub(super) fn all(inner: &Inner, mut encoder: DescriptorEncoder<'_>) -> fmt::Res
         gauge(&mut encoder, shown.name, shown.help, (shown.read)(), false)?;
     }
     let engine = inner.engine.read().unwrap_or_else(PoisonError::into_inner).clone();
-    engine.map_or(Ok(()), |stats| sandbox(&stats, &mut encoder))
+    engine.map_or(Ok(()), |engine| sandbox(engine.stats(), &mut encoder))
 }
 
 fn requests(inner: &Inner, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

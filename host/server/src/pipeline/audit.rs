@@ -11,7 +11,7 @@ use charter_kernel::unit::{Fact, FactKind};
 use serde_json::{Value, json};
 
 use super::trail::Trail;
-use crate::request::{Identity, Place};
+use crate::request::{HostRequest, Identity, Place};
 
 /// What is known of the request before it is decided.
 #[derive(Clone, Debug)]
@@ -59,6 +59,20 @@ impl Subject {
             project: Some(place.project.id.to_string()),
             operation: trail.operation.clone().unwrap_or_else(|| Arc::from("unmatched")),
             entity,
+        })
+    }
+
+    /// What a person does before there is a credential: registering, signing in, accepting an invitation.
+    pub fn of_person(request: &HostRequest, operation: &str, organization: &str, account: &str) -> Option<Self> {
+        Some(Self {
+            request: RequestId::parse(&request.id)?,
+            at: request.now,
+            organization: organization.to_owned(),
+            actor: ("account", account.to_owned()),
+            on_behalf_of: None,
+            project: None,
+            operation: Arc::from(operation),
+            entity: Some(("account".to_owned(), account.to_owned())),
         })
     }
 

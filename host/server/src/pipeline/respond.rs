@@ -1,5 +1,7 @@
 //! The one place where answers and refusals become HTTP: envelope, status, and the headers that every answer carries.
 
+use charter_kernel::id::RequestId;
+use charter_kernel::manifest::Catalogue;
 use charter_kernel::refusal::{Code, Refusal};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 
@@ -70,22 +72,37 @@ pub fn answer(trail: &Trail, answered: Answered) -> Response<Body> {
     response
 }
 
+/// How a request's refusals are worded.
+#[derive(Clone, Debug)]
+pub struct Wording {
+    /// The request's id.
+    pub id: RequestId,
+    /// Which catalogue.
+    pub catalogue: Catalogue,
+    /// Whether the client asked for RFC 9457.
+    pub problem: bool,
+}
+
 /// A refusal as it leaves.
 pub fn refusal(trail: &Trail, refusal: &Refusal) -> Response<Body> {
-    answer(trail, refused(trail, refusal))
+    let mut answered = refused(&trail.wording(), refusal);
+    if refusal.code == Code::MethodNotAllowed {
+        put(&mut answered.headers, header::ALLOW, trail.allow.as_deref());
+    }
+    answer(trail, answered)
 }
 
 /// A refusal's envelope and its own headers.
-pub fn refused(trail: &Trail, refusal: &Refusal) -> Answered {
-    let id = trail.id.as_str();
-    let (status, body) = match trail.problem {
-        true => refusal.problem(trail.catalogue, id),
-        false => refusal.render(trail.catalogue, id),
+pub fn refused(wording: &Wording, refusal: &Refusal) -> Answered {
+    let id = wording.id.as_str();
+    let (status, body) = match wording.problem {
+        true => refusal.problem(wording.catalogue, id),
+        false => refusal.render(wording.catalogue, id),
     };
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut answered = Answered::json(status, body.to_string());
     let headers = &mut answered.headers;
-    if trail.problem {
+    if wording.problem {
         headers.insert(header::CONTENT_TYPE, PROBLEM);
     }
     headers.insert(SHOULD_RETRY, HeaderValue::from_static(if refusal.should_retry() { "true" } else { "false" }));
@@ -94,9 +111,6 @@ pub fn refused(trail: &Trail, refusal: &Refusal) -> Answered {
     }
     if status == StatusCode::UNAUTHORIZED {
         headers.insert(header::WWW_AUTHENTICATE, CHALLENGE);
-    }
-    if refusal.code == Code::MethodNotAllowed {
-        put(headers, header::ALLOW, trail.allow.as_deref());
     }
     answered
 }

@@ -11,6 +11,7 @@ use charter_kernel::time::Instant;
 use http::HeaderValue;
 
 use super::rate::Standing;
+use super::respond::Wording;
 use crate::http::Door;
 use crate::metrics::{Outcome, RouteStats};
 use crate::pipeline::deprecated::Deprecated;
@@ -54,4 +55,37 @@ pub struct Trail {
     pub audited: bool,
     /// How it ended, where the status does not say.
     pub outcome: Option<Outcome>,
+}
+
+impl Trail {
+    /// A request that has just come in.
+    pub fn begin(id: RequestId, at: Instant, door: Door, mutates: bool) -> Self {
+        // An id is hexadecimal and hyphens.
+        let id_header = HeaderValue::from_str(id.as_str()).unwrap_or_else(|_| HeaderValue::from_static(""));
+        Self {
+            id,
+            id_header,
+            at,
+            began: Elapsed::now(),
+            door,
+            catalogue: Catalogue::Primary,
+            problem: false,
+            mutates,
+            private: false,
+            deprecated: None,
+            stats: None,
+            operation: None,
+            identity: Identity::Anonymous,
+            place: None,
+            rate: None,
+            allow: None,
+            audited: false,
+            outcome: None,
+        }
+    }
+
+    /// How its refusals are worded.
+    pub fn wording(&self) -> Wording {
+        Wording { id: self.id.clone(), catalogue: self.catalogue, problem: self.problem }
+    }
 }

@@ -1,0 +1,159 @@
+//! The way of a request, top to bottom: one stage a file, each taking the type that the stage before it returned, so that
+//! none can be skipped or moved without a compile error.
+//!
+//! [`handle`] wraps [`run`], so that audit and metrics see every exit: the answered, the refused and the panicked.
+
+use std::net::IpAddr;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use charter_kernel::id::RequestId;
+use charter_kernel::refusal::{Code, Refusal};
+use charter_kernel::unit::Unit;
+use futures::FutureExt as _;
+use http::{Method, Request, Response};
+use hyper::body::Incoming;
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
+
+use crate::app::App;
+use crate::http::Door;
+use crate::http::body::Body;
+use crate::metrics::Outcome;
+
+pub mod accept;
+pub mod admit;
+pub mod audit;
+pub mod claim;
+pub mod deprecated;
+pub mod family;
+pub mod finish;
+pub mod follow;
+pub mod gate;
+pub mod guest;
+pub mod host;
+pub mod identify;
+pub mod job;
+pub mod matched;
+pub mod page;
+pub mod rate;
+pub mod respond;
+pub mod run;
+pub mod scope;
+pub mod table;
+pub mod trail;
+pub mod validate;
+
+use respond::Answered;
+use trail::Trail;
+
+/// Who is on the other side of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer {
+    /// Its address.
+    pub address: IpAddr,
+    /// Whether the connection is encrypted.
+    pub tls: bool,
+    /// Which listener it came to.
+    pub door: Door,
+}
+
+/// Answers one request, whatever happens. A change runs in a task of its own: a client that leaves does not stop it half-way.
+pub async fn handle(app: Arc<App>, peer: Peer, request: Request<Incoming>) -> Response<Body> {
+    let gone = CancellationToken::new();
+    let _leaving = gone.clone().drop_guard();
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    let trail = begin(&app, peer, !reads);
+    let span = tracing::info_span!("request", id = %trail.id, method = %request.method(), path = request.uri().path());
+    if reads {
+        return observed(app, peer, trail, request, gone).instrument(span).await;
+    }
+    let id = trail.id.clone();
+    let (at, door) = (trail.at, trail.door);
+    let task = app.tasks.spawn(observed(app.clone(), peer, trail, request, gone).instrument(span));
+    // Panics are caught within; a task that is lost all the same was cancelled with the runtime.
+    task.await.unwrap_or_else(|_| respond::refusal(&Trail::begin(id, at, door, true), &Refusal::internal()))
+}
+
+fn begin(app: &App, peer: Peer, mutates: bool) -> Trail {
+    let at = app.clock.now();
+    let mut random = [0; 10];
+    if let Err(error) = getrandom::fill(&mut random) {
+        // The id then repeats within a millisecond; nothing but the log's reader relies on it.
+        tracing::error!(%error, "the operating system has no randomness");
+    }
+    Trail::begin(RequestId::new(at, random), at, peer.door, mutates)
+}
+
+/// Counts what a client that left did not wait for.
+struct Watch<'a> {
+    trail: &'a mut Trail,
+    app: &'a App,
+    done: bool,
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        if !self.done {
+            count(self.app, self.trail, 499, Outcome::ClientGone);
+        }
+    }
+}
+
+async fn observed(app: Arc<App>, peer: Peer, mut trail: Trail, request: Request<Incoming>, gone: CancellationToken) -> Response<Body> {
+    let mut watch = Watch { trail: &mut trail, app: &app, done: false };
+    let running = AssertUnwindSafe(run::run(&app, watch.trail, peer, request, &gone)).catch_unwind();
+    let ended = match running.await {
+        Ok(ended) => ended,
+        Err(_) => {
+            tracing::error!("a request panicked");
+            watch.trail.outcome = Some(Outcome::Panicked);
+            Err(Refusal::internal())
+        }
+    };
+    let response = match ended {
+        Ok(answered) => respond::answer(watch.trail, answered),
+        Err(refusal) => {
+            audit_refusal(&app, watch.trail, &refusal).await;
+            watch.trail.outcome.get_or_insert(guest::class(&refusal));
+            respond::refusal(watch.trail, &refusal)
+        }
+    };
+    let status = response.status().as_u16();
+    let outcome = watch.trail.outcome.unwrap_or(Outcome::Answered);
+    watch.done = true;
+    count(&app, watch.trail, status, outcome);
+    response
+}
+
+fn count(app: &App, trail: &Trail, status: u16, outcome: Outcome) {
+    let elapsed = trail.began.elapsed();
+    match &trail.stats {
+        Some(stats) => stats.record(status, outcome, elapsed),
+        None => app.metrics.unmatched().record(status, outcome, elapsed),
+    }
+    tracing::debug!(status, outcome = outcome.label(), elapsed_us = elapsed.as_micros() as u64, "answered");
+}
+
+/// The row of a refusal that no commit carried. It is written before the refusal is answered, so that a flood of refused
+/// requests waits for its own rows.
+async fn audit_refusal(app: &App, trail: &mut Trail, refusal: &Refusal) {
+    let status = refusal.status(trail.catalogue);
+    if trail.audited || !audit::leaves_row(trail.mutates, refusal, status) || refusal.code == Code::HeadersTooLarge {
+        return;
+    }
+    let Some(subject) = audit::Subject::of(trail, None) else { return };
+    let named = (refusal.row(trail.catalogue).0, refusal.reason.as_deref());
+    let fact = match subject.fact(audit::Decision { status, refused: Some(named), details: None }) {
+        Ok(fact) => fact,
+        Err(error) => return tracing::error!(%error, "an audit row could not be made"),
+    };
+    let unit = Unit { organization: subject.organization().to_owned(), facts: vec![fact], ..Unit::default() };
+    match app.store.commit_settling(unit).await {
+        Ok(_) => trail.audited = true,
+        Err(error) => tracing::error!(%error, "the audit row of a refusal could not be written"),
+    }
+}
+
+/// What a stage that is done hands to the answer.
+pub type Answer = Result<Answered, Refusal>;

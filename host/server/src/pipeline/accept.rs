@@ -1,0 +1,72 @@
+//! The request as it came in: bounded, decoded once, its body not yet read.
+
+use bytes::Bytes;
+use charter_kernel::fault::Fault;
+use charter_kernel::refusal::{Code, Refusal};
+use charter_kernel::route::Path;
+use charter_kernel::schema::parse_query;
+use http::{HeaderMap, Method, Request, header};
+use hyper::body::Incoming;
+
+use super::Peer;
+use super::trail::Trail;
+use crate::app::App;
+
+/// Bytes that a header field costs beside its name and value, as HTTP/2 counts them (RFC 9113, section 6.5.2).
+const FIELD_COST_BYTES: usize = 32;
+
+/// A request that may be looked at.
+pub struct Accepted {
+    /// Who is on the other side.
+    pub peer: Peer,
+    /// The method, `HEAD` read as `GET`.
+    pub method: Method,
+    /// The path as it was sent.
+    pub raw_path: String,
+    /// The path, decoded.
+    pub path: Path,
+    /// The query's pairs, decoded.
+    pub query: Vec<(String, String)>,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body, or what was read of it.
+    pub body: Body,
+}
+
+/// A request's body: read once, and then kept for a second run.
+pub enum Body {
+    /// Still on the connection.
+    Unread(Incoming),
+    /// Read.
+    Read(Bytes),
+}
+
+/// Bounds and decodes the head.
+pub fn accept(app: &App, trail: &mut Trail, peer: Peer, request: Request<Incoming>) -> Result<Accepted, Refusal> {
+    let (head, body) = request.into_parts();
+    trail.problem = wants_problem(&head.headers);
+    let limits = &app.config.http;
+    let bytes: usize = head.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD_COST_BYTES).sum();
+    if head.headers.len() > limits.headers_max || bytes > limits.head_bytes_max {
+        let message = format!("At most {} header fields of {} bytes together.", limits.headers_max, limits.head_bytes_max);
+        return Err(Refusal::new(Code::HeadersTooLarge, message));
+    }
+    let raw_path = head.uri.path().to_owned();
+    let path = Path::parse(&raw_path).map_err(|fault| match fault {
+        charter_kernel::route::PathFault::Empty => Refusal::not_found(),
+        fault => Refusal::invalid("path", fault.to_string()),
+    })?;
+    let query = parse_query(head.uri.query().unwrap_or_default())
+        .map_err(|fault| Refusal::faults(vec![Fault::new("query", fault.message)]))?;
+    let method = if head.method == Method::HEAD { Method::GET } else { head.method };
+    Ok(Accepted { peer, method, raw_path, path, query, headers: head.headers, body: Body::Unread(body) })
+}
+
+/// Whether errors are wanted in the format of RFC 9457.
+fn wants_problem(headers: &HeaderMap) -> bool {
+    let lines = headers.get_all(header::ACCEPT).iter().filter_map(|line| line.to_str().ok());
+    lines.flat_map(|line| line.split(',')).any(|range| {
+        let media = range.split(';').next().unwrap_or_default().trim();
+        media.eq_ignore_ascii_case("application/problem+json")
+    })
+}

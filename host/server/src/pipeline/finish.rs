@@ -1,0 +1,96 @@
+//! What a guest's commit says of its request beside the guest's own writes: the audit row and the idempotent answer.
+
+use std::sync::Arc;
+
+use charter_engine::{Ending, EndingResult, Finish};
+use charter_kernel::refusal::{Failure, Refusal};
+use charter_store::{Store, Txn};
+use futures::future::BoxFuture;
+
+use super::audit::{Decision, Subject, leaves_row};
+use super::claim::{Claim, Kept};
+use super::guest;
+use super::page::Page;
+use super::respond::{self, Answered, Wording};
+use crate::served::{Served, ServedOperation};
+
+/// See the module.
+pub struct Finisher {
+    /// Where answers are sealed.
+    pub store: Store,
+    /// Who did what; absent for the anonymous.
+    pub subject: Option<Subject>,
+    /// The idempotency claim.
+    pub claim: Option<Arc<Claim>>,
+    /// How refusals are worded.
+    pub wording: Wording,
+    /// The component version.
+    pub served: Arc<Served>,
+    /// The operation.
+    pub operation: Arc<ServedOperation>,
+    /// The page that was asked for.
+    pub page: Page,
+}
+
+impl Finish for Finisher {
+    fn finish<'a>(&'a self, txn: &'a mut Txn, ending: Ending<'a>) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            match ending.result {
+                EndingResult::Answered(answer) => {
+                    let answered = guest::rendered(&self.operation, &self.page, answer);
+                    self.audit(txn, answered.status.as_u16(), None);
+                    self.keep(txn, ending, &answered).await;
+                }
+                EndingResult::Refused(failure) => self.refused(txn, ending, failure).await,
+                EndingResult::Trapped(_) | EndingResult::OutOfMemory => self.failed(txn, ending, &Refusal::internal()),
+                EndingResult::Deadline => self.failed(txn, ending, &Refusal::deadline_exceeded()),
+                EndingResult::ClientGone => self.failed(txn, ending, &Refusal::internal().reason("client_gone")),
+            }
+        })
+    }
+}
+
+impl Finisher {
+    async fn refused(&self, txn: &mut Txn, ending: Ending<'_>, failure: &Failure) {
+        let refusal = guest::worded(&self.served, failure);
+        let answered = respond::refused(&self.wording, &refusal);
+        let status = answered.status.as_u16();
+        self.audit(txn, status, Some(&refusal));
+        // Only a final answer is kept: what may go otherwise the next time is asked again.
+        if (400..500).contains(&status) && !refusal.should_retry() || ending.dispatched {
+            self.keep(txn, ending, &answered).await;
+        } else if ending.claimed {
+            self.claim.iter().for_each(|claim| claim.give_up(txn));
+        }
+    }
+
+    fn failed(&self, txn: &mut Txn, ending: Ending<'_>, refusal: &Refusal) {
+        self.audit(txn, refusal.status(self.wording.catalogue), Some(refusal));
+        let Some(claim) = self.claim.as_ref().filter(|_| ending.claimed) else { return };
+        if ending.dispatched { claim.in_doubt(txn) } else { claim.give_up(txn) }
+    }
+
+    fn audit(&self, txn: &mut Txn, status: u16, refused: Option<&Refusal>) {
+        let Some(subject) = &self.subject else { return };
+        let mutates = self.operation.contract.mutates;
+        let leaves = refused.map_or(mutates, |refusal| leaves_row(mutates, refusal, status));
+        if !leaves {
+            return;
+        }
+        let named = refused.map(|refusal| (refusal.row(self.wording.catalogue).0, refusal.reason.as_deref()));
+        match subject.fact(Decision { status, refused: named, details: None }) {
+            Ok(fact) => txn.fact(fact),
+            Err(error) => tracing::error!(%error, "an audit row could not be made"),
+        }
+    }
+
+    async fn keep(&self, txn: &mut Txn, ending: Ending<'_>, answered: &Answered) {
+        let Some(claim) = &self.claim else { return };
+        let kept = Kept { status: answered.status.as_u16(), headers: &answered.headers, body: answered.body.as_whole() };
+        if let Err(error) = claim.done(&self.store, txn, kept, ending.claimed).await {
+            // Without its record the effect could be repeated: the record stays in doubt instead.
+            tracing::error!(error = &error as &dyn std::error::Error, "an answer cannot be sealed");
+            claim.in_doubt(txn);
+        }
+    }
+}

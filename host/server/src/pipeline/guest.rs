@@ -1,0 +1,233 @@
+//! Calls the component, and turns what became of the call into an answer or a refusal.
+
+use std::sync::Arc;
+
+use charter_engine::{Answer, AnswerBody, Call, Entry, Finish, Outcome, Request};
+use charter_kernel::refusal::{Code, Failure, Refusal};
+use charter_kernel::scope::{Actor, ActorKind, Proof};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use serde_json::{Map, Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::audit::Subject;
+use super::claim::Claim;
+use super::finish::Finisher;
+use super::host::{Ended, guards};
+use super::matched::Operation;
+use super::page::{self, Page};
+use super::respond::Answered;
+use super::trail::Trail;
+use super::validate::Validated;
+use super::{follow, job};
+use crate::app::App;
+use crate::http::body::Body;
+use crate::metrics;
+use crate::request::Identity;
+use crate::served::{BodyRule, Served, ServedOperation};
+
+/// Runs the operation.
+pub async fn run(
+    app: &Arc<App>,
+    trail: &mut Trail,
+    validated: &Validated,
+    claim: Option<&Arc<Claim>>,
+    gone: &CancellationToken,
+) -> Result<Ended, Refusal> {
+    let matched = &validated.admitted.matched;
+    let Operation::Guest(served, operation) = &matched.operation else { return Err(Refusal::internal()) };
+    let scope = match &trail.place {
+        Some(place) => place.scope.clone(),
+        None => Proof::of(nobody(&trail.identity)).scope(),
+    };
+    let finisher = Finisher {
+        store: app.store.clone(),
+        subject: Subject::of(trail, entity(served, &matched.parameters)),
+        claim: claim.cloned(),
+        wording: trail.wording(),
+        served: served.clone(),
+        operation: operation.clone(),
+        page: validated.page.clone(),
+    };
+    let call = Call {
+        request_id: trail.id.as_str().to_owned(),
+        scope,
+        entry: Entry::Handle(request(trail, served, operation, validated)),
+        guards: if trail.mutates { mutation_guards(trail) } else { Vec::new() },
+        claim: claim.map(|claim| claim.claiming()),
+        finish: Arc::new(finisher) as Arc<dyn Finish>,
+        mutates: trail.mutates,
+        deadline_ms: operation.deadline_ms.unwrap_or(app.config.http.deadline_ms),
+        class: operation.class,
+        depth: 0,
+        client_gone: gone.clone(),
+    };
+    let outcome = app.engine.call(&served.component, call).await;
+    match ended(trail, served, outcome)? {
+        None => Ok(Ended::Restart),
+        Some(answer) => answered(app, trail, operation, &validated.page, answer).await.map(Ended::Answered),
+    }
+}
+
+fn nobody(identity: &Identity) -> Actor {
+    match identity {
+        Identity::Operator => Actor::new(ActorKind::Operator, "operator"),
+        _ => Actor::anonymous(),
+    }
+}
+
+/// The same as for the host's routes, and always the tenant user: a primitive acts for a profile.
+fn mutation_guards(trail: &Trail) -> Vec<charter_kernel::unit::Guard> {
+    let mut all = guards(&trail.identity, trail.place.as_ref());
+    if let Some(user) = trail.place.as_ref().and_then(|place| place.user.as_ref()) {
+        let guard = user.guard();
+        if !all.contains(&guard) {
+            all.push(guard);
+        }
+    }
+    all
+}
+
+fn request(trail: &Trail, served: &Served, operation: &ServedOperation, validated: &Validated) -> Request {
+    let matched = &validated.admitted.matched;
+    let accepted = &matched.gated.scoped.identified.located.accepted;
+    let mut query = validated.query.clone();
+    validated.page.show(&mut query);
+    let (body, bytes) = match &operation.contract.body {
+        BodyRule::None => (None, None),
+        // Checked to be UTF-8 when it was parsed; an absent body was validated as an empty object.
+        BodyRule::Json(_) if validated.bytes.is_empty() => (Some("{}".to_owned()), None),
+        BodyRule::Json(_) => (String::from_utf8(validated.bytes.to_vec()).ok(), None),
+        BodyRule::Raw { .. } => (None, Some(validated.bytes.clone())),
+    };
+    let seen = operation.headers.iter().filter_map(|name| {
+        let value = accepted.headers.get(name)?.to_str().ok()?;
+        Some((name.as_str().to_owned(), value.to_owned()))
+    });
+    let mut context = Map::new();
+    context.insert("component".into(), Value::from(served.digest()));
+    if trail.place.as_ref().is_some_and(|place| place.project.test) {
+        context.insert("test".into(), true.into());
+    }
+    if operation.streams_wanted(&accepted.headers) {
+        context.insert("stream".into(), true.into());
+    }
+    Request {
+        operation: operation.contract.id.to_string(),
+        parameters: matched.parameters.clone(),
+        query: if query.is_empty() { "{}".into() } else { Value::Object(query).to_string() },
+        body,
+        bytes,
+        blob: None,
+        headers: seen.collect(),
+        context,
+    }
+}
+
+/// What the audit row names: the thing that the path's last id names, as the primitive calls itself.
+fn entity(served: &Served, parameters: &[(String, String)]) -> Option<(String, String)> {
+    parameters.last().map(|(_, id)| (served.name().to_owned(), id.clone()))
+}
+
+/// The one place where the outcomes of a call become refusals. `None`: begin from the top.
+fn ended(trail: &mut Trail, served: &Served, outcome: Outcome) -> Result<Option<Answer>, Refusal> {
+    // Where a unit ends with the call, the finisher has put the audit row into it.
+    trail.audited = trail.mutates
+        && !matches!(outcome, Outcome::Restart | Outcome::Inactive | Outcome::Shed { .. } | Outcome::Unavailable { .. });
+    match outcome {
+        Outcome::Answered(answer) => Ok(Some(answer)),
+        Outcome::Refused(failure) => {
+            trail.audited = true;
+            Err(worded(served, &failure))
+        }
+        // Revoked while it ran: the second look finds out who, and words it.
+        Outcome::Restart | Outcome::Inactive => Ok(None),
+        Outcome::Trapped { id } => Err(Refusal::internal().detail("incident", id)),
+        Outcome::OutOfMemory => Err(Refusal::internal().reason("out_of_memory")),
+        Outcome::Deadline => Err(Refusal::deadline_exceeded()),
+        Outcome::Shed { retry_after_s, tenant: true } => Err(Refusal::rate_limited(retry_after_s)),
+        Outcome::Shed { retry_after_s, tenant: false } | Outcome::Unavailable { retry_after_s } => {
+            Err(Refusal::overloaded(retry_after_s))
+        }
+        Outcome::ClientGone => {
+            trail.outcome = Some(metrics::Outcome::ClientGone);
+            Err(Refusal::overloaded(1))
+        }
+    }
+}
+
+/// A guest's failure in the words of the wire. A code that nobody declared is a fault of the component.
+pub fn worded(served: &Served, failure: &Failure) -> Refusal {
+    Refusal::guest(failure.clone(), served.errors()).unwrap_or_else(|| {
+        tracing::error!(primitive = served.name(), code = failure.code, message = failure.message, "a component refused with an undeclared code");
+        Refusal::internal()
+    })
+}
+
+/// The answer as far as it is known at the commit: a job's is its acceptance, a followed log's is a stream.
+pub fn rendered(operation: &ServedOperation, page: &Page, answer: &Answer) -> Answered {
+    let status = |default| StatusCode::from_u16(answer.status.unwrap_or(default)).unwrap_or(StatusCode::OK);
+    let headers = headers(&answer.headers);
+    match &answer.body {
+        AnswerBody::None => Answered { status: status(if operation.status == 200 { 204 } else { operation.status }), headers, body: Body::empty() },
+        AnswerBody::Json(text) => {
+            let text = page::seal_answer(page, text.clone());
+            Answered { headers, ..Answered::json(status(operation.status), text) }.typed("application/json")
+        }
+        AnswerBody::Bytes { content_type, bytes } => {
+            Answered { status: status(operation.status), headers, body: Body::whole(bytes.clone()) }.typed(content_type)
+        }
+        AnswerBody::Job(id) => Answered::json(StatusCode::ACCEPTED, json!({"job": {"id": id}}).to_string()),
+        AnswerBody::Follow { .. } | AnswerBody::Blob(_) => {
+            let (_, never) = tokio::sync::mpsc::channel(1);
+            Answered { status: status(operation.status), headers, body: Body::pieces(never) }
+        }
+    }
+}
+
+async fn answered(
+    app: &Arc<App>,
+    trail: &Trail,
+    operation: &ServedOperation,
+    page: &Page,
+    answer: Answer,
+) -> Result<Answered, Refusal> {
+    match &answer.body {
+        AnswerBody::Follow { log, after } => Ok(follow::stream(app, trail, log.clone(), *after)),
+        AnswerBody::Job(id) => job::result(app, trail, operation, id).await,
+        AnswerBody::Blob(_) => Err(Refusal::not_configured(&["object_store"])),
+        AnswerBody::None | AnswerBody::Json(_) | AnswerBody::Bytes { .. } => Ok(rendered(operation, page, &answer)),
+    }
+}
+
+/// The guest's own headers. What the host says of every answer, the guest cannot say.
+fn headers(given: &[(String, String)]) -> HeaderMap {
+    let mut headers = HeaderMap::with_capacity(given.len() + 8);
+    for (name, value) in given {
+        let (Ok(name), Ok(value)) = (HeaderName::try_from(name.as_str()), HeaderValue::from_str(value)) else { continue };
+        if name != header::CONTENT_LENGTH && name != header::SET_COOKIE && !name.as_str().starts_with("wait-until") {
+            headers.append(name, value);
+        }
+    }
+    headers
+}
+
+impl Answered {
+    /// With this media type, unless the guest named another.
+    fn typed(mut self, content_type: &str) -> Self {
+        if !self.headers.contains_key(header::CONTENT_TYPE)
+            && let Ok(value) = HeaderValue::from_str(content_type)
+        {
+            self.headers.insert(header::CONTENT_TYPE, value);
+        }
+        self
+    }
+}
+
+/// Which code a refused outcome is counted under.
+pub fn class(refusal: &Refusal) -> metrics::Outcome {
+    match refusal.code {
+        Code::Overloaded | Code::DeadlineExceeded | Code::RateLimited => metrics::Outcome::Shed,
+        Code::InternalError => metrics::Outcome::Failed,
+        _ => metrics::Outcome::Refused,
+    }
+}

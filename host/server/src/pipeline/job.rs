@@ -1,0 +1,63 @@
+//! An answer that is a job's: the job was committed with the request, the workers run it at once, and its result is answered,
+//! or 202 with its id where it takes longer than the request may.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use charter_engine::job::{JobRecord, jobs};
+use charter_kernel::manifest::CollectionReach;
+use charter_kernel::refusal::{Code, Refusal};
+use charter_kernel::scope::Scope;
+use charter_kernel::unit::{Key, Reach};
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::respond::Answered;
+use super::trail::Trail;
+use crate::app::App;
+use crate::routes::stored::reading;
+use crate::served::ServedOperation;
+
+/// Where the jobs of a scope lie: at the narrowest level that it names.
+pub fn reach(scope: &Scope) -> Reach {
+    let narrowest = [CollectionReach::User, CollectionReach::Project, CollectionReach::Organization];
+    narrowest.into_iter().find_map(|level| scope.reach(level)).unwrap_or_else(Reach::deployment)
+}
+
+/// Waits for the job's end within the operation's deadline.
+pub async fn result(app: &Arc<App>, trail: &Trail, operation: &ServedOperation, id: &str) -> Result<Answered, Refusal> {
+    let reach = trail.place.as_ref().map_or_else(Reach::deployment, |place| reach(&place.scope));
+    let key = Key::new(&reach, &jobs(), id);
+    let deadline_ms = operation.deadline_ms.unwrap_or(app.config.http.deadline_ms);
+    let mut changed = app.store.changed(&reach, &jobs());
+    let waiting = async {
+        loop {
+            let Some(row) = app.store.get(&key).await.map_err(reading)? else { return Ok(None) };
+            let job: JobRecord = serde_json::from_str(&row.body).map_err(|_| Refusal::internal())?;
+            match job.state.as_str() {
+                "succeeded" => return Ok(Some(Answered::json(status(operation.status), result_text(&job)))),
+                "failed" | "cancelled" => return Err(failure(&job)),
+                _ => changed.wait().await,
+            }
+        }
+    };
+    match tokio::time::timeout(Duration::from_millis(u64::from(deadline_ms)), waiting).await {
+        Ok(Ok(Some(answered))) => Ok(answered),
+        Ok(Err(refusal)) => Err(refusal),
+        Ok(Ok(None)) | Err(_) => Ok(Answered::json(StatusCode::ACCEPTED, json!({"job": {"id": id}}).to_string())),
+    }
+}
+
+fn status(declared: u16) -> StatusCode {
+    StatusCode::from_u16(declared).unwrap_or(StatusCode::OK)
+}
+
+fn result_text(job: &JobRecord) -> String {
+    job.result.as_ref().map_or_else(|| "null".into(), Value::to_string)
+}
+
+fn failure(job: &JobRecord) -> Refusal {
+    let text = |name: &str| job.error.as_ref().and_then(|error| error.get(name)).and_then(Value::as_str);
+    let code = text("code").and_then(Code::named).unwrap_or(Code::InternalError);
+    Refusal::new(code, text("message").unwrap_or("The job has failed."))
+}

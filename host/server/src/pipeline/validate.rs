@@ -1,0 +1,189 @@
+//! Whether the request is well formed: path, query, media type, size, body. All faults are named at once.
+//!
+//! Schemas were compiled when the route was loaded. A JSON body goes on as the text that was sent; nothing is written again.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use charter_kernel::fault::Fault;
+use charter_kernel::refusal::{Code, Refusal};
+use charter_kernel::schema::{coerce_query, parse_json};
+use http::{HeaderMap, header};
+use serde_json::{Map, Value};
+
+use super::accept::Body;
+use super::admit::Admitted;
+use super::page::{self, Page, Seal};
+use super::trail::Trail;
+use crate::app::App;
+use crate::http::body::{self, Unread};
+use crate::served::{Auth, BodyRule, Contract};
+
+/// A request that is well formed.
+pub struct Validated {
+    /// The stage before.
+    pub admitted: Admitted,
+    /// The query, coerced; without the words of paging.
+    pub query: Map<String, Value>,
+    /// The page that is asked for.
+    pub page: Page,
+    /// The body as it was sent.
+    pub bytes: Bytes,
+    /// The body, parsed; `Null` where no JSON is declared.
+    pub body: Value,
+}
+
+/// Reads and checks everything.
+pub async fn validate(app: &App, trail: &Trail, mut admitted: Admitted) -> Result<Validated, Refusal> {
+    let bytes = read(app, &mut admitted).await?;
+    let matched = &admitted.matched;
+    let contract = matched.operation.contract();
+    let accepted = &matched.gated.scoped.identified.located.accepted;
+    let mut faults = Vec::new();
+    path(contract, &matched.parameters, &mut faults);
+    let tenant = tenant(trail);
+    let seal = || Seal::new(app.cursor_key, &tenant, &contract.id, &accepted.query);
+    let page = Page::read(contract.paging, &accepted.query, seal).unwrap_or_else(|found| {
+        faults.extend(found);
+        Page::default()
+    });
+    let query = query(contract, &accepted.query, &mut faults);
+    let body = match &contract.body {
+        BodyRule::Json(schema) => match parse_json(if bytes.is_empty() { b"{}" } else { &bytes }) {
+            Ok(value) => {
+                if let Err(found) = schema.validate(&value) {
+                    faults.extend(found);
+                }
+                value
+            }
+            Err(fault) => {
+                faults.push(fault);
+                Value::Null
+            }
+        },
+        BodyRule::None | BodyRule::Raw { .. } => Value::Null,
+    };
+    if faults.is_empty() { Ok(Validated { admitted, query, page, bytes, body }) } else { Err(Refusal::faults(faults)) }
+}
+
+/// Whose lists the cursors are of.
+fn tenant(trail: &Trail) -> String {
+    match &trail.place {
+        Some(place) => {
+            let user = place.user.as_ref().map_or("", |user| user.id.as_str());
+            format!("{}/{}/{user}", place.organization.id, place.project.id)
+        }
+        None => String::new(),
+    }
+}
+
+fn path(contract: &Contract, parameters: &[(String, String)], faults: &mut Vec<Fault>) {
+    let Some(schema) = &contract.path_schema else { return };
+    if let Err(found) = coerce_query(Some(schema), parameters) {
+        faults.extend(found);
+    }
+}
+
+fn query(contract: &Contract, pairs: &[(String, String)], faults: &mut Vec<Fault>) -> Map<String, Value> {
+    let words = page::words(contract.paging);
+    let rest: Vec<(String, String)> = pairs.iter().filter(|(name, _)| !words.contains(&name.as_str())).cloned().collect();
+    // Whoever probes an open route (a load balancer, a browser) may say more than it knows.
+    if contract.query.is_none() && (rest.is_empty() || contract.auth == Auth::Open) {
+        return Map::new();
+    }
+    match coerce_query(contract.query.as_ref(), &rest) {
+        Ok(Value::Object(mut members)) => {
+            // Defaults of words that the schema repeats are the page's business.
+            words.iter().for_each(|word| drop(members.remove(*word)));
+            members
+        }
+        Ok(_) => Map::new(),
+        Err(found) => {
+            faults.extend(found.into_iter().filter(|fault| !words.contains(&fault.path.as_str())));
+            Map::new()
+        }
+    }
+}
+
+/// Reads the body within the route's bounds, once; a second run of the request finds it read.
+async fn read(app: &App, admitted: &mut Admitted) -> Result<Bytes, Refusal> {
+    let limits = &app.config.http;
+    let (size_max, media) = match &admitted.matched.operation.contract().body {
+        BodyRule::None => (limits.body_bytes_max, None),
+        BodyRule::Json(_) => (limits.body_bytes_max, Some("application/json".to_owned())),
+        BodyRule::Raw { media_type, size_max } => (size_max.unwrap_or(limits.body_bytes_max), Some(media_type.clone())),
+    };
+    let accepted = &mut admitted.matched.gated.scoped.identified.located.accepted;
+    let bytes = match &mut accepted.body {
+        Body::Read(bytes) => bytes.clone(),
+        Body::Unread(incoming) => {
+            let time_max = Duration::from_millis(limits.body_timeout_ms);
+            let bytes = body::read(incoming, size_max, time_max).await.map_err(|unread| refused(unread, size_max))?;
+            accepted.body = Body::Read(bytes.clone());
+            bytes
+        }
+    };
+    if let Some(media) = media.filter(|_| !bytes.is_empty()) {
+        media_type(&accepted.headers, &media)?;
+    }
+    Ok(bytes)
+}
+
+fn refused(unread: Unread, size_max: usize) -> Refusal {
+    match unread {
+        Unread::TooLarge => Refusal::new(Code::PayloadTooLarge, format!("The body must be at most {size_max} bytes.")),
+        Unread::TooSlow => Refusal::new(Code::RequestTimeout, "The body did not arrive in time; nothing was done."),
+        Unread::Broken => Refusal::invalid("body", "The body broke off."),
+    }
+}
+
+/// Whether the body is of the declared type; `image/*` and `*/*` are ranges. A missing type is taken for JSON where JSON is
+/// declared, and refused elsewhere.
+fn media_type(headers: &HeaderMap, declared: &str) -> Result<(), Refusal> {
+    let sent = match headers.get(header::CONTENT_TYPE) {
+        None if declared == "application/json" => return Ok(()),
+        None => "",
+        Some(value) => value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim(),
+    };
+    let fits = match declared.strip_suffix("/*") {
+        Some("*") => true,
+        Some(kind) => sent.split_once('/').is_some_and(|(main, _)| main.eq_ignore_ascii_case(kind)),
+        None => sent.eq_ignore_ascii_case(declared) || declared == "application/json" && json_suffix(sent),
+    };
+    if fits {
+        return Ok(());
+    }
+    Err(Refusal::new(Code::UnsupportedMediaType, format!("The body must be {declared}.")).param("Content-Type"))
+}
+
+/// `application/merge-patch+json` and the like are JSON as well (RFC 6839).
+fn json_suffix(sent: &str) -> bool {
+    sent.len() > 5 && sent.as_bytes()[sent.len() - 5..].eq_ignore_ascii_case(b"+json")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent(media: &str) -> HeaderMap {
+        [(header::CONTENT_TYPE, media.parse().unwrap())].into_iter().collect()
+    }
+
+    #[test]
+    fn the_media_type_must_be_the_declared_one() {
+        for (media, declared) in [
+            ("application/json", "application/json"),
+            ("Application/JSON; charset=utf-8", "application/json"),
+            ("application/merge-patch+json", "application/json"),
+            ("image/png", "image/*"),
+            ("text/plain", "*/*"),
+        ] {
+            assert!(media_type(&sent(media), declared).is_ok(), "{media} {declared}");
+        }
+        for (media, declared) in [("text/plain", "application/json"), ("audio/mpeg", "image/*"), ("json", "application/json")] {
+            assert_eq!(media_type(&sent(media), declared).unwrap_err().code, Code::UnsupportedMediaType, "{media} {declared}");
+        }
+        assert!(media_type(&HeaderMap::new(), "application/json").is_ok());
+        assert!(media_type(&HeaderMap::new(), "application/wasm").is_err());
+    }
+}

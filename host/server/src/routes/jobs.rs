@@ -1,0 +1,146 @@
+//! `/v1/jobs`: the public jobs of a profile. What runs them is `workers`.
+
+use charter_engine::job::{JobRecord, jobs};
+use charter_kernel::id::JobId;
+use charter_kernel::refusal::Refusal;
+use charter_kernel::unit::{Draft, Key, Row};
+use charter_store::{Query, Txn};
+use serde_json::{Value, json};
+
+use super::shape::{self, id, instant, nullable, object};
+use super::stored::reading;
+use crate::app::App;
+use crate::pipeline::job::reach;
+use crate::reply::Reply;
+use crate::request::HostRequest;
+
+/// Rows looked at for one page: private jobs lie among the public ones.
+const ROWS_MAX: u32 = 1_000;
+
+fn item() -> Value {
+    let text = json!({"type": "string"});
+    object(&[
+        ("id", id()),
+        ("name", text.clone()),
+        ("primitive", text.clone()),
+        ("status", json!({"enum": ["queued", "running", "succeeded", "failed", "cancelled"]})),
+        ("progress", json!({"type": ["number", "null"]})),
+        ("note", json!({"type": ["string", "null"]})),
+        ("result", json!({})),
+        ("error", json!({"type": ["object", "null"]})),
+        ("attempts", json!({"type": "integer"})),
+        ("run_at", instant()),
+        ("created_at", instant()),
+        ("updated_at", nullable(&instant())),
+    ])
+}
+
+/// One job.
+pub fn answer() -> Value {
+    object(&[("job", item())])
+}
+
+/// The query of the list.
+pub fn list_query() -> Value {
+    let status = json!({"enum": ["queued", "running", "succeeded", "failed", "cancelled"]});
+    json!({"type": "object", "properties": {"status": status}, "additionalProperties": false})
+}
+
+/// A page of jobs.
+pub fn list_answer() -> Value {
+    shape::page("jobs", &item())
+}
+
+/// Newest first.
+///
+/// # Errors
+/// When the store cannot be asked.
+pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+    let place = request.place()?;
+    let (limit, offset) = (request.page.limit, request.page.offset);
+    let wanted = request.query_text("status");
+    let mut query = Query::all(&reach(&place.scope), &jobs()).limit(ROWS_MAX).relaxed();
+    let end = offset as usize + limit as usize;
+    let mut found = Vec::new();
+    loop {
+        let page = txn.find(&query).await.map_err(reading)?;
+        for (key, row) in &page.items {
+            let job = read(row)?;
+            if job.public && wanted.is_none_or(|wanted| state(&job, row) == wanted) {
+                found.push(view(key, row, &job));
+            }
+        }
+        query.after = page.next;
+        if query.after.is_none() || found.len() > end {
+            break;
+        }
+    }
+    let more = found.len() > end;
+    let items = found.into_iter().skip(offset as usize).take(limit as usize).collect();
+    Ok(Reply::ok(&shape::listed("jobs", items, (limit, offset), more)))
+}
+
+/// One public job of the profile.
+///
+/// # Errors
+/// 404 for any other.
+pub async fn get(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+    let (key, row, job) = named(request, txn).await?;
+    Ok(Reply::ok(&json!({"job": view(&key, &row, &job)})))
+}
+
+/// Cancels what has not finished. A run that is under way loses its lease, and with it its commit.
+///
+/// # Errors
+/// 404 for what is not there, 409 for what has finished.
+pub async fn cancel(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+    let (key, row, mut job) = named(request, txn).await?;
+    if job.state != "queued" {
+        return Err(Refusal::state_conflict("finished", format!("The job has {}.", job.state)));
+    }
+    job.state = "cancelled".into();
+    let body = serde_json::to_string(&job).map_err(|_| Refusal::internal())?;
+    // Removed and written anew: the row then has no lease that a worker could hold, and no unique key.
+    txn.remove(&key, None).await.map_err(|_| Refusal::overloaded(1))?;
+    let draft = Draft { user: row.user.clone(), index: job.index(), body, ..Draft::default() };
+    let row = txn.put(key.clone(), draft).await.map_err(|_| Refusal::overloaded(1))?;
+    Ok(Reply::ok(&json!({"job": view(&key, &row, &job)})).about("job", key.id.clone()))
+}
+
+async fn named(request: &HostRequest, txn: &mut Txn) -> Result<(Key, Row, JobRecord), Refusal> {
+    let id = JobId::parse(request.parameter("id")).ok_or_else(Refusal::not_found)?;
+    let key = Key::new(&reach(&request.place()?.scope), &jobs(), id.as_str());
+    let row = txn.get(&key).await.map_err(reading)?.ok_or_else(Refusal::not_found)?;
+    let job = read(&row)?;
+    if job.public { Ok((key, row, job)) } else { Err(Refusal::not_found()) }
+}
+
+fn read(row: &Row) -> Result<JobRecord, Refusal> {
+    serde_json::from_str(&row.body).map_err(|error| {
+        tracing::error!(%error, "a job cannot be read");
+        Refusal::internal()
+    })
+}
+
+/// A held lease is a run.
+fn state<'j>(job: &'j JobRecord, row: &Row) -> &'j str {
+    let held = row.lease.as_ref().is_some_and(|lease| lease.token.is_some());
+    if job.state == "queued" && held { "running" } else { &job.state }
+}
+
+fn view(key: &Key, row: &Row, job: &JobRecord) -> Value {
+    json!({
+        "id": key.id,
+        "name": job.name,
+        "primitive": job.primitive,
+        "status": state(job, row),
+        "progress": job.fraction,
+        "note": job.note,
+        "result": job.result,
+        "error": job.error,
+        "attempts": row.lease.as_ref().map_or(0, |lease| lease.count),
+        "run_at": job.run_at,
+        "created_at": row.created_at,
+        "updated_at": row.updated_at,
+    })
+}

@@ -1,0 +1,74 @@
+//! `GET /v1/status`: what is installed, and what of it the caller has.
+
+use charter_kernel::refusal::Refusal;
+use charter_store::Txn;
+use serde_json::{Value, json};
+
+use super::shape::object;
+use crate::app::App;
+use crate::pipeline::identify::unreadable;
+use crate::reply::Reply;
+use crate::request::HostRequest;
+
+/// What is answered.
+pub fn answer() -> Value {
+    let text = json!({"type": "string"});
+    let primitive = object(&[
+        ("name", text.clone()),
+        ("title", text.clone()),
+        ("version", text.clone()),
+        ("enabled", json!({"type": "boolean"})),
+        ("configured", json!({"type": "boolean"})),
+        ("missing", json!({"type": "array", "items": {"type": "string"}})),
+        ("deprecated", json!({"type": "boolean"})),
+    ]);
+    object(&[
+        ("status", json!({"enum": ["ok", "read_only", "draining"]})),
+        ("version", text.clone()),
+        ("started_at", text),
+        ("primitives", json!({"type": "array", "items": primitive})),
+    ])
+}
+
+/// The primitives as the caller's kit and the deployment's bindings make them.
+///
+/// # Errors
+/// When the directory cannot be asked.
+pub async fn get(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
+    let place = request.place()?;
+    let assigned = place.user.as_ref().and_then(|user| user.kit.as_ref());
+    let kit = app.directory.kit(&place.project, assigned).await.map_err(unreadable)?;
+    let live = app.registry.current();
+    let primitives = live.primitives().map(|primitive| {
+        let manifest = &primitive.active().manifest;
+        let decided = match &kit {
+            Some(kit) => kit.decide(&primitive.name, manifest.gate),
+            None => charter_kernel::kit::decide(&primitive.name, manifest.gate, None),
+        };
+        let served = decided.as_ref().ok().and_then(|pinned| primitive.version(*pinned));
+        let required: Vec<String> =
+            manifest.providers.iter().filter(|provider| provider.required).map(|provider| provider.name.clone()).collect();
+        let missing = app.providers.missing(&place.scope, &required);
+        json!({
+            "name": primitive.name,
+            "title": manifest.title,
+            "version": served.map_or(manifest.version.as_str(), |served| served.version()),
+            "enabled": decided.is_ok(),
+            "configured": missing.is_empty(),
+            "missing": missing,
+            "deprecated": manifest.deprecation.is_some(),
+        })
+    });
+    let primitives: Vec<Value> = primitives.collect();
+    let status = match (app.draining.is_cancelled(), app.store.status().read_only) {
+        (true, _) => "draining",
+        (false, Some(_)) => "read_only",
+        (false, None) => "ok",
+    };
+    Ok(Reply::ok(&json!({
+        "status": status,
+        "version": env!("CARGO_PKG_VERSION"),
+        "started_at": app.started_at,
+        "primitives": primitives,
+    })))
+}
