@@ -23,7 +23,8 @@ impl Store {
             let database = &self.inner.database;
             let mut connection = database.writer().await?;
             sqlx::raw_sql(database.dialect.begin()).execute(&mut connection).await?;
-            let sql = database.dialect.sql("INSERT INTO blobs (digest, part, bytes) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING");
+            let sql =
+                database.dialect.sql("INSERT INTO blobs (digest, part, bytes) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING");
             for (n, part) in bytes.chunks(PART_BYTES).enumerate() {
                 let query = sqlx::query(sql.clone()).bind(digest.to_owned()).bind(n as i64).bind(part.to_vec());
                 query.execute(&mut connection).await?;

@@ -78,9 +78,8 @@ impl Committer {
             facts_written: Arc::default(),
         });
         let lanes = if database.is_postgres() { config.lanes.max(1) } else { 1 } as usize;
-        let queues = (0..lanes).map(|_| {
-            Arc::new(Queue::new(config.queue_units_max.div_ceil(lanes), config.queue_bytes_max.div_ceil(lanes)))
-        });
+        let queues = (0..lanes)
+            .map(|_| Arc::new(Queue::new(config.queue_units_max.div_ceil(lanes), config.queue_bytes_max.div_ceil(lanes))));
         let queues: Vec<_> = queues.collect();
         for queue in &queues {
             let lane = Lane::open(shared.clone(), queue.clone()).await.map_err(OpenError::Database)?;

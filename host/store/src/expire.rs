@@ -15,7 +15,13 @@ impl Store {
         Ok(found.into_iter().map(|(key, _)| key).collect())
     }
 
-    async fn expired_rows(&self, space: &Space, field: &str, before: &str, limit: u32) -> Result<Vec<(Key, String)>, ReadError> {
+    async fn expired_rows(
+        &self,
+        space: &Space,
+        field: &str,
+        before: &str,
+        limit: u32,
+    ) -> Result<Vec<(Key, String)>, ReadError> {
         let sql = self.inner.database.dialect.sql(
             "SELECT reach, id, value FROM document_index WHERE space = $1 AND field = $2 AND value < $3 \
              AND space >= 'host.' AND space < 'host/' ORDER BY value, reach, id LIMIT $4",

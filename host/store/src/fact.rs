@@ -21,7 +21,13 @@ pub(crate) fn kind_name(kind: FactKind) -> &'static str {
 
 impl Store {
     /// An organization's facts of a kind after a sequence, oldest first.
-    pub async fn facts(&self, kind: FactKind, organization: &str, after: u64, limit: u32) -> Result<Vec<SequencedFact>, ReadError> {
+    pub async fn facts(
+        &self,
+        kind: FactKind,
+        organization: &str,
+        after: u64,
+        limit: u32,
+    ) -> Result<Vec<SequencedFact>, ReadError> {
         let sql = self.inner.database.dialect.sql(
             "SELECT sequence, id, at, name, body FROM facts WHERE organization = $1 AND kind = $2 AND sequence > $3 \
              AND sequence IS NOT NULL ORDER BY sequence LIMIT $4",

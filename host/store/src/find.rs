@@ -3,9 +3,9 @@
 //! The revision is read before the rows, so that rows can only be newer than what the commit validates, never older.
 
 use charter_kernel::unit::Row;
+use sqlx::Row as _;
 use sqlx::any::{Any, AnyArguments};
 use sqlx::query::Query as Sql;
-use sqlx::Row as _;
 
 use crate::connection::reading;
 use crate::document::{columns, stored};
@@ -78,11 +78,8 @@ fn select(query: &Query) -> Result<(String, Conditions), ReadError> {
     let after = query.after.as_ref().map(|after| format!("AND {id} {compare} {}", on.bind(after))).unwrap_or_default();
     let limit = u64::from(query.limit.min(PAGE_ROWS_MAX)) + 1;
     let tests = std::mem::take(&mut on.text);
-    let text = format!(
-        "SELECT {} FROM {from}{tests} {after} ORDER BY {id} {order} LIMIT {limit} OFFSET {}",
-        columns!(),
-        query.offset
-    );
+    let text =
+        format!("SELECT {} FROM {from}{tests} {after} ORDER BY {id} {order} LIMIT {limit} OFFSET {}", columns!(), query.offset);
     Ok((text, on))
 }
 
@@ -104,8 +101,7 @@ impl Store {
         let sql = sqlx::query(self.inner.database.dialect.composed(&text)).persistent(false);
         let rows = reading(on.apply(sql).fetch_all(&self.inner.readers)).await?;
         let items = rows.iter().map(|row| stored(row, 0).map(|(key, stored)| (key, stored.row)));
-        let mut items: Vec<(_, Row)> =
-            items.collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))?;
+        let mut items: Vec<(_, Row)> = items.collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))?;
         let limit = query.limit.min(PAGE_ROWS_MAX) as usize;
         let more = items.len() > limit;
         items.truncate(limit);
@@ -127,7 +123,8 @@ impl Store {
         let sql = self.inner.database.dialect.sql("SELECT revision FROM revisions WHERE reach = $1 AND space = $2");
         let sql = sqlx::query(sql).bind(query.reach.as_str().to_owned()).bind(query.space.as_str().to_owned());
         let row = reading(sql.fetch_optional(&self.inner.readers)).await?;
-        let revision: Option<i64> = row.map(|row| row.try_get(0)).transpose().map_err(|error| ReadError::Failed(Some(error)))?;
+        let revision: Option<i64> =
+            row.map(|row| row.try_get(0)).transpose().map_err(|error| ReadError::Failed(Some(error)))?;
         Ok(revision.unwrap_or(0) as u64)
     }
 }

@@ -19,6 +19,7 @@ mod log;
 mod migrate;
 mod query;
 mod reader;
+mod scan;
 mod seal;
 mod search;
 mod sequencer;

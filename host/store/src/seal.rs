@@ -248,7 +248,8 @@ impl From<SealError> for OpenError {
     fn from(error: SealError) -> Self {
         match error {
             SealError::Broken => Self::Configuration(
-                "the key file does not open this database: it is another deployment's, or an older copy of the right one".into(),
+                "the key file does not open this database: it is another deployment's, or an older copy of the right one"
+                    .into(),
             ),
             SealError::Commit(CommitError::ReadOnly { reason }) => Self::Configuration(reason),
             error => Self::Configuration(format!("the deployment's keys cannot be read: {error}")),

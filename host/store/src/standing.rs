@@ -56,7 +56,8 @@ impl Store {
         let dialect = self.inner.database.dialect;
         let query = match reach {
             Some(reach) => {
-                let sql = "SELECT due_at FROM documents WHERE reach = $1 AND space = $2 AND lease_group = $3 ORDER BY due_at LIMIT 1";
+                let sql =
+                    "SELECT due_at FROM documents WHERE reach = $1 AND space = $2 AND lease_group = $3 ORDER BY due_at LIMIT 1";
                 sqlx::query(dialect.sql(sql)).bind(reach.as_str().to_owned())
             }
             None => sqlx::query(dialect.sql(

@@ -7,6 +7,7 @@ use charter_kernel::time::Instant;
 use charter_kernel::unit::{Applied, Key, Rejection, Unit};
 use sqlx::AnyPool;
 use tokio_util::sync::CancellationToken;
+use zeroize::Zeroizing;
 
 use crate::committer::Committer;
 use crate::config::StoreConfig;
@@ -36,6 +37,8 @@ pub(crate) struct Inner {
     pub(crate) epochs: Arc<Epochs>,
     pub(crate) tickets: Arc<Tickets>,
     pub(crate) sealer: Sealer,
+    /// What keys of other purposes are derived from.
+    pub(crate) root: Zeroizing<[u8; 32]>,
     pub(crate) closing: CancellationToken,
 }
 
@@ -87,8 +90,15 @@ impl Store {
         let unread = |error| OpenError::Configuration(format!("the database cannot be read: {error}"));
         epochs.clone().watch(readers.clone(), &closing).await.map_err(unread)?;
         let tickets = Arc::new(Tickets::default());
-        let inner = Inner { config, database, readers, gets, committer, wakes, epochs, tickets, sealer, closing };
-        Ok(Self { inner: Arc::new(inner) })
+        let root = Zeroizing::new([0; 32]);
+        let inner = Inner { config, database, readers, gets, committer, wakes, epochs, tickets, sealer, root, closing };
+        let mut store = Self { inner: Arc::new(inner) };
+        let root = store.root().await?;
+        match Arc::get_mut(&mut store.inner) {
+            Some(inner) => inner.root = root,
+            None => return Err(OpenError::Configuration("the deployment's keys cannot be kept".into())),
+        }
+        Ok(store)
     }
 
     /// Starts one request's work.

@@ -6,11 +6,11 @@ use charter_kernel::apply::{Changes, State, Touches, apply};
 use charter_kernel::unit::{LogKey, Reach, Space};
 use sqlx::{AnyConnection, Row};
 
+use super::Shared;
 use super::prefetch::prefetch;
 use super::queue::{Answer, Job};
 use super::trouble::Trouble;
 use super::write::write;
-use super::Shared;
 use crate::dialect::Dialect;
 use crate::error::CommitError;
 
@@ -68,7 +68,10 @@ pub(super) async fn attempt(shared: &Shared, connection: &mut AnyConnection, job
     match (committed, transaction) {
         (Ok(_), _) => Ok(Attempt::Done(outcome)),
         (Err(error), Some(transaction)) => {
-            tracing::warn!(error = &error as &dyn std::error::Error, "a commit got no answer; asking the database for its outcome");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "a commit got no answer; asking the database for its outcome"
+            );
             Ok(Attempt::InDoubt(outcome, transaction))
         }
         (Err(error), None) => Err(Trouble::of_sqlite_commit(error)),

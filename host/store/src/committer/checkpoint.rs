@@ -30,7 +30,8 @@ pub(super) fn start(database: Database, file: PathBuf, closing: CancellationToke
                 continue;
             }
             seen = Some(now);
-            let how = if found.len() > LOG_BYTES_MAX { "PRAGMA wal_checkpoint(TRUNCATE)" } else { "PRAGMA wal_checkpoint(PASSIVE)" };
+            let how =
+                if found.len() > LOG_BYTES_MAX { "PRAGMA wal_checkpoint(TRUNCATE)" } else { "PRAGMA wal_checkpoint(PASSIVE)" };
             let done = match &mut connection {
                 Some(connection) => sqlx::raw_sql(how).execute(connection).await,
                 None => match database.writer().await {

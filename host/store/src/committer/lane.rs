@@ -79,7 +79,10 @@ impl Lane {
                     }
                 }
                 Err(Trouble::Torn(error)) => {
-                    tracing::error!(error = &error as &dyn std::error::Error, "a commit could not be written; no writes until restart");
+                    tracing::error!(
+                        error = &error as &dyn std::error::Error,
+                        "a commit could not be written; no writes until restart"
+                    );
                     self.shared.room.stop();
                     refuse(jobs, &self.shared.room.refusal());
                 }
@@ -107,9 +110,7 @@ impl Lane {
             let attempted = match &mut self.connection {
                 Some(connection) => attempt(&self.shared, connection, jobs).await,
                 None => match self.shared.database.writer().await {
-                    Ok(connection) => {
-                        attempt(&self.shared, self.connection.insert(connection), jobs).await
-                    }
+                    Ok(connection) => attempt(&self.shared, self.connection.insert(connection), jobs).await,
                     Err(error) => Err(Trouble::Passing(error)),
                 },
             };

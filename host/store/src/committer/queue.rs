@@ -152,7 +152,8 @@ impl State {
                 self.tenants.remove(&organization);
                 continue;
             };
-            let fits = batch.len() < BATCH_UNITS_MAX && rows + job.rows <= BATCH_ROWS_MAX && bytes + job.bytes <= BATCH_BYTES_MAX;
+            let fits =
+                batch.len() < BATCH_UNITS_MAX && rows + job.rows <= BATCH_ROWS_MAX && bytes + job.bytes <= BATCH_BYTES_MAX;
             if !batch.is_empty() && !fits {
                 self.turns.push_front(organization);
                 break;

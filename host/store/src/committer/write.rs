@@ -160,7 +160,8 @@ fn statements(dialect: Dialect, changes: &Changes<'_>, epochs: &[String]) -> (St
     }
     let sqlite = dialect == Dialect::Sqlite;
     if !sqlite {
-        let keys = |key: &&charter_kernel::unit::Key| (key.reach.as_str().to_owned(), key.space.as_str().to_owned(), key.id.clone());
+        let keys =
+            |key: &&charter_kernel::unit::Key| (key.reach.as_str().to_owned(), key.space.as_str().to_owned(), key.id.clone());
         let rows: Vec<_> = changes.absent_rows.iter().map(keys).collect();
         let claims = changes.absent_claims.iter().map(|claim| (claim.reach.as_str(), &claim.space, &claim.name));
         let claims: Vec<_> = claims.collect();

@@ -1,0 +1,25 @@
+//! Walking all rows of a space, in every reach: what a new index is built by.
+
+use charter_kernel::unit::{Key, Row, Space};
+
+use crate::connection::reading;
+use crate::document::{columns, stored};
+use crate::error::ReadError;
+use crate::query::PAGE_ROWS_MAX;
+use crate::store::Store;
+
+impl Store {
+    /// Rows of a space in all reaches, by reach and id, after one of them. Not validated, and not for requests: it crosses tenants.
+    pub async fn scan(&self, space: &Space, after: Option<&Key>, limit: u32) -> Result<Vec<(Key, Row)>, ReadError> {
+        let sql = self.inner.database.dialect.sql(concat!(
+            "SELECT ",
+            columns!(),
+            " FROM documents d WHERE d.space = $1 AND (d.reach > $2 OR (d.reach = $2 AND d.id > $3)) ORDER BY d.reach, d.id LIMIT $4"
+        ));
+        let (reach, id) = after.map_or(("", ""), |key| (key.reach.as_str(), key.id.as_str()));
+        let query = sqlx::query(sql).bind(space.as_str().to_owned()).bind(reach.to_owned()).bind(id.to_owned());
+        let rows = reading(query.bind(i64::from(limit.min(PAGE_ROWS_MAX))).fetch_all(&self.inner.readers)).await?;
+        let rows = rows.iter().map(|row| stored(row, 0).map(|(key, stored)| (key, stored.row)));
+        rows.collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))
+    }
+}
