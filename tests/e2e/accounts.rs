@@ -1,0 +1,149 @@
+//! Registration, sign-in, sessions and what a browser has to send.
+
+use charter_tests::tenant::{PASSWORD, unique};
+use charter_tests::{Client, Tenant, World, on_both};
+use serde_json::{Value, json};
+
+/// A signed-in person's browser: the cookie, the CSRF token and the origin of the page.
+pub fn browser(world: &World, email: &str, password: &str) -> (Client, Value) {
+    let anonymous = world.anonymous();
+    let answer = anonymous.post("/v1/auth/login", &json!({"email": email, "password": password}));
+    let made = answer.expect(200);
+    let cookie = answer.header("set-cookie").and_then(|line| line.split(';').next()).expect("a cookie").to_owned();
+    let token = made["session"]["csrf_token"].as_str().expect("a CSRF token").to_owned();
+    let origin = anonymous.base().to_owned();
+    (anonymous.with("cookie", &cookie).with("x-service-csrf", &token).with("origin", &origin), made)
+}
+
+fn owner(world: &World, tenant: &Tenant) -> Client {
+    browser(world, &tenant.email, PASSWORD).0
+}
+
+on_both! {
+    fn registration_makes_everything_a_platform_begins_with(world) {
+        let email = format!("{}@Example.com", unique("Ann"));
+        let body = json!({"email": email, "password": PASSWORD, "company_name": "Acme"});
+        let answer = world.anonymous().post("/v1/auth/register", &body);
+        let made = answer.expect(201);
+        assert_eq!(made["account"]["email"], email);
+        assert_eq!(made["organization"]["name"], "Acme");
+        let key = made["api_key"]["key"].as_str().unwrap();
+        assert!(key.starts_with("sk_live_"));
+        assert!(key.starts_with(made["api_key"]["prefix"].as_str().unwrap()));
+        let client = world.anonymous().bearer(key);
+        let organization = client.get("/v1/organization").expect(200);
+        assert_eq!(organization["organization"]["id"], made["organization"]["id"]);
+        assert_eq!(client.get("/v1/company").expect(200), organization);
+        let project = client.get("/v1/projects/default").expect(200);
+        assert_eq!(project["project"]["id"], made["project"]["id"]);
+        assert_eq!(project["project"]["default_user_id"], made["user"]["id"]);
+        assert_eq!(client.get("/v1/users/me").expect(200)["user"]["id"], made["user"]["id"]);
+        assert_eq!(client.get("/v1/kits/default").expect(200)["kit"]["name"], "default");
+    }
+
+    fn an_address_registers_once_however_it_is_spelled(world) {
+        let tenant = world.register();
+        let again = json!({"email": tenant.email.to_uppercase(), "password": PASSWORD});
+        let error = world.anonymous().post("/v1/auth/register", &again).expect_error(409, "duplicate_record");
+        assert_eq!(error["param"], "email");
+    }
+
+    fn of_many_registrations_of_one_address_at_once_one_succeeds(world) {
+        let email = format!("{}@example.com", unique("race"));
+        let body = json!({"email": email, "password": PASSWORD});
+        let anonymous = world.anonymous();
+        let statuses: Vec<u16> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..6).map(|_| scope.spawn(|| anonymous.post("/v1/auth/register", &body).status)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(statuses.iter().filter(|status| **status == 201).count(), 1, "{statuses:?}");
+        assert!(statuses.iter().all(|status| matches!(status, 201 | 409)), "{statuses:?}");
+    }
+
+    fn every_wrong_field_of_a_registration_is_named(world) {
+        let anonymous = world.anonymous();
+        let error = anonymous.post("/v1/auth/register", &json!({"email": "nobody@x", "password": "short", "company_name": " "}));
+        let error = error.expect_error(400, "invalid_input");
+        let paths: Vec<_> = error["details"]["faults"].as_array().unwrap().iter().map(|fault| fault["path"].clone()).collect();
+        for field in ["email", "password", "company_name"] {
+            assert!(paths.contains(&json!(field)), "{field} is not among {paths:?}");
+        }
+        anonymous.post("/v1/auth/register", &json!({"email": "a@example.com"})).expect_error(400, "invalid_input");
+        anonymous.post("/v1/auth/register", &json!([])).expect_error(400, "invalid_input");
+    }
+
+    fn a_wrong_password_and_an_unknown_address_read_the_same(world) {
+        let tenant = world.register();
+        let refused = |email: &str| {
+            let answer = world.anonymous().post("/v1/auth/login", &json!({"email": email, "password": "not the password"}));
+            let mut error = answer.expect_error(401, "unauthorized");
+            error["request_id"] = Value::Null;
+            error
+        };
+        assert_eq!(refused(&tenant.email), refused(&format!("{}@example.com", unique("nobody"))));
+    }
+
+    fn guessing_a_password_is_stopped(world) {
+        let tenant = world.register();
+        let body = json!({"email": tenant.email, "password": "not the password"});
+        let statuses: Vec<u16> = (0..12).map(|_| world.anonymous().post("/v1/auth/login", &body).status).collect();
+        assert_eq!(statuses[0], 401);
+        let answer = world.anonymous().post("/v1/auth/login", &body);
+        answer.expect_error(429, "rate_limited");
+        assert!(answer.header("retry-after").is_some(), "{answer}");
+        // Somebody else's account is open as before.
+        let other = world.register();
+        world.anonymous().post("/v1/auth/login", &json!({"email": other.email, "password": PASSWORD})).expect(200);
+    }
+
+    fn a_session_serves_host_routes_and_ends_when_it_is_deleted(world) {
+        let tenant = world.register();
+        let answer = world.anonymous().post("/v1/auth/login", &json!({"email": tenant.email, "password": PASSWORD}));
+        let cookie = answer.header("set-cookie").unwrap().to_owned();
+        for attribute in ["service_session=", "HttpOnly", "SameSite=Lax", "Max-Age=1209600", "Path=/"] {
+            assert!(cookie.contains(attribute), "{attribute} is not in {cookie}");
+        }
+        let (browser, made) = browser(world, &tenant.email, PASSWORD);
+        let session = browser.get("/v1/auth/session").expect(200);
+        assert_eq!(session["session"], made["session"]);
+        assert_eq!(session["role"], "owner");
+        assert_eq!(session["organization"]["id"], json!(tenant.organization));
+        browser.post("/v1/users", &json!({"name": "made by a person"})).expect(201);
+        browser.delete("/v1/auth/session").expect(200);
+        browser.get("/v1/auth/session").expect_error(401, "unauthorized");
+    }
+
+    fn a_change_by_cookie_needs_the_token_and_the_own_origin(world) {
+        let tenant = world.register();
+        let browser = owner(world, &tenant);
+        let body = json!({"name": "forged"});
+        browser.without("x-service-csrf").post("/v1/users", &body).expect_error(403, "forbidden");
+        browser.with("x-service-csrf", "guessed").post("/v1/users", &body).expect_error(403, "forbidden");
+        browser.with("origin", "https://evil.example.net").post("/v1/users", &body).expect_error(403, "forbidden");
+        browser.without("x-service-csrf").get("/v1/users").expect(200);
+    }
+
+    fn a_session_moves_between_the_organizations_of_its_person(world) {
+        let (first, second) = (world.register(), world.register());
+        let invitation = second.client.post("/v1/organization/members", &json!({"email": first.email, "role": "developer"}));
+        let token = invitation.expect(201)["invitation"]["accept_token"].clone();
+        let accepted = world.anonymous().post("/v1/auth/invitations/accept", &json!({"token": token, "password": PASSWORD}));
+        assert_eq!(accepted.expect(201)["organization"]["id"], json!(second.organization));
+        let browser = owner(world, &first);
+        let moved = browser.post("/v1/auth/session/switch-company", &json!({"company_id": second.organization})).expect(200);
+        assert_eq!(moved["organization"]["id"], json!(second.organization));
+        assert_eq!(browser.get("/v1/organization").expect(200)["organization"]["role"], "developer");
+        browser.post("/v1/auth/session/switch-company", &json!({})).expect_error(400, "invalid_input");
+        let stranger = world.register();
+        for foreign in [stranger.organization.as_str(), "00000000-0000-7000-8000-000000000000", "nothing"] {
+            let answer = browser.post("/v1/auth/session/switch-company", &json!({"company_id": foreign}));
+            answer.expect_error(403, "forbidden");
+        }
+    }
+
+    fn a_sign_in_link_says_what_is_missing(world) {
+        let error = world.anonymous().post("/v1/auth/link", &json!({"email": "ann@example.com"})).expect_error(501, "not_configured");
+        assert_eq!(error["details"]["missing"], json!(["mail_relay"]));
+        world.anonymous().post("/v1/auth/link", &json!({})).expect_error(400, "invalid_input");
+    }
+}

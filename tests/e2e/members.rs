@@ -1,0 +1,104 @@
+//! The people of an organization: invitations, roles, and the last owner.
+
+use charter_tests::tenant::{PASSWORD, Tenant, unique};
+use charter_tests::{Client, World, on_both};
+use serde_json::json;
+
+use crate::accounts::browser;
+
+/// Invites a new person and accepts for them; answers their browser and account.
+fn joined(world: &World, tenant: &Tenant, by: &Client, role: &str) -> (Client, String) {
+    let email = format!("{}@example.com", unique(role));
+    let invited = by.post("/v1/organization/members", &json!({"email": email, "role": role})).expect(201);
+    let body = json!({"token": invited["invitation"]["accept_token"], "password": PASSWORD});
+    let accepted = world.anonymous().post("/v1/auth/invitations/accept", &body).expect(201);
+    assert_eq!(accepted["organization"]["id"], json!(tenant.organization));
+    (browser(world, &email, PASSWORD).0, accepted["account"]["id"].as_str().unwrap().to_owned())
+}
+
+on_both! {
+    fn an_invitation_is_accepted_once(world) {
+        let tenant = world.register();
+        let email = format!("{}@example.com", unique("guest"));
+        let invited = tenant.client.post("/v1/organization/members", &json!({"email": email, "role": "viewer"})).expect(201);
+        let token = invited["invitation"]["accept_token"].clone();
+        let listed = tenant.client.get("/v1/organization/invitations");
+        assert!(!listed.text().contains(token.as_str().unwrap()), "{listed}");
+        assert_eq!(listed.expect(200)["invitations"].as_array().unwrap().len(), 1);
+        let weak = json!({"token": token, "password": "short"});
+        world.anonymous().post("/v1/auth/invitations/accept", &weak).expect_error(400, "invalid_input");
+        let body = json!({"token": token, "password": PASSWORD});
+        assert_eq!(world.anonymous().post("/v1/auth/invitations/accept", &body).expect(201)["role"], "viewer");
+        world.anonymous().post("/v1/auth/invitations/accept", &body).expect_error(401, "unauthorized");
+        let members = tenant.client.get("/v1/organization/members").expect(200);
+        assert_eq!(members["members"].as_array().unwrap().len(), 2, "{members}");
+        let again = tenant.client.post("/v1/organization/members", &json!({"email": email, "role": "admin"}));
+        again.expect_error(409, "duplicate_record");
+    }
+
+    fn a_revoked_or_superseded_invitation_leads_nowhere(world) {
+        let tenant = world.register();
+        let body = json!({"email": format!("{}@example.com", unique("guest")), "role": "viewer"});
+        let first = tenant.client.post("/v1/organization/members", &body).expect(201)["invitation"].clone();
+        let second = tenant.client.post("/v1/organization/members", &body).expect(201)["invitation"].clone();
+        let accept = |token| world.anonymous().post("/v1/auth/invitations/accept", &json!({"token": token, "password": PASSWORD}));
+        accept(&first["accept_token"]).expect_error(401, "unauthorized");
+        tenant.client.delete(&format!("/v1/organization/invitations/{}", second["id"].as_str().unwrap())).expect(200);
+        accept(&second["accept_token"]).expect_error(401, "unauthorized");
+    }
+
+    fn each_role_does_what_it_may(world) {
+        let tenant = world.register();
+        let (viewer, _) = joined(world, &tenant, &tenant.client, "viewer");
+        let (developer, _) = joined(world, &tenant, &tenant.client, "developer");
+        let (admin, _) = joined(world, &tenant, &tenant.client, "admin");
+        let body = json!({"name": "agent"});
+        viewer.get("/v1/users").expect(200);
+        viewer.post("/v1/users", &body).expect_error(403, "forbidden");
+        developer.post("/v1/users", &body).expect(201);
+        let invite = json!({"email": format!("{}@example.com", unique("guest")), "role": "viewer"});
+        developer.post("/v1/organization/members", &invite).expect_error(403, "forbidden");
+        developer.patch("/v1/organization", &json!({"name": "no"})).expect_error(403, "forbidden");
+        admin.post("/v1/organization/members", &invite).expect(201);
+        assert_eq!(admin.patch("/v1/organization", &json!({"name": "Renamed"})).expect(200)["organization"]["name"], "Renamed");
+    }
+
+    fn ownership_is_given_by_owners_and_the_last_one_stays(world) {
+        let tenant = world.register();
+        let (owner, login) = browser(world, &tenant.email, PASSWORD);
+        let founder = login["account"]["id"].as_str().unwrap().to_owned();
+        let (admin, other) = joined(world, &tenant, &tenant.client, "admin");
+        let path = |account: &str| format!("/v1/organization/members/{account}");
+        admin.patch(&path(&other), &json!({"role": "owner"})).expect_error(403, "forbidden");
+        admin.delete(&path(&founder)).expect_error(403, "forbidden");
+        owner.patch(&path(&founder), &json!({"role": "admin"})).expect_error(409, "state_conflict");
+        owner.delete(&path(&founder)).expect_error(409, "state_conflict");
+        owner.patch(&path(&other), &json!({"role": "owner"})).expect(200);
+        owner.delete(&path(&founder)).expect(200);
+        owner.get("/v1/organization").expect_error(401, "unauthorized");
+        admin.delete(&path(&other)).expect_error(409, "state_conflict");
+    }
+
+    fn a_demotion_and_a_removal_act_on_the_next_request(world) {
+        let tenant = world.register();
+        let (person, account) = joined(world, &tenant, &tenant.client, "developer");
+        person.post("/v1/users", &json!({"name": "agent"})).expect(201);
+        let path = format!("/v1/organization/members/{account}");
+        tenant.client.patch(&path, &json!({"role": "viewer"})).expect(200);
+        person.post("/v1/users", &json!({"name": "agent"})).expect_error(403, "forbidden");
+        tenant.client.delete(&path).expect(200);
+        person.get("/v1/users").expect_error(401, "unauthorized");
+    }
+
+    fn an_organization_can_ask_for_a_session_whenever_something_is_loosened(world) {
+        let tenant = world.register();
+        let path = format!("/v1/users/{}", tenant.user("agent"));
+        tenant.client.patch("/v1/organization", &json!({"loosening": "session"})).expect(200);
+        tenant.client.post(&format!("{path}/revoke"), &json!({})).expect(200);
+        tenant.client.post(&format!("{path}/restore"), &json!({})).expect_error(403, "forbidden");
+        tenant.client.patch("/v1/organization", &json!({"loosening": "key"})).expect_error(403, "forbidden");
+        let (owner, _) = browser(world, &tenant.email, PASSWORD);
+        owner.post(&format!("{path}/restore"), &json!({})).expect(200);
+        owner.patch("/v1/organization", &json!({"loosening": "key"})).expect(200);
+    }
+}

@@ -1,0 +1,53 @@
+//! Projects, and how a request selects one.
+
+use charter_tests::on_both;
+use charter_tests::tenant::id;
+use serde_json::json;
+
+on_both! {
+    fn a_project_has_a_default_user_and_kit_of_its_own(world) {
+        let tenant = world.register();
+        let made = tenant.client.post("/v1/projects", &json!({"name": "Staging", "mode": "test"})).expect(201)["project"].clone();
+        assert_eq!((&made["mode"], &made["default"]), (&json!("test"), &json!(false)));
+        let within = format!("/v1/projects/{}", id(&made));
+        assert_eq!(tenant.client.get(&within).expect(200)["project"], made);
+        assert_eq!(tenant.client.get(&format!("{within}/users/default")).expect(200)["user"]["id"], made["default_user_id"]);
+        assert_eq!(tenant.client.get(&format!("{within}/kits/default")).expect(200)["kit"]["id"], made["default_kit_id"]);
+        let renamed = tenant.client.patch(&within, &json!({"name": "Sandbox"})).expect(200);
+        assert_eq!(renamed["project"]["name"], "Sandbox");
+        tenant.client.patch(&within, &json!({"mode": "live"})).expect_error(400, "invalid_input");
+    }
+
+    fn path_beats_header_beats_pin_beats_default(world) {
+        let tenant = world.register();
+        let make = |name: &str| id(&tenant.client.post("/v1/projects", &json!({ "name": name })).expect(201)["project"]);
+        let (one, two) = (make("one"), make("two"));
+        let here = tenant.user("default project");
+        let there = id(&tenant.client.post(&format!("/v1/projects/{one}/users"), &json!({"name": "one"})).expect(201)["user"]);
+        let path = |user: &str| format!("/v1/users/{user}");
+        tenant.client.get(&path(&here)).expect(200);
+        tenant.client.get(&path(&there)).expect_error(404, "not_found");
+        tenant.client.with("x-service-project-id", &one).get(&path(&there)).expect(200);
+        tenant.client.with("x-service-project-id", &two).get(&format!("/v1/projects/{one}/users/{there}")).expect(200);
+        let pinned = tenant.key(json!({"project_id": one}));
+        pinned.get(&path(&there)).expect(200);
+        let error = pinned.with("x-service-project-id", &two).get("/v1/users").expect_error(403, "forbidden");
+        assert_eq!(error["reason"], "key_project_mismatch");
+        let foreign = world.register().project;
+        pinned.with("x-service-project-id", &foreign).get("/v1/users").expect_error(404, "not_found");
+        tenant.client.get(&format!("/v1/projects/{foreign}/users")).expect_error(404, "not_found");
+    }
+
+    fn the_default_project_and_one_in_use_stay(world) {
+        let tenant = world.register();
+        tenant.client.delete(&format!("/v1/projects/{}", tenant.project)).expect_error(409, "state_conflict");
+        let other = id(&tenant.client.post("/v1/projects", &json!({"name": "Other"})).expect(201)["project"]);
+        let user = id(&tenant.client.post(&format!("/v1/projects/{other}/users"), &json!({"name": "in"})).expect(201)["user"]);
+        let key = tenant.key(json!({"project_id": other}));
+        tenant.client.delete(&format!("/v1/projects/{other}")).expect_error(409, "state_conflict");
+        tenant.client.delete(&format!("/v1/projects/{other}/users/{user}")).expect(200);
+        tenant.client.delete(&format!("/v1/projects/{other}")).expect(200);
+        tenant.client.get(&format!("/v1/projects/{other}")).expect_error(404, "not_found");
+        key.get("/v1/users").expect_error(401, "unauthorized");
+    }
+}
