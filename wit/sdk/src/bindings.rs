@@ -2,9 +2,7 @@
 //!
 //! The types exist on every target; the functions reach a host under wasm32 only, and `host` picks the double elsewhere.
 
-#![expect(unsafe_code, reason = "the canonical ABI is pointers; the generator writes them")]
 #![expect(missing_docs, reason = "wit/primitive.wit documents what its author documents")]
-#![expect(unreachable_pub, reason = "the generator's runtime module is public within a private one")]
 
 wit_bindgen::generate!({
     path: "../primitive.wit",

@@ -97,7 +97,7 @@ pub mod prelude {
 /// the component's symbol names.
 #[macro_export]
 macro_rules! export {
-    ($primitive:path) => {
+    ($primitive:ident) => {
         #[cfg(target_arch = "wasm32")]
         #[expect(unsafe_code, reason = "exported symbols are unsafe attributes")]
         mod component {

@@ -1,0 +1,178 @@
+//! The queue's rules against the double of the host.
+
+use charter_sdk::double::{Host, Reply};
+use charter_sdk::serde_json::{Value, json};
+
+use crate::primitive;
+
+struct Bench {
+    host: Host,
+    queue: String,
+}
+
+impl Bench {
+    fn new(options: Value) -> Self {
+        let host = Host::new(primitive);
+        let queue = create(&host, options);
+        Self { host, queue }
+    }
+    fn send(&self, messages: Value) -> Reply {
+        self.host.post(&format!("/queue/{}/messages", self.queue), json!({ "messages": messages })).unwrap()
+    }
+    fn receive(&self, ask: Value) -> Vec<Value> {
+        receive(&self.host, &self.queue, ask)
+    }
+    fn settle(&self, how: &str, message: &Value, more: Value) -> Result<Reply, charter_sdk::Failure> {
+        let mut body = more;
+        body["receipt"] = message["receipt"].clone();
+        self.host.post(&format!("/queue/{}/messages/{}/{how}", self.queue, message["id"].as_str().unwrap()), body)
+    }
+    fn read(&self) -> Value {
+        self.host.get(&format!("/queue/{}", self.queue)).unwrap().body["queue"].clone()
+    }
+}
+
+fn create(host: &Host, options: Value) -> String {
+    let reply = host.post("/queue", options).unwrap();
+    assert_eq!(reply.status, 201);
+    reply.body["queue"]["id"].as_str().unwrap().to_owned()
+}
+
+fn receive(host: &Host, queue: &str, ask: Value) -> Vec<Value> {
+    host.post(&format!("/queue/{queue}/receive"), ask).unwrap().body["messages"].as_array().unwrap().clone()
+}
+
+#[test]
+fn a_message_is_received_once_and_gone_after_its_ack() {
+    let bench = Bench::new(json!({ "name": "orders" }));
+    assert_eq!(bench.send(json!([{ "body": { "n": 1 } }])).status, 201);
+    let received = bench.receive(json!({}));
+    assert_eq!((&received[0]["body"], &received[0]["receive_count"]), (&json!({ "n": 1 }), &json!(1)));
+    assert!(bench.receive(json!({})).is_empty());
+    assert_eq!((&bench.read()["depth"], &bench.read()["in_flight"]), (&json!(0), &json!(1)));
+    bench.settle("ack", &received[0], json!({})).unwrap();
+    let again = bench.settle("ack", &received[0], json!({})).unwrap_err();
+    assert_eq!((again.code(), again.reason_text()), ("state_conflict", Some("receipt_expired")));
+    bench.host.pass_seconds(100);
+    assert!(bench.receive(json!({})).is_empty());
+}
+
+#[test]
+fn an_unacknowledged_message_comes_back_and_its_old_receipt_is_stale() {
+    let bench = Bench::new(json!({ "name": "orders", "visibility_timeout_seconds": 10 }));
+    bench.send(json!([{ "body": 1 }]));
+    let first = bench.receive(json!({}));
+    bench.host.pass_seconds(10);
+    let second = bench.receive(json!({ "visibility_timeout_seconds": 60 }));
+    assert_eq!(second[0]["receive_count"], json!(2));
+    assert_eq!(bench.settle("ack", &first[0], json!({})).unwrap_err().reason_text(), Some("receipt_expired"));
+    bench.settle("extend", &second[0], json!({ "visibility_timeout_seconds": 120 })).unwrap();
+    bench.host.pass_seconds(119);
+    assert!(bench.receive(json!({})).is_empty());
+    bench.settle("nack", &second[0], json!({ "delay_seconds": 5 })).unwrap();
+    assert!(bench.receive(json!({})).is_empty());
+    bench.host.pass_seconds(5);
+    assert_eq!(bench.receive(json!({})).len(), 1);
+}
+
+#[test]
+fn a_long_poll_waits_for_a_delayed_message_and_gives_up_in_time() {
+    let bench = Bench::new(json!({ "name": "orders" }));
+    bench.send(json!([{ "body": "late", "delay_seconds": 7 }]));
+    assert_eq!((&bench.read()["depth"], &bench.read()["delayed"]), (&json!(1), &json!(1)));
+    let start = bench.host.now();
+    assert_eq!(bench.receive(json!({ "wait_seconds": 20 })).len(), 1);
+    assert_eq!(bench.host.now().since(start).as_secs(), 7);
+    let start = bench.host.now();
+    assert!(bench.receive(json!({ "wait_seconds": 3 })).is_empty());
+    assert_eq!(bench.host.now().since(start).as_secs(), 3);
+}
+
+#[test]
+fn a_dedupe_key_holds_while_its_message_lives() {
+    let bench = Bench::new(json!({ "name": "orders" }));
+    let sent = bench.send(json!([{ "body": 1, "dedupe_key": "k" }, { "body": 2, "dedupe_key": "k" }])).body;
+    assert_eq!(sent["messages"][0]["id"], sent["messages"][1]["id"]);
+    let again = bench.send(json!([{ "body": 3, "dedupe_key": "k" }])).body;
+    assert_eq!(
+        (&again["messages"][0]["id"], &again["messages"][0]["deduplicated"]),
+        (&sent["messages"][0]["id"], &json!(true))
+    );
+    let received = bench.receive(json!({ "max_messages": 10 }));
+    assert_eq!(received.len(), 1);
+    bench.settle("ack", &received[0], json!({})).unwrap();
+    let later = bench.send(json!([{ "body": 4, "dedupe_key": "k" }])).body;
+    assert_ne!(later["messages"][0]["id"], sent["messages"][0]["id"]);
+}
+
+#[test]
+fn a_message_received_too_often_becomes_a_dead_letter() {
+    let host = Host::new(primitive);
+    let dead = create(&host, json!({ "name": "dead" }));
+    let queue = create(&host, json!({ "name": "orders", "max_receives": 2, "dead_letter_queue_id": dead }));
+    let bench = Bench { host, queue };
+    bench.send(json!([{ "body": "by time" }]));
+    for _ in 0..2 {
+        assert_eq!(bench.receive(json!({ "visibility_timeout_seconds": 1 })).len(), 1);
+        bench.host.pass_seconds(1);
+    }
+    assert!(bench.receive(json!({})).is_empty());
+    let letter = receive(&bench.host, &dead, json!({}));
+    assert_eq!((&letter[0]["body"], &letter[0]["dead_letter"]["receive_count"]), (&json!("by time"), &json!(2)));
+    bench.send(json!([{ "body": "by nack" }]));
+    for _ in 0..2 {
+        let received = bench.receive(json!({}));
+        bench.settle("nack", &received[0], json!({})).unwrap();
+    }
+    assert_eq!(receive(&bench.host, &dead, json!({}))[0]["body"], json!("by nack"));
+    assert_eq!(bench.host.events().len(), 2);
+    assert_eq!(bench.host.delete(&format!("/queue/{dead}")).unwrap_err().code(), "state_conflict");
+}
+
+#[test]
+fn a_purge_empties_a_large_queue_and_a_delete_leaves_nothing() {
+    let bench = Bench::new(json!({ "name": "orders" }));
+    for _ in 0..13 {
+        bench.send(json!(vec![json!({ "body": 0 }); 100]));
+    }
+    assert_eq!(bench.host.delete(&format!("/queue/{}/messages", bench.queue)).unwrap().body, json!({ "ok": true }));
+    assert_eq!((&bench.read()["depth"], &bench.read()["oldest_age_seconds"]), (&json!(0), &Value::Null));
+    bench.send(json!([{ "body": 0 }]));
+    bench.host.delete(&format!("/queue/{}", bench.queue)).unwrap();
+    assert_eq!((bench.host.documents("messages"), bench.host.documents("queues")), (0, 0));
+    assert_eq!(bench.host.get(&format!("/queue/{}", bench.queue)).unwrap_err().code(), "not_found");
+}
+
+#[test]
+fn a_receipt_is_for_its_own_message_only() {
+    let bench = Bench::new(json!({ "name": "orders" }));
+    bench.send(json!([{ "body": 1 }, { "body": 2 }]));
+    let received = bench.receive(json!({ "max_messages": 2 }));
+    let mixed = json!({ "id": received[0]["id"], "receipt": received[1]["receipt"] });
+    assert_eq!(bench.settle("ack", &mixed, json!({})).unwrap_err().reason_text(), Some("receipt_expired"));
+    let unknown = json!({ "id": "0197c0de-0000-7000-8000-ffffffffffff", "receipt": "x" });
+    assert_eq!(bench.settle("ack", &unknown, json!({})).unwrap_err().code(), "not_found");
+}
+
+#[test]
+fn sizes_and_names_are_checked() {
+    let bench = Bench::new(json!({ "name": "orders" }));
+    let send = |messages: Value| bench.host.post(&format!("/queue/{}/messages", bench.queue), json!({ "messages": messages }));
+    let large = send(json!([{ "body": 1 }, { "body": "x".repeat(256 * 1024) }])).unwrap_err();
+    assert_eq!((large.code(), large.param_text()), ("payload_too_large", Some("messages.1.body")));
+    let many = send(json!(vec![json!({ "body": "x".repeat(200 * 1024) }); 6])).unwrap_err();
+    assert_eq!(many.param_text(), Some("messages"));
+    let unknown = bench.host.post("/queue", json!({ "name": "a", "dead_letter_queue_id": "nowhere" })).unwrap_err();
+    assert_eq!((unknown.code(), unknown.param_text()), ("resource_not_found", Some("dead_letter_queue_id")));
+}
+
+#[test]
+fn queues_are_listed_newest_first_in_pages() {
+    let bench = Bench::new(json!({ "name": "a" }));
+    for name in ["b", "c"] {
+        create(&bench.host, json!({ "name": name }));
+    }
+    let page = bench.host.get("/queue?limit=2&offset=1").unwrap().body;
+    let names: Vec<_> = page["queues"].as_array().unwrap().iter().map(|queue| queue["name"].clone()).collect();
+    assert_eq!((names, &page["has_more"]), (vec![json!("b"), json!("a")], &json!(false)));
+}
