@@ -1,17 +1,216 @@
-//! Backup and restore.
+//! Backup and restore, online, in one format for both databases: what was taken from SQLite restores to PostgreSQL too.
+//!
+//! A file of JSON lines: a header, then table by table its rows, then a line with the number of rows and the digest of all bytes
+//! before it. Everything is read in one snapshot. The key file is not part of it: without it the secrets in a backup stay sealed.
+
+mod table;
+
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use sqlx::{AnyConnection, Row};
+use tokio::fs::File;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, BufWriter};
+
 use crate::config::StoreConfig;
+use crate::connection::Database;
+use crate::dialect::Dialect;
 use crate::error::BackupError;
 use crate::store::Store;
+use table::{TABLES, Table};
+
+/// Bytes of one line: a row holds at most 4 MiB of body, a blob part one, before escaping.
+const LINE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// Rows read, and written, by one statement.
+const ROWS: usize = 200;
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Line {
+    Header { format: u32, schema: i64 },
+    Table(String),
+    Row(Vec<serde_json::Value>),
+    Trailer { rows: u64, sha256: String },
+}
+
+const FORMAT: u32 = 1;
 
 impl Store {
     /// Writes everything, as of one moment, to one file that either database can be restored from. Online.
-    pub async fn backup(&self, _to: &Path) -> Result<(), BackupError> {
-        Err(BackupError::Refused("not built yet".into()))
+    pub async fn backup(&self, to: &Path) -> Result<(), BackupError> {
+        let unfinished = to.with_extension("unfinished");
+        let written = self.write_backup(&unfinished).await;
+        match written {
+            Ok(()) => Ok(tokio::fs::rename(&unfinished, to).await?),
+            Err(error) => {
+                let _ = tokio::fs::remove_file(&unfinished).await;
+                Err(error)
+            }
+        }
     }
-    /// Fills an empty database from a backup file.
-    pub async fn restore(_config: StoreConfig, _from: &Path) -> Result<(), BackupError> {
-        Err(BackupError::Refused("not built yet".into()))
+
+    async fn write_backup(&self, to: &Path) -> Result<(), BackupError> {
+        let database = &self.inner.database;
+        let mut connection = database.reader().await?;
+        let begin = match database.dialect {
+            Dialect::Sqlite => "BEGIN",
+            Dialect::Postgres => "SET statement_timeout = 0; BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+        };
+        sqlx::raw_sql(begin).execute(&mut connection).await?;
+        let mut file = Writer::create(to).await?;
+        file.line(&Line::Header { format: FORMAT, schema: crate::migrate::newest() }).await?;
+        for table in TABLES {
+            file.line(&Line::Table(table.name.into())).await?;
+            file.table(&mut connection, database.dialect, table).await?;
+        }
+        file.finish().await
     }
+
+    /// Fills an empty database from a backup file. The file is checked whole before anything is written.
+    pub async fn restore(config: StoreConfig, from: &Path) -> Result<(), BackupError> {
+        verify(from).await?;
+        let database = Database::new(&config)?;
+        crate::migrate::migrate(&database).await?;
+        let mut connection = database.writer().await?;
+        sqlx::raw_sql(database.dialect.begin()).execute(&mut connection).await?;
+        for table in TABLES {
+            let sql = database.dialect.composed(&format!("SELECT count(*) FROM (SELECT 1 FROM {} LIMIT 1) t", table.name));
+            let rows: i64 = sqlx::query(sql).fetch_one(&mut connection).await?.try_get(0)?;
+            if rows > 0 {
+                return Err(BackupError::Refused("the target already holds data: restore into an empty database".into()));
+            }
+        }
+        read_rows(&mut connection, database.dialect, from).await?;
+        table::rebuild(&mut connection, database.dialect).await?;
+        sqlx::raw_sql("COMMIT").execute(&mut connection).await?;
+        Ok(())
+    }
+}
+
+/// Writes lines and keeps their digest.
+struct Writer {
+    file: BufWriter<File>,
+    digest: Sha256,
+    rows: u64,
+}
+
+impl Writer {
+    async fn create(to: &Path) -> std::io::Result<Self> {
+        let mut options = tokio::fs::OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        Ok(Self { file: BufWriter::new(options.open(to).await?), digest: Sha256::new(), rows: 0 })
+    }
+
+    async fn line(&mut self, line: &Line) -> Result<(), BackupError> {
+        let mut text = serde_json::to_vec(line).map_err(std::io::Error::from)?;
+        text.push(b'\n');
+        self.digest.update(&text);
+        Ok(self.file.write_all(&text).await?)
+    }
+
+    /// Walks the table by its key, so that no more than some rows are in memory.
+    async fn table(&mut self, connection: &mut AnyConnection, dialect: Dialect, table: &Table) -> Result<(), BackupError> {
+        let mut last: Option<Vec<serde_json::Value>> = None;
+        loop {
+            let rows = table.page(connection, dialect, last.as_deref(), ROWS).await?;
+            let count = rows.len();
+            for row in rows {
+                last = Some(row.clone());
+                self.rows += 1;
+                self.line(&Line::Row(row)).await?;
+            }
+            if table.is_last(count, ROWS) {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn finish(mut self) -> Result<(), BackupError> {
+        let sha256 = hex(self.digest.clone());
+        let trailer = Line::Trailer { rows: self.rows, sha256 };
+        self.line(&trailer).await?;
+        self.file.flush().await?;
+        Ok(self.file.get_ref().sync_all().await?)
+    }
+}
+
+fn hex(digest: Sha256) -> String {
+    digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn torn() -> BackupError {
+    BackupError::Refused("the backup file is torn or was changed: its trailer does not fit".into())
+}
+
+/// Reads lines of bounded length.
+struct Lines(BufReader<File>);
+
+impl Lines {
+    async fn open(from: &Path) -> std::io::Result<Self> {
+        Ok(Self(BufReader::new(File::open(from).await?)))
+    }
+    async fn next(&mut self) -> Result<Option<Vec<u8>>, BackupError> {
+        let mut line = Vec::new();
+        let read = (&mut self.0).take(LINE_BYTES_MAX).read_until(b'\n', &mut line).await?;
+        match read {
+            0 => Ok(None),
+            _ if line.ends_with(b"\n") => Ok(Some(line)),
+            _ => Err(torn()),
+        }
+    }
+}
+
+/// Whether the file is whole and of a format and schema that this binary knows.
+async fn verify(from: &Path) -> Result<(), BackupError> {
+    let mut lines = Lines::open(from).await?;
+    let (mut digest, mut rows, mut first) = (Sha256::new(), 0, true);
+    while let Some(line) = lines.next().await? {
+        match serde_json::from_slice(&line).map_err(|_| torn())? {
+            Line::Header { format, schema } if first => {
+                if format != FORMAT || schema > crate::migrate::newest() {
+                    return Err(BackupError::Refused("the backup is of a newer version than this binary".into()));
+                }
+            }
+            _ if first => return Err(BackupError::Refused("this is no backup file".into())),
+            Line::Row(_) => rows += 1,
+            Line::Trailer { rows: told, sha256 } => {
+                let whole = told == rows && sha256 == hex(digest) && lines.next().await?.is_none();
+                return if whole { Ok(()) } else { Err(torn()) };
+            }
+            Line::Table(_) | Line::Header { .. } => {}
+        }
+        first = false;
+        digest.update(&line);
+    }
+    Err(torn())
+}
+
+async fn read_rows(connection: &mut AnyConnection, dialect: Dialect, from: &Path) -> Result<(), BackupError> {
+    let mut lines = Lines::open(from).await?;
+    let mut table: Option<&Table> = None;
+    let mut rows = Vec::new();
+    let mut bytes = 0;
+    while let Some(line) = lines.next().await? {
+        let parsed = serde_json::from_slice(&line).map_err(|_| torn())?;
+        if let Line::Row(row) = parsed {
+            bytes += line.len();
+            rows.push(row);
+            if rows.len() < ROWS && bytes < 8 * 1024 * 1024 {
+                continue;
+            }
+            table.ok_or_else(torn)?.insert(connection, dialect, &rows).await?;
+            (rows, bytes) = (Vec::new(), 0);
+            continue;
+        }
+        if !rows.is_empty() {
+            table.ok_or_else(torn)?.insert(connection, dialect, &rows).await?;
+            (rows, bytes) = (Vec::new(), 0);
+        }
+        if let Line::Table(name) = parsed {
+            let unknown = || BackupError::Refused(format!("the backup has a table {name} that this binary does not know"));
+            table = Some(TABLES.iter().find(|table| table.name == name).ok_or_else(unknown)?);
+        }
+    }
+    Ok(())
 }

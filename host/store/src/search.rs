@@ -3,6 +3,7 @@
 //! Both databases index the same words, split here, so that they find the same rows. Beside the words each row's text has one
 //! token of its tenant's space: a search reads that tenant's postings and no other's.
 
+use charter_kernel::limits::SEARCH_TEXT_BYTES_MAX;
 use charter_kernel::unit::{Key, Reach, Row, Space};
 use sha2::{Digest, Sha256};
 
@@ -19,10 +20,15 @@ const WORDS_MAX: usize = 16;
 const WORD_BYTES_MAX: usize = 128;
 
 /// Lower-case words, one space apart.
-pub(crate) fn words(text: &str) -> String {
+fn words(text: &str) -> String {
     let lower = text.to_lowercase();
     let words = lower.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
     words.map(|word| &word[..word.floor_char_boundary(WORD_BYTES_MAX)]).collect::<Vec<_>>().join(" ")
+}
+
+/// What the index holds of a row's text: the words of its beginning.
+pub(crate) fn indexed_words(text: &str) -> String {
+    words(&text[..text.floor_char_boundary(SEARCH_TEXT_BYTES_MAX)])
 }
 
 /// The token of a tenant's space. No word of a text is as long and begins so by chance, and a scope's words are in its own rows.

@@ -123,9 +123,9 @@ mod tests {
         let (sender, mut order) = tokio::sync::mpsc::unbounded_channel();
         let mut waiting = Vec::new();
         for n in 0..8 {
-            let (tickets, key, sender) = (tickets.clone(), key.clone(), sender.clone());
+            let (line, hot, sender) = (tickets.clone(), key.clone(), sender.clone());
             waiting.push(tokio::spawn(async move {
-                let turn = tickets.take_if_hot(&key).await;
+                let turn = line.take_if_hot(&hot).await;
                 assert!(turn.is_some());
                 sender.send(n).expect("the receiver lives");
             }));

@@ -4,7 +4,6 @@
 //! is the stamp (holder, revision, head) that was prefetched, kept in the column `was` so that one statement guards them all.
 
 use charter_kernel::apply::{Changes, RowChange, Stored};
-use charter_kernel::limits::SEARCH_TEXT_BYTES_MAX;
 use serde::Serialize;
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, Row};
@@ -12,7 +11,7 @@ use sqlx::{AnyConnection, Row};
 use super::trouble::Trouble;
 use crate::dialect::Dialect;
 use crate::document::{entries, holder};
-use crate::search::{scope_token, words};
+use crate::search::{indexed_words, scope_token};
 
 const ROWS_PUT: &str = "INSERT INTO documents (reach, space, id, organization, user_id, body, entries, lease_group, lease_token, \
      version, stamp, was, created_at, updated_at, due_at, lease_count) \
@@ -154,7 +153,7 @@ fn statements(dialect: Dialect, changes: &Changes<'_>, epochs: &[String]) -> (St
                 text_gone.push(at(change));
             }
             if let Some(new) = new {
-                text_put.push((reach, space, id, scope_token(&change.key.reach, &change.key.space), words(bounded(new))));
+                text_put.push((reach, space, id, scope_token(&change.key.reach, &change.key.space), indexed_words(new)));
             }
         }
     }
@@ -258,10 +257,6 @@ fn lease_alone(before: &Stored, after: &Stored) -> bool {
 
 fn text(stored: Option<&Stored>) -> Option<&str> {
     stored.and_then(|stored| stored.row.text.as_deref()).filter(|text| !text.is_empty())
-}
-
-fn bounded(text: &str) -> &str {
-    &text[..text.floor_char_boundary(SEARCH_TEXT_BYTES_MAX)]
 }
 
 async fn one_by_one(connection: &mut AnyConnection, dialect: Dialect, statements: Statements) -> Result<(), Trouble> {

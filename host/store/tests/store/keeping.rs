@@ -1,1 +1,184 @@
-//! …
+//! Sealing, blobs, backup and restore, opening.
+
+use std::os::unix::fs::PermissionsExt;
+
+use charter_kernel::unit::{Claim, FactKind, LogKey, Write};
+use charter_store::{BackupError, OpenError, Query, SealError, Store};
+
+use crate::bed::{Bed, ORG, config, draft, folder, indexed, key, on_both, reach, space, unit};
+
+on_both!(
+    a_sealed_value_opens_only_where_it_belongs,
+    the_master_key_is_rotated_under_sealed_values,
+    bytes_are_kept_in_parts,
+    a_backup_restores_to_either_database,
+    a_torn_backup_and_a_full_target_are_refused,
+    a_newer_schema_is_refused_in_plain_words,
+);
+
+async fn a_sealed_value_opens_only_where_it_belongs(bed: Bed) {
+    let sealed = bed.store.seal(ORG, "secrets/a", b"hush").await.unwrap();
+    assert!(!sealed.windows(4).any(|part| part == b"hush"));
+    assert_ne!(sealed, bed.store.seal(ORG, "secrets/a", b"hush").await.unwrap(), "equal values do not look equal");
+    assert_eq!(bed.store.unseal(ORG, "secrets/a", &sealed).await.unwrap(), b"hush");
+    for (organization, context) in [(ORG, "secrets/b"), ("org_b", "secrets/a")] {
+        assert!(matches!(bed.store.unseal(organization, context, &sealed).await, Err(SealError::Broken)));
+    }
+    let mut changed = sealed.clone();
+    *changed.last_mut().unwrap() ^= 1;
+    assert!(matches!(bed.store.unseal(ORG, "secrets/a", &changed).await, Err(SealError::Broken)));
+    assert!(matches!(bed.store.unseal(ORG, "secrets/a", b"").await, Err(SealError::Broken)));
+    let file = bed.config.data_dir.join("master.key");
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_ne!(bed.store.derive("cursors"), bed.store.derive("code cache"));
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();
+    match Store::open(bed.config.clone()).await {
+        Err(OpenError::Configuration(why)) => assert!(why.contains("chmod 600"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    // Another deployment's key does not quietly start a new life on this database.
+    std::fs::remove_file(&file).unwrap();
+    match Store::open(bed.config.clone()).await {
+        Err(OpenError::Configuration(why)) => assert!(why.contains("key file"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn the_master_key_is_rotated_under_sealed_values(bed: Bed) {
+    let organizations = ["a", "b", "c"];
+    let mut sealed = Vec::new();
+    for organization in organizations {
+        sealed.push(bed.store.seal(organization, "x", organization.as_bytes()).await.unwrap());
+    }
+    let derived = bed.store.derive("cursors");
+    let other = if bed.store.is_shared() { bed.replica().await } else { bed.store.clone() };
+    let before = std::fs::read_to_string(bed.config.data_dir.join("master.key")).unwrap();
+    assert_eq!(bed.store.rotate_master().await.unwrap(), 4, "three organizations and the deployment");
+    assert_ne!(std::fs::read_to_string(bed.config.data_dir.join("master.key")).unwrap(), before);
+    assert_eq!(bed.store.rotate_master().await.unwrap(), 4);
+    let again = if bed.store.is_shared() { bed.replica().await } else { bed.store.clone() };
+    for store in [&bed.store, &other, &again] {
+        for (organization, sealed) in organizations.iter().zip(&sealed) {
+            assert_eq!(store.unseal(organization, "x", sealed).await.unwrap(), organization.as_bytes());
+        }
+        assert_eq!(store.derive("cursors"), derived);
+    }
+}
+
+async fn bytes_are_kept_in_parts(bed: Bed) {
+    let bytes: Vec<u8> = (0..3_500_000_u32).map(|n| (n % 251) as u8).collect();
+    bed.store.blob_put("sha256:x", &bytes).await.unwrap();
+    bed.store.blob_put("sha256:x", &bytes).await.unwrap();
+    assert!(bed.store.blob_exists("sha256:x").await.unwrap());
+    assert_eq!(bed.store.blob_get("sha256:x").await.unwrap(), Some(bytes));
+    assert!(bed.store.blob_remove("sha256:x").await.unwrap());
+    assert!(!bed.store.blob_remove("sha256:x").await.unwrap());
+    assert_eq!(bed.store.blob_get("sha256:x").await.unwrap(), None);
+}
+
+/// Something of everything.
+async fn furnish(store: &Store) {
+    let text = charter_kernel::unit::Draft {
+        text: Some("quick brown fox".into()),
+        unique: vec![("isbn".into(), "1".into())],
+        lease: Some(("q".into(), store.now())),
+        ..indexed("{\"n\":1}", &[("color", "red")])
+    };
+    let log = LogKey { reach: reach(), log: "shelf.history".into() };
+    let fact = charter_kernel::unit::Fact {
+        id: "f".into(),
+        kind: FactKind::Audit,
+        organization: ORG.into(),
+        at: store.now(),
+        name: "book.put".into(),
+        body: "{}".into(),
+    };
+    let mut all = unit(vec![
+        Write::Insert { key: key("a"), draft: text },
+        Write::Claim { claim: Claim::name("domain", "example.org"), holder: key("a") },
+        Write::Append { log, name: "put".into(), payload: "{}".into() },
+    ]);
+    all.facts.push(fact);
+    all.writes
+        .extend((0..450).map(|n| Write::Insert { key: key(&format!("row-{n:04}")), draft: draft("{\"日本\":\"\\u0000\"}") }));
+    store.commit(all).await.unwrap();
+    store.blob_put("sha256:x", &vec![7; 2_500_000]).await.unwrap();
+    store.commit(unit(vec![])).await.unwrap();
+}
+
+async fn check(store: &Store, sealed: &[u8]) {
+    assert_eq!(store.get(&key("a")).await.unwrap().unwrap().body, "{\"n\":1}");
+    assert_eq!(store.count(&Query::all(&reach(), &space())).await.unwrap(), 451);
+    assert_eq!(store.count(&Query::all(&reach(), &space()).equal("color", "red")).await.unwrap(), 1);
+    assert_eq!(store.search(&reach(), &space(), "fox", 5).await.unwrap().len(), 1);
+    assert_eq!(store.lookup(&Claim::name("domain", "example.org")).await.unwrap(), Some(key("a")));
+    assert_eq!(store.standing(&reach(), &space(), "q").await.unwrap().ready, 1);
+    assert_eq!(store.blob_get("sha256:x").await.unwrap().map(|bytes| bytes.len()), Some(2_500_000));
+    assert_eq!(store.unseal(ORG, "x", sealed).await.unwrap(), b"hush");
+    let mut changed = store.facts_changed(FactKind::Audit, ORG);
+    while store.facts(FactKind::Audit, ORG, 0, 5).await.unwrap().len() != 1 {
+        changed.wait().await;
+    }
+    // And it goes on: what was read before the backup still guards, numbers go on.
+    let log = LogKey { reach: reach(), log: "shelf.history".into() };
+    let append = Write::Append { log, name: "put".into(), payload: "{}".into() };
+    let applied = store.commit(unit(vec![append, Write::Put { key: key("a"), draft: draft("{}") }])).await.unwrap();
+    assert_eq!((applied.sequences, applied.versions), (vec![2], vec![(key("a"), 2)]));
+}
+
+async fn a_backup_restores_to_either_database(bed: Bed) {
+    furnish(&bed.store).await;
+    let sealed = bed.store.seal(ORG, "x", b"hush").await.unwrap();
+    let file = bed.config.data_dir.join("backup");
+    bed.store.backup(&file).await.unwrap();
+    let mut targets = vec![String::new()];
+    targets.extend(crate::bed::server().map(|server| server.database()));
+    for url in targets {
+        let (mut target, _clock) = config(url);
+        target.key_file = Some(bed.config.data_dir.join("master.key"));
+        Store::restore(target.clone(), &file).await.unwrap();
+        let store = Store::open(target.clone()).await.unwrap();
+        check(&store, &sealed).await;
+        store.close().await;
+        let _ = std::fs::remove_dir_all(&target.data_dir);
+    }
+}
+
+async fn a_torn_backup_and_a_full_target_are_refused(bed: Bed) {
+    furnish(&bed.store).await;
+    let file = folder().join("backup");
+    bed.store.backup(&file).await.unwrap();
+    let why = |result: Result<(), BackupError>| match result {
+        Err(BackupError::Refused(why)) => why,
+        other => panic!("{other:?}"),
+    };
+    assert!(why(Store::restore(bed.config.clone(), &file).await).contains("already holds data"));
+    let whole = std::fs::read(&file).unwrap();
+    let (target, _clock) = config(String::new());
+    for torn in [whole[..whole.len() / 2].to_vec(), whole[..whole.len() - 1].to_vec(), {
+        let mut flipped = whole.clone();
+        let at = flipped.len() / 2;
+        flipped[at] = if flipped[at] == b'a' { b'b' } else { b'a' };
+        flipped
+    }] {
+        std::fs::write(&file, torn).unwrap();
+        why(Store::restore(target.clone(), &file).await);
+    }
+    std::fs::write(&file, b"{}\n").unwrap();
+    assert!(Store::restore(target, &file).await.is_err());
+}
+
+async fn a_newer_schema_is_refused_in_plain_words(bed: Bed) {
+    let url = if bed.store.is_shared() {
+        bed.config.url.clone()
+    } else {
+        format!("sqlite://{}", bed.config.data_dir.join("charter.db").display())
+    };
+    bed.store.close().await;
+    let pool = sqlx::AnyPool::connect(&url).await.unwrap();
+    sqlx::query("INSERT INTO migrations (number, name, digest) VALUES (99, 'later', 'x')").execute(&pool).await.unwrap();
+    match Store::open(bed.config.clone()).await {
+        Err(OpenError::Configuration(why)) => assert!(why.contains("schema 99") && why.contains("newer"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+}

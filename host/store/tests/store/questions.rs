@@ -1,1 +1,123 @@
-//! …
+//! Pages, counts and full-text search.
+
+use charter_kernel::unit::{Key, Reach, Space, Write};
+use charter_store::{Order, Query, Test};
+
+use crate::bed::{Bed, draft, indexed, key, on_both, reach, space, unit};
+
+on_both!(
+    pages_walk_the_rows_by_key,
+    tests_compare_encoded_values,
+    text_is_found_by_all_its_words_and_by_its_own_tenant,
+    what_has_expired_is_swept_across_reaches,
+    many_gets_at_once_each_get_their_row,
+);
+
+async fn pages_walk_the_rows_by_key(bed: Bed) {
+    let rows = (0..25).map(|n| Write::Insert {
+        key: key(&format!("{n:02}")),
+        draft: indexed("{}", &[("parity", if n % 2 == 0 { "even" } else { "odd" })]),
+    });
+    bed.store.commit(unit(rows.collect())).await.unwrap();
+    for (query, expected) in [
+        (Query::all(&reach(), &space()), (0..25).rev().collect::<Vec<_>>()),
+        (Query { order: Order::Oldest, ..Query::all(&reach(), &space()) }, (0..25).collect()),
+        (Query::all(&reach(), &space()).equal("parity", "odd"), (0..25).rev().filter(|n| n % 2 == 1).collect()),
+        (Query::all(&reach(), &Space::of("shelf", "empty")), vec![]),
+        (Query::all(&Reach::user("usr_b"), &space()), vec![]),
+    ] {
+        let mut query = query.limit(10);
+        let mut seen = Vec::new();
+        loop {
+            let page = bed.store.find(&query).await.unwrap();
+            assert_eq!(page.has_more(), seen.len() + page.items.len() < expected.len());
+            seen.extend(page.items.iter().map(|(key, _)| key.id.parse::<i32>().unwrap()));
+            match page.next {
+                Some(next) => query.after = Some(next),
+                None => break,
+            }
+        }
+        assert_eq!(seen, expected);
+        assert_eq!(bed.store.count(&query).await.unwrap(), expected.len() as u64);
+    }
+    let offset = Query { offset: 20, ..Query::all(&reach(), &space()) };
+    assert_eq!(bed.store.find(&offset).await.unwrap().items.len(), 5);
+}
+
+async fn tests_compare_encoded_values(bed: Bed) {
+    let row = |n: i32| Write::Insert {
+        key: key(&n.to_string()),
+        draft: indexed("{}", &[("size", &format!("{n:04}")), ("tag", "x"), ("tag", if n < 5 { "low" } else { "high" })]),
+    };
+    bed.store.commit(unit((0..10).map(row).collect())).await.unwrap();
+    let count = async |matching: Vec<(&str, Test)>| {
+        let matching = matching.into_iter().map(|(field, test)| (field.to_owned(), test)).collect();
+        let query = Query { matching, ..Query::all(&reach(), &space()) };
+        let found = bed.store.find(&query).await.unwrap().items.len() as u64;
+        assert_eq!(bed.store.count(&query).await.unwrap(), found);
+        found
+    };
+    let between = |low: Option<&str>, high: Option<&str>| Test::Between(low.map(Into::into), high.map(Into::into));
+    assert_eq!(count(vec![("size", between(Some("0002"), Some("0004")))]).await, 3, "both bounds are inclusive");
+    assert_eq!(count(vec![("size", between(None, Some("0004")))]).await, 5);
+    assert_eq!(count(vec![("size", between(None, None))]).await, 10);
+    assert_eq!(count(vec![("tag", Test::Equal("x".into())), ("tag", Test::Equal("low".into()))]).await, 5);
+    let both = vec![("tag", Test::Equal("high".into())), ("size", between(Some("0008"), None))];
+    assert_eq!(count(both).await, 2);
+    assert_eq!(count(vec![("absent", Test::Equal("x".into()))]).await, 0);
+}
+
+async fn text_is_found_by_all_its_words_and_by_its_own_tenant(bed: Bed) {
+    let text = |text: &str| charter_kernel::unit::Draft { text: Some(text.into()), ..draft("{}") };
+    let other = Key::new(&Reach::user("usr_b"), &space(), "theirs");
+    bed.store
+        .commit(unit(vec![
+            Write::Insert { key: key("a"), draft: text("The quick brown fox, e-mail: fox@example.org") },
+            Write::Insert { key: key("b"), draft: text("A quick Straßenbahn; quick, QUICK!") },
+            Write::Insert { key: other, draft: text("quick brown neighbour") },
+        ]))
+        .await
+        .unwrap();
+    let found = async |words: &str| {
+        let found = bed.store.search(&reach(), &space(), words, 10).await.unwrap();
+        found.into_iter().map(|(key, _)| key.id).collect::<Vec<_>>()
+    };
+    assert_eq!(found("quick").await, ["b", "a"], "best first");
+    assert_eq!(found("Quick BROWN").await, ["a"]);
+    assert_eq!(found("example.org fox").await, ["a"]);
+    assert_eq!(found("straßenbahn").await, ["b"]);
+    assert_eq!(found("neighbour").await, Vec::<String>::new(), "another tenant's text");
+    assert_eq!(found("\" OR words:* NEAR(").await, Vec::<String>::new());
+    assert_eq!(found("'; -- & | !").await, Vec::<String>::new());
+    bed.store.commit(unit(vec![Write::Put { key: key("a"), draft: text("slow") }])).await.unwrap();
+    assert_eq!((found("brown").await, found("slow").await), (vec![], vec!["a".to_owned()]));
+    bed.store.commit(unit(vec![Write::Remove { key: key("b"), expected: None }])).await.unwrap();
+    assert_eq!(found("quick").await, Vec::<String>::new(), "a removed row is not found");
+}
+
+async fn what_has_expired_is_swept_across_reaches(bed: Bed) {
+    let space = Space::host("idempotency");
+    let row = |user: &str, at: &str| Write::Insert {
+        key: Key::new(&Reach::user(user), &space, user),
+        draft: indexed("{}", &[("expires_at", at)]),
+    };
+    bed.store.commit(unit(vec![row("a", "001"), row("b", "002"), row("c", "003")])).await.unwrap();
+    assert_eq!(bed.store.expired(&space, "expires_at", "003", 10).await.unwrap().len(), 2);
+    assert_eq!(bed.store.expire(&space, "expires_at", "003", 1).await.unwrap(), 1);
+    assert_eq!(bed.store.expire(&space, "expires_at", "003", 10).await.unwrap(), 1);
+    assert_eq!(bed.store.expire(&space, "expires_at", "003", 10).await.unwrap(), 0);
+    assert!(bed.store.get(&Key::new(&Reach::user("c"), &space, "c")).await.unwrap().is_some());
+}
+
+async fn many_gets_at_once_each_get_their_row(bed: Bed) {
+    let rows = (0..500).map(|n| Write::Insert { key: key(&n.to_string()), draft: draft(&n.to_string()) });
+    bed.store.commit(unit(rows.collect())).await.unwrap();
+    let gets = (0..2_000).map(|n| {
+        let store = bed.store.clone();
+        async move { (n, store.get(&key(&(n % 700).to_string())).await.unwrap()) }
+    });
+    for (n, row) in futures::future::join_all(gets).await {
+        let id = n % 700;
+        assert_eq!(row.map(|row| row.body), (id < 500).then(|| id.to_string()));
+    }
+}

@@ -1,1 +1,192 @@
-//! …
+//! Many at once: on one row, on rows that do not exist yet, on two committers.
+
+use charter_kernel::unit::{Guard, Key, Reach, Refused, Space, Unit, Write};
+use charter_store::{CommitError, ReadError, Store, TransactError, WriteError};
+
+use crate::bed::{Bed, ORG, draft, indexed, key, number, on_both, reach, space, unit};
+
+on_both!(
+    thirty_two_writers_of_one_row_all_get_their_turn,
+    a_row_that_two_committers_want_to_insert_is_inserted_once,
+    a_cap_whose_row_is_missing_is_not_overshot_by_two_committers,
+    two_units_that_rely_on_the_other_not_writing_do_not_both_commit,
+    a_revocation_lands_between_two_batches,
+    units_of_many_organizations_commit_side_by_side,
+    a_dropped_caller_does_not_cancel_its_unit,
+);
+
+/// Two committers: on PostgreSQL two stores.
+async fn two(bed: &Bed) -> [Store; 2] {
+    if bed.store.is_shared() { [bed.store.clone(), bed.replica().await] } else { [bed.store.clone(), bed.store.clone()] }
+}
+
+async fn count_up(store: &Store) -> Result<u32, TransactError<WriteError>> {
+    let mut runs = 0;
+    store
+        .transact(ORG, async |txn| {
+            runs += 1;
+            let row = txn.get(&key("hot")).await?.ok_or(ReadError::Failed(None))?;
+            let next = number(&row, "n") + 1;
+            txn.replace(key("hot"), draft(&format!("{{\"n\":{next}}}")), None).await?;
+            Ok::<_, WriteError>(())
+        })
+        .await?;
+    Ok(runs)
+}
+
+async fn thirty_two_writers_of_one_row_all_get_their_turn(bed: Bed) {
+    bed.store.commit(unit(vec![Write::Insert { key: key("hot"), draft: draft(r#"{"n":0}"#) }])).await.unwrap();
+    let writers = (0..32).map(|_| {
+        let store = bed.store.clone();
+        tokio::spawn(async move {
+            let mut runs = 0;
+            for _ in 0..4 {
+                runs += count_up(&store).await.unwrap();
+            }
+            runs
+        })
+    });
+    let mut runs = 0;
+    for writer in writers.collect::<Vec<_>>() {
+        runs += writer.await.unwrap();
+    }
+    let row = bed.store.get(&key("hot")).await.unwrap().unwrap();
+    assert_eq!(number(&row, "n"), 128, "an update was lost");
+    assert!(runs < 128 * 2, "{runs} runs for 128 updates: the tickets do not queue");
+}
+
+async fn a_row_that_two_committers_want_to_insert_is_inserted_once(bed: Bed) {
+    let stores = two(&bed).await;
+    for round in 0..40 {
+        let inserts = stores
+            .iter()
+            .map(|store| store.commit(unit(vec![Write::Insert { key: key(&round.to_string()), draft: draft("{}") }])));
+        let answers = futures::future::join_all(inserts).await;
+        let accepted = answers.iter().filter(|answer| answer.is_ok()).count();
+        assert_eq!(accepted, 1, "round {round}: {answers:?}");
+    }
+}
+
+async fn a_cap_whose_row_is_missing_is_not_overshot_by_two_committers(bed: Bed) {
+    let stores = two(&bed).await;
+    for round in 0..40 {
+        let cap = key(&format!("cap-{round}"));
+        let spenders = (0..8).map(|n| {
+            let (store, cap) = (stores[n % 2].clone(), cap.clone());
+            tokio::spawn(async move {
+                let spend = store.transact(ORG, async |txn| {
+                    let spent = txn.get(&cap).await?.map_or(0, |row| number(&row, "spent"));
+                    if spent + 1 > 3 {
+                        return Ok(false);
+                    }
+                    txn.put(cap.clone(), draft(&format!("{{\"spent\":{}}}", spent + 1))).await?;
+                    Ok::<_, WriteError>(true)
+                });
+                spend.await.unwrap()
+            })
+        });
+        let mut admitted = 0;
+        for spender in spenders.collect::<Vec<_>>() {
+            admitted += u32::from(spender.await.unwrap());
+        }
+        assert_eq!(admitted, 3, "round {round}");
+        assert_eq!(number(&bed.store.get(&cap).await.unwrap().unwrap(), "spent"), 3);
+    }
+}
+
+async fn two_units_that_rely_on_the_other_not_writing_do_not_both_commit(bed: Bed) {
+    let stores = two(&bed).await;
+    for round in 0..40 {
+        let (a, b) = (key(&format!("a-{round}")), key(&format!("b-{round}")));
+        let shelf = |n: usize| Space::of("shelf", &format!("r{round}-{n}"));
+        let absent = |read: Key, write: Key| Unit {
+            guards: vec![Guard::Version { key: read, version: None }],
+            ..unit(vec![Write::Insert { key: write, draft: draft("{}") }])
+        };
+        let (one, two) = (absent(a.clone(), b.clone()), absent(b.clone(), a.clone()));
+        let (one, two) = tokio::join!(stores[0].commit(one), stores[1].commit(two));
+        assert!(one.is_ok() != two.is_ok(), "round {round}: {one:?} {two:?}");
+        // The same by searching two spaces that nobody ever wrote.
+        let searched = |read: usize, write: usize| Unit {
+            guards: vec![Guard::Revision { reach: reach(), space: shelf(read), revision: 0 }],
+            ..unit(vec![Write::Insert { key: Key::new(&reach(), &shelf(write), "x"), draft: draft("{}") }])
+        };
+        let (one, two) = tokio::join!(stores[0].commit(searched(0, 1)), stores[1].commit(searched(1, 0)));
+        assert!(one.is_ok() != two.is_ok(), "round {round}: {one:?} {two:?}");
+        // And by a claim that nobody holds.
+        let claim = |n: usize| charter_kernel::unit::Claim::name("host", &format!("{round}-{n}"));
+        let relied = |read: usize, take: usize| {
+            let holder = Key::new(&reach(), &Space::of("shelf", "holders"), format!("{round}-{take}"));
+            Unit {
+                guards: vec![Guard::Claim { claim: claim(read), holder: None }],
+                ..unit(vec![
+                    Write::Insert { key: holder.clone(), draft: draft("{}") },
+                    Write::Claim { claim: claim(take), holder },
+                ])
+            }
+        };
+        let (one, two) = tokio::join!(stores[0].commit(relied(0, 1)), stores[1].commit(relied(1, 0)));
+        assert!(one.is_ok() != two.is_ok(), "round {round}: {one:?} {two:?}");
+    }
+}
+
+async fn a_revocation_lands_between_two_batches(bed: Bed) {
+    let stores = two(&bed).await;
+    for round in 0..20 {
+        let user = Key::new(&Reach::organization(ORG), &Space::host("users"), format!("u{round}"));
+        let status = |status: &str| indexed("{}", &[("status", status)]);
+        bed.store.commit(unit(vec![Write::Insert { key: user.clone(), draft: status("active") }])).await.unwrap();
+        let acts = (0..16).map(|n| {
+            let (store, user) = (stores[n % 2].clone(), user.clone());
+            async move {
+                let guard = Guard::Entry { key: user, field: "status".into(), value: "active".into() };
+                let act = Write::Insert { key: key(&format!("{round}-{n}")), draft: draft("{}") };
+                store.commit(Unit { guards: vec![guard], ..unit(vec![act]) }).await
+            }
+        });
+        let revoke = async {
+            stores[1].commit(unit(vec![Write::Put { key: user.clone(), draft: status("revoked") }])).await.unwrap();
+            // From here on nothing more of this user is committed.
+            bed.store.count(&charter_store::Query::all(&reach(), &space())).await.unwrap()
+        };
+        let (acts, at_revocation) = tokio::join!(futures::future::join_all(acts), revoke);
+        for refused in acts.iter().filter_map(|act| act.as_ref().err()) {
+            assert!(matches!(refused.refused(), Some(Refused::Inactive { .. })), "{refused:?}");
+        }
+        let after = bed.store.count(&charter_store::Query::all(&reach(), &space())).await.unwrap();
+        assert_eq!(after, at_revocation, "a unit was committed after the revocation was answered");
+    }
+}
+
+async fn units_of_many_organizations_commit_side_by_side(bed: Bed) {
+    let stores = two(&bed).await;
+    let units = (0..400).map(|n| {
+        let store = stores[n % 2].clone();
+        async move {
+            let organization = format!("org-{}", n % 40);
+            let at = Reach::organization(&organization);
+            let write = Write::Insert { key: Key::new(&at, &space(), n.to_string()), draft: draft("{}") };
+            store.commit(Unit { organization, writes: vec![write], ..Unit::default() }).await
+        }
+    });
+    for answer in futures::future::join_all(units).await {
+        answer.unwrap();
+    }
+    let status = bed.store.status();
+    assert!(status.batches < status.units, "nothing was batched: {status:?}");
+}
+
+async fn a_dropped_caller_does_not_cancel_its_unit(bed: Bed) {
+    let mut changed = bed.store.changed(&reach(), &space());
+    {
+        let commit = bed.store.commit(unit(vec![Write::Insert { key: key("a"), draft: draft("{}") }]));
+        tokio::pin!(commit);
+        // Polled once, so that it is queued, and dropped.
+        assert!(futures::poll!(commit.as_mut()).is_pending());
+    }
+    while bed.store.get(&key("a")).await.unwrap().is_none() {
+        changed.wait().await;
+    }
+    let full = CommitError::Overloaded { retry_after_s: 1 };
+    assert!(!full.is_conflict());
+}
