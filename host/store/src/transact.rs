@@ -9,14 +9,35 @@ use crate::txn::Txn;
 /// Attempts before a conflict is handed to the caller. With tickets the second succeeds unless a space was searched.
 const ATTEMPTS_MAX: u32 = 8;
 
+/// An attempt's body. Implemented by every `async |txn| …` whose future can be sent; nobody implements it by hand. It says
+/// what `AsyncFnMut` cannot yet: that the future is `Send`, for whichever lifetime the transaction has.
+pub trait Body<'a, T, E> {
+    /// One attempt.
+    type Attempt: Future<Output = Result<T, E>> + Send;
+    /// Begins an attempt.
+    fn attempt(&mut self, txn: &'a mut Txn) -> Self::Attempt;
+}
+
+impl<'a, T, E, F, A> Body<'a, T, E> for F
+where
+    F: FnMut(&'a mut Txn) -> A,
+    A: Future<Output = Result<T, E>> + Send,
+{
+    type Attempt = A;
+    fn attempt(&mut self, txn: &'a mut Txn) -> A {
+        self(txn)
+    }
+}
+
 impl Store {
     /// Runs `body` on a transaction and commits it; on a conflict waits for its turn at the rows in question and runs it again.
     /// The body must not do anything that cannot be done twice.
-    pub async fn transact<T, E>(
-        &self,
-        organization: &str,
-        mut body: impl AsyncFnMut(&mut Txn) -> Result<T, E>,
-    ) -> Result<T, TransactError<E>> {
+    pub async fn transact<T, E, F>(&self, organization: &str, mut body: F) -> Result<T, TransactError<E>>
+    where
+        T: Send,
+        E: Send,
+        F: AsyncFnMut(&mut Txn) -> Result<T, E> + for<'a> Body<'a, T, E>,
+    {
         let mut ticket = None;
         let mut attempt = 0;
         loop {
@@ -25,7 +46,7 @@ impl Store {
             if let Some(ticket) = ticket.take() {
                 txn.hold(ticket);
             }
-            let answer = match body(&mut txn).await {
+            let answer = match Body::attempt(&mut body, &mut txn).await {
                 Ok(answer) => answer,
                 Err(error) => {
                     if let Err(error) = txn.abandon().await {

@@ -3,7 +3,7 @@
 //! Must not know what the work is about. Invariant: nothing that was read through `get`, `find`, `count` and `lookup` can have
 //! changed when the unit commits; dropping a transaction changes nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use charter_kernel::apply::{Stored, add_to_body, merged};
 use charter_kernel::time::Instant;
@@ -26,7 +26,8 @@ pub struct Txn {
     /// Additions to rows that this request did not read.
     adds: BTreeMap<Key, Vec<(String, i64)>>,
     claims: BTreeMap<(Reach, String, String), Option<Key>>,
-    guarded: BTreeSet<Key>,
+    /// What was read, so that a second look sees the same: the first is what the commit validates.
+    seen: BTreeMap<Key, Option<Stored>>,
     taken: Vec<Taken>,
     tickets: Vec<Ticket>,
     reading: bool,
@@ -40,7 +41,7 @@ impl Txn {
             own: BTreeMap::new(),
             adds: BTreeMap::new(),
             claims: BTreeMap::new(),
-            guarded: BTreeSet::new(),
+            seen: BTreeMap::new(),
             taken: Vec::new(),
             tickets: Vec::new(),
             reading: false,
@@ -107,6 +108,9 @@ impl Txn {
         if self.reading {
             return self.store.stored(key).await;
         }
+        if let Some(seen) = self.seen.get(key) {
+            return Ok(seen.clone());
+        }
         // Who already holds a place waits for no other: nobody waits in a circle.
         if self.tickets.is_empty()
             && let Some(ticket) = self.store.ticket_if_hot(key).await
@@ -114,12 +118,11 @@ impl Txn {
             self.tickets.push(ticket);
         }
         let stored = self.store.stored(key).await?;
-        if self.guarded.insert(key.clone()) {
-            self.unit.guards.push(match &stored {
-                Some(stored) => Guard::Stamp { key: key.clone(), stamp: stored.stamp },
-                None => Guard::Version { key: key.clone(), version: None },
-            });
-        }
+        self.unit.guards.push(match &stored {
+            Some(stored) => Guard::Stamp { key: key.clone(), stamp: stored.stamp },
+            None => Guard::Version { key: key.clone(), version: None },
+        });
+        self.seen.insert(key.clone(), stored.clone());
         Ok(stored)
     }
 
@@ -402,7 +405,7 @@ impl Txn {
         self.own.clear();
         self.adds.clear();
         self.claims.clear();
-        self.guarded.clear();
+        self.seen.clear();
         self.tickets.clear();
         Ok(applied)
     }

@@ -1,5 +1,7 @@
 //! Many at once: on one row, on rows that do not exist yet, on two committers.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use charter_kernel::unit::{Guard, Key, Reach, Refused, Space, Unit, Write};
 use charter_store::{CommitError, ReadError, Store, TransactError, WriteError};
 
@@ -21,17 +23,17 @@ async fn two(bed: &Bed) -> [Store; 2] {
 }
 
 async fn count_up(store: &Store) -> Result<u32, TransactError<WriteError>> {
-    let mut runs = 0;
+    let runs = AtomicU32::new(0);
     store
         .transact(ORG, async |txn| {
-            runs += 1;
+            runs.fetch_add(1, Ordering::SeqCst);
             let row = txn.get(&key("hot")).await?.ok_or(ReadError::Failed(None))?;
             let next = number(&row, "n") + 1;
             txn.replace(key("hot"), draft(&format!("{{\"n\":{next}}}")), None).await?;
             Ok::<_, WriteError>(())
         })
         .await?;
-    Ok(runs)
+    Ok(runs.into_inner())
 }
 
 async fn thirty_two_writers_of_one_row_all_get_their_turn(bed: Bed) {
