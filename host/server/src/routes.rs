@@ -18,15 +18,27 @@ use crate::app::App;
 use crate::reply::Reply;
 use crate::request::HostRequest;
 
+pub mod auth;
 pub mod health;
+pub mod invitations;
 pub mod jobs;
+pub mod keys;
+pub mod kits;
 pub mod limits;
+pub mod members;
 pub mod metrics;
 pub mod openapi;
+pub mod operator;
+pub mod organization;
+pub mod projects;
 pub mod register_guide;
+pub mod sessions;
+pub mod shape;
 pub mod skill;
 pub mod status;
+pub mod stored;
 pub mod usage;
+pub mod users;
 
 /// A handler, as the list keeps it.
 pub type Handler =
@@ -237,12 +249,12 @@ pub fn all() -> Vec<HostRoute> {
             .open()
             .summary("Onboarding guide")
             .produces("text/markdown; charset=utf-8"),
-        HostRoute::get("openapi", "/openapi.json", handler!(openapi::get)).root().open().summary("This description"),
+        HostRoute::get("openapi", "/openapi.json", handler!(openapi::get)).root().open().summary("This description").produces("application/json"),
         HostRoute::get("metrics", "/metrics", handler!(metrics::get))
+            .operator()
             .root()
-            .open()
-            .summary("Prometheus metrics, for the operator")
-            .produces("application/openmetrics-text; version=1.0.0; charset=utf-8"),
+            .summary("Metrics in the OpenMetrics text format")
+            .produces(metrics::MEDIA_TYPE),
         HostRoute::get("status", "/status", handler!(status::get)).summary("What this deployment can do").answer(200, status::answer),
         HostRoute::get("usage", "/usage", handler!(usage::get)).summary("What the organization has used").answer(200, usage::answer),
         HostRoute::get("limits", "/limits", handler!(limits::get))
@@ -261,8 +273,169 @@ pub fn all() -> Vec<HostRoute> {
             .summary("Cancel a job that has not finished")
             .answer(200, jobs::answer),
     ];
-    // Accounts: the owner of the account routes extends here.
-    // Operator: the owner of the operator routes extends here.
+    all.extend(accounts());
+    all.extend(tenancy());
+    all.extend(operator::all());
     all.shrink_to_fit();
     all
+}
+
+/// Accounts, sessions, keys, the organization and its people.
+fn accounts() -> Vec<HostRoute> {
+    vec![
+        HostRoute::post("auth.register", "/auth/register", handler!(auth::register))
+            .open()
+            .summary("Register an account with an organization and its first API key")
+            .body(auth::register_body)
+            .answer(201, auth::register_answer),
+        HostRoute::post("auth.login", "/auth/login", handler!(auth::login))
+            .open()
+            .summary("Sign in with e-mail and password")
+            .body(auth::login_body)
+            .answer(200, auth::login_answer),
+        HostRoute::post("auth.link", "/auth/link", handler!(auth::link))
+            .open()
+            .summary("Mail a one-time sign-in link")
+            .body(auth::link_body),
+        HostRoute::post("auth.accept", "/auth/invitations/accept", handler!(invitations::accept))
+            .open()
+            .summary("Accept an invitation")
+            .body(invitations::accept_body)
+            .answer(201, invitations::accept_answer),
+        HostRoute::get("session.get", "/auth/session", handler!(sessions::get))
+            .session()
+            .summary("The session and its CSRF token")
+            .answer(200, sessions::answer),
+        HostRoute::delete("session.end", "/auth/session", handler!(sessions::delete))
+            .session()
+            .access(Access::Read)
+            .summary("Sign out")
+            .answer(200, sessions::ended),
+        HostRoute::post("session.switch_company", "/auth/session/switch-company", handler!(sessions::switch_company))
+            .session()
+            .access(Access::Read)
+            .summary("Move the session to another organization of the person")
+            .body(sessions::switch_body)
+            .answer(200, sessions::answer),
+        HostRoute::post("keys.create", "/auth/keys", handler!(keys::create))
+            .summary("Create an API key; it is shown once")
+            .body(keys::create_body)
+            .answer(201, keys::create_answer),
+        HostRoute::get("keys.list", "/auth/keys", handler!(keys::list))
+            .summary("List API keys")
+            .paging(Paging::Offset)
+            .answer(200, keys::list_answer),
+        HostRoute::delete("keys.revoke", "/auth/keys/{id}", handler!(keys::delete))
+            .summary("Revoke an API key and the keys it made")
+            .answer(200, shape::deleted),
+        HostRoute::get("organization.get", "/organization", handler!(organization::get))
+            .summary("The organization")
+            .answer(200, organization::answer),
+        HostRoute::get("company.get", "/company", handler!(organization::get))
+            .summary("The organization, by its former name")
+            .answer(200, organization::answer),
+        HostRoute::patch("organization.update", "/organization", handler!(organization::patch))
+            .access(Access::Admin)
+            .summary("Change the organization")
+            .body(organization::change_body)
+            .answer(200, organization::answer),
+        HostRoute::patch("company.update", "/company", handler!(organization::patch))
+            .access(Access::Admin)
+            .summary("Change the organization, by its former name")
+            .body(organization::change_body)
+            .answer(200, organization::answer),
+        HostRoute::get("members.list", "/organization/members", handler!(members::list))
+            .summary("List members")
+            .paging(Paging::Offset)
+            .answer(200, members::list_answer),
+        HostRoute::get("members.get", "/organization/members/{id}", handler!(members::get))
+            .summary("One member")
+            .answer(200, members::answer),
+        HostRoute::post("members.invite", "/organization/members", handler!(invitations::create))
+            .loosens()
+            .summary("Invite somebody into the organization")
+            .body(invitations::create_body)
+            .answer(201, invitations::create_answer),
+        HostRoute::patch("members.update", "/organization/members/{id}", handler!(members::patch))
+            .loosens()
+            .summary("Give a member another role")
+            .body(members::change_body)
+            .answer(200, members::answer),
+        HostRoute::delete("members.remove", "/organization/members/{id}", handler!(members::delete))
+            .access(Access::Read)
+            .summary("Remove a member, or leave")
+            .answer(200, members::deleted),
+        HostRoute::get("invitations.list", "/organization/invitations", handler!(invitations::list))
+            .summary("List invitations that were not accepted")
+            .paging(Paging::Offset)
+            .answer(200, invitations::list_answer),
+        HostRoute::delete("invitations.revoke", "/organization/invitations/{id}", handler!(invitations::delete))
+            .access(Access::Admin)
+            .summary("Take an invitation back")
+            .answer(200, shape::deleted),
+    ]
+}
+
+/// Projects, tenant users and account kits.
+fn tenancy() -> Vec<HostRoute> {
+    vec![
+        HostRoute::post("projects.create", "/projects", handler!(projects::create))
+            .summary("Create a project")
+            .body(projects::create_body)
+            .answer(201, projects::answer),
+        HostRoute::get("projects.list", "/projects", handler!(projects::list))
+            .summary("List projects")
+            .paging(Paging::Offset)
+            .answer(200, projects::list_answer),
+        HostRoute::get("projects.get", "/projects/{id}", handler!(projects::get)).summary("One project").answer(200, projects::answer),
+        HostRoute::patch("projects.update", "/projects/{id}", handler!(projects::patch))
+            .summary("Rename a project")
+            .body(projects::change_body)
+            .answer(200, projects::answer),
+        HostRoute::delete("projects.delete", "/projects/{id}", handler!(projects::delete))
+            .loosens()
+            .summary("Delete an empty project")
+            .answer(200, shape::deleted),
+        HostRoute::post("users.create", "/users", handler!(users::create))
+            .summary("Create a tenant user")
+            .body(users::create_body)
+            .answer(201, users::answer),
+        HostRoute::get("users.list", "/users", handler!(users::list))
+            .summary("List tenant users")
+            .paging(Paging::Offset)
+            .query(users::list_query)
+            .answer(200, users::list_answer),
+        HostRoute::get("users.get", "/users/{id}", handler!(users::get)).summary("One tenant user").answer(200, users::answer),
+        HostRoute::patch("users.update", "/users/{id}", handler!(users::patch))
+            .summary("Change a tenant user")
+            .body(users::change_body)
+            .answer(200, users::answer),
+        HostRoute::delete("users.delete", "/users/{id}", handler!(users::delete))
+            .summary("Delete a tenant user")
+            .answer(200, shape::deleted),
+        HostRoute::post("users.revoke", "/users/{id}/revoke", handler!(users::revoke))
+            .summary("Revoke a tenant user: its changes are refused from the next request on")
+            .body(users::revoke_body)
+            .answer(200, users::answer),
+        HostRoute::post("users.restore", "/users/{id}/restore", handler!(users::restore))
+            .loosens()
+            .summary("Lift the revocation of a tenant user")
+            .answer(200, users::answer),
+        HostRoute::post("kits.create", "/kits", handler!(kits::create))
+            .summary("Create an account kit")
+            .body(kits::create_body)
+            .answer(201, kits::answer),
+        HostRoute::get("kits.list", "/kits", handler!(kits::list))
+            .summary("List account kits")
+            .paging(Paging::Offset)
+            .answer(200, kits::list_answer),
+        HostRoute::get("kits.get", "/kits/{id}", handler!(kits::get)).summary("One account kit").answer(200, kits::answer),
+        HostRoute::patch("kits.update", "/kits/{id}", handler!(kits::patch))
+            .summary("Change an account kit for all of its users")
+            .body(kits::change_body)
+            .answer(200, kits::answer),
+        HostRoute::delete("kits.delete", "/kits/{id}", handler!(kits::delete))
+            .summary("Delete an account kit that nobody is assigned to")
+            .answer(200, shape::deleted),
+    ]
 }
