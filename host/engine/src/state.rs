@@ -34,6 +34,8 @@ pub(crate) struct State {
     pub(crate) cpu_ticks: u64,
     /// Absent while a component describes itself.
     pub(crate) work: Option<Work>,
+    /// Whether a component used an import while it described itself.
+    pub(crate) unsealed: bool,
     outbounds: Outbounds,
 }
 
@@ -126,12 +128,15 @@ impl State {
     pub(crate) fn new(wasi: WasiCtx, printed: Printed, limiter: Limiter, work: Option<Work>, outbounds: Outbounds) -> Self {
         let mut table = ResourceTable::new();
         table.set_max_capacity(TABLE_ENTRIES_MAX);
-        Self { table, wasi, http: WasiHttpCtx::new(), limiter, printed, cpu_ticks: 0, work, outbounds }
+        Self { table, wasi, http: WasiHttpCtx::new(), limiter, printed, cpu_ticks: 0, work, unsealed: false, outbounds }
     }
 
     /// The attempt's work, while it may go on.
     pub(crate) fn work(&mut self) -> Result<&mut Work, Failure> {
-        let work = self.work.as_mut().ok_or_else(|| crate::failure::undeclared("describe may call nothing"))?;
+        let Some(work) = self.work.as_mut() else {
+            self.unsealed = true;
+            return Err(crate::failure::undeclared("describe may call nothing"));
+        };
         match work.story.marks.aborted() {
             None => Ok(work),
             Some(_) => Err(crate::failure::failure("state_conflict", "this attempt is over: return")),

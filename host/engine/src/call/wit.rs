@@ -52,8 +52,23 @@ pub(super) enum Said {
 }
 
 /// Headers that a guest does not set: the host's own, and those of the connection.
-const OWN_HEADERS: [&str; 10] = [
-    "connection", "content-length", "date", "keep-alive", "server", "set-cookie", "te", "trailer", "transfer-encoding", "upgrade",
+const OWN_HEADERS: [&str; 16] = [
+    "alt-svc",
+    "connection",
+    "content-length",
+    "content-type",
+    "date",
+    "idempotent-replayed",
+    "keep-alive",
+    "proxy-connection",
+    "server",
+    "set-cookie",
+    "strict-transport-security",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "x-request-id",
 ];
 /// How long a guest may ask to wait is said in this header; it never leaves the host.
 const WAIT_UNTIL: &str = "wait-until";

@@ -8,7 +8,7 @@ use charter_kernel::limits::MANIFEST_BYTES_MAX;
 use wasmtime::Store;
 use wasmtime::component::{Component as Code, Linker};
 
-use crate::bindings::{Primitive, PrimitivePre};
+use crate::bindings::PrimitivePre;
 use crate::engine::Shared;
 use crate::limiter::Limiter;
 use crate::outbound::Outbounds;
@@ -44,22 +44,29 @@ fn sealed(shared: &Arc<Shared>, printed: &Printed) -> Store<State> {
     store
 }
 
-/// The text that a component describes itself with.
+/// The text that a component describes itself with. Its imports are linked as they are for a call, but with no call behind them:
+/// each answers a failure, and having used one is a fault. What this host does not offer traps.
 pub(crate) async fn describe(shared: &Arc<Shared>, code: &Code) -> Result<String, Fault> {
-    let mut linker = Linker::<State>::new(&shared.wasmtime);
-    let linked = wasmtime_wasi::p2::add_to_linker_async(&mut linker).and_then(|()| linker.define_unknown_imports_as_traps(code));
-    linked.map_err(|error| fault(format!("it does not link: {error:#}")))?;
+    let mut linker = shared.linker.clone();
+    if linker.instantiate_pre(code).is_err() {
+        linker = Linker::new(&shared.wasmtime);
+        linker.define_unknown_imports_as_traps(code).map_err(|error| fault(format!("it does not link: {error:#}")))?;
+    }
     let printed = Printed::default();
     let mut store = sealed(shared, &printed);
     let described = async {
-        let instance = Primitive::instantiate_async(&mut store, code, &linker).await?;
-        instance.call_describe(&mut store).await
+        let instance = linker.instantiate_async(&mut store, code).await?;
+        let describe = instance.get_typed_func::<(), (String,)>(&mut store, "describe")?;
+        describe.call_async(&mut store, ()).await
     };
     let text = match tokio::time::timeout(DESCRIBE_TIME, described).await {
-        Ok(Ok(text)) => text,
+        Ok(Ok((text,))) => text,
         Ok(Err(error)) => return Err(fault(reason(&error, &printed))),
         Err(_) => return Err(fault(format!("it does not return within {} seconds", DESCRIBE_TIME.as_secs()))),
     };
+    if store.data().unsealed {
+        return Err(fault("it calls an import: what a component declares may depend on nothing".into()));
+    }
     if text.len() > MANIFEST_BYTES_MAX {
         return Err(fault(format!("it answers {} bytes; at most {MANIFEST_BYTES_MAX} are taken", text.len())));
     }
