@@ -64,11 +64,14 @@ impl Postgres {
     pub fn query(&self, url: &str, statement: &str) -> String {
         let name = url.rsplit('/').next().unwrap_or_default().to_owned();
         let folder = self.folder.to_string_lossy().into_owned();
-        self.run("psql", &["-h", &folder, "-U", "charter", "-d", &name, "-Atc", statement]).unwrap_or_else(|fault| panic!("{fault}"))
+        self.run("psql", &["-h", &folder, "-U", "charter", "-d", &name, "-Atc", statement])
+            .unwrap_or_else(|fault| panic!("{fault}"))
     }
 
     /// Breaks every connection and starts the server again, as a crash of the database would.
     pub fn crash_and_restart(&self) {
+        // The watcher of the process that ends here must leave the folder to the next one.
+        let _ = std::fs::write(self.folder.join("keep"), "");
         if let Some(mut process) = self.process.lock().expect("no test panics while it holds the server").take() {
             process.signal("QUIT");
             if process.wait(Duration::from_secs(20)).is_none() {
@@ -149,14 +152,18 @@ fn unprivileged() -> Result<Option<(u32, u32)>, String> {
         let mut fields = line.split(':').skip(2);
         Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
     };
-    ids("postgres").or_else(|| ids("nobody")).map(Some).ok_or_else(|| "no unprivileged user (postgres, nobody) to run PostgreSQL as".into())
+    ids("postgres")
+        .or_else(|| ids("nobody"))
+        .map(Some)
+        .ok_or_else(|| "no unprivileged user (postgres, nobody) to run PostgreSQL as".into())
 }
 
 /// The folder of the server programs: on `PATH`, or where Debian keeps them.
 fn programs() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let on_path = std::env::split_paths(&path).find(|folder| folder.join("initdb").is_file());
-    if let Some(folder) = on_path.and_then(|folder| folder.join("initdb").canonicalize().ok()?.parent().map(Path::to_path_buf)) {
+    if let Some(folder) = on_path.and_then(|folder| folder.join("initdb").canonicalize().ok()?.parent().map(Path::to_path_buf))
+    {
         return Some(folder);
     }
     let versions = std::fs::read_dir("/usr/lib/postgresql").ok()?.flatten().map(|entry| entry.path().join("bin"));

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// Waits for our end of the pipe to close, then ends the program and removes its folder.
+/// Waits for our end of the pipe to close, then ends the program and removes its folder, unless that holds a file `keep`.
 const WATCH: &str = r#"
 exec 3<&0
 (
@@ -17,7 +17,7 @@ exec 3<&0
     kill -s "$TETHER_SIGNAL" $$
     tries=0
     while kill -0 $$ && [ $tries -lt 50 ]; do sleep 0.1; tries=$((tries + 1)); done
-    [ -z "$TETHER_FOLDER" ] || rm -rf "$TETHER_FOLDER"
+    [ -z "$TETHER_FOLDER" ] || [ -e "$TETHER_FOLDER/keep" ] || rm -rf "$TETHER_FOLDER"
 ) >/dev/null 2>&1 &
 exec "$@" </dev/null 3<&-
 "#;

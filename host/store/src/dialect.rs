@@ -37,6 +37,9 @@ const POSTGRES_TEXT_TABLE: &str = "CREATE TABLE document_text (reach TEXT COLLAT
                                    id TEXT COLLATE \"C\" NOT NULL, words TSVECTOR NOT NULL, PRIMARY KEY (reach, space, id)); \
                                    CREATE INDEX document_text_words ON document_text USING GIN (words);";
 
+/// Statements of the program by address and length.
+type Worded = HashMap<(Dialect, usize, usize), &'static str>;
+
 impl Dialect {
     /// The text in this database's words.
     pub(crate) fn words(self, text: &str) -> String {
@@ -58,7 +61,7 @@ impl Dialect {
 
     /// The same, for a statement that is part of the program: worded once.
     pub(crate) fn sql(self, text: &'static str) -> SqlStr {
-        static WORDED: LazyLock<Mutex<HashMap<(Dialect, usize, usize), &'static str>>> = LazyLock::new(Mutex::default);
+        static WORDED: LazyLock<Mutex<Worded>> = LazyLock::new(Mutex::default);
         let mut worded = WORDED.lock().unwrap_or_else(PoisonError::into_inner);
         // Leaked once a statement of the program: their number is fixed.
         let at = (self, text.as_ptr() as usize, text.len());
