@@ -1,1 +1,290 @@
-//! Stands in until its owner's part arrives.
+//! The component registry: what is installed, what is live, and the steps between.
+//!
+//! The database is the truth; a registry follows it and keeps one immutable [`Live`] for requests to take. Knows no primitive by
+//! name. Invariant: a step either happened whole or changed nothing, and no request ever waits for one.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use charter_engine::Engine;
+use charter_kernel::fault::Fault;
+use charter_kernel::time::{Clock, Instant};
+use charter_store::{ReadError, Store, Txn};
+use tokio::sync::Mutex;
+
+use crate::config;
+use crate::records::Record;
+use crate::served::{Live, Primitive, Served};
+
+mod activate;
+pub(crate) mod attempts;
+mod backfill;
+mod breaker;
+mod catalogue;
+mod fault;
+mod install;
+mod record;
+mod replicas;
+mod report;
+mod resident;
+pub mod signature;
+pub mod watch;
+
+pub use activate::Activated;
+pub use catalogue::Catalogue;
+pub use fault::{LifeCycleError, StoreFault};
+pub use install::{Installed, Upload};
+pub use record::{Activation, Replica, State, Version};
+pub(crate) use report::shown_version;
+
+use breaker::Breaker;
+use replicas::Replicas;
+use resident::Resident;
+
+/// The registry. Cheap to clone.
+#[derive(Clone)]
+pub struct Registry {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    store: Store,
+    engine: Engine,
+    settings: config::Components,
+    resident_ms: u64,
+    clock: Arc<dyn Clock>,
+    live: RwLock<Arc<Live>>,
+    catalogue: RwLock<Arc<Catalogue>>,
+    resident: Resident,
+    breaker: Breaker,
+    replicas: Replicas,
+    revision: AtomicU64,
+    stepped_back: AtomicU64,
+    /// One refresh at a time, so that an older state never replaces a newer one.
+    refreshing: Mutex<()>,
+    /// One activation at a time in this process; across processes the commit decides.
+    stepping: Mutex<()>,
+}
+
+impl Registry {
+    /// A registry that has read nothing yet: call [`Registry::refresh`].
+    pub fn new(store: Store, engine: Engine, config: &config::Config, clock: Arc<dyn Clock>) -> Self {
+        let inner = Inner {
+            resident: Resident::new(store.clone(), engine.clone(), clock.clone()),
+            replicas: Replicas::new(store.clone(), clock.clone()),
+            breaker: Breaker::new(config.components.breaker),
+            settings: config.components.clone(),
+            resident_ms: config.engine.resident_ms,
+            live: RwLock::default(),
+            catalogue: RwLock::default(),
+            revision: AtomicU64::new(0),
+            stepped_back: AtomicU64::new(0),
+            refreshing: Mutex::default(),
+            stepping: Mutex::default(),
+            store,
+            engine,
+            clock,
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// What is live now. A request takes it once and keeps it to its end.
+    pub fn current(&self) -> Arc<Live> {
+        self.inner.live.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What is installed, as last read.
+    pub fn catalogue(&self) -> Arc<Catalogue> {
+        self.inner.catalogue.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How often the breaker of this replica stepped back.
+    pub fn stepped_back(&self) -> u64 {
+        self.inner.stepped_back.load(Relaxed)
+    }
+
+    /// The version of a primitive that a kit pins, loaded if it is not in memory; `None` where it is not installed, or quarantined.
+    pub async fn pinned(&self, name: &str, version: &str) -> Option<Arc<Served>> {
+        let known = self.catalogue().numbered(name, version).filter(|known| known.state != State::Quarantined).cloned()?;
+        if let Some(served) = self.inner.resident.get(&known.digest) {
+            return Some(served);
+        }
+        match self.inner.resident.load(&known.digest).await {
+            Ok(served) => Some(served),
+            Err(faults) => {
+                tracing::error!(component = name, version, ?faults, "a pinned version cannot be loaded");
+                None
+            }
+        }
+    }
+
+    /// Reads the rows and makes what they say live. A version that cannot be loaded leaves its primitive as it was.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn refresh(&self) -> Result<(), ReadError> {
+        let _one = self.inner.refreshing.lock().await;
+        let catalogue = Catalogue::read(&mut self.inner.store.begin(""), true).await?;
+        self.load_wanted(&catalogue).await;
+        let before = self.current();
+        let mut primitives = Vec::new();
+        for version in catalogue.serving() {
+            let active = self.inner.resident.get(&version.digest).or_else(|| {
+                let former = before.primitive(&version.name).map(|primitive| primitive.active.clone());
+                tracing::error!(component = version.name, digest = version.digest, "cannot be loaded: what served before still serves");
+                former
+            });
+            if let Some(active) = active {
+                let others = self.others(&catalogue, &active);
+                primitives.push(Primitive { name: version.name.clone(), active, others });
+            }
+        }
+        let revision = self.inner.revision.fetch_add(1, Relaxed) + 1;
+        match Live::new(revision, primitives) {
+            Ok(live) => *self.inner.live.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(live),
+            Err(faults) => tracing::error!(?faults, "the live components do not fit together: what served before still serves"),
+        }
+        let wanted = wanted(&catalogue);
+        *self.inner.catalogue.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(catalogue);
+        self.evict(&wanted);
+        Ok(())
+    }
+
+    /// Loads what is active, and compiles what is staged so that it can be activated at once; several at a time.
+    async fn load_wanted(&self, catalogue: &Catalogue) {
+        use futures::{FutureExt as _, StreamExt as _};
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let staged = catalogue.live().filter(|version| version.state == State::Staged && !self.inner.replicas.knows(&version.digest));
+        let digests: BTreeSet<String> =
+            wanted(catalogue).into_iter().chain(staged.map(|version| version.digest.clone())).collect();
+        let loads = digests.into_iter().map(|digest| self.load_noted(digest).boxed());
+        futures::stream::iter(loads.collect::<Vec<_>>()).buffer_unordered(cores).collect::<Vec<()>>().await;
+    }
+
+    async fn load_noted(&self, digest: String) {
+        let loaded = match self.inner.resident.get(&digest) {
+            Some(_) => Ok(()),
+            None => self.inner.resident.load(&digest).await.map(|_| ()),
+        };
+        self.inner.replicas.note(&digest, loaded.as_ref().err());
+        if let Err(faults) = loaded {
+            tracing::error!(digest, ?faults, "a component cannot be loaded");
+        }
+    }
+
+    /// Further versions in memory that a kit may pin.
+    fn others(&self, catalogue: &Catalogue, active: &Arc<Served>) -> Vec<Arc<Served>> {
+        let pinnable = |served: &Arc<Served>| {
+            served.name() == active.name()
+                && served.digest() != active.digest()
+                && catalogue.by_digest(served.digest()).is_some_and(|version| version.state != State::Quarantined)
+        };
+        self.inner.resident.loaded().into_iter().filter(pinnable).collect()
+    }
+
+    /// Drops versions that nobody wants. What is live keeps its own `Arc`s, so the next refresh frees them.
+    pub fn sweep(&self) {
+        let wanted = wanted(&self.catalogue());
+        self.evict(&wanted);
+    }
+
+    fn evict(&self, wanted: &BTreeSet<String>) {
+        let before = self.inner.clock.now().plus_ms(-i64::try_from(self.inner.resident_ms).unwrap_or(i64::MAX));
+        if !self.inner.resident.evict(wanted, before) {
+            return;
+        }
+        // The table must not keep alive what was dropped.
+        let (catalogue, live) = (self.catalogue(), self.current());
+        let primitives = live.primitives().map(|primitive| Primitive {
+            name: primitive.name.clone(),
+            active: primitive.active.clone(),
+            others: self.others(&catalogue, &primitive.active),
+        });
+        let revision = self.inner.revision.fetch_add(1, Relaxed) + 1;
+        if let Ok(live) = Live::new(revision, primitives.collect()) {
+            *self.inner.live.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(live);
+        }
+    }
+
+    /// Counts what became of a call, and steps back from a version that traps too much.
+    pub fn observe(&self, name: &str, digest: &str, organization: &str, trapped: bool) {
+        if self.inner.breaker.observe(digest, organization, trapped, self.now()) {
+            let (registry, name, digest) = (self.clone(), name.to_owned(), digest.to_owned());
+            tokio::spawn(async move { registry.step_back(&name, &digest).await });
+        }
+    }
+
+    /// Says that this replica lives and what it has compiled.
+    ///
+    /// # Errors
+    /// When the store does not take it.
+    pub async fn beat(&self) -> Result<(), StoreFault> {
+        self.inner.replicas.beat().await
+    }
+
+    /// Takes this replica off the list, so that no activation waits for it.
+    pub async fn leave(&self) {
+        self.inner.replicas.leave().await;
+    }
+
+    fn now(&self) -> Instant {
+        self.inner.clock.now()
+    }
+}
+
+/// What must stay in memory: what serves, and what a rollback goes to.
+fn wanted(catalogue: &Catalogue) -> BTreeSet<String> {
+    let serving = catalogue.serving().map(|version| version.digest.clone());
+    let before = catalogue.activations.keys().filter_map(|name| catalogue.predecessor(name)).map(|version| version.digest.clone());
+    serving.chain(before).collect()
+}
+
+/// All records of a collection of the deployment.
+///
+/// # Errors
+/// When the store cannot be read.
+pub async fn all_records<R: Record>(txn: &mut Txn, relaxed: bool) -> Result<Vec<R>, ReadError> {
+    catalogue::all(txn, relaxed).await
+}
+
+/// A digest as the API takes it: with or without `sha256:`.
+pub fn digest_of(text: &str) -> String {
+    if text.starts_with("sha256:") { text.to_owned() } else { format!("sha256:{text}") }
+}
+
+/// One fault of the document as a whole.
+fn fault(message: impl Into<String>) -> Fault {
+    Fault::new("", message)
+}
+
+impl Registry {
+    /// Says at intervals, and whenever it compiled something, that this replica lives.
+    pub async fn keep_alive(&self) {
+        loop {
+            if let Err(error) = self.beat().await {
+                tracing::warn!(error = &error as &dyn std::error::Error, "this replica could not say that it lives");
+            }
+            tokio::select! {
+                () = tokio::time::sleep(replicas::BEAT_EVERY) => {}
+                () = self.inner.replicas.news() => {}
+            }
+        }
+    }
+
+    /// Replicas that were heard of lately; none but this one where the database is not shared.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn replicas(&self) -> Result<Vec<Replica>, LifeCycleError> {
+        self.inner.replicas.living().await
+    }
+
+    /// Removes what replicas that are long gone left behind.
+    ///
+    /// # Errors
+    /// When the store does not take it.
+    pub async fn forget_replicas(&self) -> Result<(), LifeCycleError> {
+        self.inner.replicas.forget().await
+    }
+}

@@ -1,1 +1,5 @@
-fn main(){}
+//! The `charter` binary: the command line, and nothing else.
+
+fn main() -> std::process::ExitCode {
+    charter_server::cli::main()
+}

@@ -33,7 +33,7 @@ pub async fn gate(app: &App, trail: &Trail, scoped: Scoped) -> Result<Gated, Ref
         return Ok(Gated { scoped, served: Some(served), kit: None });
     };
     let kit = kit(app, place).await?;
-    let served = version(primitive, kit.as_deref())?;
+    let served = version(app, primitive, kit.as_deref()).await?;
     Ok(Gated { scoped, served: Some(served), kit })
 }
 
@@ -42,13 +42,19 @@ async fn kit(app: &App, place: &Place) -> Result<Option<Arc<KitRecord>>, Refusal
     app.directory.kit(&place.project, assigned).await.map_err(unreadable)
 }
 
-fn version(primitive: &Primitive, kit: Option<&KitRecord>) -> Result<Arc<Served>, Refusal> {
+async fn version(app: &App, primitive: &Primitive, kit: Option<&KitRecord>) -> Result<Arc<Served>, Refusal> {
     let gate = primitive.active().manifest.gate;
     let pinned = match kit {
         Some(kit) => kit.decide(&primitive.name, gate)?,
         None => charter_kernel::kit::decide(&primitive.name, gate, None)?,
     };
-    primitive.version(pinned).cloned().ok_or_else(|| {
+    let served = match (primitive.version(pinned), pinned) {
+        (Some(served), _) => Some(served.clone()),
+        // Not in memory: nobody has asked for it lately.
+        (None, Some(version)) => app.registry.pinned(&primitive.name, version).await,
+        (None, None) => None,
+    };
+    served.ok_or_else(|| {
         // The kit names a version that is not installed: the operator has to install it, or the kit to let go of it.
         Refusal::not_configured(&[format!("{}@{}", primitive.name, pinned.unwrap_or_default())])
     })

@@ -61,7 +61,9 @@ pub async fn run(
         depth: 0,
         client_gone: gone.clone(),
     };
+    let organization = call.scope.lane().to_owned();
     let outcome = app.engine.call(&served.component, call).await;
+    app.registry.observe(served.name(), served.digest(), &organization, matches!(outcome, Outcome::Trapped { .. }));
     match ended(trail, served, outcome)? {
         None => Ok(Ended::Restart),
         Some(answer) => answered(app, trail, operation, &validated.page, answer).await.map(Ended::Answered),

@@ -1,0 +1,109 @@
+//! One HTTP request of the command line to a running host.
+
+use anyhow::Context as _;
+use bytes::Bytes;
+use clap::Args;
+use http::{HeaderName, Method, Request, StatusCode, Uri, header};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use std::sync::Arc;
+use tokio::net::TcpStream;
+
+/// Bytes of an answer.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// The host that is spoken to.
+#[derive(Args, Clone)]
+pub(super) struct Target {
+    /// The host's address
+    #[arg(long, value_name = "URL", env = "CHARTER_URL", default_value = "http://127.0.0.1:8080")]
+    url: String,
+}
+
+/// What is sent.
+pub(super) struct Sent<'a> {
+    pub(super) method: Method,
+    pub(super) path: String,
+    pub(super) bearer: &'a str,
+    pub(super) headers: Vec<(HeaderName, String)>,
+    pub(super) body: Bytes,
+}
+
+impl<'a> Sent<'a> {
+    pub(super) fn new(method: Method, path: impl Into<String>, bearer: &'a str) -> Self {
+        Self { method, path: path.into(), bearer, headers: Vec::new(), body: Bytes::new() }
+    }
+
+    pub(super) fn json(mut self, body: &Value) -> Self {
+        self.headers.push((header::CONTENT_TYPE, "application/json".into()));
+        self.body = body.to_string().into();
+        self
+    }
+}
+
+impl Target {
+    /// Sends it; an answer that is no success is an error in the host's own words.
+    pub(super) async fn send(&self, sent: Sent<'_>) -> anyhow::Result<Value> {
+        let uri: Uri = self.url.parse().with_context(|| format!("{:?} is no address", self.url))?;
+        let host = uri.host().context("the address names no host")?.to_owned();
+        let tls = uri.scheme_str() == Some("https");
+        let port = uri.port_u16().unwrap_or(if tls { 443 } else { 80 });
+        let stream = TcpStream::connect((host.trim_matches(['[', ']']), port)).await;
+        let stream = stream.with_context(|| format!("nothing answers at {} (--url, CHARTER_URL)", self.url))?;
+        let mut request = Request::builder()
+            .method(sent.method)
+            .uri(&sent.path)
+            .header(header::HOST, uri.authority().map_or(host.as_str(), http::uri::Authority::as_str))
+            .header(header::AUTHORIZATION, format!("Bearer {}", sent.bearer));
+        for (name, value) in sent.headers {
+            request = request.header(name, value);
+        }
+        let request = request.body(Full::new(sent.body)).context("the request cannot be written")?;
+        let (status, body) = if tls {
+            let name = rustls::pki_types::ServerName::try_from(host).context("the address names no host")?;
+            let stream = connector().connect(name, stream).await.context("the TLS handshake failed")?;
+            exchange(TokioIo::new(stream), request).await?
+        } else {
+            exchange(TokioIo::new(stream), request).await?
+        };
+        let answer: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
+        if status.is_success() { Ok(answer) } else { Err(refused(status, &answer)) }
+    }
+}
+
+fn connector() -> tokio_rustls::TlsConnector {
+    let roots: rustls::RootCertStore = webpki_roots::TLS_SERVER_ROOTS.iter().cloned().collect();
+    let config = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    tokio_rustls::TlsConnector::from(Arc::new(config))
+}
+
+async fn exchange<S>(stream: S, request: Request<Full<Bytes>>) -> anyhow::Result<(StatusCode, Bytes)>
+where
+    S: hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static,
+{
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await?;
+    tokio::spawn(async move {
+        // How it ends shows in the answer.
+        let _ = connection.await;
+    });
+    let answer = sender.send_request(request).await.context("the host hung up")?;
+    let status = answer.status();
+    let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
+    let body = body.map_err(|error| anyhow::anyhow!("the answer broke off: {error}"))?;
+    Ok((status, body.to_bytes()))
+}
+
+/// The refusal in the host's words, every fault on a line of its own.
+fn refused(status: StatusCode, answer: &Value) -> anyhow::Error {
+    let error = &answer["error"];
+    let text = |name: &str| error[name].as_str();
+    let mut lines = vec![format!("{} ({status})", text("message").unwrap_or("the host refused"))];
+    for fault in error["details"]["faults"].as_array().into_iter().flatten() {
+        let (path, message) = (fault["path"].as_str().unwrap_or_default(), fault["message"].as_str().unwrap_or_default());
+        lines.push(format!("  {}{}{message}", path, if path.is_empty() { "" } else { ": " }));
+    }
+    lines.extend(text("hint").map(|hint| format!("  hint: {hint}")));
+    lines.extend(text("request_id").map(|id| format!("  request {id}")));
+    anyhow::anyhow!(lines.join("\n"))
+}

@@ -1,0 +1,178 @@
+//! `charter component`: the life cycle of components on a running host.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use clap::{Args, Subcommand};
+use http::{HeaderName, Method, header};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::client::{Sent, Target};
+use super::say;
+use crate::components::signature;
+
+/// What is done.
+#[derive(Subcommand)]
+pub(super) enum Verb {
+    /// Upload a component; it is checked whole, and every fault is shown at once
+    Install {
+        /// The .wasm file; a signature beside it (<file>.sig) is sent along
+        file: PathBuf,
+        /// The primitive's name; the file's name if not given
+        #[arg(long)]
+        name: Option<String>,
+        /// Also swap to it
+        #[arg(long)]
+        activate: bool,
+        #[command(flatten)]
+        operator: Operator,
+    },
+    /// List primitives, or the versions of one
+    List {
+        /// The primitive
+        name: Option<String>,
+        #[command(flatten)]
+        operator: Operator,
+    },
+    /// Swap to an installed version; requests in flight finish on the one they began with
+    Activate {
+        /// The primitive
+        name: String,
+        /// Its digest, sha256:…
+        digest: String,
+        #[command(flatten)]
+        operator: Operator,
+    },
+    /// Go back to the version that served before
+    Rollback {
+        /// The primitive
+        name: String,
+        #[command(flatten)]
+        operator: Operator,
+    },
+    /// Remove a version that does not serve
+    Remove {
+        /// The primitive
+        name: String,
+        /// Its digest, sha256:…
+        digest: String,
+        #[command(flatten)]
+        operator: Operator,
+    },
+    /// Check a component's signature here, without a host
+    Verify {
+        /// The .wasm file
+        file: PathBuf,
+        /// The ed25519 public key: base64 of its 32 bytes, or a PEM file
+        #[arg(long, value_name = "KEY")]
+        key: String,
+        /// The signature file; <file>.sig if not given
+        #[arg(long, value_name = "FILE")]
+        signature: Option<PathBuf>,
+    },
+}
+
+/// Who asks, and whom.
+#[derive(Args)]
+pub(super) struct Operator {
+    #[command(flatten)]
+    target: Target,
+    /// The operator's token
+    #[arg(long, env = "CHARTER_OPERATOR_TOKEN", hide_env_values = true)]
+    token: String,
+}
+
+impl Operator {
+    async fn send(&self, method: Method, path: &str, body: Option<Value>) -> anyhow::Result<Value> {
+        let sent = Sent::new(method, format!("/v1/operator/components{path}"), &self.token);
+        self.target.send(match body {
+            Some(body) => sent.json(&body),
+            None => sent,
+        })
+        .await
+    }
+}
+
+/// Does it.
+pub(super) async fn run(verb: Verb) -> anyhow::Result<()> {
+    match verb {
+        Verb::Install { file, name, activate, operator } => install(&file, name, activate, &operator).await,
+        Verb::List { name: None, operator } => {
+            let answer = operator.send(Method::GET, "", None).await?;
+            for component in answer["components"].as_array().into_iter().flatten() {
+                let active = &component["active"];
+                let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+                say(&format!("{:<24} {:<12} {}", text(&component["name"]), text(&active["version"]), text(&active["digest"])));
+            }
+            Ok(())
+        }
+        Verb::List { name: Some(name), operator } => {
+            let answer = operator.send(Method::GET, &format!("/{name}"), None).await?;
+            for version in answer["component"]["versions"].as_array().into_iter().flatten() {
+                show(version);
+            }
+            Ok(())
+        }
+        Verb::Activate { name, digest, operator } => {
+            let answer = operator.send(Method::POST, &format!("/{name}/activate"), Some(json!({"digest": digest}))).await?;
+            show(&answer["component"]);
+            Ok(())
+        }
+        Verb::Rollback { name, operator } => {
+            let answer = operator.send(Method::POST, &format!("/{name}/rollback"), Some(json!({}))).await?;
+            show(&answer["component"]);
+            Ok(())
+        }
+        Verb::Remove { name, digest, operator } => {
+            operator.send(Method::DELETE, &format!("/{name}/{digest}"), None).await?;
+            say(&format!("removed {name} {digest}"));
+            Ok(())
+        }
+        Verb::Verify { file, key, signature } => verify(&file, &key, signature),
+    }
+}
+
+async fn install(file: &Path, name: Option<String>, activate: bool, operator: &Operator) -> anyhow::Result<()> {
+    let bytes = tokio::fs::read(file).await.with_context(|| format!("{} cannot be read", file.display()))?;
+    let stem = file.file_stem().and_then(|stem| stem.to_str()).map(str::to_owned);
+    let name = name.or(stem).context("the file has no name: give one with --name")?;
+    let query = if activate { "?activate=true" } else { "" };
+    let mut sent = Sent::new(Method::PUT, format!("/v1/operator/components/{name}{query}"), &operator.token);
+    sent.headers.push((header::CONTENT_TYPE, "application/wasm".into()));
+    if let Ok(signature) = tokio::fs::read_to_string(beside(file)).await {
+        sent.headers.push((HeaderName::from_static("x-component-signature"), signature.trim().to_owned()));
+    }
+    sent.body = bytes.into();
+    let answer = operator.target.send(sent).await?;
+    show(&answer["component"]);
+    Ok(())
+}
+
+fn show(version: &Value) {
+    let text = |name: &str| version[name].as_str().unwrap_or("-");
+    say(&format!("{:<24} {:<12} {:<12} {}", text("name"), text("version"), text("state"), text("digest")));
+}
+
+fn beside(file: &Path) -> PathBuf {
+    let mut beside = file.as_os_str().to_owned();
+    beside.push(".sig");
+    beside.into()
+}
+
+fn verify(file: &Path, key: &str, signature_file: Option<PathBuf>) -> anyhow::Result<()> {
+    let text = std::fs::read_to_string(key).unwrap_or_else(|_| key.to_owned());
+    let key = signature::public_key(&text).context("--key is no ed25519 public key, in base64 or as a PEM file")?;
+    let bytes = std::fs::read(file).with_context(|| format!("{} cannot be read", file.display()))?;
+    let at = signature_file.unwrap_or_else(|| beside(file));
+    let signed = std::fs::read_to_string(&at).with_context(|| format!("the signature {} cannot be read", at.display()))?;
+    let digest: [u8; 32] = Sha256::digest(&bytes).into();
+    match signature::check(&[key], &digest, Some(signed.trim())) {
+        Ok(()) => {
+            let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+            say(&format!("good signature over sha256:{hex}"));
+            Ok(())
+        }
+        Err(message) => Err(anyhow::anyhow!("{} {message}", file.display())),
+    }
+}

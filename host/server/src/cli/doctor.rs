@@ -1,0 +1,164 @@
+//! `charter doctor`: looks at what a host needs, and says what to do about what is missing.
+
+use std::fmt::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use charter_engine::{Engine, EngineConfig};
+use charter_kernel::time::Clock as _;
+use charter_store::Store;
+
+use super::offline;
+use super::serve::SystemClock;
+use super::say;
+use crate::components::Catalogue;
+use crate::config::Config;
+
+/// Free space below which a host should not start.
+const DISK_BYTES_MIN: u64 = 1 << 30;
+/// 2025-01-01: a clock that reads less is not set.
+const CLOCK_MIN_MS: i64 = 1_735_689_600_000;
+
+enum Verdict {
+    Fine,
+    Odd,
+    Bad,
+}
+
+struct Report {
+    bad: usize,
+}
+
+impl Report {
+    fn line(&mut self, verdict: &Verdict, what: &str, message: &str) {
+        let mark = match verdict {
+            Verdict::Fine => "ok  ",
+            Verdict::Odd => "note",
+            Verdict::Bad => {
+                self.bad += 1;
+                "BAD "
+            }
+        };
+        say(&format!("{mark}  {what:<12} {message}"));
+    }
+}
+
+/// Checks everything; fails if anything keeps a host from serving.
+pub(super) async fn run(config: &Config) -> ExitCode {
+    let mut report = Report { bad: 0 };
+    report.line(&Verdict::Fine, "config", "no faults");
+    clock(&mut report);
+    folder(&mut report, config);
+    disk(&mut report, &config.data.dir);
+    match offline::open(config).await {
+        Ok(store) => {
+            database(&mut report, config, &store).await;
+            sandbox(&mut report, config, &store);
+            components(&mut report, config, &store).await;
+            store.close().await;
+        }
+        Err(error) => report.line(&Verdict::Bad, "database", &format!("{error:#}")),
+    }
+    match report.bad {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    }
+}
+
+fn clock(report: &mut Report) {
+    let now = SystemClock.now();
+    match now.0 >= CLOCK_MIN_MS {
+        true => report.line(&Verdict::Fine, "clock", &now.to_string()),
+        false => report.line(&Verdict::Bad, "clock", &format!("reads {now}: set it, or run a time service")),
+    }
+}
+
+fn folder(report: &mut Report, config: &Config) {
+    let dir = &config.data.dir;
+    match std::fs::metadata(dir) {
+        Err(_) => report.line(&Verdict::Odd, "data", &format!("{} is made at the first start", dir.display())),
+        Ok(metadata) => match metadata.permissions().mode() & 0o777 {
+            0o700 => report.line(&Verdict::Fine, "data", &dir.display().to_string()),
+            mode if mode & 0o022 != 0 => {
+                report.line(&Verdict::Bad, "data", &format!("{} can be written by others ({mode:o}): chmod 700 it", dir.display()));
+            }
+            mode => report.line(&Verdict::Odd, "data", &format!("{} can be read by others ({mode:o}): chmod 700 it", dir.display())),
+        },
+    }
+    let key = config.data.master_key();
+    if let Ok(metadata) = std::fs::metadata(&key) {
+        match metadata.permissions().mode() & 0o077 {
+            0 => report.line(&Verdict::Fine, "master key", &format!("{}; keep a copy elsewhere", key.display())),
+            _ => report.line(&Verdict::Bad, "master key", &format!("{} can be read by others: chmod 600 it", key.display())),
+        }
+    }
+}
+
+/// What the file system has left, as `df` tells it: the standard library does not.
+fn disk(report: &mut Report, dir: &Path) {
+    let there = dir.ancestors().find(|dir| dir.exists()).unwrap_or(dir);
+    let told = std::process::Command::new("df").arg("-Pk").arg(there).output().ok().and_then(|output| String::from_utf8(output.stdout).ok());
+    let free = told.and_then(|text| text.lines().nth(1)?.split_whitespace().nth(3)?.parse::<u64>().ok());
+    match free.map(|kilobytes| kilobytes << 10) {
+        None => report.line(&Verdict::Odd, "disk", "its free space cannot be told here"),
+        Some(free) if free < DISK_BYTES_MIN => {
+            report.line(&Verdict::Bad, "disk", &format!("{} MiB free: mutations are refused when it is full", free >> 20));
+        }
+        Some(free) => report.line(&Verdict::Fine, "disk", &format!("{} MiB free", free >> 20)),
+    }
+}
+
+async fn database(report: &mut Report, config: &Config, store: &Store) {
+    let kind = if store.is_shared() { "PostgreSQL, replicas can share it" } else { "embedded SQLite, one process" };
+    match (store.ping().await, store.status().read_only) {
+        (true, None) => report.line(&Verdict::Fine, "database", &format!("{kind}; the schema is up to date")),
+        (true, Some(reason)) => report.line(&Verdict::Bad, "database", &format!("takes no mutations: {reason}")),
+        (false, _) => report.line(&Verdict::Bad, "database", "does not answer"),
+    }
+    if config.tls.is_none() && !config.http.listen.ip().is_loopback() {
+        report.line(&Verdict::Odd, "tls", "off, and the address is not this machine's alone: set tls.certificate and tls.key, or put a proxy before it");
+    }
+    let mut signing = String::new();
+    let _ = match config.components.signing_keys.len() {
+        0 => write!(signing, "any component is admitted: set components.signing_keys to admit signed ones only"),
+        keys => write!(signing, "components must be signed by one of {keys} keys"),
+    };
+    report.line(&Verdict::Fine, "signing", &signing);
+}
+
+fn sandbox(report: &mut Report, config: &Config, store: &Store) {
+    let settings = EngineConfig { cache_dir: Some(config.data.code_cache()), ..EngineConfig::default() };
+    match Engine::new(settings, store.clone(), Arc::new(SystemClock)) {
+        Err(error) => report.line(&Verdict::Bad, "sandbox", &format!("{:#}", anyhow::Error::new(error))),
+        Ok(engine) => match engine.mode() {
+            "pooling" => report.line(&Verdict::Fine, "sandbox", "instances are pooled"),
+            mode => report.line(&Verdict::Odd, "sandbox", &format!("fell back to {mode}: slower; give the process more address space (ulimit -v)")),
+        },
+    }
+}
+
+async fn components(report: &mut Report, config: &Config, store: &Store) {
+    match Catalogue::read(&mut store.begin(""), true).await {
+        Err(error) => report.line(&Verdict::Bad, "components", &format!("{:#}", anyhow::Error::new(error))),
+        Ok(catalogue) => {
+            let mut missing = Vec::new();
+            for version in catalogue.serving() {
+                if !store.blob_exists(&version.digest).await.unwrap_or(false) {
+                    missing.push(format!("{} {}", version.name, version.version));
+                }
+            }
+            let count = catalogue.serving().count();
+            match missing.is_empty() {
+                true => report.line(&Verdict::Fine, "components", &format!("{} installed, {count} active", catalogue.versions.len())),
+                false => report.line(&Verdict::Bad, "components", &format!("their bytes are missing, install them again: {}", missing.join(", "))),
+            }
+        }
+    }
+    if let Some(dir) = &config.components.dir
+        && let Err(error) = std::fs::read_dir(dir)
+    {
+        report.line(&Verdict::Bad, "folder", &format!("{} cannot be read: {error}", dir.display()));
+    }
+}

@@ -1,0 +1,259 @@
+//! `charter serve`: puts the parts together, serves, and takes them apart in order.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use charter_engine::{AdmissionConfig, Engine, EngineConfig};
+use charter_kernel::time::{Clock, Instant};
+use charter_kernel::unit::Space;
+use charter_store::{Store, StoreConfig};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::say;
+use crate::app::App;
+use crate::components::Registry;
+use crate::components::watch::Folder;
+use crate::config::{Config, Secret};
+use crate::directory::Directory;
+use crate::http::{Door, Listener, tls};
+use crate::metrics::Metrics;
+use crate::openapi::Description;
+use crate::operator::Operator;
+use crate::pipeline::rate::Buckets;
+use crate::pipeline::table::HostTable;
+use crate::providers::Providers;
+use crate::{telemetry, workers};
+
+/// How long background work gets on shutdown, beyond the requests' own time.
+const WORKERS_DRAIN: Duration = Duration::from_secs(10);
+
+/// The machine's clock: the one place where it is read.
+#[derive(Clone, Copy, Debug)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    #[expect(clippy::disallowed_methods, reason = "this is the clock that everybody else is handed")]
+    fn now(&self) -> Instant {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        Instant(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+    }
+}
+
+/// A host that serves.
+pub struct Running {
+    /// Everything that requests share.
+    pub app: Arc<App>,
+    /// Where the API listens.
+    pub address: SocketAddr,
+    /// Where the operator's routes listen, if not there.
+    pub operator_address: Option<SocketAddr>,
+    /// The operator's token, where it was made just now.
+    pub token: Option<Secret>,
+    listeners: Vec<JoinHandle<()>>,
+}
+
+/// The store's settings.
+pub(super) fn store_config(config: &Config, clock: Arc<dyn Clock>) -> StoreConfig {
+    let mut store = StoreConfig::new(&config.data.dir, clock);
+    store.url = config.database.url.as_ref().map(|url| url.reveal().to_owned()).unwrap_or_default();
+    store.key_file = config.data.key_file.clone();
+    store.readers = config.database.readers;
+    store.lanes = config.database.lanes;
+    store.queue_units_max = config.database.queue_max;
+    store.size_bytes_max = Some(config.database.file_bytes_max).filter(|bytes| *bytes > 0);
+    store.quiet_spaces.push(Space::host("replicas"));
+    store
+}
+
+fn engine_config(config: &Config) -> EngineConfig {
+    let engine = &config.engine;
+    EngineConfig {
+        cache_dir: Some(config.data.code_cache()),
+        cache_bytes_max: engine.cache_bytes_max,
+        instances_max: engine.instances_max,
+        guest_memory_bytes_max: engine.memory_bytes_max,
+        cpu_ms_max: engine.compute_ms_max,
+        component_bytes_max: engine.component_bytes_max,
+        compilations_max: engine.compilations_max,
+        admission: AdmissionConfig {
+            short_max: engine.short_calls_max,
+            long_max: engine.long_calls_max,
+            tenant_max: engine.tenant_calls_max,
+            primitive_max: engine.primitive_calls_max,
+            queue_max: engine.queue_max,
+            wait_ms_max: engine.queue_ms_max,
+            bytes_max: engine.total_bytes_max,
+            ..AdmissionConfig::default()
+        },
+        ..EngineConfig::default()
+    }
+}
+
+/// Makes the data directory ours alone.
+pub(super) fn data_dir(dir: &Path) -> anyhow::Result<()> {
+    use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    made.with_context(|| format!("the data directory {} cannot be made (--data)", dir.display()))?;
+    let mode = std::fs::metadata(dir).map(|metadata| metadata.permissions().mode() & 0o777);
+    if mode.is_ok_and(|mode| mode & 0o022 != 0) {
+        anyhow::bail!("the data directory {} can be written by others; chmod 700 it", dir.display());
+    }
+    Ok(())
+}
+
+/// Starts a host: everything is ready when this returns.
+///
+/// # Errors
+/// Whatever keeps it from starting, in words for the operator.
+pub async fn start(config: Config, clock: Arc<dyn Clock>) -> anyhow::Result<Running> {
+    data_dir(&config.data.dir)?;
+    let store = Store::open(store_config(&config, clock.clone())).await.context("the store cannot be opened")?;
+    let (operator, token) = Operator::open(store.clone(), config.operator.token.as_ref()).await?;
+    let engine = Engine::new(engine_config(&config), store.clone(), clock.clone()).context("the sandbox cannot be started")?;
+    let registry = Registry::new(store.clone(), engine.clone(), &config, clock.clone());
+    let providers = Providers::open(store.clone(), &config.providers).await.context("the bindings cannot be read")?;
+    let directory = Directory::new(store.clone(), clock.clone(), config.auth.hashes_max, config.auth.attempts_per_minute)
+        .context("passwords cannot be checked on this machine")?;
+    let routes = HostTable::new().map_err(|faults| anyhow::anyhow!("the host's own routes are at fault: {faults:?}"))?;
+    let acceptor = config.tls.as_ref().map(tls::acceptor).transpose().context("TLS cannot be set up")?;
+    let app = Arc::new(App {
+        cursor_key: store.derive("cursors"),
+        buckets: Buckets::new(&config.rates),
+        routes,
+        description: Description::default(),
+        metrics: Metrics::new(),
+        started_at: clock.now(),
+        draining: CancellationToken::new(),
+        job_wanted: tokio::sync::Notify::new(),
+        job_enqueued: tokio::sync::Notify::new(),
+        tasks: TaskTracker::new(),
+        config,
+        store,
+        engine,
+        directory,
+        registry,
+        operator,
+        providers,
+        clock,
+    });
+    crate::egress::attach(&app);
+    gauges(&app);
+    app.registry.refresh().await.context("the installed components cannot be read")?;
+    let folder = folder(&app).await?;
+    let door = if app.config.operator.listen.is_some() { Door::Public } else { Door::Both };
+    let listen = app.config.http.listen;
+    let public = Listener::bind(listen, acceptor.clone(), door).await;
+    let public = public.with_context(|| format!("{listen} cannot be listened on (--listen)"))?;
+    let address = public.address()?;
+    let mut running = Running { app: app.clone(), address, operator_address: None, token, listeners: Vec::new() };
+    if let Some(listen) = app.config.operator.listen {
+        let own = Listener::bind(listen, acceptor, Door::Operator).await;
+        let own = own.with_context(|| format!("{listen} cannot be listened on (operator.listen)"))?;
+        running.operator_address = Some(own.address()?);
+        running.listeners.push(tokio::spawn(own.serve(app.clone())));
+    }
+    running.listeners.push(tokio::spawn(public.serve(app.clone())));
+    workers::start(&app, folder);
+    Ok(running)
+}
+
+/// The watched folder, its first visit made.
+async fn folder(app: &Arc<App>) -> anyhow::Result<Option<Folder>> {
+    let Some(dir) = app.config.components.dir.clone() else { return Ok(None) };
+    let mut folder = Folder::new(dir.clone(), app.config.engine.component_bytes_max);
+    let first = folder.first(&app.registry).await;
+    first.with_context(|| format!("the components folder {} cannot be read (--components)", dir.display()))?;
+    Ok(Some(folder))
+}
+
+fn gauges(app: &Arc<App>) {
+    app.metrics.engine(app.engine.clone());
+    let registry = app.registry.clone();
+    let read = move || registry.stepped_back() as f64;
+    app.metrics.gauge("components_stepped_back", "Times the breaker of this replica stepped a component back", read);
+    let registry = app.registry.clone();
+    app.metrics.gauge("components_live", "Primitives that are served", move || registry.current().primitives().count() as f64);
+    let store = app.store.clone();
+    app.metrics.gauge("store_queued_units", "Units that wait for the committers", move || store.status().queued_units as f64);
+    let store = app.store.clone();
+    app.metrics.gauge("store_read_only", "1 while no mutations are taken", move || f64::from(u8::from(store.status().read_only.is_some())));
+    let fallen_back = app.engine.mode() != "pooling";
+    app.metrics.gauge("sandbox_fallback", "1 where instances are not pooled as they should be", move || f64::from(u8::from(fallen_back)));
+}
+
+impl Running {
+    /// Serves until told to stop, then lets what is in flight finish.
+    pub async fn stop(self) {
+        self.app.draining.cancel();
+        for listener in self.listeners {
+            let _ = listener.await;
+        }
+        self.app.tasks.close();
+        if tokio::time::timeout(WORKERS_DRAIN, self.app.tasks.wait()).await.is_err() {
+            tracing::warn!(left = self.app.tasks.len(), "background work did not end in time; it is taken up by the next start");
+        }
+        self.app.registry.leave().await;
+        self.app.store.close().await;
+    }
+}
+
+/// Serves until SIGTERM or SIGINT.
+pub(super) async fn run(config: Config) -> anyhow::Result<()> {
+    let tracing = telemetry::install(&config.telemetry).context("telemetry cannot be set up")?;
+    let mut signals = Signals::new()?;
+    let running = start(config, Arc::new(SystemClock)).await?;
+    welcome(&running);
+    let signal = signals.wait().await;
+    tracing::info!(signal, "draining");
+    let stopping = running.stop();
+    tokio::select! {
+        () = stopping => tracing::info!("stopped"),
+        signal = signals.wait() => tracing::warn!(signal, "told to stop again: leaving at once"),
+    }
+    tracing.close().await;
+    Ok(())
+}
+
+/// The first line is the address, for programs; the rest is for a person.
+fn welcome(running: &Running) {
+    let scheme = if running.app.config.tls.is_some() { "https" } else { "http" };
+    let url = format!("{scheme}://{}", running.address);
+    say(&format!("listening on {url}"));
+    if let Some(address) = running.operator_address {
+        say(&format!("operator on {scheme}://{address}"));
+    }
+    if let Some(token) = &running.token {
+        say(&format!("operator token (shown once; keep it): {}", token.reveal()));
+    }
+    let live = running.app.registry.current();
+    let names: Vec<&str> = live.primitives().map(|primitive| primitive.name.as_str()).collect();
+    match names.as_slice() {
+        [] => say("no components yet: charter component install FILE, or start with --components DIR"),
+        names => say(&format!("serving {}", names.join(", "))),
+    }
+    say(&format!("next: curl {url}/register.md"));
+}
+
+struct Signals {
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn new() -> anyhow::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn wait(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}

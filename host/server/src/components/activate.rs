@@ -1,0 +1,268 @@
+//! Activating, rolling back, stepping back and removing: one commit each, decided by what that commit has read.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use charter_kernel::time::Instant;
+use charter_kernel::unit::{Fact, FactKind};
+use charter_store::Txn;
+use serde_json::json;
+
+use super::attempts::Attempts;
+use super::record::{Activation, HISTORY_MAX, State, Version};
+use super::{Catalogue, LifeCycleError, Registry};
+use crate::records::Record;
+
+/// A step that was taken.
+#[derive(Clone, Debug)]
+pub struct Activated {
+    /// What serves now.
+    pub active: Arc<Version>,
+    /// What served before.
+    pub previous: Option<String>,
+    /// False where it served already.
+    pub changed: bool,
+}
+
+/// Which way a step goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Forward,
+    Back,
+}
+
+impl Registry {
+    /// Makes a version serve, once every live replica has compiled it and its indexes are built.
+    ///
+    /// # Errors
+    /// Nothing was changed.
+    pub async fn activate(&self, name: &str, digest: &str, by: &str) -> Result<Activated, LifeCycleError> {
+        let _one = self.inner.stepping.lock().await;
+        self.refresh().await?;
+        let catalogue = self.catalogue();
+        let version = catalogue.find(name, digest).ok_or_else(|| LifeCycleError::Absent(format!("{name} {digest}")))?.clone();
+        usable(&version)?;
+        self.inner.resident.load(digest).await.map_err(LifeCycleError::Unfit)?;
+        self.inner.replicas.note(digest, None);
+        self.inner.replicas.wait(digest, self.inner.settings.replica_wait_ms).await?;
+        let former = catalogue.active(name).and_then(|digest| catalogue.find(name, digest));
+        self.backfill(former.map(|former| &former.manifest), &version.manifest).await?;
+        let mut attempts = Attempts::new(&self.inner.store, "");
+        let activated = loop {
+            let mut txn = attempts.begin();
+            let catalogue = Catalogue::read(&mut txn, false).await?;
+            let version = catalogue.find(name, digest).ok_or_else(|| LifeCycleError::Absent(format!("{name} {digest}")))?.clone();
+            usable(&version)?;
+            let activated = swap(&mut txn, &catalogue, version, Step::Forward, by, self.now()).await?;
+            if attempts.commit(txn).await? {
+                break activated;
+            }
+        };
+        self.refresh().await?;
+        tracing::info!(component = name, digest, by, changed = activated.changed, "a component is active");
+        Ok(activated)
+    }
+
+    /// Goes back to the version that served before. Nothing is compiled: it is still in memory, or in the code cache.
+    /// `from` is what is to be left; another one serving by now is a conflict.
+    ///
+    /// # Errors
+    /// Nothing was changed.
+    pub async fn rollback(&self, name: &str, from: Option<&str>, by: &str) -> Result<Activated, LifeCycleError> {
+        let mut attempts = Attempts::new(&self.inner.store, "");
+        let activated = loop {
+            let mut txn = attempts.begin();
+            let activated = self.back(&mut txn, name, from, by).await?;
+            if attempts.commit(txn).await? {
+                break activated;
+            }
+        };
+        self.refresh().await?;
+        tracing::warn!(component = name, digest = activated.active.digest, by, "a component was rolled back");
+        Ok(activated)
+    }
+
+    async fn back(&self, txn: &mut Txn, name: &str, from: Option<&str>, by: &str) -> Result<Activated, LifeCycleError> {
+        let catalogue = Catalogue::read(txn, false).await?;
+        let active = catalogue.active(name).ok_or_else(|| LifeCycleError::Absent(name.to_owned()))?;
+        if from.is_some_and(|from| from != active) {
+            let message = format!("{active} serves by now, not what was to be left");
+            return Err(LifeCycleError::State { reason: "not_active", message });
+        }
+        let Some(version) = catalogue.predecessor(name).cloned() else {
+            let message = format!("no version of {name} served before this one; activate one by its digest");
+            return Err(LifeCycleError::State { reason: "no_predecessor", message });
+        };
+        swap(txn, &catalogue, version, Step::Back, by, self.now()).await
+    }
+
+    /// The breaker's step: once, from exactly this version, to a healthy predecessor; the version is quarantined.
+    pub(super) async fn step_back(&self, name: &str, digest: &str) {
+        let stepped = self.stepped(name, digest).await;
+        match stepped {
+            Ok(Some(activated)) => {
+                self.inner.stepped_back.fetch_add(1, Relaxed);
+                tracing::error!(
+                    component = name,
+                    from = digest,
+                    to = activated.active.digest,
+                    "THE BREAKER STEPPED BACK: {name} trapped too often, for several organizations; the version is quarantined"
+                );
+                if let Err(error) = self.refresh().await {
+                    tracing::error!(error = &error as &dyn std::error::Error, "the registry cannot be read");
+                }
+            }
+            Ok(None) => tracing::error!(component = name, digest, "a component traps too often and there is nothing healthy to step back to"),
+            Err(error) => tracing::error!(error = &error as &dyn std::error::Error, component = name, "the breaker could not step back"),
+        }
+    }
+
+    async fn stepped(&self, name: &str, digest: &str) -> Result<Option<Activated>, LifeCycleError> {
+        let mut attempts = Attempts::new(&self.inner.store, "");
+        loop {
+            let mut txn = attempts.begin();
+            let catalogue = Catalogue::read(&mut txn, false).await?;
+            let Some(activation) = catalogue.activations.get(name) else { return Ok(None) };
+            // Somebody stepped already, or this version is where the breaker itself went.
+            if activation.active.as_deref() != Some(digest) || activation.by == "breaker" {
+                return Ok(None);
+            }
+            let healthy = catalogue.predecessor(name).filter(|version| self.inner.breaker.healthy(&version.digest)).cloned();
+            let Some(version) = healthy else { return Ok(None) };
+            let activated = swap(&mut txn, &catalogue, version, Step::Back, "breaker", self.now()).await?;
+            if let Some(bad) = catalogue.find(name, digest) {
+                let reason = Some("it trapped too often, for several organizations".to_owned());
+                let bad = Version { state: State::Quarantined, reason, ..Version::clone(bad) };
+                txn.put(bad.key(), bad.draft()?).await?;
+            }
+            if attempts.commit(txn).await? {
+                return Ok(Some(activated));
+            }
+        }
+    }
+
+    /// Removes a version that does not serve; its bytes go too.
+    ///
+    /// # Errors
+    /// Nothing was changed.
+    pub async fn remove(&self, name: &str, digest: &str) -> Result<Arc<Version>, LifeCycleError> {
+        let mut attempts = Attempts::new(&self.inner.store, "");
+        let removed = loop {
+            let mut txn = attempts.begin();
+            let removed = taken_off(&mut txn, name, digest).await?;
+            if attempts.commit(txn).await? {
+                break removed;
+            }
+        };
+        self.refresh().await?;
+        if let Err(error) = self.inner.store.blob_remove(digest).await {
+            tracing::warn!(error = &error as &dyn std::error::Error, digest, "a removed component's bytes are left behind");
+        }
+        tracing::info!(component = name, digest, "a component was removed");
+        Ok(removed)
+    }
+}
+
+async fn taken_off(txn: &mut Txn, name: &str, digest: &str) -> Result<Arc<Version>, LifeCycleError> {
+    let catalogue = Catalogue::read(txn, false).await?;
+    let version = catalogue.find(name, digest).ok_or_else(|| LifeCycleError::Absent(format!("{name} {digest}")))?.clone();
+    let active = catalogue.active(name) == Some(digest);
+    if active && catalogue.versions.get(name).is_some_and(|versions| versions.len() > 1) {
+        let message = "it serves; roll back or activate another version first".to_owned();
+        return Err(LifeCycleError::State { reason: "active", message });
+    }
+    if let Some(activation) = catalogue.activations.get(name) {
+        let mut activation = Activation::clone(activation);
+        activation.history.retain(|known| known != digest);
+        if active {
+            txn.remove(&activation.key(), None).await?;
+        } else {
+            txn.put(activation.key(), activation.draft()?).await?;
+        }
+    }
+    txn.remove(&version.key(), None).await?;
+    Ok(version)
+}
+
+fn usable(version: &Version) -> Result<(), LifeCycleError> {
+    if version.state != State::Quarantined {
+        return Ok(());
+    }
+    let why = version.reason.as_deref().unwrap_or("it was stepped back from");
+    let message = format!("{} {} is quarantined: {why}; install a mended version under a new number", version.name, version.version);
+    Err(LifeCycleError::State { reason: "quarantined", message })
+}
+
+/// Writes the rows of a step.
+async fn swap(
+    txn: &mut Txn,
+    catalogue: &Catalogue,
+    to: Arc<Version>,
+    step: Step,
+    by: &str,
+    now: Instant,
+) -> Result<Activated, LifeCycleError> {
+    let former = catalogue.activations.get(&to.name);
+    let previous = former.and_then(|former| former.active.clone());
+    if previous.as_deref() == Some(to.digest.as_str()) {
+        return Ok(Activated { active: to, previous, changed: false });
+    }
+    let mut history = former.map(|former| former.history.clone()).unwrap_or_default();
+    match step {
+        Step::Forward => history.extend(previous.clone()),
+        // What is gone back to, and whatever came after it, is no longer before what serves.
+        Step::Back => history.truncate(history.iter().rposition(|digest| *digest == to.digest).unwrap_or(0)),
+    }
+    history.drain(..history.len().saturating_sub(HISTORY_MAX));
+    let activation = Activation { name: to.name.clone(), active: Some(to.digest.clone()), history, at: now, by: by.to_owned() };
+    txn.put(activation.key(), activation.draft()?).await?;
+    let active = Version { state: State::Active, reason: None, ..Version::clone(&to) };
+    txn.put(active.key(), active.draft()?).await?;
+    if let Some(old) = previous.as_deref().and_then(|digest| catalogue.find(&to.name, digest)) {
+        let old = Version { state: State::Retired, ..Version::clone(old) };
+        txn.put(old.key(), old.draft()?).await?;
+    }
+    if let Ok(fact) = fact(&active, previous.as_deref(), step, by, now) {
+        txn.fact(fact);
+    }
+    Ok(Activated { active: Arc::new(active), previous, changed: true })
+}
+
+/// What others are told: the deployment's own event.
+fn fact(active: &Version, previous: Option<&str>, step: Step, by: &str, now: Instant) -> Result<Fact, getrandom::Error> {
+    let mut random = [0; 10];
+    getrandom::fill(&mut random)?;
+    let name = if step == Step::Forward { "component.activated" } else { "component.rolled_back" };
+    let body = json!({
+        "name": active.name, "version": active.version, "digest": active.digest, "previous": previous, "by": by,
+    });
+    Ok(Fact {
+        id: charter_kernel::id::uuid_v7(now, random),
+        kind: FactKind::Event,
+        organization: String::new(),
+        at: now,
+        name: name.into(),
+        body: body.to_string(),
+    })
+}
+
+impl Registry {
+    /// Removes retired versions beyond the latest `kept` of each primitive. What serves, what a rollback goes to and what is
+    /// quarantined stay.
+    ///
+    /// # Errors
+    /// When the store does not take it.
+    pub async fn forget_versions(&self, kept: u32) -> Result<(), LifeCycleError> {
+        let catalogue = self.catalogue();
+        for (name, versions) in &catalogue.versions {
+            let back = catalogue.predecessor(name).map(|version| version.digest.clone());
+            let retired = versions.iter().filter(|version| version.state == State::Retired && Some(&version.digest) != back.as_ref());
+            let retired: Vec<_> = retired.collect();
+            let surplus = retired.len().saturating_sub(kept as usize);
+            for version in retired.into_iter().take(surplus) {
+                self.remove(name, &version.digest).await?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,129 @@
+//! The trap-rate breaker: counts what became of calls, and says when a version has to go.
+//!
+//! Counting is a look-up and two atomic additions. Knows nothing of how a version is stepped back from. Traps of one organization
+//! alone never trip it: a tenant who finds a crashing input must not decide what the others run.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use charter_kernel::time::Instant;
+
+use crate::config;
+
+/// Organizations that must have met a trap.
+const ORGANIZATIONS_MIN: usize = 2;
+/// Digests that are counted; beyond it the map starts anew.
+const WINDOWS_MAX: usize = 1_024;
+
+/// The counts.
+#[derive(Debug)]
+pub(super) struct Breaker {
+    settings: config::Breaker,
+    windows: RwLock<BTreeMap<String, Arc<Window>>>,
+}
+
+/// One version's current window.
+#[derive(Debug, Default)]
+struct Window {
+    began_at: AtomicI64,
+    calls: AtomicU32,
+    traps: AtomicU32,
+    /// Those that met a trap; no more than it takes to decide.
+    organizations: Mutex<Vec<String>>,
+}
+
+impl Breaker {
+    pub(super) fn new(settings: config::Breaker) -> Self {
+        Self { settings, windows: RwLock::default() }
+    }
+
+    /// Counts a call; true where this trap trips the breaker.
+    pub(super) fn observe(&self, digest: &str, organization: &str, trapped: bool, now: Instant) -> bool {
+        if self.settings.traps_min == 0 {
+            return false;
+        }
+        let window = self.window(digest);
+        window.turn(now, self.settings.window_ms);
+        let calls = window.calls.fetch_add(1, Relaxed) + 1;
+        if !trapped {
+            return false;
+        }
+        let traps = window.traps.fetch_add(1, Relaxed) + 1;
+        let mut organizations = window.organizations.lock().unwrap_or_else(PoisonError::into_inner);
+        if organizations.len() < ORGANIZATIONS_MIN && !organizations.iter().any(|known| known == organization) {
+            organizations.push(organization.to_owned());
+        }
+        organizations.len() >= ORGANIZATIONS_MIN
+            && traps >= self.settings.traps_min
+            && f64::from(traps) >= self.settings.rate_min * f64::from(calls)
+    }
+
+    /// Whether a version trapped no more than it may within its window.
+    pub(super) fn healthy(&self, digest: &str) -> bool {
+        let window = self.window(digest);
+        let (calls, traps) = (window.calls.load(Relaxed), window.traps.load(Relaxed));
+        traps < self.settings.traps_min.max(1) || f64::from(traps) < self.settings.rate_min * f64::from(calls)
+    }
+
+    fn window(&self, digest: &str) -> Arc<Window> {
+        if let Some(window) = self.windows.read().unwrap_or_else(PoisonError::into_inner).get(digest) {
+            return window.clone();
+        }
+        let mut windows = self.windows.write().unwrap_or_else(PoisonError::into_inner);
+        if windows.len() >= WINDOWS_MAX {
+            windows.clear();
+        }
+        windows.entry(digest.to_owned()).or_default().clone()
+    }
+}
+
+impl Window {
+    /// Begins anew when the window is over.
+    fn turn(&self, now: Instant, window_ms: u64) {
+        let began_at = self.began_at.load(Relaxed);
+        let over = now.0.saturating_sub(began_at).unsigned_abs() >= window_ms;
+        if over && self.began_at.compare_exchange(began_at, now.0, Relaxed, Relaxed).is_ok() {
+            self.calls.store(0, Relaxed);
+            self.traps.store(0, Relaxed);
+            self.organizations.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn breaker() -> Breaker {
+        Breaker::new(config::Breaker { traps_min: 4, rate_min: 0.5, window_ms: 1_000 })
+    }
+
+    #[test]
+    fn traps_of_one_organization_alone_never_trip_it() {
+        let breaker = breaker();
+        assert!((0..100).all(|_| !breaker.observe("d", "one", true, Instant(5_000))));
+        assert!(breaker.observe("d", "two", true, Instant(5_000)));
+    }
+
+    #[test]
+    fn it_takes_both_a_number_and_a_rate() {
+        let breaker = breaker();
+        for n in 0..100 {
+            breaker.observe("d", "one", false, Instant(5_000 + n));
+        }
+        for n in 0..40 {
+            assert!(!breaker.observe("d", if n % 2 == 0 { "one" } else { "two" }, true, Instant(5_100)), "{n}");
+        }
+        assert!(breaker.healthy("d"));
+    }
+
+    #[test]
+    fn a_window_forgets() {
+        let breaker = breaker();
+        for _ in 0..3 {
+            breaker.observe("d", "one", true, Instant(5_000));
+        }
+        assert!(!breaker.observe("d", "two", true, Instant(7_000)));
+    }
+}

@@ -1,0 +1,96 @@
+//! All rows about components, read at once: what is installed, and what is active.
+//!
+//! A plain value. Whoever decides by it reads it through the transaction that then commits, so that two activations cannot both
+//! be admitted by what the other one changed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use charter_kernel::unit::Reach;
+use charter_store::{Order, Query, ReadError, Txn};
+
+use super::record::{Activation, State, Version};
+use crate::records::Record;
+
+/// Rows read at once.
+const PAGE_ROWS: u32 = 200;
+
+/// What is installed and what is active.
+#[derive(Clone, Debug, Default)]
+pub struct Catalogue {
+    /// By name, oldest version first.
+    pub versions: BTreeMap<String, Vec<Arc<Version>>>,
+    /// By name.
+    pub activations: BTreeMap<String, Arc<Activation>>,
+}
+
+impl Catalogue {
+    /// Reads all of it; `relaxed` leaves it out of the commit's validation.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn read(txn: &mut Txn, relaxed: bool) -> Result<Self, ReadError> {
+        let mut catalogue = Self::default();
+        for version in all::<Version>(txn, relaxed).await? {
+            catalogue.versions.entry(version.name.clone()).or_default().push(Arc::new(version));
+        }
+        for versions in catalogue.versions.values_mut() {
+            versions.sort_by(|a, b| (a.installed_at, &a.version).cmp(&(b.installed_at, &b.version)));
+        }
+        for activation in all::<Activation>(txn, relaxed).await? {
+            catalogue.activations.insert(activation.name.clone(), Arc::new(activation));
+        }
+        Ok(catalogue)
+    }
+
+    /// The version of this digest.
+    pub fn by_digest(&self, digest: &str) -> Option<&Arc<Version>> {
+        self.versions.values().flatten().find(|version| version.digest == digest)
+    }
+
+    /// The version of this digest, of one primitive.
+    pub fn find(&self, name: &str, digest: &str) -> Option<&Arc<Version>> {
+        self.versions.get(name)?.iter().find(|version| version.digest == digest)
+    }
+
+    /// The version of this number.
+    pub fn numbered(&self, name: &str, version: &str) -> Option<&Arc<Version>> {
+        self.versions.get(name)?.iter().find(|known| known.version == version)
+    }
+
+    /// The digest that serves.
+    pub fn active(&self, name: &str) -> Option<&str> {
+        self.activations.get(name)?.active.as_deref()
+    }
+
+    /// The version that a rollback goes to: the latest one before the active one that still is there and is not quarantined.
+    pub fn predecessor(&self, name: &str) -> Option<&Arc<Version>> {
+        let activation = self.activations.get(name)?;
+        let usable = |digest: &String| self.find(name, digest).filter(|version| version.state != State::Quarantined);
+        activation.history.iter().rev().filter(|digest| Some(*digest) != activation.active.as_ref()).find_map(usable)
+    }
+
+    /// Every version that a request can reach: the active one, and those that a kit may pin.
+    pub fn live(&self) -> impl Iterator<Item = &Arc<Version>> {
+        self.versions.values().flatten().filter(|version| version.state != State::Quarantined)
+    }
+
+    /// The active versions.
+    pub fn serving(&self) -> impl Iterator<Item = &Arc<Version>> {
+        self.activations.values().filter_map(|activation| self.find(&activation.name, activation.active.as_deref()?))
+    }
+}
+
+/// All records of a collection of the deployment. One that this build cannot read is logged and left out.
+pub(super) async fn all<R: Record>(txn: &mut Txn, relaxed: bool) -> Result<Vec<R>, ReadError> {
+    let mut query = Query { order: Order::Oldest, relaxed, ..Query::all(&Reach::deployment(), &R::space()).limit(PAGE_ROWS) };
+    let mut found = Vec::new();
+    loop {
+        let page = txn.find(&query).await?;
+        found.extend(page.items.iter().filter_map(|(_, row)| R::read(row).ok()));
+        match page.next {
+            Some(next) => query.after = Some(next),
+            None => return Ok(found),
+        }
+    }
+}

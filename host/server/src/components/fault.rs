@@ -1,0 +1,97 @@
+//! Why a step of a component's life cycle was not taken.
+
+use charter_kernel::fault::Fault;
+use charter_kernel::refusal::{Code, Refusal};
+use charter_store::{CommitError, ReadError, WriteError};
+use serde_json::json;
+
+/// Why a step was not taken. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum LifeCycleError {
+    /// The component is not fit; every fault of it.
+    #[error("the component is not fit: {}", faults(.0))]
+    Unfit(Vec<Fault>),
+    /// There is no such primitive or version.
+    #[error("there is no {0}")]
+    Absent(String),
+    /// It stands where the step cannot be taken.
+    #[error("{message}")]
+    State {
+        /// For programs.
+        reason: &'static str,
+        /// For people, with the way out.
+        message: String,
+    },
+    /// Another replica is not ready.
+    #[error("{0}")]
+    Lags(String),
+    /// The store did not take it.
+    #[error(transparent)]
+    Store(#[from] StoreFault),
+}
+
+/// The store could not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreFault {
+    /// Reading.
+    #[error("the store cannot be read")]
+    Read(#[from] ReadError),
+    /// Writing.
+    #[error("the store did not take the change")]
+    Commit(#[from] CommitError),
+    /// A record that this build cannot read or write.
+    #[error(transparent)]
+    Record(#[from] crate::records::Unreadable),
+}
+
+impl From<ReadError> for LifeCycleError {
+    fn from(error: ReadError) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+impl From<CommitError> for LifeCycleError {
+    fn from(error: CommitError) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+impl From<crate::records::Unreadable> for LifeCycleError {
+    fn from(error: crate::records::Unreadable) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+impl From<WriteError> for LifeCycleError {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::Read(error) => error.into(),
+            WriteError::Refused(refused) => CommitError::Rejected(refused.into()).into(),
+        }
+    }
+}
+
+impl From<LifeCycleError> for Refusal {
+    fn from(error: LifeCycleError) -> Self {
+        match error {
+            LifeCycleError::Unfit(faults) => {
+                let mut refusal = Refusal::faults(faults);
+                refusal.code = Code::InvalidComponent;
+                refusal
+            }
+            LifeCycleError::Absent(_) => Refusal::not_found(),
+            LifeCycleError::State { reason, message } => Refusal::state_conflict(reason, message),
+            LifeCycleError::Lags(message) => {
+                Refusal::new(Code::Overloaded, message).reason("replica_lags").detail("changed", json!(false)).retry_after(5)
+            }
+            LifeCycleError::Store(fault) => {
+                tracing::error!(error = &fault as &dyn std::error::Error, "the component registry could not use the store");
+                Refusal::overloaded(1)
+            }
+        }
+    }
+}
+
+fn faults(faults: &[Fault]) -> String {
+    faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}

@@ -1,0 +1,143 @@
+//! The rows that say what is installed and what is active. The database is the truth; everything else is a copy of it.
+//!
+//! A version's row never changes its digest, so that a (name, version) means one thing for ever.
+
+use charter_kernel::manifest::Manifest;
+use charter_kernel::time::Instant;
+use charter_kernel::unit::{Key, Reach, Space};
+use serde::{Deserialize, Serialize};
+
+use crate::records::Record;
+
+/// Digests that a primitive can be rolled back to, one after another.
+pub const HISTORY_MAX: usize = 20;
+
+/// Where a version stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Installed; no kit-less request reaches it yet.
+    Staged,
+    /// Serves.
+    Active,
+    /// Was active before.
+    Retired,
+    /// Stepped back from: it is not activated again.
+    Quarantined,
+}
+
+impl State {
+    /// Its name on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Staged => "staged",
+            Self::Active => "active",
+            Self::Retired => "retired",
+            Self::Quarantined => "quarantined",
+        }
+    }
+}
+
+/// One installed version of a primitive.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Version {
+    /// The primitive.
+    pub name: String,
+    /// Semantic version.
+    pub version: String,
+    /// `sha256:<hex>` of the component.
+    pub digest: String,
+    /// Where it stands.
+    pub state: State,
+    /// What it declares.
+    pub manifest: Manifest,
+    /// The signature that came with it, base64.
+    pub signature: Option<String>,
+    /// Its size.
+    pub bytes: u64,
+    /// When it was installed.
+    pub installed_at: Instant,
+    /// Why it is quarantined.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl Version {
+    /// Where the row of this version lies.
+    pub fn address(name: &str, version: &str) -> Key {
+        Key::new(&Reach::deployment(), &Self::space(), format!("{name}@{version}"))
+    }
+}
+
+impl Record for Version {
+    const COLLECTION: &'static str = "components";
+
+    fn key(&self) -> Key {
+        Self::address(&self.name, &self.version)
+    }
+
+    fn index(&self) -> Vec<(String, String)> {
+        vec![("digest".into(), self.digest.clone()), ("name".into(), self.name.clone())]
+    }
+}
+
+/// Which version of a primitive is active, and which ones were.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Activation {
+    /// The primitive.
+    pub name: String,
+    /// The digest that serves; absent where the last one was removed.
+    pub active: Option<String>,
+    /// Those before it, the latest last.
+    pub history: Vec<String>,
+    /// When it was activated.
+    pub at: Instant,
+    /// Who did it: `operator`, `folder`, `breaker`.
+    pub by: String,
+}
+
+impl Activation {
+    /// Where the row of this primitive lies.
+    pub fn address(name: &str) -> Key {
+        Key::new(&Reach::deployment(), &Self::space(), name)
+    }
+}
+
+impl Record for Activation {
+    const COLLECTION: &'static str = "activations";
+
+    fn key(&self) -> Key {
+        Self::address(&self.name)
+    }
+}
+
+/// A running process that shares the database.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Replica {
+    /// Random, made at start.
+    pub id: String,
+    /// Where it runs, for people.
+    pub host: String,
+    /// When it last said that it lives.
+    pub seen_at: Instant,
+    /// The digests that it has compiled, or has found that it cannot.
+    pub compiled: Vec<String>,
+    /// What it could not compile, and why.
+    #[serde(default)]
+    pub failed: Vec<(String, String)>,
+}
+
+impl Replica {
+    /// The space of replicas: left out of cache invalidation, as it is written all the time.
+    pub fn rows() -> Space {
+        Space::host(Self::COLLECTION)
+    }
+}
+
+impl Record for Replica {
+    const COLLECTION: &'static str = "replicas";
+
+    fn key(&self) -> Key {
+        Key::new(&Reach::deployment(), &Self::rows(), &self.id)
+    }
+}

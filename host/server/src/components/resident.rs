@@ -1,0 +1,116 @@
+//! Component versions in memory: loaded once however many ask, kept while used, dropped when not.
+//!
+//! Knows nothing of which one is active. A request in flight holds its version by itself: what is dropped here lives until the
+//! last such request ends, and is called draining until then.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use charter_engine::Engine;
+use charter_kernel::fault::Fault;
+use charter_kernel::time::{Clock, Instant};
+use charter_store::Store;
+use tokio::sync::OnceCell;
+
+use crate::served::Served;
+
+/// Versions beside the wanted ones that stay in memory at most, however lately they were used.
+const SPARE_MAX: usize = 32;
+
+/// The versions in memory.
+pub(super) struct Resident {
+    store: Store,
+    engine: Engine,
+    clock: Arc<dyn Clock>,
+    slots: Mutex<BTreeMap<String, Arc<Slot>>>,
+    dropped: Mutex<Vec<(String, Weak<Served>)>>,
+}
+
+#[derive(Default)]
+struct Slot {
+    served: OnceCell<Arc<Served>>,
+    used_at: AtomicI64,
+}
+
+impl Resident {
+    pub(super) fn new(store: Store, engine: Engine, clock: Arc<dyn Clock>) -> Self {
+        Self { store, engine, clock, slots: Mutex::default(), dropped: Mutex::default() }
+    }
+
+    /// The version if it is in memory.
+    pub(super) fn get(&self, digest: &str) -> Option<Arc<Served>> {
+        let slot = self.slots().get(digest).cloned()?;
+        slot.used_at.store(self.clock.now().0, Relaxed);
+        slot.served.get().cloned()
+    }
+
+    /// The version, loaded from the code cache, or compiled from its blob.
+    pub(super) async fn load(&self, digest: &str) -> Result<Arc<Served>, Vec<Fault>> {
+        let slot = self.slots().entry(digest.to_owned()).or_default().clone();
+        slot.used_at.store(self.clock.now().0, Relaxed);
+        let (store, blob) = (self.store.clone(), digest.to_owned());
+        let bytes = move || async move {
+            match store.blob_get(&blob).await {
+                Ok(bytes) => bytes.map(Into::into),
+                Err(error) => {
+                    tracing::error!(error = &error as &dyn std::error::Error, blob, "a component's blob cannot be read");
+                    None
+                }
+            }
+        };
+        let load = || async {
+            let component = self.engine.open(digest, bytes).await?;
+            Ok(Arc::new(Served::new(component)?))
+        };
+        slot.served.get_or_try_init(load).await.cloned()
+    }
+
+    /// Takes in a version that was loaded elsewhere (just staged).
+    pub(super) fn admit(&self, digest: &str, served: Arc<Served>) {
+        let slot = self.slots().entry(digest.to_owned()).or_default().clone();
+        slot.used_at.store(self.clock.now().0, Relaxed);
+        // Somebody loaded it meanwhile: both are the same code.
+        let _ = slot.served.set(served);
+    }
+
+    /// Drops what is neither wanted nor was used since `before`; true where anything was.
+    pub(super) fn evict(&self, wanted: &BTreeSet<String>, before: Instant) -> bool {
+        let mut slots = self.slots();
+        let mut spare: Vec<(i64, String)> = slots
+            .iter()
+            .filter(|(digest, slot)| !wanted.contains(*digest) && slot.served.initialized())
+            .map(|(digest, slot)| (slot.used_at.load(Relaxed), digest.clone()))
+            .collect();
+        spare.sort();
+        let surplus = spare.len().saturating_sub(SPARE_MAX);
+        let mut dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = dropped.len();
+        for (n, (used_at, digest)) in spare.into_iter().enumerate() {
+            if n >= surplus && used_at >= before.0 {
+                continue;
+            }
+            if let Some(served) = slots.remove(&digest).and_then(|slot| slot.served.get().map(Arc::downgrade)) {
+                dropped.push((digest, served));
+            }
+        }
+        let any = dropped.len() > known;
+        dropped.retain(|(_, served)| served.strong_count() > 0);
+        any
+    }
+
+    /// Digests that nothing wants but requests in flight still run.
+    pub(super) fn draining(&self) -> BTreeSet<String> {
+        let dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
+        dropped.iter().filter(|(_, served)| served.strong_count() > 0).map(|(digest, _)| digest.clone()).collect()
+    }
+
+    /// Everything in memory.
+    pub(super) fn loaded(&self) -> Vec<Arc<Served>> {
+        self.slots().values().filter_map(|slot| slot.served.get().cloned()).collect()
+    }
+
+    fn slots(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Slot>>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,166 @@
+//! The watched folder: `.wasm` files, with `<file>.wasm.sig` beside them where signatures are asked for.
+//!
+//! At start only digests that are new to the deployment are acted on, so that a rollback stays rolled back and a replica with an old
+//! image cannot downgrade the rest; while running, each completed change is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use futures::{FutureExt as _, StreamExt as _};
+use notify::{RecursiveMode, Watcher as _};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::install::{digest, too_large};
+use super::{LifeCycleError, Registry, Upload};
+
+/// A file is complete when it has not changed for so long.
+const QUIET: Duration = Duration::from_millis(150);
+/// The folder is looked at this often in any case: some file systems tell nobody of changes.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// Files of one folder.
+const FILES_MAX: usize = 1_000;
+
+/// What a file looked like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    modified: Option<SystemTime>,
+    bytes: u64,
+}
+
+/// The folder as it was last acted on.
+#[derive(Debug)]
+pub struct Folder {
+    dir: PathBuf,
+    bytes_max: usize,
+    seen: BTreeMap<PathBuf, Stamp>,
+}
+
+impl Folder {
+    /// A folder that nothing was done about yet.
+    pub fn new(dir: PathBuf, bytes_max: usize) -> Self {
+        Self { dir, bytes_max, seen: BTreeMap::new() }
+    }
+
+    /// What the start does: installs and activates every digest that is new to the deployment, as many at once as there are cores.
+    ///
+    /// # Errors
+    /// When the folder cannot be read; a file that is not fit is logged and left out.
+    pub async fn first(&mut self, registry: &Registry) -> io::Result<()> {
+        let files = self.list().await?;
+        self.seen = files.clone();
+        let bytes_max = self.bytes_max;
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let steps = files.into_keys().map(|path| first_visit(registry, path, bytes_max).boxed());
+        futures::stream::iter(steps.collect::<Vec<_>>()).buffer_unordered(cores).collect::<Vec<()>>().await;
+        Ok(())
+    }
+
+    /// Acts on completed changes until the host drains.
+    pub async fn follow(mut self, registry: Registry, draining: CancellationToken) {
+        let (sender, mut changes) = mpsc::channel(1);
+        let watcher = notify::recommended_watcher(move |_: notify::Result<notify::Event>| {
+            // One note is enough for any number of changes.
+            let _ = sender.try_send(());
+        });
+        let watching = watcher.and_then(|mut watcher| watcher.watch(&self.dir, RecursiveMode::NonRecursive).map(|()| watcher));
+        if let Err(error) = &watching {
+            tracing::warn!(%error, dir = %self.dir.display(), "the folder cannot be watched: it is looked at every few seconds");
+        }
+        loop {
+            tokio::select! {
+                () = draining.cancelled() => return,
+                Some(()) = changes.recv(), if watching.is_ok() => {}
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+            }
+            if let Err(error) = self.changed(&registry).await {
+                tracing::warn!(%error, dir = %self.dir.display(), "the components folder cannot be read");
+            }
+        }
+    }
+
+    async fn changed(&mut self, registry: &Registry) -> io::Result<()> {
+        let before = self.list().await?;
+        let pending: BTreeSet<PathBuf> =
+            before.iter().filter(|(path, stamp)| self.seen.get(*path) != Some(stamp)).map(|(path, _)| path.clone()).collect();
+        if pending.is_empty() {
+            self.seen = before;
+            return Ok(());
+        }
+        tokio::time::sleep(QUIET).await;
+        let now = self.list().await?;
+        for path in pending {
+            let Some(stamp) = now.get(&path).filter(|stamp| before.get(&path) == Some(stamp)) else { continue };
+            self.seen.insert(path.clone(), *stamp);
+            let done = async { act(registry, read(&path, self.bytes_max).await?).await };
+            report(&path, done.await);
+        }
+        self.seen.retain(|path, _| now.contains_key(path));
+        Ok(())
+    }
+
+    async fn list(&self) -> io::Result<BTreeMap<PathBuf, Stamp>> {
+        let mut entries = tokio::fs::read_dir(&self.dir).await?;
+        let mut files = BTreeMap::new();
+        while let Some(entry) = entries.next_entry().await? {
+            let path = entry.path();
+            if path.extension().is_some_and(|extension| extension == "wasm") {
+                let Ok(metadata) = tokio::fs::metadata(&path).await else { continue };
+                files.insert(path, Stamp { modified: metadata.modified().ok(), bytes: metadata.len() });
+            }
+            if files.len() >= FILES_MAX {
+                tracing::warn!(dir = %self.dir.display(), "more than {FILES_MAX} components: the rest is left out");
+                break;
+            }
+        }
+        Ok(files)
+    }
+}
+
+/// Acts on a file whose digest is new to the deployment.
+async fn first_visit(registry: &Registry, path: PathBuf, bytes_max: usize) {
+    let done = async {
+        let upload = read(&path, bytes_max).await?;
+        if registry.catalogue().by_digest(&digest(&upload.bytes).0).is_some() {
+            return Ok(());
+        }
+        act(registry, upload).await
+    };
+    let done = done.await;
+    report(&path, done);
+}
+
+/// The file and its signature.
+async fn read(path: &Path, bytes_max: usize) -> Result<Upload, LifeCycleError> {
+    let unreadable = |error: io::Error| LifeCycleError::Unfit(vec![super::fault(format!("cannot be read: {error}"))]);
+    let metadata = tokio::fs::metadata(path).await.map_err(unreadable)?;
+    if metadata.len() > bytes_max as u64 {
+        return Err(too_large(bytes_max));
+    }
+    let bytes: Bytes = tokio::fs::read(path).await.map_err(unreadable)?.into();
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".sig");
+    let signature = tokio::fs::read_to_string(PathBuf::from(beside)).await.ok();
+    Ok(Upload { name: None, bytes, signature })
+}
+
+async fn act(registry: &Registry, upload: Upload) -> Result<(), LifeCycleError> {
+    let installed = registry.install(upload).await?;
+    registry.activate(&installed.version.name, &installed.version.digest, "folder").await?;
+    Ok(())
+}
+
+fn report(path: &Path, done: Result<(), LifeCycleError>) {
+    match done {
+        Ok(()) => {}
+        Err(LifeCycleError::Unfit(faults)) => {
+            for fault in faults {
+                tracing::error!(file = %path.display(), "the component is not fit: {fault}");
+            }
+        }
+        Err(error) => tracing::error!(file = %path.display(), error = &error as &dyn std::error::Error, "the component was not taken"),
+    }
+}

@@ -1,0 +1,197 @@
+//! Bindings: which provider answers for a name, at which address, with which credential.
+//!
+//! Set by the operator through the API (rows, which win) or the configuration. A copy is kept in memory, so that asking costs no
+//! read. Knows nothing of protocols; credentials are sealed in the database, opened here, and never shown.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use charter_kernel::scope::Scope;
+use charter_store::Store;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+use crate::config::{self, Secret};
+
+mod address;
+mod record;
+
+pub use address::is_address;
+pub use record::{BindingFault, BindingInput, Whose};
+
+/// One binding, with its credential.
+#[derive(Clone, Debug)]
+pub struct Binding {
+    /// Its name: `https://<name>.binding/`.
+    pub name: String,
+    /// Whom it serves.
+    pub whose: Whose,
+    /// The protocol.
+    pub kind: String,
+    /// Where requests go: an origin and a path that they stay below.
+    pub url: String,
+    /// What the host adds to each request.
+    pub credential: Option<Secret>,
+    /// What the protocol wants beside.
+    pub options: Value,
+    /// Whether it comes from the configuration, and so cannot be changed by the API.
+    pub configured: bool,
+}
+
+impl Binding {
+    /// Whether it only pretends: a test project reaches such bindings alone.
+    pub fn is_sandbox(&self) -> bool {
+        self.kind == "sandbox" || self.options.get("sandbox").and_then(Value::as_bool).unwrap_or(false)
+    }
+
+    /// What the operator is shown: everything but the credential.
+    pub fn shown(&self) -> Value {
+        json!({
+            "name": self.name,
+            "kind": self.kind,
+            "url": self.url,
+            "credential": if self.credential.is_some() { "set" } else { "none" },
+            "options": self.options,
+            "scope": self.whose,
+            "source": if self.configured { "configuration" } else { "api" },
+        })
+    }
+}
+
+type Bindings = BTreeMap<(String, Whose), Arc<Binding>>;
+
+/// All bindings. Cheap to clone.
+#[derive(Clone)]
+pub struct Providers {
+    store: Store,
+    configured: Arc<Bindings>,
+    current: Arc<RwLock<Arc<Bindings>>>,
+}
+
+impl Providers {
+    /// Reads the bindings of the deployment beside those of the configuration.
+    ///
+    /// # Errors
+    /// When the store cannot be read, or a credential cannot be opened.
+    pub async fn open(store: Store, configured: &BTreeMap<String, config::Provider>) -> Result<Self, BindingFault> {
+        let configured = configured.iter().map(|(name, provider)| {
+            let binding = Binding {
+                name: name.clone(),
+                whose: Whose::Deployment,
+                kind: provider.kind.clone(),
+                url: provider.url.clone(),
+                credential: provider.credential.clone(),
+                options: serde_json::to_value(&provider.options).unwrap_or_default(),
+                configured: true,
+            };
+            ((name.clone(), Whose::Deployment), Arc::new(binding))
+        });
+        let configured: Arc<Bindings> = Arc::new(configured.collect());
+        let providers = Self { store, current: Arc::new(RwLock::new(configured.clone())), configured };
+        providers.refresh().await?;
+        Ok(providers)
+    }
+
+    /// Reads what was changed since.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn refresh(&self) -> Result<(), BindingFault> {
+        let mut bindings = (*self.configured).clone();
+        for binding in record::all(&self.store).await? {
+            bindings.insert((binding.name.clone(), binding.whose.clone()), Arc::new(binding));
+        }
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(bindings);
+        Ok(())
+    }
+
+    fn current(&self) -> Arc<Bindings> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The binding of this name that serves the scope: its project's, else its organization's, else the deployment's. A test
+    /// project gets sandboxes only.
+    pub fn resolve(&self, scope: &Scope, name: &str) -> Option<Arc<Binding>> {
+        let current = self.current();
+        let project = scope.project().map(|id| Whose::Project(id.to_string()));
+        let organization = scope.organization().map(|id| Whose::Organization(id.to_string()));
+        let levels = [project, organization, Some(Whose::Deployment)];
+        levels
+            .into_iter()
+            .flatten()
+            .filter_map(|whose| current.get(&(name.to_owned(), whose)))
+            .find(|binding| !scope.is_test() || binding.is_sandbox())
+            .cloned()
+    }
+
+    /// Whether anything is bound to the name in the scope.
+    pub fn is_bound(&self, name: &str, scope: &Scope) -> bool {
+        self.resolve(scope, name).is_some()
+    }
+
+    /// Those of `needs` that nothing is bound to in the scope.
+    pub fn missing(&self, scope: &Scope, needs: &[String]) -> Vec<String> {
+        needs.iter().filter(|name| self.resolve(scope, name).is_none()).cloned().collect()
+    }
+
+    /// Those of `needs` that nothing is bound to for the deployment as a whole, for status pages.
+    pub fn unbound(&self, needs: &[String]) -> Vec<String> {
+        let current = self.current();
+        needs.iter().filter(|name| !current.contains_key(&((*name).clone(), Whose::Deployment))).cloned().collect()
+    }
+
+    /// What a guest is told of a provider: `[{name, kind, state, sandbox, options}]`, without address and credential.
+    pub fn described(&self, scope: &Scope, name: &str) -> Value {
+        match self.resolve(scope, name) {
+            None => json!([{"name": name, "kind": null, "state": "unbound", "sandbox": false, "options": {}}]),
+            Some(binding) => json!([{
+                "name": name,
+                "kind": binding.kind,
+                "state": "bound",
+                "sandbox": binding.is_sandbox(),
+                "options": binding.options,
+            }]),
+        }
+    }
+
+    /// Whether this is the deployment's shared secret of a binding. Takes the same time whatever was presented.
+    pub fn admits(&self, name: &str, presented: &str) -> bool {
+        let current = self.current();
+        let Some(binding) = current.get(&(name.to_owned(), Whose::Deployment)) else { return false };
+        let Some(credential) = &binding.credential else { return false };
+        let (given, kept) = (Sha256::digest(presented.as_bytes()), Sha256::digest(credential.reveal().as_bytes()));
+        given.ct_eq(&kept).into()
+    }
+
+    /// All bindings, by name.
+    pub fn all(&self) -> Vec<Arc<Binding>> {
+        self.current().values().cloned().collect()
+    }
+
+    /// One binding.
+    pub fn get(&self, name: &str, whose: &Whose) -> Option<Arc<Binding>> {
+        self.current().get(&(name.to_owned(), whose.clone())).cloned()
+    }
+
+    /// Sets a binding. A credential that is not given stays as it was.
+    ///
+    /// # Errors
+    /// When the store does not take it.
+    pub async fn set(&self, name: &str, input: BindingInput) -> Result<Arc<Binding>, BindingFault> {
+        let whose = input.scope.clone();
+        record::set(&self.store, name, input).await?;
+        self.refresh().await?;
+        self.get(name, &whose).ok_or(BindingFault::Lost)
+    }
+
+    /// Removes a binding; false where the API set none.
+    ///
+    /// # Errors
+    /// When the store does not take it.
+    pub async fn remove(&self, name: &str, whose: &Whose) -> Result<bool, BindingFault> {
+        let removed = record::remove(&self.store, name, whose).await?;
+        self.refresh().await?;
+        Ok(removed)
+    }
+}

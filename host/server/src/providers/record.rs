@@ -1,0 +1,194 @@
+//! The rows of bindings: what the operator has set through the API, credentials sealed.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use charter_kernel::unit::{Key, Reach};
+use charter_store::{CommitError, ReadError, SealError, Store, WriteError};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::Binding;
+use crate::components::all_records;
+use crate::components::attempts::Attempts;
+use crate::config::Secret;
+use crate::records::{Record, Unreadable};
+
+/// Whom a binding serves.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Whose {
+    /// Everyone.
+    #[default]
+    Deployment,
+    /// One organization, by id.
+    Organization(String),
+    /// One project, by id.
+    Project(String),
+}
+
+/// What the operator sets.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BindingInput {
+    /// The protocol.
+    pub kind: String,
+    /// The address.
+    pub url: String,
+    /// The credential; absent keeps the one that is there, `null` or empty removes it.
+    #[serde(default, deserialize_with = "given")]
+    pub credential: Option<Option<String>>,
+    /// What the protocol wants beside.
+    #[serde(default)]
+    pub options: serde_json::Map<String, Value>,
+    /// Whom it serves.
+    #[serde(default)]
+    pub scope: Whose,
+}
+
+/// Tells `null` from absent.
+fn given<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Option<String>>, D::Error> {
+    Option::<String>::deserialize(from).map(Some)
+}
+
+/// A binding could not be read or set.
+#[derive(Debug, thiserror::Error)]
+pub enum BindingFault {
+    /// Reading.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// Writing.
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+    /// The credential.
+    #[error("a credential cannot be sealed or opened")]
+    Seal(#[from] SealError),
+    /// The row.
+    #[error(transparent)]
+    Record(#[from] Unreadable),
+    /// Set and gone again: somebody else removed it at once.
+    #[error("the binding was removed while it was set")]
+    Lost,
+}
+
+/// The row.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Stored {
+    name: String,
+    whose: Whose,
+    kind: String,
+    url: String,
+    /// Base64 of the sealed credential.
+    sealed: Option<String>,
+    options: Value,
+}
+
+impl Stored {
+    fn address(name: &str, whose: &Whose) -> Key {
+        Key::new(&Reach::deployment(), &Self::space(), id(name, whose))
+    }
+}
+
+impl Record for Stored {
+    const COLLECTION: &'static str = "bindings";
+
+    fn key(&self) -> Key {
+        Self::address(&self.name, &self.whose)
+    }
+}
+
+fn id(name: &str, whose: &Whose) -> String {
+    match whose {
+        Whose::Deployment => name.to_owned(),
+        Whose::Organization(id) => format!("{name}@o/{id}"),
+        Whose::Project(id) => format!("{name}@p/{id}"),
+    }
+}
+
+/// What a credential is sealed under, so that it opens nowhere else.
+fn context(name: &str, whose: &Whose) -> String {
+    format!("binding/{}", id(name, whose))
+}
+
+/// All rows, opened. One whose credential does not open is left out, loudly: its users then read "not configured".
+pub(super) async fn all(store: &Store) -> Result<Vec<Binding>, BindingFault> {
+    let mut txn = store.begin("");
+    let mut bindings = Vec::new();
+    for stored in all_records::<Stored>(&mut txn, true).await? {
+        match open(store, &stored).await {
+            Ok(credential) => bindings.push(Binding {
+                name: stored.name,
+                whose: stored.whose,
+                kind: stored.kind,
+                url: stored.url,
+                credential,
+                options: stored.options,
+                configured: false,
+            }),
+            Err(error) => {
+                tracing::error!(error = &error as &dyn std::error::Error, binding = stored.name, "a binding's credential cannot be opened");
+            }
+        }
+    }
+    Ok(bindings)
+}
+
+async fn open(store: &Store, stored: &Stored) -> Result<Option<Secret>, SealError> {
+    let Some(sealed) = &stored.sealed else { return Ok(None) };
+    let sealed = STANDARD.decode(sealed).map_err(|_| SealError::Broken)?;
+    let bytes = store.unseal("", &context(&stored.name, &stored.whose), &sealed).await?;
+    let text = String::from_utf8(bytes).map_err(|_| SealError::Broken)?;
+    Ok(Some(Secret::new(text)))
+}
+
+pub(super) async fn set(store: &Store, name: &str, input: BindingInput) -> Result<(), BindingFault> {
+    let fresh = match input.credential {
+        None => None,
+        Some(None) => Some(None),
+        Some(Some(text)) if text.is_empty() => Some(None),
+        Some(Some(text)) => {
+            let text = zeroize::Zeroizing::new(text);
+            Some(Some(STANDARD.encode(store.seal("", &context(name, &input.scope), text.as_bytes()).await?)))
+        }
+    };
+    let key = Stored::address(name, &input.scope);
+    let options = Value::Object(input.options);
+    let mut attempts = Attempts::new(store, "");
+    loop {
+        let mut txn = attempts.begin();
+        let kept = match txn.get(&key).await? {
+            Some(row) => Stored::read(&row)?.sealed,
+            None => None,
+        };
+        let stored = Stored {
+            name: name.to_owned(),
+            whose: input.scope.clone(),
+            kind: input.kind.clone(),
+            url: input.url.clone(),
+            sealed: fresh.clone().unwrap_or(kept),
+            options: options.clone(),
+        };
+        txn.put(key.clone(), stored.draft()?).await.map_err(write_fault)?;
+        if attempts.commit(txn).await? {
+            return Ok(());
+        }
+    }
+}
+
+pub(super) async fn remove(store: &Store, name: &str, whose: &Whose) -> Result<bool, BindingFault> {
+    let key = Stored::address(name, whose);
+    let mut attempts = Attempts::new(store, "");
+    loop {
+        let mut txn = attempts.begin();
+        let removed = txn.remove(&key, None).await.map_err(write_fault)?;
+        if attempts.commit(txn).await? {
+            return Ok(removed);
+        }
+    }
+}
+
+fn write_fault(error: WriteError) -> BindingFault {
+    match error {
+        WriteError::Read(error) => error.into(),
+        WriteError::Refused(refused) => CommitError::Rejected(refused.into()).into(),
+    }
+}

@@ -1,0 +1,70 @@
+//! The operator's routes, below `/v1/operator`: components, providers, health, the token.
+
+pub mod components;
+pub mod health;
+pub mod providers;
+pub mod token;
+
+use super::HostRoute;
+use crate::handler;
+
+/// Their lines of the one list.
+pub fn all() -> Vec<HostRoute> {
+    vec![
+        HostRoute::get("operator.components.list", "/components", handler!(components::list))
+            .operator()
+            .summary("Every primitive with its active version")
+            .answer(200, components::list_answer),
+        HostRoute::get("operator.components.get", "/components/{name}", handler!(components::get))
+            .operator()
+            .summary("One primitive with all of its versions")
+            .answer(200, components::detail_answer),
+        HostRoute::put("operator.components.put", "/components/{name}", handler!(components::put))
+            .operator()
+            .summary("Install a component; with activate=true also swap to it")
+            .query(components::put_query)
+            .consumes("application/wasm", charter_store::BLOB_BYTES_MAX)
+            .answer(201, components::answer),
+        HostRoute::post("operator.components.activate", "/components/{name}/activate", handler!(components::activate))
+            .operator()
+            .summary("Swap to an installed version")
+            .body(components::activate_body)
+            .answer(200, components::answer),
+        HostRoute::post("operator.components.rollback", "/components/{name}/rollback", handler!(components::rollback))
+            .operator()
+            .summary("Go back to the version that served before")
+            .body(components::rollback_body)
+            .answer(200, components::answer),
+        HostRoute::delete("operator.components.delete", "/components/{name}/{digest}", handler!(components::delete))
+            .operator()
+            .summary("Remove a version that does not serve")
+            .answer(200, components::delete_answer),
+        HostRoute::get("operator.providers.list", "/providers", handler!(providers::list))
+            .operator()
+            .summary("Every binding, without credentials")
+            .answer(200, providers::list_answer),
+        HostRoute::get("operator.providers.get", "/providers/{binding}", handler!(providers::get))
+            .operator()
+            .summary("One binding, without its credential")
+            .query(providers::query)
+            .answer(200, providers::answer),
+        HostRoute::put("operator.providers.put", "/providers/{binding}", handler!(providers::put))
+            .operator()
+            .summary("Bind a provider")
+            .body(providers::body)
+            .answer(200, providers::answer),
+        HostRoute::delete("operator.providers.delete", "/providers/{binding}", handler!(providers::delete))
+            .operator()
+            .summary("Remove a binding")
+            .query(providers::query)
+            .answer(200, providers::delete_answer),
+        HostRoute::get("operator.health", "/health", handler!(health::get))
+            .operator()
+            .summary("How this replica and its deployment are doing")
+            .answer(200, health::answer),
+        HostRoute::post("operator.token.rotate", "/token/rotate", handler!(token::rotate))
+            .operator()
+            .summary("Replace the operator's token; the new one is shown once")
+            .answer(200, token::answer),
+    ]
+}

@@ -1,0 +1,158 @@
+//! Components: install, activate, roll back, remove, look at.
+//!
+//! Each step commits by itself in the registry, before the request's own commit: taking it again changes nothing.
+
+use std::collections::BTreeSet;
+
+use charter_kernel::refusal::Refusal;
+use charter_store::Txn;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::app::App;
+use crate::components::{Activated, Upload, Version, digest_of, shown_version};
+use crate::reply::Reply;
+use crate::request::HostRequest;
+use crate::routes::shape;
+
+/// Who acts, in the activation's row.
+const BY: &str = "operator";
+
+fn digest() -> Value {
+    json!({"type": "string", "pattern": "^(sha256:)?[0-9a-f]{64}$"})
+}
+
+fn version() -> Value {
+    let text = || json!({"type": "string"});
+    json!({
+        "type": "object",
+        "properties": {
+            "name": text(), "version": text(), "digest": text(),
+            "state": {"enum": ["staged", "active", "draining", "retired", "quarantined"]},
+            "installed_at": shape::instant(),
+            "reason": {"type": ["string", "null"]},
+        },
+        "required": ["name", "version", "digest", "state", "installed_at", "reason"],
+    })
+}
+
+fn summary() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "name": {"type": "string"},
+            "title": {"type": ["string", "null"]},
+            "active": {"anyOf": [version(), {"type": "null"}]},
+            "versions_installed": {"type": "integer"},
+            "calls": {"type": "integer"},
+            "traps": {"type": "integer"},
+            "p50_us": {"type": "integer"},
+            "p99_us": {"type": "integer"},
+        },
+        "required": ["name", "active", "versions_installed", "calls", "traps"],
+    })
+}
+
+/// The list's schema.
+pub fn list_answer() -> Value {
+    shape::object(&[("components", json!({"type": "array", "items": summary()}))])
+}
+
+/// One primitive's schema.
+pub fn detail_answer() -> Value {
+    shape::object(&[("component", summary())])
+}
+
+/// One version's schema.
+pub fn answer() -> Value {
+    json!({
+        "type": "object",
+        "properties": {"component": version(), "previous": {"type": ["string", "null"]}, "changed": {"type": "boolean"}},
+        "required": ["component"],
+    })
+}
+
+/// The query of an upload.
+pub fn put_query() -> Value {
+    shape::object(&[("activate?", json!({"type": "boolean", "default": false}))])
+}
+
+/// The body of an activation.
+pub fn activate_body() -> Value {
+    shape::object(&[("digest", digest())])
+}
+
+/// The body of a rollback.
+pub fn rollback_body() -> Value {
+    shape::object(&[("from?", digest())])
+}
+
+/// What a removal answers.
+pub fn delete_answer() -> Value {
+    shape::object(&[("digest", digest()), ("deleted", json!({"const": true}))])
+}
+
+/// `GET /v1/operator/components`
+pub async fn list(app: &App, _: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
+    Ok(Reply::ok(&json!({"components": app.registry.listed()})))
+}
+
+/// `GET /v1/operator/components/{name}`
+pub async fn get(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
+    let mut component = app.registry.detailed(request.parameter("name")).ok_or_else(Refusal::not_found)?;
+    component["memory_bytes_max"] = json!(app.config.engine.memory_bytes_max);
+    Ok(Reply::ok(&json!({"component": component})))
+}
+
+/// `PUT /v1/operator/components/{name}`
+pub async fn put(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
+    let signature = request.headers.get("x-component-signature").and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let name = request.parameter("name");
+    let upload = Upload { name: Some(name.to_owned()), bytes: request.bytes.clone(), signature };
+    let installed = app.registry.install(upload).await?;
+    let version = installed.version;
+    if request.query.get("activate").and_then(Value::as_bool) == Some(true) {
+        let activated = app.registry.activate(&version.name, &version.digest, BY).await?;
+        return Ok(about(Reply::created(&shown(&activated)), &version));
+    }
+    let body = json!({"component": shown_version(&version, &BTreeSet::new()), "changed": installed.fresh});
+    Ok(about(Reply::created(&body), &version))
+}
+
+/// `POST /v1/operator/components/{name}/activate`
+pub async fn activate(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
+    #[derive(Deserialize)]
+    struct Body {
+        digest: String,
+    }
+    let body: Body = request.body_as()?;
+    let activated = app.registry.activate(request.parameter("name"), &digest_of(&body.digest), BY).await?;
+    Ok(about(Reply::ok(&shown(&activated)), &activated.active))
+}
+
+/// `POST /v1/operator/components/{name}/rollback`
+pub async fn rollback(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
+    let from = request.body.get("from").and_then(Value::as_str).map(digest_of);
+    let activated = app.registry.rollback(request.parameter("name"), from.as_deref(), BY).await?;
+    Ok(about(Reply::ok(&shown(&activated)), &activated.active))
+}
+
+/// `DELETE /v1/operator/components/{name}/{digest}`
+pub async fn delete(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
+    let digest = digest_of(request.parameter("digest"));
+    let removed = app.registry.remove(request.parameter("name"), &digest).await?;
+    Ok(about(Reply::ok(&json!({"digest": digest, "deleted": true})), &removed))
+}
+
+fn shown(activated: &Activated) -> Value {
+    json!({
+        "component": shown_version(&activated.active, &BTreeSet::new()),
+        "previous": activated.previous,
+        "changed": activated.changed,
+    })
+}
+
+fn about(reply: Reply, version: &Version) -> Reply {
+    let details = json!({"version": version.version, "digest": version.digest});
+    reply.about("component", version.name.clone()).noting(details)
+}

@@ -1,0 +1,117 @@
+//! Bindings: which provider answers for a name.
+
+use charter_kernel::refusal::Refusal;
+use charter_store::Txn;
+use serde_json::{Value, json};
+
+use crate::app::App;
+use crate::providers::{BindingFault, BindingInput, Whose, is_address};
+use crate::reply::Reply;
+use crate::request::HostRequest;
+use crate::routes::shape;
+
+/// Characters of a binding's name.
+const NAME_CHARS_MAX: usize = 80;
+
+fn whose() -> Value {
+    json!({"oneOf": [
+        {"const": "deployment"},
+        shape::object(&[("organization", shape::id())]),
+        shape::object(&[("project", shape::id())]),
+    ]})
+}
+
+fn binding() -> Value {
+    shape::object(&[
+        ("name", json!({"type": "string"})),
+        ("kind", json!({"type": "string"})),
+        ("url", json!({"type": "string"})),
+        ("credential", json!({"enum": ["set", "none"]})),
+        ("options", json!({"type": "object"})),
+        ("scope", whose()),
+        ("source", json!({"enum": ["configuration", "api"]})),
+    ])
+}
+
+/// The list's schema.
+pub fn list_answer() -> Value {
+    shape::object(&[("providers", json!({"type": "array", "items": binding()}))])
+}
+
+/// One binding's schema.
+pub fn answer() -> Value {
+    shape::object(&[("provider", binding())])
+}
+
+/// What a removal answers.
+pub fn delete_answer() -> Value {
+    shape::object(&[("name", json!({"type": "string"})), ("deleted", json!({"const": true}))])
+}
+
+/// Whose binding is meant; the deployment's where neither is given.
+pub fn query() -> Value {
+    shape::object(&[("organization_id?", shape::id()), ("project_id?", shape::id())])
+}
+
+/// What is set.
+pub fn body() -> Value {
+    shape::object(&[
+        ("kind", json!({"type": "string", "minLength": 1, "maxLength": 64})),
+        ("url", json!({"type": "string", "minLength": 1, "maxLength": 2048})),
+        ("credential?", json!({"type": ["string", "null"], "maxLength": 16384, "writeOnly": true})),
+        ("options?", json!({"type": "object"})),
+        ("scope?", whose()),
+    ])
+}
+
+fn of_query(request: &HostRequest) -> Whose {
+    if let Some(id) = request.query_text("project_id") {
+        return Whose::Project(id.to_owned());
+    }
+    request.query_text("organization_id").map_or(Whose::Deployment, |id| Whose::Organization(id.to_owned()))
+}
+
+fn failed(error: &BindingFault) -> Refusal {
+    tracing::error!(error = error as &dyn std::error::Error, "a binding could not be read or set");
+    Refusal::overloaded(1)
+}
+
+/// `GET /v1/operator/providers`
+pub async fn list(app: &App, _: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
+    let all: Vec<Value> = app.providers.all().iter().map(|binding| binding.shown()).collect();
+    Ok(Reply::ok(&json!({"providers": all})))
+}
+
+/// `GET /v1/operator/providers/{binding}`
+pub async fn get(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
+    let binding = app.providers.get(request.parameter("binding"), &of_query(request)).ok_or_else(Refusal::not_found)?;
+    Ok(Reply::ok(&json!({"provider": binding.shown()})))
+}
+
+/// `PUT /v1/operator/providers/{binding}`
+pub async fn put(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
+    let name = request.parameter("binding");
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-._".contains(c);
+    if name.is_empty() || name.len() > NAME_CHARS_MAX || !name.chars().all(fits) {
+        return Err(Refusal::invalid("binding", "A binding's name has lower-case letters, digits, dots and dashes only."));
+    }
+    let input: BindingInput = request.body_as()?;
+    if !is_address(&input.url) {
+        return Err(Refusal::invalid("url", "must be an http or https address without user, query and fragment"));
+    }
+    let binding = app.providers.set(name, input).await.map_err(|error| failed(&error))?;
+    Ok(Reply::ok(&json!({"provider": binding.shown()})).about("provider", name).noting(json!({"kind": binding.kind})))
+}
+
+/// `DELETE /v1/operator/providers/{binding}`
+pub async fn delete(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
+    let name = request.parameter("binding");
+    let whose = of_query(request);
+    if app.providers.get(name, &whose).is_some_and(|binding| binding.configured) {
+        return Err(Refusal::state_conflict("configured", "The binding comes from the configuration: remove it there."));
+    }
+    match app.providers.remove(name, &whose).await.map_err(|error| failed(&error))? {
+        true => Ok(Reply::ok(&json!({"name": name, "deleted": true})).about("provider", name)),
+        false => Err(Refusal::not_found()),
+    }
+}

@@ -1,0 +1,263 @@
+//! One run of one job: its owner's scope is proven anew, `react` is called, and the row is settled in the run's own commit.
+//!
+//! The row's lease is the fence: a run whose lease has ended commits nothing, so that a paused replica never settles what another
+//! has taken up.
+
+use std::sync::Arc;
+
+use charter_engine::job::{JobRecord, jobs};
+use charter_engine::{Answer, AnswerBody, Call, Ending, EndingResult, Entry, Finish, Outcome, Signal};
+use charter_kernel::id::{OrganizationId, ProjectId, UserId};
+use charter_kernel::manifest::Class;
+use charter_kernel::scope::{Actor, Proof, Scope, Subject};
+use charter_kernel::time::{Clock, Instant};
+use charter_kernel::unit::{Draft, Guard, Key, Taken, Unit, Write};
+use charter_store::Txn;
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::jobs::SETTLE_MS;
+use crate::app::App;
+use crate::served::Served;
+
+/// The group of rows that are handed out no more.
+const ENDED_GROUP: &str = "ended";
+/// The indexed moment of the end, by which finished jobs are swept.
+pub(super) const ENDED_AT: &str = "ended_at";
+/// Wait before the second attempt; doubled with each further one.
+const BACKOFF_MS: u64 = 1_000;
+/// Far beyond every clock.
+const NEVER: Instant = Instant(i64::MAX / 4);
+
+/// Where a run's commit finds its row.
+struct Settling {
+    key: Key,
+    token: String,
+    attempt: u32,
+    backoff_ms_max: u64,
+    clock: Arc<dyn Clock>,
+}
+
+/// Runs it and settles it.
+pub(super) async fn job(app: &Arc<App>, taken: Taken) {
+    let attempt = taken.row.lease.as_ref().map_or(1, |lease| lease.count);
+    let settling = Arc::new(Settling {
+        key: taken.key.clone(),
+        token: taken.token.clone(),
+        attempt,
+        backoff_ms_max: app.config.jobs.backoff_ms_max,
+        clock: app.clock.clone(),
+    });
+    let record: JobRecord = match serde_json::from_str(&taken.row.body) {
+        Ok(record) => record,
+        Err(error) => {
+            tracing::error!(%error, job = taken.key.id, "a job cannot be read");
+            return;
+        }
+    };
+    let outcome = call(app, &settling, &record).await;
+    let failure = match outcome {
+        Ok(Outcome::Answered(_) | Outcome::Refused(_) | Outcome::Trapped { .. } | Outcome::Deadline | Outcome::OutOfMemory) => return,
+        Ok(Outcome::Shed { retry_after_s, .. } | Outcome::Unavailable { retry_after_s }) => {
+            return settling.give_back(app, i64::from(retry_after_s) * 1_000).await;
+        }
+        Ok(Outcome::Restart | Outcome::ClientGone) => return settling.give_back(app, 100).await,
+        Ok(Outcome::Inactive) => json!({"code": "forbidden", "reason": "profile_revoked", "message": "The profile is revoked."}),
+        Err(failure) => failure,
+    };
+    settling.fail(app, &failure).await;
+}
+
+/// Proves whose work it is and calls the component that the owner's kit names.
+async fn call(app: &Arc<App>, settling: &Arc<Settling>, record: &JobRecord) -> Result<Outcome, Value> {
+    let admitted = admit(app, record).await?;
+    let deadline_ms = record.deadline_ms.unwrap_or(app.config.jobs.deadline_ms);
+    let until = app.clock.now().plus_ms(i64::from(deadline_ms) + SETTLE_MS);
+    let extend = Write::Extend { key: settling.key.clone(), token: settling.token.clone(), until };
+    let extended = app.store.commit(Unit { writes: vec![extend], ..Unit::default() }).await;
+    if extended.is_err() {
+        // Cancelled, or taken up by another: there is nothing to settle any more.
+        return Ok(Outcome::Restart);
+    }
+    let payload = match record.signal.as_str() {
+        "job" => json!({
+            "id": settling.key.id,
+            "name": record.name,
+            "payload": record.payload,
+            "attempt": settling.attempt,
+            "attempts_max": record.attempts_max,
+        }),
+        _ => record.payload.clone(),
+    };
+    let served = admitted.served;
+    let call = Call {
+        request_id: settling.key.id.clone(),
+        scope: admitted.scope.clone(),
+        entry: Entry::React(Signal { kind: record.signal.clone(), payload: payload.to_string(), blob: None }),
+        guards: admitted.guards,
+        claim: None,
+        finish: settling.clone() as Arc<dyn Finish>,
+        mutates: true,
+        deadline_ms,
+        class: Class::Long,
+        depth: 0,
+        client_gone: CancellationToken::new(),
+    };
+    let outcome = app.engine.call(&served.component, call).await;
+    let trapped = matches!(outcome, Outcome::Trapped { .. });
+    app.registry.observe(served.name(), served.digest(), admitted.scope.lane(), trapped);
+    Ok(outcome)
+}
+
+struct Admitted {
+    scope: Scope,
+    guards: Vec<Guard>,
+    served: Arc<Served>,
+}
+
+async fn admit(app: &App, record: &JobRecord) -> Result<Admitted, Value> {
+    let absent = |what: &str| json!({"code": "state_conflict", "reason": "owner_gone", "message": format!("The job's {what} is gone.")});
+    let unread = |_| json!({"code": "overloaded", "message": "The directory could not be read."});
+    let live = app.registry.current();
+    let missing = || json!({"code": "not_configured", "message": format!("{} is not installed.", record.primitive)});
+    let primitive = live.primitive(&record.primitive).ok_or_else(missing)?;
+    let actor = Actor::system("job");
+    if record.owner.organization.is_empty() && record.owner.project.is_empty() && record.owner.user.is_none() {
+        return Ok(Admitted { scope: Proof::of(actor).scope(), guards: Vec::new(), served: primitive.active().clone() });
+    }
+    let organization = OrganizationId::parse(&record.owner.organization).ok_or_else(|| absent("organization"))?;
+    let organization = app.directory.organization(&organization).await.map_err(unread)?.ok_or_else(|| absent("organization"))?;
+    let mut proof = Proof::of(actor).organization(organization.id.clone());
+    let mut guards = vec![organization.guard()];
+    let Some(project) = ProjectId::parse(&record.owner.project) else {
+        return Ok(Admitted { scope: proof.scope(), guards, served: primitive.active().clone() });
+    };
+    let project = app.directory.project(&organization.id, &project).await.map_err(unread)?.ok_or_else(|| absent("project"))?;
+    proof = proof.project(project.id.clone(), project.test);
+    let mut kit = None;
+    if let Some(user) = &record.owner.user {
+        let user = UserId::parse(user).ok_or_else(|| absent("user"))?;
+        let user = app.directory.user(&project.id, &user).await.map_err(unread)?.ok_or_else(|| absent("user"))?;
+        guards.push(user.guard());
+        proof = proof.user(user.id.clone(), Subject::Credential);
+        kit = user.kit.clone();
+    }
+    let kit = app.directory.kit(&project, kit.as_ref()).await.map_err(unread)?;
+    let gate = primitive.active().manifest.gate;
+    let decided = match &kit {
+        Some(kit) => kit.decide(&primitive.name, gate),
+        None => charter_kernel::kit::decide(&primitive.name, gate, None),
+    };
+    let pinned = decided.map_err(|denied| json!({"code": "forbidden", "message": denied.to_string()}))?;
+    let served = match pinned {
+        None => primitive.active().clone(),
+        Some(version) => app.registry.pinned(&primitive.name, version).await.ok_or_else(missing)?,
+    };
+    Ok(Admitted { scope: proof.scope(), guards, served })
+}
+
+impl Finish for Settling {
+    fn finish<'a>(&'a self, txn: &'a mut Txn, ending: Ending<'a>) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let error = match ending.result {
+                EndingResult::Answered(answer) => return self.settle(txn, Ok(result(answer))).await,
+                EndingResult::Refused(failure) => json!({"code": failure.code, "message": failure.message, "reason": failure.reason}),
+                EndingResult::Trapped(incident) => {
+                    json!({"code": "internal_error", "message": "The component failed.", "incident": incident})
+                }
+                EndingResult::Deadline => json!({"code": "deadline_exceeded", "message": "The job took longer than it may."}),
+                EndingResult::OutOfMemory => json!({"code": "internal_error", "message": "The component used more memory than it may."}),
+                // Nobody waits for a job, so that nobody can leave.
+                EndingResult::ClientGone => return,
+            };
+            self.settle(txn, Err(error)).await;
+        })
+    }
+}
+
+/// What a job answers, as its record keeps it.
+fn result(answer: &Answer) -> Value {
+    match &answer.body {
+        AnswerBody::Json(text) => serde_json::from_str(text).unwrap_or_default(),
+        _ => Value::Null,
+    }
+}
+
+impl Settling {
+    /// Writes how the run ended, under its fence.
+    async fn settle(&self, txn: &mut Txn, ended: Result<Value, Value>) {
+        let row = match txn.get(&self.key).await {
+            Ok(Some(row)) => row,
+            // The guest cancelled the very job that runs.
+            Ok(None) => return,
+            Err(error) => {
+                tracing::error!(error = &error as &dyn std::error::Error, "a job cannot be read to be settled; it runs again");
+                return self.fence(txn);
+            }
+        };
+        let Ok(mut record) = serde_json::from_str::<JobRecord>(&row.body) else { return self.fence(txn) };
+        let now = self.clock.now();
+        let again = ended.is_err() && self.attempt < record.attempts_max;
+        match ended {
+            Ok(result) => {
+                record.result = Some(result).filter(|result| !result.is_null());
+                record.fraction = Some(1.0);
+                record.error = None;
+                record.state = "succeeded".into();
+            }
+            Err(error) => {
+                record.error = Some(error);
+                if !again {
+                    record.state = "failed".into();
+                }
+            }
+        }
+        let due_at = if again { now.plus_ms(self.backoff()) } else { NEVER };
+        txn.release(&self.key, &self.token, due_at);
+        let mut index = record.index();
+        let mut unique = row.unique;
+        let mut lease = None;
+        if !again {
+            // Its key is free for the next one, and nothing hands it out again.
+            unique.clear();
+            index.push((ENDED_AT.to_owned(), now.to_string()));
+            lease = Some((ENDED_GROUP.to_owned(), NEVER));
+        }
+        let Ok(body) = serde_json::to_string(&record) else { return };
+        let draft = Draft { user: row.user, body, index, unique, text: None, lease };
+        if let Err(error) = txn.replace(self.key.clone(), draft, None).await {
+            tracing::error!(error = &error as &dyn std::error::Error, "a job cannot be settled; it runs again");
+        }
+    }
+
+    /// Lets nothing be committed by a run that no longer holds its job.
+    fn fence(&self, txn: &mut Txn) {
+        txn.guard(Guard::Lease { key: self.key.clone(), token: self.token.clone() });
+    }
+
+    fn backoff(&self) -> i64 {
+        let doubled = BACKOFF_MS.saturating_mul(1 << self.attempt.saturating_sub(1).min(30));
+        let jitter = u64::from(uuid::Uuid::now_v7().as_bytes()[15]) * doubled / 1_024;
+        i64::try_from((doubled + jitter).min(self.backoff_ms_max)).unwrap_or(i64::MAX)
+    }
+
+    /// The run never began: it does not count.
+    async fn give_back(&self, app: &App, after_ms: i64) {
+        let due_at = self.clock.now().plus_ms(after_ms.max(100));
+        let release = Write::Release { key: self.key.clone(), token: self.token.clone(), due_at, undo: true };
+        self.commit(app, Unit { writes: vec![release], ..Unit::default() }).await;
+    }
+
+    async fn fail(&self, app: &App, failure: &Value) {
+        let mut txn = app.store.begin("");
+        self.settle(&mut txn, Err(failure.clone())).await;
+        self.commit(app, txn.into_unit()).await;
+    }
+
+    async fn commit(&self, app: &App, unit: Unit) {
+        if let Err(error) = app.store.commit_settling(unit).await {
+            tracing::debug!(%error, job = self.key.id, space = jobs().as_str(), "a job was not settled; its lease will end");
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Schedules: each occurrence enqueues its job once in the deployment, in the commit that moves the schedule on.
+
+use std::sync::Arc;
+
+use charter_engine::job::{SCHEDULE_GROUP, ScheduleRecord, UNIQUE_KEY, jobs, schedules};
+use charter_kernel::schedule::next_occurrence;
+use charter_kernel::time::Instant;
+use charter_kernel::unit::{Claim, Draft, Key, Rejection, Take, Taken, Unit};
+use charter_store::{CommitError, Txn, WriteError};
+
+use super::LOOK_EVERY;
+use crate::app::App;
+use crate::components::attempts::Attempts;
+
+/// Schedules taken at once.
+const BATCH_MAX: usize = 32;
+/// How long one occurrence may take to enqueue.
+const LEASE_MS: i64 = 30_000;
+/// Where a schedule that comes due no more goes.
+const NEVER: Instant = Instant(i64::MAX / 4);
+
+/// Never ends by itself.
+pub(super) async fn run(app: Arc<App>) {
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let due = app.store.next_due(None, &schedules(), SCHEDULE_GROUP).await.ok().flatten();
+        if due.is_none_or(|due| due > app.clock.now()) {
+            continue;
+        }
+        match take(&app).await {
+            Ok(taken) => {
+                for taken in taken {
+                    fire(&app, taken).await;
+                }
+            }
+            Err(error) => tracing::warn!(%error, "schedules could not be taken"),
+        }
+    }
+}
+
+async fn take(app: &App) -> Result<Vec<Taken>, CommitError> {
+    let take = Take {
+        reach: None,
+        space: schedules(),
+        group: SCHEDULE_GROUP.into(),
+        until: app.clock.now().plus_ms(LEASE_MS),
+        tokens: (0..BATCH_MAX).map(|_| uuid::Uuid::now_v7().to_string()).collect(),
+    };
+    Ok(app.store.commit(Unit { takes: vec![take], ..Unit::default() }).await?.taken.into_iter().flatten().collect())
+}
+
+/// Enqueues one occurrence and moves the schedule on. Occurrences that passed while nobody ran count as one.
+async fn fire(app: &App, taken: Taken) {
+    let Ok(record) = serde_json::from_str::<ScheduleRecord>(&taken.row.body) else {
+        tracing::error!(schedule = taken.key.id, "a schedule cannot be read");
+        return;
+    };
+    let now = app.clock.now();
+    let next = next_occurrence(&record.cron, &record.time_zone, now).ok().flatten();
+    let lane = record.job.owner.organization.clone();
+    let mut attempts = Attempts::new(&app.store, &lane);
+    let fired = loop {
+        let mut txn = attempts.begin();
+        if let Err(error) = enqueue(&mut txn, &taken, &record, now, next.unwrap_or(NEVER)).await {
+            break Err(error);
+        }
+        match attempts.commit(txn).await {
+            Ok(true) => break Ok(()),
+            Ok(false) => {}
+            Err(CommitError::Rejected(Rejection::Refused(refused))) => break Err(refused.into()),
+            Err(error) => {
+                tracing::warn!(%error, schedule = taken.key.id, "an occurrence was not enqueued; it is tried again");
+                return;
+            }
+        }
+    };
+    match fired {
+        Ok(()) => app.job_wanted.notify_one(),
+        // Another replica took it up, or it was removed: its own commit decides.
+        Err(WriteError::Refused(_)) => {}
+        Err(error) => tracing::warn!(%error, schedule = taken.key.id, "an occurrence was not enqueued; it is tried again"),
+    }
+}
+
+/// The job of one occurrence, and the schedule at its next one.
+async fn enqueue(txn: &mut Txn, taken: &Taken, record: &ScheduleRecord, now: Instant, next: Instant) -> Result<(), WriteError> {
+    let mut job = record.job.clone();
+    job.run_at = now;
+    let unique: Vec<(String, String)> =
+        job.key.iter().map(|key| (UNIQUE_KEY.to_owned(), format!("{}/{key}", job.primitive))).collect();
+    let mut live = false;
+    for (field, value) in &unique {
+        live |= txn.lookup(&Claim::unique(&taken.key.reach, &jobs(), field, value)).await?.is_some();
+    }
+    // One live job a key: while the last occurrence still runs, this one is left out.
+    if !live {
+        let draft = Draft {
+            user: job.owner.user.clone(),
+            index: job.index(),
+            unique,
+            text: None,
+            lease: Some((job.primitive.clone(), now)),
+            body: serde_json::to_string(&job).unwrap_or_default(),
+        };
+        let key = Key::new(&taken.key.reach, &jobs(), uuid::Uuid::now_v7().to_string());
+        txn.insert(key, draft).await?;
+    }
+    let mut moved = record.clone();
+    moved.job.run_at = next;
+    txn.release(&taken.key, &taken.token, next);
+    let draft = Draft {
+        user: taken.row.user.clone(),
+        body: serde_json::to_string(&moved).unwrap_or_default(),
+        index: taken.row.index.clone(),
+        unique: taken.row.unique.clone(),
+        ..Draft::default()
+    };
+    txn.replace(taken.key.clone(), draft, None).await?;
+    Ok(())
+}

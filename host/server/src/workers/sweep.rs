@@ -1,0 +1,56 @@
+//! Removes what is past its time, in bounded steps, and drops components that nobody uses from memory.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use charter_kernel::unit::Space;
+
+use super::run::ENDED_AT;
+use crate::app::App;
+
+/// How often it looks.
+const EVERY: Duration = Duration::from_secs(15);
+/// Rows removed of one kind at a look, in steps of [`STEP_ROWS`].
+const STEPS_MAX: u32 = 20;
+/// Rows of one step.
+const STEP_ROWS: u32 = 200;
+/// Records that say by themselves when they end.
+const EXPIRING: [&str; 4] = ["idempotency", "sessions", "links", "invitations"];
+
+/// Never ends by itself.
+pub(super) async fn run(app: Arc<App>) {
+    loop {
+        tokio::time::sleep(EVERY).await;
+        app.registry.sweep();
+        if app.store.status().read_only.is_some() {
+            continue;
+        }
+        let now = app.clock.now();
+        let idempotency = now.plus_ms(-i64::from(app.config.retention.idempotency_hours - 24) * 3_600_000);
+        for space in EXPIRING {
+            let before = if space == "idempotency" { idempotency } else { now };
+            expire(&app, &Space::host(space), crate::pipeline::claim::EXPIRES, &before.to_string()).await;
+        }
+        let jobs = now.plus_ms(-i64::from(app.config.retention.jobs_hours) * 3_600_000);
+        expire(&app, &charter_engine::job::jobs(), ENDED_AT, &jobs.to_string()).await;
+        if let Err(error) = app.registry.forget_replicas().await {
+            tracing::warn!(error = &error as &dyn std::error::Error, "rows of former replicas could not be removed");
+        }
+        if let Err(error) = app.registry.forget_versions(app.config.retention.component_versions).await {
+            tracing::warn!(error = &error as &dyn std::error::Error, "old component versions could not be removed");
+        }
+    }
+}
+
+async fn expire(app: &App, space: &Space, field: &str, before: &str) {
+    for _ in 0..STEPS_MAX {
+        match app.store.expire(space, field, before, STEP_ROWS).await {
+            Ok(removed) if removed == STEP_ROWS => {}
+            Ok(_) => return,
+            Err(error) => {
+                tracing::warn!(%error, space = space.as_str(), "rows that are past their time could not be removed");
+                return;
+            }
+        }
+    }
+}
