@@ -21,7 +21,7 @@ pub struct Admitted {
 }
 
 /// Refuses what the credential may not do, what comes too fast, and what the deployment cannot do.
-pub async fn admit(app: &App, trail: &mut Trail, matched: Matched) -> Result<Admitted, Refusal> {
+pub fn admit(app: &App, trail: &mut Trail, matched: Matched) -> Result<Admitted, Refusal> {
     let contract = matched.operation.contract();
     credential(&trail.identity, contract, &matched.operation)?;
     if let Some(place) = &trail.place {
@@ -35,7 +35,7 @@ pub async fn admit(app: &App, trail: &mut Trail, matched: Matched) -> Result<Adm
     if let Operation::Guest(_, operation) = &matched.operation
         && !operation.needs.is_empty()
     {
-        needs(app, trail, &operation.needs).await?;
+        needs(app, trail, &operation.needs)?;
     }
     Ok(Admitted { matched })
 }
@@ -107,8 +107,10 @@ fn rate(app: &App, trail: &mut Trail, matched: &Matched) -> Result<(), Refusal> 
     wait.map_or(Ok(()), |seconds| Err(Refusal::rate_limited(seconds)))
 }
 
-async fn needs(app: &App, trail: &Trail, needs: &[String]) -> Result<(), Refusal> {
-    let scope = trail.place.as_ref().map(|place| &place.scope);
-    let missing: Vec<&String> = needs.iter().filter(|name| !app.providers.is_bound(name, scope)).collect();
+fn needs(app: &App, trail: &Trail, needs: &[String]) -> Result<(), Refusal> {
+    let missing = match &trail.place {
+        Some(place) => app.providers.missing(&place.scope, needs),
+        None => app.providers.unbound(needs),
+    };
     if missing.is_empty() { Ok(()) } else { Err(Refusal::not_configured(&missing)) }
 }

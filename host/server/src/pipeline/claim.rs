@@ -142,7 +142,7 @@ async fn replay(app: &App, organization: &str, key: &Key, record: Record) -> Res
     Ok(Answered { status, headers, body: Body::whole(body) }.replayed())
 }
 
-fn broken(error: &dyn std::error::Error) -> Refusal {
+fn broken(error: &(dyn std::error::Error + 'static)) -> Refusal {
     tracing::error!(error, "an idempotency record cannot be read");
     Refusal::internal()
 }

@@ -139,7 +139,7 @@ pub fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
 }
 
 /// The directory could not be asked: nothing was done.
-pub(super) fn unreadable(_: crate::directory::Unreadable) -> Refusal {
+pub fn unreadable(_: crate::directory::Unreadable) -> Refusal {
     Refusal::overloaded(1)
 }
 

@@ -55,7 +55,7 @@ async fn once(app: &Arc<App>, trail: &mut Trail, accepted: Accepted, gone: &Canc
     let scoped = scope::resolve(app, trail, identified).await?;
     let gated = gate::gate(app, trail, scoped).await?;
     let matched = matched::match_operation(app, trail, gated)?;
-    let admitted = admit::admit(app, trail, matched).await?;
+    let admitted = admit::admit(app, trail, matched)?;
     let validated = validate::validate(app, trail, admitted).await?;
     let claim = match claimed(app, trail, &validated).await? {
         Claimed::Replay(answered) => {
