@@ -1,1 +1,102 @@
-//! Stands in until its owner's part arrives.
+//! What leaves the host on a guest's behalf: to a provider that the operator bound, or to the public web behind the address
+//! guard.
+//!
+//! Each exchange has a connection of its own to an address that was checked: a name is resolved once and what was checked is
+//! what is dialled. Redirects are not followed; a guest that follows one is checked like any other request. A credential goes
+//! to its binding's origin and below its path only, and never back to the guest.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use charter_engine::{Egress, EgressBody, EgressError, Host, Outbound, Target};
+use futures::future::BoxFuture;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::app::App;
+use crate::config;
+use crate::providers::Providers;
+
+mod body;
+mod credential;
+mod dial;
+mod guard;
+mod guests;
+mod target;
+
+/// Tenants whose semaphores are kept before those without a connection are forgotten.
+const TENANTS_KEPT_MAX: usize = 4_096;
+
+/// Hands the engine its way out, and the server's answers to guests' questions.
+pub fn attach(app: &Arc<App>) {
+    let host: Arc<dyn Host> = app.clone();
+    let gate = Gate::new(app.config.egress.clone(), app.providers.clone(), vec![app.config.http.listen]);
+    app.engine.attach(&host, Arc::new(gate));
+}
+
+/// The way out.
+pub struct Gate {
+    config: config::Egress,
+    providers: Providers,
+    tls: tokio_rustls::TlsConnector,
+    /// The host's own listeners, which nobody reaches through it.
+    own: Vec<SocketAddr>,
+    tenants: Mutex<HashMap<String, Arc<Semaphore>>>,
+}
+
+impl Gate {
+    /// A way out with these limits.
+    pub fn new(config: config::Egress, providers: Providers, own: Vec<SocketAddr>) -> Self {
+        Self { config, providers, tls: dial::tls(), own, tenants: Mutex::default() }
+    }
+
+    /// A connection out of the tenant's share.
+    fn connection(&self, organization: &str) -> Result<OwnedSemaphorePermit, EgressError> {
+        let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        if tenants.len() >= TENANTS_KEPT_MAX {
+            let max = self.config.tenant_connections_max as usize;
+            tenants.retain(|_, share| share.available_permits() < max);
+        }
+        let share = tenants
+            .entry(organization.to_owned())
+            .or_insert_with(|| Arc::new(Semaphore::new(self.config.tenant_connections_max as usize)));
+        share.clone().try_acquire_owned().map_err(|_| EgressError::TooMany)
+    }
+
+    async fn exchange(&self, outbound: Outbound) -> Result<http::Response<EgressBody>, EgressError> {
+        let permit = self.connection(outbound.scope.lane())?;
+        let least = |asked: Option<u64>, ours: u64| Duration::from_millis(asked.unwrap_or(ours).min(ours));
+        let connect = least(outbound.connect_timeout_ms, self.config.connect_timeout_ms);
+        let first_byte = least(outbound.first_byte_timeout_ms, self.config.timeout_ms);
+        let between_bytes = least(outbound.between_bytes_timeout_ms, self.config.timeout_ms);
+        let end = tokio::time::Instant::now() + Duration::from_millis(self.config.timeout_ms);
+        let (aim, request) = match outbound.target {
+            Target::Binding(name) => {
+                let binding = self.providers.resolve(&outbound.scope, &name).ok_or(EgressError::Unbound(name))?;
+                target::bound(&binding, outbound.request)?
+            }
+            Target::Public => target::public(outbound.request)?,
+        };
+        let address = tokio::time::timeout(connect, guard::resolve(&aim, &self.config.allow, &self.own));
+        let address = address.await.map_err(|_| EgressError::Timeout)??;
+        let limits = body::Limits { bytes_max: self.config.response_bytes_max, between_bytes, end };
+        let request = request.map(|content| body::outgoing(content, limits.bytes_max));
+        let sent = async {
+            let mut wire = tokio::time::timeout(connect, dial::dial(&self.tls, &aim, address)).await.map_err(|_| EgressError::Timeout)??;
+            let response = tokio::time::timeout(first_byte, wire.send(request)).await.map_err(|_| EgressError::Timeout)??;
+            Ok((wire, response))
+        };
+        let (wire, response) = tokio::time::timeout_at(end, sent).await.map_err(|_| EgressError::Timeout)??;
+        let masks = aim.credential.map(credential::Masks::of).unwrap_or_default();
+        let (mut parts, content) = response.into_parts();
+        credential::mask_headers(&mut parts.headers, &masks);
+        Ok(http::Response::from_parts(parts, body::incoming(content, masks, limits, wire, permit)))
+    }
+}
+
+impl Egress for Gate {
+    fn send(&self, outbound: Outbound) -> BoxFuture<'_, Result<http::Response<EgressBody>, EgressError>> {
+        Box::pin(self.exchange(outbound))
+    }
+}

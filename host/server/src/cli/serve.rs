@@ -27,7 +27,7 @@ use crate::operator::Operator;
 use crate::pipeline::rate::Buckets;
 use crate::pipeline::table::HostTable;
 use crate::providers::Providers;
-use crate::{telemetry, workers};
+use crate::{egress, telemetry, workers};
 
 /// How long background work gets on shutdown, beyond the requests' own time.
 const WORKERS_DRAIN: Duration = Duration::from_secs(10);
@@ -142,6 +142,7 @@ pub async fn start(config: Config, clock: Arc<dyn Clock>) -> anyhow::Result<Runn
         clock,
     });
     crate::egress::attach(&app);
+    egress::attach(&app);
     gauges(&app);
     app.registry.refresh().await.context("the installed components cannot be read")?;
     let folder = folder(&app).await?;

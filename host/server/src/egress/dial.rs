@@ -1,0 +1,119 @@
+//! One connection for one exchange: TCP to the checked address, TLS for the name, HTTP/1.1 or HTTP/2 as they agree.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use charter_engine::{EgressBody, EgressError};
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls_pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::task::AbortHandle;
+use tokio_rustls::TlsConnector;
+
+use super::target::Aim;
+
+/// Bytes of an answer's head.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+/// Headers of an answer.
+const HEADERS_MAX: usize = 100;
+
+/// A connection; dropping it closes it.
+pub(super) struct Wire {
+    sender: Sender,
+    task: AbortHandle,
+}
+
+enum Sender {
+    One(http1::SendRequest<EgressBody>),
+    Two(http2::SendRequest<EgressBody>),
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// TLS that trusts the public certificate authorities.
+pub(super) fn tls() -> TlsConnector {
+    let roots = rustls::RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.into() };
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = match rustls::ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions() {
+        Ok(builder) => builder,
+        // Unreachable with this provider; TLS 1.3 alone then.
+        Err(_) => rustls::ClientConfig::builder_with_protocol_versions(&[&rustls::version::TLS13]),
+    };
+    let mut config = builder.with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    TlsConnector::from(Arc::new(config))
+}
+
+/// Connects to the address that was checked.
+pub(super) async fn dial(tls: &TlsConnector, aim: &Aim, address: SocketAddr) -> Result<Wire, EgressError> {
+    let stream = TcpStream::connect(address).await.map_err(|_| EgressError::Connection)?;
+    let _ = stream.set_nodelay(true);
+    if !aim.tls {
+        return one(stream).await;
+    }
+    let name = aim.host.trim_start_matches('[').trim_end_matches(']').to_owned();
+    let name = ServerName::try_from(name).map_err(|_| EgressError::Tls)?;
+    let stream = tls.connect(name, stream).await.map_err(|error| {
+        tracing::info!(%error, host = aim.host, "a TLS handshake failed");
+        EgressError::Tls
+    })?;
+    if stream.get_ref().1.alpn_protocol() == Some(b"h2") { two(stream).await } else { one(stream).await }
+}
+
+async fn one(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Result<Wire, EgressError> {
+    let mut builder = http1::Builder::new();
+    builder.max_buf_size(HEAD_BYTES_MAX).max_headers(HEADERS_MAX);
+    let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(|error| broken(&error))?;
+    let task = tokio::spawn(async move {
+        // What went wrong is told by the request or the body.
+        let _ = connection.await;
+    });
+    Ok(Wire { sender: Sender::One(sender), task: task.abort_handle() })
+}
+
+async fn two(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Result<Wire, EgressError> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder.max_header_list_size(HEAD_BYTES_MAX as u32);
+    let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(|error| broken(&error))?;
+    let task = tokio::spawn(async move {
+        let _ = connection.await;
+    });
+    Ok(Wire { sender: Sender::Two(sender), task: task.abort_handle() })
+}
+
+impl Wire {
+    /// Sends the request and waits for the answer's head.
+    pub(super) async fn send(&mut self, mut request: http::Request<EgressBody>) -> Result<http::Response<Incoming>, EgressError> {
+        let response = match &mut self.sender {
+            Sender::One(sender) => {
+                let path = request.uri().path_and_query().map_or("/", |path| path.as_str()).to_owned();
+                *request.uri_mut() = path.parse().map_err(|_| EgressError::Protocol("the path is malformed".into()))?;
+                sender.send_request(request).await
+            }
+            Sender::Two(sender) => {
+                request.headers_mut().remove(http::header::HOST);
+                *request.version_mut() = http::Version::HTTP_2;
+                sender.send_request(request).await
+            }
+        };
+        response.map_err(|error| broken(&error))
+    }
+}
+
+/// What a failure of the protocol is to a guest. A limit that its own body met travels inside.
+pub(super) fn broken(error: &hyper::Error) -> EgressError {
+    if let Some(own) = std::error::Error::source(error).and_then(|source| source.downcast_ref::<EgressError>()) {
+        return own.clone();
+    }
+    if error.is_parse() || error.is_parse_too_large() {
+        return EgressError::Protocol("the other side does not speak HTTP, or sends too large a head".into());
+    }
+    EgressError::Connection
+}

@@ -1,0 +1,56 @@
+//! What the server answers to a guest's questions about its surroundings.
+//!
+//! Bindings are told without address and credential. Settings have no store yet, so the manifest's defaults hold; calls between
+//! primitives are not served by this version and say so.
+
+use charter_engine::{Failure, Host, Nested, Reply};
+use charter_kernel::scope::Scope;
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+
+use crate::app::App;
+
+fn missing<T: Send + 'static>(what: &'static str, missing: &'static str) -> BoxFuture<'static, Result<T, Failure>> {
+    let failure = Failure {
+        code: "not_configured".into(),
+        message: format!("{what} are not served by this version"),
+        details: Some(json!({ "missing": [missing] }).to_string()),
+        ..Failure::default()
+    };
+    Box::pin(async { Err(failure) })
+}
+
+impl Host for App {
+    fn setting<'a>(&'a self, _scope: &'a Scope, _primitive: &'a str, _key: &'a str) -> BoxFuture<'a, Result<Option<Value>, Failure>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn bindings<'a>(&'a self, scope: &'a Scope, _primitive: &'a str, provider: &'a str) -> BoxFuture<'a, Result<Value, Failure>> {
+        Box::pin(async move { Ok(self.providers.described(scope, provider)) })
+    }
+
+    fn tools<'a>(&'a self, _scope: &'a Scope) -> BoxFuture<'a, Result<Value, Failure>> {
+        missing("tools of the caller's kit", "tools")
+    }
+
+    fn call(&self, _nested: Nested) -> BoxFuture<'_, Result<Reply, Failure>> {
+        missing("calls between primitives", "nested_calls")
+    }
+
+    fn mutates(&self, operation: &str) -> bool {
+        let live = self.registry.current();
+        let declared = live.operation(operation).and_then(|(primitive, operation)| {
+            primitive.active().manifest.operations.get(operation.declared).map(charter_kernel::manifest::Operation::mutates)
+        });
+        declared.unwrap_or(true)
+    }
+
+    fn set_standing<'a>(
+        &'a self,
+        _scope: &'a Scope,
+        _primitive: &'a str,
+        _reason: Option<String>,
+    ) -> BoxFuture<'a, Result<(), Failure>> {
+        missing("billing standings", "billing")
+    }
+}
