@@ -58,7 +58,7 @@ pub fn register_answer() -> Value {
 }
 
 fn email() -> Value {
-    json!({"type": "string", "format": "email", "maxLength": 254})
+    json!({"type": "string", "maxLength": 254})
 }
 
 fn account_schema() -> Value {

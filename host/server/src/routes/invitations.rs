@@ -65,7 +65,7 @@ struct Create {
 
 /// The body of a new invitation.
 pub fn create_body() -> Value {
-    object(&[("email", json!({"type": "string", "format": "email", "maxLength": 254})), ("role", members::role_schema())])
+    object(&[("email", json!({"type": "string", "maxLength": 254})), ("role", members::role_schema())])
 }
 
 /// Invites somebody. An earlier invitation of the same address ends.

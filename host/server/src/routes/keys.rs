@@ -9,7 +9,7 @@ use charter_store::Txn;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::shape::{self, check, checked, id, instant, name, nullable, object};
+use super::shape::{self, check, checked, id, instant, name, nullable, object, reference};
 use super::stored;
 use crate::app::App;
 use crate::authority::{actor, pinned_project, pinned_user, role, sees_project, sees_user};
@@ -43,8 +43,8 @@ pub fn create_body() -> Value {
     object(&[
         ("name", name()),
         ("role?", json!({"enum": ROLES.map(Role::as_str)})),
-        ("project_id?", nullable(&id())),
-        ("user_id?", nullable(&id())),
+        ("project_id?", nullable(&reference())),
+        ("user_id?", nullable(&reference())),
         ("expires_at?", nullable(&instant())),
     ])
 }

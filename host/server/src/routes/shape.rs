@@ -25,9 +25,16 @@ pub fn instant() -> Value {
     json!({"type": "string", "format": "date-time"})
 }
 
-/// The same, or null.
+/// An id in a request: whatever it is, what it does not name is absent.
+pub fn reference() -> Value {
+    json!({"type": "string", "minLength": 1, "maxLength": 64})
+}
+
+/// The same, or null. The type is widened, rather than an alternative added, so that a fault within is named by its own path.
 pub fn nullable(schema: &Value) -> Value {
-    json!({"anyOf": [schema, {"type": "null"}]})
+    let mut schema = schema.clone();
+    schema["type"] = json!([schema["type"], "null"]);
+    schema
 }
 
 /// A closed object. Members are required unless their name ends in `?`.
@@ -86,4 +93,17 @@ pub fn checked(faults: Vec<Fault>) -> Result<(), Refusal> {
 /// When the value does not fit.
 pub fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<Option<Option<T>>, D::Error> {
     Option::<T>::deserialize(from).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_is_closed_and_tells_required_members_from_optional_ones() {
+        let schema = object(&[("name", name()), ("note?", nullable(&name()))]);
+        assert_eq!(schema["required"], json!(["name"]));
+        assert_eq!(schema["additionalProperties"], false);
+        assert_eq!(schema["properties"]["note"]["type"], json!(["string", "null"]));
+    }
 }

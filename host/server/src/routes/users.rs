@@ -10,7 +10,7 @@ use charter_store::Txn;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::shape::{self, check, checked, id, instant, name, nullable, object, present};
+use super::shape::{self, check, checked, id, instant, name, nullable, object, present, reference};
 use super::{keys, stored};
 use crate::app::App;
 use crate::authority::{loosen, pinned_user, sees_user, unpinned};
@@ -37,7 +37,7 @@ fn external_id() -> Value {
 }
 
 fn email() -> Value {
-    json!({"type": "string", "format": "email", "maxLength": 254})
+    json!({"type": "string", "maxLength": 254})
 }
 
 fn metadata() -> Value {
@@ -111,7 +111,7 @@ pub fn create_body() -> Value {
         ("name", name()),
         ("email?", nullable(&email())),
         ("external_id?", nullable(&external_id())),
-        ("kit_id?", nullable(&id())),
+        ("kit_id?", nullable(&reference())),
         ("metadata?", nullable(&metadata())),
     ])
 }
@@ -244,7 +244,7 @@ pub fn change_body() -> Value {
         ("name?", name()),
         ("email?", nullable(&email())),
         ("external_id?", nullable(&external_id())),
-        ("kit_id?", nullable(&id())),
+        ("kit_id?", nullable(&reference())),
         ("metadata?", metadata()),
     ])
 }
