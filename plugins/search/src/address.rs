@@ -1,6 +1,7 @@
 //! Addresses of pages: what may be asked for, and what a reference on a page means (RFC 3986, section 5.2).
 //!
-//! Whether an address is public is not decided here: the host resolves it and refuses what is not.
+//! Whether an address is public is not decided here: the host resolves it and refuses what is not. What is decided here is that an
+//! address which a caller or a page names is never one of our own providers: the host would add the operator's credential.
 
 /// Characters of an address.
 pub(crate) const CHARS_MAX: usize = 2_048;
@@ -17,7 +18,8 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// Reads an absolute address; a fragment is dropped. `None` for another scheme, an absent host, or credentials in it.
+    /// Reads an absolute address; a fragment is dropped. `None` for another scheme, credentials, or a host that is absent, not in
+    /// ASCII, or a provider's.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         if text.len() > CHARS_MAX || text.chars().any(|c| c.is_control() || c == ' ' || c == '\\') {
@@ -30,12 +32,13 @@ impl Address {
         }
         let rest = rest.split('#').next()?;
         let (authority, tail) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
-        if authority.is_empty() || authority.contains('@') || authority.starts_with(':') {
+        let authority = authority.to_ascii_lowercase();
+        if !is_public_name(&authority) {
             return None;
         }
         let (path, query) = tail.split_at(tail.find('?').unwrap_or(tail.len()));
         let path = if path.is_empty() { "/".into() } else { ascii(path) };
-        Some(Self { scheme, authority: authority.to_ascii_lowercase(), path, query: ascii(query) })
+        Some(Self { scheme, authority, path, query: ascii(query) })
     }
 
     /// What a reference means on the page at this address; `None` where it leads to no page.
@@ -63,10 +66,27 @@ impl Address {
         Self::parse(&format!("{}://{}{path}{query}", self.scheme, self.authority))
     }
 
-    /// Where relative references lead that have no page of their own to start from.
+    /// The address as it is asked for.
     pub(crate) fn text(&self) -> String {
         format!("{}://{}{}{}", self.scheme, self.authority, self.path, self.query)
     }
+}
+
+/// Whether it is a host and perhaps a port, in the characters that such have (so without credentials), and not `<name>.binding`,
+/// which the host takes for a provider's.
+fn is_public_name(authority: &str) -> bool {
+    let (host, port) = match authority.rfind(':') {
+        Some(colon) if !authority.ends_with(']') => (&authority[..colon], &authority[colon + 1..]),
+        _ => (authority, ""),
+    };
+    let host = host.trim_end_matches('.');
+    let is_plain = |c: u8| c.is_ascii_alphanumeric() || b"-._".contains(&c);
+    let is_ip6 = || host.starts_with('[') && host.ends_with(']') && host.bytes().all(|c| c.is_ascii_hexdigit() || b"[]:.".contains(&c));
+    !host.is_empty()
+        && (host.bytes().all(is_plain) || is_ip6())
+        && port.bytes().all(|c| c.is_ascii_digit())
+        && host != "binding"
+        && !host.ends_with(".binding")
 }
 
 fn has_scheme(reference: &str) -> bool {
@@ -139,6 +159,21 @@ mod tests {
         }
         for nowhere in ["", "#s", "mailto:a@b", "javascript:void(0)", "ftp://x/"] {
             assert_eq!(joined(base, nowhere), None, "{nowhere}");
+        }
+    }
+
+    #[test]
+    fn a_provider_is_no_web_address_however_it_is_written() {
+        let page = Address::parse("https://example.com/").unwrap();
+        for provider in
+            ["https://llm.upstream.binding/v1", "http://LLM.upstream.Binding:443/", "https://x.binding./", "https://x.b%69nding/", "https://binding"]
+        {
+            assert_eq!(Address::parse(provider), None, "{provider}");
+            assert_eq!(page.join(provider), None, "{provider}");
+        }
+        assert_eq!(page.join("//x.binding/"), None);
+        for public in ["https://binding.example/", "http://[2001:db8::1]:8080/", "http://192.0.2.1/", "https://bookbinding./"] {
+            assert!(Address::parse(public).is_some(), "{public}");
         }
     }
 

@@ -15,7 +15,7 @@ const TEXT_CHARS_MAX: usize = 1_000;
 #[derive(Deserialize, JsonSchema)]
 pub(crate) struct Ask {
     /// What to look for, in the engine's own syntax.
-    #[schemars(length(min = 1, max = 1_000))]
+    #[schemars(length(min = 1, max = 1_000), regex(pattern = r"\S"))]
     query: String,
     /// How many results at most.
     #[serde(default = "ten")]

@@ -10,6 +10,8 @@ use crate::{MODEL, page};
 
 /// Characters of one page that the model sees.
 const SOURCE_CHARS_MAX: usize = 8_000;
+/// After that many seconds no further page is read: the model's share of the deadline is not spent on slow pages.
+const GATHER_SECONDS_MAX: u32 = 40;
 /// Tokens of the model's answer.
 const ANSWER_TOKENS_MAX: u32 = 2_000;
 /// Bytes of the model's answer.
@@ -21,7 +23,7 @@ const RULES: &str = "Answer the question from the numbered sources below, and fr
 #[derive(Deserialize, JsonSchema)]
 pub(crate) struct Ask {
     /// The question.
-    #[schemars(length(min = 1, max = 1_000))]
+    #[schemars(length(min = 1, max = 1_000), regex(pattern = r"\S"))]
     query: String,
     /// How many pages are read at most.
     #[serde(default = "five")]
@@ -69,8 +71,9 @@ pub(crate) fn research(Body(ask): Body<Ask>) -> Result<Researched> {
 /// Reads the best pages; one that cannot be read makes room for the next.
 fn gather(found: Vec<Hit>, most: u32) -> Vec<(Source, String)> {
     let mut gathered = Vec::new();
+    let end = now().plus_seconds(GATHER_SECONDS_MAX);
     for hit in found {
-        if gathered.len() == most as usize {
+        if gathered.len() == most as usize || now() > end {
             break;
         }
         match Address::parse(&hit.url).ok_or_else(|| Failure::invalid("url", "no web address")).and_then(page::fetch) {

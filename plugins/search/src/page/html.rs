@@ -14,9 +14,10 @@ const LINKS_MAX: usize = 500;
 const LINK_TEXT_CHARS_MAX: usize = 300;
 /// Elements up to which the article is looked for; a larger page is read whole.
 const ELEMENTS_MAX: usize = 20_000;
-/// What never belongs to a page's text.
-const NOISE: &str =
-    "script, style, noscript, template, iframe, svg, canvas, form, nav, header, footer, aside, [hidden], [aria-hidden=true]";
+/// What is no text at all; most of a large page's bytes.
+const CODE: &str = "script, style, template, iframe, svg, canvas, object";
+/// What is text, but not the page's own.
+const NOISE: &str = "head, noscript, form, nav, header, footer, aside, [hidden], [aria-hidden=true]";
 
 /// Reads a page.
 pub(super) fn read(address: &Address, html: &str) -> Page {
@@ -24,10 +25,10 @@ pub(super) fn read(address: &Address, html: &str) -> Page {
     let base = document.select_single("base[href]").attr("href").and_then(|href| address.join(&href));
     let base = base.as_ref().unwrap_or(address);
     let links = links(&document, base);
+    document.select(CODE).remove();
     absolute(&document, base);
-    let title = one_line(&document.select_single("title").text());
-    let article = article(&document.html(), base);
-    let (title, markdown) = match article {
+    let title = one_line(&document.select_single("head title").text());
+    let (title, markdown) = match article(&document, base) {
         Some((article_title, markdown)) => (if article_title.is_empty() { title } else { article_title }, markdown),
         None => (title, whole(&document)),
     };
@@ -35,9 +36,13 @@ pub(super) fn read(address: &Address, html: &str) -> Page {
 }
 
 /// The article, where the page has one that is worth the name.
-fn article(html: &str, base: &Address) -> Option<(String, String)> {
-    let config = Config { text_mode: TextMode::Markdown, max_elements_to_parse: ELEMENTS_MAX, ..Config::default() };
-    let article = Readability::new(html, Some(&base.text()), Some(config)).ok()?.parse().ok()?;
+fn article(document: &Document, base: &Address) -> Option<(String, String)> {
+    // Asked before the copy is made: a guest's memory does not hold a huge page twice.
+    if document.select("*").length() > ELEMENTS_MAX {
+        return None;
+    }
+    let config = Config { text_mode: TextMode::Markdown, ..Config::default() };
+    let article = Readability::with_document(document.clone(), Some(&base.text()), Some(config)).ok()?.parse().ok()?;
     let markdown = article.text_content.trim().to_owned();
     (!markdown.is_empty()).then(|| (one_line(&article.title), markdown))
 }
@@ -45,7 +50,6 @@ fn article(html: &str, base: &Address) -> Option<(String, String)> {
 /// Everything but the noise.
 fn whole(document: &Document) -> String {
     document.select(NOISE).remove();
-    document.select("head").remove();
     document.md(None).trim().to_owned()
 }
 
