@@ -65,6 +65,10 @@ impl Work {
             Ok(taken) => taken,
             Err(error) => return Err(self.uncommitted(error)),
         };
+        if taken.is_empty() {
+            // Nothing was handed out, so there is nothing to repeat: a request that waits must see what has come since.
+            return Ok(taken);
+        }
         let record = TakeRecord {
             collection: collection.to_owned(),
             group: group.to_owned(),
