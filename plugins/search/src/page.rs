@@ -61,7 +61,10 @@ pub(crate) fn fetch(mut address: Address) -> Result<Page> {
 fn ask(address: &Address) -> Result<Response> {
     let request = http::get(&address.text()).header("accept", ACCEPT).header("user-agent", USER_AGENT);
     request.timeout(15_000).at_most(PAGE_BYTES_MAX).send().map_err(|error| match error {
-        Error::BadUrl | Error::Denied(_) => Failure::invalid("url", error.to_string()).reason("address_refused"),
+        // The host's reason names addresses and rules of its network, which are the operator's and not the caller's business.
+        Error::BadUrl | Error::Denied(_) => {
+            Failure::invalid("url", "must lead to a public web address").reason("address_refused")
+        }
         Error::TooLarge => Failure::provider("the page has more than 2 MiB").reason("page_too_large"),
         error => error.into(),
     })
