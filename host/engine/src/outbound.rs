@@ -132,7 +132,8 @@ fn denied(text: String) -> Error {
 /// What the guest is told: the denial's own words, and otherwise the nearest code of `wasi:http`.
 fn to_guest(error: EgressError) -> Error {
     match error {
-        EgressError::Denied(_) | EgressError::Unbound(_) | EgressError::Protocol(_) => denied(error.to_string()),
+        EgressError::Denied(_) | EgressError::Unbound(_) => denied(error.to_string()),
+        EgressError::Protocol(_) => Error::HttpProtocolError,
         EgressError::Dns => Error::DnsError { rcode: Some("not found".into()), info_code: None },
         EgressError::Connection => Error::ConnectionTerminated,
         EgressError::Timeout => Error::HttpResponseTimeout,

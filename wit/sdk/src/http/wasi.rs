@@ -119,7 +119,8 @@ fn error(code: ErrorCode) -> Error {
         | ErrorCode::HttpResponseTimeout
         | ErrorCode::DnsTimeout => Error::Timeout,
         ErrorCode::HttpResponseBodySize(_) => Error::TooLarge,
-        ErrorCode::InternalError(Some(why)) => Error::Unreachable(why),
+        // The one code that has room for words: the host says here why it does not let the request out.
+        ErrorCode::InternalError(Some(why)) => Error::Denied(why),
         other => Error::Unreachable(format!("{other:?}")),
     }
 }
