@@ -22,6 +22,8 @@ mod facts;
 mod keeping;
 #[path = "store/leases.rs"]
 mod leases;
+#[path = "store/proxy.rs"]
+mod proxy;
 #[path = "store/questions.rs"]
 mod questions;
 #[path = "store/races.rs"]

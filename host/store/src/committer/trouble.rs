@@ -83,3 +83,69 @@ fn kind(error: &dyn DatabaseError) -> Kind {
         _ => Kind::Other,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::borrow::Cow;
+    use std::fmt;
+
+    use sqlx::error::ErrorKind;
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct Fault(&'static str);
+
+    impl fmt::Display for Fault {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+    }
+    impl std::error::Error for Fault {}
+    impl DatabaseError for Fault {
+        fn message(&self) -> &str {
+            self.0
+        }
+        fn code(&self) -> Option<Cow<'_, str>> {
+            Some(self.0.into())
+        }
+        fn as_error(&self) -> &(dyn std::error::Error + Send + Sync + 'static) {
+            self
+        }
+        fn as_error_mut(&mut self) -> &mut (dyn std::error::Error + Send + Sync + 'static) {
+            self
+        }
+        fn into_error(self: Box<Self>) -> Box<dyn std::error::Error + Send + Sync + 'static> {
+            self
+        }
+        fn kind(&self) -> ErrorKind {
+            ErrorKind::Other
+        }
+    }
+
+    fn error(code: &'static str) -> sqlx::Error {
+        sqlx::Error::Database(Box::new(Fault(code)))
+    }
+
+    #[test]
+    fn what_is_to_be_done_follows_from_the_code() {
+        // SQLite: full; busy; a failed sync, extended; a constraint.
+        assert!(matches!(Trouble::from(error("13")), Trouble::Full(_)));
+        assert!(matches!(Trouble::from(error("5")), Trouble::Passing(_)));
+        assert!(matches!(Trouble::from(error("1034")), Trouble::Passing(_)));
+        assert!(matches!(Trouble::from(error("2067")), Trouble::Guilty(_)));
+        // PostgreSQL: full; deadlock; shut down; a value that does not fit.
+        assert!(matches!(Trouble::from(error("53100")), Trouble::Full(_)));
+        assert!(matches!(Trouble::from(error("40P01")), Trouble::Passing(_)));
+        assert!(matches!(Trouble::from(error("57P01")), Trouble::Passing(_)));
+        assert!(matches!(Trouble::from(error("22P02")), Trouble::Guilty(_)));
+        assert!(matches!(Trouble::from(sqlx::Error::WorkerCrashed), Trouble::Passing(_)));
+    }
+
+    #[test]
+    fn a_failed_sync_at_sqlites_commit_stops_writes() {
+        assert!(matches!(Trouble::of_sqlite_commit(error("1034")), Trouble::Torn(_)));
+        assert!(matches!(Trouble::of_sqlite_commit(error("10")), Trouble::Torn(_)));
+        assert!(matches!(Trouble::of_sqlite_commit(error("13")), Trouble::Full(_)), "full is known not to be committed");
+    }
+}

@@ -160,6 +160,32 @@ async fn a_revocation_lands_between_two_batches(bed: Bed) {
     }
 }
 
+/// The batch of an admitted unit is held up in its writes; the revocation that comes meanwhile must wait for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revocation_waits_for_the_batches_that_rely_on_the_user() {
+    let Some(bed) = Bed::postgres().await else { return };
+    let pool = sqlx::AnyPool::connect(&bed.config.url).await.unwrap();
+    let pause = "CREATE FUNCTION pause() RETURNS trigger AS $$ BEGIN PERFORM pg_sleep(0.5); RETURN NEW; END $$ LANGUAGE plpgsql; \
+                 CREATE TRIGGER pause BEFORE INSERT ON documents FOR EACH ROW WHEN (NEW.body LIKE '%slow%') EXECUTE FUNCTION pause()";
+    sqlx::raw_sql(pause).execute(&pool).await.unwrap();
+    let user = Key::new(&Reach::organization(ORG), &Space::host("users"), "u");
+    let status = |status: &str| indexed("{}", &[("status", status)]);
+    bed.store.commit(unit(vec![Write::Insert { key: user.clone(), draft: status("active") }])).await.unwrap();
+    let guard = Guard::Entry { key: user.clone(), field: "status".into(), value: "active".into() };
+    let act = Unit { guards: vec![guard], ..unit(vec![Write::Insert { key: key("act"), draft: draft(r#""slow""#) }]) };
+    let other = bed.replica().await;
+    let acting = {
+        let store = bed.store.clone();
+        tokio::spawn(async move { store.commit(act).await })
+    };
+    let asleep = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'";
+    while sqlx::query_scalar::<_, i64>(asleep).fetch_one(&pool).await.unwrap() == 0 {}
+    other.commit(unit(vec![Write::Put { key: user, draft: status("revoked") }])).await.unwrap();
+    let there = other.get(&key("act")).await.unwrap().is_some();
+    acting.await.unwrap().unwrap();
+    assert!(there, "the unit was committed after the revocation had been answered");
+}
+
 async fn units_of_many_organizations_commit_side_by_side(bed: Bed) {
     let stores = two(&bed).await;
     let units = (0..400).map(|n| {

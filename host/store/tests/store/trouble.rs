@@ -6,6 +6,7 @@ use charter_kernel::unit::{Key, Reach, Write};
 use charter_store::{CommitError, Query, Store};
 
 use crate::bed::{Bed, draft, insert, key, on_both, reach, server, space, unit};
+use crate::proxy::{Cut, Proxy};
 
 on_both!(the_unit_that_the_database_refuses_fails_alone, a_full_queue_is_said_to_be_full_and_nothing_is_lost,);
 
@@ -143,6 +144,33 @@ async fn a_connection_that_is_cut_in_mid_commit_costs_nobody_an_answer() {
             Err(other) => panic!("{other:?}"),
         }
     }
+}
+
+/// The sequencer commits too; it is cut as well, and numbers the facts all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_whose_answer_is_lost_is_asked_after() {
+    let Some(server) = server() else { return };
+    let proxy = Proxy::start(&server.database()).await;
+    let (mut config, _clock) = crate::bed::config(proxy.url());
+    config.lanes = 1;
+    let store = Store::open(config).await.unwrap();
+    for (n, cut) in [Cut::After, Cut::Before, Cut::After, Cut::Nothing, Cut::Before].into_iter().enumerate() {
+        let mut tries = 0;
+        loop {
+            // The sequencer's look may come first and take the cut.
+            proxy.arm(cut);
+            let id = format!("{n}-{tries}");
+            let applied = store.commit(unit(vec![insert(&id, "{}")])).await.unwrap();
+            assert_eq!(applied.versions, vec![(key(&id), 1)]);
+            assert!(store.get(&key(&id)).await.unwrap().is_some());
+            tries += 1;
+            if tries == 5 {
+                break;
+            }
+        }
+        assert!(proxy.is_spent());
+    }
+    assert_eq!(store.count(&Query::all(&reach(), &space())).await.unwrap(), 25);
 }
 
 #[tokio::test(flavor = "multi_thread")]
