@@ -4,9 +4,10 @@
 //! Knows cargo, rustup and the layout of the workspace; knows nothing of what the code in it does.
 
 pub mod bench;
-pub mod ci;
+
 pub mod components;
 pub mod fuzz;
+pub mod lint;
 pub mod prerequisites;
 pub mod process;
 pub mod run;

@@ -5,7 +5,7 @@
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use xtask::workspace::Workspace;
-use xtask::{bench, ci, components, fuzz, run, scaffold, test, tidy};
+use xtask::{bench, components, fuzz, lint, run, scaffold, test, tidy};
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "Build, run, test and extend Charter", disable_help_subcommand = true)]
@@ -30,8 +30,8 @@ enum Command {
     Fuzz(fuzz::Options),
     /// Check the rules of the repository that no compiler checks
     Tidy,
-    /// Format, lints, docs, tidy and tests, exactly as continuous integration runs them
-    Ci,
+    /// Format, tidy, lints and docs: what continuous integration checks before the tests
+    Lint,
 }
 
 fn main() -> Result<()> {
@@ -44,6 +44,6 @@ fn main() -> Result<()> {
         Command::Bench(options) => bench::run(&workspace, &options),
         Command::Fuzz(options) => fuzz::run(&workspace, &options),
         Command::Tidy => tidy::run(&workspace),
-        Command::Ci => ci::run(&workspace),
+        Command::Lint => lint::run(&workspace),
     }
 }

@@ -1,0 +1,125 @@
+//! The life of a component: staged, activated, pinned, rolled back, under load and across restarts.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use charter_tests::artefacts::Artefacts;
+use charter_tests::world::Builder;
+use charter_tests::{Client, World, on_both};
+use serde_json::{Value, json};
+
+/// The probe as another build: the number stands in its version and in its answers.
+fn probe(build: u32) -> Vec<u8> {
+    let wasm = Artefacts::get().fixture("probe");
+    let (old, new) = (b"900000", build.to_string().into_bytes());
+    let mut changed = wasm.clone();
+    for at in 0..wasm.len() - old.len() {
+        if &wasm[at..at + old.len()] == old {
+            changed[at..at + old.len()].copy_from_slice(&new);
+        }
+    }
+    changed
+}
+
+fn build(client: &Client) -> Value {
+    client.get("/v1/probe").expect(200)["build"].clone()
+}
+
+fn staged(world: &World, build: u32) -> String {
+    let answer = world.upload("probe", &probe(build), false).expect(201);
+    answer["component"]["digest"].as_str().unwrap_or_else(|| panic!("no digest in {answer}")).to_owned()
+}
+
+fn activate(world: &World, digest: &str) {
+    world.operator().post("/v1/operator/components/probe/activate", &json!({ "digest": digest })).expect(200);
+}
+
+on_both! {
+    fn a_version_is_staged_activated_and_rolled_back(world: Builder::new().bare()) {
+        world.install("probe", &probe(900_001));
+        let tenant = world.register();
+        assert_eq!(build(&tenant.client), "900001");
+        let second = staged(world, 900_002);
+        assert_eq!(build(&tenant.client), "900001", "a staged version is not served");
+        activate(world, &second);
+        assert_eq!(build(&tenant.client), "900002");
+        world.operator().post("/v1/operator/components/probe/rollback", &json!({})).expect(200);
+        assert_eq!(build(&tenant.client), "900001");
+        world.stop();
+        world.start();
+        assert_eq!(build(&tenant.client.at(world.server().address())), "900001", "a rollback stays across a restart");
+    }
+
+    fn a_version_cannot_be_replaced_by_other_bytes(world: Builder::new().bare()) {
+        world.install("probe", &probe(900_001));
+        let mut other = probe(900_001);
+        // A custom section of our own: other bytes, the same version.
+        other.extend([0, 5, 4, b't', b'e', b's', b't']);
+        let answer = world.upload("probe", &other, true);
+        assert!(matches!(answer.status, 409 | 422), "{answer}");
+        answer.error();
+    }
+
+    fn a_kit_can_pin_a_version_while_others_move_on(world: Builder::new().bare()) {
+        world.install("probe", &probe(900_001));
+        let tenant = world.register();
+        let second = staged(world, 900_002);
+        activate(world, &second);
+        let kit = tenant.kit("canary", json!({"probe": {"enabled": true, "version": "1.0.900001"}}));
+        let pinned = tenant.user_with_kit("pinned", &kit);
+        assert_eq!(tenant.client.get(&format!("/v1/users/{pinned}/probe")).expect(200)["build"], "900001");
+        assert_eq!(build(&tenant.client), "900002");
+    }
+
+    fn no_request_fails_while_versions_change_under_load(world: Builder::new().bare()) {
+        world.install("probe", &probe(900_001));
+        let tenant = world.register();
+        let digests = [staged(world, 900_002), staged(world, 900_003)];
+        let (over, served) = (AtomicBool::new(false), AtomicU32::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    while !over.load(Ordering::Relaxed) {
+                        build(&tenant.client);
+                        served.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            for round in 0..30 {
+                activate(world, &digests[round % 2]);
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        assert!(served.load(Ordering::Relaxed) > 0);
+    }
+
+    fn a_request_in_flight_finishes_on_the_version_it_began_with(world: Builder::new().bare()) {
+        world.install("probe", &probe(900_001));
+        let tenant = world.register();
+        let second = staged(world, 900_002);
+        std::thread::scope(|scope| {
+            let slow = scope.spawn(|| tenant.client.post("/v1/probe/wait", &json!({"milliseconds": 1500})).expect(200));
+            // The slow request is under way once the operator's view counts it or the swap is done; either way it began first.
+            while !slow.is_finished() && build(&tenant.client) == "900001" {
+                activate(world, &second);
+            }
+            assert_eq!(build(&tenant.client), "900002");
+            let finished = slow.join().unwrap();
+            assert!(finished["build"] == "900001" || finished["build"] == "900002", "{finished}");
+        });
+    }
+
+    fn many_callers_of_one_hot_document_all_succeed(world: Builder::new().bare()) {
+        world.install("probe", &probe(900_001));
+        let tenant = world.register();
+        std::thread::scope(|scope| {
+            for _ in 0..16 {
+                scope.spawn(|| {
+                    for _ in 0..5 {
+                        tenant.client.post("/v1/probe/count", &json!({"key": "hot"})).expect(200);
+                    }
+                });
+            }
+        });
+        assert_eq!(tenant.client.post("/v1/probe/count", &json!({"key": "hot"})).expect(200)["count"], 81);
+    }
+}

@@ -1,0 +1,15 @@
+//! The end-to-end tests: one binary, one file for each noun. The harness is the library beside it.
+
+mod accounts;
+mod cases;
+mod crash;
+mod hostile;
+mod keys;
+mod kits;
+mod lifecycle;
+mod members;
+mod other_language;
+mod projects;
+mod sweeps;
+mod tenancy;
+mod users;
