@@ -140,18 +140,21 @@ fn primitive_faults(named: &BTreeMap<String, Entry>, installed: &[Installed]) ->
     for (name, entry) in named {
         let path = format!("primitives.{name}");
         let Some(primitive) = installed.iter().find(|primitive| primitive.name == *name) else {
-            faults.push(Fault::new(path, format!("{name} is not an installed primitive")));
+            faults.push(Fault::new(path, "is not an installed primitive"));
             continue;
         };
         if let Some(version) = entry.version.as_ref().filter(|version| !primitive.versions.contains(version)) {
             let known = primitive.versions.join(", ");
-            faults.push(Fault::new(format!("{path}.version"), format!("{name} has no version {version}; it has {known}")));
+            faults.push(Fault::new(
+                format!("{path}.version"),
+                format!("must be a live version of {name}, not {version}: {known}"),
+            ));
         }
         for setting in entry.policy.iter().flat_map(serde_json::Map::keys) {
             if !primitive.settings.contains(setting) {
                 faults.push(Fault::new(
                     format!("{path}.policy.{setting}"),
-                    format!("{name} has no setting {setting} that a kit can set"),
+                    format!("is not a setting of {name} that a kit can set"),
                 ));
             }
         }

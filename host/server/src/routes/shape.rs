@@ -76,7 +76,7 @@ pub fn listed(noun: &str, items: Vec<Value>, page: (u32, u32), more: bool) -> Va
 
 /// Adds what is wrong with a field, if anything.
 pub fn check(faults: &mut Vec<Fault>, field: &str, fault: Option<&'static str>) {
-    faults.extend(fault.map(|message| Fault::new(field, format!("{field} {message}"))));
+    faults.extend(fault.map(|message| Fault::new(field, message)));
 }
 
 /// Refuses if anything was wrong.
