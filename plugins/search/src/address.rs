@@ -81,7 +81,8 @@ fn is_public_name(authority: &str) -> bool {
     };
     let host = host.trim_end_matches('.');
     let is_plain = |c: u8| c.is_ascii_alphanumeric() || b"-._".contains(&c);
-    let is_ip6 = || host.starts_with('[') && host.ends_with(']') && host.bytes().all(|c| c.is_ascii_hexdigit() || b"[]:.".contains(&c));
+    let is_ip6 =
+        || host.starts_with('[') && host.ends_with(']') && host.bytes().all(|c| c.is_ascii_hexdigit() || b"[]:.".contains(&c));
     !host.is_empty()
         && (host.bytes().all(is_plain) || is_ip6())
         && port.bytes().all(|c| c.is_ascii_digit())
@@ -165,9 +166,13 @@ mod tests {
     #[test]
     fn a_provider_is_no_web_address_however_it_is_written() {
         let page = Address::parse("https://example.com/").unwrap();
-        for provider in
-            ["https://llm.upstream.binding/v1", "http://LLM.upstream.Binding:443/", "https://x.binding./", "https://x.b%69nding/", "https://binding"]
-        {
+        for provider in [
+            "https://llm.upstream.binding/v1",
+            "http://LLM.upstream.Binding:443/",
+            "https://x.binding./",
+            "https://x.b%69nding/",
+            "https://binding",
+        ] {
             assert_eq!(Address::parse(provider), None, "{provider}");
             assert_eq!(page.join(provider), None, "{provider}");
         }

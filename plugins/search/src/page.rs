@@ -83,7 +83,7 @@ fn understand(address: &Address, response: &Response) -> Result<Page> {
     let text = charset::decode(&response.body, content_type);
     let page = |title: String, markdown: String| Page { url: address.text(), title, markdown, links: Vec::new() };
     Ok(match kind(content_type, &text) {
-        Kind::Html => html::read(address, &text),
+        Kind::Html => html::read(address, &text)?,
         Kind::Markdown => page(heading(&text), text.into_owned()),
         Kind::Plain => page(String::new(), text.into_owned()),
         Kind::Fenced(language) => page(String::new(), format!("```{language}\n{}\n```\n", text.trim_end())),

@@ -62,6 +62,20 @@ fn other_texts_are_kept_and_other_media_refused() {
 }
 
 #[test]
+fn a_page_made_to_cost_is_refused_and_a_deep_one_is_read_whole() {
+    fn read(html: String) -> Result<String, String> {
+        let host = web("text/html", html.leak().as_bytes());
+        let answer = host.post("/search/url", json!({ "url": "https://example.com/page" }));
+        let text = |reply: charter_sdk::double::Reply| reply.body["markdown"].as_str().unwrap_or_default().to_owned();
+        answer.map(text).map_err(|refusal| refusal.reason_text().unwrap_or_default().to_owned())
+    }
+    assert_eq!(read("<div>".repeat(500) + "deep"), Ok("deep".into()));
+    assert_eq!(read("<div>".repeat(100_000) + "deep"), Err("page_too_large".into()));
+    assert_eq!(read("<b>x</b>".repeat(150_000)), Err("page_too_large".into()));
+    assert!(read("<li>one<br>".repeat(5_000)).is_ok_and(|text| text.contains("one")));
+}
+
+#[test]
 fn redirects_are_followed_but_not_for_ever() {
     let host = Host::new(primitive);
     host.outside(|request| {

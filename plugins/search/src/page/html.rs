@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use charter_sdk::prelude::*;
 use dom_query::Document;
 use dom_smoothie::{Config, Readability, TextMode};
 
@@ -12,6 +13,17 @@ use crate::address::Address;
 const LINKS_MAX: usize = 500;
 /// Characters of a link's text.
 const LINK_TEXT_CHARS_MAX: usize = 300;
+/// Tags of a page: what parses within a call's memory.
+const TAGS_MAX: usize = 200_000;
+/// Nesting up to which the article is looked for: the search's cost grows with the square of it.
+const NESTING_MAX: usize = 200;
+/// Nesting up to which a page is read at all.
+const NESTING_READ_MAX: usize = 2_000;
+/// Elements that have no end tag, or may leave it out.
+const UNENDED: [&str; 28] = [
+    "area", "base", "body", "br", "col", "colgroup", "dd", "dt", "embed", "head", "hr", "html", "img", "input", "li", "link",
+    "meta", "option", "p", "source", "tbody", "td", "tfoot", "th", "thead", "tr", "track", "wbr",
+];
 /// Elements up to which the article is looked for; a larger page is read whole.
 const ELEMENTS_MAX: usize = 20_000;
 /// What is no text at all; most of a large page's bytes.
@@ -20,7 +32,12 @@ const CODE: &str = "script, style, template, iframe, svg, canvas, object";
 const NOISE: &str = "head, noscript, form, nav, header, footer, aside, [hidden], [aria-hidden=true]";
 
 /// Reads a page.
-pub(super) fn read(address: &Address, html: &str) -> Page {
+pub(super) fn read(address: &Address, html: &str) -> Result<Page> {
+    // A hostile page is refused here, before it costs a whole call's memory or time.
+    let nesting = nesting(html);
+    if nesting > NESTING_READ_MAX || html.bytes().filter(|byte| *byte == b'<').count() > TAGS_MAX {
+        return Err(Failure::provider("the page has more elements than can be read").reason("page_too_large"));
+    }
     let document = Document::from(html);
     let base = document.select_single("base[href]").attr("href").and_then(|href| address.join(&href));
     let base = base.as_ref().unwrap_or(address);
@@ -28,11 +45,31 @@ pub(super) fn read(address: &Address, html: &str) -> Page {
     document.select(CODE).remove();
     absolute(&document, base);
     let title = one_line(&document.select_single("head title").text());
-    let (title, markdown) = match article(&document, base) {
+    let (title, markdown) = match (nesting <= NESTING_MAX).then(|| article(&document, base)).flatten() {
         Some((article_title, markdown)) => (if article_title.is_empty() { title } else { article_title }, markdown),
         None => (title, whole(&document)),
     };
-    Page { url: address.text(), title, markdown, links }
+    Ok(Page { url: address.text(), title, markdown, links })
+}
+
+/// How deep elements may stand within each other, as the text's tags have it: an estimate that costs one pass.
+fn nesting(html: &str) -> usize {
+    let (mut depth, mut deepest) = (0_usize, 0);
+    for tag in html.split('<').skip(1) {
+        let (ends, tag) = tag.strip_prefix('/').map_or((false, tag), |tag| (true, tag));
+        let name = &tag[..tag.bytes().position(|byte| !byte.is_ascii_alphanumeric()).unwrap_or(tag.len())];
+        if name.is_empty() || UNENDED.iter().any(|unended| name.eq_ignore_ascii_case(unended)) {
+            continue;
+        }
+        let ends_itself = || tag.split('>').next().is_some_and(|tag| tag.ends_with('/'));
+        match ends {
+            true => depth = depth.saturating_sub(1),
+            false if ends_itself() => {}
+            false => depth += 1,
+        }
+        deepest = deepest.max(depth);
+    }
+    deepest
 }
 
 /// The article, where the page has one that is worth the name.
