@@ -25,6 +25,10 @@ pub(crate) fn newest() -> i64 {
 
 pub(crate) async fn migrate(database: &Database) -> Result<(), OpenError> {
     let mut connection = database.writer().await.map_err(OpenError::Database)?;
+    if database.is_postgres() {
+        // A migration of large tables takes the time it takes; so does waiting for another replica that runs it.
+        run(&mut connection, "SET statement_timeout = 0; SET lock_timeout = 0").await?;
+    }
     run(&mut connection, database.dialect.begin()).await?;
     if database.is_postgres() {
         let lock = format!("SELECT pg_advisory_xact_lock({LOCK})");

@@ -16,6 +16,8 @@ use crate::wake::Wakes;
 
 /// Between looks for facts that another replica committed and did not live to number.
 const LOOK_MS: u64 = 500;
+/// Between attempts while another sequencer is at it.
+const BUSY_MS: u64 = 20;
 /// Facts of one transaction.
 const BATCH_MAX: i64 = 5_000;
 /// The key of the advisory lock: "facts" as bytes.
@@ -45,11 +47,16 @@ pub(crate) fn start(database: Database, wakes: Arc<Wakes>, written: Arc<Notify>,
                 },
             };
             match numbered {
-                Ok((given, logs)) => {
+                Ok(Some((given, logs))) => {
                     wakes.wake(&[], &logs);
                     if given >= BATCH_MAX {
                         continue;
                     }
+                }
+                Ok(None) => {
+                    // The other one may have looked before our facts were there.
+                    tokio::time::sleep(Duration::from_millis(BUSY_MS)).await;
+                    continue;
                 }
                 Err(error) => {
                     connection = None;
@@ -62,7 +69,7 @@ pub(crate) fn start(database: Database, wakes: Arc<Wakes>, written: Arc<Notify>,
 }
 
 /// Numbers what there is, unless another sequencer is at it. Says how many facts, and whose logs grew.
-async fn number(connection: &mut AnyConnection, begin: &'static str) -> sqlx::Result<(i64, Vec<LogKey>)> {
+async fn number(connection: &mut AnyConnection, begin: &'static str) -> sqlx::Result<Option<(i64, Vec<LogKey>)>> {
     sqlx::raw_sql(begin).execute(&mut *connection).await?;
     let locked: bool = sqlx::query(LOCK).fetch_one(&mut *connection).await?.try_get(0)?;
     let mut logs = Vec::new();
@@ -74,6 +81,5 @@ async fn number(connection: &mut AnyConnection, begin: &'static str) -> sqlx::Re
         }
     }
     sqlx::raw_sql("COMMIT").execute(connection).await?;
-    // Those that the other sequencer did not see yet must not wait for the next look.
-    Ok((if locked { given } else { 0 }, logs))
+    Ok(locked.then_some((given, logs)))
 }
