@@ -52,7 +52,9 @@ impl Call {
     pub(crate) fn body_bytes(&self) -> usize {
         match &self.entry {
             Entry::Handle(request) => {
-                request.body.as_ref().map_or(0, String::len) + request.bytes.as_ref().map_or(0, Bytes::len) + request.query.len()
+                request.body.as_ref().map_or(0, String::len)
+                    + request.bytes.as_ref().map_or(0, Bytes::len)
+                    + request.query.len()
             }
             Entry::React(signal) => signal.payload.len(),
         }

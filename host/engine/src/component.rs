@@ -67,7 +67,10 @@ impl CollectionPlan {
     /// Whose documents these are under a scope.
     pub(crate) fn reach(&self, scope: &Scope) -> Result<Reach, Failure> {
         scope.reach(self.declared.reach).ok_or_else(|| {
-            failure("invalid_input", format!("the collection `{}` needs a caller that names whose documents it means", self.declared.name))
+            failure(
+                "invalid_input",
+                format!("the collection `{}` needs a caller that names whose documents it means", self.declared.name),
+            )
         })
     }
 

@@ -19,8 +19,8 @@ use crate::call::{Call, run};
 use crate::component::Component;
 use crate::config::{EngineConfig, EngineError};
 use crate::egress::Egress;
-use crate::fairness::Fairness;
 use crate::failure::failure;
+use crate::fairness::Fairness;
 use crate::host::Host;
 use crate::load::{self, cache::CodeCache};
 use crate::sandbox::{self, Mode};
@@ -73,7 +73,9 @@ impl Engine {
         let mut linker = Linker::new(&wasmtime);
         crate::capabilities::link(&mut linker).map_err(|error| EngineError::Sandbox(format!("{error:#}").into()))?;
         let cache = match &config.cache_dir {
-            Some(path) => Some(CodeCache::open(path, config.cache_bytes_max, store.derive("code-cache"), &wasmtime, clock.clone())?),
+            Some(path) => {
+                Some(CodeCache::open(path, config.cache_bytes_max, store.derive("code-cache"), &wasmtime, clock.clone())?)
+            }
             None => None,
         };
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);

@@ -11,9 +11,15 @@ use charter_kernel::refusal::Failure;
 /// The server's side of the capabilities `settings` and `primitives`.
 pub trait Host: Send + Sync + 'static {
     /// The value that the operator or the caller's kit has set; `None` leaves the manifest's default.
-    fn setting<'a>(&'a self, scope: &'a Scope, primitive: &'a str, key: &'a str) -> BoxFuture<'a, Result<Option<Value>, Failure>>;
+    fn setting<'a>(
+        &'a self,
+        scope: &'a Scope,
+        primitive: &'a str,
+        key: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Value>, Failure>>;
     /// `[{name, kind, state, sandbox, options}]` of a provider that the manifest asks for.
-    fn bindings<'a>(&'a self, scope: &'a Scope, primitive: &'a str, provider: &'a str) -> BoxFuture<'a, Result<Value, Failure>>;
+    fn bindings<'a>(&'a self, scope: &'a Scope, primitive: &'a str, provider: &'a str)
+    -> BoxFuture<'a, Result<Value, Failure>>;
     /// The operations that the caller's kit offers as tools.
     fn tools<'a>(&'a self, scope: &'a Scope) -> BoxFuture<'a, Result<Value, Failure>>;
     /// Another primitive, called as the same caller.
@@ -21,7 +27,12 @@ pub trait Host: Send + Sync + 'static {
     /// Whether calling this operation changes anything: an unknown one counts as changing.
     fn mutates(&self, operation: &str) -> bool;
     /// The billing standing of the organization.
-    fn set_standing<'a>(&'a self, scope: &'a Scope, primitive: &'a str, reason: Option<String>) -> BoxFuture<'a, Result<(), Failure>>;
+    fn set_standing<'a>(
+        &'a self,
+        scope: &'a Scope,
+        primitive: &'a str,
+        reason: Option<String>,
+    ) -> BoxFuture<'a, Result<(), Failure>>;
 }
 
 /// A call from one primitive to another.

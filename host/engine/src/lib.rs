@@ -27,9 +27,9 @@ mod wasi;
 
 pub use answer::{Answer, AnswerBody, Outcome};
 pub use call::{Call, Claiming, Ending, EndingResult, Entry, Finish, Request, Signal};
+pub use charter_kernel::refusal::Failure;
 pub use component::Component;
 pub use config::{AdmissionConfig, EngineConfig, EngineError};
 pub use egress::{Egress, EgressBody, EgressError, Outbound, Target};
 pub use engine::Engine;
-pub use charter_kernel::refusal::Failure;
 pub use host::{Host, Nested, Reply};

@@ -4,6 +4,7 @@
 //! process's and the tenant's bytes too, and remembers that a limit was met, so that the trap that follows is told apart.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
 use crate::admission::Bytes;
 use crate::sandbox::{FIT, TABLES_ELEMENTS_MAX};
@@ -18,19 +19,22 @@ pub(crate) struct Limiter {
     memory: usize,
     elements: usize,
     bytes: Arc<Bytes>,
+    /// The process's gauge.
+    gauge: Arc<AtomicI64>,
     /// Whether a memory limit was met.
     pub(crate) exhausted: bool,
 }
 
 impl Limiter {
-    pub(crate) fn new(memory_max: usize, bytes: Arc<Bytes>) -> Self {
-        Self { memory_max, memory: 0, elements: 0, bytes, exhausted: false }
+    pub(crate) fn new(memory_max: usize, bytes: Arc<Bytes>, gauge: Arc<AtomicI64>) -> Self {
+        Self { memory_max, memory: 0, elements: 0, bytes, gauge, exhausted: false }
     }
 }
 
 impl Drop for Limiter {
     fn drop(&mut self) {
         self.bytes.give(self.memory);
+        self.gauge.fetch_sub(self.memory as i64, Relaxed);
     }
 }
 
@@ -42,6 +46,7 @@ impl wasmtime::ResourceLimiter for Limiter {
             return Ok(false);
         }
         self.memory += grown;
+        self.gauge.fetch_add(grown as i64, Relaxed);
         Ok(true)
     }
     fn table_growing(&mut self, current: usize, desired: usize, _maximum: Option<usize>) -> wasmtime::Result<bool> {

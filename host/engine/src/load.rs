@@ -139,7 +139,10 @@ fn manifest(text: &str, imported: &std::collections::BTreeSet<String>, http: boo
         found.push(Fault::new("capabilities", format!("the component imports `{capability}`, which is not declared here")));
     }
     if http && !declared("http") && !declared("public-web") {
-        found.push(Fault::new("capabilities", "the component imports wasi:http, which needs `http` or `public-web` declared here"));
+        found.push(Fault::new(
+            "capabilities",
+            "the component imports wasi:http, which needs `http` or `public-web` declared here",
+        ));
     }
     if found.is_empty() { Ok(manifest) } else { Err(found) }
 }

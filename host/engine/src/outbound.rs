@@ -78,7 +78,10 @@ impl Permit {
             return Err(EgressError::Denied("this attempt is over".into()));
         }
         if !matches!(*request.method(), http::Method::GET | http::Method::HEAD | http::Method::OPTIONS) {
-            self.shared.force_claim(&self.call, &self.marks).await.map_err(|_| EgressError::Denied("this attempt is over".into()))?;
+            self.shared
+                .force_claim(&self.call, &self.marks)
+                .await
+                .map_err(|_| EgressError::Denied("this attempt is over".into()))?;
             self.marks.dispatch();
         }
         let ms = |time: Option<std::time::Duration>| time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));

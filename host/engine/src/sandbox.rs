@@ -6,7 +6,8 @@
 use std::time::Duration;
 
 use wasmtime::{
-    Config, Enabled, Engine, InstanceAllocationStrategy, ModuleVersionStrategy, OptLevel, PoolingAllocationConfig, RegallocAlgorithm, WasmBacktraceDetails,
+    Config, Enabled, Engine, InstanceAllocationStrategy, ModuleVersionStrategy, OptLevel, PoolingAllocationConfig,
+    RegallocAlgorithm, WasmBacktraceDetails,
 };
 
 use crate::config::{EngineConfig, EngineError};

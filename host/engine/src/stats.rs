@@ -8,7 +8,8 @@ use std::sync::{Arc, RwLock};
 
 /// Upper bounds of the latency buckets, in microseconds; the last bucket is open.
 pub const LATENCY_BOUNDS_US: [u64; 16] = [
-    100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 51_200, 102_400, 204_800, 409_600, 1_638_400, 6_553_600, 26_214_400,
+    100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 51_200, 102_400, 204_800, 409_600, 1_638_400, 6_553_600,
+    26_214_400,
 ];
 
 /// The classes of outcomes.
@@ -67,7 +68,7 @@ pub struct Stats {
     /// Instances alive now.
     pub instances: AtomicI64,
     /// Guest memory in use now, in bytes.
-    pub memory_bytes: AtomicI64,
+    pub memory_bytes: Arc<AtomicI64>,
     /// Guests run again after a conflict.
     pub reruns: AtomicU64,
     /// Code cache: loads served from it.

@@ -1,5 +1,7 @@
 //! Real components through the engine: what loads, what a call does, and what a hostile guest costs.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering::SeqCst};

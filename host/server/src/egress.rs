@@ -83,7 +83,9 @@ impl Gate {
         let limits = body::Limits { bytes_max: self.config.response_bytes_max, between_bytes, end };
         let request = request.map(|content| body::outgoing(content, limits.bytes_max));
         let sent = async {
-            let mut wire = tokio::time::timeout(connect, dial::dial(&self.tls, &aim, address)).await.map_err(|_| EgressError::Timeout)??;
+            let mut wire = tokio::time::timeout(connect, dial::dial(&self.tls, &aim, address))
+                .await
+                .map_err(|_| EgressError::Timeout)??;
             let response = tokio::time::timeout(first_byte, wire.send(request)).await.map_err(|_| EgressError::Timeout)??;
             Ok((wire, response))
         };

@@ -42,11 +42,24 @@ pub(super) struct Setting {
 
 /// How an attempt ended.
 pub(super) enum Ended {
-    Answered { answer: Answer, txn: Txn, facts: Vec<Fact> },
-    Refused { failure: Failure, facts: Vec<Fact> },
-    Again { collection: String, until: Option<i64>, groups: Vec<(Reach, Space, String)> },
+    Answered {
+        answer: Answer,
+        txn: Box<Txn>,
+        facts: Vec<Fact>,
+    },
+    Refused {
+        failure: Failure,
+        facts: Vec<Fact>,
+    },
+    Again {
+        collection: String,
+        until: Option<i64>,
+        groups: Vec<(Reach, Space, String)>,
+    },
     Aborted(Abort),
-    Trapped { id: String },
+    Trapped {
+        id: String,
+    },
     Deadline,
     OutOfMemory,
     ClientGone,
@@ -91,12 +104,14 @@ pub(super) async fn run(setting: Setting, txn: Txn, story: &mut Story) -> Ended 
     let marks = story.marks.clone();
     let mut store = arm(&setting, txn, story, alive.number);
     let ran = tokio::select! {
-        ran = tokio::time::timeout_at(setting.deadline, enter(&setting, &mut store, story.attempt)) => ran,
-        () = client_gone(&setting.call, story) => return Ended::ClientGone,
+        ran = tokio::time::timeout_at(setting.deadline, enter(&setting, &mut store, story.attempt)) => Some(ran),
+        () = client_gone(&setting.call, story) => None,
     };
     let mut state = store.into_data();
     let Some(mut work) = state.work.take() else { return Ended::Deadline };
+    // Whatever became of the guest: what it was handed out has to be known.
     *story = std::mem::take(&mut work.story);
+    let Some(ran) = ran else { return Ended::ClientGone };
     let printed = state.printed.text();
     if !printed.is_empty() {
         tracing::info!(target: "charter::guest", primitive = work.component.manifest.name, request = work.call.request_id, "{printed}");
@@ -115,7 +130,7 @@ pub(super) async fn run(setting: Setting, txn: Txn, story: &mut Story) -> Ended 
     match result {
         Err(failure) => Ended::Refused { failure: failure.into(), facts: work.facts },
         Ok(answer) => match wit::said(&work, answer) {
-            Ok(Said::Answer(answer)) => Ended::Answered { answer, txn: work.txn, facts: work.facts },
+            Ok(Said::Answer(answer)) => Ended::Answered { answer, txn: Box::new(work.txn), facts: work.facts },
             Ok(Said::Again { collection, until }) => Ended::Again { collection, until, groups: work.groups },
             Err(fault) => trapped(&work, &fault, ""),
         },
@@ -133,8 +148,9 @@ async fn client_gone(call: &Call, story: &Story) {
 fn arm(setting: &Setting, txn: Txn, story: &Story, number: u64) -> Store<State> {
     let Setting { shared, component, call, .. } = setting;
     let printed = Printed::default();
-    let limiter = Limiter::new(shared.config.guest_memory_bytes_max, setting.bytes.clone());
-    let permit = Permit { shared: shared.clone(), component: component.clone(), call: call.clone(), marks: story.marks.clone() };
+    let limiter = Limiter::new(shared.config.guest_memory_bytes_max, setting.bytes.clone(), shared.stats.memory_bytes.clone());
+    let permit =
+        Permit { shared: shared.clone(), component: component.clone(), call: call.clone(), marks: story.marks.clone() };
     let work = Work {
         shared: shared.clone(),
         component: component.clone(),
@@ -204,7 +220,9 @@ fn failed(work: &Work, error: &wasmtime::Error, exhausted: bool, printed: &str) 
         Some(Stopped::Aborted) | None => {}
     }
     if error.is::<wasmtime::PoolConcurrencyLimitError>() {
-        tracing::error!("the pool of instances is exhausted below its semaphores: raise instances_max or lower the admission limits");
+        tracing::error!(
+            "the pool of instances is exhausted below its semaphores: raise instances_max or lower the admission limits"
+        );
         return Ended::Exhausted;
     }
     if exhausted {

@@ -22,6 +22,8 @@ use crate::failure::{failure, rule};
 use crate::state::{Abort, Marks, Story, TakeRecord};
 use crate::stats::OutcomeClass;
 
+/// Shortest sleep of a waiting call: a guest that names a moment in the past again and again does not spin.
+const WAIT_MIN: Duration = Duration::from_millis(10);
 /// Longest sleep of a waiting call: a bound on what a lost wake-up costs.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
@@ -47,7 +49,7 @@ pub(crate) async fn call(shared: &Arc<Shared>, component: Arc<Component>, call: 
                 ticket: None,
                 changed: None,
             };
-            let outcome = run.to_its_end().await;
+            let outcome = run.finish().await;
             run.give_back(&outcome).await;
             outcome
         },
@@ -99,7 +101,7 @@ enum Next {
 }
 
 impl Run {
-    async fn to_its_end(&mut self) -> Outcome {
+    async fn finish(&mut self) -> Outcome {
         loop {
             self.story.attempt += 1;
             match self.attempt().await {
@@ -153,7 +155,8 @@ impl Run {
     async fn decide(&mut self, ended: Ended) -> Next {
         let outcome = match ended {
             Ended::Aborted(abort) => return self.aborted(abort, None).await,
-            Ended::Answered { answer, mut txn, facts } => {
+            Ended::Answered { answer, txn, facts } => {
+                let mut txn = *txn;
                 for fact in facts {
                     txn.fact(fact);
                 }
@@ -164,7 +167,9 @@ impl Run {
             }
             Ended::Refused { failure, facts } => return self.refuse(failure, facts).await,
             Ended::Again { collection, until, groups } => return self.wait(collection, until, groups).await,
-            Ended::Trapped { id } => self.record(EndingResult::Trapped(&id)).await.unwrap_or(Outcome::Trapped { id: id.clone() }),
+            Ended::Trapped { id } => {
+                self.record(EndingResult::Trapped(&id)).await.unwrap_or(Outcome::Trapped { id: id.clone() })
+            }
             Ended::Deadline => self.record(EndingResult::Deadline).await.unwrap_or(Outcome::Deadline),
             Ended::OutOfMemory => self.record(EndingResult::OutOfMemory).await.unwrap_or(Outcome::OutOfMemory),
             Ended::ClientGone => self.record(EndingResult::ClientGone).await.unwrap_or(Outcome::ClientGone),
@@ -200,7 +205,10 @@ impl Run {
             Abort::Restart | Abort::Inactive | Abort::Conflict(_) => {
                 let failure = Failure {
                     reason: Some("EFFECT_WITHOUT_RECORD".into()),
-                    ..failure("state_conflict", "what the request read has changed after it had acted outside; its documents were not written")
+                    ..failure(
+                        "state_conflict",
+                        "what the request read has changed after it had acted outside; its documents were not written",
+                    )
                 };
                 self.refuse(failure, Vec::new()).await
             }
@@ -247,9 +255,12 @@ impl Run {
         groups: Vec<(charter_kernel::unit::Reach, charter_kernel::unit::Space, String)>,
     ) -> Next {
         if self.story.marks.is_dispatched() {
-            return self.refuse(failure("internal_error", "a request that has acted cannot wait to be run again"), Vec::new()).await;
+            return self
+                .refuse(failure("internal_error", "a request that has acted cannot wait to be run again"), Vec::new())
+                .await;
         }
-        let target = self.component.collection(&collection).and_then(|plan| Ok((plan.reach(&self.call.scope)?, plan.space.clone())));
+        let target =
+            self.component.collection(&collection).and_then(|plan| Ok((plan.reach(&self.call.scope)?, plan.space.clone())));
         let (reach, space) = match target {
             Ok(target) => target,
             Err(failure) => return self.refuse(failure, Vec::new()).await,
@@ -273,8 +284,9 @@ impl Run {
                 wake = Some(wake.map_or(due, |wake| wake.min(due)));
             }
         }
-        let wait = wake.map_or(WAIT_MAX, |wake| Duration::from_millis(u64::try_from(wake.0 - now.0).unwrap_or(0)).min(WAIT_MAX));
-        let wait = wait.max(Duration::from_millis(1));
+        let wait =
+            wake.map_or(WAIT_MAX, |wake| Duration::from_millis(u64::try_from(wake.0 - now.0).unwrap_or(0)).min(WAIT_MAX));
+        let wait = wait.max(WAIT_MIN);
         let gone = tokio::select! {
             () = changed.wait() => false,
             () = tokio::time::sleep(wait) => false,

@@ -16,7 +16,11 @@ impl Abort {
     pub(crate) fn of(error: CommitError, call: &Call) -> Self {
         match error {
             CommitError::Rejected(Rejection::Conflict { keys }) => {
-                if is_callers(call, &keys) { Abort::Restart } else { Abort::Conflict(keys) }
+                if is_callers(call, &keys) {
+                    Abort::Restart
+                } else {
+                    Abort::Conflict(keys)
+                }
             }
             CommitError::Rejected(Rejection::Refused(refused)) => refused_by(refused, call),
             CommitError::Overloaded { retry_after_s } => Abort::Unavailable(retry_after_s),
@@ -43,7 +47,9 @@ impl Abort {
 /// Whether a conflict touches what the caller, not the guest, has read.
 fn is_callers(call: &Call, keys: &[Key]) -> bool {
     let about = |guard: &Guard| match guard {
-        Guard::Version { key, .. } | Guard::Stamp { key, .. } | Guard::Entry { key, .. } | Guard::Lease { key, .. } => keys.contains(key),
+        Guard::Version { key, .. } | Guard::Stamp { key, .. } | Guard::Entry { key, .. } | Guard::Lease { key, .. } => {
+            keys.contains(key)
+        }
         Guard::Revision { reach, space, .. } => keys.is_empty() || keys.contains(&Key::new(reach, space, "")),
         Guard::Claim { .. } => keys.is_empty(),
     };

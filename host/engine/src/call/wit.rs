@@ -48,7 +48,10 @@ pub(super) fn signal(signal: &Signal) -> bindings::Signal {
 pub(super) enum Said {
     Answer(Answer),
     /// Run again when this collection changes, or at this moment.
-    Again { collection: String, until: Option<i64> },
+    Again {
+        collection: String,
+        until: Option<i64>,
+    },
 }
 
 /// Headers that a guest does not set: the host's own, and those of the connection.

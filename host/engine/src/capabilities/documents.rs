@@ -116,7 +116,13 @@ impl Host for State {
         Ok(row.map(|row| document(&holder.id, row)))
     }
 
-    async fn replace(&mut self, collection: String, id: String, body: String, expected: Option<u64>) -> Result<Document, Failure> {
+    async fn replace(
+        &mut self,
+        collection: String,
+        id: String,
+        body: String,
+        expected: Option<u64>,
+    ) -> Result<Document, Failure> {
         let work = self.mutation()?;
         let key = work.key(&collection, &id, true)?;
         let component = work.component.clone();
@@ -152,11 +158,7 @@ impl Host for State {
         let find = work.find(query)?;
         let page = work.txn.find(&find).await.map_err(|error| unread(&error))?;
         let has_more = page.has_more();
-        Ok(Page {
-            next: page.next,
-            has_more,
-            items: page.items.into_iter().map(|(key, row)| document(&key.id, row)).collect(),
-        })
+        Ok(Page { next: page.next, has_more, items: page.items.into_iter().map(|(key, row)| document(&key.id, row)).collect() })
     }
 
     async fn count(&mut self, collection: String, tests: Vec<(String, Test)>, relaxed: bool) -> Result<u64, Failure> {
@@ -199,7 +201,9 @@ impl Host for State {
             return Err(invalid("field", "only a top-level member can be added to").into());
         }
         if known(&field) {
-            return Err(crate::failure::undeclared(format!("`{collection}.{field}` is indexed: it changes by replace only")).into());
+            return Err(
+                crate::failure::undeclared(format!("`{collection}.{field}` is indexed: it changes by replace only")).into()
+            );
         }
         if work.txn.get_relaxed(&key).await.map_err(|error| unread(&error))?.is_none() {
             return Err(not_found("the document").into());

@@ -94,7 +94,8 @@ impl Work {
     async fn job(&mut self, id: &str) -> Result<Option<(Key, JobRecord)>, Failure> {
         let key = Key::new(&self.jobs_reach(), &jobs(), id);
         let Some(row) = self.txn.get(&key).await.map_err(|error| unread(&error))? else { return Ok(None) };
-        let record: JobRecord = serde_json::from_str(&row.body).map_err(|_| failure("internal_error", "the job cannot be read"))?;
+        let record: JobRecord =
+            serde_json::from_str(&row.body).map_err(|_| failure("internal_error", "the job cannot be read"))?;
         Ok((record.primitive == self.component.manifest.name).then_some((key, record)))
     }
 }

@@ -21,7 +21,7 @@ const TAKEN_MAX: u32 = 100;
 /// Documents that one call of `purge` removes.
 const PURGED_MAX: u32 = 500;
 
-fn leased<'a>(plan: &'a CollectionPlan) -> Result<&'a CollectionPlan, Failure> {
+fn leased(plan: &CollectionPlan) -> Result<&CollectionPlan, Failure> {
     if plan.declared.leased.is_none() {
         return Err(undeclared(format!("the collection `{}` is not declared leased", plan.declared.name)).into());
     }

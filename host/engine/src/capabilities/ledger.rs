@@ -40,7 +40,12 @@ impl Host for State {
     ) -> Result<String, Failure> {
         missing()
     }
-    async fn entries(&mut self, _account: String, _after: Option<String>, _limit: u32) -> Result<(Vec<Entry>, Option<String>), Failure> {
+    async fn entries(
+        &mut self,
+        _account: String,
+        _after: Option<String>,
+        _limit: u32,
+    ) -> Result<(Vec<Entry>, Option<String>), Failure> {
         missing()
     }
 }

@@ -36,9 +36,11 @@ impl Host for State {
         let Some(holder) = work.txn.lookup(&claim).await.map_err(|error| unread(&error))? else { return Ok(()) };
         // Only a holder within the caller's own reach: the key is made anew from the scope and compared.
         let component = work.component.clone();
-        let own = component.collections.values().filter(|plan| plan.space == holder.space).any(|plan| {
-            plan.reach_to_write(&work.call.scope).is_ok_and(|reach| reach == holder.reach)
-        });
+        let own = component
+            .collections
+            .values()
+            .filter(|plan| plan.space == holder.space)
+            .any(|plan| plan.reach_to_write(&work.call.scope).is_ok_and(|reach| reach == holder.reach));
         if own {
             work.txn.unclaim(&claim, &holder);
         }
@@ -66,7 +68,14 @@ impl Host for State {
 
 impl Work {
     /// A signal to this primitive in the scope of `owner`, run as a job after the commit.
-    async fn signal(&mut self, kind: &str, name: &str, payload: Value, owner: Owner, attempts_max: u32) -> Result<String, Failure> {
+    async fn signal(
+        &mut self,
+        kind: &str,
+        name: &str,
+        payload: Value,
+        owner: Owner,
+        attempts_max: u32,
+    ) -> Result<String, Failure> {
         let now = self.now;
         let record = crate::job::JobRecord {
             primitive: self.component.manifest.name.clone(),

@@ -46,7 +46,12 @@ impl Host for State {
             idempotency_key: idempotency_key.unwrap_or_else(derived),
             scopes,
             depth: work.call.depth + 1,
-            deadline_ms: work.deadline.saturating_duration_since(tokio::time::Instant::now()).as_millis().try_into().unwrap_or(u32::MAX),
+            deadline_ms: work
+                .deadline
+                .saturating_duration_since(tokio::time::Instant::now())
+                .as_millis()
+                .try_into()
+                .unwrap_or(u32::MAX),
         };
         let reply = host.call(nested).await?;
         Ok(Reply { status: reply.status, body: reply.body })

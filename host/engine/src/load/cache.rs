@@ -63,7 +63,13 @@ impl Hasher for Sha {
 
 impl CodeCache {
     /// Opens the directory, making it with mode 0700 if it is new.
-    pub(crate) fn open(path: &Path, bytes_max: u64, key: [u8; 32], engine: &Engine, clock: Arc<dyn Clock>) -> Result<Self, EngineError> {
+    pub(crate) fn open(
+        path: &Path,
+        bytes_max: u64,
+        key: [u8; 32],
+        engine: &Engine,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, EngineError> {
         let refuse = |fault: String| EngineError::Cache { path: path.to_owned(), fault };
         if let Err(error) = fs::DirBuilder::new().recursive(true).mode(0o700).create(path) {
             return Err(refuse(format!("cannot be made: {error}")));
@@ -76,7 +82,9 @@ impl CodeCache {
             return Err(refuse("can be read or written by others: it must have mode 0700".into()));
         }
         let probe = path.join(format!(".probe-{}", std::process::id()));
-        let own = File::create(&probe).and_then(|file| file.metadata()).map_err(|error| refuse(format!("cannot be written: {error}")))?;
+        let own = File::create(&probe)
+            .and_then(|file| file.metadata())
+            .map_err(|error| refuse(format!("cannot be written: {error}")))?;
         let _ = fs::remove_file(&probe);
         if own.uid() != found.uid() {
             return Err(refuse("belongs to another user".into()));

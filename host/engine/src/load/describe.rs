@@ -27,7 +27,8 @@ pub(crate) const HANDLES_MAX: usize = 1_000;
 /// A store that belongs to no call.
 fn sealed(shared: &Arc<Shared>, printed: &Printed) -> Store<State> {
     let tenant = shared.admission.tenant("");
-    let limiter = Limiter::new(shared.config.guest_memory_bytes_max, shared.admission.bytes(&tenant));
+    let limiter =
+        Limiter::new(shared.config.guest_memory_bytes_max, shared.admission.bytes(&tenant), shared.stats.memory_bytes.clone());
     let state = State::new(wasi::sealed(printed), printed.clone(), limiter, None, Outbounds::none());
     let mut store = Store::new(&shared.wasmtime, state);
     store.limiter(|state| &mut state.limiter);

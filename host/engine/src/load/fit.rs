@@ -70,7 +70,8 @@ fn examine(wasm: &[u8]) -> Result<Looked, String> {
 
     let mut looked = Looked::default();
     // The world's own types are imported by name; what they hold is compared where a function uses them.
-    let shape = |item: &ComponentItem| matches!(item.ty, ComponentEntityType::Type { created: ComponentAnyTypeId::Defined(_), .. });
+    let shape =
+        |item: &ComponentItem| matches!(item.ty, ComponentEntityType::Type { created: ComponentAnyTypeId::Defined(_), .. });
     for (name, item) in found.into_iter().filter(|(_, item)| !shape(item)) {
         if let Some(local) = name.strip_prefix(PACKAGE) {
             import(&mut looked, (&expected, world.imports.iter()), (&side, item), name, local);

@@ -7,8 +7,7 @@ use std::collections::HashMap;
 
 use wasmparser::component_types::{
     ComponentAnyTypeId, ComponentDefinedType, ComponentEntityType, ComponentFuncTypeId, ComponentInstanceType,
-    ComponentInstanceTypeId, ComponentItem, ComponentValType,
-    ResourceId,
+    ComponentInstanceTypeId, ComponentItem, ComponentValType, ResourceId,
 };
 use wasmparser::types::TypesRef;
 

@@ -26,17 +26,27 @@ pub(super) struct Limits {
 /// A guest's body, bounded.
 pub(super) fn outgoing(body: EgressBody, bytes_max: u64) -> EgressBody {
     let limited = Limited::new(body, usize::try_from(bytes_max).unwrap_or(usize::MAX));
-    limited.map_err(move |error| match error.downcast::<EgressError>() {
-        Ok(error) => *error,
-        Err(_) => EgressError::TooLarge { limit: bytes_max },
-    })
-    .boxed_unsync()
+    limited
+        .map_err(move |error| match error.downcast::<EgressError>() {
+            Ok(error) => *error,
+            Err(_) => EgressError::TooLarge { limit: bytes_max },
+        })
+        .boxed_unsync()
 }
 
 /// An answer's body; it keeps the connection and the tenant's place until its end.
 pub(super) fn incoming(body: Incoming, masks: Masks, limits: Limits, wire: Wire, permit: OwnedSemaphorePermit) -> EgressBody {
     let timer = Box::pin(tokio::time::sleep_until(wait(limits)));
-    let answer = Answer { body: Some(body), masks, limits, left: limits.bytes_max, held: BytesMut::new(), timer, _wire: wire, _permit: permit };
+    let answer = Answer {
+        body: Some(body),
+        masks,
+        limits,
+        left: limits.bytes_max,
+        held: BytesMut::new(),
+        timer,
+        _wire: wire,
+        _permit: permit,
+    };
     answer.boxed_unsync()
 }
 

@@ -90,7 +90,10 @@ async fn two(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Re
 
 impl Wire {
     /// Sends the request and waits for the answer's head.
-    pub(super) async fn send(&mut self, mut request: http::Request<EgressBody>) -> Result<http::Response<Incoming>, EgressError> {
+    pub(super) async fn send(
+        &mut self,
+        mut request: http::Request<EgressBody>,
+    ) -> Result<http::Response<Incoming>, EgressError> {
         let response = match &mut self.sender {
             Sender::One(sender) => {
                 let path = request.uri().path_and_query().map_or("/", |path| path.as_str()).to_owned();

@@ -33,14 +33,20 @@ pub(super) async fn resolve(aim: &Aim, allow: &[IpNet], own: &[SocketAddr]) -> R
 fn check(address: SocketAddr, aim: &Aim, allow: &[IpNet], own: &[SocketAddr]) -> Result<(), String> {
     let ip = plain(address.ip());
     let is_own = |own: &&SocketAddr| {
-        own.port() == address.port() && own.port() != 0 && (own.ip() == ip || (own.ip().is_unspecified() && special(ip).is_some()))
+        own.port() == address.port()
+            && own.port() != 0
+            && (own.ip() == ip || (own.ip().is_unspecified() && special(ip).is_some()))
     };
     if own.iter().any(|own| is_own(&own)) {
         return Err(format!("{address} is this host's own address"));
     }
     let allowed = aim.trusted || allow.iter().any(|range| range.contains(&ip));
     if !allowed && let Some(why) = special(address.ip()) {
-        return Err(format!("{} resolves to {ip}, {why}; the operator can open it with egress.allow (CHARTER_EGRESS_ALLOW={ip}/{})", aim.host, if ip.is_ipv4() { 32 } else { 128 }));
+        return Err(format!(
+            "{} resolves to {ip}, {why}; the operator can open it with egress.allow (CHARTER_EGRESS_ALLOW={ip}/{})",
+            aim.host,
+            if ip.is_ipv4() { 32 } else { 128 }
+        ));
     }
     if !aim.bound && !allowed && !matches!(address.port(), 80 | 443) {
         return Err(format!("port {} is not reachable: public addresses are reached at 80 and 443", address.port()));
@@ -120,10 +126,36 @@ mod tests {
     #[test]
     fn special_addresses_are_refused_in_every_spelling() {
         for text in [
-            "127.0.0.1", "0.0.0.0", "10.1.2.3", "172.16.0.1", "172.31.255.255", "192.168.1.1", "169.254.169.254", "100.64.0.1",
-            "224.0.0.1", "255.255.255.255", "198.18.0.1", "192.0.2.1", "192.88.99.1", "::1", "::", "::ffff:127.0.0.1", "::127.0.0.1",
-            "::ffff:169.254.169.254", "64:ff9b::7f00:1", "64:ff9b:1::1", "2002:7f00:1::", "2001::1", "fc00::1", "fd00:ec2::254",
-            "fe80::1", "fec0::1", "ff02::1", "2001:db8::1", "100::1", "4000::1",
+            "127.0.0.1",
+            "0.0.0.0",
+            "10.1.2.3",
+            "172.16.0.1",
+            "172.31.255.255",
+            "192.168.1.1",
+            "169.254.169.254",
+            "100.64.0.1",
+            "224.0.0.1",
+            "255.255.255.255",
+            "198.18.0.1",
+            "192.0.2.1",
+            "192.88.99.1",
+            "::1",
+            "::",
+            "::ffff:127.0.0.1",
+            "::127.0.0.1",
+            "::ffff:169.254.169.254",
+            "64:ff9b::7f00:1",
+            "64:ff9b:1::1",
+            "2002:7f00:1::",
+            "2001::1",
+            "fc00::1",
+            "fd00:ec2::254",
+            "fe80::1",
+            "fec0::1",
+            "ff02::1",
+            "2001:db8::1",
+            "100::1",
+            "4000::1",
         ] {
             assert!(special(text.parse().unwrap()).is_some(), "{text}");
         }

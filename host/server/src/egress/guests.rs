@@ -1,7 +1,6 @@
 //! What the server answers to a guest's questions about its surroundings.
 //!
-//! Bindings are told without address and credential. Settings have no store yet, so the manifest's defaults hold; calls between
-//! primitives are not served by this version and say so.
+//! Bindings are told without address and credential. Settings come from the caller's kit, else the manifest's defaults hold.
 
 use charter_engine::{Failure, Host, Nested, Reply};
 use charter_kernel::scope::Scope;
@@ -9,6 +8,7 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use crate::app::App;
+use crate::pipeline::nested;
 
 fn missing<T: Send + 'static>(what: &'static str, missing: &'static str) -> BoxFuture<'static, Result<T, Failure>> {
     let failure = Failure {
@@ -21,20 +21,30 @@ fn missing<T: Send + 'static>(what: &'static str, missing: &'static str) -> BoxF
 }
 
 impl Host for App {
-    fn setting<'a>(&'a self, _scope: &'a Scope, _primitive: &'a str, _key: &'a str) -> BoxFuture<'a, Result<Option<Value>, Failure>> {
-        Box::pin(async { Ok(None) })
+    fn setting<'a>(
+        &'a self,
+        scope: &'a Scope,
+        primitive: &'a str,
+        key: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Value>, Failure>> {
+        Box::pin(nested::setting(self, scope, primitive, key))
     }
 
-    fn bindings<'a>(&'a self, scope: &'a Scope, _primitive: &'a str, provider: &'a str) -> BoxFuture<'a, Result<Value, Failure>> {
+    fn bindings<'a>(
+        &'a self,
+        scope: &'a Scope,
+        _primitive: &'a str,
+        provider: &'a str,
+    ) -> BoxFuture<'a, Result<Value, Failure>> {
         Box::pin(async move { Ok(self.providers.described(scope, provider)) })
     }
 
-    fn tools<'a>(&'a self, _scope: &'a Scope) -> BoxFuture<'a, Result<Value, Failure>> {
-        missing("tools of the caller's kit", "tools")
+    fn tools<'a>(&'a self, scope: &'a Scope) -> BoxFuture<'a, Result<Value, Failure>> {
+        Box::pin(nested::tools(self, scope))
     }
 
-    fn call(&self, _nested: Nested) -> BoxFuture<'_, Result<Reply, Failure>> {
-        missing("calls between primitives", "nested_calls")
+    fn call(&self, call: Nested) -> BoxFuture<'_, Result<Reply, Failure>> {
+        Box::pin(nested::call(self, call))
     }
 
     fn mutates(&self, operation: &str) -> bool {

@@ -35,7 +35,8 @@ pub(super) fn public(mut request: Request<EgressBody>) -> Result<Aimed, EgressEr
 
 /// A request to a binding: its origin, its path before the guest's, its credential.
 pub(super) fn bound(binding: &Binding, mut request: Request<EgressBody>) -> Result<Aimed, EgressError> {
-    let base: Uri = binding.url.parse().map_err(|_| EgressError::Denied(format!("the address bound as {} is malformed", binding.name)))?;
+    let base: Uri =
+        binding.url.parse().map_err(|_| EgressError::Denied(format!("the address bound as {} is malformed", binding.name)))?;
     let path = request.uri().path().to_owned();
     if escapes(&path) {
         return Err(EgressError::Denied("a path to a binding may not contain `..`".into()));
@@ -49,7 +50,10 @@ pub(super) fn bound(binding: &Binding, mut request: Request<EgressBody>) -> Resu
         None => query,
     };
     let authority = base.authority().map(ToString::to_string).unwrap_or_default();
-    let uri = Uri::builder().scheme(base.scheme_str().unwrap_or("https")).authority(authority).path_and_query(format!("{prefix}{path}{query}"));
+    let uri = Uri::builder()
+        .scheme(base.scheme_str().unwrap_or("https"))
+        .authority(authority)
+        .path_and_query(format!("{prefix}{path}{query}"));
     *request.uri_mut() = uri.build().map_err(|_| EgressError::Protocol("the address is malformed".into()))?;
     let mut aim = aim(request.uri())?;
     let private = binding.options.get("private").and_then(serde_json::Value::as_bool).unwrap_or(false);
