@@ -241,11 +241,11 @@ impl<T: Serialize + DeserializeOwned> Collection<T> {
         host::search(self.name, text, limit)?.into_iter().map(Doc::read).collect()
     }
     /// The committed documents; narrow them by the filter's methods.
-    pub fn all(&self) -> Filter<'_, T> {
+    pub fn all(&self) -> Filter<T> {
         Filter::new(self.name)
     }
     /// The committed documents whose indexed field has this value.
-    pub fn matching(&self, field: &str, value: impl ToString) -> Filter<'_, T> {
+    pub fn matching(&self, field: &str, value: impl ToString) -> Filter<T> {
         self.all().and(field, value)
     }
 }

@@ -13,9 +13,9 @@ use crate::paging::{After, Cursor, Offset};
 /// Which documents of a collection, and in which order.
 #[must_use]
 #[derive(Clone, Debug)]
-pub struct Filter<'a, T> {
+pub struct Filter<T> {
     query: Query,
-    kind: PhantomData<(&'a (), fn() -> T)>,
+    kind: PhantomData<fn() -> T>,
 }
 
 /// A page of documents.
@@ -29,7 +29,7 @@ pub struct Found<T> {
     pub has_more: bool,
 }
 
-impl<T: DeserializeOwned> Filter<'_, T> {
+impl<T: DeserializeOwned> Filter<T> {
     pub(crate) fn new(collection: &str) -> Self {
         let query = Query {
             collection: collection.into(),

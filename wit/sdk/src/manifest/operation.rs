@@ -45,12 +45,15 @@ pub enum Catalogue {
     Typed,
 }
 
+/// A handler with its types forgotten.
+type Serve = dyn Fn(&Request) -> Result<Answer>;
+
 /// One declared route.
 pub struct Operation {
     pub(crate) id: &'static str,
     pub(crate) method: &'static str,
     pub(crate) path: &'static str,
-    run: Box<dyn Fn(&Request) -> Result<Answer>>,
+    run: Box<Serve>,
     contract: fn(&mut Contract),
     more: Vec<(&'static str, Value)>,
     answers: Vec<(u16, fn() -> Value)>,

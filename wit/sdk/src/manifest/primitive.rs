@@ -24,6 +24,9 @@ pub enum Gate {
     OptIn,
 }
 
+/// A reaction with its types forgotten.
+type React = dyn Fn(Signal) -> Result<Option<Answer>>;
+
 /// A primitive: the one value that a component is made of. See the crate's page for a whole one.
 pub struct Primitive {
     pub(crate) name: &'static str,
@@ -40,7 +43,7 @@ pub struct Primitive {
     errors: Vec<ErrorCode>,
     providers: Vec<Provider>,
     settings: Vec<fn() -> Setting>,
-    signals: Vec<(&'static str, Box<dyn Fn(Signal) -> Result<Option<Answer>>>)>,
+    signals: Vec<(&'static str, Box<React>)>,
     deprecation: Option<Value>,
 }
 
