@@ -32,12 +32,25 @@ pub async fn gate(app: &App, trail: &Trail, scoped: Scoped) -> Result<Gated, Ref
         let served = primitive.active().clone();
         return Ok(Gated { scoped, served: Some(served), kit: None });
     };
-    let kit = kit(app, place).await?;
-    let served = version(app, primitive, kit.as_deref()).await?;
+    let (served, kit) = decide(app, primitive, place).await?;
     Ok(Gated { scoped, served: Some(served), kit })
 }
 
-async fn kit(app: &App, place: &Place) -> Result<Option<Arc<KitRecord>>, Refusal> {
+/// Which version of the primitive the kit of a place gives it, if any.
+///
+/// # Errors
+/// 403 where the kit says no.
+pub async fn decide(app: &App, primitive: &Primitive, place: &Place) -> Result<(Arc<Served>, Option<Arc<KitRecord>>), Refusal> {
+    let kit = kit(app, place).await?;
+    let served = version(app, primitive, kit.as_deref()).await?;
+    Ok((served, kit))
+}
+
+/// The kit that applies at a place.
+///
+/// # Errors
+/// When the directory cannot be asked.
+pub async fn kit(app: &App, place: &Place) -> Result<Option<Arc<KitRecord>>, Refusal> {
     let assigned = place.user.as_ref().and_then(|user| user.kit.as_ref());
     app.directory.kit(&place.project, assigned).await.map_err(unreadable)
 }
