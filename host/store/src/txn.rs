@@ -25,6 +25,7 @@ pub struct Txn {
     own: BTreeMap<Key, Option<Row>>,
     /// Additions to rows that this request did not read.
     adds: BTreeMap<Key, Vec<(String, i64)>>,
+    /// Who holds which unique value or name, as far as it was asked or changed here.
     claims: BTreeMap<(Reach, String, String), Option<Key>>,
     /// What was read, so that a second look sees the same: the first is what the commit validates.
     seen: BTreeMap<Key, Option<Stored>>,
@@ -163,6 +164,9 @@ impl Txn {
                 self.unit.guards.push(guard);
             }
         }
+        // Asked again within this transaction, the answer is the same; the guard finds out at the commit. Otherwise a caller that
+        // saw a value free would be refused for it at its insert, instead of being run again.
+        self.claims.insert(at, holder.clone());
         Ok(holder)
     }
 

@@ -111,6 +111,12 @@ async fn unique_values_belong_to_one_row(bed: Bed) {
     let mut txn = bed.store.begin(ORG);
     let early = txn.insert(key("b"), with("1")).await.unwrap_err();
     assert!(matches!(early, WriteError::Refused(Refused::ClaimLost { .. })));
+    // Seen free and lost meanwhile: no refusal by what this transaction did not see, but a conflict, so that it is run again.
+    let mut txn = bed.store.begin(ORG);
+    assert_eq!(txn.lookup(&Claim::unique(&reach(), &space(), "isbn", "9")).await.unwrap(), None);
+    bed.store.commit(unit(vec![Write::Insert { key: key("c"), draft: with("9") }])).await.unwrap();
+    txn.insert(key("d"), with("9")).await.unwrap();
+    assert_eq!(txn.commit().await.unwrap_err().refused(), None);
     // And in any case at the commit.
     let blind = Write::Insert { key: key("b"), draft: with("1") };
     let late = bed.store.commit(unit(vec![blind.clone()])).await.unwrap_err();
