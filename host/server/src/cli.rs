@@ -24,7 +24,9 @@ const USAGE: u8 = 2;
 /// One host for governed agent primitives.
 #[derive(Parser)]
 #[command(name = "charter", version, propagate_version = true, max_term_width = 100)]
-#[command(after_help = "Start one with no configuration at all:\n\n    charter serve --listen 127.0.0.1:8080 --data ./charter-data --components ./components\n\nThen open http://127.0.0.1:8080/register.md, or read `charter serve --help`.")]
+#[command(
+    after_help = "Start one with no configuration at all:\n\n    charter serve --listen 127.0.0.1:8080 --data ./charter-data --components ./components\n\nThen open http://127.0.0.1:8080/register.md, or read `charter serve --help`."
+)]
 struct Command {
     #[command(subcommand)]
     verb: Verb,
@@ -72,7 +74,19 @@ enum Verb {
 #[derive(Subcommand)]
 enum OperatorVerb {
     /// Replace the operator's token and print the new one, once
-    RotateToken(Settings),
+    ///
+    /// With --url and the token of now a running host does it; without, it is done on the database itself, and a host that runs
+    /// on the embedded database takes the new one at its next start.
+    RotateToken {
+        /// The running host's address
+        #[arg(long, value_name = "URL", requires = "token")]
+        url: Option<String>,
+        /// The token of now
+        #[arg(long)]
+        token: Option<String>,
+        #[command(flatten)]
+        settings: Settings,
+    },
 }
 
 #[derive(Subcommand)]
@@ -123,7 +137,10 @@ pub fn main() -> ExitCode {
 
 async fn run(verb: Verb) -> ExitCode {
     let done = match verb {
-        Verb::Serve(serve) => match read(&serve.settings, &[("http.listen", "--listen", &serve.listen), ("components.dir", "--components", &serve.components)]) {
+        Verb::Serve(serve) => match read(
+            &serve.settings,
+            &[("http.listen", "--listen", &serve.listen), ("components.dir", "--components", &serve.components)],
+        ) {
             Ok(config) => serve::run(config).await,
             Err(code) => return code,
         },
@@ -133,7 +150,8 @@ async fn run(verb: Verb) -> ExitCode {
             Ok(config) => return doctor::run(&config).await,
             Err(code) => return code,
         },
-        Verb::Operator(OperatorVerb::RotateToken(settings)) => match read(&settings, &[]) {
+        Verb::Operator(OperatorVerb::RotateToken { url: Some(url), token: Some(token), .. }) => rotate_token(url, &token).await,
+        Verb::Operator(OperatorVerb::RotateToken { settings, .. }) => match read(&settings, &[]) {
             Ok(config) => offline::rotate_token(&config).await,
             Err(code) => return code,
         },
@@ -157,6 +175,13 @@ async fn run(verb: Verb) -> ExitCode {
     }
 }
 
+async fn rotate_token(url: String, token: &str) -> anyhow::Result<()> {
+    let sent = client::Sent::new(http::Method::POST, "/v1/operator/token/rotate", token);
+    let answer = client::Target::at(url).send(sent).await?;
+    say(answer["token"].as_str().unwrap_or_default());
+    Ok(())
+}
+
 fn failed(error: &anyhow::Error) -> ExitCode {
     say_wrong(&format!("charter: {error:#}"));
     ExitCode::FAILURE
@@ -176,7 +201,8 @@ fn read(settings: &Settings, more: &[(&'static str, &'static str, &Option<String
     };
     let own = [("data.dir", "--data", &settings.data), ("database.url", "--database", &settings.database)];
     let given = own.iter().chain(more).filter_map(|(key, flag, value)| Some((*key, *flag, (*value).clone()?)));
-    let environment = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let environment =
+        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let layers = Layers { file, environment: environment.collect(), flags: given.collect() };
     Config::read(layers).map_err(|faults| {
         let noun = if faults.len() == 1 { "fault" } else { "faults" };

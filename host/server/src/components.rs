@@ -132,7 +132,11 @@ impl Registry {
         for version in catalogue.serving() {
             let active = self.inner.resident.get(&version.digest).or_else(|| {
                 let former = before.primitive(&version.name).map(|primitive| primitive.active.clone());
-                tracing::error!(component = version.name, digest = version.digest, "cannot be loaded: what served before still serves");
+                tracing::error!(
+                    component = version.name,
+                    digest = version.digest,
+                    "cannot be loaded: what served before still serves"
+                );
                 former
             });
             if let Some(active) = active {
@@ -155,7 +159,8 @@ impl Registry {
     async fn load_wanted(&self, catalogue: &Catalogue) {
         use futures::{FutureExt as _, StreamExt as _};
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let staged = catalogue.live().filter(|version| version.state == State::Staged && !self.inner.replicas.knows(&version.digest));
+        let staged =
+            catalogue.live().filter(|version| version.state == State::Staged && !self.inner.replicas.knows(&version.digest));
         let digests: BTreeSet<String> =
             wanted(catalogue).into_iter().chain(staged.map(|version| version.digest.clone())).collect();
         let loads = digests.into_iter().map(|digest| self.load_noted(digest).boxed());
@@ -236,7 +241,8 @@ impl Registry {
 /// What must stay in memory: what serves, and what a rollback goes to.
 fn wanted(catalogue: &Catalogue) -> BTreeSet<String> {
     let serving = catalogue.serving().map(|version| version.digest.clone());
-    let before = catalogue.activations.keys().filter_map(|name| catalogue.predecessor(name)).map(|version| version.digest.clone());
+    let before =
+        catalogue.activations.keys().filter_map(|name| catalogue.predecessor(name)).map(|version| version.digest.clone());
     serving.chain(before).collect()
 }
 

@@ -43,6 +43,11 @@ impl<'a> Sent<'a> {
 }
 
 impl Target {
+    /// The host at this address.
+    pub(super) fn at(url: String) -> Self {
+        Self { url }
+    }
+
     /// Sends it; an answer that is no success is an error in the host's own words.
     pub(super) async fn send(&self, sent: Sent<'_>) -> anyhow::Result<Value> {
         let uri: Uri = self.url.parse().with_context(|| format!("{:?} is no address", self.url))?;

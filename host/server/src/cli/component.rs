@@ -86,11 +86,12 @@ pub(super) struct Operator {
 impl Operator {
     async fn send(&self, method: Method, path: &str, body: Option<Value>) -> anyhow::Result<Value> {
         let sent = Sent::new(method, format!("/v1/operator/components{path}"), &self.token);
-        self.target.send(match body {
-            Some(body) => sent.json(&body),
-            None => sent,
-        })
-        .await
+        self.target
+            .send(match body {
+                Some(body) => sent.json(&body),
+                None => sent,
+            })
+            .await
     }
 }
 

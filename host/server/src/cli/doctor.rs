@@ -11,8 +11,8 @@ use charter_kernel::time::Clock as _;
 use charter_store::Store;
 
 use super::offline;
-use super::serve::SystemClock;
 use super::say;
+use super::serve::SystemClock;
 use crate::components::Catalogue;
 use crate::config::Config;
 
@@ -82,9 +82,15 @@ fn folder(report: &mut Report, config: &Config) {
         Ok(metadata) => match metadata.permissions().mode() & 0o777 {
             0o700 => report.line(&Verdict::Fine, "data", &dir.display().to_string()),
             mode if mode & 0o022 != 0 => {
-                report.line(&Verdict::Bad, "data", &format!("{} can be written by others ({mode:o}): chmod 700 it", dir.display()));
+                report.line(
+                    &Verdict::Bad,
+                    "data",
+                    &format!("{} can be written by others ({mode:o}): chmod 700 it", dir.display()),
+                );
             }
-            mode => report.line(&Verdict::Odd, "data", &format!("{} can be read by others ({mode:o}): chmod 700 it", dir.display())),
+            mode => {
+                report.line(&Verdict::Odd, "data", &format!("{} can be read by others ({mode:o}): chmod 700 it", dir.display()))
+            }
         },
     }
     let key = config.data.master_key();
@@ -99,7 +105,12 @@ fn folder(report: &mut Report, config: &Config) {
 /// What the file system has left, as `df` tells it: the standard library does not.
 fn disk(report: &mut Report, dir: &Path) {
     let there = dir.ancestors().find(|dir| dir.exists()).unwrap_or(dir);
-    let told = std::process::Command::new("df").arg("-Pk").arg(there).output().ok().and_then(|output| String::from_utf8(output.stdout).ok());
+    let told = std::process::Command::new("df")
+        .arg("-Pk")
+        .arg(there)
+        .output()
+        .ok()
+        .and_then(|output| String::from_utf8(output.stdout).ok());
     let free = told.and_then(|text| text.lines().nth(1)?.split_whitespace().nth(3)?.parse::<u64>().ok());
     match free.map(|kilobytes| kilobytes << 10) {
         None => report.line(&Verdict::Odd, "disk", "its free space cannot be told here"),
@@ -118,7 +129,11 @@ async fn database(report: &mut Report, config: &Config, store: &Store) {
         (false, _) => report.line(&Verdict::Bad, "database", "does not answer"),
     }
     if config.tls.is_none() && !config.http.listen.ip().is_loopback() {
-        report.line(&Verdict::Odd, "tls", "off, and the address is not this machine's alone: set tls.certificate and tls.key, or put a proxy before it");
+        report.line(
+            &Verdict::Odd,
+            "tls",
+            "off, and the address is not this machine's alone: set tls.certificate and tls.key, or put a proxy before it",
+        );
     }
     let mut signing = String::new();
     let _ = match config.components.signing_keys.len() {
@@ -134,7 +149,11 @@ fn sandbox(report: &mut Report, config: &Config, store: &Store) {
         Err(error) => report.line(&Verdict::Bad, "sandbox", &format!("{:#}", anyhow::Error::new(error))),
         Ok(engine) => match engine.mode() {
             "pooling" => report.line(&Verdict::Fine, "sandbox", "instances are pooled"),
-            mode => report.line(&Verdict::Odd, "sandbox", &format!("fell back to {mode}: slower; give the process more address space (ulimit -v)")),
+            mode => report.line(
+                &Verdict::Odd,
+                "sandbox",
+                &format!("fell back to {mode}: slower; give the process more address space (ulimit -v)"),
+            ),
         },
     }
 }
@@ -151,8 +170,16 @@ async fn components(report: &mut Report, config: &Config, store: &Store) {
             }
             let count = catalogue.serving().count();
             match missing.is_empty() {
-                true => report.line(&Verdict::Fine, "components", &format!("{} installed, {count} active", catalogue.versions.len())),
-                false => report.line(&Verdict::Bad, "components", &format!("their bytes are missing, install them again: {}", missing.join(", "))),
+                true => report.line(
+                    &Verdict::Fine,
+                    "components",
+                    &format!("{} installed, {count} active", catalogue.versions.len()),
+                ),
+                false => report.line(
+                    &Verdict::Bad,
+                    "components",
+                    &format!("their bytes are missing, install them again: {}", missing.join(", ")),
+                ),
             }
         }
     }

@@ -57,7 +57,8 @@ pub(super) struct Caller {
 pub(super) async fn run(verb: Verb) -> anyhow::Result<()> {
     match verb {
         Verb::Create { name, role, project, user, expires_at, caller } => {
-            let given = [("name", Some(name)), ("role", role), ("project_id", project), ("user_id", user), ("expires_at", expires_at)];
+            let given =
+                [("name", Some(name)), ("role", role), ("project_id", project), ("user_id", user), ("expires_at", expires_at)];
             let body: Map<String, Value> =
                 given.into_iter().filter_map(|(name, value)| Some((name.to_owned(), Value::String(value?)))).collect();
             let sent = Sent::new(Method::POST, "/v1/auth/keys", &caller.key).json(&Value::Object(body));

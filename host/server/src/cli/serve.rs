@@ -182,9 +182,13 @@ fn gauges(app: &Arc<App>) {
     let store = app.store.clone();
     app.metrics.gauge("store_queued_units", "Units that wait for the committers", move || store.status().queued_units as f64);
     let store = app.store.clone();
-    app.metrics.gauge("store_read_only", "1 while no mutations are taken", move || f64::from(u8::from(store.status().read_only.is_some())));
+    app.metrics.gauge("store_read_only", "1 while no mutations are taken", move || {
+        f64::from(u8::from(store.status().read_only.is_some()))
+    });
     let fallen_back = app.engine.mode() != "pooling";
-    app.metrics.gauge("sandbox_fallback", "1 where instances are not pooled as they should be", move || f64::from(u8::from(fallen_back)));
+    app.metrics.gauge("sandbox_fallback", "1 where instances are not pooled as they should be", move || {
+        f64::from(u8::from(fallen_back))
+    });
 }
 
 impl Running {
@@ -196,7 +200,10 @@ impl Running {
         }
         self.app.tasks.close();
         if tokio::time::timeout(WORKERS_DRAIN, self.app.tasks.wait()).await.is_err() {
-            tracing::warn!(left = self.app.tasks.len(), "background work did not end in time; it is taken up by the next start");
+            tracing::warn!(
+                left = self.app.tasks.len(),
+                "background work did not end in time; it is taken up by the next start"
+            );
         }
         self.app.registry.leave().await;
         self.app.store.close().await;

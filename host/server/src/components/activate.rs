@@ -51,7 +51,8 @@ impl Registry {
         let activated = loop {
             let mut txn = attempts.begin();
             let catalogue = Catalogue::read(&mut txn, false).await?;
-            let version = catalogue.find(name, digest).ok_or_else(|| LifeCycleError::Absent(format!("{name} {digest}")))?.clone();
+            let version =
+                catalogue.find(name, digest).ok_or_else(|| LifeCycleError::Absent(format!("{name} {digest}")))?.clone();
             usable(&version)?;
             let activated = swap(&mut txn, &catalogue, version, Step::Forward, by, self.now()).await?;
             if attempts.commit(txn).await? {
@@ -112,8 +113,14 @@ impl Registry {
                     tracing::error!(error = &error as &dyn std::error::Error, "the registry cannot be read");
                 }
             }
-            Ok(None) => tracing::error!(component = name, digest, "a component traps too often and there is nothing healthy to step back to"),
-            Err(error) => tracing::error!(error = &error as &dyn std::error::Error, component = name, "the breaker could not step back"),
+            Ok(None) => tracing::error!(
+                component = name,
+                digest,
+                "a component traps too often and there is nothing healthy to step back to"
+            ),
+            Err(error) => {
+                tracing::error!(error = &error as &dyn std::error::Error, component = name, "the breaker could not step back")
+            }
         }
     }
 
@@ -189,7 +196,8 @@ fn usable(version: &Version) -> Result<(), LifeCycleError> {
         return Ok(());
     }
     let why = version.reason.as_deref().unwrap_or("it was stepped back from");
-    let message = format!("{} {} is quarantined: {why}; install a mended version under a new number", version.name, version.version);
+    let message =
+        format!("{} {} is quarantined: {why}; install a mended version under a new number", version.name, version.version);
     Err(LifeCycleError::State { reason: "quarantined", message })
 }
 
@@ -256,7 +264,8 @@ impl Registry {
         let catalogue = self.catalogue();
         for (name, versions) in &catalogue.versions {
             let back = catalogue.predecessor(name).map(|version| version.digest.clone());
-            let retired = versions.iter().filter(|version| version.state == State::Retired && Some(&version.digest) != back.as_ref());
+            let retired =
+                versions.iter().filter(|version| version.state == State::Retired && Some(&version.digest) != back.as_ref());
             let retired: Vec<_> = retired.collect();
             let surplus = retired.len().saturating_sub(kept as usize);
             for version in retired.into_iter().take(surplus) {

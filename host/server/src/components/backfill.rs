@@ -61,8 +61,9 @@ impl Registry {
 /// The write that gives a document its entries, if it lacks any.
 fn add(unit: &mut Unit, collection: &Collection, key: &Key, row: &Row) -> Result<(), LifeCycleError> {
     let body: Value = serde_json::from_str(&row.body).unwrap_or_default();
-    let entries = index::entries(collection, &body)
-        .map_err(|wrong| LifeCycleError::Unfit(vec![fault(format!("the document {} does not fit the new index: {wrong}", key.id))]))?;
+    let entries = index::entries(collection, &body).map_err(|wrong| {
+        LifeCycleError::Unfit(vec![fault(format!("the document {} does not fit the new index: {wrong}", key.id))])
+    })?;
     if entries.index == row.index && entries.text == row.text {
         return Ok(());
     }

@@ -137,7 +137,10 @@ impl Registry {
     /// Whether it fits beside the active versions of all others, and beside the host's own routes.
     fn fits(&self, served: &Arc<Served>) -> Vec<Fault> {
         let current = self.current();
-        let others = current.primitives().filter(|primitive| primitive.name != served.name()).map(|primitive| Primitive::clone(primitive));
+        let others = current
+            .primitives()
+            .filter(|primitive| primitive.name != served.name())
+            .map(|primitive| Primitive::clone(primitive));
         let own = Primitive { name: served.name().to_owned(), active: served.clone(), others: Vec::new() };
         Live::new(0, others.chain([own]).collect()).err().unwrap_or_default()
     }
@@ -151,7 +154,10 @@ fn overlaps(catalogue: &Catalogue, manifest: &Manifest) -> Vec<Fault> {
         let operations = manifest.operations.iter().enumerate();
         operations
             .flat_map(|(n, operation)| {
-                operation.mounts().iter().filter_map(move |mount| Some((n, operation.method.clone(), at(*mount, &operation.path)?)))
+                operation
+                    .mounts()
+                    .iter()
+                    .filter_map(move |mount| Some((n, operation.method.clone(), at(*mount, &operation.path)?)))
             })
             .collect()
     };

@@ -116,7 +116,8 @@ impl Replicas {
         loop {
             let living = self.living().await?;
             let others = living.iter().filter(|replica| replica.id != self.id);
-            let behind: Vec<&Replica> = others.filter(|replica| !replica.compiled.iter().any(|known| known == digest)).collect();
+            let behind: Vec<&Replica> =
+                others.filter(|replica| !replica.compiled.iter().any(|known| known == digest)).collect();
             let Some(first) = behind.first() else { return Ok(()) };
             if let Some((_, why)) = first.failed.iter().find(|(failed, _)| failed == digest) {
                 let message = format!("the replica {} ({}) cannot compile {digest}: {why}", first.id, first.host);
@@ -133,7 +134,9 @@ impl Replicas {
 
     /// Takes this replica off the list.
     pub(super) async fn leave(&self) {
-        let key = Replica { id: self.id.clone(), host: String::new(), seen_at: self.clock.now(), compiled: vec![], failed: vec![] }.key();
+        let key =
+            Replica { id: self.id.clone(), host: String::new(), seen_at: self.clock.now(), compiled: vec![], failed: vec![] }
+                .key();
         let mut txn: Txn = self.store.begin("");
         if self.store.is_shared() {
             txn.write(charter_kernel::unit::Write::Remove { key, expected: None });

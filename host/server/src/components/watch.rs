@@ -161,6 +161,8 @@ fn report(path: &Path, done: Result<(), LifeCycleError>) {
                 tracing::error!(file = %path.display(), "the component is not fit: {fault}");
             }
         }
-        Err(error) => tracing::error!(file = %path.display(), error = &error as &dyn std::error::Error, "the component was not taken"),
+        Err(error) => {
+            tracing::error!(file = %path.display(), error = &error as &dyn std::error::Error, "the component was not taken")
+        }
     }
 }

@@ -39,7 +39,11 @@ pub struct Http {
 impl Http {
     pub(super) fn read(mut of: Section<'_>) -> Self {
         let http = Self {
-            listen: of.take("listen", SocketAddr::from(([127, 0, 0, 1], 8080)), "where the API listens; port 0 takes a free port"),
+            listen: of.take(
+                "listen",
+                SocketAddr::from(([127, 0, 0, 1], 8080)),
+                "where the API listens; port 0 takes a free port",
+            ),
             public_url: of.optional("public_url", "the address that clients use, such as https://api.example.com"),
             connections_max: of.within("connections_max", 10_000, (1, 1_000_000), "open connections"),
             head_bytes_max: of.within("head_bytes_max", 32 * 1024, (8 * 1024, 1024 * 1024), "bytes of one request's head"),
@@ -49,7 +53,12 @@ impl Http {
             head_timeout_ms: of.within("head_timeout_ms", 10_000, (10, 600_000), "time for a request's head to arrive"),
             body_timeout_ms: of.within("body_timeout_ms", 30_000, (10, 3_600_000), "time for a request's body to arrive"),
             idle_timeout_ms: of.within("idle_timeout_ms", 75_000, (10, 3_600_000), "time a connection may idle"),
-            deadline_ms: of.within("deadline_ms", 30_000, (10, 600_000), "time a call may take where its operation declares none"),
+            deadline_ms: of.within(
+                "deadline_ms",
+                30_000,
+                (10, 600_000),
+                "time a call may take where its operation declares none",
+            ),
             drain_ms: of.within("drain_ms", 30_000, (0, 600_000), "time that requests in flight get on shutdown"),
             http2_streams_max: of.within("http2_streams_max", 200, (1, 10_000), "concurrent streams of one HTTP/2 connection"),
         };
@@ -75,7 +84,8 @@ pub struct Tls {
 
 impl Tls {
     pub(super) fn read(mut of: Section<'_>) -> Option<Self> {
-        let certificate = of.optional("certificate", "PEM file of the certificate chain, leaf first; with `key` it switches TLS on");
+        let certificate =
+            of.optional("certificate", "PEM file of the certificate chain, leaf first; with `key` it switches TLS on");
         let key = of.optional("key", "PEM file of the certificate's private key");
         match (certificate, key) {
             (Some(certificate), Some(key)) => Some(Self { certificate, key }),

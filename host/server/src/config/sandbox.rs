@@ -59,7 +59,12 @@ impl Engine {
             component_bytes_max: of.within("component_bytes_max", 32 << 20, (1 << 16, 64 << 20), "bytes of a component's file"),
             compilations_max: of.within("compilations_max", cores, (1, 64), "components compiled at once; the machine's cores"),
             cache_bytes_max: of.within("cache_bytes_max", 2 << 30, (1 << 20, 1 << 40), "bytes of the cache of compiled code"),
-            resident_ms: of.within("resident_ms", 60_000, (0, 86_400_000), "how long a version that nobody calls stays in memory"),
+            resident_ms: of.within(
+                "resident_ms",
+                60_000,
+                (0, 86_400_000),
+                "how long a version that nobody calls stays in memory",
+            ),
         }
     }
 }
@@ -102,7 +107,8 @@ impl Components {
                 None => of.fault("signing_keys", format!("holds {text:?}, which is no ed25519 public key in base64 or PEM")),
             }
         }
-        let traps_min = of.within("breaker_traps_min", 10, (0, 1_000_000), "traps within the window that step a version back; 0: never");
+        let traps_min =
+            of.within("breaker_traps_min", 10, (0, 1_000_000), "traps within the window that step a version back; 0: never");
         let rate_min: f64 = of.take("breaker_rate_min", 0.2, "part of the window's calls that must have trapped, 0 to 1");
         if rate_min > 1.0 {
             of.fault("breaker_rate_min", "must be from 0 to 1");
@@ -111,7 +117,12 @@ impl Components {
         Self {
             dir: of.optional("dir", "a folder of .wasm files that is watched: what is new in it is installed and activated"),
             signing_keys,
-            replica_wait_ms: of.within("replica_wait_ms", 30_000, (100, 600_000), "how long an activation waits for other replicas"),
+            replica_wait_ms: of.within(
+                "replica_wait_ms",
+                30_000,
+                (100, 600_000),
+                "how long an activation waits for other replicas",
+            ),
             breaker: Breaker { traps_min, rate_min, window_ms },
         }
     }
@@ -160,7 +171,12 @@ impl Egress {
             connect_timeout_ms: of.within("connect_timeout_ms", 5_000, (10, 60_000), "time to connect"),
             timeout_ms: of.within("timeout_ms", 60_000, (10, 3_600_000), "time of one whole exchange"),
             response_bytes_max: of.within("response_bytes_max", 32 << 20, (1024, 1 << 32), "bytes of one answer"),
-            tenant_connections_max: of.within("tenant_connections_max", 32, (1, 10_000), "outbound requests at once of one organization"),
+            tenant_connections_max: of.within(
+                "tenant_connections_max",
+                32,
+                (1, 10_000),
+                "outbound requests at once of one organization",
+            ),
         }
     }
 }
@@ -203,7 +219,9 @@ impl Provider {
                 Err(error) => of.fault("credential_file", format!("cannot be read: {}: {error}", path.display())),
             }
         }
-        let options = match of.optional::<toml::Value>("options", "what the protocol wants beside: a table, in the environment as JSON") {
+        let options = match of
+            .optional::<toml::Value>("options", "what the protocol wants beside: a table, in the environment as JSON")
+        {
             None => toml::Table::new(),
             Some(toml::Value::Table(table)) => table,
             Some(_) => {

@@ -86,13 +86,7 @@ impl Source {
     pub(super) fn named(&mut self, parent: &'static str, keys: &[&str]) -> Vec<String> {
         let mut names: BTreeSet<String> = BTreeSet::new();
         for (name, value) in self.file.remove(parent).unwrap_or_default() {
-            match value {
-                toml::Value::Table(table) => {
-                    self.file.insert(format!("{parent}.{name}"), table);
-                    names.insert(name);
-                }
-                _ => self.fault(format!("{parent}.{name}"), format!("must be a section of its own, [{parent}.{name}]")),
-            }
+            self.name_sections(parent, name, value, keys, &mut names);
         }
         let prefix = format!("CHARTER_{}_", parent.to_uppercase());
         for variable in self.environment.keys() {
@@ -100,14 +94,29 @@ impl Source {
             // The longest key wins, so that `…_CREDENTIAL_FILE` is not the credential of a binding called `…-file`.
             let key = keys.iter().filter(|key| rest.ends_with(&format!("_{}", key.to_uppercase()))).max_by_key(|key| key.len());
             if let Some(name) = key.and_then(|key| rest.get(..rest.len() - key.len() - 1)).filter(|name| !name.is_empty()) {
-                let dashed = name.to_lowercase().replace('_', "-");
-                // A binding that the file names keeps the file's spelling.
+                // A binding that the file names keeps the file's spelling; otherwise `SEARCH_ENGINE` is `search.engine`.
                 if !names.iter().any(|known| variable_part(known) == name) {
-                    names.insert(dashed);
+                    names.insert(name.to_lowercase().replace('_', "."));
                 }
             }
         }
         names.into_iter().collect()
+    }
+
+    /// A section, or the sections within it: `[providers.search.engine]` is the binding `search.engine`.
+    fn name_sections(&mut self, parent: &str, name: String, value: toml::Value, keys: &[&str], names: &mut BTreeSet<String>) {
+        let toml::Value::Table(table) = value else {
+            return self.fault(format!("{parent}.{name}"), format!("must be a section of its own, [{parent}.{name}]"));
+        };
+        let is_outer = !table.is_empty() && table.iter().all(|(key, value)| value.is_table() && !keys.contains(&key.as_str()));
+        if is_outer {
+            for (inner, value) in table {
+                self.name_sections(parent, format!("{name}.{inner}"), value, keys, names);
+            }
+        } else {
+            self.file.insert(format!("{parent}.{name}"), table);
+            names.insert(name);
+        }
     }
 
     /// A section below another.
@@ -207,7 +216,12 @@ impl Section<'_> {
     }
 
     /// One of a few words.
-    pub(super) fn choice<T: Copy>(&mut self, key: &'static str, choices: &[(&'static str, T)], about: &'static str) -> Option<T> {
+    pub(super) fn choice<T: Copy>(
+        &mut self,
+        key: &'static str,
+        choices: &[(&'static str, T)],
+        about: &'static str,
+    ) -> Option<T> {
         let default = choices.first()?;
         self.note(key, format!("\"{}\"", default.0), about);
         let Some(word) = self.read::<String>(key) else { return Some(default.1) };

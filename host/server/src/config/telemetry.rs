@@ -35,10 +35,16 @@ impl Telemetry {
             of.fault("sample", "must be from 0 to 1");
         }
         let formats = [("text", LogFormat::Text), ("json", LogFormat::Json)];
-        let otlp_endpoint: Option<String> = of.optional("otlp_endpoint", "an OTLP/HTTP collector that spans go to, such as http://localhost:4318");
+        let otlp_endpoint: Option<String> =
+            of.optional("otlp_endpoint", "an OTLP/HTTP collector that spans go to, such as http://localhost:4318");
         if otlp_endpoint.as_deref().is_some_and(|url| !crate::providers::is_address(url)) {
             of.fault("otlp_endpoint", "must be an http or https address");
         }
-        Self { log, log_format: of.choice("log_format", &formats, "text or json").unwrap_or(LogFormat::Text), otlp_endpoint, sample }
+        Self {
+            log,
+            log_format: of.choice("log_format", &formats, "text or json").unwrap_or(LogFormat::Text),
+            otlp_endpoint,
+            sample,
+        }
     }
 }

@@ -22,9 +22,18 @@ fn a_flag_beats_the_environment_and_the_environment_beats_the_file() {
 #[test]
 fn every_fault_is_named_by_the_key_that_was_written() {
     let file = "[http]\nlisten = 7.5\nlisen = \"x\"\n[tls]\nkey = \"k.pem\"\n[htttp]\na = 1\n[auth]\nregistration = \"maybe\"";
-    let faults = Config::read(layers(file, &[("CHARTER_EGRESS_ALLOW", "10.0.0.0/99"), ("CHARTER_OPERATR_TOKEN", "x")])).expect_err("faults");
+    let faults = Config::read(layers(file, &[("CHARTER_EGRESS_ALLOW", "10.0.0.0/99"), ("CHARTER_OPERATR_TOKEN", "x")]))
+        .expect_err("faults");
     let keys: Vec<&str> = faults.iter().map(|fault| fault.key.as_str()).collect();
-    for key in ["http.listen", "http.lisen", "tls.certificate", "[htttp]", "auth.registration", "CHARTER_EGRESS_ALLOW", "CHARTER_OPERATR_TOKEN"] {
+    for key in [
+        "http.listen",
+        "http.lisen",
+        "tls.certificate",
+        "[htttp]",
+        "auth.registration",
+        "CHARTER_EGRESS_ALLOW",
+        "CHARTER_OPERATR_TOKEN",
+    ] {
         assert!(keys.contains(&key), "{key} is missing in {keys:?}");
     }
     let misspelt = faults.iter().find(|fault| fault.key == "http.lisen").expect("is there");
@@ -34,12 +43,19 @@ fn every_fault_is_named_by_the_key_that_was_written() {
 #[test]
 fn a_binding_comes_from_the_file_and_its_credential_from_the_environment() {
     let file = "[providers.web-search]\nkind = \"searxng\"\nurl = \"http://127.0.0.1:9/\"\noptions = { language = \"en\" }";
-    let environment = [("CHARTER_PROVIDERS_WEB_SEARCH_CREDENTIAL", "s3cret"), ("CHARTER_PROVIDERS_OTHER_URL", "https://a.example")];
+    let environment =
+        [("CHARTER_PROVIDERS_WEB_SEARCH_CREDENTIAL", "s3cret"), ("CHARTER_PROVIDERS_OTHER_ONE_URL", "https://a.example")];
     let config = Config::read(layers(file, &environment)).expect("no faults");
     let search = &config.providers["web-search"];
     assert_eq!((search.kind.as_str(), search.credential.as_ref().map(Secret::reveal)), ("searxng", Some("s3cret")));
-    assert_eq!(config.providers["other"].kind, "http");
+    assert_eq!(config.providers["other.one"].kind, "http");
     assert!(!format!("{config:?}").contains("s3cret"));
+}
+
+#[test]
+fn a_dotted_binding_is_a_section_within_a_section() {
+    let config = Config::read(layers("[providers.search.engine]\nurl = \"http://127.0.0.1:9/\"", &[])).expect("no faults");
+    assert!(config.providers.contains_key("search.engine"), "{:?}", config.providers.keys());
 }
 
 #[test]

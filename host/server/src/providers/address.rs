@@ -21,7 +21,9 @@ mod tests {
         for good in ["http://127.0.0.1:8080", "https://api.example.com/v1/"] {
             assert!(is_address(good), "{good}");
         }
-        for bad in ["", "ftp://x/", "api.example.com", "https://user:pw@x/", "https://x/?q=1", "https://x/#f", "https://x/a/../b"] {
+        for bad in
+            ["", "ftp://x/", "api.example.com", "https://user:pw@x/", "https://x/?q=1", "https://x/#f", "https://x/a/../b"]
+        {
             assert!(!is_address(bad), "{bad}");
         }
     }

@@ -125,7 +125,11 @@ pub(super) async fn all(store: &Store) -> Result<Vec<Binding>, BindingFault> {
                 configured: false,
             }),
             Err(error) => {
-                tracing::error!(error = &error as &dyn std::error::Error, binding = stored.name, "a binding's credential cannot be opened");
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    binding = stored.name,
+                    "a binding's credential cannot be opened"
+                );
             }
         }
     }

@@ -58,12 +58,16 @@ pub(super) async fn job(app: &Arc<App>, taken: Taken) {
     };
     let outcome = call(app, &settling, &record).await;
     let failure = match outcome {
-        Ok(Outcome::Answered(_) | Outcome::Refused(_) | Outcome::Trapped { .. } | Outcome::Deadline | Outcome::OutOfMemory) => return,
+        Ok(Outcome::Answered(_) | Outcome::Refused(_) | Outcome::Trapped { .. } | Outcome::Deadline | Outcome::OutOfMemory) => {
+            return;
+        }
         Ok(Outcome::Shed { retry_after_s, .. } | Outcome::Unavailable { retry_after_s }) => {
             return settling.give_back(app, i64::from(retry_after_s) * 1_000).await;
         }
         Ok(Outcome::Restart | Outcome::ClientGone) => return settling.give_back(app, 100).await,
-        Ok(Outcome::Inactive) => json!({"code": "forbidden", "reason": "profile_revoked", "message": "The profile is revoked."}),
+        Ok(Outcome::Inactive) => {
+            json!({"code": "forbidden", "reason": "profile_revoked", "message": "The profile is revoked."})
+        }
         Err(failure) => failure,
     };
     settling.fail(app, &failure).await;
@@ -117,7 +121,8 @@ struct Admitted {
 }
 
 async fn admit(app: &App, record: &JobRecord) -> Result<Admitted, Value> {
-    let absent = |what: &str| json!({"code": "state_conflict", "reason": "owner_gone", "message": format!("The job's {what} is gone.")});
+    let absent =
+        |what: &str| json!({"code": "state_conflict", "reason": "owner_gone", "message": format!("The job's {what} is gone.")});
     let unread = |_| json!({"code": "overloaded", "message": "The directory could not be read."});
     let live = app.registry.current();
     let missing = || json!({"code": "not_configured", "message": format!("{} is not installed.", record.primitive)});
@@ -127,7 +132,8 @@ async fn admit(app: &App, record: &JobRecord) -> Result<Admitted, Value> {
         return Ok(Admitted { scope: Proof::of(actor).scope(), guards: Vec::new(), served: primitive.active().clone() });
     }
     let organization = OrganizationId::parse(&record.owner.organization).ok_or_else(|| absent("organization"))?;
-    let organization = app.directory.organization(&organization).await.map_err(unread)?.ok_or_else(|| absent("organization"))?;
+    let organization =
+        app.directory.organization(&organization).await.map_err(unread)?.ok_or_else(|| absent("organization"))?;
     let mut proof = Proof::of(actor).organization(organization.id.clone());
     let mut guards = vec![organization.guard()];
     let Some(project) = ProjectId::parse(&record.owner.project) else {
@@ -162,12 +168,16 @@ impl Finish for Settling {
         Box::pin(async move {
             let error = match ending.result {
                 EndingResult::Answered(answer) => return self.settle(txn, Ok(result(answer))).await,
-                EndingResult::Refused(failure) => json!({"code": failure.code, "message": failure.message, "reason": failure.reason}),
+                EndingResult::Refused(failure) => {
+                    json!({"code": failure.code, "message": failure.message, "reason": failure.reason})
+                }
                 EndingResult::Trapped(incident) => {
                     json!({"code": "internal_error", "message": "The component failed.", "incident": incident})
                 }
                 EndingResult::Deadline => json!({"code": "deadline_exceeded", "message": "The job took longer than it may."}),
-                EndingResult::OutOfMemory => json!({"code": "internal_error", "message": "The component used more memory than it may."}),
+                EndingResult::OutOfMemory => {
+                    json!({"code": "internal_error", "message": "The component used more memory than it may."})
+                }
                 // Nobody waits for a job, so that nobody can leave.
                 EndingResult::ClientGone => return,
             };

@@ -17,7 +17,10 @@ pub fn answer() -> Value {
 /// `POST /v1/operator/token/rotate`
 pub async fn rotate(app: &App, _: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
     if app.config.operator.token.is_some() {
-        return Err(Refusal::state_conflict("configured", "The token comes from the configuration: change it there and restart."));
+        return Err(Refusal::state_conflict(
+            "configured",
+            "The token comes from the configuration: change it there and restart.",
+        ));
     }
     let token = app.operator.rotate().await.map_err(|error| {
         tracing::error!(error = %format!("{error:#}"), "the operator's token could not be replaced");
