@@ -24,9 +24,9 @@ pub mod tls;
 mod watched;
 
 /// Bytes that hyper buffers of a head beyond what the pipeline admits, so that the pipeline's own refusal is the one answered.
-const HEAD_SLACK_BYTES: usize = 32 * 1024;
+const HEAD_SLACK_BYTES: usize = 96 * 1024;
 /// The same for the number of header fields.
-const HEADERS_SLACK: usize = 100;
+const HEADERS_SLACK: usize = 400;
 /// How often an idle HTTP/2 peer is asked whether it is alive.
 const PING_EVERY: Duration = Duration::from_secs(20);
 /// How long it may take to say so.

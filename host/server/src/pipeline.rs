@@ -35,6 +35,7 @@ pub mod host;
 pub mod identify;
 pub mod job;
 pub mod matched;
+pub mod nested;
 pub mod page;
 pub mod rate;
 pub mod respond;

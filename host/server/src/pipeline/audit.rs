@@ -11,7 +11,7 @@ use charter_kernel::unit::{Fact, FactKind};
 use serde_json::{Value, json};
 
 use super::trail::Trail;
-use crate::request::{HostRequest, Identity, Place};
+use crate::request::{HostRequest, Identity};
 
 /// What is known of the request before it is decided.
 #[derive(Clone, Debug)]
@@ -38,26 +38,26 @@ pub struct Decision<'a> {
 }
 
 impl Subject {
-    /// The request of an organization's credential; `None` for the anonymous, who are counted only.
+    /// The request of a credential; `None` for the anonymous, who are counted only. The operator's rows are the deployment's.
     pub fn of(trail: &Trail, entity: Option<(String, String)>) -> Option<Self> {
-        let place = trail.place.as_ref()?;
-        Self::at_place(trail, place, entity)
-    }
-
-    fn at_place(trail: &Trail, place: &Place, entity: Option<(String, String)>) -> Option<Self> {
-        let actor = match &trail.identity {
-            Identity::Key(key) => ("key", key.id.to_string()),
-            Identity::Session(session) => ("session", session.id.to_string()),
-            Identity::Operator | Identity::Anonymous => return None,
+        let operation = trail.operation.clone().unwrap_or_else(|| Arc::from("unmatched"));
+        let (request, at) = (trail.id.clone(), trail.at);
+        let Some(place) = &trail.place else {
+            let by_operator = matches!(trail.identity, Identity::Operator);
+            let actor = ("operator", "operator".to_owned());
+            let organization = String::new();
+            let subject = Self { request, at, organization, actor, on_behalf_of: None, project: None, operation, entity };
+            return by_operator.then_some(subject);
         };
+        let actor = place.scope.actor();
         Some(Self {
-            request: trail.id.clone(),
-            at: trail.at,
+            request,
+            at,
             organization: place.organization.id.to_string(),
-            actor,
+            actor: (actor.kind.as_str(), actor.id.clone()),
             on_behalf_of: place.user.as_ref().map(|user| user.id.to_string()),
             project: Some(place.project.id.to_string()),
-            operation: trail.operation.clone().unwrap_or_else(|| Arc::from("unmatched")),
+            operation,
             entity,
         })
     }

@@ -70,7 +70,7 @@ pub struct Asked<'a> {
 /// Looks the key up.
 pub async fn claim(app: &App, trail: &Trail, asked: Asked<'_>) -> Result<Claimed, Refusal> {
     let Some(header) = asked.headers.get(HEADER) else { return Ok(Claimed::Free(None)) };
-    if !trail.mutates || matches!(trail.identity, Identity::Anonymous) {
+    if !trail.mutates || trail.place.is_none() && !matches!(trail.identity, Identity::Operator) {
         return Ok(Claimed::Free(None));
     }
     let parsed = header.to_str().map_err(|_| "must be 1 to 255 visible ASCII characters").and_then(ClientKey::parse);
@@ -97,11 +97,10 @@ pub async fn claim(app: &App, trail: &Trail, asked: Asked<'_>) -> Result<Claimed
 fn address(trail: &Trail, operation: &str, client: &ClientKey) -> (String, Key) {
     let place = trail.place.as_ref();
     let organization = place.map(|place| place.organization.id.to_string()).unwrap_or_default();
-    let (kind, principal) = match &trail.identity {
-        Identity::Key(key) => ("key", key.id.as_str()),
-        Identity::Session(session) => ("session", session.id.as_str()),
-        Identity::Operator | Identity::Anonymous => ("operator", "operator"),
-    };
+    let (kind, principal) = place.map_or(("operator", "operator"), |place| {
+        let actor = place.scope.actor();
+        (actor.kind.as_str(), actor.id.as_str())
+    });
     let id = idempotency::record_id(idempotency::Place {
         organization: &organization,
         project: place.map_or("", |place| place.project.id.as_str()),

@@ -41,7 +41,8 @@ pub async fn run(
     };
     let finisher = Finisher {
         store: app.store.clone(),
-        subject: Subject::of(trail, entity(served, &matched.parameters)),
+        // A read leaves a row only where it is forbidden, and that one is written with the refusal.
+        subject: if trail.mutates { Subject::of(trail, entity(served, &matched.parameters)) } else { None },
         claim: claim.cloned(),
         wording: trail.wording(),
         served: served.clone(),
@@ -131,16 +132,13 @@ fn entity(served: &Served, parameters: &[(String, String)]) -> Option<(String, S
 }
 
 /// The one place where the outcomes of a call become refusals. `None`: begin from the top.
-fn ended(trail: &mut Trail, served: &Served, outcome: Outcome) -> Result<Option<Answer>, Refusal> {
+pub(super) fn ended(trail: &mut Trail, served: &Served, outcome: Outcome) -> Result<Option<Answer>, Refusal> {
     // Where a unit ends with the call, the finisher has put the audit row into it.
     trail.audited = trail.mutates
         && !matches!(outcome, Outcome::Restart | Outcome::Inactive | Outcome::Shed { .. } | Outcome::Unavailable { .. });
     match outcome {
         Outcome::Answered(answer) => Ok(Some(answer)),
-        Outcome::Refused(failure) => {
-            trail.audited = true;
-            Err(worded(served, &failure))
-        }
+        Outcome::Refused(failure) => Err(worded(served, &failure)),
         // Revoked while it ran: the second look finds out who, and words it.
         Outcome::Restart | Outcome::Inactive => Ok(None),
         Outcome::Trapped { id } => Err(Refusal::internal().detail("incident", id)),

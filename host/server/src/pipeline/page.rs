@@ -91,7 +91,7 @@ impl Page {
                 continue;
             }
             if pairs[..at].iter().any(|(earlier, _)| earlier == name) {
-                faults.push(Fault::new(name, format!("{name} must be given once")));
+                faults.push(Fault::new(name, "must be given once"));
             } else if let Err(message) = page.word(name, text) {
                 faults.push(Fault::new(name, message));
             }
@@ -104,14 +104,14 @@ impl Page {
             "limit" => {
                 let max = limit_max(self.style);
                 let limit = number(text).and_then(|limit| u32::try_from(limit).ok()).filter(|limit| (1..=max).contains(limit));
-                self.limit = limit.ok_or_else(|| format!("limit must be 1..{max}"))?;
+                self.limit = limit.ok_or_else(|| format!("must be 1..{max}"))?;
             }
             "offset" => {
                 let offset = number(text).and_then(|offset| u32::try_from(offset).ok());
-                self.offset = offset.ok_or_else(|| format!("offset must be 0..{}", u32::MAX))?;
+                self.offset = offset.ok_or_else(|| format!("must be 0..{}", u32::MAX))?;
             }
             "after_seq" => {
-                self.after_seq = number(text).ok_or("after_seq must be a whole number, 0 or above")?;
+                self.after_seq = number(text).ok_or("must be a whole number, 0 or above")?;
             }
             // `cursor` and `after`: an empty one is the first page, as clients that loop over pages send it.
             _ if text.is_empty() => {}
@@ -199,7 +199,7 @@ mod tests {
             assert_eq!(read(style, &[("limit", &max.to_string())]).unwrap().limit, max);
             for wrong in ["0", &(max + 1).to_string(), "-1", "+1", "1.0", "", "x", "99999999999999999999"] {
                 let faults = read(style, &[("limit", wrong)]).unwrap_err();
-                assert_eq!(faults, [Fault::new("limit", format!("limit must be 1..{max}"))], "{wrong}");
+                assert_eq!(faults, [Fault::new("limit", format!("must be 1..{max}"))], "{wrong}");
             }
         }
     }

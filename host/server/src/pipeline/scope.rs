@@ -1,6 +1,6 @@
 //! Where the request acts: organization, project and tenant user are found and checked against the credential's pins.
 //!
-//! The one place that makes a [`Scope`](charter_kernel::scope::Scope) of a request. What is another tenant's reads as absent; the one exception is a key that
+//! The one place that makes a [`Scope`] of a request. What is another tenant's reads as absent; the one exception is a key that
 //! is pinned to another project of its own organization.
 
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use charter_kernel::id::{OrganizationId, ProjectId, UserId};
 use charter_kernel::refusal::Refusal;
 use charter_kernel::role::Role;
-use charter_kernel::scope::{Actor, ActorKind, Proof, Subject};
+use charter_kernel::scope::{Actor, ActorKind, Proof, Scope, Subject};
 use http::{HeaderMap, HeaderName};
 
 use super::identify::{Identified, unreadable};
@@ -77,6 +77,21 @@ pub async fn resolve(app: &App, trail: &mut Trail, identified: Identified) -> Re
     }
     trail.place = Some(Place { scope: proof.scope(), organization, project, user });
     Ok(Scoped { identified })
+}
+
+/// The place of a scope that was proven by an outer request: its records, as they are now.
+///
+/// # Errors
+/// 404 where one of them is gone since.
+pub async fn place_of(app: &App, scope: &Scope) -> Result<Place, Refusal> {
+    let (Some(organization), Some(project)) = (scope.organization(), scope.project()) else { return Err(Refusal::not_found()) };
+    let organization = app.directory.organization(organization).await.map_err(unreadable)?.ok_or_else(Refusal::not_found)?;
+    let project = app.directory.project(&organization.id, project).await.map_err(unreadable)?.ok_or_else(Refusal::not_found)?;
+    let user = match scope.user() {
+        Some(id) => Some(app.directory.user(&project.id, id).await.map_err(unreadable)?.ok_or_else(Refusal::not_found)?),
+        None => None,
+    };
+    Ok(Place { scope: scope.clone(), organization, project, user })
 }
 
 /// Path prefix, header, pin, default: in this order.

@@ -16,7 +16,7 @@ use super::admit::Admitted;
 use super::page::{self, Page, Seal};
 use super::trail::Trail;
 use crate::app::App;
-use crate::http::body::{self, Unread};
+use crate::http::body::{self as wire, Unread};
 use crate::served::{Auth, BodyRule, Contract};
 
 /// A request that is well formed.
@@ -41,33 +41,35 @@ pub async fn validate(app: &App, trail: &Trail, mut admitted: Admitted) -> Resul
     let accepted = &matched.gated.scoped.identified.located.accepted;
     let mut faults = Vec::new();
     path(contract, &matched.parameters, &mut faults);
-    let tenant = tenant(trail);
-    let seal = || Seal::new(app.cursor_key, &tenant, &contract.id, &accepted.query);
+    let seal = || Seal::new(app.cursor_key, &tenant(trail), &contract.id, &accepted.query);
     let page = Page::read(contract.paging, &accepted.query, seal).unwrap_or_else(|found| {
         faults.extend(found);
         Page::default()
     });
     let query = query(contract, &accepted.query, &mut faults);
-    let body = match &contract.body {
-        BodyRule::Json(schema) => match parse_json(if bytes.is_empty() { b"{}" } else { &bytes }) {
-            Ok(value) => {
-                if let Err(found) = schema.validate(&value) {
-                    faults.extend(found);
-                }
-                value
-            }
-            Err(fault) => {
-                faults.push(fault);
-                Value::Null
-            }
-        },
-        BodyRule::None | BodyRule::Raw { .. } => Value::Null,
-    };
+    let body = body(contract, &bytes, &mut faults);
     if faults.is_empty() { Ok(Validated { admitted, query, page, bytes, body }) } else { Err(Refusal::faults(faults)) }
 }
 
+/// A body that is not there counts as an empty object.
+pub(super) fn body(contract: &Contract, bytes: &[u8], faults: &mut Vec<Fault>) -> Value {
+    let BodyRule::Json(schema) = &contract.body else { return Value::Null };
+    match parse_json(if bytes.is_empty() { b"{}" } else { bytes }) {
+        Ok(value) => {
+            if let Err(found) = schema.validate(&value) {
+                faults.extend(found);
+            }
+            value
+        }
+        Err(fault) => {
+            faults.push(fault);
+            Value::Null
+        }
+    }
+}
+
 /// Whose lists the cursors are of.
-fn tenant(trail: &Trail) -> String {
+pub(super) fn tenant(trail: &Trail) -> String {
     match &trail.place {
         Some(place) => {
             let user = place.user.as_ref().map_or("", |user| user.id.as_str());
@@ -77,14 +79,14 @@ fn tenant(trail: &Trail) -> String {
     }
 }
 
-fn path(contract: &Contract, parameters: &[(String, String)], faults: &mut Vec<Fault>) {
+pub(super) fn path(contract: &Contract, parameters: &[(String, String)], faults: &mut Vec<Fault>) {
     let Some(schema) = &contract.path_schema else { return };
     if let Err(found) = coerce_query(Some(schema), parameters) {
         faults.extend(found);
     }
 }
 
-fn query(contract: &Contract, pairs: &[(String, String)], faults: &mut Vec<Fault>) -> Map<String, Value> {
+pub(super) fn query(contract: &Contract, pairs: &[(String, String)], faults: &mut Vec<Fault>) -> Map<String, Value> {
     let words = page::words(contract.paging);
     let rest: Vec<(String, String)> = pairs.iter().filter(|(name, _)| !words.contains(&name.as_str())).cloned().collect();
     // Whoever probes an open route (a load balancer, a browser) may say more than it knows.
@@ -118,7 +120,7 @@ async fn read(app: &App, admitted: &mut Admitted) -> Result<Bytes, Refusal> {
         Body::Read(bytes) => bytes.clone(),
         Body::Unread(incoming) => {
             let time_max = Duration::from_millis(limits.body_timeout_ms);
-            let bytes = body::read(incoming, size_max, time_max).await.map_err(|unread| refused(unread, size_max))?;
+            let bytes = wire::read(incoming, size_max, time_max).await.map_err(|unread| refused(unread, size_max))?;
             accepted.body = Body::Read(bytes.clone());
             bytes
         }

@@ -1,0 +1,273 @@
+//! A call from one primitive to another, as the same caller: kit, role, revocation, needs, schemas and idempotency hold as they
+//! do for a request that comes by HTTP. A change commits on its own.
+
+use std::sync::Arc;
+
+use charter_engine::{Call, Entry, Finish, Nested, Reply, Request};
+use charter_kernel::fault::Fault;
+use charter_kernel::id::{KeyId, RequestId};
+use charter_kernel::idempotency;
+use charter_kernel::refusal::{Code, Failure, Refusal};
+use charter_kernel::route::{Segment, Template};
+use charter_kernel::scope::ActorKind;
+use charter_kernel::unit::Guard;
+use http::{HeaderMap, HeaderValue};
+use serde_json::{Map, Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::audit::Subject;
+use super::claim::{self, Asked, Claim, Claimed};
+use super::finish::Finisher;
+use super::host::profile_revoked;
+use super::page::{Page, Seal};
+use super::respond::Answered;
+use super::trail::Trail;
+use super::{gate, guest, scope, validate};
+use crate::app::App;
+use crate::http::Door;
+use crate::records::key::ApiKey;
+use crate::records::still_active;
+use crate::request::Place;
+use crate::served::{Auth, Served, ServedOperation};
+
+/// Runs of one call.
+const RUNS_MAX: u32 = 4;
+
+/// Calls another primitive.
+///
+/// # Errors
+/// What a client would have been refused with.
+pub async fn call(app: &App, nested: Nested) -> Result<Reply, Failure> {
+    run(app, &nested).await.and_then(reply).map_err(|refusal| refusal.to_failure())
+}
+
+/// A call that is admitted and well formed.
+struct Ready {
+    served: Arc<Served>,
+    operation: Arc<ServedOperation>,
+    parameters: Vec<(String, String)>,
+    pairs: Vec<(String, String)>,
+    query: Map<String, Value>,
+    page: Page,
+}
+
+async fn run(app: &App, nested: &Nested) -> Result<Answered, Refusal> {
+    for _ in 0..RUNS_MAX {
+        let place = scope::place_of(app, &nested.scope).await?;
+        let mut trail = trail(app, nested, place);
+        let ready = admitted(app, &mut trail, nested).await?;
+        let claim = match claimed(app, &trail, nested, &ready).await? {
+            Claimed::Replay(answered) => return Ok(answered),
+            Claimed::Free(claim) => claim,
+        };
+        let outcome = app.engine.call(&ready.served.component, to_engine(app, &trail, nested, &ready, claim.as_ref())).await;
+        if let Some(answer) = guest::ended(&mut trail, &ready.served, outcome)? {
+            return Ok(guest::rendered(&ready.operation, &ready.page, &answer));
+        }
+    }
+    Err(Refusal::overloaded(1))
+}
+
+fn trail(app: &App, nested: &Nested, place: Place) -> Trail {
+    let at = app.clock.now();
+    // The outer request's id: what a nested call did is found by it.
+    let id = RequestId::parse(&nested.request).unwrap_or_else(|| RequestId::new(at, [0; 10]));
+    let mut trail = Trail::begin(id, at, Door::Both, true);
+    trail.place = Some(place);
+    trail
+}
+
+async fn admitted(app: &App, trail: &mut Trail, nested: &Nested) -> Result<Ready, Refusal> {
+    let live = app.registry.current();
+    let unknown = || Refusal::resource_not_found("operation");
+    let (primitive, _) = live.operation(&nested.operation).ok_or_else(unknown)?;
+    let place = trail.place.as_ref().ok_or_else(Refusal::not_found)?;
+    let (served, _) = gate::decide(app, primitive, place).await?;
+    let operation = served.operation(&nested.operation).ok_or_else(unknown)?.clone();
+    let contract = &operation.contract;
+    if contract.auth != Auth::Key {
+        return Err(Refusal::forbidden("not_callable", "Only operations that take an API key can be called by primitives."));
+    }
+    if nested.scope.role().is_some_and(|role| !role.allows(contract.access)) {
+        return Err(Refusal::forbidden("role_insufficient", "The caller's role does not admit this."));
+    }
+    if contract.mutates && place.user.as_ref().is_some_and(|user| !user.active) {
+        return Err(profile_revoked());
+    }
+    let missing = app.providers.missing(&place.scope, &operation.needs);
+    if !missing.is_empty() {
+        return Err(Refusal::not_configured(&missing));
+    }
+    trail.mutates = contract.mutates;
+    trail.catalogue = contract.catalogue;
+    trail.operation = Some(contract.id.clone());
+    checked(app, trail, nested, served, operation)
+}
+
+fn checked(app: &App, trail: &Trail, nested: &Nested, served: Arc<Served>, operation: Arc<ServedOperation>) -> Result<Ready, Refusal> {
+    let contract = &operation.contract;
+    let template = Template::parse(&contract.path).map_err(|_| Refusal::internal())?;
+    let mut faults = Vec::new();
+    let mut parameters = Vec::new();
+    for name in template.parameters() {
+        match nested.parameters.iter().find(|(own, _)| own == name) {
+            Some((_, value)) if !value.is_empty() => parameters.push((name.to_owned(), value.clone())),
+            _ => faults.push(Fault::new(name, "is required")),
+        }
+    }
+    let in_path = |name: &str| template.parameters().any(|own| own == name);
+    let pairs: Vec<(String, String)> = nested.parameters.iter().filter(|(name, _)| !in_path(name)).cloned().collect();
+    validate::path(contract, &parameters, &mut faults);
+    let seal = || Seal::new(app.cursor_key, &validate::tenant(trail), &contract.id, &pairs);
+    let page = Page::read(contract.paging, &pairs, seal).unwrap_or_else(|found| {
+        faults.extend(found);
+        Page::default()
+    });
+    let query = validate::query(contract, &pairs, &mut faults);
+    validate::body(contract, nested.body.as_deref().unwrap_or_default().as_bytes(), &mut faults);
+    if faults.is_empty() { Ok(Ready { served, operation, parameters, pairs, query, page }) } else { Err(Refusal::faults(faults)) }
+}
+
+async fn claimed(app: &App, trail: &Trail, nested: &Nested, ready: &Ready) -> Result<Claimed, Refusal> {
+    let Ok(key) = HeaderValue::from_str(&nested.idempotency_key) else {
+        return Err(Refusal::invalid("idempotency_key", "must be 1 to 255 visible ASCII characters"));
+    };
+    let headers: HeaderMap = [(claim::HEADER, key)].into_iter().collect();
+    let contract = &ready.operation.contract;
+    let template = Template::parse(&contract.path).map_err(|_| Refusal::internal())?;
+    let path = filled(&template, &ready.parameters);
+    let asked = Asked {
+        operation: &contract.id,
+        request: idempotency::Request {
+            method: contract.method,
+            path: &path,
+            query: &ready.pairs,
+            content_type: "application/json",
+            body: nested.body.as_deref().unwrap_or_default().as_bytes(),
+        },
+        headers: &headers,
+    };
+    claim::claim(app, trail, asked).await
+}
+
+/// The path that a client would have asked for, below the mount.
+fn filled(template: &Template, parameters: &[(String, String)]) -> String {
+    let value = |name: &str| parameters.iter().find(|(own, _)| own == name).map_or("", |(_, value)| value);
+    let segment = |segment: &Segment| match segment {
+        Segment::Literal(text) => text.clone(),
+        Segment::Parameter { prefix, name } => format!("{prefix}{}", value(name)),
+        Segment::Tail(name) => value(name).to_owned(),
+    };
+    template.segments().iter().map(segment).collect::<Vec<_>>().join("/")
+}
+
+fn to_engine(app: &App, trail: &Trail, nested: &Nested, ready: &Ready, claim: Option<&Arc<Claim>>) -> Call {
+    let mut query = ready.query.clone();
+    ready.page.show(&mut query);
+    let entity = ready.parameters.last().map(|(_, id)| (ready.served.name().to_owned(), id.clone()));
+    let finisher = Finisher {
+        store: app.store.clone(),
+        subject: if trail.mutates { Subject::of(trail, entity) } else { None },
+        claim: claim.cloned(),
+        wording: trail.wording(),
+        served: ready.served.clone(),
+        operation: ready.operation.clone(),
+        page: ready.page.clone(),
+    };
+    let context = [("component", json!(ready.served.digest())), ("nested", json!(nested.primitive))];
+    let takes_body = matches!(ready.operation.contract.body, crate::served::BodyRule::Json(_));
+    Call {
+        request_id: trail.id.as_str().to_owned(),
+        scope: nested.scope.clone(),
+        entry: Entry::Handle(Request {
+            operation: nested.operation.clone(),
+            parameters: ready.parameters.clone(),
+            query: Value::Object(query).to_string(),
+            body: takes_body.then(|| nested.body.clone().unwrap_or_else(|| "{}".into())),
+            bytes: None,
+            blob: None,
+            headers: Vec::new(),
+            context: context.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        }),
+        guards: if trail.mutates { guards(trail) } else { Vec::new() },
+        claim: claim.map(|claim| claim.claiming()),
+        finish: Arc::new(finisher) as Arc<dyn Finish>,
+        mutates: trail.mutates,
+        deadline_ms: nested.deadline_ms.min(ready.operation.deadline_ms.unwrap_or(app.config.http.deadline_ms)),
+        class: ready.operation.class,
+        depth: nested.depth,
+        client_gone: CancellationToken::new(),
+    }
+}
+
+/// The outer caller's key, organization and user must go on to count.
+fn guards(trail: &Trail) -> Vec<Guard> {
+    let Some(place) = &trail.place else { return Vec::new() };
+    let mut guards = vec![place.organization.guard()];
+    guards.extend(place.user.as_ref().map(|user| user.guard()));
+    let actor = place.scope.actor();
+    if actor.kind == ActorKind::Key {
+        guards.extend(KeyId::parse(&actor.id).map(|id| still_active(ApiKey::address(&place.organization.id, &id))));
+    }
+    guards
+}
+
+fn reply(answered: Answered) -> Result<Reply, Refusal> {
+    let status = answered.status.as_u16();
+    let Some(bytes) = answered.body.as_whole() else {
+        return Err(Refusal::state_conflict("streamed", "An operation that streams cannot be called by a primitive."));
+    };
+    let body = if bytes.is_empty() { "null".to_owned() } else { String::from_utf8_lossy(bytes).into_owned() };
+    if status < 400 { Ok(Reply { status, body }) } else { Err(replayed(&body)) }
+}
+
+/// A refusal that was kept under the call's key.
+fn replayed(body: &str) -> Refusal {
+    let kept: Value = serde_json::from_str(body).unwrap_or_default();
+    let error = kept.get("error").unwrap_or(&Value::Null);
+    let text = |name: &str| error.get(name).and_then(Value::as_str);
+    let code = text("code").and_then(Code::named).unwrap_or(Code::InternalError);
+    let mut refusal = Refusal::new(code, text("message").unwrap_or("The call was refused."));
+    refusal.hint = text("hint").map(Into::into);
+    refusal.reason = text("reason").map(Into::into);
+    refusal.param = text("param").map(Into::into);
+    refusal
+}
+
+/// The operations that the caller's kit offers as tools: `[{name, operation, description, mutates, input_schema}]`.
+///
+/// # Errors
+/// When the directory cannot be asked.
+pub async fn tools(app: &App, scope: &charter_kernel::scope::Scope) -> Result<Value, Failure> {
+    let place = scope::place_of(app, scope).await.map_err(|refusal| refusal.to_failure())?;
+    let mut tools = Vec::new();
+    for primitive in app.registry.current().primitives() {
+        let Ok((served, _)) = gate::decide(app, primitive, &place).await else { continue };
+        for declared in served.manifest.operations.iter().filter(|declared| declared.tool && declared.auth == "key") {
+            tools.push(json!({
+                "name": declared.id.replace(['.', '-'], "_"),
+                "operation": declared.id,
+                "description": if declared.description.is_empty() { &declared.summary } else { &declared.description },
+                "mutates": declared.mutates(),
+                "input_schema": {"path": declared.path_schema, "query": declared.query, "body": declared.body},
+            }));
+        }
+    }
+    Ok(Value::Array(tools))
+}
+
+/// The value that the caller's kit sets, where the primitive lets a kit set it.
+///
+/// # Errors
+/// When the directory cannot be asked.
+pub async fn setting(app: &App, scope: &charter_kernel::scope::Scope, primitive: &str, key: &str) -> Result<Option<Value>, Failure> {
+    let live = app.registry.current();
+    let declared = live.primitive(primitive).and_then(|found| found.active().manifest.settings.iter().find(|own| own.key == key));
+    if declared.is_none_or(|declared| declared.by != "kit") {
+        return Ok(None);
+    }
+    let place = scope::place_of(app, scope).await.map_err(|refusal| refusal.to_failure())?;
+    let kit = gate::kit(app, &place).await.map_err(|refusal| refusal.to_failure())?;
+    let policy = kit.and_then(|kit| kit.kit.primitives.get(primitive)?.policy.clone());
+    Ok(policy.and_then(|policy| policy.get(key).cloned()))
+}
