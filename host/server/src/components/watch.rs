@@ -62,9 +62,12 @@ impl Folder {
     /// Acts on completed changes until the host drains.
     pub async fn follow(mut self, registry: Registry, draining: CancellationToken) {
         let (sender, mut changes) = mpsc::channel(1);
-        let watcher = notify::recommended_watcher(move |_: notify::Result<notify::Event>| {
-            // One note is enough for any number of changes.
-            let _ = sender.try_send(());
+        let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+            // Our own looking is an event too, and answering it with another look would never end.
+            if !event.is_ok_and(|event| event.kind.is_access()) {
+                // One note is enough for any number of changes.
+                let _ = sender.try_send(());
+            }
         });
         let watching = watcher.and_then(|mut watcher| watcher.watch(&self.dir, RecursiveMode::NonRecursive).map(|()| watcher));
         if let Err(error) = &watching {
