@@ -56,7 +56,11 @@ impl Answer {
         for member in ["type", "code", "message"] {
             assert!(error[member].as_str().is_some_and(|text| !text.is_empty()), "no error.{member} in {self}");
         }
-        assert_eq!(error["request_id"].as_str(), self.header("x-request-id"), "error.request_id differs from the header in {self}");
+        assert_eq!(
+            error["request_id"].as_str(),
+            self.header("x-request-id"),
+            "error.request_id differs from the header in {self}"
+        );
         assert!(error.as_object().is_some_and(|error| error.contains_key("param")), "no error.param in {self}");
         assert!(matches!(self.header("x-should-retry"), Some("true" | "false")), "no x-should-retry in {self}");
         error

@@ -43,7 +43,8 @@ impl Artefacts {
     fn build() -> Result<Self, Box<dyn std::error::Error>> {
         let given = |name: &str| std::env::var_os(name).map(PathBuf::from);
         let workspace = Workspace::find()?;
-        let or_build = |name: &str, build: &dyn Fn(&Workspace) -> Result<PathBuf, Box<dyn std::error::Error>>| match given(name) {
+        let or_build = |name: &str, build: &dyn Fn(&Workspace) -> Result<PathBuf, Box<dyn std::error::Error>>| match given(name)
+        {
             Some(path) => Ok(path),
             None => build(&workspace),
         };

@@ -35,10 +35,7 @@ pub fn run(world: &World, path: &Path, mount: &str) {
     let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()));
     let case: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{} is no JSON: {error}", path.display()));
     let (owner, stranger) = (world.register(), world.register());
-    let mut saved = BTreeMap::from([
-        ("user".to_owned(), json!(owner.user)),
-        ("unique".to_owned(), json!(unique("case"))),
-    ]);
+    let mut saved = BTreeMap::from([("user".to_owned(), json!(owner.user)), ("unique".to_owned(), json!(unique("case")))]);
     if let Some(pages) = case.get("web").and_then(Value::as_array) {
         let address = provider::serve(pages.iter().map(|page| self::page(None, page)).collect());
         saved.insert("web".into(), json!(format!("http://{address}")));
@@ -58,7 +55,8 @@ pub fn run(world: &World, path: &Path, mount: &str) {
             other => panic!("{place}: unknown `as` {other}"),
         };
         let request = fill(&step["request"], &saved);
-        let (method, below) = request.as_str().and_then(|text| text.split_once(' ')).unwrap_or_else(|| panic!("{place}: no request"));
+        let (method, below) =
+            request.as_str().and_then(|text| text.split_once(' ')).unwrap_or_else(|| panic!("{place}: no request"));
         let user = if step["as"] == "stranger" { &stranger.user } else { &owner.user };
         let target = if mount == "user" { format!("/v1/users/{user}{below}") } else { format!("/v1{below}") };
         let mut call = client.call(method, &target);
@@ -80,9 +78,11 @@ pub fn run(world: &World, path: &Path, mount: &str) {
             assert!(!answer.text().contains(text), "{place}: the answer holds {text:?}\n{answer}");
         }
         for (name, path) in step["save"].as_object().into_iter().flatten() {
-            let value = path.as_str().unwrap_or_default().split('.').fold(answer.json(), |value, member| match member.parse::<usize>() {
-                Ok(index) if value.is_array() => value[index].clone(),
-                _ => value[member].clone(),
+            let value = path.as_str().unwrap_or_default().split('.').fold(answer.json(), |value, member| {
+                match member.parse::<usize>() {
+                    Ok(index) if value.is_array() => value[index].clone(),
+                    _ => value[member].clone(),
+                }
             });
             assert!(!value.is_null(), "{place}: there is no {path} to save\n{answer}");
             saved.insert(name.clone(), value);
@@ -110,7 +110,13 @@ fn page(method: Option<&str>, told: &Value) -> Page {
         }
     };
     let status = told["status"].as_u64().and_then(|status| u16::try_from(status).ok()).unwrap_or(200);
-    Page { method: method.map(str::to_owned), path: told["path"].as_str().unwrap_or_default().to_owned(), status, headers, body }
+    Page {
+        method: method.map(str::to_owned),
+        path: told["path"].as_str().unwrap_or_default().to_owned(),
+        status,
+        headers,
+        body,
+    }
 }
 
 fn bind(world: &World, organization: &str, name: &str, binding: &Value) {
@@ -193,5 +199,6 @@ fn matches(expected: &Value, found: Option<&Value>, path: &str) -> Result<(), St
 }
 
 fn is_uuid(text: &str) -> bool {
-    text.len() == 36 && text.char_indices().all(|(at, c)| if matches!(at, 8 | 13 | 18 | 23) { c == '-' } else { c.is_ascii_hexdigit() })
+    text.len() == 36
+        && text.char_indices().all(|(at, c)| if matches!(at, 8 | 13 | 18 | 23) { c == '-' } else { c.is_ascii_hexdigit() })
 }

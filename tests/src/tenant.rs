@@ -29,7 +29,8 @@ impl Tenant {
     #[track_caller]
     pub fn register(anonymous: &Client) -> Self {
         let email = format!("{}@example.com", unique("someone"));
-        let answer = anonymous.post("/v1/auth/register", &json!({"email": email, "password": PASSWORD, "company_name": "Tests"}));
+        let answer =
+            anonymous.post("/v1/auth/register", &json!({"email": email, "password": PASSWORD, "company_name": "Tests"}));
         let made = answer.expect(201);
         let text = |value: &Value| value.as_str().unwrap_or_else(|| panic!("an id is missing in {answer}")).to_owned();
         let key = text(&made["api_key"]["key"]);

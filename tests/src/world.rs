@@ -30,7 +30,12 @@ pub struct Builder {
 impl Builder {
     /// Every primitive installed, nothing else configured.
     pub fn new() -> Self {
-        Self { components: Some(Artefacts::get().components.clone()), environment: Vec::new(), arguments: Vec::new(), configuration: None }
+        Self {
+            components: Some(Artefacts::get().components.clone()),
+            environment: Vec::new(),
+            arguments: Vec::new(),
+            configuration: None,
+        }
     }
 
     /// Another folder of components.

@@ -375,7 +375,12 @@ impl Directory {
         let changes = self.inner.changes.borrow();
         let number = |space: &&str| changes.spaces.get(*space).copied().unwrap_or(0);
         // Odd multiplier: no two states of one collection fall together, and of several collections practically none.
-        Some(depends.iter().map(number).fold(0, |mixed: u64, number| mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(number)))
+        Some(
+            depends
+                .iter()
+                .map(number)
+                .fold(0, |mixed: u64, number| mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(number)),
+        )
     }
 
     async fn load<R: Record, V>(&self, key: Key, decode: impl FnOnce(R, &Row) -> V) -> Result<Option<V>, Unreadable> {

@@ -24,6 +24,8 @@ mod dial;
 mod guard;
 mod guests;
 mod target;
+#[cfg(test)]
+mod tests;
 
 /// Tenants whose semaphores are kept before those without a connection are forgotten.
 const TENANTS_KEPT_MAX: usize = 4_096;

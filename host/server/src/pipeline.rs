@@ -101,7 +101,13 @@ impl Drop for Watch<'_> {
     }
 }
 
-async fn observed(app: Arc<App>, peer: Peer, mut trail: Trail, request: Request<Incoming>, gone: CancellationToken) -> Response<Body> {
+async fn observed(
+    app: Arc<App>,
+    peer: Peer,
+    mut trail: Trail,
+    request: Request<Incoming>,
+    gone: CancellationToken,
+) -> Response<Body> {
     let mut watch = Watch { trail: &mut trail, app: &app, done: false };
     let running = AssertUnwindSafe(run::run(&app, watch.trail, peer, request, &gone)).catch_unwind();
     let ended = match running.await {

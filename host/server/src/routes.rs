@@ -238,7 +238,11 @@ impl HostRoute {
 /// Every route of the host.
 pub fn all() -> Vec<HostRoute> {
     let mut all = vec![
-        HostRoute::get("health", "/health", handler!(health::get)).root().open().summary("Health check").answer(200, health::answer),
+        HostRoute::get("health", "/health", handler!(health::get))
+            .root()
+            .open()
+            .summary("Health check")
+            .answer(200, health::answer),
         HostRoute::get("skill", "/skill.md", handler!(skill::get))
             .root()
             .open()
@@ -249,14 +253,22 @@ pub fn all() -> Vec<HostRoute> {
             .open()
             .summary("Onboarding guide")
             .produces("text/markdown; charset=utf-8"),
-        HostRoute::get("openapi", "/openapi.json", handler!(openapi::get)).root().open().summary("This description").produces("application/json"),
+        HostRoute::get("openapi", "/openapi.json", handler!(openapi::get))
+            .root()
+            .open()
+            .summary("This description")
+            .produces("application/json"),
         HostRoute::get("metrics", "/metrics", handler!(metrics::get))
             .operator()
             .root()
             .summary("Metrics in the OpenMetrics text format")
             .produces(metrics::MEDIA_TYPE),
-        HostRoute::get("status", "/status", handler!(status::get)).summary("What this deployment can do").answer(200, status::answer),
-        HostRoute::get("usage", "/usage", handler!(usage::get)).summary("What the organization has used").answer(200, usage::answer),
+        HostRoute::get("status", "/status", handler!(status::get))
+            .summary("What this deployment can do")
+            .answer(200, status::answer),
+        HostRoute::get("usage", "/usage", handler!(usage::get))
+            .summary("What the organization has used")
+            .answer(200, usage::answer),
         HostRoute::get("limits", "/limits", handler!(limits::get))
             .summary("Limits and guarantees of this build")
             .query(limits::query)
@@ -267,7 +279,10 @@ pub fn all() -> Vec<HostRoute> {
             .paging(Paging::Offset)
             .query(jobs::list_query)
             .answer(200, jobs::list_answer),
-        HostRoute::get("jobs.get", "/jobs/{id}", handler!(jobs::get)).both_mounts().summary("One job").answer(200, jobs::answer),
+        HostRoute::get("jobs.get", "/jobs/{id}", handler!(jobs::get))
+            .both_mounts()
+            .summary("One job")
+            .answer(200, jobs::answer),
         HostRoute::delete("jobs.cancel", "/jobs/{id}", handler!(jobs::cancel))
             .both_mounts()
             .summary("Cancel a job that has not finished")
@@ -387,7 +402,9 @@ fn tenancy() -> Vec<HostRoute> {
             .summary("List projects")
             .paging(Paging::Offset)
             .answer(200, projects::list_answer),
-        HostRoute::get("projects.get", "/projects/{id}", handler!(projects::get)).summary("One project").answer(200, projects::answer),
+        HostRoute::get("projects.get", "/projects/{id}", handler!(projects::get))
+            .summary("One project")
+            .answer(200, projects::answer),
         HostRoute::patch("projects.update", "/projects/{id}", handler!(projects::patch))
             .summary("Rename a project")
             .body(projects::change_body)

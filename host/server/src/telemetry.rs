@@ -65,7 +65,9 @@ where
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     match format {
         LogFormat::Text => lines.with_ansi(false).with_filter(filter).boxed(),
-        LogFormat::Json => lines.json().flatten_event(true).with_current_span(true).with_span_list(false).with_filter(filter).boxed(),
+        LogFormat::Json => {
+            lines.json().flatten_event(true).with_current_span(true).with_span_list(false).with_filter(filter).boxed()
+        }
     }
 }
 

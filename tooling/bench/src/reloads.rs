@@ -27,11 +27,15 @@ pub async fn measure(tools: &Tools) -> Result<Vec<Row>> {
     }
 
     let read = load::request("GET", &format!("/v1/queue/{queue}"), &[("authorization", &format!("Bearer {key}"))], None);
-    let plan = Plan { address: charter.address.clone(), connections: CONNECTIONS, duration: Duration::from_secs(5), rate: None };
+    let plan =
+        Plan { address: charter.address.clone(), connections: CONNECTIONS, duration: Duration::from_secs(5), rate: None };
     let full = load::run(&plan, load::fixed(read.clone())).await.rate();
     let calm_plan = Plan { duration: Duration::from_secs(30), rate: Some(full * 0.7), ..plan };
     let calm = load::run(&calm_plan, load::fixed(read.clone())).await;
-    let (storm, swaps) = tokio::join!(load::run(&calm_plan, load::fixed(read)), activations(&charter, &digests, 100, Duration::from_millis(290)));
+    let (storm, swaps) = tokio::join!(
+        load::run(&calm_plan, load::fixed(read)),
+        activations(&charter, &digests, 100, Duration::from_millis(290))
+    );
     swaps?;
     let ratio = storm.percentile(0.99).as_secs_f64() / calm.percentile(0.99).as_secs_f64();
     let mut rows = vec![

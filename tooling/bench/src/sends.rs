@@ -24,9 +24,15 @@ pub async fn measure(tools: &Tools) -> Result<Vec<Row>> {
         let queue = tools::queue(&charter, &key, &format!("send-{n}")).await?;
         let body = r#"{"messages":[{"body":{"company":"Initech","employees":42}}]}"#;
         let authorization = format!("Bearer {key}");
-        requests.push(load::request("POST", &format!("/v1/queue/{queue}/messages"), &[("authorization", &authorization)], Some(body)));
+        requests.push(load::request(
+            "POST",
+            &format!("/v1/queue/{queue}/messages"),
+            &[("authorization", &authorization)],
+            Some(body),
+        ));
     }
-    let plan = Plan { address: charter.address.clone(), connections: CONNECTIONS, duration: Duration::from_secs(6), rate: None };
+    let plan =
+        Plan { address: charter.address.clone(), connections: CONNECTIONS, duration: Duration::from_secs(6), rate: None };
     let make: load::Requests = Arc::new(move |connection, _| requests[connection].clone());
     load::run(&Plan { duration: Duration::from_secs(2), ..plan.clone() }, Arc::clone(&make)).await;
     let report = load::run(&plan, make).await;

@@ -115,7 +115,8 @@ fn replaced(wasm: &[u8], old: &[u8], new: &[u8]) -> Vec<u8> {
 
 /// Runs a program that prints one JSON document, and reads it.
 pub fn figures(program: &Path, arguments: &[&str]) -> Result<Value> {
-    let output = std::process::Command::new(program).args(arguments).output().with_context(|| format!("run {}", program.display()))?;
+    let output =
+        std::process::Command::new(program).args(arguments).output().with_context(|| format!("run {}", program.display()))?;
     if !output.status.success() {
         bail!("{} failed: {}", program.display(), String::from_utf8_lossy(&output.stderr));
     }

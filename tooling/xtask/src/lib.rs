@@ -4,7 +4,6 @@
 //! Knows cargo, rustup and the layout of the workspace; knows nothing of what the code in it does.
 
 pub mod bench;
-
 pub mod components;
 pub mod fuzz;
 pub mod lint;

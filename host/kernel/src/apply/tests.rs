@@ -162,8 +162,7 @@ fn guard() -> impl Strategy<Value = Guard> {
         (0..5_u8, prop::option::of(1..3_u64)).prop_map(|(k, version)| Guard::Version { key: key(k), version }),
         (0..5_u8, 1..6_u64).prop_map(|(k, stamp)| Guard::Stamp { key: key(k), stamp }),
         (0..6_u64).prop_map(|revision| Guard::Revision { reach: key(0).reach, space: key(0).space, revision }),
-        (0..2_u8, prop::option::of(0..5_u8))
-            .prop_map(|(n, k)| Guard::Claim { claim: name(n), holder: k.map(|k| key(k).id) }),
+        (0..2_u8, prop::option::of(0..5_u8)).prop_map(|(n, k)| Guard::Claim { claim: name(n), holder: k.map(|k| key(k).id) }),
         (0..5_u8, 0..5_i64).prop_map(|(k, n)| Guard::Entry { key: key(k), field: "n".into(), value: n.to_string() }),
     ]
 }
@@ -176,11 +175,7 @@ fn unit() -> impl Strategy<Value = Unit> {
         until: Instant(2_000),
         tokens: (0..n).map(|at| format!("t{}", (usize::from(token) + at) % 4)).collect(),
     });
-    (
-        prop::collection::vec(guard(), 0..2),
-        prop::collection::vec(write(), 0..4),
-        prop::collection::vec(take, 0..2),
-    )
+    (prop::collection::vec(guard(), 0..2), prop::collection::vec(write(), 0..4), prop::collection::vec(take, 0..2))
         .prop_map(|(guards, writes, takes)| Unit { organization: "o".into(), guards, writes, takes, ..Unit::default() })
 }
 
@@ -235,10 +230,7 @@ fn a_refused_unit_leaves_no_trace() {
 #[test]
 fn a_batch_never_hands_out_one_row_twice() {
     let mut model = Model::default();
-    let leased = |n| Write::Insert {
-        key: key(n),
-        draft: Draft { lease: Some(("g".into(), Instant(10))), ..Draft::default() },
-    };
+    let leased = |n| Write::Insert { key: key(n), draft: Draft { lease: Some(("g".into(), Instant(10))), ..Draft::default() } };
     model.run(&[one((0..3).map(leased).collect())]);
     let take = |token: &str, until| Unit {
         takes: vec![Take {

@@ -135,7 +135,11 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Watched<T> {
         let polled = Pin::new(&mut self.inner).poll_write(cx, bytes);
         self.wrote(polled)
     }
-    fn poll_write_vectored(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.inner).poll_write_vectored(cx, bytes);
         self.wrote(polled)
     }

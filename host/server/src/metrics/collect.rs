@@ -88,7 +88,13 @@ fn counter(family: &mut MetricEncoder<'_>, labels: &[(&str, &str)], value: u64) 
     family.encode_family(&labels)?.encode_counter::<NoLabels, _, u64>(&value, None)
 }
 
-fn histogram(family: &mut MetricEncoder<'_>, labels: &[(&str, &str)], bounds_us: &[u64], counts: &[u64], sum_us: u64) -> fmt::Result {
+fn histogram(
+    family: &mut MetricEncoder<'_>,
+    labels: &[(&str, &str)],
+    bounds_us: &[u64],
+    counts: &[u64],
+    sum_us: u64,
+) -> fmt::Result {
     let total: u64 = counts.iter().sum();
     if total == 0 {
         return Ok(());

@@ -112,7 +112,8 @@ impl Described {
     fn parameters(&self, schemas: &mut Schemas) -> Vec<Value> {
         let mut parameters = Vec::new();
         let full = template_at(self.mount, &self.path);
-        let names: Vec<String> = Template::parse(&full).map(|template| template.parameters().map(Into::into).collect()).unwrap_or_default();
+        let names: Vec<String> =
+            Template::parse(&full).map(|template| template.parameters().map(Into::into).collect()).unwrap_or_default();
         let schema = self.path_schema.as_ref().map(|schema| schemas.place(&format!("{}.path", self.id), schema));
         for name in names {
             let declared = schema.as_ref().and_then(|schema| schema.get("properties")?.get(&name).cloned());
@@ -125,7 +126,8 @@ impl Described {
         }
         parameters.extend(self.query_parameters(schemas));
         if matches!(self.auth, Auth::Key | Auth::Session) {
-            parameters.push(header("X-Service-Project-Id", "The project; the key's, else the organization's default if absent."));
+            parameters
+                .push(header("X-Service-Project-Id", "The project; the key's, else the organization's default if absent."));
             if self.mount == Mount::Company {
                 parameters.push(header("X-Service-User-Id", "The tenant user; the account's default profile if absent."));
             }
@@ -143,7 +145,8 @@ impl Described {
         let mut parameters = Vec::new();
         if let Some(query) = &self.query {
             let placed = schemas.place(&format!("{}.query", self.id), query);
-            let required: Vec<&str> = placed.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+            let required: Vec<&str> =
+                placed.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
             let properties = placed.get("properties").and_then(Value::as_object);
             for (name, schema) in properties.into_iter().flatten().filter(|(name, _)| !words.contains(&name.as_str())) {
                 let required = required.contains(&name.as_str());
@@ -185,11 +188,18 @@ impl Described {
         if self.streams {
             content.insert("text/event-stream".into(), json!({"schema": {"type": "string"}}));
         }
-        let success = if self.status == 204 { json!({"description": "Done."}) } else { json!({"description": "Success.", "content": content}) };
+        let success = if self.status == 204 {
+            json!({"description": "Done."})
+        } else {
+            json!({"description": "Success.", "content": content})
+        };
         responses.insert(self.status.to_string(), success);
         for (status, schema) in &self.answers {
             let schema = schemas.place(&format!("{}.{status}", self.id), schema);
-            responses.insert(status.clone(), json!({"description": "As declared.", "content": {"application/json": {"schema": schema}}}));
+            responses.insert(
+                status.clone(),
+                json!({"description": "As declared.", "content": {"application/json": {"schema": schema}}}),
+            );
         }
         for code in self.refusals() {
             let (name, status) = code.row(self.catalogue);

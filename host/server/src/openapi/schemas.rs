@@ -120,7 +120,10 @@ mod tests {
             "$defs": {"One": {"items": {"$ref": "#/$defs/Two"}}, "Two": {"type": "string"}},
         });
         let placed = schemas.place("things.create.body", &declared);
-        assert_eq!(placed, json!({"type": "object", "properties": {"a": {"$ref": "#/components/schemas/things.create.body.One"}}}));
+        assert_eq!(
+            placed,
+            json!({"type": "object", "properties": {"a": {"$ref": "#/components/schemas/things.create.body.One"}}})
+        );
         let components = schemas.into_components();
         assert_eq!(components["things.create.body.One"]["items"]["$ref"], "#/components/schemas/things.create.body.Two");
         assert_eq!(components["things.create.body.Two"], json!({"type": "string"}));

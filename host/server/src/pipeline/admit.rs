@@ -68,7 +68,8 @@ fn role(identity: &Identity, contract: &Contract) -> Result<(), Refusal> {
         Access::Write => "write",
         Access::Admin => "administer",
     };
-    Err(Refusal::forbidden("role_insufficient", format!("The role {role} may not {needed} here.")).detail("role", role.as_str()))
+    Err(Refusal::forbidden("role_insufficient", format!("The role {role} may not {needed} here."))
+        .detail("role", role.as_str()))
 }
 
 fn loosening(route: &HostRoute, identity: &Identity, place: &Place) -> Result<(), Refusal> {

@@ -117,14 +117,17 @@ fn address(trail: &Trail, operation: &str, client: &ClientKey) -> (String, Key) 
 async fn known(app: &App, organization: &str, key: &Key, record: Record, fingerprint: &[u8; 32]) -> Result<Answered, Refusal> {
     match idempotency::decide(&record, fingerprint) {
         Verdict::Replay => replay(app, organization, key, record).await,
-        Verdict::Mismatch => {
-            Err(Refusal::new(Code::IdempotencyConflict, "The idempotency key was used for another request.")
-                .param("Idempotency-Key")
-                .hint("Use a fresh key for a request that differs."))
+        Verdict::Mismatch => Err(Refusal::new(Code::IdempotencyConflict, "The idempotency key was used for another request.")
+            .param("Idempotency-Key")
+            .hint("Use a fresh key for a request that differs.")),
+        Verdict::Running => Err(Refusal::new(
+            Code::JobNotReady,
+            "A request with this idempotency key is still running, or its outcome is in doubt.",
+        )
+        .retry_after(RUNNING_RETRY_S)),
+        Verdict::Streamed => {
+            Err(Refusal::state_conflict("streamed", "The answer to this idempotency key was a stream, which is not kept."))
         }
-        Verdict::Running => Err(Refusal::new(Code::JobNotReady, "A request with this idempotency key is still running, or its outcome is in doubt.")
-            .retry_after(RUNNING_RETRY_S)),
-        Verdict::Streamed => Err(Refusal::state_conflict("streamed", "The answer to this idempotency key was a stream, which is not kept.")),
     }
 }
 
@@ -184,7 +187,8 @@ impl Claim {
             Some(body) => {
                 record.state = State::Done;
                 record.body = STANDARD.encode(store.seal(&self.organization, &self.key.id, body).await?);
-                let named = |(name, value): (&HeaderName, &HeaderValue)| Some((name.to_string(), value.to_str().ok()?.to_owned()));
+                let named =
+                    |(name, value): (&HeaderName, &HeaderValue)| Some((name.to_string(), value.to_str().ok()?.to_owned()));
                 record.headers = kept.headers.iter().filter_map(named).collect();
             }
             None => record.state = State::Streamed,

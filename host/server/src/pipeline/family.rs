@@ -146,7 +146,8 @@ fn candidates(path: &Path) -> Vec<Mounted> {
         [v1, operator, ..] if v1 == "v1" && operator == "operator" => vec![mounted(Mount::Operator, None, None, 2)],
         [v1, projects, project, _, ..] if v1 == "v1" && projects == "projects" => {
             let mut readings = vec![mounted(Mount::Company, None, None, 1)];
-            readings.extend(below(segments, 3).into_iter().map(|(mount, user, skip)| mounted(mount, Some(project), user, skip)));
+            readings
+                .extend(below(segments, 3).into_iter().map(|(mount, user, skip)| mounted(mount, Some(project), user, skip)));
             readings
         }
         [v1, ..] if v1 == "v1" => {
@@ -183,7 +184,12 @@ mod tests {
         candidates(&path).into_iter().map(own).collect()
     }
 
-    fn reading(mount: Mount, project: Option<&str>, user: Option<&str>, rest: &[&str]) -> (Mount, Option<String>, Option<String>, Vec<String>) {
+    fn reading(
+        mount: Mount,
+        project: Option<&str>,
+        user: Option<&str>,
+        rest: &[&str],
+    ) -> (Mount, Option<String>, Option<String>, Vec<String>) {
         (mount, project.map(Into::into), user.map(Into::into), rest.iter().map(|part| (*part).to_owned()).collect())
     }
 
@@ -194,7 +200,10 @@ mod tests {
         assert_eq!(readings("/v1/operator/providers"), [reading(Mount::Operator, None, None, &["providers"])]);
         assert_eq!(
             readings("/v1/users/me/things"),
-            [reading(Mount::Company, None, None, &["users", "me", "things"]), reading(Mount::User, None, Some("me"), &["things"])]
+            [
+                reading(Mount::Company, None, None, &["users", "me", "things"]),
+                reading(Mount::User, None, Some("me"), &["things"])
+            ]
         );
         assert_eq!(readings("/v1/users/7"), [reading(Mount::Company, None, None, &["users", "7"])]);
         assert_eq!(

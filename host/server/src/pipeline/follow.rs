@@ -136,7 +136,12 @@ mod tests {
 
     #[test]
     fn an_entry_is_one_frame_whatever_it_holds() {
-        let entry = |sequence, name: &str, payload: &str| LogEntry { sequence, at: Instant(1), name: name.into(), payload: payload.into() };
+        let entry = |sequence, name: &str, payload: &str| LogEntry {
+            sequence,
+            at: Instant(1),
+            name: name.into(),
+            payload: payload.into(),
+        };
         let text = frames(&[entry(1, "a", "{\n\"x\": 1\n}"), entry(2, "b\ndata: forged", "{}")]);
         assert_eq!(text, "event: a\nid: 1\ndata: { \"x\": 1 }\n\nevent: bdata: forged\nid: 2\ndata: {}\n\n");
     }

@@ -158,7 +158,12 @@ pub(super) fn ended(trail: &mut Trail, served: &Served, outcome: Outcome) -> Res
 /// A guest's failure in the words of the wire. A code that nobody declared is a fault of the component.
 pub fn worded(served: &Served, failure: &Failure) -> Refusal {
     Refusal::guest(failure.clone(), served.errors()).unwrap_or_else(|| {
-        tracing::error!(primitive = served.name(), code = failure.code, message = failure.message, "a component refused with an undeclared code");
+        tracing::error!(
+            primitive = served.name(),
+            code = failure.code,
+            message = failure.message,
+            "a component refused with an undeclared code"
+        );
         Refusal::internal()
     })
 }
@@ -168,7 +173,11 @@ pub fn rendered(operation: &ServedOperation, page: &Page, answer: &Answer) -> An
     let status = |default| StatusCode::from_u16(answer.status.unwrap_or(default)).unwrap_or(StatusCode::OK);
     let headers = headers(&answer.headers);
     match &answer.body {
-        AnswerBody::None => Answered { status: status(if operation.status == 200 { 204 } else { operation.status }), headers, body: Body::empty() },
+        AnswerBody::None => Answered {
+            status: status(if operation.status == 200 { 204 } else { operation.status }),
+            headers,
+            body: Body::empty(),
+        },
         AnswerBody::Json(text) => {
             let text = page::seal_answer(page, text.clone());
             Answered { headers, ..Answered::json(status(operation.status), text) }.typed("application/json")

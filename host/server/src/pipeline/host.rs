@@ -83,7 +83,13 @@ pub async fn run(
 }
 
 /// Adds the audit row and the idempotent answer.
-async fn record(app: &App, trail: &Trail, txn: &mut Txn, reply: Reply, claim: Option<&Arc<Claim>>) -> Result<Answered, Refusal> {
+async fn record(
+    app: &App,
+    trail: &Trail,
+    txn: &mut Txn,
+    reply: Reply,
+    claim: Option<&Arc<Claim>>,
+) -> Result<Answered, Refusal> {
     if let Some(subject) = audit::Subject::of(trail, reply.entity.clone().map(|(kind, id)| (kind.to_owned(), id))) {
         let decision = Decision { status: reply.status.as_u16(), refused: None, details: reply.details.as_ref() };
         txn.fact(subject.fact(decision).map_err(crate::routes::stored::no_randomness)?);
@@ -140,7 +146,9 @@ fn about(refused: &Refused) -> Option<&Key> {
 /// A rule of the store in the words of the wire, where the handler could not word it.
 pub fn ruled(refused: &Refused) -> Refusal {
     match refused {
-        Refused::Exists { .. } | Refused::ClaimLost { .. } => Refusal::new(Code::DuplicateRecord, "Another one with these values exists."),
+        Refused::Exists { .. } | Refused::ClaimLost { .. } => {
+            Refusal::new(Code::DuplicateRecord, "Another one with these values exists.")
+        }
         Refused::Missing { .. } => Refusal::not_found(),
         Refused::Stale { current, .. } => Refusal::version_conflict(*current),
         Refused::LeaseLost { .. } => Refusal::state_conflict("lease_lost", "The lease has ended."),

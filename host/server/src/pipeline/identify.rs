@@ -82,8 +82,11 @@ async fn caller(app: &App, located: &Located) -> Result<Identity, Refusal> {
 fn by_its_own_page(app: &App, headers: &HeaderMap, method: &Method, session: &Arc<SessionRecord>) -> Result<(), Refusal> {
     let token = headers.get(CSRF).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if !session.csrf_token.is(token) {
-        return Err(Refusal::forbidden("csrf_token_invalid", "A change by cookie needs the session's token in X-Service-CSRF.")
-            .hint("GET /v1/auth/session answers the token."));
+        return Err(Refusal::forbidden(
+            "csrf_token_invalid",
+            "A change by cookie needs the session's token in X-Service-CSRF.",
+        )
+        .hint("GET /v1/auth/session answers the token."));
     }
     let json = headers.get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/json"));
     if !json && *method != Method::DELETE {
@@ -169,7 +172,9 @@ mod tests {
 
     #[test]
     fn only_a_page_of_this_host_is_same_site() {
-        let from = |origin: &str, site: &str| headers(&[("host", "api.example.com:8080"), ("origin", origin), ("sec-fetch-site", site)]);
+        let from = |origin: &str, site: &str| {
+            headers(&[("host", "api.example.com:8080"), ("origin", origin), ("sec-fetch-site", site)])
+        };
         assert!(same_site(&from("http://api.example.com:3000", "same-site"), None));
         assert!(same_site(&from("https://app.example.com", "same-site"), Some("https://app.example.com/")));
         assert!(!same_site(&from("https://evil.example.net", "same-origin"), None));

@@ -104,7 +104,13 @@ async fn admitted(app: &App, trail: &mut Trail, nested: &Nested) -> Result<Ready
     checked(app, trail, nested, served, operation)
 }
 
-fn checked(app: &App, trail: &Trail, nested: &Nested, served: Arc<Served>, operation: Arc<ServedOperation>) -> Result<Ready, Refusal> {
+fn checked(
+    app: &App,
+    trail: &Trail,
+    nested: &Nested,
+    served: Arc<Served>,
+    operation: Arc<ServedOperation>,
+) -> Result<Ready, Refusal> {
     let contract = &operation.contract;
     let template = Template::parse(&contract.path).map_err(|_| Refusal::internal())?;
     let mut faults = Vec::new();
@@ -125,7 +131,11 @@ fn checked(app: &App, trail: &Trail, nested: &Nested, served: Arc<Served>, opera
     });
     let query = validate::query(contract, &pairs, &mut faults);
     validate::body(contract, nested.body.as_deref().unwrap_or_default().as_bytes(), &mut faults);
-    if faults.is_empty() { Ok(Ready { served, operation, parameters, pairs, query, page }) } else { Err(Refusal::faults(faults)) }
+    if faults.is_empty() {
+        Ok(Ready { served, operation, parameters, pairs, query, page })
+    } else {
+        Err(Refusal::faults(faults))
+    }
 }
 
 async fn claimed(app: &App, trail: &Trail, nested: &Nested, ready: &Ready) -> Result<Claimed, Refusal> {
@@ -260,9 +270,15 @@ pub async fn tools(app: &App, scope: &charter_kernel::scope::Scope) -> Result<Va
 ///
 /// # Errors
 /// When the directory cannot be asked.
-pub async fn setting(app: &App, scope: &charter_kernel::scope::Scope, primitive: &str, key: &str) -> Result<Option<Value>, Failure> {
+pub async fn setting(
+    app: &App,
+    scope: &charter_kernel::scope::Scope,
+    primitive: &str,
+    key: &str,
+) -> Result<Option<Value>, Failure> {
     let live = app.registry.current();
-    let declared = live.primitive(primitive).and_then(|found| found.active().manifest.settings.iter().find(|own| own.key == key));
+    let declared =
+        live.primitive(primitive).and_then(|found| found.active().manifest.settings.iter().find(|own| own.key == key));
     if declared.is_none_or(|declared| declared.by != "kit") {
         return Ok(None);
     }

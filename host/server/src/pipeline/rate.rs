@@ -61,9 +61,11 @@ pub struct Standing {
     pub retry_after_s: Option<u32>,
 }
 
+type Shard = HashMap<(Kind, Box<str>), Bucket>;
+
 /// The buckets.
 pub struct Buckets {
-    shards: Box<[Mutex<HashMap<(Kind, Box<str>), Bucket>>]>,
+    shards: Box<[Mutex<Shard>]>,
     hasher: RandomState,
     burst: u32,
 }
@@ -92,15 +94,13 @@ impl Buckets {
     /// Takes one token from each gate's bucket, or none where one is empty. `None` where no gate has a rate.
     pub fn take(&self, gates: &[Gate<'_>], now: Instant) -> Option<Standing> {
         let mut narrowest: Option<(Gate<'_>, Bucket)> = None;
-        let mut taken = 0;
         let gates = gates.iter().filter(|gate| gate.per_minute > 0);
-        for gate in gates.clone() {
+        for (taken, gate) in gates.clone().enumerate() {
             let (admitted, bucket) = self.take_one(gate, now);
             if !admitted {
                 gates.take(taken).for_each(|earlier| self.give_back(earlier));
                 return Some(standing(gate, bucket, Some(wait_s(bucket))));
             }
-            taken += 1;
             if narrowest.is_none_or(|(_, other)| bucket.tokens < other.tokens) {
                 narrowest = Some((*gate, bucket));
             }
@@ -136,7 +136,7 @@ impl Buckets {
         }
     }
 
-    fn shard(&self, owner: &str) -> &Mutex<HashMap<(Kind, Box<str>), Bucket>> {
+    fn shard(&self, owner: &str) -> &Mutex<Shard> {
         &self.shards[usize::try_from(self.hasher.hash_one(owner) % SHARDS as u64).unwrap_or(0)]
     }
 }

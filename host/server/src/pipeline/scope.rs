@@ -61,7 +61,8 @@ pub async fn resolve(app: &App, trail: &mut Trail, identified: Identified) -> Re
     let Some(holder) = holder(&identity) else { return Ok(Scoped { identified }) };
     let accepted = &identified.located.accepted;
     let organization = app.directory.organization(holder.organization).await.map_err(unreadable)?;
-    let organization = organization.ok_or_else(|| Refusal::unauthorized("The organization of this credential does not exist."))?;
+    let organization =
+        organization.ok_or_else(|| Refusal::unauthorized("The organization of this credential does not exist."))?;
     let named = match &identified.located.project {
         Some(segment) => Some(segment.as_str()),
         None => text(&accepted.headers, &PROJECT)?,
@@ -129,7 +130,9 @@ async fn user(
         None => (text(&located.accepted.headers, &USER)?, Subject::Header),
     };
     let (id, subject) = match (named, holder.user) {
-        (None | Some("default" | "me"), Some(pinned)) => (pinned.clone(), if named.is_some() { subject } else { Subject::Credential }),
+        (None | Some("default" | "me"), Some(pinned)) => {
+            (pinned.clone(), if named.is_some() { subject } else { Subject::Credential })
+        }
         (None, None) => (project.default_user.clone(), Subject::Default),
         (Some("default" | "me"), None) => (project.default_user.clone(), subject),
         (Some(text), pinned) => {

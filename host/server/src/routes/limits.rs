@@ -51,7 +51,8 @@ pub async fn get(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply,
         ConnectionMode::Listed => json!(connections.toolkits),
     };
     let (http, rates) = (&app.config.http, &app.config.rates);
-    let rate = |per_minute: u32| if per_minute == 0 { Value::Null } else { json!({"requests": per_minute, "window_seconds": 60}) };
+    let rate =
+        |per_minute: u32| if per_minute == 0 { Value::Null } else { json!({"requests": per_minute, "window_seconds": 60}) };
     let no_lifetime = "no lifetime is configured or enforced";
     Ok(Reply::ok(&json!({
         "snapshot": {"notAfter": null, "snapshot_unavailable_because": no_lifetime},

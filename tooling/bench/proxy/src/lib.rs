@@ -1,6 +1,5 @@
 //! What `wasmtime serve` runs beside Charter: the same bytes from a fresh instance, and nothing else.
 
-
 #[cfg(target_arch = "wasm32")]
 mod proxy {
     use wasip2::http::types::{Fields, IncomingRequest, OutgoingBody, OutgoingResponse, ResponseOutparam};
