@@ -128,7 +128,7 @@ fn bind(world: &World, organization: &str, name: &str, binding: &Value) {
     let options = binding.get("options").cloned().unwrap_or_else(|| json!({}));
     let body = json!({
         "kind": binding["kind"], "url": format!("http://{address}"), "options": options,
-        "scope": { "organization_id": organization },
+        "scope": { "organization": organization },
     });
     world.operator().put(&format!("/v1/operator/providers/{name}"), &body).expect(200);
 }
