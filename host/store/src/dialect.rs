@@ -40,6 +40,11 @@ const POSTGRES_TEXT_TABLE: &str = "CREATE TABLE document_text (reach TEXT COLLAT
 /// Statements of the program by address and length.
 type Worded = HashMap<(Dialect, usize, usize), &'static str>;
 
+/// Assembled statements by the addresses of their parts.
+type Assembled = HashMap<(Dialect, Vec<usize>), &'static str>;
+/// Combinations that are kept.
+const ASSEMBLED_MAX: usize = 1_000;
+
 impl Dialect {
     /// The text in this database's words.
     pub(crate) fn words(self, text: &str) -> String {
@@ -74,6 +79,22 @@ impl Dialect {
             Self::Sqlite => "BEGIN IMMEDIATE",
             Self::Postgres => "BEGIN",
         }
+    }
+
+    /// A statement that is put together from fixed parts: assembled once a combination.
+    pub(crate) fn assembled(self, parts: &[&'static str], assemble: impl FnOnce() -> String) -> SqlStr {
+        static ASSEMBLED: LazyLock<Mutex<Assembled>> = LazyLock::new(Mutex::default);
+        let at = (self, parts.iter().map(|part| part.as_ptr() as usize).collect::<Vec<_>>());
+        let mut assembled = ASSEMBLED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(text) = assembled.get(&at) {
+            return text.into_sql_str();
+        }
+        let text = self.words(&assemble());
+        // Leaked once a combination, of which few occur; beyond the bound they are assembled each time.
+        if assembled.len() >= ASSEMBLED_MAX {
+            return AssertSqlSafe(text).into_sql_str();
+        }
+        assembled.entry(at).or_insert_with(|| String::leak(text)).into_sql_str()
     }
 
     /// A statement put together from fixed fragments.

@@ -164,37 +164,43 @@ fn know(state: &mut State, row: &AnyRow) -> sqlx::Result<()> {
 /// The parts that have something to read, and their parameters.
 #[derive(Default)]
 struct Parts {
-    selects: Vec<String>,
+    selects: Vec<&'static str>,
     parameters: Vec<String>,
 }
 
 impl Parts {
-    fn add<T: Serialize>(&mut self, select: &str, items: impl Iterator<Item = T>) {
+    fn add<T: Serialize>(&mut self, select: &'static str, items: impl Iterator<Item = T>) {
         let items: Vec<_> = items.collect();
         if items.is_empty() {
             return;
         }
         self.parameters.push(serde_json::to_string(&items).unwrap_or_default());
-        let select = select.replace("$#", &format!("${}", self.parameters.len()));
-        self.selects.push(numbered_nulls(&select));
+        self.selects.push(select);
     }
 
     async fn fetch(self, connection: &mut AnyConnection, dialect: Dialect) -> sqlx::Result<Vec<AnyRow>> {
         if self.selects.is_empty() {
             return Ok(Vec::new());
         }
-        // A locking select may stand in a WITH clause and nowhere else beside another. The parts are few, so are their
-        // combinations: all of them stay prepared.
-        let parts = self.selects.iter().enumerate().map(|(n, select)| format!("p{n} AS ({select})"));
-        let all = (0..self.selects.len()).map(|n| format!("SELECT * FROM p{n}"));
-        let (parts, all) = (parts.collect::<Vec<_>>().join(", "), all.collect::<Vec<_>>().join(" UNION ALL "));
-        let sql = dialect.composed(&format!("WITH {parts} {all}"));
+        let sql = dialect.assembled(&self.selects, || one_text(&self.selects));
         let mut query = sqlx::query(sql);
         for parameter in self.parameters {
             query = query.bind(parameter);
         }
         query.fetch_all(connection).await
     }
+}
+
+/// A locking select may stand in a WITH clause and nowhere else beside another. The parts are few, so are their combinations: all
+/// of them stay prepared.
+fn one_text(selects: &[&str]) -> String {
+    let parts = selects.iter().enumerate().map(|(n, select)| {
+        let select = select.replace("$#", &format!("${}", n + 1));
+        format!("p{n} AS ({})", numbered_nulls(&select))
+    });
+    let all = (0..selects.len()).map(|n| format!("SELECT * FROM p{n}"));
+    let (parts, all) = (parts.collect::<Vec<_>>().join(", "), all.collect::<Vec<_>>().join(" UNION ALL "));
+    format!("WITH {parts} {all}")
 }
 
 /// Writes out the columns that a part leaves empty.

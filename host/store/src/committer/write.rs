@@ -261,7 +261,7 @@ fn text(stored: Option<&Stored>) -> Option<&str> {
 
 async fn one_by_one(connection: &mut AnyConnection, dialect: Dialect, statements: Statements) -> Result<(), Trouble> {
     for (sql, parameter, expected) in statements.0 {
-        let sql = dialect.composed(&sql.replace("$#", "$1"));
+        let sql = dialect.assembled(&[sql], || sql.replace("$#", "$1"));
         let done = sqlx::query(sql).bind(parameter).execute(&mut *connection).await?;
         if expected.is_some_and(|expected| done.rows_affected() != expected as u64) {
             return Err(Trouble::Race);
@@ -273,14 +273,8 @@ async fn one_by_one(connection: &mut AnyConnection, dialect: Dialect, statements
 /// All statements as the clauses of one. They touch distinct rows, so their order does not matter. Combinations are few: they
 /// stay prepared.
 async fn as_one(connection: &mut AnyConnection, dialect: Dialect, statements: Statements) -> Result<String, Trouble> {
-    let mut clauses = Vec::new();
-    let mut counts = vec!["CAST(pg_current_xact_id() AS TEXT)".to_owned()];
-    for (n, (sql, ..)) in statements.0.iter().enumerate() {
-        let sql = sql.replace("$#", &format!("${}", n + 1));
-        clauses.push(format!("w{n} AS ({sql} RETURNING 1)"));
-        counts.push(format!("(SELECT count(*) FROM w{n})"));
-    }
-    let sql = dialect.composed(&format!("WITH {} SELECT {}", clauses.join(", "), counts.join(", ")));
+    let parts: Vec<_> = statements.0.iter().map(|(sql, ..)| *sql).collect();
+    let sql = dialect.assembled(&parts, || one_text(&parts));
     let mut query = sqlx::query(sql);
     let mut expected = Vec::new();
     for (_, parameter, affected) in statements.0 {
@@ -295,4 +289,14 @@ async fn as_one(connection: &mut AnyConnection, dialect: Dialect, statements: St
         }
     }
     row.try_get(0).map_err(Trouble::from)
+}
+
+fn one_text(parts: &[&str]) -> String {
+    let mut counts = vec!["CAST(pg_current_xact_id() AS TEXT)".to_owned()];
+    let clauses = parts.iter().enumerate().map(|(n, sql)| {
+        counts.push(format!("(SELECT count(*) FROM w{n})"));
+        format!("w{n} AS ({} RETURNING 1)", sql.replace("$#", &format!("${}", n + 1)))
+    });
+    let clauses = clauses.collect::<Vec<_>>().join(", ");
+    format!("WITH {clauses} SELECT {}", counts.join(", "))
 }
