@@ -136,7 +136,11 @@ on_both! {
         let tenant = world.register();
         for route in routes(world) {
             let path = format!("{}?no_such_parameter=1", concrete(&route.path));
-            let error = call(&tenant, &route, &path, &json!({})).error();
+            let answer = call(&tenant, &route, &path, &json!({}));
+            if answer.status == 501 {
+                continue;
+            }
+            let error = answer.error();
             assert!(error.to_string().contains("no_such_parameter"), "{path}: {error}");
         }
         let answer = tenant.client.call("PATCH", "/health").send();

@@ -27,10 +27,12 @@ pub fn release(workspace: &Workspace) -> Result<()> {
 /// Builds the `charter` binary and answers where it is.
 pub fn host(workspace: &Workspace, release: bool) -> Result<PathBuf> {
     let mut command = process::cargo(&workspace.root);
-    command.args(["build", "--quiet", "--package", "charter-server", "--bin", "charter"]);
-    if release {
-        command.arg("--release");
-    }
+    // The tests' build selects the whole workspace; so does this one, or cargo would unify features otherwise and build every
+    // heavy dependency a second time.
+    match release {
+        true => command.args(["build", "--quiet", "--release", "--package", "charter-server", "--bin", "charter"]),
+        false => command.args(["build", "--quiet", "--workspace", "--bin", "charter"]),
+    };
     process::run(command)?;
     Ok(workspace.target.join(if release { "release" } else { "debug" }).join("charter"))
 }

@@ -141,7 +141,6 @@ pub async fn start(config: Config, clock: Arc<dyn Clock>) -> anyhow::Result<Runn
         providers,
         clock,
     });
-    crate::egress::attach(&app);
     egress::attach(&app);
     gauges(&app);
     app.registry.refresh().await.context("the installed components cannot be read")?;

@@ -5,7 +5,7 @@ use charter_kernel::fault::Fault;
 use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::route::Path;
 use charter_kernel::schema::parse_query;
-use http::{HeaderMap, Method, Request, header};
+use http::{HeaderMap, HeaderValue, Method, Request, header};
 use hyper::body::Incoming;
 
 use super::Peer;
@@ -43,7 +43,13 @@ pub enum Body {
 
 /// Bounds and decodes the head.
 pub fn accept(app: &App, trail: &mut Trail, peer: Peer, request: Request<Incoming>) -> Result<Accepted, Refusal> {
-    let (head, body) = request.into_parts();
+    let (mut head, body) = request.into_parts();
+    // HTTP/2 names the host beside the headers; nothing behind this cares which version brought it.
+    if !head.headers.contains_key(header::HOST)
+        && let Some(Ok(host)) = head.uri.authority().map(|authority| HeaderValue::from_str(authority.as_str()))
+    {
+        head.headers.insert(header::HOST, host);
+    }
     trail.problem = wants_problem(&head.headers);
     let limits = &app.config.http;
     let bytes: usize = head.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD_COST_BYTES).sum();

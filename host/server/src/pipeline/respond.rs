@@ -119,7 +119,8 @@ pub fn refused(wording: &Wording, refusal: &Refusal) -> Answered {
 fn shared(trail: &Trail, headers: &mut HeaderMap) {
     headers.insert(REQUEST_ID, trail.id_header.clone());
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, NO_SNIFF);
-    if trail.private {
+    // What a change answers may hold a secret that is shown once, whoever asked.
+    if trail.private || trail.mutates {
         headers.insert(header::CACHE_CONTROL, NO_STORE);
     }
     if let Some(rate) = &trail.rate {
