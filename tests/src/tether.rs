@@ -4,16 +4,18 @@
 //! what it runs.
 
 use std::ffi::OsStr;
+use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// Waits for our end of the pipe to close, then ends the program and removes its folder, unless that holds a file `keep`.
+/// Waits for our end of the pipe to close. If nothing was said before, we are gone: ends the program and removes its folder,
+/// unless that holds a file `keep`. A word before the end says that we ended the program ourselves and still own the folder.
 const WATCH: &str = r#"
 exec 3<&0
 (
-    cat <&3
+    [ -z "$(cat <&3)" ] || exit 0
     kill -s "$TETHER_SIGNAL" $$
     tries=0
     while kill -0 $$ && [ $tries -lt 50 ]; do sleep 0.1; tries=$((tries + 1)); done
@@ -84,7 +86,10 @@ impl Tethered {
         let start = Instant::now();
         loop {
             match self.child.try_wait() {
-                Ok(Some(status)) => return Some(status),
+                Ok(Some(status)) => {
+                    self.disown();
+                    return Some(status);
+                }
                 Ok(None) if start.elapsed() < limit => std::thread::sleep(Duration::from_millis(5)),
                 _ => return None,
             }
@@ -93,8 +98,16 @@ impl Tethered {
 
     /// `kill -9`, and waits until it is gone.
     pub fn kill(&mut self) {
+        self.disown();
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+
+    /// Tells the watching shell that the program's end is our own doing.
+    fn disown(&mut self) {
+        if let Some(mut watch) = self.child.stdin.take() {
+            let _ = watch.write_all(b"ended");
+        }
     }
 }
 
