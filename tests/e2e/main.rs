@@ -10,6 +10,7 @@ mod lifecycle;
 mod members;
 mod other_language;
 mod projects;
+mod rules;
 mod sweeps;
 mod tenancy;
 mod users;

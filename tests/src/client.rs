@@ -135,7 +135,10 @@ impl Call<'_> {
 
     /// Sends it and waits for the whole answer, which a dying server may not give.
     pub fn attempt(self) -> Result<Answer, String> {
-        let shown = String::from_utf8_lossy(&self.body).chars().take(2000).collect::<String>();
+        let shown = match std::str::from_utf8(&self.body) {
+            Ok(text) => text.chars().take(2000).collect::<String>(),
+            Err(_) => format!("({} bytes)", self.body.len()),
+        };
         let request = format!("{} {}{}\n{shown}", self.method, self.client.base, self.path);
         let mut message = Request::builder()
             .method(self.method)

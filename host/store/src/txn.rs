@@ -399,6 +399,11 @@ impl Txn {
         self.store.commit(self.unit).await
     }
 
+    /// Commits a unit that settles what has already happened: taken even while the store is read-only for want of space.
+    pub async fn commit_settling(self) -> Result<Applied, CommitError> {
+        self.store.commit_settling(self.unit).await
+    }
+
     /// Commits what there is so far and goes on; later reads are validated anew. Entry and lease guards stay.
     pub async fn checkpoint(&mut self) -> Result<Applied, CommitError> {
         let organization = self.unit.organization.clone();

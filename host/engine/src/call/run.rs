@@ -77,6 +77,11 @@ fn class(outcome: &Outcome) -> OutcomeClass {
     }
 }
 
+/// Something has left the host or was committed, and the rest was not: nothing that a client could take for "try again".
+fn effect_without_record(code: &str, message: &str) -> Failure {
+    Failure { reason: Some("EFFECT_WITHOUT_RECORD".into()), ..failure(code, message) }
+}
+
 /// One call under way.
 struct Run {
     shared: Arc<Shared>,
@@ -128,7 +133,7 @@ impl Run {
         if !self.call.mutates {
             txn = txn.reading();
         } else {
-            unit::arm(&mut txn, &self.call, false);
+            unit::arm(&mut txn, &self.call, &self.story.marks);
         }
         if let Some(ticket) = self.ticket.take() {
             txn.hold(ticket);
@@ -170,7 +175,14 @@ impl Run {
             Ended::Trapped { id } => {
                 self.record(EndingResult::Trapped(&id)).await.unwrap_or(Outcome::Trapped { id: id.clone() })
             }
-            Ended::Deadline => self.record(EndingResult::Deadline).await.unwrap_or(Outcome::Deadline),
+            Ended::Deadline => {
+                let late = match self.story.marks.is_dispatched() {
+                    // A 504 says that provably nothing was done.
+                    true => Outcome::Refused(effect_without_record("internal_error", "the request ran out of time after it had acted")),
+                    false => Outcome::Deadline,
+                };
+                self.record(EndingResult::Deadline).await.unwrap_or(late)
+            }
             Ended::OutOfMemory => self.record(EndingResult::OutOfMemory).await.unwrap_or(Outcome::OutOfMemory),
             Ended::ClientGone => self.record(EndingResult::ClientGone).await.unwrap_or(Outcome::ClientGone),
             Ended::Exhausted => Outcome::Shed { retry_after_s: 1, tenant: false },
@@ -184,7 +196,7 @@ impl Run {
         match abort {
             Abort::Restart if !dispatched => Next::Over(Outcome::Restart),
             Abort::Inactive if !dispatched => Next::Over(Outcome::Inactive),
-            Abort::Unavailable(retry_after_s) => Next::Over(Outcome::Unavailable { retry_after_s }),
+            Abort::Unavailable(retry_after_s) if !dispatched => Next::Over(Outcome::Unavailable { retry_after_s }),
             Abort::Conflict(keys) if !dispatched => {
                 if self.reruns >= self.shared.config.reruns_max {
                     tracing::warn!(request = self.call.request_id, "a request gave up after its re-runs all met a conflict");
@@ -203,14 +215,12 @@ impl Run {
             Abort::Refused(refused) => self.refuse(rule(&refused), Vec::new()).await,
             // Something has left the host, so there is no way back: the outcome is recorded without the guest's documents.
             Abort::Restart | Abort::Inactive | Abort::Conflict(_) => {
-                let failure = Failure {
-                    reason: Some("EFFECT_WITHOUT_RECORD".into()),
-                    ..failure(
-                        "state_conflict",
-                        "what the request read has changed after it had acted outside; its documents were not written",
-                    )
-                };
-                self.refuse(failure, Vec::new()).await
+                let what = "what the request read has changed after it had acted; its later documents were not written";
+                self.refuse(effect_without_record("state_conflict", what), Vec::new()).await
+            }
+            Abort::Unavailable(_) => {
+                let what = "the request had acted, and what it did could not be recorded; its later documents were not written";
+                self.refuse(effect_without_record("internal_error", what), Vec::new()).await
             }
         }
     }
@@ -219,13 +229,18 @@ impl Run {
     async fn refuse(&mut self, failure: Failure, facts: Vec<charter_kernel::unit::Fact>) -> Next {
         let mut txn = self.shared.store.begin(self.call.scope.lane());
         if self.call.mutates {
-            unit::arm(&mut txn, &self.call, self.story.marks.claimed.initialized());
+            unit::arm(&mut txn, &self.call, &self.story.marks);
         }
         for fact in facts {
             txn.fact(fact);
         }
+        let dispatched = self.story.marks.is_dispatched();
         Next::Over(match unit::commit(&self.call, &self.story.marks, txn, EndingResult::Refused(&failure)).await {
             Ok(()) => Outcome::Refused(failure),
+            Err(abort) if dispatched => {
+                tracing::error!(request = self.call.request_id, ?abort, "the end of a request that had acted could not be recorded");
+                Outcome::Refused(failure)
+            }
             Err(Abort::Inactive) => Outcome::Inactive,
             Err(Abort::Unavailable(retry_after_s)) => Outcome::Unavailable { retry_after_s },
             Err(_) => Outcome::Restart,
@@ -236,7 +251,7 @@ impl Run {
     async fn record(&mut self, result: EndingResult<'_>) -> Option<Outcome> {
         let mut txn = self.shared.store.begin(self.call.scope.lane());
         if self.call.mutates && self.story.marks.claimed.initialized() {
-            unit::arm(&mut txn, &self.call, true);
+            unit::arm(&mut txn, &self.call, &self.story.marks);
         }
         match unit::commit(&self.call, &self.story.marks, txn, result).await {
             Ok(()) => None,

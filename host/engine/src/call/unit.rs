@@ -66,12 +66,15 @@ fn refused_by(refused: Refused, call: &Call) -> Abort {
     }
 }
 
-/// Adds what every unit of the request carries beside the guest's work.
-pub(super) fn arm(txn: &mut Txn, call: &Call, claimed: bool) {
-    for guard in &call.guards {
-        txn.guard(guard.clone());
+/// Adds what every unit of the request carries beside the guest's work. After an effect only the claim's fence is left: the
+/// unit that settles must not be refused for what has changed since.
+pub(super) fn arm(txn: &mut Txn, call: &Call, marks: &Marks) {
+    if !marks.is_dispatched() {
+        for guard in &call.guards {
+            txn.guard(guard.clone());
+        }
     }
-    if claimed && let Some(claim) = &call.claim {
+    if marks.claimed.initialized() && let Some(claim) = &call.claim {
         txn.guard(claim.fence.clone());
     }
 }
@@ -83,7 +86,9 @@ pub(super) async fn commit(call: &Call, marks: &Marks, mut txn: Txn, result: End
     if txn.unit().is_empty() {
         return Ok(());
     }
-    txn.commit().await.map(drop).map_err(|error| Abort::of(error, call))
+    let settles = marks.is_dispatched() && !matches!(result, EndingResult::Answered(_));
+    let committed = if settles { txn.commit_settling().await } else { txn.commit().await };
+    committed.map(drop).map_err(|error| Abort::of(error, call))
 }
 
 impl Shared {

@@ -1,0 +1,341 @@
+//! The rules of the request's transaction, each through the front door: a fixture plays scripts of host calls, and what is left
+//! afterwards is looked at as a client would.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use charter_tests::artefacts::Artefacts;
+use charter_tests::world::Builder;
+use charter_tests::{Answer, Client, Tenant, World, on_both};
+use serde_json::{Value, json};
+
+/// Nothing that a test waits for takes longer.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+fn builder() -> Builder {
+    Builder::new().environment("CHARTER_EGRESS_ALLOW", "127.0.0.0/8")
+}
+
+fn scripted(world: &World) -> Tenant {
+    world.install("script", &Artefacts::get().fixture("script"));
+    world.register()
+}
+
+fn play(client: &Client, steps: Value) -> Answer {
+    client.post("/v1/script", &json!({ "steps": steps }))
+}
+
+#[track_caller]
+fn seen(answer: &Answer) -> Vec<Value> {
+    answer.expect(200)["seen"].as_array().unwrap().clone()
+}
+
+/// What is kept: the notes of a kind, and how many items nobody holds.
+fn notes(client: &Client, kind: &str) -> Vec<Value> {
+    let listed = client.get("/v1/script/notes").expect(200);
+    listed["notes"].as_array().unwrap().iter().filter(|note| note["kind"] == kind).cloned().collect()
+}
+
+fn items(client: &Client) -> u64 {
+    client.get("/v1/script/notes").expect(200)["items"].as_u64().unwrap()
+}
+
+#[track_caller]
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// Plays `steps` on a thread, and runs `meanwhile` once an item was taken: the script is then in its middle.
+fn interrupted(client: &Client, steps: Value, meanwhile: impl FnOnce()) -> Answer {
+    let before = items(client);
+    std::thread::scope(|scope| {
+        let running = scope.spawn(|| play(client, steps));
+        until("the script takes an item", || items(client) < before);
+        meanwhile();
+        running.join().unwrap()
+    })
+}
+
+/// A provider that counts its requests and answers each with 200.
+fn peer(world: &World, tenant: &Tenant) -> Arc<AtomicU32> {
+    let count = Arc::new(AtomicU32::new(0));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address: SocketAddr = listener.local_addr().unwrap();
+    let counting = count.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            counting.fetch_add(1, Ordering::SeqCst);
+            let _ = answered(stream);
+        }
+    });
+    let binding = json!({
+        "kind": "http", "url": format!("http://{address}"), "options": {},
+        "scope": { "organization": tenant.organization },
+    });
+    let bound = world.operator().put("/v1/operator/providers/script.peer", &binding);
+    assert!(matches!(bound.status, 200 | 201), "{bound}");
+    count
+}
+
+fn answered(mut stream: TcpStream) -> std::io::Result<()> {
+    let mut reader = BufReader::new(stream.try_clone()?);
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line)? == 0 || line.trim().is_empty() {
+            break;
+        }
+        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap_or(0);
+        }
+    }
+    std::io::copy(&mut reader.take(length), &mut std::io::sink())?;
+    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}")
+}
+
+on_both! {
+    fn a_refusal_and_a_trap_leave_no_document(world: builder()) {
+        let tenant = scripted(world);
+        let refused = play(&tenant.client, json!([{ "note": "note" }, { "emit": "x" }, { "refuse": "state_conflict" }]));
+        assert_eq!(refused.expect_error(409, "state_conflict")["reason"], "script");
+        play(&tenant.client, json!([{ "note": "note" }, { "trap": 1 }])).expect_error(500, "internal_error");
+        assert_eq!(notes(&tenant.client, "note").len(), 0);
+    }
+
+    fn a_value_that_two_want_goes_to_one_and_the_other_is_told_by_the_guest(world: builder()) {
+        let tenant = scripted(world);
+        // Whoever finds the slug taken says so itself; whoever loses the race is run again, finds it taken, and says the same.
+        let wish = || play(&tenant.client, json!([{ "try": { "note": "note", "slug": "one" } }]));
+        let all: Vec<Value> = std::thread::scope(|scope| {
+            let running: Vec<_> = (0..8).map(|_| scope.spawn(wish)).collect();
+            running.into_iter().flat_map(|one| seen(&one.join().unwrap())).collect()
+        });
+        assert_eq!(all.iter().filter(|said| said.is_string()).count(), 1, "{all:?}");
+        assert_eq!(all.iter().filter(|said| said["failure"] == "duplicate_record").count(), 7, "{all:?}");
+        assert_eq!(notes(&tenant.client, "note").len(), 1);
+    }
+
+    fn what_was_read_is_validated_at_the_commit(world: builder()) {
+        let tenant = scripted(world);
+        play(&tenant.client, json!([{ "items": 1 }])).expect(200);
+        let steps = json!([{ "attempt": 1 }, { "take": 1 }, { "count": "note" }, { "sleep_ms": 700 }, { "note": "note" }]);
+        let answer = interrupted(&tenant.client, steps, || {
+            play(&tenant.client, json!([{ "note": "note" }])).expect(200);
+        });
+        let seen = seen(&answer);
+        // It was run again, and its second run counted what had come between; what it took is the same, and taken once.
+        assert_eq!((&seen[0], &seen[2]), (&json!(2), &json!(1)), "{answer}");
+        assert_eq!(seen[1].as_array().unwrap().len(), 1);
+        assert_eq!(items(&tenant.client), 0);
+    }
+
+    fn what_a_rerun_does_not_ask_for_again_is_given_back(world: builder()) {
+        let tenant = scripted(world);
+        play(&tenant.client, json!([{ "items": 1 }])).expect(200);
+        let steps = json!([
+            { "on_attempt": 1, "steps": [{ "take": 1 }] }, { "count": "note" }, { "sleep_ms": 700 }, { "note": "note" },
+        ]);
+        let answer = interrupted(&tenant.client, steps, || {
+            play(&tenant.client, json!([{ "note": "note" }])).expect(200);
+        });
+        assert_eq!(seen(&answer)[0], 1, "{answer}");
+        until("the item is given back", || items(&tenant.client) == 1);
+    }
+
+    fn after_a_checkpoint_nothing_is_run_again_and_what_was_committed_stays(world: builder()) {
+        let tenant = scripted(world);
+        play(&tenant.client, json!([{ "items": 1 }])).expect(200);
+        let steps = json!([
+            { "note": "note", "slug": "before" }, { "checkpoint": 1 }, { "count": "note" }, { "take": 1 }, { "sleep_ms": 700 },
+            { "note": "note", "slug": "after" },
+        ]);
+        let answer = interrupted(&tenant.client, steps, || {
+            play(&tenant.client, json!([{ "note": "note", "slug": "between" }])).expect(200);
+        });
+        assert_eq!(answer.expect_error(409, "state_conflict")["reason"], "EFFECT_WITHOUT_RECORD");
+        let slugs: Vec<_> = notes(&tenant.client, "note").into_iter().map(|note| note["slug"].clone()).collect();
+        assert!(slugs.len() == 2 && !slugs.contains(&json!("after")), "{slugs:?}");
+    }
+
+    fn a_revocation_in_the_middle_of_a_request_lets_it_commit_nothing(world: builder()) {
+        let tenant = scripted(world);
+        let user = tenant.user("agent");
+        let client = tenant.client.with("x-service-user-id", &user);
+        play(&client, json!([{ "items": 1 }])).expect(200);
+        let steps = json!([{ "take": 1 }, { "sleep_ms": 700 }, { "note": "note" }]);
+        let answer = interrupted(&client, steps, || {
+            tenant.client.post(&format!("/v1/users/{user}/revoke"), &json!({})).expect(200);
+        });
+        assert_eq!(answer.expect_error(403, "forbidden")["reason"], "profile_revoked");
+        assert_eq!(notes(&client, "note").len(), 0);
+    }
+
+    fn additions_and_appends_by_many_all_count(world: builder()) {
+        let tenant = scripted(world);
+        play(&tenant.client, json!([{ "note": "note", "slug": "sum" }])).expect(200);
+        std::thread::scope(|scope| {
+            for _ in 0..12 {
+                scope.spawn(|| {
+                    let steps = json!([{ "add": "sum", "amount": 2 }, { "append": "log", "payload": { "n": 1 } }]);
+                    play(&tenant.client, steps).expect(200);
+                });
+            }
+        });
+        assert_eq!(notes(&tenant.client, "note")[0]["count"], 24);
+        play(&tenant.client, json!([{ "close": "log" }])).expect(200);
+        let stream = tenant.client.get("/v1/script/logs/log").text();
+        let ids: Vec<u64> = stream.lines().filter_map(|line| line.strip_prefix("id: ")?.parse().ok()).collect();
+        assert_eq!(ids, (1..=12).collect::<Vec<_>>(), "{stream}");
+    }
+
+    fn a_nested_change_commits_on_its_own_and_under_the_same_rules(world: builder()) {
+        let tenant = scripted(world);
+        let nested = |steps: Value| json!({ "call": "script.play", "body": { "steps": steps } });
+        let refused = play(&tenant.client, json!([nested(json!([{ "note": "note" }])), { "refuse": "state_conflict" }]));
+        refused.expect_error(409, "state_conflict");
+        assert_eq!(notes(&tenant.client, "note").len(), 1);
+        // A refusal inside comes back as one, and the outer request may go on.
+        let told = play(&tenant.client, json!([{ "try": nested(json!([{ "refuse": "state_conflict" }])) }, { "note": "note" }]));
+        assert_eq!(seen(&told)[0]["failure"], "state_conflict", "{told}");
+        // Five levels are one too many.
+        let mut deep = json!([{ "note": "note" }]);
+        for _ in 0..5 {
+            deep = json!([nested(deep)]);
+        }
+        let too_deep = play(&tenant.client, deep);
+        assert!((400..500).contains(&too_deep.status), "{too_deep}");
+        assert_eq!(notes(&tenant.client, "note").len(), 2);
+        // What the caller's kit switches off is off for its primitives, too.
+        let kit = tenant.kit("narrow", json!({ "script": { "enabled": true }, "queue": { "enabled": false } }));
+        let user = tenant.user_with_kit("narrow", &kit);
+        let client = tenant.client.with("x-service-user-id", &user);
+        let denied = play(&client, json!([{ "try": { "call": "queue.create", "body": { "name": "q" } } }]));
+        assert_eq!(seen(&denied)[0]["failure"], "forbidden", "{denied}");
+        let allowed = play(&tenant.client, json!([{ "call": "queue.create", "body": { "name": "q" } }]));
+        assert_eq!(seen(&allowed)[0]["status"], 201, "{allowed}");
+    }
+
+    fn an_answer_can_be_a_jobs(world: builder()) {
+        let tenant = scripted(world);
+        let enqueue = json!([{ "enqueue": [{ "note": "note" }, { "attempt": 1 }], "answer": true, "public": true }]);
+        let answer = play(&tenant.client, enqueue);
+        assert_eq!(seen(&answer)[1], 1, "{answer}");
+        assert_eq!(notes(&tenant.client, "note").len(), 1);
+        let jobs = tenant.client.get("/v1/jobs").expect(200);
+        assert_eq!(jobs["jobs"][0]["status"], "succeeded", "{jobs}");
+    }
+
+    fn a_job_is_tried_again_and_given_up_in_the_end(world: builder()) {
+        let tenant = scripted(world);
+        let failing_once = json!([{ "enqueue": [{ "on_attempt": 1, "steps": [{ "trap": 1 }] }, { "note": "note" }], "public": true }]);
+        play(&tenant.client, failing_once).expect(200);
+        let hopeless = json!([{ "enqueue": [{ "refuse": "state_conflict" }], "public": true, "attempts": 2 }]);
+        play(&tenant.client, hopeless).expect(200);
+        let status = |wanted: &str| {
+            let jobs = tenant.client.get(&format!("/v1/jobs?status={wanted}")).expect(200);
+            jobs["jobs"].as_array().unwrap().first().cloned()
+        };
+        until("one job succeeds", || status("succeeded").is_some());
+        until("one job is given up", || status("failed").is_some());
+        // The failed run's note is gone with it; the one that succeeded was the second.
+        assert_eq!(notes(&tenant.client, "job").iter().map(|note| note["count"].clone()).collect::<Vec<_>>(), [json!(2)]);
+        let failed = status("failed").unwrap();
+        assert_eq!((&failed["attempts"], &failed["error"]["code"]), (&json!(2), &json!("state_conflict")), "{failed}");
+    }
+
+    fn a_key_names_one_live_job_and_a_refused_request_enqueues_none(world: builder()) {
+        let tenant = scripted(world);
+        let wait = json!([{ "sleep_ms": 300 }, { "note": "note" }]);
+        let enqueue = json!({ "enqueue": wait, "key": "daily", "public": true });
+        let first = seen(&play(&tenant.client, json!([enqueue, enqueue])));
+        let second = seen(&play(&tenant.client, json!([enqueue])));
+        assert!(first[0] == first[1] && first[0] == second[0], "{first:?} {second:?}");
+        play(&tenant.client, json!([{ "enqueue": wait, "public": true }, { "refuse": "state_conflict" }])).expect_error(409, "state_conflict");
+        until("the job runs", || !notes(&tenant.client, "note").is_empty());
+        let jobs = tenant.client.get("/v1/jobs").expect(200);
+        assert_eq!(jobs["jobs"].as_array().unwrap().len(), 1, "{jobs}");
+    }
+
+    fn what_was_dispatched_is_never_run_again_after_a_crash(world: builder()) {
+        let tenant = scripted(world);
+        let calls = peer(world, &tenant);
+        let steps = json!({ "steps": [{ "fetch": "POST", "path": "/act" }, { "sleep_ms": 5000 }, { "note": "note" }] });
+        let client = tenant.client.clone();
+        std::thread::scope(|scope| {
+            let running = scope.spawn(|| client.call("POST", "/v1/script").json(&steps).idempotency_key("once").attempt());
+            until("the provider is called", || calls.load(Ordering::SeqCst) == 1);
+            world.kill();
+            assert!(running.join().unwrap().is_err(), "a dead server answered");
+        });
+        world.start();
+        let client = tenant.client.at(world.server().address());
+        let again = client.call("POST", "/v1/script").json(&steps).idempotency_key("once").send();
+        again.expect_error(409, "job_not_ready");
+        assert!(again.header("retry-after").is_some(), "{again}");
+        assert_eq!(calls.load(Ordering::SeqCst), 1, "the effect happened twice");
+    }
+
+    fn what_had_no_effect_yet_is_run_anew_after_a_crash(world: builder()) {
+        let tenant = scripted(world);
+        play(&tenant.client, json!([{ "items": 1 }])).expect(200);
+        let steps = json!({ "steps": [{ "note": "note" }, { "sleep_ms": 1500 }] });
+        let client = tenant.client.clone();
+        std::thread::scope(|scope| {
+            let running = scope.spawn(|| {
+                let first = json!({ "steps": [{ "take": 1 }, { "note": "note" }, { "sleep_ms": 5000 }] });
+                client.call("POST", "/v1/script").json(&first).idempotency_key("anew").attempt()
+            });
+            until("the script is under way", || items(&tenant.client) == 0);
+            world.kill();
+            assert!(running.join().unwrap().is_err(), "a dead server answered");
+        });
+        world.start();
+        let client = tenant.client.at(world.server().address());
+        assert_eq!(notes(&client, "note").len(), 0);
+        client.call("POST", "/v1/script").json(&steps).idempotency_key("anew").send().expect(200);
+        assert_eq!(notes(&client, "note").len(), 1);
+    }
+
+    fn a_client_that_leaves_stops_what_has_not_acted_and_not_what_has(world: builder()) {
+        let tenant = scripted(world);
+        let calls = peer(world, &tenant);
+        play(&tenant.client, json!([{ "items": 1 }])).expect(200);
+        let leave = |steps: Value, left: &dyn Fn() -> bool| {
+            let address = world.server().address().trim_start_matches("http://").to_owned();
+            let body = json!({ "steps": steps }).to_string();
+            let mut stream = TcpStream::connect(address).unwrap();
+            let head = format!(
+                "POST /v1/script HTTP/1.1\r\nhost: charter\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+                tenant.key,
+                body.len()
+            );
+            stream.write_all(head.as_bytes()).unwrap();
+            until("the script is in its middle", left);
+        };
+        leave(json!([{ "take": 1 }, { "sleep_ms": 3000 }, { "note": "note", "slug": "unacted" }]), &|| items(&tenant.client) == 0);
+        until("the item is given back", || items(&tenant.client) == 1);
+        leave(json!([{ "fetch": "POST", "path": "/act" }, { "sleep_ms": 800 }, { "note": "note", "slug": "acted" }]), &|| {
+            calls.load(Ordering::SeqCst) == 1
+        });
+        until("the request that has acted is finished", || !notes(&tenant.client, "note").is_empty());
+        assert_eq!(notes(&tenant.client, "note")[0]["slug"], "acted");
+    }
+
+    fn a_deadline_after_an_effect_does_not_read_as_if_nothing_had_happened(world: builder()) {
+        let tenant = scripted(world);
+        let late = play(&tenant.client, json!([{ "note": "note" }, { "checkpoint": 1 }, { "sleep_ms": 20000 }]));
+        let error = late.expect_error(500, "internal_error");
+        assert_eq!((error["reason"].as_str(), late.header("x-should-retry")), (Some("EFFECT_WITHOUT_RECORD"), Some("false")));
+        assert_eq!(notes(&tenant.client, "note").len(), 1);
+        let nothing = play(&tenant.client, json!([{ "note": "note" }, { "sleep_ms": 20000 }]));
+        nothing.expect_error(504, "deadline_exceeded");
+        assert_eq!(notes(&tenant.client, "note").len(), 1);
+    }
+}
