@@ -1,7 +1,5 @@
 //! The two databases that everything is tested on.
 
-use std::path::Path;
-
 use crate::postgres::Postgres;
 
 /// Which database a server runs on.
@@ -18,10 +16,15 @@ impl Database {
     pub const BOTH: [Self; 2] = [Self::Sqlite, Self::Postgresql];
 
     /// The URL of a new, empty database; `None` where the server's own default is meant.
-    pub fn create(self, _data: &Path) -> Option<String> {
+    pub fn create(self) -> Option<String> {
         match self {
             Self::Sqlite => None,
             Self::Postgresql => Some(Postgres::shared().database()),
         }
+    }
+
+    /// The URL of a database with what is in the one at `url`, whose server was stopped. The embedded one lies in the data folder.
+    pub fn copy(self, url: Option<&str>) -> Option<String> {
+        url.map(|url| Postgres::shared().copy(url))
     }
 }

@@ -54,9 +54,19 @@ impl Postgres {
 
     /// A new, empty database; answers its URL.
     pub fn database(&self) -> String {
+        self.database_like("template0")
+    }
+
+    /// A new database with what is in the one at `url`, which nobody may be connected to.
+    pub fn copy(&self, url: &str) -> String {
+        self.database_like(url.rsplit('/').next().unwrap_or_default())
+    }
+
+    fn database_like(&self, template: &str) -> String {
         let name = format!("charter_{}", self.databases.fetch_add(1, Ordering::Relaxed));
         let folder = self.folder.to_string_lossy().into_owned();
-        self.run("createdb", &["-h", &folder, "-U", "charter", &name]).unwrap_or_else(|fault| panic!("{fault}"));
+        let made = self.run("createdb", &["-h", &folder, "-U", "charter", "-T", template, &name]);
+        made.unwrap_or_else(|fault| panic!("{fault}"));
         format!("postgres://charter@{}/{name}", folder.replace('/', "%2F"))
     }
 

@@ -41,7 +41,7 @@ impl Server {
     /// Starts it and waits for the address that it prints.
     pub fn start(options: &Options) -> Result<Self, String> {
         let mut launch = Launch::new(&Artefacts::get().charter, "KILL", Some(&options.data));
-        let log = options.data.with_extension(format!("{}.log", sequence()));
+        let log = options.data.join(format!("server.{}.log", sequence()));
         let output = File::create(&log).map_err(|error| format!("cannot make {}: {error}", log.display()))?;
         let command = launch.command();
         command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&options.data);

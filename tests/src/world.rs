@@ -14,6 +14,7 @@ use crate::client::Client;
 use crate::database::Database;
 use crate::server::{Options, Server};
 use crate::tenant::Tenant;
+use crate::tether::{Launch, Tethered};
 
 /// The operator's token of every deployment under test.
 pub const OPERATOR_TOKEN: &str = "operator-of-the-tests-4f1c7a52e09b8d36";
@@ -68,12 +69,16 @@ impl Builder {
         self
     }
 
-    /// Starts it.
+    /// Starts it. Where every primitive is installed, that was done once, and this is a copy: they were compiled then.
     pub fn start(self, database: Database) -> World {
         let data = Folder::new();
+        let url = match self.components.as_ref() {
+            Some(folder) if *folder == Artefacts::get().components => furnished(database).copy_to(&data),
+            _ => database.create(),
+        };
         let mut options = Options {
             data: data.path().to_path_buf(),
-            database: database.create(data.path()),
+            database: url,
             components: self.components,
             environment: vec![("CHARTER_OPERATOR_TOKEN".into(), OPERATOR_TOKEN.into())],
             arguments: self.arguments,
@@ -92,6 +97,50 @@ impl Builder {
 impl Default for Builder {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// A deployment with every primitive installed that never serves: others begin as its copies.
+struct Furnished {
+    database: Database,
+    url: Option<String>,
+    data: Folder,
+    /// Removes the folder behind this process: what is static is never dropped.
+    _sweeper: Tethered,
+}
+
+fn furnished(database: Database) -> &'static Furnished {
+    static SQLITE: OnceLock<Furnished> = OnceLock::new();
+    static POSTGRESQL: OnceLock<Furnished> = OnceLock::new();
+    let furnished = match database {
+        Database::Sqlite => &SQLITE,
+        Database::Postgresql => &POSTGRESQL,
+    };
+    furnished.get_or_init(|| {
+        let (data, url) = (Folder::new(), database.create());
+        let options = Options {
+            data: data.path().to_path_buf(),
+            database: url.clone(),
+            components: Some(Artefacts::get().components.clone()),
+            environment: vec![("CHARTER_OPERATOR_TOKEN".into(), OPERATOR_TOKEN.into())],
+            arguments: Vec::new(),
+        };
+        let server = Server::start(&options).unwrap_or_else(|fault| panic!("{fault}"));
+        let ended = server.terminate(std::time::Duration::from_secs(40));
+        assert!(ended.is_some_and(|status| status.success()), "SIGTERM ended the server with {ended:?}");
+        let mut sweeper = Launch::new(Path::new("/bin/sleep"), "KILL", Some(data.path()));
+        sweeper.command().arg("infinity");
+        let sweeper = sweeper.start().unwrap_or_else(|fault| panic!("cannot start sleep: {fault}"));
+        Furnished { database, url, data, _sweeper: sweeper }
+    })
+}
+
+impl Furnished {
+    /// Fills `data` and answers the URL of the copied database.
+    fn copy_to(&self, data: &Folder) -> Option<String> {
+        let copied = std::process::Command::new("cp").arg("-a").arg(self.data.path().join(".")).arg(data.path()).status();
+        assert!(copied.is_ok_and(|status| status.success()), "cannot copy {}", self.data.path().display());
+        self.database.copy(self.url.as_deref())
     }
 }
 
