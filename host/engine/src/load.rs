@@ -136,12 +136,12 @@ fn manifest(text: &str, imported: &std::collections::BTreeSet<String>, http: boo
     let mut found = Vec::new();
     let declared = |capability: &str| manifest.capabilities.iter().any(|declared| declared == capability);
     for capability in imported.iter().filter(|capability| !declared(capability)) {
-        found.push(Fault::new("capabilities", format!("the component imports `{capability}`, which is not declared here")));
+        found.push(Fault::new("capabilities", format!("must name `{capability}`, which the component imports")));
     }
     if http && !declared("http") && !declared("public-web") {
         found.push(Fault::new(
             "capabilities",
-            "the component imports wasi:http, which needs `http` or `public-web` declared here",
+            "must name `http` or `public-web`, for the component imports wasi:http",
         ));
     }
     if found.is_empty() { Ok(manifest) } else { Err(found) }

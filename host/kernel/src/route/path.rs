@@ -13,16 +13,16 @@ pub struct Path(Vec<String>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PathFault {
     /// It has too many bytes or segments.
-    #[error("the path must be at most {PATH_BYTES_MAX} bytes and {PATH_SEGMENTS_MAX} segments")]
+    #[error("must be at most {PATH_BYTES_MAX} bytes and {PATH_SEGMENTS_MAX} segments")]
     Long,
     /// It is not percent-encoded UTF-8.
-    #[error("the path must be percent-encoded UTF-8")]
+    #[error("must be percent-encoded UTF-8")]
     Encoding,
     /// It holds a control character, an encoded slash or a dot segment.
-    #[error("a path segment must hold no control character and no slash, and be neither . nor ..")]
+    #[error("must hold no control character and no slash in any segment, and no segment . or ..")]
     Forbidden,
     /// It does not start with a slash, or has an empty segment; no template matches such a path.
-    #[error("the path must start with a slash and have no empty segment")]
+    #[error("must start with a slash and have no empty segment")]
     Empty,
 }
 
