@@ -54,8 +54,8 @@ fn a_binding_comes_from_the_file_and_its_credential_from_the_environment() {
 
 #[test]
 fn a_dotted_binding_is_a_section_within_a_section() {
-    let config = Config::read(layers("[providers.search.engine]\nurl = \"http://127.0.0.1:9/\"", &[])).expect("no faults");
-    assert!(config.providers.contains_key("search.engine"), "{:?}", config.providers.keys());
+    let config = Config::read(layers("[providers.weather.station]\nurl = \"http://127.0.0.1:9/\"", &[])).expect("no faults");
+    assert!(config.providers.contains_key("weather.station"), "{:?}", config.providers.keys());
 }
 
 #[test]

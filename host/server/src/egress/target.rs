@@ -141,8 +141,8 @@ mod tests {
     #[test]
     fn a_binding_gets_its_own_origin_path_and_credential() {
         let bound_to = binding("https://api.example.com/v1/", serde_json::json!({}));
-        let (aim, sent) = bound(&bound_to, request("https://engine.binding/search?q=a")).unwrap();
-        assert_eq!(sent.uri(), "https://api.example.com/v1/search?q=a");
+        let (aim, sent) = bound(&bound_to, request("https://engine.binding/find?q=a")).unwrap();
+        assert_eq!(sent.uri(), "https://api.example.com/v1/find?q=a");
         assert_eq!(sent.headers()[header::AUTHORIZATION], "Bearer s3cret-token");
         assert_eq!(sent.headers()[header::HOST], "api.example.com");
         assert!(!aim.trusted);

@@ -54,8 +54,10 @@ fn is_operation(text: &str, name: &str) -> bool {
         .is_some_and(|verb| !verb.is_empty() && verb.chars().all(|c| c.is_ascii_lowercase() || c == '_' || c == '.'))
 }
 
+/// Whether the text is a route: it opens with a literal segment, which a piece of a format string (`/{}`) does not.
 fn is_route(text: &str) -> bool {
-    text.len() > 1 && text.starts_with('/') && !text.contains(char::is_whitespace) && !text.starts_with("//")
+    text.strip_prefix('/').is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_lowercase()))
+        && !text.contains(char::is_whitespace)
 }
 
 /// The plain string literals of a source file: what stands between two quotes of one line.
@@ -77,7 +79,7 @@ mod tests {
 
     #[test]
     fn literals_tell_operations_and_routes_from_other_text() {
-        let source = "const ID: &str = \"notes.purge\"; // \"notes.no\"\nroute(\"/notes/{id}\", \"Some text.\")";
+        let source = "const ID: &str = \"notes.purge\"; // \"notes.no\"\nroute(\"/notes/{id}\", \"Some text.\"); format!(\"/{}\", \"//x\")";
         let found: Vec<_> = literals(source).filter(|text| is_operation(text, "notes") || is_route(text)).collect();
         assert_eq!(found, ["notes.purge", "notes.no", "/notes/{id}"]);
     }
