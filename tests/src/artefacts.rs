@@ -43,15 +43,10 @@ impl Artefacts {
     fn build() -> Result<Self, Box<dyn std::error::Error>> {
         let given = |name: &str| std::env::var_os(name).map(PathBuf::from);
         let workspace = Workspace::find()?;
-        let or_build = |name: &str, build: &dyn Fn(&Workspace) -> Result<PathBuf, Box<dyn std::error::Error>>| match given(name)
-        {
-            Some(path) => Ok(path),
-            None => build(&workspace),
-        };
         Ok(Self {
-            charter: or_build(test::BINARY, &|workspace| Ok(components::host(workspace, false)?))?,
-            components: or_build(test::COMPONENTS, &|workspace| Ok(components::primitives(workspace)?))?,
-            fixtures: or_build(test::FIXTURES, &|workspace| Ok(components::fixtures(workspace)?))?,
+            charter: given(test::BINARY).map_or_else(|| components::host(&workspace, false), Ok)?,
+            components: given(test::COMPONENTS).map_or_else(|| components::primitives(&workspace), Ok)?,
+            fixtures: given(test::FIXTURES).map_or_else(|| components::fixtures(&workspace), Ok)?,
             root: workspace.root,
         })
     }

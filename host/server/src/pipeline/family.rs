@@ -178,7 +178,10 @@ fn opens(door: Door, mount: Mount) -> bool {
 mod tests {
     use super::*;
 
-    fn readings(path: &str) -> Vec<(Mount, Option<String>, Option<String>, Vec<String>)> {
+    /// Mount, project, user, and what is left of the path.
+    type Reading = (Mount, Option<String>, Option<String>, Vec<String>);
+
+    fn readings(path: &str) -> Vec<Reading> {
         let path = Path::parse(path).unwrap();
         let own = |mounted: Mounted| (mounted.mount, mounted.project, mounted.user, mounted.path.segments().to_vec());
         candidates(&path).into_iter().map(own).collect()
