@@ -15,6 +15,7 @@ mod error;
 mod expire;
 mod fact;
 mod find;
+mod forget;
 mod log;
 mod migrate;
 mod query;

@@ -93,6 +93,14 @@ impl Txn {
         Ok(self.with_adds(key, row))
     }
 
+    /// Whose work inserted a row: its organization, empty for the deployment's own. Not validated.
+    pub async fn organization_of(&self, key: &Key) -> Result<Option<String>, ReadError> {
+        match self.own.get(key) {
+            Some(own) => Ok(own.as_ref().map(|_| self.unit.organization.clone())),
+            None => Ok(self.store.stored(key).await?.map(|stored| stored.organization)),
+        }
+    }
+
     fn with_adds(&self, key: &Key, row: Option<Row>) -> Option<Row> {
         let mut row = row?;
         for (field, amount) in self.adds.get(key).into_iter().flatten() {

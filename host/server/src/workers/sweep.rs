@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use charter_kernel::time::Instant;
 use charter_kernel::unit::Space;
 
 use super::run::ENDED_AT;
@@ -33,11 +34,23 @@ pub(super) async fn run(app: Arc<App>) {
         }
         let jobs = now.plus_ms(-i64::from(app.config.retention.jobs_hours) * 3_600_000);
         expire(&app, &charter_engine::job::jobs(), ENDED_AT, &jobs.to_string()).await;
+        forget_events(&app, now.plus_ms(-i64::from(app.config.retention.events_hours) * 3_600_000)).await;
         if let Err(error) = app.registry.forget_replicas().await {
             tracing::warn!(error = &error as &dyn std::error::Error, "rows of former replicas could not be removed");
         }
         if let Err(error) = app.registry.forget_versions(app.config.retention.component_versions).await {
             tracing::warn!(error = &error as &dyn std::error::Error, "old component versions could not be removed");
+        }
+    }
+}
+
+/// Events that no reader resumes from any more. Their sequences show the gap.
+async fn forget_events(app: &App, before: Instant) {
+    for _ in 0..STEPS_MAX {
+        match app.store.forget_events(before, STEP_ROWS).await {
+            Ok(forgotten) if forgotten == u64::from(STEP_ROWS) => {}
+            Ok(_) => return,
+            Err(error) => return tracing::warn!(%error, "events that are past their time could not be removed"),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use charter_kernel::time::Instant;
 use charter_kernel::unit::{Fact, FactKind, Key, LogKey, Reach, Refused, Space, Unit, Write};
 use charter_store::Store;
 
@@ -13,6 +14,8 @@ on_both!(
     facts_are_numbered_in_the_order_of_their_commits,
     who_waits_is_woken_by_a_commit,
     caches_learn_of_writes_to_the_hosts_rows,
+    events_beyond_their_time_go_and_audit_rows_stay,
+    what_a_reach_held_goes_with_it_and_nothing_else,
 );
 
 async fn a_log_is_numbered_without_gaps_and_ends_when_closed(bed: Bed) {
@@ -34,7 +37,7 @@ async fn a_log_is_numbered_without_gaps_and_ends_when_closed(bed: Bed) {
 }
 
 fn told(organization: &str, id: &str, kind: FactKind) -> Unit {
-    let at = charter_kernel::time::Instant(0);
+    let at = Instant(0);
     let fact = Fact { id: id.into(), kind, organization: organization.into(), at, name: "book.put".into(), body: "{}".into() };
     Unit { organization: organization.into(), facts: vec![fact], ..Unit::default() }
 }
@@ -106,4 +109,59 @@ async fn caches_learn_of_writes_to_the_hosts_rows(bed: Bed) {
     bed.store.commit(unit(vec![Write::Put { key: quiet, draft: draft("{}") }])).await.unwrap();
     assert_eq!(bed.store.epoch().borrow().spaces.get("host.idempotency"), None);
     assert!(bed.store.get(&key("a")).await.unwrap().is_some());
+}
+
+async fn events_beyond_their_time_go_and_audit_rows_stay(bed: Bed) {
+    for n in 0..5 {
+        for kind in [FactKind::Event, FactKind::Audit] {
+            let mut unit = told(ORG, &format!("{n:03}"), kind);
+            unit.facts[0].at = Instant(n);
+            bed.store.commit(unit).await.unwrap();
+        }
+    }
+    read_until(&bed.store, FactKind::Event, ORG, 5).await;
+    read_until(&bed.store, FactKind::Audit, ORG, 5).await;
+    assert_eq!(bed.store.forget_events(Instant(3), 2).await.unwrap(), 2, "in steps");
+    assert_eq!(bed.store.forget_events(Instant(3), 2).await.unwrap(), 1);
+    assert_eq!(bed.store.forget_events(Instant(3), 2).await.unwrap(), 0);
+    let left = bed.store.facts(FactKind::Event, ORG, 0, 10).await.unwrap();
+    assert_eq!(left.iter().map(|fact| fact.sequence).collect::<Vec<_>>(), [4, 5]);
+    assert_eq!(bed.store.facts(FactKind::Audit, ORG, 0, 10).await.unwrap().len(), 5);
+    bed.store.commit(told(ORG, "005", FactKind::Event)).await.unwrap();
+    let mut changed = bed.store.facts_changed(FactKind::Event, ORG);
+    while bed.store.facts_head(FactKind::Event, ORG).await.unwrap() < 6 {
+        tokio::time::timeout(Duration::from_secs(20), changed.wait()).await.unwrap();
+    }
+    let last = bed.store.facts(FactKind::Event, ORG, 5, 10).await.unwrap();
+    assert_eq!(last.iter().map(|fact| fact.sequence).collect::<Vec<_>>(), [6], "a sequence is never given again");
+}
+
+async fn what_a_reach_held_goes_with_it_and_nothing_else(bed: Bed) {
+    let (gone, stays) = (Reach::user("gone"), Reach::user("stays"));
+    for reach in [&gone, &stays] {
+        for n in 0..3 {
+            let key = Key::new(reach, &space(), format!("row-{n}"));
+            bed.store.commit(unit(vec![Write::Insert { key, draft: draft("{}") }])).await.unwrap();
+            let log = LogKey { reach: reach.clone(), log: format!("shelf.log-{n}") };
+            let append = Write::Append { log, name: "put".into(), payload: "{}".into() };
+            bed.store.commit(unit(vec![append.clone(), append])).await.unwrap();
+        }
+    }
+    let keys = bed.store.reach_keys(&gone, 2).await.unwrap();
+    assert_eq!(keys.len(), 2, "in steps");
+    let keys = bed.store.reach_keys(&gone, 10).await.unwrap();
+    let removals = keys.into_iter().map(|key| Write::Remove { key, expected: None }).collect();
+    bed.store.commit(unit(removals)).await.unwrap();
+    assert!(bed.store.reach_keys(&gone, 10).await.unwrap().is_empty());
+    let mut steps = 0;
+    while bed.store.forget_logs(&gone, 4).await.unwrap() {
+        steps += 1;
+    }
+    assert_eq!(steps, 2, "six entries, four at a time");
+    for n in 0..3 {
+        let log = |reach: &Reach| LogKey { reach: reach.clone(), log: format!("shelf.log-{n}") };
+        assert_eq!(bed.store.log_head(&log(&gone)).await.unwrap().head, 0);
+        assert_eq!(bed.store.log_read(&log(&stays), 0, 10).await.unwrap().len(), 2);
+    }
+    assert_eq!(bed.store.reach_keys(&stays, 10).await.unwrap().len(), 3);
 }

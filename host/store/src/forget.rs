@@ -1,0 +1,62 @@
+//! Forgetting in bulk: the rows and logs of a reach that is no more, and facts beyond their time.
+//!
+//! Rows go through the committer like every other change. What is only ever added to (log entries, facts) has no other writer once
+//! it is old, so it goes by a statement of its own, bounded, as blobs do.
+
+use charter_kernel::time::Instant;
+use charter_kernel::unit::{Key, Reach, Space};
+use sqlx::Row;
+
+use crate::connection::reading;
+use crate::error::{CommitError, ReadError};
+use crate::query::PAGE_ROWS_MAX;
+use crate::store::Store;
+
+impl Store {
+    /// Keys of rows within a reach, whatever their space. Not validated, and not for requests.
+    pub async fn reach_keys(&self, reach: &Reach, limit: u32) -> Result<Vec<Key>, ReadError> {
+        let sql =
+            self.inner.database.dialect.sql("SELECT space, id FROM documents WHERE reach = $1 ORDER BY space, id LIMIT $2");
+        let query = sqlx::query(sql).bind(reach.as_str().to_owned()).bind(i64::from(limit.min(PAGE_ROWS_MAX)));
+        let rows = reading(query.fetch_all(&self.inner.readers)).await?;
+        let key = |row: &sqlx::any::AnyRow| -> sqlx::Result<Key> {
+            Ok(Key { reach: reach.clone(), space: Space::stored(row.try_get(0)?), id: row.try_get(1)? })
+        };
+        rows.iter().map(key).collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))
+    }
+
+    /// Forgets at most `limit` entries of the logs within a reach, then the logs; true while anything may be left.
+    pub async fn forget_logs(&self, reach: &Reach, limit: u32) -> Result<bool, CommitError> {
+        let entries = self.inner.database.dialect.sql(
+            "DELETE FROM log_entries WHERE reach = $1 AND (log, sequence) IN \
+             (SELECT log, sequence FROM log_entries WHERE reach = $1 ORDER BY log, sequence LIMIT $2)",
+        );
+        if self.forget(sqlx::query(entries).bind(reach.as_str().to_owned()).bind(i64::from(limit))).await? > 0 {
+            return Ok(true);
+        }
+        let heads = self.inner.database.dialect.sql("DELETE FROM logs WHERE reach = $1");
+        self.forget(sqlx::query(heads).bind(reach.as_str().to_owned())).await.map(|_| false)
+    }
+
+    /// Forgets at most `limit` numbered events that happened before; says how many. Their sequences are never given again, and
+    /// audit rows stay.
+    pub async fn forget_events(&self, before: Instant, limit: u32) -> Result<u64, CommitError> {
+        let sql = self.inner.database.dialect.sql(
+            "DELETE FROM facts WHERE ordinal IN (SELECT ordinal FROM facts WHERE kind = 'event' AND at < $1 \
+             AND sequence IS NOT NULL ORDER BY at LIMIT $2)",
+        );
+        self.forget(sqlx::query(sql).bind(before.0).bind(i64::from(limit))).await
+    }
+
+    async fn forget(&self, query: sqlx::query::Query<'_, sqlx::Any, sqlx::any::AnyArguments>) -> Result<u64, CommitError> {
+        self.inner.committer.admits()?;
+        let forgotten = async {
+            let mut connection = self.inner.database.writer().await?;
+            query.execute(&mut connection).await
+        };
+        forgotten.await.map(|done| done.rows_affected()).map_err(|error: sqlx::Error| {
+            tracing::error!(error = &error as &dyn std::error::Error, "what is past its time could not be forgotten");
+            CommitError::Failed
+        })
+    }
+}
