@@ -108,6 +108,34 @@ on_both! {
         });
     }
 
+    fn a_primitive_is_told_what_becomes_of_a_user(world: Builder::new().bare()) {
+        world.install("probe", &probe(900_001));
+        let tenant = world.register();
+        let user = tenant.user("agent");
+        let path = format!("/v1/users/{user}");
+        let kinds = |wanted: usize| {
+            let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+            loop {
+                let changes = tenant.client.get("/v1/probe/changes").expect(200)["changes"].clone();
+                let own: Vec<Value> = changes.as_array().unwrap().iter().filter(|it| it["user"] == user).cloned().collect();
+                if own.len() >= wanted {
+                    return own;
+                }
+                assert!(std::time::Instant::now() < deadline, "told {own:?} only");
+            }
+        };
+        assert_eq!(kinds(1)[0]["kind"], "created");
+        tenant.client.post(&format!("{path}/probe/pairs"), &json!({"name": "left behind"})).expect(201);
+        tenant.client.post(&format!("{path}/revoke"), &json!({})).expect(200);
+        assert_eq!(kinds(2)[1]["kind"], "revoked", "a revoked user's signal arrives all the same");
+        tenant.client.post(&format!("{path}/revoke"), &json!({})).expect(200);
+        tenant.client.post(&format!("{path}/restore"), &json!({})).expect(200);
+        assert_eq!(kinds(3)[2]["kind"], "restored", "revoking twice is told once");
+        tenant.client.delete(&path).expect(200);
+        let told = kinds(4);
+        assert_eq!((&told[3]["kind"], &told[3]["left"]), (&json!("deleted"), &json!(1)), "it still reads what goes afterwards");
+    }
+
     fn many_callers_of_one_hot_document_all_succeed(world: Builder::new().bare()) {
         world.install("probe", &probe(900_001));
         let tenant = world.register();

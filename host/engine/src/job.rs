@@ -37,13 +37,17 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// What a reach tells of its owner, where nobody knows more: the parts that it does not name are empty, and the worker finds
-    /// them by the one it does.
-    pub fn of_reach(reach: &Reach, user: Option<String>) -> Self {
+    /// What a row tells of its owner: its reach, and the organization whose work inserted it. A user's project is not known from
+    /// it; the worker finds it. Rows of the deployment's reach are nobody's, and who wrote a row that many share is no part of
+    /// whose it is.
+    pub fn of_reach(reach: &Reach, organization: Option<String>) -> Self {
+        if *reach == Reach::deployment() {
+            return Self { organization: String::new(), project: String::new(), user: None };
+        }
         let (kind, id) = reach.as_str().split_once('/').unwrap_or_default();
         let id = |wanted: &str| if kind == wanted { id.to_owned() } else { String::new() };
-        let user = Some(id("u")).filter(|id| !id.is_empty()).or(user);
-        Self { organization: id("o"), project: id("p"), user }
+        let user = Some(id("u")).filter(|id| !id.is_empty());
+        Self { organization: organization.unwrap_or_else(|| id("o")), project: id("p"), user }
     }
 }
 
@@ -115,4 +119,23 @@ pub struct ScheduleRecord {
     pub time_zone: String,
     /// What is enqueued at each occurrence; `run_at` is replaced.
     pub job: JobRecord,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_is_known_by_its_reach_and_the_organization_that_wrote_it() {
+        let of = |reach: Reach| Owner::of_reach(&reach, Some("org".into()));
+        let owner = |organization: &str, project: &str, user: Option<&str>| Owner {
+            organization: organization.into(),
+            project: project.into(),
+            user: user.map(Into::into),
+        };
+        assert_eq!(of(Reach::user("a")), owner("org", "", Some("a")));
+        assert_eq!(of(Reach::project("p")), owner("org", "p", None));
+        assert_eq!(of(Reach::organization("org")), owner("org", "", None));
+        assert_eq!(of(Reach::deployment()), owner("", "", None));
+    }
 }

@@ -50,8 +50,6 @@ pub struct App {
     pub started_at: charter_kernel::time::Instant,
     /// Canceled once the server begins to drain: no new connections, streams end, workers stop taking.
     pub draining: CancellationToken,
-    /// A job was committed by this process: a worker that sleeps looks again.
-    pub job_enqueued: tokio::sync::Notify,
     /// Somebody waits for a job: the runner looks at once.
     pub job_wanted: tokio::sync::Notify,
     /// What must finish before the process ends.

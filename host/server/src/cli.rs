@@ -14,7 +14,7 @@ mod component;
 mod doctor;
 mod key;
 mod offline;
-mod serve;
+pub mod serve;
 
 pub use serve::{Running, start};
 

@@ -11,6 +11,7 @@ pub mod config;
 pub mod directory;
 pub mod egress;
 pub mod http;
+pub mod lifecycle;
 pub mod metrics;
 pub mod openapi;
 pub mod operator;

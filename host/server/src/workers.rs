@@ -11,8 +11,10 @@ use tokio_util::sync::CancellationToken;
 use crate::app::App;
 use crate::components::watch::Folder;
 
+mod erase;
 mod follow;
 mod jobs;
+mod owner;
 mod run;
 mod schedules;
 mod sweep;
@@ -25,6 +27,7 @@ pub fn start(app: &Arc<App>, folder: Option<Folder>) {
     app.tasks.spawn(until_drained(app, follow::run(app.clone())));
     app.tasks.spawn(jobs::run(app.clone()));
     app.tasks.spawn(until_drained(app, schedules::run(app.clone())));
+    app.tasks.spawn(until_drained(app, erase::run(app.clone())));
     app.tasks.spawn(until_drained(app, sweep::run(app.clone())));
     let registry = app.registry.clone();
     app.tasks.spawn(until_drained(app, async move { registry.keep_alive().await }));

@@ -58,9 +58,11 @@ impl Host for State {
             "document": holder.id,
             "payload": super::events::json("payload", &payload)?,
         });
-        let row = work.txn.get_relaxed(&holder).await.map_err(|error| unread(&error))?;
-        let Some(row) = row else { return Ok(false) };
-        let owner = Owner::of_reach(&holder.reach, row.user);
+        let organization = work.txn.organization_of(&holder).await.map_err(|error| unread(&error))?;
+        if organization.is_none() {
+            return Ok(false);
+        }
+        let owner = Owner::of_reach(&holder.reach, organization);
         work.signal("name", &format!("{}.{space}", work.component.manifest.name), payload, owner, ATTEMPTS_MAX).await?;
         Ok(true)
     }

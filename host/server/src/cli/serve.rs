@@ -67,6 +67,7 @@ pub(super) fn store_config(config: &Config, clock: Arc<dyn Clock>) -> StoreConfi
     store.queue_units_max = config.database.queue_max;
     store.size_bytes_max = Some(config.database.file_bytes_max).filter(|bytes| *bytes > 0);
     store.quiet_spaces.push(Space::host("replicas"));
+    store.quiet_spaces.push(crate::records::erasure::Erasure::all());
     store
 }
 
@@ -130,7 +131,6 @@ pub async fn start(config: Config, clock: Arc<dyn Clock>) -> anyhow::Result<Runn
         started_at: clock.now(),
         draining: CancellationToken::new(),
         job_wanted: tokio::sync::Notify::new(),
-        job_enqueued: tokio::sync::Notify::new(),
         tasks: TaskTracker::new(),
         config,
         store,

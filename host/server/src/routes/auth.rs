@@ -7,7 +7,6 @@ use charter_kernel::fault::Fault;
 use charter_kernel::id::{AccountId, KeyId, KitId, OrganizationId, ProjectId, SessionId, UserId};
 use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::role::Role;
-use charter_kernel::time::Instant;
 use charter_store::Txn;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -19,6 +18,7 @@ use crate::config::Registration;
 use crate::directory::password::{self, PasswordError};
 use crate::directory::secret::Plain;
 use crate::directory::throttle::Attempt;
+use crate::lifecycle::{self, Change, Told};
 use crate::pipeline::audit::{Decision, Subject};
 use crate::pipeline::identify::bearer;
 use crate::records::account::{Account, email_fault, normalised};
@@ -84,7 +84,7 @@ pub async fn register(app: &App, request: &HostRequest, txn: &mut Txn) -> Result
         return Err(taken());
     }
     let password_hash = app.directory.passwords().hash(body.password).await.map_err(busy)?;
-    let founded = found(txn, request.now, &email, password_hash, &company).await?;
+    let founded = found(app, txn, request, &email, password_hash, &company).await?;
     audited(txn, request, "auth.register", 201, &founded.organization.id, &founded.account.id)?;
     Ok(Reply::created(&founded.answer()).about("account", founded.account.id.to_string()))
 }
@@ -151,7 +151,15 @@ impl Founded {
     }
 }
 
-async fn found(txn: &mut Txn, now: Instant, email: &str, password_hash: String, company: &str) -> Result<Founded, Refusal> {
+async fn found(
+    app: &App,
+    txn: &mut Txn,
+    request: &HostRequest,
+    email: &str,
+    password_hash: String,
+    company: &str,
+) -> Result<Founded, Refusal> {
+    let now = request.now;
     let organization_id = OrganizationId::new(now, stored::random()?);
     let account_id = AccountId::new(now, stored::random()?);
     let account = Account {
@@ -161,7 +169,7 @@ async fn found(txn: &mut Txn, now: Instant, email: &str, password_hash: String, 
         organizations: vec![organization_id.clone()],
         created_at: now,
     };
-    let project = new_project(txn, now, &organization_id, "Default", Mode::Live).await?;
+    let project = new_project(app, txn, request, &organization_id, "Default", Mode::Live).await?;
     let organization = Organization {
         id: organization_id.clone(),
         name: company.to_owned(),
@@ -203,12 +211,14 @@ async fn found(txn: &mut Txn, now: Instant, email: &str, password_hash: String, 
 /// # Errors
 /// When the store cannot be asked.
 pub async fn new_project(
+    app: &App,
     txn: &mut Txn,
-    now: Instant,
+    request: &HostRequest,
     organization: &OrganizationId,
     name: &str,
     mode: Mode,
 ) -> Result<Project, Refusal> {
+    let now = request.now;
     let project = Project {
         id: ProjectId::new(now, stored::random()?),
         organization: organization.clone(),
@@ -234,6 +244,8 @@ pub async fn new_project(
     stored::insert(txn, &project, "name").await?;
     stored::insert(txn, &user, "id").await?;
     stored::insert(txn, &kit, "name").await?;
+    let told = Told { user: &user, test: lifecycle::is_test(&project), now, request: &request.id };
+    told.tell(app, txn, Change::Created).await?;
     Ok(project)
 }
 

@@ -11,6 +11,7 @@ use super::shape::{self, check, checked, id, instant, name, object};
 use super::{auth, keys, stored};
 use crate::app::App;
 use crate::authority::{loosen, pinned_project, sees_project, unpinned};
+use crate::lifecycle::{self, Told};
 use crate::records::kit::StoredKit;
 use crate::records::name as names;
 use crate::records::project::{Mode, PROJECTS_MAX, Project};
@@ -72,7 +73,7 @@ pub fn create_body() -> Value {
 ///
 /// # Errors
 /// 403 for a pinned key.
-pub async fn create(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let organization = &request.place()?.organization;
     unpinned(&request.identity)?;
     if pinned_project(&request.identity).is_some() {
@@ -86,7 +87,7 @@ pub async fn create(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
     if stored::count::<Project>(txn, &reach, &[]).await? >= PROJECTS_MAX {
         return Err(Refusal::state_conflict("too_many_projects", "The organization has as many projects as it can have."));
     }
-    let project = auth::new_project(txn, request.now, &organization.id, &body.name, body.mode).await?;
+    let project = auth::new_project(app, txn, request, &organization.id, &body.name, body.mode).await?;
     let shown = view(&project, &organization.default_project);
     let note = json!({"after": shown});
     Ok(Reply::created(&json!({"project": shown})).about("project", project.id.to_string()).noting(note))
@@ -164,11 +165,11 @@ pub async fn patch(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Repl
     Ok(Reply::ok(&json!({"project": shown})).about("project", project.id.to_string()).noting(note))
 }
 
-/// Deletes a project that has no users and kits but its own default ones. Its keys are revoked.
+/// Deletes a project that has no users and kits but its own default ones. Its keys are revoked, and what it owns goes soon after.
 ///
 /// # Errors
 /// 409 for the default project, and for one that is in use.
-pub async fn delete(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn delete(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let organization = &request.place()?.organization;
     loosen(&request.identity, organization)?;
     let project = named(request, txn).await?;
@@ -186,13 +187,17 @@ pub async fn delete(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
         return Err(Refusal::state_conflict("project_in_use", "The project has users or kits.").hint("Delete them first."));
     }
     keys::remove_pinned(txn, &organization.id, ("project_id", project.id.as_str())).await?;
+    let mut signals = Vec::new();
     for user in &users {
-        stored::remove(txn, &user.record).await?;
+        let test = lifecycle::is_test(&project);
+        let told = Told { user: &user.record, test, now: request.now, request: &request.id };
+        signals.extend(told.delete(app, txn).await?);
     }
     for kit in &kits {
         stored::remove(txn, &kit.record).await?;
     }
     stored::remove(txn, &project).await?;
+    lifecycle::erase(txn, organization.id.as_str(), &reach, signals, request.now).await?;
     let note = json!({"before": view(&project, &organization.default_project)});
     Ok(Reply::ok(&json!({"id": project.id, "deleted": true})).about("project", project.id.to_string()).noting(note))
 }

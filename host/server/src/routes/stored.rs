@@ -129,6 +129,11 @@ fn writing(error: WriteError, param: &str) -> Refusal {
     }
 }
 
+/// A write that only a fault of the host itself, or the store, can refuse.
+pub fn breaking(error: WriteError) -> Refusal {
+    writing(error, "")
+}
+
 /// A commit in the middle of a request that did not succeed, in the words of the wire. Nothing was lost: a retry goes on from
 /// there.
 pub fn committing(error: CommitError) -> Refusal {

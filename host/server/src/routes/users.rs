@@ -15,6 +15,7 @@ use super::{keys, stored};
 use crate::app::App;
 use crate::authority::{loosen, pinned_user, sees_user, unpinned};
 use crate::directory::ProjectRecord;
+use crate::lifecycle::{self, Told};
 use crate::records::account::email_fault;
 use crate::records::kit::StoredKit;
 use crate::records::name as names;
@@ -130,7 +131,7 @@ fn faults_of(name: Option<&str>, email: Option<&str>, external_id: Option<&str>)
 ///
 /// # Errors
 /// 404 for a kit that does not exist, 409 for an external id that is taken.
-pub async fn create(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let place = request.place()?;
     unpinned(&request.identity)?;
     let body: Create = request.body_as()?;
@@ -152,8 +153,13 @@ pub async fn create(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
         created_at: request.now,
     };
     stored::insert(txn, &user, "external_id").await?;
+    told(request, place, &user).tell(app, txn, lifecycle::Change::Created).await?;
     let note = json!({"after": view(&user, &place.project)});
     Ok(Reply::created(&shown(&user, place)).about("user", user.id.to_string()).noting(note))
+}
+
+fn told<'a>(request: &'a HostRequest, place: &Place, user: &'a User) -> Told<'a> {
+    Told { user, test: place.project.test, now: request.now, request: &request.id }
 }
 
 /// The kit of this id, if the caller may assign it. A user moves from the default kit, or from another, to one that allows
@@ -281,11 +287,11 @@ pub async fn patch(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Repl
     Ok(Reply::ok(&shown(&user, place)).about("user", user.id.to_string()).noting(note))
 }
 
-/// Deletes a user and revokes the keys that are pinned to it.
+/// Deletes a user and revokes the keys that are pinned to it. What it owns goes soon after.
 ///
 /// # Errors
 /// 409 for a project's default user.
-pub async fn delete(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn delete(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let place = request.place()?;
     unpinned(&request.identity)?;
     let user = named(request, txn).await?;
@@ -293,7 +299,7 @@ pub async fn delete(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
         return Err(Refusal::state_conflict("default_user", "The default user of a project stays.").hint("Revoke it instead."));
     }
     keys::remove_pinned(txn, &place.organization.id, ("user_id", user.id.as_str())).await?;
-    stored::remove(txn, &user).await?;
+    told(request, place, &user).delete(app, txn).await?;
     let note = json!({"before": view(&user, &place.project)});
     Ok(Reply::ok(&json!({"id": user.id, "deleted": true})).about("user", user.id.to_string()).noting(note))
 }
@@ -312,7 +318,7 @@ pub fn revoke_body() -> Value {
 ///
 /// # Errors
 /// 404 for another project's.
-pub async fn revoke(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn revoke(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let body: Option<Revoke> = if request.body.is_null() { None } else { Some(request.body_as()?) };
     let mut user = named(request, txn).await?;
     let reason = body.and_then(|body| body.reason);
@@ -320,6 +326,7 @@ pub async fn revoke(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
     if user.revoked.is_none() {
         user.revoked = Some(Revocation { at: request.now, reason });
         stored::replace(txn, &user, "id").await?;
+        told(request, request.place()?, &user).tell(app, txn, lifecycle::Change::Revoked).await?;
     }
     Ok(Reply::ok(&shown(&user, request.place()?)).about("user", user.id.to_string()).noting(note))
 }
@@ -328,13 +335,14 @@ pub async fn revoke(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
 ///
 /// # Errors
 /// 403 without the authority to loosen.
-pub async fn restore(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn restore(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let place = request.place()?;
     let mut user = named(request, txn).await?;
     loosen(&request.identity, &place.organization)?;
     let note = json!({"before": {"status": user.status()}, "after": {"status": "active"}});
     if user.revoked.take().is_some() {
         stored::replace(txn, &user, "id").await?;
+        told(request, place, &user).tell(app, txn, lifecycle::Change::Restored).await?;
     }
     Ok(Reply::ok(&shown(&user, place)).about("user", user.id.to_string()).noting(note))
 }

@@ -7,9 +7,7 @@ use std::sync::Arc;
 
 use charter_engine::job::{JobRecord, jobs};
 use charter_engine::{Answer, AnswerBody, Call, Ending, EndingResult, Entry, Finish, Outcome, Signal};
-use charter_kernel::id::{OrganizationId, ProjectId, UserId};
 use charter_kernel::manifest::Class;
-use charter_kernel::scope::{Actor, Proof, Scope, Subject};
 use charter_kernel::time::{Clock, Instant};
 use charter_kernel::unit::{Draft, Guard, Key, Taken, Unit, Write};
 use charter_store::Txn;
@@ -18,8 +16,8 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::jobs::SETTLE_MS;
+use super::owner::{self, Admitted};
 use crate::app::App;
-use crate::served::Served;
 
 /// The group of rows that are handed out no more.
 const ENDED_GROUP: &str = "ended";
@@ -75,7 +73,7 @@ pub(super) async fn job(app: &Arc<App>, taken: Taken) {
 
 /// Proves whose work it is and calls the component that the owner's kit names.
 async fn call(app: &Arc<App>, settling: &Arc<Settling>, record: &JobRecord) -> Result<Outcome, Value> {
-    let admitted = admit(app, record).await?;
+    let Admitted { scope, mut guards, served } = owner::admit(app, record).await?;
     let deadline_ms = record.deadline_ms.unwrap_or(app.config.jobs.deadline_ms);
     let until = app.clock.now().plus_ms(i64::from(deadline_ms) + SETTLE_MS);
     let extend = Write::Extend { key: settling.key.clone(), token: settling.token.clone(), until };
@@ -94,12 +92,14 @@ async fn call(app: &Arc<App>, settling: &Arc<Settling>, record: &JobRecord) -> R
         }),
         _ => record.payload.clone(),
     };
-    let served = admitted.served;
+    // Every unit of the run is fenced, those in the middle of it too.
+    guards.push(Guard::Lease { key: settling.key.clone(), token: settling.token.clone() });
+    let lane = scope.lane().to_owned();
     let call = Call {
         request_id: settling.key.id.clone(),
-        scope: admitted.scope.clone(),
+        scope,
         entry: Entry::React(Signal { kind: record.signal.clone(), payload: payload.to_string(), blob: None }),
-        guards: admitted.guards,
+        guards,
         claim: None,
         finish: settling.clone() as Arc<dyn Finish>,
         mutates: true,
@@ -110,57 +110,8 @@ async fn call(app: &Arc<App>, settling: &Arc<Settling>, record: &JobRecord) -> R
     };
     let outcome = app.engine.call(&served.component, call).await;
     let trapped = matches!(outcome, Outcome::Trapped { .. });
-    app.registry.observe(served.name(), served.digest(), admitted.scope.lane(), trapped);
+    app.registry.observe(served.name(), served.digest(), &lane, trapped);
     Ok(outcome)
-}
-
-struct Admitted {
-    scope: Scope,
-    guards: Vec<Guard>,
-    served: Arc<Served>,
-}
-
-async fn admit(app: &App, record: &JobRecord) -> Result<Admitted, Value> {
-    let absent =
-        |what: &str| json!({"code": "state_conflict", "reason": "owner_gone", "message": format!("The job's {what} is gone.")});
-    let unread = |_| json!({"code": "overloaded", "message": "The directory could not be read."});
-    let live = app.registry.current();
-    let missing = || json!({"code": "not_configured", "message": format!("{} is not installed.", record.primitive)});
-    let primitive = live.primitive(&record.primitive).ok_or_else(missing)?;
-    let actor = Actor::system("job");
-    if record.owner.organization.is_empty() && record.owner.project.is_empty() && record.owner.user.is_none() {
-        return Ok(Admitted { scope: Proof::of(actor).scope(), guards: Vec::new(), served: primitive.active().clone() });
-    }
-    let organization = OrganizationId::parse(&record.owner.organization).ok_or_else(|| absent("organization"))?;
-    let organization =
-        app.directory.organization(&organization).await.map_err(unread)?.ok_or_else(|| absent("organization"))?;
-    let mut proof = Proof::of(actor).organization(organization.id.clone());
-    let mut guards = vec![organization.guard()];
-    let Some(project) = ProjectId::parse(&record.owner.project) else {
-        return Ok(Admitted { scope: proof.scope(), guards, served: primitive.active().clone() });
-    };
-    let project = app.directory.project(&organization.id, &project).await.map_err(unread)?.ok_or_else(|| absent("project"))?;
-    proof = proof.project(project.id.clone(), project.test);
-    let mut kit = None;
-    if let Some(user) = &record.owner.user {
-        let user = UserId::parse(user).ok_or_else(|| absent("user"))?;
-        let user = app.directory.user(&project.id, &user).await.map_err(unread)?.ok_or_else(|| absent("user"))?;
-        guards.push(user.guard());
-        proof = proof.user(user.id.clone(), Subject::Credential);
-        kit = user.kit.clone();
-    }
-    let kit = app.directory.kit(&project, kit.as_ref()).await.map_err(unread)?;
-    let gate = primitive.active().manifest.gate;
-    let decided = match &kit {
-        Some(kit) => kit.decide(&primitive.name, gate),
-        None => charter_kernel::kit::decide(&primitive.name, gate, None),
-    };
-    let pinned = decided.map_err(|denied| json!({"code": "forbidden", "message": denied.to_string()}))?;
-    let served = match pinned {
-        None => primitive.active().clone(),
-        Some(version) => app.registry.pinned(&primitive.name, version).await.ok_or_else(missing)?,
-    };
-    Ok(Admitted { scope: proof.scope(), guards, served })
 }
 
 impl Finish for Settling {

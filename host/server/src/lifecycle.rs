@@ -1,0 +1,175 @@
+//! What primitives are told of a tenant user: that it was made, revoked, restored or deleted; and who removes what a deleted one
+//! leaves behind.
+//!
+//! A signal is a job of the same commit as the change, so that it is told of every change that happened and of none that did
+//! not. Knows primitives by what their manifests ask for only.
+
+use charter_engine::job::{JobRecord, Owner, jobs};
+use charter_kernel::id::uuid_v7;
+use charter_kernel::refusal::Refusal;
+use charter_kernel::time::Instant;
+use charter_kernel::unit::{Draft, Key, Reach};
+use charter_store::Txn;
+use serde_json::json;
+
+use crate::app::App;
+use crate::records::Record as _;
+use crate::records::erasure::{ERASURE_GROUP, Erasure};
+use crate::records::project::{Mode, Project};
+use crate::records::user::User;
+use crate::routes::stored;
+
+/// Runs of one signal: with the doubling waits between them, most of an hour.
+const ATTEMPTS_MAX: u32 = 12;
+
+/// What became of a user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It was made.
+    Created,
+    /// It was revoked.
+    Revoked,
+    /// Its revocation was lifted.
+    Restored,
+    /// It was deleted; what it owns is still there when the signal arrives, and goes afterwards.
+    Deleted,
+}
+
+impl Change {
+    const ALL: [Self; 4] = [Self::Created, Self::Revoked, Self::Restored, Self::Deleted];
+
+    /// The kind of the signal, as manifests name it.
+    pub fn signal(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Revoked => "revoked",
+            Self::Restored => "restored",
+            Self::Deleted => "deleted",
+        }
+    }
+
+    /// The change that a signal of this kind tells of.
+    pub fn of(signal: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|change| change.signal() == signal)
+    }
+}
+
+/// A change of one user within a commit.
+pub struct Told<'a> {
+    /// The user, as it is afterwards.
+    pub user: &'a User,
+    /// Whether its project reaches sandboxes only.
+    pub test: bool,
+    /// When.
+    pub now: Instant,
+    /// The request that made it, for the logs.
+    pub request: &'a str,
+}
+
+impl Told<'_> {
+    /// Tells every primitive whose manifest asks for it, whatever the kit says: a kit governs what the user does, and this is
+    /// done to it. Answers the jobs' ids.
+    ///
+    /// # Errors
+    /// When the store cannot be asked.
+    pub async fn tell(&self, app: &App, txn: &mut Txn, change: Change) -> Result<Vec<String>, Refusal> {
+        let live = app.registry.current();
+        let wants = |signals: &[String]| signals.iter().any(|signal| signal == change.signal());
+        let asking = live.primitives().filter(|primitive| primitive.versions().any(|served| wants(&served.manifest.signals)));
+        let mut ids = Vec::new();
+        for primitive in asking {
+            ids.push(self.enqueue(txn, change, &primitive.name).await?);
+        }
+        Ok(ids)
+    }
+
+    async fn enqueue(&self, txn: &mut Txn, change: Change, primitive: &str) -> Result<String, Refusal> {
+        let user = self.user;
+        let reason = user.revoked.as_ref().and_then(|revocation| revocation.reason.clone());
+        let job = JobRecord {
+            primitive: primitive.to_owned(),
+            signal: change.signal().to_owned(),
+            name: change.signal().to_owned(),
+            payload: json!({
+                "user_id": user.id,
+                "project_id": user.project,
+                "external_id": user.external_id,
+                "reason": reason,
+                "test": self.test,
+                "at": self.now,
+            }),
+            owner: Owner {
+                organization: user.organization.to_string(),
+                project: user.project.to_string(),
+                user: Some(user.id.to_string()),
+            },
+            key: None,
+            attempts_max: ATTEMPTS_MAX,
+            deadline_ms: None,
+            public: false,
+            run_at: self.now,
+            state: "queued".into(),
+            fraction: None,
+            note: None,
+            result: None,
+            error: None,
+            request: Some(self.request.to_owned()),
+        };
+        let id = uuid_v7(self.now, stored::random()?);
+        // The user's own rows go with it, and with its project's: the word of its end must outlive both.
+        let reach = match change {
+            Change::Deleted => Reach::organization(user.organization.as_str()),
+            _ => Reach::user(user.id.as_str()),
+        };
+        let draft = Draft {
+            user: Some(user.id.to_string()),
+            index: job.index(),
+            lease: Some((job.primitive.clone(), job.run_at)),
+            body: serde_json::to_string(&job).map_err(|_| Refusal::internal())?,
+            ..Draft::default()
+        };
+        txn.insert(Key::new(&reach, &jobs(), &*id), draft).await.map_err(stored::breaking)?;
+        Ok(id)
+    }
+
+    /// Removes the user, tells of it, and leaves the rest to the workers: what it owns may be more than one commit takes.
+    ///
+    /// # Errors
+    /// When the store cannot be asked.
+    pub async fn delete(&self, app: &App, txn: &mut Txn) -> Result<Vec<String>, Refusal> {
+        let signals = self.tell(app, txn, Change::Deleted).await?;
+        stored::remove(txn, self.user).await?;
+        let reach = Reach::user(self.user.id.as_str());
+        erase(txn, self.user.organization.as_str(), &reach, signals.clone(), self.now).await?;
+        Ok(signals)
+    }
+}
+
+/// Whether a project reaches sandboxes only.
+pub fn is_test(project: &Project) -> bool {
+    project.mode == Mode::Test
+}
+
+/// Has everything within a reach removed, once these jobs have ended.
+///
+/// # Errors
+/// When the store cannot be asked.
+pub async fn erase(txn: &mut Txn, organization: &str, reach: &Reach, after: Vec<String>, now: Instant) -> Result<(), Refusal> {
+    let erasure = Erasure { organization: organization.to_owned(), reach: reach.as_str().to_owned(), after, since: now };
+    let draft = Draft { lease: Some((ERASURE_GROUP.to_owned(), now)), ..erasure.draft().map_err(stored::unreadable)? };
+    txn.insert(erasure.key(), draft).await.map_err(stored::breaking)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_known_by_its_signal() {
+        for change in Change::ALL {
+            assert_eq!(Change::of(change.signal()), Some(change));
+        }
+        assert_eq!(Change::of("job"), None);
+    }
+}

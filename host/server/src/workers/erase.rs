@@ -1,0 +1,129 @@
+//! Removes what deleted users and projects leave behind: in bounded batches, each fenced by the lease of its record, so that a
+//! crash only means that the next one goes on from there.
+//!
+//! Waits for the primitives that were told of the end: they may still want to read what goes.
+
+use std::sync::Arc;
+
+use charter_engine::job::{JobRecord, jobs};
+use charter_kernel::time::Instant;
+use charter_kernel::unit::{Guard, Key, Reach, Take, Taken, Unit, Write};
+use charter_store::{CommitError, ReadError};
+
+use super::LOOK_EVERY;
+use crate::app::App;
+use crate::records::Record as _;
+use crate::records::erasure::{ERASURE_GROUP, Erasure};
+
+/// Records taken at once.
+const TAKEN_MAX: usize = 4;
+/// How long one look at a record may take before another may take it up.
+const LEASE_MS: i64 = 60_000;
+/// Rows, or log entries, of one batch.
+const BATCH_ROWS: u32 = 200;
+/// Batches of one record before the others have their turn.
+const BATCHES_MAX: u32 = 50;
+/// Until the next look at a record whose primitives are still at work.
+const WAIT_MS: i64 = 2_000;
+/// How long they are waited for. A primitive that was uninstalled meanwhile never ends its job.
+const WAIT_MS_MAX: i64 = 24 * 60 * 60 * 1_000;
+
+/// Never ends by itself.
+pub(super) async fn run(app: Arc<App>) {
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let due = app.store.next_due(None, &Erasure::all(), ERASURE_GROUP).await.ok().flatten();
+        if due.is_none_or(|due| due > app.clock.now()) {
+            continue;
+        }
+        match take(&app).await {
+            Ok(taken) => {
+                for taken in taken {
+                    one(&app, taken).await;
+                }
+            }
+            Err(error) => tracing::warn!(%error, "erasures could not be taken up"),
+        }
+    }
+}
+
+async fn take(app: &App) -> Result<Vec<Taken>, CommitError> {
+    let take = Take {
+        reach: None,
+        space: Erasure::all(),
+        group: ERASURE_GROUP.into(),
+        until: app.clock.now().plus_ms(LEASE_MS),
+        tokens: (0..TAKEN_MAX).map(|_| uuid::Uuid::now_v7().to_string()).collect(),
+    };
+    Ok(app.store.commit(Unit { takes: vec![take], ..Unit::default() }).await?.taken.into_iter().flatten().collect())
+}
+
+/// What is left of a record after a look at it.
+enum Left {
+    /// Nothing: the record goes.
+    Nothing,
+    /// Look again then.
+    Until(Instant),
+}
+
+async fn one(app: &App, taken: Taken) {
+    let Ok(erasure) = Erasure::read(&taken.row) else { return };
+    let (key, token) = (taken.key, taken.token);
+    let left = match look(app, &erasure, &key, &token).await {
+        Ok(left) => left,
+        Err(error) => {
+            // Its lease ends, and somebody takes it up again.
+            tracing::warn!(%error, reach = erasure.reach, "what was deleted is not all removed yet");
+            return;
+        }
+    };
+    let write = match left {
+        Left::Nothing => Write::Settle { key, token },
+        Left::Until(due_at) => Write::Release { key, token, due_at, undo: true },
+    };
+    let unit = Unit { organization: erasure.organization, writes: vec![write], ..Unit::default() };
+    if let Err(error) = app.store.commit(unit).await {
+        tracing::debug!(%error, reach = erasure.reach, "an erasure was taken up by another");
+    }
+}
+
+async fn look(app: &App, erasure: &Erasure, key: &Key, token: &str) -> Result<Left, CommitError> {
+    let now = app.clock.now();
+    if now < erasure.since.plus_ms(WAIT_MS_MAX) && at_work(app, erasure).await.map_err(unread)? {
+        return Ok(Left::Until(now.plus_ms(WAIT_MS)));
+    }
+    let reach = Reach::stored(erasure.reach.clone());
+    for _ in 0..BATCHES_MAX {
+        let keys = app.store.reach_keys(&reach, BATCH_ROWS).await.map_err(unread)?;
+        if keys.is_empty() {
+            return match app.store.forget_logs(&reach, BATCH_ROWS).await? {
+                true => Ok(Left::Until(now)),
+                false => Ok(Left::Nothing),
+            };
+        }
+        let guards = vec![Guard::Lease { key: key.clone(), token: token.to_owned() }];
+        let until = app.clock.now().plus_ms(LEASE_MS);
+        let extend = Write::Extend { key: key.clone(), token: token.to_owned(), until };
+        let removals = keys.into_iter().map(|key| Write::Remove { key, expected: None });
+        let writes = removals.chain(std::iter::once(extend)).collect();
+        app.store.commit(Unit { organization: erasure.organization.clone(), guards, writes, ..Unit::default() }).await?;
+    }
+    Ok(Left::Until(now))
+}
+
+/// Whether a primitive that was told has not ended its work.
+async fn at_work(app: &App, erasure: &Erasure) -> Result<bool, ReadError> {
+    let reach = Reach::organization(&erasure.organization);
+    for id in &erasure.after {
+        let Some(row) = app.store.get(&Key::new(&reach, &jobs(), id.clone())).await? else { continue };
+        if serde_json::from_str::<JobRecord>(&row.body).is_ok_and(|job| job.state == "queued") {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn unread(error: ReadError) -> CommitError {
+    tracing::warn!(error = &error as &dyn std::error::Error, "what is to be removed cannot be read");
+    CommitError::Failed
+}

@@ -1,0 +1,173 @@
+//! What the workers do beside requests, in a whole server of this process whose time the test moves.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::time::Duration;
+
+use charter_engine::job::jobs;
+use charter_kernel::time::{Clock, Instant};
+use charter_kernel::unit::{Draft, Fact, FactKind, Key, LogKey, Reach, Space, Unit, Write};
+use charter_server::cli::serve::{Running, start};
+use charter_server::config::{Config, Layers};
+use charter_server::lifecycle;
+use charter_server::records::erasure::Erasure;
+use charter_store::Store;
+
+/// No worker takes longer.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Between looks at what nothing announces.
+const LOOK: Duration = Duration::from_millis(50);
+const ORGANIZATION: &str = "018f0000-0000-7000-8000-000000000001";
+
+/// A clock that stands until it is moved.
+#[derive(Debug)]
+struct Hands(AtomicI64);
+
+impl Clock for Hands {
+    fn now(&self) -> Instant {
+        Instant(self.0.load(Ordering::SeqCst))
+    }
+}
+
+/// A server with a data folder of its own.
+struct Bed {
+    running: Running,
+    store: Store,
+    clock: Arc<Hands>,
+    folder: PathBuf,
+}
+
+impl Bed {
+    async fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("charter-workers-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let folder = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_dir_all(&folder);
+        let flags =
+            vec![("data.dir", "--data", folder.display().to_string()), ("http.listen", "--listen", "127.0.0.1:0".to_owned())];
+        let config = Config::read(Layers { flags, ..Layers::default() }).expect("the configuration is whole");
+        let clock = Arc::new(Hands(AtomicI64::new(1_800_000_000_000)));
+        let running = start(config, clock.clone()).await.expect("a server starts");
+        let store = running.app.store.clone();
+        Self { running, store, clock, folder }
+    }
+
+    fn pass(&self, ms: i64) {
+        self.clock.0.fetch_add(ms, Ordering::SeqCst);
+    }
+
+    async fn commit(&self, writes: Vec<Write>) {
+        let unit = Unit { organization: ORGANIZATION.into(), writes, ..Unit::default() };
+        self.store.commit(unit).await.expect("the store takes it");
+    }
+
+    async fn is_there(&self, key: &Key) -> bool {
+        self.store.get(key).await.expect("the store answers").is_some()
+    }
+
+    async fn held(&self, reach: &Reach) -> usize {
+        self.store.reach_keys(reach, 1_000).await.expect("the store answers").len()
+    }
+
+    async fn events(&self) -> usize {
+        self.store.facts(FactKind::Event, ORGANIZATION, 0, 10).await.expect("the store answers").len()
+    }
+
+    async fn end(self) {
+        self.running.stop().await;
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Looks until it is so; the clock goes on meanwhile, as clocks do.
+async fn until(bed: &Bed, what: &str, so: impl AsyncFn() -> bool) {
+    let looks = async {
+        while !so().await {
+            bed.pass(1_000);
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    assert!(tokio::time::timeout(PATIENCE, looks).await.is_ok(), "{what} in time");
+}
+
+fn put(key: Key, body: &str) -> Write {
+    Write::Put { key, draft: Draft { body: body.into(), ..Draft::default() } }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_deleted_user_owned_goes_once_those_who_were_told_are_done() {
+    let bed = Bed::new().await;
+    let (gone, stays) = (Reach::user("gone"), Reach::user("stays"));
+    let row = |reach: &Reach, n: u32| Key::new(reach, &Space::of("shelf", "books"), format!("book-{n:04}"));
+    // More than one batch of it.
+    bed.commit((0..450).map(|n| put(row(&gone, n), "{}")).collect()).await;
+    let log = LogKey { reach: gone.clone(), log: "shelf.history".into() };
+    let append = Write::Append { log: log.clone(), name: "put".into(), payload: "{}".into() };
+    bed.commit(vec![put(row(&stays, 0), "{}"), append]).await;
+    let job = Key::new(&Reach::organization(ORGANIZATION), &jobs(), "told");
+    let told = |state: &str| {
+        serde_json::json!({
+            "primitive": "shelf", "signal": "deleted", "name": "deleted", "payload": {}, "attempts_max": 1, "public": false,
+            "owner": {"organization": ORGANIZATION, "project": "", "user": "gone"}, "run_at": Instant(0), "state": state,
+        })
+        .to_string()
+    };
+    bed.commit(vec![put(job.clone(), &told("queued"))]).await;
+    let mut txn = bed.store.begin(ORGANIZATION);
+    let now = bed.running.app.clock.now();
+    lifecycle::erase(&mut txn, ORGANIZATION, &gone, vec!["told".into()], now).await.expect("an erasure is noted");
+    txn.commit().await.expect("and committed");
+    let erasure = Key::new(&Reach::organization(ORGANIZATION), &Erasure::all(), gone.as_str());
+    let version = async || bed.store.get(&erasure).await.expect("the store answers").map_or(0, |row| row.version);
+    let before = version().await;
+    until(&bed, "two looks at it", async || version().await >= before + 4).await;
+    assert_eq!(bed.held(&gone).await, 450, "who was told still reads it");
+    bed.commit(vec![put(job, &told("succeeded"))]).await;
+    until(&bed, "the erasure ends", async || !bed.is_there(&erasure).await).await;
+    assert_eq!((bed.held(&gone).await, bed.held(&stays).await), (0, 1));
+    assert_eq!(bed.store.log_head(&log).await.expect("the store answers").head, 0);
+    bed.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_past_its_time_is_swept_and_nothing_before() {
+    let bed = Bed::new().await;
+    let at = bed.running.app.clock.now();
+    let fact = |kind, id: &str| Fact {
+        id: id.into(),
+        kind,
+        organization: ORGANIZATION.into(),
+        at,
+        name: "book.put".into(),
+        body: "{}".into(),
+    };
+    let facts = vec![fact(FactKind::Event, "event"), fact(FactKind::Audit, "row")];
+    let unit = Unit { organization: ORGANIZATION.into(), facts, ..Unit::default() };
+    bed.store.commit(unit).await.expect("facts are taken");
+    assert_eq!(bed.events().await, 1);
+    let hours = |n: i64| at.plus_ms(n * 3_600_000);
+    let mut past = Vec::new();
+    for (collection, field, ends) in [
+        ("sessions", "expires_at", hours(1)),
+        ("invitations", "expires_at", hours(1)),
+        ("idempotency", "expires_at", hours(24)),
+        ("jobs", "ended_at", at),
+        ("links", "expires_at", hours(24 * 365 * 9)),
+    ] {
+        let key = Key::new(&Reach::deployment(), &Space::host(collection), "one");
+        let draft = Draft { body: "{}".into(), index: vec![(field.into(), ends.to_string())], ..Draft::default() };
+        bed.commit(vec![Write::Insert { key: key.clone(), draft }]).await;
+        past.push(key);
+    }
+    let kept = past.pop().expect("a link");
+    bed.pass(24 * 8 * 3_600_000);
+    for key in &past {
+        until(&bed, key.space.as_str(), async || !bed.is_there(key).await).await;
+    }
+    until(&bed, "events go", async || bed.events().await == 0).await;
+    let rows = bed.store.facts(FactKind::Audit, ORGANIZATION, 0, 10).await.expect("the store answers");
+    assert_eq!(rows.len(), 1, "audit rows stay");
+    assert!(bed.is_there(&kept).await, "its time has not come");
+    bed.end().await;
+}
