@@ -178,7 +178,10 @@ impl Run {
             Ended::Deadline => {
                 let late = match self.story.marks.is_dispatched() {
                     // A 504 says that provably nothing was done.
-                    true => Outcome::Refused(effect_without_record("internal_error", "the request ran out of time after it had acted")),
+                    true => Outcome::Refused(effect_without_record(
+                        "internal_error",
+                        "the request ran out of time after it had acted",
+                    )),
                     false => Outcome::Deadline,
                 };
                 self.record(EndingResult::Deadline).await.unwrap_or(late)
@@ -238,7 +241,11 @@ impl Run {
         Next::Over(match unit::commit(&self.call, &self.story.marks, txn, EndingResult::Refused(&failure)).await {
             Ok(()) => Outcome::Refused(failure),
             Err(abort) if dispatched => {
-                tracing::error!(request = self.call.request_id, ?abort, "the end of a request that had acted could not be recorded");
+                tracing::error!(
+                    request = self.call.request_id,
+                    ?abort,
+                    "the end of a request that had acted could not be recorded"
+                );
                 Outcome::Refused(failure)
             }
             Err(Abort::Inactive) => Outcome::Inactive,
