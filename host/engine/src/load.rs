@@ -139,10 +139,7 @@ fn manifest(text: &str, imported: &std::collections::BTreeSet<String>, http: boo
         found.push(Fault::new("capabilities", format!("must name `{capability}`, which the component imports")));
     }
     if http && !declared("http") && !declared("public-web") {
-        found.push(Fault::new(
-            "capabilities",
-            "must name `http` or `public-web`, for the component imports wasi:http",
-        ));
+        found.push(Fault::new("capabilities", "must name `http` or `public-web`, for the component imports wasi:http"));
     }
     if found.is_empty() { Ok(manifest) } else { Err(found) }
 }

@@ -384,6 +384,9 @@ pub enum FactKind {
 pub struct Unit {
     /// Whose work this is: the committer's lane and its fair turn. Empty for the deployment's own.
     pub organization: String,
+    /// When it was begun: the time that its rows bear, so that what an answer says of them is what later reads say. The
+    /// commit's own time where nobody was told of it before.
+    pub at: Option<Instant>,
     /// What must still be true.
     pub guards: Vec<Guard>,
     /// What changes, in order.

@@ -37,8 +37,8 @@ pub struct Txn {
 impl Txn {
     pub(crate) fn new(store: Store, organization: &str) -> Self {
         Self {
+            unit: Unit { organization: organization.into(), at: Some(store.now()), ..Unit::default() },
             store,
-            unit: Unit { organization: organization.into(), ..Unit::default() },
             own: BTreeMap::new(),
             adds: BTreeMap::new(),
             claims: BTreeMap::new(),
@@ -188,13 +188,19 @@ impl Txn {
         self.store.standing(reach, space, group).await
     }
 
+    /// The row as the commit will make it.
+    fn merged(&self, old: Option<&Row>, draft: &Draft) -> Row {
+        let now = self.store.now();
+        merged(old, draft, self.unit.at.unwrap_or(now), now)
+    }
+
     /// A new row. Refused at once where another row holds one of its unique values; a taken key is found at the commit.
     pub async fn insert(&mut self, key: Key, draft: Draft) -> Result<Row, WriteError> {
         if let Some(Some(_)) = self.own.get(&key) {
             return Err(Refused::Exists { key }.into());
         }
         self.claim_values(&key, None, &draft).await?;
-        let row = merged(None, &draft, self.store.now());
+        let row = self.merged(None, &draft);
         self.own.insert(key.clone(), Some(row.clone()));
         self.unit.writes.push(Write::Insert { key, draft });
         Ok(row)
@@ -207,7 +213,7 @@ impl Txn {
             return Err(Refused::Stale { key, current: old.version }.into());
         }
         self.claim_values(&key, Some(&old), &draft).await?;
-        let row = merged(Some(&old), &draft, self.store.now());
+        let row = self.merged(Some(&old), &draft);
         self.own.insert(key.clone(), Some(row.clone()));
         self.unit.writes.push(Write::Replace { key, draft, expected: None });
         Ok(row)
@@ -217,7 +223,7 @@ impl Txn {
     pub async fn put(&mut self, key: Key, draft: Draft) -> Result<Row, WriteError> {
         let old = self.get(&key).await?;
         self.claim_values(&key, old.as_ref(), &draft).await?;
-        let row = merged(old.as_ref(), &draft, self.store.now());
+        let row = self.merged(old.as_ref(), &draft);
         self.own.insert(key.clone(), Some(row.clone()));
         self.unit.writes.push(Write::Put { key, draft });
         Ok(row)
@@ -417,7 +423,8 @@ impl Txn {
         let organization = self.unit.organization.clone();
         let fences = |guard: &&Guard| matches!(guard, Guard::Entry { .. } | Guard::Lease { .. });
         let guards = self.unit.guards.iter().filter(fences).cloned().collect();
-        let unit = std::mem::replace(&mut self.unit, Unit { organization, guards, ..Unit::default() });
+        let unit =
+            std::mem::replace(&mut self.unit, Unit { organization, at: Some(self.store.now()), guards, ..Unit::default() });
         let applied = self.store.commit(unit).await?;
         self.own.clear();
         self.adds.clear();

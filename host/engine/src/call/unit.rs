@@ -74,7 +74,9 @@ pub(super) fn arm(txn: &mut Txn, call: &Call, marks: &Marks) {
             txn.guard(guard.clone());
         }
     }
-    if marks.claimed.initialized() && let Some(claim) = &call.claim {
+    if marks.claimed.initialized()
+        && let Some(claim) = &call.claim
+    {
         txn.guard(claim.fence.clone());
     }
 }

@@ -10,8 +10,9 @@ use serde_json::value::RawValue;
 use crate::time::Instant;
 use crate::unit::{Draft, Key, Lease, Refused, Row};
 
-/// The row that a draft makes of the old one, or of none. A lease that somebody holds outlives the replace.
-pub fn merged(old: Option<&Row>, draft: &Draft, now: Instant) -> Row {
+/// The row that a draft makes of the old one, or of none: written `at`, and a row's time never goes back. A lease that somebody
+/// holds `now` outlives the replace.
+pub fn merged(old: Option<&Row>, draft: &Draft, at: Instant, now: Instant) -> Row {
     let kept = old.and_then(|old| old.lease.as_ref());
     let lease = match (&draft.lease, kept) {
         (None, kept) => kept.cloned(),
@@ -31,8 +32,8 @@ pub fn merged(old: Option<&Row>, draft: &Draft, now: Instant) -> Row {
     Row {
         version: old.map_or(1, |old| old.version + 1),
         user: draft.user.clone().or_else(|| old.and_then(|old| old.user.clone())),
-        created_at: old.map_or(now, |old| old.created_at),
-        updated_at: now,
+        created_at: old.map_or(at, |old| old.created_at),
+        updated_at: old.map_or(at, |old| old.updated_at.max(at)),
         body: draft.body.clone(),
         index,
         unique,

@@ -201,7 +201,7 @@ impl Deciding<'_> {
     /// Inserts or replaces, with the claims that the draft has and the old row no longer.
     fn content(&mut self, key: &Key, draft: &Draft) -> Result<(), Refused> {
         let old = self.stored(key).cloned();
-        let row = merged(old.as_ref().map(|old| &old.row), draft, self.now);
+        let row = merged(old.as_ref().map(|old| &old.row), draft, self.unit.at.unwrap_or(self.now), self.now);
         if let Some(old) = &old {
             let gone = old.row.unique.iter().filter(|pair| !row.unique.contains(pair));
             let gone: Vec<_> = gone.map(|(field, value)| Claim::unique(&key.reach, &key.space, field, value)).collect();
@@ -235,7 +235,7 @@ impl Deciding<'_> {
         let Some(mut stored) = self.stored(key).cloned() else { return };
         how(&mut stored.row);
         stored.row.version += 1;
-        stored.row.updated_at = self.now;
+        stored.row.updated_at = stored.row.updated_at.max(self.unit.at.unwrap_or(self.now));
         stored.stamp = self.touch(key);
         self.over.rows.insert(key.clone(), Some(stored));
     }

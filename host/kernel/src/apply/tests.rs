@@ -252,9 +252,9 @@ fn a_batch_never_hands_out_one_row_twice() {
 fn a_replace_does_not_end_a_lease_that_somebody_holds() {
     let lease = crate::unit::Lease { group: "g".into(), due_at: Instant(2_000), token: Some("t".into()), count: 3 };
     let leased = Draft { lease: Some(("g".into(), Instant(1))), ..Draft::default() };
-    let mut old = merged(None, &leased, NOW);
+    let mut old = merged(None, &leased, NOW, NOW);
     old.lease = Some(lease.clone());
-    assert_eq!(merged(Some(&old), &leased, NOW).lease, Some(lease));
+    assert_eq!(merged(Some(&old), &leased, NOW, NOW).lease, Some(lease));
 }
 
 #[test]

@@ -16,6 +16,7 @@ on_both!(
     additions_do_not_conflict,
     a_unit_that_is_too_large_is_refused_before_it_is_queued,
     own_writes_are_seen_before_the_commit,
+    the_times_of_a_row_are_those_that_its_writer_was_told,
     a_guarded_entry_refuses_the_unit_once_it_is_gone,
     a_guard_on_an_absent_row_and_claim_lets_the_unit_pass_and_leaves_no_trace,
 );
@@ -213,4 +214,33 @@ async fn a_guard_on_an_absent_row_and_claim_lets_the_unit_pass_and_leaves_no_tra
     assert_eq!(bed.store.get(&key("absent")).await.unwrap(), None);
     assert_eq!(bed.store.lookup(&claim).await.unwrap(), None);
     assert_eq!(bed.store.count(&Query::all(&reach(), &space())).await.unwrap(), 1);
+}
+
+async fn the_times_of_a_row_are_those_that_its_writer_was_told(bed: Bed) {
+    let mut txn = bed.store.begin(ORG);
+    let told = txn.insert(key("a"), draft("{}")).await.unwrap();
+    bed.clock.forward_ms(700);
+    txn.commit().await.unwrap();
+    let read = bed.store.get(&key("a")).await.unwrap().unwrap();
+    assert_eq!((read.created_at, read.updated_at), (told.created_at, told.updated_at));
+    // One begins before another's write and commits behind it: no row's time goes back.
+    let mut early = bed.store.begin(ORG);
+    bed.clock.forward_ms(5);
+    let mut late = bed.store.begin(ORG);
+    let later = late.replace(key("a"), draft("{}"), None).await.unwrap();
+    late.commit().await.unwrap();
+    let told = early.replace(key("a"), draft("{}"), None).await.unwrap();
+    early.commit().await.unwrap();
+    let read = bed.store.get(&key("a")).await.unwrap().unwrap();
+    assert_eq!((told.updated_at, read.updated_at), (later.updated_at, later.updated_at));
+    assert!(read.updated_at > read.created_at);
+    // A checkpoint begins anew.
+    let mut txn = bed.store.begin(ORG);
+    txn.insert(key("b"), draft("{}")).await.unwrap();
+    bed.clock.forward_ms(100);
+    txn.checkpoint().await.unwrap();
+    let second = txn.insert(key("c"), draft("{}")).await.unwrap();
+    txn.commit().await.unwrap();
+    assert_eq!(bed.store.get(&key("c")).await.unwrap().unwrap().created_at, second.created_at);
+    assert!(bed.store.get(&key("b")).await.unwrap().unwrap().created_at < second.created_at);
 }
