@@ -21,8 +21,12 @@ exec 3<&0
     while kill -0 $$ && [ $tries -lt 50 ]; do sleep 0.1; tries=$((tries + 1)); done
     [ -z "$TETHER_FOLDER" ] || [ -e "$TETHER_FOLDER/keep" ] || rm -rf "$TETHER_FOLDER"
 ) >/dev/null 2>&1 &
+[ -z "$TETHER_ULIMIT" ] || ulimit $TETHER_ULIMIT
 exec "$@" </dev/null 3<&-
 "#;
+
+/// The environment variable that limits the program: the arguments of the shell's `ulimit`, such as `-v 3000000`.
+pub const ULIMIT: &str = "TETHER_ULIMIT";
 
 /// How a program is started.
 #[derive(Debug)]
