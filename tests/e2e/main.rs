@@ -12,6 +12,7 @@ mod members;
 mod other_language;
 mod projects;
 mod rules;
+mod secrets;
 mod small_hosts;
 mod sweeps;
 mod tenancy;

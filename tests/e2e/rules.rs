@@ -177,6 +177,28 @@ on_both! {
         assert!(slugs.len() == 2 && !slugs.contains(&json!("after")), "{slugs:?}");
     }
 
+    fn a_request_that_has_only_read_outside_is_run_again_and_one_that_has_acted_is_not(world: builder()) {
+        let tenant = scripted(world);
+        let calls = peer(world, &tenant);
+        play(&tenant.client, json!([{ "items": 2 }])).expect(200);
+        let steps = |method: &str| json!([
+            { "fetch": method, "path": "/" }, { "count": "note" }, { "take": 1 }, { "sleep_ms": 700 }, { "note": "note" },
+        ]);
+        let between = || {
+            play(&tenant.client, json!([{ "note": "note" }])).expect(200);
+        };
+        interrupted(&tenant.client, steps("GET"), between).expect(200);
+        assert_eq!(calls.swap(0, Ordering::SeqCst), 2);
+        let client = tenant.client.with("idempotency-key", "acted");
+        let acted = interrupted(&client, steps("POST"), between);
+        assert_eq!(acted.expect_error(409, "state_conflict")["reason"], "EFFECT_WITHOUT_RECORD");
+        // The outcome is recorded although the documents are not: asking again acts no second time.
+        let again = client.post("/v1/script", &json!({ "steps": steps("POST") }));
+        assert_eq!((again.status, again.header("idempotent-replayed")), (409, Some("true")), "{again}");
+        assert_eq!(calls.load(Ordering::SeqCst), 1);
+        assert_eq!(notes(&tenant.client, "note").len(), 3);
+    }
+
     fn a_revocation_in_the_middle_of_a_request_lets_it_commit_nothing(world: builder()) {
         let tenant = scripted(world);
         let user = tenant.user("agent");

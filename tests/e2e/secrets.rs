@@ -1,0 +1,69 @@
+//! What a deployment keeps and writes holds no secret in the clear: not the database, not the code cache, not the log.
+
+use std::path::Path;
+
+use charter_tests::postgres::Postgres;
+use charter_tests::tenant::PASSWORD;
+use charter_tests::world::{Builder, OPERATOR_TOKEN};
+use charter_tests::{Database, World, on_both};
+use serde_json::json;
+
+/// Tables whose rows hold what callers sent or got.
+const TABLES: [&str; 7] =
+    ["documents", "document_index", "document_text", "claims", "log_entries", "facts", "migrations"];
+
+/// Every byte that outlives the server, the key file apart.
+fn everything(world: &mut World) -> Vec<u8> {
+    let url = world.options().database.clone();
+    let log = world.server().log();
+    world.stop();
+    let mut bytes = log.into_bytes();
+    gather(&world.data().to_path_buf(), &mut bytes);
+    if let (Database::Postgresql, Some(url)) = (world.database, url) {
+        for table in TABLES {
+            bytes.extend(Postgres::shared().query(&url, &format!("select t::text from {table} t")).into_bytes());
+        }
+    }
+    bytes
+}
+
+fn gather(folder: &Path, bytes: &mut Vec<u8>) {
+    for entry in std::fs::read_dir(folder).unwrap().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            gather(&path, bytes);
+        } else if path.file_name().is_some_and(|name| name != "master.key") {
+            bytes.extend(std::fs::read(&path).unwrap());
+        }
+    }
+}
+
+fn holds(bytes: &[u8], text: &str) -> bool {
+    bytes.windows(text.len()).any(|window| window == text.as_bytes())
+}
+
+on_both! {
+    fn no_secret_is_kept_or_logged_in_the_clear(world: Builder::new().environment("CHARTER_TELEMETRY_LOG", "debug")) {
+        let tenant = world.register();
+        let value = "a-vault-value-that-nobody-else-writes";
+        let put = |name: &str| tenant.client.call("PUT", &format!("/v1/vault/{name}")).json(&json!({"value": value}));
+        put("token").send().expect(200);
+        let revealed = tenant.client.call("POST", "/v1/vault/token/reveal").idempotency_key("reveal").send().expect(200);
+        assert_eq!(revealed["value"], value);
+        // The answer with the new key is kept for replays; sealed.
+        let wish = json!({"name": "kept"});
+        let made = tenant.client.call("POST", "/v1/auth/keys").json(&wish).idempotency_key("key").send().expect(201);
+        let key = made["key"].as_str().unwrap().to_owned();
+        let login = world.anonymous().post("/v1/auth/login", &json!({"email": tenant.email, "password": PASSWORD}));
+        login.expect(200);
+        let cookie = login.header("set-cookie").unwrap().split([';', '=']).nth(1).unwrap().to_owned();
+        assert!(cookie.len() > 20, "{login}");
+        put("broken").header("content-type", "text/plain").send();
+        let marker = tenant.client.post("/v1/queue", &json!({"name": "marker-that-is-no-secret"})).expect(201);
+        let everything = everything(world);
+        assert!(holds(&everything, marker["queue"]["id"].as_str().unwrap()), "the search finds nothing at all");
+        for secret in [value, key.as_str(), tenant.key.as_str(), PASSWORD, cookie.as_str(), OPERATOR_TOKEN] {
+            assert!(!holds(&everything, secret), "{secret} is kept or logged in the clear");
+        }
+    }
+}
