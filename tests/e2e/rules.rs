@@ -3,13 +3,13 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use charter_tests::artefacts::Artefacts;
 use charter_tests::world::Builder;
-use charter_tests::{Answer, Client, Tenant, World, on_both};
+use charter_tests::{Answer, Client, Database, Tenant, World, on_both};
 use serde_json::{Value, json};
 
 /// Nothing that a test waits for takes longer.
@@ -19,6 +19,22 @@ fn builder() -> Builder {
     Builder::new().environment("CHARTER_EGRESS_ALLOW", "127.0.0.0/8")
 }
 
+/// The deployment that plays scripts.
+fn stage(database: Database) -> &'static World {
+    static SQLITE: OnceLock<World> = OnceLock::new();
+    static POSTGRESQL: OnceLock<World> = OnceLock::new();
+    let stage = match database {
+        Database::Sqlite => &SQLITE,
+        Database::Postgresql => &POSTGRESQL,
+    };
+    stage.get_or_init(|| {
+        let world = builder().start(database);
+        world.install("script", &Artefacts::get().fixture("script"));
+        world
+    })
+}
+
+/// A deployment of its own that plays scripts, for what ends it.
 fn scripted(world: &World) -> Tenant {
     world.install("script", &Artefacts::get().fixture("script"));
     world.register()
@@ -101,16 +117,18 @@ fn answered(mut stream: TcpStream) -> std::io::Result<()> {
 }
 
 on_both! {
-    fn a_refusal_and_a_trap_leave_no_document(world: builder()) {
-        let tenant = scripted(world);
+    in stage;
+
+    fn a_refusal_and_a_trap_leave_no_document(world) {
+        let tenant = world.register();
         let refused = play(&tenant.client, json!([{ "note": "note" }, { "emit": "x" }, { "refuse": "state_conflict" }]));
         assert_eq!(refused.expect_error(409, "state_conflict")["reason"], "script");
         play(&tenant.client, json!([{ "note": "note" }, { "trap": 1 }])).expect_error(500, "internal_error");
         assert_eq!(notes(&tenant.client, "note").len(), 0);
     }
 
-    fn what_a_refused_request_told_stays_and_what_a_trapped_one_told_does_not(world: builder()) {
-        let tenant = scripted(world);
+    fn what_a_refused_request_told_stays_and_what_a_trapped_one_told_does_not(world) {
+        let tenant = world.register();
         let rows = || tenant.client.get("/v1/usage").expect(200)["usage"]["audit_rows"].as_u64().unwrap();
         let before = rows();
         play(&tenant.client, json!([{ "audit": "script.looked" }, { "refuse": "state_conflict" }])).expect_error(409, "state_conflict");
@@ -122,8 +140,8 @@ on_both! {
         assert_eq!(rows(), before + 5);
     }
 
-    fn a_value_that_two_want_goes_to_one_and_the_other_is_told_by_the_guest(world: builder()) {
-        let tenant = scripted(world);
+    fn a_value_that_two_want_goes_to_one_and_the_other_is_told_by_the_guest(world) {
+        let tenant = world.register();
         // Whoever finds the slug taken says so itself; whoever loses the race is run again, finds it taken, and says the same.
         let wish = || play(&tenant.client, json!([{ "try": { "note": "note", "slug": "one" } }]));
         let all: Vec<Value> = std::thread::scope(|scope| {
@@ -135,8 +153,8 @@ on_both! {
         assert_eq!(notes(&tenant.client, "note").len(), 1);
     }
 
-    fn what_was_read_is_validated_at_the_commit(world: builder()) {
-        let tenant = scripted(world);
+    fn what_was_read_is_validated_at_the_commit(world) {
+        let tenant = world.register();
         play(&tenant.client, json!([{ "items": 1 }])).expect(200);
         let steps = json!([{ "attempt": 1 }, { "take": 1 }, { "count": "note" }, { "sleep_ms": 700 }, { "note": "note" }]);
         let answer = interrupted(&tenant.client, steps, || {
@@ -149,8 +167,8 @@ on_both! {
         assert_eq!(items(&tenant.client), 0);
     }
 
-    fn what_a_rerun_does_not_ask_for_again_is_given_back(world: builder()) {
-        let tenant = scripted(world);
+    fn what_a_rerun_does_not_ask_for_again_is_given_back(world) {
+        let tenant = world.register();
         play(&tenant.client, json!([{ "items": 1 }])).expect(200);
         let steps = json!([
             { "on_attempt": 1, "steps": [{ "take": 1 }] }, { "count": "note" }, { "sleep_ms": 700 }, { "note": "note" },
@@ -162,8 +180,8 @@ on_both! {
         until("the item is given back", || items(&tenant.client) == 1);
     }
 
-    fn after_a_checkpoint_nothing_is_run_again_and_what_was_committed_stays(world: builder()) {
-        let tenant = scripted(world);
+    fn after_a_checkpoint_nothing_is_run_again_and_what_was_committed_stays(world) {
+        let tenant = world.register();
         play(&tenant.client, json!([{ "items": 1 }])).expect(200);
         let steps = json!([
             { "note": "note", "slug": "before" }, { "checkpoint": 1 }, { "count": "note" }, { "take": 1 }, { "sleep_ms": 700 },
@@ -177,8 +195,8 @@ on_both! {
         assert!(slugs.len() == 2 && !slugs.contains(&json!("after")), "{slugs:?}");
     }
 
-    fn a_request_that_has_only_read_outside_is_run_again_and_one_that_has_acted_is_not(world: builder()) {
-        let tenant = scripted(world);
+    fn a_request_that_has_only_read_outside_is_run_again_and_one_that_has_acted_is_not(world) {
+        let tenant = world.register();
         let calls = peer(world, &tenant);
         play(&tenant.client, json!([{ "items": 2 }])).expect(200);
         let steps = |method: &str| json!([
@@ -199,8 +217,8 @@ on_both! {
         assert_eq!(notes(&tenant.client, "note").len(), 3);
     }
 
-    fn a_revocation_in_the_middle_of_a_request_lets_it_commit_nothing(world: builder()) {
-        let tenant = scripted(world);
+    fn a_revocation_in_the_middle_of_a_request_lets_it_commit_nothing(world) {
+        let tenant = world.register();
         let user = tenant.user("agent");
         let client = tenant.client.with("x-service-user-id", &user);
         play(&client, json!([{ "items": 1 }])).expect(200);
@@ -212,8 +230,8 @@ on_both! {
         assert_eq!(notes(&client, "note").len(), 0);
     }
 
-    fn additions_and_appends_by_many_all_count(world: builder()) {
-        let tenant = scripted(world);
+    fn additions_and_appends_by_many_all_count(world) {
+        let tenant = world.register();
         play(&tenant.client, json!([{ "note": "note", "slug": "sum" }])).expect(200);
         std::thread::scope(|scope| {
             for _ in 0..12 {
@@ -230,8 +248,8 @@ on_both! {
         assert_eq!(ids, (1..=12).collect::<Vec<_>>(), "{stream}");
     }
 
-    fn a_nested_change_commits_on_its_own_and_under_the_same_rules(world: builder()) {
-        let tenant = scripted(world);
+    fn a_nested_change_commits_on_its_own_and_under_the_same_rules(world) {
+        let tenant = world.register();
         let nested = |steps: Value| json!({ "call": "script.play", "body": { "steps": steps } });
         let refused = play(&tenant.client, json!([nested(json!([{ "note": "note" }])), { "refuse": "state_conflict" }]));
         refused.expect_error(409, "state_conflict");
@@ -257,8 +275,8 @@ on_both! {
         assert_eq!(seen(&allowed)[0]["status"], 201, "{allowed}");
     }
 
-    fn an_answer_can_be_a_jobs(world: builder()) {
-        let tenant = scripted(world);
+    fn an_answer_can_be_a_jobs(world) {
+        let tenant = world.register();
         let enqueue = json!([{ "enqueue": [{ "note": "note" }, { "attempt": 1 }], "answer": true, "public": true }]);
         let answer = play(&tenant.client, enqueue);
         assert_eq!(seen(&answer)[1], 1, "{answer}");
@@ -267,8 +285,8 @@ on_both! {
         assert_eq!(jobs["jobs"][0]["status"], "succeeded", "{jobs}");
     }
 
-    fn a_job_is_tried_again_and_given_up_in_the_end(world: builder()) {
-        let tenant = scripted(world);
+    fn a_job_is_tried_again_and_given_up_in_the_end(world) {
+        let tenant = world.register();
         let failing_once = json!([{ "enqueue": [{ "on_attempt": 1, "steps": [{ "trap": 1 }] }, { "note": "note" }], "public": true }]);
         play(&tenant.client, failing_once).expect(200);
         let hopeless = json!([{ "enqueue": [{ "refuse": "state_conflict" }], "public": true, "attempts": 2 }]);
@@ -285,8 +303,8 @@ on_both! {
         assert_eq!((&failed["attempts"], &failed["error"]["code"]), (&json!(2), &json!("state_conflict")), "{failed}");
     }
 
-    fn a_key_names_one_live_job_and_a_refused_request_enqueues_none(world: builder()) {
-        let tenant = scripted(world);
+    fn a_key_names_one_live_job_and_a_refused_request_enqueues_none(world) {
+        let tenant = world.register();
         let wait = json!([{ "sleep_ms": 300 }, { "note": "note" }]);
         let enqueue = json!({ "enqueue": wait, "key": "daily", "public": true });
         let first = seen(&play(&tenant.client, json!([enqueue, enqueue])));
@@ -298,6 +316,44 @@ on_both! {
         assert_eq!(jobs["jobs"].as_array().unwrap().len(), 1, "{jobs}");
     }
 
+    fn a_client_that_leaves_stops_what_has_not_acted_and_not_what_has(world) {
+        let tenant = world.register();
+        let calls = peer(world, &tenant);
+        play(&tenant.client, json!([{ "items": 1 }])).expect(200);
+        let leave = |steps: Value, left: &dyn Fn() -> bool| {
+            let address = world.server().address().trim_start_matches("http://").to_owned();
+            let body = json!({ "steps": steps }).to_string();
+            let mut stream = TcpStream::connect(address).unwrap();
+            let head = format!(
+                "POST /v1/script HTTP/1.1\r\nhost: charter\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+                tenant.key,
+                body.len()
+            );
+            stream.write_all(head.as_bytes()).unwrap();
+            until("the script is in its middle", left);
+        };
+        leave(json!([{ "take": 1 }, { "sleep_ms": 3000 }, { "note": "note", "slug": "unacted" }]), &|| items(&tenant.client) == 0);
+        until("the item is given back", || items(&tenant.client) == 1);
+        leave(json!([{ "fetch": "POST", "path": "/act" }, { "sleep_ms": 800 }, { "note": "note", "slug": "acted" }]), &|| {
+            calls.load(Ordering::SeqCst) == 1
+        });
+        until("the request that has acted is finished", || !notes(&tenant.client, "note").is_empty());
+        assert_eq!(notes(&tenant.client, "note")[0]["slug"], "acted");
+    }
+
+    fn a_deadline_after_an_effect_does_not_read_as_if_nothing_had_happened(world) {
+        let tenant = world.register();
+        let late = play(&tenant.client, json!([{ "note": "note" }, { "checkpoint": 1 }, { "sleep_ms": 20000 }]));
+        let error = late.expect_error(500, "internal_error");
+        assert_eq!((error["reason"].as_str(), late.header("x-should-retry")), (Some("EFFECT_WITHOUT_RECORD"), Some("false")));
+        assert_eq!(notes(&tenant.client, "note").len(), 1);
+        let nothing = play(&tenant.client, json!([{ "note": "note" }, { "sleep_ms": 20000 }]));
+        nothing.expect_error(504, "deadline_exceeded");
+        assert_eq!(notes(&tenant.client, "note").len(), 1);
+    }
+}
+
+on_both! {
     fn what_was_dispatched_is_never_run_again_after_a_crash(world: builder()) {
         let tenant = scripted(world);
         let calls = peer(world, &tenant);
@@ -336,41 +392,5 @@ on_both! {
         assert_eq!(notes(&client, "note").len(), 0);
         client.call("POST", "/v1/script").json(&steps).idempotency_key("anew").send().expect(200);
         assert_eq!(notes(&client, "note").len(), 1);
-    }
-
-    fn a_client_that_leaves_stops_what_has_not_acted_and_not_what_has(world: builder()) {
-        let tenant = scripted(world);
-        let calls = peer(world, &tenant);
-        play(&tenant.client, json!([{ "items": 1 }])).expect(200);
-        let leave = |steps: Value, left: &dyn Fn() -> bool| {
-            let address = world.server().address().trim_start_matches("http://").to_owned();
-            let body = json!({ "steps": steps }).to_string();
-            let mut stream = TcpStream::connect(address).unwrap();
-            let head = format!(
-                "POST /v1/script HTTP/1.1\r\nhost: charter\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-                tenant.key,
-                body.len()
-            );
-            stream.write_all(head.as_bytes()).unwrap();
-            until("the script is in its middle", left);
-        };
-        leave(json!([{ "take": 1 }, { "sleep_ms": 3000 }, { "note": "note", "slug": "unacted" }]), &|| items(&tenant.client) == 0);
-        until("the item is given back", || items(&tenant.client) == 1);
-        leave(json!([{ "fetch": "POST", "path": "/act" }, { "sleep_ms": 800 }, { "note": "note", "slug": "acted" }]), &|| {
-            calls.load(Ordering::SeqCst) == 1
-        });
-        until("the request that has acted is finished", || !notes(&tenant.client, "note").is_empty());
-        assert_eq!(notes(&tenant.client, "note")[0]["slug"], "acted");
-    }
-
-    fn a_deadline_after_an_effect_does_not_read_as_if_nothing_had_happened(world: builder()) {
-        let tenant = scripted(world);
-        let late = play(&tenant.client, json!([{ "note": "note" }, { "checkpoint": 1 }, { "sleep_ms": 20000 }]));
-        let error = late.expect_error(500, "internal_error");
-        assert_eq!((error["reason"].as_str(), late.header("x-should-retry")), (Some("EFFECT_WITHOUT_RECORD"), Some("false")));
-        assert_eq!(notes(&tenant.client, "note").len(), 1);
-        let nothing = play(&tenant.client, json!([{ "note": "note" }, { "sleep_ms": 20000 }]));
-        nothing.expect_error(504, "deadline_exceeded");
-        assert_eq!(notes(&tenant.client, "note").len(), 1);
     }
 }

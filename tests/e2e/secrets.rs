@@ -9,8 +9,7 @@ use charter_tests::{Database, World, on_both};
 use serde_json::json;
 
 /// Tables whose rows hold what callers sent or got.
-const TABLES: [&str; 7] =
-    ["documents", "document_index", "document_text", "claims", "log_entries", "facts", "migrations"];
+const TABLES: [&str; 7] = ["documents", "document_index", "document_text", "claims", "log_entries", "facts", "migrations"];
 
 /// Every byte that outlives the server, the key file apart.
 fn everything(world: &mut World) -> Vec<u8> {

@@ -23,11 +23,14 @@ pub use world::World;
 
 /// Runs each function on both databases: `on_both! { fn a_sentence(world: World) { … } }`.
 ///
-/// The builder expression before the functions, where there is one, makes the world of each of them; without it they share
-/// one server for each database, and each registers an organization of its own.
+/// `fn …(world: Builder::new())` gives each its own deployment. Without a builder they share one for each database, and each
+/// registers an organization of its own; `in path;` before the functions names whose it is, where it is not [`World::shared`].
 #[macro_export]
 macro_rules! on_both {
-    ($($(#[$attribute:meta])* fn $name:ident($world:ident) $body:block)+) => {$(
+    ($($(#[$attribute:meta])* fn $name:ident($world:ident) $body:block)+) => {
+        $crate::on_both! { in $crate::World::shared; $($(#[$attribute])* fn $name($world) $body)+ }
+    };
+    (in $shared:path; $($(#[$attribute:meta])* fn $name:ident($world:ident) $body:block)+) => {$(
         $(#[$attribute])*
         mod $name {
             #[allow(unused_imports, reason = "a test may need none of what its file imports")]
@@ -35,11 +38,11 @@ macro_rules! on_both {
             fn run($world: &$crate::World) $body
             #[test]
             fn sqlite() {
-                run($crate::World::shared($crate::Database::Sqlite));
+                run($shared($crate::Database::Sqlite));
             }
             #[test]
             fn postgresql() {
-                run($crate::World::shared($crate::Database::Postgresql));
+                run($shared($crate::Database::Postgresql));
             }
         }
     )+};

@@ -196,6 +196,13 @@ impl Run {
     /// A commit was rejected, or the attempt ended for a reason of the host's.
     async fn aborted(&mut self, abort: Abort, committing: Option<bool>) -> Next {
         let dispatched = self.story.marks.is_dispatched();
+        tracing::debug!(
+            request = self.call.request_id,
+            attempt = self.story.attempt,
+            ?abort,
+            dispatched,
+            "an attempt was not committed"
+        );
         match abort {
             Abort::Restart if !dispatched => Next::Over(Outcome::Restart),
             Abort::Inactive if !dispatched => Next::Over(Outcome::Inactive),
