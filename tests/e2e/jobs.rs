@@ -43,4 +43,31 @@ on_both! {
         }
         assert_eq!(made(&tenant.client), 1);
     }
+
+    fn a_cancelled_job_commits_nothing_and_keeps_its_place_in_the_list(world: Builder::new().bare()) {
+        let tenant = scripted(world);
+        let slow = json!([{"sleep_ms": 3000}, {"note": "note", "slug": "never", "count": 1}]);
+        let queued = json!({"steps": [{"enqueue": slow, "public": true, "attempts": 3}]});
+        tenant.client.post("/v1/script", &queued).expect(200);
+        let listed = |status: &str| {
+            tenant.client.get(&format!("/v1/jobs?status={status}")).expect(200)["jobs"].as_array().unwrap().clone()
+        };
+        let began = std::time::Instant::now();
+        while listed("running").is_empty() {
+            assert!(began.elapsed() < std::time::Duration::from_secs(30), "nobody runs it");
+        }
+        assert!(listed("queued").is_empty(), "what runs is not queued");
+        let job = listed("running")[0].clone();
+        let path = format!("/v1/jobs/{}", job["id"].as_str().unwrap());
+        let cancelled = tenant.client.delete(&path).expect(200)["job"].clone();
+        assert_eq!((&cancelled["status"], &cancelled["created_at"]), (&json!("cancelled"), &job["created_at"]));
+        assert_eq!(listed("cancelled").len(), 1);
+        tenant.client.delete(&path).expect_error(409, "state_conflict");
+        // The next job runs beside what is left of the cancelled run, and by its end that one has ended too.
+        let after = json!({"steps": [{"enqueue": [{"sleep_ms": 4000}], "public": true, "answer": true}]});
+        tenant.client.post("/v1/script", &after).expect(200);
+        let notes = tenant.client.get("/v1/script/notes").expect(200)["notes"].clone();
+        assert!(notes.as_array().unwrap().iter().all(|note| note["slug"] != "never"), "{notes}");
+        assert_eq!(tenant.client.get(&path).expect(200)["job"], cancelled, "the lost run settles nothing");
+    }
 }

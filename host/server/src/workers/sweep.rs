@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use charter_engine::job::ENDED_AT;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::Space;
 
-use super::run::ENDED_AT;
 use crate::app::App;
 
 /// How often it looks.
