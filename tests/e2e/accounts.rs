@@ -20,6 +20,21 @@ fn owner(world: &World, tenant: &Tenant) -> Client {
 }
 
 on_both! {
+    fn a_text_that_no_database_holds_is_an_ordinary_wrong_one(world) {
+        let body = json!({"email": "some\u{0}one@example.com", "password": charter_tests::tenant::PASSWORD});
+        world.anonymous().post("/v1/auth/login", &body).expect_error(401, "unauthorized");
+        let error = world.anonymous().post("/v1/auth/register", &body).expect_error(400, "invalid_input");
+        assert_eq!(error["param"], "email");
+        let tenant = world.register();
+        for path in ["/v1/users/%00", "/v1/users?external_id=%00", "/v1/kits/a%00b", "/v1/users/%F0%9F"] {
+            tenant.client.get(path).expect_error(400, "invalid_input");
+        }
+        // A primitive that looks for a thing by such an id finds nothing, and nobody else is kept from finding theirs.
+        let queue = json!({"name": "q", "dead_letter_queue_id": "\u{0}"});
+        let answer = tenant.client.post("/v1/queue", &queue);
+        assert!((400..500).contains(&answer.status), "{answer}");
+    }
+
     fn registration_makes_everything_a_platform_begins_with(world) {
         let email = format!("{}@Example.com", unique("Ann"));
         let body = json!({"email": email, "password": PASSWORD, "company_name": "Acme"});

@@ -20,6 +20,16 @@ fn probe(build: u32) -> Vec<u8> {
     changed
 }
 
+/// The same, with an index that builds before it did not have.
+fn indexed(build: u32) -> Vec<u8> {
+    let mut wasm = probe(build);
+    let (old, new) = (br#""indexes": [                 ]"#, br#""indexes": [{"field":"name"} ]"#);
+    assert_eq!(old.len(), new.len());
+    let at = wasm.windows(old.len()).position(|window| window == old).expect("the manifest has room for an index");
+    wasm[at..at + new.len()].copy_from_slice(new);
+    wasm
+}
+
 fn build(client: &Client) -> Value {
     client.get("/v1/probe").expect(200)["build"].clone()
 }
@@ -68,6 +78,25 @@ on_both! {
         let pinned = tenant.user_with_kit("pinned", &kit);
         assert_eq!(tenant.client.get(&format!("/v1/users/{pinned}/probe")).expect(200)["build"], "900001");
         assert_eq!(build(&tenant.client), "900002");
+    }
+
+    fn what_an_older_version_writes_is_found_by_the_newer_ones_index(world: Builder::new().bare()) {
+        world.install("probe", &probe(900_001));
+        let tenant = world.register();
+        let kit = tenant.kit("canary", json!({"probe": {"enabled": true, "version": "1.0.900001"}}));
+        let user = tenant.user_with_kit("pinned", &kit);
+        let path = format!("/v1/users/{user}");
+        let write = |name: &str| {
+            tenant.client.post(&format!("{path}/probe/pairs"), &json!({"name": name})).expect(201);
+        };
+        let found = |name: &str| tenant.client.get(&format!("{path}/probe/find?name={name}")).expect(200)["found"].clone();
+        write("before");
+        world.install("probe", &indexed(900_002));
+        assert_eq!(build(&tenant.client), "900002");
+        write("beside");
+        assert_eq!(tenant.client.get(&format!("{path}/probe")).expect(200)["build"], "900001", "the kit pins the older one");
+        tenant.client.patch(&path, &json!({"kit_id": null})).expect(200);
+        assert_eq!((found("before"), found("beside"), found("nobody")), (json!(1), json!(1), json!(0)));
     }
 
     fn no_request_fails_while_versions_change_under_load(world: Builder::new().bare()) {

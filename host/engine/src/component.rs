@@ -1,10 +1,12 @@
 //! A loaded component: its digest, its manifest, and what every call needs precomputed.
 //!
-//! Immutable and shared; dropping the last `Arc` unloads the code. Nothing of a call is kept here.
+//! Shared, and immutable but for what its neighbours look for; dropping the last `Arc` unloads the code. Nothing of a call is
+//! kept here.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
+use charter_kernel::index::Further;
 use charter_kernel::manifest::{Collection, Manifest};
 use charter_kernel::refusal::Failure;
 use charter_kernel::scope::Scope;
@@ -33,6 +35,8 @@ pub struct Component {
 pub(crate) struct CollectionPlan {
     pub(crate) declared: Collection,
     pub(crate) space: Space,
+    /// What the other live versions look for: the one thing of a component that changes while it is loaded.
+    further: RwLock<Arc<Further>>,
 }
 
 impl Component {
@@ -49,6 +53,16 @@ impl Component {
         &self.stats
     }
 
+    /// Has it write what these versions of the same primitive look for, too. Calls that run see it with their next write.
+    pub fn stand_beside(&self, others: &[&Manifest]) {
+        for plan in self.collections.values() {
+            let further = Further::of(&plan.declared, others.iter().flat_map(|other| &other.collections));
+            if *plan.further() != further {
+                *plan.further.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(further);
+            }
+        }
+    }
+
     /// A declared collection.
     pub(crate) fn collection(&self, name: &str) -> Result<&CollectionPlan, Failure> {
         self.collections.get(name).ok_or_else(|| undeclared(format!("the manifest declares no collection `{name}`")))
@@ -59,9 +73,15 @@ impl CollectionPlan {
     /// Plans of all declared collections.
     pub(crate) fn all(manifest: &Manifest) -> HashMap<String, Self> {
         let plan = |declared: &Collection| {
-            (declared.name.clone(), Self { declared: declared.clone(), space: Space::of(&manifest.name, &declared.name) })
+            let space = Space::of(&manifest.name, &declared.name);
+            (declared.name.clone(), Self { declared: declared.clone(), space, further: RwLock::default() })
         };
         manifest.collections.iter().map(plan).collect()
+    }
+
+    /// See [`Component::stand_beside`].
+    pub(crate) fn further(&self) -> Arc<Further> {
+        self.further.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Whose documents these are under a scope.

@@ -21,6 +21,15 @@ pub fn schedules() -> Space {
 /// The unique field of a live job and of a schedule: `<primitive>/<key>` within the caller's reach.
 pub const UNIQUE_KEY: &str = "key";
 
+/// The group of jobs that have ended: nothing hands them out any more.
+pub const ENDED_GROUP: &str = "ended";
+
+/// The indexed moment of the end, by which finished jobs are swept.
+pub const ENDED_AT: &str = "ended_at";
+
+/// When a job that has ended is due: far beyond every clock.
+pub const NEVER: Instant = Instant(i64::MAX / 4);
+
 /// The lease group of schedules.
 pub const SCHEDULE_GROUP: &str = "schedule";
 
@@ -61,6 +70,13 @@ impl JobRecord {
             ("state", &self.state),
         ];
         entries.map(|(field, value)| (field.to_owned(), value.to_owned())).into()
+    }
+
+    /// The same of a job that ended then: the sweeper finds it by it.
+    pub fn ended_index(&self, at: Instant) -> Vec<(String, String)> {
+        let mut index = self.index();
+        index.push((ENDED_AT.to_owned(), at.to_string()));
+        index
     }
 }
 

@@ -137,6 +137,9 @@ pub struct Record {
     /// The answer's body, sealed by the store.
     #[serde(default)]
     pub body: String,
+    /// The job whose result is the answer: the kept one says only that it was accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<String>,
     /// The run that owns the record: every later commit of the request checks it.
     #[serde(default)]
     pub owner: String,
@@ -180,6 +183,7 @@ impl Record {
             status: 0,
             headers: Vec::new(),
             body: String::new(),
+            job: None,
             owner,
             expires_at,
         }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::fault::Fault;
 use crate::limits::{INDEX_ENTRIES_MAX, KEY_BYTES_MAX, SEARCH_TEXT_BYTES_MAX};
-use crate::manifest::{Collection, IndexType};
+use crate::manifest::{Collection, Index, IndexType};
 use crate::time::Instant;
 
 /// What the store keeps beside a document's body.
@@ -46,11 +46,60 @@ pub fn entries(collection: &Collection, body: &Value) -> Result<Entries, Fault> 
     entries.index.sort();
     entries.index.dedup();
     entries.unique.sort();
-    entries.text = searchable(collection, body);
+    entries.text = searchable(&collection.searchable, body);
     if let Some(leased) = &collection.leased {
         let group = present(body, &leased.by).and_then(Value::as_str);
         let group = group.ok_or_else(|| Fault::new(&leased.by, "must be a text: documents are handed out by it"))?;
         entries.group = Some(bounded(group).map_err(|m| Fault::new(&leased.by, m))?);
+    }
+    Ok(entries)
+}
+
+/// What other live versions of a primitive declare of a collection and this one does not. They share their documents, so whichever
+/// of them writes, all of them find.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Further {
+    indexes: Vec<Index>,
+    searchable: Vec<String>,
+}
+
+impl Further {
+    /// What `others` declare beyond `own`.
+    pub fn of<'c>(own: &Collection, others: impl IntoIterator<Item = &'c Collection>) -> Self {
+        let mut further = Self::default();
+        for other in others.into_iter().filter(|other| other.name == own.name) {
+            for index in &other.indexes {
+                let known = |known: &Index| known.field == index.field;
+                if !own.indexes.iter().any(known) && !further.indexes.iter().any(known) {
+                    further.indexes.push(index.clone());
+                }
+            }
+            for field in &other.searchable {
+                if !own.searchable.contains(field) && !further.searchable.contains(field) {
+                    further.searchable.push(field.clone());
+                }
+            }
+        }
+        further
+    }
+}
+
+/// The same as [`entries`], and what other live versions look for. A value that does not fit another version's index is left out
+/// of it: this version's schema admits it, and the other's never would have.
+///
+/// # Errors
+/// As [`entries`].
+pub fn entries_beside(collection: &Collection, further: &Further, body: &Value) -> Result<Entries, Fault> {
+    let mut entries = entries(collection, body)?;
+    for index in &further.indexes {
+        let found = values(body, &index.field).unwrap_or_default();
+        let encoded = found.into_iter().filter_map(|value| encode_value(index.kind, value).ok());
+        entries.index.extend(encoded.map(|value| (index.field.clone(), value)));
+    }
+    entries.index.sort();
+    entries.index.dedup();
+    if !further.searchable.is_empty() {
+        entries.text = searchable(collection.searchable.iter().chain(&further.searchable), body);
     }
     Ok(entries)
 }
@@ -133,9 +182,9 @@ fn declared_kind(collection: &Collection, field: &str) -> Option<IndexType> {
     collection.indexes.iter().find(|index| index.field == field).map(|index| index.kind)
 }
 
-fn searchable(collection: &Collection, body: &Value) -> Option<String> {
+fn searchable<'f>(fields: impl IntoIterator<Item = &'f String>, body: &Value) -> Option<String> {
     let mut text = String::new();
-    for field in &collection.searchable {
+    for field in fields {
         if let Some(value) = present(body, field) {
             gather(value, &mut text);
         }
@@ -177,6 +226,23 @@ mod tests {
         let mut declared = json!({"name": "notes"});
         declared.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
         serde_json::from_value(declared).unwrap()
+    }
+
+    #[test]
+    fn whichever_version_writes_all_of_them_find() {
+        let old = collection(json!({"indexes": [{"field": "state"}], "searchable": ["title"]}));
+        let new = collection(json!({
+            "indexes": [{"field": "state"}, {"field": "size", "type": "integer"}], "searchable": ["title", "note"]
+        }));
+        let other = Collection { name: "others".into(), ..new.clone() };
+        let body = json!({"state": "open", "size": 7, "title": "T", "note": "n"});
+        let by_new = entries_beside(&new, &Further::of(&new, [&old, &other]), &body).unwrap();
+        assert_eq!(by_new, entries(&new, &body).unwrap(), "nothing is wider than the newer one");
+        assert_eq!(entries_beside(&old, &Further::of(&old, [&new, &other]), &body).unwrap(), by_new);
+        let odd = json!({"state": "open", "size": "seven", "title": "T"});
+        let left = entries_beside(&old, &Further::of(&old, [&new]), &odd).unwrap();
+        assert_eq!(left.index, [("state".to_owned(), "open".to_owned())], "the old version's schema admits it");
+        assert!(entries_beside(&new, &Further::default(), &odd).is_err());
     }
 
     #[test]

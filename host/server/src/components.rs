@@ -111,7 +111,10 @@ impl Registry {
             return Some(served);
         }
         match self.inner.resident.load(&known.digest).await {
-            Ok(served) => Some(served),
+            Ok(served) => {
+                self.widen(&self.catalogue());
+                Some(served)
+            }
             Err(faults) => {
                 tracing::error!(component = name, version, ?faults, "a pinned version cannot be loaded");
                 None
@@ -126,7 +129,10 @@ impl Registry {
     pub async fn refresh(&self) -> Result<(), ReadError> {
         let _one = self.inner.refreshing.lock().await;
         let catalogue = Catalogue::read(&mut self.inner.store.begin(""), true).await?;
+        // Before this replica says that it has a version, the others already write what that one looks for.
+        self.widen(&catalogue);
         self.load_wanted(&catalogue).await;
+        self.widen(&catalogue);
         let before = self.current();
         let mut primitives = Vec::new();
         for version in catalogue.serving() {
@@ -175,6 +181,15 @@ impl Registry {
         self.inner.replicas.note(&digest, loaded.as_ref().err());
         if let Err(faults) = loaded {
             tracing::error!(digest, ?faults, "a component cannot be loaded");
+        }
+    }
+
+    /// Has every version in memory write what its neighbours look for, those that only drain too.
+    fn widen(&self, catalogue: &Catalogue) {
+        for served in self.inner.resident.loaded().into_iter().chain(self.inner.resident.drains()) {
+            if let Some(version) = catalogue.by_digest(served.digest()) {
+                served.component.stand_beside(&catalogue.beside(version).collect::<Vec<_>>());
+            }
         }
     }
 

@@ -30,10 +30,11 @@ mod tests;
 /// Tenants whose semaphores are kept before those without a connection are forgotten.
 const TENANTS_KEPT_MAX: usize = 4_096;
 
-/// Hands the engine its way out, and the server's answers to guests' questions.
-pub fn attach(app: &Arc<App>) {
+/// Hands the engine its way out, and the server's answers to guests' questions. `own` is where the host really listens: a
+/// configured port may be 0.
+pub fn attach(app: &Arc<App>, own: Vec<SocketAddr>) {
     let host: Arc<dyn Host> = app.clone();
-    let gate = Gate::new(app.config.egress.clone(), app.providers.clone(), vec![app.config.http.listen]);
+    let gate = Gate::new(app.config.egress.clone(), app.providers.clone(), own);
     app.engine.attach(&host, Arc::new(gate));
 }
 

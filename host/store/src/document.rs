@@ -1,6 +1,6 @@
 //! The table of rows: how a row lies there, and single reads.
 
-use charter_kernel::apply::Stored;
+use charter_kernel::apply::{Stored, claim_fits, key_fits, text_fits};
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Claim, Key, Lease, Reach, Row, Space};
 use serde::{Deserialize, Serialize};
@@ -102,11 +102,18 @@ impl Store {
     }
 
     pub(crate) async fn stored(&self, key: &Key) -> Result<Option<Stored>, ReadError> {
+        // Reads share their statements: one that the database refuses would fail its neighbours'.
+        if !key_fits(key) {
+            return Ok(None);
+        }
         self.inner.gets.get(key).await
     }
 
     /// Who holds a unique value or name.
     pub async fn lookup(&self, claim: &Claim) -> Result<Option<Key>, ReadError> {
+        if !claim_fits(claim) {
+            return Ok(None);
+        }
         let sql = self.inner.database.dialect.sql("SELECT holder FROM claims WHERE reach = $1 AND space = $2 AND name = $3");
         let query = sqlx::query(sql).bind(claim.reach.as_str().to_owned()).bind(claim.space.clone()).bind(claim.name.clone());
         let row = reading(query.fetch_optional(&self.inner.readers)).await?;
@@ -123,6 +130,9 @@ impl Store {
         group: &str,
         limit: u32,
     ) -> Result<Vec<Key>, ReadError> {
+        if !text_fits(group) {
+            return Ok(Vec::new());
+        }
         let sql =
             self.inner.database.dialect.sql(
                 "SELECT id FROM documents WHERE reach = $1 AND space = $2 AND lease_group = $3 ORDER BY due_at, id LIMIT $4",

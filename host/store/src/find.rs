@@ -83,6 +83,19 @@ fn select(query: &Query) -> Result<(String, Conditions), ReadError> {
     Ok((text, on))
 }
 
+/// Whether anything that the query compares with can be in a database at all.
+fn findable(query: &Query) -> bool {
+    let holds_nul = |text: &String| text.contains('\0');
+    let tests = query.matching.iter().all(|(field, test)| {
+        !holds_nul(field)
+            && match test {
+                Test::Equal(value) => !holds_nul(value),
+                Test::Between(low, high) => !low.iter().chain(high).any(holds_nul),
+            }
+    });
+    tests && !query.after.as_ref().is_some_and(holds_nul)
+}
+
 impl Store {
     /// Rows of a space. Not validated.
     pub async fn find(&self, query: &Query) -> Result<Page, ReadError> {
@@ -96,6 +109,9 @@ impl Store {
 
     pub(crate) async fn find_at(&self, query: &Query) -> Result<(Page, u64), ReadError> {
         let revision = if query.relaxed { 0 } else { self.revision(query).await? };
+        if !findable(query) {
+            return Ok((Page { items: Vec::new(), next: None }, revision));
+        }
         let (text, on) = select(query)?;
         // Limits and offsets stand in the text: such a statement is not worth keeping prepared.
         let sql = sqlx::query(self.inner.database.dialect.composed(&text)).persistent(false);
@@ -111,6 +127,9 @@ impl Store {
 
     pub(crate) async fn count_at(&self, query: &Query) -> Result<(u64, u64), ReadError> {
         let revision = if query.relaxed { 0 } else { self.revision(query).await? };
+        if !findable(query) {
+            return Ok((0, revision));
+        }
         let on = Conditions::of(query, "d.id")?;
         let text = format!("SELECT count(*) FROM documents d WHERE d.reach = $1 AND d.space = $2{}", on.text);
         let sql = sqlx::query(self.inner.database.dialect.composed(&text)).persistent(false);

@@ -3,6 +3,7 @@
 //! A group may hold millions of rows, so they are not counted one by one: the committer keeps each group's size, and only the
 //! part of the index that lies in the future (held or put off), usually short, is counted, up to a bound.
 
+use charter_kernel::apply::text_fits;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Reach, Space};
 use sqlx::Row;
@@ -18,6 +19,9 @@ const COUNTED_MAX: i64 = 20_000;
 impl Store {
     /// What a group holds now. Exact while no more than 20,000 of its rows are held or put off.
     pub async fn standing(&self, reach: &Reach, space: &Space, group: &str) -> Result<Standing, ReadError> {
+        if !text_fits(group) {
+            return Ok(Standing::default());
+        }
         let now = self.now();
         // The size, then the future part: one statement, one moment.
         let sql = self.inner.database.dialect.sql(
@@ -53,6 +57,9 @@ impl Store {
 
     /// When the next row of a group is due; across all reaches for a space of the host where `reach` is `None`.
     pub async fn next_due(&self, reach: Option<&Reach>, space: &Space, group: &str) -> Result<Option<Instant>, ReadError> {
+        if !text_fits(group) {
+            return Ok(None);
+        }
         let dialect = self.inner.database.dialect;
         let query = match reach {
             Some(reach) => {

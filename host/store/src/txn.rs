@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use charter_kernel::apply::{Stored, add_to_body, merged};
+use charter_kernel::apply::{Stored, add_to_body, claim_fits, key_fits, merged};
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{
     Applied, Claim, Draft, Fact, Guard, Key, LogKey, Reach, Refused, Row, Space, Take, Taken, Unit, Write,
@@ -114,7 +114,8 @@ impl Txn {
 
     /// Reads the committed row and records what was read.
     async fn read(&mut self, key: &Key) -> Result<Option<Stored>, ReadError> {
-        if self.reading {
+        // Where no row can be, there is nothing to validate.
+        if self.reading || !key_fits(key) {
             return self.store.stored(key).await;
         }
         if let Some(seen) = self.seen.get(key) {
@@ -166,7 +167,7 @@ impl Txn {
             return Ok(own.clone());
         }
         let holder = self.store.lookup(claim).await?;
-        if !self.reading {
+        if !self.reading && claim_fits(claim) {
             let guard = Guard::Claim { claim: claim.clone(), holder: holder.as_ref().map(|key| key.id.clone()) };
             if !self.unit.guards.contains(&guard) {
                 self.unit.guards.push(guard);

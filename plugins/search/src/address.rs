@@ -33,7 +33,7 @@ impl Address {
         let rest = rest.split('#').next()?;
         let (authority, tail) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
         let authority = authority.to_ascii_lowercase();
-        if !is_public_name(&authority) {
+        if !is_plain_name(&authority) {
             return None;
         }
         let (path, query) = tail.split_at(tail.find('?').unwrap_or(tail.len()));
@@ -72,9 +72,8 @@ impl Address {
     }
 }
 
-/// Whether it is a host and perhaps a port, in the characters that such have (so without credentials), and not `<name>.binding`,
-/// which the host takes for a provider's.
-fn is_public_name(authority: &str) -> bool {
+/// Whether it is a host and perhaps a port, in the characters that such have, and so without credentials.
+fn is_plain_name(authority: &str) -> bool {
     let (host, port) = match authority.rfind(':') {
         Some(colon) if !authority.ends_with(']') => (&authority[..colon], &authority[colon + 1..]),
         _ => (authority, ""),
@@ -83,11 +82,7 @@ fn is_public_name(authority: &str) -> bool {
     let is_plain = |c: u8| c.is_ascii_alphanumeric() || b"-._".contains(&c);
     let is_ip6 =
         || host.starts_with('[') && host.ends_with(']') && host.bytes().all(|c| c.is_ascii_hexdigit() || b"[]:.".contains(&c));
-    !host.is_empty()
-        && (host.bytes().all(is_plain) || is_ip6())
-        && port.bytes().all(|c| c.is_ascii_digit())
-        && host != "binding"
-        && !host.ends_with(".binding")
+    !host.is_empty() && (host.bytes().all(is_plain) || is_ip6()) && port.bytes().all(|c| c.is_ascii_digit())
 }
 
 fn has_scheme(reference: &str) -> bool {
@@ -160,25 +155,6 @@ mod tests {
         }
         for nowhere in ["", "#s", "mailto:a@b", "javascript:void(0)", "ftp://x/"] {
             assert_eq!(joined(base, nowhere), None, "{nowhere}");
-        }
-    }
-
-    #[test]
-    fn a_provider_is_no_web_address_however_it_is_written() {
-        let page = Address::parse("https://example.com/").unwrap();
-        for provider in [
-            "https://llm.upstream.binding/v1",
-            "http://LLM.upstream.Binding:443/",
-            "https://x.binding./",
-            "https://x.b%69nding/",
-            "https://binding",
-        ] {
-            assert_eq!(Address::parse(provider), None, "{provider}");
-            assert_eq!(page.join(provider), None, "{provider}");
-        }
-        assert_eq!(page.join("//x.binding/"), None);
-        for public in ["https://binding.example/", "http://[2001:db8::1]:8080/", "http://192.0.2.1/", "https://bookbinding./"] {
-            assert!(Address::parse(public).is_some(), "{public}");
         }
     }
 

@@ -50,18 +50,21 @@ pub(crate) fn read(Body(ask): Body<Ask>) -> Result<Page> {
 
 /// Fetches and reads a page.
 pub(crate) fn fetch(mut address: Address) -> Result<Page> {
-    for _ in 0..=REDIRECTS_MAX {
-        let response = ask(&address)?;
+    for hop in 0..=REDIRECTS_MAX {
+        let response = ask(&address, hop > 0)?;
         let Some(location) = redirect(&response) else { return understand(&address, &response) };
         address = address.join(location).ok_or_else(|| Failure::provider("the page redirects to no web address"))?;
     }
     Err(Failure::provider(format!("the page redirects more than {REDIRECTS_MAX} times")))
 }
 
-fn ask(address: &Address) -> Result<Response> {
+fn ask(address: &Address, redirected: bool) -> Result<Response> {
     let request = http::get(&address.text()).header("accept", ACCEPT).header("user-agent", USER_AGENT);
     request.timeout(15_000).at_most(PAGE_BYTES_MAX).send().map_err(|error| match error {
         // The host's reason names addresses and rules of its network, which are the operator's and not the caller's business.
+        Error::BadUrl | Error::Denied(_) if redirected => {
+            Failure::provider("the page redirects to no public web address").reason("address_refused")
+        }
         Error::BadUrl | Error::Denied(_) => {
             Failure::invalid("url", "must lead to a public web address").reason("address_refused")
         }

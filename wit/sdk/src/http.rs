@@ -40,9 +40,18 @@ impl Binding {
     }
 }
 
-/// A `GET` of a public page.
+/// A `GET` of a public page: wherever the URL comes from, it reaches no provider.
 pub fn get(url: &str) -> Request {
-    Request::new("GET", url.into())
+    Request { public: true, ..Request::new("GET", url.into()) }
+}
+
+/// Whether the host would take the URL for a provider's: `https://<binding>.binding/…`, in whatever case.
+fn names_a_provider(url: &str) -> bool {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or_default();
+    let host = authority.rsplit('@').next().unwrap_or_default().split(':').next().unwrap_or_default();
+    let last = host.trim_end_matches('.').rsplit('.').next().unwrap_or_default();
+    last.eq_ignore_ascii_case("binding")
 }
 
 /// One outbound request. Nothing happens before [`Request::send`].
@@ -61,13 +70,15 @@ pub struct Request {
     pub timeout_ms: u32,
     /// How many bytes of the response's body are read; more is [`Error::TooLarge`].
     pub body_bytes_max: usize,
+    /// Whether it may reach public pages only.
+    public: bool,
 }
 
 impl Request {
     /// A request of this method to this absolute URL.
     pub fn new(method: &str, url: String) -> Self {
         let (timeout_ms, body_bytes_max) = (TIMEOUT_MS_DEFAULT, BODY_BYTES_MAX_DEFAULT);
-        Self { method: method.into(), url, headers: Vec::new(), body: Vec::new(), timeout_ms, body_bytes_max }
+        Self { method: method.into(), url, headers: Vec::new(), body: Vec::new(), timeout_ms, body_bytes_max, public: false }
     }
     /// Adds a query parameter, percent-encoded.
     pub fn query(mut self, name: &str, value: &str) -> Self {
@@ -99,6 +110,9 @@ impl Request {
     }
     /// Sends it and reads the whole answer, whatever its status.
     pub fn send(self) -> Result<Response, Error> {
+        if self.public && names_a_provider(&self.url) {
+            return Err(Error::BadUrl);
+        }
         #[cfg(target_arch = "wasm32")]
         return wasi::send(&self);
         #[cfg(not(target_arch = "wasm32"))]
@@ -180,6 +194,29 @@ impl From<Error> for Failure {
         match error {
             Error::Timeout => Self::new("deadline_exceeded", error.to_string()),
             error => Self::provider(error.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_public_page_is_no_provider_however_it_is_written() {
+        for provider in [
+            "https://llm.upstream.binding/v1",
+            "http://LLM.upstream.Binding:443/",
+            "https://x.binding./",
+            "https://binding",
+            "https://user@x.binding?q",
+            "https://x.binding\\@example.com/",
+        ] {
+            assert_eq!(get(provider).send(), Err(Error::BadUrl), "{provider}");
+        }
+        for public in ["https://binding.example/", "https://bookbinding/", "https://example.com/x.binding", "http://192.0.2.1/"]
+        {
+            assert!(!names_a_provider(public), "{public}");
         }
     }
 }

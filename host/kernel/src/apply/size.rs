@@ -52,7 +52,8 @@ pub fn check(unit: &Unit) -> Result<(), Refused> {
     if fits { Ok(()) } else { too_large("keys of 1 to 512 bytes without NUL") }
 }
 
-fn text_fits(text: &str) -> bool {
+/// Whether every database can hold the text in a column that is compared: what cannot be held is nowhere to be found.
+pub fn text_fits(text: &str) -> bool {
     text.len() <= KEY_BYTES_MAX && !text.contains('\0')
 }
 
@@ -60,11 +61,13 @@ fn name_fits(text: &str) -> bool {
     !text.is_empty() && text_fits(text)
 }
 
-fn key_fits(key: &Key) -> bool {
+/// Whether a row can lie there.
+pub fn key_fits(key: &Key) -> bool {
     name_fits(key.reach.as_str()) && name_fits(key.space.as_str()) && name_fits(&key.id)
 }
 
-fn claim_fits(claim: &Claim) -> bool {
+/// Whether a row can hold it.
+pub fn claim_fits(claim: &Claim) -> bool {
     name_fits(claim.reach.as_str()) && name_fits(&claim.space) && text_fits(&claim.name)
 }
 

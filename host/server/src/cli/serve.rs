@@ -141,7 +141,6 @@ pub async fn start(config: Config, clock: Arc<dyn Clock>) -> anyhow::Result<Runn
         providers,
         clock,
     });
-    egress::attach(&app);
     gauges(&app);
     app.registry.refresh().await.context("the installed components cannot be read")?;
     let folder = folder(&app).await?;
@@ -150,13 +149,17 @@ pub async fn start(config: Config, clock: Arc<dyn Clock>) -> anyhow::Result<Runn
     let public = Listener::bind(listen, acceptor.clone(), door).await;
     let public = public.with_context(|| format!("{listen} cannot be listened on (--listen)"))?;
     let address = public.address()?;
-    let mut running = Running { app: app.clone(), address, operator_address: None, token, listeners: Vec::new() };
-    if let Some(listen) = app.config.operator.listen {
-        let own = Listener::bind(listen, acceptor, Door::Operator).await;
-        let own = own.with_context(|| format!("{listen} cannot be listened on (operator.listen)"))?;
-        running.operator_address = Some(own.address()?);
-        running.listeners.push(tokio::spawn(own.serve(app.clone())));
-    }
+    let own = match app.config.operator.listen {
+        None => None,
+        Some(listen) => {
+            let own = Listener::bind(listen, acceptor, Door::Operator).await;
+            Some(own.with_context(|| format!("{listen} cannot be listened on (operator.listen)"))?)
+        }
+    };
+    let operator_address = own.as_ref().map(Listener::address).transpose()?;
+    egress::attach(&app, std::iter::once(address).chain(operator_address).collect());
+    let mut running = Running { app: app.clone(), address, operator_address, token, listeners: Vec::new() };
+    running.listeners.extend(own.map(|own| tokio::spawn(own.serve(app.clone()))));
     running.listeners.push(tokio::spawn(public.serve(app.clone())));
     workers::start(&app, folder);
     Ok(running)

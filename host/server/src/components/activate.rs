@@ -46,7 +46,8 @@ impl Registry {
         self.inner.replicas.note(digest, None);
         self.inner.replicas.wait(digest, self.inner.settings.replica_wait_ms).await?;
         let former = catalogue.active(name).and_then(|digest| catalogue.find(name, digest));
-        self.backfill(former.map(|former| &former.manifest), &version.manifest).await?;
+        let others: Vec<_> = catalogue.beside(&version).collect();
+        self.backfill(former.map(|former| &former.manifest), &version.manifest, &others).await?;
         let mut attempts = Attempts::new(&self.inner.store, "");
         let activated = loop {
             let mut txn = attempts.begin();

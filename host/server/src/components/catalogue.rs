@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use charter_kernel::manifest::Manifest;
 use charter_kernel::unit::Reach;
 use charter_store::{Order, Query, ReadError, Txn};
 
@@ -73,6 +74,12 @@ impl Catalogue {
     /// Every version that a request can reach: the active one, and those that a kit may pin.
     pub fn live(&self) -> impl Iterator<Item = &Arc<Version>> {
         self.versions.values().flatten().filter(|version| version.state != State::Quarantined)
+    }
+
+    /// The other versions that a request of the same primitive can reach: what they look for, each of them writes.
+    pub fn beside(&self, version: &Version) -> impl Iterator<Item = &Manifest> {
+        let (name, digest) = (version.name.clone(), version.digest.clone());
+        self.live().filter(move |other| other.name == name && other.digest != digest).map(|other| &other.manifest)
     }
 
     /// The active versions.

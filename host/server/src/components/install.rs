@@ -77,8 +77,8 @@ impl Registry {
             }
         };
         self.inner.resident.admit(&digest, served);
-        self.inner.replicas.note(&digest, None);
         self.refresh().await?;
+        self.inner.replicas.note(&digest, None);
         tracing::info!(
             component = installed.version.name,
             version = installed.version.version,

@@ -105,6 +105,12 @@ impl Resident {
         dropped.iter().filter(|(_, served)| served.strong_count() > 0).map(|(digest, _)| digest.clone()).collect()
     }
 
+    /// What nothing wants but requests in flight still run.
+    pub(super) fn drains(&self) -> Vec<Arc<Served>> {
+        let dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
+        dropped.iter().filter_map(|(_, served)| served.upgrade()).collect()
+    }
+
     /// Everything in memory.
     pub(super) fn loaded(&self) -> Vec<Arc<Served>> {
         self.slots().values().filter_map(|slot| slot.served.get().cloned()).collect()

@@ -45,6 +45,11 @@ async fn provider(head: &'static str) -> SocketAddr {
 }
 
 async fn gate(name: &str, address: SocketAddr, bytes_max: u64) -> (Gate, PathBuf) {
+    gate_beside(name, address, bytes_max, Vec::new()).await
+}
+
+/// A way out of a host that listens at `own`.
+async fn gate_beside(name: &str, address: SocketAddr, bytes_max: u64, own: Vec<SocketAddr>) -> (Gate, PathBuf) {
     let folder = std::env::temp_dir().join(format!("charter-egress-{}-{name}", std::process::id()));
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).expect("a folder");
@@ -63,7 +68,7 @@ async fn gate(name: &str, address: SocketAddr, bytes_max: u64) -> (Gate, PathBuf
         response_bytes_max: bytes_max,
         tenant_connections_max: 1,
     };
-    (Gate::new(config, providers, Vec::new()), folder)
+    (Gate::new(config, providers, own), folder)
 }
 
 fn outbound(target: Target, address: &str) -> Outbound {
@@ -121,5 +126,135 @@ async fn an_answer_that_is_too_large_ends() {
     assert_eq!(read.err(), Some(EgressError::TooLarge { limit: 20 }));
     let unbound = gate.send(outbound(Target::Binding("other".into()), "https://other.binding/")).await;
     assert_eq!(unbound.err(), Some(EgressError::Unbound("other".into())));
+    let _ = std::fs::remove_dir_all(folder);
+}
+
+/// A provider that answers at once and then echoes what it is sent, piece by piece, until the other side ends.
+async fn echo() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    tokio::spawn(async move {
+        let Ok((mut stream, _)) = listener.accept().await else { return };
+        let (mut got, mut piece) = (Vec::new(), [0; 4096]);
+        while !got.windows(4).any(|end| end == b"\r\n\r\n") {
+            match stream.read(&mut piece).await {
+                Ok(length) if length > 0 => got.extend_from_slice(&piece[..length]),
+                _ => return,
+            }
+        }
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").await;
+        let head = got.windows(4).position(|end| end == b"\r\n\r\n").map_or(got.len(), |at| at + 4);
+        let mut sent = got.split_off(head);
+        loop {
+            let ends = sent.ends_with(b"0\r\n\r\n");
+            let plain: Vec<u8> = sent.iter().copied().filter(u8::is_ascii_lowercase).collect();
+            if !plain.is_empty() {
+                let _ = stream.write_all(format!("{:x}\r\n", plain.len()).as_bytes()).await;
+                let _ = stream.write_all(&[plain.as_slice(), b"\r\n"].concat()).await;
+            }
+            if ends {
+                let _ = stream.write_all(b"0\r\n\r\n").await;
+                return;
+            }
+            match stream.read(&mut piece).await {
+                Ok(length) if length > 0 => sent = piece[..length].to_vec(),
+                _ => return,
+            }
+        }
+    });
+    address
+}
+
+/// A body whose pieces the test sends one by one.
+fn pieces() -> (tokio::sync::mpsc::Sender<Bytes>, EgressBody) {
+    let (sender, pieces) = tokio::sync::mpsc::channel::<Bytes>(1);
+    let next = |mut pieces: tokio::sync::mpsc::Receiver<Bytes>| async move {
+        let piece = pieces.recv().await?;
+        Some((Ok::<_, EgressError>(http_body::Frame::data(piece)), pieces))
+    };
+    (sender, http_body_util::StreamBody::new(Box::pin(futures::stream::unfold(pieces, next))).boxed_unsync())
+}
+
+async fn piece(body: &mut EgressBody) -> Option<Bytes> {
+    let frame = tokio::time::timeout(Duration::from_secs(10), body.frame()).await.expect("a piece in time")?;
+    Some(frame.expect("no fault").into_data().expect("no trailers"))
+}
+
+#[tokio::test]
+async fn both_bodies_stream_at_once() {
+    let address = echo().await;
+    let (gate, folder) = gate("both", address, 1 << 20).await;
+    let (sender, body) = pieces();
+    let mut asked = to_binding();
+    *asked.request.method_mut() = http::Method::POST;
+    *asked.request.body_mut() = body;
+    let response = gate.send(asked).await.expect("an answer before the request's end");
+    let mut answer = response.into_body();
+    // Nothing can be masked that has not come: with a credential the end of what came is held back.
+    let held = "s3cret-token".len() - 1;
+    let mut got = Vec::new();
+    for text in ["one".repeat(8), "two".repeat(8)] {
+        sender.send(text.clone().into()).await.expect("the body is read");
+        let before = got.len();
+        while got.len() < before + text.len() - held {
+            got.extend_from_slice(&piece(&mut answer).await.expect("an echo while the request goes on"));
+        }
+    }
+    drop(sender);
+    while let Some(rest) = piece(&mut answer).await {
+        got.extend_from_slice(&rest);
+    }
+    assert_eq!(String::from_utf8_lossy(&got), format!("{}{}", "one".repeat(8), "two".repeat(8)));
+    let _ = std::fs::remove_dir_all(folder);
+}
+
+#[tokio::test]
+async fn a_request_that_is_too_large_ends() {
+    let address = echo().await;
+    let (gate, folder) = gate("large-request", address, 20).await;
+    let mut asked = to_binding();
+    *asked.request.method_mut() = http::Method::POST;
+    *asked.request.body_mut() =
+        http_body_util::Full::new(Bytes::from(vec![b'A'; 21])).map_err(|never| match never {}).boxed_unsync();
+    let ended = match gate.send(asked).await {
+        Err(error) => error,
+        Ok(response) => response.into_body().collect().await.expect_err("the body does not end well"),
+    };
+    assert!(matches!(ended, EgressError::TooLarge { limit: 20 } | EgressError::Connection), "{ended:?}");
+    let _ = std::fs::remove_dir_all(folder);
+}
+
+#[tokio::test]
+async fn a_provider_that_stalls_is_given_up() {
+    // Takes connections and never answers.
+    let silent = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let (gate, folder) = gate("silent", silent.local_addr().expect("an address"), 1 << 20).await;
+    let asked = Outbound { first_byte_timeout_ms: Some(50), ..to_binding() };
+    assert_eq!(gate.send(asked).await.err(), Some(EgressError::Timeout));
+    let _ = std::fs::remove_dir_all(folder);
+    // Answers a head and stalls in the body.
+    let address = echo().await;
+    let (gate, folder) = self::gate("stalled", address, 1 << 20).await;
+    let (_sender, body) = pieces();
+    let mut asked = Outbound { between_bytes_timeout_ms: Some(50), ..to_binding() };
+    *asked.request.method_mut() = http::Method::POST;
+    *asked.request.body_mut() = body;
+    let response = gate.send(asked).await.expect("a head");
+    assert_eq!(response.into_body().collect().await.err(), Some(EgressError::Timeout));
+    let _ = std::fs::remove_dir_all(folder);
+}
+
+#[tokio::test]
+async fn nobody_reaches_the_host_itself_and_no_name_leads_inwards() {
+    let address = provider("200 OK").await;
+    let (gate, folder) = gate_beside("own", address, 1 << 20, vec![address]).await;
+    let own = gate.send(to_binding()).await.err();
+    assert!(matches!(&own, Some(EgressError::Denied(text)) if text.contains("own address")), "{own:?}");
+    for inward in
+        ["http://localhost/", "http://127.0.0.1/", "http://[::1]/", "http://0x7f000001/", "http://[::ffff:127.0.0.1]/"]
+    {
+        let denied = gate.send(outbound(Target::Public, inward)).await.err();
+        assert!(matches!(denied, Some(EgressError::Denied(_) | EgressError::Dns)), "{inward}: {denied:?}");
+    }
     let _ = std::fs::remove_dir_all(folder);
 }

@@ -41,6 +41,8 @@ const ANSWER_BYTES_MAX: usize = 1 << 20;
 pub enum Claimed {
     /// It was answered before; this is the answer.
     Replay(Answered),
+    /// It was accepted before, and this job's result is the answer.
+    Job(String),
     /// It is new, or there is none.
     Free(Option<Arc<Claim>>),
 }
@@ -84,7 +86,7 @@ pub async fn claim(app: &App, trail: &Trail, asked: Asked<'_>) -> Result<Claimed
         Some(row) => {
             let record: Record = serde_json::from_str(&row.body).map_err(|error| broken(&error))?;
             if record.expires_at > now {
-                return known(app, &organization, &key, record, &fingerprint).await.map(Claimed::Replay);
+                return known(app, &organization, &key, record, &fingerprint).await;
             }
             Some(row.version)
         }
@@ -114,9 +116,12 @@ fn address(trail: &Trail, operation: &str, client: &ClientKey) -> (String, Key) 
     (organization, key)
 }
 
-async fn known(app: &App, organization: &str, key: &Key, record: Record, fingerprint: &[u8; 32]) -> Result<Answered, Refusal> {
+async fn known(app: &App, organization: &str, key: &Key, record: Record, fingerprint: &[u8; 32]) -> Result<Claimed, Refusal> {
     match idempotency::decide(&record, fingerprint) {
-        Verdict::Replay => replay(app, organization, key, record).await,
+        Verdict::Replay => match record.job {
+            Some(job) => Ok(Claimed::Job(job)),
+            None => replay(app, organization, key, record).await.map(Claimed::Replay),
+        },
         Verdict::Mismatch => Err(Refusal::new(Code::IdempotencyConflict, "The idempotency key was used for another request.")
             .param("Idempotency-Key")
             .hint("Use a fresh key for a request that differs.")),
@@ -157,6 +162,8 @@ pub struct Kept<'a> {
     pub headers: &'a HeaderMap,
     /// The body's bytes; `None` for one that is streamed.
     pub body: Option<&'a Bytes>,
+    /// The job whose result the answer is.
+    pub job: Option<&'a str>,
 }
 
 impl Claim {
@@ -183,6 +190,7 @@ impl Claim {
     pub async fn done(&self, store: &Store, txn: &mut Txn, kept: Kept<'_>, claimed: bool) -> Result<(), SealError> {
         let mut record = Record::begun(&self.fingerprint, self.owner.clone(), self.expires_at);
         record.status = kept.status;
+        record.job = kept.job.map(Into::into);
         match kept.body.filter(|body| body.len() <= ANSWER_BYTES_MAX) {
             Some(body) => {
                 record.state = State::Done;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use charter_engine::{Ending, EndingResult, Finish};
+use charter_engine::{Answer, AnswerBody, Ending, EndingResult, Finish};
 use charter_kernel::refusal::{Failure, Refusal};
 use charter_store::{Store, Txn};
 use futures::future::BoxFuture;
@@ -86,7 +86,12 @@ impl Finisher {
 
     async fn keep(&self, txn: &mut Txn, ending: Ending<'_>, answered: &Answered) {
         let Some(claim) = &self.claim else { return };
-        let kept = Kept { status: answered.status.as_u16(), headers: &answered.headers, body: answered.body.as_whole() };
+        let job = match &ending.result {
+            EndingResult::Answered(Answer { body: AnswerBody::Job(id), .. }) => Some(id.as_str()),
+            _ => None,
+        };
+        let (status, body) = (answered.status.as_u16(), answered.body.as_whole());
+        let kept = Kept { status, headers: &answered.headers, body, job };
         if let Err(error) = claim.done(&self.store, txn, kept, ending.claimed).await {
             // Without its record the effect could be repeated: the record stays in doubt instead.
             tracing::error!(error = &error as &dyn std::error::Error, "an answer cannot be sealed");

@@ -6,7 +6,7 @@ use charter_engine::{Answer, AnswerBody, Call, Entry, Finish, Outcome, Request};
 use charter_kernel::refusal::{Code, Failure, Refusal};
 use charter_kernel::scope::{Actor, ActorKind, Proof};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use super::audit::Subject;
@@ -67,7 +67,7 @@ pub async fn run(
     app.registry.observe(served.name(), served.digest(), &organization, matches!(outcome, Outcome::Trapped { .. }));
     match ended(trail, served, outcome)? {
         None => Ok(Ended::Restart),
-        Some(answer) => answered(app, trail, operation, &validated.page, answer).await.map(Ended::Answered),
+        Some(answer) => answered(app, trail, (served, operation), &validated.page, answer).await.map(Ended::Answered),
     }
 }
 
@@ -185,7 +185,7 @@ pub fn rendered(operation: &ServedOperation, page: &Page, answer: &Answer) -> An
         AnswerBody::Bytes { content_type, bytes } => {
             Answered { status: status(operation.status), headers, body: Body::whole(bytes.clone()) }.typed(content_type)
         }
-        AnswerBody::Job(id) => Answered::json(StatusCode::ACCEPTED, json!({"job": {"id": id}}).to_string()),
+        AnswerBody::Job(id) => job::accepted(id),
         AnswerBody::Follow { .. } | AnswerBody::Blob(_) => {
             let (_, never) = tokio::sync::mpsc::channel(1);
             Answered { status: status(operation.status), headers, body: Body::pieces(never) }
@@ -196,13 +196,13 @@ pub fn rendered(operation: &ServedOperation, page: &Page, answer: &Answer) -> An
 async fn answered(
     app: &Arc<App>,
     trail: &Trail,
-    operation: &ServedOperation,
+    (served, operation): (&Served, &ServedOperation),
     page: &Page,
     answer: Answer,
 ) -> Result<Answered, Refusal> {
     match &answer.body {
         AnswerBody::Follow { log, after } => Ok(follow::stream(app, trail, log.clone(), *after)),
-        AnswerBody::Job(id) => job::result(app, trail, operation, id).await,
+        AnswerBody::Job(id) => job::result(app, trail, served, operation, id).await,
         AnswerBody::Blob(_) => Err(Refusal::not_configured(&["object_store"])),
         AnswerBody::None | AnswerBody::Json(_) | AnswerBody::Bytes { .. } => Ok(rendered(operation, page, &answer)),
     }

@@ -96,7 +96,8 @@ async fn record(
     }
     let answered = Answered::from(reply);
     if let Some(claim) = claim {
-        let kept = Kept { status: answered.status.as_u16(), headers: &answered.headers, body: answered.body.as_whole() };
+        let kept =
+            Kept { status: answered.status.as_u16(), headers: &answered.headers, body: answered.body.as_whole(), job: None };
         claim.done(&app.store, txn, kept, false).await.map_err(|error| {
             tracing::error!(error = &error as &dyn std::error::Error, "an answer cannot be sealed");
             Refusal::internal()

@@ -6,17 +6,18 @@ use std::time::Duration;
 
 use charter_engine::job::{JobRecord, jobs};
 use charter_kernel::manifest::CollectionReach;
-use charter_kernel::refusal::{Code, Refusal};
+use charter_kernel::refusal::{Code, Failure, Refusal};
 use charter_kernel::scope::Scope;
 use charter_kernel::unit::{Key, Reach};
 use http::StatusCode;
 use serde_json::{Value, json};
 
+use super::guest;
 use super::respond::Answered;
 use super::trail::Trail;
 use crate::app::App;
 use crate::routes::stored::reading;
-use crate::served::ServedOperation;
+use crate::served::{Served, ServedOperation};
 
 /// Where the jobs of a scope lie: at the narrowest level that it names.
 pub fn reach(scope: &Scope) -> Reach {
@@ -24,8 +25,22 @@ pub fn reach(scope: &Scope) -> Reach {
     narrowest.into_iter().find_map(|level| scope.reach(level)).unwrap_or_else(Reach::deployment)
 }
 
+/// It was committed and will run.
+pub fn accepted(id: &str) -> Answered {
+    Answered::json(StatusCode::ACCEPTED, json!({"job": {"id": id}}).to_string())
+}
+
 /// Waits for the job's end within the operation's deadline.
-pub async fn result(app: &Arc<App>, trail: &Trail, operation: &ServedOperation, id: &str) -> Result<Answered, Refusal> {
+///
+/// # Errors
+/// Why the job failed.
+pub async fn result(
+    app: &Arc<App>,
+    trail: &Trail,
+    served: &Served,
+    operation: &ServedOperation,
+    id: &str,
+) -> Result<Answered, Refusal> {
     let reach = trail.place.as_ref().map_or_else(Reach::deployment, |place| reach(&place.scope));
     let key = Key::new(&reach, &jobs(), id);
     let deadline_ms = operation.deadline_ms.unwrap_or(app.config.http.deadline_ms);
@@ -37,7 +52,8 @@ pub async fn result(app: &Arc<App>, trail: &Trail, operation: &ServedOperation, 
             let job: JobRecord = serde_json::from_str(&row.body).map_err(|_| Refusal::internal())?;
             match job.state.as_str() {
                 "succeeded" => return Ok(Some(Answered::json(status(operation.status), result_text(&job)))),
-                "failed" | "cancelled" => return Err(failure(&job)),
+                "failed" => return Err(failure(served, &job)),
+                "cancelled" => return Err(Refusal::state_conflict("job_cancelled", "The job was cancelled.")),
                 _ => changed.wait().await,
             }
         }
@@ -45,7 +61,7 @@ pub async fn result(app: &Arc<App>, trail: &Trail, operation: &ServedOperation, 
     match tokio::time::timeout(Duration::from_millis(u64::from(deadline_ms)), waiting).await {
         Ok(Ok(Some(answered))) => Ok(answered),
         Ok(Err(refusal)) => Err(refusal),
-        Ok(Ok(None)) | Err(_) => Ok(Answered::json(StatusCode::ACCEPTED, json!({"job": {"id": id}}).to_string())),
+        Ok(Ok(None)) | Err(_) => Ok(accepted(id)),
     }
 }
 
@@ -57,8 +73,17 @@ fn result_text(job: &JobRecord) -> String {
     job.result.as_ref().map_or_else(|| "null".into(), Value::to_string)
 }
 
-fn failure(job: &JobRecord) -> Refusal {
+/// What the job's last run said, in the words of the wire: codes of the host, and those that the component declares.
+fn failure(served: &Served, job: &JobRecord) -> Refusal {
     let text = |name: &str| job.error.as_ref().and_then(|error| error.get(name)).and_then(Value::as_str);
-    let code = text("code").and_then(Code::named).unwrap_or(Code::InternalError);
-    Refusal::new(code, text("message").unwrap_or("The job has failed."))
+    let message = text("message").unwrap_or("The job has failed.");
+    let (code, reason) = (text("code").unwrap_or("internal_error"), text("reason").map(str::to_owned));
+    match Code::named(code) {
+        Some(code) => Refusal { reason, ..Refusal::new(code, message) },
+        None => {
+            let (code, message) = (code.to_owned(), message.to_owned());
+            let (hint, param, details, retry_after_seconds) = (None, None, None, None);
+            guest::worded(served, &Failure { code, message, hint, reason, param, details, retry_after_seconds })
+        }
+    }
 }

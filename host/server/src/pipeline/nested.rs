@@ -22,12 +22,13 @@ use super::host::profile_revoked;
 use super::page::{Page, Seal};
 use super::respond::Answered;
 use super::trail::Trail;
-use super::{gate, guest, scope, validate};
+use super::{gate, guest, job, scope, validate};
 use crate::app::App;
 use crate::http::Door;
 use crate::records::key::ApiKey;
-use crate::records::still_active;
+use crate::records::{Record as _, still_active};
 use crate::request::Place;
+use crate::routes::stored;
 use crate::served::{Auth, Served, ServedOperation};
 
 /// Runs of one call.
@@ -58,9 +59,13 @@ async fn run(app: &App, nested: &Nested) -> Result<Answered, Refusal> {
         let ready = admitted(app, &mut trail, nested).await?;
         let claim = match claimed(app, &trail, nested, &ready).await? {
             Claimed::Replay(answered) => return Ok(answered),
+            // A job outlives the call that made it; its caller asks for it by its id.
+            Claimed::Job(id) => return Ok(job::accepted(&id)),
             Claimed::Free(claim) => claim,
         };
-        let outcome = app.engine.call(&ready.served.component, to_engine(app, &trail, nested, &ready, claim.as_ref())).await;
+        let guards = guards(app, &trail).await?;
+        let outcome =
+            app.engine.call(&ready.served.component, to_engine(app, &trail, nested, &ready, claim.as_ref(), guards)).await;
         if let Some(answer) = guest::ended(&mut trail, &ready.served, outcome)? {
             return Ok(guest::rendered(&ready.operation, &ready.page, &answer));
         }
@@ -80,13 +85,20 @@ fn trail(app: &App, nested: &Nested, place: Place) -> Trail {
 async fn admitted(app: &App, trail: &mut Trail, nested: &Nested) -> Result<Ready, Refusal> {
     let live = app.registry.current();
     let unknown = || Refusal::resource_not_found("operation");
-    let (primitive, _) = live.operation(&nested.operation).ok_or_else(unknown)?;
+    let (primitive, active) = live.operation(&nested.operation).ok_or_else(unknown)?;
     let place = trail.place.as_ref().ok_or_else(Refusal::not_found)?;
     let (served, _) = gate::decide(app, primitive, place).await?;
     let operation = served.operation(&nested.operation).ok_or_else(unknown)?.clone();
     let contract = &operation.contract;
     if contract.auth != Auth::Key {
         return Err(Refusal::forbidden("not_callable", "Only operations that take an API key can be called by primitives."));
+    }
+    if contract.mutates && !active.contract.mutates {
+        // The outer request was armed for a read, which is what the active version has under this id.
+        return Err(Refusal::forbidden(
+            "not_callable",
+            "The version that the kit pins changes something where the active one reads.",
+        ));
     }
     if nested.scope.role().is_some_and(|role| !role.allows(contract.access)) {
         return Err(Refusal::forbidden("role_insufficient", "The caller's role does not admit this."));
@@ -171,7 +183,7 @@ fn filled(template: &Template, parameters: &[(String, String)]) -> String {
     template.segments().iter().map(segment).collect::<Vec<_>>().join("/")
 }
 
-fn to_engine(app: &App, trail: &Trail, nested: &Nested, ready: &Ready, claim: Option<&Arc<Claim>>) -> Call {
+fn to_engine(app: &App, trail: &Trail, nested: &Nested, ready: &Ready, claim: Option<&Arc<Claim>>, guards: Vec<Guard>) -> Call {
     let mut query = ready.query.clone();
     ready.page.show(&mut query);
     let entity = ready.parameters.last().map(|(_, id)| (ready.served.name().to_owned(), id.clone()));
@@ -199,7 +211,7 @@ fn to_engine(app: &App, trail: &Trail, nested: &Nested, ready: &Ready, claim: Op
             headers: Vec::new(),
             context: context.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         }),
-        guards: if trail.mutates { guards(trail) } else { Vec::new() },
+        guards,
         claim: claim.map(|claim| claim.claiming()),
         finish: Arc::new(finisher) as Arc<dyn Finish>,
         mutates: trail.mutates,
@@ -210,16 +222,21 @@ fn to_engine(app: &App, trail: &Trail, nested: &Nested, ready: &Ready, claim: Op
     }
 }
 
-/// The outer caller's key, organization and user must go on to count.
-fn guards(trail: &Trail) -> Vec<Guard> {
-    let Some(place) = &trail.place else { return Vec::new() };
+/// The outer caller's key, with those that it descends from, its organization and user must go on to count.
+async fn guards(app: &App, trail: &Trail) -> Result<Vec<Guard>, Refusal> {
+    let Some(place) = trail.place.as_ref().filter(|_| trail.mutates) else { return Ok(Vec::new()) };
     let mut guards = vec![place.organization.guard()];
     guards.extend(place.user.as_ref().map(|user| user.guard()));
     let actor = place.scope.actor();
     if actor.kind == ActorKind::Key {
-        guards.extend(KeyId::parse(&actor.id).map(|id| still_active(ApiKey::address(&place.organization.id, &id))));
+        let revoked = || Refusal::unauthorized("The credential was revoked.");
+        let address = |id: &KeyId| ApiKey::address(&place.organization.id, id);
+        let id = KeyId::parse(&actor.id).ok_or_else(revoked)?;
+        let row = app.store.get(&address(&id)).await.map_err(stored::reading)?.ok_or_else(revoked)?;
+        let key = ApiKey::read(&row).map_err(stored::unreadable)?;
+        guards.extend(std::iter::once(&key.id).chain(&key.ancestors).map(|id| still_active(address(id))));
     }
-    guards
+    Ok(guards)
 }
 
 fn reply(answered: Answered) -> Result<Reply, Refusal> {

@@ -17,7 +17,7 @@ use super::matched::Operation;
 use super::respond::Answered;
 use super::trail::Trail;
 use super::validate::Validated;
-use super::{Peer, accept, admit, claim, family, gate, guest, host, identify, matched, scope, validate};
+use super::{Peer, accept, admit, claim, family, gate, guest, host, identify, job, matched, respond, scope, validate};
 use crate::app::App;
 use crate::metrics::Outcome;
 use crate::request::HostRequest;
@@ -62,6 +62,10 @@ async fn once(app: &Arc<App>, trail: &mut Trail, accepted: Accepted, gone: &Canc
             trail.outcome = Some(Outcome::Replayed);
             return Ok(Turn::Answered(answered));
         }
+        Claimed::Job(id) => {
+            trail.outcome = Some(Outcome::Replayed);
+            return replayed_job(app, trail, &validated, &id).await.map(Turn::Answered);
+        }
         Claimed::Free(claim) => claim,
     };
     let operation = validated.admitted.matched.operation.clone();
@@ -80,6 +84,16 @@ async fn once(app: &Arc<App>, trail: &mut Trail, accepted: Accepted, gone: &Canc
         Ended::Answered(answered) => Turn::Answered(answered),
         Ended::Restart => Turn::Again(Box::new(accepted)),
     })
+}
+
+/// What the job has become since: the same as its first caller was told, or would have been told had it waited longer.
+async fn replayed_job(app: &Arc<App>, trail: &Trail, validated: &Validated, id: &str) -> Result<Answered, Refusal> {
+    let Operation::Guest(served, operation) = &validated.admitted.matched.operation else { return Err(Refusal::internal()) };
+    let answered = match job::result(app, trail, served, operation, id).await {
+        Ok(answered) => answered,
+        Err(refusal) => respond::refused(&trail.wording(), &refusal),
+    };
+    Ok(answered.replayed())
 }
 
 async fn claimed(app: &App, trail: &Trail, validated: &Validated) -> Result<Claimed, Refusal> {

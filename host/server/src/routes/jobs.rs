@@ -1,6 +1,6 @@
 //! `/v1/jobs`: the public jobs of a profile. What runs them is `workers`.
 
-use charter_engine::job::{JobRecord, jobs};
+use charter_engine::job::{ENDED_GROUP, JobRecord, NEVER, jobs};
 use charter_kernel::id::JobId;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::unit::{Draft, Key, Row};
@@ -14,7 +14,7 @@ use crate::pipeline::job::reach;
 use crate::reply::Reply;
 use crate::request::HostRequest;
 
-/// Rows looked at for one page: private jobs lie among the public ones.
+/// Rows looked at in one step, where what is asked for has no index.
 const ROWS_MAX: u32 = 1_000;
 
 fn item() -> Value {
@@ -59,24 +59,39 @@ pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply
     let place = request.place()?;
     let (limit, offset) = (request.page.limit, request.page.offset);
     let wanted = request.query_text("status");
-    let mut query = Query::all(&reach(&place.scope), &jobs()).limit(ROWS_MAX).relaxed();
-    let end = offset as usize + limit as usize;
-    let mut found = Vec::new();
-    loop {
+    let mut query = Query::all(&reach(&place.scope), &jobs()).equal("public", "1").relaxed();
+    let by_lease = matches!(wanted, Some("queued" | "running"));
+    if let Some(wanted) = wanted {
+        // What runs is a queued job that somebody holds; no index tells the two apart.
+        query = query.equal("state", if by_lease { "queued" } else { wanted });
+    }
+    if !by_lease {
+        let page = txn.find(&Query { limit, offset, ..query }).await.map_err(reading)?;
+        let items = page.items.iter().map(|(key, row)| Ok(view(key, row, &read(row)?))).collect::<Result<_, Refusal>>()?;
+        return Ok(Reply::ok(&shape::listed("jobs", items, (limit, offset), page.has_more())));
+    }
+    query = query.limit(ROWS_MAX);
+    let (mut skip, mut items) = (offset, Vec::new());
+    // One more than asked for says whether there is more.
+    while items.len() <= limit as usize {
         let page = txn.find(&query).await.map_err(reading)?;
         for (key, row) in &page.items {
             let job = read(row)?;
-            if job.public && wanted.is_none_or(|wanted| state(&job, row) == wanted) {
-                found.push(view(key, row, &job));
+            if wanted != Some(state(&job, row)) || items.len() > limit as usize {
+                continue;
+            }
+            match skip.checked_sub(1) {
+                Some(left) => skip = left,
+                None => items.push(view(key, row, &job)),
             }
         }
         query.after = page.next;
-        if query.after.is_none() || found.len() > end {
+        if query.after.is_none() {
             break;
         }
     }
-    let more = found.len() > end;
-    let items = found.into_iter().skip(offset as usize).take(limit as usize).collect();
+    let more = items.len() > limit as usize;
+    items.truncate(limit as usize);
     Ok(Reply::ok(&shape::listed("jobs", items, (limit, offset), more)))
 }
 
@@ -100,10 +115,16 @@ pub async fn cancel(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
     }
     job.state = "cancelled".into();
     let body = serde_json::to_string(&job).map_err(|_| Refusal::internal())?;
-    // Removed and written anew: the row then has no lease that a worker could hold, and no unique key.
-    txn.remove(&key, None).await.map_err(|_| Refusal::overloaded(1))?;
-    let draft = Draft { user: row.user.clone(), index: job.index(), body, ..Draft::default() };
-    let row = txn.put(key.clone(), draft).await.map_err(|_| Refusal::overloaded(1))?;
+    // Whoever runs it holds it no longer, nobody takes it up again, and its key is free.
+    if let Some(token) = row.lease.as_ref().and_then(|lease| lease.token.as_deref()) {
+        txn.release(&key, token, NEVER);
+    }
+    let lease = Some((ENDED_GROUP.to_owned(), NEVER));
+    let draft = Draft { index: job.ended_index(request.now), body, lease, ..Draft::default() };
+    let mut row = txn.replace(key.clone(), draft, None).await.map_err(super::stored::breaking)?;
+    if let Some(lease) = &mut row.lease {
+        lease.token = None;
+    }
     Ok(Reply::ok(&json!({"job": view(&key, &row, &job)})).about("job", key.id.clone()))
 }
 

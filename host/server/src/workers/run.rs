@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use charter_engine::job::{JobRecord, jobs};
+use charter_engine::job::{ENDED_GROUP, JobRecord, NEVER, jobs};
 use charter_engine::{Answer, AnswerBody, Call, Ending, EndingResult, Entry, Finish, Outcome, Signal};
 use charter_kernel::manifest::Class;
-use charter_kernel::time::{Clock, Instant};
+use charter_kernel::time::Clock;
 use charter_kernel::unit::{Draft, Guard, Key, Taken, Unit, Write};
 use charter_store::Txn;
 use futures::future::BoxFuture;
@@ -19,14 +19,8 @@ use super::jobs::SETTLE_MS;
 use super::owner::{self, Admitted};
 use crate::app::App;
 
-/// The group of rows that are handed out no more.
-const ENDED_GROUP: &str = "ended";
-/// The indexed moment of the end, by which finished jobs are swept.
-pub(super) const ENDED_AT: &str = "ended_at";
 /// Wait before the second attempt; doubled with each further one.
 const BACKOFF_MS: u64 = 1_000;
-/// Far beyond every clock.
-const NEVER: Instant = Instant(i64::MAX / 4);
 
 /// Where a run's commit finds its row.
 struct Settling {
@@ -182,7 +176,7 @@ impl Settling {
         if !again {
             // Its key is free for the next one, and nothing hands it out again.
             unique.clear();
-            index.push((ENDED_AT.to_owned(), now.to_string()));
+            index = record.ended_index(now);
             lease = Some((ENDED_GROUP.to_owned(), NEVER));
         }
         let Ok(body) = serde_json::to_string(&record) else { return };

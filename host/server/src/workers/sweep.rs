@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use charter_engine::job::ENDED_AT;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::Space;
 
-use super::run::ENDED_AT;
 use crate::app::App;
 
 /// How often it looks.
@@ -32,7 +32,9 @@ pub(super) async fn run(app: Arc<App>) {
             let before = if space == "idempotency" { idempotency } else { now };
             expire(&app, &Space::host(space), crate::pipeline::claim::EXPIRES, &before.to_string()).await;
         }
-        let jobs = now.plus_ms(-i64::from(app.config.retention.jobs_hours) * 3_600_000);
+        // A job is kept for as long as an answer that names it may be asked for again.
+        let jobs_hours = app.config.retention.jobs_hours.max(app.config.retention.idempotency_hours);
+        let jobs = now.plus_ms(-i64::from(jobs_hours) * 3_600_000);
         expire(&app, &charter_engine::job::jobs(), ENDED_AT, &jobs.to_string()).await;
         forget_events(&app, now.plus_ms(-i64::from(app.config.retention.events_hours) * 3_600_000)).await;
         if let Err(error) = app.registry.forget_replicas().await {

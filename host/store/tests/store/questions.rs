@@ -1,6 +1,6 @@
 //! Pages, counts and full-text search.
 
-use charter_kernel::unit::{Key, Reach, Space, Write};
+use charter_kernel::unit::{Claim, Key, Reach, Space, Write};
 use charter_store::{Order, Query, Test};
 
 use crate::bed::{Bed, draft, indexed, key, on_both, reach, space, unit};
@@ -11,6 +11,7 @@ on_both!(
     text_is_found_by_all_its_words_and_by_its_own_tenant,
     what_has_expired_is_swept_across_reaches,
     many_gets_at_once_each_get_their_row,
+    what_no_database_can_hold_is_nowhere_to_be_found,
 );
 
 async fn pages_walk_the_rows_by_key(bed: Bed) {
@@ -120,4 +121,32 @@ async fn many_gets_at_once_each_get_their_row(bed: Bed) {
         let id = n % 700;
         assert_eq!(row.map(|row| row.body), (id < 500).then(|| id.to_string()));
     }
+}
+
+async fn what_no_database_can_hold_is_nowhere_to_be_found(bed: Bed) {
+    bed.store.commit(unit(vec![Write::Insert { key: key("a"), draft: indexed("{}", &[("kind", "x")]) }])).await.unwrap();
+    // Reads of one moment share a statement: who asks for the impossible must not spoil it for the others.
+    let long = "k".repeat(600);
+    let asked: Vec<Key> = (0..60).map(|n| key(["a", "\0", "a\0b", &long, ""][n % 5])).collect();
+    let found = futures::future::join_all(asked.iter().map(|key| bed.store.get(key))).await;
+    for (key, found) in asked.iter().zip(found) {
+        assert_eq!(found.unwrap().is_some(), key.id == "a", "{:?}", key.id);
+    }
+    assert_eq!(bed.store.lookup(&Claim::name("x", "a\0")).await.unwrap(), None);
+    for query in [
+        Query::all(&reach(), &space()).equal("kind", "x\0"),
+        Query { after: Some("\0".into()), ..Query::all(&reach(), &space()) },
+        Query { matching: vec![("kind".into(), Test::Between(None, Some("\0".into())))], ..Query::all(&reach(), &space()) },
+    ] {
+        assert!(bed.store.find(&query).await.unwrap().items.is_empty(), "{query:?}");
+    }
+    assert_eq!(bed.store.count(&Query::all(&reach(), &space()).equal("kind", "x\0")).await.unwrap(), 0);
+    assert_eq!(bed.store.standing(&reach(), &space(), "\0").await.unwrap(), charter_store::Standing::default());
+    assert!(bed.store.search(&reach(), &space(), "\0", 5).await.unwrap().is_empty());
+    // A transaction that looked there and goes on is not refused for it.
+    let mut txn = bed.store.begin(crate::bed::ORG);
+    assert!(txn.get(&key("\0")).await.unwrap().is_none());
+    assert!(txn.lookup(&Claim::name("x", "\0")).await.unwrap().is_none());
+    txn.insert(key("b"), draft("{}")).await.unwrap();
+    txn.commit().await.unwrap();
 }

@@ -1,6 +1,6 @@
 //! From a guest's JSON text to the row that the store keeps: body, index entries, unique values, searchable text and lease.
 
-use charter_kernel::index::{Entries, encode_text, encode_unique, entries};
+use charter_kernel::index::{Entries, encode_text, encode_unique, entries_beside};
 use charter_kernel::manifest::Collection;
 use charter_kernel::schema::parse_json;
 use charter_kernel::scope::Scope;
@@ -27,7 +27,7 @@ pub(crate) fn draft(
     let unfit = |fault: charter_kernel::fault::Fault| {
         failure("internal_error", format!("a document of `{}` does not fit its declaration: {fault}", declared.name))
     };
-    let Entries { index, unique, text, group } = entries(declared, &value).map_err(unfit)?;
+    let Entries { index, unique, text, group } = entries_beside(declared, &plan.further(), &value).map_err(unfit)?;
     Ok(Draft {
         user: scope.user().map(|id| id.as_str().to_owned()),
         body,

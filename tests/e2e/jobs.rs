@@ -1,0 +1,73 @@
+//! Jobs that a request answers with: its caller waits for the result, and a repeated key gets it again.
+
+use charter_tests::artefacts::Artefacts;
+use charter_tests::world::Builder;
+use charter_tests::{Answer, Client, Tenant, World, on_both};
+use serde_json::{Value, json};
+
+fn scripted(world: &World) -> Tenant {
+    world.install("script", &Artefacts::get().fixture("script"));
+    world.register()
+}
+
+/// Plays a script whose answer is the job that plays these steps.
+fn job(client: &Client, key: &str, steps: &Value) -> Answer {
+    let body = json!({"steps": [{"enqueue": steps, "answer": true, "public": true, "attempts": 1}]});
+    client.call("POST", "/v1/script").idempotency_key(key).json(&body).send()
+}
+
+fn made(client: &Client) -> usize {
+    client.get("/v1/jobs").expect(200)["jobs"].as_array().unwrap().len()
+}
+
+on_both! {
+    fn a_jobs_result_is_answered_again_to_a_repeated_key(world: Builder::new().bare()) {
+        let tenant = scripted(world);
+        let steps = json!([{"note": "note", "slug": "once", "count": 1}]);
+        let first = job(&tenant.client, "job-1", &steps);
+        let told = first.expect(200);
+        assert_eq!(told["seen"].as_array().unwrap().len(), 1, "the job's result, not its acceptance: {first}");
+        assert_eq!(first.header("idempotent-replayed"), None);
+        let second = job(&tenant.client, "job-1", &steps);
+        assert_eq!(second.expect(200), told);
+        assert_eq!(second.header("idempotent-replayed"), Some("true"));
+        assert_eq!(made(&tenant.client), 1, "one job was made");
+    }
+
+    fn a_failed_jobs_reason_is_answered_again_too(world: Builder::new().bare()) {
+        let tenant = scripted(world);
+        let steps = json!([{"refuse": "state_conflict"}]);
+        for _ in 0..2 {
+            let error = job(&tenant.client, "job-2", &steps).expect_error(409, "state_conflict");
+            assert_eq!(error["reason"], "script");
+        }
+        assert_eq!(made(&tenant.client), 1);
+    }
+
+    fn a_cancelled_job_commits_nothing_and_keeps_its_place_in_the_list(world: Builder::new().bare()) {
+        let tenant = scripted(world);
+        let slow = json!([{"sleep_ms": 3000}, {"note": "note", "slug": "never", "count": 1}]);
+        let queued = json!({"steps": [{"enqueue": slow, "public": true, "attempts": 3}]});
+        tenant.client.post("/v1/script", &queued).expect(200);
+        let listed = |status: &str| {
+            tenant.client.get(&format!("/v1/jobs?status={status}")).expect(200)["jobs"].as_array().unwrap().clone()
+        };
+        let began = std::time::Instant::now();
+        while listed("running").is_empty() {
+            assert!(began.elapsed() < std::time::Duration::from_secs(30), "nobody runs it");
+        }
+        assert!(listed("queued").is_empty(), "what runs is not queued");
+        let job = listed("running")[0].clone();
+        let path = format!("/v1/jobs/{}", job["id"].as_str().unwrap());
+        let cancelled = tenant.client.delete(&path).expect(200)["job"].clone();
+        assert_eq!((&cancelled["status"], &cancelled["created_at"]), (&json!("cancelled"), &job["created_at"]));
+        assert_eq!(listed("cancelled").len(), 1);
+        tenant.client.delete(&path).expect_error(409, "state_conflict");
+        // The next job runs beside what is left of the cancelled run, and by its end that one has ended too.
+        let after = json!({"steps": [{"enqueue": [{"sleep_ms": 4000}], "public": true, "answer": true}]});
+        tenant.client.post("/v1/script", &after).expect(200);
+        let notes = tenant.client.get("/v1/script/notes").expect(200)["notes"].clone();
+        assert!(notes.as_array().unwrap().iter().all(|note| note["slug"] != "never"), "{notes}");
+        assert_eq!(tenant.client.get(&path).expect(200)["job"], cancelled, "the lost run settles nothing");
+    }
+}
