@@ -1,6 +1,6 @@
 //! A private PostgreSQL server: its own folder, a Unix socket only, gone when the test process is.
 //!
-//! Uses the machine's PostgreSQL programs and no running service. `fsync` is off: what is tested here is what a client of the
+//! Uses the machine's PostgreSQL programs and no running service. `fsync` is off for tests: what is tested is what a client of the
 //! database sees after its own death, not after the machine's.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -22,6 +22,7 @@ pub struct Postgres {
     programs: PathBuf,
     folder: PathBuf,
     user: Option<(u32, u32)>,
+    durable: bool,
     process: Mutex<Option<Tethered>>,
     databases: AtomicU32,
 }
@@ -35,6 +36,15 @@ impl Postgres {
 
     /// Starts a server of its own; `name` keeps it apart from others of this process.
     pub fn start(name: &str) -> Result<Self, String> {
+        Self::of(name, false)
+    }
+
+    /// The same, with every commit on disk: for measuring.
+    pub fn durable(name: &str) -> Result<Self, String> {
+        Self::of(name, true)
+    }
+
+    fn of(name: &str, durable: bool) -> Result<Self, String> {
         let programs = programs().ok_or(MISSING)?;
         let folder = std::env::temp_dir().join(format!("charter-postgresql-{}-{name}", std::process::id()));
         let user = unprivileged()?;
@@ -44,7 +54,7 @@ impl Postgres {
         if let Some((user, group)) = user {
             std::os::unix::fs::chown(&folder, Some(user), Some(group)).map_err(|error| error.to_string())?;
         }
-        let server = Self { programs, folder, user, process: Mutex::new(None), databases: AtomicU32::new(0) };
+        let server = Self { programs, folder, user, durable, process: Mutex::new(None), databases: AtomicU32::new(0) };
         let data = server.data();
         let arguments = ["-D", &data, "-U", "charter", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"];
         server.run("initdb", &arguments)?;
@@ -93,15 +103,10 @@ impl Postgres {
 
     fn boot(&self) -> Result<(), String> {
         let mut launch = Launch::new(&self.programs.join("postgres"), "QUIT", Some(&self.folder)).user(self.user);
-        let settings = [
-            "listen_addresses=",
-            "fsync=off",
-            "synchronous_commit=off",
-            "full_page_writes=off",
-            "max_connections=400",
-            "shared_buffers=64MB",
-            "logging_collector=off",
-        ];
+        let mut settings = vec!["listen_addresses=", "max_connections=400", "shared_buffers=64MB", "logging_collector=off"];
+        if !self.durable {
+            settings.extend(["fsync=off", "synchronous_commit=off", "full_page_writes=off"]);
+        }
         let log = self.folder.join("log");
         let output = std::fs::OpenOptions::new().create(true).append(true).open(&log).map_err(|error| error.to_string())?;
         let command = launch.command();

@@ -140,6 +140,11 @@ impl Engine {
         run::call(&self.shared, component.clone(), call).await
     }
 
+    /// Makes a fresh instance, as a call would, and drops it. What a benchmark times.
+    pub async fn instantiate(&self, component: &Component) -> Result<(), Fault> {
+        load::instantiate(&self.shared, component).await
+    }
+
     /// The counters.
     pub fn stats(&self) -> &Stats {
         &self.shared.stats

@@ -161,3 +161,8 @@ async fn assemble(shared: &Arc<Shared>, digest: String, manifest: Manifest, code
         manifest: Arc::new(manifest),
     }))
 }
+
+/// Makes an instance of a loaded component and drops it.
+pub(crate) async fn instantiate(shared: &Arc<Shared>, component: &Component) -> Result<(), Fault> {
+    describe::self_test(shared, &component.pre).await
+}

@@ -2,7 +2,7 @@
 //!
 //! `committer_bench [postgres://…] [seconds]`: without an address on SQLite in a temporary folder. Each unit replaces one row and
 //! appends one log entry, spread over 2,000 organizations or all on one hot row, with 1 to 128 in flight; then single-row reads.
-//! Prints a table; each figure is units a second, and the ratio is within the run.
+//! Prints one JSON document of rates a second; what is compared was measured in turns.
 
 #![expect(
     clippy::unwrap_used,
@@ -17,12 +17,14 @@ use std::time::{Duration, Instant as Moment, SystemTime};
 use charter_kernel::time::{Clock, Instant};
 use charter_kernel::unit::{Draft, Key, LogKey, Reach, Space, Unit, Write};
 use charter_store::{Store, StoreConfig};
+use serde_json::{Value, json};
 use sqlx::AnyConnection;
 use sqlx::Connection;
 use tokio::sync::Mutex;
 
 const ORGANIZATIONS: u64 = 2_000;
-const IN_FLIGHT: [u64; 4] = [1, 8, 32, 128];
+const IN_FLIGHT: [u64; 4] = [1, 32, 64, 128];
+const ROUNDS: u32 = 3;
 /// Connections of the writer that is compared with.
 const CONNECTIONS: u64 = 32;
 
@@ -151,37 +153,47 @@ async fn write_one(connection: &mut AnyConnection, shared: bool, hot: bool, n: u
     sqlx::raw_sql("COMMIT").execute(&mut *connection).await.unwrap();
 }
 
-#[tokio::main]
-async fn main() {
-    let mut arguments = std::env::args().skip(1);
-    let address = arguments.next().filter(|address| address.starts_with("postgres"));
-    let seconds: f64 = std::env::args().next_back().and_then(|last| last.parse().ok()).unwrap_or(3.0);
+/// One database, measured: `[{in_flight, hot, committer, writer}]` and single-row reads a second by requests in flight.
+async fn measure(address: Option<&str>, seconds: f64) -> Value {
     let folder = std::env::temp_dir().join(format!("charter-bench-{}", std::process::id()));
     let mut config = StoreConfig::new(&folder, Arc::new(Wall));
-    config.url = address.clone().unwrap_or_default();
+    config.url = address.unwrap_or_default().to_owned();
     let store = Store::open(config).await.unwrap();
     let shared = store.is_shared();
-    let url = address.unwrap_or_else(|| format!("sqlite://{}?mode=rwc", folder.join("one_by_one.db").display()));
-    let mut connection = AnyConnection::connect(&url).await.unwrap();
+    let beside = format!("sqlite://{}?mode=rwc", folder.join("one_by_one.db").display());
+    let url = address.unwrap_or(&beside);
+    let mut connection = AnyConnection::connect(url).await.unwrap();
     let tables = "CREATE TABLE IF NOT EXISTS one_by_one (reach TEXT, id TEXT, version BIGINT, body TEXT, head BIGINT, \
                   PRIMARY KEY (reach, id)); CREATE TABLE IF NOT EXISTS one_by_one_log (reach TEXT, sequence BIGINT, payload TEXT, \
                   PRIMARY KEY (reach, sequence)); DELETE FROM one_by_one; DELETE FROM one_by_one_log";
     sqlx::raw_sql(tables).execute(&mut connection).await.unwrap();
-    println!("{} · units a second, durable", if shared { "PostgreSQL" } else { "SQLite" });
-    println!("| in flight | rows | committer | a transaction a unit | ratio |\n|---|---|---|---|---|");
+    let (mut rows, mut read) = (Vec::new(), Vec::new());
     for in_flight in IN_FLIGHT {
         for hot in [false, true] {
-            let alone = one_by_one(&url, shared, hot, in_flight, seconds).await;
-            let together = committer(&store, hot, in_flight, seconds).await;
-            let rows = if hot { "one" } else { "2,000" };
-            println!("| {in_flight} | {rows} | {together:.0} | {alone:.0} | {:.1} |", together / alone);
+            let (mut alone, mut together) = (Vec::new(), Vec::new());
+            for _ in 0..ROUNDS {
+                // They take turns, so that a drifting machine drifts for both.
+                alone.push(one_by_one(url, shared, hot, in_flight, seconds).await);
+                together.push(committer(&store, hot, in_flight, seconds).await);
+            }
+            rows.push(json!({ "in_flight": in_flight, "hot": hot, "committer": median(together), "writer": median(alone) }));
         }
+        read.push(json!({ "in_flight": in_flight, "rate": reads(&store, in_flight, seconds).await }));
     }
-    println!("\n| in flight | single-row reads a second |\n|---|---|");
-    for in_flight in IN_FLIGHT {
-        println!("| {in_flight} | {:.0} |", reads(&store, in_flight, seconds).await);
-    }
-    println!("\n{:?}", store.status());
     store.close().await;
     let _ = std::fs::remove_dir_all(&folder);
+    json!({ "units": rows, "reads": read })
+}
+
+fn median(mut rates: Vec<f64>) -> f64 {
+    rates.sort_by(f64::total_cmp);
+    rates[rates.len() / 2]
+}
+
+#[tokio::main]
+async fn main() {
+    let mut arguments = std::env::args().skip(1).peekable();
+    let address = arguments.next_if(|address| address.starts_with("postgres"));
+    let seconds: f64 = arguments.next().map_or(2.0, |seconds| seconds.parse().unwrap());
+    println!("{}", measure(address.as_deref(), seconds).await);
 }

@@ -4,6 +4,8 @@
 //! printed for people; only ratios are compared with targets.
 
 mod bare;
+mod committer;
+mod instances;
 mod load;
 mod reads;
 mod reloads;
@@ -29,8 +31,13 @@ fn main() -> Result<()> {
         if wanted("reads") {
             rows.extend(reads::measure(&tools).await?);
         }
-        if wanted("sends") {
-            rows.extend(sends::measure(&tools).await?);
+        if wanted("sends") || wanted("committer") {
+            let sqlite = committer::sqlite(&tools)?;
+            rows.extend(sends::measure(&tools, &sqlite).await?);
+            rows.extend(committer::measure(&tools, &sqlite)?);
+        }
+        if wanted("instances") {
+            rows.extend(instances::measure(&tools)?);
         }
         if wanted("reloads") {
             rows.extend(reloads::measure(&tools).await?);

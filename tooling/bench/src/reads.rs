@@ -45,22 +45,9 @@ pub async fn measure(tools: &Tools) -> Result<Vec<Row>> {
         }
     }
     let (ours, hyper) = (median(ours), median(hyper));
-    let mut rows = vec![Row {
-        name: "reading one queue / bare hyper",
-        figure: format!("{:.1} %", 100.0 * ours / hyper),
-        target: "≥ 20 %",
-        reached: ours / hyper >= 0.20,
-        detail: format!("{ours:.0}/s and {hyper:.0}/s"),
-    }];
+    let mut rows = vec![Row::share("reading one queue / bare hyper", ours, hyper, 0.20)];
     if serve.is_some() {
-        let theirs = median(theirs);
-        rows.push(Row {
-            name: "reading one queue / wasmtime serve",
-            figure: format!("{:.2} ×", ours / theirs),
-            target: "≥ 2 ×",
-            reached: ours / theirs >= 2.0,
-            detail: format!("{ours:.0}/s and {theirs:.0}/s"),
-        });
+        rows.push(Row::at_least("reading one queue / wasmtime serve", ours, median(theirs), 2.0));
     }
     Ok(rows)
 }

@@ -42,14 +42,14 @@ pub async fn measure(tools: &Tools) -> Result<Vec<Row>> {
         Row {
             name: "reload storm: failed requests",
             figure: storm.failed.to_string(),
-            target: "0",
+            target: "0".into(),
             reached: storm.failed == 0,
             detail: storm.first_failure.clone().unwrap_or_else(|| format!("{} answered during 100 activations", storm.ok)),
         },
         Row {
             name: "reload storm: p99 / calm p99",
             figure: format!("{ratio:.2} ×"),
-            target: "≤ 1.5 ×",
+            target: "≤ 1.5 ×".into(),
             reached: ratio <= 1.5,
             detail: format!("{:?} and {:?} at {:.0}/s", storm.percentile(0.99), calm.percentile(0.99), full * 0.7),
         },
@@ -62,7 +62,7 @@ pub async fn measure(tools: &Tools) -> Result<Vec<Row>> {
     rows.push(Row {
         name: "memory after 1,000 reloads / before",
         figure: format!("{growth:.3} ×"),
-        target: "flat (≤ 1.05 ×)",
+        target: "flat (≤ 1.05 ×)".into(),
         reached: growth <= 1.05,
         detail: format!("{} MiB before", before >> 20),
     });

@@ -1,11 +1,11 @@
-//! Durable sends through the whole pipeline, and the committer alone, beside a writer of one transaction a request.
+//! Durable sends through the whole pipeline, beside the committer alone and a writer of one transaction a request.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use serde_json::Value;
+use anyhow::Result;
 
+use crate::committer::Figures;
 use crate::load::{self, Plan};
 use crate::server::Server;
 use crate::table::Row;
@@ -14,7 +14,7 @@ use crate::tools::{self, Scratch, Tools};
 const CONNECTIONS: usize = 64;
 
 /// The rows of this part.
-pub async fn measure(tools: &Tools) -> Result<Vec<Row>> {
+pub async fn measure(tools: &Tools, committer: &Figures) -> Result<Vec<Row>> {
     let scratch = Scratch::new(tools, "sends")?;
     let charter = Server::charter(&tools.charter, &scratch.0, &tools.components)?;
     charter.reachable().await?;
@@ -42,47 +42,10 @@ pub async fn measure(tools: &Tools) -> Result<Vec<Row>> {
     let sends = report.rate();
     drop(charter);
 
-    let store = tools::figures(&tools.committer, &[&scratch.0.to_string_lossy()])?;
-    let (writer, committer) = (figure(&store, "sqlite_writer_32")?, figure(&store, "sqlite_committer_32")?);
-    let mut rows = vec![
-        ratio("durable sends / a transaction per request", sends, figure(&store, "sqlite_writer_1")?.max(writer), "≥ 5 ×", 5.0),
-        Row {
-            name: "durable sends / the committer alone",
-            figure: format!("{:.0} %", 100.0 * sends / figure(&store, "sqlite_committer_64")?),
-            target: "≥ 30 %",
-            reached: sends / figure(&store, "sqlite_committer_64")? >= 0.30,
-            detail: format!("{sends:.0}/s and {:.0}/s", figure(&store, "sqlite_committer_64")?),
-        },
-        ratio("committer at 32 in flight / that writer, SQLite", committer, writer, "≥ 10 ×", 10.0),
-    ];
-    if store.get("postgres_committer_32").is_some() {
-        let (writer, committer) = (figure(&store, "postgres_writer_32")?, figure(&store, "postgres_committer_32")?);
-        rows.push(ratio("committer / 32 connections one by one, PostgreSQL", committer, writer, "≥ 4 ×", 4.0));
-        let (writer, committer) = (figure(&store, "postgres_writer_hot_32")?, figure(&store, "postgres_committer_hot_32")?);
-        rows.push(ratio("the same on one hot row, PostgreSQL", committer, writer, "≥ 15 ×", 15.0));
-    }
-    let instantiate = tools::figures(&tools.instantiate, &[&tools.components.join("queue.wasm").to_string_lossy()])?;
-    let micros = figure(&instantiate, "instantiate_p50_us")?;
-    rows.push(Row {
-        name: "instantiate, p50",
-        figure: format!("{micros:.1} µs"),
-        target: "≤ 10 µs",
-        reached: micros <= 10.0,
-        detail: format!("p99 {:.1} µs", figure(&instantiate, "instantiate_p99_us")?),
-    });
-    Ok(rows)
-}
-
-fn figure(figures: &Value, name: &str) -> Result<f64> {
-    figures[name].as_f64().with_context(|| format!("no figure {name}"))
-}
-
-fn ratio(name: &'static str, ours: f64, theirs: f64, target: &'static str, least: f64) -> Row {
-    Row {
-        name,
-        figure: format!("{:.1} ×", ours / theirs),
-        target,
-        reached: ours / theirs >= least,
-        detail: format!("{ours:.0}/s and {theirs:.0}/s"),
-    }
+    let writer = committer.writer(false, 1).max(committer.writer(false, 32));
+    let alone = committer.rate(false, CONNECTIONS as u64);
+    Ok(vec![
+        Row::at_least("durable sends / a transaction per request", sends, writer, 5.0),
+        Row::share("durable sends / the committer alone", sends, alone, 0.30),
+    ])
 }

@@ -46,7 +46,7 @@ impl Server {
     pub fn charter(binary: &Path, data: &Path, components: &Path) -> Result<Self> {
         let mut command = Command::new(binary);
         command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data).arg("--components").arg(components);
-        command.env("CHARTER_OPERATOR_TOKEN", OPERATOR).env("CHARTER_TELEMETRY_LEVEL", "warn").stderr(Stdio::null());
+        command.env("CHARTER_OPERATOR_TOKEN", OPERATOR).env("CHARTER_TELEMETRY_LOG", "warn").stderr(Stdio::null());
         Self::start(&mut command)
     }
 

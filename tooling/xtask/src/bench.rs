@@ -1,27 +1,68 @@
-//! `cargo xtask bench`: builds the release binary, the primitives and the load generator, and hands over to it.
+//! `cargo xtask bench`: builds everything that is measured, with optimisation, and hands over to the load generator.
 
-use anyhow::Result;
+use std::path::Path;
+
+use anyhow::{Context, Result};
 use clap::Args;
 
 use crate::workspace::Workspace;
-use crate::{components, process};
+use crate::{components, prerequisites, process};
+
+/// Tells the benchmark program where everything lies.
+const FOLDER: &str = "CHARTER_BENCH_DIR";
+/// What Charter is compared with, in the version whose engine it runs on.
+const WASMTIME: &str = "48.0.8";
 
 /// What to measure.
 #[derive(Args, Debug)]
 pub struct Options {
-    /// Arguments for the benchmark program; `--help` lists them
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    arguments: Vec<String>,
+    /// One part only: reads, sends, committer, instances, reloads, start; all if absent
+    part: Option<String>,
 }
 
-/// Builds with optimisation and measures.
+/// Builds and measures.
 pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
-    let folder = components::primitives(workspace)?;
-    let fixtures = components::fixtures(workspace)?;
-    let charter = components::host(workspace, true)?;
-    let mut command = process::cargo(&workspace.root);
-    command.args(["run", "--quiet", "--release", "--package", "charter-bench", "--"]);
-    command.arg("--charter").arg(charter).arg("--components").arg(folder).arg("--fixtures").arg(fixtures);
-    command.args(&options.arguments);
-    process::run(command)
+    prerequisites::postgresql()?;
+    components::primitives(workspace)?;
+    guests(workspace)?;
+    wasmtime(workspace)?;
+    let mut build = process::cargo(&workspace.root);
+    build.args(["build", "--release", "--package", "charter-server", "--package", "charter-bench"]);
+    build.args(["--package", "charter-store", "--package", "charter-engine"]);
+    build.args(["--bin", "charter", "--bin", "charter-bench", "--example", "committer_bench", "--example", "instantiate"]);
+    process::run(build)?;
+    let mut measure = std::process::Command::new(workspace.target.join("release/charter-bench"));
+    measure.args(&options.part).env(FOLDER, &workspace.target);
+    process::run(measure)
+}
+
+/// The components that only the benchmark knows.
+fn guests(workspace: &Workspace) -> Result<()> {
+    let names = ["charter-bench-proxy", "charter-bench-copied"];
+    let mut build = process::cargo(&workspace.root);
+    build.args(["build", "--quiet", "--profile", "component", "--target", prerequisites::GUEST_TARGET]);
+    names.iter().for_each(|name| {
+        build.args(["--package", name]);
+    });
+    process::run(build)?;
+    let (built, kept) = (workspace.target.join(prerequisites::GUEST_TARGET).join("component"), workspace.target.join("bench"));
+    std::fs::create_dir_all(&kept).with_context(|| format!("cannot make {}", kept.display()))?;
+    names.iter().try_for_each(|name| copy(&built, &kept, &format!("{}.wasm", name.replace('-', "_"))))
+}
+
+fn copy(from: &Path, to: &Path, file: &str) -> Result<()> {
+    std::fs::copy(from.join(file), to.join(file)).map(drop).with_context(|| format!("cannot copy {file}"))
+}
+
+/// Installs `wasmtime` below the target folder, once.
+fn wasmtime(workspace: &Workspace) -> Result<()> {
+    let root = workspace.target.join("bench-tools");
+    if root.join("bin/wasmtime").exists() {
+        return Ok(());
+    }
+    let mut install = process::cargo(&workspace.root);
+    install.args(["install", "wasmtime-cli", "--version", WASMTIME, "--locked", "--no-default-features", "--root"]).arg(root);
+    let features = "serve,run,cranelift,pooling-allocator,component-model,component-model-async,parallel-compilation";
+    install.args(["--features", features]);
+    process::run(install)
 }

@@ -1,0 +1,50 @@
+//! What a fresh instance costs: `instantiate <component.wasm>` makes some thousands, as calls make them, and prints one JSON
+//! document: `instantiate_p50_us`, `instantiate_p99_us`, and how instances are allocated.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a measuring program: it stops at the first failure and looks at the real clock"
+)]
+
+use std::sync::Arc;
+use std::time::Instant as Moment;
+
+use charter_engine::{Engine, EngineConfig};
+use charter_kernel::time::{Clock, Instant};
+use charter_store::{Store, StoreConfig};
+
+const WARM_UP: usize = 5_000;
+const MEASURED: usize = 20_000;
+
+struct Still;
+
+impl Clock for Still {
+    fn now(&self) -> Instant {
+        Instant(1_700_000_000_000)
+    }
+}
+
+#[tokio::main]
+async fn main() {
+    let wasm = std::fs::read(std::env::args().nth(1).expect("instantiate <component.wasm>")).unwrap();
+    let folder = std::env::temp_dir().join(format!("charter-instantiate-{}", std::process::id()));
+    let clock: Arc<dyn Clock> = Arc::new(Still);
+    let store = Store::open(StoreConfig::new(&folder, clock.clone())).await.unwrap();
+    let engine = Engine::new(EngineConfig::default(), store.clone(), clock).unwrap();
+    let component = engine.stage(wasm.into()).await.unwrap();
+    let mut micros = Vec::with_capacity(MEASURED);
+    for n in 0..WARM_UP + MEASURED {
+        let begun = Moment::now();
+        engine.instantiate(&component).await.unwrap();
+        if n >= WARM_UP {
+            micros.push(begun.elapsed().as_secs_f64() * 1e6);
+        }
+    }
+    micros.sort_by(f64::total_cmp);
+    let at = |share: usize| micros[MEASURED * share / 100];
+    let figures = serde_json::json!({ "instantiate_p50_us": at(50), "instantiate_p99_us": at(99), "mode": engine.mode() });
+    println!("{figures}");
+    store.close().await;
+    let _ = std::fs::remove_dir_all(&folder);
+}
