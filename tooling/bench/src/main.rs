@@ -20,13 +20,13 @@ use anyhow::Result;
 fn main() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let mut arguments = std::env::args().skip(1);
-    let command = arguments.next();
+    let (first, second) = (arguments.next().unwrap_or_default(), arguments.next());
     runtime.block_on(async {
-        if command.as_deref() == Some("bare") {
-            return bare::serve(arguments.next().unwrap_or_default().into()).await;
+        if first == "bare" {
+            return bare::serve(second.unwrap_or_default().into()).await;
         }
-        let tools = tools::Tools::find()?;
-        let wanted = |name: &str| command.as_deref().is_none_or(|only| only == name);
+        let tools = tools::Tools::find(first.into())?;
+        let wanted = |name: &str| second.as_deref().is_none_or(|only| only == name);
         let mut rows = Vec::new();
         if wanted("reads") {
             rows.extend(reads::measure(&tools).await?);

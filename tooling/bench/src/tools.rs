@@ -31,10 +31,8 @@ pub struct Tools {
 pub const PLACEHOLDER: &str = "bench-aa";
 
 impl Tools {
-    /// Reads `CHARTER_BENCH_DIR`, the target folder that `cargo xtask bench` filled.
-    #[expect(clippy::disallowed_methods, reason = "a program of its own, configured by its caller's environment")]
-    pub fn find() -> Result<Self> {
-        let target = PathBuf::from(std::env::var("CHARTER_BENCH_DIR").context("run this through `cargo xtask bench`")?);
+    /// In the target folder, as `cargo xtask bench` filled it.
+    pub fn find(target: PathBuf) -> Result<Self> {
         let wasmtime = target.join("bench-tools/bin/wasmtime");
         let tools = Self {
             charter: target.join("release/charter"),

@@ -8,8 +8,6 @@ use clap::Args;
 use crate::workspace::Workspace;
 use crate::{components, prerequisites, process};
 
-/// Tells the benchmark program where everything lies.
-const FOLDER: &str = "CHARTER_BENCH_DIR";
 /// What Charter is compared with, in the version whose engine it runs on.
 const WASMTIME: &str = "48.0.8";
 
@@ -32,7 +30,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     build.args(["--bin", "charter", "--bin", "charter-bench", "--example", "committer_bench", "--example", "instantiate"]);
     process::run(build)?;
     let mut measure = std::process::Command::new(workspace.target.join("release/charter-bench"));
-    measure.args(&options.part).env(FOLDER, &workspace.target);
+    measure.arg(&workspace.target).args(&options.part);
     process::run(measure)
 }
 
