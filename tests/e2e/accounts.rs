@@ -20,6 +20,14 @@ fn owner(world: &World, tenant: &Tenant) -> Client {
 }
 
 on_both! {
+    fn nobody_in_particular_sends_little(world) {
+        let body = json!({"email": format!("{}@example.com", "x".repeat(100_000)), "password": "p"});
+        world.anonymous().post("/v1/auth/login", &body).expect_error(413, "payload_too_large");
+        let tenant = world.register();
+        let unasked = tenant.client.call("GET", "/v1/users").bytes(vec![b' '; 100_000]).send();
+        unasked.expect_error(413, "payload_too_large");
+    }
+
     fn a_text_that_no_database_holds_is_an_ordinary_wrong_one(world) {
         let body = json!({"email": "some\u{0}one@example.com", "password": charter_tests::tenant::PASSWORD});
         world.anonymous().post("/v1/auth/login", &body).expect_error(401, "unauthorized");

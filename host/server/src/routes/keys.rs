@@ -225,7 +225,7 @@ async fn user_of(
 ) -> Result<Option<UserId>, Refusal> {
     let absent = || Refusal::resource_not_found("user_id");
     let id = match wanted {
-        Some("default" | "me") => project.default_user.clone(),
+        Some("default" | "me") => pinned_user(identity).unwrap_or(&project.default_user).clone(),
         Some(text) => UserId::parse(text).ok_or_else(absent)?,
         None => match pinned_user(identity) {
             Some(pinned) => pinned.clone(),
@@ -285,6 +285,10 @@ pub async fn delete(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
         None => crate::authority::unpinned(&request.identity).map_err(|_| Refusal::not_found()),
     };
     visible?;
+    // The same as the list: a key that is pinned to a project sees those with its own pin.
+    if pinned_project(&request.identity).is_some_and(|pinned| key.project.as_ref() != Some(pinned)) {
+        return Err(Refusal::not_found());
+    }
     if !is_own(&key, &request.identity) && !role(&request.identity).is_some_and(Role::loosens) {
         return Err(Refusal::forbidden("not_your_key", "Only an owner or admin revokes keys that others made."));
     }
