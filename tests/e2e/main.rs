@@ -5,6 +5,7 @@ mod accounts;
 mod cases;
 mod crash;
 mod hostile;
+mod idempotency;
 mod jobs;
 mod keys;
 mod kits;
