@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::shape::{self, check, checked, id, instant, name, nullable, object, reference};
-use super::stored;
+use super::{projects, stored};
 use crate::app::App;
 use crate::authority::{actor, pinned_project, pinned_user, role, sees_project, sees_user};
 use crate::directory::secret::Plain;
@@ -103,6 +103,9 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     let user = user_of(txn, within, body.user_id.as_deref(), &request.identity).await?;
     // A key that is pinned to a user acts in that user's project only.
     let project = if user.is_some() { Some(within.clone()) } else { project.as_deref().cloned() };
+    if let Some(project) = &project {
+        projects::still_there(txn, &place.organization.id, &project.id).await?;
+    }
     let mode = if project.as_ref().is_some_and(|project| project.test) { Mode::Test } else { Mode::Live };
     let secret = Plain::generate(mode.key_prefix()).map_err(stored::no_randomness)?;
     let key = ApiKey {

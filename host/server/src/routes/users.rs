@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::shape::{self, check, checked, id, instant, name, nullable, object, present, reference};
-use super::{keys, stored};
+use super::{keys, projects, stored};
 use crate::app::App;
 use crate::authority::{loosen, pinned_user, sees_user, unpinned};
 use crate::directory::ProjectRecord;
@@ -136,6 +136,7 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     unpinned(&request.identity)?;
     let body: Create = request.body_as()?;
     checked(faults_of(Some(&body.name), body.email.as_deref(), body.external_id.as_deref()))?;
+    projects::still_there(txn, &place.organization.id, &place.project.id).await?;
     let kit = match &body.kit_id {
         Some(wanted) => assigned(txn, request, place, None, wanted).await?,
         None => None,
