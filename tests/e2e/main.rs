@@ -16,6 +16,7 @@ mod projects;
 mod rules;
 mod secrets;
 mod small_hosts;
+mod streams;
 mod sweeps;
 mod tenancy;
 mod users;

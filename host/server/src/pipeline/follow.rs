@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use charter_kernel::unit::{Guard, LogKey};
+use charter_kernel::time::Instant;
+use charter_kernel::unit::{Guard, Key, LogKey};
 use charter_store::LogEntry;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use tokio::sync::mpsc;
@@ -17,6 +18,8 @@ use super::respond::Answered;
 use super::trail::Trail;
 use crate::app::App;
 use crate::http::body::Body;
+use crate::records::user::User;
+use crate::request::Identity;
 
 /// Pieces that wait for a slow reader.
 const PIECES_MAX: usize = 16;
@@ -35,7 +38,14 @@ const RETRY: &str = "retry: 3000\n\n";
 pub fn stream(app: &Arc<App>, trail: &Trail, log: LogKey, after: u64) -> Answered {
     let (sender, pieces) = mpsc::channel(PIECES_MAX);
     let guards = super::host::guards(&trail.identity, None);
-    let following = Following { app: app.clone(), guards, log, after, sender };
+    let ends = match &trail.identity {
+        Identity::Key(key) => key.expires_at,
+        Identity::Session(session) => Some(session.expires_at),
+        Identity::Operator | Identity::Anonymous => None,
+    };
+    let user = trail.place.as_ref().and_then(|place| place.user.as_ref());
+    let user = user.map(|user| User::address(&user.project, &user.id));
+    let following = Following { app: app.clone(), guards, ends, user, log, after, sender };
     app.tasks.spawn(following.run());
     let mut headers = HeaderMap::with_capacity(12);
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -47,6 +57,10 @@ struct Following {
     app: Arc<App>,
     /// What of the credential must go on to hold.
     guards: Vec<Guard>,
+    /// When the credential ends by itself.
+    ends: Option<Instant>,
+    /// Whose log it is: one that was deleted has no more to say. Revoked ones are still read.
+    user: Option<Key>,
     log: LogKey,
     after: u64,
     sender: mpsc::Sender<Bytes>,
@@ -105,6 +119,14 @@ impl Following {
 
     /// Whether the credential still counts; a store that cannot be asked ends the stream.
     async fn still_holds(&self) -> bool {
+        if self.ends.is_some_and(|end| end <= self.app.clock.now()) {
+            return false;
+        }
+        if let Some(user) = &self.user
+            && !matches!(self.app.store.get(user).await, Ok(Some(_)))
+        {
+            return false;
+        }
         for guard in &self.guards {
             let Guard::Entry { key, field, value } = guard else { continue };
             let Ok(Some(row)) = self.app.store.get(key).await else { return false };
@@ -130,8 +152,6 @@ fn frames(entries: &[LogEntry]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use charter_kernel::time::Instant;
-
     use super::*;
 
     #[test]
