@@ -115,6 +115,11 @@ on_both! {
         let kit = tenant.kit("wider", json!({}));
         agent.patch(&format!("/v1/users/{own}"), &json!({"kit_id": kit})).expect_error(403, "forbidden");
         agent.get(&format!("/v1/kits/{kit}")).expect_error(404, "not_found");
+        for known_by in [json!({"external_id": "cus_other"}), json!({"external_id": null}), json!({"metadata": {"plan": "pro"}})] {
+            let error = agent.patch(&format!("/v1/users/{own}"), &known_by).expect_error(403, "forbidden");
+            assert_eq!(error["reason"], "key_user_pinned", "{known_by}");
+        }
+        agent.patch(&format!("/v1/users/{own}"), &json!({"name": "Agent"})).expect(200);
         agent.get("/v1/organization/members").expect_error(403, "forbidden");
         agent.post("/v1/auth/keys", &json!({"name": "wider", "user_id": other})).expect_error(404, "resource_not_found");
         let made = agent.post("/v1/auth/keys", &json!({"name": "same"})).expect(201);

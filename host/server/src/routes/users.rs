@@ -259,13 +259,17 @@ pub fn change_body() -> Value {
 /// Changes a user.
 ///
 /// # Errors
-/// 403 for a move to another kit without the authority to loosen.
+/// 403 for a move to another kit without the authority to loosen, and to a pinned key for what the platform knows the user by.
 pub async fn patch(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let place = request.place()?;
     let body: Change = request.body_as()?;
     let text = |member: &Option<Option<String>>| member.clone().flatten();
     checked(faults_of(body.name.as_deref(), text(&body.email).as_deref(), text(&body.external_id).as_deref()))?;
     let mut user = named(request, txn).await?;
+    if body.external_id.is_some() || body.metadata.is_some() {
+        // By these the platform knows the user: an agent must not pass for another.
+        unpinned(&request.identity)?;
+    }
     let before = view(&user, &place.project);
     if let Some(wanted) = body.kit_id {
         let wanted = wanted.unwrap_or_else(|| place.project.default_kit.to_string());
