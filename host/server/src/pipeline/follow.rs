@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Guard, Key, LogKey};
 use charter_store::LogEntry;
@@ -21,6 +22,12 @@ use crate::http::body::Body;
 use crate::records::user::User;
 use crate::request::Identity;
 
+mod places;
+
+pub use places::{Place, Places};
+
+/// When somebody with too many streams may ask for another.
+const STREAMS_RETRY_S: u32 = 5;
 /// Pieces that wait for a slow reader.
 const PIECES_MAX: usize = 16;
 /// Entries read at once.
@@ -35,7 +42,14 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const RETRY: &str = "retry: 3000\n\n";
 
 /// Serves the log from the entry after `after`.
-pub fn stream(app: &Arc<App>, trail: &Trail, log: LogKey, after: u64) -> Answered {
+///
+/// # Errors
+/// 429 where the organization has too many streams open; a change that was made already is answered all the same.
+pub fn stream(app: &Arc<App>, trail: &Trail, log: LogKey, after: u64) -> Result<Answered, Refusal> {
+    let organization = trail.place.as_ref().map_or("", |place| place.organization.id.as_str());
+    let place = app.streams.take(organization, trail.mutates).ok_or_else(|| {
+        Refusal::rate_limited(STREAMS_RETRY_S).hint("Close streams that are not read before opening another.")
+    })?;
     let (sender, pieces) = mpsc::channel(PIECES_MAX);
     let guards = super::host::guards(&trail.identity, None);
     let ends = match &trail.identity {
@@ -45,12 +59,12 @@ pub fn stream(app: &Arc<App>, trail: &Trail, log: LogKey, after: u64) -> Answere
     };
     let user = trail.place.as_ref().and_then(|place| place.user.as_ref());
     let user = user.map(|user| User::address(&user.project, &user.id));
-    let following = Following { app: app.clone(), guards, ends, user, log, after, sender };
+    let following = Following { app: app.clone(), guards, ends, user, log, after, sender, _place: place };
     app.tasks.spawn(following.run());
     let mut headers = HeaderMap::with_capacity(12);
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
-    Answered { status: StatusCode::OK, headers, body: Body::pieces(pieces) }
+    Ok(Answered { status: StatusCode::OK, headers, body: Body::pieces(pieces) })
 }
 
 struct Following {
@@ -64,6 +78,7 @@ struct Following {
     log: LogKey,
     after: u64,
     sender: mpsc::Sender<Bytes>,
+    _place: Place,
 }
 
 impl Following {
