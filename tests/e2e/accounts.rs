@@ -20,6 +20,22 @@ fn owner(world: &World, tenant: &Tenant) -> Client {
 }
 
 on_both! {
+    fn nobody_in_particular_sends_little(world) {
+        let body = json!({"email": format!("{}@example.com", "x".repeat(100_000)), "password": "p"});
+        let tenant = world.register();
+        let anonymous = world.anonymous();
+        for call in [
+            anonymous.call("POST", "/v1/auth/login").json(&body),
+            tenant.client.call("GET", "/v1/users").bytes(vec![b' '; 100_000]),
+        ] {
+            // A client that still sends may find the connection closed before it reads why.
+            if let Ok(answer) = call.attempt() {
+                answer.expect_error(413, "payload_too_large");
+            }
+        }
+        tenant.client.call("GET", "/v1/users").bytes(vec![b' '; 1_000]).send().expect(200);
+    }
+
     fn a_text_that_no_database_holds_is_an_ordinary_wrong_one(world) {
         let body = json!({"email": "some\u{0}one@example.com", "password": charter_tests::tenant::PASSWORD});
         world.anonymous().post("/v1/auth/login", &body).expect_error(401, "unauthorized");

@@ -86,6 +86,18 @@ on_both! {
         assert_eq!(made["active_project_id"], json!(other));
         let wider = json!({"name": "wider", "project_id": tenant.project});
         pinned.post("/v1/auth/keys", &wider).expect_error(403, "forbidden");
+        // What is the whole organization's is beyond its pin, its role notwithstanding.
+        let invited = json!({"email": "accomplice@example.com", "role": "admin"});
+        for refused in [
+            pinned.post("/v1/organization/members", &invited),
+            pinned.patch("/v1/organization", &json!({"name": "Mine"})),
+            pinned.patch("/v1/organization", &json!({"loosening": "key"})),
+        ] {
+            assert_eq!(refused.expect_error(403, "forbidden")["reason"], "key_project_pinned");
+        }
+        let wide = tenant.client.post("/v1/auth/keys", &json!({"name": "wide"})).expect(201);
+        pinned.delete(&format!("/v1/auth/keys/{}", id(&wide))).expect_error(404, "not_found");
+        pinned.delete(&format!("/v1/auth/keys/{}", id(&made))).expect(200);
     }
 
     fn a_key_pinned_to_a_user_sees_that_user_alone_and_loosens_nothing(world) {
@@ -103,11 +115,18 @@ on_both! {
         let kit = tenant.kit("wider", json!({}));
         agent.patch(&format!("/v1/users/{own}"), &json!({"kit_id": kit})).expect_error(403, "forbidden");
         agent.get(&format!("/v1/kits/{kit}")).expect_error(404, "not_found");
+        for known_by in [json!({"external_id": "cus_other"}), json!({"external_id": null}), json!({"metadata": {"plan": "pro"}})] {
+            let error = agent.patch(&format!("/v1/users/{own}"), &known_by).expect_error(403, "forbidden");
+            assert_eq!(error["reason"], "key_user_pinned", "{known_by}");
+        }
+        agent.patch(&format!("/v1/users/{own}"), &json!({"name": "Agent"})).expect(200);
         agent.get("/v1/organization/members").expect_error(403, "forbidden");
         agent.post("/v1/auth/keys", &json!({"name": "wider", "user_id": other})).expect_error(404, "resource_not_found");
         let made = agent.post("/v1/auth/keys", &json!({"name": "same"})).expect(201);
         assert_eq!(made["user_id"], json!(own));
-        assert_eq!(agent.get("/v1/auth/keys").expect(200)["keys"].as_array().unwrap().len(), 2);
+        let made = agent.post("/v1/auth/keys", &json!({"name": "me", "user_id": "me"})).expect(201);
+        assert_eq!(made["user_id"], json!(own), "`me` is who the key is pinned to");
+        assert_eq!(agent.get("/v1/auth/keys").expect(200)["keys"].as_array().unwrap().len(), 3);
     }
 
     fn a_session_makes_and_revokes_keys(world) {

@@ -165,6 +165,31 @@ on_both! {
         assert_eq!((&told[3]["kind"], &told[3]["left"]), (&json!("deleted"), &json!(1)), "it still reads what goes afterwards");
     }
 
+    fn who_holds_a_name_is_told_in_its_own_scope(world: Builder::new().bare()) {
+        world.install("probe", &probe(900_001));
+        let (holder, asker) = (world.register(), world.register());
+        // In another project than the default one: the host knows the holder by its reach only.
+        let project = charter_tests::tenant::id(&holder.client.post("/v1/projects", &json!({"name": "Other"})).expect(201)["project"]);
+        let below = holder.client.with("x-service-project-id", &project);
+        let user = charter_tests::tenant::id(&below.post("/v1/users", &json!({"name": "holder"})).expect(201)["user"]);
+        let name = json!({"name": "held.example"});
+        let claimed = below.post(&format!("/v1/users/{user}/probe/names"), &name).expect(201);
+        assert_eq!(claimed["claimed"], true);
+        assert_eq!(asker.client.post("/v1/probe/names", &name).expect(201)["claimed"], false);
+        assert_eq!(asker.client.post("/v1/probe/deliver", &json!({"name": "nobody.example"})).expect(200)["delivered"], false);
+        assert_eq!(asker.client.post("/v1/probe/deliver", &name).expect(200)["delivered"], true);
+        let told = |client: &Client| -> Vec<Value> {
+            let changes = client.get("/v1/probe/changes").expect(200)["changes"].clone();
+            changes.as_array().unwrap().iter().filter(|change| change["kind"] == "name").cloned().collect()
+        };
+        let began = std::time::Instant::now();
+        while told(&holder.client).is_empty() {
+            assert!(began.elapsed() < std::time::Duration::from_secs(60), "the holder is never told");
+        }
+        assert_eq!(told(&holder.client), [json!({"kind": "name", "user": user, "left": 1})]);
+        assert!(told(&asker.client).is_empty(), "who asks learns nothing of who holds it");
+    }
+
     fn many_callers_of_one_hot_document_all_succeed(world: Builder::new().bare()) {
         world.install("probe", &probe(900_001));
         let tenant = world.register();

@@ -5,6 +5,28 @@ use charter_tests::tenant::id;
 use serde_json::json;
 
 on_both! {
+    fn nobody_moves_into_a_project_that_is_being_deleted(world) {
+        let tenant = world.register();
+        for round in 0..6 {
+            let made = tenant.client.post("/v1/projects", &json!({"name": format!("Short {round}")})).expect(201);
+            let path = format!("/v1/projects/{}", id(&made["project"]));
+            let (deleted, moved) = std::thread::scope(|scope| {
+                let moves: Vec<_> = ["users", "kits"]
+                    .map(|noun| {
+                        let (client, path) = (&tenant.client, format!("{path}/{noun}"));
+                        scope.spawn(move || client.post(&path, &json!({"name": "late"})).status)
+                    })
+                    .into_iter()
+                    .collect();
+                let deleted = tenant.client.delete(&path).status;
+                (deleted, moves.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>())
+            });
+            assert!(matches!(deleted, 200 | 409), "{deleted}");
+            assert!(moved.iter().all(|status| matches!(status, 201 | 404)), "{moved:?}");
+            assert_eq!(deleted == 200, !moved.contains(&201), "{deleted} {moved:?}");
+        }
+    }
+
     fn a_project_has_a_default_user_and_kit_of_its_own(world) {
         let tenant = world.register();
         let made = tenant.client.post("/v1/projects", &json!({"name": "Staging", "mode": "test"})).expect(201)["project"].clone();

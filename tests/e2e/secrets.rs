@@ -17,7 +17,7 @@ fn everything(world: &mut World) -> Vec<u8> {
     let log = world.server().log();
     world.stop();
     let mut bytes = log.into_bytes();
-    gather(&world.data().to_path_buf(), &mut bytes);
+    gather(world.data(), &mut bytes);
     if let (Database::Postgresql, Some(url)) = (world.database, url) {
         for table in TABLES {
             bytes.extend(Postgres::shared().query(&url, &format!("select t::text from {table} t")).into_bytes());

@@ -89,6 +89,10 @@ impl Marks {
     pub(crate) fn dispatch(&self) {
         self.dispatched.store(true, SeqCst);
     }
+    /// For another attempt: nothing was dispatched, and the claim stays made.
+    pub(crate) fn again(&self) -> Self {
+        Self { claimed: self.claimed.clone(), ..Self::default() }
+    }
     /// Ends the attempt; the first reason counts.
     pub(crate) fn abort(&self, why: Abort) {
         let _ = self.abort.set(why);

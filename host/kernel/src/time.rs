@@ -9,6 +9,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub struct Instant(pub i64);
 
 impl Instant {
+    /// The last moment that has a timestamp on the wire: the end of the year 9999.
+    pub const LAST: Self = Self(253_402_300_799_999);
+
     /// This much later, or earlier where negative; saturating.
     pub fn plus_ms(self, ms: i64) -> Self {
         Self(self.0.saturating_add(ms))

@@ -14,6 +14,7 @@ use crate::directory::Directory;
 use crate::metrics::Metrics;
 use crate::openapi::Description;
 use crate::operator::Operator;
+use crate::pipeline::follow::Places;
 use crate::pipeline::rate::Buckets;
 use crate::pipeline::table::HostTable;
 use crate::providers::Providers;
@@ -36,6 +37,8 @@ pub struct App {
     pub providers: Providers,
     /// Token buckets of the configured rates.
     pub buckets: Buckets,
+    /// Streams that are open.
+    pub streams: Places,
     /// What cursors are sealed with.
     pub cursor_key: [u8; 32],
     /// The host's own routes, compiled.

@@ -78,6 +78,21 @@ pub fn unpinned(identity: &Identity) -> Result<(), Refusal> {
     }
 }
 
+/// Refuses keys that are pinned at all: what is the whole organization's is beyond every pin.
+///
+/// # Errors
+/// 403.
+pub fn organization_wide(identity: &Identity) -> Result<(), Refusal> {
+    unpinned(identity)?;
+    match pinned_project(identity) {
+        None => Ok(()),
+        Some(_) => {
+            Err(Refusal::forbidden("key_project_pinned", "The key is pinned to one project and changes nothing beyond it.")
+                .hint("Use a key that is pinned to no project."))
+        }
+    }
+}
+
 /// Hides other users from a key that is pinned to one.
 ///
 /// # Errors

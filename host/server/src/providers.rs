@@ -67,6 +67,8 @@ pub struct Providers {
     store: Store,
     configured: Arc<Bindings>,
     current: Arc<RwLock<Arc<Bindings>>>,
+    /// One refresh at a time, so that an older state never replaces a newer one.
+    refreshing: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Providers {
@@ -88,7 +90,8 @@ impl Providers {
             ((name.clone(), Whose::Deployment), Arc::new(binding))
         });
         let configured: Arc<Bindings> = Arc::new(configured.collect());
-        let providers = Self { store, current: Arc::new(RwLock::new(configured.clone())), configured };
+        let providers =
+            Self { store, current: Arc::new(RwLock::new(configured.clone())), configured, refreshing: Arc::default() };
         providers.refresh().await?;
         Ok(providers)
     }
@@ -98,6 +101,7 @@ impl Providers {
     /// # Errors
     /// When the store cannot be read.
     pub async fn refresh(&self) -> Result<(), BindingFault> {
+        let _one = self.refreshing.lock().await;
         let mut bindings = (*self.configured).clone();
         for binding in record::all(&self.store).await? {
             bindings.insert((binding.name.clone(), binding.whose.clone()), Arc::new(binding));

@@ -19,7 +19,7 @@ use crate::call::{Call, EndingResult};
 use crate::component::Component;
 use crate::engine::Shared;
 use crate::failure::{failure, rule};
-use crate::state::{Abort, Marks, Story, TakeRecord};
+use crate::state::{Abort, Story, TakeRecord};
 use crate::stats::OutcomeClass;
 
 /// Shortest sleep of a waiting call: a guest that names a moment in the past again and again does not spin.
@@ -110,9 +110,33 @@ impl Run {
         loop {
             self.story.attempt += 1;
             match self.attempt().await {
-                Next::Over(outcome) => return outcome,
-                Next::Again => self.story.marks = Arc::new(Marks::default()),
+                Next::Over(outcome) => {
+                    if matches!(
+                        outcome,
+                        Outcome::Restart | Outcome::Inactive | Outcome::Unavailable { .. } | Outcome::Shed { .. }
+                    ) {
+                        self.give_up_claim().await;
+                    }
+                    return outcome;
+                }
+                // The claim is the request's, not the attempt's: what is committed need not be committed again.
+                Next::Again => self.story.marks = Arc::new(self.story.marks.again()),
             }
+        }
+    }
+
+    /// Nothing was done, and nothing of this request will be: a claim that went ahead of it must not stand in the way of the next
+    /// one. Every other end is recorded, and the record takes the claim's place.
+    async fn give_up_claim(&self) {
+        let marks = &self.story.marks;
+        let Some(claim) = self.call.claim.as_ref().filter(|_| marks.claimed.initialized() && !marks.is_dispatched()) else {
+            return;
+        };
+        let organization = self.call.scope.lane().to_owned();
+        let writes = vec![Write::Remove { key: claim.key.clone(), expected: None }];
+        let unit = Unit { organization, guards: vec![claim.fence.clone()], writes, ..Unit::default() };
+        if let Err(error) = self.shared.store.commit_settling(unit).await {
+            tracing::warn!(%error, request = self.call.request_id, "an idempotency claim is left behind; it ends with its time");
         }
     }
 
@@ -123,7 +147,7 @@ impl Run {
             self.shared.admission.enter(&self.tenant, &self.component.places, class, nested, self.call.body_bytes(), left);
         let place = tokio::select! {
             place = entering => place,
-            () = self.call.client_gone.cancelled() => return Next::Over(Outcome::ClientGone),
+            () = self.call.client_gone.cancelled() => return self.decide_end(Ended::ClientGone).await,
         };
         let place = match place {
             Ok(place) => place,
@@ -313,8 +337,9 @@ impl Run {
                 wake = Some(wake.map_or(due, |wake| wake.min(due)));
             }
         }
-        let wait =
-            wake.map_or(WAIT_MAX, |wake| Duration::from_millis(u64::try_from(wake.0 - now.0).unwrap_or(0)).min(WAIT_MAX));
+        let wait = wake.map_or(WAIT_MAX, |wake| {
+            Duration::from_millis(u64::try_from(wake.0.saturating_sub(now.0)).unwrap_or(0)).min(WAIT_MAX)
+        });
         let wait = wait.max(WAIT_MIN);
         let gone = tokio::select! {
             () = changed.wait() => false,

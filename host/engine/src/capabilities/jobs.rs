@@ -53,7 +53,8 @@ impl Work {
             attempts_max: job.attempts_max.clamp(1, ATTEMPTS_MAX),
             deadline_ms: job.deadline_ms,
             public: job.public,
-            run_at: Instant(job.run_at.unwrap_or(self.now.0)),
+            // A moment without a timestamp could be written and never read again.
+            run_at: Instant(job.run_at.unwrap_or(self.now.0)).clamp(Instant(0), Instant::LAST),
             state: "queued".into(),
             fraction: None,
             note: None,

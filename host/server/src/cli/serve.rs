@@ -24,6 +24,7 @@ use crate::http::{Door, Listener, tls};
 use crate::metrics::Metrics;
 use crate::openapi::Description;
 use crate::operator::Operator;
+use crate::pipeline::follow::Places;
 use crate::pipeline::rate::Buckets;
 use crate::pipeline::table::HostTable;
 use crate::providers::Providers;
@@ -125,6 +126,7 @@ pub async fn start(config: Config, clock: Arc<dyn Clock>) -> anyhow::Result<Runn
     let app = Arc::new(App {
         cursor_key: store.derive("cursors"),
         buckets: Buckets::new(&config.rates),
+        streams: Places::default(),
         routes,
         description: Description::default(),
         metrics: Metrics::new(),

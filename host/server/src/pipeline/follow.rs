@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use charter_kernel::unit::{Guard, LogKey};
+use charter_kernel::refusal::Refusal;
+use charter_kernel::time::Instant;
+use charter_kernel::unit::{Guard, Key, LogKey};
 use charter_store::LogEntry;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use tokio::sync::mpsc;
@@ -17,7 +19,15 @@ use super::respond::Answered;
 use super::trail::Trail;
 use crate::app::App;
 use crate::http::body::Body;
+use crate::records::user::User;
+use crate::request::Identity;
 
+mod places;
+
+pub use places::{Place, Places};
+
+/// When somebody with too many streams may ask for another.
+const STREAMS_RETRY_S: u32 = 5;
 /// Pieces that wait for a slow reader.
 const PIECES_MAX: usize = 16;
 /// Entries read at once.
@@ -32,24 +42,43 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const RETRY: &str = "retry: 3000\n\n";
 
 /// Serves the log from the entry after `after`.
-pub fn stream(app: &Arc<App>, trail: &Trail, log: LogKey, after: u64) -> Answered {
+///
+/// # Errors
+/// 429 where the organization has too many streams open; a change that was made already is answered all the same.
+pub fn stream(app: &Arc<App>, trail: &Trail, log: LogKey, after: u64) -> Result<Answered, Refusal> {
+    let organization = trail.place.as_ref().map_or("", |place| place.organization.id.as_str());
+    let place = app.streams.take(organization, trail.mutates).ok_or_else(|| {
+        Refusal::rate_limited(STREAMS_RETRY_S).hint("Close streams that are not read before opening another.")
+    })?;
     let (sender, pieces) = mpsc::channel(PIECES_MAX);
     let guards = super::host::guards(&trail.identity, None);
-    let following = Following { app: app.clone(), guards, log, after, sender };
+    let ends = match &trail.identity {
+        Identity::Key(key) => key.expires_at,
+        Identity::Session(session) => Some(session.expires_at),
+        Identity::Operator | Identity::Anonymous => None,
+    };
+    let user = trail.place.as_ref().and_then(|place| place.user.as_ref());
+    let user = user.map(|user| User::address(&user.project, &user.id));
+    let following = Following { app: app.clone(), guards, ends, user, log, after, sender, _place: place };
     app.tasks.spawn(following.run());
     let mut headers = HeaderMap::with_capacity(12);
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
-    Answered { status: StatusCode::OK, headers, body: Body::pieces(pieces) }
+    Ok(Answered { status: StatusCode::OK, headers, body: Body::pieces(pieces) })
 }
 
 struct Following {
     app: Arc<App>,
     /// What of the credential must go on to hold.
     guards: Vec<Guard>,
+    /// When the credential ends by itself.
+    ends: Option<Instant>,
+    /// Whose log it is: one that was deleted has no more to say. Revoked ones are still read.
+    user: Option<Key>,
     log: LogKey,
     after: u64,
     sender: mpsc::Sender<Bytes>,
+    _place: Place,
 }
 
 impl Following {
@@ -105,6 +134,14 @@ impl Following {
 
     /// Whether the credential still counts; a store that cannot be asked ends the stream.
     async fn still_holds(&self) -> bool {
+        if self.ends.is_some_and(|end| end <= self.app.clock.now()) {
+            return false;
+        }
+        if let Some(user) = &self.user
+            && !matches!(self.app.store.get(user).await, Ok(Some(_)))
+        {
+            return false;
+        }
         for guard in &self.guards {
             let Guard::Entry { key, field, value } = guard else { continue };
             let Ok(Some(row)) = self.app.store.get(key).await else { return false };
@@ -130,8 +167,6 @@ fn frames(entries: &[LogEntry]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use charter_kernel::time::Instant;
-
     use super::*;
 
     #[test]

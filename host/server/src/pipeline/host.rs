@@ -66,6 +66,12 @@ pub async fn run(
                 trail.audited = true;
                 return Ok(Ended::Answered(answered));
             }
+            // Somebody else's request under the same key came first: its answer is this one's.
+            Err(CommitError::Rejected(Rejection::Conflict { keys }))
+                if claim.is_some_and(|claim| keys.contains(claim.key())) =>
+            {
+                return Ok(Ended::Restart);
+            }
             Err(CommitError::Rejected(Rejection::Conflict { keys })) => ticket = Some(app.store.ticket(&keys).await),
             Err(CommitError::Rejected(Rejection::Refused(refused))) => {
                 if claim.is_some_and(|claim| about(&refused) == Some(claim.key())) {

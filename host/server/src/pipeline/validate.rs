@@ -19,6 +19,9 @@ use crate::app::App;
 use crate::http::body::{self as wire, Unread};
 use crate::served::{Auth, BodyRule, Contract};
 
+/// Bytes of a body that comes from nobody in particular, or that nobody asked for.
+const SMALL_BODY_BYTES_MAX: usize = 64 << 10;
+
 /// A request that is well formed.
 pub struct Validated {
     /// The stage before.
@@ -115,6 +118,15 @@ async fn read(app: &App, admitted: &mut Admitted) -> Result<Bytes, Refusal> {
         BodyRule::Json(_) => (limits.body_bytes_max, Some("application/json".to_owned())),
         BodyRule::Raw { media_type, size_max } => (size_max.unwrap_or(limits.body_bytes_max), Some(media_type.clone())),
     };
+    // Nobody has shown who they are, or nothing is to be read: either way little has to be held for it.
+    let contract = admitted.matched.operation.contract();
+    let small = match contract.body {
+        BodyRule::None => true,
+        BodyRule::Json(_) => contract.auth == Auth::Open,
+        // Declared with a limit of its own.
+        BodyRule::Raw { .. } => false,
+    };
+    let size_max = if small { size_max.min(SMALL_BODY_BYTES_MAX) } else { size_max };
     let accepted = &mut admitted.matched.gated.scoped.identified.located.accepted;
     let bytes = match &mut accepted.body {
         Body::Read(bytes) => bytes.clone(),

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::shape::{self, check, checked, id, instant, name, object};
 use super::{auth, members, stored};
 use crate::app::App;
-use crate::authority::{actor, loosen, unpinned};
+use crate::authority::{actor, loosen, organization_wide, unpinned};
 use crate::config::Registration;
 use crate::directory::password;
 use crate::directory::secret::Plain;
@@ -73,6 +73,7 @@ pub fn create_body() -> Value {
 /// # Errors
 /// 403 where the caller may not, 409 for somebody who is a member.
 pub async fn create(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+    organization_wide(&request.identity)?;
     let place = request.place()?;
     loosen(&request.identity, &place.organization)?;
     let body: Create = request.body_as()?;
@@ -136,7 +137,7 @@ pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply
 /// # Errors
 /// 404 for one that does not exist.
 pub async fn delete(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    unpinned(&request.identity)?;
+    organization_wide(&request.identity)?;
     let organization = &request.place()?.organization.id;
     let id = InvitationId::parse(request.parameter("id")).ok_or_else(Refusal::not_found)?;
     let found = stored::get::<Invitation>(txn, &Invitation::address(organization, &id)).await?;

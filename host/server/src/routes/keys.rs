@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::shape::{self, check, checked, id, instant, name, nullable, object, reference};
-use super::stored;
+use super::{projects, stored};
 use crate::app::App;
 use crate::authority::{actor, pinned_project, pinned_user, role, sees_project, sees_user};
 use crate::directory::secret::Plain;
@@ -103,6 +103,9 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     let user = user_of(txn, within, body.user_id.as_deref(), &request.identity).await?;
     // A key that is pinned to a user acts in that user's project only.
     let project = if user.is_some() { Some(within.clone()) } else { project.as_deref().cloned() };
+    if let Some(project) = &project {
+        projects::still_there(txn, &place.organization.id, &project.id).await?;
+    }
     let mode = if project.as_ref().is_some_and(|project| project.test) { Mode::Test } else { Mode::Live };
     let secret = Plain::generate(mode.key_prefix()).map_err(stored::no_randomness)?;
     let key = ApiKey {
@@ -225,7 +228,7 @@ async fn user_of(
 ) -> Result<Option<UserId>, Refusal> {
     let absent = || Refusal::resource_not_found("user_id");
     let id = match wanted {
-        Some("default" | "me") => project.default_user.clone(),
+        Some("default" | "me") => pinned_user(identity).unwrap_or(&project.default_user).clone(),
         Some(text) => UserId::parse(text).ok_or_else(absent)?,
         None => match pinned_user(identity) {
             Some(pinned) => pinned.clone(),
@@ -285,6 +288,10 @@ pub async fn delete(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
         None => crate::authority::unpinned(&request.identity).map_err(|_| Refusal::not_found()),
     };
     visible?;
+    // The same as the list: a key that is pinned to a project sees those with its own pin.
+    if pinned_project(&request.identity).is_some_and(|pinned| key.project.as_ref() != Some(pinned)) {
+        return Err(Refusal::not_found());
+    }
     if !is_own(&key, &request.identity) && !role(&request.identity).is_some_and(Role::loosens) {
         return Err(Refusal::forbidden("not_your_key", "Only an owner or admin revokes keys that others made."));
     }

@@ -14,6 +14,7 @@ use charter_store::Txn;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::projects;
 use super::shape::{self, check, checked, id, instant, name, nullable, object, present};
 use super::stored::{self, Versioned};
 use crate::app::App;
@@ -197,6 +198,7 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     let mut faults = primitive_faults(&body.primitives, &installed);
     check(&mut faults, "name", names::fault(&body.name));
     checked(faults)?;
+    projects::still_there(txn, &place.organization.id, &place.project.id).await?;
     let reach = Reach::project(place.project.id.as_str());
     if stored::count::<StoredKit>(txn, &reach, &[]).await? >= KITS_MAX {
         return Err(Refusal::state_conflict("too_many_kits", "The project has as many kits as it can have."));

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::shape::{self, id, instant, object};
 use super::stored;
 use crate::app::App;
-use crate::authority::{loosen, role, unpinned};
+use crate::authority::{loosen, organization_wide, role, unpinned};
 use crate::records::account::Account;
 use crate::records::key::ApiKey;
 use crate::records::member::Member;
@@ -123,6 +123,7 @@ pub fn change_body() -> Value {
 /// # Errors
 /// 403 where the caller may not, 409 for the last owner.
 pub async fn patch(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+    organization_wide(&request.identity)?;
     loosen(&request.identity, &request.place()?.organization)?;
     let body: Change = request.body_as()?;
     let mut member = named(request, txn).await?;
@@ -148,7 +149,7 @@ pub fn deleted() -> Value {
 /// # Errors
 /// 403 where the caller may not, 409 for the last owner.
 pub async fn delete(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    unpinned(&request.identity)?;
+    organization_wide(&request.identity)?;
     let member = named(request, txn).await?;
     let leaves = matches!(&request.identity, Identity::Session(session) if session.account == member.account);
     if !leaves {

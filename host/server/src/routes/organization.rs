@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::shape::{check, checked, id, instant, name, object};
 use super::stored;
 use crate::app::App;
-use crate::authority::{loosen, role, unpinned};
+use crate::authority::{loosen, organization_wide, role};
 use crate::records::name as names;
 use crate::records::organization::{Loosening, Organization};
 use crate::reply::Reply;
@@ -75,7 +75,7 @@ pub fn change_body() -> Value {
 /// # Errors
 /// 403 where the caller may not.
 pub async fn patch(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    unpinned(&request.identity)?;
+    organization_wide(&request.identity)?;
     let body: Change = request.body_as()?;
     let mut faults = Vec::new();
     check(&mut faults, "name", body.name.as_deref().and_then(names::fault));

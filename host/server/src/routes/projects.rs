@@ -1,6 +1,6 @@
 //! Projects of an organization, live or test. Each has a default user and a default kit of its own.
 
-use charter_kernel::id::ProjectId;
+use charter_kernel::id::{OrganizationId, ProjectId};
 use charter_kernel::refusal::Refusal;
 use charter_kernel::unit::Reach;
 use charter_store::Txn;
@@ -110,6 +110,15 @@ pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply
     let (projects, more) = stored::list::<Project>(txn, &reach, &[], limit, offset).await?;
     let items = projects.iter().map(|project| view(&project.record, default)).collect();
     Ok(Reply::ok(&shape::listed("projects", items, (limit, offset), more)))
+}
+
+/// Requires at the commit that the project is still there: nobody moves into one that is being deleted.
+///
+/// # Errors
+/// 404 where it is gone.
+pub async fn still_there(txn: &mut Txn, organization: &OrganizationId, project: &ProjectId) -> Result<(), Refusal> {
+    let found = stored::get::<Project>(txn, &Project::address(organization, project)).await?;
+    found.map(drop).ok_or_else(Refusal::not_found)
 }
 
 async fn named(request: &HostRequest, txn: &mut Txn) -> Result<Project, Refusal> {

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::shape::{self, check, checked, id, instant, name, nullable, object, present, reference};
-use super::{keys, stored};
+use super::{keys, projects, stored};
 use crate::app::App;
 use crate::authority::{loosen, pinned_user, sees_user, unpinned};
 use crate::directory::ProjectRecord;
@@ -136,6 +136,7 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     unpinned(&request.identity)?;
     let body: Create = request.body_as()?;
     checked(faults_of(Some(&body.name), body.email.as_deref(), body.external_id.as_deref()))?;
+    projects::still_there(txn, &place.organization.id, &place.project.id).await?;
     let kit = match &body.kit_id {
         Some(wanted) => assigned(txn, request, place, None, wanted).await?,
         None => None,
@@ -258,13 +259,17 @@ pub fn change_body() -> Value {
 /// Changes a user.
 ///
 /// # Errors
-/// 403 for a move to another kit without the authority to loosen.
+/// 403 for a move to another kit without the authority to loosen, and to a pinned key for what the platform knows the user by.
 pub async fn patch(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let place = request.place()?;
     let body: Change = request.body_as()?;
     let text = |member: &Option<Option<String>>| member.clone().flatten();
     checked(faults_of(body.name.as_deref(), text(&body.email).as_deref(), text(&body.external_id).as_deref()))?;
     let mut user = named(request, txn).await?;
+    if body.external_id.is_some() || body.metadata.is_some() {
+        // By these the platform knows the user: an agent must not pass for another.
+        unpinned(&request.identity)?;
+    }
     let before = view(&user, &place.project);
     if let Some(wanted) = body.kit_id {
         let wanted = wanted.unwrap_or_else(|| place.project.default_kit.to_string());

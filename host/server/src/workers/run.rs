@@ -44,8 +44,9 @@ pub(super) async fn job(app: &Arc<App>, taken: Taken) {
     let record: JobRecord = match serde_json::from_str(&taken.row.body) {
         Ok(record) => record,
         Err(error) => {
-            tracing::error!(%error, job = taken.key.id, "a job cannot be read");
-            return;
+            // Put away rather than handed out for ever; whoever mends it finds it by the log.
+            tracing::error!(%error, job = taken.key.id, reach = taken.key.reach.as_str(), "a job cannot be read");
+            return settling.put_away(app).await;
         }
     };
     let outcome = call(app, &settling, &record).await;
@@ -201,6 +202,12 @@ impl Settling {
     async fn give_back(&self, app: &App, after_ms: i64) {
         let due_at = self.clock.now().plus_ms(after_ms.max(100));
         let release = Write::Release { key: self.key.clone(), token: self.token.clone(), due_at, undo: true };
+        self.commit(app, Unit { writes: vec![release], ..Unit::default() }).await;
+    }
+
+    /// Nothing hands it out any more.
+    async fn put_away(&self, app: &App) {
+        let release = Write::Release { key: self.key.clone(), token: self.token.clone(), due_at: NEVER, undo: false };
         self.commit(app, Unit { writes: vec![release], ..Unit::default() }).await;
     }
 

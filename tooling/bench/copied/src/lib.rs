@@ -8,7 +8,8 @@ struct Pong {
     pong: bool,
 }
 
-fn primitive() -> Primitive {
+/// What it declares.
+pub fn primitive() -> Primitive {
     Primitive::new("bench-aa", env!("CARGO_PKG_VERSION"))
         .title("Ping")
         .operation(get("bench-aa.ping", "/bench-aa/ping", ping).summary("Answer"))
