@@ -106,7 +106,7 @@ impl Store {
         if !key_fits(key) {
             return Ok(None);
         }
-        self.inner.gets.get(key).await
+        self.inner.rows.ask(key.clone()).await
     }
 
     /// Who holds a unique value or name.
@@ -133,10 +133,9 @@ impl Store {
         if !text_fits(group) {
             return Ok(Vec::new());
         }
-        let sql =
-            self.inner.database.dialect.sql(
-                "SELECT id FROM documents WHERE reach = $1 AND space = $2 AND lease_group = $3 ORDER BY due_at, id LIMIT $4",
-            );
+        let sql = self.inner.database.dialect.sql(
+            "SELECT id FROM documents WHERE reach = $1 AND space = $2 AND lease_group = $3 ORDER BY due_at, id LIMIT $4 + 0",
+        );
         let query = sqlx::query(sql).bind(reach.as_str().to_owned()).bind(space.as_str().to_owned());
         let rows = reading(query.bind(group.to_owned()).bind(i64::from(limit)).fetch_all(&self.inner.readers)).await?;
         let ids = rows.iter().map(|row| row.try_get::<String, _>(0)).collect::<Result<Vec<_>, _>>();

@@ -24,7 +24,7 @@ impl Store {
     ) -> Result<Vec<(Key, String)>, ReadError> {
         let sql = self.inner.database.dialect.sql(
             "SELECT reach, id, value FROM document_index WHERE space = $1 AND field = $2 AND value < $3 \
-             AND space >= 'host.' AND space < 'host/' ORDER BY value, reach, id LIMIT $4",
+             AND space >= 'host.' AND space < 'host/' ORDER BY value, reach, id LIMIT $4 + 0",
         );
         let query = sqlx::query(sql).bind(space.as_str().to_owned()).bind(field.to_owned()).bind(before.to_owned());
         let rows = reading(query.bind(i64::from(limit.min(PAGE_ROWS_MAX))).fetch_all(&self.inner.readers)).await?;

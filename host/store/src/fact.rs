@@ -30,7 +30,7 @@ impl Store {
     ) -> Result<Vec<SequencedFact>, ReadError> {
         let sql = self.inner.database.dialect.sql(
             "SELECT sequence, id, at, name, body FROM facts WHERE organization = $1 AND kind = $2 AND sequence > $3 \
-             AND sequence IS NOT NULL ORDER BY sequence LIMIT $4",
+             AND sequence IS NOT NULL ORDER BY sequence LIMIT $4 + 0",
         );
         let query = sqlx::query(sql).bind(organization.to_owned()).bind(kind_name(kind));
         let query = query.bind(i64::try_from(after).unwrap_or(i64::MAX)).bind(i64::from(limit.min(PAGE_ROWS_MAX)));

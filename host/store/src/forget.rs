@@ -16,7 +16,7 @@ impl Store {
     /// Keys of rows within a reach, whatever their space. Not validated, and not for requests.
     pub async fn reach_keys(&self, reach: &Reach, limit: u32) -> Result<Vec<Key>, ReadError> {
         let sql =
-            self.inner.database.dialect.sql("SELECT space, id FROM documents WHERE reach = $1 ORDER BY space, id LIMIT $2");
+            self.inner.database.dialect.sql("SELECT space, id FROM documents WHERE reach = $1 ORDER BY space, id LIMIT $2 + 0");
         let query = sqlx::query(sql).bind(reach.as_str().to_owned()).bind(i64::from(limit.min(PAGE_ROWS_MAX)));
         let rows = reading(query.fetch_all(&self.inner.readers)).await?;
         let key = |row: &sqlx::any::AnyRow| -> sqlx::Result<Key> {
@@ -29,7 +29,7 @@ impl Store {
     pub async fn forget_logs(&self, reach: &Reach, limit: u32) -> Result<bool, CommitError> {
         let entries = self.inner.database.dialect.sql(
             "DELETE FROM log_entries WHERE reach = $1 AND (log, sequence) IN \
-             (SELECT log, sequence FROM log_entries WHERE reach = $1 ORDER BY log, sequence LIMIT $2)",
+             (SELECT log, sequence FROM log_entries WHERE reach = $1 ORDER BY log, sequence LIMIT $2 + 0)",
         );
         if self.forget(sqlx::query(entries).bind(reach.as_str().to_owned()).bind(i64::from(limit))).await? > 0 {
             return Ok(true);
@@ -43,7 +43,7 @@ impl Store {
     pub async fn forget_events(&self, before: Instant, limit: u32) -> Result<u64, CommitError> {
         let sql = self.inner.database.dialect.sql(
             "DELETE FROM facts WHERE ordinal IN (SELECT ordinal FROM facts WHERE kind = 'event' AND at < $1 \
-             AND sequence IS NOT NULL ORDER BY at LIMIT $2)",
+             AND sequence IS NOT NULL ORDER BY at LIMIT $2 + 0)",
         );
         self.forget(sqlx::query(sql).bind(before.0).bind(i64::from(limit))).await
     }

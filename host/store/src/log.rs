@@ -14,7 +14,7 @@ impl Store {
     pub async fn log_read(&self, log: &LogKey, after: u64, limit: u32) -> Result<Vec<LogEntry>, ReadError> {
         let sql = self.inner.database.dialect.sql(
             "SELECT sequence, at, name, payload FROM log_entries WHERE reach = $1 AND log = $2 AND sequence > $3 \
-             ORDER BY sequence LIMIT $4",
+             ORDER BY sequence LIMIT $4 + 0",
         );
         let query = sqlx::query(sql).bind(log.reach.as_str().to_owned()).bind(log.log.clone());
         let query = query.bind(i64::try_from(after).unwrap_or(i64::MAX)).bind(i64::from(limit.min(PAGE_ROWS_MAX)));

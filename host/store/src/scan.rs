@@ -14,7 +14,7 @@ impl Store {
         let sql = self.inner.database.dialect.sql(concat!(
             "SELECT ",
             columns!(),
-            " FROM documents d WHERE d.space = $1 AND (d.reach > $2 OR (d.reach = $2 AND d.id > $3)) ORDER BY d.reach, d.id LIMIT $4"
+            " FROM documents d WHERE d.space = $1 AND (d.reach > $2 OR (d.reach = $2 AND d.id > $3)) ORDER BY d.reach, d.id LIMIT $4 + 0"
         ));
         let (reach, id) = after.map_or(("", ""), |key| (key.reach.as_str(), key.id.as_str()));
         let query = sqlx::query(sql).bind(space.as_str().to_owned()).bind(reach.to_owned()).bind(id.to_owned());

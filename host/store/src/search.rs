@@ -54,7 +54,7 @@ impl Store {
                     "SELECT ",
                     columns!(),
                     " FROM document_text t CROSS JOIN documents d WHERE t.document_text MATCH $3 AND d.row = t.rowid \
-                     AND d.reach = $1 AND d.space = $2 ORDER BY bm25(document_text, 0.0, 1.0), d.id DESC LIMIT $4"
+                     AND d.reach = $1 AND d.space = $2 ORDER BY bm25(document_text, 0.0, 1.0), d.id DESC LIMIT $4 + 0"
                 );
                 (sql, format!("scope : \"{token}\" AND words : ({all})"))
             }
@@ -65,7 +65,7 @@ impl Store {
                     columns!(),
                     " FROM document_text t CROSS JOIN documents d WHERE t.words @@ to_tsquery('simple', $3) \
                      AND t.reach = $1 AND t.space = $2 AND d.reach = t.reach AND d.space = t.space AND d.id = t.id \
-                     ORDER BY ts_rank(t.words, to_tsquery('simple', $3)) DESC, d.id DESC LIMIT $4"
+                     ORDER BY ts_rank(t.words, to_tsquery('simple', $3)) DESC, d.id DESC LIMIT $4 + 0"
                 );
                 (sql, format!("'{token}' & {all}"))
             }

@@ -26,7 +26,7 @@ const LOCK: &str = "SELECT pg_try_advisory_xact_lock(439804355699)";
 /// Numbers what has none: heads are counted up per organization and kind, in the order in which facts were committed.
 const NUMBER: &str = "WITH pending AS MATERIALIZED ( \
        SELECT f.ordinal, f.organization, f.kind, row_number() OVER (PARTITION BY f.organization, f.kind ORDER BY f.ordinal) AS n \
-       FROM (SELECT ordinal, organization, kind FROM facts WHERE sequence IS NULL ORDER BY ordinal LIMIT $1) f), \
+       FROM (SELECT ordinal, organization, kind FROM facts WHERE sequence IS NULL ORDER BY ordinal LIMIT $1 + 0) f), \
      more AS MATERIALIZED (SELECT 'o/' || organization AS reach, 'host.facts.' || kind AS log, count(*) AS n \
        FROM pending GROUP BY organization, kind ORDER BY 1, 2), \
      heads AS (INSERT INTO logs (reach, log, head, was, closed) SELECT reach, log, n, 0, 0 FROM more \

@@ -14,8 +14,9 @@ use crate::config::StoreConfig;
 use crate::connection::Database;
 use crate::epoch::Epochs;
 use crate::error::{CommitError, OpenError};
-use crate::reader::Gets;
+use crate::reader::{Readers, Rows};
 use crate::seal::Sealer;
+use crate::standing::Groups;
 use crate::ticket::{Ticket, Tickets};
 use crate::txn::Txn;
 use crate::wake::Wakes;
@@ -31,7 +32,8 @@ pub(crate) struct Inner {
     pub(crate) database: Database,
     /// Connections that only read.
     pub(crate) readers: AnyPool,
-    pub(crate) gets: Gets,
+    pub(crate) rows: Readers<Rows>,
+    pub(crate) standings: Readers<Groups>,
     pub(crate) committer: Committer,
     pub(crate) wakes: Arc<Wakes>,
     pub(crate) epochs: Arc<Epochs>,
@@ -81,7 +83,10 @@ impl Store {
         let closing = CancellationToken::new();
         let wakes = Arc::new(Wakes::default());
         let epochs = database.epochs(&config);
-        let gets = Gets::start(&database, config.readers.max(2), &closing).await.map_err(OpenError::Database)?;
+        let connections = config.readers.max(2);
+        let rows = Readers::start(Rows, &database, connections, &closing).await.map_err(OpenError::Database)?;
+        let groups = Groups { clock: config.clock.clone() };
+        let standings = Readers::start(groups, &database, connections, &closing).await.map_err(OpenError::Database)?;
         let committer = Committer::start(&config, &database, wakes.clone(), epochs.clone(), &closing).await?;
         if database.is_postgres() {
             crate::sequencer::start(database.clone(), wakes.clone(), committer.facts_written(), &closing);
@@ -91,7 +96,8 @@ impl Store {
         epochs.clone().watch(readers.clone(), &closing).await.map_err(unread)?;
         let tickets = Arc::new(Tickets::default());
         let root = Zeroizing::new([0; 32]);
-        let inner = Inner { config, database, readers, gets, committer, wakes, epochs, tickets, sealer, root, closing };
+        let inner =
+            Inner { config, database, readers, rows, standings, committer, wakes, epochs, tickets, sealer, root, closing };
         let mut store = Self { inner: Arc::new(inner) };
         let root = store.root().await?;
         match Arc::get_mut(&mut store.inner) {
