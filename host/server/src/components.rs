@@ -129,6 +129,7 @@ impl Registry {
     pub async fn refresh(&self) -> Result<(), ReadError> {
         let _one = self.inner.refreshing.lock().await;
         let catalogue = Catalogue::read(&mut self.inner.store.begin(""), true).await?;
+        self.inner.replicas.keep(|digest| catalogue.by_digest(digest).is_some());
         // Before this replica says that it has a version, the others already write what that one looks for.
         self.widen(&catalogue);
         self.load_wanted(&catalogue).await;

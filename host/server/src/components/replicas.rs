@@ -21,8 +21,6 @@ pub(crate) const BEAT_EVERY: Duration = Duration::from_secs(2);
 const GONE_AFTER_MS: i64 = 10_000;
 /// Without a word for so long its row is removed.
 const FORGOTTEN_AFTER_MS: i64 = 3_600_000;
-/// Digests that a row names.
-const COMPILED_MAX: usize = 2_000;
 /// How often the others are looked at while one waits for them.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
@@ -53,6 +51,13 @@ impl Replicas {
         known.compiled.contains(digest) || known.failed.contains_key(digest)
     }
 
+    /// Forgets what is not installed any more, so that this replica's row names what somebody may wait for.
+    pub(super) fn keep(&self, installed: impl Fn(&str) -> bool) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.compiled.retain(|digest| installed(digest));
+        known.failed.retain(|digest, _| installed(digest));
+    }
+
     /// Notes that this replica has compiled it, or that it cannot.
     pub(super) fn note(&self, digest: &str, faults: Option<&Vec<Fault>>) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -66,9 +71,6 @@ impl Replicas {
                 known.failed.insert(digest.to_owned(), why).is_none()
             }
         };
-        while known.compiled.len() > COMPILED_MAX {
-            known.compiled.pop_first();
-        }
         if changed {
             self.changed.notify_one();
         }
