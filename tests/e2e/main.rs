@@ -4,6 +4,7 @@
 mod accounts;
 mod cases;
 mod crash;
+mod drain;
 mod hostile;
 mod idempotency;
 mod jobs;
@@ -19,4 +20,6 @@ mod small_hosts;
 mod streams;
 mod sweeps;
 mod tenancy;
+mod tls;
 mod users;
+mod wire;
