@@ -19,6 +19,7 @@ mod secrets;
 mod small_hosts;
 mod streams;
 mod sweeps;
+mod telling;
 mod tenancy;
 mod tls;
 mod users;
