@@ -16,6 +16,7 @@ mod other_language;
 mod projects;
 mod rules;
 mod secrets;
+mod signatures;
 mod small_hosts;
 mod streams;
 mod sweeps;
