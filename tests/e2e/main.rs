@@ -3,6 +3,7 @@
 
 mod accounts;
 mod cases;
+mod cli;
 mod crash;
 mod drain;
 mod hostile;
