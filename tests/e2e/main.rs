@@ -6,6 +6,7 @@ mod cases;
 mod cli;
 mod crash;
 mod drain;
+mod faults;
 mod hostile;
 mod idempotency;
 mod jobs;
