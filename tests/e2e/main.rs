@@ -26,4 +26,5 @@ mod telling;
 mod tenancy;
 mod tls;
 mod users;
+mod watch;
 mod wire;
