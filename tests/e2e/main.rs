@@ -3,7 +3,10 @@
 
 mod accounts;
 mod cases;
+mod cli;
 mod crash;
+mod drain;
+mod faults;
 mod hostile;
 mod idempotency;
 mod jobs;
@@ -15,8 +18,13 @@ mod other_language;
 mod projects;
 mod rules;
 mod secrets;
+mod signatures;
 mod small_hosts;
 mod streams;
 mod sweeps;
+mod telling;
 mod tenancy;
+mod tls;
 mod users;
+mod watch;
+mod wire;

@@ -32,6 +32,12 @@ impl Client {
         Self { base: base.trim_end_matches('/').to_owned(), headers: HeaderMap::new(), http }
     }
 
+    /// A client that speaks HTTP/2 from its first byte, without having asked.
+    pub fn http2(base: &str) -> Self {
+        let http = legacy::Client::builder(TokioExecutor::new()).http2_only(true).build(HttpConnector::new());
+        Self { http, ..Self::new(base) }
+    }
+
     /// The server's address.
     pub fn base(&self) -> &str {
         &self.base

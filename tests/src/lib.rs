@@ -10,6 +10,7 @@ pub mod client;
 pub mod database;
 pub mod postgres;
 pub mod provider;
+pub mod raw;
 pub mod server;
 pub mod tenant;
 pub mod tether;

@@ -27,6 +27,8 @@ pub struct Options {
     pub environment: Vec<(String, String)>,
     /// Further arguments.
     pub arguments: Vec<String>,
+    /// What is run in place of `charter`: something that becomes it.
+    pub program: Option<PathBuf>,
 }
 
 /// A running server.
@@ -40,7 +42,8 @@ pub struct Server {
 impl Server {
     /// Starts it and waits for the address that it prints.
     pub fn start(options: &Options) -> Result<Self, String> {
-        let mut launch = Launch::new(&Artefacts::get().charter, "KILL", Some(&options.data));
+        let mut launch =
+            Launch::new(options.program.as_ref().unwrap_or(&Artefacts::get().charter), "KILL", Some(&options.data));
         let log = options.data.join(format!("server.{}.log", sequence()));
         let output = File::create(&log).map_err(|error| format!("cannot make {}: {error}", log.display()))?;
         let command = launch.command();

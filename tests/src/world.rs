@@ -82,6 +82,7 @@ impl Builder {
             components: self.components,
             environment: vec![("CHARTER_OPERATOR_TOKEN".into(), OPERATOR_TOKEN.into())],
             arguments: self.arguments,
+            program: None,
         };
         options.environment.extend(self.environment);
         if let Some(toml) = self.configuration {
@@ -124,6 +125,7 @@ fn furnished(database: Database) -> &'static Furnished {
             components: Some(Artefacts::get().components.clone()),
             environment: vec![("CHARTER_OPERATOR_TOKEN".into(), OPERATOR_TOKEN.into())],
             arguments: Vec::new(),
+            program: None,
         };
         let server = Server::start(&options).unwrap_or_else(|fault| panic!("{fault}"));
         let ended = server.terminate(std::time::Duration::from_secs(40));

@@ -8,6 +8,7 @@
 mod attempt;
 mod checkpoint;
 mod lane;
+mod mark;
 mod prefetch;
 mod queue;
 mod room;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use charter_engine::{Answer, AnswerBody, Call, Entry, Finish, Outcome, Request};
 use charter_kernel::refusal::{Code, Failure, Refusal};
 use charter_kernel::scope::{Actor, ActorKind, Proof};
+use charter_store::CommitError;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
@@ -18,7 +19,7 @@ use super::page::{self, Page};
 use super::respond::Answered;
 use super::trail::Trail;
 use super::validate::Validated;
-use super::{follow, job};
+use super::{follow, host, job};
 use crate::app::App;
 use crate::http::body::Body;
 use crate::metrics;
@@ -65,7 +66,7 @@ pub async fn run(
     let organization = call.scope.lane().to_owned();
     let outcome = app.engine.call(&served.component, call).await;
     app.registry.observe(served.name(), served.digest(), &organization, matches!(outcome, Outcome::Trapped { .. }));
-    match ended(trail, served, outcome)? {
+    match ended(app, trail, served, outcome)? {
         None => Ok(Ended::Restart),
         Some(answer) => answered(app, trail, (served, operation), &validated.page, answer).await.map(Ended::Answered),
     }
@@ -132,7 +133,7 @@ fn entity(served: &Served, parameters: &[(String, String)]) -> Option<(String, S
 }
 
 /// The one place where the outcomes of a call become refusals. `None`: begin from the top.
-pub(super) fn ended(trail: &mut Trail, served: &Served, outcome: Outcome) -> Result<Option<Answer>, Refusal> {
+pub(super) fn ended(app: &App, trail: &mut Trail, served: &Served, outcome: Outcome) -> Result<Option<Answer>, Refusal> {
     // Where a unit ends with the call, the finisher has put the audit row into it.
     trail.audited = trail.mutates
         && !matches!(outcome, Outcome::Restart | Outcome::Inactive | Outcome::Shed { .. } | Outcome::Unavailable { .. });
@@ -145,9 +146,11 @@ pub(super) fn ended(trail: &mut Trail, served: &Served, outcome: Outcome) -> Res
         Outcome::OutOfMemory => Err(Refusal::internal().reason("out_of_memory")),
         Outcome::Deadline => Err(Refusal::deadline_exceeded()),
         Outcome::Shed { retry_after_s, tenant: true } => Err(Refusal::rate_limited(retry_after_s)),
-        Outcome::Shed { retry_after_s, tenant: false } | Outcome::Unavailable { retry_after_s } => {
-            Err(Refusal::overloaded(retry_after_s))
-        }
+        Outcome::Shed { retry_after_s, tenant: false } => Err(Refusal::overloaded(retry_after_s)),
+        Outcome::Unavailable { retry_after_s } => Err(match app.store.status().read_only {
+            Some(reason) => host::uncommitted(&CommitError::ReadOnly { reason }),
+            None => Refusal::overloaded(retry_after_s),
+        }),
         Outcome::ClientGone => {
             trail.outcome = Some(metrics::Outcome::ClientGone);
             Err(Refusal::overloaded(1))

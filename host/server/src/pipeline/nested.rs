@@ -66,7 +66,7 @@ async fn run(app: &App, nested: &Nested) -> Result<Answered, Refusal> {
         let guards = guards(app, &trail).await?;
         let outcome =
             app.engine.call(&ready.served.component, to_engine(app, &trail, nested, &ready, claim.as_ref(), guards)).await;
-        if let Some(answer) = guest::ended(&mut trail, &ready.served, outcome)? {
+        if let Some(answer) = guest::ended(app, &mut trail, &ready.served, outcome)? {
             return Ok(guest::rendered(&ready.operation, &ready.page, &answer));
         }
     }

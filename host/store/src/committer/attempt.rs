@@ -7,6 +7,7 @@ use charter_kernel::unit::{LogKey, Reach, Space};
 use sqlx::{AnyConnection, Row};
 
 use super::Shared;
+use super::mark::Mark;
 use super::prefetch::prefetch;
 use super::queue::{Answer, Job};
 use super::trouble::Trouble;
@@ -36,7 +37,12 @@ pub(super) enum Attempt {
     InDoubt(Outcome, String),
 }
 
-pub(super) async fn attempt(shared: &Shared, connection: &mut AnyConnection, jobs: &[Job]) -> Result<Attempt, Trouble> {
+pub(super) async fn attempt(
+    shared: &Shared,
+    connection: &mut AnyConnection,
+    jobs: &[Job],
+    mark: &Mark,
+) -> Result<Attempt, Trouble> {
     let dialect = shared.database.dialect;
     sqlx::raw_sql(dialect.begin()).execute(&mut *connection).await?;
     let numbered = dialect == Dialect::Sqlite;
@@ -54,7 +60,8 @@ pub(super) async fn attempt(shared: &Shared, connection: &mut AnyConnection, job
         Dialect::Sqlite => Vec::new(),
         Dialect::Postgres => shared.epochs.shards(changes.spaces.iter().map(|change| (change.reach, change.space))),
     };
-    let transaction = match write(connection, dialect, &changes, &epochs).await {
+    let mark = (dialect == Dialect::Postgres).then(|| mark.row(now));
+    let transaction = match write(connection, dialect, &changes, &epochs, mark).await {
         Ok(transaction) => transaction,
         Err(Trouble::Race) => {
             sqlx::raw_sql("ROLLBACK").execute(&mut *connection).await?;
@@ -100,13 +107,26 @@ impl Written {
 }
 
 /// What became of a transaction, asked on a new connection. `None`: it is not decided yet.
-pub(super) async fn outcome_of(connection: &mut AnyConnection, transaction: &str) -> sqlx::Result<Option<bool>> {
+///
+/// The database says when it runs no more; whether it is there, the lane's mark says.
+pub(super) async fn outcome_of(connection: &mut AnyConnection, transaction: &str, mark: &Mark) -> sqlx::Result<Option<bool>> {
     // A transaction too old to be known would be NULL; this one is seconds old.
     let query = sqlx::query("SELECT pg_xact_status(CAST($1 AS xid8))").bind(transaction.to_owned());
-    let status: Option<String> = query.fetch_one(connection).await?.try_get(0)?;
-    Ok(match status.as_deref() {
-        Some("committed") => Some(true),
-        Some("aborted") => Some(false),
-        _ => None,
-    })
+    let status: Option<String> = match query.fetch_one(&mut *connection).await {
+        Ok(row) => row.try_get(0)?,
+        // A number that was not given yet: the database has crashed and knows nothing of the transaction.
+        Err(error) if is_unknown(&error) => return Ok(Some(false)),
+        Err(error) => return Err(error),
+    };
+    match status.as_deref() {
+        // It or, after a crash, another one that was given its number.
+        Some("committed") => mark.is_there(connection).await.map(Some),
+        Some("aborted") => Ok(Some(false)),
+        _ => Ok(None),
+    }
+}
+
+/// PostgreSQL's `invalid_parameter_value`, which it answers to the number of a transaction in its future.
+fn is_unknown(error: &sqlx::Error) -> bool {
+    error.as_database_error().and_then(|error| error.code()).is_some_and(|code| code == "22023")
 }

@@ -11,6 +11,7 @@ use sqlx::AnyConnection;
 
 use super::Shared;
 use super::attempt::{Attempt, Outcome, attempt, outcome_of};
+use super::mark::Mark;
 use super::queue::{Job, Queue};
 use super::trouble::Trouble;
 use crate::error::CommitError;
@@ -26,14 +27,18 @@ pub(super) struct Lane {
     shared: Arc<Shared>,
     queue: Arc<Queue>,
     connection: Option<AnyConnection>,
+    mark: Mark,
     /// The database could not be reached at the last attempt: the next batch does not wait for it again.
     away: bool,
 }
 
 impl Lane {
     pub(super) async fn open(shared: Arc<Shared>, queue: Arc<Queue>) -> sqlx::Result<Self> {
-        let connection = Some(shared.database.writer().await?);
-        Ok(Self { shared, queue, connection, away: false })
+        let mut connection = shared.database.writer().await?;
+        if shared.database.is_postgres() {
+            Mark::sweep(&mut connection, shared.config.clock.now()).await?;
+        }
+        Ok(Self { shared, queue, connection: Some(connection), mark: Mark::new()?, away: false })
     }
 
     pub(super) async fn run(mut self) {
@@ -107,10 +112,11 @@ impl Lane {
         let mut passing = 0;
         let begun = tokio::time::Instant::now();
         loop {
+            self.mark.advance();
             let attempted = match &mut self.connection {
-                Some(connection) => attempt(&self.shared, connection, jobs).await,
+                Some(connection) => attempt(&self.shared, connection, jobs, &self.mark).await,
                 None => match self.shared.database.writer().await {
-                    Ok(connection) => attempt(&self.shared, self.connection.insert(connection), jobs).await,
+                    Ok(connection) => attempt(&self.shared, self.connection.insert(connection), jobs, &self.mark).await,
                     Err(error) => Err(Trouble::Passing(error)),
                 },
             };
@@ -158,9 +164,9 @@ impl Lane {
     async fn resolve(&mut self, transaction: &str) -> bool {
         loop {
             let asked = match &mut self.connection {
-                Some(connection) => outcome_of(connection, transaction).await,
+                Some(connection) => outcome_of(connection, transaction, &self.mark).await,
                 None => match self.shared.database.writer().await {
-                    Ok(connection) => outcome_of(self.connection.insert(connection), transaction).await,
+                    Ok(connection) => outcome_of(self.connection.insert(connection), transaction, &self.mark).await,
                     Err(error) => Err(error),
                 },
             };

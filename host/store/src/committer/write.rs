@@ -63,6 +63,10 @@ const FACTS_ADD: &str = "INSERT INTO facts (id, organization, kind, at, name, bo
 const EPOCHS_ADD: &str = "INSERT INTO revisions (reach, space, revision, was) \
      SELECT 'epoch', k.value->>0, 1, 0 FROM {each:$#} k WHERE 1 = 1 \
      ON CONFLICT (reach, space) DO UPDATE SET revision = revisions.revision + 1";
+/// What a lane knows its transaction by; see `mark`.
+const MARK_PUT: &str = "INSERT INTO revisions (reach, space, revision, was) \
+     SELECT 'lane', k.value->>0, CAST(k.value->>1 AS BIGINT), CAST(k.value->>2 AS BIGINT) FROM {each:$#} k WHERE 1 = 1 \
+     ON CONFLICT (reach, space) DO UPDATE SET revision = excluded.revision, was = excluded.was";
 const TEXT_REMOVE_SQLITE: &str = "DELETE FROM document_text WHERE rowid IN (SELECT d.row FROM json_each($#) k CROSS JOIN documents d \
      WHERE d.reach = k.value->>0 AND d.space = k.value->>1 AND d.id = k.value->>2)";
 const TEXT_REMOVE_POSTGRES: &str = "DELETE FROM document_text WHERE (reach, space, id) IN (SELECT k.value->>0, k.value->>1, \
@@ -86,14 +90,17 @@ const ABSENT_CLAIMS_REMOVE: &str = "DELETE FROM claims WHERE (reach, space, name
 /// What a writing transaction is known by, to ask after it when its COMMIT got no answer. PostgreSQL only.
 pub(super) type Transaction = Option<String>;
 
-/// Writes the changes. `epochs` are the shards of cached spaces that count as written.
+/// Writes the changes. `epochs` are the shards of cached spaces that count as written, `mark` what the lane knows the
+/// transaction by, where it has to.
 pub(super) async fn write(
     connection: &mut AnyConnection,
     dialect: Dialect,
     changes: &Changes<'_>,
     epochs: &[String],
+    mark: Option<(String, i64, i64)>,
 ) -> Result<Transaction, Trouble> {
-    let (statements, after) = statements(dialect, changes, epochs);
+    let (mut statements, after) = statements(dialect, changes, epochs);
+    statements.add(MARK_PUT, mark.as_slice());
     let transaction = match dialect {
         Dialect::Sqlite => {
             one_by_one(connection, dialect, statements).await?;

@@ -1,0 +1,294 @@
+//! The command line, as an operator types it: what it prints, what it changes, and how it says no.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use charter_tests::artefacts::{Artefacts, Folder};
+use charter_tests::world::{Builder, OPERATOR_TOKEN};
+use charter_tests::{Client, Database, Tenant, World, on_both};
+use serde_json::json;
+
+/// What a command said, and how it ended.
+struct Told {
+    status: Option<i32>,
+    out: String,
+    err: String,
+}
+
+impl Told {
+    #[track_caller]
+    fn done(self) -> String {
+        assert_eq!(self.status, Some(0), "{}\n{}", self.out, self.err);
+        self.out
+    }
+
+    #[track_caller]
+    fn refused(self, status: i32) -> String {
+        assert_eq!(self.status, Some(status), "{}\n{}", self.out, self.err);
+        assert_eq!(self.out, "", "a refusal belongs on standard error");
+        self.err
+    }
+}
+
+/// Runs `charter`, with this environment besides.
+fn charter_with(environment: &[(&str, &str)], arguments: &[&str]) -> Told {
+    let mut command = Command::new(&Artefacts::get().charter);
+    let told = command.args(arguments).envs(environment.iter().copied()).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Told { status: told.status.code(), out: text(&told.stdout), err: text(&told.stderr) }
+}
+
+fn charter(arguments: &[&str]) -> Told {
+    charter_with(&[], arguments)
+}
+
+/// The same against the deployment's own data and database, its server running or not.
+fn offline(world: &mut World, arguments: &[&str]) -> Told {
+    let data = world.data().to_string_lossy().into_owned();
+    let mut all = arguments.to_vec();
+    all.extend(["--data", &data]);
+    let url = world.options().database.clone();
+    if let Some(url) = &url {
+        all.extend(["--database", url]);
+    }
+    charter(&all)
+}
+
+#[test]
+fn help_names_every_command_and_how_to_begin() {
+    let help = charter(&["--help"]).done();
+    for command in ["serve", "component", "key", "doctor", "backup", "restore", "config"] {
+        assert!(help.contains(&format!("\n  {command} ")), "{command} is missing:\n{help}");
+        let of = charter(&[command, "--help"]).done();
+        assert!(of.contains("Usage: charter"), "{of}");
+    }
+    assert!(help.contains("charter serve --listen"), "{help}");
+    assert!(charter(&["--version"]).done().starts_with("charter "));
+    assert!(charter(&["nonsense"]).refused(2).contains("nonsense"));
+}
+
+#[test]
+fn every_fault_of_the_configuration_is_named_by_its_key_at_once() {
+    let folder = Folder::new();
+    let file = folder.path().join("charter.toml");
+    let text = "[http]\nlisten = \"nowhere\"\nhead_timeout_ms = 1\ncolour = \"red\"\n[engin]\nqueue_max = 3\n[auth]\nregistration = \"maybe\"\n";
+    std::fs::write(&file, text).unwrap();
+    let data = folder.path().join("data").to_string_lossy().into_owned();
+    let environment =
+        [("CHARTER_DATABASE_URL", "mysql://x"), ("CHARTER_HTP_LISTEN", "x"), ("CHARTER_OPERATOR_TOKEN", "weak-token")];
+    let arguments = ["serve", "--data", &data, "--config", &file.to_string_lossy()];
+    let told = charter_with(&environment, &arguments).refused(2);
+    for key in [
+        "http.listen",
+        "http.head_timeout_ms",
+        "http.colour",
+        "[engin]",
+        "auth.registration",
+        "CHARTER_DATABASE_URL",
+        "CHARTER_HTP_LISTEN",
+        "CHARTER_OPERATOR_TOKEN",
+    ] {
+        assert!(told.contains(key), "{key} is not named:\n{told}");
+    }
+    assert!(told.contains("did you mean engine"), "{told}");
+    assert!(!told.contains("weak-token"), "a secret is told back:\n{told}");
+    assert!(!Path::new(&data).exists(), "something was made before the configuration was read");
+    let told = charter(&["serve", "--data", &data, "--config", "/nowhere/charter.toml"]).refused(2);
+    assert!(told.contains("/nowhere/charter.toml"), "{told}");
+    std::fs::write(&file, "[http\n").unwrap();
+    assert!(charter(&arguments).refused(2).contains("TOML"));
+}
+
+/// What `charter config` prints is a file that `charter serve --config` takes.
+#[test]
+fn the_printed_configuration_is_one() {
+    let folder = Folder::new();
+    let file = folder.path().join("charter.toml");
+    let printed = charter(&["config"]).done();
+    assert!(printed.contains("[http]") && printed.contains("drain_ms"), "{printed}");
+    std::fs::write(&file, printed).unwrap();
+    let data = folder.path().join("data").to_string_lossy().into_owned();
+    let told = charter(&["doctor", "--data", &data, "--config", &file.to_string_lossy()]);
+    assert!(told.out.contains("no faults"), "{}\n{}", told.out, told.err);
+}
+
+#[test]
+fn only_we_may_read_what_the_first_start_makes() {
+    let folder = Folder::new();
+    let data = folder.path().join("data");
+    charter(&["doctor", "--data", &data.to_string_lossy()]).done();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&data), 0o700);
+    assert_eq!(mode(&data.join("master.key")), 0o600);
+}
+
+on_both! {
+    fn keys_are_made_listed_and_revoked(world: Builder::new().bare()) {
+        let tenant = world.register();
+        let to = ["--url", world.server().address(), "--key", &tenant.key];
+        let run = |arguments: &[&str]| charter(&[arguments, &to].concat());
+        let made = run(&["key", "create", "from-a-shell", "--role", "viewer", "--user", &tenant.user]).done().trim().to_owned();
+        let client = tenant.client.bearer(&made);
+        client.get(&format!("/v1/users/{}", tenant.user)).expect(200);
+        client.post("/v1/users", &json!({ "name": "more" })).expect_error(403, "forbidden");
+        let listed = run(&["key", "list"]).done();
+        let line = listed.lines().find(|line| line.ends_with("from-a-shell")).unwrap_or_else(|| panic!("{listed}"));
+        assert!(line.contains("viewer") && !listed.contains(&made), "{listed}");
+        let id = line.split_whitespace().next().unwrap();
+        assert!(run(&["key", "revoke", id]).done().contains(id));
+        client.get(&format!("/v1/users/{}", tenant.user)).expect_error(401, "unauthorized");
+        // What the host refuses is told in its own words.
+        let told = run(&["key", "create", "more", "--role", "emperor"]).refused(1);
+        assert!(told.contains("role") && told.contains("request "), "{told}");
+        let told = charter(&["key", "list", "--url", world.server().address(), "--key", "nobody's"]).refused(1);
+        assert!(told.contains("401"), "{told}");
+        let told = charter(&["key", "list", "--url", "http://127.0.0.1:9", "--key", "nobody's"]).refused(1);
+        assert!(told.contains("127.0.0.1:9"), "{told}");
+    }
+
+    fn components_are_installed_listed_swapped_and_removed(world: Builder::new().bare()) {
+        let folder = Folder::new();
+        let tenant = world.register();
+        let to = ["--url", world.server().address(), "--token", OPERATOR_TOKEN];
+        let run = |arguments: &[&str]| charter(&[arguments, &to].concat());
+        let file = |build: u32| {
+            let path = folder.path().join(format!("{build}")).join("probe.wasm");
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, Artefacts::get().probe(build)).unwrap();
+            path.to_string_lossy().into_owned()
+        };
+        let build = || tenant.client.get("/v1/probe").expect(200)["build"].as_str().unwrap().to_owned();
+        let digest = |line: &str| line.split_whitespace().find(|word| word.starts_with("sha256:")).unwrap().to_owned();
+        let first = run(&["component", "install", &file(900_001), "--activate"]).done();
+        assert!(first.contains("active"), "{first}");
+        assert_eq!(build(), "900001");
+        let second = run(&["component", "install", &file(900_002)]).done();
+        assert!(second.contains("staged"), "{second}");
+        assert_eq!(build(), "900001");
+        let all = run(&["component", "list"]).done();
+        assert!(all.contains("probe") && all.contains("1.0.900001") && all.contains(&digest(&first)), "{all}");
+        run(&["component", "activate", "probe", &digest(&second)]).done();
+        assert_eq!(build(), "900002");
+        let versions = run(&["component", "list", "probe"]).done();
+        assert!(versions.contains("1.0.900001") && versions.contains("1.0.900002"), "{versions}");
+        let told = run(&["component", "remove", "probe", &digest(&second)]).refused(1);
+        assert!(told.contains("409"), "{told}");
+        run(&["component", "rollback", "probe"]).done();
+        assert_eq!(build(), "900001");
+        run(&["component", "remove", "probe", &digest(&second)]).done();
+        assert!(!run(&["component", "list", "probe"]).done().contains("1.0.900002"));
+        // Every fault of a bad one is shown, in words.
+        let bad = folder.path().join("forbidden-import.wasm");
+        std::fs::write(&bad, Artefacts::get().fixture("forbidden-import")).unwrap();
+        let told = run(&["component", "install", &bad.to_string_lossy()]).refused(1);
+        assert!(told.contains("import"), "{told}");
+        let told = charter(&["component", "list", "--url", world.server().address(), "--token", &tenant.key]).refused(1);
+        assert!(told.contains("401") || told.contains("403"), "{told}");
+    }
+
+    fn the_doctor_says_what_to_do(world: Builder::new()) {
+        let told = offline(world, &["doctor"]).done();
+        for line in ["config", "clock", "master key", "database", "sandbox", "components"] {
+            assert!(told.contains(line), "{line} is missing:\n{told}");
+        }
+        assert!(told.contains("3 installed, 3 active"), "{told}");
+        world.stop();
+        let key = world.data().join("master.key");
+        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
+        let told = offline(world, &["doctor"]);
+        assert_eq!(told.status, Some(1), "{}", told.out);
+        assert!(told.out.contains("chmod 600"), "{}", told.out);
+        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+        offline(world, &["doctor"]).done();
+    }
+
+    fn a_backup_under_writes_restores_everything_that_was_answered_before(world: Builder::new()) {
+        world.install("probe", &Artefacts::get().fixture("probe"));
+        let tenant = world.register();
+        tenant.client.put("/v1/vault/name", &json!({ "value": "hush-it-is-sealed" })).expect(200);
+        let queue = tenant.client.post("/v1/queue", &json!({ "name": "kept" })).expect(201)["queue"]["id"].clone();
+        let queue = format!("/v1/queue/{}", queue.as_str().unwrap());
+        tenant.client.post(&format!("{queue}/messages"), &json!({ "messages": [{ "body": "kept" }] })).expect(201);
+        let folder = Folder::new();
+        let file = folder.path().join("backup.ndjson").to_string_lossy().into_owned();
+        let (answered, next, over) = (Mutex::new(BTreeSet::new()), AtomicU32::new(0), AtomicBool::new(false));
+        let client = tenant.client.clone();
+        let before = std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    while !over.load(Ordering::Relaxed) {
+                        let name = format!("pair-{}", next.fetch_add(1, Ordering::Relaxed));
+                        client.post("/v1/probe/pairs", &json!({ "name": name })).expect(201);
+                        answered.lock().unwrap().insert(name);
+                    }
+                });
+            }
+            while answered.lock().unwrap().len() < 50 {
+                std::thread::yield_now();
+            }
+            let before = answered.lock().unwrap().clone();
+            let told = offline(world, &["backup", &file]);
+            over.store(true, Ordering::Relaxed);
+            assert!(told.done().contains(&file));
+            before
+        });
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(!std::fs::read_to_string(&file).unwrap().contains("hush-it-is-sealed"), "a secret lies in the backup in the clear");
+        assert!(offline(world, &["backup", &file]).refused(1).contains("exists"));
+        assert!(offline(world, &["restore", &file]).refused(1).contains("empty"));
+        world.stop();
+        // The other database takes it as well as the same one.
+        for target in Database::BOTH {
+            restored(world, target, &file, |restored| {
+                let tenant = tenant.at(restored);
+                let pairs = tenant.client.get("/v1/probe/pairs").expect(200);
+                let side = |side: &str| -> BTreeSet<String> {
+                    pairs[side].as_array().unwrap().iter().map(|name| name.as_str().unwrap().to_owned()).collect()
+                };
+                assert_eq!(side("left"), side("right"), "a pair is half there");
+                assert_eq!(pairs["left"].as_array().unwrap().len(), side("left").len(), "a pair is there twice");
+                let lost: Vec<_> = before.iter().filter(|name| !side("left").contains(*name)).collect();
+                assert!(lost.is_empty(), "answered before the backup began, and gone: {lost:?}");
+                assert_eq!(tenant.client.post("/v1/vault/name/reveal", &json!({})).expect(200)["value"], "hush-it-is-sealed");
+                let received = tenant.client.post(&format!("{queue}/receive"), &json!({})).expect(200);
+                assert_eq!(received["messages"][0]["body"], "kept");
+                // It takes mutations, and the counters go on where they were.
+                tenant.client.post("/v1/probe/pairs", &json!({ "name": "after" })).expect(201);
+                signed_in(&tenant);
+            });
+        }
+        // A file that was touched is refused whole.
+        let text = std::fs::read_to_string(&file).unwrap().replacen("pair-", "pear-", 1);
+        let touched = folder.path().join("touched.ndjson");
+        std::fs::write(&touched, text).unwrap();
+        let empty = Folder::new();
+        let data = empty.path().join("data").to_string_lossy().into_owned();
+        charter(&["restore", &touched.to_string_lossy(), "--data", &data]).refused(1);
+    }
+}
+
+fn signed_in(tenant: &Tenant) {
+    let login = json!({ "email": tenant.email, "password": charter_tests::tenant::PASSWORD });
+    Client::new(tenant.client.base()).post("/v1/auth/login", &login).expect(200);
+}
+
+/// Restores `file` into a new database of this kind, with the old deployment's master key, and looks at a server on it.
+fn restored(old: &World, database: Database, file: &str, look: impl FnOnce(&str)) {
+    use charter_tests::server::{Options, Server};
+    let data = Folder::new();
+    let url = database.create();
+    let folder = data.path().to_string_lossy().into_owned();
+    std::fs::copy(old.data().join("master.key"), data.path().join("master.key")).unwrap();
+    let mut arguments = vec!["restore", file, "--data", &folder];
+    if let Some(url) = &url {
+        arguments.extend(["--database", url]);
+    }
+    assert!(charter(&arguments).done().contains("restored"));
+    let options = Options { data: data.path().to_path_buf(), database: url.clone(), ..Options::default() };
+    let server = Server::start(&options).unwrap_or_else(|fault| panic!("{fault}"));
+    look(server.address());
+}

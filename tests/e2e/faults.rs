@@ -1,0 +1,269 @@
+//! The machine fails under the server: damaged files, a full disk, a database that goes away in mid-commit. What was answered
+//! stays true, and service comes back by itself.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use charter_tests::artefacts::{Artefacts, Folder};
+use charter_tests::postgres::Postgres;
+use charter_tests::server::{Options, Server};
+use charter_tests::world::{Builder, OPERATOR_TOKEN};
+use charter_tests::{Client, Database, Tenant};
+use serde_json::{Value, json};
+
+/// Nothing that a test waits for takes longer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Makes a file of the cache, given its neighbour, into another one.
+type Damage = fn(&[u8], &[u8]) -> Vec<u8>;
+
+#[test]
+fn a_damaged_code_cache_is_compiled_again() {
+    let mut world = Builder::new().bare().start(Database::Sqlite);
+    for name in ["probe", "hostile", "script"] {
+        world.install(name, &Artefacts::get().fixture(name));
+    }
+    let tenant = world.register();
+    world.stop();
+    let cache = world.data().join("code");
+    let mut files: Vec<_> = std::fs::read_dir(&cache).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    assert_eq!(files.len(), 3, "{files:?}");
+    let (half, rubbish, nothing): (Damage, Damage, Damage) =
+        (|bytes, _| bytes[..bytes.len() / 2].to_vec(), |_, _| b"rubbish".repeat(1000), |_, _| Vec::new());
+    // One bit, in the middle of the machine code; and a neighbour's code, whole and signed.
+    let (flipped, neighbour): (Damage, Damage) = (
+        |bytes, _| {
+            let mut bytes = bytes.to_vec();
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 1;
+            bytes
+        },
+        |_, neighbour| neighbour.to_vec(),
+    );
+    for damages in [[half, rubbish, nothing], [flipped, neighbour, half]] {
+        let whole: Vec<_> = files.iter().map(|file| std::fs::read(file).unwrap()).collect();
+        for (n, damage) in damages.into_iter().enumerate() {
+            std::fs::write(&files[n], damage(&whole[n], &whole[(n + 1) % 3])).unwrap();
+        }
+        world.start();
+        let client = tenant.client.at(world.server().address());
+        client.get("/v1/probe").expect(200);
+        client.get("/v1/script/notes").expect(200);
+        let log = world.server().log();
+        assert_eq!(log.matches("compiled again").count(), 3, "{log}");
+        world.stop();
+    }
+    // Then it is whole again, and nothing is compiled.
+    world.start();
+    tenant.client.at(world.server().address()).get("/v1/probe").expect(200);
+    assert!(!world.server().log().contains("compiled again"), "{}", world.server().log());
+}
+
+/// A queue whose messages are large, and how many it holds.
+fn queue(tenant: &Tenant) -> String {
+    let queue = tenant.client.post("/v1/queue", &json!({ "name": "large" })).expect(201)["queue"]["id"].clone();
+    format!("/v1/queue/{}", queue.as_str().unwrap())
+}
+
+fn depth(client: &Client, queue: &str) -> u64 {
+    client.get(queue).expect(200)["queue"]["depth"].as_u64().unwrap()
+}
+
+/// Sends until the disk is full, from several sides at once; answers how many were taken.
+fn fill(tenant: &Tenant, queue: &str) -> u64 {
+    let (sent, full) = (AtomicU32::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let message = json!({ "messages": [{ "body": "x".repeat(200_000) }] });
+                let began = Instant::now();
+                while !full.load(Ordering::Relaxed) {
+                    let answer = tenant.client.post(&format!("{queue}/messages"), &message);
+                    if answer.status == 201 {
+                        sent.fetch_add(1, Ordering::Relaxed);
+                    } else {
+                        says_that_the_disk_is_full(&answer);
+                        full.store(true, Ordering::Relaxed);
+                    }
+                    assert!(began.elapsed() < PATIENCE, "the disk never fills");
+                }
+            });
+        }
+    });
+    u64::from(sent.into_inner())
+}
+
+#[track_caller]
+fn says_that_the_disk_is_full(answer: &charter_tests::Answer) {
+    let error = answer.expect_error(503, "overloaded");
+    assert_eq!(error["reason"], "read_only", "{answer}");
+    assert!(error["message"].as_str().unwrap().contains("disk is full"), "{answer}");
+    assert_eq!(answer.header("x-should-retry"), Some("true"), "{answer}");
+    assert!(answer.header("retry-after").is_some(), "{answer}");
+}
+
+#[test]
+fn a_database_at_its_size_limit_refuses_mutations_and_goes_on_reading() {
+    let mut world = Builder::new().environment("CHARTER_DATABASE_FILE_BYTES_MAX", "20000000").start(Database::Sqlite);
+    let tenant = world.register();
+    tenant.client.put("/v1/vault/name", &json!({ "value": "kept" })).expect(200);
+    let queue = queue(&tenant);
+    let sent = fill(&tenant, &queue);
+    assert!(sent > 0, "it was full from the start");
+    assert_eq!(depth(&tenant.client, &queue), sent, "answered and there are not the same");
+    says_that_the_disk_is_full(&tenant.client.post("/v1/users", &json!({ "name": "nobody" })));
+    tenant.client.get("/v1/users").expect(200);
+    assert_eq!(tenant.client.get("/v1/status").expect(200)["status"], "read_only");
+    assert!(world.operator().get("/metrics").text().contains("charter_store_read_only 1"));
+    // The operator gives it room.
+    world.stop();
+    world.options().environment.retain(|(name, _)| name != "CHARTER_DATABASE_FILE_BYTES_MAX");
+    world.start();
+    let tenant = tenant.at(world.server().address());
+    assert_eq!(depth(&tenant.client, &queue), sent, "answered and gone");
+    tenant.client.post("/v1/users", &json!({ "name": "somebody" })).expect(201);
+    assert_eq!(tenant.client.post("/v1/vault/name/reveal", &json!({})).expect(200)["value"], "kept");
+}
+
+/// How a program gets a small disk of its own, that is gone with it: as root, or as anyone where the machine allows it.
+fn small_disk() -> Option<&'static str> {
+    ["unshare -m", "unshare -rm"].into_iter().find(|unshare| {
+        let tried =
+            Command::new("/bin/sh").args(["-c", &format!("{unshare} mount -t tmpfs charter /mnt 2>/dev/null")]).status();
+        tried.is_ok_and(|status| status.success())
+    })
+}
+
+#[test]
+fn writes_resume_by_themselves_once_the_disk_has_room() {
+    let Some(unshare) = small_disk() else {
+        eprintln!("this machine lets nobody mount a small disk: left to the test of the size limit");
+        return;
+    };
+    let data = Folder::new();
+    let program = data.path().join("charter-on-a-small-disk");
+    let script = format!(
+        "#!/bin/sh\nexec {unshare} sh -c 'mount -t tmpfs -o size=160m,mode=700 charter \"$0\" && exec \"$@\"' {:?} {:?} \"$@\"\n",
+        data.path(),
+        Artefacts::get().charter
+    );
+    std::fs::write(&program, script).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let options = Options {
+        data: data.path().to_path_buf(),
+        components: Some(Artefacts::get().components.clone()),
+        program: Some(program),
+        ..Options::default()
+    };
+    let server = Server::start(&options).unwrap();
+    let inside = Path::new("/proc").join(server.id().to_string()).join("root").join(data.path().strip_prefix("/").unwrap());
+    let tenant = Tenant::register(&server.client());
+    let queue = queue(&tenant);
+    for _ in 0..2 {
+        let before = depth(&tenant.client, &queue);
+        // Somebody else takes all that is left.
+        let other = inside.join("another-program's-file");
+        let mut file = std::fs::File::create(&other).unwrap();
+        let bytes = vec![1; 65_536];
+        while file.write_all(&bytes).is_ok() {}
+        drop(file);
+        let sent = fill(&tenant, &queue);
+        assert_eq!(depth(&tenant.client, &queue), before + sent, "answered and there are not the same");
+        std::fs::remove_file(&other).unwrap();
+        let began = Instant::now();
+        loop {
+            let answer = tenant.client.post(&format!("{queue}/messages"), &json!({ "messages": [{ "body": "again" }] }));
+            if answer.status == 201 {
+                break;
+            }
+            answer.expect_error(503, "overloaded");
+            assert!(began.elapsed() < PATIENCE, "writes do not resume");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert_eq!(depth(&tenant.client, &queue), before + sent + 1);
+    }
+    assert_eq!(tenant.client.get("/v1/status").expect(200)["status"], "ok");
+}
+
+const CRASHES: u32 = 4;
+const WRITERS: u32 = 8;
+/// Answers that must have come before the next crash.
+const BETWEEN: u32 = 40;
+
+/// The database itself crashes, with every commit on disk; clients try again with the same key until they are answered.
+#[test]
+fn a_database_that_crashes_in_mid_commit_loses_nothing_and_doubles_nothing() {
+    let postgres = Postgres::durable("faults").unwrap_or_else(|fault| panic!("{fault}"));
+    let data = Folder::new();
+    let options = Options {
+        data: data.path().to_path_buf(),
+        database: Some(postgres.database()),
+        environment: vec![("CHARTER_OPERATOR_TOKEN".into(), OPERATOR_TOKEN.into())],
+        ..Options::default()
+    };
+    let server = Server::start(&options).unwrap();
+    let operator = server.client().bearer(OPERATOR_TOKEN);
+    let probe = operator.call("PUT", "/v1/operator/components/probe?activate=true").header("content-type", "application/wasm");
+    probe.bytes(Artefacts::get().fixture("probe")).send().expect(201);
+    let tenant = Tenant::register(&server.client());
+    let (answered, done) = (Mutex::new(BTreeSet::new()), AtomicU32::new(0));
+    let (over, next) = (AtomicBool::new(false), AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..WRITERS {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    let name = format!("pair-{}", next.fetch_add(1, Ordering::Relaxed));
+                    let began = Instant::now();
+                    loop {
+                        let call = tenant.client.call("POST", "/v1/probe/pairs").json(&json!({ "name": name }));
+                        let answer = call.idempotency_key(&name).send();
+                        match answer.status {
+                            201 => break,
+                            // A refusal says that it may be tried again.
+                            _ => assert_eq!(answer.header("x-should-retry"), Some("true"), "{answer}"),
+                        }
+                        assert!(began.elapsed() < PATIENCE, "{answer}");
+                        std::thread::sleep(Duration::from_millis(20));
+                    }
+                    answered.lock().unwrap().insert(name);
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let wait = |count: u32| {
+            let (from, began) = (done.load(Ordering::Relaxed), Instant::now());
+            while done.load(Ordering::Relaxed) < from + count {
+                assert!(began.elapsed() < PATIENCE, "no answers any more");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        for _ in 0..CRASHES {
+            wait(BETWEEN);
+            postgres.crash_and_restart();
+        }
+        wait(BETWEEN);
+        over.store(true, Ordering::Relaxed);
+    });
+    let pairs = tenant.client.get("/v1/probe/pairs").expect(200);
+    let side = |side: &str| -> Vec<String> {
+        let names = pairs[side].as_array().unwrap().iter();
+        names.map(|name: &Value| name.as_str().unwrap().to_owned()).collect()
+    };
+    let (left, right) = (side("left"), side("right"));
+    let once: BTreeSet<String> = left.iter().cloned().collect();
+    assert_eq!(left.len(), once.len(), "a mutation happened twice");
+    assert_eq!(right.len(), once.len(), "a mutation happened twice on one side");
+    assert_eq!(once, right.into_iter().collect(), "a mutation is half there");
+    let answered = answered.into_inner().unwrap();
+    let lost: Vec<_> = answered.difference(&once).collect();
+    assert!(lost.is_empty(), "answered and gone: {lost:?}");
+    let more: Vec<_> = once.difference(&answered).collect();
+    assert!(more.is_empty(), "there, and its answer never came: {more:?}");
+}

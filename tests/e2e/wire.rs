@@ -1,0 +1,215 @@
+//! The front door against clients that break the rules, by mistake or on purpose: each gets one clear answer and no more.
+
+use std::time::{Duration, Instant};
+
+use charter_tests::raw::{Raw, statuses};
+use charter_tests::tenant::unique;
+use charter_tests::world::Builder;
+use charter_tests::{Client, Database, Tenant, World, on_both};
+use serde_json::json;
+
+/// The largest body that is admitted by default.
+const BODY_MAX: usize = 4 << 20;
+
+/// A request's head with this credential, and the connection closed behind its answer.
+fn head(line: &str, tenant: &Tenant, fields: &str) -> String {
+    format!("{line} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\nconnection: close\r\n{fields}\r\n", tenant.key)
+}
+
+/// A JSON body sent as it is, whatever it is.
+fn sent(client: &Client, body: impl Into<bytes::Bytes>) -> charter_tests::Answer {
+    client.call("POST", "/v1/users").header("content-type", "application/json").bytes(body).send()
+}
+
+#[test]
+fn a_body_that_says_it_is_too_large_is_refused_unheard() {
+    let world = World::shared(Database::Sqlite);
+    let tenant = world.register();
+    let began = Instant::now();
+    let request = head("POST /v1/users", &tenant, "content-type: application/json\r\ncontent-length: 1073741824\r\n");
+    let heard = Raw::exchange(world.server().address(), format!("{request}{{").as_bytes());
+    assert_eq!(statuses(&heard), [413], "{heard}");
+    assert!(heard.contains("payload_too_large"), "{heard}");
+    assert!(began.elapsed() < Duration::from_secs(20), "the server waited for the body");
+}
+
+#[test]
+fn a_body_without_an_end_is_refused_at_the_limit() {
+    let world = World::shared(Database::Sqlite);
+    let tenant = world.register();
+    let mut raw = Raw::connect(world.server().address()).unwrap();
+    let request = head("POST /v1/users", &tenant, "content-type: application/json\r\ntransfer-encoding: chunked\r\n");
+    assert!(raw.say(request.as_bytes()));
+    let chunk = format!("10000\r\n{}\r\n", " ".repeat(0x10000));
+    let mut said = 0;
+    while raw.say(chunk.as_bytes()) {
+        said += 0x10000;
+        assert!(said < 16 * BODY_MAX, "the server goes on listening");
+    }
+    assert!(said >= BODY_MAX, "it hung up after {said} bytes");
+    // Another client is served as ever.
+    tenant.client.get("/v1/users").expect(200);
+}
+
+#[test]
+fn a_body_of_the_largest_size_is_read() {
+    let tenant = World::shared(Database::Sqlite).register();
+    let document = json!({ "name": unique("large") }).to_string();
+    let filled = format!("{document}{}", " ".repeat(BODY_MAX - document.len()));
+    sent(&tenant.client, filled.clone()).expect(201);
+    sent(&tenant.client, format!("{filled} ")).expect_error(413, "payload_too_large");
+}
+
+on_both! {
+    fn a_body_that_is_no_json_is_named_as_such(world) {
+        let tenant = world.register();
+        let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
+        for (body, says) in [
+            (deep.into_bytes(), "nest"),
+            (br#"{"name": "#.to_vec(), "not valid JSON"),
+            (b"nonsense".to_vec(), "not valid JSON"),
+            (br#"{"name": "a", "name": "b"}"#.to_vec(), "stands twice"),
+            (b"{\"name\": \"\xff\xfe\"}".to_vec(), "UTF-8"),
+            (br#"{"name": "a\ud800"}"#.to_vec(), "not valid JSON"),
+            (br#"{"name": "a\udc00b"}"#.to_vec(), "not valid JSON"),
+        ] {
+            let answer = sent(&tenant.client, body);
+            let error = answer.expect_error(400, "invalid_input");
+            assert!(error["message"].as_str().unwrap().contains(says), "{answer}");
+        }
+        assert!(tenant.client.get("/v1/users").expect(200)["users"].as_array().unwrap().len() == 1, "a refused body made a user");
+    }
+
+    /// One database could keep the character and the other not: neither is asked.
+    fn a_nul_in_a_text_is_refused_or_kept_alike(world) {
+        let tenant = world.register();
+        let answer = sent(&tenant.client, r#"{"name": "a\u0000b"}"#);
+        let error = answer.expect_error(400, "invalid_input");
+        assert_eq!(error["param"], "name", "{answer}");
+        // A value that a primitive keeps sealed may hold any character.
+        let value = "a\u{0}b\u{1f}\u{fffd}\u{10ffff}";
+        tenant.client.put("/v1/vault/odd", &json!({ "value": value })).expect(200);
+        assert_eq!(tenant.client.post("/v1/vault/odd/reveal", &json!({})).expect(200)["value"], value);
+        // And so may a body that a primitive only hands on.
+        let queue = tenant.client.post("/v1/queue", &json!({ "name": "odd" })).expect(201)["queue"]["id"].clone();
+        let messages = format!("/v1/queue/{}/messages", queue.as_str().unwrap());
+        tenant.client.post(&messages, &json!({ "messages": [{ "body": { value: value } }] })).expect(201);
+        let receive = format!("/v1/queue/{}/receive", queue.as_str().unwrap());
+        let received = tenant.client.post(&receive, &json!({})).expect(200);
+        assert_eq!(received["messages"][0]["body"], json!({ value: value }));
+    }
+
+    fn a_path_that_is_badly_written_is_refused(world) {
+        let tenant = world.register();
+        for path in ["/v1/users/%zz", "/v1/users/%", "/v1/users/%f", "/v1/users/%ff", "/v1/users/%00", "/v1/users/a%2fb", "/v1/users/%2e%2e/keys"] {
+            let heard = Raw::exchange(world.server().address(), head(&format!("GET {path}"), &tenant, "").as_bytes());
+            assert_eq!(statuses(&heard), [400], "{path}: {heard}");
+            assert!(heard.contains(r#""param":"path""#), "{path}: {heard}");
+        }
+        let heard = Raw::exchange(world.server().address(), head("GET /v1/users?limit=%zz", &tenant, "").as_bytes());
+        assert_eq!(statuses(&heard), [400], "{heard}");
+    }
+}
+
+/// A proxy in front could read another request than we do; so nothing behind such a request is ever answered.
+#[test]
+fn a_request_framed_in_two_ways_is_the_last_of_its_connection() {
+    let world = World::shared(Database::Sqlite);
+    let smuggled = "GET /health HTTP/1.1\r\nhost: x\r\n\r\n";
+    for fields in [
+        "content-length: 3\r\ncontent-length: 4\r\n",
+        "content-length: 3, 4\r\n",
+        "content-length: +3\r\n",
+        "content-length: 0x3\r\n",
+        "content-length: 3\r\ntransfer-encoding: chunked\r\n",
+        "transfer-encoding: chunked\r\ncontent-length: 3\r\n",
+        "transfer-encoding: identity\r\n",
+        "transfer-encoding: chunked, gzip\r\n",
+        "transfer-encoding : chunked\r\n",
+    ] {
+        let request = format!("POST /v1/auth/login HTTP/1.1\r\nhost: x\r\n{fields}\r\n0\r\n\r\n{smuggled}");
+        let heard = Raw::exchange(world.server().address(), request.as_bytes());
+        assert_eq!(statuses(&heard), [400], "{fields:?}: {heard}");
+    }
+}
+
+#[test]
+fn a_head_that_is_too_large_is_refused() {
+    let world = World::shared(Database::Sqlite);
+    let many: String = (0..150).map(|n| format!("x-{n}: a\r\n")).collect();
+    for fields in [format!("x: {}\r\n", "a".repeat(40_000)), many] {
+        let request = format!("GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{fields}\r\n");
+        let heard = Raw::exchange(world.server().address(), request.as_bytes());
+        assert_eq!(statuses(&heard), [431], "{heard}");
+        assert!(heard.contains("headers_too_large") && heard.contains("x-request-id"), "{heard}");
+    }
+    let far_too_many: String = (0..5_000).map(|n| format!("x-{n}: a\r\n")).collect();
+    for fields in [format!("x: {}\r\n", "a".repeat(4 << 20)), far_too_many] {
+        let heard =
+            Raw::exchange(world.server().address(), format!("GET /health HTTP/1.1\r\nhost: x\r\n{fields}\r\n").as_bytes());
+        // It may break off while we still talk; it never answers as if nothing were.
+        assert!(statuses(&heard).iter().all(|status| *status == 431), "{heard}");
+    }
+    world.anonymous().get("/health").expect(200);
+}
+
+#[test]
+fn clients_that_dawdle_are_cut_off() {
+    let world = Builder::new()
+        .bare()
+        .environment("CHARTER_HTTP_HEAD_TIMEOUT_MS", "1000")
+        .environment("CHARTER_HTTP_BODY_TIMEOUT_MS", "1000")
+        .environment("CHARTER_HTTP_IDLE_TIMEOUT_MS", "1500")
+        .start(Database::Sqlite);
+    let tenant = world.register();
+    // A head that comes byte by byte and never ends, however long we go on.
+    let mut slow = Raw::connect(world.server().address()).unwrap();
+    let mut bytes = b"GET /health HTTP/1.1\r\nx: ".iter().chain(std::iter::repeat(&b'a'));
+    let began = Instant::now();
+    while slow.say(&[*bytes.next().unwrap()]) {
+        assert!(began.elapsed() < Duration::from_secs(30), "a client holds its connection with a byte now and then");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // One that says nothing at all.
+    let mut silent = Raw::connect(world.server().address()).unwrap();
+    assert_eq!(silent.rest(), "");
+    // A body that stops in its middle.
+    let mut stalled = Raw::connect(world.server().address()).unwrap();
+    let request = head("POST /v1/users", &tenant, "content-type: application/json\r\ncontent-length: 100\r\n");
+    stalled.say(format!("{request}{{").as_bytes());
+    let heard = stalled.rest();
+    assert_eq!(statuses(&heard), [408], "{heard}");
+    // And one that keeps a connection after its answer, without a use for it.
+    let mut idle = Raw::connect(world.server().address()).unwrap();
+    idle.say(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n");
+    assert_eq!(statuses(&idle.rest()), [200]);
+    tenant.client.get("/v1/users").expect(200);
+}
+
+#[test]
+fn connections_beyond_the_limit_wait_their_turn() {
+    let world = Builder::new().bare().environment("CHARTER_HTTP_CONNECTIONS_MAX", "2").start(Database::Sqlite);
+    let hold = || Raw::connect(world.server().address()).unwrap();
+    let (first, second, mut third) = (hold(), hold(), hold());
+    third.say(b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    drop((first, second));
+    assert_eq!(statuses(&third.rest()), [200]);
+}
+
+#[test]
+fn http_2_is_spoken_to_those_who_speak_it() {
+    let world = World::shared(Database::Sqlite);
+    let client = Client::http2(world.server().address());
+    let tenant = Tenant::register(&client);
+    std::thread::scope(|scope| {
+        for n in 0..8 {
+            let tenant = &tenant;
+            scope.spawn(move || tenant.client.post("/v1/users", &json!({ "name": format!("second-{n}") })).expect(201));
+        }
+    });
+    assert_eq!(tenant.client.get("/v1/users?limit=100").expect(200)["users"].as_array().unwrap().len(), 9);
+    let large = "x".repeat(BODY_MAX + 1);
+    tenant.client.call("POST", "/v1/users").bytes(large).send().expect_error(413, "payload_too_large");
+    let head = tenant.client.call("GET", "/health").header("x-large", &"a".repeat(40_000)).send();
+    head.expect_error(431, "headers_too_large");
+}

@@ -1,0 +1,65 @@
+//! A client that says bytes and knows no rules: for what a well-behaved one never sends.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::Duration;
+
+/// Nothing that a raw client waits for takes longer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A connection.
+#[derive(Debug)]
+pub struct Raw {
+    stream: TcpStream,
+}
+
+impl Raw {
+    /// Connects to the server at `base` (`http://127.0.0.1:1234`).
+    pub fn connect(base: &str) -> Result<Self, String> {
+        let authority = base.rsplit('/').next().unwrap_or_default();
+        let stream = TcpStream::connect(authority).map_err(|error| error.to_string())?;
+        stream.set_read_timeout(Some(PATIENCE)).map_err(|error| error.to_string())?;
+        stream.set_nodelay(true).map_err(|error| error.to_string())?;
+        Ok(Self { stream })
+    }
+
+    /// Says these bytes; false once the server has hung up.
+    pub fn say(&mut self, bytes: &[u8]) -> bool {
+        self.stream.write_all(bytes).is_ok()
+    }
+
+    /// Says that nothing more comes.
+    pub fn finish(&self) {
+        let _ = self.stream.shutdown(Shutdown::Write);
+    }
+
+    /// Reads up to the end of the connection. What is there when it breaks off counts too.
+    pub fn rest(&mut self) -> String {
+        let mut heard = Vec::new();
+        let mut piece = [0; 4096];
+        loop {
+            match self.stream.read(&mut piece) {
+                Ok(0) => break,
+                Ok(count) => heard.extend_from_slice(&piece[..count]),
+                Err(error) if matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => {
+                    panic!("the connection is still open after {PATIENCE:?}; heard {:?}", String::from_utf8_lossy(&heard))
+                }
+                Err(_) => break,
+            }
+        }
+        String::from_utf8_lossy(&heard).into_owned()
+    }
+
+    /// One exchange on a connection of its own: says it, and reads to the end.
+    pub fn exchange(base: &str, bytes: &[u8]) -> String {
+        let mut raw = Self::connect(base).unwrap_or_else(|fault| panic!("{base}: {fault}"));
+        // A server that answers early may hang up before it has heard all.
+        raw.say(bytes);
+        raw.rest()
+    }
+}
+
+/// The statuses of the answers in what was heard.
+pub fn statuses(heard: &str) -> Vec<u16> {
+    heard.split("HTTP/1.1 ").skip(1).filter_map(|answer| answer.split(' ').next()?.parse().ok()).collect()
+}
