@@ -90,8 +90,9 @@ fn counted(operator: &Client, family: &str, labels: &[&str]) -> u64 {
 on_both! {
     fn outcomes_are_counted_for_each_primitive(world: Builder::new().bare()) {
         world.anonymous().get("/metrics").expect_error(401, "unauthorized");
-        world.install("probe", &Artefacts::get().fixture("probe"));
+        // Registered first: a user that comes while it is installed is told to the probe, and that is a call too.
         let tenant = world.register();
+        world.install("probe", &Artefacts::get().fixture("probe"));
         tenant.client.get("/metrics").expect_error(401, "unauthorized");
         let operator = world.operator();
         let class = |outcome: &str| counted(&operator, "charter_guest_calls_total", &[r#"primitive="probe""#, &format!("outcome=\"{outcome}\"")]);
