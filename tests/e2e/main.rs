@@ -16,6 +16,8 @@ mod lifecycle;
 mod members;
 mod other_language;
 mod projects;
+mod replay;
+mod replicas;
 mod rules;
 mod secrets;
 mod signatures;
