@@ -7,7 +7,7 @@ use charter_tests::world::Builder;
 use charter_tests::{Client, World, on_both};
 use serde_json::{Value, json};
 
-pub fn probe(build: u32) -> Vec<u8> {
+fn probe(build: u32) -> Vec<u8> {
     Artefacts::get().probe(build)
 }
 

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Barrier;
 
+use charter_tests::artefacts::Artefacts;
 use charter_tests::tenant::{id, unique};
 use charter_tests::world::Builder;
 use charter_tests::{Answer, Client, Tenant, World, cases, on_both};
@@ -253,8 +254,8 @@ on_both! {
             made.note("PUT", &path);
             first.json()["component"]["digest"].as_str().unwrap().to_owned()
         };
-        upload("?activate=true", crate::lifecycle::probe(900_001));
-        let second = upload("", crate::lifecycle::probe(900_002));
+        upload("?activate=true", Artefacts::get().probe(900_001));
+        let second = upload("", Artefacts::get().probe(900_002));
         assert_eq!(versions(), 2);
         let step = |method: &str, path: &str, body: Option<Value>| {
             made.note(method, path);

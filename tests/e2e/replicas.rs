@@ -5,14 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use charter_tests::artefacts::Folder;
+use charter_tests::artefacts::{Artefacts, Folder};
 use charter_tests::server::Server;
 use charter_tests::tenant::id;
 use charter_tests::world::Builder;
 use charter_tests::{Client, Database, Tenant, World};
 use serde_json::json;
-
-use crate::lifecycle::probe;
 
 /// What a replica keeps in memory is older than this nowhere; a busy machine doubles it.
 const FRESH: Duration = Duration::from_secs(2);
@@ -174,7 +172,7 @@ fn one_hot_queue_drained_from_both_hands_no_message_out_twice() {
 fn a_version_activated_or_rolled_back_on_one_is_served_by_the_other() {
     let world = Builder::new().bare().start(Database::Postgresql);
     let (second, _folder) = world.replica();
-    world.install("probe", &probe(900_001));
+    world.install("probe", &Artefacts::get().probe(900_001));
     let tenant = world.register();
     let there = tenant.at(second.address());
     let serves = |client: &Client, build: &str| {
@@ -189,7 +187,7 @@ fn a_version_activated_or_rolled_back_on_one_is_served_by_the_other() {
         }
     };
     serves(&there.client, "900001");
-    world.install("probe", &probe(900_002));
+    world.install("probe", &Artefacts::get().probe(900_002));
     serves(&there.client, "900002");
     serves(&tenant.client, "900002");
     let operator = world.operator().at(second.address());
