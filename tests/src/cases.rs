@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 
 use crate::World;
+use crate::answer::Answer;
 use crate::artefacts::Artefacts;
+use crate::client::Call;
 use crate::provider::{self, Page};
 use crate::tenant::unique;
 
@@ -32,6 +34,11 @@ fn folders(path: &Path) -> Vec<PathBuf> {
 
 /// Runs one case at one mount (`company` or `user`).
 pub fn run(world: &World, path: &Path, mount: &str) {
+    run_through(world, path, mount, &mut |call| call.send());
+}
+
+/// The same, with each request sent by `send`; what it answers is what the case looks at.
+pub fn run_through(world: &World, path: &Path, mount: &str, send: &mut dyn FnMut(Call<'_>) -> Answer) {
     let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()));
     let case: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{} is no JSON: {error}", path.display()));
     let (owner, stranger) = (world.register(), world.register());
@@ -66,7 +73,7 @@ pub fn run(world: &World, path: &Path, mount: &str) {
         if let Some(body) = step.get("body") {
             call = call.json(&fill(body, &saved));
         }
-        let answer = call.send();
+        let answer = send(call);
         assert_eq!(json!(answer.status), step["status"], "{place}\n{answer}");
         if let Some(expected) = step.get("expect") {
             let expected = fill(expected, &saved);

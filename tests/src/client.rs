@@ -110,6 +110,16 @@ pub struct Call<'a> {
 }
 
 impl Call<'_> {
+    /// The request's method.
+    pub fn method(&self) -> &str {
+        self.method.as_str()
+    }
+
+    /// The request's path, with its query.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
     /// Sends this header.
     pub fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.insert(header_name(name), header_value(value));

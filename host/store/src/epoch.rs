@@ -136,6 +136,17 @@ impl Store {
         self.inner.epochs.now.subscribe()
     }
 
+    /// Asks at once what other replicas have written. For who has just been told that what it knew is no longer so.
+    ///
+    /// # Errors
+    /// When the database cannot be asked.
+    pub async fn refresh_epoch(&self) -> Result<(), ReadError> {
+        match self.inner.epochs.polls {
+            true => self.inner.epochs.poll(&self.inner.readers).await,
+            false => Ok(()),
+        }
+    }
+
     /// How old the knowledge behind [`Store::epoch`] is; caches are trusted only while it is below a second. Always zero where
     /// no replica shares the database.
     pub fn last_poll_age(&self) -> Duration {

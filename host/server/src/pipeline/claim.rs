@@ -15,7 +15,7 @@ use charter_kernel::limits::IDEMPOTENCY_KEPT_MS;
 use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Draft, Guard, Key, Reach, Space, Write};
-use charter_store::{SealError, Store, Txn};
+use charter_store::{ReadError, SealError, Store, Txn};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::respond::Answered;
@@ -170,6 +170,14 @@ impl Claim {
     /// Where the record lies.
     pub fn key(&self) -> &Key {
         &self.key
+    }
+
+    /// Whether another request has taken the key since it was looked up: what this one found in its way may be that one's work.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn is_taken(&self, store: &Store) -> Result<bool, ReadError> {
+        Ok(store.get(&self.key).await?.map(|row| row.version) != self.replaces)
     }
 
     /// What the engine needs to make the claim ahead of the last commit.

@@ -17,7 +17,7 @@ use super::trail::Trail;
 use crate::app::App;
 use crate::reply::Reply;
 use crate::request::{HostRequest, Identity, Place};
-use crate::routes::HostRoute;
+use crate::routes::{HostRoute, stored};
 
 /// Runs after conflicts. With tickets the second succeeds unless a space was searched.
 const ATTEMPTS_MAX: u32 = 8;
@@ -57,7 +57,10 @@ pub async fn run(
             Ok(reply) => reply,
             Err(refusal) => {
                 give_back(txn).await;
-                return Err(refusal);
+                return match claim {
+                    Some(claim) if claim.is_taken(&app.store).await.map_err(stored::reading)? => Ok(Ended::Restart),
+                    _ => Err(refusal),
+                };
             }
         };
         let answered = record(app, trail, &mut txn, reply, claim).await?;
@@ -98,7 +101,7 @@ async fn record(
 ) -> Result<Answered, Refusal> {
     if let Some(subject) = audit::Subject::of(trail, reply.entity.clone().map(|(kind, id)| (kind.to_owned(), id))) {
         let decision = Decision { status: reply.status.as_u16(), refused: None, details: reply.details.as_ref() };
-        txn.fact(subject.fact(decision).map_err(crate::routes::stored::no_randomness)?);
+        txn.fact(subject.fact(decision).map_err(stored::no_randomness)?);
     }
     let answered = Answered::from(reply);
     if let Some(claim) = claim {

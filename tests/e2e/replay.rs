@@ -1,0 +1,277 @@
+//! A repeated `Idempotency-Key` answers again and acts no second time: every change that the host and the primitives offer, read
+//! from the description that the server publishes, so that a new one that no line here makes twice fails the sweep.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::sync::Barrier;
+
+use charter_tests::artefacts::Artefacts;
+use charter_tests::tenant::{id, unique};
+use charter_tests::world::Builder;
+use charter_tests::{Answer, Client, Tenant, World, cases, on_both};
+use serde_json::{Value, json};
+
+/// What this sweep cannot send twice with one credential, and why.
+const APART: &[&str] = &[
+    // The credential that would ask again ends with the first answer.
+    "session.end",
+    "operator.token.rotate",
+    // A session's place is part of the key's address, and this moves it.
+    "session.switch_company",
+    // Needs a job that has not ended; `jobs.rs` has one.
+    "jobs.cancel",
+    // One is left only by a person who joined, at most once; `members.rs` does.
+    "members.remove",
+    "members.update",
+];
+
+/// Sends it twice under one key: the same answer, said to be a replay, and nothing said of the first.
+#[track_caller]
+fn twice(client: &Client, method: &str, path: &str, body: Option<&Value>) -> Answer {
+    let key = unique("twice");
+    let send = || {
+        let call = client.call(method, path).idempotency_key(&key);
+        body.map_or_else(|| call.clone().send(), |body| call.clone().json(body).send())
+    };
+    let first = send();
+    assert!((200..300).contains(&first.status), "{first}");
+    same(&first, &send());
+    first
+}
+
+#[track_caller]
+fn same(first: &Answer, second: &Answer) {
+    assert_eq!(first.header("idempotent-replayed"), None, "{first}");
+    assert_eq!((second.status, second.header("idempotent-replayed")), (first.status, Some("true")), "{second}");
+    assert_eq!(second.body, first.body, "other bytes at the second time:\n{first}\n{second}");
+    assert_eq!(second.header("content-type"), first.header("content-type"));
+}
+
+/// How many a list has.
+fn count(client: &Client, list: &str, member: &str) -> usize {
+    client.get(list).expect(200)[member].as_array().unwrap().len()
+}
+
+/// Every change that is described and takes a credential, as `(id, METHOD, path)`.
+fn changes(world: &World) -> Vec<(String, String, String)> {
+    let described = world.anonymous().get("/openapi.json").expect(200);
+    let mut found = Vec::new();
+    for (path, methods) in described["paths"].as_object().unwrap() {
+        for (method, operation) in methods.as_object().unwrap() {
+            let Some(name) = operation["operationId"].as_str() else { continue };
+            let open = operation["security"].as_array().is_none_or(Vec::is_empty);
+            if !open && method != "get" && !path.starts_with("/v1/users/{user_id}/") {
+                found.push((name.to_owned(), method.to_uppercase(), path.clone()));
+            }
+        }
+    }
+    found
+}
+
+/// Whether a concrete path is one of a template.
+fn fits(template: &str, path: &str) -> bool {
+    let path = path.split('?').next().unwrap_or_default();
+    let (mut left, mut right) = (template.split('/'), path.split('/'));
+    loop {
+        match (left.next(), right.next()) {
+            (None, None) => return true,
+            (Some(one), Some(other)) if one.starts_with('{') || one == other => {}
+            _ => return false,
+        }
+    }
+}
+
+/// What was made twice, by method and path.
+#[derive(Default)]
+struct Made(RefCell<BTreeSet<(String, String)>>);
+
+impl Made {
+    fn note(&self, method: &str, path: &str) {
+        self.0.borrow_mut().insert((method.to_owned(), path.to_owned()));
+    }
+
+    /// Of the described changes that `wanted` admits, those that no line made.
+    fn missing(&self, world: &World, wanted: impl Fn(&str) -> bool) -> Vec<String> {
+        let made = self.0.borrow();
+        let all = changes(world).into_iter().filter(|(name, ..)| wanted(name));
+        let missing = all.filter(|(_, method, path)| !made.iter().any(|(by, at)| by == method && fits(path, at)));
+        missing.map(|(name, ..)| name).collect()
+    }
+}
+
+fn primitives(world: &World) -> Vec<String> {
+    let listed = world.operator().get("/v1/operator/components").expect(200);
+    listed["components"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect()
+}
+
+fn is_of(names: &[String], operation: &str) -> bool {
+    names.iter().any(|name| operation.split('.').next() == Some(name))
+}
+
+/// Everything that an organization's key can change through the host, with what each leaves in a list.
+fn tenancy(tenant: &Tenant, made: &Made) {
+    let client = &tenant.client;
+    let step = |method: &str, path: &str, body: Option<Value>, list: &str, member: &str, change: isize| {
+        let before = count(client, list, member);
+        let answer = twice(client, method, path, body.as_ref());
+        made.note(method, path);
+        assert_eq!(
+            Some(count(client, list, member)),
+            before.checked_add_signed(change),
+            "{method} {path} acted other than once"
+        );
+        answer.json()
+    };
+    let body = |value: Value| Some(value);
+
+    let key = step("POST", "/v1/auth/keys", body(json!({"name": "k"})), "/v1/auth/keys", "keys", 1);
+    step("DELETE", &format!("/v1/auth/keys/{}", id(&key)), None, "/v1/auth/keys", "keys", -1);
+
+    for path in ["/v1/organization", "/v1/company"] {
+        let renamed = step("PATCH", path, body(json!({"name": path})), "/v1/projects", "projects", 0);
+        assert_eq!(renamed["organization"]["name"], path);
+    }
+    let invitation = json!({"email": format!("{}@example.com", unique("guest")), "role": "viewer"});
+    let invited = step("POST", "/v1/organization/members", body(invitation), "/v1/organization/invitations", "invitations", 1);
+    let path = format!("/v1/organization/invitations/{}", id(&invited["invitation"]));
+    step("DELETE", &path, None, "/v1/organization/invitations", "invitations", -1);
+
+    let project = step("POST", "/v1/projects", body(json!({"name": "P"})), "/v1/projects", "projects", 1);
+    let path = format!("/v1/projects/{}", id(&project["project"]));
+    step("PATCH", &path, body(json!({"name": "Q"})), "/v1/projects", "projects", 0);
+
+    let kit = step("POST", "/v1/kits", body(json!({"name": "kit"})), "/v1/kits", "kits", 1);
+    let kit_path = format!("/v1/kits/{}", id(&kit["kit"]));
+    let changed = step("PATCH", &kit_path, body(json!({"name": "kit 2"})), "/v1/kits", "kits", 0);
+    assert_eq!(changed["kit"]["version"], 2);
+    assert_eq!(client.get(&kit_path).expect(200)["kit"]["version"], 2, "a repeated change changed again");
+
+    let user = step("POST", "/v1/users", body(json!({"name": "u"})), "/v1/users", "users", 1);
+    let user_path = format!("/v1/users/{}", id(&user["user"]));
+    step("PATCH", &user_path, body(json!({"name": "v"})), "/v1/users", "users", 0);
+    step("POST", &format!("{user_path}/revoke"), body(json!({})), "/v1/users", "users", 0);
+    step("POST", &format!("{user_path}/restore"), None, "/v1/users", "users", 0);
+    step("DELETE", &user_path, None, "/v1/users", "users", -1);
+    step("DELETE", &kit_path, None, "/v1/kits", "kits", -1);
+    step("DELETE", &path, None, "/v1/projects", "projects", -1);
+}
+
+on_both! {
+    fn each_change_of_the_hosts_is_made_once_however_often_it_is_asked_for(world) {
+        let made = Made::default();
+        tenancy(&world.register(), &made);
+        let names = primitives(world);
+        let own = |name: &str| !is_of(&names, name) && !name.starts_with("operator.") && !APART.contains(&name);
+        assert_eq!(made.missing(world, own), Vec::<String>::new(), "no line makes these twice");
+    }
+
+    fn each_change_of_the_primitives_is_made_once_however_often_it_is_asked_for(world) {
+        let made = Made::default();
+        for (_, path) in cases::all() {
+            // The case itself looks at what there is after each step: a second effect would show there.
+            cases::run_through(world, &path, "company", &mut |call| {
+                if call.method() == "GET" {
+                    return call.send();
+                }
+                let call = call.idempotency_key(&unique("case"));
+                let first = call.clone().send();
+                if (200..300).contains(&first.status) {
+                    same(&first, &call.clone().send());
+                    made.note(call.method(), call.path());
+                }
+                first
+            });
+        }
+        let names = primitives(world);
+        assert_eq!(made.missing(world, |name| is_of(&names, name)), Vec::<String>::new(), "no case makes these succeed");
+    }
+
+    fn another_request_under_the_same_key_is_refused_and_does_nothing(world) {
+        let tenant = world.register();
+        let made = |body: Value| tenant.client.call("POST", "/v1/users").idempotency_key("one").json(&body).send();
+        made(json!({"name": "first"})).expect(201);
+        let error = made(json!({"name": "second"})).expect_error(409, "duplicate_request");
+        assert_eq!((&error["reason"], &error["param"]), (&json!("idempotency_conflict"), &json!("Idempotency-Key")));
+        let queue = |name: &str| tenant.client.call("POST", "/v1/queue").idempotency_key("one").json(&json!({"name": name})).send();
+        // Another operation is another key.
+        queue("first").expect(201);
+        queue("second").expect_error(409, "duplicate_request");
+        assert_eq!((count(&tenant.client, "/v1/users", "users"), count(&tenant.client, "/v1/queue", "queues")), (2, 1));
+        // And so is another organization's, and another user's.
+        let other = world.register();
+        other.client.call("POST", "/v1/users").idempotency_key("one").json(&json!({"name": "second"})).send().expect(201);
+        let path = format!("/v1/users/{}/queue", tenant.user("agent"));
+        tenant.client.call("POST", &path).idempotency_key("one").json(&json!({"name": "second"})).send().expect(201);
+    }
+
+    fn of_many_at_once_one_acts_and_the_others_are_told(world) {
+        let tenant = world.register();
+        for (path, body, list, member) in [
+            ("/v1/kits", json!({"name": "at once"}), "/v1/kits", "kits"),
+            ("/v1/queue", json!({"name": "at once"}), "/v1/queue", "queues"),
+        ] {
+            let before = count(&tenant.client, list, member);
+            let start = Barrier::new(6);
+            let ask = || tenant.client.call("POST", path).idempotency_key("at-once").json(&body).send();
+            let answers: Vec<Answer> = std::thread::scope(|scope| {
+                let one = || {
+                    start.wait();
+                    ask()
+                };
+                let running: Vec<_> = (0..6).map(|_| scope.spawn(one)).collect();
+                running.into_iter().map(|one| one.join().unwrap()).collect()
+            });
+            let last = ask();
+            for answer in &answers {
+                if answer.status == 409 {
+                    answer.expect_error(409, "job_not_ready");
+                    assert!(answer.header("retry-after").is_some(), "{answer}");
+                } else {
+                    assert_eq!((answer.status, &answer.body), (last.status, &last.body), "{answer}");
+                }
+            }
+            let fresh = answers.iter().filter(|it| it.status == 201 && it.header("idempotent-replayed").is_none()).count();
+            assert_eq!((fresh, count(&tenant.client, list, member)), (1, before + 1));
+            assert_eq!(last.header("idempotent-replayed"), Some("true"), "{last}");
+        }
+    }
+}
+
+on_both! {
+    fn each_change_of_the_operators_is_made_once_however_often_it_is_asked_for(world: Builder::new().bare()) {
+        let (operator, made) = (world.operator(), Made::default());
+        let versions = || operator.get("/v1/operator/components/probe").expect(200)["component"]["versions"].as_array().unwrap().len();
+        let upload = |query: &str, wasm: Vec<u8>| {
+            let path = format!("/v1/operator/components/probe{query}");
+            let key = unique("upload");
+            let put = || {
+                let call = operator.call("PUT", &path).idempotency_key(&key).header("content-type", "application/wasm");
+                call.bytes(wasm.clone()).send()
+            };
+            let first = put();
+            first.expect(201);
+            same(&first, &put());
+            made.note("PUT", &path);
+            first.json()["component"]["digest"].as_str().unwrap().to_owned()
+        };
+        upload("?activate=true", Artefacts::get().probe(900_001));
+        let second = upload("", Artefacts::get().probe(900_002));
+        assert_eq!(versions(), 2);
+        let step = |method: &str, path: &str, body: Option<Value>| {
+            made.note(method, path);
+            twice(&operator, method, path, body.as_ref()).json()
+        };
+        let activated = step("POST", "/v1/operator/components/probe/activate", Some(json!({"digest": second})));
+        assert_eq!(activated["component"]["digest"], second);
+        // Rolled back twice it would be where it was.
+        step("POST", "/v1/operator/components/probe/rollback", Some(json!({})));
+        assert_eq!(world.register().client.get("/v1/probe").expect(200)["build"], "900001");
+        step("DELETE", &format!("/v1/operator/components/probe/{second}"), None);
+        assert_eq!(versions(), 1);
+        let binding = json!({"kind": "http", "url": "https://example.com"});
+        step("PUT", "/v1/operator/providers/some.thing", Some(binding));
+        step("DELETE", "/v1/operator/providers/some.thing", None);
+        let own = |name: &str| name.starts_with("operator.") && !APART.contains(&name);
+        assert_eq!(made.missing(world, own), Vec::<String>::new(), "no line makes these twice");
+    }
+}
