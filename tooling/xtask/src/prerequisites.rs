@@ -28,6 +28,30 @@ pub fn guest_target(root: &Path) -> Result<()> {
     process::run(add).with_context(|| format!("Rust's {GUEST_TARGET} target is missing: `rustup target add {GUEST_TARGET}`"))
 }
 
+/// Everything that the tests run beside what cargo builds; all that is missing is named at once, with the command that installs it.
+pub fn of_tests() -> Result<()> {
+    let python = || {
+        let mut makes_environments = Command::new("python3");
+        makes_environments.args(["-c", "import ensurepip, venv"]);
+        process::output(makes_environments).is_ok()
+    };
+    let needed: [(&str, bool); 4] = [
+        ("postgresql", postgresql().is_ok()),
+        ("curl", process::find("curl").is_some()),
+        ("openssl", process::find("openssl").is_some()),
+        ("python3 python3-venv", python()),
+    ];
+    let missing: Vec<&str> = needed.into_iter().filter(|(_, there)| !there).map(|(package, _)| package).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    bail!(
+        "The tests need programs that this machine lacks. On Debian: `apt-get install {}`.\n\
+         They start private servers of their own on loopback; no running service is needed.",
+        missing.join(" ")
+    )
+}
+
 /// The folder of PostgreSQL's server programs: on `PATH`, or where Debian keeps them.
 pub fn postgresql() -> Result<PathBuf> {
     if let Some(folder) =

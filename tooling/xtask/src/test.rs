@@ -27,7 +27,7 @@ pub struct Options {
 
 /// Builds once and runs `cargo test`.
 pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
-    prerequisites::postgresql()?;
+    prerequisites::of_tests()?;
     let mut command = process::cargo(&workspace.root);
     command.args(["test", "--no-fail-fast"]);
     match &options.package {
