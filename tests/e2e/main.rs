@@ -26,6 +26,7 @@ mod signatures;
 mod small_hosts;
 mod streams;
 mod sweeps;
+mod telemetry;
 mod telling;
 mod tenancy;
 mod tls;
