@@ -16,6 +16,7 @@ on_both!(
     the_standing_counts_ready_held_and_waiting,
     a_group_is_purged_in_bounded_steps,
     a_row_is_put_off_while_nobody_holds_it,
+    a_clock_that_jumps_hands_nothing_out_twice_and_takes_no_version_back,
 );
 
 fn leased(group: &str, due_at: charter_kernel::time::Instant) -> charter_kernel::unit::Draft {
@@ -179,4 +180,32 @@ async fn a_row_is_put_off_while_nobody_holds_it(bed: Bed) {
     assert_eq!(got.iter().map(|t| t.key.id.as_str()).collect::<Vec<_>>(), ["00001"]);
     let held = bed.store.commit(defer("00001")).await.unwrap_err();
     assert!(matches!(held.refused(), Some(Refused::LeaseLost { .. })));
+}
+
+async fn a_clock_that_jumps_hands_nothing_out_twice_and_takes_no_version_back(bed: Bed) {
+    const HOUR_MS: i64 = 3_600_000;
+    fill(&bed, "q", 0..2).await;
+    bed.clock.forward_ms(10);
+    let held = taken(&bed.store, take(&bed.store, "q", 2, "before")).await;
+    assert_eq!(held.len(), 2);
+    bed.clock.forward_ms(-HOUR_MS);
+    assert_eq!(taken(&bed.store, take(&bed.store, "q", 2, "back")).await, vec![], "what is held stays held in the past");
+    // What is written in the past is the newer version all the same, and no row grows younger.
+    let row = key("plain");
+    bed.clock.forward_ms(HOUR_MS);
+    bed.store.commit(unit(vec![Write::Put { key: row.clone(), draft: draft("{\"n\":1}") }])).await.unwrap();
+    let first = bed.store.get(&row).await.unwrap().unwrap();
+    bed.clock.forward_ms(-HOUR_MS);
+    bed.store.commit(unit(vec![Write::Put { key: row.clone(), draft: draft("{\"n\":2}") }])).await.unwrap();
+    let second = bed.store.get(&row).await.unwrap().unwrap();
+    assert_eq!((second.version, second.body.as_str()), (first.version + 1, "{\"n\":2}"));
+    assert!(second.updated_at >= first.updated_at, "{second:?} after {first:?}");
+    // A jump ahead ends every lease, and ended leases commit nothing.
+    bed.clock.forward_ms(24 * HOUR_MS);
+    let again = taken(&bed.store, take(&bed.store, "q", 2, "ahead")).await;
+    assert_eq!(again.len(), 2);
+    for old in held {
+        let settle = bed.store.commit(unit(vec![Write::Settle { key: old.key.clone(), token: old.token }])).await;
+        assert_eq!(settle.unwrap_err().refused(), Some(&Refused::LeaseLost { key: old.key }));
+    }
 }

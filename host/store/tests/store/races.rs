@@ -209,8 +209,8 @@ async fn a_dropped_caller_does_not_cancel_its_unit(bed: Bed) {
     {
         let commit = bed.store.commit(unit(vec![Write::Insert { key: key("a"), draft: draft("{}") }]));
         tokio::pin!(commit);
-        // Polled once, so that it is queued, and dropped.
-        assert!(futures::poll!(commit.as_mut()).is_pending());
+        // Polled once, so that it is queued, and dropped; where the committer was faster, there was nothing to cancel.
+        let _ = futures::poll!(commit.as_mut());
     }
     while bed.store.get(&key("a")).await.unwrap().is_none() {
         changed.wait().await;
