@@ -118,6 +118,23 @@ on_both! {
         }
     }
 
+    fn what_a_primitive_refuses_is_counted_as_its_refusal(world: Builder::new().bare()) {
+        let tenant = world.register();
+        world.install("script", &Artefacts::get().fixture("script"));
+        let operator = world.operator();
+        let class = |outcome: &str| counted(&operator, "charter_guest_calls_total", &[r#"primitive="script""#, &format!("outcome=\"{outcome}\"")]);
+        let all = || (class("answered"), class("refused"), class("trapped"));
+        let before = all();
+        let play = |step: Value| tenant.client.post("/v1/script", &json!({ "steps": [step] }));
+        play(json!({ "refuse": "state_conflict" })).expect_error(409, "state_conflict");
+        play(json!({ "refuse": "state_conflict" })).expect_error(409, "state_conflict");
+        assert_eq!(all(), (before.0, before.1 + 2, before.2));
+        play(json!({ "trap": 1 })).expect_error(500, "internal_error");
+        assert_eq!(all(), (before.0, before.1 + 2, before.2 + 1));
+        play(json!({ "note": "counted" })).expect(200);
+        assert_eq!(all(), (before.0 + 1, before.1 + 2, before.2 + 1));
+    }
+
     fn the_log_names_requests_and_tells_no_secret(
         world: Builder::new().environment("CHARTER_TELEMETRY_LOG_FORMAT", "json").environment("CHARTER_TELEMETRY_LOG", "trace")
     ) {
