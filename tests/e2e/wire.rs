@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use charter_tests::artefacts::Artefacts;
 use charter_tests::raw::{Raw, statuses};
 use charter_tests::tenant::unique;
 use charter_tests::world::Builder;
@@ -18,7 +19,12 @@ fn head(line: &str, tenant: &Tenant, fields: &str) -> String {
 
 /// A JSON body sent as it is, whatever it is.
 fn sent(client: &Client, body: impl Into<bytes::Bytes>) -> charter_tests::Answer {
-    client.call("POST", "/v1/users").header("content-type", "application/json").bytes(body).send()
+    sent_to(client, "/v1/users", body)
+}
+
+/// The same to any path.
+fn sent_to(client: &Client, path: &str, body: impl Into<bytes::Bytes>) -> charter_tests::Answer {
+    client.call("POST", path).header("content-type", "application/json").bytes(body).send()
 }
 
 #[test]
@@ -49,6 +55,24 @@ fn a_body_without_an_end_is_refused_at_the_limit() {
     assert!(said >= BODY_MAX, "it hung up after {said} bytes");
     // Another client is served as ever.
     tenant.client.get("/v1/users").expect(200);
+}
+
+#[test]
+fn a_body_without_an_end_is_told_that_it_is_too_large() {
+    let world = World::shared(Database::Sqlite);
+    let tenant = world.register();
+    let mut raw = Raw::connect(world.server().address()).unwrap();
+    let request = head("POST /v1/users", &tenant, "content-type: application/json\r\ntransfer-encoding: chunked\r\n");
+    assert!(raw.say(request.as_bytes()));
+    let chunk = format!("10000\r\n{}\r\n", " ".repeat(0x10000));
+    for _ in 0..BODY_MAX / 0x10000 {
+        assert!(raw.say(chunk.as_bytes()), "it hung up before the limit");
+    }
+    // One byte more than is admitted, and then we only listen: nothing unheard of ours can break the answer off.
+    assert!(raw.say(b"1\r\n \r\n"));
+    let heard = raw.rest();
+    assert_eq!(statuses(&heard), [413], "{heard}");
+    assert!(heard.contains("payload_too_large"), "{heard}");
 }
 
 #[test]
@@ -111,6 +135,50 @@ on_both! {
     }
 }
 
+/// Each text where a primitive keeps it, finds by it and hands it on, and where the host does: what was answered, in this order.
+fn odd_texts_told(database: Database) -> Vec<(String, u16, String)> {
+    let world = Builder::new().start(database);
+    for name in ["probe", "script"] {
+        world.install(name, &Artefacts::get().fixture(name));
+    }
+    let tenant = world.register();
+    let mut told = Vec::new();
+    for text in [r"a\u0000b", r"\u0000", r"a\ud800", r"\udc00b", r"\ud83d\ude00", r"\uffff"] {
+        for (path, body) in [
+            ("/v1/probe/pairs", format!(r#"{{"name": "{text}"}}"#)),
+            ("/v1/probe/count", format!(r#"{{"key": "{text}"}}"#)),
+            ("/v1/probe/count", format!(r#"{{"key": "{text}"}}"#)),
+            ("/v1/script", format!(r#"{{"steps": [{{"lookup": "{text}"}}]}}"#)),
+            ("/v1/script", format!(r#"{{"{text}": 1}}"#)),
+            ("/v1/queue", format!(r#"{{"name": "{text}"}}"#)),
+            ("/v1/users", format!(r#"{{"name": "{text}"}}"#)),
+            ("/v1/users", format!(r#"{{"{text}": 1}}"#)),
+        ] {
+            let answer = sent_to(&tenant.client, path, body.clone());
+            assert!(answer.status < 500, "{answer}");
+            let code = if answer.status < 400 { String::new() } else { answer.error()["code"].as_str().unwrap().to_owned() };
+            told.push((format!("{path} {body}"), answer.status, code));
+        }
+    }
+    // What was kept can be read, and what comes after is served as ever.
+    let pairs = tenant.client.get("/v1/probe/pairs").expect(200);
+    told.push((pairs.to_string(), 200, String::new()));
+    tenant.client.post("/v1/probe/pairs", &json!({ "name": "plain" })).expect(201);
+    told
+}
+
+#[test]
+fn odd_texts_are_the_same_to_both_databases() {
+    let (sqlite, postgresql) = (odd_texts_told(Database::Sqlite), odd_texts_told(Database::Postgresql));
+    for (one, other) in sqlite.iter().zip(&postgresql) {
+        assert_eq!(one, other, "SQLite on the left, PostgreSQL on the right");
+    }
+    // A whole pair is a character like any other; half of one is no text at all.
+    let status = |what: &str| sqlite.iter().find(|(sent, ..)| sent == what).unwrap().1;
+    assert_eq!(status(r#"/v1/probe/pairs {"name": "\ud83d\ude00"}"#), 201);
+    assert_eq!(status(r#"/v1/probe/pairs {"name": "a\ud800"}"#), 400);
+}
+
 /// A proxy in front could read another request than we do; so nothing behind such a request is ever answered.
 #[test]
 fn a_request_framed_in_two_ways_is_the_last_of_its_connection() {
@@ -137,7 +205,7 @@ fn a_request_framed_in_two_ways_is_the_last_of_its_connection() {
 fn a_head_that_is_too_large_is_refused() {
     let world = World::shared(Database::Sqlite);
     let many: String = (0..150).map(|n| format!("x-{n}: a\r\n")).collect();
-    for fields in [format!("x: {}\r\n", "a".repeat(40_000)), many] {
+    for fields in [format!("x: {}\r\n", "a".repeat(40_000)), format!("x: {}\r\n", "a".repeat(100_000)), many] {
         let request = format!("GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{fields}\r\n");
         let heard = Raw::exchange(world.server().address(), request.as_bytes());
         assert_eq!(statuses(&heard), [431], "{heard}");
