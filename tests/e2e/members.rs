@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::accounts::browser;
 
 /// Invites a new person and accepts for them; answers their browser and account.
-fn joined(world: &World, tenant: &Tenant, by: &Client, role: &str) -> (Client, String) {
+pub fn joined(world: &World, tenant: &Tenant, by: &Client, role: &str) -> (Client, String) {
     let email = format!("{}@example.com", unique(role));
     let invited = by.post("/v1/organization/members", &json!({"email": email, "role": role})).expect(201);
     let body = json!({"token": invited["invitation"]["accept_token"], "password": PASSWORD});

@@ -4,12 +4,18 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Barrier;
+use std::time::{Duration, Instant};
 
 use charter_tests::artefacts::Artefacts;
-use charter_tests::tenant::{id, unique};
+use charter_tests::tenant::{PASSWORD, id, unique};
 use charter_tests::world::Builder;
 use charter_tests::{Answer, Client, Tenant, World, cases, on_both};
 use serde_json::{Value, json};
+
+use crate::members::joined;
+
+/// Nothing that a test waits for takes longer.
+const PATIENCE: Duration = Duration::from_secs(40);
 
 /// What this sweep cannot send twice with one credential, and why.
 const APART: &[&str] = &[
@@ -20,9 +26,6 @@ const APART: &[&str] = &[
     "session.switch_company",
     // Needs a job that has not ended; `jobs.rs` has one.
     "jobs.cancel",
-    // One is left only by a person who joined, at most once; `members.rs` does.
-    "members.remove",
-    "members.update",
 ];
 
 /// Sends it twice under one key: the same answer, said to be a replay, and nothing said of the first.
@@ -109,7 +112,7 @@ fn is_of(names: &[String], operation: &str) -> bool {
 }
 
 /// Everything that an organization's key can change through the host, with what each leaves in a list.
-fn tenancy(tenant: &Tenant, made: &Made) {
+fn tenancy(world: &World, tenant: &Tenant, made: &Made) {
     let client = &tenant.client;
     let step = |method: &str, path: &str, body: Option<Value>, list: &str, member: &str, change: isize| {
         let before = count(client, list, member);
@@ -136,6 +139,12 @@ fn tenancy(tenant: &Tenant, made: &Made) {
     let path = format!("/v1/organization/invitations/{}", id(&invited["invitation"]));
     step("DELETE", &path, None, "/v1/organization/invitations", "invitations", -1);
 
+    let person = joined(world, tenant, client, "developer").1;
+    let path = format!("/v1/organization/members/{person}");
+    let members = "/v1/organization/members";
+    step("PATCH", &path, body(json!({"role": "viewer"})), members, "members", 0);
+    step("DELETE", &path, None, members, "members", -1);
+
     let project = step("POST", "/v1/projects", body(json!({"name": "P"})), "/v1/projects", "projects", 1);
     let path = format!("/v1/projects/{}", id(&project["project"]));
     step("PATCH", &path, body(json!({"name": "Q"})), "/v1/projects", "projects", 0);
@@ -159,7 +168,7 @@ fn tenancy(tenant: &Tenant, made: &Made) {
 on_both! {
     fn each_change_of_the_hosts_is_made_once_however_often_it_is_asked_for(world) {
         let made = Made::default();
-        tenancy(&world.register(), &made);
+        tenancy(world, &world.register(), &made);
         let names = primitives(world);
         let own = |name: &str| !is_of(&names, name) && !name.starts_with("operator.") && !APART.contains(&name);
         assert_eq!(made.missing(world, own), Vec::<String>::new(), "no line makes these twice");
@@ -184,6 +193,44 @@ on_both! {
         }
         let names = primitives(world);
         assert_eq!(made.missing(world, |name| is_of(&names, name)), Vec::<String>::new(), "no case makes these succeed");
+    }
+
+    fn a_replay_leaves_no_audit_row_of_its_own(world) {
+        let tenant = world.register();
+        let rows = || tenant.client.get("/v1/usage").expect(200)["usage"]["audit_rows"].as_u64().unwrap();
+        let settled = |expected: u64| {
+            let began = Instant::now();
+            while rows() < expected {
+                assert!(began.elapsed() < PATIENCE, "{} of {expected} rows within {PATIENCE:?}", rows());
+                std::thread::yield_now();
+            }
+        };
+        // Rows are numbered a moment after their commit, in order: one more change of each kind flushes what a replay had left.
+        let mut expected = rows();
+        for (path, name) in [("/v1/users", "user"), ("/v1/kits", "kit"), ("/v1/queue", "queue")] {
+            twice(&tenant.client, "POST", path, Some(&json!({ "name": name })));
+            tenant.client.post(path, &json!({ "name": format!("{name} last") })).expect(201);
+            expected += 2;
+            settled(expected);
+            assert_eq!(rows(), expected, "{path}");
+        }
+    }
+
+    fn whoever_is_nobody_yet_has_no_key_to_be_replayed_by(world) {
+        let email = format!("{}@example.com", unique("nobody"));
+        let body = json!({"email": email, "password": PASSWORD, "company_name": "Twice"});
+        let ask = |path: &str| world.anonymous().call("POST", path).idempotency_key("anyone").json(&body).send();
+        ask("/v1/auth/register").expect(201);
+        // Were it replayed, a stranger who guessed the key would read the first one's API key.
+        let again = ask("/v1/auth/register");
+        assert!((400..500).contains(&again.status) && !again.text().contains("api_key"), "{again}");
+        let login = || world.anonymous().call("POST", "/v1/auth/login").idempotency_key("anyone").json(&json!({"email": email, "password": PASSWORD})).send();
+        let (first, second) = (login(), login());
+        assert_eq!((first.status, second.status), (200, 200), "{second}");
+        for answer in [&again, &first, &second] {
+            assert_eq!(answer.header("idempotent-replayed"), None, "{answer}");
+        }
+        assert_ne!(first.body, second.body, "each login is a session of its own");
     }
 
     fn another_request_under_the_same_key_is_refused_and_does_nothing(world) {
