@@ -16,6 +16,7 @@ mod kits;
 mod lifecycle;
 mod members;
 mod other_language;
+mod pins;
 mod projects;
 mod replay;
 mod replicas;

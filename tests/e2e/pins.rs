@@ -1,0 +1,122 @@
+//! Versions beside the active one: pinned by a kit while others change, quarantined by the breaker, dropped from memory, removed.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use charter_tests::artefacts::Artefacts;
+use charter_tests::world::Builder;
+use charter_tests::{Tenant, World, on_both};
+use serde_json::{Value, json};
+
+/// Nothing that a test waits for takes longer; the host looks every 15 s for what it can drop.
+const PATIENCE: Duration = Duration::from_secs(40);
+/// Requests that each caller sends at least while versions change.
+const ROUNDS: u32 = 24;
+
+fn digest(uploaded: &Value) -> String {
+    uploaded["component"]["digest"].as_str().unwrap_or_else(|| panic!("no digest in {uploaded}")).to_owned()
+}
+
+fn installed(world: &World, build: u32) -> String {
+    digest(&world.install("probe", &Artefacts::get().probe(build)))
+}
+
+/// One version's row in the operator's view.
+fn shown(world: &World, digest: &str) -> Value {
+    let answer = world.operator().get("/v1/operator/components/probe").expect(200);
+    let versions = answer["component"]["versions"].as_array().unwrap();
+    let found = versions.iter().find(|version| version["digest"] == digest);
+    found.unwrap_or_else(|| panic!("{digest} is not in {answer}")).clone()
+}
+
+on_both! {
+    fn whoever_is_pinned_stays_while_versions_change_under_load(world: Builder::new().bare()) {
+        let first = installed(world, 900_001);
+        let tenant = world.register();
+        let digests = [installed(world, 900_002), installed(world, 900_003)];
+        let kit = tenant.kit("pinned", json!({"probe": {"enabled": true, "version": "1.0.900001"}}));
+        let pinned = format!("/v1/users/{}/probe", tenant.user_with_kit("pinned", &kit));
+        let (over, asked) = (AtomicBool::new(false), AtomicU32::new(0));
+        let ask = |path: &str, builds: &[&str]| {
+            while !over.load(Ordering::SeqCst) {
+                let answer = tenant.client.get(path);
+                let build = answer.expect(200)["build"].clone();
+                assert!(builds.iter().any(|known| build == *known), "not one of {builds:?}: {answer}");
+                asked.fetch_add(1, Ordering::SeqCst);
+            }
+        };
+        std::thread::scope(|scope| {
+            let callers = [
+                scope.spawn(|| ask(&pinned, &["900001"])),
+                scope.spawn(|| ask(&pinned, &["900001"])),
+                scope.spawn(|| ask("/v1/probe", &["900002", "900003"])),
+            ];
+            let mut round = 0;
+            // A caller that met a wrong answer has ended, and its panic is told by the scope.
+            while (round < ROUNDS || asked.load(Ordering::SeqCst) < ROUNDS) && !callers.iter().any(|one| one.is_finished()) {
+                let digest = &digests[(round % 2) as usize];
+                world.operator().post("/v1/operator/components/probe/activate", &json!({ "digest": digest })).expect(200);
+                round += 1;
+            }
+            over.store(true, Ordering::SeqCst);
+        });
+        assert_eq!(shown(world, &first)["state"], "retired");
+        // Once unpinned, the same user moves on.
+        let unpinned = json!({"primitives": {"probe": {"enabled": true}}});
+        tenant.client.patch(&format!("/v1/kits/{kit}"), &unpinned).expect(200);
+        assert_ne!(tenant.client.get(&pinned).expect(200)["build"], "900001");
+    }
+
+    fn what_the_breaker_stepped_back_from_is_shown_with_its_reason_and_not_activated_again(world: Builder::new().bare()) {
+        let good = installed(world, 900_002);
+        let bad = installed(world, 900_003);
+        let tenants: [Tenant; 3] = std::array::from_fn(|_| world.register());
+        let began = Instant::now();
+        while shown(world, &bad)["state"] != "quarantined" {
+            assert!(began.elapsed() < PATIENCE, "the trapping version is still served");
+            for tenant in &tenants {
+                tenant.client.post("/v1/probe/trap", &json!({}));
+            }
+        }
+        let row = shown(world, &bad);
+        assert!(row["reason"].as_str().is_some_and(|reason| reason.contains("trapped")), "{row}");
+        assert_eq!(shown(world, &good)["state"], "active");
+        let view = world.operator().get("/v1/operator/components/probe").expect(200);
+        assert_eq!(view["component"]["activated_by"], "breaker", "{view}");
+        let again = world.operator().post("/v1/operator/components/probe/activate", &json!({ "digest": bad }));
+        assert_eq!(again.expect_error(409, "state_conflict")["reason"], "quarantined", "{again}");
+        assert_eq!(tenants[0].client.get("/v1/probe").expect(200)["build"], "900002");
+    }
+
+    fn the_version_that_serves_cannot_be_removed_and_another_can(world: Builder::new().bare()) {
+        let (first, second) = (installed(world, 900_001), installed(world, 900_002));
+        let path = |digest: &str| format!("/v1/operator/components/probe/{digest}");
+        let refused = world.operator().delete(&path(&second));
+        assert_eq!(refused.expect_error(409, "state_conflict")["reason"], "active", "{refused}");
+        let tenant = world.register();
+        assert_eq!(tenant.client.get("/v1/probe").expect(200)["build"], "900002");
+        world.operator().delete(&path(&first)).expect(200);
+        world.operator().delete(&path(&first)).expect_error(404, "not_found");
+        world.operator().post("/v1/operator/components/probe/rollback", &json!({})).expect_error(409, "state_conflict");
+        assert_eq!(tenant.client.get("/v1/probe").expect(200)["build"], "900002");
+    }
+}
+
+on_both! {
+    fn a_refusal_by_a_kits_rate_says_when_and_against_which_rate(world) {
+        let tenant = world.register();
+        let kit = tenant.client.post("/v1/kits", &json!({"name": "slow", "limits": {"requests_per_minute": 3}})).expect(201);
+        let user = tenant.user_with_kit("slow", kit["kit"]["id"].as_str().unwrap());
+        let path = format!("/v1/users/{user}/queue");
+        let asked: Vec<_> = (0..12).map(|_| tenant.client.get(&path)).collect();
+        for answer in &asked {
+            assert!(answer.header("ratelimit-policy").is_some_and(|policy| policy.contains("q=3;w=60")), "{answer}");
+            assert!(answer.header("ratelimit").is_some_and(|left| left.contains(";r=")), "{answer}");
+        }
+        let refused = asked.iter().find(|answer| answer.status == 429).expect("twelve are more than three a minute");
+        refused.expect_error(429, "rate_limited");
+        assert!(refused.header("ratelimit").is_some_and(|left| left.contains(";r=0;")), "{refused}");
+        let wait: u64 = refused.header("retry-after").and_then(|text| text.parse().ok()).expect("seconds to wait");
+        assert!((1..=60).contains(&wait), "{refused}");
+    }
+}
