@@ -29,6 +29,20 @@ fn shown(world: &World, digest: &str) -> Value {
     found.unwrap_or_else(|| panic!("{digest} is not in {answer}")).clone()
 }
 
+/// A host that keeps no version for its own sake.
+fn unkept() -> Builder {
+    Builder::new().bare().environment("CHARTER_ENGINE_RESIDENT_MS", "0")
+}
+
+#[track_caller]
+fn leaves_memory(world: &World, digest: &str) {
+    let began = Instant::now();
+    while shown(world, digest)["in_memory"] == true {
+        assert!(began.elapsed() < PATIENCE, "it is still in memory: {}", shown(world, digest));
+        std::thread::yield_now();
+    }
+}
+
 on_both! {
     fn whoever_is_pinned_stays_while_versions_change_under_load(world: Builder::new().bare()) {
         let first = installed(world, 900_001);
@@ -86,6 +100,27 @@ on_both! {
         let again = world.operator().post("/v1/operator/components/probe/activate", &json!({ "digest": bad }));
         assert_eq!(again.expect_error(409, "state_conflict")["reason"], "quarantined", "{again}");
         assert_eq!(tenants[0].client.get("/v1/probe").expect(200)["build"], "900002");
+    }
+
+    fn a_version_that_nobody_asks_for_leaves_memory(world: unkept()) {
+        let (first, second, third) = (installed(world, 900_001), installed(world, 900_002), installed(world, 900_003));
+        leaves_memory(world, &first);
+        // What serves, and what a rollback goes to, stay.
+        for kept in [&second, &third] {
+            assert_eq!(shown(world, kept)["in_memory"], true, "{}", shown(world, kept));
+        }
+    }
+
+    fn whoever_is_pinned_is_served_by_a_version_that_had_left_memory(world: unkept()) {
+        let first = installed(world, 900_001);
+        let tenant = world.register();
+        let kit = tenant.kit("pinned", json!({"probe": {"enabled": true, "version": "1.0.900001"}}));
+        let pinned = tenant.user_with_kit("pinned", &kit);
+        installed(world, 900_002);
+        installed(world, 900_003);
+        leaves_memory(world, &first);
+        assert_eq!(tenant.client.get(&format!("/v1/users/{pinned}/probe")).expect(200)["build"], "900001");
+        assert_eq!(tenant.client.get("/v1/probe").expect(200)["build"], "900003");
     }
 
     fn the_version_that_serves_cannot_be_removed_and_another_can(world: Builder::new().bare()) {
