@@ -123,6 +123,15 @@ on_both! {
         assert_eq!(tenant.client.get("/v1/probe").expect(200)["build"], "900003");
     }
 
+    fn a_version_that_had_left_memory_can_be_pinned(world: unkept()) {
+        let (first, _, _) = (installed(world, 900_001), installed(world, 900_002), installed(world, 900_003));
+        leaves_memory(world, &first);
+        let tenant = world.register();
+        let kit = tenant.kit("pinned", json!({"probe": {"enabled": true, "version": "1.0.900001"}}));
+        let pinned = tenant.user_with_kit("pinned", &kit);
+        assert_eq!(tenant.client.get(&format!("/v1/users/{pinned}/probe")).expect(200)["build"], "900001");
+    }
+
     fn the_version_that_serves_cannot_be_removed_and_another_can(world: Builder::new().bare()) {
         let (first, second) = (installed(world, 900_001), installed(world, 900_002));
         let path = |digest: &str| format!("/v1/operator/components/probe/{digest}");

@@ -98,14 +98,19 @@ pub fn list_answer() -> Value {
 
 /// What is installed now.
 fn installed(app: &App) -> Vec<Installed> {
-    let live = app.registry.current();
+    let (live, catalogue) = (app.registry.current(), app.registry.catalogue());
+    // Not those in this replica's memory: what is pinned is loaded when it is asked for.
+    let pinnable = |name: &str| -> Vec<String> {
+        let versions = catalogue.live().filter(|version| version.name == name);
+        versions.map(|version| version.version.clone()).collect()
+    };
     let known = live.primitives().map(|primitive| {
         let manifest = &primitive.active().manifest;
         let by_kit = manifest.settings.iter().filter(|setting| setting.by == "kit");
         Installed {
             name: primitive.name.clone(),
             gate: manifest.gate,
-            versions: primitive.versions().map(|served| served.version().to_owned()).collect(),
+            versions: pinnable(&primitive.name),
             settings: by_kit.map(|setting| setting.key.clone()).collect(),
         }
     });
