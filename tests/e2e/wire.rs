@@ -201,6 +201,51 @@ fn a_request_framed_in_two_ways_is_the_last_of_its_connection() {
     }
 }
 
+/// Whoever stands in front may undo one coding more or less than we do, and then reads another end of the body.
+#[test]
+fn a_coding_that_we_do_not_speak_is_refused() {
+    let world = World::shared(Database::Sqlite);
+    let tenant = world.register();
+    let next = "GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    let body = json!({ "name": unique("chunked") }).to_string();
+    let exchange = |fields: &str, line: &str| {
+        let credential = format!("authorization: Bearer {}\r\ncontent-type: application/json\r\n", tenant.key);
+        let chunks = format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
+        let request = format!("{line} HTTP/1.1\r\nhost: x\r\n{credential}{fields}\r\n{chunks}{next}");
+        Raw::exchange(world.server().address(), request.as_bytes())
+    };
+    let far_too_many: String = (0..150).map(|n| format!("x-{n}: a\r\n")).collect();
+    for fields in [
+        "transfer-encoding: gzip, chunked\r\n",
+        "transfer-encoding: chunked, chunked\r\n",
+        "transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n",
+        "transfer-encoding: gzip\r\ntransfer-encoding: chunked\r\n",
+        "transfer-encoding: identity, chunked\r\n",
+        "transfer-encoding: xchunked, chunked\r\n",
+        "transfer-encoding: , chunked\r\n",
+        &format!("transfer-encoding: gzip, chunked\r\n{far_too_many}"),
+    ] {
+        // Whether anything would answer there makes no difference.
+        for line in ["POST /v1/users", "GET /v1/users", "POST /nowhere", "POST /%zz"] {
+            let heard = exchange(fields, line);
+            assert_eq!(statuses(&heard), [400], "{line} {fields:?}: {heard}");
+            let (head, body) = heard.split_once("\r\n\r\n").unwrap();
+            assert!(
+                head.contains("\r\nconnection: close") && head.contains("\r\nx-request-id: "),
+                "{line} {fields:?}: {heard}"
+            );
+            let error = &serde_json::from_str::<serde_json::Value>(body).unwrap()["error"];
+            assert_eq!((&error["code"], &error["param"]), (&json!("invalid_input"), &json!("Transfer-Encoding")), "{heard}");
+        }
+    }
+    assert_eq!(tenant.client.get("/v1/users").expect(200)["users"].as_array().unwrap().len(), 1, "a refused body made a user");
+    // The one that we do speak is heard to its end, and so is what follows.
+    let heard = exchange("transfer-encoding: chunked\r\n", "POST /v1/users");
+    assert_eq!(statuses(&heard), [201, 200], "{heard}");
+    assert!(heard.contains(&body[1..body.len() - 1]), "{heard}");
+    assert_eq!(statuses(&exchange("Transfer-Encoding: Chunked\r\n", "GET /v1/users")), [200, 200]);
+}
+
 #[test]
 fn a_head_that_is_too_large_is_refused() {
     let world = World::shared(Database::Sqlite);

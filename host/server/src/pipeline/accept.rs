@@ -51,6 +51,11 @@ pub fn accept(app: &App, trail: &mut Trail, peer: Peer, request: Request<Incomin
         head.headers.insert(header::HOST, host);
     }
     trail.problem = wants_problem(&head.headers);
+    if !framed_once(&head.headers) {
+        // Ahead of every other refusal: whatever is wrong beside it, nothing behind this request may be heard.
+        trail.closes = true;
+        return Err(Refusal::invalid("Transfer-Encoding", "must be chunked, once and alone: no other coding is undone here"));
+    }
     let limits = &app.config.http;
     let bytes: usize = head.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD_COST_BYTES).sum();
     if head.headers.len() > limits.headers_max || bytes > limits.head_bytes_max {
@@ -66,6 +71,14 @@ pub fn accept(app: &App, trail: &mut Trail, peer: Peer, request: Request<Incomin
         .map_err(|fault| Refusal::faults(vec![Fault::new("query", fault.message)]))?;
     let method = if head.method == Method::HEAD { Method::GET } else { head.method };
     Ok(Accepted { peer, method, raw_path, path, query, headers: head.headers, body: Body::Unread(body) })
+}
+
+/// Whether the body ends where everybody in front of us says that it does. The HTTP library looks at the last coding only: a
+/// proxy that undoes one more, or knows one less, would find the next request elsewhere.
+fn framed_once(headers: &HeaderMap) -> bool {
+    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
+    let first = codings.next();
+    codings.next().is_none() && first.is_none_or(|coding| coding.as_bytes().eq_ignore_ascii_case(b"chunked"))
 }
 
 /// Whether errors are wanted in the format of RFC 9457.

@@ -20,6 +20,7 @@ const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json"
 const CHALLENGE: HeaderValue = HeaderValue::from_static("Bearer");
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 const NO_SNIFF: HeaderValue = HeaderValue::from_static("nosniff");
+const CLOSE: HeaderValue = HeaderValue::from_static("close");
 
 /// An answer before the headers that all of them share.
 #[derive(Debug)]
@@ -122,6 +123,9 @@ fn shared(trail: &Trail, headers: &mut HeaderMap) {
     // What a change answers may hold a secret that is shown once, whoever asked.
     if trail.private || trail.mutates {
         headers.insert(header::CACHE_CONTROL, NO_STORE);
+    }
+    if trail.closes {
+        headers.insert(header::CONNECTION, CLOSE);
     }
     if let Some(rate) = &trail.rate {
         put(headers, RATE_POLICY, Some(&rate.policy));

@@ -51,6 +51,8 @@ pub struct Trail {
     pub rate: Option<Standing>,
     /// The methods that the path has, for `Allow`.
     pub allow: Option<String>,
+    /// Whether the answer is the connection's last: where the request ends cannot be told for sure.
+    pub closes: bool,
     /// Whether an audit row was committed already.
     pub audited: bool,
     /// How it ended, where the status does not say.
@@ -79,6 +81,7 @@ impl Trail {
             place: None,
             rate: None,
             allow: None,
+            closes: false,
             audited: false,
             outcome: None,
         }
