@@ -1,9 +1,11 @@
 //! Versions beside the active one: pinned by a kit while others change, quarantined by the breaker, dropped from memory, removed.
 
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use charter_tests::artefacts::Artefacts;
+use charter_tests::tenant::id;
 use charter_tests::world::Builder;
 use charter_tests::{Tenant, World, on_both};
 use serde_json::{Value, json};
@@ -130,6 +132,100 @@ on_both! {
         let kit = tenant.kit("pinned", json!({"probe": {"enabled": true, "version": "1.0.900001"}}));
         let pinned = tenant.user_with_kit("pinned", &kit);
         assert_eq!(tenant.client.get(&format!("/v1/users/{pinned}/probe")).expect(200)["build"], "900001");
+    }
+
+    fn a_version_that_a_kit_pins_cannot_be_removed(world: Builder::new().bare()) {
+        let first = installed(world, 900_001);
+        installed(world, 900_002);
+        let remove = || world.operator().delete(&format!("/v1/operator/components/probe/{first}"));
+        let pin = json!({"probe": {"enabled": true, "version": "1.0.900001"}});
+        let [one, other]: [Tenant; 2] = std::array::from_fn(|_| world.register());
+        let kits = [one.kit("pinned", pin.clone()), other.kit("pinned", pin.clone())];
+        let pinned = format!("/v1/users/{}/probe", one.user_with_kit("pinned", &kits[0]));
+        // A project's default kit pins as well as any.
+        let project = id(&other.client.post("/v1/projects", &json!({"name": "P"})).expect(201)["project"]);
+        let default = format!("/v1/projects/{project}/kits/default");
+        let default = id(&other.client.patch(&default, &json!({ "primitives": pin })).expect(200)["kit"]);
+        let refused = |by: &[(&Tenant, &str, &str)]| {
+            let answer = remove();
+            let error = answer.expect_error(409, "state_conflict");
+            assert_eq!(error["reason"], "pinned", "{answer}");
+            assert!(error["message"].as_str().unwrap().contains("1.0.900001"), "{answer}");
+            assert!(error["hint"].as_str().is_some(), "{answer}");
+            let mut named = error["details"]["kits"].as_array().unwrap().clone();
+            let mut expected: Vec<Value> = by.iter().map(|(tenant, project, kit)| {
+                json!({"id": kit, "organization_id": tenant.organization, "project_id": project})
+            }).collect();
+            for kits in [&mut named, &mut expected] {
+                kits.sort_by_key(|kit| kit["id"].as_str().unwrap().to_owned());
+            }
+            assert_eq!(named, expected, "{answer}");
+            assert_eq!(one.client.get(&pinned).expect(200)["build"], "900001");
+        };
+        refused(&[(&one, &one.project, &kits[0]), (&other, &other.project, &kits[1]), (&other, &project, &default)]);
+        // One after another lets go of it: by another version, with its kit, with its project; the last one by saying no.
+        other.client.patch(&format!("/v1/kits/{}", kits[1]), &json!({"primitives": {"probe": {"enabled": true, "version": "1.0.900002"}}})).expect(200);
+        refused(&[(&one, &one.project, &kits[0]), (&other, &project, &default)]);
+        other.client.delete(&format!("/v1/projects/{project}")).expect(200);
+        refused(&[(&one, &one.project, &kits[0])]);
+        let second = one.kit("second", pin.clone());
+        refused(&[(&one, &one.project, &kits[0]), (&one, &one.project, &second)]);
+        one.client.delete(&format!("/v1/kits/{second}")).expect(200);
+        one.client.patch(&format!("/v1/kits/{}", kits[0]), &json!({"name": "renamed"})).expect(200);
+        refused(&[(&one, &one.project, &kits[0])]);
+        one.client.patch(&format!("/v1/kits/{}", kits[0]), &json!({"primitives": {"probe": {"enabled": false, "version": "1.0.900001"}}})).expect(200);
+        remove().expect(200);
+        let late = one.client.post("/v1/kits", &json!({"name": "late", "primitives": pin}));
+        assert_eq!(late.expect_error(400, "invalid_input")["param"], "primitives.probe.version", "{late}");
+    }
+
+    fn a_version_is_pinned_or_removed_and_never_both(world: Builder::new().bare()) {
+        installed(world, 900_001);
+        let tenant = world.register();
+        for round in 2..10_u32 {
+            let build = 900_000 + round;
+            let digest = digest(&world.upload("probe", &Artefacts::get().probe(build), false).expect(201));
+            let start = Barrier::new(2);
+            let (pinned, removed) = std::thread::scope(|scope| {
+                let pin = scope.spawn(|| {
+                    let kit = json!({"name": build.to_string(), "primitives": {"probe": {"enabled": true, "version": format!("1.0.{build}")}}});
+                    start.wait();
+                    tenant.client.post("/v1/kits", &kit)
+                });
+                let path = format!("/v1/operator/components/probe/{digest}");
+                start.wait();
+                let removed = world.operator().delete(&path);
+                (pin.join().unwrap(), removed)
+            });
+            match pinned.status {
+                201 => assert_eq!(removed.expect_error(409, "state_conflict")["reason"], "pinned", "{removed}"),
+                _ => {
+                    pinned.expect_error(400, "invalid_input");
+                    removed.expect(200);
+                }
+            }
+        }
+    }
+
+    fn what_a_kit_pins_is_not_forgotten_with_what_is_old(world: Builder::new().bare().environment("CHARTER_RETENTION_COMPONENT_VERSIONS", "1")) {
+        installed(world, 900_001);
+        let tenant = world.register();
+        let kit = tenant.kit("pinned", json!({"probe": {"enabled": true, "version": "1.0.900001"}}));
+        let pinned = format!("/v1/users/{}/probe", tenant.user_with_kit("pinned", &kit));
+        for build in 900_002..=900_005 {
+            installed(world, build);
+        }
+        let kept = || -> Vec<String> {
+            let answer = world.operator().get("/v1/operator/components/probe").expect(200);
+            answer["component"]["versions"].as_array().unwrap().iter().map(|one| one["version"].as_str().unwrap().to_owned()).collect()
+        };
+        let began = Instant::now();
+        while kept().contains(&"1.0.900002".to_owned()) {
+            assert!(began.elapsed() < PATIENCE, "nothing is ever forgotten: {:?}", kept());
+            std::thread::yield_now();
+        }
+        assert_eq!(kept(), ["1.0.900005", "1.0.900004", "1.0.900003", "1.0.900001"]);
+        assert_eq!(tenant.client.get(&pinned).expect(200)["build"], "900001");
     }
 
     fn the_version_that_serves_cannot_be_removed_and_another_can(world: Builder::new().bare()) {

@@ -15,6 +15,7 @@ pub mod kit;
 pub mod member;
 pub mod name;
 pub mod organization;
+pub mod pin;
 pub mod project;
 pub mod session;
 pub mod user;

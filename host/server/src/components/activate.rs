@@ -4,14 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use charter_kernel::time::Instant;
-use charter_kernel::unit::{Fact, FactKind};
-use charter_store::Txn;
+use charter_kernel::unit::{Fact, FactKind, Reach};
+use charter_store::{Query, Txn};
 use serde_json::json;
 
 use super::attempts::Attempts;
 use super::record::{Activation, HISTORY_MAX, State, Version};
 use super::{Catalogue, LifeCycleError, Registry};
 use crate::records::Record;
+use crate::records::pin::{PINNED, Pin};
+
+/// Kits that a refusal names; it says how many there are.
+const PINS_NAMED: u32 = 20;
 
 /// A step that was taken.
 #[derive(Clone, Debug)]
@@ -149,7 +153,7 @@ impl Registry {
         }
     }
 
-    /// Removes a version that does not serve; its bytes go too.
+    /// Removes a version that does not serve and that no kit pins; its bytes go too.
     ///
     /// # Errors
     /// Nothing was changed.
@@ -179,6 +183,7 @@ async fn taken_off(txn: &mut Txn, name: &str, digest: &str) -> Result<Arc<Versio
         let message = "it serves; roll back or activate another version first".to_owned();
         return Err(LifeCycleError::State { reason: "active", message });
     }
+    unpinned(txn, &version).await?;
     if let Some(activation) = catalogue.activations.get(name) {
         let mut activation = Activation::clone(activation);
         activation.history.retain(|known| known != digest);
@@ -190,6 +195,19 @@ async fn taken_off(txn: &mut Txn, name: &str, digest: &str) -> Result<Arc<Versio
     }
     txn.remove(&version.key(), None).await?;
     Ok(version)
+}
+
+/// No kit pins it, whosever it is; validated at the commit.
+async fn unpinned(txn: &mut Txn, version: &Version) -> Result<(), LifeCycleError> {
+    let on = Pin::on(&version.name, &version.version);
+    let query = Query::all(&Reach::deployment(), &Pin::space()).equal(PINNED, on).limit(PINS_NAMED);
+    let found = txn.find(&query).await?.items;
+    if found.is_empty() {
+        return Ok(());
+    }
+    let kits = found.iter().map(|(_, row)| Pin::read(row)).collect::<Result<_, _>>()?;
+    let all = txn.count(&query).await?;
+    Err(LifeCycleError::Pinned { version: format!("{} {}", version.name, version.version), kits, all })
 }
 
 fn usable(version: &Version) -> Result<(), LifeCycleError> {
@@ -256,8 +274,8 @@ fn fact(active: &Version, previous: Option<&str>, step: Step, by: &str, now: Ins
 }
 
 impl Registry {
-    /// Removes retired versions beyond the latest `kept` of each primitive. What serves, what a rollback goes to and what is
-    /// quarantined stay.
+    /// Removes retired versions beyond the latest `kept` of each primitive. What serves, what a rollback goes to, what a kit pins
+    /// and what is quarantined stay.
     ///
     /// # Errors
     /// When the store does not take it.
@@ -270,7 +288,10 @@ impl Registry {
             let retired: Vec<_> = retired.collect();
             let surplus = retired.len().saturating_sub(kept as usize);
             for version in retired.into_iter().take(surplus) {
-                self.remove(name, &version.digest).await?;
+                match self.remove(name, &version.digest).await {
+                    Ok(_) | Err(LifeCycleError::Pinned { .. }) => {}
+                    Err(error) => return Err(error),
+                }
             }
         }
         Ok(())

@@ -3,7 +3,9 @@
 use charter_kernel::fault::Fault;
 use charter_kernel::refusal::{Code, Refusal};
 use charter_store::{CommitError, ReadError, WriteError};
-use serde_json::json;
+use serde_json::{Value, json};
+
+use crate::records::pin::Pin;
 
 /// Why a step was not taken. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
@@ -21,6 +23,16 @@ pub enum LifeCycleError {
         reason: &'static str,
         /// For people, with the way out.
         message: String,
+    },
+    /// Kits pin the version that was to go.
+    #[error("{version} is pinned by kits ({all}): their users would be left with none")]
+    Pinned {
+        /// Name and number.
+        version: String,
+        /// The kits, or the first of many.
+        kits: Vec<Pin>,
+        /// How many there are.
+        all: u64,
     },
     /// Another replica is not ready.
     #[error("{0}")]
@@ -81,6 +93,15 @@ impl From<LifeCycleError> for Refusal {
             }
             LifeCycleError::Absent(_) => Refusal::not_found(),
             LifeCycleError::State { reason, message } => Refusal::state_conflict(reason, message),
+            LifeCycleError::Pinned { ref kits, all, .. } => {
+                let named = kits
+                    .iter()
+                    .map(|pin| json!({"id": pin.kit, "organization_id": pin.organization, "project_id": pin.project}));
+                Refusal::state_conflict("pinned", error.to_string())
+                    .hint("Have the kits in details.kits pin another version, or none, first.")
+                    .detail("kits", named.collect::<Value>())
+                    .detail("kits_total", all)
+            }
             LifeCycleError::Lags(message) => {
                 Refusal::new(Code::Overloaded, message).reason("replica_lags").detail("changed", json!(false)).retry_after(5)
             }

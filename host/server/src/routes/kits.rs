@@ -25,6 +25,8 @@ use crate::records::user::User;
 use crate::reply::Reply;
 use crate::request::HostRequest;
 
+pub mod pins;
+
 /// The highest cap: its micro-dollars still fit a 64-bit integer.
 const CAP_CENTS_MAX: u64 = 900_000_000_000_000;
 
@@ -221,6 +223,7 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
         created_at: request.now,
     };
     let version = stored::insert(txn, &kit, "name").await?;
+    pins::follow(txn, None, Some(&kit)).await?;
     let shown = view(&kit, version, &installed);
     let note = json!({"after": shown});
     Ok(Reply::created(&json!({"kit": shown})).about("kit", kit.id.to_string()).noting(note))
@@ -324,6 +327,7 @@ pub async fn patch(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Re
         loosen(&request.identity, &place.organization)?;
     }
     let version = stored::replace(txn, &after, "name").await?;
+    pins::follow(txn, Some(&before), Some(&after)).await?;
     let shown = view(&after, version, &installed);
     let note = json!({"before": view(&before, found.version, &installed), "after": shown});
     Ok(Reply::ok(&json!({"kit": shown})).about("kit", after.id.to_string()).noting(note))
@@ -369,6 +373,7 @@ pub async fn delete(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
         );
     }
     stored::remove(txn, &kit.record).await?;
+    pins::follow(txn, Some(&kit.record), None).await?;
     let note = json!({"before": view(&kit.record, kit.version, &installed(app))});
     Ok(Reply::ok(&json!({"id": kit.record.id, "deleted": true})).about("kit", kit.record.id.to_string()).noting(note))
 }

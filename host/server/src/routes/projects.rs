@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::shape::{self, check, checked, id, instant, name, object};
-use super::{auth, keys, stored};
+use super::{auth, keys, kits::pins, stored};
 use crate::app::App;
 use crate::authority::{loosen, pinned_project, sees_project, unpinned};
 use crate::lifecycle::{self, Told};
@@ -204,6 +204,7 @@ pub async fn delete(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     }
     for kit in &kits {
         stored::remove(txn, &kit.record).await?;
+        pins::follow(txn, Some(&kit.record), None).await?;
     }
     stored::remove(txn, &project).await?;
     lifecycle::erase(txn, organization.id.as_str(), &reach, signals, request.now).await?;
