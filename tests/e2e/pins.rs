@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use charter_tests::artefacts::Artefacts;
 use charter_tests::tenant::id;
 use charter_tests::world::Builder;
-use charter_tests::{Tenant, World, on_both};
+use charter_tests::{Client, Tenant, World, on_both};
 use serde_json::{Value, json};
 
 /// Nothing that a test waits for takes longer; the host looks every 15 s for what it can drop.
@@ -21,6 +21,15 @@ fn digest(uploaded: &Value) -> String {
 
 fn installed(world: &World, build: u32) -> String {
     digest(&world.install("probe", &Artefacts::get().probe(build)))
+}
+
+/// A build that has an operation at a path where the others have none.
+fn noticing(build: u32) -> Vec<u8> {
+    let mut wasm = Artefacts::get().probe(build);
+    let (old, new) = (b"/probe/changes", b"/probe/notices");
+    let at = wasm.windows(old.len()).position(|window| window == old).expect("the manifest has that path");
+    wasm[at..at + old.len()].copy_from_slice(new);
+    wasm
 }
 
 /// One version's row in the operator's view.
@@ -123,6 +132,33 @@ on_both! {
         leaves_memory(world, &first);
         assert_eq!(tenant.client.get(&format!("/v1/users/{pinned}/probe")).expect(200)["build"], "900001");
         assert_eq!(tenant.client.get("/v1/probe").expect(200)["build"], "900003");
+    }
+
+    fn whoever_is_pinned_reaches_what_only_a_version_has_that_had_left_memory(world: unkept()) {
+        installed(world, 900_001);
+        // A canary: it never served but to those whose kit pins it.
+        let canary = digest(&world.upload("probe", &noticing(900_002), false).expect(201));
+        let tenant = world.register();
+        let kit = tenant.kit("canary", json!({"probe": {"enabled": true, "version": "1.0.900002"}}));
+        let pinned = format!("/v1/users/{}/probe", tenant.user_with_kit("pinned", &kit));
+        let only_there = |client: &Client| {
+            assert!(client.get(&format!("{pinned}/notices")).expect(200)["changes"].is_array());
+            client.get(&format!("{pinned}/changes")).expect_error(404, "not_found");
+            let method = client.post(&format!("{pinned}/notices"), &json!({}));
+            method.expect_error(405, "method_not_allowed");
+            assert_eq!(method.header("allow"), Some("GET, HEAD"), "{method}");
+            // Everybody else is where they were.
+            assert!(client.get("/v1/probe/changes").expect(200)["changes"].is_array());
+            client.get("/v1/probe/notices").expect_error(404, "not_found");
+        };
+        for _ in 0..2 {
+            leaves_memory(world, &canary);
+            only_there(&tenant.client);
+        }
+        // What a fresh process has in memory makes no difference either.
+        world.stop();
+        world.start();
+        only_there(&tenant.client.at(world.server().address()));
     }
 
     fn a_version_that_had_left_memory_can_be_pinned(world: unkept()) {

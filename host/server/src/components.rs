@@ -152,7 +152,7 @@ impl Registry {
             }
         }
         let revision = self.inner.revision.fetch_add(1, Relaxed) + 1;
-        match Live::new(revision, primitives) {
+        match Live::new(revision, primitives, catalogue.live().map(|version| &version.manifest)) {
             Ok(live) => *self.inner.live.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(live),
             Err(faults) => tracing::error!(?faults, "the live components do not fit together: what served before still serves"),
         }
@@ -223,7 +223,7 @@ impl Registry {
             others: self.others(&catalogue, &primitive.active),
         });
         let revision = self.inner.revision.fetch_add(1, Relaxed) + 1;
-        if let Ok(live) = Live::new(revision, primitives.collect()) {
+        if let Ok(live) = Live::new(revision, primitives.collect(), catalogue.live().map(|version| &version.manifest)) {
             *self.inner.live.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(live);
         }
     }

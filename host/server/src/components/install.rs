@@ -142,7 +142,7 @@ impl Registry {
             .filter(|primitive| primitive.name != served.name())
             .map(|primitive| Primitive::clone(primitive));
         let own = Primitive { name: served.name().to_owned(), active: served.clone(), others: Vec::new() };
-        Live::new(0, others.chain([own]).collect()).err().unwrap_or_default()
+        Live::new(0, others.chain([own]).collect(), []).err().unwrap_or_default()
     }
 }
 

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use charter_kernel::fault::Fault;
-use charter_kernel::manifest::Mount;
+use charter_kernel::manifest::{Manifest, Mount};
 use charter_kernel::route::{Found, Missing, Path, Segment, Table, Template};
 
-use super::{MOUNTS, Served, ServedOperation, template_at};
+use super::{MOUNTS, Served, ServedOperation, operation, template_at};
 use crate::pipeline::deprecated::Deprecated;
 use crate::routes;
 
@@ -45,7 +45,7 @@ impl Primitive {
 pub struct Entry {
     /// The primitive.
     pub primitive: Arc<Primitive>,
-    /// The operation in the first live version that has it, the active one first.
+    /// The operation in the first live version that has it: the active one, others in memory, those that are not.
     pub operation: Arc<ServedOperation>,
 }
 
@@ -60,11 +60,16 @@ pub struct Live {
 }
 
 impl Live {
-    /// The table of these primitives.
+    /// The table of these primitives, and of what else is `installed`: whoever's kit pins a version reaches its routes, and thereby
+    /// loads it, however long ago it left memory.
     ///
     /// # Errors
     /// Every path that two primitives, or a primitive and the host, would both serve.
-    pub fn new(revision: u64, primitives: Vec<Primitive>) -> Result<Self, Vec<Fault>> {
+    pub fn new<'m>(
+        revision: u64,
+        primitives: Vec<Primitive>,
+        installed: impl IntoIterator<Item = &'m Manifest>,
+    ) -> Result<Self, Vec<Fault>> {
         let mut live = Self { revision, ..Self::default() };
         let mut faults = Vec::new();
         for primitive in primitives {
@@ -76,7 +81,13 @@ impl Live {
         }
         faults.sort();
         faults.dedup();
-        if faults.is_empty() { Ok(live) } else { Err(faults) }
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        for manifest in installed {
+            live.add_dormant(manifest);
+        }
+        Ok(live)
     }
 
     fn add(&mut self, primitive: &Arc<Primitive>, served: &Arc<Served>, faults: &mut Vec<Fault>) {
@@ -97,6 +108,39 @@ impl Live {
                 }
                 if let (Some(deprecated), Some(Segment::Literal(first))) = (&served.deprecated, template.segments().first()) {
                     self.deprecated.entry(first.clone()).or_insert_with(|| deprecated.clone());
+                }
+            }
+        }
+    }
+
+    /// Adds the routes of a version that no version in memory has. One that cannot be added is left out: it was admitted once, and
+    /// must not keep from serving what is in use.
+    fn add_dormant(&mut self, manifest: &Manifest) {
+        let Some(primitive) = self.primitives.get(&manifest.name).cloned() else { return };
+        for (at, declared) in manifest.operations.iter().enumerate() {
+            let Ok(template) = Template::parse(&declared.path) else { continue };
+            let mut lacking = declared.mounts().to_vec();
+            lacking.retain(|mount| {
+                let known = self.tables.get_mut(mount).and_then(|table| table.get_mut(&declared.method, &template));
+                known.is_none_or(|known| known.primitive.name != manifest.name)
+            });
+            if lacking.is_empty() {
+                continue;
+            }
+            // Its schemas count once the version is loaded: here it says who the sender has to be.
+            let Some(operation) = operation(manifest, at, declared, "", &mut Vec::new()).map(Arc::new) else { continue };
+            for mount in lacking {
+                let of_host = of_host(mount, &declared.method, &template);
+                let entry = Entry { primitive: primitive.clone(), operation: operation.clone() };
+                let table = self.tables.entry(mount).or_default();
+                if of_host.is_some() || table.insert(&manifest.name, &declared.method, template.clone(), entry).is_err() {
+                    let (component, version, path) = (&manifest.name, &manifest.version, &declared.path);
+                    tracing::warn!(component, version, path, "a version that is not in memory has a route that is taken");
+                    continue;
+                }
+                if let (Some(deprecated), Some(Segment::Literal(first))) = (&manifest.deprecation, template.segments().first())
+                {
+                    self.deprecated.entry(first.clone()).or_insert_with(|| Arc::new(Deprecated::new(deprecated)));
                 }
             }
         }
