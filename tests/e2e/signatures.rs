@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -11,6 +12,9 @@ use charter_tests::{Answer, World, on_both};
 use ed25519_dalek::{Signer, SigningKey};
 use serde_json::json;
 use sha2::{Digest, Sha256};
+
+/// Nothing that a test waits for takes longer.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn key(seed: u8) -> SigningKey {
     SigningKey::from_bytes(&[seed; 32])
@@ -87,6 +91,55 @@ on_both! {
         world.stop();
         world.start();
         tenant.client.at(world.server().address()).get("/v1/probe").expect(200);
+    }
+
+    fn a_signature_that_comes_later_is_taken(world: trusting()) {
+        let folder = Folder::new();
+        world.options().components = Some(folder.path().to_path_buf());
+        world.stop();
+        world.start();
+        let world = &*world;
+        let tenant = world.register();
+        let file = |name: &str| folder.path().join(name);
+        let told = |says: &str| until(world, says, || world.server().log().contains(says));
+        let serves = |build: &str| {
+            until(world, &format!("build {build} serves"), || {
+                let answer = tenant.client.get("/v1/probe");
+                answer.status != 404 && answer.expect(200)["build"] == build
+            });
+        };
+        // The component comes first, as whoever copies a folder in alphabetical order sends it, and waits for its signature.
+        let wasm = Artefacts::get().probe(900_001);
+        std::fs::write(file("probe.wasm"), &wasm).unwrap();
+        told("is not signed");
+        tenant.client.get("/v1/probe").expect_error(404, "not_found");
+        std::fs::write(file("probe.wasm.sig"), signature(&key(1), &wasm)).unwrap();
+        serves("900001");
+        // The next one lies beside the signature of the last one until its own is there.
+        let wasm = Artefacts::get().probe(900_002);
+        std::fs::write(file("probe.wasm"), &wasm).unwrap();
+        told("none of the configured keys");
+        assert_eq!(tenant.client.get("/v1/probe").expect(200)["build"], "900001");
+        std::fs::write(file("probe.wasm.sig"), signature(&key(1), &wasm)).unwrap();
+        serves("900002");
+        // A signature that is written again brings nothing back that was rolled back from.
+        world.operator().post("/v1/operator/components/probe/rollback", &json!({})).expect(200);
+        std::fs::write(file("probe.wasm.sig"), format!("{}\n", signature(&key(1), &wasm))).unwrap();
+        // Files are looked at in the order of their names.
+        std::fs::write(file("unsigned.wasm"), &wasm).unwrap();
+        until(world, "the file behind it is looked at", || {
+            world.server().log().lines().any(|line| line.contains("unsigned.wasm") && line.contains("is not signed"))
+        });
+        assert_eq!(tenant.client.get("/v1/probe").expect(200)["build"], "900001", "a rollback stays");
+    }
+}
+
+#[track_caller]
+fn until(world: &World, what: &str, mut holds: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}\n{}", world.server().log());
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 

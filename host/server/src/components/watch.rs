@@ -1,7 +1,8 @@
 //! The watched folder: `.wasm` files, with `<file>.wasm.sig` beside them where signatures are asked for.
 //!
 //! At start only digests that are new to the deployment are acted on, so that a rollback stays rolled back and a replica with an old
-//! image cannot downgrade the rest; while running, each completed change is.
+//! image cannot downgrade the rest; while running, each completed change is. A signature that comes, or is changed, behind its file
+//! lets in what was refused without it, and does nothing to what is installed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -31,12 +32,26 @@ struct Stamp {
     bytes: u64,
 }
 
+impl Stamp {
+    async fn of(path: &Path) -> Option<Self> {
+        let metadata = tokio::fs::metadata(path).await.ok()?;
+        Some(Self { modified: metadata.modified().ok(), bytes: metadata.len() })
+    }
+}
+
+/// What a component looked like, and the signature beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Signed {
+    component: Stamp,
+    signature: Option<Stamp>,
+}
+
 /// The folder as it was last acted on.
 #[derive(Debug)]
 pub struct Folder {
     dir: PathBuf,
     bytes_max: usize,
-    seen: BTreeMap<PathBuf, Stamp>,
+    seen: BTreeMap<PathBuf, Signed>,
 }
 
 impl Folder {
@@ -96,23 +111,28 @@ impl Folder {
         tokio::time::sleep(QUIET).await;
         let now = self.list().await?;
         for path in pending {
-            let Some(stamp) = now.get(&path).filter(|stamp| before.get(&path) == Some(stamp)) else { continue };
-            self.seen.insert(path.clone(), *stamp);
-            let done = async { act(registry, read(&path, self.bytes_max).await?).await };
-            report(&path, done.await);
+            let Some(signed) = now.get(&path).filter(|signed| before.get(&path) == Some(signed)) else { continue };
+            let former = self.seen.insert(path.clone(), *signed);
+            if former.is_none_or(|former| former.component != signed.component) {
+                let done = async { act(registry, read(&path, self.bytes_max).await?).await };
+                report(&path, done.await);
+            } else if signed.signature.is_some() {
+                first_visit(registry, path, self.bytes_max).await;
+            }
         }
         self.seen.retain(|path, _| now.contains_key(path));
         Ok(())
     }
 
-    async fn list(&self) -> io::Result<BTreeMap<PathBuf, Stamp>> {
+    async fn list(&self) -> io::Result<BTreeMap<PathBuf, Signed>> {
         let mut entries = tokio::fs::read_dir(&self.dir).await?;
         let mut files = BTreeMap::new();
         while let Some(entry) = entries.next_entry().await? {
             let path = entry.path();
             if path.extension().is_some_and(|extension| extension == "wasm") {
-                let Ok(metadata) = tokio::fs::metadata(&path).await else { continue };
-                files.insert(path, Stamp { modified: metadata.modified().ok(), bytes: metadata.len() });
+                let Some(component) = Stamp::of(&path).await else { continue };
+                let signature = Stamp::of(&signature_of(&path)).await;
+                files.insert(path, Signed { component, signature });
             }
             if files.len() >= FILES_MAX {
                 tracing::warn!(dir = %self.dir.display(), "more than {FILES_MAX} components: the rest is left out");
@@ -144,10 +164,15 @@ async fn read(path: &Path, bytes_max: usize) -> Result<Upload, LifeCycleError> {
         return Err(too_large(bytes_max));
     }
     let bytes: Bytes = tokio::fs::read(path).await.map_err(unreadable)?.into();
+    let signature = tokio::fs::read_to_string(signature_of(path)).await.ok();
+    Ok(Upload { name: None, bytes, signature })
+}
+
+/// Where the signature of a file lies.
+fn signature_of(path: &Path) -> PathBuf {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".sig");
-    let signature = tokio::fs::read_to_string(PathBuf::from(beside)).await.ok();
-    Ok(Upload { name: None, bytes, signature })
+    beside.into()
 }
 
 async fn act(registry: &Registry, upload: Upload) -> Result<(), LifeCycleError> {
