@@ -1,15 +1,11 @@
 //! What the host does by itself: it holds a kit to its rate, and steps back from a version that keeps trapping.
 
-use std::time::{Duration, Instant};
-
 use charter_tests::artefacts::Artefacts;
 use charter_tests::on_both;
+use charter_tests::patience::until;
 use charter_tests::tenant::id;
 use charter_tests::world::Builder;
 use serde_json::json;
-
-/// Nothing that a test waits for takes longer.
-const PATIENCE: Duration = Duration::from_secs(40);
 
 on_both! {
     fn a_kit_holds_its_users_to_its_rate_and_nobody_else(world) {
@@ -32,13 +28,10 @@ on_both! {
         world.install("probe", &Artefacts::get().probe(900_002));
         let digest = world.install("probe", &Artefacts::get().probe(900_003))["component"]["digest"].clone();
         let tenants = [world.register(), world.register(), world.register()];
-        let began = Instant::now();
         // Only the odd build traps; each organization asks each time, as one alone brings no version down.
         let ask = |tenant: &charter_tests::Tenant| tenant.client.post("/v1/probe/trap", &json!({})).status;
         let back = || tenants.iter().map(ask).filter(|status| *status == 200).count() == tenants.len();
-        while !back() {
-            assert!(began.elapsed() < PATIENCE, "the trapping version is still served");
-        }
+        until("the trapping version is stepped back from", back);
         assert_eq!(tenants[0].client.get("/v1/probe").expect(200)["build"], "900002");
         let log = world.server().log();
         assert!(log.contains("1.0.900003") || log.contains(digest.as_str().unwrap()), "the log does not name it:\n{log}");

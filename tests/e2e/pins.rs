@@ -1,15 +1,13 @@
 //! Versions beside the active one: pinned by a kit while others change, quarantined by the breaker, dropped from memory, removed.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
 use charter_tests::artefacts::Artefacts;
+use charter_tests::patience::{Over, PATIENCE, found};
 use charter_tests::world::Builder;
 use charter_tests::{Tenant, World, on_both};
 use serde_json::{Value, json};
 
-/// Nothing that a test waits for takes longer; the host looks every 15 s for what it can drop.
-const PATIENCE: Duration = Duration::from_secs(40);
 /// Requests that each caller sends at least while versions change.
 const ROUNDS: u32 = 24;
 
@@ -34,13 +32,13 @@ fn unkept() -> Builder {
     Builder::new().bare().environment("CHARTER_ENGINE_RESIDENT_MS", "0")
 }
 
+/// The host looks every 15 s for what it can drop.
 #[track_caller]
 fn leaves_memory(world: &World, digest: &str) {
-    let began = Instant::now();
-    while shown(world, digest)["in_memory"] == true {
-        assert!(began.elapsed() < PATIENCE, "it is still in memory: {}", shown(world, digest));
-        std::thread::yield_now();
-    }
+    found(PATIENCE, "it leaves memory", || {
+        let row = shown(world, digest);
+        if row["in_memory"] == true { Err(row) } else { Ok(()) }
+    });
 }
 
 on_both! {
@@ -60,6 +58,7 @@ on_both! {
             }
         };
         std::thread::scope(|scope| {
+            let changing = Over(&over);
             let callers = [
                 scope.spawn(|| ask(&pinned, &["900001"])),
                 scope.spawn(|| ask(&pinned, &["900001"])),
@@ -72,7 +71,7 @@ on_both! {
                 world.operator().post("/v1/operator/components/probe/activate", &json!({ "digest": digest })).expect(200);
                 round += 1;
             }
-            over.store(true, Ordering::SeqCst);
+            drop(changing);
         });
         assert_eq!(shown(world, &first)["state"], "retired");
         // Once unpinned, the same user moves on.
@@ -85,14 +84,16 @@ on_both! {
         let good = installed(world, 900_002);
         let bad = installed(world, 900_003);
         let tenants: [Tenant; 3] = std::array::from_fn(|_| world.register());
-        let began = Instant::now();
-        while shown(world, &bad)["state"] != "quarantined" {
-            assert!(began.elapsed() < PATIENCE, "the trapping version is still served");
+        let row = found(PATIENCE, "the trapping version is stepped back from", || {
+            let row = shown(world, &bad);
+            if row["state"] == "quarantined" {
+                return Ok(row);
+            }
             for tenant in &tenants {
                 tenant.client.post("/v1/probe/trap", &json!({}));
             }
-        }
-        let row = shown(world, &bad);
+            Err(row)
+        });
         assert!(row["reason"].as_str().is_some_and(|reason| reason.contains("trapped")), "{row}");
         assert_eq!(shown(world, &good)["state"], "active");
         let view = world.operator().get("/v1/operator/components/probe").expect(200);

@@ -5,15 +5,12 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
 
 use charter_tests::artefacts::Artefacts;
+use charter_tests::patience::until;
 use charter_tests::world::Builder;
 use charter_tests::{Answer, Client, Database, Tenant, World, on_both};
 use serde_json::{Value, json};
-
-/// Nothing that a test waits for takes longer.
-const PATIENCE: Duration = Duration::from_secs(40);
 
 fn builder() -> Builder {
     Builder::new().environment("CHARTER_EGRESS_ALLOW", "127.0.0.0/8")
@@ -57,15 +54,6 @@ fn notes(client: &Client, kind: &str) -> Vec<Value> {
 
 fn items(client: &Client) -> u64 {
     client.get("/v1/script/notes").expect(200)["items"].as_u64().unwrap()
-}
-
-#[track_caller]
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
-        std::thread::yield_now();
-    }
 }
 
 /// Plays `steps` on a thread, and runs `meanwhile` once an item was taken: the script is then in its middle.
