@@ -1,13 +1,13 @@
 //! The rules of the request's transaction, each through the front door: a fixture plays scripts of host calls, and what is left
 //! afterwards is looked at as a client would.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use charter_tests::artefacts::Artefacts;
+use charter_tests::double::{self, Reply};
 use charter_tests::patience::until;
+use charter_tests::raw::Raw;
 use charter_tests::world::Builder;
 use charter_tests::{Answer, Client, Database, Tenant, World, on_both};
 use serde_json::{Value, json};
@@ -70,14 +70,10 @@ fn interrupted(client: &Client, steps: Value, meanwhile: impl FnOnce()) -> Answe
 /// A provider that counts its requests and answers each with 200.
 fn peer(world: &World, tenant: &Tenant) -> Arc<AtomicU32> {
     let count = Arc::new(AtomicU32::new(0));
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address: SocketAddr = listener.local_addr().unwrap();
     let counting = count.clone();
-    std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            counting.fetch_add(1, Ordering::SeqCst);
-            let _ = answered(stream);
-        }
+    let address = double::listen(move |_| {
+        counting.fetch_add(1, Ordering::SeqCst);
+        Reply { status: 200, headers: Vec::new(), body: b"{}".to_vec() }
     });
     let binding = json!({
         "kind": "http", "url": format!("http://{address}"), "options": {},
@@ -86,22 +82,6 @@ fn peer(world: &World, tenant: &Tenant) -> Arc<AtomicU32> {
     let bound = world.operator().put("/v1/operator/providers/script.peer", &binding);
     assert!(matches!(bound.status, 200 | 201), "{bound}");
     count
-}
-
-fn answered(mut stream: TcpStream) -> std::io::Result<()> {
-    let mut reader = BufReader::new(stream.try_clone()?);
-    let mut length = 0;
-    loop {
-        let mut line = String::new();
-        if reader.read_line(&mut line)? == 0 || line.trim().is_empty() {
-            break;
-        }
-        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
-            length = value.trim().parse().unwrap_or(0);
-        }
-    }
-    std::io::copy(&mut reader.take(length), &mut std::io::sink())?;
-    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}")
 }
 
 on_both! {
@@ -309,15 +289,14 @@ on_both! {
         let calls = peer(world, &tenant);
         play(&tenant.client, json!([{ "items": 1 }])).expect(200);
         let leave = |steps: Value, left: &dyn Fn() -> bool| {
-            let address = world.server().address().trim_start_matches("http://").to_owned();
             let body = json!({ "steps": steps }).to_string();
-            let mut stream = TcpStream::connect(address).unwrap();
+            let mut raw = Raw::connect(world.server().address()).unwrap();
             let head = format!(
                 "POST /v1/script HTTP/1.1\r\nhost: charter\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
                 tenant.key,
                 body.len()
             );
-            stream.write_all(head.as_bytes()).unwrap();
+            assert!(raw.say(head.as_bytes()));
             until("the script is in its middle", left);
         };
         leave(json!([{ "take": 1 }, { "sleep_ms": 3000 }, { "note": "note", "slug": "unacted" }]), &|| items(&tenant.client) == 0);
