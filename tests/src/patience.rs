@@ -47,3 +47,35 @@ impl Drop for Over<'_> {
         self.0.store(true, Ordering::SeqCst);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::panic::catch_unwind;
+
+    use super::*;
+
+    #[test]
+    fn a_wait_ends_and_says_what_it_waited_for_and_what_it_saw() {
+        let wait = || found(Duration::from_millis(20), "the moon is full", || Err::<(), _>("a crescent"));
+        let told = catch_unwind(wait).expect_err("it never comes");
+        let told = told.downcast_ref::<String>().map_or("", String::as_str);
+        assert!(told.contains("the moon is full") && told.contains("a crescent"), "{told:?}");
+    }
+
+    #[test]
+    fn who_works_beside_a_failed_step_ends_with_it() {
+        let over = AtomicBool::new(false);
+        let failed = catch_unwind(|| {
+            std::thread::scope(|scope| {
+                let _working = Over(&over);
+                scope.spawn(|| {
+                    while !over.load(Ordering::SeqCst) {
+                        std::thread::yield_now();
+                    }
+                });
+                within(Duration::ZERO, "what never holds", || false);
+            });
+        });
+        assert!(failed.is_err());
+    }
+}
