@@ -8,6 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use charter_tests::artefacts::{Artefacts, Folder};
+use charter_tests::patience::{Over, until};
 use charter_tests::world::{Builder, OPERATOR_TOKEN};
 use charter_tests::{Client, Database, Tenant, World, on_both};
 use serde_json::json;
@@ -218,6 +219,7 @@ on_both! {
         let (answered, next, over) = (Mutex::new(BTreeSet::new()), AtomicU32::new(0), AtomicBool::new(false));
         let client = tenant.client.clone();
         let before = std::thread::scope(|scope| {
+            let writing = Over(&over);
             for _ in 0..4 {
                 scope.spawn(|| {
                     while !over.load(Ordering::Relaxed) {
@@ -227,12 +229,10 @@ on_both! {
                     }
                 });
             }
-            while answered.lock().unwrap().len() < 50 {
-                std::thread::yield_now();
-            }
+            until("50 pairs are answered", || answered.lock().unwrap().len() >= 50);
             let before = answered.lock().unwrap().clone();
             let told = offline(world, &["backup", &file]);
-            over.store(true, Ordering::Relaxed);
+            drop(writing);
             assert!(told.done().contains(&file));
             before
         });

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use charter_tests::artefacts::Artefacts;
+use charter_tests::patience::{Over, PATIENCE, found, until};
 use charter_tests::world::Builder;
 use charter_tests::{Client, on_both};
 use serde_json::{Value, json};
@@ -25,6 +26,7 @@ on_both! {
             let client = tenant.client.at(world.server().address());
             let (dead, done) = (AtomicBool::new(false), AtomicU32::new(0));
             std::thread::scope(|scope| {
+                let writing = Over(&dead);
                 for _ in 0..WRITERS {
                     scope.spawn(|| {
                         while !dead.load(Ordering::Relaxed) {
@@ -37,11 +39,9 @@ on_both! {
                         }
                     });
                 }
-                while done.load(Ordering::Relaxed) < BETWEEN {
-                    std::thread::yield_now();
-                }
+                until("pairs are answered", || done.load(Ordering::Relaxed) >= BETWEEN);
                 world.kill();
-                dead.store(true, Ordering::Relaxed);
+                drop(writing);
             });
             world.start();
         }
@@ -121,6 +121,7 @@ on_both! {
             let client = tenant.client.at(world.server().address());
             let (dead, done) = (AtomicBool::new(false), AtomicU32::new(0));
             std::thread::scope(|scope| {
+                let working = Over(&dead);
                 for _ in 0..3 {
                     scope.spawn(|| {
                         while !dead.load(Ordering::Relaxed) {
@@ -146,25 +147,21 @@ on_both! {
                 }
                 let acknowledged = || messages.lock().unwrap().done.len() as u32;
                 let before = acknowledged();
-                while done.load(Ordering::Relaxed) < BETWEEN || acknowledged() < before + BETWEEN {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
+                until("messages are sent and acknowledged", || {
+                    done.load(Ordering::Relaxed) >= BETWEEN && acknowledged() >= before + BETWEEN
+                });
                 world.kill();
-                dead.store(true, Ordering::Relaxed);
+                drop(working);
             });
             world.start();
         }
         // What is left is worked off; what a dead worker held comes again after its time-out.
         let client = tenant.client.at(world.server().address());
-        let began = Instant::now();
-        loop {
+        found(PATIENCE, "every message is handed out and done with", || {
             assert!(work(&client, &queue, &messages), "the queue does not answer");
             let shown = client.get(&queue).expect(200)["queue"].clone();
-            if shown["depth"] == 0 && shown["in_flight"] == 0 {
-                break;
-            }
-            assert!(began.elapsed() < Duration::from_secs(60), "messages are left that nobody is given: {shown}");
-        }
+            if shown["depth"] == 0 && shown["in_flight"] == 0 { Ok(()) } else { Err(shown) }
+        });
         let messages = messages.into_inner().unwrap();
         assert_eq!(messages.back, BTreeSet::new(), "acknowledged, and came back");
         let lost: Vec<_> =

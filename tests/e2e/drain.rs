@@ -1,9 +1,8 @@
 //! SIGTERM: what runs is finished and answered, nobody new is let in, and the process ends well.
 
-use std::time::Duration;
-
 use charter_tests::artefacts::Artefacts;
 use charter_tests::on_both;
+use charter_tests::patience::until;
 use charter_tests::raw::{Raw, statuses};
 use charter_tests::world::Builder;
 use serde_json::json;
@@ -51,9 +50,7 @@ on_both! {
         let mut half = Raw::connect(world.server().address()).unwrap();
         half.say(b"POST /v1/auth/login HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{");
         world.server().signal("TERM");
-        while !world.server().log().contains("draining") {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        until("it drains", || world.server().log().contains("draining"));
         world.stop();
     }
 }

@@ -1,15 +1,11 @@
 //! What the host does by itself: it holds a kit to its rate, and steps back from a version that keeps trapping.
 
-use std::time::{Duration, Instant};
-
 use charter_tests::artefacts::Artefacts;
 use charter_tests::on_both;
+use charter_tests::patience::until;
 use charter_tests::tenant::id;
 use charter_tests::world::Builder;
-use serde_json::json;
-
-/// Nothing that a test waits for takes longer.
-const PATIENCE: Duration = Duration::from_secs(40);
+use serde_json::{Value, json};
 
 on_both! {
     fn a_kit_holds_its_users_to_its_rate_and_nobody_else(world) {
@@ -18,9 +14,15 @@ on_both! {
         let (slow, free) = (tenant.user_with_kit("slow", &kit), tenant.user("free"));
         let asked: Vec<_> = (0..12).map(|_| tenant.client.get(&format!("/v1/users/{slow}/queue"))).collect();
         assert!(asked[..5].iter().all(|answer| answer.status == 200), "{}", asked[4]);
+        for answer in &asked {
+            assert!(answer.header("ratelimit-policy").is_some_and(|policy| policy.contains("q=5;w=60")), "{answer}");
+            assert!(answer.header("ratelimit").is_some_and(|left| left.contains(";r=")), "{answer}");
+        }
         let refused = asked.iter().find(|answer| answer.status != 200).expect("twelve requests are more than five a minute");
         refused.expect_error(429, "rate_limited");
-        assert!(refused.header("retry-after").is_some(), "{refused}");
+        assert!(refused.header("ratelimit").is_some_and(|left| left.contains(";r=0;")), "{refused}");
+        let wait: u64 = refused.header("retry-after").and_then(|text| text.parse().ok()).expect("seconds to wait");
+        assert!((1..=60).contains(&wait), "{refused}");
         for _ in 0..12 {
             tenant.client.get(&format!("/v1/users/{free}/queue")).expect(200);
         }
@@ -29,21 +31,26 @@ on_both! {
 
 on_both! {
     fn a_version_that_keeps_trapping_is_stepped_back_from_and_stays_away(world: Builder::new().bare()) {
-        world.install("probe", &Artefacts::get().probe(900_002));
-        let digest = world.install("probe", &Artefacts::get().probe(900_003))["component"]["digest"].clone();
+        let good = world.install("probe", &Artefacts::get().probe(900_002))["component"]["digest"].clone();
+        let bad = world.install("probe", &Artefacts::get().probe(900_003))["component"]["digest"].clone();
         let tenants = [world.register(), world.register(), world.register()];
-        let began = Instant::now();
         // Only the odd build traps; each organization asks each time, as one alone brings no version down.
         let ask = |tenant: &charter_tests::Tenant| tenant.client.post("/v1/probe/trap", &json!({})).status;
-        let back = || tenants.iter().map(ask).filter(|status| *status == 200).count() == tenants.len();
-        while !back() {
-            assert!(began.elapsed() < PATIENCE, "the trapping version is still served");
-        }
+        until("the trapping version is stepped back from", || {
+            tenants.iter().map(ask).filter(|status| *status == 200).count() == tenants.len()
+        });
         assert_eq!(tenants[0].client.get("/v1/probe").expect(200)["build"], "900002");
         let log = world.server().log();
-        assert!(log.contains("1.0.900003") || log.contains(digest.as_str().unwrap()), "the log does not name it:\n{log}");
-        let listed = world.operator().get("/v1/operator/components/probe").expect(200);
-        assert_eq!(listed["component"]["active"]["version"], "1.0.900002", "{listed}");
+        let told = |line: &str| line.contains("STEPPED BACK") && line.contains(bad.as_str().unwrap());
+        assert!(log.lines().any(told), "the log does not name it:\n{log}");
+        let view = world.operator().get("/v1/operator/components/probe").expect(200)["component"].clone();
+        assert_eq!((&view["active"]["version"], &view["activated_by"]), (&json!("1.0.900002"), &json!("breaker")), "{view}");
+        let row = |digest: &Value| view["versions"].as_array().unwrap().iter().find(|version| version["digest"] == *digest).unwrap();
+        assert_eq!((&row(&good)["state"], &row(&bad)["state"]), (&json!("active"), &json!("quarantined")), "{view}");
+        assert!(row(&bad)["reason"].as_str().is_some_and(|reason| reason.contains("trapped")), "{view}");
+        let again = world.operator().post("/v1/operator/components/probe/activate", &json!({ "digest": bad }));
+        assert_eq!(again.expect_error(409, "state_conflict")["reason"], "quarantined", "{again}");
+        assert_eq!(tenants[0].client.get("/v1/probe").expect(200)["build"], "900002");
         world.stop();
         world.start();
         let client = tenants[0].client.at(world.server().address());

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use charter_tests::artefacts::Artefacts;
+use charter_tests::patience::Over;
 use charter_tests::world::Builder;
 use charter_tests::{Answer, World, on_both};
 use serde_json::json;
@@ -70,6 +71,7 @@ on_both! {
         let path = format!("/v1/queue/{}", queue.as_str().unwrap());
         let (over, served) = (AtomicBool::new(false), AtomicU32::new(0));
         std::thread::scope(|scope| {
+            let attacked = Over(&over);
             let attacks: Vec<_> = (0..4).map(|_| scope.spawn(|| attack(&villain.client, "loop").status)).collect();
             let reader = scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
@@ -81,7 +83,7 @@ on_both! {
                 let status = attack.join().unwrap();
                 assert!(matches!(status, 429 | 503 | 504), "a loop ended with {status}");
             }
-            over.store(true, Ordering::Relaxed);
+            drop(attacked);
             reader.join().unwrap();
         });
         // Four loops of 700 ms each, one at a time, leave room for far more than this.

@@ -1,14 +1,10 @@
 //! Idempotency keys under races: many requests at once, and one that is run again.
 
-use std::time::{Duration, Instant};
-
 use charter_tests::artefacts::Artefacts;
+use charter_tests::patience::until;
 use charter_tests::world::Builder;
 use charter_tests::{Answer, Client, World, on_both};
 use serde_json::{Value, json};
-
-/// Nothing that a test waits for takes longer.
-const PATIENCE: Duration = Duration::from_secs(40);
 
 fn play(client: &Client, key: &str, steps: &Value) -> Answer {
     client.call("POST", "/v1/script").idempotency_key(key).json(&json!({ "steps": steps })).send()
@@ -54,11 +50,7 @@ mod checkpoints {
             let steps = json!([{"bump": "hot"}, {"take": 1}, {"sleep_ms": 1500}, {"checkpoint": true}, {"attempt": true}]);
             let answer = std::thread::scope(|scope| {
                 let running = scope.spawn(|| play(client, "once", &steps));
-                let began = Instant::now();
-                while kept(client)["items"] != 0 {
-                    assert!(began.elapsed() < PATIENCE, "the script takes the item");
-                    std::thread::yield_now();
-                }
+                until("the script takes the item", || kept(client)["items"] == 0);
                 play(client, "between", &json!([{"bump": "hot"}])).expect(200);
                 running.join().unwrap()
             });

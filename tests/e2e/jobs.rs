@@ -1,6 +1,7 @@
 //! Jobs that a request answers with: its caller waits for the result, and a repeated key gets it again.
 
 use charter_tests::artefacts::Artefacts;
+use charter_tests::patience::until;
 use charter_tests::world::Builder;
 use charter_tests::{Answer, Client, Tenant, World, on_both};
 use serde_json::{Value, json};
@@ -52,10 +53,7 @@ on_both! {
         let listed = |status: &str| {
             tenant.client.get(&format!("/v1/jobs?status={status}")).expect(200)["jobs"].as_array().unwrap().clone()
         };
-        let began = std::time::Instant::now();
-        while listed("running").is_empty() {
-            assert!(began.elapsed() < std::time::Duration::from_secs(30), "nobody runs it");
-        }
+        until("somebody runs it", || !listed("running").is_empty());
         assert!(listed("queued").is_empty(), "what runs is not queued");
         let job = listed("running")[0].clone();
         let path = format!("/v1/jobs/{}", job["id"].as_str().unwrap());

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use charter_tests::artefacts::Artefacts;
+use charter_tests::patience::{Over, PATIENCE, found, until};
 use charter_tests::world::Builder;
 use charter_tests::{Client, World, on_both};
 use serde_json::{Value, json};
@@ -96,6 +97,7 @@ on_both! {
         let digests = [staged(world, 900_002), staged(world, 900_003)];
         let (over, served) = (AtomicBool::new(false), AtomicU32::new(0));
         std::thread::scope(|scope| {
+            let _changing = Over(&over);
             for _ in 0..4 {
                 scope.spawn(|| {
                     while !over.load(Ordering::Relaxed) {
@@ -107,7 +109,6 @@ on_both! {
             for round in 0..30 {
                 activate(world, &digests[round % 2]);
             }
-            over.store(true, Ordering::Relaxed);
         });
         assert!(served.load(Ordering::Relaxed) > 0);
     }
@@ -134,15 +135,11 @@ on_both! {
         let user = tenant.user("agent");
         let path = format!("/v1/users/{user}");
         let kinds = |wanted: usize| {
-            let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
-            loop {
+            found(PATIENCE, "it is told", || {
                 let changes = tenant.client.get("/v1/probe/changes").expect(200)["changes"].clone();
                 let own: Vec<Value> = changes.as_array().unwrap().iter().filter(|it| it["user"] == user).cloned().collect();
-                if own.len() >= wanted {
-                    return own;
-                }
-                assert!(std::time::Instant::now() < deadline, "told {own:?} only");
-            }
+                if own.len() >= wanted { Ok(own) } else { Err(changes) }
+            })
         };
         assert_eq!(kinds(1)[0]["kind"], "created");
         tenant.client.post(&format!("{path}/probe/pairs"), &json!({"name": "left behind"})).expect(201);
@@ -173,10 +170,7 @@ on_both! {
             let changes = client.get("/v1/probe/changes").expect(200)["changes"].clone();
             changes.as_array().unwrap().iter().filter(|change| change["kind"] == "name").cloned().collect()
         };
-        let began = std::time::Instant::now();
-        while told(&holder.client).is_empty() {
-            assert!(began.elapsed() < std::time::Duration::from_secs(60), "the holder is never told");
-        }
+        until("the holder is told", || !told(&holder.client).is_empty());
         assert_eq!(told(&holder.client), [json!({"kind": "name", "user": user, "left": 1})]);
         assert!(told(&asker.client).is_empty(), "who asks learns nothing of who holds it");
     }

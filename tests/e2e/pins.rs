@@ -1,17 +1,15 @@
-//! Versions beside the active one: pinned by a kit while others change, quarantined by the breaker, dropped from memory, removed.
+//! Versions beside the active one: pinned by a kit while others change, dropped from memory, removed.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
 use charter_tests::artefacts::Artefacts;
+use charter_tests::patience::{Over, PATIENCE, found, until};
 use charter_tests::tenant::id;
 use charter_tests::world::Builder;
 use charter_tests::{Client, Tenant, World, on_both};
 use serde_json::{Value, json};
 
-/// Nothing that a test waits for takes longer; the host looks every 15 s for what it can drop.
-const PATIENCE: Duration = Duration::from_secs(40);
 /// Requests that each caller sends at least while versions change.
 const ROUNDS: u32 = 24;
 
@@ -45,13 +43,13 @@ fn unkept() -> Builder {
     Builder::new().bare().environment("CHARTER_ENGINE_RESIDENT_MS", "0")
 }
 
+/// The host looks every 15 s for what it can drop.
 #[track_caller]
 fn leaves_memory(world: &World, digest: &str) {
-    let began = Instant::now();
-    while shown(world, digest)["in_memory"] == true {
-        assert!(began.elapsed() < PATIENCE, "it is still in memory: {}", shown(world, digest));
-        std::thread::yield_now();
-    }
+    found(PATIENCE, "it leaves memory", || {
+        let row = shown(world, digest);
+        if row["in_memory"] == true { Err(row) } else { Ok(()) }
+    });
 }
 
 on_both! {
@@ -71,6 +69,7 @@ on_both! {
             }
         };
         std::thread::scope(|scope| {
+            let changing = Over(&over);
             let callers = [
                 scope.spawn(|| ask(&pinned, &["900001"])),
                 scope.spawn(|| ask(&pinned, &["900001"])),
@@ -83,34 +82,13 @@ on_both! {
                 world.operator().post("/v1/operator/components/probe/activate", &json!({ "digest": digest })).expect(200);
                 round += 1;
             }
-            over.store(true, Ordering::SeqCst);
+            drop(changing);
         });
         assert_eq!(shown(world, &first)["state"], "retired");
         // Once unpinned, the same user moves on.
         let unpinned = json!({"primitives": {"probe": {"enabled": true}}});
         tenant.client.patch(&format!("/v1/kits/{kit}"), &unpinned).expect(200);
         assert_ne!(tenant.client.get(&pinned).expect(200)["build"], "900001");
-    }
-
-    fn what_the_breaker_stepped_back_from_is_shown_with_its_reason_and_not_activated_again(world: Builder::new().bare()) {
-        let good = installed(world, 900_002);
-        let bad = installed(world, 900_003);
-        let tenants: [Tenant; 3] = std::array::from_fn(|_| world.register());
-        let began = Instant::now();
-        while shown(world, &bad)["state"] != "quarantined" {
-            assert!(began.elapsed() < PATIENCE, "the trapping version is still served");
-            for tenant in &tenants {
-                tenant.client.post("/v1/probe/trap", &json!({}));
-            }
-        }
-        let row = shown(world, &bad);
-        assert!(row["reason"].as_str().is_some_and(|reason| reason.contains("trapped")), "{row}");
-        assert_eq!(shown(world, &good)["state"], "active");
-        let view = world.operator().get("/v1/operator/components/probe").expect(200);
-        assert_eq!(view["component"]["activated_by"], "breaker", "{view}");
-        let again = world.operator().post("/v1/operator/components/probe/activate", &json!({ "digest": bad }));
-        assert_eq!(again.expect_error(409, "state_conflict")["reason"], "quarantined", "{again}");
-        assert_eq!(tenants[0].client.get("/v1/probe").expect(200)["build"], "900002");
     }
 
     fn a_version_that_nobody_asks_for_leaves_memory(world: unkept()) {
@@ -255,11 +233,7 @@ on_both! {
             let answer = world.operator().get("/v1/operator/components/probe").expect(200);
             answer["component"]["versions"].as_array().unwrap().iter().map(|one| one["version"].as_str().unwrap().to_owned()).collect()
         };
-        let began = Instant::now();
-        while kept().contains(&"1.0.900002".to_owned()) {
-            assert!(began.elapsed() < PATIENCE, "nothing is ever forgotten: {:?}", kept());
-            std::thread::yield_now();
-        }
+        until("something old is forgotten", || !kept().contains(&"1.0.900002".to_owned()));
         assert_eq!(kept(), ["1.0.900005", "1.0.900004", "1.0.900003", "1.0.900001"]);
         assert_eq!(tenant.client.get(&pinned).expect(200)["build"], "900001");
     }
@@ -275,24 +249,5 @@ on_both! {
         world.operator().delete(&path(&first)).expect_error(404, "not_found");
         world.operator().post("/v1/operator/components/probe/rollback", &json!({})).expect_error(409, "state_conflict");
         assert_eq!(tenant.client.get("/v1/probe").expect(200)["build"], "900002");
-    }
-}
-
-on_both! {
-    fn a_refusal_by_a_kits_rate_says_when_and_against_which_rate(world) {
-        let tenant = world.register();
-        let kit = tenant.client.post("/v1/kits", &json!({"name": "slow", "limits": {"requests_per_minute": 3}})).expect(201);
-        let user = tenant.user_with_kit("slow", kit["kit"]["id"].as_str().unwrap());
-        let path = format!("/v1/users/{user}/queue");
-        let asked: Vec<_> = (0..12).map(|_| tenant.client.get(&path)).collect();
-        for answer in &asked {
-            assert!(answer.header("ratelimit-policy").is_some_and(|policy| policy.contains("q=3;w=60")), "{answer}");
-            assert!(answer.header("ratelimit").is_some_and(|left| left.contains(";r=")), "{answer}");
-        }
-        let refused = asked.iter().find(|answer| answer.status == 429).expect("twelve are more than three a minute");
-        refused.expect_error(429, "rate_limited");
-        assert!(refused.header("ratelimit").is_some_and(|left| left.contains(";r=0;")), "{refused}");
-        let wait: u64 = refused.header("retry-after").and_then(|text| text.parse().ok()).expect("seconds to wait");
-        assert!((1..=60).contains(&wait), "{refused}");
     }
 }

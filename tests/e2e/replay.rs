@@ -4,9 +4,9 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Barrier;
-use std::time::{Duration, Instant};
 
 use charter_tests::artefacts::Artefacts;
+use charter_tests::patience::{PATIENCE, found};
 use charter_tests::tenant::{PASSWORD, id, unique};
 use charter_tests::world::Builder;
 use charter_tests::{Answer, Client, Tenant, World, cases, on_both};
@@ -14,9 +14,6 @@ use serde_json::{Value, json};
 
 use crate::accounts::browser;
 use crate::members::joined;
-
-/// Nothing that a test waits for takes longer.
-const PATIENCE: Duration = Duration::from_secs(40);
 
 /// Sends it twice under one key: the same answer, said to be a replay, and nothing said of the first.
 #[track_caller]
@@ -236,11 +233,10 @@ on_both! {
         let tenant = world.register();
         let rows = || tenant.client.get("/v1/usage").expect(200)["usage"]["audit_rows"].as_u64().unwrap();
         let settled = |expected: u64| {
-            let began = Instant::now();
-            while rows() < expected {
-                assert!(began.elapsed() < PATIENCE, "{} of {expected} rows within {PATIENCE:?}", rows());
-                std::thread::yield_now();
-            }
+            found(PATIENCE, &format!("{expected} rows are numbered"), || match rows() {
+                some if some < expected => Err(format!("there are {some}")),
+                _ => Ok(()),
+            });
         };
         // Rows are numbered a moment after their commit, in order: one more change of each kind flushes what a replay had left.
         // The registration's own row is numbered after its answer too: what is counted from has to stand first.

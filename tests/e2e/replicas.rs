@@ -6,6 +6,7 @@ use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use charter_tests::artefacts::{Artefacts, Folder};
+use charter_tests::patience::{Over, found, within};
 use charter_tests::server::Server;
 use charter_tests::tenant::id;
 use charter_tests::world::Builder;
@@ -33,14 +34,6 @@ fn pair() -> &'static Pair {
     })
 }
 
-#[track_caller]
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < FRESH, "not within {FRESH:?}: {what}");
-    }
-}
-
 impl Pair {
     /// A new organization, as the first and as the second server's client.
     fn register(&self) -> (Tenant, Tenant) {
@@ -64,7 +57,7 @@ fn a_key_revoked_on_one_changes_nothing_on_the_other_from_the_next_request_on() 
         here.client.delete(&format!("/v1/auth/keys/{}", id(&made))).expect(200);
         let late = if round % 2 == 0 { "/v1/users" } else { "/v1/queue" };
         other.post(late, &json!({"name": "after"})).expect_error(401, "unauthorized");
-        until("a revoked key reads no longer", || other.get("/v1/organization").status == 401);
+        within(FRESH, "a revoked key reads no longer", || other.get("/v1/organization").status == 401);
     }
 }
 
@@ -76,7 +69,7 @@ fn a_user_revoked_on_one_changes_nothing_on_the_other_from_the_next_request_on()
     let create = |name: String| there.client.post(&format!("{path}/queue"), &json!({ "name": name }));
     for round in 0..10 {
         // A restoration reaches the other server with its next look at the epochs: what is lifted may come a moment later.
-        until("who is active changes things", || create(format!("before {round}")).status == 201);
+        within(FRESH, "who is active changes things", || create(format!("before {round}")).status == 201);
         here.client.post(&format!("{path}/revoke"), &json!({})).expect(200);
         assert_eq!(create(format!("after {round}")).expect_error(403, "forbidden")["reason"], "profile_revoked");
         here.client.post(&format!("{path}/restore"), &json!({})).expect(200);
@@ -92,13 +85,13 @@ fn a_key_revoked_and_a_kit_changed_on_one_end_reads_on_the_other_soon() {
     for enabled in [true, false, true, false] {
         here.client.patch(&format!("/v1/kits/{kit}"), &json!({"primitives": {"queue": {"enabled": enabled}}})).expect(200);
         let wanted = if enabled { 200 } else { 403 };
-        until(&format!("{wanted} to a read"), || there.client.get(&format!("/v1/users/{user}/queue")).status == wanted);
+        within(FRESH, &format!("{wanted} to a read"), || there.client.get(&format!("/v1/users/{user}/queue")).status == wanted);
     }
     let made = here.client.post("/v1/auth/keys", &json!({"name": "reads"})).expect(201);
     let other = there.client.bearer(made["key"].as_str().unwrap());
     other.get("/v1/organization").expect(200);
     here.client.delete(&format!("/v1/auth/keys/{}", id(&made))).expect(200);
-    until("a revoked key reads no longer", || other.get("/v1/organization").status == 401);
+    within(FRESH, "a revoked key reads no longer", || other.get("/v1/organization").status == 401);
 }
 
 #[test]
@@ -140,6 +133,7 @@ fn one_hot_queue_drained_from_both_hands_no_message_out_twice() {
     let handed: Mutex<BTreeMap<u64, u32>> = Mutex::default();
     let (sent, got) = (AtomicBool::new(false), AtomicU32::new(0));
     std::thread::scope(|scope| {
+        let all = Over(&sent);
         for client in [&here.client, &there.client, &here.client, &there.client] {
             scope.spawn(|| {
                 loop {
@@ -161,7 +155,7 @@ fn one_hot_queue_drained_from_both_hands_no_message_out_twice() {
             let client = if start % 20 == 0 { &here.client } else { &there.client };
             client.post(&format!("{path}/messages"), &json!({ "messages": messages })).expect(201);
         }
-        sent.store(true, Ordering::SeqCst);
+        drop(all);
     });
     let handed = handed.into_inner().unwrap();
     let twice: Vec<_> = handed.iter().filter(|(_, count)| **count > 1).collect();
@@ -177,15 +171,11 @@ fn a_version_activated_or_rolled_back_on_one_is_served_by_the_other() {
     let tenant = world.register();
     let there = tenant.at(second.address());
     let serves = |client: &Client, build: &str| {
-        let began = Instant::now();
-        loop {
+        found(BOUND, &format!("{build} is served"), || {
             let answer = client.get("/v1/probe");
             // Until it has heard of the first one there is no such route; afterwards no request fails.
-            if answer.status == 200 && answer.json()["build"] == build {
-                return;
-            }
-            assert!(began.elapsed() < BOUND, "{build} is not served within {BOUND:?}: {answer}");
-        }
+            if answer.status == 200 && answer.json()["build"] == build { Ok(()) } else { Err(answer) }
+        });
     };
     serves(&there.client, "900001");
     world.install("probe", &Artefacts::get().probe(900_002));

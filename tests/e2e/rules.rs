@@ -1,19 +1,16 @@
 //! The rules of the request's transaction, each through the front door: a fixture plays scripts of host calls, and what is left
 //! afterwards is looked at as a client would.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
 
 use charter_tests::artefacts::Artefacts;
+use charter_tests::double::{self, Reply};
+use charter_tests::patience::until;
+use charter_tests::raw::Raw;
 use charter_tests::world::Builder;
 use charter_tests::{Answer, Client, Database, Tenant, World, on_both};
 use serde_json::{Value, json};
-
-/// Nothing that a test waits for takes longer.
-const PATIENCE: Duration = Duration::from_secs(40);
 
 fn builder() -> Builder {
     Builder::new().environment("CHARTER_EGRESS_ALLOW", "127.0.0.0/8")
@@ -59,15 +56,6 @@ fn items(client: &Client) -> u64 {
     client.get("/v1/script/notes").expect(200)["items"].as_u64().unwrap()
 }
 
-#[track_caller]
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
-        std::thread::yield_now();
-    }
-}
-
 /// Plays `steps` on a thread, and runs `meanwhile` once an item was taken: the script is then in its middle.
 fn interrupted(client: &Client, steps: Value, meanwhile: impl FnOnce()) -> Answer {
     let before = items(client);
@@ -82,14 +70,10 @@ fn interrupted(client: &Client, steps: Value, meanwhile: impl FnOnce()) -> Answe
 /// A provider that counts its requests and answers each with 200.
 fn peer(world: &World, tenant: &Tenant) -> Arc<AtomicU32> {
     let count = Arc::new(AtomicU32::new(0));
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address: SocketAddr = listener.local_addr().unwrap();
     let counting = count.clone();
-    std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            counting.fetch_add(1, Ordering::SeqCst);
-            let _ = answered(stream);
-        }
+    let address = double::listen(move |_| {
+        counting.fetch_add(1, Ordering::SeqCst);
+        Reply { status: 200, headers: Vec::new(), body: b"{}".to_vec() }
     });
     let binding = json!({
         "kind": "http", "url": format!("http://{address}"), "options": {},
@@ -98,22 +82,6 @@ fn peer(world: &World, tenant: &Tenant) -> Arc<AtomicU32> {
     let bound = world.operator().put("/v1/operator/providers/script.peer", &binding);
     assert!(matches!(bound.status, 200 | 201), "{bound}");
     count
-}
-
-fn answered(mut stream: TcpStream) -> std::io::Result<()> {
-    let mut reader = BufReader::new(stream.try_clone()?);
-    let mut length = 0;
-    loop {
-        let mut line = String::new();
-        if reader.read_line(&mut line)? == 0 || line.trim().is_empty() {
-            break;
-        }
-        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
-            length = value.trim().parse().unwrap_or(0);
-        }
-    }
-    std::io::copy(&mut reader.take(length), &mut std::io::sink())?;
-    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}")
 }
 
 on_both! {
@@ -130,14 +98,15 @@ on_both! {
     fn what_a_refused_request_told_stays_and_what_a_trapped_one_told_does_not(world) {
         let tenant = world.register();
         let rows = || tenant.client.get("/v1/usage").expect(200)["usage"]["audit_rows"].as_u64().unwrap();
-        let before = rows();
+        // A row is numbered a moment after its answer, the registration's own too: what is counted from has to stand first.
+        until("the registration's row is numbered", || rows() == 1);
         play(&tenant.client, json!([{ "audit": "script.looked" }, { "refuse": "state_conflict" }])).expect_error(409, "state_conflict");
         // The primitive's own row, and the host's for the refusal.
-        until("both rows are numbered", || rows() == before + 2);
+        until("both rows are numbered", || rows() == 3);
         play(&tenant.client, json!([{ "audit": "script.looked" }, { "trap": 1 }])).expect_error(500, "internal_error");
         play(&tenant.client, json!([{ "audit": "script.looked" }])).expect(200);
-        until("the trap left one row, the success two", || rows() >= before + 5);
-        assert_eq!(rows(), before + 5);
+        until("the trap left one row, the success two", || rows() >= 6);
+        assert_eq!(rows(), 6);
     }
 
     fn a_value_that_two_want_goes_to_one_and_the_other_is_told_by_the_guest(world) {
@@ -321,15 +290,14 @@ on_both! {
         let calls = peer(world, &tenant);
         play(&tenant.client, json!([{ "items": 1 }])).expect(200);
         let leave = |steps: Value, left: &dyn Fn() -> bool| {
-            let address = world.server().address().trim_start_matches("http://").to_owned();
             let body = json!({ "steps": steps }).to_string();
-            let mut stream = TcpStream::connect(address).unwrap();
+            let mut raw = Raw::connect(world.server().address()).unwrap();
             let head = format!(
                 "POST /v1/script HTTP/1.1\r\nhost: charter\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
                 tenant.key,
                 body.len()
             );
-            stream.write_all(head.as_bytes()).unwrap();
+            assert!(raw.say(head.as_bytes()));
             until("the script is in its middle", left);
         };
         leave(json!([{ "take": 1 }, { "sleep_ms": 3000 }, { "note": "note", "slug": "unacted" }]), &|| items(&tenant.client) == 0);

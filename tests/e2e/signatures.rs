@@ -2,19 +2,16 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use charter_tests::artefacts::{Artefacts, Folder};
+use charter_tests::patience::until;
 use charter_tests::world::{Builder, OPERATOR_TOKEN};
 use charter_tests::{Answer, World, on_both};
 use ed25519_dalek::{Signer, SigningKey};
 use serde_json::json;
 use sha2::{Digest, Sha256};
-
-/// Nothing that a test waits for takes longer.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 fn key(seed: u8) -> SigningKey {
     SigningKey::from_bytes(&[seed; 32])
@@ -101,9 +98,9 @@ on_both! {
         let world = &*world;
         let tenant = world.register();
         let file = |name: &str| folder.path().join(name);
-        let told = |says: &str| until(world, says, || world.server().log().contains(says));
+        let told = |says: &str| until(says, || world.server().log().contains(says));
         let serves = |build: &str| {
-            until(world, &format!("build {build} serves"), || {
+            until(&format!("build {build} serves"), || {
                 let answer = tenant.client.get("/v1/probe");
                 answer.status != 404 && answer.expect(200)["build"] == build
             });
@@ -127,19 +124,10 @@ on_both! {
         std::fs::write(file("probe.wasm.sig"), format!("{}\n", signature(&key(1), &wasm))).unwrap();
         // Files are looked at in the order of their names.
         std::fs::write(file("unsigned.wasm"), &wasm).unwrap();
-        until(world, "the file behind it is looked at", || {
+        until("the file behind it is looked at", || {
             world.server().log().lines().any(|line| line.contains("unsigned.wasm") && line.contains("is not signed"))
         });
         assert_eq!(tenant.client.get("/v1/probe").expect(200)["build"], "900001", "a rollback stays");
-    }
-}
-
-#[track_caller]
-fn until(world: &World, what: &str, mut holds: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}\n{}", world.server().log());
-        std::thread::sleep(Duration::from_millis(10));
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use charter_tests::artefacts::Artefacts;
+use charter_tests::patience::until;
 use charter_tests::tenant::{PASSWORD, unique};
 use charter_tests::world::{Builder, OPERATOR_TOKEN};
 use charter_tests::{Client, Database, World, on_both};
@@ -184,13 +185,8 @@ on_both! {
         let last = tenant.client.get("/v1/users");
         let id = last.header("x-request-id").unwrap().to_owned();
         world.server().signal("TERM");
-        let log = loop {
-            let log = world.server().log();
-            if log.contains("stopped") {
-                break log;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        };
+        until("it stops", || world.server().log().contains("stopped"));
+        let log = world.server().log();
         for secret in &secrets {
             if let Some(line) = log.lines().find(|line| line.contains(secret.as_str())) {
                 panic!("{secret:?} is in the log: {line}");

@@ -1,15 +1,13 @@
 //! The watched folder: a file that is done changing is staged and activated, once; the database stays the truth.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use charter_tests::artefacts::{Artefacts, Folder};
+use charter_tests::patience::until;
 use charter_tests::world::Builder;
 use charter_tests::{Client, World, on_both};
 use serde_json::{Value, json};
-
-/// Nothing that a test waits for takes longer.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 fn write(folder: &Path, wasm: &[u8]) {
     std::fs::write(folder.join("probe.wasm"), wasm).unwrap();
@@ -20,15 +18,6 @@ fn build(client: &Client) -> Option<String> {
     match answer.status {
         404 => None,
         _ => Some(answer.expect(200)["build"].as_str().unwrap().to_owned()),
-    }
-}
-
-#[track_caller]
-fn until(world: &World, what: &str, mut holds: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}\n{}", world.server().log());
-        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
@@ -56,7 +45,7 @@ on_both! {
         assert_eq!(build(&tenant.client).as_deref(), Some("900001"), "what lies there at the start serves from the first request on");
         // Nobody is refused while it changes.
         write(folder.path(), &Artefacts::get().probe(900_002));
-        until(world, "the changed file serves", || build(&tenant.client).as_deref() == Some("900002"));
+        until("the changed file serves", || build(&tenant.client).as_deref() == Some("900002"));
         world.operator().post("/v1/operator/components/probe/rollback", &json!({})).expect(200);
         assert_eq!(build(&tenant.client).as_deref(), Some("900001"));
         // The folder still holds what was rolled back from: a restart does not bring it back.
@@ -66,7 +55,7 @@ on_both! {
         assert_eq!(build(&client).as_deref(), Some("900001"), "a rollback stays however old the folder is");
         // A newer one is taken again, now that somebody put it there.
         write(folder.path(), &Artefacts::get().probe(900_003));
-        until(world, "the newest file serves", || build(&client).as_deref() == Some("900003"));
+        until("the newest file serves", || build(&client).as_deref() == Some("900003"));
         // A file that goes takes nothing away.
         std::fs::remove_file(folder.path().join("probe.wasm")).unwrap();
         world.stop();
@@ -89,7 +78,7 @@ on_both! {
         ] {
             std::fs::write(folder.path().join(name), bytes).unwrap();
             let told = |line: &str| line.contains(name) && line.contains("ERROR") && line.contains(says);
-            until(world, &format!("{name} is spoken of"), || world.server().log().lines().any(told));
+            until(&format!("{name} is spoken of"), || world.server().log().lines().any(told));
         }
         assert_eq!(versions(world), before);
         assert_eq!(build(&tenant.client).as_deref(), Some("900001"));
@@ -100,7 +89,7 @@ on_both! {
         assert_eq!(build(&client).as_deref(), Some("900001"));
         // Once it is whole it is taken.
         write(folder.path(), &Artefacts::get().probe(900_002));
-        until(world, "the mended file serves", || build(&client).as_deref() == Some("900002"));
+        until("the mended file serves", || build(&client).as_deref() == Some("900002"));
     }
 
     fn a_file_is_left_alone_while_it_is_written(world: Builder::new().bare()) {
@@ -116,14 +105,14 @@ on_both! {
             std::thread::sleep(Duration::from_millis(30));
         }
         drop(file);
-        until(world, "the finished file serves", || build(&tenant.client).is_some());
+        until("the finished file serves", || build(&tenant.client).is_some());
         assert_eq!(versions(world).len(), 1, "a part of the file was taken for a whole one");
         let refused = world.server().log().matches("not fit").count();
         // A program that puts files in place whole is never seen at its work either.
         std::fs::write(folder.path().join("probe.wasm.part"), &Artefacts::get().probe(900_002)[..50_000]).unwrap();
         std::fs::write(folder.path().join("probe.wasm.part"), Artefacts::get().probe(900_002)).unwrap();
         std::fs::rename(folder.path().join("probe.wasm.part"), folder.path().join("probe.wasm")).unwrap();
-        until(world, "the file in its place serves", || build(&tenant.client).as_deref() == Some("900002"));
+        until("the file in its place serves", || build(&tenant.client).as_deref() == Some("900002"));
         assert_eq!(versions(world).len(), 2, "what was not yet in its place was taken");
         let log = world.server().log();
         assert_eq!(log.matches("not fit").count(), refused, "what was not yet in its place was looked at: {log}");

@@ -11,6 +11,8 @@ use serde_json::json;
 
 /// The largest body that is admitted by default.
 const BODY_MAX: usize = 4 << 20;
+/// What one chunk of a body without an end holds; the largest body is a whole number of them.
+const CHUNK: usize = 0x10000;
 
 /// A request's head with this credential, and the connection closed behind its answer.
 fn head(line: &str, tenant: &Tenant, fields: &str) -> String {
@@ -39,17 +41,22 @@ fn a_body_that_says_it_is_too_large_is_refused_unheard() {
     assert!(began.elapsed() < Duration::from_secs(20), "the server waited for the body");
 }
 
+/// Begins a body that says no length; answers the connection, and one chunk of `CHUNK` bytes to go on with.
+fn endless(world: &World, tenant: &Tenant) -> (Raw, String) {
+    let mut raw = Raw::connect(world.server().address()).unwrap();
+    let request = head("POST /v1/users", tenant, "content-type: application/json\r\ntransfer-encoding: chunked\r\n");
+    assert!(raw.say(request.as_bytes()));
+    (raw, format!("{CHUNK:x}\r\n{}\r\n", " ".repeat(CHUNK)))
+}
+
 #[test]
 fn a_body_without_an_end_is_refused_at_the_limit() {
     let world = World::shared(Database::Sqlite);
     let tenant = world.register();
-    let mut raw = Raw::connect(world.server().address()).unwrap();
-    let request = head("POST /v1/users", &tenant, "content-type: application/json\r\ntransfer-encoding: chunked\r\n");
-    assert!(raw.say(request.as_bytes()));
-    let chunk = format!("10000\r\n{}\r\n", " ".repeat(0x10000));
+    let (mut raw, chunk) = endless(world, &tenant);
     let mut said = 0;
     while raw.say(chunk.as_bytes()) {
-        said += 0x10000;
+        said += CHUNK;
         assert!(said < 16 * BODY_MAX, "the server goes on listening");
     }
     assert!(said >= BODY_MAX, "it hung up after {said} bytes");
@@ -61,11 +68,8 @@ fn a_body_without_an_end_is_refused_at_the_limit() {
 fn a_body_without_an_end_is_told_that_it_is_too_large() {
     let world = World::shared(Database::Sqlite);
     let tenant = world.register();
-    let mut raw = Raw::connect(world.server().address()).unwrap();
-    let request = head("POST /v1/users", &tenant, "content-type: application/json\r\ntransfer-encoding: chunked\r\n");
-    assert!(raw.say(request.as_bytes()));
-    let chunk = format!("10000\r\n{}\r\n", " ".repeat(0x10000));
-    for _ in 0..BODY_MAX / 0x10000 {
+    let (mut raw, chunk) = endless(world, &tenant);
+    for _ in 0..BODY_MAX / CHUNK {
         assert!(raw.say(chunk.as_bytes()), "it hung up before the limit");
     }
     // One byte more than is admitted, and then we only listen: nothing unheard of ours can break the answer off.

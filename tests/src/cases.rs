@@ -9,6 +9,7 @@ use crate::World;
 use crate::answer::Answer;
 use crate::artefacts::Artefacts;
 use crate::client::Call;
+use crate::double::Reply;
 use crate::provider::{self, Page};
 use crate::tenant::unique;
 
@@ -120,9 +121,7 @@ fn page(method: Option<&str>, told: &Value) -> Page {
     Page {
         method: method.map(str::to_owned),
         path: told["path"].as_str().unwrap_or_default().to_owned(),
-        status,
-        headers,
-        body,
+        reply: Reply { status, headers, body },
     }
 }
 

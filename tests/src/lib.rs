@@ -8,6 +8,8 @@ pub mod artefacts;
 pub mod cases;
 pub mod client;
 pub mod database;
+pub mod double;
+pub mod patience;
 pub mod postgres;
 pub mod provider;
 pub mod raw;

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::app::App;
 use crate::components::watch::Folder;
 
+mod due;
 mod erase;
 mod follow;
 mod jobs;

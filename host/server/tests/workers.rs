@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::time::Duration;
 
-use charter_engine::job::jobs;
+use charter_engine::job::{SCHEDULE_GROUP, ScheduleRecord, jobs, schedules};
 use charter_kernel::time::{Clock, Instant};
 use charter_kernel::unit::{Draft, Fact, FactKind, Key, LogKey, Reach, Space, Unit, Write};
 use charter_server::cli::serve::{Running, start};
@@ -95,6 +95,14 @@ fn put(key: Key, body: &str) -> Write {
     Write::Put { key, draft: Draft { body: body.into(), ..Draft::default() } }
 }
 
+/// A job of a primitive that is not installed, so that nobody runs it.
+fn record(name: &str) -> serde_json::Value {
+    serde_json::json!({
+        "primitive": "shelf", "signal": name, "name": name, "payload": {}, "attempts_max": 1, "public": false,
+        "owner": {"organization": ORGANIZATION, "project": ""}, "run_at": Instant(0), "state": "queued",
+    })
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_deleted_user_owned_goes_once_those_who_were_told_are_done() {
     let bed = Bed::new().await;
@@ -107,11 +115,10 @@ async fn what_a_deleted_user_owned_goes_once_those_who_were_told_are_done() {
     bed.commit(vec![put(row(&stays, 0), "{}"), append]).await;
     let job = Key::new(&Reach::organization(ORGANIZATION), &jobs(), "told");
     let told = |state: &str| {
-        serde_json::json!({
-            "primitive": "shelf", "signal": "deleted", "name": "deleted", "payload": {}, "attempts_max": 1, "public": false,
-            "owner": {"organization": ORGANIZATION, "project": "", "user": "gone"}, "run_at": Instant(0), "state": state,
-        })
-        .to_string()
+        let mut told = record("deleted");
+        told["state"] = state.into();
+        told["owner"]["user"] = "gone".into();
+        told.to_string()
     };
     bed.commit(vec![put(job.clone(), &told("queued"))]).await;
     let mut txn = bed.store.begin(ORGANIZATION);
@@ -169,5 +176,35 @@ async fn what_is_past_its_time_is_swept_and_nothing_before() {
     let rows = bed.store.facts(FactKind::Audit, ORGANIZATION, 0, 10).await.expect("the store answers");
     assert_eq!(rows.len(), 1, "audit rows stay");
     assert!(bed.is_there(&kept).await, "its time has not come");
+    bed.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_schedule_missed_is_enqueued_once_and_the_next_occurrence_again() {
+    const HOUR_MS: i64 = 3_600_000;
+    let bed = Bed::new().await;
+    let reach = Reach::organization(ORGANIZATION);
+    let key = Key::new(&reach, &schedules(), "shelf/hourly");
+    let schedule =
+        serde_json::json!({ "key": "hourly", "cron": "0 * * * *", "time_zone": "UTC", "job": record("tidy") }).to_string();
+    let first = Instant((bed.running.app.clock.now().0 / HOUR_MS + 1) * HOUR_MS);
+    let draft = Draft { lease: Some((SCHEDULE_GROUP.into(), first)), body: schedule, ..Draft::default() };
+    bed.commit(vec![Write::Insert { key: key.clone(), draft }]).await;
+    let enqueued = async || {
+        let keys = bed.store.reach_keys(&reach, 1_000).await.expect("the store answers");
+        keys.into_iter().filter(|key| key.space == jobs()).count()
+    };
+    let next = async || {
+        let row = bed.store.get(&key).await.expect("the store answers").expect("the schedule stays");
+        let record: ScheduleRecord = serde_json::from_str(&row.body).expect("it can be read");
+        record.job.run_at
+    };
+    // Three occurrences pass at once.
+    bed.pass(first.0 - bed.running.app.clock.now().0 + 2 * HOUR_MS);
+    until(&bed, "a job is enqueued", async || enqueued().await > 0).await;
+    assert_eq!((enqueued().await, next().await), (1, first.plus_ms(3 * HOUR_MS)));
+    bed.pass(HOUR_MS);
+    until(&bed, "the next one is enqueued", async || enqueued().await > 1).await;
+    assert_eq!((enqueued().await, next().await), (2, first.plus_ms(4 * HOUR_MS)));
     bed.end().await;
 }

@@ -9,7 +9,6 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use sqlx::{AnyConnection, Row};
 use tokio::fs::File;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, BufWriter};
 
@@ -17,6 +16,7 @@ use crate::config::StoreConfig;
 use crate::connection::Database;
 use crate::dialect::Dialect;
 use crate::error::BackupError;
+use crate::sql::{Connection, query, run};
 use crate::store::Store;
 use table::{TABLES, Table};
 
@@ -57,7 +57,7 @@ impl Store {
             Dialect::Sqlite => "BEGIN",
             Dialect::Postgres => "SET statement_timeout = 0; BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
         };
-        sqlx::raw_sql(begin).execute(&mut connection).await?;
+        run(&mut connection, begin).await?;
         let mut file = Writer::create(to).await?;
         file.line(&Line::Header { format: FORMAT, schema: crate::migrate::newest() }).await?;
         for table in TABLES {
@@ -73,17 +73,17 @@ impl Store {
         let database = Database::new(&config)?;
         crate::migrate::migrate(&database).await?;
         let mut connection = database.writer().await?;
-        sqlx::raw_sql(database.dialect.begin()).execute(&mut connection).await?;
+        run(&mut connection, database.dialect.begin()).await?;
         for table in TABLES {
             let sql = database.dialect.composed(&format!("SELECT count(*) FROM (SELECT 1 FROM {} LIMIT 1) t", table.name));
-            let rows: i64 = sqlx::query(sql).fetch_one(&mut connection).await?.try_get(0)?;
+            let rows: i64 = query(sql).fetch_one(&mut connection).await?.try_get(0)?;
             if rows > 0 {
                 return Err(BackupError::Refused("the target already holds data: restore into an empty database".into()));
             }
         }
         read_rows(&mut connection, database.dialect, from).await?;
         table::rebuild(&mut connection, database.dialect).await?;
-        sqlx::raw_sql("COMMIT").execute(&mut connection).await?;
+        run(&mut connection, "COMMIT").await?;
         Ok(())
     }
 }
@@ -110,7 +110,7 @@ impl Writer {
     }
 
     /// Walks the table by its key, so that no more than some rows are in memory.
-    async fn table(&mut self, connection: &mut AnyConnection, dialect: Dialect, table: &Table) -> Result<(), BackupError> {
+    async fn table(&mut self, connection: &mut Connection, dialect: Dialect, table: &Table) -> Result<(), BackupError> {
         let mut last: Option<Vec<serde_json::Value>> = None;
         loop {
             let rows = table.page(connection, dialect, last.as_deref(), ROWS).await?;
@@ -186,7 +186,7 @@ async fn verify(from: &Path) -> Result<(), BackupError> {
     Err(torn())
 }
 
-async fn read_rows(connection: &mut AnyConnection, dialect: Dialect, from: &Path) -> Result<(), BackupError> {
+async fn read_rows(connection: &mut Connection, dialect: Dialect, from: &Path) -> Result<(), BackupError> {
     let mut lines = Lines::open(from).await?;
     let mut table: Option<&Table> = None;
     let mut rows = Vec::new();

@@ -1,10 +1,9 @@
 //! Component binaries by digest, in parts of a megabyte. They are written once and never changed, so they need no committer:
 //! a blob is complete or absent because all of its parts are one transaction.
 
-use sqlx::Row;
-
 use crate::connection::reading;
 use crate::error::{CommitError, ReadError};
+use crate::sql::{query, run};
 use crate::store::Store;
 
 /// Bytes of the largest blob.
@@ -19,47 +18,47 @@ impl Store {
             return Err(CommitError::Failed);
         }
         self.inner.committer.admits()?;
-        let kept = async {
-            let database = &self.inner.database;
+        let (database, digest) = (self.inner.database.clone(), digest.to_owned());
+        let parts: Vec<_> = bytes.chunks(PART_BYTES).map(<[u8]>::to_vec).collect();
+        let kept = self.inner.database.apart(async move {
             let mut connection = database.writer().await?;
-            sqlx::raw_sql(database.dialect.begin()).execute(&mut connection).await?;
+            run(&mut connection, database.dialect.begin()).await?;
             let sql =
                 database.dialect.sql("INSERT INTO blobs (digest, part, bytes) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING");
-            for (n, part) in bytes.chunks(PART_BYTES).enumerate() {
-                let query = sqlx::query(sql.clone()).bind(digest.to_owned()).bind(n as i64).bind(part.to_vec());
-                query.execute(&mut connection).await?;
+            for (n, part) in parts.into_iter().enumerate() {
+                query(sql.clone()).bind(digest.as_str()).bind(n as i64).bind(part).execute(&mut connection).await?;
             }
-            sqlx::raw_sql("COMMIT").execute(&mut connection).await
-        };
-        kept.await.map(drop).map_err(|error: sqlx::Error| refused(&error))
+            run(&mut connection, "COMMIT").await
+        });
+        kept.await.map_err(|error: sqlx::Error| refused(&error))
     }
 
     /// The bytes of a digest.
     pub async fn blob_get(&self, digest: &str) -> Result<Option<Vec<u8>>, ReadError> {
         let sql = self.inner.database.dialect.sql("SELECT bytes FROM blobs WHERE digest = $1 ORDER BY part");
-        let rows = reading(sqlx::query(sql).bind(digest.to_owned()).fetch_all(&self.inner.readers)).await?;
+        let rows = reading(query(sql).bind(digest.to_owned()).fetch_all(&self.inner.readers)).await?;
         if rows.is_empty() {
             return Ok(None);
         }
-        let parts = rows.iter().map(|row| row.try_get::<Vec<u8>, _>(0)).collect::<sqlx::Result<Vec<_>>>();
+        let parts = rows.iter().map(|row| row.try_get::<Vec<u8>>(0)).collect::<sqlx::Result<Vec<_>>>();
         Ok(Some(parts.map_err(|error| ReadError::Failed(Some(error)))?.concat()))
     }
 
     /// Whether the bytes are here.
     pub async fn blob_exists(&self, digest: &str) -> Result<bool, ReadError> {
         let sql = self.inner.database.dialect.sql("SELECT part FROM blobs WHERE digest = $1 AND part = 0");
-        Ok(reading(sqlx::query(sql).bind(digest.to_owned()).fetch_optional(&self.inner.readers)).await?.is_some())
+        Ok(reading(query(sql).bind(digest.to_owned()).fetch_optional(&self.inner.readers)).await?.is_some())
     }
 
     /// Forgets the bytes of a digest; false where there are none.
     pub async fn blob_remove(&self, digest: &str) -> Result<bool, CommitError> {
         self.inner.committer.admits()?;
-        let removed = async {
-            let mut connection = self.inner.database.writer().await?;
-            let sql = self.inner.database.dialect.sql("DELETE FROM blobs WHERE digest = $1");
-            sqlx::query(sql).bind(digest.to_owned()).execute(&mut connection).await
-        };
-        removed.await.map(|done| done.rows_affected() > 0).map_err(|error: sqlx::Error| refused(&error))
+        let (database, digest) = (self.inner.database.clone(), digest.to_owned());
+        let removed = self.inner.database.apart(async move {
+            let mut connection = database.writer().await?;
+            query(database.dialect.sql("DELETE FROM blobs WHERE digest = $1")).bind(digest).execute(&mut connection).await
+        });
+        removed.await.map(|rows| rows > 0).map_err(|error: sqlx::Error| refused(&error))
     }
 }
 

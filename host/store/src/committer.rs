@@ -7,6 +7,7 @@
 
 mod attempt;
 mod checkpoint;
+mod each;
 mod lane;
 mod mark;
 mod prefetch;
@@ -84,12 +85,13 @@ impl Committer {
         let queues: Vec<_> = queues.collect();
         for queue in &queues {
             let lane = Lane::open(shared.clone(), queue.clone()).await.map_err(OpenError::Database)?;
-            tokio::spawn(lane.run());
+            database.spawn("committer", lane.run()).map_err(|error| OpenError::Database(error.into()))?;
         }
         // Without a handle to submit through, the lanes finish what they have and end.
         let (ending, closing) = (queues.clone(), closing.clone());
-        if let Some(file) = &database.file {
-            checkpoint::start(database.clone(), file.clone(), closing.clone());
+        if let Some(file) = database.file() {
+            let started = checkpoint::start(database, file.clone(), closing.clone());
+            started.map_err(|error| OpenError::Database(error.into()))?;
         }
         room::watch(shared.clone(), closing.clone());
         tokio::spawn(async move {

@@ -4,12 +4,13 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
-use sqlx::{AnyConnection, AnyPool, ConnectOptions, Connection};
+use sqlx::ConnectOptions;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
 use crate::config::StoreConfig;
 use crate::dialect::Dialect;
 use crate::error::{OpenError, ReadError};
+use crate::sql::{Connection, Pool, PostgresConnection, SqliteConnection, SqlitePool, run};
 
 /// Milliseconds that a read may take before the database or the store gives it up: no read may hold up checkpoints for ever.
 pub(crate) const READ_MS_MAX: u64 = 10_000;
@@ -19,22 +20,24 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// An address and its dialect. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Database {
-    options: AnyConnectOptions,
+    address: Address,
     pub(crate) dialect: Dialect,
-    /// Where the embedded database lies.
-    pub(crate) file: Option<PathBuf>,
-    pages_max: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+enum Address {
+    Sqlite { file: PathBuf, pages_max: Option<u64> },
+    Postgres(Box<PgConnectOptions>),
 }
 
 impl Database {
     pub(crate) fn new(config: &StoreConfig) -> Result<Self, OpenError> {
-        sqlx::any::install_default_drivers();
-        let fault =
-            |_| OpenError::Configuration("the database address is no URL of the form postgres://… or sqlite://path".into());
         let url = config.url.as_str();
         if url.starts_with("postgres://") || url.starts_with("postgresql://") {
-            let options = quiet(AnyConnectOptions::from_str(url).map_err(fault)?);
-            return Ok(Self { options, dialect: Dialect::Postgres, file: None, pages_max: None });
+            let fault = |_| OpenError::Configuration("the database address is no URL of the form postgres://…".into());
+            // Statements are not logged: they carry tenants' data.
+            let options = PgConnectOptions::from_str(url).map_err(fault)?.disable_statement_logging();
+            return Ok(Self { address: Address::Postgres(Box::new(options)), dialect: Dialect::Postgres });
         }
         let file = match url.strip_prefix("sqlite:") {
             Some(rest) => PathBuf::from(rest.trim_start_matches("//")),
@@ -43,70 +46,101 @@ impl Database {
                 return Err(OpenError::Configuration("the database address is neither postgres://… nor sqlite://path".into()));
             }
         };
-        let path = file.to_str().filter(|path| !path.is_empty() && !path.contains(['?', '#', '%']));
-        let path = path.ok_or_else(|| {
-            OpenError::Configuration("the path of the embedded database must be UTF-8 without ?, # and %".into())
-        })?;
+        if file.as_os_str().is_empty() {
+            return Err(OpenError::Configuration("the database address sqlite:// names no file".into()));
+        }
         if let Some(folder) = file.parent() {
             let failed = |source| OpenError::File { path: folder.display().to_string(), source };
             std::fs::create_dir_all(folder).map_err(failed)?;
         }
-        let options = quiet(AnyConnectOptions::from_str(&format!("sqlite://{path}?mode=rwc")).map_err(fault)?);
         let pages_max = config.size_bytes_max.map(|bytes| (bytes / 4096).max(1));
-        Ok(Self { options, dialect: Dialect::Sqlite, file: Some(file), pages_max })
+        Ok(Self { address: Address::Sqlite { file, pages_max }, dialect: Dialect::Sqlite })
     }
 
     pub(crate) fn is_postgres(&self) -> bool {
         self.dialect == Dialect::Postgres
     }
 
+    /// Where the embedded database lies.
+    pub(crate) fn file(&self) -> Option<&PathBuf> {
+        match &self.address {
+            Address::Sqlite { file, .. } => Some(file),
+            Address::Postgres(_) => None,
+        }
+    }
+
     /// A pool of connections that only read.
-    pub(crate) async fn readers(&self, connections: u32) -> sqlx::Result<AnyPool> {
-        let dialect = self.dialect;
-        AnyPoolOptions::new()
-            .min_connections(1)
-            .max_connections(connections)
-            .acquire_timeout(CONNECT_TIMEOUT)
-            .idle_timeout(None)
-            .max_lifetime(None)
-            .test_before_acquire(dialect == Dialect::Postgres)
-            .after_connect(move |connection, _| Box::pin(set_up(connection, dialect.words_for_readers())))
-            .connect_with(self.options.clone())
-            .await
+    pub(crate) async fn readers(&self, connections: u32) -> sqlx::Result<Pool> {
+        let words = self.dialect.words_for_readers();
+        match &self.address {
+            Address::Sqlite { file, .. } => {
+                let file = file.clone();
+                SqlitePool::new(connections, move || SqliteConnection::open(&file, words)).map(Pool::Sqlite)
+            }
+            Address::Postgres(options) => {
+                let pool = PgPoolOptions::new()
+                    .min_connections(1)
+                    .max_connections(connections)
+                    .acquire_timeout(CONNECT_TIMEOUT)
+                    .idle_timeout(None)
+                    .max_lifetime(None)
+                    .after_connect(move |connection, _| {
+                        Box::pin(async move { sqlx::raw_sql(words).execute(connection).await.map(drop) })
+                    });
+                pool.connect_with(options.as_ref().clone()).await.map(Pool::Postgres)
+            }
+        }
     }
 
     /// One connection that only reads.
-    pub(crate) async fn reader(&self) -> sqlx::Result<AnyConnection> {
-        let mut connection = self.connect().await?;
-        set_up(&mut connection, self.dialect.words_for_readers()).await?;
-        Ok(connection)
+    pub(crate) async fn reader(&self) -> sqlx::Result<Connection> {
+        self.connect(self.dialect.words_for_readers()).await
     }
 
     /// One connection that writes.
-    pub(crate) async fn writer(&self) -> sqlx::Result<AnyConnection> {
-        let mut connection = self.connect().await?;
-        set_up(&mut connection, self.dialect.words_for_writers()).await?;
-        if let Some(pages) = self.pages_max {
-            let limit = format!("PRAGMA max_page_count = {pages}");
-            sqlx::raw_sql(sqlx::AssertSqlSafe(limit)).execute(&mut connection).await?;
+    pub(crate) async fn writer(&self) -> sqlx::Result<Connection> {
+        let mut connection = self.connect(self.dialect.words_for_writers()).await?;
+        if let Address::Sqlite { pages_max: Some(pages), .. } = &self.address {
+            run(&mut connection, sqlx::AssertSqlSafe(format!("PRAGMA max_page_count = {pages}"))).await?;
         }
         Ok(connection)
     }
 
-    async fn connect(&self) -> sqlx::Result<AnyConnection> {
-        let timed_out = |_| sqlx::Error::Io(std::io::ErrorKind::TimedOut.into());
-        tokio::time::timeout(CONNECT_TIMEOUT, AnyConnection::connect_with(&self.options)).await.map_err(timed_out)?
+    async fn connect(&self, words: &'static str) -> sqlx::Result<Connection> {
+        match &self.address {
+            Address::Sqlite { file, .. } => SqliteConnection::open(file, words).map(Connection::Sqlite),
+            Address::Postgres(options) => {
+                let timed_out = |_| sqlx::Error::Io(std::io::ErrorKind::TimedOut.into());
+                let opening = tokio::time::timeout(CONNECT_TIMEOUT, PostgresConnection::open(options));
+                let mut connection = Connection::Postgres(opening.await.map_err(timed_out)??);
+                run(&mut connection, words).await?;
+                Ok(connection)
+            }
+        }
     }
-}
 
-/// Statements are not logged: they carry tenants' data.
-fn quiet(options: AnyConnectOptions) -> AnyConnectOptions {
-    options.disable_statement_logging()
-}
+    /// Does what may wait for SQLite's one writer, or for its disk, on a thread that may wait.
+    pub(crate) async fn apart<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = sqlx::Result<T>> + Send + 'static,
+    ) -> sqlx::Result<T> {
+        if self.is_postgres() {
+            return work.await;
+        }
+        let runtime = tokio::runtime::Handle::current();
+        let done = tokio::task::spawn_blocking(move || runtime.block_on(work)).await;
+        done.unwrap_or(Err(sqlx::Error::WorkerCrashed))
+    }
 
-async fn set_up(connection: &mut AnyConnection, words: &'static str) -> sqlx::Result<()> {
-    sqlx::raw_sql(words).execute(connection).await?;
-    Ok(())
+    /// Runs what works on for as long as the store is open. On SQLite it has a thread of its own, since it keeps it busy.
+    pub(crate) fn spawn(&self, name: &str, work: impl Future<Output = ()> + Send + 'static) -> std::io::Result<()> {
+        if self.is_postgres() {
+            tokio::spawn(work);
+            return Ok(());
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+        std::thread::Builder::new().name(name.to_owned()).spawn(move || runtime.block_on(work)).map(drop)
+    }
 }
 
 impl Dialect {

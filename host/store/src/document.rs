@@ -4,11 +4,10 @@ use charter_kernel::apply::{Stored, claim_fits, key_fits, text_fits};
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Claim, Key, Lease, Reach, Row, Space};
 use serde::{Deserialize, Serialize};
-use sqlx::Row as _;
-use sqlx::any::AnyRow;
 
 use crate::connection::reading;
 use crate::error::ReadError;
+use crate::sql::{self, query};
 use crate::store::Store;
 
 /// The columns of a row, in the order in which [`stored`] reads them, of a table called `d`.
@@ -46,16 +45,16 @@ pub(crate) fn entries(stored: &Stored) -> String {
 }
 
 /// A row from columns that start at `at`.
-pub(crate) fn stored(row: &AnyRow, at: usize) -> sqlx::Result<(Key, Stored)> {
-    let text = |n: usize| row.try_get::<String, _>(at + n);
-    let number = |n: usize| row.try_get::<i64, _>(at + n);
+pub(crate) fn stored(row: &sql::Row, at: usize) -> sqlx::Result<(Key, Stored)> {
+    let text = |n: usize| row.try_get::<String>(at + n);
+    let number = |n: usize| row.try_get::<i64>(at + n);
     let key = Key { reach: Reach::stored(text(0)?), space: Space::stored(text(1)?), id: text(2)? };
     let kept = text(6)?;
     let kept: Entries = match kept.as_str() {
         "" => Entries::default(),
         kept => serde_json::from_str(kept).map_err(|error| sqlx::Error::Decode(Box::new(error)))?,
     };
-    let lease = match row.try_get::<Option<String>, _>(at + 7)? {
+    let lease = match row.try_get::<Option<String>>(at + 7)? {
         None => None,
         Some(group) => Some(Lease {
             group,
@@ -115,7 +114,7 @@ impl Store {
             return Ok(None);
         }
         let sql = self.inner.database.dialect.sql("SELECT holder FROM claims WHERE reach = $1 AND space = $2 AND name = $3");
-        let query = sqlx::query(sql).bind(claim.reach.as_str().to_owned()).bind(claim.space.clone()).bind(claim.name.clone());
+        let query = query(sql).bind(claim.reach.as_str()).bind(claim.space.clone()).bind(claim.name.clone());
         let row = reading(query.fetch_optional(&self.inner.readers)).await?;
         let Some(row) = row else { return Ok(None) };
         let holder: String = row.try_get(0).map_err(|error| ReadError::Failed(Some(error)))?;
@@ -136,9 +135,9 @@ impl Store {
         let sql = self.inner.database.dialect.sql(
             "SELECT id FROM documents WHERE reach = $1 AND space = $2 AND lease_group = $3 ORDER BY due_at, id LIMIT $4 + 0",
         );
-        let query = sqlx::query(sql).bind(reach.as_str().to_owned()).bind(space.as_str().to_owned());
+        let query = query(sql).bind(reach.as_str()).bind(space.as_str());
         let rows = reading(query.bind(group.to_owned()).bind(i64::from(limit)).fetch_all(&self.inner.readers)).await?;
-        let ids = rows.iter().map(|row| row.try_get::<String, _>(0)).collect::<Result<Vec<_>, _>>();
+        let ids = rows.iter().map(|row| row.try_get::<String>(0)).collect::<Result<Vec<_>, _>>();
         let ids = ids.map_err(|error| ReadError::Failed(Some(error)))?;
         Ok(ids.into_iter().map(|id| Key::new(reach, space, id)).collect())
     }

@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use charter_kernel::unit::{Reach, Space};
-use sqlx::{AnyPool, Row};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -17,6 +16,7 @@ use crate::committer::shard;
 use crate::config::StoreConfig;
 use crate::connection::{Database, reading};
 use crate::error::ReadError;
+use crate::sql::{Pool, query};
 use crate::store::Store;
 
 /// Rows over which the writes of one space are counted.
@@ -89,7 +89,7 @@ impl Epochs {
     }
 
     /// Polls for other replicas' writes for as long as the store is open.
-    pub(crate) async fn watch(self: Arc<Self>, readers: AnyPool, closing: &CancellationToken) -> Result<(), ReadError> {
+    pub(crate) async fn watch(self: Arc<Self>, readers: Pool, closing: &CancellationToken) -> Result<(), ReadError> {
         if !self.polls {
             return Ok(());
         }
@@ -105,9 +105,9 @@ impl Epochs {
         Ok(())
     }
 
-    async fn poll(&self, readers: &AnyPool) -> Result<(), ReadError> {
+    async fn poll(&self, readers: &Pool) -> Result<(), ReadError> {
         let asked = Instant::now();
-        let query = sqlx::query("SELECT space, revision FROM revisions WHERE reach = 'epoch'");
+        let query = query("SELECT space, revision FROM revisions WHERE reach = 'epoch'");
         let rows = reading(query.fetch_all(readers)).await?;
         let mut polled = BTreeMap::new();
         for row in rows {

@@ -1,11 +1,11 @@
 //! Sweeping the host's own rows that are past their time, in all reaches at once, by an index.
 
 use charter_kernel::unit::{Guard, Key, Reach, Space, Unit, Write};
-use sqlx::Row;
 
 use crate::connection::reading;
 use crate::error::{CommitError, ReadError};
 use crate::query::PAGE_ROWS_MAX;
+use crate::sql::{Row, query};
 use crate::store::Store;
 
 impl Store {
@@ -26,9 +26,9 @@ impl Store {
             "SELECT reach, id, value FROM document_index WHERE space = $1 AND field = $2 AND value < $3 \
              AND space >= 'host.' AND space < 'host/' ORDER BY value, reach, id LIMIT $4 + 0",
         );
-        let query = sqlx::query(sql).bind(space.as_str().to_owned()).bind(field.to_owned()).bind(before.to_owned());
+        let query = query(sql).bind(space.as_str()).bind(field.to_owned()).bind(before.to_owned());
         let rows = reading(query.bind(i64::from(limit.min(PAGE_ROWS_MAX))).fetch_all(&self.inner.readers)).await?;
-        let key = |row: &sqlx::any::AnyRow| -> sqlx::Result<(Key, String)> {
+        let key = |row: &Row| -> sqlx::Result<(Key, String)> {
             let key = Key { reach: Reach::stored(row.try_get(0)?), space: space.clone(), id: row.try_get(1)? };
             Ok((key, row.try_get(2)?))
         };

@@ -3,11 +3,11 @@
 use charter_kernel::apply::facts_log;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Fact, FactKind};
-use sqlx::Row;
 
 use crate::connection::reading;
 use crate::error::ReadError;
 use crate::query::{PAGE_ROWS_MAX, SequencedFact};
+use crate::sql::{Row, query};
 use crate::store::Store;
 use crate::wake::Changed;
 
@@ -32,13 +32,13 @@ impl Store {
             "SELECT sequence, id, at, name, body FROM facts WHERE organization = $1 AND kind = $2 AND sequence > $3 \
              AND sequence IS NOT NULL ORDER BY sequence LIMIT $4 + 0",
         );
-        let query = sqlx::query(sql).bind(organization.to_owned()).bind(kind_name(kind));
+        let query = query(sql).bind(organization.to_owned()).bind(kind_name(kind));
         let query = query.bind(i64::try_from(after).unwrap_or(i64::MAX)).bind(i64::from(limit.min(PAGE_ROWS_MAX)));
         let rows = reading(query.fetch_all(&self.inner.readers)).await?;
-        let fact = |row: &sqlx::any::AnyRow| -> sqlx::Result<SequencedFact> {
+        let fact = |row: &Row| -> sqlx::Result<SequencedFact> {
             let (id, at, organization) = (row.try_get(1)?, Instant(row.try_get(2)?), organization.to_owned());
             let fact = Fact { id, kind, organization, at, name: row.try_get(3)?, body: row.try_get(4)? };
-            Ok(SequencedFact { sequence: row.try_get::<i64, _>(0)? as u64, fact })
+            Ok(SequencedFact { sequence: row.try_get::<i64>(0)? as u64, fact })
         };
         rows.iter().map(fact).collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))
     }

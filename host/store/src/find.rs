@@ -3,14 +3,12 @@
 //! The revision is read before the rows, so that rows can only be newer than what the commit validates, never older.
 
 use charter_kernel::unit::Row;
-use sqlx::Row as _;
-use sqlx::any::{Any, AnyArguments};
-use sqlx::query::Query as Sql;
 
 use crate::connection::reading;
 use crate::document::{columns, stored};
 use crate::error::ReadError;
 use crate::query::{Order, PAGE_ROWS_MAX, Page, Query, TESTS_MAX, Test};
+use crate::sql;
 use crate::store::Store;
 
 /// A query's conditions as text and what is bound to them.
@@ -49,8 +47,8 @@ impl Conditions {
         format!("${}", self.bound.len())
     }
 
-    fn apply<'q>(self, query: Sql<'q, Any, AnyArguments>) -> Sql<'q, Any, AnyArguments> {
-        self.bound.into_iter().fold(query, Sql::bind)
+    fn apply(self, on: sql::Query) -> sql::Query {
+        self.bound.into_iter().fold(on, sql::Query::bind)
     }
 }
 
@@ -114,7 +112,7 @@ impl Store {
         }
         let (text, on) = select(query)?;
         // Limits and offsets stand in the text: such a statement is not worth keeping prepared.
-        let sql = sqlx::query(self.inner.database.dialect.composed(&text)).persistent(false);
+        let sql = sql::query(self.inner.database.dialect.composed(&text)).fleeting();
         let rows = reading(on.apply(sql).fetch_all(&self.inner.readers)).await?;
         let items = rows.iter().map(|row| stored(row, 0).map(|(key, stored)| (key, stored.row)));
         let mut items: Vec<(_, Row)> = items.collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))?;
@@ -132,7 +130,7 @@ impl Store {
         }
         let on = Conditions::of(query, "d.id")?;
         let text = format!("SELECT count(*) FROM documents d WHERE d.reach = $1 AND d.space = $2{}", on.text);
-        let sql = sqlx::query(self.inner.database.dialect.composed(&text)).persistent(false);
+        let sql = sql::query(self.inner.database.dialect.composed(&text)).fleeting();
         let row = reading(on.apply(sql).fetch_one(&self.inner.readers)).await?;
         let count: i64 = row.try_get(0).map_err(|error| ReadError::Failed(Some(error)))?;
         Ok((count as u64, revision))
@@ -140,7 +138,7 @@ impl Store {
 
     async fn revision(&self, query: &Query) -> Result<u64, ReadError> {
         let sql = self.inner.database.dialect.sql("SELECT revision FROM revisions WHERE reach = $1 AND space = $2");
-        let sql = sqlx::query(sql).bind(query.reach.as_str().to_owned()).bind(query.space.as_str().to_owned());
+        let sql = sql::query(sql).bind(query.reach.as_str()).bind(query.space.as_str());
         let row = reading(sql.fetch_optional(&self.inner.readers)).await?;
         let revision: Option<i64> =
             row.map(|row| row.try_get(0)).transpose().map_err(|error| ReadError::Failed(Some(error)))?;

@@ -5,11 +5,11 @@
 
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Key, Reach, Space};
-use sqlx::Row;
 
 use crate::connection::reading;
 use crate::error::{CommitError, ReadError};
 use crate::query::PAGE_ROWS_MAX;
+use crate::sql::{Query, Row, query};
 use crate::store::Store;
 
 impl Store {
@@ -17,9 +17,9 @@ impl Store {
     pub async fn reach_keys(&self, reach: &Reach, limit: u32) -> Result<Vec<Key>, ReadError> {
         let sql =
             self.inner.database.dialect.sql("SELECT space, id FROM documents WHERE reach = $1 ORDER BY space, id LIMIT $2 + 0");
-        let query = sqlx::query(sql).bind(reach.as_str().to_owned()).bind(i64::from(limit.min(PAGE_ROWS_MAX)));
+        let query = query(sql).bind(reach.as_str()).bind(i64::from(limit.min(PAGE_ROWS_MAX)));
         let rows = reading(query.fetch_all(&self.inner.readers)).await?;
-        let key = |row: &sqlx::any::AnyRow| -> sqlx::Result<Key> {
+        let key = |row: &Row| -> sqlx::Result<Key> {
             Ok(Key { reach: reach.clone(), space: Space::stored(row.try_get(0)?), id: row.try_get(1)? })
         };
         rows.iter().map(key).collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))
@@ -31,11 +31,11 @@ impl Store {
             "DELETE FROM log_entries WHERE reach = $1 AND (log, sequence) IN \
              (SELECT log, sequence FROM log_entries WHERE reach = $1 ORDER BY log, sequence LIMIT $2 + 0)",
         );
-        if self.forget(sqlx::query(entries).bind(reach.as_str().to_owned()).bind(i64::from(limit))).await? > 0 {
+        if self.forget(query(entries).bind(reach.as_str()).bind(i64::from(limit))).await? > 0 {
             return Ok(true);
         }
         let heads = self.inner.database.dialect.sql("DELETE FROM logs WHERE reach = $1");
-        self.forget(sqlx::query(heads).bind(reach.as_str().to_owned())).await.map(|_| false)
+        self.forget(query(heads).bind(reach.as_str())).await.map(|_| false)
     }
 
     /// Forgets at most `limit` numbered events that happened before; says how many. Their sequences are never given again, and
@@ -45,16 +45,17 @@ impl Store {
             "DELETE FROM facts WHERE ordinal IN (SELECT ordinal FROM facts WHERE kind = 'event' AND at < $1 \
              AND sequence IS NOT NULL ORDER BY at LIMIT $2 + 0)",
         );
-        self.forget(sqlx::query(sql).bind(before.0).bind(i64::from(limit))).await
+        self.forget(query(sql).bind(before.0).bind(i64::from(limit))).await
     }
 
-    async fn forget(&self, query: sqlx::query::Query<'_, sqlx::Any, sqlx::any::AnyArguments>) -> Result<u64, CommitError> {
+    async fn forget(&self, query: Query) -> Result<u64, CommitError> {
         self.inner.committer.admits()?;
-        let forgotten = async {
-            let mut connection = self.inner.database.writer().await?;
+        let database = self.inner.database.clone();
+        let forgotten = self.inner.database.apart(async move {
+            let mut connection = database.writer().await?;
             query.execute(&mut connection).await
-        };
-        forgotten.await.map(|done| done.rows_affected()).map_err(|error: sqlx::Error| {
+        });
+        forgotten.await.map_err(|error: sqlx::Error| {
             tracing::error!(error = &error as &dyn std::error::Error, "what is past its time could not be forgotten");
             CommitError::Failed
         })

@@ -1,6 +1,6 @@
 //! Everything that must survive: rows, claims, logs, facts and blobs on SQLite or PostgreSQL, written by the committer.
 //!
-//! The only crate that knows sqlx. It must not know HTTP, WebAssembly or any primitive. Invariant: a unit is committed whole,
+//! The only crate that knows SQL and the databases' drivers. It must not know HTTP, WebAssembly or any primitive. Invariant: a unit is committed whole,
 //! once, and only if what it read still holds; an answer leaves after the commit is on disk.
 
 mod backup;
@@ -24,6 +24,7 @@ mod scan;
 mod seal;
 mod search;
 mod sequencer;
+mod sql;
 mod standing;
 mod store;
 mod ticket;

@@ -2,11 +2,11 @@
 
 use charter_kernel::time::Instant;
 use charter_kernel::unit::LogKey;
-use sqlx::Row;
 
 use crate::connection::reading;
 use crate::error::ReadError;
 use crate::query::{LogEntry, LogHead, PAGE_ROWS_MAX};
+use crate::sql::{Row, query};
 use crate::store::Store;
 
 impl Store {
@@ -16,11 +16,11 @@ impl Store {
             "SELECT sequence, at, name, payload FROM log_entries WHERE reach = $1 AND log = $2 AND sequence > $3 \
              ORDER BY sequence LIMIT $4 + 0",
         );
-        let query = sqlx::query(sql).bind(log.reach.as_str().to_owned()).bind(log.log.clone());
+        let query = query(sql).bind(log.reach.as_str()).bind(log.log.clone());
         let query = query.bind(i64::try_from(after).unwrap_or(i64::MAX)).bind(i64::from(limit.min(PAGE_ROWS_MAX)));
         let rows = reading(query.fetch_all(&self.inner.readers)).await?;
-        let entry = |row: &sqlx::any::AnyRow| -> sqlx::Result<LogEntry> {
-            let sequence = row.try_get::<i64, _>(0)? as u64;
+        let entry = |row: &Row| -> sqlx::Result<LogEntry> {
+            let sequence = row.try_get::<i64>(0)? as u64;
             Ok(LogEntry { sequence, at: Instant(row.try_get(1)?), name: row.try_get(2)?, payload: row.try_get(3)? })
         };
         rows.iter().map(entry).collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))
@@ -29,7 +29,7 @@ impl Store {
     /// How far a log is.
     pub async fn log_head(&self, log: &LogKey) -> Result<LogHead, ReadError> {
         let sql = self.inner.database.dialect.sql("SELECT head, closed FROM logs WHERE reach = $1 AND log = $2");
-        let query = sqlx::query(sql).bind(log.reach.as_str().to_owned()).bind(log.log.clone());
+        let query = query(sql).bind(log.reach.as_str()).bind(log.log.clone());
         let Some(row) = reading(query.fetch_optional(&self.inner.readers)).await? else { return Ok(LogHead::default()) };
         let failed = |error| ReadError::Failed(Some(error));
         let (head, closed): (i64, i64) = (row.try_get(0).map_err(failed)?, row.try_get(1).map_err(failed)?);

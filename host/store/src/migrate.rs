@@ -4,10 +4,11 @@
 //! what it must keep.
 
 use sha2::{Digest, Sha256};
-use sqlx::{AnyConnection, AssertSqlSafe, Row};
+use sqlx::AssertSqlSafe;
 
 use crate::connection::Database;
 use crate::error::OpenError;
+use crate::sql::{self, Connection, query};
 
 /// Number, name and text, in order. Numbers are never given twice; texts never change once released.
 const MIGRATIONS: &[(i64, &str, &str)] = &[
@@ -37,7 +38,7 @@ pub(crate) async fn migrate(database: &Database) -> Result<(), OpenError> {
     }
     let table = "CREATE TABLE IF NOT EXISTS migrations (number BIGINT PRIMARY KEY, name TEXT NOT NULL, digest TEXT NOT NULL)";
     run(&mut connection, table).await?;
-    let applied = sqlx::query("SELECT number, digest FROM migrations ORDER BY number");
+    let applied = query("SELECT number, digest FROM migrations ORDER BY number");
     let applied = applied.fetch_all(&mut connection).await.map_err(OpenError::Database)?;
     for row in &applied {
         let number: i64 = row.try_get(0).map_err(OpenError::Database)?;
@@ -55,7 +56,7 @@ pub(crate) async fn migrate(database: &Database) -> Result<(), OpenError> {
     for (number, name, text) in &MIGRATIONS[applied.len().min(MIGRATIONS.len())..] {
         tracing::info!(number, name, "migrating the database");
         run(&mut connection, &database.dialect.words(text)).await?;
-        let record = sqlx::query("INSERT INTO migrations (number, name, digest) VALUES ($1, $2, $3)");
+        let record = query("INSERT INTO migrations (number, name, digest) VALUES ($1, $2, $3)");
         let record = record.bind(*number).bind(*name).bind(digest_of(text));
         record.execute(&mut connection).await.map_err(OpenError::Database)?;
     }
@@ -73,7 +74,6 @@ fn digest_of(text: &str) -> String {
     Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-async fn run(connection: &mut AnyConnection, text: &str) -> Result<(), OpenError> {
-    sqlx::raw_sql(AssertSqlSafe(text)).execute(connection).await.map_err(OpenError::Database)?;
-    Ok(())
+async fn run(connection: &mut Connection, text: &str) -> Result<(), OpenError> {
+    sql::run(connection, AssertSqlSafe(text)).await.map_err(OpenError::Database)
 }

@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use charter_kernel::apply::Stored;
 use charter_kernel::unit::Key;
-use sqlx::AnyConnection;
 use std::sync::Arc;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -16,6 +15,7 @@ use crate::connection::{Database, reading};
 use crate::dialect::Dialect;
 use crate::document::{columns, stored};
 use crate::error::ReadError;
+use crate::sql::{Connection, Pool, Query, Row, query};
 
 /// Questions that may wait.
 const WAITING_MAX: usize = 16_384;
@@ -29,35 +29,41 @@ pub(crate) trait Questions: Send + Sync + 'static {
     /// What is there, if anything.
     type Found: Clone + Send;
 
-    /// Answers all of them.
-    fn read(
-        &self,
-        connection: &mut AnyConnection,
-        dialect: Dialect,
-        asked: &BTreeSet<Self::Asked>,
-    ) -> impl Future<Output = Result<BTreeMap<Self::Asked, Self::Found>, ReadError>> + Send;
+    /// The statement that answers one.
+    fn one(&self, dialect: Dialect, asked: &Self::Asked) -> Query;
+    /// The statement that answers all of them.
+    fn all(&self, dialect: Dialect, asked: &BTreeSet<Self::Asked>) -> Query;
+    /// What a row of either says.
+    fn found(row: &Row) -> sqlx::Result<(Self::Asked, Self::Found)>;
 }
 
 type Answer<Q> = Result<Option<<Q as Questions>::Found>, ReadError>;
 
-struct Waiting<Q: Questions> {
+pub(crate) struct Waiting<Q: Questions> {
     asked: Q::Asked,
     answer: oneshot::Sender<Answer<Q>>,
 }
 
 /// Where questions of one kind are handed in.
-pub(crate) struct Readers<Q: Questions> {
-    waiting: mpsc::Sender<Waiting<Q>>,
+pub(crate) enum Readers<Q: Questions> {
+    /// SQLite is asked at once: a statement costs less than finding others to share it with.
+    Direct { questions: Q, pool: Pool },
+    /// PostgreSQL is asked together with others: a round trip costs more than the rows.
+    Together(mpsc::Sender<Waiting<Q>>),
 }
 
 impl<Q: Questions> Readers<Q> {
-    /// Starts that many readers, each on a connection of its own.
+    /// Starts them: on PostgreSQL so many readers, each on a connection of its own.
     pub(crate) async fn start(
         questions: Q,
         database: &Database,
+        pool: &Pool,
         connections: u32,
         closing: &CancellationToken,
     ) -> sqlx::Result<Self> {
+        if !database.is_postgres() {
+            return Ok(Self::Direct { questions, pool: pool.clone() });
+        }
         let (waiting, taken) = mpsc::channel(WAITING_MAX);
         let (questions, taken) = (Arc::new(questions), Arc::new(Mutex::new(taken)));
         for _ in 0..connections {
@@ -67,21 +73,30 @@ impl<Q: Questions> Readers<Q> {
             let closing = closing.clone();
             tokio::spawn(async move { closing.run_until_cancelled(reader.run()).await });
         }
-        Ok(Self { waiting })
+        Ok(Self::Together(waiting))
     }
 
     /// Asks, and waits for the answer.
     pub(crate) async fn ask(&self, asked: Q::Asked) -> Answer<Q> {
-        let (answer, answered) = oneshot::channel();
-        self.waiting.try_send(Waiting { asked, answer }).map_err(|_| ReadError::Overloaded)?;
-        answered.await.unwrap_or(Err(ReadError::Unavailable(None)))
+        match self {
+            Self::Direct { questions, pool } => {
+                let row = reading(questions.one(Dialect::Sqlite, &asked).fetch_optional(pool)).await?;
+                let found = row.as_ref().map(Q::found).transpose().map_err(|error| ReadError::Failed(Some(error)))?;
+                Ok(found.map(|(_, found)| found))
+            }
+            Self::Together(waiting) => {
+                let (answer, answered) = oneshot::channel();
+                waiting.try_send(Waiting { asked, answer }).map_err(|_| ReadError::Overloaded)?;
+                answered.await.unwrap_or(Err(ReadError::Unavailable(None)))
+            }
+        }
     }
 }
 
 struct Reader<Q: Questions> {
     questions: Arc<Q>,
     database: Database,
-    connection: Option<AnyConnection>,
+    connection: Option<Connection>,
     waiting: Arc<Mutex<mpsc::Receiver<Waiting<Q>>>>,
 }
 
@@ -132,7 +147,14 @@ impl<Q: Questions> Reader<Q> {
             Some(connection) => connection,
             none => none.insert(reading(self.database.reader()).await?),
         };
-        self.questions.read(connection, self.database.dialect, asked).await
+        let dialect = self.database.dialect;
+        let mut several = asked.iter();
+        let query = match (several.next(), several.next()) {
+            (Some(one), None) => self.questions.one(dialect, one),
+            _ => self.questions.all(dialect, asked),
+        };
+        let rows = reading(query.fetch_all(connection)).await?;
+        rows.iter().map(Q::found).collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))
     }
 }
 
@@ -143,33 +165,23 @@ impl Questions for Rows {
     type Asked = Key;
     type Found = Stored;
 
-    async fn read(
-        &self,
-        connection: &mut AnyConnection,
-        dialect: Dialect,
-        asked: &BTreeSet<Key>,
-    ) -> Result<BTreeMap<Key, Stored>, ReadError> {
-        let mut keys = asked.iter();
-        let rows = match (keys.next(), keys.next()) {
-            (Some(key), None) => {
-                let sql = concat!("SELECT ", columns!(), " FROM documents d WHERE d.reach = $1 AND d.space = $2 AND d.id = $3");
-                let query = sqlx::query(dialect.sql(sql));
-                let query = query.bind(key.reach.as_str().to_owned()).bind(key.space.as_str().to_owned()).bind(key.id.clone());
-                reading(query.fetch_all(connection)).await?
-            }
-            _ => {
-                let sql = concat!(
-                    "SELECT ",
-                    columns!(),
-                    " FROM {each:$1} k CROSS JOIN documents d \
-                     WHERE d.reach = k.value->>0 AND d.space = k.value->>1 AND d.id = k.value->>2"
-                );
-                let keys: Vec<_> = asked.iter().map(|key| (key.reach.as_str(), key.space.as_str(), key.id.as_str())).collect();
-                let keys = serde_json::to_string(&keys).map_err(|_| ReadError::Failed(None))?;
-                reading(sqlx::query(dialect.sql(sql)).bind(keys).fetch_all(connection)).await?
-            }
-        };
-        let rows = rows.iter().map(|row| stored(row, 0)).collect::<sqlx::Result<BTreeMap<_, _>>>();
-        rows.map_err(|error| ReadError::Failed(Some(error)))
+    fn one(&self, dialect: Dialect, key: &Key) -> Query {
+        let sql = concat!("SELECT ", columns!(), " FROM documents d WHERE d.reach = $1 AND d.space = $2 AND d.id = $3");
+        query(dialect.sql(sql)).bind(key.reach.as_str()).bind(key.space.as_str()).bind(key.id.as_str())
+    }
+
+    fn all(&self, dialect: Dialect, asked: &BTreeSet<Key>) -> Query {
+        let sql = concat!(
+            "SELECT ",
+            columns!(),
+            " FROM {each:$1} k CROSS JOIN documents d \
+             WHERE d.reach = k.value->>0 AND d.space = k.value->>1 AND d.id = k.value->>2"
+        );
+        let keys: Vec<_> = asked.iter().map(|key| (key.reach.as_str(), key.space.as_str(), key.id.as_str())).collect();
+        query(dialect.sql(sql)).bind(serde_json::to_string(&keys).unwrap_or_default())
+    }
+
+    fn found(row: &Row) -> sqlx::Result<(Key, Stored)> {
+        stored(row, 0)
     }
 }

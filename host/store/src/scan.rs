@@ -6,6 +6,7 @@ use crate::connection::reading;
 use crate::document::{columns, stored};
 use crate::error::ReadError;
 use crate::query::PAGE_ROWS_MAX;
+use crate::sql::query;
 use crate::store::Store;
 
 impl Store {
@@ -17,7 +18,7 @@ impl Store {
             " FROM documents d WHERE d.space = $1 AND (d.reach > $2 OR (d.reach = $2 AND d.id > $3)) ORDER BY d.reach, d.id LIMIT $4 + 0"
         ));
         let (reach, id) = after.map_or(("", ""), |key| (key.reach.as_str(), key.id.as_str()));
-        let query = sqlx::query(sql).bind(space.as_str().to_owned()).bind(reach.to_owned()).bind(id.to_owned());
+        let query = query(sql).bind(space.as_str()).bind(reach.to_owned()).bind(id.to_owned());
         let rows = reading(query.bind(i64::from(limit.min(PAGE_ROWS_MAX))).fetch_all(&self.inner.readers)).await?;
         let rows = rows.iter().map(|row| stored(row, 0).map(|(key, stored)| (key, stored.row)));
         rows.collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))

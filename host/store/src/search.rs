@@ -12,6 +12,7 @@ use crate::dialect::Dialect;
 use crate::document::{columns, stored};
 use crate::error::ReadError;
 use crate::query::PAGE_ROWS_MAX;
+use crate::sql::query;
 use crate::store::Store;
 
 /// Words of one search; more are left out.
@@ -70,7 +71,7 @@ impl Store {
                 (sql, format!("'{token}' & {all}"))
             }
         };
-        let query = sqlx::query(dialect.sql(sql)).bind(reach.as_str().to_owned()).bind(space.as_str().to_owned());
+        let query = query(dialect.sql(sql)).bind(reach.as_str()).bind(space.as_str());
         let query = query.bind(asked).bind(i64::from(limit.min(PAGE_ROWS_MAX)));
         let rows = reading(query.fetch_all(&self.inner.readers)).await?;
         let rows = rows.iter().map(|row| stored(row, 0).map(|(key, stored)| (key, stored.row)));

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use charter_kernel::unit::{LogKey, Reach};
-use sqlx::{AnyConnection, Row};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::connection::Database;
+use crate::sql::{Connection, query, run};
 use crate::wake::Wakes;
 
 /// Between looks for facts that another replica committed and did not live to number.
@@ -37,7 +37,7 @@ const NUMBER: &str = "WITH pending AS MATERIALIZED ( \
 
 pub(crate) fn start(database: Database, wakes: Arc<Wakes>, written: Arc<Notify>, closing: &CancellationToken) {
     tokio::spawn(closing.clone().run_until_cancelled_owned(async move {
-        let mut connection: Option<AnyConnection> = None;
+        let mut connection: Option<Connection> = None;
         loop {
             let numbered = match &mut connection {
                 Some(connection) => number(connection, database.dialect.begin()).await,
@@ -69,17 +69,17 @@ pub(crate) fn start(database: Database, wakes: Arc<Wakes>, written: Arc<Notify>,
 }
 
 /// Numbers what there is, unless another sequencer is at it. Says how many facts, and whose logs grew.
-async fn number(connection: &mut AnyConnection, begin: &'static str) -> sqlx::Result<Option<(i64, Vec<LogKey>)>> {
-    sqlx::raw_sql(begin).execute(&mut *connection).await?;
-    let locked: bool = sqlx::query(LOCK).fetch_one(&mut *connection).await?.try_get(0)?;
+async fn number(connection: &mut Connection, begin: &'static str) -> sqlx::Result<Option<(i64, Vec<LogKey>)>> {
+    run(&mut *connection, begin).await?;
+    let locked: bool = query(LOCK).fetch_one(&mut *connection).await?.try_get(0)?;
     let mut logs = Vec::new();
     let mut given = 0;
     if locked {
-        for row in sqlx::query(NUMBER).bind(BATCH_MAX).fetch_all(&mut *connection).await? {
+        for row in query(NUMBER).bind(BATCH_MAX).fetch_all(&mut *connection).await? {
             logs.push(LogKey { reach: Reach::stored(row.try_get(0)?), log: row.try_get(1)? });
             given = row.try_get(2)?;
         }
     }
-    sqlx::raw_sql("COMMIT").execute(connection).await?;
+    run(connection, "COMMIT").await?;
     Ok(locked.then_some((given, logs)))
 }

@@ -3,20 +3,19 @@
 //! A group may hold millions of rows, so they are not counted one by one: the committer keeps each group's size, and only the
 //! part of the index that lies in the future (held or put off), usually short, is counted, up to a bound.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use charter_kernel::apply::text_fits;
 use charter_kernel::time::{Clock, Instant};
 use charter_kernel::unit::{Reach, Space};
-use sqlx::any::AnyRow;
-use sqlx::{AnyConnection, Row};
 
 use crate::connection::reading;
 use crate::dialect::Dialect;
 use crate::error::ReadError;
 use crate::query::Standing;
 use crate::reader::Questions;
+use crate::sql::{Query, Row, query};
 use crate::store::Store;
 
 /// Rows of the future that are counted one by one; beyond it held and put-off rows are told apart by this sample. Stands as a
@@ -47,38 +46,44 @@ pub(crate) struct Groups {
     pub(crate) clock: Arc<dyn Clock>,
 }
 
+/// The size, then the future part: one statement, one moment.
+const STANDING: &str = "SELECT {reach}, {space}, {group}, \
+     CAST(COALESCE((SELECT g.total FROM group_sizes g WHERE g.reach = {reach} AND g.space = {space} \
+       AND g.lease_group = {group}), 0) AS BIGINT), \
+     CAST(COALESCE((SELECT SUM(f.counted) FROM (SELECT CASE WHEN d.lease_token IS NULL THEN 1 ELSE 1000001 END AS counted \
+       FROM documents d WHERE d.reach = {reach} AND d.space = {space} AND d.lease_group = {group} \
+       AND d.due_at > {now} ORDER BY d.due_at LIMIT 20000) f), 0) AS BIGINT), \
+     (SELECT o.created_at FROM documents o WHERE o.reach = {reach} AND o.space = {space} \
+       AND o.lease_group = {group} AND (o.due_at <= {now} OR o.lease_token IS NULL) ORDER BY o.created_at LIMIT 1)";
+
+/// The statement with the places of its parameters, or columns, filled in.
+fn standing(places: [&str; 4]) -> String {
+    let names = ["{reach}", "{space}", "{group}", "{now}"];
+    names.iter().zip(places).fold(STANDING.to_owned(), |text, (name, place)| text.replace(name, place))
+}
+
 impl Questions for Groups {
     type Asked = Group;
     type Found = Seen;
 
-    async fn read(
-        &self,
-        connection: &mut AnyConnection,
-        dialect: Dialect,
-        asked: &BTreeSet<Group>,
-    ) -> Result<BTreeMap<Group, Seen>, ReadError> {
+    fn one(&self, dialect: Dialect, group: &Group) -> Query {
+        let places = ["CAST($1 AS TEXT)", "CAST($2 AS TEXT)", "CAST($3 AS TEXT)", "$4"];
+        let sql = dialect.assembled(&[STANDING, "one"], || standing(places));
+        query(sql).bind(group.reach.as_str()).bind(group.space.as_str()).bind(group.name.as_str()).bind(self.clock.now().0)
+    }
+
+    fn all(&self, dialect: Dialect, asked: &BTreeSet<Group>) -> Query {
         let groups: Vec<_> = asked.iter().map(|group| (group.reach.as_str(), group.space.as_str(), &group.name)).collect();
-        let groups = serde_json::to_string(&groups).map_err(|_| ReadError::Failed(None))?;
-        // The size, then the future part: one statement, one moment.
-        let sql = dialect.sql(
-            "SELECT k.value->>0, k.value->>1, k.value->>2, \
-             CAST(COALESCE((SELECT g.total FROM group_sizes g WHERE g.reach = k.value->>0 AND g.space = k.value->>1 \
-               AND g.lease_group = k.value->>2), 0) AS BIGINT), \
-             CAST(COALESCE((SELECT SUM(f.counted) FROM (SELECT CASE WHEN d.lease_token IS NULL THEN 1 ELSE 1000001 END AS counted \
-               FROM documents d WHERE d.reach = k.value->>0 AND d.space = k.value->>1 AND d.lease_group = k.value->>2 \
-               AND d.due_at > $2 ORDER BY d.due_at LIMIT 20000) f), 0) AS BIGINT), \
-             (SELECT o.created_at FROM documents o WHERE o.reach = k.value->>0 AND o.space = k.value->>1 \
-               AND o.lease_group = k.value->>2 AND (o.due_at <= $2 OR o.lease_token IS NULL) ORDER BY o.created_at LIMIT 1) \
-             FROM {each:$1} k",
-        );
-        let rows = reading(sqlx::query(sql).bind(groups).bind(self.clock.now().0).fetch_all(connection)).await?;
-        let read = |row: &AnyRow| -> sqlx::Result<(Group, Seen)> {
-            let (reach, space) = (Reach::stored(row.try_get(0)?), Space::stored(row.try_get(1)?));
-            let counted: i64 = row.try_get(4)?;
-            let seen = Seen { total: row.try_get(3)?, future: counted % HELD, held: counted / HELD, oldest: row.try_get(5)? };
-            Ok((Group { reach, space, name: row.try_get(2)? }, seen))
-        };
-        rows.iter().map(read).collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))
+        let places = ["k.value->>0", "k.value->>1", "k.value->>2", "$2"];
+        let sql = dialect.assembled(&[STANDING, "all"], || format!("{} FROM {{each:$1}} k", standing(places)));
+        query(sql).bind(serde_json::to_string(&groups).unwrap_or_default()).bind(self.clock.now().0)
+    }
+
+    fn found(row: &Row) -> sqlx::Result<(Group, Seen)> {
+        let (reach, space) = (Reach::stored(row.try_get(0)?), Space::stored(row.try_get(1)?));
+        let counted: i64 = row.try_get(4)?;
+        let seen = Seen { total: row.try_get(3)?, future: counted % HELD, held: counted / HELD, oldest: row.try_get(5)? };
+        Ok((Group { reach, space, name: row.try_get(2)? }, seen))
     }
 }
 
@@ -102,9 +107,9 @@ impl Store {
             "SELECT count(*) FROM (SELECT d.due_at FROM documents d WHERE d.reach = $1 AND d.space = $2 AND d.lease_group = $3 \
              AND d.due_at <= $4 LIMIT 20000) f",
         );
-        let query = sqlx::query(sql).bind(reach.as_str().to_owned()).bind(space.as_str().to_owned()).bind(group.to_owned());
+        let query = query(sql).bind(reach.as_str()).bind(space.as_str()).bind(group.to_owned());
         let row = reading(query.bind(self.now().0).fetch_one(&self.inner.readers)).await?;
-        let ready = row.try_get::<i64, _>(0).map_err(|error| ReadError::Failed(Some(error)))?;
+        let ready = row.try_get::<i64>(0).map_err(|error| ReadError::Failed(Some(error)))?;
         let future = (total - ready).max(future);
         let held = held * future / COUNTED_MAX;
         Ok(Standing { ready: ready as u64, held: held as u64, waiting: (future - held) as u64, oldest })
@@ -120,14 +125,14 @@ impl Store {
             Some(reach) => {
                 let sql =
                     "SELECT due_at FROM documents WHERE reach = $1 AND space = $2 AND lease_group = $3 ORDER BY due_at LIMIT 1";
-                sqlx::query(dialect.sql(sql)).bind(reach.as_str().to_owned())
+                query(dialect.sql(sql)).bind(reach.as_str())
             }
-            None => sqlx::query(dialect.sql(
+            None => query(dialect.sql(
                 "SELECT due_at FROM documents WHERE space = $1 AND lease_group = $2 AND lease_group IS NOT NULL \
                  AND space >= 'host.' AND space < 'host/' ORDER BY due_at LIMIT 1",
             )),
         };
-        let query = query.bind(space.as_str().to_owned()).bind(group.to_owned());
+        let query = query.bind(space.as_str()).bind(group.to_owned());
         let row = reading(query.fetch_optional(&self.inner.readers)).await?;
         let due: Option<i64> = row.map(|row| row.try_get(0)).transpose().map_err(|error| ReadError::Failed(Some(error)))?;
         Ok(due.map(Instant))

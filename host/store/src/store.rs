@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Applied, Key, Rejection, Unit};
-use sqlx::AnyPool;
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
@@ -16,6 +15,7 @@ use crate::epoch::Epochs;
 use crate::error::{CommitError, OpenError};
 use crate::reader::{Readers, Rows};
 use crate::seal::Sealer;
+use crate::sql::{Pool, query};
 use crate::standing::Groups;
 use crate::ticket::{Ticket, Tickets};
 use crate::txn::Txn;
@@ -31,7 +31,7 @@ pub(crate) struct Inner {
     pub(crate) config: StoreConfig,
     pub(crate) database: Database,
     /// Connections that only read.
-    pub(crate) readers: AnyPool,
+    pub(crate) readers: Pool,
     pub(crate) rows: Readers<Rows>,
     pub(crate) standings: Readers<Groups>,
     pub(crate) committer: Committer,
@@ -84,9 +84,10 @@ impl Store {
         let wakes = Arc::new(Wakes::default());
         let epochs = database.epochs(&config);
         let connections = config.readers.max(2);
-        let rows = Readers::start(Rows, &database, connections, &closing).await.map_err(OpenError::Database)?;
+        let rows = Readers::start(Rows, &database, &readers, connections, &closing).await.map_err(OpenError::Database)?;
         let groups = Groups { clock: config.clock.clone() };
-        let standings = Readers::start(groups, &database, connections, &closing).await.map_err(OpenError::Database)?;
+        let standings =
+            Readers::start(groups, &database, &readers, connections, &closing).await.map_err(OpenError::Database)?;
         let committer = Committer::start(&config, &database, wakes.clone(), epochs.clone(), &closing).await?;
         if database.is_postgres() {
             crate::sequencer::start(database.clone(), wakes.clone(), committer.facts_written(), &closing);
@@ -153,7 +154,7 @@ impl Store {
 
     /// Whether the database answers now.
     pub async fn ping(&self) -> bool {
-        sqlx::query_scalar::<_, i64>("SELECT CAST(1 AS BIGINT)").fetch_one(&self.inner.readers).await.is_ok()
+        query("SELECT 1").fetch_one(&self.inner.readers).await.is_ok()
     }
 
     /// Whether other replicas can share the database.

@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use charter_kernel::unit::{LogKey, Reach, Space};
-use sqlx::{AnyPool, Row};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::connection::reading;
 use crate::dialect::Dialect;
+use crate::sql::{Pool, Row, query};
 use crate::store::Store;
 
 /// Things that can be waited for at once; who waits for one more is woken by the clock.
@@ -122,7 +122,7 @@ impl Wakes {
 }
 
 /// Looks for other replicas' commits while somebody waits.
-pub(crate) fn poll(readers: AnyPool, dialect: Dialect, wakes: Arc<Wakes>, closing: &CancellationToken) {
+pub(crate) fn poll(readers: Pool, dialect: Dialect, wakes: Arc<Wakes>, closing: &CancellationToken) {
     tokio::spawn(closing.clone().run_until_cancelled_owned(async move {
         loop {
             let topics: Vec<_> = wakes.topics().keys().cloned().collect();
@@ -139,7 +139,7 @@ pub(crate) fn poll(readers: AnyPool, dialect: Dialect, wakes: Arc<Wakes>, closin
     }));
 }
 
-async fn look(readers: &AnyPool, dialect: Dialect, topics: &[Topic]) -> Result<HashMap<Topic, i64>, crate::ReadError> {
+async fn look(readers: &Pool, dialect: Dialect, topics: &[Topic]) -> Result<HashMap<Topic, i64>, crate::ReadError> {
     let spaces = topics.iter().filter_map(|topic| match topic {
         Topic::Space(reach, space) => Some((reach.as_str(), space.as_str())),
         Topic::Log(_) => None,
@@ -150,16 +150,16 @@ async fn look(readers: &AnyPool, dialect: Dialect, topics: &[Topic]) -> Result<H
     });
     let text = |pairs: Vec<(&str, &str)>| serde_json::to_string(&pairs).unwrap_or_default();
     let sql = dialect.sql(
-        "SELECT 0, r.reach, r.space, r.revision FROM {each:$1} k CROSS JOIN revisions r \
+        "SELECT CAST(0 AS BIGINT), r.reach, r.space, r.revision FROM {each:$1} k CROSS JOIN revisions r \
          WHERE r.reach = k.value->>0 AND r.space = k.value->>1 \
-         UNION ALL SELECT 1, l.reach, l.log, l.head * 2 + l.closed FROM {each:$2} k CROSS JOIN logs l \
+         UNION ALL SELECT CAST(1 AS BIGINT), l.reach, l.log, l.head * 2 + l.closed FROM {each:$2} k CROSS JOIN logs l \
          WHERE l.reach = k.value->>0 AND l.log = k.value->>1",
     );
-    let query = sqlx::query(sql).bind(text(spaces.collect())).bind(text(logs.collect()));
+    let query = query(sql).bind(text(spaces.collect())).bind(text(logs.collect()));
     let rows = reading(query.fetch_all(readers)).await?;
-    let topic = |row: &sqlx::any::AnyRow| -> sqlx::Result<(Topic, i64)> {
-        let (reach, name) = (Reach::stored(row.try_get(1)?), row.try_get::<String, _>(2)?);
-        let topic = match row.try_get::<i64, _>(0)? {
+    let topic = |row: &Row| -> sqlx::Result<(Topic, i64)> {
+        let (reach, name) = (Reach::stored(row.try_get(1)?), row.try_get::<String>(2)?);
+        let topic = match row.try_get::<i64>(0)? {
             0 => Topic::Space(reach, Space::stored(name)),
             _ => Topic::Log(LogKey { reach, log: name }),
         };

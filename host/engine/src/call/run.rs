@@ -1,7 +1,8 @@
 //! The loop around a call: admit, run, commit; again on a conflict, again on a wake-up, at most until the deadline.
 //!
-//! Runs in a task of its own that outlives the client. A guest is run again only while nothing has left the host.
+//! What changes something runs in a task of its own that outlives the client; a read ends with who asked for it. A guest is run again only while nothing has left the host.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -10,6 +11,8 @@ use charter_kernel::refusal::Failure;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Unit, Write};
 use charter_store::{Changed, Ticket};
+use futures::FutureExt as _;
+use tracing::Instrument as _;
 
 use super::attempt::{self, Ended};
 use super::unit;
@@ -20,7 +23,7 @@ use crate::component::Component;
 use crate::engine::Shared;
 use crate::failure::{failure, rule};
 use crate::state::{Abort, Story, TakeRecord};
-use crate::stats::OutcomeClass;
+use crate::stats::{OutcomeClass, PrimitiveStats};
 
 /// Shortest sleep of a waiting call: a guest that names a moment in the past again and again does not spin.
 const WAIT_MIN: Duration = Duration::from_millis(10);
@@ -30,38 +33,55 @@ const WAIT_MAX: Duration = Duration::from_secs(5);
 /// Runs a call to its end.
 pub(crate) async fn call(shared: &Arc<Shared>, component: Arc<Component>, call: Call) -> Outcome {
     let started = tokio::time::Instant::now();
-    let stats = component.stats.clone();
+    let mut counted = Counted { stats: component.stats.clone(), started, class: OutcomeClass::ClientGone };
     let (shared, request) = (shared.clone(), call.request_id.clone());
-    let span = tracing::Span::current();
-    let task = tokio::spawn(tracing::Instrument::instrument(
-        async move {
-            let deadline = started + Duration::from_millis(call.deadline_ms.into());
-            let mut run = Run {
-                tenant: shared.admission.tenant(call.scope.lane()),
-                started: shared.clock.now(),
-                shared,
-                component,
-                call: Arc::new(call),
-                story: Story::default(),
-                deadline,
-                reruns: 0,
-                ruled: false,
-                ticket: None,
-                changed: None,
-            };
-            let outcome = run.finish().await;
-            run.give_back(&outcome).await;
-            outcome
-        },
-        span,
-    ));
-    let outcome = task.await.unwrap_or_else(|error| {
+    let mutates = call.mutates;
+    // Apart from the caller's state: a request is moved about while it is small.
+    let running = Box::pin(async move {
+        let deadline = started + Duration::from_millis(call.deadline_ms.into());
+        let mut run = Run {
+            tenant: shared.admission.tenant(call.scope.lane()),
+            started: shared.clock.now(),
+            shared,
+            component,
+            call: Arc::new(call),
+            story: Story::default(),
+            deadline,
+            reruns: 0,
+            ruled: false,
+            ticket: None,
+            changed: None,
+        };
+        let outcome = run.finish().await;
+        run.give_back(&outcome).await;
+        outcome
+    });
+    let outcome = if mutates {
+        // In a task of its own: who asked for it may leave, and it goes on.
+        tokio::spawn(running.instrument(tracing::Span::current())).await.map_err(|error| error.to_string())
+    } else {
+        AssertUnwindSafe(running).catch_unwind().await.map_err(|_| "a panic".to_owned())
+    };
+    let outcome = outcome.unwrap_or_else(|error| {
         tracing::error!(%error, request, "a call panicked in the host");
         Outcome::Trapped { id: request }
     });
-    let elapsed = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
-    stats.record(class(&outcome), elapsed);
+    counted.class = class(&outcome);
     outcome
+}
+
+/// Counts a call when it ends; one that nobody waits for any more as left by its client.
+struct Counted {
+    stats: Arc<PrimitiveStats>,
+    started: tokio::time::Instant,
+    class: OutcomeClass,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let elapsed = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.stats.record(self.class, elapsed);
+    }
 }
 
 fn class(outcome: &Outcome) -> OutcomeClass {

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use charter_engine::job::{JobRecord, jobs};
 use charter_kernel::time::Instant;
-use charter_kernel::unit::{Guard, Key, Reach, Take, Taken, Unit, Write};
+use charter_kernel::unit::{Guard, Key, Reach, Taken, Unit, Write};
 use charter_store::{CommitError, ReadError};
 
-use super::LOOK_EVERY;
+use super::due::Due;
 use crate::app::App;
 use crate::records::Record as _;
 use crate::records::erasure::{ERASURE_GROUP, Erasure};
@@ -30,32 +30,8 @@ const WAIT_MS_MAX: i64 = 24 * 60 * 60 * 1_000;
 
 /// Never ends by itself.
 pub(super) async fn run(app: Arc<App>) {
-    loop {
-        tokio::time::sleep(LOOK_EVERY).await;
-        let due = app.store.next_due(None, &Erasure::all(), ERASURE_GROUP).await.ok().flatten();
-        if due.is_none_or(|due| due > app.clock.now()) {
-            continue;
-        }
-        match take(&app).await {
-            Ok(taken) => {
-                for taken in taken {
-                    one(&app, taken).await;
-                }
-            }
-            Err(error) => tracing::warn!(%error, "erasures could not be taken up"),
-        }
-    }
-}
-
-async fn take(app: &App) -> Result<Vec<Taken>, CommitError> {
-    let take = Take {
-        reach: None,
-        space: Erasure::all(),
-        group: ERASURE_GROUP.into(),
-        until: app.clock.now().plus_ms(LEASE_MS),
-        tokens: (0..TAKEN_MAX).map(|_| uuid::Uuid::now_v7().to_string()).collect(),
-    };
-    Ok(app.store.commit(Unit { takes: vec![take], ..Unit::default() }).await?.taken.into_iter().flatten().collect())
+    let due = Due { space: Erasure::all(), group: ERASURE_GROUP.into(), lease_ms: LEASE_MS };
+    due.each(&app, TAKEN_MAX, |taken| one(&app, taken)).await;
 }
 
 /// What is left of a record after a look at it.

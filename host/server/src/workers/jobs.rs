@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use charter_engine::job;
-use charter_kernel::unit::{Take, Taken, Unit};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::due::Due;
 use super::{LOOK_EVERY, run};
 use crate::app::App;
 
@@ -50,12 +50,12 @@ async fn look(app: &Arc<App>, slots: &Arc<Semaphore>, turn: usize) -> Result<boo
         if app.draining.is_cancelled() {
             return Ok(false);
         }
-        let due = app.store.next_due(None, &job::jobs(), &name).await.ok().flatten();
-        if due.is_none_or(|due| due > app.clock.now()) {
+        let due = of(app, name);
+        if !due.any(app).await {
             continue;
         }
         let Some(places) = places(app, slots).await else { return Ok(false) };
-        let taken = take(app, &name, places.len()).await?;
+        let taken = due.take(app, places.len()).await?;
         any |= !taken.is_empty();
         for (taken, place) in taken.into_iter().zip(places) {
             let app = app.clone();
@@ -78,18 +78,11 @@ async fn places(app: &App, slots: &Arc<Semaphore>) -> Option<Vec<OwnedSemaphoreP
     Some(std::iter::once(first).chain(more).collect())
 }
 
-async fn take(app: &App, primitive: &str, count: usize) -> Result<Vec<Taken>, charter_store::CommitError> {
+/// The due jobs of one primitive.
+fn of(app: &App, primitive: String) -> Due {
     // A job may name a longer deadline than the default; its lease is extended before it runs.
     let lease_ms = i64::from(app.config.jobs.deadline_ms) + SETTLE_MS;
-    let take = Take {
-        reach: None,
-        space: job::jobs(),
-        group: primitive.to_owned(),
-        until: app.clock.now().plus_ms(lease_ms),
-        tokens: (0..count).map(|_| uuid::Uuid::now_v7().to_string()).collect(),
-    };
-    let applied = app.store.commit(Unit { takes: vec![take], ..Unit::default() }).await?;
-    Ok(applied.taken.into_iter().flatten().collect())
+    Due { space: job::jobs(), group: primitive, lease_ms }
 }
 
 /// Waits for the next job to fall due; a job of this replica wakes it at once, another's within a second.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use charter_engine::job::{SCHEDULE_GROUP, ScheduleRecord, UNIQUE_KEY, jobs, schedules};
 use charter_kernel::schedule::next_occurrence;
 use charter_kernel::time::Instant;
-use charter_kernel::unit::{Claim, Draft, Key, Rejection, Take, Taken, Unit};
+use charter_kernel::unit::{Claim, Draft, Key, Rejection, Taken};
 use charter_store::{CommitError, Txn, WriteError};
 
-use super::LOOK_EVERY;
+use super::due::Due;
 use crate::app::App;
 use crate::components::attempts::Attempts;
 
@@ -21,32 +21,8 @@ const NEVER: Instant = Instant(i64::MAX / 4);
 
 /// Never ends by itself.
 pub(super) async fn run(app: Arc<App>) {
-    loop {
-        tokio::time::sleep(LOOK_EVERY).await;
-        let due = app.store.next_due(None, &schedules(), SCHEDULE_GROUP).await.ok().flatten();
-        if due.is_none_or(|due| due > app.clock.now()) {
-            continue;
-        }
-        match take(&app).await {
-            Ok(taken) => {
-                for taken in taken {
-                    fire(&app, taken).await;
-                }
-            }
-            Err(error) => tracing::warn!(%error, "schedules could not be taken"),
-        }
-    }
-}
-
-async fn take(app: &App) -> Result<Vec<Taken>, CommitError> {
-    let take = Take {
-        reach: None,
-        space: schedules(),
-        group: SCHEDULE_GROUP.into(),
-        until: app.clock.now().plus_ms(LEASE_MS),
-        tokens: (0..BATCH_MAX).map(|_| uuid::Uuid::now_v7().to_string()).collect(),
-    };
-    Ok(app.store.commit(Unit { takes: vec![take], ..Unit::default() }).await?.taken.into_iter().flatten().collect())
+    let due = Due { space: schedules(), group: SCHEDULE_GROUP.into(), lease_ms: LEASE_MS };
+    due.each(&app, BATCH_MAX, |taken| fire(&app, taken)).await;
 }
 
 /// Enqueues one occurrence and moves the schedule on. Occurrences that passed while nobody ran count as one.

@@ -3,12 +3,12 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
-use sqlx::{AnyConnection, Row};
 
 use crate::dialect::Dialect;
 use crate::document::{columns, stored};
 use crate::error::BackupError;
 use crate::search::{indexed_words, scope_token};
+use crate::sql::{Connection, query};
 
 /// What a column holds.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -98,7 +98,7 @@ impl Table {
     /// The rows after `last`, in the order of the key.
     pub(super) async fn page(
         &self,
-        connection: &mut AnyConnection,
+        connection: &mut Connection,
         dialect: Dialect,
         last: Option<&[Value]>,
         limit: usize,
@@ -115,7 +115,7 @@ impl Table {
         // A part of a blob is a megabyte: few at a time.
         let limit = if self.name == "blobs" { limit.min(8) } else { limit };
         let sql = format!("SELECT {all} FROM {} {after} ORDER BY {key} LIMIT {limit}", self.name);
-        let mut query = sqlx::query(dialect.composed(&sql));
+        let mut query = query(dialect.composed(&sql));
         for value in last.into_iter().flat_map(|last| &last[..self.key]) {
             query = match value {
                 Value::Number(n) => query.bind(n.as_i64().unwrap_or(0)),
@@ -127,9 +127,9 @@ impl Table {
             let mut values = Vec::with_capacity(self.columns.len());
             for (n, (_, kind)) in self.columns.iter().enumerate() {
                 values.push(match kind {
-                    Text => Value::from(row.try_get::<Option<String>, _>(n)?),
-                    Number => Value::from(row.try_get::<Option<i64>, _>(n)?),
-                    Bytes => Value::from(STANDARD.encode(row.try_get::<Vec<u8>, _>(n)?)),
+                    Text => Value::from(row.try_get::<Option<String>>(n)?),
+                    Number => Value::from(row.try_get::<Option<i64>>(n)?),
+                    Bytes => Value::from(STANDARD.encode(row.try_get::<Vec<u8>>(n)?)),
                 });
             }
             page.push(values);
@@ -144,7 +144,7 @@ impl Table {
 
     pub(super) async fn insert(
         &self,
-        connection: &mut AnyConnection,
+        connection: &mut Connection,
         dialect: Dialect,
         rows: &[Vec<Value>],
     ) -> Result<(), BackupError> {
@@ -164,13 +164,13 @@ impl Table {
         let values = values.collect::<Vec<_>>().join(", ");
         let sql = format!("INSERT INTO {} ({names}) SELECT {values} FROM {{each:$1}} k", self.name);
         let rows = serde_json::to_string(rows).map_err(std::io::Error::from)?;
-        sqlx::query(dialect.composed(&sql)).bind(rows).execute(connection).await?;
+        query(dialect.composed(&sql)).bind(rows).execute(connection).await?;
         Ok(())
     }
 
     async fn insert_bytes(
         &self,
-        connection: &mut AnyConnection,
+        connection: &mut Connection,
         dialect: Dialect,
         rows: &[Vec<Value>],
     ) -> Result<(), BackupError> {
@@ -179,7 +179,7 @@ impl Table {
             let bytes =
                 STANDARD.decode(text(2)).map_err(|_| BackupError::Refused("a binary in the backup is damaged".into()))?;
             let sql = dialect.sql("INSERT INTO blobs (digest, part, bytes) VALUES ($1, $2, $3)");
-            let query = sqlx::query(sql).bind(text(0)).bind(row[1].as_i64().unwrap_or(0)).bind(bytes);
+            let query = query(sql).bind(text(0)).bind(row[1].as_i64().unwrap_or(0)).bind(bytes);
             query.execute(&mut *connection).await?;
         }
         Ok(())
@@ -188,23 +188,23 @@ impl Table {
 
 /// Makes what the file leaves out: the text index, and on SQLite, which has no sequencer, the numbers of facts that were backed
 /// up before they had theirs.
-pub(super) async fn rebuild(connection: &mut AnyConnection, dialect: Dialect) -> Result<(), BackupError> {
+pub(super) async fn rebuild(connection: &mut Connection, dialect: Dialect) -> Result<(), BackupError> {
     if dialect == Dialect::Sqlite {
         let pending =
             "SELECT ordinal, 'o/' || organization, 'host.facts.' || kind FROM facts WHERE sequence IS NULL ORDER BY ordinal";
-        for row in sqlx::query(dialect.sql(pending)).fetch_all(&mut *connection).await? {
+        for row in query(dialect.sql(pending)).fetch_all(&mut *connection).await? {
             let (ordinal, reach, log): (i64, String, String) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
             let head = "INSERT INTO logs (reach, log, head, was, closed) VALUES ($1, $2, 1, 0, 0) \
                         ON CONFLICT (reach, log) DO UPDATE SET was = logs.head, head = logs.head + 1";
-            sqlx::query(dialect.sql(head)).bind(reach.clone()).bind(log.clone()).execute(&mut *connection).await?;
+            query(dialect.sql(head)).bind(reach.clone()).bind(log.clone()).execute(&mut *connection).await?;
             let given = "UPDATE facts SET sequence = (SELECT head FROM logs WHERE reach = $1 AND log = $2) WHERE ordinal = $3";
-            sqlx::query(dialect.sql(given)).bind(reach).bind(log).bind(ordinal).execute(&mut *connection).await?;
+            query(dialect.sql(given)).bind(reach).bind(log).bind(ordinal).execute(&mut *connection).await?;
         }
     }
     text_index(connection, dialect).await
 }
 
-async fn text_index(connection: &mut AnyConnection, dialect: Dialect) -> Result<(), BackupError> {
+async fn text_index(connection: &mut Connection, dialect: Dialect) -> Result<(), BackupError> {
     let mut after = (String::new(), String::new(), String::new());
     loop {
         let sql = dialect.sql(concat!(
@@ -212,7 +212,7 @@ async fn text_index(connection: &mut AnyConnection, dialect: Dialect) -> Result<
             columns!(),
             " FROM documents d WHERE (d.reach, d.space, d.id) > ($1, $2, $3) ORDER BY d.reach, d.space, d.id LIMIT 200"
         ));
-        let rows = sqlx::query(sql).bind(after.0).bind(after.1).bind(after.2).fetch_all(&mut *connection).await?;
+        let rows = query(sql).bind(after.0).bind(after.1).bind(after.2).fetch_all(&mut *connection).await?;
         for row in &rows {
             let (key, stored) = stored(row, 0)?;
             let Some(text) = stored.row.text.as_deref().filter(|text| !text.is_empty()) else { continue };
@@ -226,7 +226,7 @@ async fn text_index(connection: &mut AnyConnection, dialect: Dialect) -> Result<
                     "INSERT INTO document_text (reach, space, id, words) VALUES ($1, $2, $3, to_tsvector('simple', $4 || ' ' || $5))"
                 }
             };
-            let query = sqlx::query(dialect.sql(sql)).bind(key.reach.as_str().to_owned()).bind(key.space.as_str().to_owned());
+            let query = query(dialect.sql(sql)).bind(key.reach.as_str()).bind(key.space.as_str());
             query.bind(key.id).bind(token).bind(words).execute(&mut *connection).await?;
         }
         let Some(last) = rows.last() else { return Ok(()) };

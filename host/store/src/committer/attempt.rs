@@ -4,7 +4,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use charter_kernel::apply::{Changes, State, Touches, apply};
 use charter_kernel::unit::{LogKey, Reach, Space};
-use sqlx::{AnyConnection, Row};
 
 use super::Shared;
 use super::mark::Mark;
@@ -14,6 +13,7 @@ use super::trouble::Trouble;
 use super::write::write;
 use crate::dialect::Dialect;
 use crate::error::CommitError;
+use crate::sql::{Connection, query, run};
 
 /// What a batch came to.
 pub(super) struct Outcome {
@@ -39,12 +39,12 @@ pub(super) enum Attempt {
 
 pub(super) async fn attempt(
     shared: &Shared,
-    connection: &mut AnyConnection,
+    connection: &mut Connection,
     jobs: &[Job],
     mark: &Mark,
 ) -> Result<Attempt, Trouble> {
     let dialect = shared.database.dialect;
-    sqlx::raw_sql(dialect.begin()).execute(&mut *connection).await?;
+    run(&mut *connection, dialect.begin()).await?;
     let numbered = dialect == Dialect::Sqlite;
     let mut touches = Touches::default();
     jobs.iter().for_each(|job| touches.add(&job.unit, numbered));
@@ -53,7 +53,7 @@ pub(super) async fn attempt(
     let answers: Vec<_> = jobs.iter().map(|job| decide(&mut state, job, now)).collect();
     let changes = state.changes();
     if changes.is_empty() {
-        sqlx::raw_sql("ROLLBACK").execute(&mut *connection).await?;
+        run(&mut *connection, "ROLLBACK").await?;
         return Ok(Attempt::Done(Outcome { answers, written: Written::default() }));
     }
     let epochs = match dialect {
@@ -64,13 +64,13 @@ pub(super) async fn attempt(
     let transaction = match write(connection, dialect, &changes, &epochs, mark).await {
         Ok(transaction) => transaction,
         Err(Trouble::Race) => {
-            sqlx::raw_sql("ROLLBACK").execute(&mut *connection).await?;
+            run(&mut *connection, "ROLLBACK").await?;
             return Err(Trouble::Race);
         }
         Err(trouble) => return Err(trouble),
     };
     let written = Written::of(&changes, numbered);
-    let committed = sqlx::raw_sql("COMMIT").execute(&mut *connection).await;
+    let committed = run(&mut *connection, "COMMIT").await;
     let outcome = Outcome { answers, written };
     match (committed, transaction) {
         (Ok(_), _) => Ok(Attempt::Done(outcome)),
@@ -109,9 +109,9 @@ impl Written {
 /// What became of a transaction, asked on a new connection. `None`: it is not decided yet.
 ///
 /// The database says when it runs no more; whether it is there, the lane's mark says.
-pub(super) async fn outcome_of(connection: &mut AnyConnection, transaction: &str, mark: &Mark) -> sqlx::Result<Option<bool>> {
+pub(super) async fn outcome_of(connection: &mut Connection, transaction: &str, mark: &Mark) -> sqlx::Result<Option<bool>> {
     // A transaction too old to be known would be NULL; this one is seconds old.
-    let query = sqlx::query("SELECT pg_xact_status(CAST($1 AS xid8))").bind(transaction.to_owned());
+    let query = query("SELECT pg_xact_status(CAST($1 AS xid8))").bind(transaction.to_owned());
     let status: Option<String> = match query.fetch_one(&mut *connection).await {
         Ok(row) => row.try_get(0)?,
         // A number that was not given yet: the database has crashed and knows nothing of the transaction.

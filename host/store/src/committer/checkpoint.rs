@@ -1,12 +1,12 @@
-//! SQLite's checkpoints, on a connection of their own: no batch waits for the database file.
+//! SQLite's checkpoints, on a connection and a thread of their own: no batch waits for the database file.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use sqlx::AnyConnection;
 use tokio_util::sync::CancellationToken;
 
 use crate::connection::Database;
+use crate::sql::{Connection, run};
 
 /// Between looks at the log.
 const LOOK_MS: u64 = 250;
@@ -15,16 +15,17 @@ const LOG_BYTES: u64 = 4 * 1024 * 1024;
 /// Bytes of the log above which it is also cut: readers have kept it from being begun anew for long.
 const LOG_BYTES_MAX: u64 = 128 * 1024 * 1024;
 
-pub(super) fn start(database: Database, file: PathBuf, closing: CancellationToken) {
+pub(super) fn start(database: &Database, file: PathBuf, closing: CancellationToken) -> std::io::Result<()> {
     let mut log = file.into_os_string();
     log.push("-wal");
     let log = PathBuf::from(log);
-    tokio::spawn(closing.run_until_cancelled_owned(async move {
-        let mut connection: Option<AnyConnection> = None;
+    let opened = database.clone();
+    let looking = closing.run_until_cancelled_owned(async move {
+        let mut connection: Option<Connection> = None;
         let mut seen = None;
         loop {
             tokio::time::sleep(Duration::from_millis(LOOK_MS)).await;
-            let Ok(found) = tokio::fs::metadata(&log).await else { continue };
+            let Ok(found) = std::fs::metadata(&log) else { continue };
             let now = (found.len(), found.modified().ok());
             if found.len() < LOG_BYTES || seen == Some(now) {
                 continue;
@@ -33,9 +34,9 @@ pub(super) fn start(database: Database, file: PathBuf, closing: CancellationToke
             let how =
                 if found.len() > LOG_BYTES_MAX { "PRAGMA wal_checkpoint(TRUNCATE)" } else { "PRAGMA wal_checkpoint(PASSIVE)" };
             let done = match &mut connection {
-                Some(connection) => sqlx::raw_sql(how).execute(connection).await,
-                None => match database.writer().await {
-                    Ok(new) => sqlx::raw_sql(how).execute(connection.insert(new)).await,
+                Some(connection) => run(connection, how).await,
+                None => match opened.writer().await {
+                    Ok(new) => run(connection.insert(new), how).await,
                     Err(error) => Err(error),
                 },
             };
@@ -44,5 +45,8 @@ pub(super) fn start(database: Database, file: PathBuf, closing: CancellationToke
                 connection = None;
             }
         }
-    }));
+    });
+    database.spawn("checkpoints", async move {
+        looking.await;
+    })
 }

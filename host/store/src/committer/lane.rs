@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use charter_kernel::unit::Rejection;
-use sqlx::AnyConnection;
 
 use super::Shared;
 use super::attempt::{Attempt, Outcome, attempt, outcome_of};
@@ -15,6 +14,7 @@ use super::mark::Mark;
 use super::queue::{Job, Queue};
 use super::trouble::Trouble;
 use crate::error::CommitError;
+use crate::sql::Connection;
 
 /// Attempts at a batch that other committers keep coming before.
 const RACES_MAX: u32 = 100;
@@ -26,7 +26,7 @@ const PAUSE_MS: u64 = 100;
 pub(super) struct Lane {
     shared: Arc<Shared>,
     queue: Arc<Queue>,
-    connection: Option<AnyConnection>,
+    connection: Option<Connection>,
     mark: Mark,
     /// The database could not be reached at the last attempt: the next batch does not wait for it again.
     away: bool,
@@ -42,7 +42,9 @@ impl Lane {
     }
 
     pub(super) async fn run(mut self) {
-        while let Some(batch) = self.queue.next().await {
+        let mut answered = 0;
+        while let Some(batch) = self.queue.next(answered).await {
+            answered = batch.len();
             self.commit(batch).await;
         }
         self.queue.end();

@@ -4,8 +4,8 @@
 //! disk gives the same number to another one later, and that one may be committed. Invariant: a lane alone writes its row, one
 //! transaction after another, so the row holds the number of the last batch that is on disk.
 
+use crate::sql::{Connection, query};
 use charter_kernel::time::Instant;
-use sqlx::{AnyConnection, Row};
 
 /// Marks of lanes that ended so long ago are removed: nobody asks after them any more.
 const KEPT_MS: i64 = 30 * 24 * 3_600_000;
@@ -35,16 +35,16 @@ impl Mark {
     }
 
     /// Whether the last attempt is on disk, provided that it runs no more.
-    pub(super) async fn is_there(&self, connection: &mut AnyConnection) -> sqlx::Result<bool> {
-        let query = sqlx::query("SELECT revision FROM revisions WHERE reach = 'lane' AND space = $1").bind(self.lane.clone());
+    pub(super) async fn is_there(&self, connection: &mut Connection) -> sqlx::Result<bool> {
+        let query = query("SELECT revision FROM revisions WHERE reach = 'lane' AND space = $1").bind(self.lane.clone());
         let Some(row) = query.fetch_optional(connection).await? else { return Ok(false) };
         let batch: i64 = row.try_get(0)?;
         Ok(batch == self.batch)
     }
 
     /// Removes the marks of lanes that are long gone.
-    pub(super) async fn sweep(connection: &mut AnyConnection, now: Instant) -> sqlx::Result<()> {
-        let query = sqlx::query("DELETE FROM revisions WHERE reach = 'lane' AND was < $1").bind(now.0 - KEPT_MS);
+    pub(super) async fn sweep(connection: &mut Connection, now: Instant) -> sqlx::Result<()> {
+        let query = query("DELETE FROM revisions WHERE reach = 'lane' AND was < $1").bind(now.0 - KEPT_MS);
         query.execute(connection).await.map(drop)
     }
 }

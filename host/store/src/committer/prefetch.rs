@@ -7,71 +7,84 @@ use std::collections::BTreeSet;
 use charter_kernel::apply::{Head, Hold, State, Touches};
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Claim, Key, LogKey, Reach, Space};
-use serde::Serialize;
-use sqlx::any::AnyRow;
-use sqlx::{AnyConnection, Row};
 
+use super::each::{self, Cell, Cells, Each, cells};
 use crate::dialect::Dialect;
 use crate::document::{columns, held_by, stored};
+use crate::sql::{Connection, Row};
 
 /// Selects of the parts; every one has the same columns: what it is, nine texts, six numbers.
 const ALONE: &str = concat!(
     "SELECT 'row' AS kind, ",
     columns!(),
-    " FROM {each:$#} k CROSS JOIN documents d WHERE d.reach = k.value->>0 AND d.space = k.value->>1 AND d.id = k.value->>2 \
+    " FROM {each} k CROSS JOIN documents d WHERE d.reach = {t0} AND d.space = {t1} AND d.id = {t2} \
      ORDER BY d.reach, d.space, d.id {alone}"
 );
 const SHARED: &str = concat!(
     "SELECT 'row' AS kind, ",
     columns!(),
-    " FROM {each:$#} k CROSS JOIN documents d WHERE d.reach = k.value->>0 AND d.space = k.value->>1 AND d.id = k.value->>2 \
+    " FROM {each} k CROSS JOIN documents d WHERE d.reach = {t0} AND d.space = {t1} AND d.id = {t2} \
      ORDER BY d.reach, d.space, d.id {shared}"
 );
-const CLAIMS: &str = "SELECT 'claim' AS kind, d.reach, d.space, d.name, d.holder, {texts:5}, {numbers:6} \
-     FROM {each:$#} k CROSS JOIN claims d WHERE d.reach = k.value->>0 AND d.space = k.value->>1 AND d.name = k.value->>2 \
-     ORDER BY d.reach, d.space, d.name {alone}";
-const SPACES: &str = "SELECT 'space' AS kind, d.reach, d.space, {texts:7}, d.revision, {numbers:5} \
-     FROM {each:$#} k CROSS JOIN revisions d WHERE d.reach = k.value->>0 AND d.space = k.value->>1 \
-     ORDER BY d.reach, d.space {alone}";
-const LOGS: &str = "SELECT 'log' AS kind, d.reach, d.log, {texts:7}, d.head, d.closed, {numbers:4} \
-     FROM {each:$#} k CROSS JOIN logs d WHERE d.reach = k.value->>0 AND d.log = k.value->>1 ORDER BY d.reach, d.log {alone}";
+/// Empty columns, so that every part has the same.
+macro_rules! empty {
+    ($one:tt) => { concat!("CAST(NULL AS ", $one, ")") };
+    ($one:tt $($more:tt)+) => { concat!("CAST(NULL AS ", $one, "), ", empty!($($more)+)) };
+}
+const CLAIMS: &str = concat!(
+    "SELECT 'claim' AS kind, d.reach, d.space, d.name, d.holder, ",
+    empty!("TEXT" "TEXT" "TEXT" "TEXT" "TEXT" "BIGINT" "BIGINT" "BIGINT" "BIGINT" "BIGINT" "BIGINT"),
+    " FROM {each} k CROSS JOIN claims d WHERE d.reach = {t0} AND d.space = {t1} AND d.name = {t2} \
+     ORDER BY d.reach, d.space, d.name {alone}"
+);
+const SPACES: &str = concat!(
+    "SELECT 'space' AS kind, d.reach, d.space, ",
+    empty!("TEXT" "TEXT" "TEXT" "TEXT" "TEXT" "TEXT" "TEXT"),
+    ", d.revision, ",
+    empty!("BIGINT" "BIGINT" "BIGINT" "BIGINT" "BIGINT"),
+    " FROM {each} k CROSS JOIN revisions d WHERE d.reach = {t0} AND d.space = {t1} ORDER BY d.reach, d.space {alone}"
+);
+const LOGS: &str = concat!(
+    "SELECT 'log' AS kind, d.reach, d.log, ",
+    empty!("TEXT" "TEXT" "TEXT" "TEXT" "TEXT" "TEXT" "TEXT"),
+    ", d.head, d.closed, ",
+    empty!("BIGINT" "BIGINT" "BIGINT" "BIGINT"),
+    " FROM {each} k CROSS JOIN logs d WHERE d.reach = {t0} AND d.log = {t1} ORDER BY d.reach, d.log {alone}"
+);
 
 /// Rows that are due. PostgreSQL passes over those that another committer holds; neither database can say this in the other's
 /// words.
 const DUE_POSTGRES: &str = concat!(
     "SELECT 'row' AS kind, ",
     columns!(),
-    " FROM {each:$#} k CROSS JOIN LATERAL (SELECT * FROM documents c WHERE c.reach = k.value->>0 AND c.space = k.value->>1 \
-       AND c.lease_group = k.value->>2 AND c.due_at <= CAST(k.value->>3 AS BIGINT) ORDER BY c.due_at, c.id \
-       LIMIT CAST(k.value->>4 AS BIGINT) FOR NO KEY UPDATE SKIP LOCKED) d"
+    " FROM {each} k CROSS JOIN LATERAL (SELECT * FROM documents c WHERE c.reach = {t0} AND c.space = {t1} \
+       AND c.lease_group = {t2} AND c.due_at <= {n3} ORDER BY c.due_at, c.id \
+       LIMIT {n4} FOR NO KEY UPDATE SKIP LOCKED) d"
 );
 const DUE_SQLITE: &str = concat!(
     "SELECT 'row' AS kind, ",
     columns!(),
-    " FROM json_each($#) k CROSS JOIN documents d WHERE d.row IN (SELECT c.row FROM documents c WHERE c.reach = k.value->>0 \
-       AND c.space = k.value->>1 AND c.lease_group = k.value->>2 AND c.due_at <= CAST(k.value->>3 AS BIGINT) \
-       ORDER BY c.due_at, c.id LIMIT (SELECT max(CAST(m.value->>4 AS BIGINT)) FROM json_each($#) m))"
+    " FROM {each} k CROSS JOIN documents d WHERE d.reach = {t0} AND d.space = {t1} AND d.lease_group = {t2} AND d.due_at <= {n3} \
+       ORDER BY d.due_at, d.id LIMIT {n4} + 0"
 );
 const HOST_DUE_POSTGRES: &str = concat!(
     "SELECT 'row' AS kind, ",
     columns!(),
-    " FROM {each:$#} k CROSS JOIN LATERAL (SELECT * FROM documents c WHERE c.space = k.value->>1 \
-       AND c.lease_group = k.value->>2 AND c.due_at <= CAST(k.value->>3 AS BIGINT) AND c.lease_group IS NOT NULL \
+    " FROM {each} k CROSS JOIN LATERAL (SELECT * FROM documents c WHERE c.space = {t0} \
+       AND c.lease_group = {t1} AND c.due_at <= {n2} AND c.lease_group IS NOT NULL \
        AND c.space >= 'host.' AND c.space < 'host/' ORDER BY c.due_at, c.id \
-       LIMIT CAST(k.value->>4 AS BIGINT) FOR NO KEY UPDATE SKIP LOCKED) d"
+       LIMIT {n3} FOR NO KEY UPDATE SKIP LOCKED) d"
 );
 const HOST_DUE_SQLITE: &str = concat!(
     "SELECT 'row' AS kind, ",
     columns!(),
-    " FROM json_each($#) k CROSS JOIN documents d WHERE d.row IN (SELECT c.row FROM documents c WHERE c.space = k.value->>1 \
-       AND c.lease_group = k.value->>2 AND c.due_at <= CAST(k.value->>3 AS BIGINT) AND c.lease_group IS NOT NULL \
-       AND c.space >= 'host.' AND c.space < 'host/' ORDER BY c.due_at, c.id \
-       LIMIT (SELECT max(CAST(m.value->>4 AS BIGINT)) FROM json_each($#) m))"
+    " FROM {each} k CROSS JOIN documents d WHERE d.space = {t0} AND d.lease_group = {t1} AND d.due_at <= {n2} \
+       AND d.lease_group IS NOT NULL AND d.space >= 'host.' AND d.space < 'host/' ORDER BY d.due_at, d.id LIMIT {n3} + 0"
 );
 
 /// Reads what is touched. Everything that is asked for is known afterwards, be it as absent.
 pub(super) async fn prefetch(
-    connection: &mut AnyConnection,
+    connection: &mut Connection,
     dialect: Dialect,
     touches: &Touches,
     numbered: bool,
@@ -90,7 +103,7 @@ pub(super) async fn prefetch(
 }
 
 async fn read(
-    connection: &mut AnyConnection,
+    connection: &mut Connection,
     dialect: Dialect,
     touches: &Touches,
     now: Instant,
@@ -101,16 +114,18 @@ async fn read(
     // The shared ones are the host's users, keys and organizations: before all else, as their writers take them.
     parts.add(SHARED, held(Hold::Shared));
     parts.add(ALONE, held(Hold::Alone));
-    parts.add(CLAIMS, touches.claims.iter().map(|claim| (claim.reach.as_str(), claim.space.as_str(), claim.name.as_str())));
-    parts.add(SPACES, touches.spaces.iter().map(|(reach, space)| (reach.as_str(), space.as_str())));
-    parts.add(LOGS, touches.logs.iter().map(|log| (log.reach.as_str(), log.log.as_str())));
+    parts.add(CLAIMS, touches.claims.iter().map(|claim| cells![claim.reach.as_str(), &claim.space, &claim.name]));
+    parts.add(SPACES, touches.spaces.iter().map(|(reach, space)| cells![reach.as_str(), space.as_str()]));
+    parts.add(LOGS, touches.logs.iter().map(|log| cells![log.reach.as_str(), &log.log]));
     // Rows that this batch itself may withdraw do not make others go short.
     let own = touches.rows.len() as u32;
     let due = |across: bool| {
         let groups = touches.groups.iter().filter(move |(wanted, _)| wanted.reach.is_none() == across);
         groups.map(move |(wanted, rows)| {
-            let reach = wanted.reach.as_ref().map(Reach::as_str);
-            (reach, wanted.space.as_str(), wanted.group.as_str(), now.0, u64::from(rows.saturating_add(own)))
+            let limit = i64::from(rows.saturating_add(own));
+            let mut due = cells![wanted.space.as_str(), &wanted.group, now.0, limit];
+            due.splice(0..0, wanted.reach.as_ref().map(|reach| Cell::from(reach.as_str())));
+            due
         })
     };
     let (within, across) = match dialect {
@@ -120,7 +135,7 @@ async fn read(
     parts.add(within, due(false));
     parts.add(across, due(true));
 
-    let rows = parts.fetch(connection, dialect).await?;
+    let rows = each::read(connection, dialect, &parts.0).await?;
     for key in touches.rows.keys() {
         state.know_row(key.clone(), None);
     }
@@ -136,13 +151,13 @@ async fn read(
     rows.iter().try_for_each(|row| know(state, row))
 }
 
-fn row(key: &Key) -> (&str, &str, &str) {
-    (key.reach.as_str(), key.space.as_str(), &key.id)
+fn row(key: &Key) -> Cells<'_> {
+    cells![key.reach.as_str(), key.space.as_str(), &key.id]
 }
 
-fn know(state: &mut State, row: &AnyRow) -> sqlx::Result<()> {
-    let text = |n: usize| row.try_get::<String, _>(n);
-    let number = |n: usize| row.try_get::<i64, _>(n);
+fn know(state: &mut State, row: &Row) -> sqlx::Result<()> {
+    let text = |n: usize| row.try_get::<String>(n);
+    let number = |n: usize| row.try_get::<i64>(n);
     match text(0)?.as_str() {
         "claim" => {
             let claim = Claim { reach: Reach::stored(text(1)?), space: text(2)?, name: text(3)? };
@@ -161,58 +176,15 @@ fn know(state: &mut State, row: &AnyRow) -> sqlx::Result<()> {
     Ok(())
 }
 
-/// The parts that have something to read, and their parameters.
+/// The parts that have something to read, and what.
 #[derive(Default)]
-struct Parts {
-    selects: Vec<&'static str>,
-    parameters: Vec<String>,
-}
+struct Parts<'a>(Vec<Each<'a>>);
 
-impl Parts {
-    fn add<T: Serialize>(&mut self, select: &'static str, items: impl Iterator<Item = T>) {
-        let items: Vec<_> = items.collect();
-        if items.is_empty() {
-            return;
-        }
-        self.parameters.push(serde_json::to_string(&items).unwrap_or_default());
-        self.selects.push(select);
-    }
-
-    async fn fetch(self, connection: &mut AnyConnection, dialect: Dialect) -> sqlx::Result<Vec<AnyRow>> {
-        if self.selects.is_empty() {
-            return Ok(Vec::new());
-        }
-        let sql = dialect.assembled(&self.selects, || one_text(&self.selects));
-        let mut query = sqlx::query(sql);
-        for parameter in self.parameters {
-            query = query.bind(parameter);
-        }
-        query.fetch_all(connection).await
-    }
-}
-
-/// A locking select may stand in a WITH clause and nowhere else beside another. The parts are few, so are their combinations: all
-/// of them stay prepared.
-fn one_text(selects: &[&str]) -> String {
-    let parts = selects.iter().enumerate().map(|(n, select)| {
-        let select = select.replace("$#", &format!("${}", n + 1));
-        format!("p{n} AS ({})", numbered_nulls(&select))
-    });
-    let all = (0..selects.len()).map(|n| format!("SELECT * FROM p{n}"));
-    let (parts, all) = (parts.collect::<Vec<_>>().join(", "), all.collect::<Vec<_>>().join(" UNION ALL "));
-    format!("WITH {parts} {all}")
-}
-
-/// Writes out the columns that a part leaves empty.
-fn numbered_nulls(select: &str) -> String {
-    let mut out = select.to_owned();
-    for (word, null) in [("{texts:", "CAST(NULL AS TEXT)"), ("{numbers:", "CAST(NULL AS BIGINT)")] {
-        if let Some(start) = out.find(word)
-            && let Some(end) = out[start..].find('}').map(|end| start + end)
-        {
-            let n: usize = out[start + word.len()..end].parse().unwrap_or(0);
-            out.replace_range(start..=end, &vec![null; n].join(", "));
+impl<'a> Parts<'a> {
+    fn add(&mut self, text: &'static str, rows: impl Iterator<Item = Cells<'a>>) {
+        let rows: Vec<_> = rows.collect();
+        if !rows.is_empty() {
+            self.0.push(Each { text, rows });
         }
     }
-    out
 }

@@ -15,6 +15,8 @@ use crate::error::CommitError;
 const BATCH_UNITS_MAX: usize = 512;
 /// Rows of one batch.
 const BATCH_ROWS_MAX: usize = 4_096;
+/// Turns in which no unit came, after which a batch waits no longer for more; some microseconds.
+const IDLE_MAX: u32 = 32;
 /// Bytes of one batch.
 const BATCH_BYTES_MAX: usize = 8 * 1024 * 1024;
 
@@ -104,10 +106,12 @@ impl Queue {
         Ok(())
     }
 
-    /// What waits now, at least one unit; `None` once the queue is closed and empty.
-    pub(crate) async fn next(&self) -> Option<Vec<Job>> {
+    /// What waits now, at least one unit; `None` once the queue is closed and empty. `answered` are the units of the batch before.
+    pub(crate) async fn next(&self, answered: usize) -> Option<Vec<Job>> {
+        let expected = self.waiting().0 + answered;
         loop {
             let arrived = self.arrived.notified();
+            self.gather(expected).await;
             {
                 let mut state = self.state();
                 let batch = state.batch();
@@ -119,6 +123,20 @@ impl Queue {
                 }
             }
             arrived.await;
+        }
+    }
+
+    /// Lets those run who are ready to, for as long as units come of it. Callers that have just been answered often come again
+    /// at once: without this, those of every other batch would wait for the one between.
+    async fn gather(&self, expected: usize) {
+        let (mut waiting, mut idle) = (self.waiting().0, 0);
+        while (1..expected.min(BATCH_UNITS_MAX)).contains(&waiting) && idle < IDLE_MAX {
+            // The lane may share its thread with those callers, or have one to itself.
+            tokio::task::yield_now().await;
+            std::thread::yield_now();
+            let now = self.waiting().0;
+            idle = if now == waiting { idle + 1 } else { 0 };
+            waiting = now;
         }
     }
 
@@ -193,7 +211,7 @@ mod tests {
         let accepted = (0..600).filter(|_| queue.push(job("flood")).is_ok()).count();
         assert_eq!(accepted, 300, "one organization has at most half of the queue");
         queue.push(job("calm")).expect("there is room for others");
-        let batch = queue.next().await.expect("units wait");
+        let batch = queue.next(0).await.expect("units wait");
         let place = batch.iter().position(|job| job.unit.organization == "calm");
         assert_eq!(place, Some(1), "the second organization's first unit comes before the first one's second");
     }
@@ -204,7 +222,7 @@ mod tests {
         for n in 0..1_000 {
             queue.push(job(&n.to_string())).expect("there is room");
         }
-        assert_eq!(queue.next().await.map(|batch| batch.len()), Some(BATCH_UNITS_MAX));
+        assert_eq!(queue.next(0).await.map(|batch| batch.len()), Some(BATCH_UNITS_MAX));
         assert_eq!(queue.waiting().0, 1_000 - BATCH_UNITS_MAX);
     }
 

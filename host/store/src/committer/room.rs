@@ -11,6 +11,7 @@ use super::Shared;
 use crate::config::StoreConfig;
 use crate::connection::Database;
 use crate::error::{CommitError, OpenError};
+use crate::sql::{query, run};
 
 /// Between looks whether there is room again.
 const LOOK_MS: u64 = 500;
@@ -35,7 +36,7 @@ pub(crate) struct Room {
 impl Room {
     /// Makes the ballast file beside the embedded database.
     pub(crate) fn open(config: &StoreConfig, database: &Database) -> Result<Self, OpenError> {
-        let ballast = database.file.as_ref().map(|file| file.with_extension("ballast"));
+        let ballast = database.file().map(|file| file.with_extension("ballast"));
         let room = Self { mode: Mutex::new(Mode::Open), filled: Notify::new(), ballast, ballast_bytes: config.ballast_bytes };
         if let Some(path) = &room.ballast
             && fill(path, config.ballast_bytes).is_err()
@@ -104,7 +105,7 @@ pub(super) fn watch(shared: Arc<Shared>, closing: CancellationToken) {
             tokio::time::sleep(Duration::from_millis(LOOK_MS)).await;
             let room = &shared.room;
             let ballast = room.ballast.as_ref().is_none_or(|path| fill(path, room.ballast_bytes).is_ok());
-            if ballast && grows(&shared.database).await.is_ok() && room.mode() == Mode::Full {
+            if ballast && shared.database.apart(grows(shared.database.clone())).await.is_ok() && room.mode() == Mode::Full {
                 tracing::info!("there is room on the disk again: mutations are taken");
                 room.set(Mode::Open);
             }
@@ -113,12 +114,12 @@ pub(super) fn watch(shared: Arc<Shared>, closing: CancellationToken) {
 }
 
 /// Whether the database takes a quarter of a megabyte more; nothing of it stays.
-async fn grows(database: &Database) -> sqlx::Result<()> {
+async fn grows(database: Database) -> sqlx::Result<()> {
     let mut connection = database.writer().await?;
-    sqlx::raw_sql(database.dialect.begin()).execute(&mut connection).await?;
-    let probe = sqlx::query("INSERT INTO blobs (digest, part, bytes) VALUES ('room', 0, $1)").bind(vec![1_u8; 256 * 1024]);
+    run(&mut connection, database.dialect.begin()).await?;
+    let probe = query("INSERT INTO blobs (digest, part, bytes) VALUES ('room', 0, $1)").bind(vec![1_u8; 256 * 1024]);
     probe.execute(&mut connection).await?;
-    sqlx::raw_sql("ROLLBACK").execute(&mut connection).await?;
+    run(&mut connection, "ROLLBACK").await?;
     Ok(())
 }
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use charter_kernel::time::{Clock, Instant};
 use charter_kernel::unit::{Draft, Key, Reach, Space, Unit, Write};
 use charter_store::{Store, StoreConfig};
+use sqlx::Connection;
 
 use crate::postgres::Postgres;
 
@@ -77,6 +78,17 @@ impl Bed {
         let (config, clock) = config(url);
         let store = Store::open(config.clone()).await.unwrap();
         Self { store, config, clock }
+    }
+
+    /// Runs statements behind the store's back.
+    pub async fn run(&self, words: &'static str) {
+        if self.store.is_shared() {
+            let mut connection = sqlx::PgConnection::connect(&self.config.url).await.unwrap();
+            sqlx::raw_sql(words).execute(&mut connection).await.unwrap();
+        } else {
+            let connection = rusqlite::Connection::open(self.config.data_dir.join("charter.db")).unwrap();
+            connection.execute_batch(words).unwrap();
+        }
     }
 
     /// Another store on the same database: a replica.

@@ -169,14 +169,8 @@ async fn a_torn_backup_and_a_full_target_are_refused(bed: Bed) {
 }
 
 async fn a_newer_schema_is_refused_in_plain_words(bed: Bed) {
-    let url = if bed.store.is_shared() {
-        bed.config.url.clone()
-    } else {
-        format!("sqlite://{}", bed.config.data_dir.join("charter.db").display())
-    };
     bed.store.close().await;
-    let pool = sqlx::AnyPool::connect(&url).await.unwrap();
-    sqlx::query("INSERT INTO migrations (number, name, digest) VALUES (99, 'later', 'x')").execute(&pool).await.unwrap();
+    bed.run("INSERT INTO migrations (number, name, digest) VALUES (99, 'later', 'x')").await;
     match Store::open(bed.config.clone()).await {
         Err(OpenError::Configuration(why)) => assert!(why.contains("schema 99") && why.contains("newer"), "{why}"),
         other => panic!("{other:?}"),

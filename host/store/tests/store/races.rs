@@ -164,10 +164,10 @@ async fn a_revocation_lands_between_two_batches(bed: Bed) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_revocation_waits_for_the_batches_that_rely_on_the_user() {
     let Some(bed) = Bed::postgres().await else { return };
-    let pool = sqlx::AnyPool::connect(&bed.config.url).await.unwrap();
+    let pool = sqlx::PgPool::connect(&bed.config.url).await.unwrap();
     let pause = "CREATE FUNCTION pause() RETURNS trigger AS $$ BEGIN PERFORM pg_sleep(0.5); RETURN NEW; END $$ LANGUAGE plpgsql; \
                  CREATE TRIGGER pause BEFORE INSERT ON documents FOR EACH ROW WHEN (NEW.body LIKE '%slow%') EXECUTE FUNCTION pause()";
-    sqlx::raw_sql(pause).execute(&pool).await.unwrap();
+    bed.run(pause).await;
     let user = Key::new(&Reach::organization(ORG), &Space::host("users"), "u");
     let status = |status: &str| indexed("{}", &[("status", status)]);
     bed.store.commit(unit(vec![Write::Insert { key: user.clone(), draft: status("active") }])).await.unwrap();

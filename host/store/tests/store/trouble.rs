@@ -12,19 +12,15 @@ on_both!(the_unit_that_the_database_refuses_fails_alone, a_full_queue_is_said_to
 
 /// A trigger stands for whatever a database may refuse that the rules did not foresee.
 async fn refuse_rows_that_say_refuse(bed: &Bed) {
-    let (url, trigger) = if bed.store.is_shared() {
-        let trigger = "CREATE FUNCTION refuse() RETURNS trigger AS $$ BEGIN RAISE EXCEPTION 'refused'; END $$ LANGUAGE plpgsql; \
-                       CREATE TRIGGER refuse BEFORE INSERT ON documents FOR EACH ROW WHEN (NEW.body LIKE '%refuse%') \
-                       EXECUTE FUNCTION refuse()";
-        (bed.config.url.clone(), trigger)
+    let trigger = if bed.store.is_shared() {
+        "CREATE FUNCTION refuse() RETURNS trigger AS $$ BEGIN RAISE EXCEPTION 'refused'; END $$ LANGUAGE plpgsql; \
+         CREATE TRIGGER refuse BEFORE INSERT ON documents FOR EACH ROW WHEN (NEW.body LIKE '%refuse%') \
+         EXECUTE FUNCTION refuse()"
     } else {
-        let trigger = "CREATE TRIGGER refuse BEFORE INSERT ON documents WHEN NEW.body LIKE '%refuse%' \
-                       BEGIN SELECT RAISE(ABORT, 'refused'); END";
-        (format!("sqlite://{}", bed.config.data_dir.join("charter.db").display()), trigger)
+        "CREATE TRIGGER refuse BEFORE INSERT ON documents WHEN NEW.body LIKE '%refuse%' \
+         BEGIN SELECT RAISE(ABORT, 'refused'); END"
     };
-    let pool = sqlx::AnyPool::connect(&url).await.unwrap();
-    sqlx::raw_sql(trigger).execute(&pool).await.unwrap();
-    pool.close().await;
+    bed.run(trigger).await;
 }
 
 async fn the_unit_that_the_database_refuses_fails_alone(bed: Bed) {
@@ -98,7 +94,7 @@ async fn a_full_disk_refuses_mutations_until_there_is_room_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_is_cut_in_mid_commit_costs_nobody_an_answer() {
     let Some(bed) = Bed::postgres().await else { return };
-    let cutter = sqlx::AnyPool::connect(&bed.config.url).await.unwrap();
+    let cutter = sqlx::PgPool::connect(&bed.config.url).await.unwrap();
     let done = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let cutting = {
         let done = done.clone();

@@ -1,0 +1,208 @@
+//! Statements that run over the rows of a batch.
+//!
+//! One text for both databases: `{t0}` is the text in the first column of the rows, `{n1}` the number in the second, `{each}` where
+//! the rows come from. PostgreSQL gets the columns as arrays and runs all statements of a batch as the clauses of one, because a
+//! round trip costs more than the rows; SQLite runs the prepared statement once a row, because in place that costs least.
+
+use std::borrow::Cow;
+
+use crate::dialect::Dialect;
+use crate::sql::{Connection, Query, Row, Value, query};
+
+/// What a row has in a column.
+pub(super) enum Cell<'a> {
+    Text(Option<Cow<'a, str>>),
+    Number(Option<i64>),
+}
+
+impl<'a> From<&'a str> for Cell<'a> {
+    fn from(text: &'a str) -> Self {
+        Self::Text(Some(text.into()))
+    }
+}
+
+impl<'a> From<&'a String> for Cell<'a> {
+    fn from(text: &'a String) -> Self {
+        text.as_str().into()
+    }
+}
+
+impl From<String> for Cell<'_> {
+    fn from(text: String) -> Self {
+        Self::Text(Some(text.into()))
+    }
+}
+
+impl<'a> From<Option<&'a str>> for Cell<'a> {
+    fn from(text: Option<&'a str>) -> Self {
+        Self::Text(text.map(Cow::from))
+    }
+}
+
+impl From<i64> for Cell<'_> {
+    fn from(number: i64) -> Self {
+        Self::Number(Some(number))
+    }
+}
+
+impl From<u64> for Cell<'_> {
+    fn from(number: u64) -> Self {
+        // Versions and heads are counted up from one: none comes near.
+        Self::Number(Some(i64::try_from(number).unwrap_or(i64::MAX)))
+    }
+}
+
+impl From<Option<i64>> for Cell<'_> {
+    fn from(number: Option<i64>) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl Cell<'_> {
+    fn value(&self) -> Value {
+        match self {
+            Self::Text(text) => Value::Text(text.as_deref().map(str::to_owned)),
+            Self::Number(number) => Value::Number(*number),
+        }
+    }
+}
+
+/// A row for a statement to run over.
+pub(super) type Cells<'a> = Vec<Cell<'a>>;
+
+macro_rules! cells {
+    ($($cell:expr),* $(,)?) => { vec![$($crate::committer::each::Cell::from($cell)),*] };
+}
+pub(super) use cells;
+
+/// A statement, and what it runs over.
+pub(super) struct Each<'a> {
+    pub(super) text: &'static str,
+    pub(super) rows: Vec<Cells<'a>>,
+}
+
+impl Each<'_> {
+    /// The statement for one row at a time.
+    fn of_sqlite(&self, dialect: Dialect) -> Query {
+        query(dialect.assembled(&[self.text], || {
+            let text = self.text.replace(" {each} k CROSS JOIN", "").replace(" FROM {each} k", "");
+            places(&text, |_, n| format!("${}", n + 1)).0
+        }))
+    }
+
+    /// The rows' columns, as arrays.
+    fn columns(&self) -> Vec<Value> {
+        let width = self.rows.first().map_or(0, Vec::len);
+        let column = |n: usize| {
+            let numbers = self.rows.iter().map(|row| match &row[n] {
+                Cell::Number(number) => *number,
+                Cell::Text(_) => None,
+            });
+            let texts = self.rows.iter().map(|row| match &row[n] {
+                Cell::Text(text) => text.as_deref().map(str::to_owned),
+                Cell::Number(_) => None,
+            });
+            match self.rows[0][n] {
+                Cell::Number(_) => Value::Numbers(numbers.collect()),
+                Cell::Text(_) => Value::Texts(texts.collect()),
+            }
+        };
+        (0..width).map(column).collect()
+    }
+}
+
+/// Reads with each statement, over each row.
+pub(super) async fn read(connection: &mut Connection, dialect: Dialect, all: &[Each<'_>]) -> sqlx::Result<Vec<Row>> {
+    if all.is_empty() {
+        return Ok(Vec::new());
+    }
+    if dialect == Dialect::Postgres {
+        let texts: Vec<_> = all.iter().map(|each| each.text).collect();
+        let sql = dialect.assembled(&texts, || {
+            let parts = clauses(&texts, "p", "");
+            let rows = (0..texts.len()).map(|n| format!("SELECT * FROM p{n}")).collect::<Vec<_>>().join(" UNION ALL ");
+            format!("WITH {parts} {rows}")
+        });
+        return bound(query(sql), all).fetch_all(connection).await;
+    }
+    let mut rows = Vec::new();
+    for each in all {
+        let statement = each.of_sqlite(dialect);
+        for row in &each.rows {
+            rows.extend(
+                row.iter().fold(statement.clone(), |query, cell| query.bind(cell.value())).fetch_all(&mut *connection).await?,
+            );
+        }
+    }
+    Ok(rows)
+}
+
+/// Writes with each statement, over each row; says how many rows each statement affected. They affect distinct rows of a table, so
+/// their order does not matter. `noting` is one more value to read, of PostgreSQL.
+pub(super) async fn write(
+    connection: &mut Connection,
+    dialect: Dialect,
+    all: &[Each<'_>],
+    noting: &'static str,
+) -> sqlx::Result<(Vec<u64>, Option<String>)> {
+    if dialect == Dialect::Postgres {
+        let mut texts: Vec<_> = all.iter().map(|each| each.text).collect();
+        let sql = {
+            texts.push(noting);
+            dialect.assembled(&texts, || {
+                let texts = &texts[..all.len()];
+                let counts = (0..texts.len()).map(|n| format!(", (SELECT count(*) FROM w{n})")).collect::<String>();
+                format!("WITH {} SELECT {noting}{counts}", clauses(texts, "w", " RETURNING 1"))
+            })
+        };
+        let row = bound(query(sql), all).fetch_one(connection).await?;
+        let counts = (1..=all.len()).map(|n| row.try_get::<i64>(n).map(|count| count as u64)).collect::<sqlx::Result<_>>()?;
+        return Ok((counts, row.try_get(0)?));
+    }
+    let mut counts = Vec::with_capacity(all.len());
+    for each in all {
+        let statement = each.of_sqlite(dialect);
+        let mut count = 0;
+        for row in &each.rows {
+            count +=
+                row.iter().fold(statement.clone(), |query, cell| query.bind(cell.value())).execute(&mut *connection).await?;
+        }
+        counts.push(count);
+    }
+    Ok((counts, None))
+}
+
+fn bound(query: Query, all: &[Each<'_>]) -> Query {
+    all.iter().flat_map(Each::columns).fold(query, Query::bind)
+}
+
+/// The statements as clauses of one, each over rows of its own.
+fn clauses(texts: &[&str], name: &str, end: &str) -> String {
+    let mut taken = 0;
+    let clauses = texts.iter().enumerate().map(|(n, text)| {
+        let (text, kinds) = places(text, |_, n| format!("k.c{n}"));
+        let arrays = kinds.iter().enumerate().map(|(n, kind)| format!("${}::{kind}[]", taken + n + 1)).collect::<Vec<_>>();
+        let columns = (0..kinds.len()).map(|n| format!("c{n}")).collect::<Vec<_>>();
+        taken += kinds.len();
+        let rows = format!("unnest({}) AS k({})", arrays.join(", "), columns.join(", "));
+        format!("{name}{n} AS ({}{end})", text.replace("{each} k", &rows))
+    });
+    clauses.collect::<Vec<_>>().join(", ")
+}
+
+/// Fills in the places of the columns, and says what kind each column is of.
+fn places(text: &str, place: impl Fn(&str, usize) -> String) -> (String, Vec<&'static str>) {
+    let (mut text, mut kinds) = (text.to_owned(), Vec::new());
+    for n in 0.. {
+        let (words, number) = (format!("{{t{n}}}"), format!("{{n{n}}}"));
+        if text.contains(&words) {
+            kinds.push("text");
+        } else if text.contains(&number) {
+            kinds.push("bigint");
+        } else {
+            break;
+        }
+        text = text.replace(&words, &place(&words, n)).replace(&number, &place(&number, n));
+    }
+    (text, kinds)
+}

@@ -1,0 +1,230 @@
+//! SQLite through its driver, in place.
+//!
+//! Invariant: no read takes longer than [`READ_MS_MAX`], and none that takes long keeps a thread of the runtime: a read that has
+//! not ended after a moment is given up and made again on a thread that may wait.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rusqlite::types::{ToSql, ToSqlOutput, Value as Cell, ValueRef};
+use rusqlite::{OpenFlags, Statement};
+use sqlx::error::{DatabaseError, ErrorKind};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use super::{Query, Row, Value};
+use crate::connection::READ_MS_MAX;
+
+/// Statements that a connection keeps prepared.
+const KEPT_MAX: usize = 256;
+/// How long a read may hold up the runtime's thread.
+const IN_PLACE: Duration = Duration::from_millis(1);
+/// Steps of SQLite's machine between looks at the time; about a tenth of a millisecond.
+const STEPS: i32 = 2_000;
+/// A result code: the statement was told to end.
+const INTERRUPT: &str = "9";
+
+/// A connection of its own.
+pub(crate) struct SqliteConnection {
+    connection: rusqlite::Connection,
+    /// When the running statement must end, in nanoseconds after `opened`; 0 for never.
+    until: Arc<AtomicU64>,
+    opened: Instant,
+}
+
+impl SqliteConnection {
+    pub(crate) fn open(file: &Path, words: &str) -> sqlx::Result<Self> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let mut connection = rusqlite::Connection::open_with_flags(file, flags).map_err(fault)?;
+        connection.set_prepared_statement_cache_capacity(KEPT_MAX);
+        connection.execute_batch(words).map_err(fault)?;
+        let (until, opened) = (Arc::new(AtomicU64::new(0)), Instant::now());
+        let watched = until.clone();
+        let late = move || {
+            let until = watched.load(Ordering::Relaxed);
+            until > 0 && opened.elapsed().as_nanos() as u64 > until
+        };
+        connection.progress_handler(STEPS, Some(late)).map_err(fault)?;
+        Ok(Self { connection, until, opened })
+    }
+
+    pub(super) fn rows(&self, query: &Query) -> sqlx::Result<Vec<Row>> {
+        self.with(query, |statement| {
+            let columns = statement.column_count();
+            let mut rows = statement.raw_query();
+            let mut all = Vec::new();
+            while let Some(row) = rows.next()? {
+                let cells = (0..columns).map(|n| row.get_ref(n).map(Cell::try_from));
+                let cells = cells.collect::<Result<Result<Vec<_>, _>, _>>()?;
+                all.push(Row::Sqlite(cells.map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?));
+            }
+            Ok(all)
+        })
+    }
+
+    /// The same, and given up when it takes longer.
+    fn rows_within(&self, query: &Query, time: Duration) -> sqlx::Result<Vec<Row>> {
+        self.until.store((self.opened.elapsed() + time).as_nanos() as u64, Ordering::Relaxed);
+        let rows = self.rows(query);
+        self.until.store(0, Ordering::Relaxed);
+        rows
+    }
+
+    pub(super) fn execute(&self, query: &Query) -> sqlx::Result<u64> {
+        self.with(query, |statement| statement.raw_execute()).map(|changed| changed as u64)
+    }
+
+    pub(super) fn run(&self, sql: &str) -> sqlx::Result<()> {
+        self.connection.execute_batch(sql).map_err(fault)
+    }
+
+    fn with<T>(&self, query: &Query, work: impl FnOnce(&mut Statement<'_>) -> rusqlite::Result<T>) -> sqlx::Result<T> {
+        let sql = query.sql.as_str();
+        let work = |statement: &mut Statement<'_>| {
+            bind(statement, &query.values)?;
+            work(statement)
+        };
+        let done = if query.kept {
+            self.connection.prepare_cached(sql).and_then(|mut statement| work(&mut statement))
+        } else {
+            self.connection.prepare(sql).and_then(|mut statement| work(&mut statement))
+        };
+        done.map_err(fault)
+    }
+}
+
+/// To SQLite `$2` is a name, and names are numbered as they first appear; to PostgreSQL, and to us, it is the second value.
+fn bind(statement: &mut Statement<'_>, values: &[Value]) -> rusqlite::Result<()> {
+    for place in 1..=statement.parameter_count() {
+        let name = statement.parameter_name(place).unwrap_or_default();
+        let n = name.trim_start_matches('$').parse::<usize>().ok();
+        let value = n.and_then(|n| values.get(n.checked_sub(1)?));
+        let value = value.ok_or_else(|| rusqlite::Error::InvalidParameterName(name.to_owned()))?;
+        statement.raw_bind_parameter(place, value)?;
+    }
+    Ok(())
+}
+
+impl ToSql for Value {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self {
+            Self::Text(Some(text)) => ValueRef::Text(text.as_bytes()),
+            Self::Number(Some(number)) => ValueRef::Integer(*number),
+            Self::Text(None) | Self::Number(None) => ValueRef::Null,
+            Self::Bytes(bytes) => ValueRef::Blob(bytes),
+            Self::Texts(_) | Self::Numbers(_) => {
+                return Err(rusqlite::Error::ToSqlConversionFailure("SQLite has no arrays".into()));
+            }
+        }))
+    }
+}
+
+/// Connections that only read. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct SqlitePool(Arc<Readers>);
+
+struct Readers {
+    open: Box<dyn Fn() -> sqlx::Result<SqliteConnection> + Send + Sync>,
+    idle: Mutex<Vec<SqliteConnection>>,
+    turns: Semaphore,
+}
+
+impl SqlitePool {
+    /// At most so many connections, opened as they are needed.
+    pub(crate) fn new(
+        connections: u32,
+        open: impl Fn() -> sqlx::Result<SqliteConnection> + Send + Sync + 'static,
+    ) -> sqlx::Result<Self> {
+        let first = open()?;
+        let turns = Semaphore::new(connections as usize);
+        Ok(Self(Arc::new(Readers { open: Box::new(open), idle: Mutex::new(vec![first]), turns })))
+    }
+
+    pub(super) async fn rows(&self, query: Query) -> sqlx::Result<Vec<Row>> {
+        let Ok(_turn) = self.0.turns.acquire().await else { return Err(sqlx::Error::PoolClosed) };
+        let connection = match self.idle().pop() {
+            Some(connection) => connection,
+            None => (self.0.open)()?,
+        };
+        let rows = connection.rows_within(&query, IN_PLACE);
+        if !rows.as_ref().is_err_and(interrupted) {
+            self.put_back(connection);
+            return rows;
+        }
+        let pool = self.clone();
+        let again = move || {
+            let rows = connection.rows_within(&query, Duration::from_millis(READ_MS_MAX));
+            pool.put_back(connection);
+            rows
+        };
+        tokio::task::spawn_blocking(again).await.unwrap_or(Err(sqlx::Error::WorkerCrashed))
+    }
+
+    fn put_back(&self, connection: SqliteConnection) {
+        if !self.0.turns.is_closed() {
+            self.idle().push(connection);
+        }
+    }
+
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<SqliteConnection>> {
+        self.0.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn close(&self) {
+        self.0.turns.close();
+        self.idle().clear();
+    }
+}
+
+fn interrupted(error: &sqlx::Error) -> bool {
+    error.as_database_error().and_then(|error| error.code()).is_some_and(|code| code == INTERRUPT)
+}
+
+/// What SQLite said: its extended result code and its words.
+#[derive(Debug)]
+struct Fault {
+    code: String,
+    message: String,
+}
+
+fn fault(error: rusqlite::Error) -> sqlx::Error {
+    match &error {
+        rusqlite::Error::SqliteFailure(inner, _) => {
+            sqlx::Error::Database(Box::new(Fault { code: inner.extended_code.to_string(), message: error.to_string() }))
+        }
+        _ => sqlx::Error::Decode(error.into()),
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SQLite ({}): {}", self.code, self.message)
+    }
+}
+
+impl std::error::Error for Fault {}
+
+impl DatabaseError for Fault {
+    fn message(&self) -> &str {
+        &self.message
+    }
+    fn code(&self) -> Option<Cow<'_, str>> {
+        Some(self.code.as_str().into())
+    }
+    fn as_error(&self) -> &(dyn std::error::Error + Send + Sync + 'static) {
+        self
+    }
+    fn as_error_mut(&mut self) -> &mut (dyn std::error::Error + Send + Sync + 'static) {
+        self
+    }
+    fn into_error(self: Box<Self>) -> Box<dyn std::error::Error + Send + Sync + 'static> {
+        self
+    }
+    fn kind(&self) -> ErrorKind {
+        ErrorKind::Other
+    }
+}
