@@ -23,7 +23,7 @@ use rusqlite::OptionalExtension;
 use serde_json::{Value, json};
 use sqlx::postgres::PgRow;
 use sqlx::{Connection, PgConnection, Row};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, mpsc, oneshot};
 
 const ORGANIZATIONS: u64 = 2_000;
 const IN_FLIGHT: [u64; 4] = [1, 32, 64, 128];
@@ -130,10 +130,10 @@ const TABLES: [&str; 4] = ["documents", "revisions", "logs", "log_entries"];
 
 /// A writer that spends a transaction a unit, over the same rows.
 enum Writer {
-    /// SQLite has one writer: one connection, one unit after another, and no waiting for anybody.
-    Alone(rusqlite::Connection),
+    /// SQLite has one writer: a thread that takes one unit after another, and answers it when it is on disk.
+    Alone(mpsc::Sender<(bool, u64, oneshot::Sender<()>)>),
     /// As many connections as there are units in flight.
-    Together(Vec<Arc<Mutex<PgConnection>>>),
+    Together(Vec<Mutex<PgConnection>>),
 }
 
 impl Writer {
@@ -153,11 +153,18 @@ impl Writer {
                     connection.execute_batch(&renamed).unwrap();
                 }
             }
-            return Self::Alone(connection);
+            let (units, mut taken) = mpsc::channel::<(bool, u64, oneshot::Sender<()>)>(1_024);
+            std::thread::spawn(move || {
+                while let Some((hot, n, answer)) = taken.blocking_recv() {
+                    write_alone(&connection, hot, n).unwrap();
+                    let _ = answer.send(());
+                }
+            });
+            return Self::Alone(units);
         };
         let mut connections = Vec::new();
         for _ in 0..CONNECTIONS {
-            connections.push(Arc::new(Mutex::new(PgConnection::connect(address).await.unwrap())));
+            connections.push(Mutex::new(PgConnection::connect(address).await.unwrap()));
         }
         for table in TABLES {
             let sql = format!("DROP TABLE IF EXISTS one_{table}; CREATE TABLE one_{table} (LIKE {table} INCLUDING ALL)");
@@ -166,27 +173,32 @@ impl Writer {
         Self::Together(connections)
     }
 
-    async fn rate(&self, hot: bool, in_flight: u64, seconds: f64) -> f64 {
-        let race = Race::new(seconds);
+    async fn write(&self, task: u64, hot: bool, n: u64) {
         match self {
-            Self::Alone(connection) => {
-                while let Some(n) = race.next() {
-                    write_alone(connection, hot, n).unwrap();
-                }
+            Self::Alone(units) => {
+                let (answer, answered) = oneshot::channel();
+                units.send((hot, n, answer)).await.unwrap();
+                answered.await.unwrap();
             }
             Self::Together(connections) => {
-                let tasks = (0..in_flight).map(|task| {
-                    let (connection, race) = (connections[task as usize % connections.len()].clone(), race.clone());
-                    tokio::spawn(async move {
-                        while let Some(n) = race.next() {
-                            write_together(&mut *connection.lock().await, hot, n).await.unwrap();
-                        }
-                    })
-                });
-                for task in tasks.collect::<Vec<_>>() {
-                    task.await.unwrap();
-                }
+                let mut connection = connections[task as usize % connections.len()].lock().await;
+                write_together(&mut connection, hot, n).await.unwrap();
             }
+        }
+    }
+
+    async fn rate(self: &Arc<Self>, hot: bool, in_flight: u64, seconds: f64) -> f64 {
+        let race = Race::new(seconds);
+        let tasks = (0..in_flight).map(|task| {
+            let (writer, race) = (self.clone(), race.clone());
+            tokio::spawn(async move {
+                while let Some(n) = race.next() {
+                    writer.write(task, hot, n).await;
+                }
+            })
+        });
+        for task in tasks.collect::<Vec<_>>() {
+            task.await.unwrap();
         }
         race.rate()
     }
@@ -243,7 +255,7 @@ async fn open(address: Option<&str>) -> (Store, PathBuf) {
 /// One database, measured: `[{in_flight, hot, committer, writer}]` and single-row reads a second by requests in flight.
 async fn measure(address: Option<&str>, seconds: f64) -> Value {
     let (store, folder) = open(address).await;
-    let writer = Writer::open(address, &folder).await;
+    let writer = Arc::new(Writer::open(address, &folder).await);
     let (mut rows, mut read) = (Vec::new(), Vec::new());
     for in_flight in IN_FLIGHT {
         for hot in [false, true] {
@@ -266,6 +278,10 @@ fn median(mut rates: Vec<f64>) -> f64 {
     rates.sort_by(f64::total_cmp);
     rates[rates.len() / 2]
 }
+
+/// The server's own.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[tokio::main]
 async fn main() {

@@ -12,6 +12,8 @@ use crate::sql::{Connection, run};
 const LOOK_MS: u64 = 250;
 /// Bytes of the log above which it is written back.
 const LOG_BYTES: u64 = 4 * 1024 * 1024;
+/// Bytes of the log above which it is also begun anew.
+const LOG_BYTES_LONG: u64 = 16 * 1024 * 1024;
 /// Bytes of the log above which it is also cut: readers have kept it from being begun anew for long.
 const LOG_BYTES_MAX: u64 = 128 * 1024 * 1024;
 
@@ -31,12 +33,10 @@ pub(super) fn start(database: &Database, file: PathBuf, closing: CancellationTok
                 continue;
             }
             seen = Some(now);
-            let how =
-                if found.len() > LOG_BYTES_MAX { "PRAGMA wal_checkpoint(TRUNCATE)" } else { "PRAGMA wal_checkpoint(PASSIVE)" };
             let done = match &mut connection {
-                Some(connection) => run(connection, how).await,
+                Some(connection) => write_back(connection, found.len()).await,
                 None => match opened.writer().await {
-                    Ok(new) => run(connection.insert(new), how).await,
+                    Ok(new) => write_back(connection.insert(new), found.len()).await,
                     Err(error) => Err(error),
                 },
             };
@@ -49,4 +49,14 @@ pub(super) fn start(database: &Database, file: PathBuf, closing: CancellationTok
     database.spawn("checkpoints", async move {
         looking.await;
     })
+}
+
+/// Writes the log back while the committer goes on; where the log has grown long, also has it begun anew, for which the committer
+/// waits as long as what it has added meanwhile takes. The file keeps its size: writing over it costs less than growing it.
+async fn write_back(connection: &mut Connection, bytes: u64) -> sqlx::Result<()> {
+    run(connection, "PRAGMA wal_checkpoint(PASSIVE)").await?;
+    if bytes > LOG_BYTES_MAX {
+        return run(connection, "PRAGMA wal_checkpoint(TRUNCATE)").await;
+    }
+    if bytes > LOG_BYTES_LONG { run(connection, "PRAGMA wal_checkpoint(RESTART)").await } else { Ok(()) }
 }
