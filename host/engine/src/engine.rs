@@ -4,6 +4,7 @@
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use bytes::Bytes;
 use charter_kernel::fault::Fault;
@@ -134,14 +135,14 @@ impl Engine {
         Ok(component)
     }
 
-    /// Runs one call to its end, in a task of its own that outlives the client. Dropping the future does not stop it;
-    /// cancelling [`Call::client_gone`] does, while nothing was dispatched.
+    /// Runs one call to its end. One that changes something has a task of its own that outlives the client: dropping the future
+    /// does not stop it; cancelling [`Call::client_gone`] does, while nothing was dispatched. A read ends with its future.
     pub async fn call(&self, component: &Arc<Component>, call: Call) -> Outcome {
         run::call(&self.shared, component.clone(), call).await
     }
 
-    /// Makes a fresh instance, as a call would, and drops it. What a benchmark times.
-    pub async fn instantiate(&self, component: &Component) -> Result<(), Fault> {
+    /// Makes a fresh instance, as a call would, and drops it; says how long the instantiation itself took. What a benchmark times.
+    pub async fn instantiate(&self, component: &Component) -> Result<Duration, Fault> {
         load::instantiate(&self.shared, component).await
     }
 

@@ -4,6 +4,7 @@
 //! kept.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use charter_kernel::fault::Fault;
@@ -162,7 +163,7 @@ async fn assemble(shared: &Arc<Shared>, digest: String, manifest: Manifest, code
     }))
 }
 
-/// Makes an instance of a loaded component and drops it.
-pub(crate) async fn instantiate(shared: &Arc<Shared>, component: &Component) -> Result<(), Fault> {
+/// Makes an instance of a loaded component and drops it; says what making it took.
+pub(crate) async fn instantiate(shared: &Arc<Shared>, component: &Component) -> Result<Duration, Fault> {
     describe::self_test(shared, &component.pre).await
 }

@@ -67,11 +67,12 @@ pub async fn handle(app: Arc<App>, peer: Peer, request: Request<Incoming>) -> Re
     let trail = begin(&app, peer, !reads);
     let span = tracing::info_span!("request", id = %trail.id, method = %request.method(), path = request.uri().path());
     if reads {
-        return observed(app, peer, trail, request, gone).instrument(span).await;
+        // Apart from the connection's state, which is moved about.
+        return Box::pin(observed(app, peer, trail, request, gone).instrument(span)).await;
     }
     let id = trail.id.clone();
     let (at, door) = (trail.at, trail.door);
-    let task = app.tasks.spawn(observed(app.clone(), peer, trail, request, gone).instrument(span));
+    let task = app.tasks.spawn(Box::pin(observed(app.clone(), peer, trail, request, gone).instrument(span)));
     // Panics are caught within; a task that is lost all the same was cancelled with the runtime.
     task.await.unwrap_or_else(|_| respond::refusal(&Trail::begin(id, at, door, true), &Refusal::internal()))
 }

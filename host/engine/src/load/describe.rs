@@ -74,12 +74,13 @@ pub(crate) async fn describe(shared: &Arc<Shared>, code: &Code) -> Result<String
     Ok(text)
 }
 
-/// Whether an instance comes up with all imports linked.
-pub(crate) async fn self_test(shared: &Arc<Shared>, pre: &PrimitivePre<State>) -> Result<(), Fault> {
+/// Whether an instance comes up with all imports linked, and in what time.
+pub(crate) async fn self_test(shared: &Arc<Shared>, pre: &PrimitivePre<State>) -> Result<Duration, Fault> {
     let printed = Printed::default();
     let mut store = sealed(shared, &printed);
+    let begun = tokio::time::Instant::now();
     match tokio::time::timeout(DESCRIBE_TIME, pre.instantiate_async(&mut store)).await {
-        Ok(Ok(_)) => Ok(()),
+        Ok(Ok(_)) => Ok(begun.elapsed()),
         Ok(Err(error)) => Err(Fault::new("", format!("no instance comes up: {}", reason(&error, &printed)))),
         Err(_) => Err(Fault::new("", "no instance comes up in time")),
     }

@@ -3,7 +3,8 @@
 use crate::workspace::{Package, Workspace};
 
 /// A dependency that only these members of `host/` may have.
-const OWNERS: [(&str, &str); 6] = [
+const OWNERS: [(&str, &str); 7] = [
+    ("rusqlite", "charter-store"),
     ("sqlx", "charter-store"),
     ("wasmtime", "charter-engine"),
     ("wasmtime-wasi", "charter-engine"),
