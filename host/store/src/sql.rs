@@ -12,6 +12,8 @@ use sqlx::postgres::PgRow;
 use sqlx::{Postgres, Row as _, SqlSafeStr, SqlStr};
 
 pub(crate) use postgres::PostgresConnection;
+#[cfg(test)]
+pub(crate) use sqlite::Fault;
 pub(crate) use sqlite::{SqliteConnection, SqlitePool};
 
 /// What is bound to a place of a statement.

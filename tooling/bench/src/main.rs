@@ -9,6 +9,7 @@ mod instances;
 mod load;
 mod reads;
 mod reloads;
+mod scale;
 mod sends;
 mod server;
 mod start;
@@ -20,7 +21,7 @@ use anyhow::Result;
 fn main() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let mut arguments = std::env::args().skip(1);
-    let (first, second) = (arguments.next().unwrap_or_default(), arguments.next());
+    let (first, second, third) = (arguments.next().unwrap_or_default(), arguments.next(), arguments.next());
     runtime.block_on(async {
         if first == "bare" {
             return bare::serve(second.unwrap_or_default().into()).await;
@@ -44,6 +45,10 @@ fn main() -> Result<()> {
         }
         if wanted("start") {
             rows.extend(start::measure(&tools).await?);
+        }
+        if second.as_deref() == Some("scale") {
+            let users = third.as_deref().map_or(Ok(scale::LARGE), str::parse)?;
+            rows.extend(scale::measure(&tools, users).await?);
         }
         table::print(&rows);
         Ok(())

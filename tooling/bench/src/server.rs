@@ -88,7 +88,8 @@ impl Server {
         self.send(&[head.as_bytes(), wasm].concat()).await
     }
 
-    async fn send(&self, request: &[u8]) -> Result<Value> {
+    /// The bytes of one request; anything but 2xx is an error.
+    pub async fn send(&self, request: &[u8]) -> Result<Value> {
         let mut answer = Vec::new();
         let status = load::exchange(&self.address, &mut None, request, &mut answer).await?;
         let start = answer.windows(4).position(|window| window == b"\r\n\r\n").context("no head")? + 4;

@@ -14,8 +14,12 @@ const WASMTIME: &str = "48.0.8";
 /// What to measure.
 #[derive(Args, Debug)]
 pub struct Options {
-    /// One part only: reads, sends, committer, instances, reloads, start; all if absent
+    /// One part only: reads, sends, committer, instances, reloads, start; all of these if absent. Or scale, which takes minutes
+    /// and gigabytes
     part: Option<String>,
+    /// For scale: how many users instead of a million
+    #[arg(requires = "part")]
+    users: Option<usize>,
 }
 
 /// Builds and measures.
@@ -30,7 +34,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     build.args(["--bin", "charter", "--bin", "charter-bench", "--example", "committer_bench", "--example", "instantiate"]);
     process::run(build)?;
     let mut measure = std::process::Command::new(workspace.target.join("release/charter-bench"));
-    measure.arg(&workspace.target).args(&options.part);
+    measure.arg(&workspace.target).args(&options.part).args(options.users.map(|users| users.to_string()));
     process::run(measure)
 }
 

@@ -86,45 +86,11 @@ fn kind(error: &dyn DatabaseError) -> Kind {
 
 #[cfg(test)]
 mod tests {
-    use std::borrow::Cow;
-    use std::fmt;
-
-    use sqlx::error::ErrorKind;
-
     use super::*;
+    use crate::sql::Fault;
 
-    #[derive(Debug)]
-    struct Fault(&'static str);
-
-    impl fmt::Display for Fault {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str(self.0)
-        }
-    }
-    impl std::error::Error for Fault {}
-    impl DatabaseError for Fault {
-        fn message(&self) -> &str {
-            self.0
-        }
-        fn code(&self) -> Option<Cow<'_, str>> {
-            Some(self.0.into())
-        }
-        fn as_error(&self) -> &(dyn std::error::Error + Send + Sync + 'static) {
-            self
-        }
-        fn as_error_mut(&mut self) -> &mut (dyn std::error::Error + Send + Sync + 'static) {
-            self
-        }
-        fn into_error(self: Box<Self>) -> Box<dyn std::error::Error + Send + Sync + 'static> {
-            self
-        }
-        fn kind(&self) -> ErrorKind {
-            ErrorKind::Other
-        }
-    }
-
-    fn error(code: &'static str) -> sqlx::Error {
-        sqlx::Error::Database(Box::new(Fault(code)))
+    fn error(code: &str) -> sqlx::Error {
+        sqlx::Error::Database(Box::new(Fault { code: code.to_owned(), message: "refused".to_owned() }))
     }
 
     #[test]

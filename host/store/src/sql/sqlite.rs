@@ -186,9 +186,9 @@ fn interrupted(error: &sqlx::Error) -> bool {
 
 /// What SQLite said: its extended result code and its words.
 #[derive(Debug)]
-struct Fault {
-    code: String,
-    message: String,
+pub(crate) struct Fault {
+    pub(crate) code: String,
+    pub(crate) message: String,
 }
 
 fn fault(error: rusqlite::Error) -> sqlx::Error {
