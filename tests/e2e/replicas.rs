@@ -6,15 +6,13 @@ use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use charter_tests::artefacts::{Artefacts, Folder};
-use charter_tests::patience::{Over, found, within};
+use charter_tests::patience::{Over, found};
 use charter_tests::server::Server;
 use charter_tests::tenant::id;
 use charter_tests::world::Builder;
 use charter_tests::{Client, Database, Tenant, World};
 use serde_json::json;
 
-/// What a replica keeps in memory is older than this nowhere; a busy machine doubles it.
-const FRESH: Duration = Duration::from_secs(2);
 /// A change of the deployment is served everywhere within this; the promise is half a second, and the machine is busy.
 const BOUND: Duration = Duration::from_secs(10);
 
@@ -44,7 +42,7 @@ impl Pair {
 }
 
 #[test]
-fn a_key_revoked_on_one_changes_nothing_on_the_other_from_the_next_request_on() {
+fn a_key_revoked_on_one_does_nothing_on_the_other_from_the_next_request_on() {
     let (here, there) = pair().register();
     for round in 0..10 {
         let made = here.client.post("/v1/auth/keys", &json!({"name": format!("k{round}"), "role": "admin"})).expect(201);
@@ -56,8 +54,11 @@ fn a_key_revoked_on_one_changes_nothing_on_the_other_from_the_next_request_on() 
         other.post("/v1/queue", &json!({"name": format!("before {round}")})).expect(201);
         here.client.delete(&format!("/v1/auth/keys/{}", id(&made))).expect(200);
         let late = if round % 2 == 0 { "/v1/users" } else { "/v1/queue" };
+        if round % 3 == 0 {
+            other.get("/v1/organization").expect_error(401, "unauthorized");
+        }
         other.post(late, &json!({"name": "after"})).expect_error(401, "unauthorized");
-        within(FRESH, "a revoked key reads no longer", || other.get("/v1/organization").status == 401);
+        other.get("/v1/organization").expect_error(401, "unauthorized");
     }
 }
 
@@ -68,8 +69,7 @@ fn a_user_revoked_on_one_changes_nothing_on_the_other_from_the_next_request_on()
     let path = format!("/v1/users/{user}");
     let create = |name: String| there.client.post(&format!("{path}/queue"), &json!({ "name": name }));
     for round in 0..10 {
-        // A restoration reaches the other server with its next look at the epochs: what is lifted may come a moment later.
-        within(FRESH, "who is active changes things", || create(format!("before {round}")).status == 201);
+        create(format!("before {round}")).expect(201);
         here.client.post(&format!("{path}/revoke"), &json!({})).expect(200);
         assert_eq!(create(format!("after {round}")).expect_error(403, "forbidden")["reason"], "profile_revoked");
         here.client.post(&format!("{path}/restore"), &json!({})).expect(200);
@@ -78,20 +78,20 @@ fn a_user_revoked_on_one_changes_nothing_on_the_other_from_the_next_request_on()
 }
 
 #[test]
-fn a_key_revoked_and_a_kit_changed_on_one_end_reads_on_the_other_soon() {
+fn a_key_revoked_and_a_kit_changed_on_one_end_reads_on_the_other_at_once() {
     let (here, there) = pair().register();
     let kit = here.kit("gated", json!({"queue": {"enabled": true}}));
     let user = here.user_with_kit("agent", &kit);
     for enabled in [true, false, true, false] {
         here.client.patch(&format!("/v1/kits/{kit}"), &json!({"primitives": {"queue": {"enabled": enabled}}})).expect(200);
         let wanted = if enabled { 200 } else { 403 };
-        within(FRESH, &format!("{wanted} to a read"), || there.client.get(&format!("/v1/users/{user}/queue")).status == wanted);
+        assert_eq!(there.client.get(&format!("/v1/users/{user}/queue")).status, wanted);
     }
     let made = here.client.post("/v1/auth/keys", &json!({"name": "reads"})).expect(201);
     let other = there.client.bearer(made["key"].as_str().unwrap());
     other.get("/v1/organization").expect(200);
     here.client.delete(&format!("/v1/auth/keys/{}", id(&made))).expect(200);
-    within(FRESH, "a revoked key reads no longer", || other.get("/v1/organization").status == 401);
+    other.get("/v1/organization").expect_error(401, "unauthorized");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! The cached directory of credentials and tenancy: keys, sessions, organizations, projects, users and kits.
 //!
 //! Look-ups answer from memory and fall back to the store; nothing here knows of HTTP. What is cached counts only while the
-//! store vouches that no record of the host has changed since it was read: on the next request after a commit of this process,
-//! within a second after another replica's. Mutations are guarded at their commit besides (`guards`).
+//! store vouches that no record of the host has changed since it was read. Each request asks the store to catch up with other
+//! replicas before it looks here; mutations are guarded at their commit besides (`guards`).
 
 use std::sync::Arc;
 use std::time::Duration;

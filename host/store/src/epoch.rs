@@ -36,6 +36,8 @@ pub(crate) struct Epochs {
     now: watch::Sender<Epoch>,
     /// Writes of this process, which are seen at once; and what the last poll saw of all.
     counts: Mutex<Counts>,
+    /// One look at a time: who comes meanwhile shares the next.
+    looking: tokio::sync::Mutex<()>,
     polls: bool,
 }
 
@@ -49,7 +51,7 @@ struct Counts {
 impl Epochs {
     pub(crate) fn new(config: &StoreConfig, polls: bool) -> Self {
         let quiet = config.quiet_spaces.iter().cloned().collect();
-        Self { quiet, now: watch::Sender::default(), counts: Mutex::default(), polls }
+        Self { quiet, now: watch::Sender::default(), counts: Mutex::default(), looking: tokio::sync::Mutex::default(), polls }
     }
 
     fn counts_for(&self, space: &Space) -> bool {
@@ -97,7 +99,7 @@ impl Epochs {
         tokio::spawn(closing.clone().run_until_cancelled_owned(async move {
             loop {
                 tokio::time::sleep(Duration::from_millis(POLL_MS)).await;
-                if let Err(error) = self.poll(&readers).await {
+                if let Err(error) = self.catch_up(&readers).await {
                     tracing::warn!(error = &error as &dyn std::error::Error, "the epoch could not be polled");
                 }
             }
@@ -105,13 +107,31 @@ impl Epochs {
         Ok(())
     }
 
+    /// Looks, unless a look that began after this was called has ended meanwhile.
+    async fn catch_up(&self, readers: &Pool) -> Result<(), ReadError> {
+        let called = Instant::now();
+        let _turn = self.looking.lock().await;
+        let seen = self.counts.lock().unwrap_or_else(PoisonError::into_inner).at;
+        if seen.is_some_and(|seen| seen >= called) { Ok(()) } else { self.poll(readers).await }
+    }
+
     async fn poll(&self, readers: &Pool) -> Result<(), ReadError> {
         let asked = Instant::now();
+        let failed = |error| ReadError::Failed(Some(error));
+        let sum = query("SELECT CAST(COALESCE(SUM(revision), 0) AS BIGINT) FROM revisions WHERE reach = 'epoch'");
+        let sum: i64 = reading(sum.fetch_one(readers)).await?.try_get(0).map_err(failed)?;
+        {
+            // They are only ever counted up, so the same sum is the same state.
+            let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+            if counts.at.is_some() && counts.polled.values().sum::<u64>() == sum as u64 {
+                counts.at = Some(asked);
+                return Ok(());
+            }
+        }
         let query = query("SELECT space, revision FROM revisions WHERE reach = 'epoch'");
         let rows = reading(query.fetch_all(readers)).await?;
         let mut polled = BTreeMap::new();
         for row in rows {
-            let failed = |error| ReadError::Failed(Some(error));
             let (name, n): (String, i64) = (row.try_get(0).map_err(failed)?, row.try_get(1).map_err(failed)?);
             let space = name.rsplit_once('#').map_or(name.as_str(), |(space, _)| space);
             *polled.entry(space.to_owned()).or_insert(0) += n as u64;
@@ -136,13 +156,14 @@ impl Store {
         self.inner.epochs.now.subscribe()
     }
 
-    /// Asks at once what other replicas have written. For who has just been told that what it knew is no longer so.
+    /// Knows afterwards of everything that was committed before this was called, on whatever replica. Callers of one moment share
+    /// a look; where no replica shares the database there is nothing to ask.
     ///
     /// # Errors
     /// When the database cannot be asked.
     pub async fn refresh_epoch(&self) -> Result<(), ReadError> {
         match self.inner.epochs.polls {
-            true => self.inner.epochs.poll(&self.inner.readers).await,
+            true => self.inner.epochs.catch_up(&self.inner.readers).await,
             false => Ok(()),
         }
     }

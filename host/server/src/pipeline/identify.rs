@@ -34,7 +34,11 @@ pub async fn identify(app: &App, trail: &mut Trail, located: Located) -> Result<
     let identity = match located.target.auth() {
         Auth::Open => Identity::Anonymous,
         Auth::Operator => operator(app, headers)?,
-        Auth::Key | Auth::Session => caller(app, &located).await?,
+        Auth::Key | Auth::Session => {
+            // What another replica has revoked, granted or changed before now holds for this request.
+            app.store.refresh_epoch().await.map_err(crate::routes::stored::reading)?;
+            caller(app, &located).await?
+        }
         Auth::SharedSecret(binding) => shared_secret(app, headers, binding)?,
         // Inbound URLs are found by their id: none is open, so that each reads as absent.
         Auth::Hook => return Err(Refusal::not_found()),

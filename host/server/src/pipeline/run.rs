@@ -37,11 +37,7 @@ pub async fn run(
     for _ in 0..RUNS_MAX {
         match once(app, trail, accepted, gone).await? {
             Turn::Answered(answered) => return Ok(answered),
-            Turn::Again(same) => {
-                // What refused it may have been changed on another replica, of which the caches here have not heard yet.
-                app.store.refresh_epoch().await.map_err(crate::routes::stored::reading)?;
-                accepted = *same;
-            }
+            Turn::Again(same) => accepted = *same,
         }
     }
     Err(Refusal::overloaded(1))

@@ -150,3 +150,24 @@ async fn what_no_database_can_hold_is_nowhere_to_be_found(bed: Bed) {
     txn.insert(key("b"), draft("{}")).await.unwrap();
     txn.commit().await.unwrap();
 }
+
+/// SQLite is asked on the caller's thread, so a read over many rows must leave it to the others.
+#[tokio::test]
+async fn a_read_that_takes_long_does_not_keep_the_thread_from_others() {
+    let bed = Bed::sqlite().await;
+    for batch in 0..30 {
+        let rows =
+            (0..1_000).map(|n| Write::Insert { key: key(&format!("{batch}-{n}")), draft: indexed("{}", &[("tag", "x")]) });
+        bed.store.commit(unit(rows.collect())).await.unwrap();
+    }
+    let matching = vec![("tag".into(), Test::Between(Some("a".into()), None))];
+    let query = Query { matching, ..Query::all(&reach(), &space()) };
+    let mut long = std::pin::pin!(bed.store.count(&query));
+    let between = key("0-0");
+    tokio::select! {
+        biased;
+        _ = &mut long => panic!("one thread, and the short read had to wait for the long one"),
+        short = bed.store.get(&between) => assert!(short.unwrap().is_some()),
+    }
+    assert_eq!(long.await.unwrap(), 30_000, "it is answered all the same");
+}
