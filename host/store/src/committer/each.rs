@@ -86,7 +86,7 @@ impl Each<'_> {
     fn of_sqlite(&self, dialect: Dialect) -> Query {
         query(dialect.assembled(&[self.text], || {
             let text = self.text.replace(" {each} k CROSS JOIN", "").replace(" FROM {each} k", "");
-            places(&text, |_, n| format!("${}", n + 1)).0
+            places(&text, |n| format!("${}", n + 1)).0
         }))
     }
 
@@ -129,9 +129,7 @@ pub(super) async fn read(connection: &mut Connection, dialect: Dialect, all: &[E
     for each in all {
         let statement = each.of_sqlite(dialect);
         for row in &each.rows {
-            rows.extend(
-                row.iter().fold(statement.clone(), |query, cell| query.bind(cell.value())).fetch_all(&mut *connection).await?,
-            );
+            rows.extend(filled(&statement, row).fetch_all(&mut *connection).await?);
         }
     }
     Ok(rows)
@@ -146,15 +144,12 @@ pub(super) async fn write(
     noting: &'static str,
 ) -> sqlx::Result<(Vec<u64>, Option<String>)> {
     if dialect == Dialect::Postgres {
-        let mut texts: Vec<_> = all.iter().map(|each| each.text).collect();
-        let sql = {
-            texts.push(noting);
-            dialect.assembled(&texts, || {
-                let texts = &texts[..all.len()];
-                let counts = (0..texts.len()).map(|n| format!(", (SELECT count(*) FROM w{n})")).collect::<String>();
-                format!("WITH {} SELECT {noting}{counts}", clauses(texts, "w", " RETURNING 1"))
-            })
-        };
+        let texts: Vec<_> = all.iter().map(|each| each.text).chain([noting]).collect();
+        let sql = dialect.assembled(&texts, || {
+            let texts = &texts[..all.len()];
+            let counts = (0..texts.len()).map(|n| format!(", (SELECT count(*) FROM w{n})")).collect::<String>();
+            format!("WITH {} SELECT {noting}{counts}", clauses(texts, "w", " RETURNING 1"))
+        });
         let row = bound(query(sql), all).fetch_one(connection).await?;
         let counts = (1..=all.len()).map(|n| row.try_get::<i64>(n).map(|count| count as u64)).collect::<sqlx::Result<_>>()?;
         return Ok((counts, row.try_get(0)?));
@@ -164,12 +159,15 @@ pub(super) async fn write(
         let statement = each.of_sqlite(dialect);
         let mut count = 0;
         for row in &each.rows {
-            count +=
-                row.iter().fold(statement.clone(), |query, cell| query.bind(cell.value())).execute(&mut *connection).await?;
+            count += filled(&statement, row).execute(&mut *connection).await?;
         }
         counts.push(count);
     }
     Ok((counts, None))
+}
+
+fn filled(statement: &Query, row: &Cells<'_>) -> Query {
+    row.iter().fold(statement.clone(), |query, cell| query.bind(cell.value()))
 }
 
 fn bound(query: Query, all: &[Each<'_>]) -> Query {
@@ -180,7 +178,7 @@ fn bound(query: Query, all: &[Each<'_>]) -> Query {
 fn clauses(texts: &[&str], name: &str, end: &str) -> String {
     let mut taken = 0;
     let clauses = texts.iter().enumerate().map(|(n, text)| {
-        let (text, kinds) = places(text, |_, n| format!("k.c{n}"));
+        let (text, kinds) = places(text, |n| format!("k.c{n}"));
         let arrays = kinds.iter().enumerate().map(|(n, kind)| format!("${}::{kind}[]", taken + n + 1)).collect::<Vec<_>>();
         let columns = (0..kinds.len()).map(|n| format!("c{n}")).collect::<Vec<_>>();
         taken += kinds.len();
@@ -191,7 +189,7 @@ fn clauses(texts: &[&str], name: &str, end: &str) -> String {
 }
 
 /// Fills in the places of the columns, and says what kind each column is of.
-fn places(text: &str, place: impl Fn(&str, usize) -> String) -> (String, Vec<&'static str>) {
+fn places(text: &str, place: impl Fn(usize) -> String) -> (String, Vec<&'static str>) {
     let (mut text, mut kinds) = (text.to_owned(), Vec::new());
     for n in 0.. {
         let (words, number) = (format!("{{t{n}}}"), format!("{{n{n}}}"));
@@ -202,7 +200,7 @@ fn places(text: &str, place: impl Fn(&str, usize) -> String) -> (String, Vec<&'s
         } else {
             break;
         }
-        text = text.replace(&words, &place(&words, n)).replace(&number, &place(&number, n));
+        text = text.replace(&words, &place(n)).replace(&number, &place(n));
     }
     (text, kinds)
 }
