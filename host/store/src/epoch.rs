@@ -4,7 +4,7 @@
 //! that lanes do not wait for each other. Other replicas poll the sums. Within the process a commit is seen before it is answered.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use charter_kernel::unit::{Reach, Space};
@@ -46,6 +46,8 @@ struct Counts {
     own: BTreeMap<String, u64>,
     polled: BTreeMap<String, u64>,
     at: Option<Instant>,
+    /// When the last look that failed began.
+    failed: Option<Instant>,
 }
 
 impl Epochs {
@@ -71,7 +73,7 @@ impl Epochs {
         if spaces.is_empty() {
             return;
         }
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.counts();
         for space in spaces {
             *counts.own.entry(space.as_str().to_owned()).or_default() += 1;
         }
@@ -111,8 +113,28 @@ impl Epochs {
     async fn catch_up(&self, readers: &Pool) -> Result<(), ReadError> {
         let called = Instant::now();
         let _turn = self.looking.lock().await;
-        let seen = self.counts.lock().unwrap_or_else(PoisonError::into_inner).at;
-        if seen.is_some_and(|seen| seen >= called) { Ok(()) } else { self.poll(readers).await }
+        let since = |look: Option<Instant>| look.is_some_and(|look| look >= called);
+        let (seen, failed) = {
+            let counts = self.counts();
+            (since(counts.at), since(counts.failed))
+        };
+        if seen {
+            return Ok(());
+        }
+        // A database that hangs is waited for once by all who came meanwhile, not by one after another.
+        if failed {
+            return Err(ReadError::Unavailable(None));
+        }
+        let begun = Instant::now();
+        let looked = self.poll(readers).await;
+        if looked.is_err() {
+            self.counts().failed = Some(begun);
+        }
+        looked
+    }
+
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn poll(&self, readers: &Pool) -> Result<(), ReadError> {
@@ -122,7 +144,7 @@ impl Epochs {
         let sum: i64 = reading(sum.fetch_one(readers)).await?.try_get(0).map_err(failed)?;
         {
             // They are only ever counted up, so the same sum is the same state.
-            let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut counts = self.counts();
             if counts.at.is_some() && counts.polled.values().sum::<u64>() == sum as u64 {
                 counts.at = Some(asked);
                 return Ok(());
@@ -136,7 +158,7 @@ impl Epochs {
             let space = name.rsplit_once('#').map_or(name.as_str(), |(space, _)| space);
             *polled.entry(space.to_owned()).or_insert(0) += n as u64;
         }
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.counts();
         counts.polled = polled;
         counts.at = Some(asked);
         self.publish(&counts);
@@ -172,7 +194,7 @@ impl Store {
     /// no replica shares the database.
     pub fn last_poll_age(&self) -> Duration {
         let epochs = &self.inner.epochs;
-        let at = epochs.counts.lock().unwrap_or_else(PoisonError::into_inner).at;
+        let at = epochs.counts().at;
         if epochs.polls { at.map_or(Duration::MAX, |at| at.elapsed()) } else { Duration::ZERO }
     }
 }

@@ -1,6 +1,7 @@
 //! The loop around a call: admit, run, commit; again on a conflict, again on a wake-up, at most until the deadline.
 //!
-//! What changes something runs in a task of its own that outlives the client; a read ends with who asked for it. A guest is run again only while nothing has left the host.
+//! What changes something runs in a task of its own that outlives the client; a read ends with who asked for it. A guest is run
+//! again only while nothing has left the host.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;

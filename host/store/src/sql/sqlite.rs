@@ -130,7 +130,7 @@ pub(crate) struct SqlitePool(Arc<Readers>);
 struct Readers {
     open: Box<dyn Fn() -> sqlx::Result<SqliteConnection> + Send + Sync>,
     idle: Mutex<Vec<SqliteConnection>>,
-    turns: Semaphore,
+    turns: Arc<Semaphore>,
 }
 
 impl SqlitePool {
@@ -140,12 +140,12 @@ impl SqlitePool {
         open: impl Fn() -> sqlx::Result<SqliteConnection> + Send + Sync + 'static,
     ) -> sqlx::Result<Self> {
         let first = open()?;
-        let turns = Semaphore::new(connections as usize);
+        let turns = Arc::new(Semaphore::new(connections as usize));
         Ok(Self(Arc::new(Readers { open: Box::new(open), idle: Mutex::new(vec![first]), turns })))
     }
 
     pub(super) async fn rows(&self, query: Query) -> sqlx::Result<Vec<Row>> {
-        let Ok(_turn) = self.0.turns.acquire().await else { return Err(sqlx::Error::PoolClosed) };
+        let Ok(turn) = self.0.turns.clone().acquire_owned().await else { return Err(sqlx::Error::PoolClosed) };
         let connection = match self.idle().pop() {
             Some(connection) => connection,
             None => (self.0.open)()?,
@@ -157,6 +157,8 @@ impl SqlitePool {
         }
         let pool = self.clone();
         let again = move || {
+            // Who asked may leave; the read goes on, and its turn with it.
+            let _turn = turn;
             let rows = connection.rows_within(&query, Duration::from_millis(READ_MS_MAX));
             pool.put_back(connection);
             rows

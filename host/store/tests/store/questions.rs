@@ -151,17 +151,22 @@ async fn what_no_database_can_hold_is_nowhere_to_be_found(bed: Bed) {
     txn.commit().await.unwrap();
 }
 
-/// SQLite is asked on the caller's thread, so a read over many rows must leave it to the others.
-#[tokio::test]
-async fn a_read_that_takes_long_does_not_keep_the_thread_from_others() {
-    let bed = Bed::sqlite().await;
+/// Rows that take SQLite far longer to count than it may keep its caller's thread, and the query that counts them.
+async fn many(bed: &Bed) -> Query {
     for batch in 0..30 {
         let rows =
             (0..1_000).map(|n| Write::Insert { key: key(&format!("{batch}-{n}")), draft: indexed("{}", &[("tag", "x")]) });
         bed.store.commit(unit(rows.collect())).await.unwrap();
     }
     let matching = vec![("tag".into(), Test::Between(Some("a".into()), None))];
-    let query = Query { matching, ..Query::all(&reach(), &space()) };
+    Query { matching, ..Query::all(&reach(), &space()) }
+}
+
+/// SQLite is asked on the caller's thread, so a read over many rows must leave it to the others.
+#[tokio::test]
+async fn a_read_that_takes_long_does_not_keep_the_thread_from_others() {
+    let bed = Bed::sqlite().await;
+    let query = many(&bed).await;
     let mut long = std::pin::pin!(bed.store.count(&query));
     let between = key("0-0");
     tokio::select! {
@@ -170,4 +175,24 @@ async fn a_read_that_takes_long_does_not_keep_the_thread_from_others() {
         short = bed.store.get(&between) => assert!(short.unwrap().is_some()),
     }
     assert_eq!(long.await.unwrap(), 30_000, "it is answered all the same");
+}
+
+/// Whoever asks for something long and leaves, again and again, must not make the store open ever more connections.
+#[tokio::test]
+async fn long_reads_that_nobody_waits_for_are_as_bounded_as_others() {
+    let bed = Bed::sqlite().await;
+    let query = many(&bed).await;
+    let open = || {
+        let files =
+            std::fs::read_dir("/proc/self/fd").unwrap().flatten().filter_map(|file| std::fs::read_link(file.path()).ok());
+        files.filter(|file| *file == bed.config.data_dir.join("charter.db")).count()
+    };
+    let before = open();
+    for _ in 0..40 {
+        let mut long = std::pin::pin!(bed.store.count(&query));
+        // One look: it has begun, or waits for its turn; then its asker leaves.
+        assert!(futures::poll!(&mut long).is_pending());
+    }
+    assert!(open() <= before + bed.config.readers as usize, "{} connections were {before}", open());
+    assert_eq!(bed.store.count(&query).await.unwrap(), 30_000, "who stays is answered");
 }
