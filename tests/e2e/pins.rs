@@ -21,13 +21,18 @@ fn installed(world: &World, build: u32) -> String {
     digest(&world.install("probe", &Artefacts::get().probe(build)))
 }
 
+/// A build whose manifest says something else in one place.
+fn rewritten(build: u32, old: &str, new: &str) -> Vec<u8> {
+    assert_eq!(old.len(), new.len());
+    let mut wasm = Artefacts::get().probe(build);
+    let at = wasm.windows(old.len()).position(|window| window == old.as_bytes()).expect("the manifest says it");
+    wasm[at..at + old.len()].copy_from_slice(new.as_bytes());
+    wasm
+}
+
 /// A build that has an operation at a path where the others have none.
 fn noticing(build: u32) -> Vec<u8> {
-    let mut wasm = Artefacts::get().probe(build);
-    let (old, new) = (b"/probe/changes", b"/probe/notices");
-    let at = wasm.windows(old.len()).position(|window| window == old).expect("the manifest has that path");
-    wasm[at..at + old.len()].copy_from_slice(new);
-    wasm
+    rewritten(build, "/probe/changes", "/probe/notices")
 }
 
 /// One version's row in the operator's view.
@@ -137,6 +142,45 @@ on_both! {
         world.stop();
         world.start();
         only_there(&tenant.client.at(world.server().address()));
+    }
+
+    fn whoever_is_pinned_is_told_what_only_a_version_asks_for_that_had_left_memory(world: unkept()) {
+        let deaf = |build: u32| rewritten(build, r#""revoked","#, "          ");
+        world.install("probe", &deaf(900_001));
+        let canary = digest(&world.upload("probe", &Artefacts::get().probe(900_002), false).expect(201));
+        let tenant = world.register();
+        let kit = tenant.kit("canary", json!({"probe": {"enabled": true, "version": "1.0.900002"}}));
+        let [pinned, other] = [tenant.user_with_kit("pinned", &kit), tenant.user("other")];
+        leaves_memory(world, &canary);
+        for user in [&other, &pinned] {
+            tenant.client.post(&format!("/v1/users/{user}/revoke"), &json!({})).expect(200);
+        }
+        let revoked = || -> Vec<Value> {
+            let changes = tenant.client.get("/v1/probe/changes").expect(200)["changes"].clone();
+            changes.as_array().unwrap().iter().filter(|change| change["kind"] == "revoked").cloned().collect()
+        };
+        until("the pinned one is told", || !revoked().is_empty());
+        // Whoever is served by a version that does not ask is not told, and no job of it is left behind.
+        tenant.client.post(&format!("/v1/users/{other}/restore"), &json!({})).expect(200);
+        let restored = |user: &str| json!({"kind": "restored", "user": user, "left": 0});
+        until("the other's signals have come", || {
+            tenant.client.get("/v1/probe/changes").expect(200)["changes"].as_array().unwrap().contains(&restored(&other))
+        });
+        assert_eq!(revoked(), [json!({"kind": "revoked", "user": pinned, "left": 0})]);
+    }
+
+    fn whoever_is_pinned_calls_what_only_a_version_has_that_had_left_memory(world: unkept()) {
+        world.install("script", &Artefacts::get().fixture("script"));
+        world.install("probe", &rewritten(900_001, "probe.changes", "probe.notices"));
+        let canary = digest(&world.upload("probe", &Artefacts::get().probe(900_002), false).expect(201));
+        let tenant = world.register();
+        let kit = tenant.kit("canary", json!({"script": {"enabled": true}, "probe": {"enabled": true, "version": "1.0.900002"}}));
+        let pinned = tenant.client.with("x-service-user-id", &tenant.user_with_kit("pinned", &kit));
+        leaves_memory(world, &canary);
+        let steps = json!({"steps": [{"try": {"call": "probe.changes"}}]});
+        let called = |client: &Client| client.post("/v1/script", &steps).expect(200)["seen"][0].clone();
+        assert_eq!(called(&pinned)["status"], 200);
+        assert_eq!(called(&tenant.client)["failure"], "not_found");
     }
 
     fn a_version_that_had_left_memory_can_be_pinned(world: unkept()) {

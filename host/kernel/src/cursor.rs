@@ -26,7 +26,7 @@ pub struct Binding<'a> {
 
 /// The cursor does not verify: it is forged, damaged, or was made for another tenant, operation or filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the cursor is not one that this list handed out; start without one")]
+#[error("must be one that this list handed out; leave it out to start over")]
 pub struct Unverified;
 
 /// Makes the cursor of a position; `None` if the position is too long for one.

@@ -157,6 +157,8 @@ pub enum State {
     Done,
     /// It was answered by a stream, which is not kept.
     Streamed,
+    /// It was answered by more than is kept.
+    Large,
     /// Something left the host and no outcome is known.
     InDoubt,
 }
@@ -172,6 +174,8 @@ pub enum Verdict {
     Running,
     /// 409: the answer was a stream.
     Streamed,
+    /// 409: the answer was too large to be kept.
+    Large,
 }
 
 impl Record {
@@ -199,6 +203,7 @@ pub fn decide(record: &Record, fingerprint: &[u8; 32]) -> Verdict {
         State::Done => Verdict::Replay,
         State::Running | State::InDoubt => Verdict::Running,
         State::Streamed => Verdict::Streamed,
+        State::Large => Verdict::Large,
     }
 }
 
@@ -262,6 +267,7 @@ mod tests {
             (State::Running, Verdict::Running),
             (State::Done, Verdict::Replay),
             (State::Streamed, Verdict::Streamed),
+            (State::Large, Verdict::Large),
             (State::InDoubt, Verdict::Running),
         ] {
             record.state = state;

@@ -11,11 +11,13 @@ use tokio_util::task::TaskTracker;
 use crate::components::Registry;
 use crate::config::Config;
 use crate::directory::Directory;
+use crate::http::room::Room;
 use crate::metrics::Metrics;
 use crate::openapi::Description;
 use crate::operator::Operator;
 use crate::pipeline::follow::Places;
 use crate::pipeline::rate::Buckets;
+use crate::pipeline::running::Running;
 use crate::pipeline::table::HostTable;
 use crate::providers::Providers;
 
@@ -37,6 +39,10 @@ pub struct App {
     pub providers: Providers,
     /// Token buckets of the configured rates.
     pub buckets: Buckets,
+    /// Room for request bodies.
+    pub room: Room,
+    /// Requests under an idempotency key that run now.
+    pub running: Running,
     /// Streams that are open.
     pub streams: Places,
     /// What cursors are sealed with.

@@ -137,6 +137,7 @@ mod tests {
             id: OrganizationId::parse(&id(1)).unwrap(),
             default_project: ProjectId::parse(&id(2)).unwrap(),
             loosening,
+            version: 1,
         }
     }
 
@@ -162,6 +163,7 @@ mod tests {
             csrf_token: Plain::presented("t"),
             expires_at: Instant(9),
             digest: String::new(),
+            membership: 1,
         }))
     }
 

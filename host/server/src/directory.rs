@@ -24,7 +24,7 @@ use crate::records::organization::{Loosening, Organization};
 use crate::records::project::{Mode, Project};
 use crate::records::session::Session;
 use crate::records::user::User;
-use crate::records::{Record, still_active};
+use crate::records::{Record, still_active, unchanged};
 
 pub mod cache;
 pub mod password;
@@ -95,12 +95,15 @@ pub struct SessionRecord {
     pub expires_at: Instant,
     /// The row's id.
     pub digest: String,
+    /// The version of the membership that the role is of.
+    pub membership: u64,
 }
 
 impl SessionRecord {
     /// What must still hold when a mutation of this session is committed.
     pub fn guards(&self) -> Vec<Guard> {
-        vec![still_active(Session::address(&self.digest)), still_active(Member::address(&self.organization, &self.account))]
+        let member = Member::address(&self.organization, &self.account);
+        vec![still_active(Session::address(&self.digest)), still_active(member.clone()), unchanged(member, self.membership)]
     }
 }
 
@@ -113,12 +116,19 @@ pub struct OrganizationRecord {
     pub default_project: ProjectId,
     /// Who may loosen.
     pub loosening: Loosening,
+    /// Its version.
+    pub version: u64,
 }
 
 impl OrganizationRecord {
     /// What must still hold when a mutation within it is committed.
     pub fn guard(&self) -> Guard {
         still_active(Organization::address(&self.id))
+    }
+
+    /// The same, and that nobody else may loosen by now.
+    pub fn guard_loosening(&self) -> Guard {
+        unchanged(Organization::address(&self.id), self.version)
     }
 }
 
@@ -148,12 +158,19 @@ pub struct UserRecord {
     pub kit: Option<KitId>,
     /// False once revoked.
     pub active: bool,
+    /// Its version.
+    pub version: u64,
 }
 
 impl UserRecord {
     /// What must still hold when a mutation on its behalf is committed.
     pub fn guard(&self) -> Guard {
         still_active(User::address(&self.project, &self.id))
+    }
+
+    /// Requires that it has the kit that was asked.
+    pub fn guard_kit(&self) -> Guard {
+        unchanged(User::address(&self.project, &self.id), self.version)
     }
 }
 
@@ -162,6 +179,8 @@ impl UserRecord {
 pub struct KitRecord {
     /// Its id.
     pub id: KitId,
+    /// Its project.
+    pub project: ProjectId,
     /// Whether it is the project's default kit.
     pub default: bool,
     /// The rules. A default kit's do not name what it has by default; ask [`KitRecord::decide`].
@@ -169,6 +188,11 @@ pub struct KitRecord {
 }
 
 impl KitRecord {
+    /// Requires that it says what it said.
+    pub fn guard(&self) -> Guard {
+        unchanged(StoredKit::address(&self.project, &self.id), self.kit.version)
+    }
+
     /// Whether the kit admits a primitive, and the version it pins.
     ///
     /// # Errors
@@ -273,7 +297,8 @@ impl Directory {
     /// # Errors
     /// When the store cannot be asked.
     pub async fn organization(&self, id: &OrganizationId) -> Result<Option<Arc<OrganizationRecord>>, Unreadable> {
-        let load = self.load(Organization::address(id), |found: Organization, _| OrganizationRecord {
+        let load = self.load(Organization::address(id), |found: Organization, row| OrganizationRecord {
+            version: row.version,
             id: found.id,
             default_project: found.default_project,
             loosening: found.loosening,
@@ -306,7 +331,8 @@ impl Directory {
     /// # Errors
     /// When the store cannot be asked.
     pub async fn user(&self, project: &ProjectId, id: &UserId) -> Result<Option<Arc<UserRecord>>, Unreadable> {
-        let load = self.load(User::address(project, id), |found: User, _| UserRecord {
+        let load = self.load(User::address(project, id), |found: User, row| UserRecord {
+            version: row.version,
             active: found.revoked.is_none(),
             id: found.id,
             project: found.project,
@@ -324,6 +350,7 @@ impl Directory {
         let id = id.unwrap_or(&project.default_kit);
         let load = self.load(StoredKit::address(&project.id, id), |found: StoredKit, row| KitRecord {
             id: found.id.clone(),
+            project: found.project.clone(),
             default: found.default,
             kit: found.rules(row.version),
         });
@@ -430,6 +457,7 @@ impl Directory {
             csrf_token: csrf_token(token),
             expires_at: session.expires_at,
             digest: session.digest,
+            membership: row.version,
         }))
     }
 
@@ -457,7 +485,8 @@ mod tests {
     fn kit(default: bool, primitives: serde_json::Value) -> KitRecord {
         let id = uuid_v7(Instant(1), [1; 10]);
         let kit: Kit = serde_json::from_value(serde_json::json!({"id": id, "name": "k", "primitives": primitives})).unwrap();
-        KitRecord { id: kit.id.clone(), default, kit }
+        let project = ProjectId::parse(&uuid_v7(Instant(1), [2; 10])).unwrap();
+        KitRecord { id: kit.id.clone(), project, default, kit }
     }
 
     #[test]

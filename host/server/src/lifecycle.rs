@@ -67,18 +67,16 @@ pub struct Told<'a> {
 }
 
 impl Told<'_> {
-    /// Tells every primitive whose manifest asks for it, whatever the kit says: a kit governs what the user does, and this is
+    /// Tells every primitive of which an installed version's manifest asks for it, whatever the kit says: a kit governs what the user does, and this is
     /// done to it. Answers the jobs' ids.
     ///
     /// # Errors
     /// When the store cannot be asked.
     pub async fn tell(&self, app: &App, txn: &mut Txn, change: Change) -> Result<Vec<String>, Refusal> {
         let live = app.registry.current();
-        let wants = |signals: &[String]| signals.iter().any(|signal| signal == change.signal());
-        let asking = live.primitives().filter(|primitive| primitive.versions().any(|served| wants(&served.manifest.signals)));
         let mut ids = Vec::new();
-        for primitive in asking {
-            ids.push(self.enqueue(txn, change, &primitive.name).await?);
+        for primitive in live.listeners(change.signal()) {
+            ids.push(self.enqueue(txn, change, primitive).await?);
         }
         Ok(ids)
     }

@@ -40,6 +40,7 @@ pub mod page;
 pub mod rate;
 pub mod respond;
 pub mod run;
+pub mod running;
 pub mod scope;
 pub mod table;
 pub mod trail;

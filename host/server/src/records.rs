@@ -91,6 +91,11 @@ pub fn still_active(key: Key) -> Guard {
     Guard::Entry { key, field: STATUS.into(), value: ACTIVE.into() }
 }
 
+/// Requires at the commit that the record is as it was read: what was decided by it is decided anew where it is not.
+pub fn unchanged(key: Key, version: u64) -> Guard {
+    Guard::Version { key, version: Some(version) }
+}
+
 /// The claim behind a secret that is looked up by its digest.
 pub fn secret_claim(kind: &str, digest: &str) -> Claim {
     Claim::name(kind, digest)

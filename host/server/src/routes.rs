@@ -10,7 +10,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 use charter_kernel::manifest::{Access, Catalogue, Mount, Paging};
-use charter_kernel::refusal::Refusal;
+use charter_kernel::refusal::{Code, Refusal};
 use charter_store::Txn;
 use serde_json::Value;
 
@@ -100,6 +100,8 @@ pub struct HostRoute {
     pub produces: Option<&'static str>,
     /// The list style.
     pub paging: Paging,
+    /// What it refuses with, beside what its kind of route does anyway.
+    pub refuses: &'static [Code],
     /// Who answers.
     pub handler: Handler,
 }
@@ -123,6 +125,7 @@ impl HostRoute {
             consumes: None,
             produces: None,
             paging: Paging::None,
+            refuses: &[],
             handler,
         }
     }
@@ -227,6 +230,12 @@ impl HostRoute {
         self.produces = Some(media_type);
         self
     }
+    /// What else it refuses with, for OpenAPI.
+    #[must_use]
+    pub const fn refuses(mut self, codes: &'static [Code]) -> Self {
+        self.refuses = codes;
+        self
+    }
     /// A list in this style.
     #[must_use]
     pub const fn paging(mut self, paging: Paging) -> Self {
@@ -270,13 +279,14 @@ pub fn all() -> Vec<HostRoute> {
             .summary("What the organization has used")
             .answer(200, usage::answer),
         HostRoute::get("limits", "/limits", handler!(limits::get))
+            .refuses(&[Code::NotFound])
             .summary("Limits and guarantees of this build")
             .query(limits::query)
             .answer(200, limits::answer),
         HostRoute::get("jobs.list", "/jobs", handler!(jobs::list))
             .both_mounts()
             .summary("Public jobs, newest first")
-            .paging(Paging::Offset)
+            .paging(Paging::Cursor)
             .query(jobs::list_query)
             .answer(200, jobs::list_answer),
         HostRoute::get("jobs.get", "/jobs/{id}", handler!(jobs::get))
@@ -302,20 +312,25 @@ fn accounts() -> Vec<HostRoute> {
             .open()
             .summary("Register an account with an organization and its first API key")
             .body(auth::register_body)
+            .refuses(&[Code::DuplicateRecord])
             .answer(201, auth::register_answer),
         HostRoute::post("auth.login", "/auth/login", handler!(auth::login))
             .open()
             .summary("Sign in with e-mail and password")
             .body(auth::login_body)
+            .refuses(&[Code::Unauthorized, Code::RateLimited])
             .answer(200, auth::login_answer),
         HostRoute::post("auth.link", "/auth/link", handler!(auth::link))
             .open()
             .summary("Mail a one-time sign-in link")
-            .body(auth::link_body),
+            .body(auth::link_body)
+            .refuses(&[Code::NotConfigured])
+            .answer(202, shape::taken),
         HostRoute::post("auth.accept", "/auth/invitations/accept", handler!(invitations::accept))
             .open()
             .summary("Accept an invitation")
             .body(invitations::accept_body)
+            .refuses(&[Code::Unauthorized, Code::DuplicateRecord, Code::StateConflict])
             .answer(201, invitations::accept_answer),
         HostRoute::get("session.get", "/auth/session", handler!(sessions::get))
             .session()
@@ -333,6 +348,7 @@ fn accounts() -> Vec<HostRoute> {
             .body(sessions::switch_body)
             .answer(200, sessions::answer),
         HostRoute::post("keys.create", "/auth/keys", handler!(keys::create))
+            .refuses(&[Code::NotFound])
             .summary("Create an API key; it is shown once")
             .body(keys::create_body)
             .answer(201, keys::create_answer),
@@ -414,6 +430,7 @@ fn tenancy() -> Vec<HostRoute> {
             .summary("Delete an empty project")
             .answer(200, shape::deleted),
         HostRoute::post("users.create", "/users", handler!(users::create))
+            .refuses(&[Code::NotFound, Code::ResourceNotFound, Code::DuplicateRecord])
             .summary("Create a tenant user")
             .body(users::create_body)
             .answer(201, users::answer),

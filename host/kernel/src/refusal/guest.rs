@@ -3,9 +3,10 @@
 //! A guest names a code of the host's list, in either catalogue, or one that its manifest declares. Anything else is a bug
 //! of the guest and reads as our fault. Texts are bounded: a guest cannot make an error of any size.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::{Code, Refusal};
+use crate::fault::Fault;
 use crate::limits::{REFUSAL_DETAILS_BYTES_MAX, REFUSAL_TEXT_CHARS_MAX};
 use crate::manifest::ErrorCode;
 
@@ -56,6 +57,10 @@ impl Refusal {
         refusal.param = failure.param.map(bounded);
         refusal.details = details(failure.details);
         refusal.retry_after_seconds = failure.retry_after_seconds;
+        if code == Code::InvalidInput && !refusal.details.contains_key("faults") {
+            let fault = Fault::new(refusal.param.clone().unwrap_or_default(), refusal.message.clone());
+            refusal.details.insert("faults".into(), json!([fault]));
+        }
         if is_about_spending(code) {
             for name in SPENDING_MEMBERS {
                 if let Some(value) = refusal.details.remove(name) {
@@ -126,8 +131,6 @@ fn details(text: Option<String>) -> Map<String, Value> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
     use crate::manifest::Catalogue;
 
@@ -171,6 +174,14 @@ mod tests {
             failure.details = Some(odd.into());
             assert!(Refusal::guest(failure, &[]).unwrap().details.is_empty());
         }
+    }
+
+    #[test]
+    fn a_field_that_a_guest_refuses_is_listed_like_those_that_the_host_does() {
+        let mut wrong = failure("validation_failed");
+        wrong.param = Some("url".into());
+        let (_, body) = Refusal::guest(wrong, &[]).unwrap().render(Catalogue::Primary, "r");
+        assert_eq!(body["error"]["details"]["faults"], json!([{"path": "url", "message": "m"}]));
     }
 
     #[test]

@@ -13,16 +13,16 @@ use crate::route::decode;
 /// Where it is too long or not percent-encoded UTF-8.
 pub fn parse_query(raw: &str) -> Result<Vec<(String, String)>, Fault> {
     if raw.len() > QUERY_BYTES_MAX {
-        return Err(Fault::new("", format!("The query must be at most {QUERY_BYTES_MAX} bytes.")));
+        return Err(Fault::new("query", format!("must be at most {QUERY_BYTES_MAX} bytes")));
     }
     let part = |text: &str| {
         let text = decode(&text.replace('+', " ")).filter(|text| !text.contains('\0'));
-        text.ok_or_else(|| Fault::new("", "The query must be percent-encoded UTF-8 without NUL."))
+        text.ok_or_else(|| Fault::new("query", "must be percent-encoded UTF-8 without NUL"))
     };
     let mut pairs = Vec::new();
     for pair in raw.split('&').filter(|pair| !pair.is_empty()) {
         if pairs.len() == QUERY_PAIRS_MAX {
-            return Err(Fault::new("", format!("The query must have at most {QUERY_PAIRS_MAX} parameters.")));
+            return Err(Fault::new("query", format!("must have at most {QUERY_PAIRS_MAX} parameters")));
         }
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         pairs.push((part(name)?, part(value)?));
@@ -31,11 +31,11 @@ pub fn parse_query(raw: &str) -> Result<Vec<(String, String)>, Fault> {
 }
 
 /// Reads the pairs of a query by a schema: each value as its property's type says, defaults filled in, all of it validated.
-/// Without a schema no parameter is known. An array is given by repeating its parameter; anything else stands once.
+/// Without a schema no parameter is known; `words` are read elsewhere, and named among what is known. An array is given by repeating its parameter; anything else stands once.
 ///
 /// # Errors
 /// Every unknown, repeated or ill-typed parameter, and every violation of the schema.
-pub fn coerce_query(schema: Option<&Schema>, pairs: &[(String, String)]) -> Result<Value, Vec<Fault>> {
+pub fn coerce_query(schema: Option<&Schema>, pairs: &[(String, String)], words: &[&str]) -> Result<Value, Vec<Fault>> {
     let none = Value::Bool(false);
     let source = schema.map_or(&none, Schema::source);
     let properties = source.get("properties").and_then(Value::as_object);
@@ -44,7 +44,7 @@ pub fn coerce_query(schema: Option<&Schema>, pairs: &[(String, String)]) -> Resu
     for (name, text) in pairs {
         let Some(property) = properties.and_then(|properties| properties.get(name)) else {
             let name: String = name.chars().take(64).collect();
-            faults.push(Fault::new(name, format!("is not a known query parameter{}", known(properties))));
+            faults.push(Fault::new(name, format!("is not a known query parameter{}", known(properties, words))));
             continue;
         };
         let types = Types::of(source, property, 0);
@@ -74,8 +74,9 @@ pub fn coerce_query(schema: Option<&Schema>, pairs: &[(String, String)]) -> Resu
     if faults.is_empty() { Ok(object) } else { Err(faults) }
 }
 
-fn known(properties: Option<&Map<String, Value>>) -> String {
-    let names: Vec<&str> = properties.into_iter().flatten().map(|(name, _)| name.as_str()).take(20).collect();
+fn known(properties: Option<&Map<String, Value>>, words: &[&str]) -> String {
+    let own = properties.into_iter().flatten().map(|(name, _)| name.as_str()).filter(|name| !words.contains(name));
+    let names: Vec<&str> = own.chain(words.iter().copied()).take(20).collect();
     if names.is_empty() { "; this operation takes none".into() } else { format!("; known are {}", names.join(", ")) }
 }
 

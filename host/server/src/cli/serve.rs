@@ -20,6 +20,7 @@ use crate::components::Registry;
 use crate::components::watch::Folder;
 use crate::config::{Config, Secret};
 use crate::directory::Directory;
+use crate::http::room::Room;
 use crate::http::{Door, Listener, tls};
 use crate::metrics::Metrics;
 use crate::openapi::Description;
@@ -126,6 +127,8 @@ pub async fn start(config: Config, clock: Arc<dyn Clock>) -> anyhow::Result<Runn
     let app = Arc::new(App {
         cursor_key: store.derive("cursors"),
         buckets: Buckets::new(&config.rates),
+        room: Room::new(config.http.bodies_bytes_max),
+        running: Default::default(),
         streams: Places::default(),
         routes,
         description: Description::default(),

@@ -1,18 +1,19 @@
 //! The trap-rate breaker: counts what became of calls, and says when a version has to go.
 //!
-//! Counting is a look-up and two atomic additions. Knows nothing of how a version is stepped back from. Traps of one organization
-//! alone never trip it: a tenant who finds a crashing input must not decide what the others run.
+//! Counting is a look-up and a few atomic operations. Knows nothing of how a version is stepped back from. Traps of one organization
+//! alone never trip it, nor do those of a few among many: tenants who find a crashing input must not decide what the others run.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicI64, AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use charter_kernel::time::Instant;
 
 use crate::config;
 
-/// Organizations that must have met a trap.
-const ORGANIZATIONS_MIN: usize = 2;
+/// Organizations that must have met a trap, and at least half of those that called.
+const ORGANIZATIONS_MIN: u32 = 2;
 /// Digests that are counted; beyond it the map starts anew.
 const WINDOWS_MAX: usize = 1_024;
 
@@ -29,8 +30,29 @@ struct Window {
     began_at: AtomicI64,
     calls: AtomicU32,
     traps: AtomicU32,
-    /// Those that met a trap; no more than it takes to decide.
-    organizations: Mutex<Vec<String>>,
+    /// Those that called.
+    callers: Distinct,
+    /// Those that met a trap.
+    trapped: Distinct,
+}
+
+/// How many different organizations there were, each a bit of its hash: exact for a few, too few for very many.
+#[derive(Debug, Default)]
+struct Distinct([AtomicU64; 16]);
+
+impl Distinct {
+    fn add(&self, organization: &str) {
+        let mut hasher = DefaultHasher::new();
+        organization.hash(&mut hasher);
+        let bit = hasher.finish() % (64 * self.0.len() as u64);
+        self.0[(bit / 64) as usize].fetch_or(1 << (bit % 64), Relaxed);
+    }
+    fn count(&self) -> u32 {
+        self.0.iter().map(|word| word.load(Relaxed).count_ones()).sum()
+    }
+    fn clear(&self) {
+        self.0.iter().for_each(|word| word.store(0, Relaxed));
+    }
 }
 
 impl Breaker {
@@ -46,15 +68,15 @@ impl Breaker {
         let window = self.window(digest);
         window.turn(now, self.settings.window_ms);
         let calls = window.calls.fetch_add(1, Relaxed) + 1;
+        window.callers.add(organization);
         if !trapped {
             return false;
         }
         let traps = window.traps.fetch_add(1, Relaxed) + 1;
-        let mut organizations = window.organizations.lock().unwrap_or_else(PoisonError::into_inner);
-        if organizations.len() < ORGANIZATIONS_MIN && !organizations.iter().any(|known| known == organization) {
-            organizations.push(organization.to_owned());
-        }
-        organizations.len() >= ORGANIZATIONS_MIN
+        window.trapped.add(organization);
+        let met = window.trapped.count();
+        met >= ORGANIZATIONS_MIN
+            && 2 * met >= window.callers.count()
             && traps >= self.settings.traps_min
             && f64::from(traps) >= self.settings.rate_min * f64::from(calls)
     }
@@ -86,7 +108,8 @@ impl Window {
         if over && self.began_at.compare_exchange(began_at, now.0, Relaxed, Relaxed).is_ok() {
             self.calls.store(0, Relaxed);
             self.traps.store(0, Relaxed);
-            self.organizations.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            self.callers.clear();
+            self.trapped.clear();
         }
     }
 }
@@ -104,6 +127,17 @@ mod tests {
         let breaker = breaker();
         assert!((0..100).all(|_| !breaker.observe("d", "one", true, Instant(5_000))));
         assert!(breaker.observe("d", "two", true, Instant(5_000)));
+    }
+
+    #[test]
+    fn a_few_of_many_do_not_trip_it_for_the_others() {
+        let breaker = breaker();
+        for caller in 0..5 {
+            breaker.observe("d", &format!("calm-{caller}"), false, Instant(5_000));
+        }
+        for n in 0..100 {
+            assert!(!breaker.observe("d", if n % 2 == 0 { "one" } else { "two" }, true, Instant(5_000)), "{n}");
+        }
     }
 
     #[test]

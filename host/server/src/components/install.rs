@@ -67,8 +67,10 @@ impl Registry {
             installed_at: self.now(),
             reason: None,
         };
-        self.inner.store.blob_put(&digest, &upload.bytes).await?;
         let mut attempts = Attempts::new(&self.inner.store, "");
+        // Looked at once ahead of its own commit, so that the bytes of what is refused are not kept.
+        self.stage(&mut attempts.begin(), &served, &version, upload.name.as_deref()).await?;
+        self.inner.store.blob_put(&digest, &upload.bytes).await?;
         let installed = loop {
             let mut txn = attempts.begin();
             let installed = self.stage(&mut txn, &served, &version, upload.name.as_deref()).await?;
@@ -97,7 +99,9 @@ impl Registry {
         name: Option<&str>,
     ) -> Result<Installed, LifeCycleError> {
         let catalogue = Catalogue::read(txn, false).await?;
-        if let Some(known) = catalogue.find(&version.name, &version.digest) {
+        if name.is_none_or(|name| name == version.name)
+            && let Some(known) = catalogue.find(&version.name, &version.digest)
+        {
             return Ok(Installed { version: known.clone(), fresh: false });
         }
         let faults = self.faults(&catalogue, served, version, name);

@@ -20,6 +20,8 @@ pub struct Http {
     pub headers_max: usize,
     /// Bytes of one request's body.
     pub body_bytes_max: usize,
+    /// Bytes of all requests' bodies that are held at once; one organization may hold a quarter.
+    pub bodies_bytes_max: usize,
     /// Time for a request's head to arrive.
     pub head_timeout_ms: u64,
     /// Time for a request's body to arrive.
@@ -47,6 +49,12 @@ impl Http {
             head_bytes_max: of.within("head_bytes_max", 32 * 1024, (8 * 1024, 1024 * 1024), "bytes of one request's head"),
             headers_max: of.within("headers_max", 100, (16, 1_000), "header fields of one request"),
             body_bytes_max: of.within("body_bytes_max", 4 << 20, (1024, 1 << 30), "bytes of one request's body"),
+            bodies_bytes_max: of.within(
+                "bodies_bytes_max",
+                256 << 20,
+                (1 << 20, 1 << 40),
+                "bytes of all requests' bodies that are held at once",
+            ),
             head_timeout_ms: of.within("head_timeout_ms", 10_000, (10, 600_000), "time for a request's head to arrive"),
             body_timeout_ms: of.within("body_timeout_ms", 30_000, (10, 3_600_000), "time for a request's body to arrive"),
             idle_timeout_ms: of.within("idle_timeout_ms", 75_000, (10, 3_600_000), "time a connection may idle"),

@@ -48,11 +48,7 @@ impl Host for App {
     }
 
     fn mutates(&self, operation: &str) -> bool {
-        let live = self.registry.current();
-        let declared = live.operation(operation).and_then(|(primitive, operation)| {
-            primitive.active().manifest.operations.get(operation.declared).map(charter_kernel::manifest::Operation::mutates)
-        });
-        declared.unwrap_or(true)
+        self.registry.current().operation(operation).is_none_or(|known| known.operation.contract.mutates)
     }
 
     fn set_standing<'a>(

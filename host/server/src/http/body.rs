@@ -10,6 +10,8 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
 use tokio::sync::mpsc;
 
+use super::room::{Full, Hold};
+
 /// An answer's body: whole, or written piece by piece through a bounded channel.
 #[derive(Debug)]
 pub struct Body(Kind);
@@ -73,13 +75,15 @@ pub enum Unread {
     TooSlow,
     /// The client broke off, or sent what is no HTTP body.
     Broken,
+    /// There is no room for it now.
+    NoRoom(Full),
 }
 
-/// Reads a whole body: at most `size_max` bytes, within `time_max`.
+/// Reads a whole body: at most `size_max` bytes, within `time_max`, of which `hold` has room for.
 ///
 /// # Errors
 /// See [`Unread`].
-pub async fn read<B>(mut body: B, size_max: usize, time_max: Duration) -> Result<Bytes, Unread>
+pub async fn read<B>(mut body: B, size_max: usize, time_max: Duration, hold: &mut Hold) -> Result<Bytes, Unread>
 where
     B: HttpBody<Data = Bytes> + Unpin,
 {
@@ -97,6 +101,7 @@ where
             if first.len() + rest.len() + data.len() > size_max {
                 return Err(Unread::TooLarge);
             }
+            hold.grow(data.len()).map_err(Unread::NoRoom)?;
             if first.is_empty() && rest.is_empty() {
                 first = data;
             } else {
@@ -119,11 +124,15 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
+    fn hold() -> Hold {
+        crate::http::room::Room::new(1 << 20).hold("")
+    }
+
     #[tokio::test]
     async fn a_body_is_read_whole_up_to_its_limit() {
-        assert_eq!(read(Full::new(Bytes::from_static(b"12345")), 5, LONG).await, Ok(Bytes::from_static(b"12345")));
-        assert_eq!(read(Full::new(Bytes::from_static(b"123456")), 5, LONG).await, Err(Unread::TooLarge));
-        assert_eq!(read(Full::<Bytes>::default(), 0, LONG).await, Ok(Bytes::new()));
+        assert_eq!(read(Full::new(Bytes::from_static(b"12345")), 5, LONG, &mut hold()).await, Ok(Bytes::from_static(b"12345")));
+        assert_eq!(read(Full::new(Bytes::from_static(b"123456")), 5, LONG, &mut hold()).await, Err(Unread::TooLarge));
+        assert_eq!(read(Full::<Bytes>::default(), 0, LONG, &mut hold()).await, Ok(Bytes::new()));
     }
 
     #[tokio::test]
@@ -133,17 +142,17 @@ mod tests {
             sender.send_data(Bytes::from_static(piece.as_bytes())).await.unwrap();
         }
         drop(sender);
-        assert_eq!(read(body, 6, LONG).await, Ok(Bytes::from_static(b"abcdef")));
+        assert_eq!(read(body, 6, LONG, &mut hold()).await, Ok(Bytes::from_static(b"abcdef")));
         let (mut sender, body) = Channel::<Bytes, Infallible>::new(4);
         for piece in ["abc", "def"] {
             sender.send_data(Bytes::from_static(piece.as_bytes())).await.unwrap();
         }
-        assert_eq!(read(body, 5, LONG).await, Err(Unread::TooLarge));
+        assert_eq!(read(body, 5, LONG, &mut hold()).await, Err(Unread::TooLarge));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_stalls_is_given_up() {
         let (_sender, body) = Channel::<Bytes, Infallible>::new(1);
-        assert_eq!(read(body, 5, LONG).await, Err(Unread::TooSlow));
+        assert_eq!(read(body, 5, LONG, &mut hold()).await, Err(Unread::TooSlow));
     }
 }

@@ -32,6 +32,7 @@ pub(super) struct Described {
     answers: Vec<(String, Value)>,
     deprecated: bool,
     streams: bool,
+    refuses: Vec<Code>,
 }
 
 impl Described {
@@ -57,10 +58,12 @@ impl Described {
             answers: Vec::new(),
             deprecated: false,
             streams: false,
+            refuses: route.refuses.to_vec(),
         }
     }
 
     pub(super) fn guest(manifest: &Manifest, declared: &manifest::Operation, mount: Mount) -> Self {
+        let outside = manifest.capabilities.iter().any(|asked| asked == "http" || asked == "public-web");
         Self {
             id: declared.id.clone(),
             mount,
@@ -82,6 +85,7 @@ impl Described {
             answers: declared.answers.clone().into_iter().collect(),
             deprecated: manifest.deprecation.is_some() && declared.deprecated.unwrap_or(true),
             streams: declared.streams,
+            refuses: if outside { vec![Code::ProviderError] } else { Vec::new() },
         }
     }
 
@@ -131,6 +135,9 @@ impl Described {
             if self.mount == Mount::Company {
                 parameters.push(header("X-Service-User-Id", "The tenant user; the account's default profile if absent."));
             }
+        }
+        if self.mutates && self.security().as_array().is_some_and(|all| all.iter().any(|one| one.get("session").is_some())) {
+            parameters.push(header("X-Service-CSRF", "The session's token, where the change is made by cookie."));
         }
         if self.mutates && self.auth != Auth::Open {
             let mut key = header("Idempotency-Key", "Makes a retry of this request safe for 24 hours.");
@@ -228,11 +235,12 @@ impl Described {
             codes.extend([Code::RequestTimeout, Code::PayloadTooLarge, Code::UnsupportedMediaType]);
         }
         if self.mutates && self.auth != Auth::Open {
-            codes.extend([Code::IdempotencyConflict, Code::JobNotReady]);
+            codes.extend([Code::IdempotencyConflict, Code::JobNotReady, Code::StateConflict]);
         }
         if self.tag != "host" {
             codes.extend([Code::NotConfigured, Code::DeadlineExceeded]);
         }
+        codes.extend(self.refuses.iter().filter(|code| !codes.contains(code)).copied().collect::<Vec<_>>());
         codes
     }
 

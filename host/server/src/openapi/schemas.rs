@@ -85,6 +85,7 @@ fn problem() -> Value {
         properties.insert("status".into(), json!({"type": "integer"}));
         properties.insert("detail".into(), json!({"type": "string"}));
         properties.insert("instance".into(), json!({"type": "string"}));
+        properties.insert("kind".into(), json!({"type": "string", "description": "What stands in error.type elsewhere."}));
     }
     json!({"type": "object", "description": "RFC 9457, where Accept asks for application/problem+json.", "properties": properties})
 }

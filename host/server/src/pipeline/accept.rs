@@ -5,15 +5,20 @@ use charter_kernel::fault::Fault;
 use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::route::Path;
 use charter_kernel::schema::parse_query;
-use http::{HeaderMap, HeaderValue, Method, Request, header};
+use http::uri::Authority;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Version, header};
 use hyper::body::Incoming;
 
-use super::Peer;
 use super::trail::Trail;
+use super::{Peer, claim, scope};
 use crate::app::App;
 
 /// Bytes that a header field costs beside its name and value, as HTTP/2 counts them (RFC 9113, section 6.5.2).
 const FIELD_COST_BYTES: usize = 32;
+
+/// Fields that stand once (RFC 9110, section 5.3; Host: RFC 9112, section 3.2).
+const SINGLE: [HeaderName; 6] =
+    [header::HOST, header::AUTHORIZATION, header::CONTENT_TYPE, claim::HEADER, scope::PROJECT, scope::USER];
 
 /// A request that may be looked at.
 pub struct Accepted {
@@ -51,6 +56,9 @@ pub fn accept(app: &App, trail: &mut Trail, peer: Peer, request: Request<Incomin
         head.headers.insert(header::HOST, host);
     }
     trail.problem = wants_problem(&head.headers);
+    if let Some(fault) = ambiguous(&head.headers, head.version) {
+        return Err(Refusal::faults(vec![fault]));
+    }
     if !framed_once(&head.headers) {
         // Ahead of every other refusal: whatever is wrong beside it, nothing behind this request may be heard.
         trail.closes = true;
@@ -67,10 +75,24 @@ pub fn accept(app: &App, trail: &mut Trail, peer: Peer, request: Request<Incomin
         charter_kernel::route::PathFault::Empty => Refusal::not_found(),
         fault => Refusal::invalid("path", fault.to_string()),
     })?;
-    let query = parse_query(head.uri.query().unwrap_or_default())
-        .map_err(|fault| Refusal::faults(vec![Fault::new("query", fault.message)]))?;
+    let query = parse_query(head.uri.query().unwrap_or_default()).map_err(|fault| Refusal::faults(vec![fault]))?;
     let method = if head.method == Method::HEAD { Method::GET } else { head.method };
     Ok(Accepted { peer, method, raw_path, path, query, headers: head.headers, body: Body::Unread(body) })
+}
+
+/// What says two things where one counts: of two values somebody in front of us may have looked at the other.
+fn ambiguous(headers: &HeaderMap, version: Version) -> Option<Fault> {
+    for name in SINGLE {
+        if headers.get_all(&name).iter().nth(1).is_some() {
+            return Some(Fault::new(name.as_str(), "must be given once"));
+        }
+    }
+    let host = headers.get(header::HOST).map(|host| Authority::try_from(host.as_bytes()));
+    match host {
+        None if version >= Version::HTTP_11 => Some(Fault::new("host", "is required")),
+        Some(Err(_)) => Some(Fault::new("host", "must be a host name, with or without a port")),
+        _ => None,
+    }
 }
 
 /// Whether the body ends where everybody in front of us says that it does. The HTTP library looks at the last coding only: a
@@ -81,11 +103,20 @@ fn framed_once(headers: &HeaderMap) -> bool {
     codings.next().is_none() && first.is_none_or(|coding| coding.as_bytes().eq_ignore_ascii_case(b"chunked"))
 }
 
-/// Whether errors are wanted in the format of RFC 9457.
+/// Whether errors are wanted in the format of RFC 9457: it is asked for by name, and plain JSON not rather (RFC 9110, section 12.5.1).
 fn wants_problem(headers: &HeaderMap) -> bool {
     let lines = headers.get_all(header::ACCEPT).iter().filter_map(|line| line.to_str().ok());
-    lines.flat_map(|line| line.split(',')).any(|range| {
-        let media = range.split(';').next().unwrap_or_default().trim();
-        media.eq_ignore_ascii_case("application/problem+json")
-    })
+    let (mut problem, mut json) = (0.0, 0.0);
+    for range in lines.flat_map(|line| line.split(',')) {
+        let mut parts = range.split(';').map(str::trim);
+        let media = parts.next().unwrap_or_default();
+        let quality = parts.find_map(|part| part.strip_prefix("q=").or(part.strip_prefix("Q=")));
+        let quality: f32 = quality.map_or(Ok(1.0), str::parse).unwrap_or(0.0);
+        if media.eq_ignore_ascii_case("application/problem+json") {
+            problem = quality;
+        } else if media.eq_ignore_ascii_case("application/json") {
+            json = quality;
+        }
+    }
+    problem > 0.0 && problem >= json
 }

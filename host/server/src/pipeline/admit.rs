@@ -86,6 +86,10 @@ fn revocation(trail: &Trail, place: &Place, operation: &Operation) -> Result<(),
 
 fn rate(app: &App, trail: &mut Trail, matched: &Matched) -> Result<(), Refusal> {
     let Some(place) = &trail.place else { return Ok(()) };
+    if trail.rate.is_some() {
+        // Counted already: this is another run of the same request.
+        return Ok(());
+    }
     let rates = &app.config.rates;
     let per_user = matched.gated.kit.as_ref().and_then(|kit| kit.kit.limits.requests_per_minute).unwrap_or(0);
     if rates.key_per_minute == 0 && rates.organization_per_minute == 0 && per_user == 0 {

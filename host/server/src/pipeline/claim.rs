@@ -10,8 +10,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use charter_engine::Claiming;
+use charter_kernel::fault::Fault;
 use charter_kernel::idempotency::{self, Key as ClientKey, Record, State, Verdict};
-use charter_kernel::limits::IDEMPOTENCY_KEPT_MS;
+use charter_kernel::limits::{IDEMPOTENCY_KEPT_MS, UNIT_BYTES_MAX};
 use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Draft, Guard, Key, Reach, Space, Write};
@@ -19,6 +20,7 @@ use charter_store::{ReadError, SealError, Store, Txn};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::respond::Answered;
+use super::running::Entered;
 use super::trail::Trail;
 use crate::app::App;
 use crate::http::body::Body;
@@ -35,7 +37,9 @@ const OWNER: &str = "owner";
 /// When a request that is still running may be asked for again.
 const RUNNING_RETRY_S: u32 = 1;
 /// Bytes of an answer that a record keeps; a larger one is recorded as not replayable.
-const ANSWER_BYTES_MAX: usize = 1 << 20;
+const ANSWER_BYTES_MAX: usize = 2816 << 10;
+/// What sealing adds to an answer, at most.
+const SEAL_BYTES_MAX: usize = 256;
 
 /// What the key means for this request.
 pub enum Claimed {
@@ -57,6 +61,8 @@ pub struct Claim {
     expires_at: Instant,
     /// The version of an expired record that it takes the place of.
     replaces: Option<u64>,
+    /// Holds the key on this replica while the request runs.
+    _running: Entered,
 }
 
 /// What is asked under a key.
@@ -69,16 +75,31 @@ pub struct Asked<'a> {
     pub headers: &'a HeaderMap,
 }
 
+/// The key that the request was sent under, where one counts: it is a change, and of somebody.
+///
+/// # Errors
+/// What is wrong with the header.
+pub fn client_key(trail: &Trail, headers: &HeaderMap) -> Result<Option<ClientKey>, Fault> {
+    let Some(header) = headers.get(HEADER) else { return Ok(None) };
+    if !trail.mutates || trail.place.is_none() && !matches!(trail.identity, Identity::Operator) {
+        return Ok(None);
+    }
+    let wrong = |message| Fault::new("Idempotency-Key", message);
+    let text = header.to_str().map_err(|_| wrong("must be 1 to 255 visible ASCII characters"))?;
+    ClientKey::parse(text).map(Some).map_err(wrong)
+}
+
 /// Looks the key up.
 pub async fn claim(app: &App, trail: &Trail, asked: Asked<'_>) -> Result<Claimed, Refusal> {
-    let Some(header) = asked.headers.get(HEADER) else { return Ok(Claimed::Free(None)) };
-    if !trail.mutates || trail.place.is_none() && !matches!(trail.identity, Identity::Operator) {
+    let Some(client) = client_key(trail, asked.headers).map_err(|fault| Refusal::faults(vec![fault]))? else {
         return Ok(Claimed::Free(None));
-    }
-    let parsed = header.to_str().map_err(|_| "must be 1 to 255 visible ASCII characters").and_then(ClientKey::parse);
-    let client = parsed.map_err(|fault| Refusal::invalid("Idempotency-Key", fault))?;
+    };
     let (organization, key) = address(trail, asked.operation, &client);
     let fingerprint = idempotency::fingerprint(asked.request);
+    let running = match app.running.enter(&key, &fingerprint) {
+        Ok(entered) => entered,
+        Err(other) => return Err(if other == fingerprint { still_running() } else { mismatch() }),
+    };
     let row = app.store.get(&key).await.map_err(crate::routes::stored::reading)?;
     let now = app.clock.now();
     let replaces = match &row {
@@ -93,7 +114,8 @@ pub async fn claim(app: &App, trail: &Trail, asked: Asked<'_>) -> Result<Claimed
     };
     let owner = trail.id.as_str().to_owned();
     let expires_at = now.plus_ms(IDEMPOTENCY_KEPT_MS);
-    Ok(Claimed::Free(Some(Arc::new(Claim { key, organization, fingerprint, owner, expires_at, replaces }))))
+    let claim = Claim { key, organization, fingerprint, owner, expires_at, replaces, _running: running };
+    Ok(Claimed::Free(Some(Arc::new(claim))))
 }
 
 fn address(trail: &Trail, operation: &str, client: &ClientKey) -> (String, Key) {
@@ -122,18 +144,28 @@ async fn known(app: &App, organization: &str, key: &Key, record: Record, fingerp
             Some(job) => Ok(Claimed::Job(job)),
             None => replay(app, organization, key, record).await.map(Claimed::Replay),
         },
-        Verdict::Mismatch => Err(Refusal::new(Code::IdempotencyConflict, "The idempotency key was used for another request.")
-            .param("Idempotency-Key")
-            .hint("Use a fresh key for a request that differs.")),
-        Verdict::Running => Err(Refusal::new(
-            Code::JobNotReady,
-            "A request with this idempotency key is still running, or its outcome is in doubt.",
-        )
-        .retry_after(RUNNING_RETRY_S)),
+        Verdict::Mismatch => Err(mismatch()),
+        Verdict::Running => Err(still_running()),
+        Verdict::Large => {
+            let message =
+                "The answer to this idempotency key was too large to be kept: what it did stands, and is read where it lies.";
+            Err(Refusal::state_conflict("answer_not_kept", message))
+        }
         Verdict::Streamed => {
             Err(Refusal::state_conflict("streamed", "The answer to this idempotency key was a stream, which is not kept."))
         }
     }
+}
+
+fn mismatch() -> Refusal {
+    Refusal::new(Code::IdempotencyConflict, "The idempotency key was used for another request.")
+        .param("Idempotency-Key")
+        .hint("Use a fresh key for a request that differs.")
+}
+
+fn still_running() -> Refusal {
+    let message = "A request with this idempotency key is still running, or its outcome is in doubt.";
+    Refusal::new(Code::JobNotReady, message).retry_after(RUNNING_RETRY_S)
 }
 
 async fn replay(app: &App, organization: &str, key: &Key, record: Record) -> Result<Answered, Refusal> {
@@ -152,6 +184,12 @@ async fn replay(app: &App, organization: &str, key: &Key, record: Record) -> Res
 fn broken(error: &(dyn std::error::Error + 'static)) -> Refusal {
     tracing::error!(error, "an idempotency record cannot be read");
     Refusal::internal()
+}
+
+/// Whether the unit has room for the record of an answer of so many bytes beside what it writes.
+fn fits(txn: &Txn, bytes: usize) -> bool {
+    let (_, written) = charter_kernel::apply::size(txn.unit());
+    written + (bytes + SEAL_BYTES_MAX).div_ceil(3) * 4 <= UNIT_BYTES_MAX
 }
 
 /// An answer as a record keeps it.
@@ -199,14 +237,15 @@ impl Claim {
         let mut record = Record::begun(&self.fingerprint, self.owner.clone(), self.expires_at);
         record.status = kept.status;
         record.job = kept.job.map(Into::into);
-        match kept.body.filter(|body| body.len() <= ANSWER_BYTES_MAX) {
-            Some(body) => {
+        match kept.body {
+            Some(body) if body.len() <= ANSWER_BYTES_MAX && fits(txn, body.len()) => {
                 record.state = State::Done;
                 record.body = STANDARD.encode(store.seal(&self.organization, &self.key.id, body).await?);
                 let named =
                     |(name, value): (&HeaderName, &HeaderValue)| Some((name.to_string(), value.to_str().ok()?.to_owned()));
                 record.headers = kept.headers.iter().filter_map(named).collect();
             }
+            Some(_) => record.state = State::Large,
             None => record.state = State::Streamed,
         }
         self.write(txn, &record, claimed);

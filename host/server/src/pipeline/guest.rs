@@ -21,6 +21,7 @@ use super::trail::Trail;
 use super::validate::Validated;
 use super::{follow, host, job};
 use crate::app::App;
+use crate::directory::KitRecord;
 use crate::http::body::Body;
 use crate::metrics;
 use crate::request::Identity;
@@ -54,7 +55,7 @@ pub async fn run(
         request_id: trail.id.as_str().to_owned(),
         scope,
         entry: Entry::Handle(request(trail, served, operation, validated)),
-        guards: if trail.mutates { mutation_guards(trail) } else { Vec::new() },
+        guards: if trail.mutates { mutation_guards(trail, matched.gated.kit.as_deref()) } else { Vec::new() },
         claim: claim.map(|claim| claim.claiming()),
         finish: Arc::new(finisher) as Arc<dyn Finish>,
         mutates: trail.mutates,
@@ -80,14 +81,16 @@ fn nobody(identity: &Identity) -> Actor {
 }
 
 /// The same as for the host's routes, and always the tenant user: a primitive acts for a profile.
-fn mutation_guards(trail: &Trail) -> Vec<charter_kernel::unit::Guard> {
+fn mutation_guards(trail: &Trail, kit: Option<&KitRecord>) -> Vec<charter_kernel::unit::Guard> {
     let mut all = guards(&trail.identity, trail.place.as_ref());
     if let Some(user) = trail.place.as_ref().and_then(|place| place.user.as_ref()) {
         let guard = user.guard();
         if !all.contains(&guard) {
             all.push(guard);
         }
+        all.push(user.guard_kit());
     }
+    all.extend(kit.map(KitRecord::guard));
     all
 }
 

@@ -12,7 +12,7 @@ use charter_store::{CommitError, Ticket, Txn};
 
 use super::audit::{self, Decision};
 use super::claim::{Claim, Kept};
-use super::respond::Answered;
+use super::respond::{self, Answered};
 use super::trail::Trail;
 use crate::app::App;
 use crate::reply::Reply;
@@ -43,6 +43,10 @@ pub async fn run(
         let mut txn = app.store.begin(organization).reading();
         return (route.handler)(app, request, &mut txn).await.map(|reply| Ended::Answered(reply.into()));
     }
+    let mut standing = guards(&request.identity, request.place.as_ref());
+    if route.loosens {
+        standing.extend(request.place.as_ref().map(|place| place.organization.guard_loosening()));
+    }
     let mut ticket: Option<Ticket> = None;
     let mut worded = false;
     for _ in 0..ATTEMPTS_MAX {
@@ -50,8 +54,8 @@ pub async fn run(
         if let Some(ticket) = ticket.take() {
             txn.hold(ticket);
         }
-        for guard in guards(&request.identity, request.place.as_ref()) {
-            txn.guard(guard);
+        for guard in &standing {
+            txn.guard(guard.clone());
         }
         let reply = match (route.handler)(app, request, &mut txn).await {
             Ok(reply) => reply,
@@ -59,6 +63,7 @@ pub async fn run(
                 give_back(txn).await;
                 return match claim {
                     Some(claim) if claim.is_taken(&app.store).await.map_err(stored::reading)? => Ok(Ended::Restart),
+                    Some(claim) if is_final(trail, &refusal) => refused(app, trail, &standing, claim, &refusal).await,
                     _ => Err(refusal),
                 };
             }
@@ -69,9 +74,11 @@ pub async fn run(
                 trail.audited = true;
                 return Ok(Ended::Answered(answered));
             }
-            // Somebody else's request under the same key came first: its answer is this one's.
+            // Somebody else's request under the same key came first: its answer is this one's. Or what the credential may do
+            // has changed: it is asked anew.
             Err(CommitError::Rejected(Rejection::Conflict { keys }))
-                if claim.is_some_and(|claim| keys.contains(claim.key())) =>
+                if claim.is_some_and(|claim| keys.contains(claim.key()))
+                    || standing.iter().any(|guard| concerns(guard, &keys)) =>
             {
                 return Ok(Ended::Restart);
             }
@@ -105,14 +112,54 @@ async fn record(
     }
     let answered = Answered::from(reply);
     if let Some(claim) = claim {
-        let kept =
-            Kept { status: answered.status.as_u16(), headers: &answered.headers, body: answered.body.as_whole(), job: None };
-        claim.done(&app.store, txn, kept, false).await.map_err(|error| {
-            tracing::error!(error = &error as &dyn std::error::Error, "an answer cannot be sealed");
-            Refusal::internal()
-        })?;
+        keep(app, txn, claim, &answered).await?;
     }
     Ok(answered)
+}
+
+/// Whether a refusal is kept under its idempotency key: the thing that was asked for is absent, or its state does not admit it.
+/// What is wrong with the request or its credential, and what may go otherwise the next time, is asked again.
+fn is_final(trail: &Trail, refusal: &Refusal) -> bool {
+    let status = refusal.status(trail.catalogue);
+    (400..500).contains(&status) && !matches!(status, 400 | 401 | 403 | 408 | 429) && !refusal.should_retry()
+}
+
+/// Commits a refusal with its audit row, so that whoever asks again under the key is told the same.
+async fn refused(
+    app: &App,
+    trail: &mut Trail,
+    standing: &[Guard],
+    claim: &Arc<Claim>,
+    refusal: &Refusal,
+) -> Result<Ended, Refusal> {
+    let mut txn = app.store.begin(trail.place.as_ref().map_or("", |place| place.organization.id.as_str()));
+    for guard in standing {
+        txn.guard(guard.clone());
+    }
+    let answered = respond::refused(&trail.wording(), refusal);
+    if let Some(subject) = audit::Subject::of(trail, None) {
+        let named = (refusal.row(trail.catalogue).0, refusal.reason.as_deref());
+        let decision = Decision { status: answered.status.as_u16(), refused: Some(named), details: None };
+        txn.fact(subject.fact(decision).map_err(stored::no_randomness)?);
+    }
+    keep(app, &mut txn, claim, &answered).await?;
+    match txn.commit().await {
+        Ok(_) => {
+            trail.audited = true;
+            Ok(Ended::Answered(answered))
+        }
+        // The key was taken meanwhile, or the credential says something else by now.
+        Err(CommitError::Rejected(_)) => Ok(Ended::Restart),
+        Err(error) => Err(uncommitted(&error)),
+    }
+}
+
+async fn keep(app: &App, txn: &mut Txn, claim: &Claim, answered: &Answered) -> Result<(), Refusal> {
+    let kept = Kept { status: answered.status.as_u16(), headers: &answered.headers, body: answered.body.as_whole(), job: None };
+    claim.done(&app.store, txn, kept, false).await.map_err(|error| {
+        tracing::error!(error = &error as &dyn std::error::Error, "an answer cannot be sealed");
+        Refusal::internal()
+    })
 }
 
 async fn give_back(txn: Txn) {
@@ -138,6 +185,11 @@ pub fn guards(identity: &Identity, place: Option<&Place>) -> Vec<Guard> {
         }
     }
     guards
+}
+
+/// Whether a conflict is about what a guard of ours has read.
+fn concerns(guard: &Guard, keys: &[Key]) -> bool {
+    matches!(guard, Guard::Version { key, .. } if keys.contains(key))
 }
 
 /// Which row a refusal is about.

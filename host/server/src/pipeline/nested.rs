@@ -24,6 +24,7 @@ use super::respond::Answered;
 use super::trail::Trail;
 use super::{gate, guest, job, scope, validate};
 use crate::app::App;
+use crate::directory::KitRecord;
 use crate::http::Door;
 use crate::records::key::ApiKey;
 use crate::records::{Record as _, still_active};
@@ -44,6 +45,7 @@ pub async fn call(app: &App, nested: Nested) -> Result<Reply, Failure> {
 
 /// A call that is admitted and well formed.
 struct Ready {
+    kit: Option<Arc<KitRecord>>,
     served: Arc<Served>,
     operation: Arc<ServedOperation>,
     parameters: Vec<(String, String)>,
@@ -63,7 +65,7 @@ async fn run(app: &App, nested: &Nested) -> Result<Answered, Refusal> {
             Claimed::Job(id) => return Ok(job::accepted(&id)),
             Claimed::Free(claim) => claim,
         };
-        let guards = guards(app, &trail).await?;
+        let guards = guards(app, &trail, ready.kit.as_deref()).await?;
         let outcome =
             app.engine.call(&ready.served.component, to_engine(app, &trail, nested, &ready, claim.as_ref(), guards)).await;
         if let Some(answer) = guest::ended(app, &mut trail, &ready.served, outcome)? {
@@ -85,19 +87,19 @@ fn trail(app: &App, nested: &Nested, place: Place) -> Trail {
 async fn admitted(app: &App, trail: &mut Trail, nested: &Nested) -> Result<Ready, Refusal> {
     let live = app.registry.current();
     let unknown = || Refusal::resource_not_found("operation");
-    let (primitive, active) = live.operation(&nested.operation).ok_or_else(unknown)?;
+    let known = live.operation(&nested.operation).ok_or_else(unknown)?;
     let place = trail.place.as_ref().ok_or_else(Refusal::not_found)?;
-    let (served, _) = gate::decide(app, primitive, place).await?;
+    let (served, kit) = gate::decide(app, &known.primitive, place).await?;
     let operation = served.operation(&nested.operation).ok_or_else(unknown)?.clone();
     let contract = &operation.contract;
     if contract.auth != Auth::Key {
         return Err(Refusal::forbidden("not_callable", "Only operations that take an API key can be called by primitives."));
     }
-    if contract.mutates && !active.contract.mutates {
-        // The outer request was armed for a read, which is what the active version has under this id.
+    if contract.mutates && !known.operation.contract.mutates {
+        // The outer request was armed for a read, which is what the version asked before has under this id.
         return Err(Refusal::forbidden(
             "not_callable",
-            "The version that the kit pins changes something where the active one reads.",
+            "The version that the kit pins changes something where another one reads.",
         ));
     }
     if nested.scope.role().is_some_and(|role| !role.allows(contract.access)) {
@@ -113,14 +115,14 @@ async fn admitted(app: &App, trail: &mut Trail, nested: &Nested) -> Result<Ready
     trail.mutates = contract.mutates;
     trail.catalogue = contract.catalogue;
     trail.operation = Some(contract.id.clone());
-    checked(app, trail, nested, served, operation)
+    checked(app, trail, nested, (served, kit), operation)
 }
 
 fn checked(
     app: &App,
     trail: &Trail,
     nested: &Nested,
-    served: Arc<Served>,
+    (served, kit): (Arc<Served>, Option<Arc<KitRecord>>),
     operation: Arc<ServedOperation>,
 ) -> Result<Ready, Refusal> {
     let contract = &operation.contract;
@@ -144,7 +146,7 @@ fn checked(
     let query = validate::query(contract, &pairs, &mut faults);
     validate::body(contract, nested.body.as_deref().unwrap_or_default().as_bytes(), &mut faults);
     if faults.is_empty() {
-        Ok(Ready { served, operation, parameters, pairs, query, page })
+        Ok(Ready { kit, served, operation, parameters, pairs, query, page })
     } else {
         Err(Refusal::faults(faults))
     }
@@ -222,11 +224,12 @@ fn to_engine(app: &App, trail: &Trail, nested: &Nested, ready: &Ready, claim: Op
     }
 }
 
-/// The outer caller's key, with those that it descends from, its organization and user must go on to count.
-async fn guards(app: &App, trail: &Trail) -> Result<Vec<Guard>, Refusal> {
+/// The outer caller's key, with those that it descends from, its organization, user and kit must go on to count.
+async fn guards(app: &App, trail: &Trail, kit: Option<&KitRecord>) -> Result<Vec<Guard>, Refusal> {
     let Some(place) = trail.place.as_ref().filter(|_| trail.mutates) else { return Ok(Vec::new()) };
     let mut guards = vec![place.organization.guard()];
-    guards.extend(place.user.as_ref().map(|user| user.guard()));
+    guards.extend(place.user.iter().flat_map(|user| [user.guard(), user.guard_kit()]));
+    guards.extend(kit.map(KitRecord::guard));
     let actor = place.scope.actor();
     if actor.kind == ActorKind::Key {
         let revoked = || Refusal::unauthorized("The credential was revoked.");

@@ -1,11 +1,11 @@
 //! The list styles: which words a query may use, their bounds, and positions that only this deployment can have made.
 //!
-//! Guests and host routes see unsealed positions; clients see cursors bound to tenant, operation and filters. `docs/paging.md`
+//! Guests and host routes see unsealed positions; clients see cursors bound to tenant, operation and filters (the envelope's is an id, as the specification wants it). `docs/paging.md`
 //! tells it from the outside.
 
 use charter_kernel::cursor::{self, Binding};
 use charter_kernel::fault::Fault;
-use charter_kernel::limits::{ENVELOPE_LIMIT_MAX, PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX};
+use charter_kernel::limits::{ENVELOPE_LIMIT_MAX, KEY_BYTES_MAX, PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX};
 use charter_kernel::manifest::Paging;
 use serde_json::{Map, Value};
 
@@ -18,11 +18,11 @@ pub struct Page {
     pub limit: u32,
     /// How many to leave out first, in the offset style.
     pub offset: u32,
-    /// The unsealed position, in the cursor and envelope styles.
+    /// The unsealed position, in the cursor style; the id of the last object, in the envelope style.
     pub position: Option<String>,
     /// The last sequence that the client has, in the log style.
     pub after_seq: u64,
-    /// What cursors of this list are bound to; absent where the style has none.
+    /// What cursors of this list are bound to; absent where the style has none that are sealed.
     seal: Option<Seal>,
 }
 
@@ -83,7 +83,7 @@ impl Page {
         }
         let mut faults = Vec::new();
         let mut page = Self { style, limit: PAGE_LIMIT_DEFAULT, ..Self::default() };
-        if matches!(style, Paging::Cursor | Paging::Envelope) {
+        if style == Paging::Cursor {
             page.seal = Some(seal());
         }
         for (at, (name, text)) in pairs.iter().enumerate() {
@@ -115,6 +115,9 @@ impl Page {
             }
             // `cursor` and `after`: an empty one is the first page, as clients that loop over pages send it.
             _ if text.is_empty() => {}
+            // The id of the last object, as it is: it only says where to go on within what the caller sees anyway.
+            "after" if text.len() <= KEY_BYTES_MAX => self.position = Some(text.to_owned()),
+            "after" => return Err("must be the id of the last object".into()),
             _ => {
                 let opened = self.seal.as_ref().map(|seal| cursor::open(&seal.key, seal.binding(), text));
                 self.position = match opened {
@@ -145,7 +148,7 @@ impl Page {
         }
     }
 
-    /// The cursor of the position where the next page begins, in the styles that have cursors.
+    /// The sealed cursor of the position where the next page begins.
     pub fn cursor(&self, position: &str) -> Option<String> {
         self.seal.as_ref()?.close(position)
     }
@@ -213,7 +216,7 @@ mod tests {
         for foreign in [vec![("cursor", cursor.as_str())], vec![("cursor", cursor.as_str()), ("status", "done")]] {
             assert_eq!(read(Paging::Cursor, &foreign).unwrap_err()[0].path, "cursor");
         }
-        assert_eq!(read(Paging::Envelope, &[("after", "forged")]).unwrap_err()[0].path, "after");
+        assert_eq!(read(Paging::Cursor, &[("cursor", "forged")]).unwrap_err()[0].path, "cursor");
         assert_eq!(read(Paging::Cursor, &[("cursor", "")]).unwrap().position, None);
     }
 
@@ -228,9 +231,8 @@ mod tests {
         let mut query = Map::new();
         read(Paging::Offset, &[]).unwrap().show(&mut query);
         assert_eq!(Value::Object(query), serde_json::json!({"limit": 20, "offset": 0}));
-        let cursor = read(Paging::Envelope, &[]).unwrap().cursor("id-7").unwrap();
         let mut query = Map::new();
-        read(Paging::Envelope, &[("after", &cursor)]).unwrap().show(&mut query);
+        read(Paging::Envelope, &[("after", "id-7")]).unwrap().show(&mut query);
         assert_eq!(Value::Object(query), serde_json::json!({"limit": 20, "after": "id-7"}));
     }
 
@@ -243,7 +245,7 @@ mod tests {
         for same in [r#"{"next_cursor":null}"#, r#"{"items":[]}"#, "[]"] {
             assert_eq!(seal_answer(&page, same.into()), same);
         }
-        let plain = read(Paging::Offset, &[]).unwrap();
+        let plain = read(Paging::Envelope, &[]).unwrap();
         assert_eq!(seal_answer(&plain, r#"{"next_cursor":"x"}"#.into()), r#"{"next_cursor":"x"}"#);
     }
 }

@@ -90,6 +90,8 @@ pub fn refusal(trail: &Trail, refusal: &Refusal) -> Response<Body> {
     if refusal.code == Code::MethodNotAllowed {
         put(&mut answered.headers, header::ALLOW, trail.allow.as_deref());
     }
+    // Whatever is refused now may be admitted the next time.
+    answered.headers.insert(header::CACHE_CONTROL, NO_STORE);
     answer(trail, answered)
 }
 

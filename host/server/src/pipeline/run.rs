@@ -57,6 +57,10 @@ async fn once(app: &Arc<App>, trail: &mut Trail, accepted: Accepted, gone: &Canc
     let matched = matched::match_operation(app, trail, gated)?;
     let admitted = admit::admit(app, trail, matched)?;
     let validated = validate::validate(app, trail, admitted).await?;
+    if validated.late {
+        // Role, kit and expiry were looked at before the body came: they are looked at once more.
+        return Ok(Turn::Again(Box::new(same(validated))));
+    }
     let claim = match claimed(app, trail, &validated).await? {
         Claimed::Replay(answered) => {
             trail.outcome = Some(Outcome::Replayed);
@@ -69,10 +73,10 @@ async fn once(app: &Arc<App>, trail: &mut Trail, accepted: Accepted, gone: &Canc
         Claimed::Free(claim) => claim,
     };
     let operation = validated.admitted.matched.operation.clone();
-    let (ended, accepted) = match operation {
+    let (ended, request) = match operation {
         Operation::Guest(..) => {
             let ended = guest::run(app, trail, &validated, claim.as_ref(), gone).await?;
-            (ended, validated.admitted.matched.gated.scoped.identified.located.accepted)
+            (ended, same(validated))
         }
         Operation::Host(entry) => {
             let (request, rest) = host_request(trail, validated);
@@ -82,7 +86,7 @@ async fn once(app: &Arc<App>, trail: &mut Trail, accepted: Accepted, gone: &Canc
     };
     Ok(match ended {
         Ended::Answered(answered) => Turn::Answered(answered),
-        Ended::Restart => Turn::Again(Box::new(accepted)),
+        Ended::Restart => Turn::Again(Box::new(request)),
     })
 }
 
@@ -141,8 +145,12 @@ impl Rest {
     }
 }
 
+fn same(validated: Validated) -> Accepted {
+    validated.admitted.matched.gated.scoped.identified.located.accepted
+}
+
 fn host_request(trail: &Trail, validated: Validated) -> (HostRequest, Rest) {
-    let Validated { admitted, query, page, bytes, body } = validated;
+    let Validated { admitted, query, page, bytes, body, late: _ } = validated;
     let matched = admitted.matched;
     let accepted = matched.gated.scoped.identified.located.accepted;
     let rest = Rest { peer: accepted.peer, decoded: accepted.path, pairs: accepted.query };

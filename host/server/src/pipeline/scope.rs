@@ -17,8 +17,10 @@ use crate::app::App;
 use crate::directory::{OrganizationRecord, ProjectRecord, UserRecord};
 use crate::request::{Identity, Place};
 
-const PROJECT: HeaderName = HeaderName::from_static("x-service-project-id");
-const USER: HeaderName = HeaderName::from_static("x-service-user-id");
+/// Names the project.
+pub const PROJECT: HeaderName = HeaderName::from_static("x-service-project-id");
+/// Names the tenant user.
+pub const USER: HeaderName = HeaderName::from_static("x-service-user-id");
 
 /// A request whose place is known, where it has one.
 pub struct Scoped {

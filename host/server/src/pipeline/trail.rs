@@ -13,6 +13,7 @@ use http::HeaderValue;
 use super::rate::Standing;
 use super::respond::Wording;
 use crate::http::Door;
+use crate::http::room::Hold;
 use crate::metrics::{Outcome, RouteStats};
 use crate::pipeline::deprecated::Deprecated;
 use crate::request::{Identity, Place};
@@ -57,6 +58,8 @@ pub struct Trail {
     pub audited: bool,
     /// How it ended, where the status does not say.
     pub outcome: Option<Outcome>,
+    /// The room that its body takes up.
+    pub hold: Option<Hold>,
 }
 
 impl Trail {
@@ -84,6 +87,7 @@ impl Trail {
             closes: false,
             audited: false,
             outcome: None,
+            hold: None,
         }
     }
 

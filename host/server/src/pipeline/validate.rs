@@ -13,14 +13,19 @@ use serde_json::{Map, Value};
 
 use super::accept::Body;
 use super::admit::Admitted;
+use super::claim;
 use super::page::{self, Page, Seal};
 use super::trail::Trail;
 use crate::app::App;
 use crate::http::body::{self as wire, Unread};
+use crate::http::room::Full;
 use crate::served::{Auth, BodyRule, Contract};
 
 /// Bytes of a body that comes from nobody in particular, or that nobody asked for.
 const SMALL_BODY_BYTES_MAX: usize = 64 << 10;
+
+/// How long a body may take for its request to be run as it was admitted.
+const PROMPT: Duration = Duration::from_millis(50);
 
 /// A request that is well formed.
 pub struct Validated {
@@ -34,11 +39,15 @@ pub struct Validated {
     pub bytes: Bytes,
     /// The body, parsed; `Null` where no JSON is declared.
     pub body: Value,
+    /// Whether the body took its time: what the request was admitted under may have changed since.
+    pub late: bool,
 }
 
 /// Reads and checks everything.
-pub async fn validate(app: &App, trail: &Trail, mut admitted: Admitted) -> Result<Validated, Refusal> {
-    let bytes = read(app, &mut admitted).await?;
+pub async fn validate(app: &App, trail: &mut Trail, mut admitted: Admitted) -> Result<Validated, Refusal> {
+    let began = tokio::time::Instant::now();
+    let bytes = read(app, trail, &mut admitted).await?;
+    let late = began.elapsed() > PROMPT;
     let matched = &admitted.matched;
     let contract = matched.operation.contract();
     let accepted = &matched.gated.scoped.identified.located.accepted;
@@ -51,7 +60,8 @@ pub async fn validate(app: &App, trail: &Trail, mut admitted: Admitted) -> Resul
     });
     let query = query(contract, &accepted.query, &mut faults);
     let body = body(contract, &bytes, &mut faults);
-    if faults.is_empty() { Ok(Validated { admitted, query, page, bytes, body }) } else { Err(Refusal::faults(faults)) }
+    faults.extend(claim::client_key(trail, &accepted.headers).err());
+    if faults.is_empty() { Ok(Validated { admitted, query, page, bytes, body, late }) } else { Err(Refusal::faults(faults)) }
 }
 
 /// A body that is not there counts as an empty object.
@@ -84,7 +94,7 @@ pub(super) fn tenant(trail: &Trail) -> String {
 
 pub(super) fn path(contract: &Contract, parameters: &[(String, String)], faults: &mut Vec<Fault>) {
     let Some(schema) = &contract.path_schema else { return };
-    if let Err(found) = coerce_query(Some(schema), parameters) {
+    if let Err(found) = coerce_query(Some(schema), parameters, &[]) {
         faults.extend(found);
     }
 }
@@ -96,7 +106,7 @@ pub(super) fn query(contract: &Contract, pairs: &[(String, String)], faults: &mu
     if contract.query.is_none() && (rest.is_empty() || contract.auth == Auth::Open) {
         return Map::new();
     }
-    match coerce_query(contract.query.as_ref(), &rest) {
+    match coerce_query(contract.query.as_ref(), &rest, words) {
         Ok(Value::Object(mut members)) => {
             // Defaults of words that the schema repeats are the page's business.
             words.iter().for_each(|word| drop(members.remove(*word)));
@@ -111,7 +121,7 @@ pub(super) fn query(contract: &Contract, pairs: &[(String, String)], faults: &mu
 }
 
 /// Reads the body within the route's bounds, once; a second run of the request finds it read.
-async fn read(app: &App, admitted: &mut Admitted) -> Result<Bytes, Refusal> {
+async fn read(app: &App, trail: &mut Trail, admitted: &mut Admitted) -> Result<Bytes, Refusal> {
     let limits = &app.config.http;
     let (size_max, media) = match &admitted.matched.operation.contract().body {
         BodyRule::None => (limits.body_bytes_max, None),
@@ -132,8 +142,11 @@ async fn read(app: &App, admitted: &mut Admitted) -> Result<Bytes, Refusal> {
         Body::Read(bytes) => bytes.clone(),
         Body::Unread(incoming) => {
             let time_max = Duration::from_millis(limits.body_timeout_ms);
-            let bytes = wire::read(incoming, size_max, time_max).await.map_err(|unread| refused(unread, size_max))?;
+            let mut hold = app.room.hold(trail.place.as_ref().map_or("", |place| place.organization.id.as_str()));
+            let read = wire::read(incoming, size_max, time_max, &mut hold).await;
+            let bytes = read.map_err(|unread| refused(unread, size_max))?;
             accepted.body = Body::Read(bytes.clone());
+            trail.hold = Some(hold);
             bytes
         }
     };
@@ -147,6 +160,8 @@ fn refused(unread: Unread, size_max: usize) -> Refusal {
     match unread {
         Unread::TooLarge => Refusal::new(Code::PayloadTooLarge, format!("The body must be at most {size_max} bytes.")),
         Unread::TooSlow => Refusal::new(Code::RequestTimeout, "The body did not arrive in time; nothing was done."),
+        Unread::NoRoom(Full::Process) => Refusal::overloaded(1),
+        Unread::NoRoom(Full::Owner) => Refusal::rate_limited(1).hint("Send fewer large bodies at once."),
         Unread::Broken => Refusal::invalid("body", "The body broke off."),
     }
 }

@@ -48,7 +48,7 @@ pub fn list_query() -> Value {
 
 /// A page of jobs.
 pub fn list_answer() -> Value {
-    shape::page("jobs", &item())
+    shape::cursor_page("jobs", &item())
 }
 
 /// Newest first.
@@ -57,42 +57,38 @@ pub fn list_answer() -> Value {
 /// When the store cannot be asked.
 pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let place = request.place()?;
-    let (limit, offset) = (request.page.limit, request.page.offset);
+    let limit = request.page.limit as usize;
     let wanted = request.query_text("status");
     let mut query = Query::all(&reach(&place.scope), &jobs()).equal("public", "1").relaxed();
+    query.after.clone_from(&request.page.position);
     let by_lease = matches!(wanted, Some("queued" | "running"));
     if let Some(wanted) = wanted {
         // What runs is a queued job that somebody holds; no index tells the two apart.
         query = query.equal("state", if by_lease { "queued" } else { wanted });
     }
-    if !by_lease {
-        let page = txn.find(&Query { limit, offset, ..query }).await.map_err(reading)?;
-        let items = page.items.iter().map(|(key, row)| Ok(view(key, row, &read(row)?))).collect::<Result<_, Refusal>>()?;
-        return Ok(Reply::ok(&shape::listed("jobs", items, (limit, offset), page.has_more())));
-    }
-    query = query.limit(ROWS_MAX);
-    let (mut skip, mut items) = (offset, Vec::new());
-    // One more than asked for says whether there is more.
-    while items.len() <= limit as usize {
+    query = query.limit(if by_lease { ROWS_MAX } else { request.page.limit + 1 });
+    let (mut items, mut last, mut more) = (Vec::new(), None, false);
+    loop {
         let page = txn.find(&query).await.map_err(reading)?;
         for (key, row) in &page.items {
             let job = read(row)?;
-            if wanted != Some(state(&job, row)) || items.len() > limit as usize {
+            if by_lease && wanted != Some(state(&job, row)) {
                 continue;
             }
-            match skip.checked_sub(1) {
-                Some(left) => skip = left,
-                None => items.push(view(key, row, &job)),
+            if items.len() == limit {
+                more = true;
+                break;
             }
+            items.push(view(key, row, &job));
+            last = Some(key.id.clone());
         }
         query.after = page.next;
-        if query.after.is_none() {
+        if more || !by_lease || query.after.is_none() {
             break;
         }
     }
-    let more = items.len() > limit as usize;
-    items.truncate(limit as usize);
-    Ok(Reply::ok(&shape::listed("jobs", items, (limit, offset), more)))
+    let next = last.as_deref().filter(|_| more);
+    Ok(Reply::ok(&shape::listed_at("jobs", items, &request.page, next)))
 }
 
 /// One public job of the profile.

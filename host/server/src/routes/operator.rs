@@ -5,6 +5,8 @@ pub mod health;
 pub mod providers;
 pub mod token;
 
+use charter_kernel::refusal::Code;
+
 use super::HostRoute;
 use crate::handler;
 
@@ -24,6 +26,7 @@ pub fn all() -> Vec<HostRoute> {
             .summary("Install a component; with activate=true also swap to it")
             .query(components::put_query)
             .consumes("application/wasm", charter_store::BLOB_BYTES_MAX)
+            .refuses(&[Code::InvalidComponent])
             .answer(201, components::answer),
         HostRoute::post("operator.components.activate", "/components/{name}/activate", handler!(components::activate))
             .operator()

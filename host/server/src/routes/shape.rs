@@ -5,6 +5,7 @@ use charter_kernel::refusal::Refusal;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
+use crate::pipeline::page::Page;
 use crate::records::name;
 
 /// The longest page of a list.
@@ -58,6 +59,11 @@ pub fn deleted() -> Value {
     object(&[("id", id()), ("deleted", json!({"const": true}))])
 }
 
+/// What is answered where the answer must not tell whether anything happened.
+pub fn taken() -> Value {
+    object(&[])
+}
+
 /// A page of a list.
 pub fn page(noun: &str, item: &Value) -> Value {
     let number = json!({"type": "integer", "minimum": 0});
@@ -72,6 +78,22 @@ pub fn page(noun: &str, item: &Value) -> Value {
 /// The answer of a list.
 pub fn listed(noun: &str, items: Vec<Value>, page: (u32, u32), more: bool) -> Value {
     json!({noun: items, "limit": page.0, "offset": page.1, "has_more": more})
+}
+
+/// A page of a list that goes on at a cursor.
+pub fn cursor_page(noun: &str, item: &Value) -> Value {
+    object(&[
+        (noun, json!({"type": "array", "items": item})),
+        ("limit", json!({"type": "integer", "minimum": 0})),
+        ("has_more", json!({"type": "boolean"})),
+        ("next_cursor", json!({"type": ["string", "null"]})),
+    ])
+}
+
+/// The answer of such a list: `next` is the position of the next page.
+pub fn listed_at(noun: &str, items: Vec<Value>, page: &Page, next: Option<&str>) -> Value {
+    let cursor = next.and_then(|position| page.cursor(position));
+    json!({noun: items, "limit": page.limit, "has_more": next.is_some(), "next_cursor": cursor})
 }
 
 /// Adds what is wrong with a field, if anything.

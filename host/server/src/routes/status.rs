@@ -1,5 +1,7 @@
 //! `GET /v1/status`: what is installed, and what of it the caller has.
 
+use std::collections::BTreeSet;
+
 use charter_kernel::refusal::Refusal;
 use charter_store::Txn;
 use serde_json::{Value, json};
@@ -46,9 +48,11 @@ pub async fn get(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply,
             None => charter_kernel::kit::decide(&primitive.name, manifest.gate, None),
         };
         let served = decided.as_ref().ok().and_then(|pinned| primitive.version(*pinned));
-        let required: Vec<String> =
-            manifest.providers.iter().filter(|provider| provider.required).map(|provider| provider.name.clone()).collect();
-        let missing = app.providers.missing(&place.scope, &required);
+        // All that any of its operations would answer 501 for.
+        let required = manifest.providers.iter().filter(|provider| provider.required).map(|provider| provider.name.clone());
+        let needed = manifest.operations.iter().flat_map(|operation| operation.needs.iter().cloned());
+        let needed: BTreeSet<String> = required.chain(needed).collect();
+        let missing = app.providers.missing(&place.scope, &Vec::from_iter(needed));
         json!({
             "name": primitive.name,
             "title": manifest.title,

@@ -1,6 +1,6 @@
 //! The global table: which primitives are live, and which of them a path belongs to.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use charter_kernel::fault::Fault;
@@ -55,6 +55,10 @@ pub struct Live {
     revision: u64,
     primitives: BTreeMap<String, Arc<Primitive>>,
     tables: HashMap<Mount, Table<Entry>>,
+    /// The operations that a call by id can mean, in the order of [`Entry::operation`].
+    operations: HashMap<Arc<str>, Entry>,
+    /// The primitives of which any installed version asks for a signal, by the signal's kind.
+    listeners: HashMap<String, BTreeSet<String>>,
     /// The deprecation of a family by the first segment of its paths.
     deprecated: HashMap<String, Arc<Deprecated>>,
 }
@@ -91,18 +95,20 @@ impl Live {
     }
 
     fn add(&mut self, primitive: &Arc<Primitive>, served: &Arc<Served>, faults: &mut Vec<Fault>) {
+        self.listen(&served.manifest);
         for mount in MOUNTS {
             let Some(own) = served.table(mount) else { continue };
             for (_, method, template, operation) in own.iter() {
                 let table = self.tables.entry(mount).or_default();
-                if table.get_mut(method, template).is_some_and(|entry| entry.primitive.name == primitive.name) {
+                let entry = Entry { primitive: primitive.clone(), operation: operation.clone() };
+                self.operations.entry(operation.contract.id.clone()).or_insert_with(|| entry.clone());
+                if table.get_mut(method, template).is_some_and(|known| known.primitive.name == primitive.name) {
                     continue;
                 }
                 let within = format!("operations.{}.path", operation.declared);
                 if let Some(host) = of_host(mount, method, template) {
                     faults.push(Fault::new(&within, format!("{method} {template} overlaps {host}, which the host serves")));
                 }
-                let entry = Entry { primitive: primitive.clone(), operation: operation.clone() };
                 if let Err(overlap) = table.insert(&primitive.name, method, template.clone(), entry) {
                     faults.push(Fault::new(&within, overlap.to_string()));
                 }
@@ -113,10 +119,17 @@ impl Live {
         }
     }
 
-    /// Adds the routes of a version that no version in memory has. One that cannot be added is left out: it was admitted once, and
+    fn listen(&mut self, manifest: &Manifest) {
+        for signal in &manifest.signals {
+            self.listeners.entry(signal.clone()).or_default().insert(manifest.name.clone());
+        }
+    }
+
+    /// Adds what no version in memory has: routes, operations and signals of one that left it. One that cannot be added is left out: it was admitted once, and
     /// must not keep from serving what is in use.
     fn add_dormant(&mut self, manifest: &Manifest) {
         let Some(primitive) = self.primitives.get(&manifest.name).cloned() else { return };
+        self.listen(manifest);
         for (at, declared) in manifest.operations.iter().enumerate() {
             let Ok(template) = Template::parse(&declared.path) else { continue };
             let mut lacking = declared.mounts().to_vec();
@@ -124,16 +137,18 @@ impl Live {
                 let known = self.tables.get_mut(mount).and_then(|table| table.get_mut(&declared.method, &template));
                 known.is_none_or(|known| known.primitive.name != manifest.name)
             });
-            if lacking.is_empty() {
+            if lacking.is_empty() && self.operations.contains_key(declared.id.as_str()) {
                 continue;
             }
             // Its schemas count once the version is loaded: here it says who the sender has to be.
             let Some(operation) = operation(manifest, at, declared, "", &mut Vec::new()).map(Arc::new) else { continue };
+            let entry = Entry { primitive: primitive.clone(), operation };
+            self.operations.entry(declared.id.as_str().into()).or_insert_with(|| entry.clone());
             for mount in lacking {
                 let of_host = of_host(mount, &declared.method, &template);
-                let entry = Entry { primitive: primitive.clone(), operation: operation.clone() };
                 let table = self.tables.entry(mount).or_default();
-                if of_host.is_some() || table.insert(&manifest.name, &declared.method, template.clone(), entry).is_err() {
+                if of_host.is_some() || table.insert(&manifest.name, &declared.method, template.clone(), entry.clone()).is_err()
+                {
                     let (component, version, path) = (&manifest.name, &manifest.version, &declared.path);
                     tracing::warn!(component, version, path, "a version that is not in memory has a route that is taken");
                     continue;
@@ -158,9 +173,13 @@ impl Live {
     pub fn primitives(&self) -> impl Iterator<Item = &Arc<Primitive>> {
         self.primitives.values()
     }
-    /// The operation of this id in an active version, with its primitive.
-    pub fn operation(&self, id: &str) -> Option<(&Arc<Primitive>, &Arc<ServedOperation>)> {
-        self.primitives.values().find_map(|primitive| Some((primitive, primitive.active.operation(id)?)))
+    /// The operation of this id, with its primitive.
+    pub fn operation(&self, id: &str) -> Option<&Entry> {
+        self.operations.get(id)
+    }
+    /// The primitives to tell of a signal, by name.
+    pub fn listeners(&self, signal: &str) -> impl Iterator<Item = &String> {
+        self.listeners.get(signal).into_iter().flatten()
     }
     /// What a path below a mount belongs to.
     ///

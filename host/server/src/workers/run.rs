@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::jobs::SETTLE_MS;
 use super::owner::{self, Admitted};
 use crate::app::App;
+use crate::lifecycle::Change;
 
 /// Wait before the second attempt; doubled with each further one.
 const BACKOFF_MS: u64 = 1_000;
@@ -49,33 +50,39 @@ pub(super) async fn job(app: &Arc<App>, taken: Taken) {
             return settling.put_away(app).await;
         }
     };
-    let outcome = call(app, &settling, &record).await;
+    let outcome = match call(app, &settling, &record).await {
+        Ok(None) => return,
+        Ok(Some(outcome)) => outcome,
+        Err(failure) => return settling.end(app, Err(failure)).await,
+    };
     let failure = match outcome {
-        Ok(Outcome::Answered(_) | Outcome::Refused(_) | Outcome::Trapped { .. } | Outcome::Deadline | Outcome::OutOfMemory) => {
+        Outcome::Answered(_) | Outcome::Refused(_) | Outcome::Trapped { .. } | Outcome::Deadline | Outcome::OutOfMemory => {
             return;
         }
-        Ok(Outcome::Shed { retry_after_s, .. } | Outcome::Unavailable { retry_after_s }) => {
+        Outcome::Shed { retry_after_s, .. } | Outcome::Unavailable { retry_after_s } => {
             return settling.give_back(app, i64::from(retry_after_s) * 1_000).await;
         }
-        Ok(Outcome::Restart | Outcome::ClientGone) => return settling.give_back(app, 100).await,
-        Ok(Outcome::Inactive) => {
-            json!({"code": "forbidden", "reason": "profile_revoked", "message": "The profile is revoked."})
-        }
-        Err(failure) => failure,
+        Outcome::Restart | Outcome::ClientGone => return settling.give_back(app, 100).await,
+        Outcome::Inactive => json!({"code": "forbidden", "reason": "profile_revoked", "message": "The profile is revoked."}),
     };
-    settling.fail(app, &failure).await;
+    settling.end(app, Err(failure)).await;
 }
 
-/// Proves whose work it is and calls the component that the owner's kit names.
-async fn call(app: &Arc<App>, settling: &Arc<Settling>, record: &JobRecord) -> Result<Outcome, Value> {
+/// Proves whose work it is and calls the component that the owner's kit names; nothing where it does not ask for it.
+async fn call(app: &Arc<App>, settling: &Arc<Settling>, record: &JobRecord) -> Result<Option<Outcome>, Value> {
     let Admitted { scope, mut guards, served } = owner::admit(app, record).await?;
+    if Change::of(&record.signal).is_some() && !served.manifest.signals.contains(&record.signal) {
+        // Another version of the primitive asks for it; the one that serves this user does not.
+        settling.end(app, Ok(Value::Null)).await;
+        return Ok(None);
+    }
     let deadline_ms = record.deadline_ms.unwrap_or(app.config.jobs.deadline_ms);
     let until = app.clock.now().plus_ms(i64::from(deadline_ms) + SETTLE_MS);
     let extend = Write::Extend { key: settling.key.clone(), token: settling.token.clone(), until };
     let extended = app.store.commit(Unit { writes: vec![extend], ..Unit::default() }).await;
     if extended.is_err() {
-        // Cancelled, or taken up by another: there is nothing to settle any more.
-        return Ok(Outcome::Restart);
+        // Cancelled, taken up by another, or no room to write in: whoever holds it then runs it.
+        return Ok(Some(Outcome::Restart));
     }
     let payload = match record.signal.as_str() {
         "job" => json!({
@@ -106,7 +113,7 @@ async fn call(app: &Arc<App>, settling: &Arc<Settling>, record: &JobRecord) -> R
     let outcome = app.engine.call(&served.component, call).await;
     let trapped = matches!(outcome, Outcome::Trapped { .. });
     app.registry.observe(served.name(), served.digest(), &lane, trapped);
-    Ok(outcome)
+    Ok(Some(outcome))
 }
 
 impl Finish for Settling {
@@ -211,9 +218,10 @@ impl Settling {
         self.commit(app, Unit { writes: vec![release], ..Unit::default() }).await;
     }
 
-    async fn fail(&self, app: &App, failure: &Value) {
+    /// Settles it without a run.
+    async fn end(&self, app: &App, ended: Result<Value, Value>) {
         let mut txn = app.store.begin("");
-        self.settle(&mut txn, Err(failure.clone())).await;
+        self.settle(&mut txn, ended).await;
         self.commit(app, txn.into_unit()).await;
     }
 

@@ -68,8 +68,10 @@ impl<T: DeserializeOwned> Filter<T> {
         self
     }
 
-    /// The page that the caller asked for, style `offset`.
+    /// The page that the caller asked for, style `offset`. Oldest first, so that what is inserted in the middle of somebody's walk
+    /// moves nothing that was shown.
     pub fn page(mut self, page: Offset) -> Result<Found<T>> {
+        self.query.order = Order::Oldest;
         (self.query.limit, self.query.offset) = (page.limit, Some(page.offset));
         self.find()
     }
