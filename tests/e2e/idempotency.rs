@@ -15,7 +15,7 @@ fn kept(client: &Client) -> Value {
 }
 
 on_both! {
-    fn of_many_requests_under_one_key_one_runs_and_all_get_its_answer(world) {
+    fn of_many_requests_under_one_key_one_runs_and_the_others_are_told(world) {
         let tenant = world.register();
         let body = json!({"name": "Ann"});
         let ask = || tenant.client.call("POST", "/v1/users").idempotency_key("ann").json(&body).send();
@@ -23,14 +23,82 @@ on_both! {
             let threads: Vec<_> = (0..8).map(|_| scope.spawn(ask)).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
-        let first = answers[0].expect(201);
+        let first = ask().expect(201);
         for answer in &answers {
-            assert_eq!(answer.expect(201), first);
+            match answer.status {
+                409 => assert!(answer.header("retry-after").is_some(), "{}", answer.expect_error(409, "job_not_ready")),
+                _ => assert_eq!(answer.expect(201), first),
+            }
         }
+        let answers: Vec<&Answer> = answers.iter().filter(|answer| answer.status == 201).collect();
         let fresh = answers.iter().filter(|answer| answer.header("idempotent-replayed").is_none()).count();
         assert_eq!(fresh, 1, "one ran");
         let users = tenant.client.get("/v1/users").expect(200);
         assert_eq!(users["users"].as_array().unwrap().iter().filter(|user| user["name"] == "Ann").count(), 1);
+    }
+}
+
+on_both! {
+    fn what_is_still_running_is_told_at_once_and_another_request_is_a_conflict(world) {
+        let tenant = world.register();
+        let queue = charter_tests::tenant::id(&tenant.client.post("/v1/queue", &json!({"name": "q"})).expect(201)["queue"]);
+        let ask = |wait: u32| {
+            let call = tenant.client.call("POST", &format!("/v1/queue/{queue}/receive"));
+            call.idempotency_key("one").json(&json!({"wait_seconds": wait})).send()
+        };
+        std::thread::scope(|scope| {
+            let (said, heard) = std::sync::mpsc::channel();
+            for said in [said.clone(), said] {
+                scope.spawn(move || said.send(ask(20)).unwrap());
+            }
+            // Whichever comes first waits; the other one is told so.
+            let told = heard.recv().unwrap();
+            assert_eq!(told.header("retry-after"), Some("1"), "{}", told.expect_error(409, "job_not_ready"));
+            ask(1).expect_error(409, "duplicate_request");
+            let sent = json!({"messages": [{"body": "wanted"}]});
+            tenant.client.post(&format!("/v1/queue/{queue}/messages"), &sent).expect(201);
+            let first = heard.recv().unwrap();
+            assert_eq!(first.expect(200)["messages"][0]["body"], "wanted");
+            assert_eq!(ask(20).body, first.body);
+        });
+    }
+
+    fn a_final_refusal_is_the_answer_for_good(world) {
+        let tenant = world.register();
+        let kit = tenant.kit("used", json!({}));
+        let user = tenant.user_with_kit("agent", &kit);
+        let delete = || tenant.client.call("DELETE", &format!("/v1/kits/{kit}")).idempotency_key("gone").send();
+        let refused = delete();
+        refused.expect_error(409, "state_conflict");
+        tenant.client.delete(&format!("/v1/users/{user}")).expect(200);
+        let again = delete();
+        assert_eq!((again.status, &again.body, again.header("idempotent-replayed")), (409, &refused.body, Some("true")));
+        tenant.client.delete(&format!("/v1/kits/{kit}")).expect(200);
+        // What is wrong with the request or its credential is asked again.
+        let make = |key: &str| {
+            let call = tenant.client.call("POST", "/v1/kits").idempotency_key("mended");
+            call.header("x-service-user-id", key).json(&json!({"name": "mended"})).send()
+        };
+        make("nobody").expect_error(404, "not_found");
+        make("me").expect(201);
+    }
+
+    fn a_large_answer_is_kept_whole(world) {
+        let tenant = world.register();
+        let queue = charter_tests::tenant::id(&tenant.client.post("/v1/queue", &json!({"name": "q"})).expect(201)["queue"]);
+        let path = format!("/v1/queue/{queue}");
+        for _ in 0..10 {
+            let sent = json!({"messages": [{"body": "x".repeat(250_000)}]});
+            tenant.client.post(&format!("{path}/messages"), &sent).expect(201);
+        }
+        let receive = || {
+            let call = tenant.client.call("POST", &format!("{path}/receive")).idempotency_key("all");
+            call.json(&json!({"max_messages": 10})).send()
+        };
+        let first = receive();
+        assert_eq!(first.expect(200)["messages"].as_array().unwrap().len(), 10);
+        let again = receive();
+        assert!(again.body == first.body && again.header("idempotent-replayed") == Some("true"), "{} bytes", again.body.len());
     }
 }
 

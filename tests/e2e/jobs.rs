@@ -45,6 +45,26 @@ on_both! {
         assert_eq!(made(&tenant.client), 1);
     }
 
+    fn the_list_goes_on_at_its_cursor(world: Builder::new().bare()) {
+        let tenant = scripted(world);
+        let enqueue = || {
+            let steps = json!({"steps": [{"enqueue": [{"attempt": 1}], "public": true, "answer": true}]});
+            tenant.client.post("/v1/script", &steps).expect(200);
+        };
+        (0..5).for_each(|_| enqueue());
+        let first = tenant.client.get("/v1/jobs?limit=3").expect(200);
+        assert_eq!((first["jobs"].as_array().unwrap().len(), &first["has_more"]), (3, &json!(true)), "{first}");
+        // What comes meanwhile moves nothing.
+        enqueue();
+        let cursor = first["next_cursor"].as_str().unwrap();
+        let rest = tenant.client.get(&format!("/v1/jobs?limit=3&cursor={cursor}")).expect(200);
+        assert_eq!((rest["jobs"].as_array().unwrap().len(), &rest["has_more"]), (2, &json!(false)), "{rest}");
+        assert_eq!(rest["next_cursor"], Value::Null);
+        let seen = |page: &Value| -> Vec<String> { page["jobs"].as_array().unwrap().iter().map(charter_tests::tenant::id).collect() };
+        assert!(seen(&rest).iter().all(|id| !seen(&first).contains(id)), "{first} {rest}");
+        tenant.client.get(&format!("/v1/jobs?status=failed&cursor={cursor}")).expect_error(400, "invalid_input");
+    }
+
     fn a_cancelled_job_commits_nothing_and_keeps_its_place_in_the_list(world: Builder::new().bare()) {
         let tenant = scripted(world);
         let slow = json!([{"sleep_ms": 3000}, {"note": "note", "slug": "never", "count": 1}]);

@@ -120,7 +120,9 @@ on_both! {
             assert_eq!(error["reason"], "key_user_pinned", "{known_by}");
         }
         agent.patch(&format!("/v1/users/{own}"), &json!({"name": "Agent"})).expect(200);
-        agent.get("/v1/organization/members").expect_error(403, "forbidden");
+        for hidden in ["/v1/organization/members", "/v1/organization/invitations", "/v1/usage"] {
+            agent.get(hidden).expect_error(404, "not_found");
+        }
         agent.post("/v1/auth/keys", &json!({"name": "wider", "user_id": other})).expect_error(404, "resource_not_found");
         let made = agent.post("/v1/auth/keys", &json!({"name": "same"})).expect(201);
         assert_eq!(made["user_id"], json!(own));

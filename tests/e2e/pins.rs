@@ -180,7 +180,7 @@ on_both! {
         let steps = json!({"steps": [{"try": {"call": "probe.changes"}}]});
         let called = |client: &Client| client.post("/v1/script", &steps).expect(200)["seen"][0].clone();
         assert_eq!(called(&pinned)["status"], 200);
-        assert_eq!(called(&tenant.client)["failure"], "not_found");
+        assert_eq!(called(&tenant.client)["failure"], "resource_not_found");
     }
 
     fn a_version_that_had_left_memory_can_be_pinned(world: unkept()) {

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use charter_tests::artefacts::Artefacts;
+use charter_tests::patience::until;
 use charter_tests::raw::{Raw, statuses};
 use charter_tests::tenant::unique;
 use charter_tests::world::Builder;
@@ -248,6 +249,115 @@ fn a_coding_that_we_do_not_speak_is_refused() {
     assert_eq!(statuses(&heard), [201, 200], "{heard}");
     assert!(heard.contains(&body[1..body.len() - 1]), "{heard}");
     assert_eq!(statuses(&exchange("Transfer-Encoding: Chunked\r\n", "GET /v1/users")), [200, 200]);
+}
+
+/// Of two values somebody in front of us may have looked at the other one.
+#[test]
+fn what_counts_once_is_given_once() {
+    let world = World::shared(Database::Sqlite);
+    let tenant = world.register();
+    let ask = |host: &str, fields: &str| {
+        let request = format!("GET /v1/users HTTP/1.1\r\n{host}connection: close\r\n{fields}\r\n");
+        let heard = Raw::exchange(world.server().address(), request.as_bytes());
+        assert_eq!(statuses(&heard).len(), 1, "{heard}");
+        let (_, body) = heard.split_once("\r\n\r\n").unwrap();
+        (statuses(&heard)[0], serde_json::from_str::<serde_json::Value>(body).unwrap()["error"]["param"].clone())
+    };
+    let credential = format!("authorization: Bearer {}\r\n", tenant.key);
+    assert_eq!(ask("host: x\r\n", &credential), (200, json!(null)));
+    for (host, fields, param) in [
+        ("", String::new(), "host"),
+        ("host: x\r\nhost: y\r\n", String::new(), "host"),
+        ("host: a b\r\n", String::new(), "host"),
+        ("host: x/y\r\n", String::new(), "host"),
+        ("host: x\r\n", credential.clone(), "authorization"),
+        ("host: x\r\n", "x-service-user-id: me\r\nx-service-user-id: zz\r\n".to_owned(), "x-service-user-id"),
+        ("host: x\r\n", "x-service-project-id: a\r\nx-service-project-id: b\r\n".to_owned(), "x-service-project-id"),
+        ("host: x\r\n", "idempotency-key: a\r\nidempotency-key: b\r\n".to_owned(), "idempotency-key"),
+    ] {
+        assert_eq!(ask(host, &format!("{credential}{fields}")), (400, json!(param)), "{host:?} {fields:?}");
+    }
+}
+
+#[test]
+fn errors_come_in_the_format_that_is_asked_for_first() {
+    let world = World::shared(Database::Sqlite);
+    for (accept, problem) in [
+        ("application/problem+json", true),
+        ("application/json, application/problem+json", true),
+        ("application/problem+json;q=0.1, application/json", false),
+        ("application/problem+json;q=0", false),
+        ("*/*", false),
+    ] {
+        let answer = world.anonymous().call("GET", "/v1/users").header("accept", accept).send();
+        let media = if problem { "application/problem+json" } else { "application/json" };
+        assert_eq!((answer.status, answer.header("content-type")), (401, Some(media)), "{accept}");
+    }
+}
+
+/// A host that holds 4 MiB of bodies.
+fn little_room() -> Builder {
+    Builder::new().environment("CHARTER_HTTP_BODIES_BYTES_MAX", "4194304")
+}
+
+on_both! {
+    fn what_a_request_was_admitted_under_is_asked_again_when_its_body_took_its_time(world) {
+        let tenant = world.register();
+        let kit = tenant.kit("open", json!({"queue": {"enabled": true}}));
+        let agent = tenant.user_with_kit("agent", &kit);
+        let body = json!({"name": "late"}).to_string();
+        let mut raw = Raw::connect(world.server().address()).unwrap();
+        let fields = format!("content-type: application/json\r\ncontent-length: {}\r\n", body.len());
+        assert!(raw.say(head(&format!("POST /v1/users/{agent}/queue"), &tenant, &fields).as_bytes()));
+        assert!(raw.say(&body.as_bytes()[..3]));
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_millis(300) {
+            tenant.client.patch(&format!("/v1/kits/{kit}"), &json!({"primitives": {"queue": {"enabled": false}}})).expect(200);
+        }
+        assert!(raw.say(&body.as_bytes()[3..]));
+        let heard = raw.rest();
+        assert_eq!(statuses(&heard), [403], "{heard}");
+    }
+
+    fn a_kit_that_says_no_ends_what_waits(world) {
+        let tenant = world.register();
+        let kit = tenant.kit("open", json!({"queue": {"enabled": true}}));
+        let path = format!("/v1/users/{}/queue", tenant.user_with_kit("agent", &kit));
+        let queue = charter_tests::tenant::id(&tenant.client.post(&path, &json!({"name": "q"})).expect(201)["queue"]);
+        let path = format!("{path}/{queue}");
+        tenant.client.post(&format!("{path}/messages"), &json!({"messages": [{"body": 1, "delay_seconds": 2}]})).expect(201);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| tenant.client.post(&format!("{path}/receive"), &json!({"wait_seconds": 10})));
+            let off = json!({"primitives": {"queue": {"enabled": false}}});
+            tenant.client.patch(&format!("/v1/kits/{kit}"), &off).expect(200);
+            waiting.join().unwrap().expect_error(403, "forbidden");
+        });
+        tenant.client.patch(&format!("/v1/kits/{kit}"), &json!({"primitives": {"queue": {"enabled": true}}})).expect(200);
+        let received = tenant.client.post(&format!("{path}/receive"), &json!({"wait_seconds": 10})).expect(200);
+        assert_eq!(received["messages"][0]["receive_count"], 1, "nothing was handed out to whoever was refused: {received}");
+    }
+}
+
+on_both! {
+    fn bodies_have_room_for_everybody_and_not_all_of_it_for_one(world: little_room()) {
+        let (greedy, other) = (world.register(), world.register());
+        let fields = "content-type: application/json\r\ncontent-length: 1048576\r\n";
+        let mut raw = Raw::connect(world.server().address()).unwrap();
+        assert!(raw.say(head("POST /v1/users", &greedy, fields).as_bytes()));
+        assert!(raw.say(&vec![b' '; 1_000_000]));
+        let held = || {
+            let text = world.operator().get("/metrics").text();
+            let line = text.lines().find_map(|line| line.strip_prefix("charter_request_body_bytes ")).map(str::to_owned);
+            line.and_then(|bytes| bytes.parse::<f64>().ok()).unwrap_or_default()
+        };
+        until("the server holds it", || held() >= 1_000_000.0);
+        let large = json!({"name": "n", "metadata": {"x": "y".repeat(60_000)}});
+        let full = greedy.client.post("/v1/users", &large);
+        assert_eq!((full.status, full.header("retry-after")), (429, Some("1")), "{full}");
+        assert_ne!(other.client.post("/v1/users", &large).status, 429);
+        drop(raw);
+        until("its share is free", || greedy.client.post("/v1/users", &large).status != 429);
+    }
 }
 
 #[test]

@@ -78,6 +78,14 @@ pub fn unpinned(identity: &Identity) -> Result<(), Refusal> {
     }
 }
 
+/// Hides what is the organization's from a key that is pinned to one user.
+///
+/// # Errors
+/// 404, as if there were none.
+pub fn sees_organization(identity: &Identity) -> Result<(), Refusal> {
+    unpinned(identity).map_err(|_| Refusal::not_found())
+}
+
 /// Refuses keys that are pinned at all: what is the whole organization's is beyond every pin.
 ///
 /// # Errors

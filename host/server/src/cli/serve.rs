@@ -188,6 +188,8 @@ fn gauges(app: &Arc<App>) {
     app.metrics.gauge("components_live", "Primitives that are served", move || registry.current().primitives().count() as f64);
     let store = app.store.clone();
     app.metrics.gauge("store_queued_units", "Units that wait for the committers", move || store.status().queued_units as f64);
+    let room = app.room.clone();
+    app.metrics.gauge("request_body_bytes", "Bytes of request bodies that are held", move || room.bytes() as f64);
     let store = app.store.clone();
     app.metrics.gauge("store_read_only", "1 while no mutations are taken", move || {
         f64::from(u8::from(store.status().read_only.is_some()))

@@ -50,6 +50,11 @@ impl Room {
         Hold { room: self.clone(), owner: owner.to_owned(), bytes: 0 }
     }
 
+    /// What is held of it.
+    pub fn bytes(&self) -> usize {
+        self.held().total
+    }
+
     fn held(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }

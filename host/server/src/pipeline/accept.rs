@@ -56,13 +56,13 @@ pub fn accept(app: &App, trail: &mut Trail, peer: Peer, request: Request<Incomin
         head.headers.insert(header::HOST, host);
     }
     trail.problem = wants_problem(&head.headers);
-    if let Some(fault) = ambiguous(&head.headers, head.version) {
-        return Err(Refusal::faults(vec![fault]));
-    }
     if !framed_once(&head.headers) {
         // Ahead of every other refusal: whatever is wrong beside it, nothing behind this request may be heard.
         trail.closes = true;
         return Err(Refusal::invalid("Transfer-Encoding", "must be chunked, once and alone: no other coding is undone here"));
+    }
+    if let Some(fault) = ambiguous(&head.headers, head.version) {
+        return Err(Refusal::faults(vec![fault]));
     }
     let limits = &app.config.http;
     let bytes: usize = head.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD_COST_BYTES).sum();

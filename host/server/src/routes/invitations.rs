@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::shape::{self, check, checked, id, instant, name, object};
 use super::{auth, members, stored};
 use crate::app::App;
-use crate::authority::{actor, loosen, organization_wide, unpinned};
+use crate::authority::{actor, loosen, organization_wide, sees_organization};
 use crate::config::Registration;
 use crate::directory::password;
 use crate::directory::secret::Plain;
@@ -124,7 +124,7 @@ async fn remove(txn: &mut Txn, invitation: &Invitation) -> Result<(), Refusal> {
 /// # Errors
 /// 403 for a key that is pinned to a user.
 pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    unpinned(&request.identity)?;
+    sees_organization(&request.identity)?;
     let reach = Reach::organization(request.place()?.organization.id.as_str());
     let (limit, offset) = (request.page.limit, request.page.offset);
     let (invitations, more) = stored::list::<Invitation>(txn, &reach, &[], limit, offset).await?;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::shape::{self, id, instant, object};
 use super::stored;
 use crate::app::App;
-use crate::authority::{loosen, organization_wide, role, unpinned};
+use crate::authority::{loosen, organization_wide, role, sees_organization};
 use crate::records::account::Account;
 use crate::records::key::ApiKey;
 use crate::records::member::Member;
@@ -49,9 +49,9 @@ pub fn view(member: &Member) -> Value {
 /// The organization's members.
 ///
 /// # Errors
-/// 403 for a key that is pinned to a user.
+/// 404 for a key that is pinned to a user.
 pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    unpinned(&request.identity)?;
+    sees_organization(&request.identity)?;
     let reach = Reach::organization(request.place()?.organization.id.as_str());
     let (limit, offset) = (request.page.limit, request.page.offset);
     let (members, more) = stored::list::<Member>(txn, &reach, &[], limit, offset).await?;
@@ -64,7 +64,7 @@ pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply
 /// # Errors
 /// 404 for an account that is no member.
 pub async fn get(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    unpinned(&request.identity)?;
+    sees_organization(&request.identity)?;
     let member = named(request, txn).await?;
     Ok(Reply::ok(&json!({"member": view(&member)})))
 }
