@@ -1,14 +1,17 @@
 //! The command line, as an operator types it: what it prints, what it changes, and how it says no.
 
 use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use charter_tests::artefacts::{Artefacts, Folder};
 use charter_tests::patience::{Over, until};
+use charter_tests::server::{Options, Server};
+use charter_tests::tether::Launch;
 use charter_tests::world::{Builder, OPERATOR_TOKEN};
 use charter_tests::{Client, Database, Tenant, World, on_both};
 use serde_json::json;
@@ -117,14 +120,69 @@ fn the_printed_configuration_is_one() {
     assert!(told.out.contains("no faults"), "{}\n{}", told.out, told.err);
 }
 
+/// A server on the embedded database in this folder.
+fn embedded(data: &Path) -> Options {
+    Options { data: data.to_path_buf(), ..Options::default() }
+}
+
 #[test]
 fn only_we_may_read_what_the_first_start_makes() {
     let folder = Folder::new();
     let data = folder.path().join("data");
-    charter(&["doctor", "--data", &data.to_string_lossy()]).done();
+    std::fs::create_dir(&data).unwrap();
+    std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut launch = Launch::new(&Artefacts::get().charter, "KILL", None);
+    let command = launch.command().args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&data);
+    command.stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut server = launch.start().unwrap();
+    let mut address = String::new();
+    BufReader::new(server.child().stdout.as_mut().unwrap()).read_line(&mut address).unwrap();
+    assert!(address.starts_with("listening on"), "{address}");
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&data), 0o700);
-    assert_eq!(mode(&data.join("master.key")), 0o600);
+    for name in ["master.key", "charter.db", "charter.db-wal", "charter.db-shm", "charter.lock"] {
+        assert_eq!(mode(&data.join(name)), 0o600, "{name}");
+    }
+}
+
+/// Two hosts on one embedded database would not tell each other of revocations.
+#[test]
+fn one_host_runs_on_an_embedded_database() {
+    let folder = Folder::new();
+    let server = Server::start(&embedded(folder.path())).unwrap_or_else(|fault| panic!("{fault}"));
+    let data = folder.path().to_string_lossy().into_owned();
+    let told = charter(&["serve", "--listen", "127.0.0.1:0", "--data", &data]).refused(1);
+    for words in [&data, "is running", "PostgreSQL"] {
+        assert!(told.contains(words), "{words} is missing:\n{told}");
+    }
+    // What would harm the running one waits as well; what only looks does not.
+    assert!(charter(&["keys", "rotate-master", "--data", &data]).refused(1).contains("is running"));
+    assert!(charter(&["operator", "rotate-token", "--data", &data]).refused(1).contains("--url"));
+    charter(&["doctor", "--data", &data]).done();
+    let file = folder.path().join("backup").to_string_lossy().into_owned();
+    assert!(charter(&["backup", &file, "--data", &data]).done().contains(" rows to "));
+    server.kill();
+    let server = Server::start(&embedded(folder.path())).unwrap_or_else(|fault| panic!("{fault}"));
+    drop(server);
+    assert!(charter(&["operator", "rotate-token", "--data", &data]).done().starts_with("op_"));
+    charter(&["keys", "rotate-master", "--data", &data]).done();
+    let told = charter_with(&[("CHARTER_OPERATOR_TOKEN", OPERATOR_TOKEN)], &["operator", "rotate-token", "--data", &data]);
+    assert!(told.refused(1).contains("CHARTER_OPERATOR_TOKEN"));
+}
+
+#[test]
+fn a_misspelt_directory_becomes_no_deployment() {
+    let folder = Folder::new();
+    let typo = folder.path().join("typo");
+    let data = typo.to_string_lossy().into_owned();
+    let file = folder.path().join("backup").to_string_lossy().into_owned();
+    for command in [&["backup", &file] as &[&str], &["keys", "rotate-master"], &["operator", "rotate-token"]] {
+        let told = charter(&[command, &["--data", &data]].concat()).refused(1);
+        assert!(told.contains("no deployment in") && told.contains(&data) && told.contains("--data"), "{told}");
+    }
+    assert!(charter(&["doctor", "--data", &data]).done().contains("no deployment in"));
+    assert!(charter(&["restore", "/nowhere/backup", "--data", &data]).refused(1).contains("/nowhere/backup"));
+    assert!(!typo.exists(), "a directory was made");
 }
 
 on_both! {
@@ -239,7 +297,8 @@ on_both! {
         assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         assert!(!std::fs::read_to_string(&file).unwrap().contains("hush-it-is-sealed"), "a secret lies in the backup in the clear");
         assert!(offline(world, &["backup", &file]).refused(1).contains("exists"));
-        assert!(offline(world, &["restore", &file]).refused(1).contains("empty"));
+        let told = offline(world, &["restore", &file]).refused(1);
+        assert!(told.contains("empty") || told.contains("is running"), "{told}");
         world.stop();
         // The other database takes it as well as the same one.
         for target in Database::BOTH {
@@ -268,6 +327,19 @@ on_both! {
         let empty = Folder::new();
         let data = empty.path().join("data").to_string_lossy().into_owned();
         charter(&["restore", &touched.to_string_lossy(), "--data", &data]).refused(1);
+        assert!(!Path::new(&data).exists(), "a refused restore left something behind");
+        // Another deployment's key opens nothing of it, and is told so before the first start.
+        let data = empty.path().to_string_lossy().into_owned();
+        let other = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+        std::fs::write(empty.path().join("master.key"), other).unwrap();
+        std::fs::set_permissions(empty.path().join("master.key"), std::fs::Permissions::from_mode(0o600)).unwrap();
+        assert!(charter(&["restore", &file, "--data", &data]).refused(1).contains("key file"));
+        std::fs::remove_file(empty.path().join("master.key")).unwrap();
+        let told = charter(&["restore", &file, "--data", &data]).done();
+        assert!(told.contains("rows") && told.contains("before the first start"), "{told}");
+        assert!(!empty.path().join("master.key").exists(), "a restore made a key");
+        assert!(charter(&["serve", "--listen", "127.0.0.1:0", "--data", &data]).refused(1).contains("master.key is missing"));
+        assert!(!empty.path().join("master.key").exists(), "a start made a key that opens nothing");
     }
 }
 
@@ -278,7 +350,6 @@ fn signed_in(tenant: &Tenant) {
 
 /// Restores `file` into a new database of this kind, with the old deployment's master key, and looks at a server on it.
 fn restored(old: &World, database: Database, file: &str, look: impl FnOnce(&str)) {
-    use charter_tests::server::{Options, Server};
     let data = Folder::new();
     let url = database.create();
     let folder = data.path().to_string_lossy().into_owned();

@@ -75,14 +75,14 @@ enum Verb {
 enum OperatorVerb {
     /// Replace the operator's token and print the new one, once
     ///
-    /// With --url and the token of now a running host does it; without, it is done on the database itself, and a host that runs
-    /// on the embedded database takes the new one at its next start.
+    /// With --url and the token of now a running host does it; without, it is done on the database itself, and no host may run on
+    /// an embedded one meanwhile.
     RotateToken {
         /// The running host's address
         #[arg(long, value_name = "URL", requires = "token")]
         url: Option<String>,
         /// The token of now
-        #[arg(long)]
+        #[arg(long, env = "CHARTER_OPERATOR_TOKEN", hide_env_values = true)]
         token: Option<String>,
         #[command(flatten)]
         settings: Settings,
