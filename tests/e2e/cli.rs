@@ -200,6 +200,7 @@ on_both! {
         let id = line.split_whitespace().next().unwrap();
         assert!(run(&["key", "revoke", id]).done().contains(id));
         client.get(&format!("/v1/users/{}", tenant.user)).expect_error(401, "unauthorized");
+        assert!(run(&["key", "revoke", "018f0000-0000-7000-8000-000000000009"]).refused(1).contains("no key 018f0000-0000-7000-8000-000000000009"));
         // What the host refuses is told in its own words.
         let told = run(&["key", "create", "more", "--role", "emperor"]).refused(1);
         assert!(told.contains("role") && told.contains("request "), "{told}");
@@ -226,12 +227,21 @@ on_both! {
         assert!(first.contains("active"), "{first}");
         assert_eq!(build(), "900001");
         let second = run(&["component", "install", &file(900_002)]).done();
-        assert!(second.contains("staged"), "{second}");
+        assert!(second.contains("staged") && second.contains("charter component activate probe 1.0.900002"), "{second}");
         assert_eq!(build(), "900001");
         let all = run(&["component", "list"]).done();
         assert!(all.contains("probe") && all.contains("1.0.900001") && all.contains(&digest(&first)), "{all}");
+        run(&["component", "activate", "probe", "1.0.900002"]).done();
+        assert_eq!(build(), "900002");
+        run(&["component", "activate", "probe", &digest(&first)[..15]]).done();
+        assert_eq!(build(), "900001");
         run(&["component", "activate", "probe", &digest(&second)]).done();
         assert_eq!(build(), "900002");
+        // What is not there is named, and where to look for what is.
+        assert!(run(&["component", "activate", "probe", "7.7.7"]).refused(1).contains("charter component list probe"));
+        assert!(run(&["component", "activate", "nosuch", "1.0.0"]).refused(1).contains("no component nosuch"));
+        assert!(run(&["component", "list", "nosuch"]).refused(1).contains("no component nosuch"));
+        assert!(run(&["component", "rollback", "nosuch"]).refused(1).contains("no component nosuch"));
         let versions = run(&["component", "list", "probe"]).done();
         assert!(versions.contains("1.0.900001") && versions.contains("1.0.900002"), "{versions}");
         let told = run(&["component", "remove", "probe", &digest(&second)]).refused(1);
@@ -240,6 +250,14 @@ on_both! {
         assert_eq!(build(), "900001");
         run(&["component", "remove", "probe", &digest(&second)]).done();
         assert!(!run(&["component", "list", "probe"]).done().contains("1.0.900002"));
+        // A file that is called otherwise says how to name it.
+        let other = folder.path().join("other.wasm");
+        std::fs::write(&other, Artefacts::get().probe(900_003)).unwrap();
+        assert!(run(&["component", "install", &other.to_string_lossy()]).refused(1).contains("--name"));
+        run(&["component", "install", &other.to_string_lossy(), "--name", "probe"]).done();
+        let nobody = [("CHARTER_OPERATOR_TOKEN", "")];
+        let told = charter_with(&nobody, &["component", "list", "--url", world.server().address()]).refused(2);
+        assert!(told.contains("CHARTER_OPERATOR_TOKEN"), "{told}");
         // Every fault of a bad one is shown, in words.
         let bad = folder.path().join("forbidden-import.wasm");
         std::fs::write(&bad, Artefacts::get().fixture("forbidden-import")).unwrap();
@@ -341,6 +359,12 @@ on_both! {
         assert!(charter(&["serve", "--listen", "127.0.0.1:0", "--data", &data]).refused(1).contains("master.key is missing"));
         assert!(!empty.path().join("master.key").exists(), "a start made a key that opens nothing");
     }
+}
+
+#[test]
+fn a_key_file_that_is_missing_is_said_to_be() {
+    let told = charter(&["component", "verify", "/nowhere/queue.wasm", "--key", "nope.pem"]).refused(1);
+    assert!(told.contains("nope.pem") && told.contains("No such file"), "{told}");
 }
 
 fn signed_in(tenant: &Tenant) {

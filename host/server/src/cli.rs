@@ -182,9 +182,21 @@ async fn rotate_token(url: String, token: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What was left out of the command line, and of the environment.
+#[derive(Debug)]
+struct Usage(String);
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
 fn failed(error: &anyhow::Error) -> ExitCode {
     say_wrong(&format!("charter: {error:#}"));
-    ExitCode::FAILURE
+    if error.is::<Usage>() { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
 }
 
 /// The configuration of all layers. Every fault is shown at once.
