@@ -1,5 +1,4 @@
 //! The example of docs/write-a-primitive.md: what an index, a unique field, full text, an expected version and a delete do.
-#![expect(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 use charter_sdk::double::Host;
 use charter_sdk::prelude::*;
@@ -93,7 +92,7 @@ fn primitive() -> Primitive {
         .title("Books")
         .collection(&BOOKS)
         .operation(post("books.put_in", "/books", put_in).summary("Put a book in"))
-        .operation(get("books.on_shelf", "/books", on_shelf).summary("List a shelf, newest first"))
+        .operation(get("books.on_shelf", "/books", on_shelf).summary("List a shelf, oldest first"))
         .operation(get("books.titled", "/books/titled", titled).summary("Search titles"))
         .operation(get("books.by_isbn", "/books/isbn/{isbn}", by_isbn).summary("Find a book by its ISBN"))
         .operation(patch("books.change", "/books/{id}", change).summary("Change a book"))
