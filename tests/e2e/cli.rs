@@ -1,14 +1,17 @@
 //! The command line, as an operator types it: what it prints, what it changes, and how it says no.
 
 use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use charter_tests::artefacts::{Artefacts, Folder};
 use charter_tests::patience::{Over, until};
+use charter_tests::server::{Options, Server};
+use charter_tests::tether::Launch;
 use charter_tests::world::{Builder, OPERATOR_TOKEN};
 use charter_tests::{Client, Database, Tenant, World, on_both};
 use serde_json::json;
@@ -117,14 +120,69 @@ fn the_printed_configuration_is_one() {
     assert!(told.out.contains("no faults"), "{}\n{}", told.out, told.err);
 }
 
+/// A server on the embedded database in this folder.
+fn embedded(data: &Path) -> Options {
+    Options { data: data.to_path_buf(), ..Options::default() }
+}
+
 #[test]
 fn only_we_may_read_what_the_first_start_makes() {
     let folder = Folder::new();
     let data = folder.path().join("data");
-    charter(&["doctor", "--data", &data.to_string_lossy()]).done();
+    std::fs::create_dir(&data).unwrap();
+    std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut launch = Launch::new(&Artefacts::get().charter, "KILL", None);
+    let command = launch.command().args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&data);
+    command.stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut server = launch.start().unwrap();
+    let mut address = String::new();
+    BufReader::new(server.child().stdout.as_mut().unwrap()).read_line(&mut address).unwrap();
+    assert!(address.starts_with("listening on"), "{address}");
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&data), 0o700);
-    assert_eq!(mode(&data.join("master.key")), 0o600);
+    for name in ["master.key", "charter.db", "charter.db-wal", "charter.db-shm", "charter.lock"] {
+        assert_eq!(mode(&data.join(name)), 0o600, "{name}");
+    }
+}
+
+/// Two hosts on one embedded database would not tell each other of revocations.
+#[test]
+fn one_host_runs_on_an_embedded_database() {
+    let folder = Folder::new();
+    let server = Server::start(&embedded(folder.path())).unwrap_or_else(|fault| panic!("{fault}"));
+    let data = folder.path().to_string_lossy().into_owned();
+    let told = charter(&["serve", "--listen", "127.0.0.1:0", "--data", &data]).refused(1);
+    for words in [&data, "is running", "PostgreSQL"] {
+        assert!(told.contains(words), "{words} is missing:\n{told}");
+    }
+    // What would harm the running one waits as well; what only looks does not.
+    assert!(charter(&["keys", "rotate-master", "--data", &data]).refused(1).contains("is running"));
+    assert!(charter(&["operator", "rotate-token", "--data", &data]).refused(1).contains("--url"));
+    charter(&["doctor", "--data", &data]).done();
+    let file = folder.path().join("backup").to_string_lossy().into_owned();
+    assert!(charter(&["backup", &file, "--data", &data]).done().contains(" rows to "));
+    server.kill();
+    let server = Server::start(&embedded(folder.path())).unwrap_or_else(|fault| panic!("{fault}"));
+    drop(server);
+    assert!(charter(&["operator", "rotate-token", "--data", &data]).done().starts_with("op_"));
+    charter(&["keys", "rotate-master", "--data", &data]).done();
+    let told = charter_with(&[("CHARTER_OPERATOR_TOKEN", OPERATOR_TOKEN)], &["operator", "rotate-token", "--data", &data]);
+    assert!(told.refused(1).contains("CHARTER_OPERATOR_TOKEN"));
+}
+
+#[test]
+fn a_misspelt_directory_becomes_no_deployment() {
+    let folder = Folder::new();
+    let typo = folder.path().join("typo");
+    let data = typo.to_string_lossy().into_owned();
+    let file = folder.path().join("backup").to_string_lossy().into_owned();
+    for command in [&["backup", &file] as &[&str], &["keys", "rotate-master"], &["operator", "rotate-token"]] {
+        let told = charter(&[command, &["--data", &data]].concat()).refused(1);
+        assert!(told.contains("no deployment in") && told.contains(&data) && told.contains("--data"), "{told}");
+    }
+    assert!(charter(&["doctor", "--data", &data]).done().contains("no deployment in"));
+    assert!(charter(&["restore", "/nowhere/backup", "--data", &data]).refused(1).contains("/nowhere/backup"));
+    assert!(!typo.exists(), "a directory was made");
 }
 
 on_both! {
@@ -142,6 +200,7 @@ on_both! {
         let id = line.split_whitespace().next().unwrap();
         assert!(run(&["key", "revoke", id]).done().contains(id));
         client.get(&format!("/v1/users/{}", tenant.user)).expect_error(401, "unauthorized");
+        assert!(run(&["key", "revoke", "018f0000-0000-7000-8000-000000000009"]).refused(1).contains("no key 018f0000-0000-7000-8000-000000000009"));
         // What the host refuses is told in its own words.
         let told = run(&["key", "create", "more", "--role", "emperor"]).refused(1);
         assert!(told.contains("role") && told.contains("request "), "{told}");
@@ -168,12 +227,21 @@ on_both! {
         assert!(first.contains("active"), "{first}");
         assert_eq!(build(), "900001");
         let second = run(&["component", "install", &file(900_002)]).done();
-        assert!(second.contains("staged"), "{second}");
+        assert!(second.contains("staged") && second.contains("charter component activate probe 1.0.900002"), "{second}");
         assert_eq!(build(), "900001");
         let all = run(&["component", "list"]).done();
         assert!(all.contains("probe") && all.contains("1.0.900001") && all.contains(&digest(&first)), "{all}");
+        run(&["component", "activate", "probe", "1.0.900002"]).done();
+        assert_eq!(build(), "900002");
+        run(&["component", "activate", "probe", &digest(&first)[..15]]).done();
+        assert_eq!(build(), "900001");
         run(&["component", "activate", "probe", &digest(&second)]).done();
         assert_eq!(build(), "900002");
+        // What is not there is named, and where to look for what is.
+        assert!(run(&["component", "activate", "probe", "7.7.7"]).refused(1).contains("charter component list probe"));
+        assert!(run(&["component", "activate", "nosuch", "1.0.0"]).refused(1).contains("no component nosuch"));
+        assert!(run(&["component", "list", "nosuch"]).refused(1).contains("no component nosuch"));
+        assert!(run(&["component", "rollback", "nosuch"]).refused(1).contains("no component nosuch"));
         let versions = run(&["component", "list", "probe"]).done();
         assert!(versions.contains("1.0.900001") && versions.contains("1.0.900002"), "{versions}");
         let told = run(&["component", "remove", "probe", &digest(&second)]).refused(1);
@@ -182,6 +250,14 @@ on_both! {
         assert_eq!(build(), "900001");
         run(&["component", "remove", "probe", &digest(&second)]).done();
         assert!(!run(&["component", "list", "probe"]).done().contains("1.0.900002"));
+        // A file that is called otherwise says how to name it.
+        let other = folder.path().join("other.wasm");
+        std::fs::write(&other, Artefacts::get().probe(900_003)).unwrap();
+        assert!(run(&["component", "install", &other.to_string_lossy()]).refused(1).contains("--name"));
+        run(&["component", "install", &other.to_string_lossy(), "--name", "probe"]).done();
+        let nobody = [("CHARTER_OPERATOR_TOKEN", "")];
+        let told = charter_with(&nobody, &["component", "list", "--url", world.server().address()]).refused(2);
+        assert!(told.contains("CHARTER_OPERATOR_TOKEN"), "{told}");
         // Every fault of a bad one is shown, in words.
         let bad = folder.path().join("forbidden-import.wasm");
         std::fs::write(&bad, Artefacts::get().fixture("forbidden-import")).unwrap();
@@ -239,7 +315,8 @@ on_both! {
         assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         assert!(!std::fs::read_to_string(&file).unwrap().contains("hush-it-is-sealed"), "a secret lies in the backup in the clear");
         assert!(offline(world, &["backup", &file]).refused(1).contains("exists"));
-        assert!(offline(world, &["restore", &file]).refused(1).contains("empty"));
+        let told = offline(world, &["restore", &file]).refused(1);
+        assert!(told.contains("empty") || told.contains("is running"), "{told}");
         world.stop();
         // The other database takes it as well as the same one.
         for target in Database::BOTH {
@@ -268,7 +345,26 @@ on_both! {
         let empty = Folder::new();
         let data = empty.path().join("data").to_string_lossy().into_owned();
         charter(&["restore", &touched.to_string_lossy(), "--data", &data]).refused(1);
+        assert!(!Path::new(&data).exists(), "a refused restore left something behind");
+        // Another deployment's key opens nothing of it, and is told so before the first start.
+        let data = empty.path().to_string_lossy().into_owned();
+        let other = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+        std::fs::write(empty.path().join("master.key"), other).unwrap();
+        std::fs::set_permissions(empty.path().join("master.key"), std::fs::Permissions::from_mode(0o600)).unwrap();
+        assert!(charter(&["restore", &file, "--data", &data]).refused(1).contains("key file"));
+        std::fs::remove_file(empty.path().join("master.key")).unwrap();
+        let told = charter(&["restore", &file, "--data", &data]).done();
+        assert!(told.contains("rows") && told.contains("before the first start"), "{told}");
+        assert!(!empty.path().join("master.key").exists(), "a restore made a key");
+        assert!(charter(&["serve", "--listen", "127.0.0.1:0", "--data", &data]).refused(1).contains("master.key is missing"));
+        assert!(!empty.path().join("master.key").exists(), "a start made a key that opens nothing");
     }
+}
+
+#[test]
+fn a_key_file_that_is_missing_is_said_to_be() {
+    let told = charter(&["component", "verify", "/nowhere/queue.wasm", "--key", "nope.pem"]).refused(1);
+    assert!(told.contains("nope.pem") && told.contains("No such file"), "{told}");
 }
 
 fn signed_in(tenant: &Tenant) {
@@ -278,7 +374,6 @@ fn signed_in(tenant: &Tenant) {
 
 /// Restores `file` into a new database of this kind, with the old deployment's master key, and looks at a server on it.
 fn restored(old: &World, database: Database, file: &str, look: impl FnOnce(&str)) {
-    use charter_tests::server::{Options, Server};
     let data = Folder::new();
     let url = database.create();
     let folder = data.path().to_string_lossy().into_owned();

@@ -84,6 +84,8 @@ fn serve(world: &World, copy: &Copy, wasm: &[u8]) {
     for path in ["/v1/address-book", "/v1/users/{user_id}/address-book/{id}"] {
         assert!(described["paths"][path].is_object(), "{path} is not described");
     }
+    let told = world.anonymous().get("/skill.md").text();
+    assert!(told.contains("Keeps short texts of a profile."), "it is not described to those who read: {told}");
     for mount in ["company", "user"] {
         cases::run(world, &copy.root.join("plugins/address-book/cases/first.json"), mount);
     }

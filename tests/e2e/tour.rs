@@ -12,19 +12,6 @@ use crate::scaffold::{Copy, succeeds};
 /// What stands above a block that is run.
 const MARK: &str = "<!-- tour -->\n```sh\n";
 
-/// `cargo xtask build` builds the release host too, which the tour's reader has and a test does not wait for.
-const CARGO: &str = r#"
-cargo() {
-  if [ "$2" = build ]; then
-    command cargo build --quiet --profile component --target wasm32-wasip2 --package charter-notes
-    mkdir -p target/components
-    cp "$CARGO_TARGET_DIR/wasm32-wasip2/component/charter_notes.wasm" target/components/notes.wasm
-  else
-    command cargo "$@"
-  fi
-}
-"#;
-
 /// The blocks, in order.
 fn blocks() -> Vec<String> {
     let readme = std::fs::read_to_string(Artefacts::get().root.join("README.md")).unwrap();
@@ -41,7 +28,7 @@ on_both! {
         let script: String = blocks.iter().map(|block| format!("{block}\necho; echo =====\n")).collect();
         let environment = copy.cargo();
         let mut shell = Command::new("/bin/sh");
-        shell.args(["-ec", &format!("{CARGO}{script}")]).current_dir(&copy.root);
+        shell.args(["-ec", &script]).current_dir(&copy.root);
         shell.envs(environment.get_envs().filter_map(|(name, value)| Some((name, value?))));
         shell.env("BASE", world.server().address()).env("CHARTER_OPERATOR_TOKEN", OPERATOR_TOKEN);
         let output = String::from_utf8(succeeds(&mut shell).stdout).unwrap();

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
+use xtask::test::CASES;
 
 use crate::World;
 use crate::answer::Answer;
@@ -13,7 +14,7 @@ use crate::double::Reply;
 use crate::provider::{self, Page};
 use crate::tenant::unique;
 
-/// Every case of every primitive, with the primitive's name.
+/// Every case of every primitive, or of the one that [`CASES`] names, with the primitive's name.
 pub fn all() -> Vec<(String, PathBuf)> {
     let plugins = Artefacts::get().root.join("plugins");
     let mut found = Vec::new();
@@ -24,6 +25,9 @@ pub fn all() -> Vec<(String, PathBuf)> {
                 found.push((name.clone(), case));
             }
         }
+    }
+    if let Ok(only) = std::env::var(CASES) {
+        found.retain(|(name, _)| *name == only);
     }
     found.sort();
     found

@@ -68,6 +68,14 @@ impl Shared {
 }
 
 impl Engine {
+    /// The mode in which the sandbox would run on this machine.
+    ///
+    /// # Errors
+    /// When it would not run at all.
+    pub fn probe(config: &EngineConfig) -> Result<&'static str, EngineError> {
+        sandbox::open(config).map(|(_, mode)| mode.label())
+    }
+
     /// Sets the sandbox up; falls back, loudly, on machines with little address space.
     pub fn new(config: EngineConfig, store: Store, clock: Arc<dyn Clock>) -> Result<Self, EngineError> {
         let (wasmtime, mode) = sandbox::open(&config)?;

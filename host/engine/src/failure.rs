@@ -67,7 +67,13 @@ pub(crate) fn rule(refused: &Refused) -> Failure {
             details: Some(json!({ "current_version": current }).to_string()),
             ..failure("version_conflict", "the document has changed since it was read")
         },
-        Refused::ClaimLost { .. } => failure("duplicate_record", "another document holds this value"),
+        Refused::ClaimLost { claim, .. } => match claim.field() {
+            Some(field) => Failure {
+                param: Some(field.into()),
+                ..failure("duplicate_record", format!("another document holds this value of `{field}`"))
+            },
+            None => failure("duplicate_record", "another document holds this value"),
+        },
         Refused::LeaseLost { .. } => Failure {
             reason: Some("LEASE_LOST".into()),
             hint: Some("take it again".into()),
@@ -105,5 +111,22 @@ impl From<types::Failure> for Failure {
             details: from.details,
             retry_after_seconds: from.retry_after_seconds,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use charter_kernel::unit::{Claim, Key, Reach, Space};
+
+    use super::*;
+
+    #[test]
+    fn a_value_that_another_holds_names_its_field() {
+        let (reach, space) = (Reach::user("u"), Space::of("shelf", "books"));
+        let holder = Key::new(&reach, &space, "a");
+        let lost = |claim: Claim| rule(&Refused::ClaimLost { claim, holder: holder.clone() });
+        let unique = lost(Claim::unique(&reach, &space, "isbn", "1"));
+        assert_eq!((unique.code.as_str(), unique.param.as_deref()), ("duplicate_record", Some("isbn")));
+        assert_eq!(lost(Claim::name("domain#a", "example.org")).param, None);
     }
 }

@@ -137,12 +137,24 @@ fn manifest(text: &str, imported: &std::collections::BTreeSet<String>, http: boo
     let mut found = Vec::new();
     let declared = |capability: &str| manifest.capabilities.iter().any(|declared| declared == capability);
     for capability in imported.iter().filter(|capability| !declared(capability)) {
-        found.push(Fault::new("capabilities", format!("must name `{capability}`, which the component imports")));
+        let message = format!("must name `{capability}`, which the component imports: {}", way_to_declare(capability));
+        found.push(Fault::new("capabilities", message));
     }
     if http && !declared("http") && !declared("public-web") {
-        found.push(Fault::new("capabilities", "must name `http` or `public-web`, for the component imports wasi:http"));
+        let message = "must name `http` or `public-web`, for the component imports wasi:http: in Rust, add `.provider(…)` for a \
+                       provider that the operator binds, or `.uses(\"public-web\")`, to its `Primitive`";
+        found.push(Fault::new("capabilities", message));
     }
     if found.is_empty() { Ok(manifest) } else { Err(found) }
+}
+
+/// The line that declares a capability.
+fn way_to_declare(capability: &str) -> String {
+    let line = match capability {
+        "documents" => ".collection(&…)".to_owned(),
+        capability => format!(".uses(\"{capability}\")"),
+    };
+    format!("in Rust, add `{line}` to its `Primitive`")
 }
 
 /// Links a component and tries whether an instance comes up.

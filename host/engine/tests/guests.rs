@@ -198,7 +198,7 @@ async fn components_that_do_not_fit_are_told_what_differs() {
     let forbidden = world.faults("forbidden-import").await;
     assert!(forbidden.contains("this host does not offer it"), "{forbidden}");
     let undeclared = world.faults("undeclared-import").await;
-    assert!(undeclared.contains("which the component imports"), "{undeclared}");
+    assert!(undeclared.contains("which the component imports: in Rust, add `.uses("), "{undeclared}");
     assert!(!world.faults("malformed").await.is_empty());
     let module = world.engine.stage((&b"\0asm\x01\0\0\0"[..]).into()).await.unwrap_err();
     assert!(module[0].message.contains("core WebAssembly module"), "{module:?}");

@@ -203,6 +203,10 @@ impl Claim {
     pub fn unique(reach: &Reach, space: &Space, field: &str, value: &str) -> Self {
         Self { reach: reach.clone(), space: format!("{}#{field}", space.as_str()), name: value.into() }
     }
+    /// The declared unique field behind it, if it is no name.
+    pub fn field(&self) -> Option<&str> {
+        self.space.split_once('#').filter(|(space, _)| !space.starts_with("name:")).map(|(_, field)| field)
+    }
     /// A name unique in the whole deployment.
     pub fn name(space: &str, name: &str) -> Self {
         Self { reach: Reach::deployment(), space: format!("name:{space}"), name: name.into() }

@@ -75,14 +75,14 @@ enum Verb {
 enum OperatorVerb {
     /// Replace the operator's token and print the new one, once
     ///
-    /// With --url and the token of now a running host does it; without, it is done on the database itself, and a host that runs
-    /// on the embedded database takes the new one at its next start.
+    /// With --url and the token of now a running host does it; without, it is done on the database itself, and no host may run on
+    /// an embedded one meanwhile.
     RotateToken {
         /// The running host's address
         #[arg(long, value_name = "URL", requires = "token")]
         url: Option<String>,
         /// The token of now
-        #[arg(long)]
+        #[arg(long, env = "CHARTER_OPERATOR_TOKEN", hide_env_values = true)]
         token: Option<String>,
         #[command(flatten)]
         settings: Settings,
@@ -182,9 +182,21 @@ async fn rotate_token(url: String, token: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What was left out of the command line, and of the environment.
+#[derive(Debug)]
+struct Usage(String);
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
 fn failed(error: &anyhow::Error) -> ExitCode {
     say_wrong(&format!("charter: {error:#}"));
-    ExitCode::FAILURE
+    if error.is::<Usage>() { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
 }
 
 /// The configuration of all layers. Every fault is shown at once.

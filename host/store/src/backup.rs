@@ -38,11 +38,15 @@ const FORMAT: u32 = 1;
 
 impl Store {
     /// Writes everything, as of one moment, to one file that either database can be restored from. Online.
-    pub async fn backup(&self, to: &Path) -> Result<(), BackupError> {
+    /// Answers the number of rows.
+    pub async fn backup(&self, to: &Path) -> Result<u64, BackupError> {
         let unfinished = to.with_extension("unfinished");
         let written = self.write_backup(&unfinished).await;
         match written {
-            Ok(()) => Ok(tokio::fs::rename(&unfinished, to).await?),
+            Ok(rows) => {
+                tokio::fs::rename(&unfinished, to).await?;
+                Ok(rows)
+            }
             Err(error) => {
                 let _ = tokio::fs::remove_file(&unfinished).await;
                 Err(error)
@@ -50,7 +54,7 @@ impl Store {
         }
     }
 
-    async fn write_backup(&self, to: &Path) -> Result<(), BackupError> {
+    async fn write_backup(&self, to: &Path) -> Result<u64, BackupError> {
         let database = &self.inner.database;
         let mut connection = database.reader().await?;
         let begin = match database.dialect {
@@ -67,25 +71,46 @@ impl Store {
         file.finish().await
     }
 
-    /// Fills an empty database from a backup file. The file is checked whole before anything is written.
-    pub async fn restore(config: StoreConfig, from: &Path) -> Result<(), BackupError> {
-        verify(from).await?;
+    /// Fills an empty database from a backup file; answers the number of rows. The file is checked whole before anything is written,
+    /// and nothing stays of an embedded database that was made for a restore that failed.
+    pub async fn restore(config: StoreConfig, from: &Path) -> Result<u64, BackupError> {
+        let rows = verify(from).await?;
         let database = Database::new(&config)?;
-        crate::migrate::migrate(&database).await?;
-        let mut connection = database.writer().await?;
-        run(&mut connection, database.dialect.begin()).await?;
-        for table in TABLES {
-            let sql = database.dialect.composed(&format!("SELECT count(*) FROM (SELECT 1 FROM {} LIMIT 1) t", table.name));
-            let rows: i64 = query(sql).fetch_one(&mut connection).await?.try_get(0)?;
-            if rows > 0 {
-                return Err(BackupError::Refused("the target already holds data: restore into an empty database".into()));
-            }
+        let made = database.file().filter(|file| !file.exists());
+        let folders = made.and_then(|file| file.parent()).into_iter().flat_map(Path::ancestors);
+        let folders: Vec<_> = folders.take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists()).collect();
+        let hold = Self::hold(&config)?;
+        let filled = fill(&config, &database, from).await;
+        if filled.is_err() && made.is_some() {
+            database.files().iter().for_each(|path| drop(std::fs::remove_file(path)));
+            hold.discard();
+            folders.iter().for_each(|folder| drop(std::fs::remove_dir(folder)));
         }
-        read_rows(&mut connection, database.dialect, from).await?;
-        table::rebuild(&mut connection, database.dialect).await?;
-        run(&mut connection, "COMMIT").await?;
-        Ok(())
+        filled.map(|()| rows)
     }
+}
+
+/// Reads the file into the database, in one transaction.
+async fn fill(config: &StoreConfig, database: &Database, from: &Path) -> Result<(), BackupError> {
+    crate::migrate::migrate(database).await?;
+    let mut connection = database.writer().await?;
+    run(&mut connection, database.dialect.begin()).await?;
+    for table in TABLES {
+        let sql = database.dialect.composed(&format!("SELECT count(*) FROM (SELECT 1 FROM {} LIMIT 1) t", table.name));
+        let rows: i64 = query(sql).fetch_one(&mut connection).await?.try_get(0)?;
+        if rows > 0 {
+            return Err(BackupError::Refused("the target already holds data: restore into an empty database".into()));
+        }
+    }
+    read_rows(&mut connection, database.dialect, from).await?;
+    table::rebuild(&mut connection, database.dialect).await?;
+    if !crate::seal::opens(config, &mut connection, database.dialect).await? {
+        let other =
+            "the key file here is another deployment's, or an older copy of the right one: it does not open this backup";
+        return Err(BackupError::Refused(other.into()));
+    }
+    run(&mut connection, "COMMIT").await?;
+    Ok(())
 }
 
 /// Writes lines and keeps their digest.
@@ -126,12 +151,13 @@ impl Writer {
         }
     }
 
-    async fn finish(mut self) -> Result<(), BackupError> {
+    async fn finish(mut self) -> Result<u64, BackupError> {
         let sha256 = hex(self.digest.clone());
         let trailer = Line::Trailer { rows: self.rows, sha256 };
         self.line(&trailer).await?;
         self.file.flush().await?;
-        Ok(self.file.get_ref().sync_all().await?)
+        self.file.get_ref().sync_all().await?;
+        Ok(self.rows)
     }
 }
 
@@ -161,8 +187,8 @@ impl Lines {
     }
 }
 
-/// Whether the file is whole and of a format and schema that this binary knows.
-async fn verify(from: &Path) -> Result<(), BackupError> {
+/// Whether the file is whole and of a format and schema that this binary knows; how many rows it holds.
+async fn verify(from: &Path) -> Result<u64, BackupError> {
     let mut lines = Lines::open(from).await?;
     let (mut digest, mut rows, mut first) = (Sha256::new(), 0, true);
     while let Some(line) = lines.next().await? {
@@ -176,7 +202,7 @@ async fn verify(from: &Path) -> Result<(), BackupError> {
             Line::Row(_) => rows += 1,
             Line::Trailer { rows: told, sha256 } => {
                 let whole = told == rows && sha256 == hex(digest) && lines.next().await?.is_none();
-                return if whole { Ok(()) } else { Err(torn()) };
+                return if whole { Ok(rows) } else { Err(torn()) };
             }
             Line::Table(_) | Line::Header { .. } => {}
         }

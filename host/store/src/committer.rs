@@ -101,6 +101,20 @@ impl Committer {
         Ok(Self { shared, lanes: queues })
     }
 
+    /// One that takes nothing, for a store that only looks.
+    pub(crate) fn idle(config: &StoreConfig, database: &Database, wakes: Arc<Wakes>, epochs: Arc<Epochs>) -> Self {
+        let shared = Shared {
+            config: config.clone(),
+            database: database.clone(),
+            wakes,
+            epochs,
+            room: Room::looking(),
+            counts: Counts::default(),
+            facts_written: Arc::default(),
+        };
+        Self { shared: Arc::new(shared), lanes: Vec::new() }
+    }
+
     /// Wakes the sequencer.
     pub(crate) fn facts_written(&self) -> Arc<Notify> {
         self.shared.facts_written.clone()

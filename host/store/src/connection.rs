@@ -1,5 +1,6 @@
 //! Where the database is and how each kind of connection to it is set up.
 
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -49,10 +50,6 @@ impl Database {
         if file.as_os_str().is_empty() {
             return Err(OpenError::Configuration("the database address sqlite:// names no file".into()));
         }
-        if let Some(folder) = file.parent() {
-            let failed = |source| OpenError::File { path: folder.display().to_string(), source };
-            std::fs::create_dir_all(folder).map_err(failed)?;
-        }
         let pages_max = config.size_bytes_max.map(|bytes| (bytes / 4096).max(1));
         Ok(Self { address: Address::Sqlite { file, pages_max }, dialect: Dialect::Sqlite })
     }
@@ -67,6 +64,47 @@ impl Database {
             Address::Sqlite { file, .. } => Some(file),
             Address::Postgres(_) => None,
         }
+    }
+
+    /// Makes the folder of the embedded database, where it is missing, for us alone.
+    pub(crate) fn make_folder(&self) -> Result<(), OpenError> {
+        let Some(folder) = self.file().and_then(|file| file.parent()).filter(|folder| !folder.as_os_str().is_empty()) else {
+            return Ok(());
+        };
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        made.map_err(|source| OpenError::File { path: folder.display().to_string(), source })
+    }
+
+    /// Makes the embedded database's file, where it is missing, and in any case ours alone to read: SQLite gives the files that it
+    /// puts beside it the same mode.
+    pub(crate) fn make_file(&self) -> Result<(), OpenError> {
+        let Some(file) = self.file() else { return Ok(()) };
+        self.make_folder()?;
+        let made = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
+        match made {
+            Ok(_) => return Ok(()),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(source) => return Err(OpenError::File { path: file.display().to_string(), source }),
+        }
+        // By their paths: to close a file of SQLite's gives up the locks that this process has on it.
+        for path in self.files() {
+            let open_to_others = std::fs::metadata(&path).is_ok_and(|found| found.permissions().mode() & 0o077 != 0);
+            if open_to_others {
+                let closed = std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600));
+                closed.map_err(|source| OpenError::File { path: path.display().to_string(), source })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The embedded database, and what SQLite puts beside it.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        let beside = |file: &PathBuf, suffix: &str| {
+            let mut path = file.clone().into_os_string();
+            path.push(suffix);
+            PathBuf::from(path)
+        };
+        self.file().map(|file| ["", "-wal", "-shm"].map(|suffix| beside(file, suffix)).into()).unwrap_or_default()
     }
 
     /// A pool of connections that only read.

@@ -11,6 +11,12 @@ pub enum OpenError {
     /// The database could not be reached or said no.
     #[error("the database cannot be opened")]
     Database(#[source] sqlx::Error),
+    /// Another process holds the embedded database; the text says where it lies.
+    #[error("a host is running on {0}, and an embedded database takes one")]
+    Held(String),
+    /// There is no deployment; the text says where.
+    #[error("there is no deployment in {0}")]
+    Absent(String),
     /// A file could not be read or written.
     #[error("{path} cannot be used")]
     File {

@@ -3,10 +3,13 @@
 //! Each migration is recorded with its digest. A database that a newer binary has migrated is refused: this one would not know
 //! what it must keep.
 
+use std::cmp::Ordering;
+
 use sha2::{Digest, Sha256};
 use sqlx::AssertSqlSafe;
 
 use crate::connection::Database;
+use crate::dialect::Dialect;
 use crate::error::OpenError;
 use crate::sql::{self, Connection, query};
 
@@ -25,7 +28,37 @@ pub(crate) fn newest() -> i64 {
     MIGRATIONS.last().map_or(0, |(number, ..)| *number)
 }
 
+/// Whether the database was ever migrated, by whichever version.
+pub(crate) async fn is_migrated(database: &Database) -> Result<bool, OpenError> {
+    let mut connection = database.reader().await.map_err(OpenError::Database)?;
+    let table = match database.dialect {
+        Dialect::Sqlite => "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'migrations'",
+        Dialect::Postgres => {
+            "SELECT 1 FROM pg_tables WHERE schemaname = ANY (current_schemas(false)) AND tablename = 'migrations'"
+        }
+    };
+    let found = query(table).fetch_all(&mut connection).await.map_err(OpenError::Database)?;
+    Ok(!found.is_empty())
+}
+
+/// Refuses a database of another schema than this binary's, and changes nothing.
+pub(crate) async fn check(database: &Database) -> Result<(), OpenError> {
+    let mut connection = database.reader().await.map_err(OpenError::Database)?;
+    let row = query("SELECT coalesce(max(number), 0) FROM migrations").fetch_one(&mut connection).await;
+    let number: i64 = row.and_then(|row| row.try_get(0)).map_err(OpenError::Database)?;
+    match number.cmp(&newest()) {
+        Ordering::Equal => Ok(()),
+        Ordering::Greater => Err(newer(number)),
+        Ordering::Less => Err(OpenError::Configuration(format!(
+            "the database has schema {number}, this binary knows {}: the next start of this version brings it up to date; until \
+             then use the version that runs on it",
+            newest()
+        ))),
+    }
+}
+
 pub(crate) async fn migrate(database: &Database) -> Result<(), OpenError> {
+    database.make_file()?;
     let mut connection = database.writer().await.map_err(OpenError::Database)?;
     if database.is_postgres() {
         // A migration of large tables takes the time it takes; so does waiting for another replica that runs it.

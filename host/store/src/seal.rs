@@ -20,8 +20,11 @@ use tokio::sync::RwLock;
 use zeroize::Zeroizing;
 
 use crate::config::StoreConfig;
+use crate::connection::Database;
+use crate::dialect::Dialect;
 use crate::error::{CommitError, OpenError, SealError, TransactError};
 use crate::query::{Order, Query};
+use crate::sql::{Connection, query};
 use crate::store::Store;
 
 pub(crate) use key_file::Master;
@@ -51,11 +54,46 @@ struct Wrapped {
 }
 
 impl Sealer {
-    pub(crate) fn open(config: &StoreConfig) -> Result<Self, OpenError> {
-        let path = config.key_file.clone().unwrap_or_else(|| config.data_dir.join("master.key"));
-        let master = Master::open(&path)?;
+    /// Reads the key file. It is made, if at all, only for a database that nothing was sealed in: a fresh key opens no other.
+    pub(crate) async fn open(config: &StoreConfig, database: &Database, makes: bool) -> Result<Self, OpenError> {
+        let path = path_of(config);
+        let master = match Master::read(&path)? {
+            Some(master) => master,
+            None if !makes || is_sealed(database).await? => {
+                return Err(OpenError::Configuration(format!(
+                    "the key file {} is missing, and this database is sealed under it: put the deployment's master key there",
+                    path.display()
+                )));
+            }
+            None => Master::make(&path)?,
+        };
         Ok(Self { path, master: RwLock::new(master), data_keys: RwLock::default() })
     }
+}
+
+fn path_of(config: &StoreConfig) -> PathBuf {
+    config.key_file.clone().unwrap_or_else(|| config.data_dir.join("master.key"))
+}
+
+/// Whether the database holds any data key.
+async fn is_sealed(database: &Database) -> Result<bool, OpenError> {
+    let mut connection = database.reader().await.map_err(OpenError::Database)?;
+    Ok(root_row(&mut connection, database.dialect).await.map_err(OpenError::Database)?.is_some())
+}
+
+/// The wrapped root key, which is there from the first start on.
+async fn root_row(connection: &mut Connection, dialect: Dialect) -> sqlx::Result<Option<String>> {
+    let row = row_of("");
+    let sql = dialect.sql("SELECT body FROM documents WHERE reach = $1 AND space = $2 AND id = $3");
+    let query = query(sql).bind(row.reach.as_str()).bind(row.space.as_str()).bind(row.id.as_str());
+    query.fetch_optional(connection).await?.map(|row| row.try_get(0)).transpose()
+}
+
+/// Whether the key file, where there is one, opens what the connection sees.
+pub(crate) async fn opens(config: &StoreConfig, connection: &mut Connection, dialect: Dialect) -> Result<bool, OpenError> {
+    let Some(master) = Master::read(&path_of(config))? else { return Ok(true) };
+    let root = root_row(connection, dialect).await.map_err(OpenError::Database)?;
+    Ok(root.is_none_or(|body| master.unwrap("", &body).is_ok()))
 }
 
 fn row_of(organization: &str) -> Key {
@@ -193,7 +231,7 @@ impl Store {
         if let Ok(key) = sealer.master.read().await.unwrap(organization, body) {
             return Ok(key);
         }
-        let master = Master::open(&sealer.path).map_err(|_| SealError::Broken)?;
+        let master = Master::read(&sealer.path).ok().flatten().ok_or(SealError::Broken)?;
         let key = master.unwrap(organization, body)?;
         *sealer.master.write().await = master;
         Ok(key)

@@ -78,7 +78,22 @@ impl Store {
     pub async fn open(config: StoreConfig) -> Result<Self, OpenError> {
         let database = Database::new(&config)?;
         crate::migrate::migrate(&database).await?;
-        let sealer = Sealer::open(&config)?;
+        Self::on(config, database, false).await
+    }
+
+    /// Opens what is there to read it, beside a running host too: nothing is made, migrated or committed.
+    ///
+    /// # Errors
+    /// [`OpenError::Absent`] where there is no deployment.
+    pub async fn look(config: StoreConfig) -> Result<Self, OpenError> {
+        Self::is_there(&config).await?;
+        let database = Database::new(&config)?;
+        crate::migrate::check(&database).await?;
+        Self::on(config, database, true).await
+    }
+
+    async fn on(config: StoreConfig, database: Database, looks: bool) -> Result<Self, OpenError> {
+        let sealer = Sealer::open(&config, &database, !looks).await?;
         let readers = database.readers(config.readers.max(2)).await.map_err(OpenError::Database)?;
         let closing = CancellationToken::new();
         let wakes = Arc::new(Wakes::default());
@@ -88,8 +103,11 @@ impl Store {
         let groups = Groups { clock: config.clock.clone() };
         let standings =
             Readers::start(groups, &database, &readers, connections, &closing).await.map_err(OpenError::Database)?;
-        let committer = Committer::start(&config, &database, wakes.clone(), epochs.clone(), &closing).await?;
-        if database.is_postgres() {
+        let committer = match looks {
+            true => Committer::idle(&config, &database, wakes.clone(), epochs.clone()),
+            false => Committer::start(&config, &database, wakes.clone(), epochs.clone(), &closing).await?,
+        };
+        if database.is_postgres() && !looks {
             crate::sequencer::start(database.clone(), wakes.clone(), committer.facts_written(), &closing);
             crate::wake::poll(readers.clone(), database.dialect, wakes.clone(), &closing);
         }

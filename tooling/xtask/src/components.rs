@@ -6,15 +6,39 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use clap::Args;
 
-use crate::workspace::Workspace;
+use crate::workspace::{Package, Workspace};
 use crate::{prerequisites, process};
 
 /// The cargo profile of guests.
 const PROFILE: &str = "component";
 
-/// `cargo xtask build`: the release binary and every primitive.
-pub fn release(workspace: &Workspace) -> Result<()> {
+/// What to build.
+#[derive(Args, Debug)]
+pub struct Options {
+    /// Only these primitives, by their folders' names, and not the host
+    names: Vec<String>,
+    /// Put them here instead of target/components, which `cargo xtask run` watches
+    #[arg(long, value_name = "DIR", requires = "names")]
+    into: Option<PathBuf>,
+}
+
+/// `cargo xtask build`: the release binary and every primitive, or the named primitives.
+pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
+    if options.names.is_empty() {
+        return release(workspace);
+    }
+    let members = workspace.primitives(&options.names)?;
+    let output = options.into.clone().unwrap_or_else(|| components(workspace));
+    build(workspace, "plugins", &members, &output)?;
+    for (name, _) in members {
+        eprintln!("built {}", output.join(format!("{name}.wasm")).display());
+    }
+    Ok(())
+}
+
+fn release(workspace: &Workspace) -> Result<()> {
     let components = primitives(workspace)?;
     let charter = host(workspace, true)?;
     eprintln!("\nbuilt {}", charter.display());
@@ -27,6 +51,7 @@ pub fn release(workspace: &Workspace) -> Result<()> {
 /// Builds the `charter` binary and answers where it is.
 pub fn host(workspace: &Workspace, release: bool) -> Result<PathBuf> {
     let mut command = process::cargo(&workspace.root);
+    eprintln!("The host and what it stands on: minutes, the first time.");
     // The tests' build selects the whole workspace; so does this one, or cargo would unify features otherwise and build every
     // heavy dependency a second time.
     match release {
@@ -39,7 +64,12 @@ pub fn host(workspace: &Workspace, release: bool) -> Result<PathBuf> {
 
 /// Builds every folder under `plugins/` and answers the folder of the components.
 pub fn primitives(workspace: &Workspace) -> Result<PathBuf> {
-    guests(workspace, "plugins", &workspace.target.join("components"))
+    guests(workspace, "plugins", &components(workspace))
+}
+
+/// Where the components of the primitives lie.
+fn components(workspace: &Workspace) -> PathBuf {
+    workspace.target.join("components")
 }
 
 /// Builds every folder under `tests/fixtures/` and answers the folder of the components.
@@ -48,27 +78,32 @@ pub fn fixtures(workspace: &Workspace) -> Result<PathBuf> {
 }
 
 fn guests(workspace: &Workspace, folder: &str, output: &Path) -> Result<PathBuf> {
+    let members = workspace.members_in(folder);
+    build(workspace, folder, &members, output)?;
+    remove_strangers(output, |name| members.iter().any(|(member, _)| member == name))?;
+    Ok(output.to_path_buf())
+}
+
+fn build(workspace: &Workspace, folder: &str, members: &[(String, &Package)], output: &Path) -> Result<()> {
     prerequisites::guest_target(&workspace.root)?;
     std::fs::create_dir_all(output).with_context(|| format!("cannot make {}", output.display()))?;
-    let members = workspace.members_in(folder);
     if !members.is_empty() {
         let mut command = process::cargo(&workspace.root);
         command.args(["build", "--quiet", "--profile", PROFILE, "--target", prerequisites::GUEST_TARGET]);
-        for (_, package) in &members {
+        for (_, package) in members {
             command.args(["--package", &package.name]);
         }
         // A target directory for guests alone would build their shared dependencies twice for nothing.
         process::run(command)?;
     }
     let built = workspace.target.join(prerequisites::GUEST_TARGET).join(PROFILE);
-    for (name, package) in &members {
+    for (name, package) in members {
         let Some(artefact) = &package.artefact else {
             bail!("{folder}/{name} builds no component: its Cargo.toml needs `[lib] crate-type = [\"cdylib\", \"rlib\"]`");
         };
         place(&built.join(format!("{artefact}.wasm")), &output.join(format!("{name}.wasm")))?;
     }
-    remove_strangers(output, |name| members.iter().any(|(member, _)| member == name))?;
-    Ok(output.to_path_buf())
+    Ok(())
 }
 
 /// Puts a file in place at once and only when it changed: a running host may watch the folder.

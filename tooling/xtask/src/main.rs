@@ -17,7 +17,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// Build target/release/charter and every primitive as target/components/<name>.wasm
-    Build,
+    Build(components::Options),
     /// Build everything and start Charter on an embedded SQLite database
     Run(run::Options),
     /// Run every test: units, properties, and end to end on SQLite and PostgreSQL
@@ -37,7 +37,7 @@ enum Command {
 fn main() -> Result<()> {
     let workspace = Workspace::find()?;
     match Arguments::parse().command {
-        Command::Build => components::release(&workspace),
+        Command::Build(options) => components::run(&workspace, &options),
         Command::Run(options) => run::run(&workspace, &options),
         Command::Test(options) => test::run(&workspace, &options),
         Command::New(options) => scaffold::run(&workspace, &options),

@@ -1,6 +1,7 @@
 //! Running other programs: said aloud, and an error that names the command when it fails.
 
 use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -17,6 +18,22 @@ pub fn cargo(root: &Path) -> Command {
 pub fn run(mut command: Command) -> Result<()> {
     eprintln!("$ {}", shown(&command));
     let status = command.status().with_context(|| format!("cannot start `{}`", shown(&command)))?;
+    if !status.success() {
+        bail!("`{}` failed: {status}", shown(&command));
+    }
+    Ok(())
+}
+
+/// Runs it like [`run`], and shows each line of its standard output to `look` besides.
+pub fn watched(mut command: Command, mut look: impl FnMut(&str)) -> Result<()> {
+    eprintln!("$ {}", shown(&command));
+    let mut child = command.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot start `{}`", shown(&command)))?;
+    for line in child.stdout.take().into_iter().flat_map(|output| BufReader::new(output).lines()) {
+        let line = line.with_context(|| format!("`{}` prints what is no text", shown(&command)))?;
+        println!("{line}");
+        look(&line);
+    }
+    let status = child.wait().with_context(|| format!("cannot wait for `{}`", shown(&command)))?;
     if !status.success() {
         bail!("`{}` failed: {status}", shown(&command));
     }

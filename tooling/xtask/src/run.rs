@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 
 use crate::workspace::Workspace;
@@ -35,7 +35,6 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     } else {
         options.data.clone()
     };
-    std::fs::create_dir_all(&data).with_context(|| format!("cannot make {}", data.display()))?;
     let names: Vec<String> = workspace.members_in("plugins").into_iter().map(|(name, _)| name).collect();
     let base = format!("http://{}", options.listen);
     eprintln!(

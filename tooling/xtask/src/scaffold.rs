@@ -35,11 +35,22 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     eprintln!(
         "made plugins/{name}\n\n\
          Next:\n\
-         \x20 cargo test --package charter-{name}     its rules, without a runtime\n\
-         \x20 cargo xtask test {name}                 the same and its cases, through a real server\n\
-         \x20 cargo xtask run                         and look for it in /openapi.json"
+         {}",
+        hints(name)
     );
     Ok(())
+}
+
+/// What to do with it next; what each line does stands in one column.
+fn hints(name: &str) -> String {
+    let commands = [
+        (format!("cargo test --package charter-{name}"), "its rules, without a runtime"),
+        (format!("cargo xtask test {name}"), "the same and its cases, through a real server"),
+        (format!("cargo xtask build {name}"), "a running `cargo xtask run` takes it at once"),
+        ("cargo xtask run".to_owned(), "and look for it in /openapi.json and /skill.md"),
+    ];
+    let width = commands.iter().map(|(command, _)| command.len()).max().unwrap_or_default();
+    commands.map(|(command, says)| format!("  {command:width$}  {says}")).join("\n")
 }
 
 /// Why it cannot be a primitive's name.
@@ -109,6 +120,16 @@ mod tests {
             assert!(fault(bad).is_some(), "{bad}");
         }
         assert!(fault(&"a".repeat(41)).is_some());
+    }
+
+    #[test]
+    fn hints_stand_in_one_column() {
+        for name in ["a", "a-name-that-is-longer-than-most"] {
+            let told = hints(name);
+            let says = |line: &str| line.len() - line.rsplit("  ").next().map_or(0, str::len);
+            let columns: Vec<usize> = told.lines().map(says).collect();
+            assert!(columns.iter().all(|column| *column == columns[0]), "{told}");
+        }
     }
 
     #[test]

@@ -62,6 +62,17 @@ impl Workspace {
         found
     }
 
+    /// The primitives of these names.
+    pub fn primitives(&self, names: &[String]) -> Result<Vec<(String, &Package)>> {
+        let all = self.members_in("plugins");
+        let known = || all.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
+        let find = |name: &String| {
+            let found = all.iter().find(|(folder, _)| folder == name);
+            found.cloned().with_context(|| format!("there is no primitive `{name}`; plugins/ holds {}", known()))
+        };
+        names.iter().map(find).collect()
+    }
+
     /// The member of that name.
     pub fn package(&self, name: &str) -> Result<&Package> {
         match self.packages.iter().find(|package| package.name == name) {

@@ -83,10 +83,10 @@ pub use {schemars, serde, serde_json};
 
 /// What a primitive's file usually needs.
 pub mod prelude {
-    pub use crate::paging::Offset;
+    pub use crate::paging::{After, Cursor, Envelope, Offset};
     pub use crate::{
-        Access, AnyJson, Body, ById, Caller, Collection, Context, Created, Doc, Done, Failure, Index, Instant, OrNotFound,
-        Path, Primitive, Query, Result, Wait, delete, get, now, patch, post, put,
+        Access, AnyJson, Body, ById, Caller, Collection, Context, Created, Doc, Done, Failure, Index, Instant, NoContent,
+        OrNotFound, Path, Primitive, Query, Result, Signal, Wait, delete, get, now, patch, post, put,
     };
     pub use schemars::JsonSchema;
     pub use serde::{Deserialize, Serialize};

@@ -73,7 +73,7 @@ impl Target {
             exchange(TokioIo::new(stream), request).await?
         };
         let answer: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
-        if status.is_success() { Ok(answer) } else { Err(refused(status, &answer)) }
+        if status.is_success() { Ok(answer) } else { Err(Refused { status, answer }.into()) }
     }
 }
 
@@ -99,16 +99,45 @@ where
     Ok((status, body.to_bytes()))
 }
 
-/// The refusal in the host's words, every fault on a line of its own.
-fn refused(status: StatusCode, answer: &Value) -> anyhow::Error {
-    let error = &answer["error"];
-    let text = |name: &str| error[name].as_str();
-    let mut lines = vec![format!("{} ({status})", text("message").unwrap_or("the host refused"))];
-    for fault in error["details"]["faults"].as_array().into_iter().flatten() {
-        let (path, message) = (fault["path"].as_str().unwrap_or_default(), fault["message"].as_str().unwrap_or_default());
-        lines.push(format!("  {}{}{message}", path, if path.is_empty() { "" } else { ": " }));
-    }
-    lines.extend(text("hint").map(|hint| format!("  hint: {hint}")));
-    lines.extend(text("request_id").map(|id| format!("  request {id}")));
-    anyhow::anyhow!(lines.join("\n"))
+/// What the host said no to. Shown in its own words, every fault on a line of its own.
+#[derive(Debug)]
+pub(super) struct Refused {
+    status: StatusCode,
+    answer: Value,
 }
+
+impl Refused {
+    /// Whether what was addressed is not there.
+    pub(super) fn is_absent(&self) -> bool {
+        self.status == StatusCode::NOT_FOUND
+    }
+
+    /// Whether one of the faults is of this member.
+    pub(super) fn names(&self, path: &str) -> bool {
+        self.faults().any(|(at, _)| at == path)
+    }
+
+    fn faults(&self) -> impl Iterator<Item = (&str, &str)> {
+        let faults = self.answer["error"]["details"]["faults"].as_array();
+        faults
+            .into_iter()
+            .flatten()
+            .map(|fault| (fault["path"].as_str().unwrap_or_default(), fault["message"].as_str().unwrap_or_default()))
+    }
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let text = |name: &str| self.answer["error"][name].as_str();
+        write!(f, "{} ({})", text("message").unwrap_or("the host refused"), self.status)?;
+        for (path, message) in self.faults() {
+            write!(f, "\n  {path}{}{message}", if path.is_empty() { "" } else { ": " })?;
+        }
+        if let Some(hint) = text("hint") {
+            write!(f, "\n  hint: {hint}")?;
+        }
+        text("request_id").map_or(Ok(()), |id| write!(f, "\n  request {id}"))
+    }
+}
+
+impl std::error::Error for Refused {}

@@ -8,8 +8,8 @@ use http::{HeaderName, Method, header};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::client::{Sent, Target};
-use super::say;
+use super::client::{Refused, Sent, Target};
+use super::{Usage, say};
 use crate::components::signature;
 
 /// What is done.
@@ -19,7 +19,7 @@ pub(super) enum Verb {
     Install {
         /// The .wasm file; a signature beside it (<file>.sig) is sent along
         file: PathBuf,
-        /// The primitive's name; the file's name if not given
+        /// The primitive's name; if not given the file's, also as cargo writes it: charter_address_book.wasm is address-book
         #[arg(long)]
         name: Option<String>,
         /// Also swap to it
@@ -39,8 +39,8 @@ pub(super) enum Verb {
     Activate {
         /// The primitive
         name: String,
-        /// Its digest, sha256:…
-        digest: String,
+        /// Its version, or its digest, or as much of that as says which
+        version: String,
         #[command(flatten)]
         operator: Operator,
     },
@@ -55,8 +55,8 @@ pub(super) enum Verb {
     Remove {
         /// The primitive
         name: String,
-        /// Its digest, sha256:…
-        digest: String,
+        /// Its version, or its digest, or as much of that as says which
+        version: String,
         #[command(flatten)]
         operator: Operator,
     },
@@ -80,12 +80,36 @@ pub(super) struct Operator {
     target: Target,
     /// The operator's token
     #[arg(long, env = "CHARTER_OPERATOR_TOKEN", hide_env_values = true)]
-    token: String,
+    token: Option<String>,
 }
 
 impl Operator {
+    fn token(&self) -> anyhow::Result<&str> {
+        let token = self.token.as_deref().filter(|token| !token.is_empty());
+        token.ok_or_else(|| Usage("there is no operator's token: set CHARTER_OPERATOR_TOKEN, or give --token".into()).into())
+    }
+
+    /// The digest of an installed version, by its number, its digest or the beginning of that.
+    async fn digest(&self, name: &str, version: &str) -> anyhow::Result<String> {
+        let answer = self.send(Method::GET, &format!("/{name}"), None).await?;
+        let hex = version.strip_prefix("sha256:").unwrap_or(version);
+        let text = |known: &Value, member: &str| known[member].as_str().unwrap_or_default().to_owned();
+        let versions = || answer["component"]["versions"].as_array().into_iter().flatten();
+        let numbered = versions().find(|known| text(known, "version") == version);
+        if let Some(numbered) = numbered {
+            return Ok(text(numbered, "digest"));
+        }
+        let begins = |digest: &String| !hex.is_empty() && digest.trim_start_matches("sha256:").starts_with(hex);
+        let found: Vec<String> = versions().map(|known| text(known, "digest")).filter(begins).collect();
+        match found.as_slice() {
+            [digest] => Ok(digest.clone()),
+            [] => anyhow::bail!("{name} has no version {version}: `charter component list {name}` lists them"),
+            _ => anyhow::bail!("several versions of {name} begin with {version}: `charter component list {name}` lists them"),
+        }
+    }
+
     async fn send(&self, method: Method, path: &str, body: Option<Value>) -> anyhow::Result<Value> {
-        let sent = Sent::new(method, format!("/v1/operator/components{path}"), &self.token);
+        let sent = Sent::new(method, format!("/v1/operator/components{path}"), self.token()?);
         self.target
             .send(match body {
                 Some(body) => sent.json(&body),
@@ -115,7 +139,8 @@ pub(super) async fn run(verb: Verb) -> anyhow::Result<()> {
             }
             Ok(())
         }
-        Verb::Activate { name, digest, operator } => {
+        Verb::Activate { name, version, operator } => {
+            let digest = operator.digest(&name, &version).await?;
             let answer = operator.send(Method::POST, &format!("/{name}/activate"), Some(json!({"digest": digest}))).await?;
             show(&answer["component"]);
             Ok(())
@@ -125,7 +150,8 @@ pub(super) async fn run(verb: Verb) -> anyhow::Result<()> {
             show(&answer["component"]);
             Ok(())
         }
-        Verb::Remove { name, digest, operator } => {
+        Verb::Remove { name, version, operator } => {
+            let digest = operator.digest(&name, &version).await?;
             operator.send(Method::DELETE, &format!("/{name}/{digest}"), None).await?;
             say(&format!("removed {name} {digest}"));
             Ok(())
@@ -136,18 +162,34 @@ pub(super) async fn run(verb: Verb) -> anyhow::Result<()> {
 
 async fn install(file: &Path, name: Option<String>, activate: bool, operator: &Operator) -> anyhow::Result<()> {
     let bytes = tokio::fs::read(file).await.with_context(|| format!("{} cannot be read", file.display()))?;
-    let stem = file.file_stem().and_then(|stem| stem.to_str()).map(str::to_owned);
-    let name = name.or(stem).context("the file has no name: give one with --name")?;
+    let named = name.is_some();
+    let name = name.or_else(|| name_of(file)).context("the file has no name: give one with --name")?;
     let query = if activate { "?activate=true" } else { "" };
-    let mut sent = Sent::new(Method::PUT, format!("/v1/operator/components/{name}{query}"), &operator.token);
+    let mut sent = Sent::new(Method::PUT, format!("/v1/operator/components/{name}{query}"), operator.token()?);
     sent.headers.push((header::CONTENT_TYPE, "application/wasm".into()));
     if let Ok(signature) = tokio::fs::read_to_string(beside(file)).await {
         sent.headers.push((HeaderName::from_static("x-component-signature"), signature.trim().to_owned()));
     }
     sent.body = bytes.into();
-    let answer = operator.target.send(sent).await?;
-    show(&answer["component"]);
+    let answer = operator.target.send(sent).await.map_err(|error| match error.downcast_ref::<Refused>() {
+        Some(refused) if !named && refused.names("name") => {
+            anyhow::anyhow!("{error}\n  the name came from the file's: give --name")
+        }
+        _ => error,
+    })?;
+    let installed = &answer["component"];
+    show(installed);
+    if installed["state"] == "staged" {
+        let version = installed["version"].as_str().unwrap_or_default();
+        say(&format!("it does not serve yet: charter component activate {name} {version}"));
+    }
     Ok(())
+}
+
+/// The primitive's name by its file's. Cargo writes `charter_address_book.wasm` for the crate of `address-book`.
+fn name_of(file: &Path) -> Option<String> {
+    let stem = file.file_stem()?.to_str()?;
+    Some(stem.strip_prefix("charter_").unwrap_or(stem).replace('_', "-"))
 }
 
 fn show(version: &Value) {
@@ -162,8 +204,11 @@ fn beside(file: &Path) -> PathBuf {
 }
 
 fn verify(file: &Path, key: &str, signature_file: Option<PathBuf>) -> anyhow::Result<()> {
-    let text = std::fs::read_to_string(key).unwrap_or_else(|_| key.to_owned());
-    let key = signature::public_key(&text).context("--key is no ed25519 public key, in base64 or as a PEM file")?;
+    let key = match std::fs::read_to_string(key) {
+        Ok(text) => signature::public_key(&text).with_context(|| format!("--key {key} holds no ed25519 public key"))?,
+        Err(error) => signature::public_key(key)
+            .with_context(|| format!("--key {key} is neither a file ({error}) nor the base64 of an ed25519 public key"))?,
+    };
     let bytes = std::fs::read(file).with_context(|| format!("{} cannot be read", file.display()))?;
     let at = signature_file.unwrap_or_else(|| beside(file));
     let signed = std::fs::read_to_string(&at).with_context(|| format!("the signature {} cannot be read", at.display()))?;
@@ -175,5 +220,19 @@ fn verify(file: &Path, key: &str, signature_file: Option<PathBuf>) -> anyhow::Re
             Ok(())
         }
         Err(message) => Err(anyhow::anyhow!("{} {message}", file.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_component_is_named_by_its_file() {
+        for (file, name) in
+            [("a/notes.wasm", "notes"), ("charter_address_book.wasm", "address-book"), ("charter.wasm", "charter")]
+        {
+            assert_eq!(name_of(Path::new(file)).as_deref(), Some(name));
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! `charter doctor`: looks at what a host needs, and says what to do about what is missing.
+//! `charter doctor`: looks at what a host needs, and says what to do about what is missing. It makes and changes nothing.
 
 use std::fmt::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -6,13 +6,13 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use charter_engine::{Engine, EngineConfig};
+use charter_engine::{Engine, EngineConfig, EngineError};
 use charter_kernel::time::Clock as _;
-use charter_store::Store;
+use charter_store::{OpenError, Store};
 
 use super::offline;
 use super::say;
-use super::serve::SystemClock;
+use super::serve::{SystemClock, store_config};
 use crate::components::Catalogue;
 use crate::config::Config;
 
@@ -52,14 +52,23 @@ pub(super) async fn run(config: &Config) -> ExitCode {
     clock(&mut report);
     folder(&mut report, config);
     disk(&mut report, &config.data.dir);
-    match offline::open(config).await {
-        Ok(store) => {
-            database(&mut report, config, &store).await;
-            sandbox(&mut report, config, &store);
-            components(&mut report, config, &store).await;
-            store.close().await;
+    settings(&mut report, config);
+    let settings = store_config(config, Arc::new(SystemClock));
+    match Store::is_there(&settings).await {
+        Ok(()) => match offline::look(config).await {
+            Ok(store) => {
+                database(&mut report, &store).await;
+                sandbox(&mut report, engine(config, Some(&store)));
+                components(&mut report, &store).await;
+                store.close().await;
+            }
+            Err(error) => report.line(&Verdict::Bad, "database", &format!("{error:#}")),
+        },
+        Err(error @ OpenError::Absent(_)) => {
+            report.line(&Verdict::Odd, "database", &format!("{error} yet: the first start makes one"));
+            sandbox(&mut report, engine(config, None));
         }
-        Err(error) => report.line(&Verdict::Bad, "database", &format!("{error:#}")),
+        Err(error) => report.line(&Verdict::Bad, "database", &format!("{:#}", offline::explained(error))),
     }
     match report.bad {
         0 => ExitCode::SUCCESS,
@@ -121,13 +130,15 @@ fn disk(report: &mut Report, dir: &Path) {
     }
 }
 
-async fn database(report: &mut Report, config: &Config, store: &Store) {
+async fn database(report: &mut Report, store: &Store) {
     let kind = if store.is_shared() { "PostgreSQL, replicas can share it" } else { "embedded SQLite, one process" };
-    match (store.ping().await, store.status().read_only) {
-        (true, None) => report.line(&Verdict::Fine, "database", &format!("{kind}; the schema is up to date")),
-        (true, Some(reason)) => report.line(&Verdict::Bad, "database", &format!("takes no mutations: {reason}")),
-        (false, _) => report.line(&Verdict::Bad, "database", "does not answer"),
+    match store.ping().await {
+        true => report.line(&Verdict::Fine, "database", &format!("{kind}; the schema is up to date")),
+        false => report.line(&Verdict::Bad, "database", "does not answer"),
     }
+}
+
+fn settings(report: &mut Report, config: &Config) {
     if config.tls.is_none() && !config.http.listen.ip().is_loopback() {
         report.line(
             &Verdict::Odd,
@@ -141,13 +152,27 @@ async fn database(report: &mut Report, config: &Config, store: &Store) {
         keys => write!(signing, "components must be signed by one of {keys} keys"),
     };
     report.line(&Verdict::Fine, "signing", &signing);
+    if let Some(dir) = &config.components.dir
+        && let Err(error) = std::fs::read_dir(dir)
+    {
+        report.line(&Verdict::Bad, "folder", &format!("{} cannot be read: {error}", dir.display()));
+    }
 }
 
-fn sandbox(report: &mut Report, config: &Config, store: &Store) {
-    let settings = EngineConfig { cache_dir: Some(config.data.code_cache()), ..EngineConfig::default() };
-    match Engine::new(settings, store.clone(), Arc::new(SystemClock)) {
+/// How the sandbox would run, with the cache of compiled code where there is one.
+fn engine(config: &Config, store: Option<&Store>) -> Result<&'static str, EngineError> {
+    let cache_dir = Some(config.data.code_cache()).filter(|dir| dir.is_dir());
+    let settings = EngineConfig { cache_dir, ..EngineConfig::default() };
+    match store {
+        Some(store) => Engine::new(settings, store.clone(), Arc::new(SystemClock)).map(|engine| engine.mode()),
+        None => Engine::probe(&settings),
+    }
+}
+
+fn sandbox(report: &mut Report, mode: Result<&'static str, EngineError>) {
+    match mode {
         Err(error) => report.line(&Verdict::Bad, "sandbox", &format!("{:#}", anyhow::Error::new(error))),
-        Ok(engine) => match engine.mode() {
+        Ok(mode) => match mode {
             "pooling" => report.line(&Verdict::Fine, "sandbox", "instances are pooled"),
             mode => report.line(
                 &Verdict::Odd,
@@ -158,7 +183,7 @@ fn sandbox(report: &mut Report, config: &Config, store: &Store) {
     }
 }
 
-async fn components(report: &mut Report, config: &Config, store: &Store) {
+async fn components(report: &mut Report, store: &Store) {
     match Catalogue::read(&mut store.begin(""), true).await {
         Err(error) => report.line(&Verdict::Bad, "components", &format!("{:#}", anyhow::Error::new(error))),
         Ok(catalogue) => {
@@ -182,10 +207,5 @@ async fn components(report: &mut Report, config: &Config, store: &Store) {
                 ),
             }
         }
-    }
-    if let Some(dir) = &config.components.dir
-        && let Err(error) = std::fs::read_dir(dir)
-    {
-        report.line(&Verdict::Bad, "folder", &format!("{} cannot be read: {error}", dir.display()));
     }
 }

@@ -1,6 +1,7 @@
 //! `charter serve`: puts the parts together, serves, and takes them apart in order.
 
 use std::net::SocketAddr;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,12 +10,12 @@ use anyhow::Context as _;
 use charter_engine::{AdmissionConfig, Engine, EngineConfig};
 use charter_kernel::time::{Clock, Instant};
 use charter_kernel::unit::Space;
-use charter_store::{Store, StoreConfig};
+use charter_store::{Hold, Store, StoreConfig};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::say;
+use super::{offline, say};
 use crate::app::App;
 use crate::components::Registry;
 use crate::components::watch::Folder;
@@ -57,6 +58,8 @@ pub struct Running {
     /// The operator's token, where it was made just now.
     pub token: Option<Secret>,
     listeners: Vec<JoinHandle<()>>,
+    /// Keeps another host off the embedded database.
+    _hold: Hold,
 }
 
 /// The store's settings.
@@ -97,11 +100,29 @@ fn engine_config(config: &Config) -> EngineConfig {
     }
 }
 
-/// Makes the data directory ours alone.
-pub(super) fn data_dir(dir: &Path) -> anyhow::Result<()> {
-    use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+/// What a data directory holds.
+const OURS: [&str; 7] =
+    ["charter.db", "charter.db-wal", "charter.db-shm", "charter.ballast", "charter.lock", "master.key", "code"];
+
+/// Makes the data directory, or makes the one that is there ours alone, unless it holds other things too.
+fn data_dir(dir: &Path) -> anyhow::Result<()> {
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
     made.with_context(|| format!("the data directory {} cannot be made (--data)", dir.display()))?;
+    check_data_dir(dir)?;
+    let is_ours = || {
+        let mut names = std::fs::read_dir(dir).ok()?.map(|entry| Some(entry.ok()?.file_name()));
+        Some(names.all(|name| name.is_some_and(|name| OURS.iter().any(|ours| name == *ours))))
+    };
+    let mode = std::fs::metadata(dir).map_or(0, |metadata| metadata.permissions().mode() & 0o077);
+    if mode != 0 && is_ours() == Some(true) {
+        let closed = std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700));
+        closed.with_context(|| format!("the data directory {} can be read by others; chmod 700 it", dir.display()))?;
+    }
+    Ok(())
+}
+
+/// Refuses a data directory that others may write to.
+pub(super) fn check_data_dir(dir: &Path) -> anyhow::Result<()> {
     let mode = std::fs::metadata(dir).map(|metadata| metadata.permissions().mode() & 0o777);
     if mode.is_ok_and(|mode| mode & 0o022 != 0) {
         anyhow::bail!("the data directory {} can be written by others; chmod 700 it", dir.display());
@@ -115,7 +136,9 @@ pub(super) fn data_dir(dir: &Path) -> anyhow::Result<()> {
 /// Whatever keeps it from starting, in words for the operator.
 pub async fn start(config: Config, clock: Arc<dyn Clock>) -> anyhow::Result<Running> {
     data_dir(&config.data.dir)?;
-    let store = Store::open(store_config(&config, clock.clone())).await.context("the store cannot be opened")?;
+    let settings = store_config(&config, clock.clone());
+    let hold = Store::hold(&settings).map_err(offline::explained)?;
+    let store = Store::open(settings).await.map_err(offline::explained)?;
     let (operator, token) = Operator::open(store.clone(), config.operator.token.as_ref()).await?;
     let engine = Engine::new(engine_config(&config), store.clone(), clock.clone()).context("the sandbox cannot be started")?;
     let registry = Registry::new(store.clone(), engine.clone(), &config, clock.clone());
@@ -163,7 +186,7 @@ pub async fn start(config: Config, clock: Arc<dyn Clock>) -> anyhow::Result<Runn
     };
     let operator_address = own.as_ref().map(Listener::address).transpose()?;
     egress::attach(&app, std::iter::once(address).chain(operator_address).collect());
-    let mut running = Running { app: app.clone(), address, operator_address, token, listeners: Vec::new() };
+    let mut running = Running { app: app.clone(), address, operator_address, token, listeners: Vec::new(), _hold: hold };
     running.listeners.extend(own.map(|own| tokio::spawn(own.serve(app.clone()))));
     running.listeners.push(tokio::spawn(public.serve(app.clone())));
     workers::start(&app, folder);

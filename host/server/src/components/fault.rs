@@ -91,7 +91,9 @@ impl From<LifeCycleError> for Refusal {
                 refusal.code = Code::InvalidComponent;
                 refusal
             }
-            LifeCycleError::Absent(_) => Refusal::not_found(),
+            LifeCycleError::Absent(what) => {
+                Refusal { message: format!("There is no component {what}."), ..Refusal::not_found() }
+            }
             LifeCycleError::State { reason, message } => Refusal::state_conflict(reason, message),
             LifeCycleError::Pinned { ref kits, all, .. } => {
                 let named = kits

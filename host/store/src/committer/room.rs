@@ -23,6 +23,8 @@ enum Mode {
     Full,
     /// Nobody knows what is on the disk.
     Stopped,
+    /// Nothing is to be written.
+    Looking,
 }
 
 /// Whether mutations are taken.
@@ -44,6 +46,11 @@ impl Room {
             tracing::warn!("there is no room for the ballast file: the disk is nearly full");
         }
         Ok(room)
+    }
+
+    /// For a store that only looks: no ballast, no mutations.
+    pub(crate) fn looking() -> Self {
+        Self { mode: Mutex::new(Mode::Looking), filled: Notify::new(), ballast: None, ballast_bytes: 0 }
     }
 
     fn mode(&self) -> Mode {
@@ -68,6 +75,7 @@ impl Room {
             Mode::Open => None,
             Mode::Full => Some("the disk is full".into()),
             Mode::Stopped => Some("a commit could not be written to disk; the host must be restarted".into()),
+            Mode::Looking => Some("it was opened to be looked at".into()),
         }
     }
 
@@ -126,11 +134,12 @@ async fn grows(database: Database) -> sqlx::Result<()> {
 /// Writes the ballast file whole, or leaves none.
 fn fill(path: &Path, bytes: u64) -> std::io::Result<()> {
     use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
     if std::fs::metadata(path).is_ok_and(|found| found.len() == bytes) {
         return Ok(());
     }
     let write = || {
-        let mut file = std::fs::File::create(path)?;
+        let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
         // Not zeros: a file system that compresses must give the space all the same.
         let chunk: Vec<u8> = (0..65_536_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
         let mut left = bytes;

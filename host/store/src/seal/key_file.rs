@@ -17,8 +17,8 @@ const KEYS_MAX: usize = 3;
 pub(crate) struct Master(Vec<Zeroizing<[u8; 32]>>);
 
 impl Master {
-    /// Reads the key file, or makes it.
-    pub(crate) fn open(path: &Path) -> Result<Self, OpenError> {
+    /// Reads the key file, if it is there.
+    pub(crate) fn read(path: &Path) -> Result<Option<Self>, OpenError> {
         let file = |source| OpenError::File { path: path.display().to_string(), source };
         match std::fs::metadata(path) {
             Ok(found) if found.permissions().mode() & 0o077 != 0 => {
@@ -28,20 +28,24 @@ impl Master {
                 let text = Zeroizing::new(std::fs::read_to_string(path).map_err(file)?);
                 let keys: Option<Vec<_>> = text.lines().filter(|line| !line.trim().is_empty()).map(key).collect();
                 match keys {
-                    Some(keys) if (1..=KEYS_MAX).contains(&keys.len()) => Ok(Self(keys)),
+                    Some(keys) if (1..=KEYS_MAX).contains(&keys.len()) => Ok(Some(Self(keys))),
                     _ => Err(OpenError::Configuration(format!("{} does not hold 32 bytes in base64", path.display()))),
                 }
             }
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                let made = Self(vec![random().map_err(file)?]);
-                if let Some(folder) = path.parent() {
-                    std::fs::create_dir_all(folder).map_err(file)?;
-                }
-                made.write(path).map_err(file)?;
-                Ok(made)
-            }
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(file(error)),
         }
+    }
+
+    /// Makes the key file.
+    pub(crate) fn make(path: &Path) -> Result<Self, OpenError> {
+        let file = |source| OpenError::File { path: path.display().to_string(), source };
+        let made = Self(vec![random().map_err(file)?]);
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).map_err(file)?;
+        }
+        made.write(path).map_err(file)?;
+        Ok(made)
     }
 
     /// Writes the file whole, or leaves it as it was.

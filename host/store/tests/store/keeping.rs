@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use charter_kernel::unit::{Claim, FactKind, LogKey, Write};
-use charter_store::{BackupError, OpenError, Query, SealError, Store};
+use charter_store::{BackupError, OpenError, Query, SealError, Store, StoreConfig};
 
 use crate::bed::{Bed, ORG, config, draft, folder, indexed, key, on_both, reach, space, unit};
 
@@ -14,6 +14,9 @@ on_both!(
     a_backup_restores_to_either_database,
     a_torn_backup_and_a_full_target_are_refused,
     a_newer_schema_is_refused_in_plain_words,
+    looking_changes_nothing_and_makes_nothing,
+    a_missing_key_file_is_not_made_for_a_database_that_is_sealed,
+    a_restore_that_fails_leaves_nothing,
 );
 
 async fn a_sealed_value_opens_only_where_it_belongs(bed: Bed) {
@@ -148,7 +151,7 @@ async fn a_torn_backup_and_a_full_target_are_refused(bed: Bed) {
     furnish(&bed.store).await;
     let file = folder().join("backup");
     bed.store.backup(&file).await.unwrap();
-    let why = |result: Result<(), BackupError>| match result {
+    let why = |result: Result<u64, BackupError>| match result {
         Err(BackupError::Refused(why)) => why,
         other => panic!("{other:?}"),
     };
@@ -175,4 +178,83 @@ async fn a_newer_schema_is_refused_in_plain_words(bed: Bed) {
         Err(OpenError::Configuration(why)) => assert!(why.contains("schema 99") && why.contains("newer"), "{why}"),
         other => panic!("{other:?}"),
     }
+}
+
+#[tokio::test]
+async fn an_embedded_database_is_held_by_one() {
+    let (config, _clock) = config(String::new());
+    let held = Store::hold(&config).unwrap();
+    match Store::hold(&config) {
+        Err(OpenError::Held(place)) => assert_eq!(place, config.data_dir.display().to_string()),
+        other => panic!("{other:?}"),
+    }
+    drop(held);
+    Store::hold(&config).unwrap();
+    let _ = std::fs::remove_dir_all(&config.data_dir);
+}
+
+async fn looking_changes_nothing_and_makes_nothing(bed: Bed) {
+    furnish(&bed.store).await;
+    let looking = Store::look(bed.config.clone()).await.unwrap();
+    assert_eq!(looking.get(&key("a")).await.unwrap().unwrap().body, "{\"n\":1}");
+    assert!(looking.status().read_only.is_some());
+    assert!(looking.commit(unit(vec![Write::Put { key: key("a"), draft: draft("{}") }])).await.is_err());
+    let file = bed.config.data_dir.join("backup");
+    let rows = looking.backup(&file).await.unwrap();
+    assert_eq!(std::fs::read_to_string(&file).unwrap().matches("{\"row\":").count() as u64, rows);
+    looking.close().await;
+    // A schema of another version is left as it is.
+    bed.run("DELETE FROM migrations WHERE number = 3").await;
+    match Store::look(bed.config.clone()).await {
+        Err(OpenError::Configuration(why)) => assert!(why.contains("schema 2"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    let mut nowhere = config(String::new()).0;
+    nowhere.data_dir.push("typo");
+    assert!(matches!(Store::look(nowhere.clone()).await, Err(OpenError::Absent(_))));
+    assert!(!nowhere.data_dir.exists(), "something was made");
+}
+
+async fn a_missing_key_file_is_not_made_for_a_database_that_is_sealed(bed: Bed) {
+    let file = bed.config.data_dir.join("master.key");
+    std::fs::rename(&file, bed.config.data_dir.join("elsewhere")).unwrap();
+    match Store::open(bed.config.clone()).await {
+        Err(OpenError::Configuration(why)) => assert!(why.contains("master.key is missing"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    assert!(!file.exists(), "a key that opens nothing was made");
+}
+
+async fn a_restore_that_fails_leaves_nothing(bed: Bed) {
+    furnish(&bed.store).await;
+    let file = bed.config.data_dir.join("backup");
+    bed.store.backup(&file).await.unwrap();
+    let (mut target, _clock) = config(String::new());
+    let other = target.data_dir.join("other.key");
+    let store = Store::open(StoreConfig { key_file: Some(other.clone()), ..config(String::new()).0 }).await.unwrap();
+    store.close().await;
+    target.key_file = Some(other);
+    target.data_dir.push("new");
+    match Store::restore(target.clone(), &file).await {
+        Err(BackupError::Refused(why)) => assert!(why.contains("key file"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    assert!(!target.data_dir.exists(), "a failed restore left its folder");
+}
+
+#[tokio::test]
+async fn what_is_made_is_ours_alone_to_read() {
+    let (mut config, _clock) = config(String::new());
+    config.data_dir.push("new");
+    let mode = |name: &str| std::fs::metadata(config.data_dir.join(name)).unwrap().permissions().mode() & 0o777;
+    let store = Store::open(config.clone()).await.unwrap();
+    assert_eq!(mode(""), 0o700);
+    for name in ["charter.db", "charter.db-wal", "charter.db-shm", "charter.ballast", "master.key"] {
+        assert_eq!(mode(name), 0o600, "{name}");
+    }
+    store.close().await;
+    std::fs::set_permissions(config.data_dir.join("charter.db"), std::fs::Permissions::from_mode(0o644)).unwrap();
+    Store::open(config.clone()).await.unwrap().close().await;
+    assert_eq!(mode("charter.db"), 0o600, "what an older version made is closed to others");
+    let _ = std::fs::remove_dir_all(config.data_dir.parent().unwrap());
 }

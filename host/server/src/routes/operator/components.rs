@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::app::App;
-use crate::components::{Activated, Upload, Version, digest_of, shown_version};
+use crate::components::{Activated, LifeCycleError, Upload, Version, digest_of, shown_version};
 use crate::reply::Reply;
 use crate::request::HostRequest;
 use crate::routes::shape;
@@ -99,7 +99,8 @@ pub async fn list(app: &App, _: &HostRequest, _: &mut Txn) -> Result<Reply, Refu
 
 /// `GET /v1/operator/components/{name}`
 pub async fn get(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
-    let mut component = app.registry.detailed(request.parameter("name")).ok_or_else(Refusal::not_found)?;
+    let name = request.parameter("name");
+    let mut component = app.registry.detailed(name).ok_or_else(|| LifeCycleError::Absent(name.to_owned()))?;
     component["memory_bytes_max"] = json!(app.config.engine.memory_bytes_max);
     Ok(Reply::ok(&json!({"component": component})))
 }
