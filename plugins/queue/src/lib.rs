@@ -1,11 +1,12 @@
 //! Message queues of a profile: send with delay and dedupe key, receive under a lease with long poll, acknowledge, dead-letter, purge.
 //!
-//! This file is the declaration. `queues` holds the queue itself, `send`, `receive` and `receipt` what happens to messages. Handing
-//! out is the host's lease, so no message is ever in two hands; nothing here keeps time or locks.
+//! This file is the declaration. `queues` holds the queue itself, `send`, `receive` and `receipt` what happens to messages, `seal`
+//! what makes a receipt genuine. Handing out is the host's lease, so no message is ever in two hands; nothing here keeps time or locks.
 
 mod queues;
 mod receipt;
 mod receive;
+mod seal;
 mod send;
 
 #[cfg(test)]
@@ -51,7 +52,7 @@ pub fn primitive() -> Primitive {
         .operation(
             post("queue.ack", "/queue/{id}/messages/{message_id}/ack", receipt::ack)
                 .summary("Acknowledge a message: it is done and gone")
-                .description("A stale receipt is 409 `state_conflict`, `reason: receipt_expired`."),
+                .description("A stale or forged receipt is 409 `state_conflict`, `reason: receipt_expired`."),
         )
         .operation(
             post("queue.nack", "/queue/{id}/messages/{message_id}/nack", receipt::nack)

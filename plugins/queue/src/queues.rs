@@ -5,6 +5,7 @@
 use charter_sdk::prelude::*;
 use charter_sdk::{checkpoint, now};
 
+use crate::seal::fresh_key;
 use crate::send::MESSAGES;
 
 pub(crate) const QUEUES: Collection<Record> =
@@ -24,6 +25,9 @@ pub(crate) struct Record {
     pub(crate) max_receives: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) dead_letter_queue_id: Option<String>,
+    /// What its receipts are sealed with. A queue without one has handed nothing out yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) receipt_key: Option<String>,
     state: String,
 }
 
@@ -86,6 +90,16 @@ pub(crate) fn active(id: &str) -> Result<Doc<Record>> {
     QUEUES.get(id)?.filter(|queue| queue.state == ACTIVE).or_not_found("queue")
 }
 
+/// The key of the queue's receipts; one that was made without gets its own.
+pub(crate) fn receipt_key(queue: &Doc<Record>) -> Result<String> {
+    if let Some(key) = &queue.receipt_key {
+        return Ok(key.clone());
+    }
+    let key = fresh_key()?;
+    QUEUES.replace(&queue.id, Record { receipt_key: Some(key.clone()), ..queue.body.clone() })?;
+    Ok(key)
+}
+
 fn standing(queue: Doc<Record>) -> Result<Queue> {
     let standing = MESSAGES.standing(&queue.id)?;
     Ok(Queue {
@@ -113,6 +127,7 @@ pub(crate) fn create(Body(new): Body<NewQueue>) -> Result<Created<QueueAnswer>> 
         visibility_timeout_seconds: new.visibility_timeout_seconds,
         max_receives,
         dead_letter_queue_id: new.dead_letter_queue_id,
+        receipt_key: Some(fresh_key()?),
         state: ACTIVE.into(),
     })?;
     let created_at = queue.created_at;

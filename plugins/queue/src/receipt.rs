@@ -1,13 +1,14 @@
 //! Receipts, and what they are good for: ack, nack, extend.
 //!
-//! A receipt is `<message id>.<receive count>.<lease token>`. The token alone is the proof, checked by the host; the rest says which
-//! delivery it is of, so that a receipt for another message is refused. One that no longer holds is 409, whatever the reason.
+//! A receipt is `<message id>.<receive count>.<lease token>.<seal>`. The seal is this queue's word that the token is the lease of that
+//! message at that delivery; the host checks that the lease still holds. A receipt that does not hold is 409, whatever the reason.
 
 use charter_sdk::leases;
 use charter_sdk::prelude::*;
 
 use crate::queues::{Record, active};
 use crate::receive::dead_letter;
+use crate::seal::{opened, sealed};
 use crate::send::{MESSAGES, Message};
 
 /// A receipt's parts.
@@ -19,11 +20,13 @@ pub(crate) struct Receipt<'a> {
 }
 
 impl<'a> Receipt<'a> {
-    pub(crate) fn text(&self) -> String {
-        format!("{}.{}.{}", self.message_id, self.count, self.token)
+    /// The receipt as a caller holds it.
+    pub(crate) fn text(&self, key: &str) -> Result<String> {
+        sealed(key, &format!("{}.{}.{}", self.message_id, self.count, self.token))
     }
-    fn parse(text: &'a str) -> Option<Self> {
-        let (message_id, rest) = text.split_once('.')?;
+    /// Reads a receipt that was sealed with this key.
+    fn read(text: &'a str, key: &str) -> Option<Self> {
+        let (message_id, rest) = opened(key, text)?.split_once('.')?;
         let (count, token) = rest.split_once('.')?;
         Some(Self { message_id, count: count.parse().ok()?, token })
     }
@@ -90,17 +93,18 @@ fn or_expired(failure: Failure) -> Failure {
 /// The queue, the message and the token that a receipt claims to hold.
 fn held<'a>(path: &ByMessage, receipt: &'a str) -> Result<(Doc<Record>, Doc<Message>, Receipt<'a>)> {
     let queue = active(&path.id)?;
-    let receipt = Receipt::parse(receipt);
+    let genuine = queue.receipt_key.as_deref().and_then(|key| Receipt::read(receipt, key));
+    let receipt = genuine.filter(|receipt| receipt.message_id == path.message_id);
     let message = MESSAGES.get(&path.message_id)?;
     if message.as_ref().is_some_and(|message| message.queue_id != queue.id) {
         return Err(Failure::not_found("message"));
     }
     match (message, receipt) {
-        (Some(message), Some(receipt)) if receipt.message_id == message.id => Ok((queue, message, receipt)),
-        // A message that is gone, with a receipt that was for it: acknowledged already.
-        (None, Some(receipt)) if receipt.message_id == path.message_id => Err(expired()),
-        (None, _) => Err(Failure::not_found("message")),
-        (Some(_), _) => Err(expired()),
+        (Some(message), Some(receipt)) => Ok((queue, message, receipt)),
+        (None, None) => Err(Failure::not_found("message")),
+        // A message that is gone, with a receipt that was for it: acknowledged already. Or one that is there, with a receipt that
+        // this queue did not give out for it.
+        _ => Err(expired()),
     }
 }
 
@@ -131,13 +135,15 @@ pub(crate) fn extend(Path(path): Path<ByMessage>, Body(body): Body<Extend>) -> R
 #[cfg(test)]
 mod tests {
     use super::Receipt;
+    use crate::seal::sealed;
 
     #[test]
     fn a_receipt_reads_back() {
         let receipt = Receipt { message_id: "m", count: 3, token: "a.b" };
-        assert_eq!(Receipt::parse(&receipt.text()), Some(receipt));
+        assert_eq!(Receipt::read(&receipt.text("key").unwrap(), "key"), Some(receipt));
         for text in ["", "m", "m.3", "m.x.t"] {
-            assert_eq!(Receipt::parse(text), None, "{text}");
+            assert_eq!(Receipt::read(text, "key"), None, "{text}");
+            assert_eq!(Receipt::read(&sealed("key", text).unwrap(), "key"), None, "{text}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use charter_sdk::leases::{Leased, settle};
 use charter_sdk::prelude::*;
 
-use crate::queues::{Record, active};
+use crate::queues::{Record, active, receipt_key};
 use crate::receipt::Receipt;
 use crate::send::{DeadLetter, MESSAGES, Message};
 
@@ -57,7 +57,9 @@ pub(crate) fn receive(Path(ById { id }): Path<ById>, Body(ask): Body<Ask>, conte
     if messages.is_empty() && now() < patience {
         return Ok(Wait::For { collection: MESSAGES.name(), until: patience });
     }
-    Ok(Wait::Ready(Received { messages: messages.into_iter().map(deliver).collect() }))
+    let key = if messages.is_empty() { String::new() } else { receipt_key(&queue)? };
+    let messages = messages.into_iter().map(|leased| deliver(leased, &key)).collect::<Result<_>>()?;
+    Ok(Wait::Ready(Received { messages }))
 }
 
 /// Up to so many messages; each one received too often makes room for another.
@@ -102,14 +104,14 @@ pub(crate) fn dead_letter(queue: &Doc<Record>, message: Doc<Message>, receive_co
     )
 }
 
-fn deliver(leased: Leased<Message>) -> Delivery {
-    let receipt = Receipt { message_id: &leased.doc.id, count: leased.count, token: &leased.token }.text();
-    Delivery {
+fn deliver(leased: Leased<Message>, key: &str) -> Result<Delivery> {
+    let receipt = Receipt { message_id: &leased.doc.id, count: leased.count, token: &leased.token }.text(key)?;
+    Ok(Delivery {
         receipt,
         receive_count: leased.count,
         sent_at: leased.doc.created_at,
         body: leased.doc.body.body,
         dead_letter: leased.doc.body.dead_letter,
         id: leased.doc.id,
-    }
+    })
 }

@@ -4,6 +4,7 @@ use charter_sdk::double::{Host, Reply};
 use charter_sdk::serde_json::{Value, json};
 
 use crate::primitive;
+use crate::queues::QUEUES;
 
 struct Bench {
     host: Host,
@@ -152,6 +153,63 @@ fn a_receipt_is_for_its_own_message_only() {
     assert_eq!(bench.settle("ack", &mixed, json!({})).unwrap_err().reason_text(), Some("receipt_expired"));
     let unknown = json!({ "id": "0197c0de-0000-7000-8000-ffffffffffff", "receipt": "x" });
     assert_eq!(bench.settle("ack", &unknown, json!({})).unwrap_err().code(), "not_found");
+}
+
+#[test]
+fn nothing_of_a_receipt_can_be_exchanged_or_invented() {
+    let host = Host::new(primitive);
+    let dead = create(&host, json!({ "name": "dead" }));
+    let other = create(&host, json!({ "name": "other" }));
+    let queue = create(&host, json!({ "name": "orders", "max_receives": 2, "dead_letter_queue_id": dead }));
+    for (queue, message) in [(&queue, "a"), (&queue, "b"), (&other, "c")] {
+        host.post(&format!("/queue/{queue}/messages"), json!({ "messages": [{ "body": message }] })).unwrap();
+    }
+    let received = [receive(&host, &queue, json!({})), receive(&host, &queue, json!({})), receive(&host, &other, json!({}))];
+    let [a, b, c] = received.map(|messages| messages[0].clone());
+    let parts =
+        |message: &Value| -> Vec<String> { message["receipt"].as_str().unwrap().splitn(3, '.').map(str::to_owned).collect() };
+    let (of_a, of_b, of_c) = (parts(&a), parts(&b), parts(&c));
+    let (token, seal) = of_a[2].rsplit_once('.').unwrap();
+    let foreign = of_b[2].rsplit_once('.').unwrap().0;
+    let bench = Bench { host, queue };
+    for forged in [
+        format!("{}.99.{}", of_a[0], of_b[2]),
+        format!("{}.99.{foreign}.{seal}", of_a[0]),
+        format!("{}.1.{}", of_a[0], of_c[2]),
+        format!("{}.0.{}", of_a[0], of_a[2]),
+        format!("{}.2.{}", of_a[0], of_a[2]),
+        format!("{}.1.{token}", of_a[0]),
+        format!("{}.1.{}", of_b[0], of_a[2]),
+        "x".into(),
+    ] {
+        for how in ["ack", "nack", "extend"] {
+            let refusal = bench.settle(how, &json!({ "id": a["id"], "receipt": forged }), json!({})).unwrap_err();
+            assert_eq!((refusal.code(), refusal.reason_text()), ("state_conflict", Some("receipt_expired")), "{how} {forged}");
+        }
+    }
+    let standing = |queue: &str| {
+        let queue = bench.host.get(&format!("/queue/{queue}")).unwrap().body["queue"].clone();
+        (queue["depth"].clone(), queue["in_flight"].clone())
+    };
+    assert_eq!(
+        [standing(&bench.queue), standing(&other), standing(&dead)],
+        [(json!(0), json!(2)), (json!(0), json!(1)), (json!(0), json!(0))]
+    );
+    for message in [&a, &b] {
+        bench.settle("ack", message, json!({})).unwrap();
+    }
+}
+
+#[test]
+fn a_queue_that_was_made_without_a_key_for_its_receipts_gets_one() {
+    let bench = Bench::new(json!({ "name": "orders" }));
+    let mut record = QUEUES.get(&bench.queue).unwrap().unwrap().body;
+    record.receipt_key = None;
+    QUEUES.replace(&bench.queue, record).unwrap();
+    bench.send(json!([{ "body": 1 }, { "body": 2 }]));
+    let (first, second) = (bench.receive(json!({})), bench.receive(json!({})));
+    bench.settle("ack", &first[0], json!({})).unwrap();
+    bench.settle("ack", &second[0], json!({})).unwrap();
 }
 
 #[test]
