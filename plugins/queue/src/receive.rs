@@ -1,14 +1,22 @@
 //! Receiving: what is due is handed out under a lease; what was received too often goes to the dead letters instead.
 
-use charter_sdk::leases::{Leased, settle};
+use charter_sdk::leases::{Leased, extend, settle};
 use charter_sdk::prelude::*;
 
 use crate::queues::{Record, active, receipt_key};
 use crate::receipt::Receipt;
-use crate::send::{DeadLetter, MESSAGES, Message};
+use crate::send::{BODY_BYTES_MAX, DeadLetter, MESSAGES, Message};
 
-/// Rounds of looking for a message behind ones that go to the dead letters: each moves up to a batch of them.
+/// Rounds of looking for a message behind ones that go to the dead letters. Each moves up to ten, three rows a message, so that
+/// all of them stay within a unit's 1,000 rows.
 const ROUNDS_MAX: u32 = 10;
+/// Bytes of messages that one receive moves to the dead letters, of a unit's 4 MiB.
+const MOVED_BYTES_MAX: usize = 3 * 1024 * 1024;
+/// Bytes of a message at most: its body, and what is kept around it.
+const MESSAGE_BYTES_MAX: usize = BODY_BYTES_MAX + 2 * 1024;
+/// How long messages are leased at least where some may go to the dead letters: as long as a receive runs at most, so that they
+/// are still held when it commits.
+const LEASE_SECONDS_MIN: u32 = 30;
 
 #[derive(Deserialize, JsonSchema)]
 pub(crate) struct Ask {
@@ -52,9 +60,10 @@ struct Delivery {
 pub(crate) fn receive(Path(ById { id }): Path<ById>, Body(ask): Body<Ask>, context: Context) -> Result<Wait<Received>> {
     let queue = active(&id)?;
     let seconds = ask.visibility_timeout_seconds.unwrap_or(queue.visibility_timeout_seconds);
-    let messages = take(&queue, ask.max_messages, now().plus_seconds(seconds))?;
+    let Taken { messages, all } = take(&queue, ask.max_messages, now().plus_seconds(seconds))?;
     let patience = context.started_at.plus_seconds(ask.wait_seconds);
-    if messages.is_empty() && now() < patience {
+    // Where dead letters are left to move there is no waiting: they are moved by the commit of an answer.
+    if messages.is_empty() && all && now() < patience {
         return Ok(Wait::For { collection: MESSAGES.name(), until: patience });
     }
     let key = if messages.is_empty() { String::new() } else { receipt_key(&queue)? };
@@ -62,24 +71,45 @@ pub(crate) fn receive(Path(ById { id }): Path<ById>, Body(ask): Body<Ask>, conte
     Ok(Wait::Ready(Received { messages }))
 }
 
-/// Up to so many messages; each one received too often makes room for another.
-fn take(queue: &Doc<Record>, most: u32, until: Instant) -> Result<Vec<Leased<Message>>> {
-    let mut kept = Vec::new();
+struct Taken {
+    messages: Vec<Leased<Message>>,
+    /// Whether everything was looked at; else there may be more behind the dead letters.
+    all: bool,
+}
+
+/// Up to so many messages, hidden until then; each one received too often makes room for another.
+fn take(queue: &Doc<Record>, most: u32, until: Instant) -> Result<Taken> {
+    let leased_until = match queue.max_receives {
+        Some(_) => until.max(now().plus_seconds(LEASE_SECONDS_MIN)),
+        None => until,
+    };
+    let mut messages = Vec::new();
+    let (mut all, mut moved) = (false, 0);
     for _ in 0..ROUNDS_MAX {
-        let missing = most - u32::try_from(kept.len()).unwrap_or(most);
-        let taken = MESSAGES.take(&queue.id, missing, until)?;
+        let missing = most - u32::try_from(messages.len()).unwrap_or(most);
+        let movable = MOVED_BYTES_MAX.saturating_sub(moved) / MESSAGE_BYTES_MAX;
+        let limit = missing.min(u32::try_from(movable).unwrap_or(missing));
+        if limit == 0 {
+            break;
+        }
+        let taken = MESSAGES.take(&queue.id, limit, leased_until)?;
         let (spent, fresh): (Vec<_>, Vec<_>) =
             taken.into_iter().partition(|leased| queue.max_receives.is_some_and(|most| leased.count > most));
-        kept.extend(fresh);
+        messages.extend(fresh);
         if spent.is_empty() {
+            all = true;
             break;
         }
         for leased in spent {
+            moved += leased.doc.body.body.text().len();
             // This time it was not received.
             dead_letter(queue, leased.doc, leased.count - 1, &leased.token)?;
         }
     }
-    Ok(kept)
+    if until < leased_until {
+        messages.iter().try_for_each(|leased| extend(&leased.token, until))?;
+    }
+    Ok(Taken { messages, all })
 }
 
 /// Moves a message to the dead-letter queue; where there is none, or no longer, it is dropped.

@@ -10,7 +10,7 @@ use crate::queues::active;
 pub(crate) const MESSAGES: Collection<Message> = Collection::new("messages").unique(&["dedupe"]).leased_by("queue_id");
 
 /// Bytes of one message's body as JSON.
-const BODY_BYTES_MAX: usize = 256 * 1024;
+pub(crate) const BODY_BYTES_MAX: usize = 256 * 1024;
 /// Bytes of a batch's bodies.
 const BATCH_BYTES_MAX: usize = 1024 * 1024;
 

@@ -131,6 +131,72 @@ fn a_message_received_too_often_becomes_a_dead_letter() {
 }
 
 #[test]
+fn a_message_that_is_never_hidden_becomes_a_dead_letter_too() {
+    for (of_queue, ask) in [(0, json!({})), (30, json!({ "visibility_timeout_seconds": 0, "max_messages": 10 }))] {
+        let host = Host::new(primitive);
+        let dead = create(&host, json!({ "name": "dead" }));
+        let options = json!({ "name": "orders", "visibility_timeout_seconds": of_queue, "max_receives": 1, "dead_letter_queue_id": dead });
+        let queue = create(&host, options);
+        let bench = Bench { host, queue };
+        bench.send(json!([{ "body": "poison" }]));
+        assert_eq!(bench.receive(ask.clone())[0]["body"], json!("poison"));
+        bench.send(json!([{ "body": "fresh" }]));
+        let second = bench.receive(ask.clone());
+        assert_eq!((second.len(), &second[0]["body"]), (1, &json!("fresh")));
+        assert_eq!(receive(&bench.host, &dead, json!({}))[0]["body"], json!("poison"));
+        assert_eq!((&bench.read()["depth"], &bench.read()["in_flight"]), (&json!(1), &json!(0)));
+    }
+}
+
+#[test]
+fn a_message_is_hidden_for_as_long_as_was_asked_wherever_it_may_be_given_up() {
+    let host = Host::new(primitive);
+    let queue = create(&host, json!({ "name": "orders", "visibility_timeout_seconds": 3, "max_receives": 3 }));
+    let bench = Bench { host, queue };
+    bench.send(json!([{ "body": 1 }]));
+    for seconds in [3, 60] {
+        assert_eq!(bench.receive(json!({ "visibility_timeout_seconds": seconds })).len(), 1);
+        bench.host.pass_seconds(seconds - 1);
+        assert!(bench.receive(json!({})).is_empty());
+        bench.host.pass_seconds(1);
+    }
+    assert_eq!(bench.receive(json!({}))[0]["receive_count"], json!(3));
+}
+
+#[test]
+fn large_dead_letters_are_moved_by_several_receives() {
+    let host = Host::new(primitive);
+    let dead = create(&host, json!({ "name": "dead" }));
+    let queue = create(&host, json!({ "name": "orders", "max_receives": 1, "dead_letter_queue_id": dead }));
+    let bench = Bench { host, queue };
+    let sent = 32;
+    for _ in 0..sent / 4 {
+        bench.send(json!(vec![json!({ "body": "x".repeat(250_000) }); 4]));
+    }
+    for _ in 0..4 {
+        bench.receive(json!({ "max_messages": 10, "visibility_timeout_seconds": 1 }));
+    }
+    bench.host.pass_seconds(1);
+    bench.send(json!([{ "body": "fresh" }]));
+    let letters = || bench.host.get(&format!("/queue/{dead}")).unwrap().body["queue"]["depth"].as_u64().unwrap();
+    let mut before = letters();
+    loop {
+        // However patient: what was moved is not held back.
+        let start = bench.host.now();
+        let received = bench.receive(json!({ "max_messages": 10, "wait_seconds": 20 }));
+        let moved = letters() - before;
+        before += moved;
+        assert!(moved * 250_000 <= 3 * 1024 * 1024, "{moved}");
+        if let Some(message) = received.first() {
+            assert_eq!((received.len(), &message["body"]), (1, &json!("fresh")));
+            break;
+        }
+        assert!(moved > 0 && bench.host.now() == start);
+    }
+    assert_eq!(before, sent);
+}
+
+#[test]
 fn a_purge_empties_a_large_queue_and_a_delete_leaves_nothing() {
     let bench = Bench::new(json!({ "name": "orders" }));
     for _ in 0..13 {
