@@ -3,6 +3,8 @@
 //!
 //! Holds no credential and no address of a provider: the host knows both.
 
+#[cfg(any(target_arch = "wasm32", test))]
+mod code;
 #[cfg(target_arch = "wasm32")]
 mod wasi;
 

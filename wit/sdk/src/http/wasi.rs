@@ -2,10 +2,11 @@
 
 use wasip2::http::outgoing_handler;
 use wasip2::http::types::{
-    ErrorCode, Fields, FutureIncomingResponse, IncomingBody, Method, OutgoingBody, OutgoingRequest, RequestOptions, Scheme,
+    Fields, FutureIncomingResponse, IncomingBody, Method, OutgoingBody, OutgoingRequest, RequestOptions, Scheme,
 };
 use wasip2::io::streams::{InputStream, StreamError};
 
+use super::code::error;
 use super::{Error, Request, Response};
 
 /// Bytes that one `blocking-write-and-flush` takes at most.
@@ -98,29 +99,11 @@ fn read(stream: &InputStream, bytes_max: usize) -> Result<Vec<u8>, Error> {
             Err(StreamError::Closed) => return Ok(bytes),
             Err(StreamError::LastOperationFailed(failed)) => {
                 let code = wasip2::http::types::http_error_code(&failed);
-                return Err(code.map_or_else(|| Error::Unreachable(failed.to_debug_string()), error));
+                return Err(code.map_or_else(|| Error::Unreachable("the connection was lost".into()), error));
             }
         }
         if bytes.len() > bytes_max {
             return Err(Error::TooLarge);
         }
-    }
-}
-
-fn error(code: ErrorCode) -> Error {
-    match code {
-        ErrorCode::HttpRequestDenied => Error::Denied("the host refuses this request".into()),
-        ErrorCode::DestinationIpProhibited | ErrorCode::DestinationIpUnroutable => {
-            Error::Denied("the address is not a public one".into())
-        }
-        ErrorCode::HttpRequestUriInvalid => Error::BadUrl,
-        ErrorCode::ConnectionTimeout
-        | ErrorCode::ConnectionReadTimeout
-        | ErrorCode::HttpResponseTimeout
-        | ErrorCode::DnsTimeout => Error::Timeout,
-        ErrorCode::HttpResponseBodySize(_) => Error::TooLarge,
-        // The one code that has room for words: the host says here why it does not let the request out.
-        ErrorCode::InternalError(Some(why)) => Error::Denied(why),
-        other => Error::Unreachable(format!("{other:?}")),
     }
 }
