@@ -24,7 +24,7 @@ pub fn primitive() -> Primitive {
         .collection(&send::MESSAGES)
         .event("queue.message.dead_lettered", "A message was received too often and left its queue.")
         .operation(post("queue.create", "/queue", queues::create).summary("Create a queue"))
-        .operation(get("queue.list", "/queue", queues::list).summary("List queues, newest first"))
+        .operation(get("queue.list", "/queue", queues::list).summary("List queues"))
         .operation(get("queue.read", "/queue/{id}", queues::read).summary("Read a queue with its depth and oldest message's age"))
         .operation(
             delete("queue.delete", "/queue/{id}", queues::delete)

@@ -113,7 +113,7 @@ pub fn primitive() -> Primitive {
         .operation(
             put("vault.put", "/vault/{name}", put_secret).summary("Set a secret; each time makes a new version").no_tool(),
         )
-        .operation(get("vault.list", "/vault", list).summary("List the names of secrets, newest first"))
+        .operation(get("vault.list", "/vault", list).summary("List the names of secrets"))
         .operation(
             post("vault.reveal", "/vault/{name}/reveal", reveal)
                 .summary("Reveal a secret's value")
