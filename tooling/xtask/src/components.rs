@@ -88,6 +88,7 @@ fn build(workspace: &Workspace, folder: &str, members: &[(String, &Package)], ou
     prerequisites::guest_target(&workspace.root)?;
     std::fs::create_dir_all(output).with_context(|| format!("cannot make {}", output.display()))?;
     if !members.is_empty() {
+        eprintln!("The components of {folder}: minutes, the first time.");
         let mut command = process::cargo(&workspace.root);
         command.args(["build", "--quiet", "--profile", PROFILE, "--target", prerequisites::GUEST_TARGET]);
         for (_, package) in members {

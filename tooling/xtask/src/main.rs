@@ -47,3 +47,19 @@ fn main() -> Result<()> {
         Command::Lint => lint::run(&workspace),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory as _, Parser as _};
+
+    use super::Arguments;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+        for good in [&["xtask", "build"] as &[&str], &["xtask", "build", "notes", "--into", "x"], &["xtask", "test", "notes"]] {
+            assert!(Arguments::try_parse_from(good).is_ok(), "{good:?}");
+        }
+        assert!(Arguments::try_parse_from(["xtask", "build", "--into", "x"]).is_err(), "of what");
+    }
+}
