@@ -1,6 +1,7 @@
 //! Registration, sign-in, sessions and what a browser has to send.
 
 use charter_tests::tenant::{PASSWORD, unique};
+use charter_tests::world::Builder;
 use charter_tests::{Client, Tenant, World, on_both};
 use serde_json::{Value, json};
 
@@ -101,6 +102,9 @@ on_both! {
         for field in ["email", "password", "company_name"] {
             assert!(paths.contains(&json!(field)), "{field} is not among {paths:?}");
         }
+        let described = anonymous.get("/openapi.json").expect(200);
+        let schema = &described["paths"]["/v1/auth/register"]["post"]["requestBody"]["content"]["application/json"]["schema"];
+        assert_eq!(schema["properties"]["password"], json!({"type": "string", "minLength": 8, "maxLength": 1024}));
         anonymous.post("/v1/auth/register", &json!({"email": "a@example.com"})).expect_error(400, "invalid_input");
         anonymous.post("/v1/auth/register", &json!([])).expect_error(400, "invalid_input");
     }
@@ -124,6 +128,11 @@ on_both! {
         let answer = world.anonymous().post("/v1/auth/login", &body);
         answer.expect_error(429, "rate_limited");
         assert!(answer.header("retry-after").is_some(), "{answer}");
+        assert_eq!(answer.header("ratelimit-policy"), Some("\"sign-in\";q=10;w=60"), "{answer}");
+        assert!(answer.header("ratelimit").is_some_and(|left| left.starts_with("\"sign-in\";r=0;t=")), "{answer}");
+        // Nobody here is trusted to say who the client is.
+        let elsewhere = world.anonymous().with("x-forwarded-for", "192.0.2.1").with("forwarded", "for=192.0.2.1");
+        elsewhere.post("/v1/auth/login", &body).expect_error(429, "rate_limited");
         // Somebody else's account is open as before.
         let other = world.register();
         world.anonymous().post("/v1/auth/login", &json!({"email": other.email, "password": PASSWORD})).expect(200);
@@ -178,5 +187,25 @@ on_both! {
         let error = world.anonymous().post("/v1/auth/link", &json!({"email": "ann@example.com"})).expect_error(501, "not_configured");
         assert_eq!(error["details"]["missing"], json!(["mail_relay"]));
         world.anonymous().post("/v1/auth/link", &json!({})).expect_error(400, "invalid_input");
+    }
+}
+
+on_both! {
+    fn behind_a_trusted_proxy_wrong_guesses_shut_out_their_own_address_alone(world: Builder::new().bare().argument("--trusted-proxies=127.0.0.0/8")) {
+        let tenant = world.register();
+        let login = |field: &str, value: &str, password: &str| {
+            let client = world.anonymous().with(field, value);
+            client.post("/v1/auth/login", &json!({"email": tenant.email, "password": password}))
+        };
+        for _ in 0..12 {
+            login("x-forwarded-for", "192.0.2.1", "not the password");
+        }
+        login("x-forwarded-for", "192.0.2.1", PASSWORD).expect_error(429, "rate_limited");
+        login("x-forwarded-for", "192.0.2.7, 192.0.2.1", PASSWORD).expect_error(429, "rate_limited");
+        login("forwarded", "for=192.0.2.1;proto=https", PASSWORD).expect_error(429, "rate_limited");
+        login("x-forwarded-for", "192.0.2.1, 192.0.2.2", PASSWORD).expect(200);
+        login("x-forwarded-for", "192.0.2.2, 127.0.0.2", PASSWORD).expect(200);
+        login("forwarded", "for=\"[2001:db8::1]:4711\"", PASSWORD).expect(200);
+        world.anonymous().post("/v1/auth/login", &json!({"email": tenant.email, "password": PASSWORD})).expect(200);
     }
 }

@@ -64,6 +64,34 @@ on_both! {
         tenant.client.delete(&format!("/v1/auth/keys/{}", id(&made))).expect_error(404, "not_found");
     }
 
+    fn a_key_that_is_made_while_its_maker_is_revoked_is_never_listed(world) {
+        let tenant = world.register();
+        let made = tenant.client.post("/v1/auth/keys", &json!({"name": "root", "role": "admin"})).expect(201);
+        let root = tenant.client.bearer(made["key"].as_str().unwrap());
+        let children: Vec<_> = std::thread::scope(|scope| {
+            let make = |n: usize| root.post("/v1/auth/keys", &json!({"name": format!("child {n}")}));
+            let makers: Vec<_> = (0..14).map(|n| scope.spawn(move || make(n))).collect();
+            let revoked = tenant.client.delete(&format!("/v1/auth/keys/{}", id(&made)));
+            revoked.expect(200);
+            makers.into_iter().map(|maker| maker.join().unwrap()).filter(|answer| answer.status == 201).collect()
+        });
+        let listed = tenant.client.get("/v1/auth/keys?limit=200").expect(200);
+        assert_eq!(listed["keys"].as_array().unwrap().len(), 1, "{listed}");
+        for child in children {
+            tenant.client.bearer(child.json()["key"].as_str().unwrap()).get("/v1/organization").expect_error(401, "unauthorized");
+        }
+    }
+
+    fn a_key_lives_until_the_end_of_the_calendar_at_most(world) {
+        let tenant = world.register();
+        let last = json!({"name": "last", "expires_at": "9999-12-31T23:59:59Z"});
+        let made = tenant.client.post("/v1/auth/keys", &last).expect(201);
+        assert_eq!(made["expires_at"], "9999-12-31T23:59:59.000Z");
+        tenant.client.bearer(made["key"].as_str().unwrap()).get("/v1/organization").expect(200);
+        let beyond = json!({"name": "beyond", "expires_at": "9999-12-31T23:59:59-01:00"});
+        assert_eq!(tenant.client.post("/v1/auth/keys", &beyond).expect_error(400, "invalid_input")["param"], "expires_at");
+    }
+
     fn a_key_of_a_test_project_says_so(world) {
         let tenant = world.register();
         let project = tenant.client.post("/v1/projects", &json!({"name": "Staging", "mode": "test"})).expect(201);

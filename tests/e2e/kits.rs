@@ -59,6 +59,20 @@ on_both! {
         }
     }
 
+    fn an_integer_may_be_written_with_a_point(world) {
+        let tenant = world.register();
+        let send = |method: &str, path: &str, body: &str| {
+            tenant.client.call(method, path).header("content-type", "application/json").bytes(body.to_owned()).send()
+        };
+        let body = r#"{"name": "k", "budget": {"cap_cents": 5.0, "period": "day"}, "limits": {"requests_per_minute": 6e1}}"#;
+        let made = send("POST", "/v1/kits", body).expect(201)["kit"].clone();
+        assert_eq!((&made["budget"]["cap_cents"], &made["limits"]["requests_per_minute"]), (&json!(5), &json!(60)));
+        let path = format!("/v1/kits/{}", id(&made));
+        assert_eq!(send("PATCH", &path, r#"{"name": "l", "expected_version": 1.0}"#).expect(200)["kit"]["version"], 2);
+        let error = send("PATCH", &path, r#"{"expected_version": 1.5}"#).expect_error(400, "invalid_input");
+        assert_eq!(error["param"], "expected_version");
+    }
+
     fn tightening_is_for_developers_and_loosening_for_admins(world) {
         let tenant = world.register();
         let kit = tenant.client.post("/v1/kits", &json!({"name": "k", "budget": {"cap_cents": 500, "period": "day"}})).expect(201);

@@ -47,6 +47,49 @@ on_both! {
         accept(&second["accept_token"]).expect_error(401, "unauthorized");
     }
 
+    fn an_invitation_ends_with_the_membership_that_offered_it(world) {
+        let tenant = world.register();
+        let (owner, _) = browser(world, &tenant.email, PASSWORD);
+        let (admin, account) = joined(world, &tenant, &owner, "admin");
+        let path = format!("/v1/organization/members/{account}");
+        let offer = |by: &Client, role: &str| {
+            let email = format!("{}@example.com", unique("accomplice"));
+            by.post("/v1/organization/members", &json!({"email": email, "role": role})).expect(201)["invitation"].clone()
+        };
+        let accept = |token| world.anonymous().post("/v1/auth/invitations/accept", &json!({"token": token, "password": PASSWORD}));
+        let (first, by_owner) = (offer(&admin, "admin"), offer(&owner, "admin"));
+        let demoted = owner.patch(&path, &json!({"role": "developer"})).expect(200);
+        assert_eq!(demoted["invitations"], json!([first["id"]]));
+        accept(&first["accept_token"]).expect_error(401, "unauthorized");
+        assert_eq!(owner.patch(&path, &json!({"role": "admin"})).expect(200)["invitations"], json!([]));
+        let second = offer(&admin, "admin");
+        let removed = owner.delete(&path).expect(200);
+        assert_eq!(removed["invitations"], json!([second["id"]]));
+        accept(&second["accept_token"]).expect_error(401, "unauthorized");
+        let listed = owner.get("/v1/organization/invitations").expect(200);
+        assert_eq!(listed["invitations"].as_array().unwrap().len(), 1, "{listed}");
+        assert_eq!(accept(&by_owner["accept_token"]).expect(201)["role"], "admin");
+    }
+
+    fn an_invitation_ends_with_the_key_that_offered_it(world) {
+        let tenant = world.register();
+        let made = tenant.client.post("/v1/auth/keys", &json!({"name": "root", "role": "admin"})).expect(201);
+        let root = tenant.client.bearer(made["key"].as_str().unwrap());
+        let child = root.post("/v1/auth/keys", &json!({"name": "child", "role": "admin"})).expect(201);
+        let child = tenant.client.bearer(child["key"].as_str().unwrap());
+        let offered = [&root, &child].map(|by| {
+            let body = json!({"email": format!("{}@example.com", unique("accomplice")), "role": "admin"});
+            by.post("/v1/organization/members", &body).expect(201)["invitation"].clone()
+        });
+        let revoked = tenant.client.delete(&format!("/v1/auth/keys/{}", made["id"].as_str().unwrap())).expect(200);
+        for invitation in &offered {
+            assert!(revoked["invitations"].as_array().unwrap().contains(&invitation["id"]), "{revoked}");
+            let body = json!({"token": invitation["accept_token"], "password": PASSWORD});
+            world.anonymous().post("/v1/auth/invitations/accept", &body).expect_error(401, "unauthorized");
+        }
+        assert_eq!(tenant.client.get("/v1/organization/invitations").expect(200)["invitations"], json!([]));
+    }
+
     fn each_role_does_what_it_may(world) {
         let tenant = world.register();
         let (viewer, _) = joined(world, &tenant, &tenant.client, "viewer");

@@ -5,6 +5,25 @@ use charter_tests::tenant::id;
 use serde_json::json;
 
 on_both! {
+    fn every_wrong_field_of_a_new_user_is_named_at_once(world) {
+        let body = json!({"name": " ", "email": "nobody", "external_id": "\n", "metadata": {"plan": 1}});
+        let error = world.register().client.post("/v1/users", &body).expect_error(400, "invalid_input");
+        let faults = error["details"]["faults"].as_array().unwrap();
+        let mut paths: Vec<_> = faults.iter().map(|fault| fault["path"].as_str().unwrap()).collect();
+        paths.sort_unstable();
+        assert_eq!(paths, ["email", "external_id", "metadata.plan", "name"]);
+        assert!(faults.iter().any(|fault| fault["message"] == "must be an e-mail address"), "{error}");
+    }
+
+    fn the_limits_of_a_user_that_is_not_there_are_not_there(world) {
+        let (tenant, stranger) = (world.register(), world.register());
+        tenant.client.get(&format!("/v1/limits?tenant={}", tenant.user("agent"))).expect(200);
+        for absent in [stranger.user.as_str(), "00000000-0000-7000-8000-000000000000", "nobody"] {
+            let error = tenant.client.get(&format!("/v1/limits?tenant={absent}")).expect_error(404, "not_found");
+            assert_eq!(error["param"], "tenant");
+        }
+    }
+
     fn a_user_is_made_read_changed_listed_and_deleted(world) {
         let tenant = world.register();
         let body = json!({"name": "Ann", "email": "ann@example.com", "external_id": "cus_1", "metadata": {"plan": "pro"}});

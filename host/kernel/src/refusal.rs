@@ -34,8 +34,19 @@ pub struct Refusal {
     pub details: Map<String, Value>,
     /// When trying again makes sense.
     pub retry_after_seconds: Option<u32>,
+    /// Which rate is used up, for the headers; where the pipeline's own buckets refuse, they say it themselves.
+    pub rate: Option<Rate>,
     /// Members beside the others in `error`, such as the spending fields.
     pub extra: Map<String, Value>,
+}
+
+/// A rate, and what is left of it, as `RateLimit-Policy` and `RateLimit` say it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// `RateLimit-Policy`.
+    pub policy: String,
+    /// `RateLimit`.
+    pub left: String,
 }
 
 impl Refusal {
@@ -50,6 +61,7 @@ impl Refusal {
             param: None,
             details: Map::new(),
             retry_after_seconds: None,
+            rate: None,
             extra: Map::new(),
         }
     }
@@ -86,7 +98,7 @@ impl Refusal {
         Self::new(Code::NotFound, "There is nothing at this address.")
     }
 
-    /// A thing named in the body or query is absent, or somebody else's.
+    /// A thing named in the body is absent, or somebody else's.
     pub fn resource_not_found(param: impl Into<String>) -> Self {
         let param = param.into();
         Self::new(Code::ResourceNotFound, format!("What {param} names does not exist.")).param(param)
@@ -175,6 +187,13 @@ impl Refusal {
     #[must_use]
     pub fn retry_after(mut self, seconds: u32) -> Self {
         self.retry_after_seconds = Some(seconds);
+        self
+    }
+
+    /// Says which rate is used up.
+    #[must_use]
+    pub fn rate(mut self, rate: Rate) -> Self {
+        self.rate = Some(rate);
         self
     }
 

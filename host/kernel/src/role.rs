@@ -75,6 +75,11 @@ impl Role {
         self.has(OWNS)
     }
 
+    /// Whether it may offer somebody a membership in this role: ownership is given by owners alone.
+    pub fn invites(self, role: Role) -> bool {
+        self.loosens() && (self.owns() || !role.owns())
+    }
+
     /// Whether it has no power that `other` lacks: what a key's role must be to its maker's.
     pub fn no_higher_than(self, other: Role) -> bool {
         self.powers() & !other.powers() == 0
@@ -123,6 +128,15 @@ mod tests {
             assert_eq!(Role::parse(role.as_str()), Some(role));
         }
         assert_eq!(Role::parse("root"), None);
+    }
+
+    #[test]
+    fn admins_invite_all_but_owners_and_owners_all() {
+        for role in Role::ALL {
+            assert!(Role::Owner.invites(role));
+            assert_eq!(Role::Admin.invites(role), role != Role::Owner);
+            assert!(![Role::Viewer, Role::Developer, Role::Approver].iter().any(|inviter| inviter.invites(role)));
+        }
     }
 
     #[test]

@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use jiff::civil::DateTime;
+use jiff::fmt::temporal::{Pieces, PiecesOffset};
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Milliseconds since the Unix epoch, UTC. On the wire `2026-11-20T23:15:00.123Z`.
@@ -16,17 +19,39 @@ impl Instant {
     pub fn plus_ms(self, ms: i64) -> Self {
         Self(self.0.saturating_add(ms))
     }
-    /// Reads an RFC 3339 timestamp.
+    /// Reads an RFC 3339 timestamp, up to [`Instant::LAST`] inclusive.
     pub fn parse(text: &str) -> Option<Self> {
-        text.parse::<jiff::Timestamp>().ok().map(|at| Self(at.as_millisecond()))
+        match text.parse::<Timestamp>() {
+            Ok(at) => Some(Self(at.as_millisecond())),
+            Err(_) => late(text),
+        }
     }
+}
+
+/// The moment from which years, months and days of the calendar are counted.
+const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
+
+/// A moment of the last day: the calendar ends there for every offset, a timestamp of the library a day earlier for all.
+fn late(text: &str) -> Option<Instant> {
+    let pieces = Pieces::parse(text).ok()?;
+    let ahead_s = match pieces.offset()? {
+        PiecesOffset::Zulu => 0,
+        PiecesOffset::Numeric(offset) => offset.offset().seconds(),
+        _ => return None,
+    };
+    let since = pieces.date().to_datetime(pieces.time()?).duration_since(EPOCH) - SignedDuration::from_secs(ahead_s.into());
+    let at = Instant(i64::try_from(since.as_millis()).ok()?);
+    (at > Instant(0) && at <= Instant::LAST).then_some(at)
 }
 
 impl fmt::Display for Instant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match jiff::Timestamp::from_millisecond(self.0) {
-            Ok(at) => write!(f, "{at:.3}"),
-            Err(_) => write!(f, "{}", self.0),
+        if let Ok(at) = Timestamp::from_millisecond(self.0) {
+            return write!(f, "{at:.3}");
+        }
+        match EPOCH.checked_add(SignedDuration::from_millis(self.0)) {
+            Ok(at) if self.0 > 0 => write!(f, "{at:.3}Z"),
+            _ => write!(f, "{}", self.0),
         }
     }
 }
@@ -48,4 +73,34 @@ impl<'de> Deserialize<'de> for Instant {
 pub trait Clock: Send + Sync + 'static {
     /// The current moment.
     fn now(&self) -> Instant;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_day_is_read_and_written_to_its_end() {
+        for (text, written) in [
+            ("2026-11-20T23:15:00.123Z", "2026-11-20T23:15:00.123Z"),
+            ("9999-12-30T22:00:01Z", "9999-12-30T22:00:01.000Z"),
+            ("9999-12-31T23:59:59Z", "9999-12-31T23:59:59.000Z"),
+            ("9999-12-31T23:59:59.999Z", "9999-12-31T23:59:59.999Z"),
+            ("9999-12-31T23:59:59+02:00", "9999-12-31T21:59:59.000Z"),
+            ("9999-12-31T21:59:59-02:00", "9999-12-31T23:59:59.000Z"),
+        ] {
+            let at = Instant::parse(text).unwrap();
+            assert_eq!(at.to_string(), written, "{text}");
+            assert_eq!(Instant::parse(written), Some(at), "{written}");
+        }
+        assert_eq!(Instant::parse("9999-12-31T23:59:59.999Z"), Some(Instant::LAST));
+    }
+
+    #[test]
+    fn what_is_no_moment_or_lies_beyond_the_last_is_refused() {
+        for text in ["9999-12-31T23:59:59-00:01", "9999-12-31T23:59:59", "9999-12-31", "9999-12-32T00:00:00Z", "soon", ""] {
+            assert_eq!(Instant::parse(text), None, "{text}");
+        }
+        assert_eq!(Instant(i64::MAX).to_string(), i64::MAX.to_string());
+    }
 }

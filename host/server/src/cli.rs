@@ -117,6 +117,9 @@ struct Serve {
     /// A folder of .wasm files; it is watched, and what is new in it is installed and activated
     #[arg(long, value_name = "DIR")]
     components: Option<String>,
+    /// Ranges of the proxies in front, separated by commas; they say in Forwarded or X-Forwarded-For whose request it is
+    #[arg(long, value_name = "RANGES")]
+    trusted_proxies: Option<String>,
     #[command(flatten)]
     settings: Settings,
 }
@@ -139,7 +142,11 @@ async fn run(verb: Verb) -> ExitCode {
     let done = match verb {
         Verb::Serve(serve) => match read(
             &serve.settings,
-            &[("http.listen", "--listen", &serve.listen), ("components.dir", "--components", &serve.components)],
+            &[
+                ("http.listen", "--listen", &serve.listen),
+                ("components.dir", "--components", &serve.components),
+                ("http.trusted_proxies", "--trusted-proxies", &serve.trusted_proxies),
+            ],
         ) {
             Ok(config) => serve::run(config).await,
             Err(code) => return code,

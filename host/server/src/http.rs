@@ -20,6 +20,7 @@ use crate::config::Http;
 
 pub mod body;
 mod connection;
+mod forwarded;
 pub mod room;
 pub mod tls;
 mod watched;

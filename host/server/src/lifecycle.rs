@@ -153,8 +153,16 @@ pub fn is_test(project: &Project) -> bool {
 /// # Errors
 /// When the store cannot be asked.
 pub async fn erase(txn: &mut Txn, organization: &str, reach: &Reach, after: Vec<String>, now: Instant) -> Result<(), Refusal> {
-    let erasure = Erasure { organization: organization.to_owned(), reach: reach.as_str().to_owned(), after, since: now };
-    let draft = Draft { lease: Some((ERASURE_GROUP.to_owned(), now)), ..erasure.draft().map_err(stored::unreadable)? };
+    note(txn, &Erasure { organization: organization.to_owned(), reach: reach.as_str().to_owned(), after, since: now }).await
+}
+
+/// Has this removed, from its own time on.
+///
+/// # Errors
+/// When the store cannot be asked.
+pub async fn note(txn: &mut Txn, erasure: &Erasure) -> Result<(), Refusal> {
+    let lease = Some((ERASURE_GROUP.to_owned(), erasure.since));
+    let draft = Draft { lease, ..erasure.draft().map_err(stored::unreadable)? };
     txn.insert(erasure.key(), draft).await.map_err(stored::breaking)?;
     Ok(())
 }

@@ -358,7 +358,7 @@ fn accounts() -> Vec<HostRoute> {
             .answer(200, keys::list_answer),
         HostRoute::delete("keys.revoke", "/auth/keys/{id}", handler!(keys::delete))
             .summary("Revoke an API key and the keys it made")
-            .answer(200, shape::deleted),
+            .answer(200, keys::deleted),
         HostRoute::get("organization.get", "/organization", handler!(organization::get))
             .summary("The organization")
             .answer(200, organization::answer),
@@ -391,7 +391,7 @@ fn accounts() -> Vec<HostRoute> {
             .loosens()
             .summary("Give a member another role")
             .body(members::change_body)
-            .answer(200, members::answer),
+            .answer(200, members::change_answer),
         HostRoute::delete("members.remove", "/organization/members/{id}", handler!(members::delete))
             .access(Access::Read)
             .summary("Remove a member, or leave")
@@ -473,3 +473,6 @@ fn tenancy() -> Vec<HostRoute> {
             .answer(200, shape::deleted),
     ]
 }
+
+#[cfg(test)]
+mod tests;

@@ -53,6 +53,14 @@ fn a_branch_that_was_meant_speaks_for_itself() {
 }
 
 #[test]
+fn a_pattern_can_be_put_in_words() {
+    let plain = json!({"properties": {"a": {"pattern": "^x$"}}});
+    assert_eq!(words(plain, json!({"a": "y"})), ["a must match the pattern ^x$"]);
+    let worded = json!({"properties": {"a": {"pattern": "^x$", "x-words": "must be an x"}}});
+    assert_eq!(words(worded, json!({"a": "y"})), ["a must be an x"]);
+}
+
+#[test]
 fn faults_are_bounded_and_a_huge_value_stops_at_the_first() {
     let source = json!({"type": "array", "items": {"type": "string"}});
     assert_eq!(words(source.clone(), json!(vec![1; 1_000])).len(), FAULTS_MAX);

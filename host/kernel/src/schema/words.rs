@@ -29,6 +29,9 @@ pub(super) fn describe(error: &ValidationError<'_>, schema: &Value, faults: &mut
     }
 }
 
+/// What a pattern asks for, beside it, in words that go on from the field's name: `must be an e-mail address`.
+const WORDS: &str = "x-words";
+
 fn sentence(kind: &Kind, error: &ValidationError<'_>, schema: &Value) -> String {
     match kind {
         Kind::Type { kind } => format!("must be {}", types(kind)),
@@ -52,7 +55,10 @@ fn sentence(kind: &Kind, error: &ValidationError<'_>, schema: &Value) -> String 
         Kind::MaxProperties { limit } => format!("must have at most {limit} members"),
         Kind::UniqueItems => "must not hold an item twice".into(),
         Kind::Contains => "must contain an item that its schema asks for".into(),
-        Kind::Pattern { pattern } => format!("must match the pattern {pattern}"),
+        Kind::Pattern { pattern } => match bound(schema, error, WORDS) {
+            Some(Value::String(words)) => words,
+            _ => format!("must match the pattern {pattern}"),
+        },
         Kind::Format { format } => format!("must be {}", format_words(format)),
         Kind::FalseSchema => "must be left out".into(),
         Kind::Not { .. } => "is of a form that is ruled out".into(),

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use ipnet::IpNet;
+
 use super::source::Section;
 
 /// `[http]`
@@ -12,6 +14,8 @@ pub struct Http {
     pub listen: SocketAddr,
     /// The address that clients use, in links and documents; absent means the one a request came to.
     pub public_url: Option<String>,
+    /// The proxies whose `Forwarded` and `X-Forwarded-For` say who the client is.
+    pub trusted_proxies: Vec<IpNet>,
     /// Open connections.
     pub connections_max: usize,
     /// Bytes of one request's head.
@@ -45,6 +49,11 @@ impl Http {
                 "where the API listens; port 0 takes a free port",
             ),
             public_url: of.optional("public_url", "the address that clients use, such as https://api.example.com"),
+            trusted_proxies: of.take(
+                "trusted_proxies",
+                Vec::new(),
+                "ranges of the proxies in front, which say whose request it is in Forwarded or X-Forwarded-For",
+            ),
             connections_max: of.within("connections_max", 10_000, (1, 1_000_000), "open connections"),
             head_bytes_max: of.within("head_bytes_max", 32 * 1024, (8 * 1024, 1024 * 1024), "bytes of one request's head"),
             headers_max: of.within("headers_max", 100, (16, 1_000), "header fields of one request"),

@@ -41,6 +41,25 @@ fn every_fault_is_named_by_the_key_that_was_written() {
 }
 
 #[test]
+fn trusted_proxies_are_ranges_from_any_layer_and_none_by_default() {
+    let shown = |layers: Layers| {
+        let config = Config::read(layers).expect("no faults");
+        config.http.trusted_proxies.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let file = "[http]\ntrusted_proxies = [\"10.0.0.0/8\", \"192.0.2.7\"]";
+    assert!(shown(layers("", &[])).is_empty());
+    assert_eq!(shown(layers(file, &[])), ["10.0.0.0/8", "192.0.2.7/32"]);
+    let mut over = layers(file, &[("CHARTER_HTTP_TRUSTED_PROXIES", "172.16.0.0/12, 2001:db8::/32")]);
+    assert_eq!(shown(over.clone()), ["172.16.0.0/12", "2001:db8::/32"]);
+    over.flags.push(("http.trusted_proxies", "--trusted-proxies", "127.0.0.0/8".into()));
+    assert_eq!(shown(over.clone()), ["127.0.0.0/8"]);
+    over.flags.push(("http.trusted_proxies", "--trusted-proxies", "everybody".into()));
+    let faults = Config::read(over).expect_err("no range");
+    assert_eq!(faults[0].key, "--trusted-proxies");
+    assert!(faults[0].message.contains("everybody"), "{}", faults[0]);
+}
+
+#[test]
 fn a_binding_comes_from_the_file_and_its_credential_from_the_environment() {
     let file = "[providers.web-search]\nkind = \"searxng\"\nurl = \"http://127.0.0.1:9/\"\noptions = { language = \"en\" }";
     let environment =

@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
 use super::watched::{Patience, Progress, Verdict, Watched};
-use super::{Door, Io};
+use super::{Door, Io, forwarded};
 use crate::app::App;
 use crate::pipeline::{self, Peer};
 
@@ -53,13 +53,15 @@ impl Serving {
         let watch_every = (patience.head.min(patience.idle).min(patience.write) / 2).clamp(WATCH_EVERY.0, WATCH_EVERY.1);
         let progress = Arc::new(Progress::new());
         let http2 = Arc::new(std::sync::atomic::AtomicBool::new(false));
-        let peer = Peer { address: self.peer, tls, door: self.door };
         let service = service_fn(|request: http::Request<Incoming>| {
             let in_flight = progress.request();
             if request.version() == http::Version::HTTP_2 {
                 http2.store(true, std::sync::atomic::Ordering::Relaxed);
             }
             let app = self.app.clone();
+            // Each request of a proxy's connection may be another client's.
+            let address = forwarded::client(self.peer, request.headers(), &limits.trusted_proxies);
+            let peer = Peer { address, tls, door: self.door };
             async move {
                 let answer = pipeline::handle(app, peer, request).await;
                 drop(in_flight);

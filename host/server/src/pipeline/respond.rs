@@ -112,6 +112,10 @@ pub fn refused(wording: &Wording, refusal: &Refusal) -> Answered {
     if let Some(seconds) = refusal.retry_after_seconds {
         headers.insert(header::RETRY_AFTER, seconds.into());
     }
+    if let Some(rate) = &refusal.rate {
+        put(headers, RATE_POLICY, Some(&rate.policy));
+        put(headers, RATE, Some(&rate.left));
+    }
     if status == StatusCode::UNAUTHORIZED {
         headers.insert(header::WWW_AUTHENTICATE, CHALLENGE);
     }

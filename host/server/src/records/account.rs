@@ -9,6 +9,8 @@ use super::{Record, entry};
 
 /// How many organizations one account can be a member of.
 pub const ORGANIZATIONS_MAX: usize = 100;
+/// The longest e-mail address, in bytes (RFC 5321, 4.5.3.1.3, without its brackets).
+pub const EMAIL_BYTES_MAX: usize = 254;
 
 /// A person who signs in.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -62,7 +64,7 @@ pub fn email_fault(email: &str) -> Option<&'static str> {
     let domain_fits = domain.contains('.') && domain.split('.').all(label_fits);
     let local_fits =
         !local.is_empty() && local.len() <= 64 && !local.chars().any(|c| c.is_whitespace() || c.is_control() || c == '@');
-    if email.len() > 254 {
+    if email.len() > EMAIL_BYTES_MAX {
         Some("must have at most 254 characters")
     } else if !domain_fits || !local_fits {
         Some("must be an e-mail address")

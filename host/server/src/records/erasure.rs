@@ -1,10 +1,15 @@
-//! What remains to be removed of a user or a project that was deleted: taken up by the workers, and gone when it is done.
+//! What remains to be removed of a user or a project that was deleted, or of a key that was revoked: taken up by the workers, and
+//! gone when it is done.
+//!
+//! A commit that ends something removes the keys that it finds; one that another request commits at the same moment it does not.
+//! From then on no more are made, so what is found by [`Erasure::keys`] is the rest.
 
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Key, Reach, Space};
 use serde::{Deserialize, Serialize};
 
 use super::Record;
+use super::key::{ANCESTOR, ApiKey};
 
 /// The lease group of erasures.
 pub const ERASURE_GROUP: &str = "erasure";
@@ -23,6 +28,24 @@ pub struct Erasure {
 }
 
 impl Erasure {
+    /// Of a key that is revoked. It has no rows but the keys that descend from it.
+    pub fn of_key(key: &ApiKey, since: Instant) -> Self {
+        let reach = format!("k/{}", key.id);
+        Self { organization: key.organization.to_string(), reach, after: Vec::new(), since }
+    }
+
+    /// The indexed field, and its value, of the keys that end with it.
+    pub fn keys(&self) -> Option<(&'static str, &str)> {
+        let (kind, id) = self.reach.split_once('/')?;
+        let field = match kind {
+            "u" => "user_id",
+            "p" => "project_id",
+            "k" => ANCESTOR,
+            _ => return None,
+        };
+        Some((field, id))
+    }
+
     /// The space of erasures.
     pub fn all() -> Space {
         Self::space()

@@ -1,6 +1,9 @@
 //! A membership that was offered: a one-time token makes a member of whoever presents it.
+//!
+//! It counts only while whoever offered it could offer it still. Removals and revocations therefore end what they find by
+//! [`INVITER`], and what they do not find leads nowhere all the same.
 
-use charter_kernel::id::{InvitationId, OrganizationId};
+use charter_kernel::id::{InvitationId, KeyId, OrganizationId};
 use charter_kernel::role::Role;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Claim, Key, Reach, Space};
@@ -11,6 +14,9 @@ use super::{Record, entry, secret_claim};
 
 /// How long an invitation can be accepted.
 pub const LIFETIME_MS: i64 = 7 * 24 * 60 * 60 * 1000;
+
+/// The field by which the invitations of an account, or of a key and of all that descend from it, are found.
+pub const INVITER: &str = "inviter";
 
 /// A membership that was offered.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -27,6 +33,9 @@ pub struct Invitation {
     pub digest: String,
     /// Who offered it: the kind and id of the actor.
     pub invited_by: (String, String),
+    /// The keys that the inviting key descends from.
+    #[serde(default)]
+    pub ancestors: Vec<KeyId>,
     /// When it was offered.
     pub created_at: Instant,
     /// When it ends.
@@ -53,6 +62,9 @@ impl Record for Invitation {
     }
 
     fn index(&self) -> Vec<(String, String)> {
-        vec![entry("email", normalised(&self.email))]
+        let mut index = vec![entry("email", normalised(&self.email)), entry("expires_at", self.expires_at.to_string())];
+        index.push(entry(INVITER, self.invited_by.1.clone()));
+        index.extend(self.ancestors.iter().map(|ancestor| entry(INVITER, ancestor.as_str())));
+        index
     }
 }

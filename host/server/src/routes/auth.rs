@@ -11,7 +11,7 @@ use charter_store::Txn;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::shape::{check, checked, id, instant, name, object};
+use super::shape::{self, check, checked, id, instant, name, object};
 use super::{sessions, stored};
 use crate::app::App;
 use crate::config::Registration;
@@ -41,7 +41,7 @@ struct Register {
 
 /// The body of a registration.
 pub fn register_body() -> Value {
-    object(&[("email", email()), ("password", json!({"type": "string"})), ("company_name?", name())])
+    object(&[("email", shape::email()), ("password", shape::new_password()), ("company_name?", name())])
 }
 
 /// Its answer.
@@ -55,10 +55,6 @@ pub fn register_answer() -> Value {
         ("user", object(&[("id", id())])),
         ("api_key", key),
     ])
-}
-
-fn email() -> Value {
-    json!({"type": "string", "maxLength": 254})
 }
 
 fn account_schema() -> Value {
@@ -257,7 +253,7 @@ struct Login {
 
 /// The body of a sign-in.
 pub fn login_body() -> Value {
-    object(&[("email", json!({"type": "string", "maxLength": 254})), ("password", json!({"type": "string"}))])
+    object(&[("email", shape::known_email()), ("password", shape::tried_password())])
 }
 
 /// Its answer.
@@ -293,11 +289,12 @@ pub async fn login(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Re
 /// # Errors
 /// 429 after too many attempts, 503 while too many are being checked.
 pub async fn authenticate(app: &App, request: &HostRequest, email: &str, password: String) -> Result<Option<Account>, Refusal> {
-    let attempt = Attempt::new(&request.peer.to_string(), &normalised(email));
+    let attempt = Attempt::new(request.peer, &normalised(email));
     let throttle = app.directory.throttle();
-    throttle
-        .admit(&attempt, request.now)
-        .map_err(|seconds| Refusal::rate_limited(seconds).hint("Too many sign-ins for this address; wait before the next."))?;
+    throttle.admit(&attempt, request.now).map_err(|exceeded| {
+        let refusal = Refusal::rate_limited(exceeded.wait_s).rate(exceeded.rate);
+        refusal.hint("Too many sign-ins for this address; wait before the next.")
+    })?;
     let account = app.directory.account(email).await.map_err(|_| Refusal::overloaded(1))?;
     let stored_hash = account.as_ref().map(|account| account.password_hash.clone());
     match app.directory.passwords().verify(password, stored_hash).await {
@@ -341,7 +338,7 @@ async fn membership(txn: &mut Txn, account: &Account) -> Result<(Organization, M
 
 /// The body of a request for a sign-in link.
 pub fn link_body() -> Value {
-    object(&[("email", email())])
+    object(&[("email", shape::known_email())])
 }
 
 /// Mails a sign-in link. This build binds no mail relay, and says so.

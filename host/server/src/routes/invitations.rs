@@ -2,10 +2,13 @@
 //!
 //! Without a mail relay the one-time token is handed to the inviter, who hands it on; only its digest is kept. Whoever accepts
 //! proves the token, and the password of the account if the address has one.
+//!
+//! An invitation is worth what its inviter is: it ends with the membership or the key that offered it.
 
-use charter_kernel::id::{AccountId, InvitationId};
+use charter_kernel::id::{AccountId, InvitationId, KeyId, OrganizationId};
 use charter_kernel::refusal::Refusal;
 use charter_kernel::role::Role;
+use charter_kernel::time::Instant;
 use charter_kernel::unit::Reach;
 use charter_store::Txn;
 use serde::Deserialize;
@@ -20,11 +23,15 @@ use crate::directory::password;
 use crate::directory::secret::Plain;
 use crate::records::Record as _;
 use crate::records::account::{Account, ORGANIZATIONS_MAX, email_fault, normalised};
-use crate::records::invitation::{Invitation, LIFETIME_MS};
+use crate::records::invitation::{INVITER, Invitation, LIFETIME_MS};
+use crate::records::key::ApiKey;
 use crate::records::member::Member;
-use crate::records::organization::Organization;
+use crate::records::organization::{Loosening, Organization};
 use crate::reply::Reply;
-use crate::request::HostRequest;
+use crate::request::{HostRequest, Identity};
+
+/// How many invitations go with the commit that ends their inviter. Any beyond lead nowhere, and are removed at their end.
+const ENDED_MAX: u32 = 200;
 
 fn item() -> Value {
     object(&[
@@ -65,7 +72,7 @@ struct Create {
 
 /// The body of a new invitation.
 pub fn create_body() -> Value {
-    object(&[("email", json!({"type": "string", "maxLength": 254})), ("role", members::role_schema())])
+    object(&[("email", shape::email()), ("role", members::role_schema())])
 }
 
 /// Invites somebody. An earlier invitation of the same address ends.
@@ -96,6 +103,11 @@ pub async fn create(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
         remove(txn, &invitation.record).await?;
     }
     let token = Plain::generate("inv_").map_err(stored::no_randomness)?;
+    let (ancestors, end) = match &request.identity {
+        Identity::Key(key) => (key.ancestors.clone(), key.expires_at),
+        _ => (Vec::new(), None),
+    };
+    let lifetime = request.now.plus_ms(LIFETIME_MS);
     let invitation = Invitation {
         id: InvitationId::new(request.now, stored::random()?),
         organization: place.organization.id.clone(),
@@ -103,9 +115,15 @@ pub async fn create(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
         role: body.role,
         digest: token.digest().stored(),
         invited_by: actor(&request.identity),
+        ancestors,
         created_at: request.now,
-        expires_at: request.now.plus_ms(LIFETIME_MS),
+        // A key offers nothing for longer than it lives.
+        expires_at: end.map_or(lifetime, |end| end.min(lifetime)),
     };
+    // Validated at the commit: a demotion that comes first refuses this.
+    if !standing(txn, &invitation, request.now).await? {
+        return Err(Refusal::forbidden("role_insufficient", "The role does not invite any more."));
+    }
     stored::insert(txn, &invitation, "email").await?;
     txn.claim(&Invitation::claim(&invitation.digest), &invitation.key()).await.map_err(stored::reading)?;
     let mut shown = view(&invitation);
@@ -119,7 +137,73 @@ async fn remove(txn: &mut Txn, invitation: &Invitation) -> Result<(), Refusal> {
     stored::remove(txn, invitation).await
 }
 
-/// The invitations that were not accepted.
+/// Whether whoever offered the invitation could offer it still: the member or the key is there, with all keys that it descends
+/// from, and has the role for it. What is read is validated at the commit.
+///
+/// # Errors
+/// When the store cannot be asked.
+async fn standing(txn: &mut Txn, invitation: &Invitation, now: Instant) -> Result<bool, Refusal> {
+    let (organization, (kind, id)) = (&invitation.organization, &invitation.invited_by);
+    if now >= invitation.expires_at {
+        return Ok(false);
+    }
+    match kind.as_str() {
+        "account" => {
+            let Some(account) = AccountId::parse(id) else { return Ok(false) };
+            let member = stored::get::<Member>(txn, &Member::address(organization, &account)).await?;
+            // Somebody who left and came back begins anew.
+            Ok(member.is_some_and(|member| {
+                member.record.role.invites(invitation.role) && member.record.created_at <= invitation.created_at
+            }))
+        }
+        "key" => key_standing(txn, invitation, id, now).await,
+        _ => Ok(false),
+    }
+}
+
+async fn key_standing(txn: &mut Txn, invitation: &Invitation, id: &str, now: Instant) -> Result<bool, Refusal> {
+    let Some(id) = KeyId::parse(id) else { return Ok(false) };
+    let organization = &invitation.organization;
+    let Some(key) = stored::get::<ApiKey>(txn, &ApiKey::address(organization, &id)).await? else { return Ok(false) };
+    let key = key.record;
+    if !key.role.invites(invitation.role) || key.expires_at.is_some_and(|end| now >= end) {
+        return Ok(false);
+    }
+    for ancestor in &key.ancestors {
+        if stored::get::<ApiKey>(txn, &ApiKey::address(organization, ancestor)).await?.is_none() {
+            return Ok(false);
+        }
+    }
+    // An organization that asks for a person's session by now takes no key's word.
+    let found = stored::get::<Organization>(txn, &Organization::address(organization)).await?;
+    Ok(found.is_some_and(|found| found.record.loosening != Loosening::Session))
+}
+
+/// Ends what a member or a key has offered, in the caller's commit; answers the ids. `keeps` is the role that the inviter has
+/// from now on, if any: what that role may offer stays.
+///
+/// # Errors
+/// When the store cannot be asked.
+pub async fn end_of(
+    txn: &mut Txn,
+    organization: &OrganizationId,
+    inviter: &str,
+    keeps: Option<Role>,
+) -> Result<Vec<InvitationId>, Refusal> {
+    let reach = Reach::organization(organization.as_str());
+    let (offered, _) = stored::list::<Invitation>(txn, &reach, &[(INVITER, inviter)], ENDED_MAX, 0).await?;
+    let mut ended = Vec::new();
+    for offered in offered {
+        if keeps.is_some_and(|role| role.invites(offered.record.role)) {
+            continue;
+        }
+        remove(txn, &offered.record).await?;
+        ended.push(offered.record.id);
+    }
+    Ok(ended)
+}
+
+/// The invitations that can be accepted.
 ///
 /// # Errors
 /// 403 for a key that is pinned to a user.
@@ -128,7 +212,12 @@ pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply
     let reach = Reach::organization(request.place()?.organization.id.as_str());
     let (limit, offset) = (request.page.limit, request.page.offset);
     let (invitations, more) = stored::list::<Invitation>(txn, &reach, &[], limit, offset).await?;
-    let items = invitations.iter().map(|invitation| view(&invitation.record)).collect();
+    let mut items = Vec::new();
+    for invitation in &invitations {
+        if standing(txn, &invitation.record, request.now).await? {
+            items.push(view(&invitation.record));
+        }
+    }
     Ok(Reply::ok(&shape::listed("invitations", items, (limit, offset), more)))
 }
 
@@ -155,7 +244,7 @@ struct Accept {
 
 /// The body of an acceptance.
 pub fn accept_body() -> Value {
-    object(&[("token", json!({"type": "string", "minLength": 1, "maxLength": 200})), ("password", json!({"type": "string"}))])
+    object(&[("token", json!({"type": "string", "minLength": 1, "maxLength": 200})), ("password", shape::new_password())])
 }
 
 /// Its answer.
@@ -174,11 +263,13 @@ pub fn accept_answer() -> Value {
 pub async fn accept(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let body: Accept = request.body_as()?;
     let digest = Plain::presented(&body.token).digest();
+    let ended =
+        || Refusal::unauthorized("The invitation does not exist, was accepted, or has ended.").hint("Ask for a new one.");
     let invitation = stored::holder::<Invitation>(txn, &Invitation::claim(&digest.stored())).await?.map(|found| found.record);
-    let invitation =
-        invitation.filter(|found| digest.is(&found.digest) && request.now < found.expires_at).ok_or_else(|| {
-            Refusal::unauthorized("The invitation does not exist, was accepted, or has expired.").hint("Ask for a new one.")
-        })?;
+    let invitation = invitation.filter(|found| digest.is(&found.digest)).ok_or_else(ended)?;
+    if !standing(txn, &invitation, request.now).await? {
+        return Err(ended());
+    }
     let organization = stored::get::<Organization>(txn, &Organization::address(&invitation.organization)).await?;
     let organization = organization.ok_or_else(Refusal::not_found)?.record;
     let account = match stored::holder::<Account>(txn, &Account::claim(&invitation.email)).await? {

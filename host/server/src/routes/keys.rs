@@ -1,5 +1,7 @@
 //! API keys. A key never has more power than its maker: no higher role, no wider pin, no longer life.
 
+use std::collections::BTreeMap;
+
 use charter_kernel::id::{KeyId, OrganizationId, ProjectId, UserId};
 use charter_kernel::refusal::Refusal;
 use charter_kernel::role::Role;
@@ -10,11 +12,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::shape::{self, check, checked, id, instant, name, nullable, object, reference};
-use super::{projects, stored};
+use super::{invitations, projects, stored};
 use crate::app::App;
 use crate::authority::{actor, pinned_project, pinned_user, role, sees_project, sees_user};
 use crate::directory::secret::Plain;
 use crate::directory::{KeyRecord, ProjectRecord};
+use crate::lifecycle;
+use crate::records::erasure::Erasure;
 use crate::records::key::{ANCESTOR, ANCESTORS_MAX, ApiKey};
 use crate::records::name as names;
 use crate::records::project::Mode;
@@ -26,7 +30,7 @@ use crate::request::{HostRequest, Identity};
 const ROLES: [Role; 4] = [Role::Viewer, Role::Developer, Role::Approver, Role::Admin];
 /// How many keys one unit removes; a key with more descendants is removed last, after units for them.
 const DESCENDANTS_A_UNIT: u32 = 400;
-/// How many such units one revocation commits. What is left over is dead all the same, and listed until it is removed.
+/// How many such units one revocation commits. What is left over is dead all the same, not listed, and left to the workers.
 const UNITS_MAX: usize = 100;
 
 #[derive(Deserialize)]
@@ -35,7 +39,7 @@ struct Create {
     role: Option<Role>,
     project_id: Option<String>,
     user_id: Option<String>,
-    expires_at: Option<Instant>,
+    expires_at: Option<String>,
 }
 
 /// The body of a new key.
@@ -92,11 +96,17 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     let body: Create = request.body_as()?;
     let mut faults = Vec::new();
     check(&mut faults, "name", names::fault(&body.name));
-    check(&mut faults, "expires_at", body.expires_at.is_some_and(|end| end <= request.now).then_some("must be in the future"));
+    let wanted_end = body.expires_at.as_deref().map(Instant::parse);
+    let end_fault = match wanted_end {
+        Some(None) => Some("must be a moment until the end of the year 9999"),
+        Some(Some(end)) if end <= request.now => Some("must be in the future"),
+        _ => None,
+    };
+    check(&mut faults, "expires_at", end_fault);
     checked(faults)?;
     let maker = Maker::of(&request.identity)?;
     let role = maker.role(body.role)?;
-    let expires_at = maker.end(body.expires_at)?;
+    let expires_at = maker.end(wanted_end.flatten())?;
     let ancestors = maker.ancestors()?;
     let project = pinned_to(app, &place.organization.id, body.project_id.as_deref(), &request.identity).await?;
     let within = project.as_deref().unwrap_or(&place.project);
@@ -270,11 +280,41 @@ pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply
     }
     let (limit, offset) = (request.page.limit, request.page.offset);
     let (keys, more) = stored::list::<ApiKey>(txn, &reach, &matching, limit, offset).await?;
-    let items = keys.iter().map(|key| view(&key.record)).collect();
+    let mut known = BTreeMap::new();
+    let mut items = Vec::new();
+    for key in &keys {
+        if counts(txn, &key.record, &mut known).await? {
+            items.push(view(&key.record));
+        }
+    }
     Ok(Reply::ok(&shape::listed("keys", items, (limit, offset), more)))
 }
 
-/// Revokes a key and the keys that it made, directly or through others.
+/// Whether every key that this one descends from is there: one that was made while its maker was revoked is dead, and goes as
+/// soon as the workers come to it. `known` remembers which keys are there.
+async fn counts(txn: &mut Txn, key: &ApiKey, known: &mut BTreeMap<KeyId, bool>) -> Result<bool, Refusal> {
+    for ancestor in &key.ancestors {
+        let there = match known.get(ancestor) {
+            Some(there) => *there,
+            None => {
+                let found = txn.get_relaxed(&ApiKey::address(&key.organization, ancestor)).await.map_err(stored::reading)?;
+                known.insert(ancestor.clone(), found.is_some());
+                found.is_some()
+            }
+        };
+        if !there {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// What a revocation answers.
+pub fn deleted() -> Value {
+    object(&[("id", id()), ("deleted", json!({"const": true})), ("invitations", json!({"type": "array", "items": id()}))])
+}
+
+/// Revokes a key and the keys that it made, directly or through others. What any of them has offered ends, and the answer names it.
 ///
 /// # Errors
 /// 404 for a key that the caller does not see, 403 for one that is not theirs to revoke.
@@ -296,8 +336,12 @@ pub async fn delete(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
         return Err(Refusal::forbidden("not_your_key", "Only an owner or admin revokes keys that others made."));
     }
     let revoked = remove_with_descendants(txn, &key).await?;
-    let note = json!({"before": view(&key), "revoked": revoked});
-    Ok(Reply::ok(&json!({"id": key.id, "deleted": true})).about("key", key.id.to_string()).noting(note))
+    // A key that it makes until this is committed is not among them.
+    lifecycle::note(txn, &Erasure::of_key(&key, request.now)).await?;
+    let ended = invitations::end_of(txn, &key.organization, key.id.as_str(), None).await?;
+    let note = json!({"before": view(&key), "revoked": revoked, "invitations": ended});
+    let answer = json!({"id": key.id, "deleted": true, "invitations": ended});
+    Ok(Reply::ok(&answer).about("key", key.id.to_string()).noting(note))
 }
 
 /// Removes a key and the keys that it made; answers how many went. The key itself goes in the caller's commit, and with it
@@ -323,7 +367,8 @@ pub async fn remove_with_descendants(txn: &mut Txn, key: &ApiKey) -> Result<usiz
     Ok(gone)
 }
 
-/// Removes the keys that are pinned to what goes away: `("user_id", id)` or `("project_id", id)`.
+/// Removes the keys that are pinned to what goes away: `("user_id", id)` or `("project_id", id)`. One that is made until the
+/// caller's commit goes with what else is erased after it.
 ///
 /// # Errors
 /// When the store cannot be asked.

@@ -96,10 +96,11 @@ async fn kit(app: &App, request: &HostRequest) -> Result<Option<std::sync::Arc<K
     let named = match request.query_text("tenant") {
         None | Some("default" | "me") => place.user.clone(),
         Some(text) => {
-            let id = UserId::parse(text).ok_or_else(|| Refusal::resource_not_found("tenant"))?;
-            authority::sees_user(&request.identity, &id).map_err(|_| Refusal::resource_not_found("tenant"))?;
+            let absent = || Refusal::not_found().param("tenant");
+            let id = UserId::parse(text).ok_or_else(absent)?;
+            authority::sees_user(&request.identity, &id).map_err(|_| absent())?;
             let found = app.directory.user(&place.project.id, &id).await.map_err(unreadable)?;
-            Some(found.ok_or_else(|| Refusal::resource_not_found("tenant"))?)
+            Some(found.ok_or_else(absent)?)
         }
     };
     let assigned = named.as_ref().and_then(|user| user.kit.as_ref());

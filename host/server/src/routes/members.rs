@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::shape::{self, id, instant, object};
-use super::stored;
+use super::{invitations, stored};
 use crate::app::App;
 use crate::authority::{loosen, organization_wide, role, sees_organization};
 use crate::records::account::Account;
@@ -39,6 +39,15 @@ pub fn answer() -> Value {
 /// The answer of the list.
 pub fn list_answer() -> Value {
     shape::page("members", &item())
+}
+
+/// The answer of a change: the member, and what it can no longer offer.
+pub fn change_answer() -> Value {
+    object(&[("member", item()), ("invitations", ids())])
+}
+
+fn ids() -> Value {
+    json!({"type": "array", "items": id()})
 }
 
 /// What the wire shows of a member; the id is the account's.
@@ -118,7 +127,7 @@ pub fn change_body() -> Value {
     object(&[("role", role_schema())])
 }
 
-/// Gives a member another role.
+/// Gives a member another role. What they have offered and could not offer in it ends, and the answer names it.
 ///
 /// # Errors
 /// 403 where the caller may not, 409 for the last owner.
@@ -134,17 +143,20 @@ pub async fn patch(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Repl
     }
     member.role = body.role;
     stored::replace(txn, &member, "role").await?;
-    let note = json!({"before": {"role": before}, "after": {"role": member.role}});
-    Ok(Reply::ok(&json!({"member": view(&member)})).about("member", member.account.to_string()).noting(note))
+    let ended = invitations::end_of(txn, &member.organization, member.account.as_str(), Some(member.role)).await?;
+    let note = json!({"before": {"role": before}, "after": {"role": member.role}, "invitations": ended});
+    Ok(Reply::ok(&json!({"member": view(&member), "invitations": ended}))
+        .about("member", member.account.to_string())
+        .noting(note))
 }
 
 /// What a removal answers.
 pub fn deleted() -> Value {
-    object(&[("id", id()), ("deleted", json!({"const": true})), ("keys", json!({"type": "array", "items": id()}))])
+    object(&[("id", id()), ("deleted", json!({"const": true})), ("keys", ids()), ("invitations", ids())])
 }
 
 /// Removes a member; anybody can leave. Keys are the organization's and go on working: the answer names those that the person
-/// made, so that they can be replaced.
+/// made, so that they can be replaced. What the person has offered ends, and is named beside them.
 ///
 /// # Errors
 /// 403 where the caller may not, 409 for the last owner.
@@ -166,6 +178,8 @@ pub async fn delete(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
     let made = [("maker", member.account.as_str())];
     let (keys, _) = stored::list::<ApiKey>(txn, &reach, &made, KEYS_NAMED_MAX, 0).await?;
     let keys: Vec<_> = keys.into_iter().map(|key| key.record.id).collect();
-    let answer = json!({"id": member.account, "deleted": true, "keys": keys});
-    Ok(Reply::ok(&answer).about("member", member.account.to_string()).noting(json!({"before": view(&member)})))
+    let ended = invitations::end_of(txn, &member.organization, member.account.as_str(), None).await?;
+    let answer = json!({"id": member.account, "deleted": true, "keys": keys, "invitations": ended});
+    let note = json!({"before": view(&member), "invitations": ended});
+    Ok(Reply::ok(&answer).about("member", member.account.to_string()).noting(note))
 }

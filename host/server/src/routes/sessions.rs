@@ -90,9 +90,14 @@ pub fn answer() -> Value {
     ])
 }
 
+/// The answer to a session whose person was removed while it was being asked.
+fn gone() -> Refusal {
+    Refusal::unauthorized("The session has ended.").hint("Sign in with POST /v1/auth/login.")
+}
+
 async fn shown(txn: &mut Txn, session: &SessionRecord, selected: &OrganizationId, role: &str) -> Result<Value, Refusal> {
     let account = stored::get::<Account>(txn, &Account::address(&session.account)).await?;
-    let account = account.ok_or_else(Refusal::internal)?.record;
+    let account = account.ok_or_else(gone)?.record;
     let mut organizations = Vec::new();
     for id in &account.organizations {
         if let Some(organization) = stored::get::<Organization>(txn, &Organization::address(id)).await? {
@@ -102,7 +107,7 @@ async fn shown(txn: &mut Txn, session: &SessionRecord, selected: &OrganizationId
     let current = organizations.iter().find(|organization| organization["id"] == selected.as_str()).cloned();
     Ok(json!({
         "account": {"id": account.id, "email": account.email},
-        "organization": current.ok_or_else(Refusal::internal)?,
+        "organization": current.ok_or_else(gone)?,
         "organizations": organizations,
         "role": role,
         "session": {"id": session.id, "expires_at": session.expires_at, "csrf_token": session.csrf_token.reveal()},
@@ -158,7 +163,7 @@ pub async fn switch_company(_: &App, request: &HostRequest, txn: &mut Txn) -> Re
     let foreign = || Refusal::forbidden("not_a_member", "The account is not a member of this company.");
     let target = OrganizationId::parse(&body.company_id).ok_or_else(foreign)?;
     let member = stored::get::<Member>(txn, &Member::address(&target, &session.account)).await?.ok_or_else(foreign)?;
-    let mut held = stored::get::<Session>(txn, &Session::address(&session.digest)).await?.ok_or_else(Refusal::internal)?;
+    let mut held = stored::get::<Session>(txn, &Session::address(&session.digest)).await?.ok_or_else(gone)?;
     let before = std::mem::replace(&mut held.record.organization, target.clone());
     stored::replace(txn, &held.record, "company_id").await?;
     let answer = shown(txn, session, &target, member.record.role.as_str()).await?;

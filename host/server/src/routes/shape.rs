@@ -5,15 +5,48 @@ use charter_kernel::refusal::Refusal;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
+use crate::directory::password;
 use crate::pipeline::page::Page;
-use crate::records::name;
+use crate::records::{account, name};
 
 /// The longest page of a list.
 pub const PAGE_MAX: u32 = charter_kernel::limits::PAGE_LIMIT_MAX;
 
-/// A name that people give.
+/// A name that people give; [`name::fault`] decides.
 pub fn name() -> Value {
-    json!({"type": "string", "minLength": 1, "maxLength": name::CHARACTERS_MAX})
+    visible(name::CHARACTERS_MAX)
+}
+
+/// One line of text that shows something.
+pub fn visible(characters_max: usize) -> Value {
+    json!({
+        "type": "string", "minLength": 1, "maxLength": characters_max,
+        "pattern": r"^\P{Cc}*[^\p{Cc}\s]\P{Cc}*$", "x-words": "must be one line of text, and not blank",
+    })
+}
+
+/// An e-mail address that is kept; [`account::email_fault`] decides. The format of the name would refuse those that are not ASCII.
+pub fn email() -> Value {
+    const LABEL: &str = r"[\p{Alphabetic}\p{N}]([\p{Alphabetic}\p{N}-]*[\p{Alphabetic}\p{N}])?";
+    json!({
+        "type": "string", "minLength": 1, "maxLength": account::EMAIL_BYTES_MAX,
+        "pattern": format!(r"^\s*[^\s\p{{Cc}}@]{{1,64}}@{LABEL}(\.{LABEL})+\s*$"), "x-words": "must be an e-mail address",
+    })
+}
+
+/// An e-mail address that is looked for: what nobody has is nobody's.
+pub fn known_email() -> Value {
+    json!({"type": "string", "minLength": 1, "maxLength": account::EMAIL_BYTES_MAX})
+}
+
+/// A password that is set; [`password::fault`] decides.
+pub fn new_password() -> Value {
+    json!({"type": "string", "minLength": password::PASSWORD_CHARACTERS_MIN, "maxLength": password::PASSWORD_BYTES_MAX})
+}
+
+/// A password that is tried.
+pub fn tried_password() -> Value {
+    json!({"type": "string", "minLength": 1, "maxLength": password::PASSWORD_BYTES_MAX})
 }
 
 /// An id.
@@ -119,7 +152,55 @@ pub fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Resul
 
 #[cfg(test)]
 mod tests {
+    use charter_kernel::schema::Schema;
+
     use super::*;
+
+    fn admits(schema: &Value, text: &str) -> bool {
+        Schema::compile(schema).unwrap().validate(&json!(text)).is_ok()
+    }
+
+    #[test]
+    fn a_schema_refuses_what_the_rule_behind_it_refuses_and_nothing_else() {
+        let long = |n: usize| "x".repeat(n);
+        for text in ["Acme, Inc.", "Ünï", " a ", "", "  ", "two\nlines", "a\u{0}", "\u{85}", &long(128), &long(129)] {
+            assert_eq!(admits(&name(), text), name::fault(text).is_none(), "{text:?}");
+        }
+        let far = format!("a@{}.com", long(300));
+        for text in [
+            "ann@example.com",
+            "ann+tag@mail.example.co.uk",
+            "änn@exämple.de",
+            "a@b.co",
+            "",
+            "ann",
+            "ann@",
+            "@example.com",
+            "ann@example",
+            "an n@example.com",
+            "a@-x.com",
+            "a@x-.com",
+            "a@b..c",
+            "a@b@c.com",
+            "some\u{0}one@example.com",
+            &far,
+        ] {
+            assert_eq!(admits(&email(), text), account::email_fault(text).is_none(), "{text:?}");
+        }
+        assert!(admits(&email(), " ann@example.com "), "it is trimmed");
+        for text in ["correct horse", "pässwörd", "short", "", &long(1025)] {
+            let fits = password::fault(text, "a@b.co").is_none();
+            assert_eq!(admits(&new_password(), text), fits, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_fault_of_a_pattern_reads_as_a_sentence() {
+        let faults = Schema::compile(&object(&[("email", email()), ("name", name())])).unwrap();
+        let faults = faults.validate(&json!({"email": "nobody@x", "name": " "})).unwrap_err();
+        let words: Vec<_> = faults.iter().map(ToString::to_string).collect();
+        assert_eq!(words, ["email must be an e-mail address", "name must be one line of text, and not blank"]);
+    }
 
     #[test]
     fn an_object_is_closed_and_tells_required_members_from_optional_ones() {

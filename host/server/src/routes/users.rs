@@ -34,11 +34,7 @@ fn status() -> Value {
 }
 
 fn external_id() -> Value {
-    json!({"type": "string", "minLength": 1, "maxLength": EXTERNAL_ID_CHARACTERS_MAX})
-}
-
-fn email() -> Value {
-    json!({"type": "string", "maxLength": 254})
+    shape::visible(EXTERNAL_ID_CHARACTERS_MAX)
 }
 
 fn metadata() -> Value {
@@ -110,7 +106,7 @@ struct Create {
 pub fn create_body() -> Value {
     object(&[
         ("name", name()),
-        ("email?", nullable(&email())),
+        ("email?", nullable(&shape::email())),
         ("external_id?", nullable(&external_id())),
         ("kit_id?", nullable(&reference())),
         ("metadata?", nullable(&metadata())),
@@ -249,7 +245,7 @@ struct Change {
 pub fn change_body() -> Value {
     object(&[
         ("name?", name()),
-        ("email?", nullable(&email())),
+        ("email?", nullable(&shape::email())),
         ("external_id?", nullable(&external_id())),
         ("kit_id?", nullable(&reference())),
         ("metadata?", metadata()),

@@ -1,19 +1,20 @@
-//! Removes what deleted users and projects leave behind: in bounded batches, each fenced by the lease of its record, so that a
+//! Removes what deleted users and projects and revoked keys leave behind: in bounded batches, each fenced by the lease of its record, so that a
 //! crash only means that the next one goes on from there.
 //!
-//! Waits for the primitives that were told of the end: they may still want to read what goes.
+//! Keys go first. For the rest it waits for the primitives that were told of the end: they may still want to read what goes.
 
 use std::sync::Arc;
 
 use charter_engine::job::{JobRecord, jobs};
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Guard, Key, Reach, Taken, Unit, Write};
-use charter_store::{CommitError, ReadError};
+use charter_store::{CommitError, Query, ReadError};
 
 use super::due::Due;
 use crate::app::App;
 use crate::records::Record as _;
 use crate::records::erasure::{ERASURE_GROUP, Erasure};
+use crate::records::key::ApiKey;
 
 /// Records taken at once.
 const TAKEN_MAX: usize = 4;
@@ -65,6 +66,13 @@ async fn one(app: &App, taken: Taken) {
 
 async fn look(app: &App, erasure: &Erasure, key: &Key, token: &str) -> Result<Left, CommitError> {
     let now = app.clock.now();
+    for _ in 0..BATCHES_MAX {
+        let keys = keys(app, erasure).await.map_err(unread)?;
+        if keys.is_empty() {
+            break;
+        }
+        remove(app, erasure, (key, token), keys).await?;
+    }
     if now < erasure.since.plus_ms(WAIT_MS_MAX) && at_work(app, erasure).await.map_err(unread)? {
         return Ok(Left::Until(now.plus_ms(WAIT_MS)));
     }
@@ -77,14 +85,28 @@ async fn look(app: &App, erasure: &Erasure, key: &Key, token: &str) -> Result<Le
                 false => Ok(Left::Nothing),
             };
         }
-        let guards = vec![Guard::Lease { key: key.clone(), token: token.to_owned() }];
-        let until = app.clock.now().plus_ms(LEASE_MS);
-        let extend = Write::Extend { key: key.clone(), token: token.to_owned(), until };
-        let removals = keys.into_iter().map(|key| Write::Remove { key, expected: None });
-        let writes = removals.chain(std::iter::once(extend)).collect();
-        app.store.commit(Unit { organization: erasure.organization.clone(), guards, writes, ..Unit::default() }).await?;
+        remove(app, erasure, (key, token), keys).await?;
     }
     Ok(Left::Until(now))
+}
+
+/// API keys that end with what is removed.
+async fn keys(app: &App, erasure: &Erasure) -> Result<Vec<Key>, ReadError> {
+    let Some((field, id)) = erasure.keys() else { return Ok(Vec::new()) };
+    let reach = Reach::organization(&erasure.organization);
+    let query = Query::all(&reach, &ApiKey::space()).equal(field, id).limit(BATCH_ROWS).relaxed();
+    Ok(app.store.find(&query).await?.items.into_iter().map(|(key, _)| key).collect())
+}
+
+/// Removes a batch of rows, as long as the record is held under its lease.
+async fn remove(app: &App, erasure: &Erasure, held: (&Key, &str), keys: Vec<Key>) -> Result<(), CommitError> {
+    let (key, token) = (held.0.clone(), held.1.to_owned());
+    let guards = vec![Guard::Lease { key: key.clone(), token: token.clone() }];
+    let extend = Write::Extend { key, token, until: app.clock.now().plus_ms(LEASE_MS) };
+    let removals = keys.into_iter().map(|key| Write::Remove { key, expected: None });
+    let writes = removals.chain(std::iter::once(extend)).collect();
+    app.store.commit(Unit { organization: erasure.organization.clone(), guards, writes, ..Unit::default() }).await?;
+    Ok(())
 }
 
 /// Whether a primitive that was told has not ended its work.
