@@ -25,7 +25,7 @@ pub(crate) struct Record {
     pub(crate) max_receives: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) dead_letter_queue_id: Option<String>,
-    /// What its receipts are sealed with. A queue without one has handed nothing out yet.
+    /// What its receipts are sealed with. A queue that was made without one gets it with its first receive.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) receipt_key: Option<String>,
     state: String,

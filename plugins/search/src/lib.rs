@@ -39,7 +39,8 @@ pub fn primitive() -> Primitive {
                 .summary("Read a public page as markdown, with its links")
                 .description(
                     "Follows up to five redirects. HTML, plain text, markdown, JSON and XML of at most 2 MiB are read, in any charset of \
-                     the web; anything else is 415 `unsupported_media_type`. Only public addresses are reached.",
+                     the web; anything else is 415 `unsupported_media_type`. A page that is longer, or that has more elements than can be \
+                     read, is 413 `payload_too_large`, `reason: page_too_large`. Only public addresses are reached.",
                 )
                 .deadline_ms(60_000),
         )

@@ -59,8 +59,8 @@ pub(crate) fn fetch(mut address: Address) -> Result<Page> {
 }
 
 fn ask(address: &Address, redirected: bool) -> Result<Response> {
-    let request = http::get(&address.text()).header("accept", ACCEPT).header("user-agent", USER_AGENT);
-    request.timeout(15_000).at_most(PAGE_BYTES_MAX).send().map_err(|error| match error {
+    let request = http::get(&address.text()).header("accept", ACCEPT).header("accept-encoding", "identity");
+    request.header("user-agent", USER_AGENT).timeout(15_000).at_most(PAGE_BYTES_MAX).send().map_err(|error| match error {
         // The host's reason names addresses and rules of its network, which are the operator's and not the caller's business.
         Error::BadUrl | Error::Denied(_) if redirected => {
             Failure::provider("the page redirects to no public web address").reason("address_refused")
@@ -68,7 +68,7 @@ fn ask(address: &Address, redirected: bool) -> Result<Response> {
         Error::BadUrl | Error::Denied(_) => {
             Failure::invalid("url", "must lead to a public web address").reason("address_refused")
         }
-        Error::TooLarge => Failure::provider("the page has more than 2 MiB").reason("page_too_large"),
+        Error::TooLarge => Failure::too_large("url", "the page has more than 2 MiB").reason("page_too_large"),
         error => error.into(),
     })
 }
@@ -81,6 +81,10 @@ fn understand(address: &Address, response: &Response) -> Result<Page> {
     if !response.is_success() {
         let failure = Failure::provider(format!("the page answered {}", response.status));
         return Err(failure.details(json!({ "status": response.status })));
+    }
+    if let Some(encoding) = response.header("content-encoding").filter(|encoding| !is_plain(encoding)) {
+        let failure = Failure::provider("the page is sent compressed or otherwise encoded, which was not asked for");
+        return Err(failure.reason("content_encoding").details(json!({ "content_encoding": encoding })));
     }
     let content_type = response.header("content-type").unwrap_or_default();
     let text = charset::decode(&response.body, content_type);
@@ -95,6 +99,11 @@ fn understand(address: &Address, response: &Response) -> Result<Page> {
             return Err(failure.param("url").details(json!({ "content_type": content_type })));
         }
     })
+}
+
+/// Whether a `Content-Encoding` leaves the content as it is.
+fn is_plain(encoding: &str) -> bool {
+    encoding.split(',').map(str::trim).all(|coding| coding.is_empty() || coding.eq_ignore_ascii_case("identity"))
 }
 
 /// What is done with a content type.

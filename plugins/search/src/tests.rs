@@ -62,17 +62,98 @@ fn other_texts_are_kept_and_other_media_refused() {
 }
 
 #[test]
-fn a_page_made_to_cost_is_refused_and_a_deep_one_is_read_whole() {
-    fn read(html: String) -> Result<String, String> {
-        let host = web("text/html", html.leak().as_bytes());
-        let answer = host.post("/search/url", json!({ "url": "https://example.com/page" }));
-        let text = |reply: charter_sdk::double::Reply| reply.body["markdown"].as_str().unwrap_or_default().to_owned();
-        answer.map(text).map_err(|refusal| refusal.reason_text().unwrap_or_default().to_owned())
+fn a_page_that_is_encoded_is_no_page() {
+    let encoded = |encoding: &'static str, body: &'static [u8]| {
+        let host = Host::new(primitive);
+        host.outside(move |request| {
+            assert!(request.headers.contains(&("accept-encoding".into(), "identity".into())));
+            Some(answer(200, &[("content-type", "text/html"), ("content-encoding", encoding)], body))
+        });
+        host.post("/search/url", json!({ "url": "https://example.com/page" }))
+    };
+    for encoding in ["gzip", "br", "identity, deflate"] {
+        let refusal = encoded(encoding, b"\x1f\x8b\x08\x00").unwrap_err();
+        assert_eq!((refusal.code(), refusal.reason_text()), ("provider_error", Some("content_encoding")), "{encoding}");
     }
-    assert_eq!(read("<div>".repeat(500) + "deep"), Ok("deep".into()));
-    assert_eq!(read("<div>".repeat(100_000) + "deep"), Err("page_too_large".into()));
-    assert_eq!(read("<b>x</b>".repeat(150_000)), Err("page_too_large".into()));
-    assert!(read("<li>one<br>".repeat(5_000)).is_ok_and(|text| text.contains("one")));
+    for encoding in ["", "Identity"] {
+        assert_eq!(encoded(encoding, b"<p>plain").unwrap().body["markdown"], json!("plain"), "{encoding}");
+    }
+}
+
+/// The markdown of a page, or the code and the reason why there is none.
+fn markdown(html: String) -> Result<String, (String, String)> {
+    let host = web("text/html", html.leak().as_bytes());
+    let answer = host.post("/search/url", json!({ "url": "https://example.com/page" }));
+    let text = |reply: charter_sdk::double::Reply| reply.body["markdown"].as_str().unwrap_or_default().to_owned();
+    answer.map(text).map_err(|refusal| (refusal.code().to_owned(), refusal.reason_text().unwrap_or_default().to_owned()))
+}
+
+fn each(count: usize, html: impl Fn(usize) -> String) -> String {
+    (0..count).map(html).collect()
+}
+
+#[test]
+fn a_page_that_is_made_to_cost_is_refused() {
+    for (what, html) in [
+        ("bytes", "x".repeat(2 * 1024 * 1024 + 1)),
+        ("elements", "<b>x</b>".repeat(150_000)),
+        ("depth", "<div>".repeat(100_000)),
+        ("tags that do not close themselves", "<div/>".repeat(2_500)),
+        ("tags that close nothing", "<div></x>".repeat(3_000)),
+        ("tags that close nothing, looked for in a deep page", "<span>".repeat(450) + &"</x>".repeat(400_000)),
+        ("formatting that is opened again", each(1_000, |id| format!("<b id={id}></x>")) + &"<p>x".repeat(30_000)),
+        (
+            "formatting that is opened in each paragraph",
+            each(400, |id| format!("<p><font id={id}></p>")) + &"<p>x</p>".repeat(30_000),
+        ),
+        ("formatting that is compared", each(450, |id| format!("<b id={id} {}>", each(30, |n| format!("a{n} "))))),
+        ("unclosed formatting", each(30_000, |id| format!("<font color={id}>x"))),
+        ("unclosed links around blocks", "<a><p>x".repeat(60_000)),
+        ("misnested formatting", "<i><b><u><s><div></i>".repeat(20_000)),
+        ("tables in tables", "<table><tr><td>".repeat(1_500)),
+        ("lists in lists", "<ul><li>".repeat(1_500)),
+        ("quotes in quotes", "<blockquote>".repeat(90) + "<pre>" + &"\n".repeat(80_000)),
+        ("drawings in drawings", "<svg><g>".repeat(5_000)),
+        ("attributes", format!("<a {}>x", each(150_000, |n| format!("a{n}=1 ")))),
+        ("attributes in a comment's shadow", format!("<!-- <a b=\" --><a {}>x", each(150_000, |n| format!("a{n}=1 ")))),
+        ("attributes that are copied", format!("<p><b {}></p>", each(500, |n| format!("a{n} "))) + &"<p>x</p>".repeat(20_000)),
+        ("lines below a deep stack", "<b>".to_owned() + &"<div>".repeat(450) + &"\n&amp;".repeat(300_000)),
+    ] {
+        let start = std::time::Instant::now();
+        let answer = markdown(html);
+        assert_eq!(answer.map(|text| text.len()), Err(("payload_too_large".into(), "page_too_large".into())), "{what}");
+        assert!(start.elapsed().as_secs() < 20, "{what}: {:?}", start.elapsed());
+    }
+}
+
+#[test]
+fn a_page_that_is_large_deep_or_careless_is_read() {
+    for (what, html) in [
+        ("depth", "<div>".repeat(500) + "text"),
+        ("items", "<li>text<br>".repeat(5_000)),
+        ("unclosed links", each(20_000, |n| format!("<a href=/{n}>text"))),
+        ("unclosed formatting", "<b>text<p>".repeat(500)),
+        ("a table that is none", "<table>".repeat(1_500) + &"<a>".repeat(1_000) + "text"),
+        ("lists in lists", "<ul><li>text".repeat(40)),
+        ("quotes in quotes", "<blockquote>text".repeat(40)),
+        ("a drawing", format!("<svg><path d='{}'/></svg>text", "1 2 3 ".repeat(50_000))),
+        ("a script", format!("<script>for (i=0;i<n;i++) x = [{}]</script>text", "1, ".repeat(50_000))),
+        ("a large image in place", format!("<img src='data:image/png;base64,{}'>text", "A/b+".repeat(100_000))),
+        ("an article", format!("<article>{}</article>", "<p>Much text, and then some more of the text.</p>".repeat(4_000))),
+        (
+            "cards",
+            each(3_000, |n| {
+                format!(
+                    "<div class=\"card c{n}\" id=\"i{n}\" data-x=\"{n}\"><a class=link href=\"/item/{n}?a=1&amp;b=2\"><img src=\"/{n}.jpg\" \
+                     alt=p></a><h3><a href=\"/item/{n}\">text</a></h3><p>{}</p><ul><li><span>a</span></li><li>b</li></ul></div>\n",
+                    "Lorem ipsum dolor sit amet. ".repeat(10)
+                )
+            }),
+        ),
+    ] {
+        let answer = markdown(html);
+        assert!(answer.as_ref().is_ok_and(|text| text.contains("text")), "{what}: {:?}", answer.map(|text| text.len()));
+    }
 }
 
 #[test]

@@ -40,6 +40,7 @@ pub(super) enum Verb {
         /// The primitive
         name: String,
         /// Its version, or its digest, or as much of that as says which
+        #[arg(id = "which", value_name = "VERSION")]
         version: String,
         #[command(flatten)]
         operator: Operator,
@@ -56,6 +57,7 @@ pub(super) enum Verb {
         /// The primitive
         name: String,
         /// Its version, or its digest, or as much of that as says which
+        #[arg(id = "which", value_name = "VERSION")]
         version: String,
         #[command(flatten)]
         operator: Operator,

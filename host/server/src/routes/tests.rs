@@ -189,7 +189,7 @@ fn anonymous(body: Value) -> HostRequest {
         place: None,
         parameters: Vec::new(),
         query: json!({}),
-        page: crate::pipeline::page::Page { limit: 200, ..Default::default() },
+        page: largest_page(),
         body,
         bytes: bytes::Bytes::new(),
         headers: http::HeaderMap::new(),
@@ -228,7 +228,10 @@ fn record(key: &ApiKey) -> KeyRecord {
 
 async fn names(bed: &Bed) -> Vec<String> {
     let listed = called(bed.app(), &bed.by_key().await, crate::handler!(keys::list)).await.unwrap();
-    listed["keys"].as_array().unwrap().iter().map(|key| key["name"].as_str().unwrap().to_owned()).collect()
+    let mut names: Vec<String> =
+        listed["keys"].as_array().unwrap().iter().map(|key| key["name"].as_str().unwrap().to_owned()).collect();
+    names.sort();
+    names
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -335,4 +338,10 @@ async fn what_somebody_has_offered_ends_with_them_and_is_named() {
     assert_eq!((named(&revoked), rows().await), (1, 1), "with a key goes what its descendants have offered");
     assert!(bed.accepted(&kept).await.is_ok());
     bed.end().await;
+}
+
+fn largest_page() -> crate::pipeline::page::Page {
+    let mut page = crate::pipeline::page::Page::default();
+    page.limit = 200;
+    page
 }
