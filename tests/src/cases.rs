@@ -26,8 +26,8 @@ pub fn all() -> Vec<(String, PathBuf)> {
             }
         }
     }
-    if let Ok(only) = std::env::var(CASES) {
-        found.retain(|(name, _)| *name == only);
+    if let Some(only) = std::env::var_os(CASES) {
+        found.retain(|(name, _)| only == *name.as_str());
     }
     found.sort();
     found
