@@ -297,7 +297,7 @@ fn errors_come_in_the_format_that_is_asked_for_first() {
 
 /// A host that holds 4 MiB of bodies.
 fn little_room() -> Builder {
-    Builder::new().environment("CHARTER_HTTP_BODIES_BYTES_MAX", "4194304")
+    Builder::new().environment("CHARTER_HTTP_BODIES_BYTES_MAX", "4194304").environment("CHARTER_HTTP_BODY_BYTES_MAX", "1048576")
 }
 
 on_both! {

@@ -144,6 +144,14 @@ pub enum Guard {
         /// Its version when read; `None` if it was absent.
         version: Option<u64>,
     },
+    /// The row has this version still: one that requests are decided by and that hardly ever changes (a kit, a membership). Several
+    /// units may hold it at once. Broken: conflict.
+    Unchanged {
+        /// Which row.
+        key: Key,
+        /// Its version when read.
+        version: u64,
+    },
     /// The row is the very one that was read: its stamp is given by each write and never again, so that a row removed and
     /// inserted anew, whose version starts at 1 again, is not taken for the old one. Broken: conflict. `Txn` records this one.
     Stamp {

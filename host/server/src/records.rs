@@ -93,7 +93,7 @@ pub fn still_active(key: Key) -> Guard {
 
 /// Requires at the commit that the record is as it was read: what was decided by it is decided anew where it is not.
 pub fn unchanged(key: Key, version: u64) -> Guard {
-    Guard::Version { key, version: Some(version) }
+    Guard::Unchanged { key, version }
 }
 
 /// The claim behind a secret that is looked up by its digest.

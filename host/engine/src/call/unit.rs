@@ -47,9 +47,11 @@ impl Abort {
 /// Whether a conflict touches what the caller, not the guest, has read.
 fn is_callers(call: &Call, keys: &[Key]) -> bool {
     let about = |guard: &Guard| match guard {
-        Guard::Version { key, .. } | Guard::Stamp { key, .. } | Guard::Entry { key, .. } | Guard::Lease { key, .. } => {
-            keys.contains(key)
-        }
+        Guard::Version { key, .. }
+        | Guard::Unchanged { key, .. }
+        | Guard::Stamp { key, .. }
+        | Guard::Entry { key, .. }
+        | Guard::Lease { key, .. } => keys.contains(key),
         Guard::Revision { reach, space, .. } => keys.is_empty() || keys.contains(&Key::new(reach, space, "")),
         Guard::Claim { .. } => keys.is_empty(),
     };

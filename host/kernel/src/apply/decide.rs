@@ -74,6 +74,11 @@ impl Deciding<'_> {
                         self.over.absent_rows.insert(key.clone());
                     }
                 }
+                Guard::Unchanged { key, version } => {
+                    if self.row(key).map(|row| row.version) != Some(*version) {
+                        changed.insert(key.clone());
+                    }
+                }
                 Guard::Stamp { key, stamp } => {
                     if self.stored(key).map(|stored| stored.stamp) != Some(*stamp) {
                         changed.insert(key.clone());

@@ -84,7 +84,9 @@ fn draft_fits(draft: &Draft) -> bool {
 
 fn guard_fits(guard: &Guard) -> bool {
     match guard {
-        Guard::Version { key, .. } | Guard::Stamp { key, .. } | Guard::Lease { key, .. } => key_fits(key),
+        Guard::Version { key, .. } | Guard::Unchanged { key, .. } | Guard::Stamp { key, .. } | Guard::Lease { key, .. } => {
+            key_fits(key)
+        }
         Guard::Entry { key, field, .. } => key_fits(key) && name_fits(field),
         Guard::Revision { reach, space, .. } => name_fits(reach.as_str()) && name_fits(space.as_str()),
         Guard::Claim { claim, .. } => claim_fits(claim),

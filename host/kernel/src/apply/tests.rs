@@ -160,6 +160,7 @@ fn write() -> impl Strategy<Value = Write> {
 fn guard() -> impl Strategy<Value = Guard> {
     prop_oneof![
         (0..5_u8, prop::option::of(1..3_u64)).prop_map(|(k, version)| Guard::Version { key: key(k), version }),
+        (0..5_u8, 1..3_u64).prop_map(|(k, version)| Guard::Unchanged { key: key(k), version }),
         (0..5_u8, 1..6_u64).prop_map(|(k, stamp)| Guard::Stamp { key: key(k), stamp }),
         (0..6_u64).prop_map(|revision| Guard::Revision { reach: key(0).reach, space: key(0).space, revision }),
         (0..2_u8, prop::option::of(0..5_u8)).prop_map(|(n, k)| Guard::Claim { claim: name(n), holder: k.map(|k| key(k).id) }),
@@ -271,4 +272,17 @@ fn the_limits_of_a_unit_are_checked() {
     };
     assert!(check(&large(4 * 1024 * 1024)).is_ok());
     assert!(check(&large(4 * 1024 * 1024 + 1)).is_err());
+}
+
+#[test]
+fn what_requests_are_decided_by_is_held_by_many_and_must_be_as_it_was() {
+    let mut model = Model::default();
+    let insert = Write::Insert { key: key(1), draft: Draft::default() };
+    let by = |version: u64| Unit { guards: vec![Guard::Unchanged { key: key(1), version }], ..one(vec![]) };
+    let answers = model.run(&[one(vec![insert]), by(1), by(2)]);
+    assert!(answers[1].is_ok());
+    assert_eq!(answers[2], Err(Rejection::Conflict { keys: vec![key(1)] }));
+    let mut touches = Touches::default();
+    touches.add(&by(1), true);
+    assert_eq!(touches.rows[&key(1)], super::Hold::Shared);
 }

@@ -55,7 +55,7 @@ impl Touches {
     pub fn add(&mut self, unit: &Unit, numbered: bool) {
         for guard in &unit.guards {
             match guard {
-                Guard::Entry { key, .. } => self.row(key, Hold::Shared),
+                Guard::Entry { key, .. } | Guard::Unchanged { key, .. } => self.row(key, Hold::Shared),
                 Guard::Version { key, .. } | Guard::Stamp { key, .. } | Guard::Lease { key, .. } => self.row(key, Hold::Alone),
                 Guard::Revision { reach, space, .. } => {
                     self.spaces.insert((reach.clone(), space.clone()));

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 
 use super::source::Section;
+use crate::http::room::Room;
 
 /// `[http]`
 #[derive(Clone, Debug)]
@@ -76,6 +77,12 @@ impl Http {
             drain_ms: of.within("drain_ms", 30_000, (0, 600_000), "time that requests in flight get on shutdown"),
             http2_streams_max: of.within("http2_streams_max", 200, (1, 10_000), "concurrent streams of one HTTP/2 connection"),
         };
+        if http.bodies_bytes_max / Room::SHARE < http.body_bytes_max {
+            of.fault(
+                "bodies_bytes_max",
+                "must be at least four times body_bytes_max: one organization may hold a quarter of it",
+            );
+        }
         if let Some(url) = &http.public_url {
             let parsed = url.parse::<::http::Uri>().ok();
             let ok = parsed.is_some_and(|uri| matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some());

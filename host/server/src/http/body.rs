@@ -79,11 +79,11 @@ pub enum Unread {
     NoRoom(Full),
 }
 
-/// Reads a whole body: at most `size_max` bytes, within `time_max`, of which `hold` has room for.
+/// Reads a whole body: at most `size_max` bytes, within `time_max`, where `hold` has room for it.
 ///
 /// # Errors
 /// See [`Unread`].
-pub async fn read<B>(mut body: B, size_max: usize, time_max: Duration, hold: &mut Hold) -> Result<Bytes, Unread>
+pub async fn read<B>(mut body: B, size_max: usize, time_max: Duration, mut hold: Option<&mut Hold>) -> Result<Bytes, Unread>
 where
     B: HttpBody<Data = Bytes> + Unpin,
 {
@@ -101,7 +101,9 @@ where
             if first.len() + rest.len() + data.len() > size_max {
                 return Err(Unread::TooLarge);
             }
-            hold.grow(data.len()).map_err(Unread::NoRoom)?;
+            if let Some(hold) = &mut hold {
+                hold.grow(data.len()).map_err(Unread::NoRoom)?;
+            }
             if first.is_empty() && rest.is_empty() {
                 first = data;
             } else {
@@ -130,9 +132,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_is_read_whole_up_to_its_limit() {
-        assert_eq!(read(Full::new(Bytes::from_static(b"12345")), 5, LONG, &mut hold()).await, Ok(Bytes::from_static(b"12345")));
-        assert_eq!(read(Full::new(Bytes::from_static(b"123456")), 5, LONG, &mut hold()).await, Err(Unread::TooLarge));
-        assert_eq!(read(Full::<Bytes>::default(), 0, LONG, &mut hold()).await, Ok(Bytes::new()));
+        assert_eq!(
+            read(Full::new(Bytes::from_static(b"12345")), 5, LONG, Some(&mut hold())).await,
+            Ok(Bytes::from_static(b"12345"))
+        );
+        assert_eq!(read(Full::new(Bytes::from_static(b"123456")), 5, LONG, Some(&mut hold())).await, Err(Unread::TooLarge));
+        assert_eq!(read(Full::<Bytes>::default(), 0, LONG, Some(&mut hold())).await, Ok(Bytes::new()));
     }
 
     #[tokio::test]
@@ -142,17 +147,17 @@ mod tests {
             sender.send_data(Bytes::from_static(piece.as_bytes())).await.unwrap();
         }
         drop(sender);
-        assert_eq!(read(body, 6, LONG, &mut hold()).await, Ok(Bytes::from_static(b"abcdef")));
+        assert_eq!(read(body, 6, LONG, Some(&mut hold())).await, Ok(Bytes::from_static(b"abcdef")));
         let (mut sender, body) = Channel::<Bytes, Infallible>::new(4);
         for piece in ["abc", "def"] {
             sender.send_data(Bytes::from_static(piece.as_bytes())).await.unwrap();
         }
-        assert_eq!(read(body, 5, LONG, &mut hold()).await, Err(Unread::TooLarge));
+        assert_eq!(read(body, 5, LONG, Some(&mut hold())).await, Err(Unread::TooLarge));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_stalls_is_given_up() {
         let (_sender, body) = Channel::<Bytes, Infallible>::new(1);
-        assert_eq!(read(body, 5, LONG, &mut hold()).await, Err(Unread::TooSlow));
+        assert_eq!(read(body, 5, LONG, Some(&mut hold())).await, Err(Unread::TooSlow));
     }
 }

@@ -5,9 +5,6 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What part of the room one organization may fill.
-const SHARE: usize = 4;
-
 /// The room. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Room {
@@ -40,6 +37,9 @@ pub enum Full {
 }
 
 impl Room {
+    /// What part of the room one organization may fill: one of so many.
+    pub const SHARE: usize = 4;
+
     /// A room of so many bytes.
     pub fn new(bytes_max: usize) -> Self {
         Self { bytes_max, held: Arc::default() }
@@ -74,7 +74,7 @@ impl Hold {
             return Err(Full::Process);
         }
         let own = held.by_owner.get(&self.owner).copied().unwrap_or(0);
-        if own + bytes > self.room.bytes_max / SHARE {
+        if own + bytes > self.room.bytes_max / Room::SHARE {
             return Err(Full::Owner);
         }
         held.total += bytes;

@@ -189,7 +189,7 @@ pub fn guards(identity: &Identity, place: Option<&Place>) -> Vec<Guard> {
 
 /// Whether a conflict is about what a guard of ours has read.
 fn concerns(guard: &Guard, keys: &[Key]) -> bool {
-    matches!(guard, Guard::Version { key, .. } if keys.contains(key))
+    matches!(guard, Guard::Unchanged { key, .. } if keys.contains(key))
 }
 
 /// Which row a refusal is about.
