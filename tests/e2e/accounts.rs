@@ -205,10 +205,10 @@ on_both! {
         login("x-forwarded-for", "192.0.2.1", "not the password").expect_error(401, "unauthorized");
         login("x-forwarded-for", "192.0.2.1", PASSWORD).expect_error(429, "rate_limited");
         login("x-forwarded-for", "192.0.2.7, 192.0.2.1", PASSWORD).expect_error(429, "rate_limited");
-        login("forwarded", "for=192.0.2.1;proto=https", PASSWORD).expect_error(429, "rate_limited");
         login("x-forwarded-for", "192.0.2.1, 192.0.2.2", PASSWORD).expect(200);
         login("x-forwarded-for", "192.0.2.2, 127.0.0.2", PASSWORD).expect(200);
-        login("forwarded", "for=\"[2001:db8::1]:4711\"", PASSWORD).expect(200);
+        // The field that these proxies do not write is the client's own.
+        login("forwarded", "for=192.0.2.1", PASSWORD).expect(200);
         world.anonymous().post("/v1/auth/login", &json!({"email": tenant.email, "password": PASSWORD})).expect(200);
     }
 }

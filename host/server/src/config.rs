@@ -17,7 +17,7 @@ mod storage;
 mod telemetry;
 
 pub use access::{Auth, Operator, Rates, Registration};
-pub use http::{Http, Tls};
+pub use http::{ClientField, Http, Tls};
 pub use sandbox::{Breaker, Components, Egress, Engine, Jobs, Provider};
 pub use source::{Entry, Fault};
 pub use storage::{Data, Database, Retention};

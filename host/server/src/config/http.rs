@@ -8,6 +8,15 @@ use ipnet::IpNet;
 use super::source::Section;
 use crate::http::room::Room;
 
+/// The field in which trusted proxies name their clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientField {
+    /// `X-Forwarded-For`.
+    ForwardedFor,
+    /// `Forwarded` (RFC 7239).
+    Forwarded,
+}
+
 /// `[http]`
 #[derive(Clone, Debug)]
 pub struct Http {
@@ -15,8 +24,10 @@ pub struct Http {
     pub listen: SocketAddr,
     /// The address that clients use, in links and documents; absent means the one a request came to.
     pub public_url: Option<String>,
-    /// The proxies whose `Forwarded` and `X-Forwarded-For` say who the client is.
+    /// The proxies that say who the client is.
     pub trusted_proxies: Vec<IpNet>,
+    /// Where they name their clients.
+    pub client_field: ClientField,
     /// Open connections.
     pub connections_max: usize,
     /// Bytes of one request's head.
@@ -43,6 +54,7 @@ pub struct Http {
 
 impl Http {
     pub(super) fn read(mut of: Section<'_>) -> Self {
+        let fields = [("x-forwarded-for", ClientField::ForwardedFor), ("forwarded", ClientField::Forwarded)];
         let http = Self {
             listen: of.take(
                 "listen",
@@ -50,10 +62,13 @@ impl Http {
                 "where the API listens; port 0 takes a free port",
             ),
             public_url: of.optional("public_url", "the address that clients use, such as https://api.example.com"),
+            client_field: of
+                .choice("client_field", &fields, "where the trusted proxies name their clients: x-forwarded-for or forwarded")
+                .unwrap_or(ClientField::ForwardedFor),
             trusted_proxies: of.take(
                 "trusted_proxies",
                 Vec::new(),
-                "ranges of the proxies in front, which say whose request it is in Forwarded or X-Forwarded-For",
+                "ranges of the proxies in front, which say whose request it is",
             ),
             connections_max: of.within("connections_max", 10_000, (1, 1_000_000), "open connections"),
             head_bytes_max: of.within("head_bytes_max", 32 * 1024, (8 * 1024, 1024 * 1024), "bytes of one request's head"),

@@ -60,7 +60,7 @@ impl Serving {
             }
             let app = self.app.clone();
             // Each request of a proxy's connection may be another client's.
-            let address = forwarded::client(self.peer, request.headers(), &limits.trusted_proxies);
+            let address = forwarded::client(self.peer, request.headers(), &limits.trusted_proxies, limits.client_field);
             let peer = Peer { address, tls, door: self.door };
             async move {
                 let answer = pipeline::handle(app, peer, request).await;

@@ -9,6 +9,8 @@ use http::header::FORWARDED;
 use http::{HeaderMap, HeaderName};
 use ipnet::IpNet;
 
+use crate::config::ClientField;
+
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// Proxies in a row that are looked at.
@@ -18,17 +20,16 @@ const FIELD_BYTES_MAX: usize = 8 * 1024;
 /// Bytes of one address, with brackets, port and quotes.
 const NODE_BYTES_MAX: usize = 64;
 
-/// The address of the client whose connection, or whose proxy's, comes from `peer`. `Forwarded` (RFC 7239) wins over
-/// `X-Forwarded-For`.
-pub(super) fn client(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> IpAddr {
+/// The address of the client whose connection, or whose proxy's, comes from `peer`. Only the field that the proxies write is read:
+/// the other one may be the client's own.
+pub(super) fn client(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet], field: ClientField) -> IpAddr {
     let peer = peer.to_canonical();
     if !is_trusted(peer, trusted) {
         return peer;
     }
-    let found = if headers.contains_key(FORWARDED) {
-        nearest(forwarded(headers), trusted)
-    } else {
-        nearest(forwarded_for(headers), trusted)
+    let found = match field {
+        ClientField::Forwarded => nearest(forwarded(headers), trusted),
+        ClientField::ForwardedFor => nearest(forwarded_for(headers), trusted),
     };
     found.unwrap_or(peer)
 }
@@ -127,13 +128,16 @@ mod tests {
 
     use super::*;
 
+    /// Read where the first of the fields is where the proxies name their clients.
     fn seen(peer: &str, sent: &[(&'static str, &str)]) -> String {
         let mut headers = HeaderMap::new();
         for (name, value) in sent {
             headers.append(HeaderName::from_static(name), value.parse().unwrap());
         }
         let trusted: Vec<IpNet> = ["10.0.0.0/8", "2001:db8:1::/48"].iter().map(|range| range.parse().unwrap()).collect();
-        client(peer.parse().unwrap(), &headers, &trusted).to_string()
+        let standard = sent.first().is_some_and(|(name, _)| *name == "forwarded");
+        let field = if standard { ClientField::Forwarded } else { ClientField::ForwardedFor };
+        client(peer.parse().unwrap(), &headers, &trusted, field).to_string()
     }
 
     #[test]
@@ -169,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_standard_field_is_read_and_wins() {
+    fn the_standard_field_is_read_where_the_proxies_write_it() {
         for (sent, client) in [
             ("for=192.0.2.1", "192.0.2.1"),
             ("For=\"[2001:db8::7]:4711\";proto=https;by=10.0.0.1", "2001:db8::7"),
@@ -178,8 +182,9 @@ mod tests {
         ] {
             assert_eq!(seen("10.0.0.1", &[("forwarded", sent)]), client, "{sent}");
         }
+        // The other field is whatever the client sent.
         let both = [("x-forwarded-for", "198.51.100.7"), ("forwarded", "for=192.0.2.1")];
-        assert_eq!(seen("10.0.0.1", &both), "192.0.2.1");
+        assert_eq!(seen("10.0.0.1", &both), "198.51.100.7");
         let open_quote_of_somebody = [("forwarded", "for=\"x"), ("forwarded", "for=192.0.2.1")];
         assert_eq!(seen("10.0.0.1", &open_quote_of_somebody), "192.0.2.1");
     }
