@@ -7,11 +7,16 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::config::StoreConfig;
 use crate::connection::Database;
 use crate::error::OpenError;
 use crate::store::Store;
+
+/// How often the lock is looked at, and how long between.
+const LOOKS_MAX: u32 = 25;
+const LOOK: Duration = Duration::from_millis(20);
 
 /// The embedded database, held by this process alone for as long as this lives.
 #[derive(Debug)]
@@ -38,7 +43,7 @@ impl Store {
         let path = file.with_extension("lock");
         let failed = |source| OpenError::File { path: path.display().to_string(), source };
         let opened = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(failed)?;
-        match opened.try_lock() {
+        match lock(&opened) {
             Ok(()) => Ok(Hold(Some((opened, path)))),
             Err(TryLockError::WouldBlock) => Err(OpenError::Held(folder_of(file))),
             Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {
@@ -59,6 +64,17 @@ impl Store {
         let place = || database.file().map_or_else(|| "this PostgreSQL database".into(), |file| folder_of(file));
         if there { Ok(()) } else { Err(OpenError::Absent(place())) }
     }
+}
+
+/// Takes the lock; waits a moment for a process that is just ending, or a child of one that is just beginning, to let go of it.
+fn lock(file: &File) -> Result<(), TryLockError> {
+    for _ in 0..LOOKS_MAX {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => std::thread::sleep(LOOK),
+            known => return known,
+        }
+    }
+    file.try_lock()
 }
 
 fn folder_of(file: &Path) -> String {
