@@ -126,7 +126,7 @@ impl OrganizationRecord {
         still_active(Organization::address(&self.id))
     }
 
-    /// The same, and that nobody else may loosen by now.
+    /// Requires that its rule about who may loosen is the one that was asked.
     pub fn guard_loosening(&self) -> Guard {
         unchanged(Organization::address(&self.id), self.version)
     }

@@ -1,7 +1,7 @@
 //! The list styles: which words a query may use, their bounds, and positions that only this deployment can have made.
 //!
-//! Guests and host routes see unsealed positions; clients see cursors bound to tenant, operation and filters (the envelope's is an id, as the specification wants it). `docs/paging.md`
-//! tells it from the outside.
+//! Guests and host routes see unsealed positions; clients see cursors bound to tenant, operation and filters (the envelope's is an
+//! id, as the specification wants it). `docs/paging.md` tells it from the outside.
 
 use charter_kernel::cursor::{self, Binding};
 use charter_kernel::fault::Fault;

@@ -143,15 +143,13 @@ async fn read(app: &App, trail: &mut Trail, admitted: &mut Admitted) -> Result<B
         Body::Read(bytes) => bytes.clone(),
         Body::Unread(incoming) => {
             let time_max = Duration::from_millis(limits.body_timeout_ms);
-            let mut hold = app.room.hold(trail.place.as_ref().map_or("", |place| place.organization.id.as_str()));
-            let read = match trail.identity {
-                // Whoever runs the deployment uploads components, which are larger than any body of a tenant's.
-                Identity::Operator => wire::read(incoming, size_max, time_max, None).await,
-                _ => wire::read(incoming, size_max, time_max, Some(&mut hold)).await,
-            };
+            // Whoever runs the deployment uploads components, which are larger than any body of a tenant's.
+            let counts = !matches!(trail.identity, Identity::Operator);
+            let owner = trail.place.as_ref().map_or("", |place| place.organization.id.as_str());
+            trail.hold = counts.then(|| app.room.hold(owner));
+            let read = wire::read(incoming, size_max, time_max, trail.hold.as_mut()).await;
             let bytes = read.map_err(|unread| refused(unread, size_max))?;
             accepted.body = Body::Read(bytes.clone());
-            trail.hold = Some(hold);
             bytes
         }
     };

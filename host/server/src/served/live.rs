@@ -125,8 +125,8 @@ impl Live {
         }
     }
 
-    /// Adds what no version in memory has: routes, operations and signals of one that left it. One that cannot be added is left out: it was admitted once, and
-    /// must not keep from serving what is in use.
+    /// Adds what no version in memory has: routes, operations and signals of one that left it. A route that cannot be added is left
+    /// out: it was admitted once, and must not keep from serving what is in use.
     fn add_dormant(&mut self, manifest: &Manifest) {
         let Some(primitive) = self.primitives.get(&manifest.name).cloned() else { return };
         self.listen(manifest);

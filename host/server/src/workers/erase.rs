@@ -1,5 +1,5 @@
-//! Removes what deleted users and projects and revoked keys leave behind: in bounded batches, each fenced by the lease of its record, so that a
-//! crash only means that the next one goes on from there.
+//! Removes what deleted users and projects and revoked keys leave behind: in bounded batches, each fenced by the lease of its
+//! record, so that a crash only means that the next one goes on from there.
 //!
 //! Keys go first. For the rest it waits for the primitives that were told of the end: they may still want to read what goes.
 
