@@ -81,6 +81,21 @@ pub(crate) fn rule(refused: &Refused) -> Failure {
         },
         Refused::Inactive { .. } => failure("forbidden", "the caller was revoked"),
         Refused::NotAddable { field, .. } => invalid(field, format!("{field} is no integer, or the sum is out of range")),
+        // What the host reserves it words itself; a primitive's own transfers end here.
+        Refused::Overdrawn { available, .. } => Failure {
+            reason: Some("OVERDRAWN".into()),
+            details: Some(json!({ "available_micro_usd": available }).to_string()),
+            ..failure("insufficient_credits", "the account does not have that much")
+        },
+        Refused::Frozen { .. } => Failure {
+            reason: Some("FROZEN".into()),
+            ..failure("state_conflict", "the account or scope is frozen until a person has looked")
+        },
+        Refused::OverCap { cap, .. } => Failure {
+            details: Some(json!({ "cap_micro_usd": cap }).to_string()),
+            ..failure("budget_exceeded", "the cap does not admit this amount")
+        },
+        Refused::Moved { .. } => failure("state_conflict", "the period has changed meanwhile"),
         Refused::LogClosed { .. } => failure("state_conflict", "the log is closed"),
         Refused::TooLarge { limit } => failure("payload_too_large", format!("one request may not change more than {limit}")),
     }

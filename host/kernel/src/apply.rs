@@ -8,6 +8,7 @@
 mod body;
 mod decide;
 mod lease;
+mod money;
 mod size;
 mod state;
 mod touches;

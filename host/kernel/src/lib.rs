@@ -6,10 +6,12 @@
 pub mod apply;
 pub mod cursor;
 pub mod fault;
+pub mod governance;
 pub mod id;
 pub mod idempotency;
 pub mod index;
 pub mod kit;
+pub mod ledger;
 pub mod limits;
 pub mod manifest;
 pub mod refusal;

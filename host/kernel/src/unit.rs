@@ -5,6 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::governance::meter::{Admission, Count, Slot, Tally};
+use crate::ledger::Phase;
 use crate::time::Instant;
 
 /// Who shares a row: `u/<user>`, `p/<project>`, `o/<organization>`, or `d` for the whole deployment.
@@ -256,6 +258,13 @@ pub enum Write {
         /// What.
         draft: Draft,
     },
+    /// A row that is there afterwards: inserted where it is missing, left as it is otherwise. Commutes: it never conflicts.
+    Ensure {
+        /// Where.
+        key: Key,
+        /// What, where it is missing.
+        draft: Draft,
+    },
     /// Removes a row and its claims; an absent row is not an error unless a version was expected.
     Remove {
         /// Which.
@@ -271,6 +280,37 @@ pub enum Write {
         field: String,
         /// What to add.
         amount: i64,
+    },
+    /// Reserves an amount of a cap; refused when the meter does not admit it. Commutes with its like: no caller conflicts.
+    Reserve {
+        /// The meter's row ([`crate::governance::meter::Meter`]); refused when absent.
+        meter: Key,
+        /// The window that it is to count in.
+        slot: Slot,
+        /// How much.
+        amount: i64,
+        /// Under which rule.
+        admission: Admission,
+    },
+    /// Ends what was reserved. Never refused; commutes.
+    Tally {
+        /// The meter's row; nothing happens when absent.
+        meter: Key,
+        /// The window that admitted it.
+        slot: Slot,
+        /// What becomes of it.
+        tally: Tally,
+    },
+    /// Moves money between two accounts ([`crate::ledger::Account`]); refused when a side may not. Commutes with its like.
+    Transfer {
+        /// The account that is debited; refused when absent.
+        from: Key,
+        /// The account that is credited; refused when absent.
+        to: Key,
+        /// How much, in micro-US-dollars.
+        amount: i64,
+        /// What is done with it.
+        phase: Phase,
     },
     /// Claims a name for a row; refused when another row holds it.
     Claim {
@@ -493,6 +533,36 @@ pub enum Refused {
         key: Key,
         /// Which field.
         field: String,
+    },
+    /// A cap does not admit the amount.
+    #[error("the cap admits no more than {cap}")]
+    OverCap {
+        /// The meter.
+        meter: Key,
+        /// What stands in its window.
+        count: Count,
+        /// The cap.
+        cap: i64,
+    },
+    /// The meter counts in a later window, or by another period: ask again by what it has now.
+    #[error("the meter counts in another window")]
+    Moved {
+        /// The meter.
+        meter: Key,
+    },
+    /// A meter or an account is frozen.
+    #[error("it is frozen")]
+    Frozen {
+        /// Which.
+        key: Key,
+    },
+    /// An account would fall below zero.
+    #[error("the account has {available} available")]
+    Overdrawn {
+        /// Which account.
+        account: Key,
+        /// What it has, in micro-US-dollars.
+        available: i64,
     },
     /// An append to a closed log.
     #[error("the log is closed")]

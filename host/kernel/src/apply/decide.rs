@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::body::{add_to_body, merged};
-use super::lease;
 use super::state::{NewEntry, NewFact, Overlay, State, Stored};
 use super::touches::facts_log;
+use super::{lease, money};
 use crate::time::Instant;
 use crate::unit::{
     Applied, Claim, Draft, Guard, Key, Lease, LogKey, Reach, Refused, Rejection, Row, Space, Take, Taken, Unit, Write,
@@ -119,6 +119,10 @@ impl Deciding<'_> {
                 self.content(key, draft)
             }
             Write::Put { key, draft } => self.content(key, draft),
+            Write::Ensure { key, draft } => match self.stored(key) {
+                Some(_) => Ok(()),
+                None => self.content(key, draft),
+            },
             Write::Remove { key, expected } => {
                 if expected.is_some() {
                     self.expected(key, *expected)?;
@@ -129,6 +133,24 @@ impl Deciding<'_> {
             Write::Add { key, field, amount } => {
                 let body = add_to_body(key, &self.existing(key)?.body, field, *amount)?;
                 self.change(key, |row| row.body = body);
+                Ok(())
+            }
+            Write::Reserve { meter, slot, amount, admission } => {
+                let body = money::reserved(meter, &self.existing(meter)?.body, slot, *amount, *admission)?;
+                self.change(meter, |row| row.body = body);
+                Ok(())
+            }
+            Write::Tally { meter, slot, tally } => {
+                let Some(row) = self.row(meter) else { return Ok(()) };
+                let body = money::tallied(meter, &row.body, slot, *tally)?;
+                self.change(meter, |row| row.body = body);
+                Ok(())
+            }
+            Write::Transfer { from, to, amount, phase } => {
+                let sides = (self.existing(from)?.body.as_str(), self.existing(to)?.body.as_str());
+                let (debited, credited) = money::transferred((from, to), sides, *amount, *phase)?;
+                self.change(from, |row| row.body = debited);
+                self.change(to, |row| row.body = credited);
                 Ok(())
             }
             Write::Claim { claim, holder } => self.claim(claim, holder),

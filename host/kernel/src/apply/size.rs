@@ -14,7 +14,7 @@ pub fn size(unit: &Unit) -> (usize, usize) {
 
 fn written(write: &Write) -> usize {
     match write {
-        Write::Insert { draft, .. } | Write::Replace { draft, .. } | Write::Put { draft, .. } => {
+        Write::Insert { draft, .. } | Write::Replace { draft, .. } | Write::Put { draft, .. } | Write::Ensure { draft, .. } => {
             let pairs = draft.index.iter().chain(&draft.unique);
             draft.body.len() + draft.text.as_ref().map_or(0, String::len) + pairs.map(|(f, v)| f.len() + v.len()).sum::<usize>()
         }
@@ -95,10 +95,15 @@ fn guard_fits(guard: &Guard) -> bool {
 
 fn write_fits(write: &Write) -> bool {
     match write {
-        Write::Insert { key, draft } | Write::Replace { key, draft, .. } | Write::Put { key, draft } => {
-            key_fits(key) && draft_fits(draft)
-        }
-        Write::Remove { key, .. } | Write::Defer { key, .. } => key_fits(key),
+        Write::Insert { key, draft }
+        | Write::Replace { key, draft, .. }
+        | Write::Put { key, draft }
+        | Write::Ensure { key, draft } => key_fits(key) && draft_fits(draft),
+        Write::Remove { key, .. }
+        | Write::Defer { key, .. }
+        | Write::Reserve { meter: key, .. }
+        | Write::Tally { meter: key, .. } => key_fits(key),
+        Write::Transfer { from, to, .. } => key_fits(from) && key_fits(to),
         Write::Add { key, field, .. } => key_fits(key) && text_fits(field),
         Write::Claim { claim, holder } | Write::Unclaim { claim, holder } => claim_fits(claim) && key_fits(holder),
         Write::Append { log, name, payload } => log_fits(log) && text_fits(name) && !payload.contains('\0'),

@@ -4,7 +4,11 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
+mod holds;
+
 use super::{Head, State, Stored, Touches, add_to_body, apply, check, merged};
+use crate::governance::meter::{Admission, Meter, Slot, Tally};
+use crate::ledger::{Account, Normal, Phase};
 use crate::time::Instant;
 use crate::unit::{Applied, Claim, Draft, Guard, Key, LogKey, Reach, Refused, Rejection, Space, Take, Unit, Write};
 
@@ -109,6 +113,9 @@ impl Model {
         }
         assert_eq!(self.claims, claims, "claims and rows agree");
         assert_eq!(self.groups, groups, "group sizes and rows agree");
+        let accounts = self.rows.iter().filter(|(key, _)| key.space == account(0).space);
+        let sums = accounts.map(|(_, stored)| serde_json::from_str::<Account>(&stored.row.body).unwrap());
+        assert_eq!(sums.map(|account| account.debits - account.credits).sum::<i64>(), 0, "debits and credits agree");
     }
 }
 
@@ -154,6 +161,51 @@ fn write() -> impl Strategy<Value = Write> {
         1 => (0..5_u8, token, any::<bool>())
             .prop_map(|(k, token, undo)| Write::Release { key: key(k), token, due_at: Instant(995), undo }),
         1 => (0..5_u8).prop_map(|k| Write::Defer { key: key(k), due_at: Instant(1_500) }),
+        2 => money(),
+    ]
+}
+
+fn meter(n: u8) -> Key {
+    Key::new(&Reach::user("u"), &Space::host("meters"), format!("m{n}"))
+}
+
+fn account(n: u8) -> Key {
+    Key::new(&Reach::user("u"), &Space::host("accounts"), format!("a{n}"))
+}
+
+fn day(n: u8) -> Slot {
+    Slot::new("day UTC", &format!("2026-11-0{n}"))
+}
+
+/// The row is made by whoever comes first.
+fn ensured<T: serde::Serialize>(key: Key, row: &T) -> Write {
+    Write::Ensure { key, draft: Draft { body: serde_json::to_string(row).unwrap(), ..Draft::default() } }
+}
+
+fn money() -> impl Strategy<Value = Write> {
+    let phase = prop_oneof![Just(Phase::Post), Just(Phase::Reserve), Just(Phase::Settle { reserved: 2 }), Just(Phase::Void)];
+    let tally = (0..3_i64, 0..3_i64, any::<bool>()).prop_map(|(released, spent, beyond)| Tally {
+        released,
+        spent,
+        beyond,
+        freezes: false,
+    });
+    prop_oneof![
+        (0..2_u8).prop_map(|n| ensured(meter(n), &Meter::opened(day(1), 0))),
+        (0..3_u8).prop_map(|n| ensured(account(n), &Account::new(Normal::Credit, n == 0))),
+        (0..2_u8, 1..3_u8, 0..4_i64).prop_map(|(n, date, amount)| Write::Reserve {
+            meter: meter(n),
+            slot: day(date),
+            amount,
+            admission: Admission::Within(7)
+        }),
+        (0..2_u8, 1..3_u8, tally).prop_map(|(n, date, tally)| Write::Tally { meter: meter(n), slot: day(date), tally }),
+        (0..3_u8, 0..3_u8, 0..4_i64, phase).prop_map(|(from, to, amount, phase)| Write::Transfer {
+            from: account(from),
+            to: account(to),
+            amount,
+            phase
+        }),
     ]
 }
 

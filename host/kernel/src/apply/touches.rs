@@ -82,7 +82,10 @@ impl Touches {
 
     fn write(&mut self, write: &Write) {
         match write {
-            Write::Insert { key, draft } | Write::Replace { key, draft, .. } | Write::Put { key, draft } => {
+            Write::Insert { key, draft }
+            | Write::Replace { key, draft, .. }
+            | Write::Put { key, draft }
+            | Write::Ensure { key, draft } => {
                 self.written(key);
                 self.unique(key, draft);
             }
@@ -91,7 +94,13 @@ impl Touches {
             | Write::Extend { key, .. }
             | Write::Release { key, .. }
             | Write::Settle { key, .. }
-            | Write::Defer { key, .. } => self.written(key),
+            | Write::Defer { key, .. }
+            | Write::Reserve { meter: key, .. }
+            | Write::Tally { meter: key, .. } => self.written(key),
+            Write::Transfer { from, to, .. } => {
+                self.written(from);
+                self.written(to);
+            }
             // The holder's row keeps the list of its names, so that it takes them along when it is removed.
             Write::Claim { claim, holder } | Write::Unclaim { claim, holder } => {
                 self.claims.insert(claim.clone());

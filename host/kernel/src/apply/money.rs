@@ -1,0 +1,61 @@
+//! What reserving, tallying and transferring make of the rows of meters and accounts.
+//!
+//! The rules are [`crate::governance::meter`]'s and [`crate::ledger`]'s; this is their way into rows and out.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::governance::meter::{self, Admission, Meter, Slot, Tally};
+use crate::ledger::{self, Account, Phase};
+use crate::unit::{Key, Refused};
+
+/// The meter's new body.
+pub(super) fn reserved(key: &Key, body: &str, slot: &Slot, amount: i64, admission: Admission) -> Result<String, Refused> {
+    let mut row: Meter = read(key, body)?;
+    row.reserve(slot, amount, admission).map_err(|denied| match denied {
+        meter::Denied::Frozen => Refused::Frozen { key: key.clone() },
+        meter::Denied::Moved => Refused::Moved { meter: key.clone() },
+        meter::Denied::Over(count) => {
+            let cap = if let Admission::Within(cap) = admission { cap } else { i64::MAX };
+            Refused::OverCap { meter: key.clone(), count, cap }
+        }
+    })?;
+    written(key, &row)
+}
+
+/// The meter's new body.
+pub(super) fn tallied(key: &Key, body: &str, slot: &Slot, tally: Tally) -> Result<String, Refused> {
+    let mut row: Meter = read(key, body)?;
+    row.tally(slot, tally);
+    written(key, &row)
+}
+
+/// Both accounts' new bodies: the debited one's and the credited one's.
+pub(super) fn transferred(
+    (from, to): (&Key, &Key),
+    (debited, credited): (&str, &str),
+    amount: i64,
+    phase: Phase,
+) -> Result<(String, String), Refused> {
+    if from == to {
+        return Err(Refused::NotAddable { key: from.clone(), field: "account".into() });
+    }
+    let (mut debited, mut credited): (Account, Account) = (read(from, debited)?, read(to, credited)?);
+    ledger::transfer(&mut debited, &mut credited, amount, phase).map_err(|denied| match denied {
+        ledger::Denied::Overdrawn { debited, available } => {
+            Refused::Overdrawn { account: if debited { from } else { to }.clone(), available }
+        }
+        ledger::Denied::Frozen { debited } => Refused::Frozen { key: if debited { from } else { to }.clone() },
+        ledger::Denied::OutOfRange => Refused::NotAddable { key: from.clone(), field: "amount".into() },
+    })?;
+    Ok((written(from, &debited)?, written(to, &credited)?))
+}
+
+/// A row that holds something else is a fault of this build, and refuses like a sum that cannot be made.
+fn read<T: DeserializeOwned>(key: &Key, body: &str) -> Result<T, Refused> {
+    serde_json::from_str(body).map_err(|_| Refused::NotAddable { key: key.clone(), field: "body".into() })
+}
+
+fn written<T: Serialize>(key: &Key, row: &T) -> Result<String, Refused> {
+    serde_json::to_string(row).map_err(|_| Refused::NotAddable { key: key.clone(), field: "body".into() })
+}

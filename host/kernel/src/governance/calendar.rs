@@ -1,0 +1,148 @@
+//! Which window of a calendar period a moment falls into.
+//!
+//! Windows are named by local date text, so that a name says the same on every host, and later windows of one period sort
+//! behind earlier ones.
+
+use jiff::ToSpan;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+
+use super::meter::Slot;
+use crate::fault::Fault;
+use crate::kit::Period;
+use crate::time::Instant;
+
+/// A period, read in an IANA time zone.
+#[derive(Clone, Debug)]
+pub struct Calendar {
+    period: Period,
+    zone: TimeZone,
+    basis: String,
+}
+
+/// One window of a calendar.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Where its amounts are counted.
+    pub slot: Slot,
+    /// Its first moment; the epoch where it has none.
+    pub starts: Instant,
+    /// The first moment after it; `None` where it never ends.
+    pub ends: Option<Instant>,
+}
+
+impl Calendar {
+    /// The calendar of a period in a zone.
+    ///
+    /// # Errors
+    /// The fault of `time_zone`.
+    pub fn new(period: Period, time_zone: &str) -> Result<Self, Fault> {
+        let zone = TimeZone::get(time_zone)
+            .map_err(|_| Fault::new("time_zone", "must be the name of an IANA time zone, such as Europe/Zurich"))?;
+        let basis = match period {
+            Period::Total => "total".to_owned(),
+            period => format!("{} {time_zone}", period.as_str()),
+        };
+        Ok(Self { period, zone, basis })
+    }
+
+    /// The window that a moment falls into.
+    pub fn window(&self, at: Instant) -> Window {
+        let never = || Window { slot: Slot::new(&self.basis, "ever"), starts: Instant(0), ends: None };
+        let Ok(at) = jiff::Timestamp::from_millisecond(at.0) else { return never() };
+        let today = at.to_zoned(self.zone.clone()).date();
+        let (first, next) = match self.period {
+            Period::Total => return never(),
+            Period::Day => (today, today.tomorrow()),
+            Period::Week => {
+                let monday = today.checked_sub(i64::from(today.weekday().to_monday_zero_offset()).days()).unwrap_or(today);
+                (monday, monday.checked_add(7.days()))
+            }
+            Period::Month => (today.first_of_month(), today.last_of_month().tomorrow()),
+            Period::Year => (today.first_of_year(), today.last_of_year().tomorrow()),
+        };
+        Window {
+            slot: Slot::new(&self.basis, &first.to_string()),
+            starts: self.midnight(first).unwrap_or_default(),
+            ends: next.ok().and_then(|next| self.midnight(next)),
+        }
+    }
+
+    /// The day's first moment; where a zone skips midnight, the first after the gap.
+    fn midnight(&self, date: Date) -> Option<Instant> {
+        date.to_zoned(self.zone.clone()).ok().map(|at| Instant(at.timestamp().as_millisecond()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn window(period: Period, zone: &str, at: &str) -> (String, String, String) {
+        let window = Calendar::new(period, zone).unwrap().window(Instant::parse(at).unwrap());
+        let ends = window.ends.map_or("never".into(), |at| at.to_string());
+        (window.slot.as_str().to_owned(), window.starts.to_string(), ends)
+    }
+
+    fn is(window: (String, String, String), slot: &str, starts: &str, ends: &str) {
+        assert_eq!(window, (slot.to_owned(), starts.to_owned(), ends.to_owned()));
+    }
+
+    #[test]
+    fn the_zone_says_which_day_it_is() {
+        let at = "2026-11-20T23:30:00Z";
+        is(window(Period::Day, "UTC", at), "day UTC 2026-11-20", "2026-11-20T00:00:00.000Z", "2026-11-21T00:00:00.000Z");
+        let zurich = window(Period::Day, "Europe/Zurich", at);
+        is(zurich, "day Europe/Zurich 2026-11-21", "2026-11-20T23:00:00.000Z", "2026-11-21T23:00:00.000Z");
+    }
+
+    #[test]
+    fn weeks_begin_on_monday_and_cross_years() {
+        let week = window(Period::Week, "UTC", "2027-01-01T12:00:00Z");
+        is(week, "week UTC 2026-12-28", "2026-12-28T00:00:00.000Z", "2027-01-04T00:00:00.000Z");
+        let monday = window(Period::Week, "UTC", "2026-11-16T00:00:00Z");
+        is(monday, "week UTC 2026-11-16", "2026-11-16T00:00:00.000Z", "2026-11-23T00:00:00.000Z");
+    }
+
+    #[test]
+    fn months_years_and_all_time_have_their_ends() {
+        let month = window(Period::Month, "UTC", "2028-02-29T00:00:00Z");
+        is(month, "month UTC 2028-02-01", "2028-02-01T00:00:00.000Z", "2028-03-01T00:00:00.000Z");
+        let year = window(Period::Year, "UTC", "2026-12-31T23:59:59.999Z");
+        is(year, "year UTC 2026-01-01", "2026-01-01T00:00:00.000Z", "2027-01-01T00:00:00.000Z");
+        is(window(Period::Total, "Asia/Tokyo", "2026-11-20T00:00:00Z"), "total ever", "1970-01-01T00:00:00.000Z", "never");
+    }
+
+    #[test]
+    fn days_with_a_clock_change_are_as_long_as_they_are() {
+        let long = Calendar::new(Period::Day, "Europe/Zurich").unwrap().window(Instant::parse("2026-10-25T12:00:00Z").unwrap());
+        assert_eq!(long.ends.unwrap().0 - long.starts.0, 25 * 3_600_000);
+        // Beirut skips midnight on the last Sunday of March.
+        let short = Calendar::new(Period::Day, "Asia/Beirut").unwrap().window(Instant::parse("2026-03-29T12:00:00Z").unwrap());
+        assert_eq!(short.ends.unwrap().0 - short.starts.0, 23 * 3_600_000);
+    }
+
+    #[test]
+    fn a_zone_that_is_none_is_named() {
+        for zone in ["", "Mars/Olympus", "../etc/passwd"] {
+            assert_eq!(Calendar::new(Period::Day, zone).unwrap_err().path, "time_zone", "{zone}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn windows_follow_each_other_without_gap(ms in 0i64..4_000_000_000_000, zone in 0usize..4, period in 0usize..4) {
+            let zone = ["UTC", "Europe/Zurich", "America/St_Johns", "Australia/Lord_Howe"][zone];
+            let period = [Period::Day, Period::Week, Period::Month, Period::Year][period];
+            let calendar = Calendar::new(period, zone).unwrap();
+            let this = calendar.window(Instant(ms));
+            let ends = this.ends.unwrap();
+            prop_assert!(this.starts.0 <= ms && ms < ends.0);
+            let next = calendar.window(ends);
+            prop_assert_eq!(next.starts, ends);
+            prop_assert!(next.slot.follows(&this.slot) && !this.slot.follows(&next.slot));
+        }
+    }
+}

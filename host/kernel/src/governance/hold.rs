@@ -1,0 +1,328 @@
+//! A hold: leave for one regulated action, and the money that is set aside for it.
+//!
+//! Its states move by compare-and-set: held → dispatched → captured, voided or in doubt. Each move is data, the guards and
+//! writes of a unit: the caller commits it, alone or with the request's own work. Invariant: what a hold reserved is
+//! released exactly once, in the window that admitted it.
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::meter::{Admission, Slot, Tally};
+use super::policy::Decision;
+use crate::ledger::Phase;
+use crate::time::Instant;
+use crate::unit::{Draft, Guard, Key, LogKey, Reach, Space, Write};
+
+/// The indexed field that says where a hold stands.
+pub const STATE: &str = "state";
+
+/// How long a hold that has ended is kept, in milliseconds: 90 days.
+pub const KEPT_MS: i64 = 90 * 86_400_000;
+/// The width of a spend record, in milliseconds: a quarter of an hour, so that each time zone's days are whole records.
+pub const RECORD_MS: i64 = 15 * 60_000;
+
+/// Where a hold stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// A person has yet to decide.
+    Pending,
+    /// Leave was given; nothing has left the host.
+    Held,
+    /// An effect may have left the host: from here on a crash means doubt.
+    Dispatched,
+    /// It happened.
+    Captured,
+    /// It did not happen.
+    Voided,
+    /// Nobody knows whether it happened.
+    InDoubt,
+}
+
+impl State {
+    /// Its name on the wire and in the index; also the group in which its row is due.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            State::Pending => "pending",
+            State::Held => "held",
+            State::Dispatched => "dispatched",
+            State::Captured => "captured",
+            State::Voided => "voided",
+            State::InDoubt => "in_doubt",
+        }
+    }
+
+    /// Whether its amounts are released.
+    pub fn is_over(self) -> bool {
+        matches!(self, State::Captured | State::Voided)
+    }
+}
+
+/// Leave for one regulated action.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hold {
+    /// Where it stands.
+    pub state: State,
+    /// Whose action it is.
+    pub primitive: String,
+    /// `<primitive>.<verb>`.
+    pub action: String,
+    /// What it is done to.
+    pub entity: String,
+    /// What the money is for, in spend reports.
+    pub component: String,
+    /// For the person who decides or looks.
+    pub title: String,
+    /// In micro-US-dollars; absent where no money moves.
+    pub amount: Option<i64>,
+    /// What was reserved for it, outermost scope first.
+    pub charges: Vec<Charge>,
+    /// The accounts that the capture posts between.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pay: Option<Pay>,
+    /// Why it was given.
+    pub decision: Decision,
+    /// On whose behalf.
+    pub subject: Subject,
+    /// The request that asked.
+    pub request: String,
+    /// Its place among the request's regulated actions.
+    pub ordinal: u32,
+    /// When it was given.
+    pub at: Instant,
+    /// When it ends by itself.
+    pub until: Instant,
+    /// Whether it outlives its request.
+    #[serde(default)]
+    pub kept: bool,
+    /// What was truly spent, once it is captured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub actual: Option<i64>,
+}
+
+/// On whose behalf a hold was given.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Subject {
+    /// The organization.
+    pub organization: String,
+    /// The project.
+    pub project: Option<String>,
+    /// The tenant user.
+    pub user: Option<String>,
+    /// The user's kit.
+    pub kit: Option<String>,
+    /// Kind and id of who acted.
+    pub actor: (String, String),
+}
+
+/// An amount that stands reserved in one scope.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Charge {
+    /// `organization`, `project`, `user`, `limit`, `grant` or a scope of the primitive's own.
+    pub scope: String,
+    /// The scope's meter.
+    pub meter: Key,
+    /// The window that it was admitted in.
+    pub slot: Slot,
+    /// What is reserved.
+    pub amount: i64,
+    /// Under which rule.
+    pub admission: Admission,
+    /// What is counted.
+    pub unit: Counted,
+}
+
+/// What a meter counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Counted {
+    /// Micro-US-dollars: a capture counts what was truly spent.
+    Money,
+    /// How often: a capture counts once.
+    Times,
+}
+
+/// The accounts that a capture posts between.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pay {
+    /// Which is debited.
+    pub from: Key,
+    /// Which is credited.
+    pub to: Key,
+    /// What the entries say.
+    pub memo: String,
+}
+
+/// A step of a hold, for a unit: committed whole or not at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The hold as it stands after.
+    pub hold: Hold,
+    /// What must still be so.
+    pub guards: Vec<Guard>,
+    /// What becomes of it.
+    pub writes: Vec<Write>,
+}
+
+/// The space of holds; each lies in the reach of the narrowest subject.
+pub fn space() -> Space {
+    Space::host("holds")
+}
+
+/// The space of spend records, beside the holds.
+pub fn spend_space() -> Space {
+    Space::host("spend")
+}
+
+/// The log of an account's entries.
+pub fn entries_of(account: &Key) -> LogKey {
+    LogKey { reach: account.reach.clone(), log: format!("host.ledger.{}", account.id) }
+}
+
+impl Subject {
+    /// Who shares its holds: the user, else the project, else the organization.
+    pub fn reach(&self) -> Reach {
+        match (&self.user, &self.project) {
+            (Some(user), _) => Reach::user(user),
+            (None, Some(project)) => Reach::project(project),
+            (None, None) => Reach::organization(&self.organization),
+        }
+    }
+}
+
+impl Hold {
+    /// Where a hold of this id lies.
+    pub fn key(&self, id: &str) -> Key {
+        Key::new(&self.subject.reach(), &space(), id)
+    }
+
+    /// Takes the hold: every charge is admitted, or none.
+    pub fn taken(&self, id: &str) -> Vec<Write> {
+        let key = self.key(id);
+        let mut writes: Vec<Write> = self.charges.iter().map(Charge::reserved).collect();
+        if let (Some(pay), Some(amount)) = (&self.pay, self.amount) {
+            writes.push(Write::Transfer { from: pay.from.clone(), to: pay.to.clone(), amount, phase: Phase::Reserve });
+        }
+        writes.push(Write::Insert { key, draft: self.draft(self.until) });
+        writes
+    }
+
+    /// An effect is about to leave the host.
+    pub fn dispatched(&self, id: &str) -> Step {
+        let next = Self { state: State::Dispatched, ..self.clone() };
+        let replaced = next.replaced(id, next.until);
+        self.step(id, next, vec![replaced])
+    }
+
+    /// It outlives its request.
+    pub fn kept(&self, id: &str, until: Instant) -> Step {
+        let next = Self { kept: true, until, ..self.clone() };
+        let replaced = next.replaced(id, until);
+        self.step(id, next, vec![replaced])
+    }
+
+    /// It happened, and this is what was spent: recorded as it is, also where it is more than was held. Then the narrowest
+    /// scope admits nothing more until a person has looked.
+    pub fn captured(&self, id: &str, actual: i64, now: Instant) -> Step {
+        let money = self.amount.map(|_| actual);
+        let next = Self { state: State::Captured, actual: money, ..self.clone() };
+        let over = self.amount.is_some_and(|held| actual > held);
+        let narrowest = self.charges.iter().rposition(|charge| charge.unit == Counted::Money);
+        let ends = self.charges.iter().enumerate().map(|(at, charge)| {
+            let spent = if charge.unit == Counted::Money { actual } else { charge.amount };
+            charge.ended(spent, over && narrowest == Some(at) && !self.is_wide(charge))
+        });
+        let mut writes: Vec<Write> = ends.collect();
+        if let (Some(pay), Some(held)) = (&self.pay, self.amount) {
+            let phase = Phase::Settle { reserved: held };
+            writes.push(Write::Transfer { from: pay.from.clone(), to: pay.to.clone(), amount: actual, phase });
+            writes.extend(entries(pay, actual, id, &self.component));
+        }
+        if let Some(spent) = money {
+            writes.extend(self.recorded(spent));
+        }
+        writes.push(next.replaced(id, now.plus_ms(KEPT_MS)));
+        self.step(id, next, writes)
+    }
+
+    /// It did not happen.
+    pub fn voided(&self, id: &str, now: Instant) -> Step {
+        let next = Self { state: State::Voided, ..self.clone() };
+        let mut writes: Vec<Write> = self.charges.iter().map(|charge| charge.ended(0, false)).collect();
+        if let (Some(pay), Some(amount)) = (&self.pay, self.amount) {
+            writes.push(Write::Transfer { from: pay.from.clone(), to: pay.to.clone(), amount, phase: Phase::Void });
+        }
+        writes.push(next.replaced(id, now.plus_ms(KEPT_MS)));
+        self.step(id, next, writes)
+    }
+
+    /// Nobody knows whether it happened: what it reserved stays reserved. It is looked at again at `next_look`.
+    pub fn doubted(&self, id: &str, next_look: Instant) -> Step {
+        let next = Self { state: State::InDoubt, ..self.clone() };
+        let replaced = next.replaced(id, next_look);
+        self.step(id, next, vec![replaced])
+    }
+
+    /// Over-capture never stops a whole organization.
+    fn is_wide(&self, charge: &Charge) -> bool {
+        charge.scope == "organization"
+    }
+
+    fn step(&self, id: &str, hold: Self, writes: Vec<Write>) -> Step {
+        let guard = Guard::Entry { key: self.key(id), field: STATE.into(), value: self.state.as_str().into() };
+        Step { hold, guards: vec![guard], writes }
+    }
+
+    fn replaced(&self, id: &str, due_at: Instant) -> Write {
+        Write::Replace { key: self.key(id), draft: self.draft(due_at), expected: None }
+    }
+
+    fn draft(&self, due_at: Instant) -> Draft {
+        let body = json!(self).to_string();
+        let found = format!("{} {}", self.subject.organization, self.state.as_str());
+        let index = vec![("found".to_owned(), found), (STATE.to_owned(), self.state.as_str().to_owned())];
+        let lease = Some((self.state.as_str().to_owned(), due_at));
+        Draft { user: self.subject.user.clone(), body, index, lease, ..Draft::default() }
+    }
+
+    /// What it adds to the record of the quarter of an hour in which it was admitted.
+    fn recorded(&self, spent: i64) -> [Write; 3] {
+        let quarter = Instant(self.at.0 - self.at.0.rem_euclid(RECORD_MS));
+        let id = format!("{quarter} {} {}", self.action, self.component);
+        let key = Key::new(&self.subject.reach(), &spend_space(), id);
+        let body = json!({
+            "at": quarter, "action": self.action, "primitive": self.primitive, "component": self.component,
+            "project": self.subject.project, "user": self.subject.user,
+        });
+        let index = vec![("found".to_owned(), format!("{} {quarter}", self.subject.organization))];
+        let draft = Draft { user: self.subject.user.clone(), body: body.to_string(), index, ..Draft::default() };
+        let add = |field: &str, amount| Write::Add { key: key.clone(), field: field.into(), amount };
+        [Write::Ensure { key: key.clone(), draft }, add("spent_micro_usd", spent), add("count", 1)]
+    }
+}
+
+impl Charge {
+    fn reserved(&self) -> Write {
+        let (meter, slot) = (self.meter.clone(), self.slot.clone());
+        Write::Reserve { meter, slot, amount: self.amount, admission: self.admission }
+    }
+
+    fn ended(&self, spent: i64, freezes: bool) -> Write {
+        let beyond = self.admission == Admission::Beyond;
+        let tally = Tally { released: self.amount, spent, beyond, freezes };
+        Write::Tally { meter: self.meter.clone(), slot: self.slot.clone(), tally }
+    }
+}
+
+/// The entries of a transfer in both accounts' logs.
+pub fn entries(pay: &Pay, amount: i64, id: &str, reference: &str) -> [Write; 2] {
+    let entry = |account: &Key, counter: &Key, side: &str| Write::Append {
+        log: entries_of(account),
+        name: side.into(),
+        payload: json!({
+            "transfer": id, "amount_micro_usd": amount, "counter_account": counter.id, "memo": pay.memo, "reference": reference,
+        })
+        .to_string(),
+    };
+    [entry(&pay.from, &pay.to, "debit"), entry(&pay.to, &pay.from, "credit")]
+}

@@ -1,0 +1,315 @@
+//! How much of a cap is spent and reserved: one row for each scope that has a cap.
+//!
+//! The committer decides [`Meter::reserve`] under the row's lock, one caller after another, so of N callers at once exactly
+//! those are admitted that the cap admits. Invariant: within each window `spent + reserved <= cap` at every admission; what a
+//! person let through beyond a soft cap stands beside it, as `over`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// The window of a period that an amount is counted in: `day Europe/Zurich 2026-11-21`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Slot(String);
+
+impl Slot {
+    /// The window `first` of a period and zone.
+    pub fn new(basis: &str, first: &str) -> Self {
+        Self(format!("{basis} {first}"))
+    }
+    /// Its text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+    fn parts(&self) -> (&str, &str) {
+        self.0.rsplit_once(' ').unwrap_or((&self.0, ""))
+    }
+    /// Whether it is a later window of the same period and zone.
+    pub fn follows(&self, other: &Self) -> bool {
+        let ((basis, first), (others, earlier)) = (self.parts(), other.parts());
+        basis == others && first > earlier
+    }
+    /// Whether both are windows of the same period and zone.
+    pub fn is_alike(&self, other: &Self) -> bool {
+        self.parts().0 == other.parts().0
+    }
+}
+
+/// What stands in one window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Count {
+    /// Captured.
+    #[serde(default)]
+    pub spent: i64,
+    /// Held.
+    #[serde(default)]
+    pub reserved: i64,
+    /// Captured beyond a soft cap, by a person's leave.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub over_spent: i64,
+    /// Held beyond a soft cap: pending or by a person's leave.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub over_reserved: i64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_zero(amount: &i64) -> bool {
+    *amount == 0
+}
+
+impl Count {
+    fn holds_nothing(&self) -> bool {
+        self.reserved == 0 && self.over_reserved == 0
+    }
+}
+
+/// A scope's amounts. Units are the cap's: micro-US-dollars, or times.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Meter {
+    /// The window that admissions count in; it never goes back.
+    pub current: Slot,
+    /// Nothing more is admitted: more was captured than was held, and a person has to look.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub frozen: bool,
+    /// The current window, and earlier ones in which something is still held: a hold counts where it was admitted.
+    pub counts: BTreeMap<Slot, Count>,
+}
+
+/// Under which rule an amount is reserved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Admission {
+    /// Within this cap.
+    Within(i64),
+    /// Beyond a soft cap: a person decides, or has decided.
+    Beyond,
+}
+
+/// Why an amount was not reserved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denied {
+    /// The cap does not admit it; what stands in the window now.
+    Over(Count),
+    /// Nothing is admitted until a person has looked.
+    Frozen,
+    /// The row counts in a later window, or by another period: ask again with what it has now.
+    Moved,
+}
+
+/// What a hold's end makes of its amounts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tally {
+    /// What was held and is no longer.
+    pub released: i64,
+    /// What was truly spent.
+    pub spent: i64,
+    /// Whether it was admitted beyond a soft cap.
+    pub beyond: bool,
+    /// Whether the scope is frozen by it.
+    pub freezes: bool,
+}
+
+impl Meter {
+    /// A row for a scope whose spending in the window is known.
+    pub fn opened(current: Slot, spent: i64) -> Self {
+        let counts = BTreeMap::from([(current.clone(), Count { spent, ..Count::default() })]);
+        Self { current, frozen: false, counts }
+    }
+
+    /// The same scope counted by another period or zone from now on: `spent` is what the new window has seen. What is held
+    /// stays where it was admitted.
+    pub fn counted_anew(&mut self, current: Slot, spent: i64) {
+        self.current = current.clone();
+        self.counts.entry(current).or_default().spent = spent;
+        self.forget();
+    }
+
+    /// What stands in the current window.
+    pub fn now(&self) -> Count {
+        self.count(&self.current)
+    }
+
+    /// What stands in a window.
+    pub fn count(&self, slot: &Slot) -> Count {
+        self.counts.get(slot).copied().unwrap_or_default()
+    }
+
+    /// Reserves an amount, or leaves the row as it was. Amounts are not negative.
+    pub fn reserve(&mut self, slot: &Slot, amount: i64, admission: Admission) -> Result<(), Denied> {
+        if self.frozen {
+            return Err(Denied::Frozen);
+        }
+        let opens = slot.follows(&self.current);
+        if *slot != self.current && !opens {
+            return Err(Denied::Moved);
+        }
+        let mut count = self.count(slot);
+        let over = Denied::Over(count);
+        match admission {
+            Admission::Within(cap) => {
+                let stands = count.spent.checked_add(count.reserved).and_then(|stands| stands.checked_add(amount));
+                if amount < 0 || stands.is_none_or(|stands| stands > cap) {
+                    return Err(over);
+                }
+                count.reserved += amount;
+            }
+            Admission::Beyond => {
+                let stands = count.over_reserved.checked_add(amount).filter(|_| amount >= 0);
+                count.over_reserved = stands.ok_or(over)?;
+            }
+        }
+        self.counts.insert(slot.clone(), count);
+        if opens {
+            self.current = slot.clone();
+            self.forget();
+        }
+        Ok(())
+    }
+
+    /// Ends a hold in the window that admitted it. Never refused: what was spent was spent.
+    pub fn tally(&mut self, slot: &Slot, tally: Tally) {
+        let count = self.counts.entry(slot.clone()).or_default();
+        let (reserved, spent) = match tally.beyond {
+            false => (&mut count.reserved, &mut count.spent),
+            true => (&mut count.over_reserved, &mut count.over_spent),
+        };
+        *reserved = reserved.saturating_sub(tally.released);
+        *spent = spent.saturating_add(tally.spent);
+        self.frozen |= tally.freezes;
+        self.forget();
+    }
+
+    /// Drops windows that are over and hold nothing.
+    fn forget(&mut self) {
+        let current = &self.current;
+        self.counts.retain(|slot, count| slot == current || !count.holds_nothing());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn day(date: u8) -> Slot {
+        Slot::new("day UTC", &format!("2026-11-{date:02}"))
+    }
+
+    fn released(amount: i64, spent: i64) -> Tally {
+        Tally { released: amount, spent, beyond: false, freezes: false }
+    }
+
+    #[test]
+    fn a_cap_that_admits_seven_admits_exactly_seven() {
+        let mut meter = Meter::opened(day(1), 0);
+        let admitted = (0..200).filter(|_| meter.reserve(&day(1), 100, Admission::Within(799)).is_ok()).count();
+        assert_eq!(admitted, 7);
+        assert_eq!(meter.now(), Count { reserved: 700, ..Count::default() });
+    }
+
+    #[test]
+    fn a_hold_counts_in_the_window_that_admitted_it() {
+        let mut meter = Meter::opened(day(1), 0);
+        meter.reserve(&day(1), 60, Admission::Within(100)).unwrap();
+        meter.reserve(&day(2), 100, Admission::Within(100)).unwrap();
+        meter.tally(&day(1), released(60, 50));
+        assert_eq!(meter.now(), Count { reserved: 100, ..Count::default() });
+        assert_eq!(meter.counts.len(), 1, "a window that is over and holds nothing is forgotten");
+    }
+
+    #[test]
+    fn windows_never_go_back_and_another_period_has_to_ask() {
+        let mut meter = Meter::opened(day(2), 0);
+        assert_eq!(meter.reserve(&day(1), 1, Admission::Within(10)), Err(Denied::Moved));
+        assert_eq!(meter.reserve(&Slot::new("week UTC", "2026-11-30"), 1, Admission::Within(10)), Err(Denied::Moved));
+        assert_eq!(meter, Meter::opened(day(2), 0));
+    }
+
+    #[test]
+    fn counting_by_another_period_keeps_what_is_held() {
+        let mut meter = Meter::opened(day(2), 0);
+        meter.reserve(&day(2), 10, Admission::Within(10)).unwrap();
+        let week = Slot::new("week UTC", "2026-10-26");
+        meter.counted_anew(week.clone(), 7);
+        assert_eq!(meter.now().spent, 7);
+        assert_eq!(meter.reserve(&week, 4, Admission::Within(10)), Err(Denied::Over(meter.now())));
+        meter.tally(&day(2), released(10, 10));
+        assert_eq!(meter.counts.keys().collect::<Vec<_>>(), [&week]);
+    }
+
+    #[test]
+    fn what_a_person_let_through_stands_beside_the_cap() {
+        let mut meter = Meter::opened(day(1), 90);
+        assert!(meter.reserve(&day(1), 50, Admission::Within(100)).is_err());
+        meter.reserve(&day(1), 50, Admission::Beyond).unwrap();
+        meter.tally(&day(1), Tally { released: 50, spent: 45, beyond: true, freezes: false });
+        meter.reserve(&day(1), 10, Admission::Within(100)).unwrap();
+        assert_eq!(meter.now(), Count { spent: 90, reserved: 10, over_spent: 45, over_reserved: 0 });
+    }
+
+    #[test]
+    fn a_frozen_scope_admits_nothing() {
+        let mut meter = Meter::opened(day(1), 0);
+        meter.reserve(&day(1), 10, Admission::Within(10)).unwrap();
+        meter.tally(&day(1), Tally { released: 10, spent: 25, beyond: false, freezes: true });
+        assert_eq!(meter.now().spent, 25, "what was spent was spent");
+        assert_eq!(meter.reserve(&day(2), 0, Admission::Within(100)), Err(Denied::Frozen));
+    }
+
+    #[test]
+    fn no_amount_wraps_around() {
+        let mut meter = Meter::opened(day(1), i64::MAX);
+        assert!(meter.reserve(&day(1), 1, Admission::Within(i64::MAX)).is_err());
+        assert!(meter.reserve(&day(1), -1, Admission::Within(i64::MAX)).is_err());
+        meter.tally(&day(1), released(i64::MIN, i64::MAX));
+        assert_eq!(meter.now().spent, i64::MAX);
+    }
+
+    /// What a caller can do to a meter.
+    #[derive(Clone, Debug)]
+    enum Step {
+        Reserve { date: u8, amount: i64 },
+        End { which: usize, spent: i64 },
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let reserve = (1u8..5, 0i64..60).prop_map(|(date, amount)| Step::Reserve { date, amount });
+        let end = (any::<usize>(), 0i64..60).prop_map(|(which, spent)| Step::End { which, spent });
+        prop::collection::vec(prop_oneof![2 => reserve, 1 => end], 0..60)
+    }
+
+    proptest! {
+        /// Against the plainest book there is: each hold by itself, summed up whenever somebody asks.
+        #[test]
+        fn a_meter_says_what_the_book_of_holds_says(steps in steps(), cap in 0i64..200) {
+            let mut meter = Meter::opened(day(1), 0);
+            let (mut latest, mut held, mut spent) = (1, Vec::new(), BTreeMap::<u8, i64>::new());
+            for step in steps {
+                match step {
+                    Step::Reserve { date, amount } => {
+                        let reserved: i64 = held.iter().filter(|(at, _)| *at == date).map(|(_, amount)| amount).sum();
+                        let admits = date >= latest && spent.get(&date).unwrap_or(&0) + reserved + amount <= cap;
+                        prop_assert_eq!(meter.reserve(&day(date), amount, Admission::Within(cap)).is_ok(), admits);
+                        if admits {
+                            latest = date;
+                            held.push((date, amount));
+                        }
+                    }
+                    Step::End { which, spent: wanted } if !held.is_empty() => {
+                        let (date, amount) = held.swap_remove(which % held.len());
+                        let truly = wanted.min(amount);
+                        meter.tally(&day(date), released(amount, truly));
+                        *spent.entry(date).or_default() += truly;
+                    }
+                    Step::End { .. } => {}
+                }
+                let now = meter.now();
+                prop_assert!(now.spent + now.reserved <= cap);
+                let reserved: i64 = held.iter().map(|(_, amount)| amount).sum();
+                prop_assert_eq!(meter.counts.values().map(|count| count.reserved).sum::<i64>(), reserved);
+            }
+        }
+    }
+}
