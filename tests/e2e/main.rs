@@ -7,6 +7,7 @@ mod cli;
 mod crash;
 mod drain;
 mod faults;
+mod governance;
 mod guards;
 mod hostile;
 mod idempotency;

@@ -14,6 +14,7 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 mod attempt;
+pub(crate) mod permits;
 pub(crate) mod run;
 mod unit;
 mod wit;

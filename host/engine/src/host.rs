@@ -8,6 +8,8 @@ use serde_json::Value;
 
 use charter_kernel::refusal::Failure;
 
+use crate::leave::{Granted, Leave, Ungranted};
+
 /// The server's side of the capabilities `settings` and `primitives`.
 pub trait Host: Send + Sync + 'static {
     /// The value that the operator or the caller's kit has set; `None` leaves the manifest's default.
@@ -26,6 +28,8 @@ pub trait Host: Send + Sync + 'static {
     fn call(&self, nested: Nested) -> BoxFuture<'_, Result<Reply, Failure>>;
     /// Whether calling this operation changes anything: an unknown one counts as changing.
     fn mutates(&self, operation: &str) -> bool;
+    /// Asks for leave to take a regulated action, and takes the hold at once.
+    fn authorize(&self, leave: Leave) -> BoxFuture<'_, Result<Granted, Ungranted>>;
     /// The billing standing of the organization.
     fn set_standing<'a>(
         &'a self,

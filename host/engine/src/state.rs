@@ -15,6 +15,7 @@ use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
 use crate::call::Call;
+use crate::call::permits::Permitted;
 use crate::component::Component;
 use crate::engine::Shared;
 use crate::limiter::Limiter;
@@ -53,6 +54,8 @@ pub(crate) struct Work {
     pub(crate) groups: Vec<(Reach, Space, String)>,
     /// How many takes were asked for so far: a take is known by its place in the request.
     pub(crate) takes: usize,
+    /// How many regulated actions were proposed so far.
+    pub(crate) permits: usize,
     /// How many nested mutations were asked for so far.
     pub(crate) nested: usize,
     pub(crate) log_bytes_left: usize,
@@ -65,6 +68,8 @@ pub(crate) struct Work {
 pub(crate) struct Story {
     /// What was handed out, by place in the request.
     pub(crate) takes: Vec<TakeRecord>,
+    /// What leave it was given, by place in the request.
+    pub(crate) permits: Vec<Permitted>,
     /// Shared with requests in flight to the outside.
     pub(crate) marks: Arc<Marks>,
     /// Which attempt this is, from 1.

@@ -79,6 +79,20 @@ pub struct Budget {
     pub hard: bool,
 }
 
+impl Budget {
+    /// Whether going from one budget to another lets more be spent: a higher cap, another period, an excess that is no longer
+    /// refused, or no budget any more.
+    pub fn loosens(before: Option<Self>, after: Option<Self>) -> bool {
+        match (before, after) {
+            (None, _) => false,
+            (Some(_), None) => true,
+            (Some(before), Some(after)) => {
+                after.cap_cents > before.cap_cents || after.period != before.period || (before.hard && !after.hard)
+            }
+        }
+    }
+}
+
 fn yes() -> bool {
     true
 }

@@ -2,9 +2,10 @@
 
 use std::fmt;
 
-use jiff::civil::DateTime;
+use jiff::civil::{Date, DateTime};
 use jiff::fmt::temporal::{Pieces, PiecesOffset};
-use jiff::{SignedDuration, Timestamp};
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp, Zoned};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Milliseconds since the Unix epoch, UTC. On the wire `2026-11-20T23:15:00.123Z`.
@@ -66,6 +67,25 @@ impl<'de> Deserialize<'de> for Instant {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
         Self::parse(&text).ok_or_else(|| serde::de::Error::custom("not an RFC 3339 timestamp"))
+    }
+}
+
+/// An IANA time zone: where calendar days and hours of the day begin.
+#[derive(Clone, Debug)]
+pub struct Zone(TimeZone);
+
+impl Zone {
+    /// The zone of a name such as `Europe/Zurich`.
+    pub fn named(name: &str) -> Option<Self> {
+        TimeZone::get(name).ok().map(Self)
+    }
+    /// A moment on the zone's clocks; `None` beyond the calendar.
+    pub(crate) fn local(&self, at: Instant) -> Option<Zoned> {
+        Some(Timestamp::from_millisecond(at.0).ok()?.to_zoned(self.0.clone()))
+    }
+    /// A day's first moment; where the zone skips midnight, the first after the gap.
+    pub(crate) fn midnight(&self, date: Date) -> Option<Instant> {
+        date.to_zoned(self.0.clone()).ok().map(|at| Instant(at.timestamp().as_millisecond()))
     }
 }
 

@@ -145,6 +145,9 @@ mod tests {
             id: OrganizationId::parse(&id(1)).unwrap(),
             default_project: ProjectId::parse(&id(2)).unwrap(),
             loosening,
+            time_zone: "UTC".into(),
+            budget: None,
+            policy: Default::default(),
             version: 1,
         }
     }

@@ -7,8 +7,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use charter_kernel::governance::policy::Policy;
 use charter_kernel::id::{AccountId, KeyId, KitId, OrganizationId, ProjectId, SessionId, UserId};
-use charter_kernel::kit::{Denied, Entry, Kit};
+use charter_kernel::kit::{Budget, Denied, Entry, Kit};
 use charter_kernel::manifest::Gate;
 use charter_kernel::role::Role;
 use charter_kernel::time::{Clock, Instant};
@@ -116,6 +117,12 @@ pub struct OrganizationRecord {
     pub default_project: ProjectId,
     /// Who may loosen.
     pub loosening: Loosening,
+    /// Where its days begin.
+    pub time_zone: String,
+    /// The spend cap of all of it together.
+    pub budget: Option<Budget>,
+    /// Which regulated actions are allowed.
+    pub policy: Policy,
     /// Its version.
     pub version: u64,
 }
@@ -145,6 +152,17 @@ pub struct ProjectRecord {
     pub default_user: UserId,
     /// The kit of users that were assigned none.
     pub default_kit: KitId,
+    /// The spend cap of all of its users together.
+    pub budget: Option<Budget>,
+    /// Its version.
+    pub version: u64,
+}
+
+impl ProjectRecord {
+    /// Requires that it is as it was read.
+    pub fn guard(&self) -> Guard {
+        unchanged(Project::address(&self.organization, &self.id), self.version)
+    }
 }
 
 /// A tenant user.
@@ -156,6 +174,8 @@ pub struct UserRecord {
     pub project: ProjectId,
     /// The kit that it is assigned.
     pub kit: Option<KitId>,
+    /// Its own spend cap.
+    pub budget: Option<Budget>,
     /// False once revoked.
     pub active: bool,
     /// Its version.
@@ -302,6 +322,9 @@ impl Directory {
             id: found.id,
             default_project: found.default_project,
             loosening: found.loosening,
+            time_zone: found.time_zone,
+            budget: found.budget,
+            policy: found.policy,
         });
         self.remembered(&self.inner.organizations, ORGANIZATIONS, id.as_str(), load).await
     }
@@ -315,7 +338,9 @@ impl Directory {
         organization: &OrganizationId,
         id: &ProjectId,
     ) -> Result<Option<Arc<ProjectRecord>>, Unreadable> {
-        let load = self.load(Project::address(organization, id), |found: Project, _| ProjectRecord {
+        let load = self.load(Project::address(organization, id), |found: Project, row| ProjectRecord {
+            version: row.version,
+            budget: found.budget,
             id: found.id,
             organization: found.organization,
             test: found.mode == Mode::Test,
@@ -334,6 +359,7 @@ impl Directory {
         let load = self.load(User::address(project, id), |found: User, row| UserRecord {
             version: row.version,
             active: found.revoked.is_none(),
+            budget: found.budget,
             id: found.id,
             project: found.project,
             kit: found.kit,

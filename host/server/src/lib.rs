@@ -10,6 +10,7 @@ pub mod components;
 pub mod config;
 pub mod directory;
 pub mod egress;
+pub mod governance;
 pub mod http;
 pub mod lifecycle;
 pub mod metrics;

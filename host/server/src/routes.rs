@@ -19,6 +19,7 @@ use crate::reply::Reply;
 use crate::request::HostRequest;
 
 pub mod auth;
+pub mod governance;
 pub mod health;
 pub mod invitations;
 pub mod jobs;
@@ -300,6 +301,7 @@ pub fn all() -> Vec<HostRoute> {
     ];
     all.extend(accounts());
     all.extend(tenancy());
+    all.extend(governance());
     all.extend(operator::all());
     all.shrink_to_fit();
     all
@@ -422,7 +424,7 @@ fn tenancy() -> Vec<HostRoute> {
             .summary("One project")
             .answer(200, projects::answer),
         HostRoute::patch("projects.update", "/projects/{id}", handler!(projects::patch))
-            .summary("Rename a project")
+            .summary("Change a project")
             .body(projects::change_body)
             .answer(200, projects::answer),
         HostRoute::delete("projects.delete", "/projects/{id}", handler!(projects::delete))
@@ -471,6 +473,27 @@ fn tenancy() -> Vec<HostRoute> {
         HostRoute::delete("kits.delete", "/kits/{id}", handler!(kits::delete))
             .summary("Delete an account kit that nobody is assigned to")
             .answer(200, shape::deleted),
+    ]
+}
+
+/// Policy, and what it would say.
+fn governance() -> Vec<HostRoute> {
+    vec![
+        HostRoute::get("governance.policy.get", "/governance/policy", handler!(governance::policy))
+            .summary("The organization's policy")
+            .answer(200, governance::policy_answer),
+        HostRoute::put("governance.policy.put", "/governance/policy", handler!(governance::put_policy))
+            .access(Access::Admin)
+            .summary("Replace the organization's policy")
+            .body(governance::policy_body)
+            .refuses(&[Code::VersionConflict])
+            .answer(200, governance::policy_answer),
+        HostRoute::post("governance.simulate", "/governance/simulate", handler!(governance::simulate))
+            .access(Access::Read)
+            .summary("What would become of a regulated action now, without effect")
+            .body(governance::simulate_body)
+            .refuses(&[Code::ResourceNotFound])
+            .answer(200, governance::simulate_answer),
     ]
 }
 

@@ -14,6 +14,7 @@ use crate::components::watch::Folder;
 mod due;
 mod erase;
 mod follow;
+mod holds;
 mod jobs;
 mod owner;
 mod run;
@@ -29,6 +30,8 @@ pub fn start(app: &Arc<App>, folder: Option<Folder>) {
     app.tasks.spawn(jobs::run(app.clone()));
     app.tasks.spawn(until_drained(app, schedules::run(app.clone())));
     app.tasks.spawn(until_drained(app, erase::run(app.clone())));
+    app.tasks.spawn(until_drained(app, holds::overdue(app.clone())));
+    app.tasks.spawn(until_drained(app, holds::ended(app.clone())));
     app.tasks.spawn(until_drained(app, sweep::run(app.clone())));
     let registry = app.registry.clone();
     app.tasks.spawn(until_drained(app, async move { registry.keep_alive().await }));

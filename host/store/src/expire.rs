@@ -1,11 +1,12 @@
 //! Sweeping the host's own rows that are past their time, in all reaches at once, by an index.
 
-use charter_kernel::unit::{Guard, Key, Reach, Space, Unit, Write};
+use charter_kernel::unit::{Guard, Key, Reach, Row, Space, Unit, Write};
 
 use crate::connection::reading;
+use crate::document::{columns, stored};
 use crate::error::{CommitError, ReadError};
 use crate::query::PAGE_ROWS_MAX;
-use crate::sql::{Row, query};
+use crate::sql::{self, query};
 use crate::store::Store;
 
 impl Store {
@@ -28,11 +29,40 @@ impl Store {
         );
         let query = query(sql).bind(space.as_str()).bind(field.to_owned()).bind(before.to_owned());
         let rows = reading(query.bind(i64::from(limit.min(PAGE_ROWS_MAX))).fetch_all(&self.inner.readers)).await?;
-        let key = |row: &Row| -> sqlx::Result<(Key, String)> {
+        let key = |row: &sql::Row| -> sqlx::Result<(Key, String)> {
             let key = Key { reach: Reach::stored(row.try_get(0)?), space: space.clone(), id: row.try_get(1)? };
             Ok((key, row.try_get(2)?))
         };
         rows.iter().map(key).collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))
+    }
+
+    /// Rows of a host space, in all reaches, whose indexed field has an encoded value within these bounds, both inclusive: by value,
+    /// behind the row `after` of the lower bound. Not validated, and not for guests: it crosses tenants.
+    pub async fn indexed(
+        &self,
+        space: &Space,
+        field: &str,
+        (from, to): (&str, &str),
+        after: Option<&Key>,
+        limit: u32,
+    ) -> Result<Vec<(String, Key, Row)>, ReadError> {
+        let sql = self.inner.database.dialect.sql(concat!(
+            "SELECT i.value, ",
+            columns!(),
+            " FROM document_index i JOIN documents d ON d.reach = i.reach AND d.space = i.space AND d.id = i.id \
+             WHERE i.space = $1 AND i.field = $2 AND i.space >= 'host.' AND i.space < 'host/' AND i.value <= $3 \
+             AND (i.value > $4 OR (i.value = $4 AND (i.reach > $5 OR (i.reach = $5 AND i.id > $6)))) \
+             ORDER BY i.value, i.reach, i.id LIMIT $7 + 0"
+        ));
+        let (reach, id) = after.map_or(("", ""), |key| (key.reach.as_str(), key.id.as_str()));
+        let query = query(sql).bind(space.as_str()).bind(field.to_owned()).bind(to.to_owned()).bind(from.to_owned());
+        let query = query.bind(reach.to_owned()).bind(id.to_owned()).bind(i64::from(limit.min(PAGE_ROWS_MAX)));
+        let rows = reading(query.fetch_all(&self.inner.readers)).await?;
+        let found = |row: &sql::Row| -> sqlx::Result<(String, Key, Row)> {
+            let (key, found) = stored(row, 1)?;
+            Ok((row.try_get(0)?, key, found.row))
+        };
+        rows.iter().map(found).collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))
     }
 
     /// Removes such rows, each in a unit of its own, at most `limit`; says how many. A row whose time was moved meanwhile stays.

@@ -29,6 +29,8 @@ pub struct Txn {
     claims: BTreeMap<(Reach, String, String), Option<Key>>,
     /// What was read, so that a second look sees the same: the first is what the commit validates.
     seen: BTreeMap<Key, Option<Stored>>,
+    /// What must hold at the next commit, and no longer: a step that the commit itself makes.
+    once: Vec<Guard>,
     taken: Vec<Taken>,
     tickets: Vec<Ticket>,
     reading: bool,
@@ -43,6 +45,7 @@ impl Txn {
             adds: BTreeMap::new(),
             claims: BTreeMap::new(),
             seen: BTreeMap::new(),
+            once: Vec::new(),
             taken: Vec::new(),
             tickets: Vec::new(),
             reading: false,
@@ -366,6 +369,12 @@ impl Txn {
         self.unit.guards.push(guard);
     }
 
+    /// Writes that make a step from what the guards say: they must hold at the next commit, which makes them untrue.
+    pub fn step(&mut self, guards: Vec<Guard>, writes: Vec<Write>) {
+        self.once.extend(guards);
+        self.unit.writes.extend(writes);
+    }
+
     /// A write as it is: nothing is read for it, and `get` does not see it.
     pub fn write(&mut self, write: Write) {
         self.unit.writes.push(write);
@@ -410,12 +419,14 @@ impl Txn {
     }
 
     /// Commits. What was handed out stays handed out.
-    pub async fn commit(self) -> Result<Applied, CommitError> {
+    pub async fn commit(mut self) -> Result<Applied, CommitError> {
+        self.unit.guards.append(&mut self.once);
         self.store.commit(self.unit).await
     }
 
     /// Commits a unit that settles what has already happened: taken even while the store is read-only for want of space.
-    pub async fn commit_settling(self) -> Result<Applied, CommitError> {
+    pub async fn commit_settling(mut self) -> Result<Applied, CommitError> {
+        self.unit.guards.append(&mut self.once);
         self.store.commit_settling(self.unit).await
     }
 
@@ -424,8 +435,9 @@ impl Txn {
         let organization = self.unit.organization.clone();
         let fences = |guard: &&Guard| matches!(guard, Guard::Entry { .. } | Guard::Lease { .. });
         let guards = self.unit.guards.iter().filter(fences).cloned().collect();
-        let unit =
+        let mut unit =
             std::mem::replace(&mut self.unit, Unit { organization, at: Some(self.store.now()), guards, ..Unit::default() });
+        unit.guards.append(&mut self.once);
         let applied = self.store.commit(unit).await?;
         self.own.clear();
         self.adds.clear();

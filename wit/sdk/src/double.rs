@@ -8,6 +8,7 @@ pub(crate) mod capabilities;
 pub(crate) mod documents;
 pub(crate) mod http;
 pub(crate) mod leases;
+pub(crate) mod money;
 mod request;
 mod state;
 
@@ -15,6 +16,7 @@ pub use request::{Refusal, Reply};
 pub use state::{Audited, Emitted};
 
 pub(crate) use capabilities::{clock, events, jobs, log, primitives, secrets, settings, streams};
+pub(crate) use money::{governance, ledger};
 
 use std::collections::BTreeMap;
 
@@ -100,6 +102,14 @@ impl Host {
     /// Sets a setting.
     pub fn set(&self, key: &str, value: Value) {
         state::with(|state| state.settings.insert(key.into(), value));
+    }
+    /// Gives the organization credit, in micro-US-dollars.
+    pub fn fund(&self, micro_usd: i64) {
+        state::with(|state| state.accounts.entry("credit".into()).or_default().posted += micro_usd);
+    }
+    /// Has every proposal of this action refused.
+    pub fn deny(&self, action: &str, refusal: Failure) {
+        state::with(|state| state.denied.insert(action.into(), refusal));
     }
     /// The events so far.
     pub fn events(&self) -> Vec<Emitted> {

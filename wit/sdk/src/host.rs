@@ -2,10 +2,12 @@
 
 #[cfg(target_arch = "wasm32")]
 pub(crate) use crate::bindings::charter::primitive::{
-    documents, events, jobs, leases, log, primitives, secrets, settings, streams,
+    documents, events, governance, jobs, leases, ledger, log, primitives, secrets, settings, streams,
 };
 #[cfg(not(target_arch = "wasm32"))]
-pub(crate) use crate::double::{clock, documents, events, jobs, leases, log, primitives, secrets, settings, streams};
+pub(crate) use crate::double::{
+    clock, documents, events, governance, jobs, leases, ledger, log, primitives, secrets, settings, streams,
+};
 
 /// The host's clock by WASI.
 #[cfg(target_arch = "wasm32")]

@@ -16,7 +16,7 @@ use futures::FutureExt as _;
 use tracing::Instrument as _;
 
 use super::attempt::{self, Ended};
-use super::unit;
+use super::{permits, unit};
 use crate::admission::Tenant;
 use crate::answer::Outcome;
 use crate::call::{Call, EndingResult};
@@ -210,7 +210,7 @@ impl Run {
                 for fact in facts {
                     txn.fact(fact);
                 }
-                match unit::commit(&self.call, &self.story.marks, txn, EndingResult::Answered(&answer)).await {
+                match unit::commit(&self.call, &mut self.story, txn, EndingResult::Answered(&answer)).await {
                     Ok(()) => Outcome::Answered(answer),
                     Err(abort) => return self.aborted(abort, Some(true)).await,
                 }
@@ -290,7 +290,7 @@ impl Run {
             txn.fact(fact);
         }
         let dispatched = self.story.marks.is_dispatched();
-        Next::Over(match unit::commit(&self.call, &self.story.marks, txn, EndingResult::Refused(&failure)).await {
+        Next::Over(match unit::commit(&self.call, &mut self.story, txn, EndingResult::Refused(&failure)).await {
             Ok(()) => Outcome::Refused(failure),
             Err(abort) if dispatched => {
                 tracing::error!(
@@ -312,7 +312,7 @@ impl Run {
         if self.call.mutates && self.story.marks.claimed.initialized() {
             unit::arm(&mut txn, &self.call, &self.story.marks);
         }
-        match unit::commit(&self.call, &self.story.marks, txn, result).await {
+        match unit::commit(&self.call, &mut self.story, txn, result).await {
             Ok(()) => None,
             Err(abort) => {
                 tracing::warn!(request = self.call.request_id, ?abort, "the end of a failed request could not be recorded");
@@ -384,8 +384,17 @@ impl Run {
     }
 
     /// Gives back what was handed out and is not wanted: all of it unless the request was answered, and then what only an
-    /// earlier attempt asked for.
+    /// earlier attempt asked for. Holds that no commit of the request has settled end here.
     async fn give_back(&mut self, outcome: &Outcome) {
+        for step in permits::abandoned(std::mem::take(&mut self.story.permits), self.shared.clock.now()) {
+            let organization = self.call.scope.lane().to_owned();
+            let unit = Unit { organization, guards: step.guards, writes: step.writes, ..Unit::default() };
+            if let Err(error) = self.shared.store.commit_settling(unit).await
+                && error.refused().is_none()
+            {
+                tracing::warn!(%error, request = self.call.request_id, "a hold could not be ended; it ends with its time");
+            }
+        }
         let answered = matches!(outcome, Outcome::Answered(_));
         let attempt = self.story.attempt;
         let unwanted = |record: &TakeRecord| record.attempt != u32::MAX && !(answered && record.attempt == attempt);

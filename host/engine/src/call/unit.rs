@@ -5,11 +5,12 @@
 use charter_kernel::unit::{Guard, Key, Refused, Rejection, Unit};
 use charter_store::{CommitError, Txn};
 
+use super::permits;
 use crate::bindings::charter::primitive::types;
 use crate::call::{Call, Ending, EndingResult};
 use crate::engine::Shared;
 use crate::failure::{failure, rule};
-use crate::state::{Abort, Marks, Work};
+use crate::state::{Abort, Marks, Story, Work};
 
 /// Why a unit was not committed, as the request sees it.
 impl Abort {
@@ -83,16 +84,22 @@ pub(super) fn arm(txn: &mut Txn, call: &Call, marks: &Marks) {
     }
 }
 
-/// Adds what the pipeline says of the request, and commits where there is anything to commit.
-pub(super) async fn commit(call: &Call, marks: &Marks, mut txn: Txn, result: EndingResult<'_>) -> Result<(), Abort> {
+/// Adds what becomes of the request's holds and what the pipeline says of it, and commits where there is anything to commit.
+pub(super) async fn commit(call: &Call, story: &mut Story, mut txn: Txn, result: EndingResult<'_>) -> Result<(), Abort> {
+    let marks = story.marks.clone();
+    let answered = matches!(result, EndingResult::Answered(_));
+    let now = txn.store().now();
+    permits::settle(&story.permits, &mut txn, answered, story.attempt, now);
     let ending = Ending { result, claimed: marks.claimed.initialized(), dispatched: marks.is_dispatched() };
     call.finish.finish(&mut txn, ending).await;
     if txn.unit().is_empty() {
         return Ok(());
     }
-    let settles = marks.is_dispatched() && !matches!(result, EndingResult::Answered(_));
+    let settles = marks.is_dispatched() && !answered;
     let committed = if settles { txn.commit_settling().await } else { txn.commit().await };
-    committed.map(drop).map_err(|error| Abort::of(error, call))
+    committed.map_err(|error| Abort::of(error, call))?;
+    story.permits.clear();
+    Ok(())
 }
 
 impl Shared {
@@ -130,6 +137,7 @@ impl Work {
         for fact in self.facts.drain(..) {
             self.txn.fact(fact);
         }
+        permits::settle_so_far(&mut self.story.permits, &mut self.txn, self.story.attempt, self.now);
         match self.txn.checkpoint().await {
             Ok(_) => {
                 marks.dispatch();

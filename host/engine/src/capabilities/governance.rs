@@ -1,66 +1,331 @@
-//! `governance`: linked; this version takes no regulated action, so every proposal is refused before anything is held.
+//! `governance`: leave to take a regulated action.
+//!
+//! The server decides and takes the hold at once; here a proposal gets its place in the request, so that a re-run is given the
+//! same permit, and a permit's end is noted, so that it becomes part of the request's own commit ([`crate::call::permits`]).
 
+use charter_kernel::governance::hold::{self, Hold, Settler, State as Stand};
+use charter_kernel::kit::Period;
+use charter_kernel::refusal::Failure as Refusal;
+use charter_kernel::time::Instant;
+use charter_kernel::unit::{Draft, Guard, Key, Refused, Rejection, Unit};
+use charter_store::CommitError;
+use serde_json::{Value, json};
 use wasmtime::component::Resource;
 
-use crate::bindings::charter::primitive::governance::{Host, HostPermit, Proposal};
+use super::events::json as parsed;
+use crate::bindings::charter::primitive::governance::{Host, HostPermit, Proposal as Proposed};
 use crate::bindings::charter::primitive::types::Failure;
-use crate::failure::not_configured;
-use crate::state::State;
+use crate::call::permits::{Permitted, Wish};
+use crate::failure::{failure, invalid, not_configured, not_found, undeclared, unread, unwritten};
+use crate::leave::{Leave, Proposal, Ungranted, caps_space, own_scope};
+use crate::state::{State, Work};
 
-/// Leave to take a regulated action. Nobody can hold one here: none is ever made.
+/// Regulated actions of one request.
+const PERMITS_MAX: usize = 100;
+/// Scopes of a primitive's own that one action counts in.
+const SCOPES_MAX: usize = 4;
+/// Bytes of a text of a proposal.
+const TEXT_BYTES_MAX: usize = 2_000;
+/// How long after its request's deadline a hold that nobody settled ends, in milliseconds.
+const GRACE_MS: i64 = 10_000;
+/// How long a hold may outlive its request: 31 days.
+const KEEP_MAX_MS: i64 = 31 * 86_400_000;
+
+/// Leave to take a regulated action: its place among the request's.
 #[derive(Debug)]
-pub enum Permit {}
+pub struct Permit {
+    id: String,
+}
 
-fn missing<T>() -> Result<T, Failure> {
-    Err(not_configured("governance of regulated actions", "governance").into())
+impl Work {
+    fn proposal(&self, from: Proposed) -> Result<Proposal, Failure> {
+        let declared = self.component.manifest.actions.iter().find(|action| action.name == from.action);
+        let Some(declared) = declared else {
+            return Err(undeclared(format!("the manifest declares no action `{}`", from.action)).into());
+        };
+        if from.amount.is_some_and(|amount| amount < 0) {
+            return Err(invalid("amount", "an amount is not negative").into());
+        }
+        if from.scopes.len() > SCOPES_MAX {
+            return Err(invalid("scopes", format!("an action counts in at most {SCOPES_MAX} scopes of its primitive")).into());
+        }
+        for (name, text) in
+            [("entity", &from.entity), ("component", &from.component), ("title", &from.title), ("message", &from.message)]
+        {
+            if text.len() > TEXT_BYTES_MAX {
+                return Err(invalid(name, format!("`{name}` has at most {TEXT_BYTES_MAX} bytes")).into());
+            }
+        }
+        let pay = match from.pay {
+            Some((debited, credited)) => Some((self.account(&debited)?, self.account(&credited)?)),
+            None => None,
+        };
+        Ok(Proposal {
+            action: from.action,
+            spends: declared.spends,
+            amount: from.amount,
+            entity: from.entity,
+            scopes: from.scopes,
+            component: from.component,
+            title: from.title,
+            message: from.message,
+            context: parsed("context", &from.context)?,
+            pay,
+        })
+    }
+
+    /// When a hold of this request ends by itself.
+    fn until(&self) -> Instant {
+        let left = self.deadline.saturating_duration_since(tokio::time::Instant::now());
+        self.shared.clock.now().plus_ms(i64::try_from(left.as_millis()).unwrap_or(i64::MAX)).plus_ms(GRACE_MS)
+    }
+
+    /// What this place of the request was given before, where it proposes the same again.
+    fn permitted_before(&mut self, proposal: &Proposal) -> Option<String> {
+        let attempt = self.story.attempt;
+        let record = self.story.permits.get_mut(self.permits)?;
+        if record.attempt == attempt || record.proposal.as_ref() != Some(proposal) {
+            return None;
+        }
+        (record.attempt, record.wish) = (attempt, None);
+        Some(record.id.clone())
+    }
+
+    async fn leave(&mut self, proposal: Proposal) -> Result<String, Failure> {
+        if self.story.marks.is_dispatched() {
+            return Err(undeclared("leave is asked for before anything leaves the host").into());
+        }
+        if self.permits >= PERMITS_MAX {
+            return Err(
+                failure("payload_too_large", format!("one request takes at most {PERMITS_MAX} regulated actions")).into()
+            );
+        }
+        if let Some(id) = self.permitted_before(&proposal) {
+            self.permits += 1;
+            return Ok(id);
+        }
+        let host = self.shared.host().ok_or_else(|| not_configured("governance of regulated actions", "governance"))?;
+        let leave = Leave {
+            scope: self.call.scope.clone(),
+            primitive: self.component.manifest.name.clone(),
+            request: self.call.request_id.clone(),
+            ordinal: u32::try_from(self.permits).unwrap_or(u32::MAX),
+            proposal: proposal.clone(),
+            guards: self.call.guards.clone(),
+            until: self.until(),
+        };
+        let granted = match host.authorize(leave).await {
+            Ok(granted) => granted,
+            Err(Ungranted::Refused(refused)) => return Err((*refused).into()),
+            Err(Ungranted::Uncommitted(error)) => return Err(self.uncommitted(error)),
+        };
+        Ok(self.permitted(Some(proposal), granted.id, granted.hold))
+    }
+
+    fn permitted(&mut self, proposal: Option<Proposal>, id: String, hold: Hold) -> String {
+        let record = Permitted { proposal, id: id.clone(), hold, wish: None, attempt: self.story.attempt };
+        // What an earlier attempt was given at this place, and this one did not ask for, is voided at the end.
+        self.story.permits.insert(self.permits.min(self.story.permits.len()), record);
+        self.permits += 1;
+        id
+    }
+
+    fn permit(&mut self, id: &str) -> Result<&mut Permitted, Failure> {
+        let attempt = self.story.attempt;
+        let record = self.story.permits.iter_mut().find(|record| record.id == id && record.attempt == attempt);
+        record.ok_or_else(|| undeclared("this permit is settled already").into())
+    }
+
+    /// Commits that an effect is about to leave the host, under everything that the request was admitted under.
+    async fn dispatching(&mut self, id: &str) -> Result<(), Failure> {
+        let (shared, call, marks) = (self.shared.clone(), self.call.clone(), self.story.marks.clone());
+        shared.force_claim(&call, &marks).await?;
+        let record = self.permit(id)?;
+        if record.hold.state != Stand::Held {
+            return Ok(());
+        }
+        let step = record.hold.dispatched(id);
+        let fences = call.guards.iter().filter(|guard| matches!(guard, Guard::Entry { .. } | Guard::Lease { .. }));
+        let guards = step.guards.into_iter().chain(fences.cloned()).collect();
+        let unit = Unit { organization: call.scope.lane().to_owned(), guards, writes: step.writes, ..Unit::default() };
+        if let Err(error) = self.shared.store.commit(unit).await {
+            return Err(self.uncommitted(error));
+        }
+        marks.dispatch();
+        self.permit(id)?.hold = step.hold;
+        Ok(())
+    }
+
+    /// A hold of an earlier request of this primitive and caller, for this request alone.
+    async fn reopening(&mut self, id: &str) -> Result<String, Failure> {
+        if self.permits >= PERMITS_MAX {
+            return Err(failure("payload_too_large", format!("one request settles at most {PERMITS_MAX} holds")).into());
+        }
+        let scope = &self.call.scope;
+        let subject = hold::Subject {
+            organization: scope.lane().to_owned(),
+            project: scope.project().map(ToString::to_string),
+            user: scope.user().map(ToString::to_string),
+            ..hold::Subject::default()
+        };
+        let key = Key::new(&subject.reach(), &hold::space(), id);
+        let known = self.story.permits.iter_mut().find(|record| record.id == id && record.proposal.is_none());
+        if let Some(known) = known {
+            (known.attempt, known.wish) = (self.story.attempt, None);
+            return Ok(id.to_owned());
+        }
+        let row = self.txn.get_relaxed(&key).await.map_err(|error| unread(&error))?;
+        let row = row.ok_or_else(|| not_found("the permit"))?;
+        let hold: Hold = serde_json::from_str(&row.body).map_err(|_| failure("internal_error", "the permit cannot be read"))?;
+        if hold.primitive != self.component.manifest.name {
+            return Err(not_found("the permit").into());
+        }
+        let over =
+            || Refusal { reason: Some("PERMIT_SETTLED".into()), ..failure("state_conflict", "the permit is settled already") };
+        let busy =
+            || Refusal { retry_after_seconds: Some(1), ..failure("job_not_ready", "another request settles the permit") };
+        let open = hold.state == Stand::InDoubt || (hold.state == Stand::Held && hold.kept);
+        if !open {
+            return Err(over().into());
+        }
+        if hold.settler.as_ref().is_some_and(|settler| settler.until > self.now) {
+            return Err(busy().into());
+        }
+        let settler = Settler { request: self.call.request_id.clone(), until: self.until() };
+        let step = hold.reopened(id, row.version, settler);
+        let unit = Unit { organization: scope.lane().to_owned(), guards: step.guards, writes: step.writes, ..Unit::default() };
+        match self.shared.store.commit(unit).await {
+            Ok(_) => Ok(self.permitted(None, id.to_owned(), step.hold)),
+            Err(CommitError::Rejected(Rejection::Conflict { .. })) => Err(busy().into()),
+            Err(CommitError::Rejected(Rejection::Refused(Refused::Inactive { .. }))) => Err(over().into()),
+            Err(error) => Err(self.uncommitted(error)),
+        }
+    }
+
+    /// Where the primitive's own scopes count: with the user, else with who has no user.
+    fn own(&self, scope: &str, id: &str) -> Result<Key, Failure> {
+        let caller = &self.call.scope;
+        let subject = hold::Subject {
+            organization: caller.lane().to_owned(),
+            project: caller.project().map(ToString::to_string),
+            user: caller.user().map(ToString::to_string),
+            ..hold::Subject::default()
+        };
+        if scope.is_empty() || id.is_empty() || scope.len() + id.len() > 200 {
+            return Err(invalid("scope", "a scope and its id have 1 to 200 bytes").into());
+        }
+        Ok(Key::new(&subject.reach(), &caps_space(), own_scope(&self.component.manifest.name, scope, id)))
+    }
 }
 
 impl Host for State {
-    async fn authorize(&mut self, _proposal: Proposal) -> Result<Resource<Permit>, Failure> {
-        missing()
+    async fn authorize(&mut self, proposal: Proposed) -> Result<Resource<Permit>, Failure> {
+        let work = self.mutation()?;
+        let proposal = work.proposal(proposal)?;
+        let id = work.leave(proposal).await?;
+        Ok(self.table.push(Permit { id }).map_err(|_| failure("payload_too_large", "too many handles"))?)
     }
-    async fn reopen(&mut self, _permit: String) -> Result<Resource<Permit>, Failure> {
-        missing()
+
+    async fn reopen(&mut self, permit: String) -> Result<Resource<Permit>, Failure> {
+        let id = self.mutation()?.reopening(&permit).await?;
+        Ok(self.table.push(Permit { id }).map_err(|_| failure("payload_too_large", "too many handles"))?)
     }
+
     async fn set_cap(
         &mut self,
-        _scope: String,
-        _id: String,
-        _cap: Option<i64>,
-        _period: String,
-        _time_zone: String,
+        scope: String,
+        id: String,
+        cap: Option<i64>,
+        period: String,
+        time_zone: String,
     ) -> Result<(), Failure> {
-        missing()
+        let work = self.mutation()?;
+        let key = work.own(&scope, &id)?;
+        let Some(cap) = cap else {
+            work.txn.remove(&key, None).await.map_err(|error| unwritten(&error))?;
+            return Ok(());
+        };
+        let period: Period = serde_json::from_value(Value::from(period))
+            .map_err(|_| invalid("period", "a period is `total`, `day`, `week`, `month` or `year`"))?;
+        if cap < 0 {
+            return Err(invalid("cap", "a cap is not negative").into());
+        }
+        charter_kernel::governance::calendar::Calendar::new(period, &time_zone)
+            .map_err(|fault| invalid("time_zone", fault.message))?;
+        let body = json!({ "cap_micro_usd": cap, "period": period, "time_zone": time_zone }).to_string();
+        work.txn.put(key, Draft { body, ..Draft::default() }).await.map_err(|error| unwritten(&error))?;
+        Ok(())
     }
-    async fn spent(&mut self, _scope: String, _id: String, _by: String) -> Result<String, Failure> {
-        missing()
+
+    async fn spent(&mut self, scope: String, id: String, _by: String) -> Result<String, Failure> {
+        let work = self.work()?;
+        let cap = work.own(&scope, &id)?;
+        let key = Key::new(&cap.reach, &hold::meters_space(), &cap.id);
+        let cap = work.txn.get_relaxed(&cap).await.map_err(|error| unread(&error))?;
+        let cap: Value = cap.and_then(|row| serde_json::from_str(&row.body).ok()).unwrap_or_default();
+        let meter = work.txn.get_relaxed(&key).await.map_err(|error| unread(&error))?;
+        let meter: Option<charter_kernel::governance::meter::Meter> =
+            meter.and_then(|row| serde_json::from_str(&row.body).ok());
+        let now = meter.as_ref().map(|meter| meter.now()).unwrap_or_default();
+        let start = meter.as_ref().map(|meter| meter.current.first().to_owned());
+        let entry = json!({ "key": id, "spent": now.spent, "reserved": now.reserved, "cap": cap["cap_micro_usd"], "period_start": start });
+        Ok(Value::Array(vec![entry]).to_string())
     }
+
     async fn take(&mut self, _rate: String, _reach: String, _amount: u32, _per_seconds: u32) -> Result<(), Failure> {
-        missing()
+        Err(not_configured("rates of primitives", "governance").into())
     }
 }
 
 impl HostPermit for State {
-    async fn id(&mut self, _permit: Resource<Permit>) -> String {
-        String::new()
+    async fn id(&mut self, permit: Resource<Permit>) -> String {
+        self.table.get(&permit).map(|permit| permit.id.clone()).unwrap_or_default()
     }
-    async fn idempotency_key(&mut self, _permit: Resource<Permit>) -> String {
-        String::new()
+
+    async fn idempotency_key(&mut self, permit: Resource<Permit>) -> String {
+        self.table.get(&permit).map(|permit| permit.id.clone()).unwrap_or_default()
     }
-    async fn dispatched(&mut self, _permit: Resource<Permit>) -> Result<(), Failure> {
-        missing()
+
+    async fn dispatched(&mut self, permit: Resource<Permit>) -> Result<(), Failure> {
+        let id = self.held(&permit)?;
+        self.mutation()?.dispatching(&id).await
     }
-    async fn capture(&mut self, _permit: Resource<Permit>, _actual: i64) -> Result<(), Failure> {
-        missing()
+
+    async fn capture(&mut self, permit: Resource<Permit>, actual: i64) -> Result<(), Failure> {
+        if actual < 0 {
+            return Err(invalid("actual", "an amount is not negative").into());
+        }
+        self.wish(&permit, Wish::Capture(actual))
     }
-    async fn cancel(&mut self, _permit: Resource<Permit>) -> Result<(), Failure> {
-        missing()
+
+    async fn cancel(&mut self, permit: Resource<Permit>) -> Result<(), Failure> {
+        self.wish(&permit, Wish::Cancel)
     }
-    async fn keep(&mut self, _permit: Resource<Permit>, _until: i64) -> Result<(), Failure> {
-        missing()
+
+    async fn keep(&mut self, permit: Resource<Permit>, until: i64) -> Result<(), Failure> {
+        let latest = self.mutation()?.now.plus_ms(KEEP_MAX_MS);
+        self.wish(&permit, Wish::Keep(Instant(until).min(latest)))
     }
+
     async fn drop(&mut self, permit: Resource<Permit>) -> wasmtime::Result<()> {
         self.table.delete(permit)?;
+        Ok(())
+    }
+}
+
+impl State {
+    fn held(&self, permit: &Resource<Permit>) -> Result<String, Failure> {
+        let permit = self.table.get(permit).map_err(|_| undeclared("there is no such permit"))?;
+        Ok(permit.id.clone())
+    }
+
+    fn wish(&mut self, permit: &Resource<Permit>, wish: Wish) -> Result<(), Failure> {
+        let id = self.held(permit)?;
+        let record = self.mutation()?.permit(&id)?;
+        if record.wish.is_some() {
+            return Err(undeclared("this permit is settled already").into());
+        }
+        record.wish = Some(wish);
         Ok(())
     }
 }

@@ -1,34 +1,133 @@
-//! `ledger`: linked; this version keeps no accounts.
+//! `ledger`: double-entry accounts of the caller's scope.
+//!
+//! An account is named within its primitive and lies with the user, else with the project or organization; `credit` is the
+//! organization's own. Money leaves `credit` by leave only, and comes into it only from accounts that cannot be overdrawn,
+//! unless the operator has named the primitive as biller.
+
+use charter_kernel::governance::hold::{self, Pay, Subject, entries, entries_of};
+use charter_kernel::ledger::{Account, Normal as Side, Phase};
+use charter_kernel::unit::{Draft, Key, Reach, Space, Write};
 
 use crate::bindings::charter::primitive::ledger::{Balance, Entry, Host, Normal};
 use crate::bindings::charter::primitive::types::Failure;
-use crate::failure::not_configured;
-use crate::state::State;
+use crate::failure::{failure, invalid, not_found, unread, unwritten};
+use crate::state::{State, Work};
 
-fn missing<T>() -> Result<T, Failure> {
-    Err(not_configured("the ledger", "ledger").into())
+/// The organization's own account.
+pub const CREDIT: &str = "credit";
+/// Bytes of an account's name.
+const NAME_BYTES_MAX: usize = 200;
+/// Entries of one page.
+const PAGE_MAX: u32 = 200;
+
+impl Work {
+    /// Where an account of the caller's lies.
+    pub(super) fn account(&self, name: &str) -> Result<Key, Failure> {
+        let scope = &self.call.scope;
+        let space = accounts();
+        if name == CREDIT {
+            return Ok(Key::new(&Reach::organization(scope.lane()), &space, CREDIT));
+        }
+        if name.is_empty() || name.len() > NAME_BYTES_MAX {
+            return Err(invalid("account", format!("an account's name has 1 to {NAME_BYTES_MAX} bytes")).into());
+        }
+        let subject = Subject {
+            organization: scope.lane().to_owned(),
+            project: scope.project().map(ToString::to_string),
+            user: scope.user().map(ToString::to_string),
+            ..Subject::default()
+        };
+        Ok(Key::new(&subject.reach(), &space, format!("{}.{name}", self.component.manifest.name)))
+    }
+
+    async fn read(&mut self, key: &Key) -> Result<Account, Failure> {
+        let row = self.txn.get_relaxed(key).await.map_err(|error| unread(&error))?;
+        match row {
+            Some(row) => Ok(account(&row.body)?),
+            // Before anybody has funded it.
+            None if key.id == CREDIT => Ok(Account::new(Side::Credit, false)),
+            None => Err(not_found("the account").into()),
+        }
+    }
+
+    /// The name by which the caller knows an account.
+    fn named(&self, id: &str) -> String {
+        id.strip_prefix(&format!("{}.", self.component.manifest.name)).unwrap_or(id).to_owned()
+    }
+}
+
+fn accounts() -> Space {
+    hold::accounts_space()
+}
+
+fn account(body: &str) -> Result<Account, charter_kernel::refusal::Failure> {
+    serde_json::from_str(body).map_err(|_| failure("internal_error", "the account cannot be read"))
+}
+
+fn draft(account: &Account) -> Draft {
+    Draft { body: serde_json::to_string(account).unwrap_or_default(), ..Draft::default() }
 }
 
 impl Host for State {
-    async fn open(&mut self, _account: String, _normal: Normal, _may_go_negative: bool) -> Result<(), Failure> {
-        missing()
+    async fn open(&mut self, name: String, normal: Normal, may_go_negative: bool) -> Result<(), Failure> {
+        let work = self.mutation()?;
+        let key = work.account(&name)?;
+        if key.id == CREDIT {
+            return Ok(());
+        }
+        let side = if matches!(normal, Normal::Debit) { Side::Debit } else { Side::Credit };
+        work.txn.write(Write::Ensure { key, draft: draft(&Account::new(side, may_go_negative)) });
+        Ok(())
     }
-    async fn freeze(&mut self, _account: String, _frozen: bool) -> Result<(), Failure> {
-        missing()
+
+    async fn freeze(&mut self, name: String, frozen: bool) -> Result<(), Failure> {
+        let work = self.mutation()?;
+        let key = work.account(&name)?;
+        let row = work.txn.get(&key).await.map_err(|error| unread(&error))?.ok_or_else(|| not_found("the account"))?;
+        let changed = Account { frozen, ..account(&row.body)? };
+        work.txn.replace(key, draft(&changed), None).await.map_err(|error| unwritten(&error))?;
+        Ok(())
     }
-    async fn balance_of(&mut self, _account: String) -> Result<Balance, Failure> {
-        missing()
+
+    async fn balance_of(&mut self, name: String) -> Result<Balance, Failure> {
+        let work = self.work()?;
+        let key = work.account(&name)?;
+        let balance = work.read(&key).await?.balance();
+        Ok(Balance {
+            posted: balance.posted,
+            pending_in: balance.pending_in,
+            pending_out: balance.pending_out,
+            available: balance.available,
+        })
     }
+
     async fn transfer(
         &mut self,
-        _from_account: String,
-        _to_account: String,
-        _amount: i64,
-        _memo: String,
-        _reference: String,
+        from_account: String,
+        to_account: String,
+        amount: i64,
+        memo: String,
+        reference: String,
     ) -> Result<String, Failure> {
-        missing()
+        let work = self.mutation()?;
+        let (from, to) = (work.account(&from_account)?, work.account(&to_account)?);
+        if from.id == CREDIT {
+            return Err(invalid("from_account", "money leaves `credit` by leave only: name it as `pay` of a proposal").into());
+        }
+        if to.id == CREDIT && work.read(&from).await?.may_go_negative {
+            return Err(invalid("to_account", "`credit` takes nothing from an account that may go negative").into());
+        }
+        let id = work.fresh_id()?;
+        if to.id == CREDIT {
+            work.txn.write(Write::Ensure { key: to.clone(), draft: draft(&Account::new(Side::Credit, false)) });
+        }
+        work.txn.write(Write::Transfer { from: from.clone(), to: to.clone(), amount, phase: Phase::Post });
+        for entry in entries(&Pay { from, to, memo }, amount, &id, &reference) {
+            work.txn.write(entry);
+        }
+        Ok(id)
     }
+
     async fn transfer_to_user(
         &mut self,
         _from_account: String,
@@ -38,14 +137,41 @@ impl Host for State {
         _memo: String,
         _reference: String,
     ) -> Result<String, Failure> {
-        missing()
+        Err(crate::failure::not_configured("transfers between users", "ledger").into())
     }
+
     async fn entries(
         &mut self,
-        _account: String,
-        _after: Option<String>,
-        _limit: u32,
+        name: String,
+        after: Option<String>,
+        limit: u32,
     ) -> Result<(Vec<Entry>, Option<String>), Failure> {
-        missing()
+        let work = self.work()?;
+        let key = work.account(&name)?;
+        let after: u64 = match after {
+            Some(text) => text.parse().map_err(|_| invalid("after", "this position does not belong to this account"))?,
+            None => 0,
+        };
+        let limit = limit.clamp(1, PAGE_MAX);
+        let normal = work.read(&key).await?.normal;
+        let mut found = work.txn.log_read(&entries_of(&key), after, limit + 1).await.map_err(|error| unread(&error))?;
+        let more = found.len() > limit as usize;
+        found.truncate(limit as usize);
+        let next = found.last().filter(|_| more).map(|entry| entry.sequence.to_string());
+        let entries = found.into_iter().map(|entry| {
+            let told: serde_json::Value = serde_json::from_str(&entry.payload).unwrap_or_default();
+            let text = |member: &str| told[member].as_str().unwrap_or_default().to_owned();
+            let amount = told["amount_micro_usd"].as_i64().unwrap_or_default();
+            let grows = (entry.name == "debit") == (normal == Side::Debit);
+            Entry {
+                id: text("transfer"),
+                at: entry.at.0,
+                amount: if grows { amount } else { -amount },
+                counter_account: work.named(&text("counter_account")),
+                memo: text("memo"),
+                reference: text("reference"),
+            }
+        });
+        Ok((entries.collect(), next))
     }
 }

@@ -4,19 +4,17 @@
 //! behind earlier ones.
 
 use jiff::ToSpan;
-use jiff::civil::Date;
-use jiff::tz::TimeZone;
 
 use super::meter::Slot;
 use crate::fault::Fault;
 use crate::kit::Period;
-use crate::time::Instant;
+use crate::time::{Instant, Zone};
 
 /// A period, read in an IANA time zone.
 #[derive(Clone, Debug)]
 pub struct Calendar {
     period: Period,
-    zone: TimeZone,
+    zone: Zone,
     basis: String,
 }
 
@@ -37,8 +35,8 @@ impl Calendar {
     /// # Errors
     /// The fault of `time_zone`.
     pub fn new(period: Period, time_zone: &str) -> Result<Self, Fault> {
-        let zone = TimeZone::get(time_zone)
-            .map_err(|_| Fault::new("time_zone", "must be the name of an IANA time zone, such as Europe/Zurich"))?;
+        let fault = || Fault::new("time_zone", "must be the name of an IANA time zone, such as Europe/Zurich");
+        let zone = Zone::named(time_zone).ok_or_else(fault)?;
         let basis = match period {
             Period::Total => "total".to_owned(),
             period => format!("{} {time_zone}", period.as_str()),
@@ -49,8 +47,7 @@ impl Calendar {
     /// The window that a moment falls into.
     pub fn window(&self, at: Instant) -> Window {
         let never = || Window { slot: Slot::new(&self.basis, "ever"), starts: Instant(0), ends: None };
-        let Ok(at) = jiff::Timestamp::from_millisecond(at.0) else { return never() };
-        let today = at.to_zoned(self.zone.clone()).date();
+        let Some(today) = self.zone.local(at).map(|at| at.date()) else { return never() };
         let (first, next) = match self.period {
             Period::Total => return never(),
             Period::Day => (today, today.tomorrow()),
@@ -63,14 +60,9 @@ impl Calendar {
         };
         Window {
             slot: Slot::new(&self.basis, &first.to_string()),
-            starts: self.midnight(first).unwrap_or_default(),
-            ends: next.ok().and_then(|next| self.midnight(next)),
+            starts: self.zone.midnight(first).unwrap_or_default(),
+            ends: next.ok().and_then(|next| self.zone.midnight(next)),
         }
-    }
-
-    /// The day's first moment; where a zone skips midnight, the first after the gap.
-    fn midnight(&self, date: Date) -> Option<Instant> {
-        date.to_zoned(self.zone.clone()).ok().map(|at| Instant(at.timestamp().as_millisecond()))
     }
 }
 

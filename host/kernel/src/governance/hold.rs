@@ -16,6 +16,10 @@ use crate::unit::{Draft, Guard, Key, LogKey, Reach, Space, Write};
 /// The indexed field that says where a hold stands.
 pub const STATE: &str = "state";
 
+/// The group of holds that fall due when their request should have settled them.
+pub const OPEN: &str = "open";
+/// The group of holds that fall due when they need not be kept any longer.
+pub const ENDED: &str = "ended";
 /// How long a hold that has ended is kept, in milliseconds: 90 days.
 pub const KEPT_MS: i64 = 90 * 86_400_000;
 /// The width of a spend record, in milliseconds: a quarter of an hour, so that each time zone's days are whole records.
@@ -40,7 +44,7 @@ pub enum State {
 }
 
 impl State {
-    /// Its name on the wire and in the index; also the group in which its row is due.
+    /// Its name on the wire and in the index.
     pub fn as_str(self) -> &'static str {
         match self {
             State::Pending => "pending",
@@ -49,6 +53,15 @@ impl State {
             State::Captured => "captured",
             State::Voided => "voided",
             State::InDoubt => "in_doubt",
+        }
+    }
+
+    /// The group in which its row falls due.
+    pub fn group(self) -> &'static str {
+        match self {
+            State::Held | State::Dispatched => OPEN,
+            State::Pending | State::InDoubt => "waiting",
+            State::Captured | State::Voided => ENDED,
         }
     }
 
@@ -95,9 +108,24 @@ pub struct Hold {
     /// Whether it outlives its request.
     #[serde(default)]
     pub kept: bool,
+    /// The later request that settles it now, where one does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settler: Option<Settler>,
     /// What was truly spent, once it is captured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actual: Option<i64>,
+    /// When it was captured or voided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<Instant>,
+}
+
+/// Who settles a hold that outlived its request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settler {
+    /// The request.
+    pub request: String,
+    /// From when on another may.
+    pub until: Instant,
 }
 
 /// On whose behalf a hold was given.
@@ -174,6 +202,16 @@ pub fn spend_space() -> Space {
     Space::host("spend")
 }
 
+/// The space of meters: one row for each scope that has a cap.
+pub fn meters_space() -> Space {
+    Space::host("meters")
+}
+
+/// The space of ledger accounts.
+pub fn accounts_space() -> Space {
+    Space::host("accounts")
+}
+
 /// The log of an account's entries.
 pub fn entries_of(account: &Key) -> LogKey {
     LogKey { reach: account.reach.clone(), log: format!("host.ledger.{}", account.id) }
@@ -216,8 +254,24 @@ impl Hold {
 
     /// It outlives its request.
     pub fn kept(&self, id: &str, until: Instant) -> Step {
-        let next = Self { kept: true, until, ..self.clone() };
+        let next = Self { kept: true, until, settler: None, ..self.clone() };
         let replaced = next.replaced(id, until);
+        self.step(id, next, vec![replaced])
+    }
+
+    /// A later request settles it, alone: `version` is the row's, so that of two at once one finds it taken.
+    pub fn reopened(&self, id: &str, version: u64, settler: Settler) -> Step {
+        let next = Self { settler: Some(settler), ..self.clone() };
+        let replaced = next.replaced(id, self.until);
+        let mut step = self.step(id, next, vec![replaced]);
+        step.guards.push(Guard::Version { key: self.key(id), version: Some(version) });
+        step
+    }
+
+    /// The settler leaves it as it was.
+    pub fn returned(&self, id: &str) -> Step {
+        let next = Self { settler: None, ..self.clone() };
+        let replaced = next.replaced(id, next.until);
         self.step(id, next, vec![replaced])
     }
 
@@ -225,7 +279,7 @@ impl Hold {
     /// scope admits nothing more until a person has looked.
     pub fn captured(&self, id: &str, actual: i64, now: Instant) -> Step {
         let money = self.amount.map(|_| actual);
-        let next = Self { state: State::Captured, actual: money, ..self.clone() };
+        let next = Self { state: State::Captured, actual: money, ended_at: Some(now), ..self.clone() };
         let over = self.amount.is_some_and(|held| actual > held);
         let narrowest = self.charges.iter().rposition(|charge| charge.unit == Counted::Money);
         let ends = self.charges.iter().enumerate().map(|(at, charge)| {
@@ -247,7 +301,7 @@ impl Hold {
 
     /// It did not happen.
     pub fn voided(&self, id: &str, now: Instant) -> Step {
-        let next = Self { state: State::Voided, ..self.clone() };
+        let next = Self { state: State::Voided, ended_at: Some(now), ..self.clone() };
         let mut writes: Vec<Write> = self.charges.iter().map(|charge| charge.ended(0, false)).collect();
         if let (Some(pay), Some(amount)) = (&self.pay, self.amount) {
             writes.push(Write::Transfer { from: pay.from.clone(), to: pay.to.clone(), amount, phase: Phase::Void });
@@ -281,7 +335,7 @@ impl Hold {
         let body = json!(self).to_string();
         let found = format!("{} {}", self.subject.organization, self.state.as_str());
         let index = vec![("found".to_owned(), found), (STATE.to_owned(), self.state.as_str().to_owned())];
-        let lease = Some((self.state.as_str().to_owned(), due_at));
+        let lease = Some((self.state.group().to_owned(), due_at));
         Draft { user: self.subject.user.clone(), body, index, lease, ..Draft::default() }
     }
 

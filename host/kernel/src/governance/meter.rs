@@ -25,6 +25,10 @@ impl Slot {
     fn parts(&self) -> (&str, &str) {
         self.0.rsplit_once(' ').unwrap_or((&self.0, ""))
     }
+    /// The first day of the window, as local date text; `ever` where it has none.
+    pub fn first(&self) -> &str {
+        self.parts().1
+    }
     /// Whether it is a later window of the same period and zone.
     pub fn follows(&self, other: &Self) -> bool {
         let ((basis, first), (others, earlier)) = (self.parts(), other.parts());

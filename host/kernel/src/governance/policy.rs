@@ -7,11 +7,10 @@
 use std::collections::BTreeSet;
 
 use jiff::civil::Weekday;
-use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
 use crate::fault::Fault;
-use crate::time::Instant;
+use crate::time::{Instant, Zone};
 
 /// Rules of one organization. Closed on the wire: an unknown member is refused.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -162,7 +161,7 @@ pub struct Ask<'a> {
     /// When.
     pub at: Instant,
     /// The organization's time zone.
-    pub zone: &'a TimeZone,
+    pub zone: &'a Zone,
 }
 
 /// How much an action is about.
@@ -417,10 +416,9 @@ impl When {
 }
 
 impl Hours {
-    fn hold(&self, at: Instant, zone: &TimeZone) -> bool {
+    fn hold(&self, at: Instant, zone: &Zone) -> bool {
         let (Some(from), Some(to)) = (minute(&self.from), minute(&self.to)) else { return false };
-        let Ok(at) = jiff::Timestamp::from_millisecond(at.0) else { return false };
-        let local = at.to_zoned(zone.clone());
+        let Some(local) = zone.local(at) else { return false };
         let now = u16::from(local.hour().unsigned_abs()) * 60 + u16::from(local.minute().unsigned_abs());
         let on = |day: Weekday| self.days.as_ref().is_none_or(|days| days.contains(&day.into()));
         let today = local.weekday();

@@ -2,12 +2,13 @@
 //!
 //! Bindings are told without address and credential. Settings come from the caller's kit, else the manifest's defaults hold.
 
-use charter_engine::{Failure, Host, Nested, Reply};
+use charter_engine::{Failure, Granted, Host, Leave, Nested, Reply, Ungranted};
 use charter_kernel::scope::Scope;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use crate::app::App;
+use crate::governance::gateway;
 use crate::pipeline::nested;
 
 fn missing<T: Send + 'static>(what: &'static str, missing: &'static str) -> BoxFuture<'static, Result<T, Failure>> {
@@ -49,6 +50,10 @@ impl Host for App {
 
     fn mutates(&self, operation: &str) -> bool {
         self.registry.current().operation(operation).is_none_or(|known| known.operation.contract.mutates)
+    }
+
+    fn authorize(&self, leave: Leave) -> BoxFuture<'_, Result<Granted, Ungranted>> {
+        Box::pin(gateway::authorize(self, leave))
     }
 
     fn set_standing<'a>(

@@ -200,6 +200,10 @@ fn about(refused: &Refused) -> Option<&Key> {
         | Refused::Stale { key, .. }
         | Refused::LeaseLost { key }
         | Refused::Inactive { key, .. }
+        | Refused::OverCap { meter: key, .. }
+        | Refused::Moved { meter: key }
+        | Refused::Frozen { key }
+        | Refused::Overdrawn { account: key, .. }
         | Refused::NotAddable { key, .. } => Some(key),
         Refused::ClaimLost { .. } | Refused::LogClosed { .. } | Refused::TooLarge { .. } => None,
     }
@@ -216,6 +220,15 @@ pub fn ruled(refused: &Refused) -> Refusal {
         Refused::LeaseLost { .. } => Refusal::state_conflict("lease_lost", "The lease has ended."),
         Refused::LogClosed { .. } => Refusal::state_conflict("log_closed", "The log is closed."),
         Refused::TooLarge { limit } => Refusal::new(Code::PayloadTooLarge, format!("The change exceeds {limit}.")),
+        Refused::Overdrawn { available, .. } => {
+            let refusal = Refusal::new(Code::InsufficientCredits, "The account does not cover the amount.");
+            refusal.detail("available_micro_usd", *available)
+        }
+        Refused::Frozen { .. } => Refusal::state_conflict("account_frozen", "The account is frozen."),
+        Refused::OverCap { cap, .. } => {
+            Refusal::new(Code::BudgetExceeded, "The budget does not admit the amount.").detail("cap_micro_usd", *cap)
+        }
+        Refused::Moved { .. } => Refusal::overloaded(1),
         Refused::Inactive { key, .. } => inactive(key.space.as_str()),
         Refused::NotAddable { .. } => {
             tracing::error!(%refused, "a request broke a rule of the store");

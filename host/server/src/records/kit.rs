@@ -100,7 +100,7 @@ impl Record for StoredKit {
 /// Deliberately coarse: what is not plainly a tightening counts as loosening.
 pub fn loosens(before: &StoredKit, after: &StoredKit) -> bool {
     primitives_loosen(before, after)
-        || budget_loosens(before.budget, after.budget)
+        || Budget::loosens(before.budget, after.budget)
         || (after.connections != before.connections)
         || limits_loosen(before.limits, after.limits)
 }
@@ -116,16 +116,6 @@ fn primitives_loosen(before: &StoredKit, after: &StoredKit) -> bool {
     after.primitives.iter().any(switched_on)
         || before.primitives.iter().any(forgotten)
         || before.primitives.iter().any(unpinned)
-}
-
-fn budget_loosens(before: Option<Budget>, after: Option<Budget>) -> bool {
-    match (before, after) {
-        (None, _) => false,
-        (Some(_), None) => true,
-        (Some(before), Some(after)) => {
-            after.cap_cents > before.cap_cents || after.period != before.period || (before.hard && !after.hard)
-        }
-    }
 }
 
 fn limits_loosen(before: Limits, after: Limits) -> bool {

@@ -1,6 +1,8 @@
 //! A customer of the deployment.
 
+use charter_kernel::governance::policy::Policy;
 use charter_kernel::id::{OrganizationId, ProjectId};
+use charter_kernel::kit::Budget;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Key, Reach, Space};
 use serde::{Deserialize, Serialize};
@@ -19,8 +21,24 @@ pub struct Organization {
     /// Who may loosen.
     #[serde(default)]
     pub loosening: Loosening,
+    /// Where its calendar days, and the hours of its rules, begin: an IANA time zone.
+    #[serde(default = "utc")]
+    pub time_zone: String,
+    /// The spend cap of all of it together.
+    #[serde(default)]
+    pub budget: Option<Budget>,
+    /// Which regulated actions are allowed.
+    #[serde(default)]
+    pub policy: Policy,
+    /// How often the policy was written.
+    #[serde(default)]
+    pub policy_version: u64,
     /// When it was made.
     pub created_at: Instant,
+}
+
+fn utc() -> String {
+    "UTC".into()
 }
 
 /// Who may raise caps, restore users, move kits, invite members and widen keys.

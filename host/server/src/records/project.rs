@@ -1,6 +1,7 @@
 //! A part of an organization, with users and kits of its own.
 
 use charter_kernel::id::{KitId, OrganizationId, ProjectId, UserId};
+use charter_kernel::kit::Budget;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Key, Reach, Space};
 use serde::{Deserialize, Serialize};
@@ -25,6 +26,9 @@ pub struct Project {
     pub default_user: UserId,
     /// The kit of users that were assigned none.
     pub default_kit: KitId,
+    /// The spend cap of all of its users together.
+    #[serde(default)]
+    pub budget: Option<Budget>,
     /// When it was made.
     pub created_at: Instant,
 }

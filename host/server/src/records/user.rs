@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use charter_kernel::id::{KitId, OrganizationId, ProjectId, UserId};
+use charter_kernel::kit::Budget;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Claim, Key, Reach, Space};
 use serde::{Deserialize, Serialize};
@@ -35,6 +36,9 @@ pub struct User {
     pub external_id: Option<String>,
     /// The kit that it was assigned; the project's default kit where absent.
     pub kit: Option<KitId>,
+    /// Its own spend cap, beside its kit's.
+    #[serde(default)]
+    pub budget: Option<Budget>,
     /// Present while it is revoked.
     pub revoked: Option<Revocation>,
     /// The platform's own notes.

@@ -4,6 +4,7 @@
 //! long either way.
 
 use charter_kernel::fault::Fault;
+use charter_kernel::governance::policy::Policy;
 use charter_kernel::id::{AccountId, KeyId, KitId, OrganizationId, ProjectId, SessionId, UserId};
 use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::role::Role;
@@ -171,6 +172,10 @@ async fn found(
         name: company.to_owned(),
         default_project: project.id.clone(),
         loosening: Loosening::default(),
+        time_zone: "UTC".into(),
+        budget: None,
+        policy: Policy::default(),
+        policy_version: 0,
         created_at: now,
     };
     let member = Member {
@@ -222,6 +227,7 @@ pub async fn new_project(
         mode,
         default_user: UserId::new(now, stored::random()?),
         default_kit: KitId::new(now, stored::random()?),
+        budget: None,
         created_at: now,
     };
     let user = User {
@@ -232,6 +238,7 @@ pub async fn new_project(
         email: None,
         external_id: None,
         kit: None,
+        budget: None,
         revoked: None,
         metadata: std::collections::BTreeMap::new(),
         created_at: now,

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::projects;
-use super::shape::{self, check, checked, id, instant, name, nullable, object, present};
+use super::shape::{self, budget, check, checked, id, instant, name, nullable, object, present};
 use super::stored::{self, Versioned};
 use crate::app::App;
 use crate::authority::{loosen, pinned_user, unpinned};
@@ -26,9 +26,6 @@ use crate::reply::Reply;
 use crate::request::HostRequest;
 
 pub mod pins;
-
-/// The highest cap: its micro-dollars still fit a 64-bit integer.
-const CAP_CENTS_MAX: u64 = 900_000_000_000_000;
 
 /// A primitive that is installed, as a kit can name it.
 #[derive(Clone, Debug)]
@@ -53,14 +50,6 @@ fn entry() -> Value {
 
 fn primitives(entry: &Value) -> Value {
     json!({"type": "object", "maxProperties": PRIMITIVES_MAX, "additionalProperties": entry})
-}
-
-fn budget() -> Value {
-    object(&[
-        ("cap_cents", json!({"type": "integer", "minimum": 1, "maximum": CAP_CENTS_MAX})),
-        ("period", json!({"enum": ["day", "week", "month", "year", "total"]})),
-        ("hard?", json!({"type": "boolean", "default": true})),
-    ])
 }
 
 fn connections() -> Value {

@@ -1,6 +1,7 @@
 //! The operator's routes, below `/v1/operator`: components, providers, health, the token.
 
 pub mod components;
+pub mod credits;
 pub mod health;
 pub mod providers;
 pub mod token;
@@ -42,6 +43,12 @@ pub fn all() -> Vec<HostRoute> {
             .operator()
             .summary("Remove a version that does not serve")
             .answer(200, components::delete_answer),
+        HostRoute::post("operator.credits.create", "/credits", handler!(credits::create))
+            .operator()
+            .summary("Give an organization credit")
+            .body(credits::body)
+            .refuses(&[Code::ResourceNotFound])
+            .answer(201, credits::answer),
         HostRoute::get("operator.providers.list", "/providers", handler!(providers::list))
             .operator()
             .summary("Every binding, without credentials")

@@ -1,11 +1,13 @@
 //! The organization of the credential, at `/v1/organization` and, as it was once called, `/v1/company`.
 
+use charter_kernel::kit::Budget;
 use charter_kernel::refusal::Refusal;
+use charter_kernel::time::Zone;
 use charter_store::Txn;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::shape::{check, checked, id, instant, name, object};
+use super::shape::{budget, check, checked, id, instant, name, nullable, object, present};
 use super::stored;
 use crate::app::App;
 use crate::authority::{loosen, organization_wide, role};
@@ -18,6 +20,10 @@ fn loosening() -> Value {
     json!({"enum": ["key", "session"]})
 }
 
+fn time_zone() -> Value {
+    json!({"type": "string", "minLength": 1, "maxLength": 64})
+}
+
 /// The answer of these routes.
 pub fn answer() -> Value {
     object(&[(
@@ -27,6 +33,8 @@ pub fn answer() -> Value {
             ("name", name()),
             ("default_project_id", id()),
             ("loosening", loosening()),
+            ("time_zone", time_zone()),
+            ("budget", nullable(&budget())),
             ("role", json!({"type": "string"})),
             ("created_at", instant()),
         ]),
@@ -39,9 +47,21 @@ fn view(organization: &Organization, request: &HostRequest) -> Value {
         "name": organization.name,
         "default_project_id": organization.default_project,
         "loosening": organization.loosening,
+        "time_zone": organization.time_zone,
+        "budget": organization.budget,
         "role": role(&request.identity),
         "created_at": organization.created_at,
     }})
+}
+
+/// What a change is noted by.
+fn told(organization: &Organization) -> Value {
+    json!({
+        "name": organization.name,
+        "loosening": organization.loosening,
+        "time_zone": organization.time_zone,
+        "budget": organization.budget,
+    })
 }
 
 async fn own(request: &HostRequest, txn: &mut Txn) -> Result<Organization, Refusal> {
@@ -63,11 +83,14 @@ pub async fn get(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply,
 struct Change {
     name: Option<String>,
     loosening: Option<Loosening>,
+    time_zone: Option<String>,
+    #[serde(default, deserialize_with = "present")]
+    budget: Option<Option<Budget>>,
 }
 
 /// The body of a change.
 pub fn change_body() -> Value {
-    object(&[("name?", name()), ("loosening?", loosening())])
+    object(&[("name?", name()), ("loosening?", loosening()), ("time_zone?", time_zone()), ("budget?", nullable(&budget()))])
 }
 
 /// Changes the organization.
@@ -79,9 +102,11 @@ pub async fn patch(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Repl
     let body: Change = request.body_as()?;
     let mut faults = Vec::new();
     check(&mut faults, "name", body.name.as_deref().and_then(names::fault));
+    let no_zone = body.time_zone.as_deref().is_some_and(|zone| Zone::named(zone).is_none());
+    check(&mut faults, "time_zone", no_zone.then_some("must be the name of an IANA time zone, such as Europe/Zurich"));
     checked(faults)?;
     let mut organization = own(request, txn).await?;
-    let before = json!({"name": organization.name, "loosening": organization.loosening});
+    let before = told(&organization);
     if let Some(wanted) = body.loosening.filter(|wanted| *wanted != organization.loosening) {
         // Asking for a session is a tightening; no longer asking for one takes one.
         if wanted == Loosening::Key {
@@ -89,10 +114,21 @@ pub async fn patch(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Repl
         }
         organization.loosening = wanted;
     }
+    // Where days begin decides how much of a budget is left.
+    if let Some(zone) = body.time_zone.filter(|zone| *zone != organization.time_zone) {
+        loosen(&request.identity, &request.place()?.organization)?;
+        organization.time_zone = zone;
+    }
+    if let Some(wanted) = body.budget {
+        if Budget::loosens(organization.budget, wanted) {
+            loosen(&request.identity, &request.place()?.organization)?;
+        }
+        organization.budget = wanted;
+    }
     if let Some(name) = body.name {
         organization.name = name;
     }
     stored::replace(txn, &organization, "name").await?;
-    let note = json!({"before": before, "after": {"name": organization.name, "loosening": organization.loosening}});
+    let note = json!({"before": before, "after": told(&organization)});
     Ok(Reply::ok(&view(&organization, request)).about("organization", organization.id.to_string()).noting(note))
 }

@@ -1,13 +1,14 @@
 //! Projects of an organization, live or test. Each has a default user and a default kit of its own.
 
 use charter_kernel::id::{OrganizationId, ProjectId};
+use charter_kernel::kit::Budget;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::unit::Reach;
 use charter_store::Txn;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::shape::{self, check, checked, id, instant, name, object};
+use super::shape::{self, budget, check, checked, id, instant, name, nullable, object, present};
 use super::{auth, keys, kits::pins, stored};
 use crate::app::App;
 use crate::authority::{loosen, pinned_project, sees_project, unpinned};
@@ -27,6 +28,7 @@ fn item() -> Value {
         ("default", json!({"type": "boolean"})),
         ("default_user_id", id()),
         ("default_kit_id", id()),
+        ("budget", nullable(&budget())),
         ("created_at", instant()),
     ])
 }
@@ -53,6 +55,7 @@ fn view(project: &Project, default: &ProjectId) -> Value {
         "default": project.id == *default,
         "default_user_id": project.default_user,
         "default_kit_id": project.default_kit,
+        "budget": project.budget,
         "created_at": project.created_at,
     })
 }
@@ -146,17 +149,19 @@ pub async fn get(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply,
 #[derive(Deserialize)]
 struct Change {
     name: Option<String>,
+    #[serde(default, deserialize_with = "present")]
+    budget: Option<Option<Budget>>,
 }
 
 /// The body of a change. The mode never changes: keys say it in their prefix.
 pub fn change_body() -> Value {
-    object(&[("name?", name())])
+    object(&[("name?", name()), ("budget?", nullable(&budget()))])
 }
 
-/// Renames a project.
+/// Changes a project.
 ///
 /// # Errors
-/// 404 for another organization's.
+/// 404 for another organization's, 403 for a looser budget without the authority to loosen.
 pub async fn patch(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     unpinned(&request.identity)?;
     let body: Change = request.body_as()?;
@@ -164,13 +169,20 @@ pub async fn patch(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Repl
     check(&mut faults, "name", body.name.as_deref().and_then(names::fault));
     checked(faults)?;
     let mut project = named(request, txn).await?;
-    let before = project.name.clone();
+    let organization = &request.place()?.organization;
+    let before = view(&project, &organization.default_project);
+    if let Some(wanted) = body.budget {
+        if Budget::loosens(project.budget, wanted) {
+            loosen(&request.identity, organization)?;
+        }
+        project.budget = wanted;
+    }
     if let Some(name) = body.name {
         project.name = name;
     }
     stored::replace(txn, &project, "name").await?;
-    let shown = view(&project, &request.place()?.organization.default_project);
-    let note = json!({"before": {"name": before}, "after": {"name": project.name}});
+    let shown = view(&project, &organization.default_project);
+    let note = json!({"before": before, "after": shown});
     Ok(Reply::ok(&json!({"project": shown})).about("project", project.id.to_string()).noting(note))
 }
 

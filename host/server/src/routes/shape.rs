@@ -87,6 +87,18 @@ pub fn object(members: &[(&str, Value)]) -> Value {
     json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false})
 }
 
+/// The highest cap: its micro-dollars still fit a 64-bit integer.
+const CAP_CENTS_MAX: u64 = 900_000_000_000_000;
+
+/// A spend cap over a period.
+pub fn budget() -> Value {
+    object(&[
+        ("cap_cents", json!({"type": "integer", "minimum": 1, "maximum": CAP_CENTS_MAX})),
+        ("period", json!({"enum": ["day", "week", "month", "year", "total"]})),
+        ("hard?", json!({"type": "boolean", "default": true})),
+    ])
+}
+
 /// What a deletion answers.
 pub fn deleted() -> Value {
     object(&[("id", id()), ("deleted", json!({"const": true}))])

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use charter_kernel::fault::Fault;
 use charter_kernel::id::{KitId, UserId};
+use charter_kernel::kit::Budget;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::unit::Reach;
 use charter_store::Txn;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::shape::{self, check, checked, id, instant, name, nullable, object, present, reference};
+use super::shape::{self, budget, check, checked, id, instant, name, nullable, object, present, reference};
 use super::{keys, projects, stored};
 use crate::app::App;
 use crate::authority::{loosen, pinned_user, sees_user, unpinned};
@@ -53,6 +54,7 @@ fn item() -> Value {
         ("email", nullable(&json!({"type": "string"}))),
         ("external_id", nullable(&json!({"type": "string"}))),
         ("kit_id", id()),
+        ("budget", nullable(&budget())),
         ("status", status()),
         ("metadata", metadata()),
         ("created_at", instant()),
@@ -82,6 +84,7 @@ fn view(user: &User, project: &ProjectRecord) -> Value {
         "email": user.email,
         "external_id": user.external_id,
         "kit_id": user.kit.as_ref().unwrap_or(&project.default_kit),
+        "budget": user.budget,
         "status": user.status(),
         "metadata": user.metadata,
         "created_at": user.created_at,
@@ -98,6 +101,7 @@ struct Create {
     email: Option<String>,
     external_id: Option<String>,
     kit_id: Option<String>,
+    budget: Option<Budget>,
     #[serde(default)]
     metadata: Option<BTreeMap<String, String>>,
 }
@@ -109,6 +113,7 @@ pub fn create_body() -> Value {
         ("email?", nullable(&shape::email())),
         ("external_id?", nullable(&external_id())),
         ("kit_id?", nullable(&reference())),
+        ("budget?", nullable(&budget())),
         ("metadata?", nullable(&metadata())),
     ])
 }
@@ -145,6 +150,7 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
         email: body.email,
         external_id: body.external_id,
         kit,
+        budget: body.budget,
         revoked: None,
         metadata: body.metadata.unwrap_or_default(),
         created_at: request.now,
@@ -238,6 +244,8 @@ struct Change {
     external_id: Option<Option<String>>,
     #[serde(default, deserialize_with = "present")]
     kit_id: Option<Option<String>>,
+    #[serde(default, deserialize_with = "present")]
+    budget: Option<Option<Budget>>,
     metadata: Option<BTreeMap<String, String>>,
 }
 
@@ -248,6 +256,7 @@ pub fn change_body() -> Value {
         ("email?", nullable(&shape::email())),
         ("external_id?", nullable(&external_id())),
         ("kit_id?", nullable(&reference())),
+        ("budget?", nullable(&budget())),
         ("metadata?", metadata()),
     ])
 }
@@ -255,7 +264,7 @@ pub fn change_body() -> Value {
 /// Changes a user.
 ///
 /// # Errors
-/// 403 for a move to another kit without the authority to loosen, and to a pinned key for what the platform knows the user by.
+/// 403 for a move to another kit, or a looser budget, without the authority to loosen, and to a pinned key for what the platform knows the user by.
 pub async fn patch(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let place = request.place()?;
     let body: Change = request.body_as()?;
@@ -270,6 +279,12 @@ pub async fn patch(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Repl
     if let Some(wanted) = body.kit_id {
         let wanted = wanted.unwrap_or_else(|| place.project.default_kit.to_string());
         user.kit = assigned(txn, request, place, user.kit.as_ref(), &wanted).await?;
+    }
+    if let Some(wanted) = body.budget {
+        if Budget::loosens(user.budget, wanted) {
+            loosen(&request.identity, &place.organization)?;
+        }
+        user.budget = wanted;
     }
     if let Some(name) = body.name {
         user.name = name;

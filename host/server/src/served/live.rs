@@ -94,6 +94,13 @@ impl Live {
         Ok(live)
     }
 
+    /// The primitive that declares a regulated action, in any live version, and whether the action counts against caps.
+    pub fn action(&self, name: &str) -> Option<(&Arc<Primitive>, bool)> {
+        let primitive = self.primitives.get(name.split_once('.')?.0)?;
+        let mut declared = primitive.versions().flat_map(|served| &served.manifest.actions);
+        declared.find(|action| action.name == name).map(|action| (primitive, action.spends))
+    }
+
     fn add(&mut self, primitive: &Arc<Primitive>, served: &Arc<Served>, faults: &mut Vec<Fault>) {
         self.listen(&served.manifest);
         for mount in MOUNTS {

@@ -6,9 +6,12 @@ use std::rc::Rc;
 
 use serde_json::Value;
 
+use crate::bindings::charter::primitive::governance::Proposal;
 use crate::bindings::charter::primitive::jobs::Job;
+use crate::bindings::charter::primitive::ledger::Entry as LedgerEntry;
 use crate::bindings::charter::primitive::streams::Entry;
 use crate::documents::CollectionSpec;
+use crate::failure::Failure;
 use crate::http::{Request, Response};
 
 /// An event as it was emitted.
@@ -45,6 +48,23 @@ pub(super) struct Row {
     pub(super) count: u32,
 }
 
+/// A ledger account.
+#[derive(Clone, Default)]
+pub(super) struct Account {
+    pub(super) may_go_negative: bool,
+    pub(super) frozen: bool,
+    pub(super) posted: i64,
+    pub(super) aside: i64,
+    pub(super) entries: Vec<LedgerEntry>,
+}
+
+/// A hold.
+#[derive(Clone)]
+pub(super) struct Permitted {
+    pub(super) proposal: Proposal,
+    pub(super) open: bool,
+}
+
 type Outside = Rc<dyn Fn(&Request) -> Option<Response>>;
 
 #[derive(Clone)]
@@ -58,6 +78,11 @@ pub(super) struct State {
     pub(super) jobs: BTreeMap<String, Job>,
     pub(super) settings: BTreeMap<String, Value>,
     pub(super) bindings: BTreeMap<String, Value>,
+    pub(super) accounts: BTreeMap<String, Account>,
+    pub(super) permits: BTreeMap<String, Permitted>,
+    pub(super) caps: BTreeMap<String, i64>,
+    pub(super) spent: BTreeMap<String, i64>,
+    pub(super) denied: BTreeMap<String, Failure>,
     pub(super) outside: Vec<Outside>,
     pub(super) events: Vec<Emitted>,
     pub(super) audits: Vec<Audited>,
@@ -77,6 +102,11 @@ impl Default for State {
             jobs: BTreeMap::new(),
             settings: BTreeMap::new(),
             bindings: BTreeMap::new(),
+            accounts: BTreeMap::new(),
+            permits: BTreeMap::new(),
+            caps: BTreeMap::new(),
+            spent: BTreeMap::new(),
+            denied: BTreeMap::new(),
             outside: Vec::new(),
             events: Vec::new(),
             audits: Vec::new(),
@@ -89,6 +119,23 @@ impl State {
     pub(super) fn next_id(&mut self) -> String {
         self.last_id += 1;
         format!("0197c0de-0000-7000-8000-{:012x}", self.last_id)
+    }
+    /// Moves money between two accounts, and notes it in both.
+    pub(super) fn post(&mut self, from: &str, to: &str, amount: i64, memo: &str, reference: &str) {
+        let (id, at) = (self.next_id(), self.now_ms);
+        for (account, counter, amount) in [(from, to, -amount), (to, from, amount)] {
+            let account = self.accounts.entry(account.into()).or_default();
+            account.posted += amount;
+            let (id, counter_account) = (id.clone(), counter.into());
+            account.entries.push(LedgerEntry {
+                id,
+                at,
+                amount,
+                counter_account,
+                memo: memo.into(),
+                reference: reference.into(),
+            });
+        }
     }
     pub(super) fn take_due_jobs(&mut self) -> Vec<(String, Job)> {
         let now = self.now_ms;

@@ -43,7 +43,9 @@ fn hold(amount: i64) -> Hold {
         at: NOW,
         until: Instant(5_000),
         kept: false,
+        settler: None,
         actual: None,
+        ended_at: None,
     }
 }
 

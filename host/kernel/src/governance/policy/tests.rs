@@ -1,11 +1,13 @@
 //! Verdicts against a reference model that asks every rule in turn.
 
+use std::sync::LazyLock;
+
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
 
-static UTC: TimeZone = TimeZone::UTC;
+static UTC: LazyLock<Zone> = LazyLock::new(|| Zone::named("UTC").unwrap());
 
 fn policy(rules: serde_json::Value) -> Policy {
     let policy: Policy = serde_json::from_value(json!({ "rules": rules })).unwrap();
@@ -13,7 +15,7 @@ fn policy(rules: serde_json::Value) -> Policy {
     policy
 }
 
-fn ask<'a>(action: &'a str, amount: Amount, zone: &'a TimeZone) -> Ask<'a> {
+fn ask<'a>(action: &'a str, amount: Amount, zone: &'a Zone) -> Ask<'a> {
     let at = Instant::parse("2026-11-21T12:00:00Z").unwrap();
     Ask { action, amount, entity: "card-1", user: Some("u1"), kit: Some("k1"), project: Some("p1"), at, zone }
 }
@@ -77,7 +79,7 @@ fn the_largest_number_of_people_counts() {
 fn hours_are_the_organizations_and_may_pass_midnight() {
     let rules = policy(json!([{ "id": "night", "effect": "deny", "actions": ["*"],
         "when": { "hours": { "from": "22:00", "to": "06:00", "days": ["fri"] } } }]));
-    let zone = TimeZone::get("Europe/Zurich").unwrap();
+    let zone = Zone::named("Europe/Zurich").unwrap();
     let at = |text: &str| {
         let ask = Ask { at: Instant::parse(text).unwrap(), ..ask("email.send", Amount::None, &zone) };
         rules.decide(&ask, &[]).verdict

@@ -1,0 +1,89 @@
+//! Leave to take a regulated action, as the engine asks the server for it.
+//!
+//! The engine knows who asks and what became of it; which rules and caps decide is the server's.
+
+use charter_kernel::governance::hold::Hold;
+use charter_kernel::refusal::Failure;
+use charter_kernel::scope::Scope;
+use charter_kernel::time::Instant;
+use charter_kernel::unit::{Guard, Key};
+use charter_store::CommitError;
+use serde_json::Value;
+
+/// What a primitive wants to do.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Proposal {
+    /// One of the actions that its manifest declares.
+    pub action: String,
+    /// Whether its amount counts against caps, as declared.
+    pub spends: bool,
+    /// In micro-US-dollars; absent where none is known.
+    pub amount: Option<i64>,
+    /// What it is done to.
+    pub entity: String,
+    /// Caps of the primitive's own, outermost first: scope and id.
+    pub scopes: Vec<(String, String)>,
+    /// What the money is for, in spend reports.
+    pub component: String,
+    /// For the person who decides.
+    pub title: String,
+    /// For the person who decides.
+    pub message: String,
+    /// For the person who decides.
+    pub context: Value,
+    /// The accounts that the capture posts between: debited and credited.
+    pub pay: Option<(Key, Key)>,
+}
+
+/// A proposal, and on whose behalf it is made.
+#[derive(Clone, Debug)]
+pub struct Leave {
+    /// The caller.
+    pub scope: Scope,
+    /// The primitive that asks.
+    pub primitive: String,
+    /// The request.
+    pub request: String,
+    /// Its place among the request's proposals.
+    pub ordinal: u32,
+    /// What for.
+    pub proposal: Proposal,
+    /// What the request was admitted under: the hold is taken only while it is still so.
+    pub guards: Vec<Guard>,
+    /// When the hold ends by itself, should nobody settle it.
+    pub until: Instant,
+}
+
+/// A hold that was taken.
+#[derive(Clone, Debug)]
+pub struct Granted {
+    /// Its id.
+    pub id: String,
+    /// The hold.
+    pub hold: Hold,
+}
+
+/// Why leave was not given.
+#[derive(Debug)]
+pub enum Ungranted {
+    /// A rule or a cap says no.
+    Refused(Box<Failure>),
+    /// What the request was admitted under is no longer so, or the store took nothing.
+    Uncommitted(CommitError),
+}
+
+impl From<Failure> for Ungranted {
+    fn from(failure: Failure) -> Self {
+        Self::Refused(Box::new(failure))
+    }
+}
+
+/// The space of caps that primitives set for scopes of their own.
+pub fn caps_space() -> charter_kernel::unit::Space {
+    charter_kernel::unit::Space::host("caps")
+}
+
+/// The id of a primitive's own scope, among caps and meters.
+pub fn own_scope(primitive: &str, scope: &str, id: &str) -> String {
+    format!("{primitive}.{scope}:{id}")
+}

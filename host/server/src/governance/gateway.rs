@@ -1,0 +1,294 @@
+//! Leave for one regulated action: decided and held in one unit, or refused with nothing taken.
+//!
+//! The order is the specification's: revocation and standing (the guards), kit (passed by the pipeline), policy, then caps.
+
+use charter_engine::{Granted, Leave, Ungranted};
+use charter_kernel::governance::hold::{Charge, Counted, Hold, Pay, State};
+use charter_kernel::governance::meter::Admission;
+use charter_kernel::governance::policy::{Amount, Ask, Decision, Verdict};
+use charter_kernel::id::{FactId, uuid_v7};
+use charter_kernel::ledger::{Account, Normal};
+use charter_kernel::refusal::{Code, Refusal};
+use charter_kernel::scope::Scope;
+use charter_kernel::time::{Instant, Zone};
+use charter_kernel::unit::{Draft, Fact, FactKind, Guard, Key, Refused, Rejection, Write};
+use charter_store::CommitError;
+use serde_json::{Value, json};
+
+use super::caps::{Case, Standing};
+use crate::app::App;
+use crate::routes::stored;
+
+/// Attempts while others change what decides, or a period rolls over.
+const ATTEMPTS_MAX: u32 = 8;
+/// The organization's own account.
+const CREDIT: &str = "credit";
+
+/// Decides a proposal and takes its hold.
+pub async fn authorize(app: &App, leave: Leave) -> Result<Granted, Ungranted> {
+    for attempt in 1.. {
+        match once(app, &leave).await {
+            Ok(granted) => return Ok(granted),
+            Err(Turn::Refused(refusal)) => return Err(refusal.to_failure().into()),
+            Err(Turn::Uncommitted(error)) => {
+                let again = match &error {
+                    CommitError::Rejected(Rejection::Conflict { keys }) => !is_callers(&leave.guards, keys),
+                    CommitError::Rejected(Rejection::Refused(Refused::Moved { .. } | Refused::Missing { .. })) => true,
+                    _ => false,
+                };
+                if !again || attempt >= ATTEMPTS_MAX {
+                    return Err(Ungranted::Uncommitted(error));
+                }
+                // Another replica may have written what decides.
+                app.store.refresh_epoch().await.map_err(|error| Ungranted::from(stored::reading(error).to_failure()))?;
+            }
+        }
+    }
+    Err(Refusal::overloaded(1).to_failure().into())
+}
+
+enum Turn {
+    Refused(Refusal),
+    Uncommitted(CommitError),
+}
+
+impl From<Refusal> for Turn {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+/// Whether a conflict is about what the request itself was admitted under: then it begins from the top.
+fn is_callers(guards: &[Guard], keys: &[Key]) -> bool {
+    guards.iter().any(|guard| matches!(guard, Guard::Unchanged { key, .. } if keys.contains(key)))
+}
+
+async fn once(app: &App, leave: &Leave) -> Result<Granted, Turn> {
+    let now = app.clock.now();
+    let case = case(app, &leave.scope).await?;
+    let proposal = &leave.proposal;
+    let actor = leave.scope.actor();
+    let subject = case.subject((actor.kind.as_str().to_owned(), actor.id.clone()));
+    let decision = decide(&case, &proposal.action, amount(proposal.spends, proposal.amount), &proposal.entity, now)?;
+    let mut hold = Hold {
+        state: State::Held,
+        primitive: leave.primitive.clone(),
+        action: proposal.action.clone(),
+        entity: proposal.entity.clone(),
+        component: proposal.component.clone(),
+        title: proposal.title.clone(),
+        amount: proposal.amount.filter(|_| proposal.spends || proposal.pay.is_some()),
+        charges: Vec::new(),
+        pay: proposal.pay.clone().map(|(from, to)| Pay { from, to, memo: proposal.title.clone() }),
+        decision,
+        subject,
+        request: leave.request.clone(),
+        ordinal: leave.ordinal,
+        at: now,
+        until: leave.until,
+        kept: false,
+        settler: None,
+        actual: None,
+        ended_at: None,
+    };
+    let id = uuid_v7(now, stored::random()?);
+    if let Some(refusal) = forbidden(&hold.decision) {
+        tell(app, leave, &hold, &id, Some(&refusal)).await;
+        return Err(refusal.into());
+    }
+    let mut txn = app.store.begin(leave.scope.lane());
+    for guard in leave.guards.iter().cloned().chain(case.guards()) {
+        if !txn.unit().guards.contains(&guard) {
+            txn.guard(guard);
+        }
+    }
+    let standings = match proposal.amount.filter(|_| proposal.spends) {
+        Some(amount) => {
+            let standings = case.standings(app, &txn, &leave.primitive, &proposal.scopes, now).await?;
+            hold.charges = standings.iter().map(|standing| charge(standing, amount)).collect();
+            standings
+        }
+        None => Vec::new(),
+    };
+    for standing in &standings {
+        standing.open(&mut txn).await?;
+        if let Some(guard) = &standing.guard {
+            txn.guard(guard.clone());
+        }
+    }
+    if let Some(pay) = hold.pay.as_ref().filter(|pay| pay.from.id == CREDIT) {
+        let none = Account::new(Normal::Credit, false);
+        let body = serde_json::to_string(&none).map_err(|_| Refusal::internal())?;
+        txn.write(Write::Ensure { key: pay.from.clone(), draft: Draft { body, ..Draft::default() } });
+    }
+    for write in hold.taken(&id) {
+        txn.write(write);
+    }
+    txn.fact(fact(leave, &hold, &id, None)?);
+    match txn.commit().await {
+        Ok(_) => Ok(Granted { id, hold }),
+        Err(CommitError::Rejected(Rejection::Refused(refused))) => match worded(&refused, &hold, &standings) {
+            Some(refusal) => {
+                tell(app, leave, &hold, &id, Some(&refusal)).await;
+                Err(refusal.into())
+            }
+            None => Err(Turn::Uncommitted(CommitError::Rejected(Rejection::Refused(refused)))),
+        },
+        Err(error) => Err(Turn::Uncommitted(error)),
+    }
+}
+
+/// Who is asked for, with what the organization has set for them.
+///
+/// # Errors
+/// Where nobody is: a regulated action is always somebody's.
+pub async fn case(app: &App, scope: &Scope) -> Result<Case, Refusal> {
+    let absent = || Refusal::forbidden("no_tenant", "A regulated action is taken on behalf of an organization.");
+    let unread = |_| Refusal::overloaded(1);
+    let organization = scope.organization().ok_or_else(absent)?;
+    let organization = app.directory.organization(organization).await.map_err(unread)?.ok_or_else(absent)?;
+    let project = match scope.project() {
+        Some(id) => app.directory.project(&organization.id, id).await.map_err(unread)?,
+        None => None,
+    };
+    let user = match (&project, scope.user()) {
+        (Some(project), Some(id)) => app.directory.user(&project.id, id).await.map_err(unread)?,
+        _ => None,
+    };
+    let kit = match &project {
+        Some(project) => {
+            let assigned = user.as_ref().and_then(|user| user.kit.as_ref());
+            app.directory.kit(project, assigned).await.map_err(unread)?
+        }
+        None => None,
+    };
+    Ok(Case { organization, project, user, kit })
+}
+
+/// What the organization's policy says.
+///
+/// # Errors
+/// Where its time zone cannot be read.
+pub fn decide(case: &Case, action: &str, amount: Amount, entity: &str, now: Instant) -> Result<Decision, Refusal> {
+    let zone = Zone::named(&case.organization.time_zone).ok_or_else(Refusal::internal)?;
+    let ask = Ask {
+        action,
+        amount,
+        entity,
+        user: case.user.as_ref().map(|user| user.id.as_str()),
+        kit: case.kit.as_ref().map(|kit| kit.id.as_str()),
+        project: case.project.as_ref().map(|project| project.id.as_str()),
+        at: now,
+        zone: &zone,
+    };
+    Ok(case.organization.policy.decide(&ask, &[]))
+}
+
+/// How much an action is about, as rules see it.
+pub fn amount(spends: bool, amount: Option<i64>) -> Amount {
+    match amount {
+        Some(amount) => Amount::Of(amount),
+        None if spends => Amount::Unbounded,
+        None => Amount::None,
+    }
+}
+
+fn charge(standing: &Standing, amount: i64) -> Charge {
+    Charge {
+        scope: standing.scope.clone(),
+        meter: standing.meter.clone(),
+        slot: standing.window.slot.clone(),
+        amount,
+        admission: Admission::Within(standing.cap.unwrap_or(i64::MAX)),
+        unit: Counted::Money,
+    }
+}
+
+/// What a policy's no says. What would take a person is refused as long as nobody can be asked.
+pub fn forbidden(decision: &Decision) -> Option<Refusal> {
+    let refusal = match decision.verdict {
+        Verdict::Allow => return None,
+        Verdict::Deny => Refusal::forbidden("policy_denied", "The organization's policy does not allow this action."),
+        Verdict::RequireApproval => {
+            Refusal::forbidden("approval_required", "The organization's policy asks for a person's approval of this action.")
+        }
+    };
+    Some(refusal.detail("policy_ids", decision.rules.clone()))
+}
+
+/// What a rule of the committer says of a hold that was not taken; `None` where it is to be asked again.
+fn worded(refused: &Refused, hold: &Hold, standings: &[Standing]) -> Option<Refusal> {
+    match refused {
+        Refused::OverCap { meter, count, cap } => {
+            let standing = standings.iter().find(|standing| standing.meter == *meter)?;
+            let refusal = Refusal::new(Code::BudgetExceeded, "The amount exceeds what is left of the budget.");
+            Some(
+                refusal
+                    .detail("scope", standing.scope.clone())
+                    .detail("cap_micro_usd", *cap)
+                    .detail("spent_micro_usd", count.spent)
+                    .detail("reserved_micro_usd", count.reserved)
+                    .detail("resets_at", standing.window.ends.map(|at| at.to_string())),
+            )
+        }
+        Refused::Frozen { key } => {
+            let scope = standings.iter().find(|standing| standing.meter == *key).map(|standing| standing.scope.clone());
+            Some(match scope {
+                Some(scope) => {
+                    let told = "More was spent than was held, and nothing more is admitted until a person has looked.";
+                    Refusal::forbidden("scope_frozen", told).detail("scope", scope)
+                }
+                None => Refusal::state_conflict("account_frozen", "The account is frozen."),
+            })
+        }
+        Refused::Overdrawn { account, available } => {
+            let refusal = Refusal::new(Code::InsufficientCredits, "The account does not cover the amount.");
+            let wanted = hold.amount.unwrap_or(0);
+            let refusal = refusal.detail("available_micro_usd", *available).detail("amount_micro_usd", wanted);
+            Some(refusal.detail("account", account.id.clone()))
+        }
+        _ => None,
+    }
+}
+
+/// The row of the audit log: what was asked, by which rules it was decided, and how.
+fn fact(leave: &Leave, hold: &Hold, id: &str, refused: Option<&Refusal>) -> Result<Fact, Refusal> {
+    let body = json!({
+        "actor": { "type": hold.subject.actor.0, "id": hold.subject.actor.1 },
+        "on_behalf_of": hold.subject.user,
+        "project_id": hold.subject.project,
+        "action": hold.action,
+        "entity_type": hold.primitive,
+        "entity_id": hold.entity,
+        "decision": if refused.is_some() { "denied" } else { "allowed" },
+        "code": refused.map(|refusal| refusal.code.own_name()),
+        "reason": refused.and_then(|refusal| refusal.reason.clone()),
+        "request_id": leave.request,
+        "amount_micro_usd": hold.amount,
+        "details": {
+            "hold_id": refused.is_none().then_some(id),
+            "verdict": hold.decision,
+            "scopes": hold.charges.iter().map(|charge| json!({
+                "scope": charge.scope, "window": charge.slot, "amount": charge.amount,
+            })).collect::<Vec<Value>>(),
+        },
+    });
+    Ok(Fact {
+        id: FactId::new(hold.at, stored::random()?).into_string(),
+        kind: FactKind::Audit,
+        organization: hold.subject.organization.clone(),
+        at: hold.at,
+        name: "governance.authorize".into(),
+        body: body.to_string(),
+    })
+}
+
+/// A refusal is a row too, in a unit of its own: nothing else was done.
+async fn tell(app: &App, leave: &Leave, hold: &Hold, id: &str, refused: Option<&Refusal>) {
+    let Ok(fact) = fact(leave, hold, id, refused) else { return };
+    let mut txn = app.store.begin(leave.scope.lane());
+    txn.fact(fact);
+    if let Err(error) = txn.commit().await {
+        tracing::error!(%error, request = leave.request, "a refused action left no row in the audit log");
+    }
+}

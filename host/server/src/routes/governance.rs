@@ -1,0 +1,238 @@
+//! The organization's policy, and what it would say: `/v1/governance`.
+
+use charter_kernel::governance::policy::Policy;
+use charter_kernel::id::UserId;
+use charter_kernel::refusal::Refusal;
+use charter_kernel::scope::{Proof, Subject};
+use charter_store::Txn;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::shape::{checked, id, nullable, object, reference};
+use super::stored;
+use crate::app::App;
+use crate::authority::{loosen, organization_wide, pinned_user, sees_user};
+use crate::governance::gateway;
+use crate::records::Record;
+use crate::records::organization::Organization;
+use crate::records::user::User;
+use crate::reply::Reply;
+use crate::request::HostRequest;
+
+/// Rules of a policy.
+const RULES_MAX: usize = charter_kernel::governance::policy::RULES_MAX;
+/// Ids, actions or entities that one rule names.
+const NAMED_MAX: usize = 200;
+
+fn texts() -> Value {
+    json!({"type": "array", "minItems": 1, "maxItems": NAMED_MAX, "items": {"type": "string", "minLength": 1, "maxLength": 200}})
+}
+
+fn rules() -> Value {
+    let day = json!({"enum": ["mon", "tue", "wed", "thu", "fri", "sat", "sun"]});
+    let time = json!({"type": "string", "pattern": "^[0-9]{2}:[0-9]{2}$", "x-words": "must be a time of day such as `09:30`"});
+    let hours = object(&[
+        ("from", time.clone()),
+        ("to", time),
+        ("days?", json!({"type": "array", "minItems": 1, "maxItems": 7, "items": day})),
+    ]);
+    let when = object(&[
+        ("amount_over_micro_usd?", json!({"type": "integer", "minimum": 0})),
+        ("users?", texts()),
+        ("kits?", texts()),
+        ("projects?", texts()),
+        ("entities?", texts()),
+        ("hours?", hours),
+    ]);
+    let rule = object(&[
+        ("id", json!({"type": "string", "minLength": 1, "maxLength": 200})),
+        ("effect", json!({"enum": ["allow", "deny", "require_approval"]})),
+        ("actions", texts()),
+        ("when?", when),
+        ("mode?", json!({"enum": ["enforce", "shadow"]})),
+        ("approvals_required?", json!({"type": "integer", "minimum": 1, "maximum": 10})),
+    ]);
+    json!({"type": "array", "maxItems": RULES_MAX, "items": rule})
+}
+
+fn otherwise() -> Value {
+    json!({"enum": ["allow", "deny"]})
+}
+
+fn version() -> Value {
+    json!({"type": "integer", "minimum": 0})
+}
+
+/// The answer of the policy's routes.
+pub fn policy_answer() -> Value {
+    object(&[("policy", object(&[("rules", rules()), ("default", otherwise()), ("version", version())]))])
+}
+
+fn view(organization: &Organization) -> Value {
+    json!({"policy": {
+        "rules": organization.policy.rules,
+        "default": organization.policy.default,
+        "version": organization.policy_version,
+    }})
+}
+
+async fn own(request: &HostRequest, txn: &mut Txn) -> Result<Organization, Refusal> {
+    let id = &request.place()?.organization.id;
+    let found = stored::get::<Organization>(txn, &Organization::address(id)).await?;
+    Ok(found.ok_or_else(Refusal::not_found)?.record)
+}
+
+/// `GET /v1/governance/policy`
+///
+/// # Errors
+/// When the store cannot be asked.
+pub async fn policy(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+    Ok(Reply::ok(&view(&own(request, txn).await?)))
+}
+
+#[derive(Deserialize)]
+struct Put {
+    rules: Value,
+    #[serde(default)]
+    default: charter_kernel::governance::policy::Otherwise,
+    expected_version: Option<u64>,
+}
+
+/// The body of a new policy: it replaces the one before.
+pub fn policy_body() -> Value {
+    object(&[("rules", rules()), ("default?", otherwise()), ("expected_version?", version())])
+}
+
+/// `PUT /v1/governance/policy`
+///
+/// # Errors
+/// 409 for a stale `expected_version`, 403 where it would loosen without the authority to.
+pub async fn put_policy(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+    organization_wide(&request.identity)?;
+    let body: Put = request.body_as()?;
+    let rules = serde_json::from_value(body.rules).map_err(|error| Refusal::invalid("rules", error.to_string()))?;
+    let wanted = Policy { rules, default: body.default };
+    checked(wanted.faults())?;
+    let mut organization = own(request, txn).await?;
+    if body.expected_version.is_some_and(|expected| expected != organization.policy_version) {
+        return Err(Refusal::version_conflict(organization.policy_version));
+    }
+    let loosens = organization.policy.is_loosened_by(&wanted);
+    if loosens {
+        loosen(&request.identity, &request.place()?.organization)?;
+    }
+    let before = view(&organization);
+    organization.policy = wanted;
+    organization.policy_version += 1;
+    stored::replace(txn, &organization, "rules").await?;
+    let shown = view(&organization);
+    let note = json!({"before": before["policy"], "after": shown["policy"], "loosens": loosens});
+    Ok(Reply::ok(&shown).about("policy", organization.id.to_string()).noting(note))
+}
+
+#[derive(Deserialize)]
+struct Simulate {
+    action: String,
+    amount_micro_usd: Option<i64>,
+    entity: Option<String>,
+    user_id: Option<String>,
+}
+
+/// The body of a question.
+pub fn simulate_body() -> Value {
+    object(&[
+        ("action", json!({"type": "string", "minLength": 3, "maxLength": 200})),
+        ("amount_micro_usd?", nullable(&json!({"type": "integer", "minimum": 0}))),
+        ("entity?", nullable(&json!({"type": "string", "maxLength": 2_000}))),
+        ("user_id?", nullable(&reference())),
+    ])
+}
+
+/// The answer of a question.
+pub fn simulate_answer() -> Value {
+    let amount = json!({"type": ["integer", "null"]});
+    let cap = object(&[
+        ("scope", json!({"type": "string"})),
+        ("cap_micro_usd", amount),
+        ("spent_micro_usd", json!({"type": "integer"})),
+        ("reserved_micro_usd", json!({"type": "integer"})),
+        ("resets_at", json!({"type": ["string", "null"]})),
+        ("admits", json!({"type": "boolean"})),
+    ]);
+    object(&[
+        ("verdict", json!({"enum": ["allow", "deny", "require_approval"]})),
+        ("reason", json!({"type": ["string", "null"]})),
+        ("policy_ids", json!({"type": "array", "items": {"type": "string"}})),
+        (
+            "shadow",
+            json!({"type": "array", "items": object(&[("rule", json!({"type": "string"})), ("effect", json!({"type": "string"}))])}),
+        ),
+        ("user_id", nullable(&id())),
+        ("caps", json!({"type": "array", "items": cap})),
+    ])
+}
+
+/// `POST /v1/governance/simulate`: the verdict that the action would get now, without effect.
+///
+/// # Errors
+/// 404 for another project's user, 400 for an action that no primitive declares.
+pub async fn simulate(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+    let body: Simulate = request.body_as()?;
+    let place = request.place()?;
+    let live = app.registry.current();
+    let declared = live.action(&body.action);
+    let (primitive, spends) =
+        declared.ok_or_else(|| Refusal::invalid("action", "No installed primitive declares this action."))?;
+    let user = match &body.user_id {
+        Some(text) => UserId::parse(text).ok_or_else(|| Refusal::resource_not_found("user_id"))?,
+        None => pinned_user(&request.identity).unwrap_or(&place.project.default_user).clone(),
+    };
+    sees_user(&request.identity, &user)?;
+    let known = txn.get_relaxed(&User::address(&place.project.id, &user)).await.map_err(stored::reading)?;
+    let known = known.as_ref().map(User::read).transpose().map_err(stored::unreadable)?;
+    let revoked = known.ok_or_else(|| Refusal::resource_not_found("user_id"))?.revoked.is_some();
+    let scope = Proof::of(place.scope.actor().clone())
+        .organization(place.organization.id.clone())
+        .project(place.project.id.clone(), place.project.test)
+        .user(user.clone(), Subject::Path)
+        .scope();
+    let case = gateway::case(app, &scope).await?;
+    let now = app.clock.now();
+    let amount = gateway::amount(spends, body.amount_micro_usd);
+    let decision = gateway::decide(&case, &body.action, amount, body.entity.as_deref().unwrap_or_default(), now)?;
+    let wanted = body.amount_micro_usd.filter(|_| spends);
+    let standings = case.standings(app, txn, &primitive.name, &[], now).await?;
+    let mut over = None;
+    let mut caps = Vec::new();
+    for standing in standings.iter().filter(|standing| standing.cap.is_some()) {
+        let stands = standing.count.spent.saturating_add(standing.count.reserved).saturating_add(wanted.unwrap_or(0));
+        let admits = standing.cap.is_none_or(|cap| stands <= cap);
+        over = over.or((!admits && spends).then_some(standing.hard));
+        caps.push(json!({
+            "scope": standing.scope,
+            "cap_micro_usd": standing.cap,
+            "spent_micro_usd": standing.count.spent,
+            "reserved_micro_usd": standing.count.reserved,
+            "resets_at": standing.window.ends.map(|at| at.to_string()),
+            "admits": admits,
+        }));
+    }
+    let kit = case.kit.as_ref().and_then(|kit| kit.decide(&primitive.name, primitive.active.manifest.gate).err());
+    let (verdict, reason) = match (revoked, kit.is_some(), gateway::forbidden(&decision), over) {
+        (true, ..) => ("deny", Some("profile_revoked".to_owned())),
+        (_, true, ..) => ("deny", Some("primitive_disabled_by_kit".to_owned())),
+        (.., Some(refusal), _) if refusal.reason.as_deref() == Some("policy_denied") => ("deny", refusal.reason),
+        (.., Some(true)) => ("deny", Some("budget_exceeded".to_owned())),
+        (.., Some(refusal), _) => ("require_approval", refusal.reason),
+        (.., Some(false)) => ("require_approval", Some("budget_exceeded".to_owned())),
+        (.., None) => ("allow", None),
+    };
+    Ok(Reply::ok(&json!({
+        "verdict": verdict,
+        "reason": reason,
+        "policy_ids": decision.rules,
+        "shadow": decision.shadow,
+        "user_id": user,
+        "caps": caps,
+    })))
+}

@@ -1,0 +1,89 @@
+//! Credit that the operator gives by hand.
+
+use charter_kernel::governance::hold::{Pay, accounts_space, entries};
+use charter_kernel::id::{OrganizationId, uuid_v7};
+use charter_kernel::ledger::{Account, Normal, Phase};
+use charter_kernel::refusal::Refusal;
+use charter_kernel::unit::{Draft, Key, Reach, Write};
+use charter_store::Txn;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::app::App;
+use crate::governance::caps::micro_usd;
+use crate::records::organization::Organization;
+use crate::reply::Reply;
+use crate::request::HostRequest;
+use crate::routes::shape::{self, id, object};
+use crate::routes::stored;
+
+/// Most cents of one credit.
+const CENTS_MAX: u64 = 1_000_000_000_000;
+
+fn kind() -> Value {
+    json!({"enum": ["paid", "comped"]})
+}
+
+#[derive(Deserialize)]
+struct Credit {
+    organization_id: String,
+    amount_cents: u64,
+    kind: Option<String>,
+    memo: String,
+}
+
+/// The body.
+pub fn body() -> Value {
+    object(&[
+        ("organization_id", shape::reference()),
+        ("amount_cents", json!({"type": "integer", "minimum": 1, "maximum": CENTS_MAX})),
+        ("kind?", kind()),
+        ("memo", shape::visible(500)),
+    ])
+}
+
+/// The answer.
+pub fn answer() -> Value {
+    let cents = json!({"type": "integer"});
+    object(&[(
+        "credit",
+        object(&[
+            ("id", id()),
+            ("organization_id", id()),
+            ("amount_cents", cents),
+            ("kind", kind()),
+            ("memo", json!({"type": "string"})),
+        ]),
+    )])
+}
+
+/// `POST /v1/operator/credits`: a posting from what the deployment has given to the organization's credit.
+///
+/// # Errors
+/// 404 for an organization that does not exist.
+pub async fn create(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+    let body: Credit = request.body_as()?;
+    let absent = || Refusal::resource_not_found("organization_id");
+    let organization = OrganizationId::parse(&body.organization_id).ok_or_else(absent)?;
+    stored::get::<Organization>(txn, &Organization::address(&organization)).await?.ok_or_else(absent)?;
+    let kind = body.kind.unwrap_or_else(|| "paid".into());
+    let reach = Reach::organization(organization.as_str());
+    let account = |name: &str| Key::new(&reach, &accounts_space(), name);
+    // Each kind of money has its own source, so that the books say how much of each was given.
+    let (from, to) = (account(&format!("funding.{kind}")), account("credit"));
+    for (key, opened) in [(&from, Account::new(Normal::Debit, true)), (&to, Account::new(Normal::Credit, false))] {
+        let body = serde_json::to_string(&opened).map_err(|_| Refusal::internal())?;
+        txn.write(Write::Ensure { key: key.clone(), draft: Draft { body, ..Draft::default() } });
+    }
+    let id = uuid_v7(request.now, stored::random()?);
+    let amount = micro_usd(body.amount_cents);
+    txn.write(Write::Transfer { from: from.clone(), to: to.clone(), amount, phase: Phase::Post });
+    for entry in entries(&Pay { from, to, memo: body.memo.clone() }, amount, &id, &kind) {
+        txn.write(entry);
+    }
+    let credit = json!({
+        "id": id, "organization_id": organization, "amount_cents": body.amount_cents, "kind": kind, "memo": body.memo,
+    });
+    let note = json!({"after": credit});
+    Ok(Reply::created(&json!({"credit": credit})).about("organization", organization.to_string()).noting(note))
+}

@@ -1,0 +1,85 @@
+//! Closes the holds that a crash left open, and removes those that ended long ago.
+//!
+//! A hold under which nothing left the host is voided. One under which something did is in doubt: only its provider or a person
+//! knows, so it stays reserved.
+
+use std::sync::Arc;
+
+use charter_kernel::governance::hold::{self, ENDED, Hold, KEPT_MS, OPEN, State};
+use charter_kernel::unit::{Taken, Unit, Write};
+
+use super::due::Due;
+use crate::app::App;
+
+/// How long the work on one may take before another may take it up.
+const LEASE_MS: i64 = 30_000;
+/// Holds worked on at once.
+const COUNT: usize = 64;
+/// When a hold in doubt is due: never by itself.
+const NEVER_MS: i64 = 400 * 86_400_000;
+
+fn due(group: &str) -> Due {
+    Due { space: hold::space(), group: group.into(), lease_ms: LEASE_MS }
+}
+
+/// Never ends by itself.
+pub(super) async fn overdue(app: Arc<App>) {
+    due(OPEN).each(&app, COUNT, |taken| close(&app, taken)).await;
+}
+
+/// Never ends by itself.
+pub(super) async fn ended(app: Arc<App>) {
+    due(ENDED).each(&app, COUNT, |taken| forget(&app, taken)).await;
+}
+
+async fn close(app: &Arc<App>, taken: Taken) {
+    let Some(hold) = read(&taken) else { return };
+    let now = app.clock.now();
+    let (step, due_at) = match hold.state {
+        // A later request settles it right now.
+        _ if hold.settler.as_ref().is_some_and(|settler| settler.until > now) => {
+            let due_at = hold.settler.map_or(now, |settler| settler.until);
+            let release = Write::Release { key: taken.key, token: taken.token, due_at, undo: true };
+            return commit(app, &hold.subject.organization, Unit { writes: vec![release], ..Unit::default() }).await;
+        }
+        State::Held => (hold.voided(&taken.key.id, now), now.plus_ms(KEPT_MS)),
+        State::Dispatched => (hold.doubted(&taken.key.id, now.plus_ms(NEVER_MS)), now.plus_ms(NEVER_MS)),
+        _ => return,
+    };
+    tracing::info!(
+        hold = taken.key.id,
+        organization = hold.subject.organization,
+        request = hold.request,
+        state = step.hold.state.as_str(),
+        "a hold that its request left open was closed"
+    );
+    let mut unit = Unit { guards: step.guards, writes: step.writes, ..Unit::default() };
+    unit.writes.push(Write::Release { key: taken.key, token: taken.token, due_at, undo: true });
+    commit(app, &hold.subject.organization, unit).await;
+}
+
+async fn forget(app: &Arc<App>, taken: Taken) {
+    let Some(hold) = read(&taken) else { return };
+    let until = hold.ended_at.unwrap_or(hold.until).plus_ms(KEPT_MS);
+    let write = if until > app.clock.now() {
+        Write::Release { key: taken.key, token: taken.token, due_at: until, undo: true }
+    } else {
+        Write::Settle { key: taken.key, token: taken.token }
+    };
+    commit(app, &hold.subject.organization, Unit { writes: vec![write], ..Unit::default() }).await;
+}
+
+fn read(taken: &Taken) -> Option<Hold> {
+    let hold = serde_json::from_str(&taken.row.body);
+    hold.inspect_err(|error| tracing::error!(%error, hold = taken.key.id, "a hold cannot be read")).ok()
+}
+
+async fn commit(app: &App, organization: &str, unit: Unit) {
+    let unit = Unit { organization: organization.to_owned(), ..unit };
+    // A hold that its own request has settled meanwhile is refused here, and is none of ours any more.
+    if let Err(error) = app.store.commit_settling(unit).await
+        && error.refused().is_none()
+    {
+        tracing::warn!(%error, "an overdue hold could not be closed; the next look finds it");
+    }
+}

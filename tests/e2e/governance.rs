@@ -1,0 +1,272 @@
+//! Caps, policy and holds through the front door: a fixture proposes, captures and keeps what a script says.
+
+use std::slice::from_ref;
+
+use charter_tests::artefacts::Artefacts;
+use charter_tests::patience::until;
+use charter_tests::world::Builder;
+use charter_tests::{Answer, Client, Database, Tenant, World, on_both};
+use serde_json::{Value, json};
+
+/// One dollar, as the ledger counts.
+const DOLLAR: i64 = 1_000_000;
+
+/// A tenant of a deployment that plays scripts.
+fn scripted(world: &World) -> Tenant {
+    world.install("script", &Artefacts::get().fixture("script"));
+    world.register()
+}
+
+fn play(client: &Client, steps: Value) -> Answer {
+    client.post("/v1/script", &json!({ "steps": steps }))
+}
+
+#[track_caller]
+fn seen(answer: &Answer) -> Vec<Value> {
+    answer.expect(200)["seen"].as_array().unwrap().clone()
+}
+
+fn spend(amount: i64) -> Value {
+    json!([{ "leave": "script.spend", "amount": amount, "as": "p" }, { "capture": "p", "amount": amount }])
+}
+
+/// Gives the default kit's users a budget.
+fn budget(tenant: &Tenant, cents: i64, period: &str) {
+    let kits = tenant.client.get("/v1/kits").expect(200);
+    let kit = kits["kits"][0]["id"].as_str().unwrap().to_owned();
+    let change = json!({ "budget": { "cap_cents": cents, "period": period } });
+    tenant.client.patch(&format!("/v1/kits/{kit}"), &change).expect(200);
+}
+
+fn fund(world: &World, tenant: &Tenant, cents: i64) {
+    let credit = json!({ "organization_id": tenant.organization, "amount_cents": cents, "memo": "for the test" });
+    world.operator().post("/v1/operator/credits", &credit).expect(201);
+}
+
+/// What the kit's cap admits still, as the gateway itself says.
+fn stands(client: &Client) -> (i64, i64) {
+    let told = client.post("/v1/governance/simulate", &json!({ "action": "script.spend", "amount_micro_usd": 0 })).expect(200);
+    let cap = &told["caps"][0];
+    (cap["spent_micro_usd"].as_i64().unwrap(), cap["reserved_micro_usd"].as_i64().unwrap())
+}
+
+/// Answers of `count` requests that are sent at once, sixteen at a time.
+fn at_once(clients: &[Client], count: usize, steps: &Value) -> Vec<Answer> {
+    std::thread::scope(|scope| {
+        let one = |at: usize| {
+            let client = &clients[at % clients.len()];
+            scope.spawn(move || (0..count / 16).map(|_| play(client, steps.clone())).collect::<Vec<_>>())
+        };
+        let running: Vec<_> = (0..16).map(one).collect();
+        running.into_iter().flat_map(|one| one.join().unwrap()).collect()
+    })
+}
+
+on_both! {
+    fn of_two_hundred_calls_exactly_those_are_admitted_that_the_cap_admits(world: Builder::new().bare()) {
+        let tenant = scripted(world);
+        budget(&tenant, 799, "day");
+        let answers = at_once(from_ref(&tenant.client), 208, &spend(DOLLAR));
+        assert_eq!(answers.iter().filter(|answer| answer.status == 200).count(), 7);
+        for refused in answers.iter().filter(|answer| answer.status != 200) {
+            let error = refused.expect_error(403, "forbidden");
+            assert_eq!(error["reason"], "budget_exceeded");
+        }
+        assert_eq!(stands(&tenant.client), (7 * DOLLAR, 0));
+    }
+
+    fn a_refusal_says_which_scope_is_full_and_when_it_resets(world: Builder::new().bare()) {
+        let tenant = scripted(world);
+        budget(&tenant, 100, "month");
+        tenant.client.patch("/v1/organization", &json!({ "budget": { "cap_cents": 150, "period": "day" } })).expect(200);
+        play(&tenant.client, spend(DOLLAR)).expect(200);
+        let full = play(&tenant.client, spend(1)).expect_error(403, "forbidden");
+        assert_eq!(full["details"]["scope"], "kit");
+        assert_eq!(full["details"]["cap_micro_usd"], DOLLAR);
+        assert_eq!(full["details"]["spent_micro_usd"], DOLLAR);
+        let other = tenant.user("another");
+        let client = tenant.client.with("X-Service-User-Id", &other);
+        // The other user's budget is its own, the organization's is everybody's: what fails in one scope takes in none.
+        let full = play(&client, spend(DOLLAR)).expect_error(403, "forbidden");
+        assert_eq!(full["details"]["scope"], "organization");
+        assert!(full["details"]["resets_at"].as_str().is_some_and(|at| at.ends_with("T00:00:00.000Z")), "{full}");
+        play(&client, spend(DOLLAR / 2)).expect(200);
+    }
+
+    fn what_a_request_does_not_capture_is_given_back(world: Builder::new().bare()) {
+        let tenant = scripted(world);
+        budget(&tenant, 100, "day");
+        let leave = json!({ "leave": "script.spend", "amount": DOLLAR, "as": "p" });
+        play(&tenant.client, json!([leave, { "note": "note" }])).expect(200);
+        play(&tenant.client, json!([leave, { "refuse": "state_conflict" }])).expect_error(409, "state_conflict");
+        play(&tenant.client, json!([leave, { "capture": "p", "amount": DOLLAR }, { "trap": 1 }])).expect_error(500, "internal_error");
+        play(&tenant.client, json!([leave, { "cancel": "p" }])).expect(200);
+        assert_eq!(stands(&tenant.client), (0, 0));
+        play(&tenant.client, json!([leave, { "capture": "p", "amount": DOLLAR / 4 }])).expect(200);
+        assert_eq!(stands(&tenant.client), (DOLLAR / 4, 0));
+    }
+
+    fn more_than_was_held_is_counted_and_stops_the_scope(world: Builder::new().bare()) {
+        let tenant = scripted(world);
+        budget(&tenant, 100, "day");
+        let over = json!([{ "leave": "script.spend", "amount": 1, "as": "p" }, { "capture": "p", "amount": 3 * DOLLAR }]);
+        play(&tenant.client, over).expect(200);
+        assert_eq!(stands(&tenant.client), (3 * DOLLAR, 0));
+        assert_eq!(play(&tenant.client, spend(0)).expect_error(403, "forbidden")["reason"], "scope_frozen");
+    }
+
+    fn a_run_again_is_given_the_same_leave(world: Builder::new().bare()) {
+        let tenant = scripted(world);
+        budget(&tenant, 10_000, "day");
+        play(&tenant.client, json!([{ "note": "note", "slug": "hot" }])).expect(200);
+        // Sixteen write one document: each is run again until its turn comes, and spends once.
+        let steps = json!([{ "leave": "script.spend", "amount": DOLLAR, "as": "p" }, { "bump": "hot" }, { "capture": "p", "amount": DOLLAR }]);
+        let answers = at_once(from_ref(&tenant.client), 32, &steps);
+        let done = answers.iter().filter(|answer| answer.status == 200).count() as i64;
+        assert!(done >= 16, "only {done} were done");
+        assert_eq!(stands(&tenant.client), (done * DOLLAR, 0));
+    }
+
+    fn policy_denies_and_a_shadow_rule_does_not(world: Builder::new().bare()) {
+        let tenant = scripted(world);
+        let rule = |effect: &str, mode: &str| json!({ "rules": [{ "id": "r1", "effect": effect, "mode": mode, "actions": ["script.spend"],
+            "when": { "amount_over_micro_usd": DOLLAR } }] });
+        tenant.client.put("/v1/governance/policy", &rule("deny", "shadow")).expect(200);
+        play(&tenant.client, spend(2 * DOLLAR)).expect(200);
+        tenant.client.put("/v1/governance/policy", &rule("deny", "enforce")).expect(200);
+        play(&tenant.client, spend(DOLLAR)).expect(200);
+        let denied = play(&tenant.client, spend(2 * DOLLAR)).expect_error(403, "forbidden");
+        assert_eq!((&denied["reason"], &denied["details"]["policy_ids"]), (&json!("policy_denied"), &json!(["r1"])));
+        let asked = |amount: i64| {
+            let question = json!({ "action": "script.spend", "amount_micro_usd": amount });
+            tenant.client.post("/v1/governance/simulate", &question).expect(200)["verdict"].clone()
+        };
+        assert_eq!((asked(DOLLAR), asked(2 * DOLLAR)), (json!("allow"), json!("deny")));
+        let stale = json!({ "rules": [], "expected_version": 1 });
+        tenant.client.put("/v1/governance/policy", &stale).expect_error(409, "version_conflict");
+        let faults = tenant.client.put("/v1/governance/policy", &rule("dney", "enforce")).expect_error(400, "invalid_input");
+        assert_eq!(faults["param"], "rules.0.effect");
+    }
+
+    fn tightening_is_anyones_who_writes_and_loosening_is_not(world: Builder::new().bare()) {
+        let tenant = scripted(world);
+        let key = tenant.client.post("/v1/auth/keys", &json!({ "name": "pinned", "role": "admin", "user_id": tenant.user })).expect(201);
+        let pinned = tenant.client.bearer(key["key"].as_str().unwrap());
+        budget(&tenant, 100, "day");
+        let user = |cents: i64| json!({ "budget": { "cap_cents": cents, "period": "day" } });
+        let path = format!("/v1/users/{}", tenant.user);
+        pinned.patch(&path, &user(50)).expect(200);
+        assert_eq!(pinned.patch(&path, &user(60)).expect_error(403, "forbidden")["reason"], "loosening_not_allowed");
+        assert_eq!(play(&pinned, spend(DOLLAR)).expect_error(403, "forbidden")["details"]["scope"], "user");
+        tenant.client.patch(&path, &user(60)).expect(200);
+        tenant.client.put("/v1/governance/policy", &json!({ "rules": [] })).expect(200);
+    }
+
+    fn money_moves_between_accounts_with_the_capture_and_credit_is_never_overdrawn(world: Builder::new().bare()) {
+        let tenant = scripted(world);
+        play(&tenant.client, json!([{ "open": "wallet" }])).expect(200);
+        let pay = json!([
+            { "leave": "script.spend", "amount": 3 * DOLLAR, "as": "p", "pays": ["credit", "wallet"] },
+            { "capture": "p", "amount": 3 * DOLLAR },
+        ]);
+        play(&tenant.client, pay.clone()).expect_error(402, "insufficient_credits");
+        fund(world, &tenant, 1_000);
+        let answers = at_once(from_ref(&tenant.client), 16, &pay);
+        assert_eq!(answers.iter().filter(|answer| answer.status == 200).count(), 3, "ten dollars pay three times three");
+        let told = seen(&play(&tenant.client, json!([{ "balance": "wallet" }, { "balance": "credit" }, { "entries": "wallet" }])));
+        assert_eq!(told[0], json!({ "posted": 9 * DOLLAR, "available": 9 * DOLLAR }));
+        assert_eq!(told[1], json!({ "posted": DOLLAR, "available": DOLLAR }));
+        assert_eq!(told[2], json!([[3 * DOLLAR, "credit"], [3 * DOLLAR, "credit"], [3 * DOLLAR, "credit"]]));
+        // Money leaves the organization's credit by leave only.
+        play(&tenant.client, json!([{ "move": 1, "from": "credit", "to": "wallet" }])).expect_error(400, "invalid_input");
+        play(&tenant.client, json!([{ "move": DOLLAR, "from": "wallet", "to": "credit" }])).expect(200);
+        play(&tenant.client, json!([{ "move": 9 * DOLLAR, "from": "wallet", "to": "credit" }])).expect_error(402, "insufficient_credits");
+    }
+
+    fn a_hold_that_was_kept_is_settled_by_one_later_request(world: Builder::new().bare()) {
+        let tenant = scripted(world);
+        budget(&tenant, 100, "day");
+        let kept = json!([{ "leave": "script.spend", "amount": DOLLAR, "as": "p" }, { "keep": "p", "seconds": 600 }]);
+        let hold = seen(&play(&tenant.client, kept))[0].clone();
+        assert_eq!(stands(&tenant.client), (0, DOLLAR));
+        play(&tenant.client, spend(1)).expect_error(403, "forbidden");
+        // One that does not settle it gives it back as it was.
+        play(&tenant.client, json!([{ "reopen": hold, "as": "p" }])).expect(200);
+        assert_eq!(stands(&tenant.client), (0, DOLLAR));
+        let settle = json!([{ "reopen": hold, "as": "p" }, { "capture": "p", "amount": DOLLAR / 2 }]);
+        let answers = at_once(from_ref(&tenant.client), 16, &settle);
+        assert_eq!(answers.iter().filter(|answer| answer.status == 200).count(), 1);
+        assert_eq!(stands(&tenant.client), (DOLLAR / 2, 0));
+        let again = play(&tenant.client, settle).expect_error(409, "state_conflict");
+        assert_eq!(again["reason"], "PERMIT_SETTLED");
+        let stranger = world.register();
+        play(&stranger.client, json!([{ "reopen": hold, "as": "p" }])).expect_error(404, "not_found");
+    }
+
+    fn caps_of_a_primitives_own_count_beside_the_hosts(world: Builder::new().bare()) {
+        let tenant = scripted(world);
+        play(&tenant.client, json!([{ "cap": "b1", "amount": 2 * DOLLAR }])).expect(200);
+        let within = |id: &str| json!([
+            { "leave": "script.spend", "amount": DOLLAR, "as": "p", "within": id }, { "capture": "p", "amount": DOLLAR },
+        ]);
+        let answers = at_once(from_ref(&tenant.client), 16, &within("b1"));
+        assert_eq!(answers.iter().filter(|answer| answer.status == 200).count(), 2);
+        play(&tenant.client, within("b2")).expect(200);
+        assert_eq!(play(&tenant.client, within("b1")).expect_error(403, "forbidden")["details"]["scope"], "box");
+    }
+
+    fn a_revoked_profile_gets_no_leave_from_the_next_request_on(world: Builder::new().bare()) {
+        let tenant = scripted(world);
+        budget(&tenant, 100, "day");
+        tenant.client.post(&format!("/v1/users/{}/revoke", tenant.user), &json!({})).expect(200);
+        assert_eq!(play(&tenant.client, spend(1)).expect_error(403, "forbidden")["reason"], "profile_revoked");
+        assert_eq!(stands(&tenant.client), (0, 0));
+    }
+
+    fn a_budget_that_is_changed_counts_what_was_spent_before(world: Builder::new().bare()) {
+        let tenant = scripted(world);
+        play(&tenant.client, spend(DOLLAR)).expect(200);
+        budget(&tenant, 150, "month");
+        play(&tenant.client, spend(DOLLAR)).expect_error(403, "forbidden");
+        budget(&tenant, 150, "total");
+        assert_eq!(stands(&tenant.client), (DOLLAR, 0));
+        tenant.client.patch("/v1/organization", &json!({ "budget": { "cap_cents": 150, "period": "week" } })).expect(200);
+        let full = play(&tenant.client, spend(DOLLAR / 2 + 1)).expect_error(403, "forbidden");
+        assert_eq!(full["details"]["spent_micro_usd"], DOLLAR);
+        play(&tenant.client, spend(DOLLAR / 2)).expect(200);
+    }
+
+    fn a_hold_that_a_crash_left_behind_is_voided(world: Builder::new().bare()) {
+        let tenant = scripted(world);
+        budget(&tenant, 100, "day");
+        let client = tenant.client.at(world.server().address());
+        let steps = json!({ "steps": [{ "leave": "script.spend", "amount": DOLLAR, "as": "p" }, { "sleep_ms": 7_000 }] });
+        std::thread::scope(|scope| {
+            scope.spawn(|| drop(client.call("POST", "/v1/script").json(&steps).attempt()));
+            until("the hold is taken", || stands(&client) == (0, DOLLAR));
+            world.kill();
+        });
+        world.start();
+        let client = tenant.client.at(world.server().address());
+        assert_eq!(stands(&client), (0, DOLLAR), "it is held until its request cannot be running any more");
+        until("the hold is voided", || stands(&client) == (0, 0));
+        play(&client, spend(DOLLAR)).expect(200);
+    }
+}
+
+#[test]
+fn two_replicas_together_admit_exactly_what_the_cap_admits() {
+    let world = Builder::new().bare().start(Database::Postgresql);
+    let tenant = scripted(&world);
+    budget(&tenant, 799, "day");
+    let (second, _folder) = world.replica();
+    let clients = [tenant.client.clone(), tenant.client.at(second.address())];
+    let answers = at_once(&clients, 208, &spend(DOLLAR));
+    assert_eq!(answers.iter().filter(|answer| answer.status == 200).count(), 7);
+    assert!(answers.iter().all(|answer| matches!(answer.status, 200 | 403)));
+    // What one has lowered, the other does not admit any more.
+    budget(&tenant, 700, "week");
+    for client in &clients {
+        play(client, spend(1)).expect_error(403, "forbidden");
+    }
+}
