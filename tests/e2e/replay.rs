@@ -142,6 +142,12 @@ fn tenancy(world: &World, tenant: &Tenant, made: &Made) {
     assert_eq!(changed["kit"]["version"], 2);
     assert_eq!(client.get(&kit_path).expect(200)["kit"]["version"], 2, "a repeated change changed again");
 
+    let rules = json!({"rules": [{"id": "r", "effect": "deny", "actions": ["script.send"]}]});
+    let policy = step("PUT", "/v1/governance/policy", body(rules), "/v1/projects", "projects", 0);
+    assert_eq!(client.get("/v1/governance/policy").expect(200), policy, "a repeated policy is another version");
+    let question = json!({"action": "script.spend", "amount_micro_usd": 1});
+    step("POST", "/v1/governance/simulate", body(question), "/v1/projects", "projects", 0);
+
     let user = step("POST", "/v1/users", body(json!({"name": "u"})), "/v1/users", "users", 1);
     let user_path = format!("/v1/users/{}", id(&user["user"]));
     step("PATCH", &user_path, body(json!({"name": "v"})), "/v1/users", "users", 0);
@@ -362,6 +368,9 @@ on_both! {
         assert_eq!(world.register().client.get("/v1/probe").expect(200)["build"], "900001");
         step("DELETE", &format!("/v1/operator/components/probe/{second}"), None);
         assert_eq!(versions(), 1);
+        // That it is given once, what governs money sees in the balance.
+        let credit = json!({"organization_id": world.register().organization, "amount_cents": 100, "memo": "once"});
+        step("POST", "/v1/operator/credits", Some(credit));
         let binding = json!({"kind": "http", "url": "https://example.com"});
         step("PUT", "/v1/operator/providers/some.thing", Some(binding));
         step("DELETE", "/v1/operator/providers/some.thing", None);

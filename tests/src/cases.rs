@@ -57,6 +57,10 @@ pub fn run_through(world: &World, path: &Path, mount: &str, send: &mut dyn FnMut
             bind(world, &owner.organization, name, &fill(binding, &saved));
         }
     }
+    if let Some(cents) = case.get("fund") {
+        let credit = json!({ "organization_id": owner.organization, "amount_cents": cents, "memo": "for the case" });
+        world.operator().post("/v1/operator/credits", &credit).expect(201);
+    }
     for (number, step) in case["steps"].as_array().into_iter().flatten().enumerate() {
         let title = case["title"].as_str().unwrap_or_default();
         let place = format!("{} at the {mount} mount, step {}: {title}", path.display(), number + 1);

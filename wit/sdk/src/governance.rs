@@ -105,7 +105,8 @@ pub fn reopen(permit: &str) -> Result<Permit> {
     Ok(Permit(host::reopen(permit)?))
 }
 
-/// Caps a scope of the primitive's own, over `total`, `day`, `week`, `month` or `year` in a time zone; `None` lifts the cap.
+/// Caps a scope of the primitive's own, over `total`, `day`, `week`, `month` or `year` in a time zone, empty for the organization's;
+/// `None` lifts the cap.
 pub fn set_cap(scope: &str, id: &str, cap_micro_usd: Option<i64>, period: &str, time_zone: &str) -> Result<()> {
     Ok(host::set_cap(scope, id, cap_micro_usd, period, time_zone)?)
 }

@@ -250,8 +250,10 @@ impl Host for State {
         if cap < 0 {
             return Err(invalid("cap", "a cap is not negative").into());
         }
-        charter_kernel::governance::calendar::Calendar::new(period, &time_zone)
-            .map_err(|fault| invalid("time_zone", fault.message))?;
+        // None named: the organization's, whatever it is by then.
+        if !time_zone.is_empty() && charter_kernel::time::Zone::named(&time_zone).is_none() {
+            return Err(invalid("time_zone", "a time zone is an IANA name, or empty for the organization's").into());
+        }
         let body = json!({ "cap_micro_usd": cap, "period": period, "time_zone": time_zone }).to_string();
         work.txn.put(key, Draft { body, ..Draft::default() }).await.map_err(|error| unwritten(&error))?;
         Ok(())

@@ -164,7 +164,10 @@ impl Case {
             let key = Key::new(&reach, &caps_space(), own_scope(primitive, scope, id));
             let Some(row) = txn.get_relaxed(&key).await.map_err(stored::reading)? else { continue };
             let cap: OwnCap = serde_json::from_str(&row.body).map_err(|_| Refusal::internal())?;
-            let calendar = Calendar::new(cap.period, &cap.time_zone).map_err(|_| Refusal::internal())?;
+            let calendar = match cap.time_zone.as_str() {
+                "" => self.calendar(cap.period)?,
+                zone => Calendar::new(cap.period, zone).map_err(|_| Refusal::internal())?,
+            };
             let meter = Key::new(&reach, &meters_space(), key.id.clone());
             let guard = Some(Guard::Unchanged { key, version: row.version });
             wanted.push(Wanted { scope: scope.clone(), meter, budget: Some((cap.cap_micro_usd, true)), calendar, guard });

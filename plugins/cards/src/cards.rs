@@ -1,0 +1,305 @@
+//! The card itself: made, shown, bounded, frozen, topped up, canceled.
+
+use charter_sdk::governance::{self, Proposal};
+use charter_sdk::prelude::*;
+use charter_sdk::{Caller, events, ledger};
+
+use crate::authorizations::AUTHORIZATIONS;
+use crate::money::{self, MERCHANTS, SCOPE, TOP_UP, account, cents, micro_usd};
+
+pub(crate) const CARDS: Collection<Card> = Collection::new("cards");
+
+/// A card, as it is kept. Its balance is the ledger's.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Card {
+    pub(crate) label: Option<String>,
+    pub(crate) status: Status,
+    pub(crate) cap_cents: Option<u64>,
+    pub(crate) period: Period,
+}
+
+/// Where a card stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Status {
+    Active,
+    Frozen,
+    Canceled,
+}
+
+/// What a cap is counted over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Period {
+    Day,
+    Week,
+    #[default]
+    Month,
+    Year,
+    Total,
+}
+
+impl Period {
+    fn as_str(self) -> &'static str {
+        match self {
+            Period::Day => "day",
+            Period::Week => "week",
+            Period::Month => "month",
+            Period::Year => "year",
+            Period::Total => "total",
+        }
+    }
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewCard {
+    /// For people.
+    #[serde(default)]
+    #[schemars(length(min = 1, max = 200))]
+    label: Option<String>,
+    /// What may be authorized in a period; nothing bounds it where absent, but the budgets above it do.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 1_000_000_000))]
+    cap_cents: Option<u64>,
+    #[serde(default)]
+    period: Period,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Change {
+    #[serde(default)]
+    #[schemars(length(min = 1, max = 200))]
+    label: Option<String>,
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 1_000_000_000))]
+    cap_cents: Option<u64>,
+    #[serde(default)]
+    period: Option<Period>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+pub(crate) struct TopUp {
+    /// How much, in whole cents.
+    #[schemars(range(min = 1, max = 1_000_000_000))]
+    amount_cents: u64,
+}
+
+/// The loop that a card's money moves in.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum Network {
+    ClosedLoop,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Shown {
+    id: String,
+    label: Option<String>,
+    status: Status,
+    network: Network,
+    /// The last four digits by which people tell cards apart.
+    last4: String,
+    /// What can be authorized now, as far as the balance goes.
+    balance_cents: i64,
+    cap_cents: Option<u64>,
+    period: Period,
+    created_at: Instant,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct CardAnswer {
+    card: Shown,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct CardList {
+    cards: Vec<Shown>,
+    /// Whether there are more behind this page.
+    has_more: bool,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Transaction {
+    id: String,
+    /// `top_up`, `capture`, `refund` or `canceled`.
+    kind: String,
+    /// Positive where the balance grew.
+    amount_cents: i64,
+    at: Instant,
+    /// The authorization that it is of, if it is of one.
+    reference: Option<String>,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Transactions {
+    transactions: Vec<Transaction>,
+    has_more: bool,
+    next_cursor: Option<String>,
+}
+
+/// The card of the path.
+pub(crate) fn find(id: &str) -> Result<Doc<Card>> {
+    CARDS.get(id)?.or_not_found("card")
+}
+
+/// The same, where something new may be done with it.
+pub(crate) fn usable(id: &str) -> Result<Doc<Card>> {
+    let card = find(id)?;
+    match card.body.status {
+        Status::Active => Ok(card),
+        Status::Frozen => Err(Failure::conflict("the card is frozen").reason("card_frozen")),
+        Status::Canceled => Err(Failure::conflict("the card is canceled").reason("card_canceled")),
+    }
+}
+
+/// A closed-loop card has no number; four digits of its id tell it apart.
+fn last4(id: &str) -> String {
+    let sum = id.bytes().fold(7_u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+    format!("{:04}", sum % 10_000)
+}
+
+fn shown(card: Doc<Card>, available: i64) -> Shown {
+    Shown {
+        last4: last4(&card.id),
+        label: card.body.label,
+        status: card.body.status,
+        network: Network::ClosedLoop,
+        balance_cents: cents(available),
+        cap_cents: card.body.cap_cents,
+        period: card.body.period,
+        created_at: card.created_at,
+        id: card.id,
+    }
+}
+
+fn available(id: &str) -> Result<i64> {
+    Ok(ledger::balance(&account(id))?.available)
+}
+
+fn answered(card: Doc<Card>) -> Result<CardAnswer> {
+    let available = available(&card.id)?;
+    Ok(CardAnswer { card: shown(card, available) })
+}
+
+fn changed(id: &str, card: Card) -> Result<CardAnswer> {
+    let status = card.status;
+    let card = CARDS.replace(id, card)?;
+    events::emit("card.updated", &json!({ "card_id": id, "status": status }))?;
+    answered(card)
+}
+
+fn set_cap(id: &str, card: &Card) -> Result<()> {
+    // Counted in the organization's own time zone.
+    governance::set_cap(SCOPE, id, card.cap_cents.map(micro_usd), card.period.as_str(), "")
+}
+
+pub(crate) fn create(Body(new): Body<NewCard>) -> Result<Created<CardAnswer>> {
+    let card = Card { label: new.label, status: Status::Active, cap_cents: new.cap_cents, period: new.period };
+    let card = CARDS.insert(card)?;
+    ledger::open(&account(&card.id))?;
+    ledger::open(MERCHANTS)?;
+    set_cap(&card.id, &card.body)?;
+    events::emit("card.updated", &json!({ "card_id": card.id, "status": card.body.status }))?;
+    Ok(Created(CardAnswer { card: shown(card, 0) }))
+}
+
+pub(crate) fn list(Query(page): Query<Offset>) -> Result<CardList> {
+    let found = CARDS.all().page(page)?;
+    let has_more = found.has_more;
+    let cards = found.items.into_iter().map(|card| {
+        let available = available(&card.id)?;
+        Ok(shown(card, available))
+    });
+    Ok(CardList { cards: cards.collect::<Result<_>>()?, has_more })
+}
+
+pub(crate) fn read(Path(ById { id }): Path<ById>) -> Result<CardAnswer> {
+    answered(find(&id)?)
+}
+
+/// Whether a change of the bounds lets more through.
+fn is_looser(before: &Card, after: &Card) -> bool {
+    match (before.cap_cents, after.cap_cents) {
+        (None, _) => false,
+        (Some(_), None) => true,
+        (Some(before_cents), Some(after_cents)) => after_cents > before_cents || before.period != after.period,
+    }
+}
+
+pub(crate) fn update(Path(ById { id }): Path<ById>, Body(change): Body<Change>, caller: Caller) -> Result<CardAnswer> {
+    let before = find(&id)?.body;
+    if before.status == Status::Canceled {
+        return Err(Failure::conflict("the card is canceled").reason("card_canceled"));
+    }
+    let after = Card {
+        label: change.label.or_else(|| before.label.clone()),
+        cap_cents: change.cap_cents.or(before.cap_cents),
+        period: change.period.unwrap_or(before.period),
+        status: before.status,
+    };
+    if is_looser(&before, &after) {
+        money::loosens(&caller)?;
+    }
+    set_cap(&id, &after)?;
+    changed(&id, after)
+}
+
+pub(crate) fn freeze(Path(ById { id }): Path<ById>) -> Result<CardAnswer> {
+    let card = usable(&id)?.body;
+    changed(&id, Card { status: Status::Frozen, ..card })
+}
+
+pub(crate) fn unfreeze(Path(ById { id }): Path<ById>, caller: Caller) -> Result<CardAnswer> {
+    let card = find(&id)?.body;
+    if card.status != Status::Frozen {
+        return Err(Failure::conflict("the card is not frozen").reason("card_not_frozen"));
+    }
+    money::loosens(&caller)?;
+    changed(&id, Card { status: Status::Active, ..card })
+}
+
+pub(crate) fn cancel(Path(ById { id }): Path<ById>) -> Result<CardAnswer> {
+    let card = find(&id)?.body;
+    if card.status == Status::Canceled {
+        return Err(Failure::conflict("the card is canceled already").reason("card_canceled"));
+    }
+    if AUTHORIZATIONS.matching("open", &id).limit(1).find()?.items.iter().any(|held| held.body.is_open()) {
+        let told = "an authorization of the card is open";
+        return Err(Failure::conflict(told).reason("authorization_open").hint("capture or reverse it first"));
+    }
+    let rest = ledger::balance(&account(&id))?.available;
+    if rest > 0 {
+        ledger::transfer(&account(&id), ledger::CREDIT, rest, "canceled", "")?;
+    }
+    let answer = changed(&id, Card { status: Status::Canceled, ..card })?;
+    Ok(CardAnswer { card: Shown { balance_cents: cents(rest.min(0)), ..answer.card } })
+}
+
+pub(crate) fn top_up(Path(ById { id }): Path<ById>, Body(TopUp { amount_cents }): Body<TopUp>) -> Result<CardAnswer> {
+    let card = usable(&id)?;
+    let amount = micro_usd(amount_cents);
+    let name = card.body.label.clone().unwrap_or_else(|| format!("card ending in {}", last4(&id)));
+    let permit = Proposal::new(TOP_UP, &id)
+        .amount(amount)
+        .told("top_up", format!("Moves {amount_cents} cents of the organization's credit to {name}."))
+        .pays(ledger::CREDIT, &account(&id))
+        .authorize()?;
+    let before = available(&id)?;
+    permit.capture(amount)?;
+    Ok(CardAnswer { card: shown(card, before + amount) })
+}
+
+pub(crate) fn transactions(Path(ById { id }): Path<ById>, Query(page): Query<Cursor>) -> Result<Transactions> {
+    find(&id)?;
+    let (entries, next_cursor) = ledger::entries(&account(&id), page.cursor.as_deref(), page.limit)?;
+    let transactions = entries.into_iter().map(|entry| Transaction {
+        id: entry.id,
+        kind: entry.memo,
+        amount_cents: cents(entry.amount),
+        at: entry.at,
+        reference: Some(entry.reference).filter(|reference| !reference.is_empty() && reference != "cards"),
+    });
+    Ok(Transactions { transactions: transactions.collect(), has_more: next_cursor.is_some(), next_cursor })
+}

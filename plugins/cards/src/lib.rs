@@ -1,0 +1,95 @@
+//! Cards of a profile, in a closed loop: topped up from the organization's credit, authorized under a cap, captured, reversed and
+//! refunded.
+//!
+//! This file is the declaration. `cards` holds the card itself, `authorizations` what merchants do with it, `money` the accounts.
+//! Whether money may move is the host's to say: each move that leaves asks for leave first, and nothing here counts a cap.
+
+mod authorizations;
+mod cards;
+mod money;
+
+#[cfg(test)]
+mod tests;
+
+use charter_sdk::manifest::Action;
+use charter_sdk::prelude::*;
+
+/// The primitive.
+pub fn primitive() -> Primitive {
+    Primitive::new("cards", env!("CARGO_PKG_VERSION"))
+        .title("Cards")
+        .summary("Spend-capped cards: top-ups, authorizations, captures, reversals and refunds in a closed loop.")
+        .description(include_str!("cards.md"))
+        .uses("ledger")
+        .collection(&cards::CARDS)
+        .collection(&authorizations::AUTHORIZATIONS)
+        .action(Action {
+            name: money::TOP_UP,
+            title: "Top up a card",
+            description: "Moves the organization's credit to a card.",
+            risk: "medium",
+            spends: true,
+        })
+        .action(Action {
+            name: money::AUTHORIZE,
+            title: "Authorize a card payment",
+            description: "Sets money of a card aside for a merchant.",
+            risk: "high",
+            spends: true,
+        })
+        .event("card.updated", "A card was created, changed, frozen, unfrozen or canceled.")
+        .event("card.authorization.updated", "An authorization was made, captured, reversed or refunded.")
+        .operation(post("cards.create", "/cards", cards::create).summary("Create a card"))
+        .operation(get("cards.list", "/cards", cards::list).summary("List cards"))
+        .operation(get("cards.read", "/cards/{id}", cards::read).summary("One card with its balance"))
+        .operation(patch("cards.update", "/cards/{id}", cards::update).summary("Change a card's label and cap"))
+        .operation(
+            post("cards.freeze", "/cards/{id}/freeze", cards::freeze)
+                .summary("Freeze a card: nothing new is authorized, what was authorized can be captured"),
+        )
+        .operation(post("cards.unfreeze", "/cards/{id}/unfreeze", cards::unfreeze).summary("Let a frozen card be used again"))
+        .operation(
+            post("cards.cancel", "/cards/{id}/cancel", cards::cancel)
+                .summary("Cancel a card for good; its balance returns to credit")
+                .description("409 `state_conflict` unless the card is active or frozen and no authorization is open."),
+        )
+        .operation(
+            post("cards.top_up", "/cards/{id}/top-up", cards::top_up)
+                .summary("Move credit of the organization to a card")
+                .action(money::TOP_UP),
+        )
+        .operation(
+            get("cards.transactions", "/cards/{id}/transactions", cards::transactions)
+                .summary("What moved on a card, oldest first"),
+        )
+        .operation(
+            post("cards.authorize", "/cards/{id}/authorizations", authorizations::create)
+                .summary("Set money aside for a merchant")
+                .action(money::AUTHORIZE),
+        )
+        .operation(
+            get("cards.authorizations", "/cards/{id}/authorizations", authorizations::list).summary("List a card's authorizations"),
+        )
+        .operation(
+            get("cards.authorization", "/cards/{id}/authorizations/{authorization_id}", authorizations::read)
+                .summary("One authorization"),
+        )
+        .operation(
+            post("cards.capture", "/cards/{id}/authorizations/{authorization_id}/capture", authorizations::capture)
+                .summary("Capture an authorization: all of it, part of it, or more")
+                .description(
+                    "What is not captured returns to the card. More than was authorized is posted as it is, and then nothing more is \
+                     authorized until a person has looked.",
+                ),
+        )
+        .operation(
+            post("cards.reverse", "/cards/{id}/authorizations/{authorization_id}/reverse", authorizations::reverse)
+                .summary("Give an authorization back"),
+        )
+        .operation(
+            post("cards.refund", "/cards/{id}/authorizations/{authorization_id}/refund", authorizations::refund)
+                .summary("Refund a capture to its card; no amount means the rest"),
+        )
+}
+
+charter_sdk::export!(primitive);
