@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 mod accounts;
+mod approvals;
 mod cases;
 mod cli;
 mod crash;

@@ -199,6 +199,22 @@ fn sessions(world: &World, made: &Made) {
     made.note("DELETE", path);
 }
 
+/// What people decide on: each word is said once, and what is approved is made once.
+fn approvals(world: &World, made: &Made) {
+    let tenant = world.register();
+    let rules = json!({"rules": [{"id": "r", "effect": "require_approval", "actions": ["script.spend"]}]});
+    tenant.client.put("/v1/governance/policy", &rules).expect(200);
+    let person = browser(world, &tenant.email, PASSWORD).0;
+    let steps = json!({"steps": [{"leave": "script.spend", "amount": 1, "as": "p"}, {"capture": "p", "amount": 1}]});
+    for decision in ["approve", "deny"] {
+        let waiting = tenant.client.post("/v1/script", &steps).expect(202);
+        let path = format!("/v1/approvals/{}/{decision}", waiting["approval_id"].as_str().unwrap());
+        let decided = twice(&person, "POST", &path, Some(&json!({}))).json();
+        assert_eq!(decided["approval"]["decisions"].as_array().map(Vec::len), Some(1), "{decided}");
+        made.note("POST", &path);
+    }
+}
+
 /// A job that sleeps for longer than this takes is cancelled, once.
 fn job(tenant: &Tenant, made: &Made) {
     let client = &tenant.client;
@@ -333,6 +349,7 @@ on_both! {
         tenancy(world, &tenant, &made);
         sessions(world, &made);
         job(&tenant, &made);
+        approvals(world, &made);
         let names = primitives(world);
         let own = |name: &str| !is_of(&names, name) && !name.starts_with("operator.");
         assert_eq!(made.missing(world, own), Vec::<String>::new(), "no line makes these twice");

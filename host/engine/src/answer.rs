@@ -59,6 +59,11 @@ pub enum Outcome {
     Answered(Answer),
     /// The guest, or a rule at the commit, refused: documents rolled back, facts committed.
     Refused(Failure),
+    /// A person decides: nothing of the guest's was committed.
+    Pending {
+        /// The approval's id.
+        approval: String,
+    },
     /// A guard that the caller gave no longer holds (or the idempotency claim is another's now): begin from the top.
     Restart,
     /// The user, key or organization was revoked while the call ran; nothing of it was committed.

@@ -20,6 +20,7 @@ mod unit;
 mod wit;
 
 use crate::answer::Answer;
+use crate::leave::Origin;
 use charter_kernel::refusal::Failure;
 
 /// One call of a component.
@@ -46,6 +47,8 @@ pub struct Call {
     pub depth: u8,
     /// Cancelled when the client leaves.
     pub client_gone: CancellationToken,
+    /// Comes back with each [`crate::Leave`].
+    pub origin: Option<Origin>,
 }
 
 impl Call {
@@ -143,6 +146,8 @@ pub enum EndingResult<'a> {
     Answered(&'a Answer),
     /// Refused by the guest or by a rule.
     Refused(&'a Failure),
+    /// Waits for a person, by this approval.
+    Pending(&'a str),
     /// Trapped, with the incident's id.
     Trapped(&'a str),
     /// Past its wall or CPU deadline.

@@ -2,6 +2,9 @@
 //!
 //! The engine knows who asks and what became of it; which rules and caps decide is the server's.
 
+use std::any::Any;
+use std::sync::Arc;
+
 use charter_kernel::governance::hold::Hold;
 use charter_kernel::refusal::Failure;
 use charter_kernel::scope::Scope;
@@ -52,7 +55,12 @@ pub struct Leave {
     pub guards: Vec<Guard>,
     /// When the hold ends by itself, should nobody settle it.
     pub until: Instant,
+    /// What the server handed to itself with the call.
+    pub origin: Option<Origin>,
 }
+
+/// What the server hands to itself through a call: where the request came from, and how it is made again. The engine never looks.
+pub type Origin = Arc<dyn Any + Send + Sync>;
 
 /// A hold that was taken.
 #[derive(Clone, Debug)]
@@ -68,6 +76,11 @@ pub struct Granted {
 pub enum Ungranted {
     /// A rule or a cap says no.
     Refused(Box<Failure>),
+    /// A person decides. The funds are held, and the request ends here, whatever the guest says.
+    Pending {
+        /// What is decided.
+        approval: String,
+    },
     /// What the request was admitted under is no longer so, or the store took nothing.
     Uncommitted(CommitError),
 }

@@ -116,6 +116,8 @@ pub(crate) enum Abort {
     Refused(Refused),
     /// The idempotency claim, a job's fence or another guard of the caller is gone.
     Restart,
+    /// A person decides: the approval's id.
+    Pending(String),
     /// Revoked.
     Inactive,
     /// The store takes no writes.

@@ -139,6 +139,7 @@ fn call(operation: &str, body: &str) -> Call {
         class: Class::Short,
         depth: 0,
         client_gone: CancellationToken::new(),
+        origin: None,
     }
 }
 

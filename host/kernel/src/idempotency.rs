@@ -137,6 +137,9 @@ pub struct Record {
     /// The answer's body, sealed by the store.
     #[serde(default)]
     pub body: String,
+    /// The approval that the request waits by: the kept answer says only that it waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<String>,
     /// The job whose result is the answer: the kept one says only that it was accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
@@ -187,6 +190,7 @@ impl Record {
             status: 0,
             headers: Vec::new(),
             body: String::new(),
+            approval: None,
             job: None,
             owner,
             expires_at,

@@ -4,5 +4,6 @@
 //! organization's records and the rows of its meters. Invariant: leave is committed together with the hold behind it, under
 //! the very policy, kit and budgets that decided.
 
+pub mod approvals;
 pub mod caps;
 pub mod gateway;

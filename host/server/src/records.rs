@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub mod account;
+pub mod approval;
 pub mod erasure;
 pub mod invitation;
 pub mod key;

@@ -18,6 +18,7 @@ use crate::app::App;
 use crate::reply::Reply;
 use crate::request::HostRequest;
 
+pub mod approvals;
 pub mod auth;
 pub mod governance;
 pub mod health;
@@ -488,6 +489,24 @@ fn governance() -> Vec<HostRoute> {
             .body(governance::policy_body)
             .refuses(&[Code::VersionConflict])
             .answer(200, governance::policy_answer),
+        HostRoute::get("approvals.list", "/approvals", handler!(approvals::list))
+            .summary("What waits for people, and what became of it, newest first")
+            .paging(Paging::Cursor)
+            .query(approvals::list_query)
+            .answer(200, approvals::list_answer),
+        HostRoute::get("approvals.get", "/approvals/{id}", handler!(approvals::get))
+            .summary("One approval")
+            .answer(200, approvals::answer),
+        HostRoute::post("approvals.approve", "/approvals/{id}/approve", handler!(approvals::approve))
+            .access(Access::Read)
+            .summary("Approve: the request is made, once, as who asked for it")
+            .body(approvals::decide_body)
+            .answer(200, approvals::answer),
+        HostRoute::post("approvals.deny", "/approvals/{id}/deny", handler!(approvals::deny))
+            .access(Access::Read)
+            .summary("Deny: the request is not made, and its funds are free again")
+            .body(approvals::decide_body)
+            .answer(200, approvals::answer),
         HostRoute::post("governance.simulate", "/governance/simulate", handler!(governance::simulate))
             .access(Access::Read)
             .summary("What would become of a regulated action now, without effect")

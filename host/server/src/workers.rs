@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::app::App;
 use crate::components::watch::Folder;
 
+pub(crate) mod approvals;
 mod due;
 mod erase;
 mod follow;
@@ -30,6 +31,9 @@ pub fn start(app: &Arc<App>, folder: Option<Folder>) {
     app.tasks.spawn(jobs::run(app.clone()));
     app.tasks.spawn(until_drained(app, schedules::run(app.clone())));
     app.tasks.spawn(until_drained(app, erase::run(app.clone())));
+    app.tasks.spawn(until_drained(app, approvals::approved(app.clone())));
+    app.tasks.spawn(until_drained(app, approvals::undecided(app.clone())));
+    app.tasks.spawn(until_drained(app, approvals::resolved(app.clone())));
     app.tasks.spawn(until_drained(app, holds::overdue(app.clone())));
     app.tasks.spawn(until_drained(app, holds::ended(app.clone())));
     app.tasks.spawn(until_drained(app, sweep::run(app.clone())));

@@ -87,7 +87,7 @@ impl Drop for Counted {
 
 fn class(outcome: &Outcome) -> OutcomeClass {
     match outcome {
-        Outcome::Answered(_) => OutcomeClass::Answered,
+        Outcome::Answered(_) | Outcome::Pending { .. } => OutcomeClass::Answered,
         Outcome::Refused(_) => OutcomeClass::Refused,
         Outcome::Trapped { .. } => OutcomeClass::Trapped,
         Outcome::Deadline => OutcomeClass::Deadline,
@@ -251,6 +251,7 @@ impl Run {
         match abort {
             Abort::Restart if !dispatched => Next::Over(Outcome::Restart),
             Abort::Inactive if !dispatched => Next::Over(Outcome::Inactive),
+            Abort::Pending(approval) => Next::Over(self.pending(approval).await),
             Abort::Unavailable(retry_after_s) if !dispatched => Next::Over(Outcome::Unavailable { retry_after_s }),
             Abort::Conflict(keys) if !dispatched => {
                 if self.reruns >= self.shared.config.reruns_max {
@@ -276,6 +277,28 @@ impl Run {
             Abort::Unavailable(_) => {
                 let what = "the request had acted, and what it did could not be recorded; its later documents were not written";
                 self.refuse(effect_without_record("internal_error", what), Vec::new()).await
+            }
+        }
+    }
+
+    /// A person decides. Nothing of the guest's is committed; what the pipeline says of the request is. The approval stands already, so
+    /// that what the request was admitted under is not asked once more.
+    async fn pending(&mut self, approval: String) -> Outcome {
+        let mut txn = self.shared.store.begin(self.call.scope.lane());
+        if self.story.marks.claimed.initialized()
+            && let Some(claim) = &self.call.claim
+        {
+            txn.guard(claim.fence.clone());
+        }
+        match unit::commit(&self.call, &mut self.story, txn, EndingResult::Pending(&approval)).await {
+            Ok(()) => Outcome::Pending { approval },
+            Err(abort) => {
+                tracing::warn!(
+                    request = self.call.request_id,
+                    ?abort,
+                    "that a request waits for approval could not be recorded"
+                );
+                Outcome::Unavailable { retry_after_s: 1 }
             }
         }
     }

@@ -18,7 +18,7 @@ use crate::bindings::charter::primitive::types::Failure;
 use crate::call::permits::{Permitted, Wish};
 use crate::failure::{failure, invalid, not_configured, not_found, undeclared, unread, unwritten};
 use crate::leave::{Leave, Proposal, Ungranted, caps_space, own_scope};
-use crate::state::{State, Work};
+use crate::state::{Abort, State, Work};
 
 /// Regulated actions of one request.
 const PERMITS_MAX: usize = 100;
@@ -113,10 +113,15 @@ impl Work {
             proposal: proposal.clone(),
             guards: self.call.guards.clone(),
             until: self.until(),
+            origin: self.call.origin.clone(),
         };
         let granted = match host.authorize(leave).await {
             Ok(granted) => granted,
             Err(Ungranted::Refused(refused)) => return Err((*refused).into()),
+            Err(Ungranted::Pending { approval }) => {
+                self.story.marks.abort(Abort::Pending(approval));
+                return Err(failure("forbidden", "a person decides: return").into());
+            }
             Err(Ungranted::Uncommitted(error)) => return Err(self.uncommitted(error)),
         };
         Ok(self.permitted(Some(proposal), granted.id, granted.hold))

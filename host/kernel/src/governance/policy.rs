@@ -43,7 +43,7 @@ pub struct Rule {
     pub id: String,
     /// What it says.
     pub effect: Effect,
-    /// Which actions it is about: `cards.top_up`, `payments.*`, `*`.
+    /// Which actions it is about: `shop.buy`, `payments.*`, `*`.
     pub actions: Vec<String>,
     /// Which of those; all where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -266,10 +266,7 @@ impl Policy {
                 fault("id", "is the id of an earlier rule too".into());
             }
             if rule.actions.is_empty() || rule.actions.len() > NAMED_MAX || !rule.actions.iter().all(|glob| is_glob(glob)) {
-                fault(
-                    "actions",
-                    format!("must name 1 to {NAMED_MAX} actions: `cards.top_up`, `payments.*` or `*`, in lower case"),
-                );
+                fault("actions", format!("must name 1 to {NAMED_MAX} actions: `shop.buy`, `payments.*` or `*`, in lower case"));
             }
             match (rule.effect, rule.approvals_required) {
                 (_, None) | (Effect::RequireApproval, Some(1..=APPROVALS_MAX)) => {}

@@ -2,6 +2,8 @@
 //!
 //! The order is the specification's: revocation and standing (the guards), kit (passed by the pipeline), policy, then caps.
 
+use std::collections::BTreeSet;
+
 use charter_engine::{Granted, Leave, Ungranted};
 use charter_kernel::governance::hold::{Charge, Counted, Hold, Pay, State};
 use charter_kernel::governance::meter::Admission;
@@ -15,8 +17,10 @@ use charter_kernel::unit::{Draft, Fact, FactKind, Guard, Key, Refused, Rejection
 use charter_store::CommitError;
 use serde_json::{Value, json};
 
+use super::approvals::{self, Origin};
 use super::caps::{Case, Standing};
 use crate::app::App;
+use crate::records::Record as _;
 use crate::routes::stored;
 
 /// Attempts while others change what decides, or a period rolls over.
@@ -26,10 +30,17 @@ const CREDIT: &str = "credit";
 
 /// Decides a proposal and takes its hold.
 pub async fn authorize(app: &App, leave: Leave) -> Result<Granted, Ungranted> {
+    let mut beyond = BTreeSet::new();
     for attempt in 1.. {
-        match once(app, &leave).await {
+        match once(app, &leave, &beyond).await {
             Ok(granted) => return Ok(granted),
             Err(Turn::Refused(refusal)) => return Err(refusal.to_failure().into()),
+            Err(Turn::Pending(approval)) => return Err(Ungranted::Pending { approval }),
+            // A soft cap is full: a person may let it through, beyond that cap and no other.
+            Err(Turn::Full(meter)) if attempt < ATTEMPTS_MAX => {
+                beyond.insert(meter);
+            }
+            Err(Turn::Full(_)) => break,
             Err(Turn::Uncommitted(error)) => {
                 let again = match &error {
                     CommitError::Rejected(Rejection::Conflict { keys }) => !is_callers(&leave.guards, keys),
@@ -49,6 +60,8 @@ pub async fn authorize(app: &App, leave: Leave) -> Result<Granted, Ungranted> {
 
 enum Turn {
     Refused(Refusal),
+    Pending(String),
+    Full(Key),
     Uncommitted(CommitError),
 }
 
@@ -63,7 +76,16 @@ fn is_callers(guards: &[Guard], keys: &[Key]) -> bool {
     guards.iter().any(|guard| matches!(guard, Guard::Unchanged { key, .. } if keys.contains(key)))
 }
 
-async fn once(app: &App, leave: &Leave) -> Result<Granted, Turn> {
+async fn once(app: &App, leave: &Leave, beyond: &BTreeSet<Key>) -> Result<Granted, Turn> {
+    let (request, approved) = match approvals::origin(leave) {
+        Some(Origin::Request(request)) => (Some(request), None),
+        Some(Origin::Approved(run)) => (None, Some(run).filter(|run| run.approval.ordinal == leave.ordinal)),
+        None => (None, None),
+    };
+    if approved.is_some_and(|run| !run.covers(leave)) {
+        let told = "The approved request proposes something else than what was approved.";
+        return Err(Refusal::state_conflict("proposal_changed", told).into());
+    }
     let now = app.clock.now();
     let case = case(app, &leave.scope).await?;
     let proposal = &leave.proposal;
@@ -92,7 +114,15 @@ async fn once(app: &App, leave: &Leave) -> Result<Granted, Turn> {
         ended_at: None,
     };
     let id = uuid_v7(now, stored::random()?);
-    if let Some(refusal) = forbidden(&hold.decision) {
+    // Decided already, or somebody can be asked: what a policy denies is denied either way.
+    let asks = hold.decision.verdict == Verdict::RequireApproval || !beyond.is_empty();
+    let waits = asks && approved.is_none() && request.is_some();
+    let refusal = match forbidden(&hold.decision) {
+        Some(_) if hold.decision.verdict != Verdict::Deny && (approved.is_some() || waits) => None,
+        None if asks && approved.is_none() && !waits => Some(over_soft()),
+        refusal => refusal,
+    };
+    if let Some(refusal) = refusal {
         tell(app, leave, &hold, &id, Some(&refusal)).await;
         return Err(refusal.into());
     }
@@ -105,7 +135,7 @@ async fn once(app: &App, leave: &Leave) -> Result<Granted, Turn> {
     let standings = match proposal.amount.filter(|_| proposal.spends) {
         Some(amount) => {
             let standings = case.standings(app, &txn, &leave.primitive, &proposal.scopes, now).await?;
-            hold.charges = standings.iter().map(|standing| charge(standing, amount)).collect();
+            hold.charges = standings.iter().map(|standing| charge(standing, amount, beyond)).collect();
             standings
         }
         None => Vec::new(),
@@ -121,12 +151,33 @@ async fn once(app: &App, leave: &Leave) -> Result<Granted, Turn> {
         let body = serde_json::to_string(&none).map_err(|_| Refusal::internal())?;
         txn.write(Write::Ensure { key: pay.from.clone(), draft: Draft { body, ..Draft::default() } });
     }
+    if let Some(run) = approved {
+        // In one unit: what waited is given up, and taken anew in the period that counts now.
+        approvals::release(&mut txn, &run.approval, now).await?;
+    }
+    let mut approval = None;
+    if waits && let Some(request) = request {
+        hold.state = State::Pending;
+        let asked = approvals::asked(app, leave, &hold, &id, request).await?;
+        hold.until = asked.expires_at;
+        let draft = asked.due(asked.expires_at).map_err(stored::unreadable)?;
+        txn.write(Write::Insert { key: asked.key(), draft });
+        approval = Some(asked.id);
+    }
     for write in hold.taken(&id) {
         txn.write(write);
     }
     txn.fact(fact(leave, &hold, &id, None)?);
     match txn.commit().await {
-        Ok(_) => Ok(Granted { id, hold }),
+        Ok(_) => match approval {
+            Some(approval) => Err(Turn::Pending(approval)),
+            None => Ok(Granted { id, hold }),
+        },
+        Err(CommitError::Rejected(Rejection::Refused(Refused::OverCap { meter, .. })))
+            if standings.iter().any(|standing| standing.meter == meter && !standing.hard) && !beyond.contains(&meter) =>
+        {
+            Err(Turn::Full(meter))
+        }
         Err(CommitError::Rejected(Rejection::Refused(refused))) => match worded(&refused, &hold, &standings) {
             Some(refusal) => {
                 tell(app, leave, &hold, &id, Some(&refusal)).await;
@@ -193,13 +244,22 @@ pub fn amount(spends: bool, amount: Option<i64>) -> Amount {
     }
 }
 
-fn charge(standing: &Standing, amount: i64) -> Charge {
+/// An excess over a soft cap, where nobody can be asked.
+fn over_soft() -> Refusal {
+    Refusal::new(Code::BudgetExceeded, "The amount exceeds what is left of the budget, and nobody can be asked.")
+}
+
+fn charge(standing: &Standing, amount: i64, beyond: &BTreeSet<Key>) -> Charge {
+    let admission = match beyond.contains(&standing.meter) {
+        true => Admission::Beyond,
+        false => Admission::Within(standing.cap.unwrap_or(i64::MAX)),
+    };
     Charge {
         scope: standing.scope.clone(),
         meter: standing.meter.clone(),
         slot: standing.window.slot.clone(),
         amount,
-        admission: Admission::Within(standing.cap.unwrap_or(i64::MAX)),
+        admission,
         unit: Counted::Money,
     }
 }
@@ -260,7 +320,11 @@ fn fact(leave: &Leave, hold: &Hold, id: &str, refused: Option<&Refusal>) -> Resu
         "action": hold.action,
         "entity_type": hold.primitive,
         "entity_id": hold.entity,
-        "decision": if refused.is_some() { "denied" } else { "allowed" },
+        "decision": match (refused, hold.state) {
+            (Some(_), _) => "denied",
+            (None, State::Pending) => "pending_approval",
+            (None, _) => "allowed",
+        },
         "code": refused.map(|refusal| refusal.code.own_name()),
         "reason": refused.and_then(|refusal| refusal.reason.clone()),
         "request_id": leave.request,

@@ -47,6 +47,8 @@ pub enum Claimed {
     Replay(Answered),
     /// It was accepted before, and this job's result is the answer.
     Job(String),
+    /// It waits for people, or has waited: what became of this approval is the answer.
+    Approval(String),
     /// It is new, or there is none.
     Free(Option<Arc<Claim>>),
 }
@@ -140,9 +142,10 @@ fn address(trail: &Trail, operation: &str, client: &ClientKey) -> (String, Key) 
 
 async fn known(app: &App, organization: &str, key: &Key, record: Record, fingerprint: &[u8; 32]) -> Result<Claimed, Refusal> {
     match idempotency::decide(&record, fingerprint) {
-        Verdict::Replay => match record.job {
-            Some(job) => Ok(Claimed::Job(job)),
-            None => replay(app, organization, key, record).await.map(Claimed::Replay),
+        Verdict::Replay => match (record.approval.clone(), record.job.clone()) {
+            (Some(approval), _) => Ok(Claimed::Approval(approval)),
+            (None, Some(job)) => Ok(Claimed::Job(job)),
+            (None, None) => replay(app, organization, key, record).await.map(Claimed::Replay),
         },
         Verdict::Mismatch => Err(mismatch()),
         Verdict::Running => Err(still_running()),
@@ -202,6 +205,8 @@ pub struct Kept<'a> {
     pub body: Option<&'a Bytes>,
     /// The job whose result the answer is.
     pub job: Option<&'a str>,
+    /// The approval that the request waits by.
+    pub approval: Option<&'a str>,
 }
 
 impl Claim {
@@ -237,6 +242,7 @@ impl Claim {
         let mut record = Record::begun(&self.fingerprint, self.owner.clone(), self.expires_at);
         record.status = kept.status;
         record.job = kept.job.map(Into::into);
+        record.approval = kept.approval.map(Into::into);
         match kept.body {
             Some(body) if body.len() <= ANSWER_BYTES_MAX && fits(txn, body.len()) => {
                 record.state = State::Done;

@@ -12,7 +12,11 @@ use super::claim::{Claim, Kept};
 use super::guest;
 use super::page::Page;
 use super::respond::{self, Answered, Wording};
+use crate::governance::approvals::{self, Run};
+use crate::records::Record as _;
+use crate::records::approval::Approval;
 use crate::served::{Served, ServedOperation};
+use crate::workers::approvals::told;
 
 /// See the module.
 pub struct Finisher {
@@ -30,6 +34,10 @@ pub struct Finisher {
     pub operation: Arc<ServedOperation>,
     /// The page that was asked for.
     pub page: Page,
+    /// The address that clients use, for what they are told to do next.
+    pub base: Option<String>,
+    /// The approval by which the request is made, where it is made by one.
+    pub approved: Option<Arc<Run>>,
 }
 
 impl Finish for Finisher {
@@ -40,7 +48,12 @@ impl Finish for Finisher {
                     let answered = guest::rendered(&self.operation, &self.page, answer);
                     self.audit(txn, answered.status.as_u16(), None);
                     self.keep(txn, ending, &answered).await;
+                    if let Some(run) = &self.approved {
+                        let body = answered.body.as_whole().map(|body| &**body);
+                        run.ended(txn, Ok((answered.status.as_u16(), body)));
+                    }
                 }
+                EndingResult::Pending(approval) => self.pending(txn, ending, approval).await,
                 EndingResult::Refused(failure) => self.refused(txn, ending, failure).await,
                 EndingResult::Trapped(_) | EndingResult::OutOfMemory => self.failed(txn, ending, &Refusal::internal()),
                 EndingResult::Deadline => self.failed(txn, ending, &Refusal::deadline_exceeded()),
@@ -51,10 +64,32 @@ impl Finish for Finisher {
 }
 
 impl Finisher {
+    /// The request waits for people. Asked again under its key, it is told of the same approval.
+    async fn pending(&self, txn: &mut Txn, ending: Ending<'_>, approval: &str) {
+        let key = Approval::address(txn.organization(), approval);
+        let found = match txn.get_relaxed(&key).await {
+            Ok(Some(row)) => Approval::read(&row).ok(),
+            _ => None,
+        };
+        let Some(found) = found else {
+            tracing::error!(approval, "an approval that was just made cannot be read");
+            return;
+        };
+        let answered = guest::waiting(&found, self.base.as_deref());
+        self.audit(txn, answered.status.as_u16(), None);
+        self.keep(txn, ending, &answered).await;
+    }
+
     async fn refused(&self, txn: &mut Txn, ending: Ending<'_>, failure: &Failure) {
         let refusal = guest::worded(&self.served, failure);
         let answered = respond::refused(&self.wording, &refusal);
         let status = answered.status.as_u16();
+        if let Some(run) = self.approved.as_ref().filter(|_| !refusal.should_retry() || ending.dispatched) {
+            if let Err(error) = approvals::release(txn, &run.approval, txn.store().now()).await {
+                tracing::warn!(message = error.message, approval = run.approval.id, "the hold of a failed approval stays");
+            }
+            run.ended(txn, Err(told(&refusal)));
+        }
         self.audit(txn, status, Some(&refusal));
         // Only a final answer is kept: what may go otherwise the next time is asked again.
         if (400..500).contains(&status) && !refusal.should_retry() || ending.dispatched {
@@ -65,6 +100,9 @@ impl Finisher {
     }
 
     fn failed(&self, txn: &mut Txn, ending: Ending<'_>, refusal: &Refusal) {
+        if let Some(run) = self.approved.as_ref().filter(|_| ending.dispatched) {
+            run.ended(txn, Err(told(refusal)));
+        }
         self.audit(txn, refusal.status(self.wording.catalogue), Some(refusal));
         let Some(claim) = self.claim.as_ref().filter(|_| ending.claimed) else { return };
         if ending.dispatched { claim.in_doubt(txn) } else { claim.give_up(txn) }
@@ -91,7 +129,11 @@ impl Finisher {
             _ => None,
         };
         let (status, body) = (answered.status.as_u16(), answered.body.as_whole());
-        let kept = Kept { status, headers: &answered.headers, body, job };
+        let approval = match ending.result {
+            EndingResult::Pending(id) => Some(id),
+            _ => None,
+        };
+        let kept = Kept { status, headers: &answered.headers, body, job, approval };
         if let Err(error) = claim.done(&self.store, txn, kept, ending.claimed).await {
             // Without its record the effect could be repeated: the record stays in doubt instead.
             tracing::error!(error = &error as &dyn std::error::Error, "an answer cannot be sealed");

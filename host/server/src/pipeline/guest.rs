@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use charter_engine::leave::Origin;
 use charter_engine::{Answer, AnswerBody, Call, Entry, Finish, Outcome, Request};
 use charter_kernel::refusal::{Code, Failure, Refusal};
 use charter_kernel::scope::{Actor, ActorKind, Proof};
@@ -22,9 +23,13 @@ use super::validate::Validated;
 use super::{follow, host, job};
 use crate::app::App;
 use crate::directory::KitRecord;
+use crate::governance::approvals;
 use crate::http::body::Body;
 use crate::metrics;
+use crate::records::Record as _;
+use crate::records::approval::{Approval, Status};
 use crate::request::Identity;
+use crate::routes::stored;
 use crate::served::{BodyRule, Served, ServedOperation};
 
 /// Runs the operation.
@@ -50,6 +55,8 @@ pub async fn run(
         served: served.clone(),
         operation: operation.clone(),
         page: validated.page.clone(),
+        base: app.config.http.public_url.clone(),
+        approved: None,
     };
     let call = Call {
         request_id: trail.id.as_str().to_owned(),
@@ -63,14 +70,86 @@ pub async fn run(
         class: operation.class,
         depth: 0,
         client_gone: gone.clone(),
+        origin: again(trail, served, operation, validated),
     };
     let organization = call.scope.lane().to_owned();
     let outcome = app.engine.call(&served.component, call).await;
     app.registry.observe(served.name(), served.digest(), &organization, matches!(outcome, Outcome::Trapped { .. }));
+    if let Outcome::Pending { approval } = outcome {
+        trail.audited = true;
+        return Ok(Ended::Answered(approval_answer(app, trail, &approval).await?));
+    }
     match ended(app, trail, served, outcome)? {
         None => Ok(Ended::Restart),
         Some(answer) => answered(app, trail, (served, operation), &validated.page, answer).await.map(Ended::Answered),
     }
+}
+
+/// The request as it can be made again once a person has approved it: only where anything of its primitive is regulated.
+fn again(trail: &Trail, served: &Served, operation: &ServedOperation, validated: &Validated) -> Option<Origin> {
+    let place = trail.place.as_ref().filter(|_| trail.mutates && !served.manifest.actions.is_empty())?;
+    let matched = &validated.admitted.matched;
+    let accepted = &matched.gated.scoped.identified.located.accepted;
+    let body = match &operation.contract.body {
+        BodyRule::Json(_) if !validated.bytes.is_empty() => String::from_utf8(validated.bytes.to_vec()).ok(),
+        // What comes as bytes is not kept: such an operation is refused where it needs a person.
+        BodyRule::Raw { .. } => return None,
+        _ => None,
+    };
+    let actor = place.scope.actor();
+    let account = match &trail.identity {
+        Identity::Session(session) => Some(session.account.to_string()),
+        _ => None,
+    };
+    Some(approvals::carried(approvals::Origin::Request(Box::new(approvals::Request {
+        operation: operation.contract.id.to_string(),
+        parameters: matched.parameters.iter().chain(&accepted.query).cloned().collect(),
+        body,
+        organization: place.organization.id.to_string(),
+        project: (place.project.id.to_string(), place.project.test),
+        user: place.user.as_ref().map(|user| user.id.to_string()),
+        actor: (actor.kind.as_str().to_owned(), actor.id.clone()),
+        account,
+        role: place.scope.role(),
+    }))))
+}
+
+/// What became of an approval so far, in the place of its request's answer: that it waits, its answer, or why it has none.
+///
+/// # Errors
+/// Why the request was not made, or failed.
+pub async fn approval_answer(app: &App, trail: &Trail, id: &str) -> Result<Answered, Refusal> {
+    let organization = trail.place.as_ref().map_or("", |place| place.organization.id.as_str());
+    let row = app.store.get(&Approval::address(organization, id)).await.map_err(stored::reading)?;
+    let approval = Approval::read(&row.ok_or_else(Refusal::not_found)?).map_err(stored::unreadable)?;
+    let over = |what: &str| {
+        let refusal =
+            Refusal::forbidden(format!("approval_{what}"), format!("The approval that the request waited for is {what}."));
+        refusal.detail("approval_id", approval.id.clone())
+    };
+    match approval.status {
+        Status::Succeeded => {
+            let status = StatusCode::from_u16(approval.result_status.unwrap_or(200)).unwrap_or(StatusCode::OK);
+            Ok(Answered::json(status, approval.result.unwrap_or_default().to_string()))
+        }
+        Status::Failed => {
+            let error = approval.error.unwrap_or_default();
+            let code = error["code"].as_str().and_then(Code::named).unwrap_or(Code::InternalError);
+            let mut refusal = Refusal::new(code, error["message"].as_str().unwrap_or("The approved request failed."));
+            refusal.reason = error["reason"].as_str().map(str::to_owned).or(refusal.reason);
+            refusal.details = error["details"].as_object().cloned().unwrap_or_default();
+            Err(refusal)
+        }
+        Status::Denied | Status::Expired | Status::Canceled => Err(over(approval.status.as_str())),
+        Status::PendingApproval | Status::Approved | Status::Executing => {
+            Ok(waiting(&approval, app.config.http.public_url.as_deref()))
+        }
+    }
+}
+
+/// That the request waits for people.
+pub fn waiting(approval: &Approval, base: Option<&str>) -> Answered {
+    Answered::json(StatusCode::ACCEPTED, approvals::pending(approval, base).to_string())
 }
 
 fn nobody(identity: &Identity) -> Actor {
@@ -154,6 +233,8 @@ pub(super) fn ended(app: &App, trail: &mut Trail, served: &Served, outcome: Outc
             Some(reason) => host::uncommitted(&CommitError::ReadOnly { reason }),
             None => Refusal::overloaded(retry_after_s),
         }),
+        // Whoever can be told of an approval has looked for it before.
+        Outcome::Pending { .. } => Err(Refusal::internal()),
         Outcome::ClientGone => {
             trail.outcome = Some(metrics::Outcome::ClientGone);
             Err(Refusal::overloaded(1))

@@ -155,7 +155,13 @@ async fn refused(
 }
 
 async fn keep(app: &App, txn: &mut Txn, claim: &Claim, answered: &Answered) -> Result<(), Refusal> {
-    let kept = Kept { status: answered.status.as_u16(), headers: &answered.headers, body: answered.body.as_whole(), job: None };
+    let kept = Kept {
+        status: answered.status.as_u16(),
+        headers: &answered.headers,
+        body: answered.body.as_whole(),
+        job: None,
+        approval: None,
+    };
     claim.done(&app.store, txn, kept, false).await.map_err(|error| {
         tracing::error!(error = &error as &dyn std::error::Error, "an answer cannot be sealed");
         Refusal::internal()

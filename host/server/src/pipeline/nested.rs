@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use charter_engine::{Call, Entry, Finish, Nested, Reply, Request};
+use charter_engine::{Call, Entry, Finish, Nested, Outcome, Reply, Request};
 use charter_kernel::fault::Fault;
 use charter_kernel::id::{KeyId, RequestId};
 use charter_kernel::idempotency;
@@ -25,6 +25,7 @@ use super::trail::Trail;
 use super::{gate, guest, job, scope, validate};
 use crate::app::App;
 use crate::directory::KitRecord;
+use crate::governance::approvals::{self, Run};
 use crate::http::Door;
 use crate::records::key::ApiKey;
 use crate::records::{Record as _, still_active};
@@ -40,7 +41,15 @@ const RUNS_MAX: u32 = 4;
 /// # Errors
 /// What a client would have been refused with.
 pub async fn call(app: &App, nested: Nested) -> Result<Reply, Failure> {
-    run(app, &nested).await.and_then(reply).map_err(|refusal| refusal.to_failure())
+    run(app, &nested, None).await.and_then(reply).map_err(|refusal| refusal.to_failure())
+}
+
+/// Makes an approved request, as who asked for it. Its end is written with it.
+///
+/// # Errors
+/// Why it was not made: nothing was written then.
+pub async fn approved(app: &App, nested: &Nested, approved: &Arc<Run>) -> Result<(), Refusal> {
+    run(app, nested, Some(approved)).await.map(drop)
 }
 
 /// A call that is admitted and well formed.
@@ -54,20 +63,31 @@ struct Ready {
     page: Page,
 }
 
-async fn run(app: &App, nested: &Nested) -> Result<Answered, Refusal> {
+async fn run(app: &App, nested: &Nested, approved: Option<&Arc<Run>>) -> Result<Answered, Refusal> {
     for _ in 0..RUNS_MAX {
         let place = scope::place_of(app, &nested.scope).await?;
         let mut trail = trail(app, nested, place);
         let ready = admitted(app, &mut trail, nested).await?;
-        let claim = match claimed(app, &trail, nested, &ready).await? {
+        // An approved request is made once because its approval is: the key that it was asked under is answered by that.
+        let claimed = match approved {
+            Some(_) => Claimed::Free(None),
+            None => claimed(app, &trail, nested, &ready).await?,
+        };
+        let claim = match claimed {
             Claimed::Replay(answered) => return Ok(answered),
             // A job outlives the call that made it; its caller asks for it by its id.
             Claimed::Job(id) => return Ok(job::accepted(&id)),
+            Claimed::Approval(id) => return guest::approval_answer(app, &trail, &id).await,
             Claimed::Free(claim) => claim,
         };
         let guards = guards(app, &trail, ready.kit.as_deref()).await?;
-        let outcome =
-            app.engine.call(&ready.served.component, to_engine(app, &trail, nested, &ready, claim.as_ref(), guards)).await;
+        let outcome = app
+            .engine
+            .call(&ready.served.component, to_engine(app, &trail, nested, &ready, claim.as_ref(), guards, approved))
+            .await;
+        if let Outcome::Pending { approval } = &outcome {
+            return guest::approval_answer(app, &trail, approval).await;
+        }
         if let Some(answer) = guest::ended(app, &mut trail, &ready.served, outcome)? {
             return Ok(guest::rendered(&ready.operation, &ready.page, &answer));
         }
@@ -185,7 +205,15 @@ fn filled(template: &Template, parameters: &[(String, String)]) -> String {
     template.segments().iter().map(segment).collect::<Vec<_>>().join("/")
 }
 
-fn to_engine(app: &App, trail: &Trail, nested: &Nested, ready: &Ready, claim: Option<&Arc<Claim>>, guards: Vec<Guard>) -> Call {
+fn to_engine(
+    app: &App,
+    trail: &Trail,
+    nested: &Nested,
+    ready: &Ready,
+    claim: Option<&Arc<Claim>>,
+    guards: Vec<Guard>,
+    approved: Option<&Arc<Run>>,
+) -> Call {
     let mut query = ready.query.clone();
     ready.page.show(&mut query);
     let entity = ready.parameters.last().map(|(_, id)| (ready.served.name().to_owned(), id.clone()));
@@ -197,6 +225,8 @@ fn to_engine(app: &App, trail: &Trail, nested: &Nested, ready: &Ready, claim: Op
         served: ready.served.clone(),
         operation: ready.operation.clone(),
         page: ready.page.clone(),
+        base: app.config.http.public_url.clone(),
+        approved: approved.cloned(),
     };
     let context = [("component", json!(ready.served.digest())), ("nested", json!(nested.primitive))];
     let takes_body = matches!(ready.operation.contract.body, crate::served::BodyRule::Json(_));
@@ -221,6 +251,7 @@ fn to_engine(app: &App, trail: &Trail, nested: &Nested, ready: &Ready, claim: Op
         class: ready.operation.class,
         depth: nested.depth,
         client_gone: CancellationToken::new(),
+        origin: approved.map(|run| approvals::carried(approvals::Origin::Approved(run.clone()))),
     }
 }
 

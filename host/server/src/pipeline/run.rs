@@ -70,6 +70,14 @@ async fn once(app: &Arc<App>, trail: &mut Trail, accepted: Accepted, gone: &Canc
             trail.outcome = Some(Outcome::Replayed);
             return replayed_job(app, trail, &validated, &id).await.map(Turn::Answered);
         }
+        Claimed::Approval(id) => {
+            trail.outcome = Some(Outcome::Replayed);
+            let answered = match guest::approval_answer(app, trail, &id).await {
+                Ok(answered) => answered,
+                Err(refusal) => respond::refused(&trail.wording(), &refusal),
+            };
+            return Ok(Turn::Answered(answered.replayed()));
+        }
         Claimed::Free(claim) => claim,
     };
     let operation = validated.admitted.matched.operation.clone();

@@ -62,7 +62,8 @@ pub(super) async fn job(app: &Arc<App>, taken: Taken) {
         Outcome::Shed { retry_after_s, .. } | Outcome::Unavailable { retry_after_s } => {
             return settling.give_back(app, i64::from(retry_after_s) * 1_000).await;
         }
-        Outcome::Restart | Outcome::ClientGone => return settling.give_back(app, 100).await,
+        // A job has no request that could be made again: none of its actions waits for people.
+        Outcome::Restart | Outcome::ClientGone | Outcome::Pending { .. } => return settling.give_back(app, 100).await,
         Outcome::Inactive => json!({"code": "forbidden", "reason": "profile_revoked", "message": "The profile is revoked."}),
     };
     settling.end(app, Err(failure)).await;
@@ -109,6 +110,7 @@ async fn call(app: &Arc<App>, settling: &Arc<Settling>, record: &JobRecord) -> R
         class: Class::Long,
         depth: 0,
         client_gone: CancellationToken::new(),
+        origin: None,
     };
     let outcome = app.engine.call(&served.component, call).await;
     let trapped = matches!(outcome, Outcome::Trapped { .. });
@@ -131,8 +133,8 @@ impl Finish for Settling {
                 EndingResult::OutOfMemory => {
                     json!({"code": "internal_error", "message": "The component used more memory than it may."})
                 }
-                // Nobody waits for a job, so that nobody can leave.
-                EndingResult::ClientGone => return,
+                // Nobody waits for a job, so that nobody can leave; and no action of a job waits for people.
+                EndingResult::ClientGone | EndingResult::Pending(_) => return,
             };
             self.settle(txn, Err(error)).await;
         })

@@ -22,10 +22,10 @@ fn hold(amount: i64) -> Hold {
     };
     Hold {
         state: Stand::Held,
-        primitive: "cards".into(),
-        action: "cards.top_up".into(),
+        primitive: "shop".into(),
+        action: "shop.buy".into(),
         entity: "card".into(),
-        component: "cards".into(),
+        component: "shop".into(),
         title: String::new(),
         amount: Some(amount),
         charges: vec![charge(0, amount, CAP, Counted::Money), charge(1, 1, TIMES, Counted::Times)],

@@ -29,13 +29,13 @@ fn verdict(policy: &Policy, action: &str, amount: i64) -> (Verdict, Vec<String>)
 fn deny_beats_approval_beats_allow_whatever_the_order() {
     let rules = policy(json!([
         { "id": "all", "effect": "allow", "actions": ["*"] },
-        { "id": "large", "effect": "require_approval", "actions": ["cards.*"], "when": { "amount_over_micro_usd": 100 } },
-        { "id": "never", "effect": "deny", "actions": ["cards.cancel"] },
+        { "id": "large", "effect": "require_approval", "actions": ["shop.*"], "when": { "amount_over_micro_usd": 100 } },
+        { "id": "never", "effect": "deny", "actions": ["shop.close"] },
     ]));
-    assert_eq!(verdict(&rules, "cards.top_up", 100), (Verdict::Allow, vec!["all".into()]));
-    assert_eq!(verdict(&rules, "cards.top_up", 101), (Verdict::RequireApproval, vec!["large".into()]));
-    assert_eq!(verdict(&rules, "cards.cancel", 500), (Verdict::Deny, vec!["never".into()]));
-    assert_eq!(verdict(&rules, "email.send", 500), (Verdict::Allow, vec!["all".into()]));
+    assert_eq!(verdict(&rules, "shop.buy", 100), (Verdict::Allow, vec!["all".into()]));
+    assert_eq!(verdict(&rules, "shop.buy", 101), (Verdict::RequireApproval, vec!["large".into()]));
+    assert_eq!(verdict(&rules, "shop.close", 500), (Verdict::Deny, vec!["never".into()]));
+    assert_eq!(verdict(&rules, "post.send", 500), (Verdict::Allow, vec!["all".into()]));
 }
 
 #[test]
@@ -50,8 +50,8 @@ fn an_amount_that_nobody_named_is_larger_than_any() {
 
 #[test]
 fn a_shadow_rule_is_reported_and_never_acts() {
-    let rules = policy(json!([{ "id": "try", "effect": "deny", "actions": ["cards.*"], "mode": "shadow" }]));
-    let decision = rules.decide(&ask("cards.top_up", Amount::Of(1), &UTC), &[]);
+    let rules = policy(json!([{ "id": "try", "effect": "deny", "actions": ["shop.*"], "mode": "shadow" }]));
+    let decision = rules.decide(&ask("shop.buy", Amount::Of(1), &UTC), &[]);
     assert_eq!(decision.verdict, Verdict::Allow);
     assert_eq!(decision.shadow, [Shadow { rule: "try".into(), effect: Effect::Deny }]);
     assert!(decision.rules.is_empty());
@@ -60,19 +60,19 @@ fn a_shadow_rule_is_reported_and_never_acts() {
 #[test]
 fn the_default_can_be_to_deny() {
     let closed =
-        Policy { default: Otherwise::Deny, ..policy(json!([{ "id": "a", "effect": "allow", "actions": ["email.send"] }])) };
-    assert_eq!(verdict(&closed, "email.send", 0).0, Verdict::Allow);
-    assert_eq!(verdict(&closed, "cards.top_up", 0), (Verdict::Deny, vec![]));
+        Policy { default: Otherwise::Deny, ..policy(json!([{ "id": "a", "effect": "allow", "actions": ["post.send"] }])) };
+    assert_eq!(verdict(&closed, "post.send", 0).0, Verdict::Allow);
+    assert_eq!(verdict(&closed, "shop.buy", 0), (Verdict::Deny, vec![]));
 }
 
 #[test]
 fn the_largest_number_of_people_counts() {
     let rules = policy(json!([
         { "id": "one", "effect": "require_approval", "actions": ["*"] },
-        { "id": "two", "effect": "require_approval", "actions": ["cards.*"], "approvals_required": 2 },
+        { "id": "two", "effect": "require_approval", "actions": ["shop.*"], "approvals_required": 2 },
     ]));
     let people = |action| rules.decide(&ask(action, Amount::Of(1), &UTC), &[]).approvals_required;
-    assert_eq!((people("cards.top_up"), people("email.send")), (2, 1));
+    assert_eq!((people("shop.buy"), people("post.send")), (2, 1));
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn hours_are_the_organizations_and_may_pass_midnight() {
         "when": { "hours": { "from": "22:00", "to": "06:00", "days": ["fri"] } } }]));
     let zone = Zone::named("Europe/Zurich").unwrap();
     let at = |text: &str| {
-        let ask = Ask { at: Instant::parse(text).unwrap(), ..ask("email.send", Amount::None, &zone) };
+        let ask = Ask { at: Instant::parse(text).unwrap(), ..ask("post.send", Amount::None, &zone) };
         rules.decide(&ask, &[]).verdict
     };
     // 2026-11-20 is a Friday; Zurich is an hour ahead.
@@ -94,7 +94,7 @@ fn hours_are_the_organizations_and_may_pass_midnight() {
 
 #[test]
 fn a_grant_stands_in_for_approval_and_never_against_a_denial() {
-    let grant: Grant = serde_json::from_value(json!({ "id": "g", "user_id": "u1", "actions": ["cards.*"], "reason": "trip",
+    let grant: Grant = serde_json::from_value(json!({ "id": "g", "user_id": "u1", "actions": ["shop.*"], "reason": "trip",
         "until": "2026-11-21T12:00:01Z", "cap_micro_usd": 500 }))
     .unwrap();
     let asks = policy(json!([{ "id": "a", "effect": "require_approval", "actions": ["*"] }]));
@@ -104,7 +104,7 @@ fn a_grant_stands_in_for_approval_and_never_against_a_denial() {
         let decision = policy.decide(&ask, std::slice::from_ref(&grant));
         (decision.verdict, decision.grant.is_some())
     };
-    let card = || ask("cards.top_up", Amount::Of(1), &UTC);
+    let card = || ask("shop.buy", Amount::Of(1), &UTC);
     assert_eq!(with(&asks, card()), (Verdict::Allow, true));
     assert_eq!(with(&closed, card()), (Verdict::Allow, true));
     assert_eq!(with(&denies, card()), (Verdict::Deny, false));
@@ -112,7 +112,7 @@ fn a_grant_stands_in_for_approval_and_never_against_a_denial() {
     assert_eq!(with(&asks, Ask { user: Some("u2"), ..card() }).0, Verdict::RequireApproval);
     assert_eq!(with(&asks, Ask { at: grant.until, ..card() }).0, Verdict::RequireApproval);
     assert_eq!(with(&asks, Ask { amount: Amount::Unbounded, ..card() }).0, Verdict::RequireApproval);
-    assert_eq!(with(&asks, Ask { action: "email.send", ..card() }).0, Verdict::RequireApproval);
+    assert_eq!(with(&asks, Ask { action: "post.send", ..card() }).0, Verdict::RequireApproval);
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn each_fault_names_its_field() {
         faults(rule)
     };
     assert_eq!(with("id", json!("")), ["rules.0.id"]);
-    for actions in [json!([]), json!(["cards"]), json!(["Cards.*"]), json!(["cards.*.x"]), json!(["**"]), json!([".*"])] {
+    for actions in [json!([]), json!(["shop"]), json!(["Shop.*"]), json!(["shop.*.x"]), json!(["**"]), json!([".*"])] {
         assert_eq!(with("actions", actions.clone()), ["rules.0.actions"], "{actions}");
     }
     assert_eq!(with("approvals_required", json!(2)), ["rules.0.approvals_required"]);
@@ -160,7 +160,7 @@ fn entities_are_matched_by_their_pieces() {
 
 #[test]
 fn loosening_is_what_lets_more_happen() {
-    let deny = json!({ "id": "d", "effect": "deny", "actions": ["cards.*"], "when": { "users": ["u1", "u2"], "amount_over_micro_usd": 10 } });
+    let deny = json!({ "id": "d", "effect": "deny", "actions": ["shop.*"], "when": { "users": ["u1", "u2"], "amount_over_micro_usd": 10 } });
     let old = policy(json!([deny]));
     let with = |member: &str, value: serde_json::Value| {
         let mut rule = deny.clone();
@@ -171,11 +171,11 @@ fn loosening_is_what_lets_more_happen() {
     assert!(old.is_loosened_by(&Policy::default()));
     assert!(with("effect", json!("require_approval")));
     assert!(with("mode", json!("shadow")));
-    assert!(with("actions", json!(["cards.top_up"])));
+    assert!(with("actions", json!(["shop.buy"])));
     assert!(with("when", json!({ "users": ["u1"], "amount_over_micro_usd": 10 })));
     assert!(with("when", json!({ "users": ["u1", "u2"], "amount_over_micro_usd": 11 })));
     assert!(!with("when", json!({ "users": ["u1", "u2", "u3"], "amount_over_micro_usd": 9 })));
-    assert!(!with("actions", json!(["cards.*", "email.send"])));
+    assert!(!with("actions", json!(["shop.*", "post.send"])));
     assert!(!with("id", json!("renamed")));
     let closed = Policy { default: Otherwise::Deny, ..old.clone() };
     assert!(closed.is_loosened_by(&old));
@@ -188,7 +188,7 @@ fn loosening_is_what_lets_more_happen() {
 
 fn rules() -> impl Strategy<Value = Vec<Rule>> {
     let effect = prop_oneof![Just(Effect::Allow), Just(Effect::RequireApproval), Just(Effect::Deny)];
-    let glob = prop_oneof![Just("*"), Just("cards.*"), Just("cards.top_up"), Just("email.send")];
+    let glob = prop_oneof![Just("*"), Just("shop.*"), Just("shop.buy"), Just("post.send")];
     let over = prop::option::of(0i64..4);
     let users = prop::option::of(prop::collection::btree_set(prop_oneof![Just("u1".to_owned()), Just("u2".to_owned())], 1..3));
     let rule =
@@ -215,10 +215,7 @@ fn by_hand(policy: &Policy, action: &str, amount: i64, user: &str) -> Verdict {
             let when = rule.when.as_ref().unwrap();
             rule.mode == Mode::Enforce
                 && rule.effect == effect
-                && rule
-                    .actions
-                    .iter()
-                    .any(|glob| glob == "*" || glob == action || (glob == "cards.*" && action == "cards.top_up"))
+                && rule.actions.iter().any(|glob| glob == "*" || glob == action || (glob == "shop.*" && action == "shop.buy"))
                 && when.amount_over_micro_usd.is_none_or(|over| amount > over)
                 && when.users.as_ref().is_none_or(|users| users.contains(user))
         })
@@ -240,7 +237,7 @@ proptest! {
     #[test]
     fn the_verdict_is_the_models(rules in rules(), denies in any::<bool>(), amount in 0i64..5, second in any::<bool>(), email in any::<bool>()) {
         let policy = Policy { rules, default: if denies { Otherwise::Deny } else { Otherwise::Allow } };
-        let (user, action) = (if second { "u2" } else { "u1" }, if email { "email.send" } else { "cards.top_up" });
+        let (user, action) = (if second { "u2" } else { "u1" }, if email { "post.send" } else { "shop.buy" });
         let ask = Ask { user: Some(user), ..ask(action, Amount::Of(amount), &UTC) };
         let mut turned = policy.clone();
         turned.rules.reverse();
@@ -257,7 +254,7 @@ proptest! {
         if old.is_loosened_by(&new) {
             return Ok(());
         }
-        for (action, amount, user) in [("cards.top_up", 0, "u1"), ("cards.top_up", 3, "u2"), ("email.send", 2, "u1"), ("email.send", 4, "u3")] {
+        for (action, amount, user) in [("shop.buy", 0, "u1"), ("shop.buy", 3, "u2"), ("post.send", 2, "u1"), ("post.send", 4, "u3")] {
             let strength = |policy: &Policy| {
                 let verdict = by_hand(policy, action, amount, user);
                 STRENGTH.iter().position(|one| *one == verdict)

@@ -1,0 +1,302 @@
+//! What waits for people: how it begins, how it is told of, and how it ends.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use charter_engine::leave::Origin as Carried;
+use charter_engine::{Leave, Nested};
+use charter_kernel::governance::hold::{Hold, State};
+use charter_kernel::id::{FactId, OrganizationId, ProjectId, UserId};
+use charter_kernel::refusal::Refusal;
+use charter_kernel::role::Role;
+use charter_kernel::scope::{Actor, ActorKind, Proof, Scope, Subject};
+use charter_kernel::time::Instant;
+use charter_kernel::unit::{Fact, FactKind, Guard, Key, Write};
+use charter_store::{Store, Txn};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::app::App;
+use crate::records::approval::{Approval, KEPT_MS, Status};
+use crate::routes::stored;
+
+/// How long people have to decide, in milliseconds: a day.
+const DECIDE_MS: i64 = 86_400_000;
+/// Bytes of an answer that an approval keeps.
+const RESULT_BYTES_MAX: usize = 256 << 10;
+
+/// Where a call comes from, as the server hands it to itself.
+pub enum Origin {
+    /// A client's request, which can be made again.
+    Request(Box<Request>),
+    /// An approved request that is made again.
+    Approved(Arc<Run>),
+}
+
+/// A request as it can be made again, as the same caller.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Request {
+    /// The operation's id.
+    pub operation: String,
+    /// The path's parameters and the query's.
+    pub parameters: Vec<(String, String)>,
+    /// The JSON body.
+    pub body: Option<String>,
+    /// The organization.
+    pub organization: String,
+    /// The project, and whether it is a test project.
+    pub project: (String, bool),
+    /// The tenant user.
+    pub user: Option<String>,
+    /// Kind and id of the actor.
+    pub actor: (String, String),
+    /// The account behind a session.
+    pub account: Option<String>,
+    /// The actor's role.
+    pub role: Option<Role>,
+}
+
+/// An approved request while it is made.
+#[derive(Debug)]
+pub struct Run {
+    /// What was approved.
+    pub approval: Approval,
+    /// The lease under which it is made: one host at a time.
+    pub token: String,
+}
+
+impl Request {
+    /// What people decide on: nothing of it can change without the digest changing.
+    pub fn sha256(&self) -> String {
+        let digest = Sha256::digest(json!(self).to_string().as_bytes());
+        digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// The call that makes it again.
+    ///
+    /// # Errors
+    /// Where it names something that is no id: it was written by something else.
+    pub fn again(&self, approval: &Approval, deadline_ms: u32) -> Result<Nested, Refusal> {
+        Ok(Nested {
+            request: approval.request_id.clone(),
+            scope: self.scope()?,
+            primitive: "approvals".into(),
+            operation: self.operation.clone(),
+            parameters: self.parameters.clone(),
+            body: self.body.clone(),
+            idempotency_key: approval.id.clone(),
+            scopes: Vec::new(),
+            depth: 0,
+            deadline_ms,
+        })
+    }
+
+    fn scope(&self) -> Result<Scope, Refusal> {
+        let absent = Refusal::internal;
+        let kind = match self.actor.0.as_str() {
+            "key" => ActorKind::Key,
+            "session" => ActorKind::Session,
+            _ => return Err(absent()),
+        };
+        let mut proof = Proof::of(Actor::new(kind, self.actor.1.clone()))
+            .organization(OrganizationId::parse(&self.organization).ok_or_else(absent)?)
+            .project(ProjectId::parse(&self.project.0).ok_or_else(absent)?, self.project.1);
+        if let Some(user) = &self.user {
+            proof = proof.user(UserId::parse(user).ok_or_else(absent)?, Subject::Path);
+        }
+        if let Some(role) = self.role {
+            proof = proof.role(role);
+        }
+        Ok(proof.scope())
+    }
+}
+
+/// Hands a request through a call.
+pub fn carried(origin: Origin) -> Carried {
+    Arc::new(origin) as Arc<dyn Any + Send + Sync>
+}
+
+/// What was handed through.
+pub fn origin(leave: &Leave) -> Option<&Origin> {
+    leave.origin.as_ref().and_then(|origin| origin.downcast_ref::<Origin>())
+}
+
+/// The approval that a proposal waits by; its hold is in the same unit.
+///
+/// # Errors
+/// When the request cannot be sealed.
+pub async fn asked(app: &App, leave: &Leave, hold: &Hold, hold_id: &str, request: &Request) -> Result<Approval, Refusal> {
+    let (now, proposal) = (hold.at, &leave.proposal);
+    let id = charter_kernel::id::uuid_v7(now, stored::random()?);
+    let organization = OrganizationId::parse(&hold.subject.organization).ok_or_else(Refusal::internal)?;
+    let sealed = app.store.seal(organization.as_str(), &id, json!(request).to_string().as_bytes()).await;
+    let sealed = sealed.map_err(|error| {
+        tracing::error!(error = &error as &dyn std::error::Error, "a request that waits for approval cannot be sealed");
+        Refusal::internal()
+    })?;
+    let title = if proposal.title.is_empty() { proposal.action.clone() } else { proposal.title.clone() };
+    Ok(Approval {
+        id,
+        organization,
+        status: Status::PendingApproval,
+        action: proposal.action.clone(),
+        primitive: leave.primitive.clone(),
+        entity: proposal.entity.clone(),
+        title,
+        message: proposal.message.clone(),
+        context: proposal.context.clone(),
+        amount_micro_usd: proposal.amount,
+        subject: hold.subject.clone(),
+        asked_by: request.account.clone(),
+        policy_ids: hold.decision.rules.clone(),
+        approvals_required: hold.decision.approvals_required.max(1),
+        decisions: Vec::new(),
+        hold: hold_id.to_owned(),
+        request_id: leave.request.clone(),
+        ordinal: leave.ordinal,
+        request_sha256: request.sha256(),
+        request: STANDARD.encode(sealed),
+        expires_at: now.plus_ms(DECIDE_MS),
+        created_at: now,
+        resolved_at: None,
+        result: None,
+        result_status: None,
+        error: None,
+        reason: None,
+    })
+}
+
+/// The request behind an approval.
+///
+/// # Errors
+/// When it cannot be unsealed, or is not the one that was decided on.
+pub async fn request(store: &Store, approval: &Approval) -> Result<Request, Refusal> {
+    let broken = |error: &(dyn std::error::Error + 'static)| {
+        tracing::error!(error, approval = approval.id, "the request behind an approval cannot be read");
+        Refusal::internal()
+    };
+    let sealed = STANDARD.decode(&approval.request).map_err(|error| broken(&error))?;
+    let text = store.unseal(approval.organization.as_str(), &approval.id, &sealed).await.map_err(|error| broken(&error))?;
+    let request: Request = serde_json::from_slice(&text).map_err(|error| broken(&error))?;
+    if request.sha256() != approval.request_sha256 {
+        return Err(Refusal::state_conflict("proposal_changed", "The request is not the one that was approved."));
+    }
+    Ok(request)
+}
+
+/// What who asked is told while people decide.
+pub fn pending(approval: &Approval, base: Option<&str>) -> Value {
+    let base = base.unwrap_or("http://127.0.0.1:8080").trim_end_matches('/');
+    let look = format!("curl -s {base}/v1/approvals/{} -H \"Authorization: Bearer $CHARTER_API_KEY\"", approval.id);
+    json!({
+        "status": Status::PendingApproval.as_str(),
+        "approval_id": approval.id,
+        "action": approval.action,
+        "primitive": approval.primitive,
+        "title": approval.title,
+        "message": approval.message,
+        "next_steps": [{ "command": look, "description": "See what was decided; the request's answer is its `result`." }],
+    })
+}
+
+/// The end of the hold behind an approval that is not to be made, with what must still be so.
+///
+/// # Errors
+/// When the store cannot be asked.
+pub async fn release(txn: &mut Txn, approval: &Approval, now: Instant) -> Result<(), Refusal> {
+    let key = Key::new(&approval.subject.reach(), &charter_kernel::governance::hold::space(), &approval.hold);
+    let Some(row) = txn.get_relaxed(&key).await.map_err(stored::reading)? else { return Ok(()) };
+    let hold: Hold = serde_json::from_str(&row.body).map_err(|_| Refusal::internal())?;
+    if hold.state == State::Pending {
+        let step = hold.voided(&approval.hold, now);
+        txn.step(step.guards, step.writes);
+    }
+    Ok(())
+}
+
+/// The event of an end. What expired or was canceled reads as denied, with its reason.
+///
+/// # Errors
+/// Where the operating system has no randomness.
+pub fn resolved(approval: &Approval, now: Instant) -> Result<Fact, Refusal> {
+    let (status, reason) = match approval.status {
+        Status::Succeeded => ("approved", None),
+        Status::Failed => ("failed", approval.error.as_ref().and_then(|error| error["reason"].as_str()).map(str::to_owned)),
+        Status::Denied => ("denied", approval.reason.clone()),
+        other => ("denied", Some(other.as_str().to_owned())),
+    };
+    let body = json!({
+        "project": approval.subject.project,
+        "user": approval.subject.user,
+        "actor": { "type": approval.subject.actor.0, "id": approval.subject.actor.1 },
+        "primitive": approval.primitive,
+        "request_id": approval.request_id,
+        "payload": { "approval_id": approval.id, "status": status, "reason": reason, "action": approval.action },
+    });
+    Ok(Fact {
+        id: FactId::new(now, stored::random()?).into_string(),
+        kind: FactKind::Event,
+        organization: approval.organization.to_string(),
+        at: now,
+        name: "approval.resolved".into(),
+        body: body.to_string(),
+    })
+}
+
+impl Run {
+    /// Whether a proposal is the one that was approved: the same action on the same thing, and no larger.
+    pub fn covers(&self, leave: &Leave) -> bool {
+        let (approved, proposal) = (&self.approval, &leave.proposal);
+        let amount = match (approved.amount_micro_usd, proposal.amount) {
+            (Some(approved), Some(asked)) => asked <= approved,
+            (None, None) => true,
+            _ => false,
+        };
+        amount
+            && approved.action == proposal.action
+            && approved.entity == proposal.entity
+            && approved.primitive == leave.primitive
+    }
+
+    /// Adds the end to the unit that makes it true: once, by whoever holds the lease.
+    pub fn ended(&self, txn: &mut Txn, result: Result<(u16, Option<&[u8]>), Value>) {
+        let now = txn.store().now();
+        let mut approval = self.approval.clone();
+        approval.resolved_at = Some(now);
+        match result {
+            Ok((status, body)) => {
+                let body = body.filter(|body| body.len() <= RESULT_BYTES_MAX);
+                approval.result = body.and_then(|body| serde_json::from_slice(body).ok());
+                approval.result_status = Some(status);
+                approval.status = Status::Succeeded;
+            }
+            Err(error) => {
+                approval.error = Some(error);
+                approval.status = Status::Failed;
+            }
+        }
+        if let Err(error) = settle(txn, &approval, &self.token, now) {
+            tracing::error!(message = error.message, approval = approval.id, "the end of an approval cannot be written");
+        }
+    }
+}
+
+/// Writes an approval that is over, under the lease that was held for it.
+///
+/// # Errors
+/// Where the operating system has no randomness.
+pub fn settle(txn: &mut Txn, approval: &Approval, token: &str, now: Instant) -> Result<(), Refusal> {
+    let (key, due_at) = (Approval::address(approval.organization.as_str(), &approval.id), now.plus_ms(KEPT_MS));
+    let fact = resolved(approval, now)?;
+    let draft = approval.due(due_at).map_err(stored::unreadable)?;
+    let writes = vec![
+        Write::Replace { key: key.clone(), draft, expected: None },
+        Write::Release { key: key.clone(), token: token.to_owned(), due_at, undo: false },
+    ];
+    txn.step(vec![Guard::Lease { key, token: token.to_owned() }], writes);
+    txn.fact(fact);
+    Ok(())
+}

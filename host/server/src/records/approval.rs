@@ -1,0 +1,177 @@
+//! What a person decides: a regulated action that waits, its funds held, its request kept sealed.
+
+use charter_kernel::governance::hold::Subject;
+use charter_kernel::id::OrganizationId;
+use charter_kernel::time::Instant;
+use charter_kernel::unit::{Draft, Key, Reach, Space};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Record, Unreadable, entry};
+
+/// The group of approvals that fall due when nobody has decided.
+pub const PENDING: &str = "pending";
+/// The group of approvals whose request is to be made.
+pub const APPROVED: &str = "approved";
+/// The group of approvals that are over.
+pub const RESOLVED: &str = "resolved";
+/// How long one that is over is kept, in milliseconds: 400 days.
+pub const KEPT_MS: i64 = 400 * 86_400_000;
+
+/// Where an approval stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// Nobody, or too few, have decided.
+    PendingApproval,
+    /// Approved; its request is about to be made.
+    Approved,
+    /// Its request runs.
+    Executing,
+    /// Its request was answered.
+    Succeeded,
+    /// Its request was refused, or made otherwise than it was approved.
+    Failed,
+    /// Somebody said no.
+    Denied,
+    /// Nobody decided in time.
+    Expired,
+    /// What asked for it is gone.
+    Canceled,
+}
+
+impl Status {
+    /// Its name on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Status::PendingApproval => "pending_approval",
+            Status::Approved => "approved",
+            Status::Executing => "executing",
+            Status::Succeeded => "succeeded",
+            Status::Failed => "failed",
+            Status::Denied => "denied",
+            Status::Expired => "expired",
+            Status::Canceled => "canceled",
+        }
+    }
+
+    /// Whether nothing more comes of it.
+    pub fn is_over(self) -> bool {
+        !matches!(self, Status::PendingApproval | Status::Approved | Status::Executing)
+    }
+}
+
+/// One person's word.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Word {
+    /// The account.
+    pub by: String,
+    /// `approve` or `deny`.
+    pub decision: String,
+    /// Why.
+    pub reason: Option<String>,
+    /// Whether the same person had made the request, because nobody else could decide.
+    #[serde(default)]
+    pub self_approved: bool,
+    /// When.
+    pub at: Instant,
+}
+
+/// A regulated action that waits for people.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Approval {
+    /// Its id.
+    pub id: String,
+    /// Whose it is.
+    pub organization: OrganizationId,
+    /// Where it stands.
+    pub status: Status,
+    /// `<primitive>.<verb>`.
+    pub action: String,
+    /// Whose action it is.
+    pub primitive: String,
+    /// What it is done to.
+    pub entity: String,
+    /// A line for the person who decides.
+    pub title: String,
+    /// A few sentences.
+    pub message: String,
+    /// What else that person should see.
+    pub context: Value,
+    /// In micro-US-dollars.
+    pub amount_micro_usd: Option<i64>,
+    /// On whose behalf.
+    pub subject: Subject,
+    /// The account of the session that asked, where one did.
+    pub asked_by: Option<String>,
+    /// The rules that ask for a person.
+    pub policy_ids: Vec<String>,
+    /// How many distinct people must approve.
+    pub approvals_required: u8,
+    /// What people have said so far.
+    #[serde(default)]
+    pub decisions: Vec<Word>,
+    /// The hold behind it.
+    pub hold: String,
+    /// The request that asked, and the action's place in it.
+    pub request_id: String,
+    /// See above.
+    pub ordinal: u32,
+    /// SHA-256 of the request: what is decided is this request and no other.
+    pub request_sha256: String,
+    /// The request, sealed.
+    pub request: String,
+    /// When nobody's word counts any more.
+    pub expires_at: Instant,
+    /// When it was asked.
+    pub created_at: Instant,
+    /// When it was over.
+    #[serde(default)]
+    pub resolved_at: Option<Instant>,
+    /// What the request was answered.
+    #[serde(default)]
+    pub result: Option<Value>,
+    /// Status and media of that answer.
+    #[serde(default)]
+    pub result_status: Option<u16>,
+    /// Why it failed.
+    #[serde(default)]
+    pub error: Option<Value>,
+    /// Why it was denied, expired or canceled.
+    #[serde(default)]
+    pub reason: Option<String>,
+}
+
+impl Approval {
+    /// Where the approval of this id lies.
+    pub fn address(organization: &str, id: &str) -> Key {
+        Key::new(&Reach::organization(organization), &Space::host(Self::COLLECTION), id)
+    }
+
+    /// The row's content, due then in its group.
+    ///
+    /// # Errors
+    /// Never: its maps have text keys.
+    pub fn due(&self, at: Instant) -> Result<Draft, Unreadable> {
+        let group = match self.status {
+            Status::PendingApproval => PENDING,
+            Status::Approved | Status::Executing => APPROVED,
+            _ => RESOLVED,
+        };
+        Ok(Draft { lease: Some((group.to_owned(), at)), ..self.draft()? })
+    }
+}
+
+impl Record for Approval {
+    const COLLECTION: &'static str = "approvals";
+
+    fn key(&self) -> Key {
+        Self::address(self.organization.as_str(), &self.id)
+    }
+
+    fn index(&self) -> Vec<(String, String)> {
+        let mut index = vec![entry("status", self.status.as_str())];
+        index.extend(self.subject.user.iter().map(|user| entry("user", user)));
+        index
+    }
+}

@@ -1,0 +1,123 @@
+//! Makes the requests that people have approved, ends those that nobody decided on in time, and forgets old ones.
+//!
+//! An approved request is made by one host at a time, under a lease; its end is part of the request's own commit, so that it is
+//! made once.
+
+use std::sync::Arc;
+
+use charter_kernel::refusal::Refusal;
+use charter_kernel::unit::{Guard, Space, Taken, Unit, Write};
+use charter_store::CommitError;
+use serde_json::{Value, json};
+
+use super::due::Due;
+use crate::app::App;
+use crate::governance::approvals::{self, Run};
+use crate::pipeline::nested;
+use crate::records::Record as _;
+use crate::records::approval::{APPROVED, Approval, PENDING, RESOLVED, Status};
+
+/// How long the work on one may take before another host may take it up: longer than any operation's deadline.
+const LEASE_MS: i64 = 15 * 60_000;
+/// Approvals worked on in turn.
+const COUNT: usize = 16;
+/// The deadline of a request that declares none of its own.
+const DEADLINE_MS: u32 = 60_000;
+
+fn due(group: &str) -> Due {
+    Due { space: Space::host(Approval::COLLECTION), group: group.into(), lease_ms: LEASE_MS }
+}
+
+/// Never ends by itself.
+pub(super) async fn approved(app: Arc<App>) {
+    due(APPROVED).each(&app, COUNT, |taken| make(&app, taken)).await;
+}
+
+/// Never ends by itself.
+pub(super) async fn undecided(app: Arc<App>) {
+    due(PENDING).each(&app, COUNT, |taken| expire(&app, taken)).await;
+}
+
+/// Never ends by itself.
+pub(super) async fn resolved(app: Arc<App>) {
+    due(RESOLVED).each(&app, COUNT, |taken| forget(&app, taken)).await;
+}
+
+async fn make(app: &Arc<App>, taken: Taken) {
+    let Ok(mut approval) = Approval::read(&taken.row) else { return };
+    approval.status = Status::Executing;
+    let run = Arc::new(Run { approval, token: taken.token });
+    let made = match approvals::request(&app.store, &run.approval).await {
+        Ok(request) => match request.again(&run.approval, DEADLINE_MS) {
+            Ok(call) => nested::approved(app, &call, &run).await,
+            Err(refusal) => Err(refusal),
+        },
+        Err(refusal) => Err(refusal),
+    };
+    // What was answered is written already, in the request's own commit.
+    let Err(refusal) = made else { return };
+    if refusal.should_retry() {
+        tracing::warn!(approval = run.approval.id, code = refusal.code.own_name(), "an approved request could not be made yet");
+        let write =
+            Write::Release { key: taken.key, token: run.token.clone(), due_at: app.clock.now().plus_ms(1_000), undo: true };
+        return commit(app, &run.approval, Unit { writes: vec![write], ..Unit::default() }).await;
+    }
+    let mut txn = app.store.begin(run.approval.organization.as_str());
+    if let Err(error) = approvals::release(&mut txn, &run.approval, app.clock.now()).await {
+        tracing::warn!(
+            message = error.message,
+            approval = run.approval.id,
+            "the hold of a failed approval is left to its time"
+        );
+    }
+    run.ended(&mut txn, Err(told(&refusal)));
+    end(app, txn).await;
+}
+
+/// A refusal as an approval keeps it.
+pub(crate) fn told(refusal: &Refusal) -> Value {
+    json!({
+        "code": refusal.code.own_name(), "message": refusal.message, "reason": refusal.reason, "param": refusal.param,
+        "details": refusal.details,
+    })
+}
+
+async fn expire(app: &Arc<App>, taken: Taken) {
+    let Ok(approval) = Approval::read(&taken.row) else { return };
+    let now = app.clock.now();
+    let approval = Approval { status: Status::Expired, resolved_at: Some(now), ..approval };
+    let mut txn = app.store.begin(approval.organization.as_str());
+    let ended = match approvals::release(&mut txn, &approval, now).await {
+        Ok(()) => approvals::settle(&mut txn, &approval, &taken.token, now),
+        Err(error) => Err(error),
+    };
+    match ended {
+        Ok(()) => end(app, txn).await,
+        Err(error) => tracing::warn!(message = error.message, approval = approval.id, "an approval could not be ended yet"),
+    }
+}
+
+async fn forget(app: &Arc<App>, taken: Taken) {
+    let Ok(approval) = Approval::read(&taken.row) else { return };
+    let (key, token) = (taken.key, taken.token);
+    let guards = vec![Guard::Lease { key: key.clone(), token: token.clone() }];
+    commit(app, &approval, Unit { guards, writes: vec![Write::Settle { key, token }], ..Unit::default() }).await;
+}
+
+async fn end(app: &App, txn: charter_store::Txn) {
+    report(app, txn.commit_settling().await.map(drop));
+}
+
+async fn commit(app: &App, approval: &Approval, unit: Unit) {
+    let unit = Unit { organization: approval.organization.to_string(), ..unit };
+    report(app, app.store.commit_settling(unit).await.map(drop));
+}
+
+fn report(_: &App, ended: Result<(), CommitError>) {
+    // Refused: somebody else has ended it meanwhile.
+    if let Err(error) = ended
+        && error.refused().is_none()
+    {
+        tracing::warn!(%error, "an approval could not be written; the next look finds it");
+    }
+}

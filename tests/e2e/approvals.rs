@@ -1,0 +1,251 @@
+//! Approvals through the front door: a regulated action waits for a person, its funds held, and is made once.
+
+use charter_tests::artefacts::Artefacts;
+use charter_tests::patience::until;
+use charter_tests::tenant::{PASSWORD, unique};
+use charter_tests::world::Builder;
+use charter_tests::{Answer, Client, Tenant, World, on_both};
+use serde_json::{Value, json};
+
+use crate::accounts::browser;
+use crate::members::joined;
+
+const DOLLAR: i64 = 1_000_000;
+
+/// A tenant whose agents ask a person before they spend more than a dollar, and the session of its owner.
+fn governed(world: &World, people: u8) -> (Tenant, Client) {
+    world.install("script", &Artefacts::get().fixture("script"));
+    let tenant = world.register();
+    let rule = json!({ "id": "large", "effect": "require_approval", "actions": ["script.*"],
+        "when": { "amount_over_micro_usd": DOLLAR }, "approvals_required": people });
+    tenant.client.put("/v1/governance/policy", &json!({ "rules": [rule] })).expect(200);
+    budget(&tenant, json!({ "cap_cents": 1_000, "period": "day" }));
+    let owner = browser(world, &tenant.email, PASSWORD).0;
+    (tenant, owner)
+}
+
+fn budget(tenant: &Tenant, budget: Value) {
+    let kits = tenant.client.get("/v1/kits").expect(200);
+    let kit = kits["kits"][0]["id"].as_str().unwrap().to_owned();
+    tenant.client.patch(&format!("/v1/kits/{kit}"), &json!({ "budget": budget })).expect(200);
+}
+
+fn play(client: &Client, steps: Value) -> Answer {
+    client.post("/v1/script", &json!({ "steps": steps }))
+}
+
+fn spend(amount: i64) -> Value {
+    json!([
+        { "note": "note" },
+        { "leave": "script.spend", "amount": amount, "as": "p" },
+        { "capture": "p", "amount": amount },
+    ])
+}
+
+/// Asks, and is told to wait; answers the approval's id.
+#[track_caller]
+fn waits(answer: &Answer) -> String {
+    let told = answer.expect(202);
+    assert_eq!(told["status"], "pending_approval", "{answer}");
+    for member in ["action", "primitive", "title", "message"] {
+        assert!(told[member].is_string(), "{member} is missing: {answer}");
+    }
+    assert!(told["next_steps"][0]["command"].as_str().is_some_and(|command| command.starts_with("curl ")), "{answer}");
+    told["approval_id"].as_str().unwrap().to_owned()
+}
+
+fn approval(client: &Client, id: &str) -> Value {
+    client.get(&format!("/v1/approvals/{id}")).expect(200)["approval"].clone()
+}
+
+fn decide(person: &Client, id: &str, how: &str) -> Answer {
+    person.post(&format!("/v1/approvals/{id}/{how}"), &json!({ "reason": "as we said" }))
+}
+
+/// Waits until nothing more comes of it; answers how it ended.
+fn end(client: &Client, id: &str) -> Value {
+    let over = || !matches!(approval(client, id)["status"].as_str(), Some("approved" | "executing"));
+    until("the approval is over", over);
+    approval(client, id)
+}
+
+fn stands(client: &Client) -> (i64, i64) {
+    let told = client.post("/v1/governance/simulate", &json!({ "action": "script.spend", "amount_micro_usd": 0 })).expect(200);
+    let cap = &told["caps"][0];
+    (cap["spent_micro_usd"].as_i64().unwrap(), cap["reserved_micro_usd"].as_i64().unwrap())
+}
+
+fn notes(client: &Client) -> usize {
+    client.get("/v1/script/notes").expect(200)["notes"].as_array().unwrap().iter().filter(|note| note["kind"] == "note").count()
+}
+
+on_both! {
+    fn what_a_person_approves_is_made_once_as_it_was_asked(world: Builder::new().bare()) {
+        let (tenant, owner) = governed(world, 1);
+        play(&tenant.client, spend(DOLLAR)).expect(200);
+        let ask = || tenant.client.call("POST", "/v1/script").idempotency_key("one").json(&json!({ "steps": spend(3 * DOLLAR) })).send();
+        let first = ask();
+        let id = waits(&first);
+        let again = ask();
+        assert_eq!((waits(&again), again.header("idempotent-replayed")), (id.clone(), Some("true")));
+        assert_eq!((stands(&tenant.client), notes(&tenant.client)), ((DOLLAR, 3 * DOLLAR), 1), "held, and nothing written");
+        let waiting = approval(&tenant.client, &id);
+        assert_eq!((&waiting["status"], &waiting["amount_micro_usd"]), (&json!("pending_approval"), &json!(3 * DOLLAR)));
+        assert_eq!(waiting["policy_ids"], json!(["large"]));
+        // No key decides, whatever its role.
+        assert_eq!(decide(&tenant.client, &id, "approve").expect_error(403, "forbidden")["reason"], "person_required");
+        decide(&owner, &id, "approve").expect(200);
+        let ended = end(&tenant.client, &id);
+        assert_eq!((&ended["status"], &ended["error"]), (&json!("succeeded"), &Value::Null), "{ended}");
+        assert_eq!(ended["result"]["seen"].as_array().map(Vec::len), Some(2), "{ended}");
+        assert_eq!((stands(&tenant.client), notes(&tenant.client)), ((4 * DOLLAR, 0), 2));
+        // The key is answered by what the request was answered in the end, and acts no second time.
+        let last = ask();
+        assert_eq!((last.status, last.header("idempotent-replayed")), (200, Some("true")), "{last}");
+        assert_eq!(last.json(), ended["result"]);
+        decide(&owner, &id, "deny").expect_error(409, "state_conflict");
+        decide(&owner, &id, "approve").expect(200);
+        assert_eq!((stands(&tenant.client), notes(&tenant.client)), ((4 * DOLLAR, 0), 2));
+    }
+
+    fn what_a_person_denies_is_not_made_and_its_funds_are_free(world: Builder::new().bare()) {
+        let (tenant, owner) = governed(world, 1);
+        let ask = || tenant.client.call("POST", "/v1/script").idempotency_key("two").json(&json!({ "steps": spend(3 * DOLLAR) })).send();
+        let id = waits(&ask());
+        let denied = decide(&owner, &id, "deny").expect(200);
+        assert_eq!((&denied["approval"]["status"], &denied["approval"]["reason"]), (&json!("denied"), &json!("as we said")));
+        assert_eq!((stands(&tenant.client), notes(&tenant.client)), ((0, 0), 0));
+        decide(&owner, &id, "approve").expect_error(409, "state_conflict");
+        assert_eq!(ask().expect_error(403, "forbidden")["reason"], "approval_denied");
+        let listed = |status: &str| {
+            let found = tenant.client.get(&format!("/v1/approvals?status={status}")).expect(200);
+            found["approvals"].as_array().unwrap().len()
+        };
+        assert_eq!((listed("denied"), listed("pending_approval")), (1, 0));
+        // Another organization knows nothing of it.
+        let stranger = world.register();
+        stranger.client.get(&format!("/v1/approvals/{id}")).expect_error(404, "not_found");
+    }
+
+    fn pending_approvals_together_exceed_no_cap(world: Builder::new().bare()) {
+        let (tenant, owner) = governed(world, 1);
+        let answers: Vec<Answer> = std::thread::scope(|scope| {
+            let running: Vec<_> = (0..12).map(|_| scope.spawn(|| play(&tenant.client, spend(2 * DOLLAR)))).collect();
+            running.into_iter().map(|one| one.join().unwrap()).collect()
+        });
+        let ids: Vec<String> = answers.iter().filter(|answer| answer.status == 202).map(waits).collect();
+        assert_eq!(ids.len(), 5, "ten dollars hold five times two");
+        for refused in answers.iter().filter(|answer| answer.status != 202) {
+            assert_eq!(refused.expect_error(403, "forbidden")["reason"], "budget_exceeded");
+        }
+        assert_eq!(stands(&tenant.client), (0, 10 * DOLLAR));
+        decide(&owner, &ids[0], "deny").expect(200);
+        for id in &ids[1..] {
+            decide(&owner, id, "approve").expect(200);
+        }
+        for id in &ids[1..] {
+            assert_eq!(end(&tenant.client, id)["status"], "succeeded");
+        }
+        assert_eq!(stands(&tenant.client), (8 * DOLLAR, 0));
+    }
+
+    fn two_people_are_two_people(world: Builder::new().bare()) {
+        let (tenant, owner) = governed(world, 2);
+        let (approver, _) = joined(world, &tenant, &owner, "approver");
+        let (developer, _) = joined(world, &tenant, &owner, "developer");
+        let id = waits(&play(&tenant.client, spend(3 * DOLLAR)));
+        decide(&owner, &id, "approve").expect(200);
+        // The same person's word counts once.
+        decide(&owner, &id, "approve").expect(200);
+        assert_eq!(approval(&tenant.client, &id)["status"], "pending_approval");
+        decide(&developer, &id, "approve").expect_error(403, "forbidden");
+        decide(&approver, &id, "approve").expect(200);
+        assert_eq!(end(&tenant.client, &id)["status"], "succeeded");
+        assert_eq!(stands(&tenant.client), (3 * DOLLAR, 0));
+    }
+
+    fn over_a_soft_budget_a_person_decides_and_no_hard_one_gives_way(world: Builder::new().bare()) {
+        let (tenant, owner) = governed(world, 1);
+        budget(&tenant, json!({ "cap_cents": 100, "period": "day", "hard": false }));
+        play(&tenant.client, spend(DOLLAR)).expect(200);
+        let id = waits(&play(&tenant.client, spend(DOLLAR)));
+        decide(&owner, &id, "approve").expect(200);
+        assert_eq!(end(&tenant.client, &id)["status"], "succeeded");
+        assert_eq!(stands(&tenant.client), (DOLLAR, 0), "the excess stands beside the cap");
+        tenant.client.patch("/v1/organization", &json!({ "budget": { "cap_cents": 250, "period": "day" } })).expect(200);
+        let full = play(&tenant.client, spend(DOLLAR)).expect_error(403, "forbidden");
+        assert_eq!((&full["reason"], &full["details"]["scope"]), (&json!("budget_exceeded"), &json!("organization")));
+    }
+
+    fn what_has_changed_since_is_looked_at_again(world: Builder::new().bare()) {
+        let (tenant, owner) = governed(world, 1);
+        // Revoked meanwhile.
+        let id = waits(&play(&tenant.client, spend(2 * DOLLAR)));
+        tenant.client.post(&format!("/v1/users/{}/revoke", tenant.user), &json!({})).expect(200);
+        decide(&owner, &id, "approve").expect(200);
+        let failed = end(&tenant.client, &id);
+        assert_eq!((&failed["status"], &failed["error"]["reason"]), (&json!("failed"), &json!("profile_revoked")));
+        tenant.client.post(&format!("/v1/users/{}/restore", tenant.user), &json!({})).expect(200);
+        assert_eq!((stands(&tenant.client), notes(&tenant.client)), ((0, 0), 0));
+        // Denied by a rule that is new.
+        let id = waits(&play(&tenant.client, spend(2 * DOLLAR)));
+        let rules = json!([{ "id": "large", "effect": "require_approval", "actions": ["script.*"], "when": { "amount_over_micro_usd": DOLLAR } },
+            { "id": "never", "effect": "deny", "actions": ["script.spend"] }]);
+        tenant.client.put("/v1/governance/policy", &json!({ "rules": rules })).expect(200);
+        decide(&owner, &id, "approve").expect(200);
+        let failed = end(&tenant.client, &id);
+        assert_eq!((&failed["status"], &failed["error"]["reason"]), (&json!("failed"), &json!("policy_denied")));
+        tenant.client.put("/v1/governance/policy", &json!({ "rules": [rules[0]] })).expect(200);
+        assert_eq!((stands(&tenant.client), notes(&tenant.client)), ((0, 0), 0));
+        // More than was approved.
+        let by_notes = json!([{ "leave": "script.spend", "amount_by_notes": 2 * DOLLAR, "as": "p" }, { "capture": "p", "amount": DOLLAR }]);
+        play(&tenant.client, json!([{ "note": "note" }])).expect(200);
+        let id = waits(&play(&tenant.client, by_notes));
+        play(&tenant.client, json!([{ "note": "note" }])).expect(200);
+        decide(&owner, &id, "approve").expect(200);
+        let failed = end(&tenant.client, &id);
+        assert_eq!((&failed["status"], &failed["error"]["reason"]), (&json!("failed"), &json!("proposal_changed")), "{failed}");
+        assert_eq!(stands(&tenant.client), (0, 0));
+    }
+
+    fn a_guest_cannot_swallow_that_a_person_decides(world: Builder::new().bare()) {
+        let (tenant, owner) = governed(world, 1);
+        let tried = json!([
+            { "note": "note" },
+            { "try": { "leave": "script.spend", "amount": 2 * DOLLAR, "as": "p" } },
+            { "note": "note" },
+        ]);
+        let id = waits(&play(&tenant.client, tried));
+        assert_eq!(notes(&tenant.client), 0);
+        decide(&owner, &id, "approve").expect(200);
+        assert_eq!(end(&tenant.client, &id)["status"], "succeeded");
+        assert_eq!((stands(&tenant.client), notes(&tenant.client)), ((0, 0), 2), "what is not captured is given back");
+    }
+
+    fn what_is_approved_survives_a_crash_and_is_made_once(world: Builder::new().bare()) {
+        let (tenant, owner) = governed(world, 1);
+        let ids: Vec<String> = (0..3).map(|_| waits(&play(&tenant.client, spend(2 * DOLLAR)))).collect();
+        for id in &ids {
+            decide(&owner, id, "approve").expect(200);
+        }
+        world.kill();
+        world.start();
+        let client = tenant.client.at(world.server().address());
+        for id in &ids {
+            assert_eq!(end(&client, id)["status"], "succeeded");
+        }
+        assert_eq!((stands(&client), notes(&client)), ((6 * DOLLAR, 0), 3));
+    }
+
+    fn a_pinned_key_sees_the_approvals_of_its_user_alone(world: Builder::new().bare()) {
+        let (tenant, _) = governed(world, 1);
+        let other = tenant.user(&unique("other"));
+        let mine = waits(&play(&tenant.client, spend(2 * DOLLAR)));
+        let theirs = waits(&play(&tenant.client.with("X-Service-User-Id", &other), spend(2 * DOLLAR)));
+        let key = tenant.client.post("/v1/auth/keys", &json!({ "name": "pinned", "user_id": other })).expect(201);
+        let pinned = tenant.client.bearer(key["key"].as_str().unwrap());
+        pinned.get(&format!("/v1/approvals/{mine}")).expect_error(404, "not_found");
+        let listed = pinned.get("/v1/approvals").expect(200);
+        assert_eq!(listed["approvals"].as_array().unwrap().iter().map(|one| one["id"].clone()).collect::<Vec<_>>(), [json!(theirs)]);
+    }
+}
