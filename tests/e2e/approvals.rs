@@ -106,6 +106,7 @@ on_both! {
         decide(&owner, &id, "deny").expect_error(409, "state_conflict");
         decide(&owner, &id, "approve").expect(200);
         assert_eq!((stands(&tenant.client), notes(&tenant.client)), ((4 * DOLLAR, 0), 2));
+        world.books_agree();
     }
 
     fn what_a_person_denies_is_not_made_and_its_funds_are_free(world: Builder::new().bare()) {
@@ -125,6 +126,7 @@ on_both! {
         // Another organization knows nothing of it.
         let stranger = world.register();
         stranger.client.get(&format!("/v1/approvals/{id}")).expect_error(404, "not_found");
+        world.books_agree();
     }
 
     fn pending_approvals_together_exceed_no_cap(world: Builder::new().bare()) {
@@ -147,6 +149,7 @@ on_both! {
             assert_eq!(end(&tenant.client, id)["status"], "succeeded");
         }
         assert_eq!(stands(&tenant.client), (8 * DOLLAR, 0));
+        world.books_agree();
     }
 
     fn two_people_are_two_people(world: Builder::new().bare()) {
@@ -162,6 +165,7 @@ on_both! {
         decide(&approver, &id, "approve").expect(200);
         assert_eq!(end(&tenant.client, &id)["status"], "succeeded");
         assert_eq!(stands(&tenant.client), (3 * DOLLAR, 0));
+        world.books_agree();
     }
 
     fn over_a_soft_budget_a_person_decides_and_no_hard_one_gives_way(world: Builder::new().bare()) {
@@ -175,6 +179,7 @@ on_both! {
         tenant.client.patch("/v1/organization", &json!({ "budget": { "cap_cents": 250, "period": "day" } })).expect(200);
         let full = play(&tenant.client, spend(DOLLAR)).expect_error(403, "forbidden");
         assert_eq!((&full["reason"], &full["details"]["scope"]), (&json!("budget_exceeded"), &json!("organization")));
+        world.books_agree();
     }
 
     fn what_has_changed_since_is_looked_at_again(world: Builder::new().bare()) {
@@ -206,6 +211,7 @@ on_both! {
         let failed = end(&tenant.client, &id);
         assert_eq!((&failed["status"], &failed["error"]["reason"]), (&json!("failed"), &json!("proposal_changed")), "{failed}");
         assert_eq!(stands(&tenant.client), (0, 0));
+        world.books_agree();
     }
 
     fn a_guest_cannot_swallow_that_a_person_decides(world: Builder::new().bare()) {
@@ -220,6 +226,7 @@ on_both! {
         decide(&owner, &id, "approve").expect(200);
         assert_eq!(end(&tenant.client, &id)["status"], "succeeded");
         assert_eq!((stands(&tenant.client), notes(&tenant.client)), ((0, 0), 2), "what is not captured is given back");
+        world.books_agree();
     }
 
     fn what_is_approved_survives_a_crash_and_is_made_once(world: Builder::new().bare()) {
@@ -235,6 +242,7 @@ on_both! {
             assert_eq!(end(&client, id)["status"], "succeeded");
         }
         assert_eq!((stands(&client), notes(&client)), ((6 * DOLLAR, 0), 3));
+        world.books_agree();
     }
 
     fn a_pinned_key_sees_the_approvals_of_its_user_alone(world: Builder::new().bare()) {
@@ -247,5 +255,6 @@ on_both! {
         pinned.get(&format!("/v1/approvals/{mine}")).expect_error(404, "not_found");
         let listed = pinned.get("/v1/approvals").expect(200);
         assert_eq!(listed["approvals"].as_array().unwrap().iter().map(|one| one["id"].clone()).collect::<Vec<_>>(), [json!(theirs)]);
+        world.books_agree();
     }
 }

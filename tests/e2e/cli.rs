@@ -65,7 +65,7 @@ fn offline(world: &mut World, arguments: &[&str]) -> Told {
 #[test]
 fn help_names_every_command_and_how_to_begin() {
     let help = charter(&["--help"]).done();
-    for command in ["serve", "component", "key", "doctor", "backup", "restore", "config"] {
+    for command in ["serve", "component", "key", "doctor", "backup", "restore", "ledger", "config"] {
         assert!(help.contains(&format!("\n  {command} ")), "{command} is missing:\n{help}");
         let of = charter(&[command, "--help"]).done();
         assert!(of.contains("Usage: charter"), "{of}");

@@ -4,10 +4,12 @@ use std::slice::from_ref;
 
 use charter_tests::artefacts::Artefacts;
 use charter_tests::patience::until;
-use charter_tests::tenant::unique;
+use charter_tests::tenant::{PASSWORD, unique};
 use charter_tests::world::Builder;
 use charter_tests::{Answer, Client, Database, Tenant, World, on_both};
 use serde_json::{Value, json};
+
+use crate::accounts::browser;
 
 /// One dollar, as the ledger counts.
 const DOLLAR: i64 = 1_000_000;
@@ -78,6 +80,7 @@ on_both! {
             assert_eq!(error["reason"], "budget_exceeded");
         }
         assert_eq!(stands(&tenant.client), (7 * DOLLAR, 0));
+        world.books_agree();
     }
 
     fn a_refusal_says_which_scope_is_full_and_when_it_resets(world: Builder::new().bare()) {
@@ -96,6 +99,7 @@ on_both! {
         assert_eq!(full["details"]["scope"], "organization");
         assert!(full["details"]["resets_at"].as_str().is_some_and(|at| at.ends_with("T00:00:00.000Z")), "{full}");
         play(&client, spend(DOLLAR / 2)).expect(200);
+        world.books_agree();
     }
 
     fn what_a_request_does_not_capture_is_given_back(world: Builder::new().bare()) {
@@ -109,6 +113,7 @@ on_both! {
         assert_eq!(stands(&tenant.client), (0, 0));
         play(&tenant.client, json!([leave, { "capture": "p", "amount": DOLLAR / 4 }])).expect(200);
         assert_eq!(stands(&tenant.client), (DOLLAR / 4, 0));
+        world.books_agree();
     }
 
     fn more_than_was_held_is_counted_and_stops_the_scope(world: Builder::new().bare()) {
@@ -118,6 +123,7 @@ on_both! {
         play(&tenant.client, over).expect(200);
         assert_eq!(stands(&tenant.client), (3 * DOLLAR, 0));
         assert_eq!(play(&tenant.client, spend(0)).expect_error(403, "forbidden")["reason"], "scope_frozen");
+        world.books_agree();
     }
 
     fn a_run_again_is_given_the_same_leave(world: Builder::new().bare()) {
@@ -130,6 +136,7 @@ on_both! {
         let done = answers.iter().filter(|answer| answer.status == 200).count() as i64;
         assert!(done >= 16, "only {done} were done");
         assert_eq!(stands(&tenant.client), (done * DOLLAR, 0));
+        world.books_agree();
     }
 
     fn policy_denies_and_a_shadow_rule_does_not(world: Builder::new().bare()) {
@@ -151,6 +158,7 @@ on_both! {
         tenant.client.put("/v1/governance/policy", &stale).expect_error(409, "version_conflict");
         let faults = tenant.client.put("/v1/governance/policy", &rule("dney", "enforce")).expect_error(400, "invalid_input");
         assert_eq!(faults["param"], "rules.0.effect");
+        world.books_agree();
     }
 
     fn tightening_is_anyones_who_writes_and_loosening_is_not(world: Builder::new().bare()) {
@@ -165,6 +173,7 @@ on_both! {
         assert_eq!(play(&pinned, spend(DOLLAR)).expect_error(403, "forbidden")["details"]["scope"], "user");
         tenant.client.patch(&path, &user(60)).expect(200);
         tenant.client.put("/v1/governance/policy", &json!({ "rules": [] })).expect(200);
+        world.books_agree();
     }
 
     fn money_moves_between_accounts_with_the_capture_and_credit_is_never_overdrawn(world: Builder::new().bare()) {
@@ -186,6 +195,7 @@ on_both! {
         play(&tenant.client, json!([{ "move": 1, "from": "credit", "to": "wallet" }])).expect_error(400, "invalid_input");
         play(&tenant.client, json!([{ "move": DOLLAR, "from": "wallet", "to": "credit" }])).expect(200);
         play(&tenant.client, json!([{ "move": 9 * DOLLAR, "from": "wallet", "to": "credit" }])).expect_error(402, "insufficient_credits");
+        world.books_agree();
     }
 
     fn a_hold_that_was_kept_is_settled_by_one_later_request(world: Builder::new().bare()) {
@@ -206,6 +216,7 @@ on_both! {
         assert_eq!(again["reason"], "PERMIT_SETTLED");
         let stranger = world.register();
         play(&stranger.client, json!([{ "reopen": hold, "as": "p" }])).expect_error(404, "not_found");
+        world.books_agree();
     }
 
     fn caps_of_a_primitives_own_count_beside_the_hosts(world: Builder::new().bare()) {
@@ -218,6 +229,7 @@ on_both! {
         assert_eq!(answers.iter().filter(|answer| answer.status == 200).count(), 2);
         play(&tenant.client, within("b2")).expect(200);
         assert_eq!(play(&tenant.client, within("b1")).expect_error(403, "forbidden")["details"]["scope"], "box");
+        world.books_agree();
     }
 
     fn a_revoked_profile_gets_no_leave_from_the_next_request_on(world: Builder::new().bare()) {
@@ -226,6 +238,7 @@ on_both! {
         tenant.client.post(&format!("/v1/users/{}/revoke", tenant.user), &json!({})).expect(200);
         assert_eq!(play(&tenant.client, spend(1)).expect_error(403, "forbidden")["reason"], "profile_revoked");
         assert_eq!(stands(&tenant.client), (0, 0));
+        world.books_agree();
     }
 
     fn a_budget_that_is_changed_counts_what_was_spent_before(world: Builder::new().bare()) {
@@ -239,6 +252,74 @@ on_both! {
         let full = play(&tenant.client, spend(DOLLAR / 2 + 1)).expect_error(403, "forbidden");
         assert_eq!(full["details"]["spent_micro_usd"], DOLLAR);
         play(&tenant.client, spend(DOLLAR / 2)).expect(200);
+        world.books_agree();
+    }
+
+    fn what_a_crash_leaves_in_doubt_stays_held_until_a_person_says_what_became_of_it(world: Builder::new().bare()) {
+        let tenant = scripted(world);
+        budget(&tenant, 100, "day");
+        let client = tenant.client.at(world.server().address());
+        let steps = json!({ "steps": [
+            { "leave": "script.spend", "amount": DOLLAR, "as": "p" }, { "dispatch": "p" }, { "sleep_ms": 7_000 },
+        ] });
+        let holds = |client: &Client, state: &str| {
+            let listed = client.get(&format!("/v1/governance/holds?state={state}")).expect(200);
+            listed["holds"].as_array().unwrap().clone()
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| drop(client.call("POST", "/v1/script").json(&steps).attempt()));
+            until("something has left the host", || holds(&client, "dispatched").len() == 1);
+            world.kill();
+        });
+        world.start();
+        let client = tenant.client.at(world.server().address());
+        until("the hold is in doubt", || holds(&client, "in_doubt").len() == 1);
+        assert_eq!(stands(&client), (0, DOLLAR), "what nobody knows stays held");
+        let path = format!("/v1/governance/holds/{}/resolve", holds(&client, "in_doubt")[0]["id"].as_str().unwrap());
+        let word = json!({ "outcome": "captured", "amount_micro_usd": DOLLAR / 2, "reason": "the receipt came by mail" });
+        assert_eq!(client.post(&path, &word).expect_error(403, "forbidden")["reason"], "person_required");
+        let person = browser(world, &tenant.email, PASSWORD).0;
+        let resolved = person.post(&path, &word).expect(200);
+        assert_eq!((&resolved["hold"]["state"], &resolved["hold"]["actual_micro_usd"]), (&json!("captured"), &json!(DOLLAR / 2)));
+        person.post(&path, &word).expect_error(409, "state_conflict");
+        assert_eq!(stands(&client), (DOLLAR / 2, 0));
+        let stranger = browser(world, &world.register().email, PASSWORD).0;
+        stranger.post(&path, &word).expect_error(404, "not_found");
+        world.books_agree();
+    }
+
+    fn each_decision_is_a_row_with_its_reasons(world: Builder::new().bare()) {
+        let tenant = scripted(world);
+        let rules = json!({ "rules": [{ "id": "no-large", "effect": "deny", "actions": ["script.*"], "when": { "amount_over_micro_usd": DOLLAR } }] });
+        tenant.client.put("/v1/governance/policy", &rules).expect(200);
+        play(&tenant.client, spend(DOLLAR)).expect(200);
+        let denied = play(&tenant.client, spend(2 * DOLLAR));
+        denied.expect_error(403, "forbidden");
+        let logs = |query: &str| tenant.client.get(&format!("/v1/logs{query}")).expect(200);
+        until("the rows are numbered", || logs("?action=script.spend")["logs"].as_array().unwrap().len() == 2);
+        let rows = logs("?action=script.spend")["logs"].as_array().unwrap().clone();
+        let told = |row: &Value| (row["decision"].clone(), row["amount_micro_usd"].clone());
+        assert_eq!(told(&rows[0]), (json!("denied"), json!(2 * DOLLAR)), "newest first");
+        assert_eq!(told(&rows[1]), (json!("allowed"), json!(DOLLAR)));
+        assert_eq!(rows[0]["details"]["verdict"]["rules"], json!(["no-large"]));
+        assert_eq!(rows[0]["request_id"], denied.header("x-request-id").unwrap());
+        // Loosening says what was before.
+        tenant.client.put("/v1/governance/policy", &json!({ "rules": [] })).expect(200);
+        until("the change is numbered", || logs("?action=governance.policy.put")["logs"].as_array().unwrap().len() == 2);
+        let changed = logs("?action=governance.policy.put")["logs"][0]["details"].clone();
+        assert_eq!((&changed["loosens"], &changed["before"]["rules"][0]["id"]), (&json!(true), &json!("no-large")));
+        // A walk by single rows meets each of them once.
+        let (mut seen, mut query) = (Vec::new(), "?limit=1".to_owned());
+        loop {
+            let page = logs(&query);
+            seen.extend(page["logs"].as_array().unwrap().iter().map(|row| row["seq"].as_u64().unwrap()));
+            let Some(cursor) = page["next_cursor"].as_str() else { break };
+            query = format!("?limit=1&cursor={cursor}");
+        }
+        assert_eq!(seen, (1..=seen.len() as u64).rev().collect::<Vec<_>>());
+        let key = tenant.client.post("/v1/auth/keys", &json!({ "name": "pinned", "user_id": tenant.user })).expect(201);
+        tenant.client.bearer(key["key"].as_str().unwrap()).get("/v1/logs").expect_error(403, "forbidden");
+        world.books_agree();
     }
 
     fn a_hold_that_a_crash_left_behind_is_voided(world: Builder::new().bare()) {
@@ -256,6 +337,7 @@ on_both! {
         assert_eq!(stands(&client), (0, DOLLAR), "it is held until its request cannot be running any more");
         until("the hold is voided", || stands(&client) == (0, 0));
         play(&client, spend(DOLLAR)).expect(200);
+        world.books_agree();
     }
 }
 

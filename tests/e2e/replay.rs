@@ -206,6 +206,13 @@ fn approvals(world: &World, made: &Made) {
     tenant.client.put("/v1/governance/policy", &rules).expect(200);
     let person = browser(world, &tenant.email, PASSWORD).0;
     let steps = json!({"steps": [{"leave": "script.spend", "amount": 1, "as": "p"}, {"capture": "p", "amount": 1}]});
+    // A hold is in doubt after something left the host under it and nobody said what became of that.
+    let lost = json!({"steps": [{"leave": "script.send", "as": "p"}, {"dispatch": "p"}]});
+    tenant.client.post("/v1/script", &lost).expect(200);
+    let doubted = tenant.client.get("/v1/governance/holds?state=in_doubt").expect(200);
+    let path = format!("/v1/governance/holds/{}/resolve", doubted["holds"][0]["id"].as_str().unwrap());
+    twice(&person, "POST", &path, Some(&json!({"outcome": "voided", "reason": "it never arrived"})));
+    made.note("POST", &path);
     for decision in ["approve", "deny"] {
         let waiting = tenant.client.post("/v1/script", &steps).expect(202);
         let path = format!("/v1/approvals/{}/{decision}", waiting["approval_id"].as_str().unwrap());

@@ -240,6 +240,19 @@ impl World {
     }
 
     /// A second server on the same database, with a data folder of its own and the first one's key file.
+    /// Proves that accounts, holds and meters say the same, by the command that operators have for it.
+    #[track_caller]
+    pub fn books_agree(&self) {
+        let mut command = std::process::Command::new(&Artefacts::get().charter);
+        command.args(["ledger", "verify", "--data"]).arg(self.data.path());
+        if let Some(url) = &self.options.database {
+            command.args(["--database", url]);
+        }
+        let told = command.output().unwrap_or_else(|error| panic!("charter does not run: {error}"));
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        assert!(told.status.success(), "the books do not agree:\n{}{}", text(&told.stdout), text(&told.stderr));
+    }
+
     pub fn replica(&self) -> (Server, Folder) {
         let folder = Folder::new();
         for entry in std::fs::read_dir(self.data.path()).into_iter().flatten().flatten() {

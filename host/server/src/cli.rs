@@ -67,8 +67,20 @@ enum Verb {
         #[command(flatten)]
         settings: Settings,
     },
+    /// Prove the books: what accounts, holds and caps say must agree
+    #[command(subcommand)]
+    Ledger(LedgerVerb),
     /// List every setting with its default and its environment variable
     Config,
+}
+
+#[derive(Subcommand)]
+enum LedgerVerb {
+    /// Sum up every account, hold and meter, and name whatever does not agree; the host may be running
+    Verify {
+        #[command(flatten)]
+        settings: Settings,
+    },
 }
 
 #[derive(Subcommand)]
@@ -172,6 +184,10 @@ async fn run(verb: Verb) -> ExitCode {
         },
         Verb::Restore { file, settings } => match read(&settings, &[]) {
             Ok(config) => offline::restore(&config, &file).await,
+            Err(code) => return code,
+        },
+        Verb::Ledger(LedgerVerb::Verify { settings }) => match read(&settings, &[]) {
+            Ok(config) => offline::verify_ledger(&config).await,
             Err(code) => return code,
         },
         Verb::Config => reference(),

@@ -7,3 +7,4 @@
 pub mod approvals;
 pub mod caps;
 pub mod gateway;
+pub mod verify;

@@ -22,11 +22,13 @@ pub mod approvals;
 pub mod auth;
 pub mod governance;
 pub mod health;
+pub mod holds;
 pub mod invitations;
 pub mod jobs;
 pub mod keys;
 pub mod kits;
 pub mod limits;
+pub mod logs;
 pub mod members;
 pub mod metrics;
 pub mod openapi;
@@ -489,6 +491,21 @@ fn governance() -> Vec<HostRoute> {
             .body(governance::policy_body)
             .refuses(&[Code::VersionConflict])
             .answer(200, governance::policy_answer),
+        HostRoute::get("governance.holds.list", "/governance/holds", handler!(holds::list))
+            .summary("Money that is held, was captured or voided, or is in doubt")
+            .paging(Paging::Cursor)
+            .query(holds::list_query)
+            .answer(200, holds::list_answer),
+        HostRoute::post("governance.holds.resolve", "/governance/holds/{id}/resolve", handler!(holds::resolve))
+            .access(Access::Read)
+            .summary("Say what became of a hold that is in doubt")
+            .body(holds::resolve_body)
+            .answer(200, holds::answer),
+        HostRoute::get("logs.list", "/logs", handler!(logs::list))
+            .summary("The audit log, newest first")
+            .paging(Paging::Cursor)
+            .query(logs::query)
+            .answer(200, logs::answer),
         HostRoute::get("approvals.list", "/approvals", handler!(approvals::list))
             .summary("What waits for people, and what became of it, newest first")
             .paging(Paging::Cursor)

@@ -4,6 +4,8 @@ use charter_kernel::apply::facts_log;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Fact, FactKind};
 
+use sqlx::SqlStr;
+
 use crate::connection::reading;
 use crate::error::ReadError;
 use crate::query::{PAGE_ROWS_MAX, SequencedFact};
@@ -32,9 +34,35 @@ impl Store {
             "SELECT sequence, id, at, name, body FROM facts WHERE organization = $1 AND kind = $2 AND sequence > $3 \
              AND sequence IS NOT NULL ORDER BY sequence LIMIT $4 + 0",
         );
-        let query = query(sql).bind(organization.to_owned()).bind(kind_name(kind));
-        let query = query.bind(i64::try_from(after).unwrap_or(i64::MAX)).bind(i64::from(limit.min(PAGE_ROWS_MAX)));
-        let rows = reading(query.fetch_all(&self.inner.readers)).await?;
+        self.listed(sql, kind, organization, i64::try_from(after).unwrap_or(i64::MAX), limit).await
+    }
+
+    /// An organization's facts of a kind before a sequence, or of now, newest first.
+    pub async fn facts_before(
+        &self,
+        kind: FactKind,
+        organization: &str,
+        before: Option<u64>,
+        limit: u32,
+    ) -> Result<Vec<SequencedFact>, ReadError> {
+        let sql = self.inner.database.dialect.sql(
+            "SELECT sequence, id, at, name, body FROM facts WHERE organization = $1 AND kind = $2 AND sequence < $3 \
+             AND sequence IS NOT NULL ORDER BY sequence DESC LIMIT $4 + 0",
+        );
+        let before = before.and_then(|before| i64::try_from(before).ok()).unwrap_or(i64::MAX);
+        self.listed(sql, kind, organization, before, limit).await
+    }
+
+    async fn listed(
+        &self,
+        sql: SqlStr,
+        kind: FactKind,
+        organization: &str,
+        bound: i64,
+        limit: u32,
+    ) -> Result<Vec<SequencedFact>, ReadError> {
+        let query = query(sql).bind(organization.to_owned()).bind(kind_name(kind)).bind(bound);
+        let rows = reading(query.bind(i64::from(limit.min(PAGE_ROWS_MAX))).fetch_all(&self.inner.readers)).await?;
         let fact = |row: &Row| -> sqlx::Result<SequencedFact> {
             let (id, at, organization) = (row.try_get(1)?, Instant(row.try_get(2)?), organization.to_owned());
             let fact = Fact { id, kind, organization, at, name: row.try_get(3)?, body: row.try_get(4)? };

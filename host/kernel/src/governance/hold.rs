@@ -16,6 +16,8 @@ use crate::unit::{Draft, Guard, Key, LogKey, Reach, Space, Write};
 /// The indexed field that says where a hold stands.
 pub const STATE: &str = "state";
 
+/// The indexed field by which a hold is found within its organization.
+pub const REFERENCE: &str = "reference";
 /// The group of holds that fall due when their request should have settled them.
 pub const OPEN: &str = "open";
 /// The group of holds that fall due when they need not be kept any longer.
@@ -207,9 +209,9 @@ pub fn meters_space() -> Space {
     Space::host("meters")
 }
 
-/// The space of ledger accounts.
+/// The space of ledger accounts; people's accounts are another.
 pub fn accounts_space() -> Space {
-    Space::host("accounts")
+    Space::host("ledger")
 }
 
 /// The log of an account's entries.
@@ -241,7 +243,7 @@ impl Hold {
         if let (Some(pay), Some(amount)) = (&self.pay, self.amount) {
             writes.push(Write::Transfer { from: pay.from.clone(), to: pay.to.clone(), amount, phase: Phase::Reserve });
         }
-        writes.push(Write::Insert { key, draft: self.draft(self.until) });
+        writes.push(Write::Insert { key, draft: self.draft(id, self.until) });
         writes
     }
 
@@ -328,13 +330,15 @@ impl Hold {
     }
 
     fn replaced(&self, id: &str, due_at: Instant) -> Write {
-        Write::Replace { key: self.key(id), draft: self.draft(due_at), expected: None }
+        Write::Replace { key: self.key(id), draft: self.draft(id, due_at), expected: None }
     }
 
-    fn draft(&self, due_at: Instant) -> Draft {
+    fn draft(&self, id: &str, due_at: Instant) -> Draft {
         let body = json!(self).to_string();
         let found = format!("{} {}", self.subject.organization, self.state.as_str());
-        let index = vec![("found".to_owned(), found), (STATE.to_owned(), self.state.as_str().to_owned())];
+        let reference = format!("{} {id}", self.subject.organization);
+        let state = self.state.as_str().to_owned();
+        let index = vec![("found".to_owned(), found), (REFERENCE.to_owned(), reference), (STATE.to_owned(), state)];
         let lease = Some((self.state.group().to_owned(), due_at));
         Draft { user: self.subject.user.clone(), body, index, lease, ..Draft::default() }
     }

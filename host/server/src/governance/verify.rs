@@ -1,0 +1,149 @@
+//! Proves the books of a deployment: that they sum to zero, and that balances, holds and meters say the same.
+//!
+//! Reads what is committed and changes nothing, so that it may run beside a host. What it compares is read in turn: on a host
+//! that spends meanwhile a difference counts only if it is found twice.
+
+use std::collections::BTreeMap;
+
+use charter_kernel::governance::hold::{Counted, Hold, accounts_space, entries_of, meters_space, space};
+use charter_kernel::governance::meter::{Admission, Meter, Slot};
+use charter_kernel::ledger::Account;
+use charter_kernel::unit::{Key, Row, Space};
+use charter_store::{ReadError, Store};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// Rows of one read.
+const PAGE: u32 = 1_000;
+
+/// What was looked at, and what does not agree.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Accounts.
+    pub accounts: usize,
+    /// Entries of their logs.
+    pub entries: u64,
+    /// Holds.
+    pub holds: usize,
+    /// Meters.
+    pub meters: usize,
+    /// Each difference, in words.
+    pub faults: Vec<String>,
+}
+
+/// Looks at all of it.
+///
+/// # Errors
+/// When the store cannot be read.
+pub async fn verify(store: &Store) -> Result<Report, ReadError> {
+    let mut report = Report::default();
+    let mut pending: BTreeMap<Key, i128> = BTreeMap::new();
+    let mut reserved: BTreeMap<(Key, Slot, bool), i128> = BTreeMap::new();
+    each(store, &space(), &mut report, |report, key, hold: Hold| {
+        report.holds += 1;
+        if hold.state.is_over() {
+            if hold.amount.is_some() && (hold.state.as_str() == "captured") != hold.actual.is_some() {
+                report.faults.push(format!("the hold {} is {} and says otherwise", key.id, hold.state.as_str()));
+            }
+            return;
+        }
+        for charge in hold.charges {
+            let beyond = charge.unit == Counted::Money && charge.admission == Admission::Beyond;
+            *reserved.entry((charge.meter, charge.slot, beyond)).or_default() += i128::from(charge.amount);
+        }
+        if let (Some(pay), Some(amount)) = (hold.pay, hold.amount) {
+            *pending.entry(pay.from).or_default() += i128::from(amount);
+            *pending.entry(pay.to).or_default() -= i128::from(amount);
+        }
+    })
+    .await?;
+    each(store, &meters_space(), &mut report, |report, key, meter: Meter| {
+        report.meters += 1;
+        for (slot, count) in &meter.counts {
+            for (beyond, stands) in [(false, count.reserved), (true, count.over_reserved)] {
+                let held = reserved.remove(&(key.clone(), slot.clone(), beyond)).unwrap_or(0);
+                if held != i128::from(stands) {
+                    report.faults.push(format!(
+                        "the meter {} of {} reserves {stands} in {}, and its holds {held}",
+                        key.id,
+                        key.reach.as_str(),
+                        slot.as_str()
+                    ));
+                }
+            }
+        }
+    })
+    .await?;
+    for ((meter, slot, _), held) in reserved.into_iter().filter(|(_, held)| *held != 0) {
+        let (id, reach) = (&meter.id, meter.reach.as_str());
+        report.faults.push(format!("holds reserve {held} in {} of the meter {id} of {reach}, which has none", slot.as_str()));
+    }
+    let mut accounts = Vec::new();
+    let mut sum = 0_i128;
+    each(store, &accounts_space(), &mut report, |report, key, account: Account| {
+        report.accounts += 1;
+        sum += i128::from(account.debits) - i128::from(account.credits);
+        let (stands, held) = (account.pending_debits - account.pending_credits, pending.remove(&key).unwrap_or(0));
+        if i128::from(stands) != held {
+            let (id, reach) = (&key.id, key.reach.as_str());
+            report.faults.push(format!("the account {id} of {reach} sets {stands} aside, and its holds {held}"));
+        }
+        accounts.push((key, account));
+    })
+    .await?;
+    if sum != 0 {
+        report.faults.push(format!("debits and credits differ by {sum}"));
+    }
+    for (key, account) in accounts {
+        let (debits, credits) = posted(store, &key, &mut report).await?;
+        if (debits, credits) != (i128::from(account.debits), i128::from(account.credits)) {
+            let (id, reach) = (&key.id, key.reach.as_str());
+            report.faults.push(format!(
+                "the account {id} of {reach} says {}/{}, its entries {debits}/{credits}",
+                account.debits, account.credits
+            ));
+        }
+    }
+    Ok(report)
+}
+
+/// What an account's entries sum up to: debits and credits.
+async fn posted(store: &Store, account: &Key, report: &mut Report) -> Result<(i128, i128), ReadError> {
+    let (mut debits, mut credits, mut after) = (0, 0, 0);
+    loop {
+        let page = store.log_read(&entries_of(account), after, PAGE).await?;
+        for entry in &page {
+            let told: Value = serde_json::from_str(&entry.payload).unwrap_or_default();
+            let amount = i128::from(told["amount_micro_usd"].as_i64().unwrap_or(0));
+            *(if entry.name == "debit" { &mut debits } else { &mut credits }) += amount;
+            (after, report.entries) = (entry.sequence, report.entries + 1);
+        }
+        if page.len() < PAGE as usize {
+            return Ok((debits, credits));
+        }
+    }
+}
+
+/// Every row of a space, decoded; one that cannot be is a fault.
+async fn each<T: DeserializeOwned>(
+    store: &Store,
+    space: &Space,
+    report: &mut Report,
+    mut look: impl FnMut(&mut Report, Key, T),
+) -> Result<(), ReadError> {
+    let mut after: Option<Key> = None;
+    loop {
+        let page: Vec<(Key, Row)> = store.scan(space, after.as_ref(), PAGE).await?;
+        let last = page.len() < PAGE as usize;
+        after = page.last().map(|(key, _)| key.clone());
+        for (key, row) in page {
+            match serde_json::from_str(&row.body) {
+                Ok(record) => look(report, key, record),
+                Err(error) => report.faults.push(format!("{} {} cannot be read: {error}", space.as_str(), key.id)),
+            }
+        }
+        if last {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Holds, and a person's word on those that are in doubt: `/v1/governance/holds`.
+
+use charter_kernel::governance::hold::{Hold, REFERENCE, State, space};
+use charter_kernel::refusal::Refusal;
+use charter_kernel::unit::{Key, Reach, Row};
+use charter_store::Txn;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::shape::{self, id, instant, nullable, object};
+use super::stored;
+use crate::app::App;
+use crate::authority::organization_wide;
+use crate::reply::Reply;
+use crate::request::{HostRequest, Identity};
+
+fn state() -> Value {
+    json!({"enum": ["pending", "held", "dispatched", "captured", "voided", "in_doubt"]})
+}
+
+fn item() -> Value {
+    let text = json!({"type": "string"});
+    let amount = json!({"type": ["integer", "null"]});
+    let scope = object(&[("scope", text.clone()), ("window", text.clone()), ("amount", json!({"type": "integer"}))]);
+    object(&[
+        ("id", id()),
+        ("state", state()),
+        ("primitive", text.clone()),
+        ("action", text.clone()),
+        ("entity", text.clone()),
+        ("title", text.clone()),
+        ("amount_micro_usd", amount.clone()),
+        ("actual_micro_usd", amount),
+        ("user_id", nullable(&id())),
+        ("request_id", text.clone()),
+        ("policy_ids", json!({"type": "array", "items": text})),
+        ("scopes", json!({"type": "array", "items": scope})),
+        ("created_at", instant()),
+        ("until", instant()),
+        ("ended_at", nullable(&instant())),
+    ])
+}
+
+/// One hold.
+pub fn answer() -> Value {
+    object(&[("hold", item())])
+}
+
+/// A page of holds.
+pub fn list_answer() -> Value {
+    shape::cursor_page("holds", &item())
+}
+
+/// The query of the list.
+pub fn list_query() -> Value {
+    json!({"type": "object", "properties": {"state": state()}, "additionalProperties": false})
+}
+
+/// The body of a person's word.
+pub fn resolve_body() -> Value {
+    object(&[
+        ("outcome", json!({"enum": ["captured", "voided"]})),
+        ("amount_micro_usd?", json!({"type": "integer", "minimum": 0})),
+        ("reason", shape::visible(1_000)),
+    ])
+}
+
+fn view(id: &str, hold: &Hold) -> Value {
+    let scopes =
+        hold.charges.iter().map(|charge| json!({"scope": charge.scope, "window": charge.slot, "amount": charge.amount}));
+    json!({
+        "id": id,
+        "state": hold.state,
+        "primitive": hold.primitive,
+        "action": hold.action,
+        "entity": hold.entity,
+        "title": hold.title,
+        "amount_micro_usd": hold.amount,
+        "actual_micro_usd": hold.actual,
+        "user_id": hold.subject.user,
+        "request_id": hold.request,
+        "policy_ids": hold.decision.rules,
+        "scopes": scopes.collect::<Vec<_>>(),
+        "created_at": hold.at,
+        "until": hold.until,
+        "ended_at": hold.ended_at,
+    })
+}
+
+fn read(row: &Row) -> Result<Hold, Refusal> {
+    serde_json::from_str(&row.body).map_err(|error| {
+        tracing::error!(%error, "a hold cannot be read");
+        Refusal::internal()
+    })
+}
+
+/// `GET /v1/governance/holds`: the organization's, by state.
+///
+/// # Errors
+/// 403 for a key that is pinned.
+pub async fn list(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
+    organization_wide(&request.identity)?;
+    let organization = &request.place()?.organization.id;
+    let (from, to) = match request.query_text("state") {
+        Some(state) => (format!("{organization} {state}"), format!("{organization} {state}")),
+        None => (format!("{organization} "), format!("{organization} ~")),
+    };
+    // A position is where the page before ended: the index's value, and the row's address.
+    let position: Option<(String, String, String)> =
+        request.page.position.as_deref().map(serde_json::from_str).transpose().map_err(|_| Refusal::internal())?;
+    let (from, after) = match position {
+        Some((value, reach, id)) => (value, Some(Key::new(&Reach::stored(reach), &space(), id))),
+        None => (from, None),
+    };
+    let limit = request.page.limit as usize;
+    let found = app.store.indexed(&space(), "found", (&from, &to), after.as_ref(), request.page.limit + 1).await;
+    let found = found.map_err(stored::reading)?;
+    let mut items = Vec::new();
+    for (_, key, row) in found.iter().take(limit) {
+        items.push(view(&key.id, &read(row)?));
+    }
+    let last = found.get(limit.saturating_sub(1)).filter(|_| found.len() > limit);
+    let next = last.map(|(value, key, _)| json!([value, key.reach.as_str(), key.id]).to_string());
+    Ok(Reply::ok(&shape::listed_at("holds", items, &request.page, next.as_deref())))
+}
+
+#[derive(Deserialize)]
+struct Resolve {
+    outcome: String,
+    amount_micro_usd: Option<i64>,
+    reason: String,
+}
+
+/// `POST /v1/governance/holds/{id}/resolve`: what became of an effect that nobody else can tell.
+///
+/// # Errors
+/// 403 for whoever is no person, 404 for another organization's, 409 for one that is not in doubt.
+pub async fn resolve(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+    let Identity::Session(session) = &request.identity else {
+        return Err(Refusal::forbidden("person_required", "Only a person says what became of it.")
+            .hint("Sign in with POST /v1/auth/login."));
+    };
+    if !session.role.decides() {
+        return Err(Refusal::forbidden("role_insufficient", "It takes an owner, admin or approver."));
+    }
+    let body: Resolve = request.body_as()?;
+    let id = request.parameter("id");
+    let reference = format!("{} {id}", request.place()?.organization.id);
+    let found = app.store.indexed(&space(), REFERENCE, (&reference, &reference), None, 1).await.map_err(stored::reading)?;
+    let Some((_, key, _)) = found.into_iter().next() else { return Err(Refusal::not_found()) };
+    let hold = read(&txn.get(&key).await.map_err(stored::reading)?.ok_or_else(Refusal::not_found)?)?;
+    if hold.state != State::InDoubt {
+        let told = "Only a hold that is in doubt takes a person's word.";
+        return Err(Refusal::state_conflict("hold_not_in_doubt", told).detail("state", hold.state.as_str()));
+    }
+    let step = match body.outcome.as_str() {
+        "captured" => hold.captured(id, body.amount_micro_usd.or(hold.amount).unwrap_or(0), request.now),
+        _ => hold.voided(id, request.now),
+    };
+    let shown = view(id, &step.hold);
+    let note = json!({"before": {"state": hold.state}, "after": {"state": step.hold.state, "actual": step.hold.actual}, "reason": body.reason});
+    txn.step(step.guards, step.writes);
+    Ok(Reply::ok(&json!({"hold": shown})).about("hold", id.to_owned()).noting(note))
+}
