@@ -1,8 +1,8 @@
-//! The README's tour, run as it is printed: one shell, top to bottom, against a server.
+//! The README's tour and the one about governing an agent, run as they are printed: one shell, top to bottom, against a server.
 
 use std::process::Command;
 
-use charter_tests::artefacts::Artefacts;
+use charter_tests::artefacts::{Artefacts, Folder};
 use charter_tests::on_both;
 use charter_tests::world::{Builder, OPERATOR_TOKEN};
 use serde_json::Value;
@@ -12,16 +12,39 @@ use crate::scaffold::{Copy, succeeds};
 /// What stands above a block that is run.
 const MARK: &str = "<!-- tour -->\n```sh\n";
 
-/// The blocks, in order.
-fn blocks() -> Vec<String> {
-    let readme = std::fs::read_to_string(Artefacts::get().root.join("README.md")).unwrap();
-    let blocks = readme.split(MARK).skip(1);
+/// The blocks of a page, in order.
+fn blocks(page: &str) -> Vec<String> {
+    let page = std::fs::read_to_string(Artefacts::get().root.join(page)).unwrap();
+    let blocks = page.split(MARK).skip(1);
     blocks.map(|rest| rest.split_once("```").expect("a block ends").0.to_owned()).collect()
 }
 
 on_both! {
+    fn the_tour_of_governance_works_as_printed(world: Builder::new()) {
+        let blocks = blocks("docs/govern.md");
+        assert!(blocks.len() >= 8, "the page has {} blocks only", blocks.len());
+        let folder = Folder::new();
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-ec", &blocks.join("\necho; echo =====\n")]).current_dir(folder.path());
+        shell.env("BASE", world.server().address()).env("CHARTER_OPERATOR_TOKEN", OPERATOR_TOKEN);
+        let output = String::from_utf8(succeeds(&mut shell).stdout).unwrap();
+        let said: Vec<&str> = output.split("=====").collect();
+        let of = |words: &str| {
+            let at = blocks.iter().position(|block| block.contains(words)).unwrap_or_else(|| panic!("no block has {words}"));
+            said[at]
+        };
+        assert!(of("\"amount_cents\": 3000").contains("\"balance_cents\":3000"), "{output}");
+        let refused: Value = serde_json::from_str(of("\"amount_cents\": 2500")).unwrap();
+        assert_eq!((&refused["error"]["reason"], &refused["error"]["details"]["scope"]), (&"budget_exceeded".into(), &"kit".into()));
+        assert!(of("simulate").contains("\"verdict\":\"require_approval\""), "{output}");
+        assert!(of("/approve").contains("\"decision\":\"approve\""), "{output}");
+        assert!(of("until curl").contains("\"balance_cents\":4500"), "{output}");
+        assert!(of("/v1/logs").contains("ask-first"), "{output}");
+        world.books_agree();
+    }
+
     fn the_readmes_tour_works_as_printed(world: Builder::new()) {
-        let blocks = blocks();
+        let blocks = blocks("README.md");
         assert!(blocks.len() >= 8, "the README has {} blocks only", blocks.len());
         let copy = Copy::new();
         // Between the blocks a line that no answer holds, to tell their outputs apart.

@@ -239,7 +239,6 @@ impl World {
         self.data.path()
     }
 
-    /// A second server on the same database, with a data folder of its own and the first one's key file.
     /// Proves that accounts, holds and meters say the same, by the command that operators have for it.
     #[track_caller]
     pub fn books_agree(&self) {
@@ -253,6 +252,7 @@ impl World {
         assert!(told.status.success(), "the books do not agree:\n{}{}", text(&told.stdout), text(&told.stderr));
     }
 
+    /// A second server on the same database, with a data folder of its own and the first one's key file.
     pub fn replica(&self) -> (Server, Folder) {
         let folder = Folder::new();
         for entry in std::fs::read_dir(self.data.path()).into_iter().flatten().flatten() {
