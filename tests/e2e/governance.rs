@@ -232,6 +232,53 @@ on_both! {
         world.books_agree();
     }
 
+    fn spend_is_told_by_tenant_by_kind_and_by_window(world: Builder::new().bare()) {
+        let tenant = scripted(world);
+        let agent = tenant.user("agent");
+        let client = tenant.client.with("X-Service-User-Id", &agent);
+        budget(&tenant, 1_000, "week");
+        play(&tenant.client, spend(DOLLAR)).expect(200);
+        play(&client, spend(2 * DOLLAR)).expect(200);
+        play(&client, spend(DOLLAR / 2)).expect(200);
+        let listed = tenant.client.get("/v1/spend").expect(200);
+        let rows: Vec<(Value, Value, Value)> = listed["spend"].as_array().unwrap().iter()
+            .map(|row| (row["user_id"].clone(), row["spent_cents"].clone(), row["cap_cents"].clone())).collect();
+        assert_eq!(rows, [(json!(tenant.user), json!(100), json!(1_000)), (json!(agent), json!(250), json!(1_000))]);
+        assert_eq!(listed["spend"][0]["enforced"], true);
+        let second = tenant.client.get("/v1/spend?limit=1&offset=1").expect(200);
+        assert_eq!((&second["spend"][0]["user_id"], &second["has_more"]), (&json!(agent), &json!(false)));
+        let by = |what: &str| tenant.client.get(&format!("/v1/governance/spend?by={what}")).expect(200)["spend"].clone();
+        assert_eq!(by("action")[0]["spent_micro_usd"], 7 * DOLLAR / 2);
+        assert_eq!(by("user").as_array().unwrap().iter().map(|row| row["count"].as_i64().unwrap()).sum::<i64>(), 3);
+        let path = format!("/v1/teams/{}/tenants/{agent}/cost?by=action", tenant.project);
+        let report = tenant.client.get(&path).expect(200);
+        assert_eq!(report["period"]["name"], "week");
+        let bucket = json!([{ "key": "script.spend", "cents": 250, "class": "script", "cap_cents": 1_000, "enforced": false }]);
+        assert_eq!(report["buckets"], bucket);
+        let other = tenant.client.get(&path.replace("by=action", "by=model")).expect_error(400, "invalid_input");
+        assert_eq!(other["param"], "by");
+        world.register().client.get(&path).expect_error(404, "not_found");
+        let quiet = format!("/v1/teams/default/tenants/{}/cost", tenant.user("quiet"));
+        assert_eq!(tenant.client.get(&quiet).expect(200)["buckets"], json!([]));
+        world.books_agree();
+    }
+
+    fn the_books_outlive_whom_they_are_about(world: Builder::new().bare()) {
+        let tenant = scripted(world);
+        fund(world, &tenant, 1_000);
+        let agent = tenant.user("agent");
+        let client = tenant.client.with("X-Service-User-Id", &agent);
+        play(&client, json!([{ "open": "wallet" }, { "note": "note" }])).expect(200);
+        play(&client, json!([
+            { "leave": "script.spend", "amount": 3 * DOLLAR, "as": "p", "pays": ["credit", "wallet"] },
+            { "capture": "p", "amount": 3 * DOLLAR },
+        ])).expect(200);
+        tenant.client.delete(&format!("/v1/users/{agent}")).expect(200);
+        client.get("/v1/script/notes").expect_error(404, "not_found");
+        assert_eq!(seen(&play(&tenant.client, json!([{ "balance": "credit" }])))[0]["posted"], 7 * DOLLAR);
+        world.books_agree();
+    }
+
     fn a_revoked_profile_gets_no_leave_from_the_next_request_on(world: Builder::new().bare()) {
         let tenant = scripted(world);
         budget(&tenant, 100, "day");

@@ -39,6 +39,7 @@ pub mod register_guide;
 pub mod sessions;
 pub mod shape;
 pub mod skill;
+pub mod spend;
 pub mod status;
 pub mod stored;
 pub mod usage;
@@ -501,6 +502,18 @@ fn governance() -> Vec<HostRoute> {
             .summary("Say what became of a hold that is in doubt")
             .body(holds::resolve_body)
             .answer(200, holds::answer),
+        HostRoute::get("spend.list", "/spend", handler!(spend::list))
+            .summary("What each tenant has spent in its window, with its cap")
+            .paging(Paging::Offset)
+            .answer(200, spend::answer),
+        HostRoute::get("governance.spend", "/governance/spend", handler!(spend::sums))
+            .summary("What the organization has spent, by action, user, primitive, component or day")
+            .query(spend::sums_query)
+            .answer(200, spend::sums_answer),
+        HostRoute::get("teams.tenants.cost", "/teams/{team}/tenants/{tenant_user_id}/cost", handler!(spend::cost))
+            .summary("One tenant's cost report")
+            .query(spend::cost_query)
+            .answer(200, spend::cost_answer),
         HostRoute::get("logs.list", "/logs", handler!(logs::list))
             .summary("The audit log, newest first")
             .paging(Paging::Cursor)

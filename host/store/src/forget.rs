@@ -3,6 +3,7 @@
 //! Rows go through the committer like every other change. What is only ever added to (log entries, facts) has no other writer once
 //! it is old, so it goes by a statement of its own, bounded, as blobs do.
 
+use charter_kernel::governance::hold::{BOOKS, BOOKS_LOGS};
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Key, Reach, Space};
 
@@ -13,11 +14,14 @@ use crate::sql::{Query, Row, query};
 use crate::store::Store;
 
 impl Store {
-    /// Keys of rows within a reach, whatever their space. Not validated, and not for requests.
+    /// Keys of rows within a reach, whatever their space, but for the books. Not validated, and not for requests.
     pub async fn reach_keys(&self, reach: &Reach, limit: u32) -> Result<Vec<Key>, ReadError> {
-        let sql =
-            self.inner.database.dialect.sql("SELECT space, id FROM documents WHERE reach = $1 ORDER BY space, id LIMIT $2 + 0");
+        let sql = self.inner.database.dialect.sql(
+            "SELECT space, id FROM documents WHERE reach = $1 AND space <> $3 AND space <> $4 AND space <> $5 AND space <> $6 \
+             ORDER BY space, id LIMIT $2 + 0",
+        );
         let query = query(sql).bind(reach.as_str()).bind(i64::from(limit.min(PAGE_ROWS_MAX)));
+        let query = BOOKS.iter().fold(query, |query, space| query.bind(*space));
         let rows = reading(query.fetch_all(&self.inner.readers)).await?;
         let key = |row: &Row| -> sqlx::Result<Key> {
             Ok(Key { reach: reach.clone(), space: Space::stored(row.try_get(0)?), id: row.try_get(1)? })
@@ -25,17 +29,21 @@ impl Store {
         rows.iter().map(key).collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))
     }
 
-    /// Forgets at most `limit` entries of the logs within a reach, then the logs; true while anything may be left.
+    /// Forgets at most `limit` entries of the logs within a reach, then the logs; true while anything may be left. The entries of
+    /// accounts stay.
     pub async fn forget_logs(&self, reach: &Reach, limit: u32) -> Result<bool, CommitError> {
         let entries = self.inner.database.dialect.sql(
             "DELETE FROM log_entries WHERE reach = $1 AND (log, sequence) IN \
-             (SELECT log, sequence FROM log_entries WHERE reach = $1 ORDER BY log, sequence LIMIT $2 + 0)",
+             (SELECT log, sequence FROM log_entries WHERE reach = $1 AND (log < $3 OR log >= $4) ORDER BY log, sequence LIMIT $2 + 0)",
         );
-        if self.forget(query(entries).bind(reach.as_str()).bind(i64::from(limit))).await? > 0 {
+        // The first text behind all those that begin so.
+        let (first, beyond) = (BOOKS_LOGS, format!("{}/", BOOKS_LOGS.trim_end_matches('.')));
+        let entries = query(entries).bind(reach.as_str()).bind(i64::from(limit)).bind(first).bind(beyond.clone());
+        if self.forget(entries).await? > 0 {
             return Ok(true);
         }
-        let heads = self.inner.database.dialect.sql("DELETE FROM logs WHERE reach = $1");
-        self.forget(query(heads).bind(reach.as_str())).await.map(|_| false)
+        let heads = self.inner.database.dialect.sql("DELETE FROM logs WHERE reach = $1 AND (log < $2 OR log >= $3)");
+        self.forget(query(heads).bind(reach.as_str()).bind(first).bind(beyond)).await.map(|_| false)
     }
 
     /// Forgets at most `limit` numbered events that happened before; says how many. Their sequences are never given again, and

@@ -106,6 +106,11 @@ impl Authorization {
         self.now_stands() == Status::Authorized
     }
 
+    /// What its hold is reopened by.
+    pub(crate) fn permit(&self) -> &str {
+        &self.permit
+    }
+
     fn now_stands(&self) -> Status {
         if self.status == Status::Authorized && now() >= self.expires_at { Status::Expired } else { self.status }
     }

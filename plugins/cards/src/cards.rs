@@ -2,12 +2,15 @@
 
 use charter_sdk::governance::{self, Proposal};
 use charter_sdk::prelude::*;
-use charter_sdk::{Caller, events, ledger};
+use charter_sdk::{Caller, documents, events, ledger};
 
 use crate::authorizations::AUTHORIZATIONS;
 use crate::money::{self, MERCHANTS, SCOPE, TOP_UP, account, cents, micro_usd};
 
 pub(crate) const CARDS: Collection<Card> = Collection::new("cards");
+
+/// Cards, or authorizations of one, looked at in a step.
+const PAGE: u32 = 200;
 
 /// A card, as it is kept. Its balance is the ledger's.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -289,6 +292,35 @@ pub(crate) fn top_up(Path(ById { id }): Path<ById>, Body(TopUp { amount_cents })
     let before = available(&id)?;
     permit.capture(amount)?;
     Ok(CardAnswer { card: shown(card, before + amount) })
+}
+
+/// The profile is gone: what is set aside is given back, and what the cards hold returns to the organization's credit.
+pub(crate) fn close_all() -> Result<()> {
+    let (mut cards, mut cursor) = (Vec::new(), None);
+    loop {
+        let page = CARDS.all().relaxed().page_at(Cursor { limit: PAGE, cursor })?;
+        cards.extend(page.items.into_iter().map(|card| card.id));
+        cursor = page.next;
+        if !page.has_more {
+            break;
+        }
+    }
+    for card in &cards {
+        for held in AUTHORIZATIONS.matching("open", card).relaxed().limit(PAGE).find()?.items {
+            if held.body.is_open() {
+                governance::reopen(held.body.permit())?.cancel()?;
+            }
+        }
+    }
+    // Given back first, so that what returns to credit is all there is.
+    documents::checkpoint()?;
+    for card in &cards {
+        let rest = available(card)?;
+        if rest > 0 {
+            ledger::transfer(&account(card), ledger::CREDIT, rest, "canceled", "")?;
+        }
+    }
+    Ok(())
 }
 
 pub(crate) fn transactions(Path(ById { id }): Path<ById>, Query(page): Query<Cursor>) -> Result<Transactions> {

@@ -39,6 +39,7 @@ pub fn primitive() -> Primitive {
         })
         .event("card.updated", "A card was created, changed, frozen, unfrozen or canceled.")
         .event("card.authorization.updated", "An authorization was made, captured, reversed or refunded.")
+        .on("deleted", |_| cards::close_all())
         .operation(post("cards.create", "/cards", cards::create).summary("Create a card"))
         .operation(get("cards.list", "/cards", cards::list).summary("List cards"))
         .operation(get("cards.read", "/cards/{id}", cards::read).summary("One card with its balance"))

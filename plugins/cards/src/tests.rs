@@ -148,6 +148,18 @@ fn an_authorization_that_nobody_captures_expires() {
 }
 
 #[test]
+fn a_deleted_profile_leaves_no_money_on_its_cards() {
+    let bench = Bench::new(json!({}));
+    bench.top_up(1_000).unwrap();
+    bench.authorize(600).unwrap();
+    bench.host.signal("deleted", json!({})).unwrap();
+    assert_eq!(bench.balance(), 0);
+    // All of the hundred dollars are the organization's again: another card can have them.
+    let other = bench.host.post("/cards", json!({})).unwrap().body["card"]["id"].as_str().unwrap().to_owned();
+    bench.host.post(&format!("/cards/{other}/top-up"), json!({ "amount_cents": 10_000 })).unwrap();
+}
+
+#[test]
 fn leave_that_is_not_given_moves_nothing() {
     let bench = Bench::new(json!({}));
     bench.host.deny("cards.top_up", Failure::forbidden("the policy says no"));

@@ -3,7 +3,7 @@
 //! The server decides and takes the hold at once; here a proposal gets its place in the request, so that a re-run is given the
 //! same permit, and a permit's end is noted, so that it becomes part of the request's own commit ([`crate::call::permits`]).
 
-use charter_kernel::governance::hold::{self, Hold, Settler, State as Stand};
+use charter_kernel::governance::hold::{self, AMOUNT_MAX, Hold, Settler, State as Stand};
 use charter_kernel::kit::Period;
 use charter_kernel::refusal::Failure as Refusal;
 use charter_kernel::time::Instant;
@@ -24,6 +24,8 @@ use crate::state::{Abort, State, Work};
 const PERMITS_MAX: usize = 100;
 /// Scopes of a primitive's own that one action counts in.
 const SCOPES_MAX: usize = 4;
+/// Bytes of the name of a component: spend records are found by it.
+const COMPONENT_BYTES_MAX: usize = 100;
 /// Bytes of a text of a proposal.
 const TEXT_BYTES_MAX: usize = 2_000;
 /// How long after its request's deadline a hold that nobody settled ends, in milliseconds.
@@ -43,15 +45,21 @@ impl Work {
         let Some(declared) = declared else {
             return Err(undeclared(format!("the manifest declares no action `{}`", from.action)).into());
         };
-        if from.amount.is_some_and(|amount| amount < 0) {
-            return Err(invalid("amount", "an amount is not negative").into());
+        if from.amount.is_some_and(|amount| !(0..=AMOUNT_MAX).contains(&amount)) {
+            return Err(invalid("amount", format!("an amount is 0 to {AMOUNT_MAX} micro-US-dollars")).into());
+        }
+        if declared.spends && from.amount.is_none() {
+            // What no cap could be asked about would pass them all.
+            return Err(undeclared(format!("`{}` spends, so a proposal of it names an amount", from.action)).into());
+        }
+        if from.component.is_empty() || from.component.len() > COMPONENT_BYTES_MAX || from.component.contains(char::is_control)
+        {
+            return Err(invalid("component", format!("a component has 1 to {COMPONENT_BYTES_MAX} visible bytes")).into());
         }
         if from.scopes.len() > SCOPES_MAX {
             return Err(invalid("scopes", format!("an action counts in at most {SCOPES_MAX} scopes of its primitive")).into());
         }
-        for (name, text) in
-            [("entity", &from.entity), ("component", &from.component), ("title", &from.title), ("message", &from.message)]
-        {
+        for (name, text) in [("entity", &from.entity), ("title", &from.title), ("message", &from.message)] {
             if text.len() > TEXT_BYTES_MAX {
                 return Err(invalid(name, format!("`{name}` has at most {TEXT_BYTES_MAX} bytes")).into());
             }
@@ -252,8 +260,8 @@ impl Host for State {
         };
         let period: Period = serde_json::from_value(Value::from(period))
             .map_err(|_| invalid("period", "a period is `total`, `day`, `week`, `month` or `year`"))?;
-        if cap < 0 {
-            return Err(invalid("cap", "a cap is not negative").into());
+        if !(0..=AMOUNT_MAX).contains(&cap) {
+            return Err(invalid("cap", format!("a cap is 0 to {AMOUNT_MAX} micro-US-dollars")).into());
         }
         // None named: the organization's, whatever it is by then.
         if !time_zone.is_empty() && charter_kernel::time::Zone::named(&time_zone).is_none() {
@@ -299,8 +307,8 @@ impl HostPermit for State {
     }
 
     async fn capture(&mut self, permit: Resource<Permit>, actual: i64) -> Result<(), Failure> {
-        if actual < 0 {
-            return Err(invalid("actual", "an amount is not negative").into());
+        if !(0..=AMOUNT_MAX).contains(&actual) {
+            return Err(invalid("actual", format!("an amount is 0 to {AMOUNT_MAX} micro-US-dollars")).into());
         }
         self.wish(&permit, Wish::Capture(actual))
     }

@@ -4,7 +4,7 @@
 //! organization's own. Money leaves `credit` by leave only, and comes into it only from accounts that cannot be overdrawn,
 //! unless the operator has named the primitive as biller.
 
-use charter_kernel::governance::hold::{self, Pay, Subject, entries, entries_of};
+use charter_kernel::governance::hold::{self, AMOUNT_MAX, Pay, Subject, entries, entries_of};
 use charter_kernel::ledger::{Account, Normal as Side, Phase};
 use charter_kernel::unit::{Draft, Key, Reach, Space, Write};
 
@@ -116,6 +116,9 @@ impl Host for State {
         }
         if to.id == CREDIT && work.read(&from).await?.may_go_negative {
             return Err(invalid("to_account", "`credit` takes nothing from an account that may go negative").into());
+        }
+        if !(0..=AMOUNT_MAX).contains(&amount) {
+            return Err(invalid("amount", format!("an amount is 0 to {AMOUNT_MAX} micro-US-dollars")).into());
         }
         let id = work.fresh_id()?;
         if to.id == CREDIT {

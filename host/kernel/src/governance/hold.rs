@@ -194,6 +194,13 @@ pub struct Step {
     pub writes: Vec<Write>,
 }
 
+/// The largest amount, in micro-US-dollars: nine thousand million dollars. Sums of a thousand of them still fit.
+pub const AMOUNT_MAX: i64 = 9_000_000_000_000_000;
+/// Spaces whose rows outlive whom they are about: without them no sum could be proved.
+pub const BOOKS: [&str; 4] = ["host.holds", "host.ledger", "host.meters", "host.spend"];
+/// What the logs of accounts' entries begin with; they stay, too.
+pub const BOOKS_LOGS: &str = "host.ledger.";
+
 /// The space of holds; each lies in the reach of the narrowest subject.
 pub fn space() -> Space {
     Space::host("holds")
@@ -216,7 +223,7 @@ pub fn accounts_space() -> Space {
 
 /// The log of an account's entries.
 pub fn entries_of(account: &Key) -> LogKey {
-    LogKey { reach: account.reach.clone(), log: format!("host.ledger.{}", account.id) }
+    LogKey { reach: account.reach.clone(), log: format!("{BOOKS_LOGS}{}", account.id) }
 }
 
 impl Subject {
@@ -250,7 +257,9 @@ impl Hold {
     /// An effect is about to leave the host.
     pub fn dispatched(&self, id: &str) -> Step {
         let next = Self { state: State::Dispatched, ..self.clone() };
-        let replaced = next.replaced(id, next.until);
+        // One that a later request settles is in doubt when that one is over.
+        let due_at = self.settler.as_ref().map_or(self.until, |settler| settler.until);
+        let replaced = next.replaced(id, due_at);
         self.step(id, next, vec![replaced])
     }
 

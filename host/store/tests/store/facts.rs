@@ -138,6 +138,14 @@ async fn events_beyond_their_time_go_and_audit_rows_stay(bed: Bed) {
 
 async fn what_a_reach_held_goes_with_it_and_nothing_else(bed: Bed) {
     let (gone, stays) = (Reach::user("gone"), Reach::user("stays"));
+    // An account, and what it says of itself: the books outlive whom they are about.
+    let account = Key::new(&gone, &Space::host("ledger"), "wallet");
+    let entries = LogKey { reach: gone.clone(), log: "host.ledger.wallet".into() };
+    let books = vec![
+        Write::Insert { key: account.clone(), draft: draft("{}") },
+        Write::Append { log: entries.clone(), name: "credit".into(), payload: "{}".into() },
+    ];
+    bed.store.commit(unit(books)).await.unwrap();
     for reach in [&gone, &stays] {
         for n in 0..3 {
             let key = Key::new(reach, &space(), format!("row-{n}"));
@@ -164,4 +172,6 @@ async fn what_a_reach_held_goes_with_it_and_nothing_else(bed: Bed) {
         assert_eq!(bed.store.log_read(&log(&stays), 0, 10).await.unwrap().len(), 2);
     }
     assert_eq!(bed.store.reach_keys(&stays, 10).await.unwrap().len(), 3);
+    assert!(bed.store.get(&account).await.unwrap().is_some());
+    assert_eq!(bed.store.log_read(&entries, 0, 10).await.unwrap().len(), 1);
 }
