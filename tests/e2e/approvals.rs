@@ -51,6 +51,7 @@ fn waits(answer: &Answer) -> String {
         assert!(told[member].is_string(), "{member} is missing: {answer}");
     }
     assert!(told["next_steps"][0]["command"].as_str().is_some_and(|command| command.starts_with("curl ")), "{answer}");
+    assert!(told["next_steps"][0]["description"].is_string(), "{answer}");
     told["approval_id"].as_str().unwrap().to_owned()
 }
 
@@ -89,6 +90,10 @@ on_both! {
         let again = ask();
         assert_eq!((waits(&again), again.header("idempotent-replayed")), (id.clone(), Some("true")));
         assert_eq!((stands(&tenant.client), notes(&tenant.client)), ((DOLLAR, 3 * DOLLAR), 1), "held, and nothing written");
+        // What it is told to do next works as it is printed.
+        let command = first.expect(202)["next_steps"][0]["command"].as_str().unwrap().to_owned();
+        let told = std::process::Command::new("/bin/sh").args(["-c", &command]).env("CHARTER_API_KEY", &tenant.key).output().unwrap();
+        assert!(String::from_utf8_lossy(&told.stdout).contains(&id), "{command}: {told:?}");
         let waiting = approval(&tenant.client, &id);
         assert_eq!((&waiting["status"], &waiting["amount_micro_usd"]), (&json!("pending_approval"), &json!(3 * DOLLAR)));
         assert_eq!(waiting["policy_ids"], json!(["large"]));

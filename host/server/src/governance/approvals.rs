@@ -24,7 +24,7 @@ use crate::records::approval::{Approval, KEPT_MS, Status};
 use crate::routes::stored;
 
 /// How long people have to decide, in milliseconds: a day.
-const DECIDE_MS: i64 = 86_400_000;
+pub const DECIDE_MS: i64 = 86_400_000;
 /// Bytes of an answer that an approval keeps.
 const RESULT_BYTES_MAX: usize = 256 << 10;
 
@@ -57,6 +57,8 @@ pub struct Request {
     pub account: Option<String>,
     /// The actor's role.
     pub role: Option<Role>,
+    /// The address that it was sent to.
+    pub base: String,
 }
 
 /// An approved request while it is made.
@@ -159,6 +161,7 @@ pub async fn asked(app: &App, leave: &Leave, hold: &Hold, hold_id: &str, request
         ordinal: leave.ordinal,
         request_sha256: request.sha256(),
         request: STANDARD.encode(sealed),
+        base: request.base.clone(),
         expires_at: now.plus_ms(DECIDE_MS),
         created_at: now,
         resolved_at: None,
@@ -188,9 +191,8 @@ pub async fn request(store: &Store, approval: &Approval) -> Result<Request, Refu
 }
 
 /// What who asked is told while people decide.
-pub fn pending(approval: &Approval, base: Option<&str>) -> Value {
-    let base = base.unwrap_or("http://127.0.0.1:8080").trim_end_matches('/');
-    let look = format!("curl -s {base}/v1/approvals/{} -H \"Authorization: Bearer $CHARTER_API_KEY\"", approval.id);
+pub fn pending(approval: &Approval) -> Value {
+    let look = format!("curl -s {}/v1/approvals/{} -H \"Authorization: Bearer $CHARTER_API_KEY\"", approval.base, approval.id);
     json!({
         "status": Status::PendingApproval.as_str(),
         "approval_id": approval.id,

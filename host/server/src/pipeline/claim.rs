@@ -23,6 +23,7 @@ use super::respond::Answered;
 use super::running::Entered;
 use super::trail::Trail;
 use crate::app::App;
+use crate::governance::approvals::DECIDE_MS;
 use crate::http::body::Body;
 use crate::request::Identity;
 
@@ -243,6 +244,10 @@ impl Claim {
         record.status = kept.status;
         record.job = kept.job.map(Into::into);
         record.approval = kept.approval.map(Into::into);
+        if kept.approval.is_some() {
+            // It outlives the approval by as long as any other record its answer: asked again meanwhile it would act twice.
+            record.expires_at = self.expires_at.plus_ms(DECIDE_MS);
+        }
         match kept.body {
             Some(body) if body.len() <= ANSWER_BYTES_MAX && fits(txn, body.len()) => {
                 record.state = State::Done;
@@ -288,7 +293,7 @@ impl Claim {
     }
 
     fn draft(&self, record: &Record) -> Draft {
-        let index = vec![(EXPIRES.to_owned(), self.expires_at.to_string()), (OWNER.to_owned(), self.owner.clone())];
+        let index = vec![(EXPIRES.to_owned(), record.expires_at.to_string()), (OWNER.to_owned(), self.owner.clone())];
         // A record has text members only: it always serializes.
         Draft { body: serde_json::to_string(record).unwrap_or_default(), index, ..Draft::default() }
     }

@@ -34,8 +34,6 @@ pub struct Finisher {
     pub operation: Arc<ServedOperation>,
     /// The page that was asked for.
     pub page: Page,
-    /// The address that clients use, for what they are told to do next.
-    pub base: Option<String>,
     /// The approval by which the request is made, where it is made by one.
     pub approved: Option<Arc<Run>>,
 }
@@ -75,7 +73,7 @@ impl Finisher {
             tracing::error!(approval, "an approval that was just made cannot be read");
             return;
         };
-        let answered = guest::waiting(&found, self.base.as_deref());
+        let answered = guest::waiting(&found);
         self.audit(txn, answered.status.as_u16(), None);
         self.keep(txn, ending, &answered).await;
     }

@@ -11,6 +11,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
+use super::accept::Accepted;
 use super::audit::Subject;
 use super::claim::Claim;
 use super::finish::Finisher;
@@ -55,7 +56,6 @@ pub async fn run(
         served: served.clone(),
         operation: operation.clone(),
         page: validated.page.clone(),
-        base: app.config.http.public_url.clone(),
         approved: None,
     };
     let call = Call {
@@ -70,7 +70,7 @@ pub async fn run(
         class: operation.class,
         depth: 0,
         client_gone: gone.clone(),
-        origin: again(trail, served, operation, validated),
+        origin: again(app, trail, served, operation, validated),
     };
     let organization = call.scope.lane().to_owned();
     let outcome = app.engine.call(&served.component, call).await;
@@ -86,7 +86,7 @@ pub async fn run(
 }
 
 /// The request as it can be made again once a person has approved it: only where anything of its primitive is regulated.
-fn again(trail: &Trail, served: &Served, operation: &ServedOperation, validated: &Validated) -> Option<Origin> {
+fn again(app: &App, trail: &Trail, served: &Served, operation: &ServedOperation, validated: &Validated) -> Option<Origin> {
     let place = trail.place.as_ref().filter(|_| trail.mutates && !served.manifest.actions.is_empty())?;
     let matched = &validated.admitted.matched;
     let accepted = &matched.gated.scoped.identified.located.accepted;
@@ -111,7 +111,17 @@ fn again(trail: &Trail, served: &Served, operation: &ServedOperation, validated:
         actor: (actor.kind.as_str().to_owned(), actor.id.clone()),
         account,
         role: place.scope.role(),
+        base: base(app, accepted),
     }))))
+}
+
+/// The address that clients use: what the operator has set, else what this request was sent to.
+fn base(app: &App, accepted: &Accepted) -> String {
+    if let Some(url) = &app.config.http.public_url {
+        return url.trim_end_matches('/').to_owned();
+    }
+    let host = accepted.headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    format!("{}://{host}", if accepted.peer.tls { "https" } else { "http" })
 }
 
 /// What became of an approval so far, in the place of its request's answer: that it waits, its answer, or why it has none.
@@ -141,15 +151,13 @@ pub async fn approval_answer(app: &App, trail: &Trail, id: &str) -> Result<Answe
             Err(refusal)
         }
         Status::Denied | Status::Expired | Status::Canceled => Err(over(approval.status.as_str())),
-        Status::PendingApproval | Status::Approved | Status::Executing => {
-            Ok(waiting(&approval, app.config.http.public_url.as_deref()))
-        }
+        Status::PendingApproval | Status::Approved | Status::Executing => Ok(waiting(&approval)),
     }
 }
 
 /// That the request waits for people.
-pub fn waiting(approval: &Approval, base: Option<&str>) -> Answered {
-    Answered::json(StatusCode::ACCEPTED, approvals::pending(approval, base).to_string())
+pub fn waiting(approval: &Approval) -> Answered {
+    Answered::json(StatusCode::ACCEPTED, approvals::pending(approval).to_string())
 }
 
 fn nobody(identity: &Identity) -> Actor {

@@ -225,7 +225,6 @@ fn to_engine(
         served: ready.served.clone(),
         operation: ready.operation.clone(),
         page: ready.page.clone(),
-        base: app.config.http.public_url.clone(),
         approved: approved.cloned(),
     };
     let context = [("component", json!(ready.served.digest())), ("nested", json!(nested.primitive))];

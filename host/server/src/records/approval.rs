@@ -121,6 +121,8 @@ pub struct Approval {
     pub request_sha256: String,
     /// The request, sealed.
     pub request: String,
+    /// The address that the request was sent to, for what who asked is told to do next.
+    pub base: String,
     /// When nobody's word counts any more.
     pub expires_at: Instant,
     /// When it was asked.

@@ -87,6 +87,8 @@ async fn expire(app: &Arc<App>, taken: Taken) {
     let now = app.clock.now();
     let approval = Approval { status: Status::Expired, resolved_at: Some(now), ..approval };
     let mut txn = app.store.begin(approval.organization.as_str());
+    // A word that came just now counts.
+    txn.guard(Guard::Entry { key: taken.key, field: "status".into(), value: Status::PendingApproval.as_str().into() });
     let ended = match approvals::release(&mut txn, &approval, now).await {
         Ok(()) => approvals::settle(&mut txn, &approval, &taken.token, now),
         Err(error) => Err(error),
