@@ -232,6 +232,37 @@ on_both! {
         world.books_agree();
     }
 
+    fn limits_count_how_often_and_for_how_much(world: Builder::new().bare()) {
+        let tenant = scripted(world);
+        let limits = |count: i64, amount: i64| json!({ "limits": [
+            { "id": "sends", "actions": ["script.send"], "period": "day", "max_count": count },
+            { "id": "large", "actions": ["script.spend"], "period": "total", "max_amount_micro_usd": amount },
+        ] });
+        tenant.client.put("/v1/governance/limits", &limits(3, 2 * DOLLAR)).expect(200);
+        let send = json!([{ "leave": "script.send", "as": "p" }, { "capture": "p", "amount": 0 }]);
+        let answers = at_once(from_ref(&tenant.client), 32, &send);
+        assert_eq!(answers.iter().filter(|answer| answer.status == 200).count(), 3);
+        let refused = answers.iter().find(|answer| answer.status != 200).unwrap().expect_error(403, "forbidden");
+        assert_eq!((&refused["reason"], &refused["details"]["limit_id"]), (&json!("limit_exceeded"), &json!("sends")));
+        // What was not captured does not count, and another user counts by itself.
+        let other = tenant.client.with("X-Service-User-Id", &tenant.user("other"));
+        for _ in 0..4 {
+            play(&other, json!([{ "leave": "script.send", "as": "p" }])).expect(200);
+        }
+        play(&other, spend(2 * DOLLAR)).expect(200);
+        assert_eq!(play(&other, spend(1)).expect_error(403, "forbidden")["details"]["limit_id"], "large");
+        let question = json!({ "action": "script.send" });
+        let asked = tenant.client.post("/v1/governance/simulate", &question).expect(200);
+        assert_eq!((&asked["verdict"], &asked["reason"]), (&json!("deny"), &json!("limit_exceeded")));
+        tenant.client.put("/v1/governance/limits", &limits(4, 2 * DOLLAR)).expect(200);
+        play(&tenant.client, send.clone()).expect(200);
+        play(&tenant.client, send).expect_error(403, "forbidden");
+        let wrong = json!({ "limits": [{ "id": "x", "actions": ["Script"], "period": "day", "max_count": 1 }] });
+        let fault = tenant.client.put("/v1/governance/limits", &wrong).expect_error(400, "invalid_input");
+        assert_eq!(fault["param"], "limits.0.actions");
+        world.books_agree();
+    }
+
     fn spend_is_told_by_tenant_by_kind_and_by_window(world: Builder::new().bare()) {
         let tenant = scripted(world);
         let agent = tenant.user("agent");

@@ -145,6 +145,8 @@ fn tenancy(world: &World, tenant: &Tenant, made: &Made) {
     let rules = json!({"rules": [{"id": "r", "effect": "deny", "actions": ["script.send"]}]});
     let policy = step("PUT", "/v1/governance/policy", body(rules), "/v1/projects", "projects", 0);
     assert_eq!(client.get("/v1/governance/policy").expect(200), policy, "a repeated policy is another version");
+    let limits = json!({"limits": [{"id": "l", "actions": ["script.send"], "period": "day", "max_count": 5}]});
+    step("PUT", "/v1/governance/limits", body(limits), "/v1/projects", "projects", 0);
     let question = json!({"action": "script.spend", "amount_micro_usd": 1});
     step("POST", "/v1/governance/simulate", body(question), "/v1/projects", "projects", 0);
 

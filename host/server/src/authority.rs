@@ -148,6 +148,7 @@ mod tests {
             time_zone: "UTC".into(),
             budget: None,
             policy: Default::default(),
+            limits: Vec::new(),
             version: 1,
         }
     }

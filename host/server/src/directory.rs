@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use charter_kernel::governance::limit::Limit;
 use charter_kernel::governance::policy::Policy;
 use charter_kernel::id::{AccountId, KeyId, KitId, OrganizationId, ProjectId, SessionId, UserId};
 use charter_kernel::kit::{Budget, Denied, Entry, Kit};
@@ -123,6 +124,8 @@ pub struct OrganizationRecord {
     pub budget: Option<Budget>,
     /// Which regulated actions are allowed.
     pub policy: Policy,
+    /// How often users may take which.
+    pub limits: Vec<Limit>,
     /// Its version.
     pub version: u64,
 }
@@ -325,6 +328,7 @@ impl Directory {
             time_zone: found.time_zone,
             budget: found.budget,
             policy: found.policy,
+            limits: found.limits,
         });
         self.remembered(&self.inner.organizations, ORGANIZATIONS, id.as_str(), load).await
     }

@@ -492,6 +492,14 @@ fn governance() -> Vec<HostRoute> {
             .body(governance::policy_body)
             .refuses(&[Code::VersionConflict])
             .answer(200, governance::policy_answer),
+        HostRoute::get("governance.limits.get", "/governance/limits", handler!(governance::get_limits))
+            .summary("How often, and for how much, users may take which actions")
+            .answer(200, governance::limits_schema),
+        HostRoute::put("governance.limits.put", "/governance/limits", handler!(governance::put_limits))
+            .access(Access::Admin)
+            .summary("Replace the organization's limits")
+            .body(governance::limits_schema)
+            .answer(200, governance::limits_schema),
         HostRoute::get("governance.holds.list", "/governance/holds", handler!(holds::list))
             .summary("Money that is held, was captured or voided, or is in doubt")
             .paging(Paging::Cursor)

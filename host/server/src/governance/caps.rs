@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use charter_engine::leave::{caps_space, own_scope};
 use charter_kernel::governance::calendar::{Calendar, Window};
-use charter_kernel::governance::hold::{Subject, meters_space, spend_space};
+use charter_kernel::governance::hold::{Counted, Subject, meters_space, spend_space};
 use charter_kernel::governance::meter::{Count, Meter};
 use charter_kernel::kit::{Budget, Period};
 use charter_kernel::refusal::Refusal;
@@ -43,8 +43,10 @@ pub struct Case {
 /// One scope, its cap and where it stands.
 #[derive(Clone, Debug)]
 pub struct Standing {
-    /// `organization`, `project`, `kit`, `user`, or a scope of the primitive's own.
+    /// `organization`, `project`, `kit`, `user`, a scope of the primitive's own, or `limit:` and its id.
     pub scope: String,
+    /// What is counted.
+    pub unit: Counted,
     /// The meter's row.
     pub meter: Key,
     /// In micro-US-dollars; absent where the amount is only counted.
@@ -81,6 +83,7 @@ struct OwnCap {
 /// What is to be counted where.
 struct Wanted {
     scope: String,
+    unit: Counted,
     meter: Key,
     budget: Option<(i64, bool)>,
     calendar: Calendar,
@@ -126,6 +129,7 @@ impl Case {
             let budget = budget.map(|budget| (micro_usd(budget.cap_cents), budget.hard));
             all.push(Wanted {
                 scope: scope.into(),
+                unit: Counted::Money,
                 meter: Key::new(&reach, &meters_space(), scope),
                 budget,
                 calendar,
@@ -170,7 +174,14 @@ impl Case {
             };
             let meter = Key::new(&reach, &meters_space(), key.id.clone());
             let guard = Some(Guard::Unchanged { key, version: row.version });
-            wanted.push(Wanted { scope: scope.clone(), meter, budget: Some((cap.cap_micro_usd, true)), calendar, guard });
+            wanted.push(Wanted {
+                scope: scope.clone(),
+                unit: Counted::Money,
+                meter,
+                budget: Some((cap.cap_micro_usd, true)),
+                calendar,
+                guard,
+            });
         }
         let mut standings = Vec::with_capacity(wanted.len());
         for one in wanted {
@@ -179,8 +190,30 @@ impl Case {
         Ok(standings)
     }
 
+    /// Where the limits on an action stand: how often, and for how much.
+    ///
+    /// # Errors
+    /// When the store cannot be asked.
+    pub async fn limits(&self, app: &App, txn: &Txn, action: &str, now: Instant) -> Result<Vec<Standing>, Refusal> {
+        let Some(user) = &self.user else { return Ok(Vec::new()) };
+        let reach = Reach::user(user.id.as_str());
+        let mut standings = Vec::new();
+        for limit in self.organization.limits.iter().filter(|limit| limit.counts(action, user.id.as_str())) {
+            let most = [("count", Counted::Times, limit.max_count), ("amount", Counted::Money, limit.max_amount_micro_usd)];
+            for (kind, unit, most) in most {
+                let Some(most) = most else { continue };
+                let scope = format!("limit:{}", limit.id);
+                let meter = Key::new(&reach, &meters_space(), format!("{scope}:{kind}"));
+                let calendar = self.calendar(limit.period)?;
+                let wanted = Wanted { scope, unit, meter, budget: Some((most, true)), calendar, guard: None };
+                standings.push(self.standing(app, txn, wanted, now).await?);
+            }
+        }
+        Ok(standings)
+    }
+
     async fn standing(&self, app: &App, txn: &Txn, wanted: Wanted, now: Instant) -> Result<Standing, Refusal> {
-        let Wanted { scope, meter, budget, calendar, guard } = wanted;
+        let Wanted { scope, unit, meter, budget, calendar, guard } = wanted;
         let row = txn.get_relaxed(&meter).await.map_err(stored::reading)?;
         let known: Option<Meter> =
             row.as_ref().map(|row| serde_json::from_str(&row.body)).transpose().map_err(|_| Refusal::internal())?;
@@ -204,7 +237,7 @@ impl Case {
             }
         };
         let (cap, hard) = budget.map_or((None, true), |(cap, hard)| (Some(cap), hard));
-        Ok(Standing { scope, meter, cap, hard, window, count, opens, guard })
+        Ok(Standing { scope, unit, meter, cap, hard, window, count, opens, guard })
     }
 
     /// What the spend records of a scope say was spent since a moment.
@@ -214,7 +247,7 @@ impl Case {
             let body: Value = serde_json::from_str(&row.body).unwrap_or_default();
             sum = sum.saturating_add(body["spent_micro_usd"].as_i64().unwrap_or(0));
         };
-        // What a primitive counts by itself begins with its cap.
+        // What a primitive counts by itself begins with its cap, and a limit with its first use.
         if !matches!(scope, "organization" | "project" | "kit" | "user") {
             return Ok(0);
         }

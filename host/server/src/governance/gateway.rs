@@ -132,14 +132,12 @@ async fn once(app: &App, leave: &Leave, beyond: &BTreeSet<Key>) -> Result<Grante
             txn.guard(guard);
         }
     }
-    let standings = match proposal.amount.filter(|_| proposal.spends) {
-        Some(amount) => {
-            let standings = case.standings(app, &txn, &leave.primitive, &proposal.scopes, now).await?;
-            hold.charges = standings.iter().map(|standing| charge(standing, amount, beyond)).collect();
-            standings
-        }
-        None => Vec::new(),
-    };
+    // Limits first: the narrowest scope of money, which an over-capture freezes, is the last.
+    let mut standings = case.limits(app, &txn, &proposal.action, now).await?;
+    if proposal.spends {
+        standings.extend(case.standings(app, &txn, &leave.primitive, &proposal.scopes, now).await?);
+    }
+    hold.charges = standings.iter().map(|standing| charge(standing, proposal.amount.unwrap_or(0), beyond)).collect();
     for standing in &standings {
         standing.open(&mut txn).await?;
         if let Some(guard) = &standing.guard {
@@ -258,9 +256,9 @@ fn charge(standing: &Standing, amount: i64, beyond: &BTreeSet<Key>) -> Charge {
         scope: standing.scope.clone(),
         meter: standing.meter.clone(),
         slot: standing.window.slot.clone(),
-        amount,
+        amount: if standing.unit == Counted::Times { 1 } else { amount },
         admission,
-        unit: Counted::Money,
+        unit: standing.unit,
     }
 }
 
@@ -281,6 +279,12 @@ fn worded(refused: &Refused, hold: &Hold, standings: &[Standing]) -> Option<Refu
     match refused {
         Refused::OverCap { meter, count, cap } => {
             let standing = standings.iter().find(|standing| standing.meter == *meter)?;
+            if let Some(limit) = standing.scope.strip_prefix("limit:") {
+                let refusal = Refusal::forbidden("limit_exceeded", "The organization's limit on this action is reached.");
+                let refusal =
+                    refusal.detail("limit_id", limit).detail("max", *cap).detail("used", count.spent + count.reserved);
+                return Some(refusal.detail("resets_at", standing.window.ends.map(|at| at.to_string())));
+            }
             let refusal = Refusal::new(Code::BudgetExceeded, "The amount exceeds what is left of the budget.");
             Some(
                 refusal

@@ -1,5 +1,6 @@
 //! A customer of the deployment.
 
+use charter_kernel::governance::limit::Limit;
 use charter_kernel::governance::policy::Policy;
 use charter_kernel::id::{OrganizationId, ProjectId};
 use charter_kernel::kit::Budget;
@@ -30,6 +31,9 @@ pub struct Organization {
     /// Which regulated actions are allowed.
     #[serde(default)]
     pub policy: Policy,
+    /// How often users may take which actions.
+    #[serde(default)]
+    pub limits: Vec<Limit>,
     /// How often the policy was written.
     #[serde(default)]
     pub policy_version: u64,

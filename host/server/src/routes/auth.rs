@@ -175,6 +175,7 @@ async fn found(
         time_zone: "UTC".into(),
         budget: None,
         policy: Policy::default(),
+        limits: Vec::new(),
         policy_version: 0,
         created_at: now,
     };

@@ -1,5 +1,7 @@
 //! The organization's policy, and what it would say: `/v1/governance`.
 
+use charter_kernel::governance::hold::Counted;
+use charter_kernel::governance::limit::{self, LIMITS_MAX, Limit};
 use charter_kernel::governance::policy::Policy;
 use charter_kernel::id::UserId;
 use charter_kernel::refusal::Refusal;
@@ -130,6 +132,57 @@ pub async fn put_policy(_: &App, request: &HostRequest, txn: &mut Txn) -> Result
     Ok(Reply::ok(&shown).about("policy", organization.id.to_string()).noting(note))
 }
 
+fn limits() -> Value {
+    let most = json!({"type": ["integer", "null"], "minimum": 0});
+    let limit = object(&[
+        ("id", json!({"type": "string", "minLength": 1, "maxLength": 100})),
+        ("actions", texts()),
+        ("users?", texts()),
+        ("period", json!({"enum": ["day", "week", "month", "year", "total"]})),
+        ("max_count?", most.clone()),
+        ("max_amount_micro_usd?", most),
+    ]);
+    json!({"type": "array", "maxItems": LIMITS_MAX, "items": limit})
+}
+
+/// The limits of an organization: their answer, and their body.
+pub fn limits_schema() -> Value {
+    object(&[("limits", limits())])
+}
+
+/// `GET /v1/governance/limits`
+///
+/// # Errors
+/// When the store cannot be asked.
+pub async fn get_limits(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+    Ok(Reply::ok(&json!({"limits": own(request, txn).await?.limits})))
+}
+
+#[derive(Deserialize)]
+struct Limits {
+    limits: Vec<Limit>,
+}
+
+/// `PUT /v1/governance/limits`: the list replaces the one before.
+///
+/// # Errors
+/// 403 where it would loosen without the authority to.
+pub async fn put_limits(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+    organization_wide(&request.identity)?;
+    let body: Limits = request.body_as()?;
+    checked(limit::faults(&body.limits))?;
+    let mut organization = own(request, txn).await?;
+    let loosens = limit::is_loosened(&organization.limits, &body.limits);
+    if loosens {
+        loosen(&request.identity, &request.place()?.organization)?;
+    }
+    let before = std::mem::replace(&mut organization.limits, body.limits);
+    stored::replace(txn, &organization, "limits").await?;
+    let note = json!({"before": before, "after": organization.limits, "loosens": loosens});
+    let shown = json!({"limits": organization.limits});
+    Ok(Reply::ok(&shown).about("limits", organization.id.to_string()).noting(note))
+}
+
 #[derive(Deserialize)]
 struct Simulate {
     action: String,
@@ -201,6 +254,10 @@ pub async fn simulate(app: &App, request: &HostRequest, txn: &mut Txn) -> Result
     let amount = gateway::amount(spends, body.amount_micro_usd);
     let decision = gateway::decide(&case, &body.action, amount, body.entity.as_deref().unwrap_or_default(), now)?;
     let wanted = body.amount_micro_usd.filter(|_| spends);
+    let limited = case.limits(app, txn, &body.action, now).await?.iter().any(|standing| {
+        let more = if standing.unit == Counted::Times { 1 } else { body.amount_micro_usd.unwrap_or(0) };
+        standing.cap.is_some_and(|cap| standing.count.spent + standing.count.reserved + more > cap)
+    });
     let standings = case.standings(app, txn, &primitive.name, &[], now).await?;
     let mut over = None;
     let mut caps = Vec::new();
@@ -222,6 +279,7 @@ pub async fn simulate(app: &App, request: &HostRequest, txn: &mut Txn) -> Result
         (true, ..) => ("deny", Some("profile_revoked".to_owned())),
         (_, true, ..) => ("deny", Some("primitive_disabled_by_kit".to_owned())),
         (.., Some(refusal), _) if refusal.reason.as_deref() == Some("policy_denied") => ("deny", refusal.reason),
+        _ if limited => ("deny", Some("limit_exceeded".to_owned())),
         (.., Some(true)) => ("deny", Some("budget_exceeded".to_owned())),
         (.., Some(refusal), _) => ("require_approval", refusal.reason),
         (.., Some(false)) => ("require_approval", Some("budget_exceeded".to_owned())),
