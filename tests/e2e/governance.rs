@@ -2,6 +2,7 @@
 
 use std::slice::from_ref;
 
+use charter_kernel::time::Instant;
 use charter_tests::artefacts::Artefacts;
 use charter_tests::patience::until;
 use charter_tests::tenant::{PASSWORD, unique};
@@ -39,6 +40,13 @@ fn budget(tenant: &Tenant, cents: i64, period: &str) {
     let kit = kits["kits"][0]["id"].as_str().unwrap().to_owned();
     let change = json!({ "budget": { "cap_cents": cents, "period": period } });
     tenant.client.patch(&format!("/v1/kits/{kit}"), &change).expect(200);
+}
+
+/// An hour after the tenant's default user was made, by the host's own clock.
+pub fn in_an_hour(client: &Client) -> String {
+    let user = client.get("/v1/users/default").expect(200);
+    let made = Instant::parse(user["user"]["created_at"].as_str().unwrap()).unwrap();
+    made.plus_ms(3_600_000).to_string()
 }
 
 fn fund(world: &World, tenant: &Tenant, cents: i64) {
@@ -229,6 +237,39 @@ on_both! {
         assert_eq!(answers.iter().filter(|answer| answer.status == 200).count(), 2);
         play(&tenant.client, within("b2")).expect(200);
         assert_eq!(play(&tenant.client, within("b1")).expect_error(403, "forbidden")["details"]["scope"], "box");
+        world.books_agree();
+    }
+
+    fn a_grant_stands_in_for_a_person_until_it_is_used_up(world: Builder::new().bare()) {
+        let tenant = scripted(world);
+        let rules = json!({ "rules": [{ "id": "ask", "effect": "require_approval", "actions": ["script.spend"] }] });
+        tenant.client.put("/v1/governance/policy", &rules).expect(200);
+        play(&tenant.client, spend(DOLLAR)).expect(202);
+        let give = |changes: Value| {
+            let mut grant = json!({ "user_id": tenant.user, "actions": ["script.*"], "until": in_an_hour(&tenant.client), "reason": "a trip" });
+            grant.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+            tenant.client.post("/v1/governance/grants", &grant)
+        };
+        give(json!({ "max_uses": 3 })).expect(201);
+        let answers = at_once(from_ref(&tenant.client), 16, &spend(1));
+        assert_eq!(answers.iter().filter(|answer| answer.status == 200).count(), 3);
+        assert!(answers.iter().all(|answer| matches!(answer.status, 200 | 202)), "what is used up asks a person again");
+        give(json!({ "cap_micro_usd": 2 * DOLLAR })).expect(201);
+        play(&tenant.client, spend(2 * DOLLAR)).expect(200);
+        play(&tenant.client, spend(1)).expect(202);
+        let given = give(json!({})).expect(201);
+        play(&tenant.client, spend(5 * DOLLAR)).expect(200);
+        tenant.client.delete(&format!("/v1/governance/grants/{}", given["grant"]["id"].as_str().unwrap())).expect(200);
+        play(&tenant.client, spend(1)).expect(202);
+        // Against a denial it is nothing.
+        give(json!({})).expect(201);
+        let rules = json!({ "rules": [{ "id": "ask", "effect": "require_approval", "actions": ["script.spend"] },
+            { "id": "no", "effect": "deny", "actions": ["script.spend"] }] });
+        tenant.client.put("/v1/governance/policy", &rules).expect(200);
+        assert_eq!(play(&tenant.client, spend(1)).expect_error(403, "forbidden")["reason"], "policy_denied");
+        let key = tenant.client.post("/v1/auth/keys", &json!({ "name": "dev", "role": "developer" })).expect(201);
+        let grant = json!({ "user_id": tenant.user, "actions": ["*"], "until": in_an_hour(&tenant.client), "reason": "mine" });
+        tenant.client.bearer(key["key"].as_str().unwrap()).post("/v1/governance/grants", &grant).expect_error(403, "forbidden");
         world.books_agree();
     }
 

@@ -13,6 +13,7 @@ use charter_tests::{Answer, Client, Tenant, World, cases, on_both};
 use serde_json::{Value, json};
 
 use crate::accounts::browser;
+use crate::governance::in_an_hour;
 use crate::members::joined;
 
 /// Sends it twice under one key: the same answer, said to be a replay, and nothing said of the first.
@@ -147,6 +148,12 @@ fn tenancy(world: &World, tenant: &Tenant, made: &Made) {
     assert_eq!(client.get("/v1/governance/policy").expect(200), policy, "a repeated policy is another version");
     let limits = json!({"limits": [{"id": "l", "actions": ["script.send"], "period": "day", "max_count": 5}]});
     step("PUT", "/v1/governance/limits", body(limits), "/v1/projects", "projects", 0);
+    let grant = json!({"user_id": tenant.user, "actions": ["*"], "until": "2099-01-01T00:00:00Z", "reason": "r"});
+    client.post("/v1/governance/grants", &grant).expect_error(400, "invalid_input");
+    let grant = json!({"user_id": tenant.user, "actions": ["*"], "until": in_an_hour(client), "reason": "r"});
+    let grants = "/v1/governance/grants";
+    let given = step("POST", grants, body(grant), grants, "grants", 1);
+    step("DELETE", &format!("{grants}/{}", id(&given["grant"])), None, grants, "grants", -1);
     let question = json!({"action": "script.spend", "amount_micro_usd": 1});
     step("POST", "/v1/governance/simulate", body(question), "/v1/projects", "projects", 0);
 

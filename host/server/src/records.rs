@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 pub mod account;
 pub mod approval;
 pub mod erasure;
+pub mod grant;
 pub mod invitation;
 pub mod key;
 pub mod kit;

@@ -21,6 +21,7 @@ use crate::request::HostRequest;
 pub mod approvals;
 pub mod auth;
 pub mod governance;
+pub mod grants;
 pub mod health;
 pub mod holds;
 pub mod invitations;
@@ -500,6 +501,20 @@ fn governance() -> Vec<HostRoute> {
             .summary("Replace the organization's limits")
             .body(governance::limits_schema)
             .answer(200, governance::limits_schema),
+        HostRoute::post("governance.grants.create", "/governance/grants", handler!(grants::create))
+            .loosens()
+            .summary("Give a user leave for a time, in place of a person's approval")
+            .body(grants::create_body)
+            .refuses(&[Code::ResourceNotFound])
+            .answer(201, grants::answer),
+        HostRoute::get("governance.grants.list", "/governance/grants", handler!(grants::list))
+            .summary("List grants")
+            .paging(Paging::Offset)
+            .query(grants::list_query)
+            .answer(200, grants::list_answer),
+        HostRoute::delete("governance.grants.delete", "/governance/grants/{id}", handler!(grants::delete))
+            .summary("Take a grant back")
+            .answer(200, shape::deleted),
         HostRoute::get("governance.holds.list", "/governance/holds", handler!(holds::list))
             .summary("Money that is held, was captured or voided, or is in doubt")
             .paging(Paging::Cursor)

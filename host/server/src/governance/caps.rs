@@ -10,6 +10,7 @@ use charter_engine::leave::{caps_space, own_scope};
 use charter_kernel::governance::calendar::{Calendar, Window};
 use charter_kernel::governance::hold::{Counted, Subject, meters_space, spend_space};
 use charter_kernel::governance::meter::{Count, Meter};
+use charter_kernel::governance::policy::Grant;
 use charter_kernel::kit::{Budget, Period};
 use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Instant;
@@ -190,6 +191,24 @@ impl Case {
         Ok(standings)
     }
 
+    /// Where a grant that is used stands: how often, and for how much.
+    ///
+    /// # Errors
+    /// When the store cannot be asked.
+    pub async fn grant(&self, app: &App, txn: &Txn, grant: &Grant, now: Instant) -> Result<Vec<Standing>, Refusal> {
+        let mut standings = Vec::new();
+        for (kind, unit, most) in
+            [("count", Counted::Times, grant.max_uses.map(i64::from)), ("amount", Counted::Money, grant.cap_micro_usd)]
+        {
+            let Some(most) = most else { continue };
+            let (scope, meter) = (format!("grant:{}", grant.id), grant_meter(grant, kind));
+            let calendar = self.calendar(Period::Total)?;
+            let wanted = Wanted { scope, unit, meter, budget: Some((most, true)), calendar, guard: None };
+            standings.push(self.standing(app, txn, wanted, now).await?);
+        }
+        Ok(standings)
+    }
+
     /// Where the limits on an action stand: how often, and for how much.
     ///
     /// # Errors
@@ -282,6 +301,11 @@ impl Case {
 }
 
 impl Standing {
+    /// Whether there is a way beyond it where it is full: a person, or to do without the grant.
+    pub fn gives_way(&self) -> bool {
+        !self.hard || self.scope.starts_with("grant:")
+    }
+
     /// The write that makes the meter count in the window, before anything is reserved.
     ///
     /// # Errors
@@ -302,6 +326,11 @@ impl Standing {
         }
         Ok(())
     }
+}
+
+/// The meter of a grant: `count` or `amount`.
+pub fn grant_meter(grant: &Grant, kind: &str) -> Key {
+    Key::new(&Reach::user(&grant.user_id), &meters_space(), format!("grant:{}:{kind}", grant.id))
 }
 
 /// Cents as the ledger counts.

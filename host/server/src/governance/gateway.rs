@@ -7,20 +7,21 @@ use std::collections::BTreeSet;
 use charter_engine::{Granted, Leave, Ungranted};
 use charter_kernel::governance::hold::{Charge, Counted, Hold, Pay, State};
 use charter_kernel::governance::meter::Admission;
-use charter_kernel::governance::policy::{Amount, Ask, Decision, Verdict};
+use charter_kernel::governance::policy::{Amount, Ask, Decision, Grant, Verdict};
 use charter_kernel::id::{FactId, uuid_v7};
 use charter_kernel::ledger::{Account, Normal};
 use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::scope::Scope;
 use charter_kernel::time::{Instant, Zone};
-use charter_kernel::unit::{Draft, Fact, FactKind, Guard, Key, Refused, Rejection, Write};
-use charter_store::CommitError;
+use charter_kernel::unit::{Draft, Fact, FactKind, Guard, Key, Reach, Refused, Rejection, Row, Write};
+use charter_store::{CommitError, PAGE_ROWS_MAX, Query};
 use serde_json::{Value, json};
 
 use super::approvals::{self, Origin};
-use super::caps::{Case, Standing};
+use super::caps::{Case, Standing, grant_meter};
 use crate::app::App;
 use crate::records::Record as _;
+use crate::records::grant::Given;
 use crate::routes::stored;
 
 /// Attempts while others change what decides, or a period rolls over.
@@ -30,15 +31,16 @@ const CREDIT: &str = "credit";
 
 /// Decides a proposal and takes its hold.
 pub async fn authorize(app: &App, leave: Leave) -> Result<Granted, Ungranted> {
-    let mut beyond = BTreeSet::new();
+    let mut full = BTreeSet::new();
     for attempt in 1.. {
-        match once(app, &leave, &beyond).await {
+        match once(app, &leave, &full).await {
             Ok(granted) => return Ok(granted),
             Err(Turn::Refused(refusal)) => return Err(refusal.to_failure().into()),
             Err(Turn::Pending(approval)) => return Err(Ungranted::Pending { approval }),
-            // A soft cap is full: a person may let it through, beyond that cap and no other.
+            // A soft cap is full: a person may let it through, beyond that cap and no other. Or a grant is, and stands in for
+            // nothing any more.
             Err(Turn::Full(meter)) if attempt < ATTEMPTS_MAX => {
-                beyond.insert(meter);
+                full.insert(meter);
             }
             Err(Turn::Full(_)) => break,
             Err(Turn::Uncommitted(error)) => {
@@ -76,7 +78,8 @@ fn is_callers(guards: &[Guard], keys: &[Key]) -> bool {
     guards.iter().any(|guard| matches!(guard, Guard::Unchanged { key, .. } if keys.contains(key)))
 }
 
-async fn once(app: &App, leave: &Leave, beyond: &BTreeSet<Key>) -> Result<Granted, Turn> {
+/// One attempt. `full` are meters that an attempt before has found full, where there is a way beyond: a soft cap, or a grant's own.
+async fn once(app: &App, leave: &Leave, full: &BTreeSet<Key>) -> Result<Granted, Turn> {
     let (request, approved) = match approvals::origin(leave) {
         Some(Origin::Request(request)) => (Some(request), None),
         Some(Origin::Approved(run)) => (None, Some(run).filter(|run| run.approval.ordinal == leave.ordinal)),
@@ -91,7 +94,19 @@ async fn once(app: &App, leave: &Leave, beyond: &BTreeSet<Key>) -> Result<Grante
     let proposal = &leave.proposal;
     let actor = leave.scope.actor();
     let subject = case.subject((actor.kind.as_str().to_owned(), actor.id.clone()));
-    let decision = decide(&case, &proposal.action, amount(proposal.spends, proposal.amount), &proposal.entity, now)?;
+    let asked_for = amount(proposal.spends, proposal.amount);
+    let mut decision = decide(&case, &proposal.action, asked_for, &proposal.entity, &[], now)?;
+    let mut used = None;
+    if decision.verdict != Verdict::Allow {
+        // What is used up stands in for nothing.
+        let grants = grants(app, &case).await?;
+        let left =
+            grants.iter().filter(|(grant, _)| ["count", "amount"].iter().all(|kind| !full.contains(&grant_meter(grant, kind))));
+        let left: Vec<Grant> = left.map(|(grant, _)| grant.clone()).collect();
+        decision = decide(&case, &proposal.action, asked_for, &proposal.entity, &left, now)?;
+        used = grants.into_iter().find(|(grant, _)| decision.grant.as_ref() == Some(&grant.id));
+    }
+    let beyond: BTreeSet<&Key> = full.iter().filter(|meter| !meter.id.starts_with("grant:")).collect();
     let mut hold = Hold {
         state: State::Held,
         primitive: leave.primitive.clone(),
@@ -132,12 +147,17 @@ async fn once(app: &App, leave: &Leave, beyond: &BTreeSet<Key>) -> Result<Grante
             txn.guard(guard);
         }
     }
+    let mut standings = Vec::new();
+    if let Some((grant, guard)) = &used {
+        txn.guard(guard.clone());
+        standings.extend(case.grant(app, &txn, grant, now).await?);
+    }
     // Limits first: the narrowest scope of money, which an over-capture freezes, is the last.
-    let mut standings = case.limits(app, &txn, &proposal.action, now).await?;
+    standings.extend(case.limits(app, &txn, &proposal.action, now).await?);
     if proposal.spends {
         standings.extend(case.standings(app, &txn, &leave.primitive, &proposal.scopes, now).await?);
     }
-    hold.charges = standings.iter().map(|standing| charge(standing, proposal.amount.unwrap_or(0), beyond)).collect();
+    hold.charges = standings.iter().map(|standing| charge(standing, proposal.amount.unwrap_or(0), &beyond)).collect();
     for standing in &standings {
         standing.open(&mut txn).await?;
         if let Some(guard) = &standing.guard {
@@ -172,7 +192,7 @@ async fn once(app: &App, leave: &Leave, beyond: &BTreeSet<Key>) -> Result<Grante
             None => Ok(Granted { id, hold }),
         },
         Err(CommitError::Rejected(Rejection::Refused(Refused::OverCap { meter, .. })))
-            if standings.iter().any(|standing| standing.meter == meter && !standing.hard) && !beyond.contains(&meter) =>
+            if !full.contains(&meter) && standings.iter().any(|standing| standing.meter == meter && standing.gives_way()) =>
         {
             Err(Turn::Full(meter))
         }
@@ -218,7 +238,14 @@ pub async fn case(app: &App, scope: &Scope) -> Result<Case, Refusal> {
 ///
 /// # Errors
 /// Where its time zone cannot be read.
-pub fn decide(case: &Case, action: &str, amount: Amount, entity: &str, now: Instant) -> Result<Decision, Refusal> {
+pub fn decide(
+    case: &Case,
+    action: &str,
+    amount: Amount,
+    entity: &str,
+    grants: &[Grant],
+    now: Instant,
+) -> Result<Decision, Refusal> {
     let zone = Zone::named(&case.organization.time_zone).ok_or_else(Refusal::internal)?;
     let ask = Ask {
         action,
@@ -230,7 +257,23 @@ pub fn decide(case: &Case, action: &str, amount: Amount, entity: &str, now: Inst
         at: now,
         zone: &zone,
     };
-    Ok(case.organization.policy.decide(&ask, &[]))
+    Ok(case.organization.policy.decide(&ask, grants))
+}
+
+/// The grants of the user, each with what requires that it still stands.
+///
+/// # Errors
+/// When the store cannot be asked.
+pub async fn grants(app: &App, case: &Case) -> Result<Vec<(Grant, Guard)>, Refusal> {
+    let Some(user) = &case.user else { return Ok(Vec::new()) };
+    let reach = Reach::organization(case.organization.id.as_str());
+    let query = Query::all(&reach, &Given::space()).equal("user", user.id.as_str()).limit(PAGE_ROWS_MAX).relaxed();
+    let found = app.store.find(&query).await.map_err(stored::reading)?;
+    let read = |(key, row): &(Key, Row)| {
+        let given = Given::read(row).map_err(stored::unreadable)?;
+        Ok((given.grant, Guard::Unchanged { key: key.clone(), version: row.version }))
+    };
+    found.items.iter().map(read).collect()
 }
 
 /// How much an action is about, as rules see it.
@@ -247,7 +290,7 @@ fn over_soft() -> Refusal {
     Refusal::new(Code::BudgetExceeded, "The amount exceeds what is left of the budget, and nobody can be asked.")
 }
 
-fn charge(standing: &Standing, amount: i64, beyond: &BTreeSet<Key>) -> Charge {
+fn charge(standing: &Standing, amount: i64, beyond: &BTreeSet<&Key>) -> Charge {
     let admission = match beyond.contains(&standing.meter) {
         true => Admission::Beyond,
         false => Admission::Within(standing.cap.unwrap_or(i64::MAX)),

@@ -2,7 +2,7 @@
 
 use charter_kernel::governance::hold::Counted;
 use charter_kernel::governance::limit::{self, LIMITS_MAX, Limit};
-use charter_kernel::governance::policy::Policy;
+use charter_kernel::governance::policy::{Grant, Policy};
 use charter_kernel::id::UserId;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::scope::{Proof, Subject};
@@ -252,7 +252,9 @@ pub async fn simulate(app: &App, request: &HostRequest, txn: &mut Txn) -> Result
     let case = gateway::case(app, &scope).await?;
     let now = app.clock.now();
     let amount = gateway::amount(spends, body.amount_micro_usd);
-    let decision = gateway::decide(&case, &body.action, amount, body.entity.as_deref().unwrap_or_default(), now)?;
+    let grants: Vec<Grant> = gateway::grants(app, &case).await?.into_iter().map(|(grant, _)| grant).collect();
+    let entity = body.entity.as_deref().unwrap_or_default();
+    let decision = gateway::decide(&case, &body.action, amount, entity, &grants, now)?;
     let wanted = body.amount_micro_usd.filter(|_| spends);
     let limited = case.limits(app, txn, &body.action, now).await?.iter().any(|standing| {
         let more = if standing.unit == Counted::Times { 1 } else { body.amount_micro_usd.unwrap_or(0) };

@@ -1,0 +1,44 @@
+//! Time-boxed leave for one user, as a row of the organization.
+
+use charter_kernel::governance::policy::Grant;
+use charter_kernel::id::OrganizationId;
+use charter_kernel::time::Instant;
+use charter_kernel::unit::{Key, Reach, Space};
+use serde::{Deserialize, Serialize};
+
+use super::{Record, entry};
+
+/// The most grants of an organization at one time.
+pub const GRANTS_MAX: u64 = 1_000;
+
+/// A grant, and who gave it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Given {
+    /// Whose it is.
+    pub organization: OrganizationId,
+    /// What it is leave for.
+    pub grant: Grant,
+    /// Who gave it: kind and id.
+    pub given_by: (String, String),
+    /// When.
+    pub created_at: Instant,
+}
+
+impl Given {
+    /// Where the grant of this id lies.
+    pub fn address(organization: &OrganizationId, id: &str) -> Key {
+        Key::new(&Reach::organization(organization.as_str()), &Space::host(Self::COLLECTION), id)
+    }
+}
+
+impl Record for Given {
+    const COLLECTION: &'static str = "grants";
+
+    fn key(&self) -> Key {
+        Self::address(&self.organization, &self.grant.id)
+    }
+
+    fn index(&self) -> Vec<(String, String)> {
+        vec![entry("user", &self.grant.user_id), entry(crate::pipeline::claim::EXPIRES, self.grant.until.to_string())]
+    }
+}
