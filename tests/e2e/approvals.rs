@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::accounts::browser;
 use crate::members::joined;
+use crate::rules::play;
 
 const DOLLAR: i64 = 1_000_000;
 
@@ -28,10 +29,6 @@ fn budget(tenant: &Tenant, budget: Value) {
     let kits = tenant.client.get("/v1/kits").expect(200);
     let kit = kits["kits"][0]["id"].as_str().unwrap().to_owned();
     tenant.client.patch(&format!("/v1/kits/{kit}"), &json!({ "budget": budget })).expect(200);
-}
-
-fn play(client: &Client, steps: Value) -> Answer {
-    client.post("/v1/script", &json!({ "steps": steps }))
 }
 
 fn spend(amount: i64) -> Value {

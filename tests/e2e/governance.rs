@@ -11,6 +11,7 @@ use charter_tests::{Answer, Client, Database, Tenant, World, on_both};
 use serde_json::{Value, json};
 
 use crate::accounts::browser;
+use crate::rules::{play, seen};
 
 /// One dollar, as the ledger counts.
 const DOLLAR: i64 = 1_000_000;
@@ -19,15 +20,6 @@ const DOLLAR: i64 = 1_000_000;
 fn scripted(world: &World) -> Tenant {
     world.install("script", &Artefacts::get().fixture("script"));
     world.register()
-}
-
-fn play(client: &Client, steps: Value) -> Answer {
-    client.post("/v1/script", &json!({ "steps": steps }))
-}
-
-#[track_caller]
-fn seen(answer: &Answer) -> Vec<Value> {
-    answer.expect(200)["seen"].as_array().unwrap().clone()
 }
 
 fn spend(amount: i64) -> Value {

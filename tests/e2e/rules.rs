@@ -37,12 +37,13 @@ fn scripted(world: &World) -> Tenant {
     world.register()
 }
 
-fn play(client: &Client, steps: Value) -> Answer {
+pub fn play(client: &Client, steps: Value) -> Answer {
     client.post("/v1/script", &json!({ "steps": steps }))
 }
 
+/// What the steps saw.
 #[track_caller]
-fn seen(answer: &Answer) -> Vec<Value> {
+pub fn seen(answer: &Answer) -> Vec<Value> {
     answer.expect(200)["seen"].as_array().unwrap().clone()
 }
 

@@ -19,6 +19,12 @@ fn blocks(page: &str) -> Vec<String> {
     blocks.map(|rest| rest.split_once("```").expect("a block ends").0.to_owned()).collect()
 }
 
+/// What the block with these words said.
+fn said<'o>(blocks: &[String], output: &'o str, words: &str) -> &'o str {
+    let at = blocks.iter().position(|block| block.contains(words)).unwrap_or_else(|| panic!("no block has {words}"));
+    output.split("=====").nth(at).unwrap_or_default()
+}
+
 on_both! {
     fn the_tour_of_governance_works_as_printed(world: Builder::new()) {
         let blocks = blocks("docs/govern.md");
@@ -28,11 +34,7 @@ on_both! {
         shell.args(["-ec", &blocks.join("\necho; echo =====\n")]).current_dir(folder.path());
         shell.env("BASE", world.server().address()).env("CHARTER_OPERATOR_TOKEN", OPERATOR_TOKEN);
         let output = String::from_utf8(succeeds(&mut shell).stdout).unwrap();
-        let said: Vec<&str> = output.split("=====").collect();
-        let of = |words: &str| {
-            let at = blocks.iter().position(|block| block.contains(words)).unwrap_or_else(|| panic!("no block has {words}"));
-            said[at]
-        };
+        let of = |words: &str| said(&blocks, &output, words);
         assert!(of("\"amount_cents\": 3000").contains("\"balance_cents\":3000"), "{output}");
         let refused: Value = serde_json::from_str(of("\"amount_cents\": 2500")).unwrap();
         assert_eq!((&refused["error"]["reason"], &refused["error"]["details"]["scope"]), (&"budget_exceeded".into(), &"kit".into()));
@@ -55,11 +57,7 @@ on_both! {
         shell.envs(environment.get_envs().filter_map(|(name, value)| Some((name, value?))));
         shell.env("BASE", world.server().address()).env("CHARTER_OPERATOR_TOKEN", OPERATOR_TOKEN);
         let output = String::from_utf8(succeeds(&mut shell).stdout).unwrap();
-        let said: Vec<&str> = output.split("=====").collect();
-        let of = |words: &str| {
-            let at = blocks.iter().position(|block| block.contains(words)).unwrap_or_else(|| panic!("no block has {words}"));
-            said[at]
-        };
+        let of = |words: &str| said(&blocks, &output, words);
         assert!(of("/receive").contains("Initech"), "{output}");
         let refused: Value = serde_json::from_str(of("$AGENT/search")).unwrap();
         assert_eq!(refused["error"]["code"], "not_configured", "{refused}");

@@ -190,6 +190,12 @@ impl Scope {
         }
     }
 
+    /// The reach of the narrowest level that it names: the user, else the project, the organization, the deployment.
+    pub fn narrowest(&self) -> Reach {
+        let levels = [CollectionReach::User, CollectionReach::Project, CollectionReach::Organization];
+        levels.into_iter().find_map(|level| self.reach(level)).unwrap_or_else(Reach::deployment)
+    }
+
     /// Whether it may write to collections of that reach. What everyone reads, only the operator and the host itself write.
     pub fn may_write(&self, reach: CollectionReach) -> bool {
         match reach {

@@ -9,9 +9,6 @@ use charter_store::Txn;
 
 use crate::leave::Proposal;
 
-/// How long a hold in doubt waits before somebody looks: the settler of the request may yet come, in milliseconds.
-const LOOK_AFTER_MS: i64 = 60_000;
-
 /// Leave that one request was given, by its place in the request.
 #[derive(Clone, Debug)]
 pub(crate) struct Permitted {
@@ -42,7 +39,7 @@ impl Permitted {
             Some(Wish::Capture(actual)) => self.hold.captured(&self.id, actual, now),
             Some(Wish::Keep(until)) if answered => self.hold.kept(&self.id, until),
             Some(Wish::Cancel) => self.hold.voided(&self.id, now),
-            _ if dispatched => self.hold.doubted(&self.id, now.plus_ms(LOOK_AFTER_MS)),
+            _ if dispatched => self.hold.doubted(&self.id),
             _ if self.proposal.is_none() => self.hold.returned(&self.id),
             _ => self.hold.voided(&self.id, now),
         }

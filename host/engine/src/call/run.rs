@@ -285,11 +285,7 @@ impl Run {
     /// that what the request was admitted under is not asked once more.
     async fn pending(&mut self, approval: String) -> Outcome {
         let mut txn = self.shared.store.begin(self.call.scope.lane());
-        if self.story.marks.claimed.initialized()
-            && let Some(claim) = &self.call.claim
-        {
-            txn.guard(claim.fence.clone());
-        }
+        unit::fence(&mut txn, &self.call, &self.story.marks);
         match unit::commit(&self.call, &mut self.story, txn, EndingResult::Pending(&approval)).await {
             Ok(()) => Outcome::Pending { approval },
             Err(abort) => {

@@ -77,6 +77,11 @@ pub(super) fn arm(txn: &mut Txn, call: &Call, marks: &Marks) {
             txn.guard(guard.clone());
         }
     }
+    fence(txn, call, marks);
+}
+
+/// Requires that an idempotency claim which was made is still this request's.
+pub(super) fn fence(txn: &mut Txn, call: &Call, marks: &Marks) {
     if marks.claimed.initialized()
         && let Some(claim) = &call.claim
     {

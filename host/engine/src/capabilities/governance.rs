@@ -175,13 +175,7 @@ impl Work {
             return Err(failure("payload_too_large", format!("one request settles at most {PERMITS_MAX} holds")).into());
         }
         let scope = &self.call.scope;
-        let subject = hold::Subject {
-            organization: scope.lane().to_owned(),
-            project: scope.project().map(ToString::to_string),
-            user: scope.user().map(ToString::to_string),
-            ..hold::Subject::default()
-        };
-        let key = Key::new(&subject.reach(), &hold::space(), id);
+        let key = Key::new(&scope.narrowest(), &hold::space(), id);
         let known = self.story.permits.iter_mut().find(|record| record.id == id && record.proposal.is_none());
         if let Some(known) = known {
             (known.attempt, known.wish) = (self.story.attempt, None);
@@ -217,17 +211,10 @@ impl Work {
 
     /// Where the primitive's own scopes count: with the user, else with who has no user.
     fn own(&self, scope: &str, id: &str) -> Result<Key, Failure> {
-        let caller = &self.call.scope;
-        let subject = hold::Subject {
-            organization: caller.lane().to_owned(),
-            project: caller.project().map(ToString::to_string),
-            user: caller.user().map(ToString::to_string),
-            ..hold::Subject::default()
-        };
         if scope.is_empty() || id.is_empty() || scope.len() + id.len() > 200 {
             return Err(invalid("scope", "a scope and its id have 1 to 200 bytes").into());
         }
-        Ok(Key::new(&subject.reach(), &caps_space(), own_scope(&self.component.manifest.name, scope, id)))
+        Ok(Key::new(&self.call.scope.narrowest(), &caps_space(), own_scope(&self.component.manifest.name, scope, id)))
     }
 }
 

@@ -2,7 +2,6 @@
 //!
 //! A guest sees the jobs of its own primitive and scope only.
 
-use charter_kernel::manifest::CollectionReach;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Claim, Draft, Key, Reach};
 
@@ -20,12 +19,6 @@ const PAYLOAD_BYTES_MAX: usize = 256 << 10;
 const NAME_BYTES_MAX: usize = 200;
 
 impl Work {
-    /// Where this caller's jobs lie: the narrowest reach that its scope names.
-    fn jobs_reach(&self) -> Reach {
-        let narrowest = [CollectionReach::User, CollectionReach::Project, CollectionReach::Organization];
-        narrowest.into_iter().find_map(|reach| self.call.scope.reach(reach)).unwrap_or_else(Reach::deployment)
-    }
-
     fn unique(&self, key: &str) -> String {
         format!("{}/{key}", self.component.manifest.name)
     }
@@ -87,13 +80,13 @@ impl Work {
 
     /// The live job under a key.
     async fn keyed(&mut self, key: &str) -> Result<Option<Key>, Failure> {
-        let claim = Claim::unique(&self.jobs_reach(), &jobs(), UNIQUE_KEY, &self.unique(key));
+        let claim = Claim::unique(&self.call.scope.narrowest(), &jobs(), UNIQUE_KEY, &self.unique(key));
         Ok(self.txn.lookup(&claim).await.map_err(|error| unread(&error))?)
     }
 
     /// A job of this primitive, by its id.
     async fn job(&mut self, id: &str) -> Result<Option<(Key, JobRecord)>, Failure> {
-        let key = Key::new(&self.jobs_reach(), &jobs(), id);
+        let key = Key::new(&self.call.scope.narrowest(), &jobs(), id);
         let Some(row) = self.txn.get(&key).await.map_err(|error| unread(&error))? else { return Ok(None) };
         let record: JobRecord =
             serde_json::from_str(&row.body).map_err(|_| failure("internal_error", "the job cannot be read"))?;
@@ -155,7 +148,7 @@ impl Host for State {
         let mut job = work.record(schedule.job)?;
         job.run_at = next;
         let record = ScheduleRecord { key: schedule.key, cron: schedule.cron, time_zone: schedule.time_zone, job };
-        let key = Key::new(&work.jobs_reach(), &schedules(), work.unique(&record.key));
+        let key = Key::new(&work.call.scope.narrowest(), &schedules(), work.unique(&record.key));
         let draft = Draft {
             user: record.job.owner.user.clone(),
             lease: Some((SCHEDULE_GROUP.into(), next)),
@@ -168,7 +161,7 @@ impl Host for State {
 
     async fn remove_schedule(&mut self, key: String) -> Result<bool, Failure> {
         let work = self.mutation()?;
-        let key = Key::new(&work.jobs_reach(), &schedules(), work.unique(&key));
+        let key = Key::new(&work.call.scope.narrowest(), &schedules(), work.unique(&key));
         Ok(work.txn.remove(&key, None).await.map_err(|error| unwritten(&error))?)
     }
 }

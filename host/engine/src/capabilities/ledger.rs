@@ -4,17 +4,15 @@
 //! organization's own. Money leaves `credit` by leave only, and comes into it only from accounts that cannot be overdrawn,
 //! unless the operator has named the primitive as biller.
 
-use charter_kernel::governance::hold::{self, AMOUNT_MAX, Pay, Subject, entries, entries_of};
+use charter_kernel::governance::hold::{AMOUNT_MAX, CREDIT, Pay, accounts_space, entries, entries_of};
 use charter_kernel::ledger::{Account, Normal as Side, Phase};
-use charter_kernel::unit::{Draft, Key, Reach, Space, Write};
+use charter_kernel::unit::{Draft, Key, Reach, Write};
 
 use crate::bindings::charter::primitive::ledger::{Balance, Entry, Host, Normal};
 use crate::bindings::charter::primitive::types::Failure;
 use crate::failure::{failure, invalid, not_found, unread, unwritten};
 use crate::state::{State, Work};
 
-/// The organization's own account.
-pub const CREDIT: &str = "credit";
 /// Bytes of an account's name.
 const NAME_BYTES_MAX: usize = 200;
 /// Entries of one page.
@@ -24,20 +22,14 @@ impl Work {
     /// Where an account of the caller's lies.
     pub(super) fn account(&self, name: &str) -> Result<Key, Failure> {
         let scope = &self.call.scope;
-        let space = accounts();
+        let space = accounts_space();
         if name == CREDIT {
             return Ok(Key::new(&Reach::organization(scope.lane()), &space, CREDIT));
         }
         if name.is_empty() || name.len() > NAME_BYTES_MAX {
             return Err(invalid("account", format!("an account's name has 1 to {NAME_BYTES_MAX} bytes")).into());
         }
-        let subject = Subject {
-            organization: scope.lane().to_owned(),
-            project: scope.project().map(ToString::to_string),
-            user: scope.user().map(ToString::to_string),
-            ..Subject::default()
-        };
-        Ok(Key::new(&subject.reach(), &space, format!("{}.{name}", self.component.manifest.name)))
+        Ok(Key::new(&scope.narrowest(), &space, format!("{}.{name}", self.component.manifest.name)))
     }
 
     async fn read(&mut self, key: &Key) -> Result<Account, Failure> {
@@ -54,10 +46,6 @@ impl Work {
     fn named(&self, id: &str) -> String {
         id.strip_prefix(&format!("{}.", self.component.manifest.name)).unwrap_or(id).to_owned()
     }
-}
-
-fn accounts() -> Space {
-    hold::accounts_space()
 }
 
 fn account(body: &str) -> Result<Account, charter_kernel::refusal::Failure> {

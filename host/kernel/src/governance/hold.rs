@@ -216,6 +216,9 @@ pub fn meters_space() -> Space {
     Space::host("meters")
 }
 
+/// The organization's own account.
+pub const CREDIT: &str = "credit";
+
 /// The space of ledger accounts; people's accounts are another.
 pub fn accounts_space() -> Space {
     Space::host("ledger")
@@ -321,10 +324,10 @@ impl Hold {
         self.step(id, next, writes)
     }
 
-    /// Nobody knows whether it happened: what it reserved stays reserved. It is looked at again at `next_look`.
-    pub fn doubted(&self, id: &str, next_look: Instant) -> Step {
+    /// Nobody knows whether it happened: what it reserved stays reserved until a person, or the primitive, says what became of it.
+    pub fn doubted(&self, id: &str) -> Step {
         let next = Self { state: State::InDoubt, ..self.clone() };
-        let replaced = next.replaced(id, next_look);
+        let replaced = next.replaced(id, next.until);
         self.step(id, next, vec![replaced])
     }
 

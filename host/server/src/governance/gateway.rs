@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use charter_engine::{Granted, Leave, Ungranted};
-use charter_kernel::governance::hold::{Charge, Counted, Hold, Pay, State};
+use charter_kernel::governance::hold::{CREDIT, Charge, Counted, Hold, Pay, State};
 use charter_kernel::governance::meter::Admission;
 use charter_kernel::governance::policy::{Amount, Ask, Decision, Grant, Verdict};
 use charter_kernel::id::{FactId, uuid_v7};
@@ -26,8 +26,6 @@ use crate::routes::stored;
 
 /// Attempts while others change what decides, or a period rolls over.
 const ATTEMPTS_MAX: u32 = 8;
-/// The organization's own account.
-const CREDIT: &str = "credit";
 
 /// Decides a proposal and takes its hold.
 pub async fn authorize(app: &App, leave: Leave) -> Result<Granted, Ungranted> {

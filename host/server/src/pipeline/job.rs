@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use charter_engine::job::{JobRecord, jobs};
-use charter_kernel::manifest::CollectionReach;
 use charter_kernel::refusal::{Code, Failure, Refusal};
-use charter_kernel::scope::Scope;
 use charter_kernel::unit::{Key, Reach};
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -18,12 +16,6 @@ use super::trail::Trail;
 use crate::app::App;
 use crate::routes::stored::reading;
 use crate::served::{Served, ServedOperation};
-
-/// Where the jobs of a scope lie: at the narrowest level that it names.
-pub fn reach(scope: &Scope) -> Reach {
-    let narrowest = [CollectionReach::User, CollectionReach::Project, CollectionReach::Organization];
-    narrowest.into_iter().find_map(|level| scope.reach(level)).unwrap_or_else(Reach::deployment)
-}
 
 /// It was committed and will run.
 pub fn accepted(id: &str) -> Answered {
@@ -41,7 +33,7 @@ pub async fn result(
     operation: &ServedOperation,
     id: &str,
 ) -> Result<Answered, Refusal> {
-    let reach = trail.place.as_ref().map_or_else(Reach::deployment, |place| reach(&place.scope));
+    let reach = trail.place.as_ref().map_or_else(Reach::deployment, |place| place.scope.narrowest());
     let key = Key::new(&reach, &jobs(), id);
     let deadline_ms = operation.deadline_ms.unwrap_or(app.config.http.deadline_ms);
     let mut changed = app.store.changed(&reach, &jobs());

@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use super::shape::{self, id, instant, nullable, object};
 use super::stored::reading;
 use crate::app::App;
-use crate::pipeline::job::reach;
 use crate::reply::Reply;
 use crate::request::HostRequest;
 
@@ -59,7 +58,7 @@ pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply
     let place = request.place()?;
     let limit = request.page.limit as usize;
     let wanted = request.query_text("status");
-    let mut query = Query::all(&reach(&place.scope), &jobs()).equal("public", "1").relaxed();
+    let mut query = Query::all(&place.scope.narrowest(), &jobs()).equal("public", "1").relaxed();
     query.after.clone_from(&request.page.position);
     let by_lease = matches!(wanted, Some("queued" | "running"));
     if let Some(wanted) = wanted {
@@ -126,7 +125,7 @@ pub async fn cancel(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
 
 async fn named(request: &HostRequest, txn: &mut Txn) -> Result<(Key, Row, JobRecord), Refusal> {
     let id = JobId::parse(request.parameter("id")).ok_or_else(Refusal::not_found)?;
-    let key = Key::new(&reach(&request.place()?.scope), &jobs(), id.as_str());
+    let key = Key::new(&request.place()?.scope.narrowest(), &jobs(), id.as_str());
     let row = txn.get(&key).await.map_err(reading)?.ok_or_else(Refusal::not_found)?;
     let job = read(&row)?;
     if job.public { Ok((key, row, job)) } else { Err(Refusal::not_found()) }

@@ -15,8 +15,6 @@ use crate::app::App;
 const LEASE_MS: i64 = 30_000;
 /// Holds worked on at once.
 const COUNT: usize = 64;
-/// When a hold in doubt is due: never by itself.
-const NEVER_MS: i64 = 400 * 86_400_000;
 
 fn due(group: &str) -> Due {
     Due { space: hold::space(), group: group.into(), lease_ms: LEASE_MS }
@@ -43,7 +41,7 @@ async fn close(app: &Arc<App>, taken: Taken) {
             return commit(app, &hold.subject.organization, Unit { writes: vec![release], ..Unit::default() }).await;
         }
         State::Held => (hold.voided(&taken.key.id, now), now.plus_ms(KEPT_MS)),
-        State::Dispatched => (hold.doubted(&taken.key.id, now.plus_ms(NEVER_MS)), now.plus_ms(NEVER_MS)),
+        State::Dispatched => (hold.doubted(&taken.key.id), hold.until),
         _ => return,
     };
     tracing::info!(

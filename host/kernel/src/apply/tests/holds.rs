@@ -189,7 +189,7 @@ proptest! {
                     (Try::Dispatch, Some(hold)) => unit_of(hold.dispatched(&id)),
                     (Try::Capture(actual), Some(hold)) => unit_of(hold.captured(&id, *actual, NOW)),
                     (Try::Void, Some(hold)) => unit_of(hold.voided(&id, NOW)),
-                    (Try::Doubt, Some(hold)) => unit_of(hold.doubted(&id, Instant(9_000))),
+                    (Try::Doubt, Some(hold)) => unit_of(hold.doubted(&id)),
                 };
                 Some(unit)
             }).collect();

@@ -1,6 +1,6 @@
 //! Credit that the operator gives by hand.
 
-use charter_kernel::governance::hold::{Pay, accounts_space, entries};
+use charter_kernel::governance::hold::{CREDIT, Pay, accounts_space, entries};
 use charter_kernel::id::{OrganizationId, uuid_v7};
 use charter_kernel::ledger::{Account, Normal, Phase};
 use charter_kernel::refusal::Refusal;
@@ -70,7 +70,7 @@ pub async fn create(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
     let reach = Reach::organization(organization.as_str());
     let account = |name: &str| Key::new(&reach, &accounts_space(), name);
     // Each kind of money has its own source, so that the books say how much of each was given.
-    let (from, to) = (account(&format!("funding.{kind}")), account("credit"));
+    let (from, to) = (account(&format!("funding.{kind}")), account(CREDIT));
     for (key, opened) in [(&from, Account::new(Normal::Debit, true)), (&to, Account::new(Normal::Credit, false))] {
         let body = serde_json::to_string(&opened).map_err(|_| Refusal::internal())?;
         txn.write(Write::Ensure { key: key.clone(), draft: Draft { body, ..Draft::default() } });
