@@ -3,6 +3,7 @@
 //! The server implements it; the engine never learns how an operation is routed.
 
 use charter_kernel::scope::Scope;
+use charter_kernel::unit::Guard;
 use futures::future::BoxFuture;
 use serde_json::Value;
 
@@ -30,6 +31,8 @@ pub trait Host: Send + Sync + 'static {
     fn mutates(&self, operation: &str) -> bool;
     /// Asks for leave to take a regulated action, and takes the hold at once.
     fn authorize(&self, leave: Leave) -> BoxFuture<'_, Result<Granted, Ungranted>>;
+    /// What holds as long as another user of the caller's project is there and not revoked; `not_found` for anyone else.
+    fn standing_of<'a>(&'a self, scope: &'a Scope, user: &'a str) -> BoxFuture<'a, Result<Vec<Guard>, Failure>>;
     /// The billing standing of the organization.
     fn set_standing<'a>(
         &'a self,

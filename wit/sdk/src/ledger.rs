@@ -22,6 +22,12 @@ pub struct Balance {
     pub available: i64,
 }
 
+/// The name of this primitive's account of another user of the project: money goes there by [`transfer`] or by leave, and leaves
+/// there by leave only. Unknown and foreign users are `not_found`, revoked ones `state_conflict`.
+pub fn of_user(user: &str, account: &str) -> String {
+    format!("@{user}/{account}")
+}
+
 /// One side of a transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {

@@ -40,7 +40,7 @@ pub struct Permit {
 }
 
 impl Work {
-    fn proposal(&self, from: Proposed) -> Result<Proposal, Failure> {
+    async fn proposal(&mut self, from: Proposed) -> Result<(Proposal, Vec<Guard>), Failure> {
         let declared = self.component.manifest.actions.iter().find(|action| action.name == from.action);
         let Some(declared) = declared else {
             return Err(undeclared(format!("the manifest declares no action `{}`", from.action)).into());
@@ -48,7 +48,8 @@ impl Work {
         if from.amount.is_some_and(|amount| !(0..=AMOUNT_MAX).contains(&amount)) {
             return Err(invalid("amount", format!("an amount is 0 to {AMOUNT_MAX} micro-US-dollars")).into());
         }
-        if declared.spends && from.amount.is_none() {
+        let spends = declared.spends;
+        if spends && from.amount.is_none() {
             // What no cap could be asked about would pass them all.
             return Err(undeclared(format!("`{}` spends, so a proposal of it names an amount", from.action)).into());
         }
@@ -64,13 +65,15 @@ impl Work {
                 return Err(invalid(name, format!("`{name}` has at most {TEXT_BYTES_MAX} bytes")).into());
             }
         }
-        let pay = match from.pay {
-            Some((debited, credited)) => Some((self.account(&debited)?, self.account(&credited)?)),
-            None => None,
-        };
-        Ok(Proposal {
+        let mut guards = Vec::new();
+        let mut pay = None;
+        if let Some((debited, credited)) = &from.pay {
+            let (debited, credited, standing) = self.payment(debited, credited).await?;
+            (pay, guards) = (Some((debited, credited)), standing);
+        }
+        let proposal = Proposal {
             action: from.action,
-            spends: declared.spends,
+            spends,
             amount: from.amount,
             entity: from.entity,
             scopes: from.scopes,
@@ -79,7 +82,8 @@ impl Work {
             message: from.message,
             context: parsed("context", &from.context)?,
             pay,
-        })
+        };
+        Ok((proposal, guards))
     }
 
     /// When a hold of this request ends by itself.
@@ -99,7 +103,7 @@ impl Work {
         Some(record.id.clone())
     }
 
-    async fn leave(&mut self, proposal: Proposal) -> Result<String, Failure> {
+    async fn leave(&mut self, proposal: Proposal, parties: Vec<Guard>) -> Result<String, Failure> {
         if self.story.marks.is_dispatched() {
             return Err(undeclared("leave is asked for before anything leaves the host").into());
         }
@@ -119,7 +123,7 @@ impl Work {
             request: self.call.request_id.clone(),
             ordinal: u32::try_from(self.permits).unwrap_or(u32::MAX),
             proposal: proposal.clone(),
-            guards: self.call.guards.clone(),
+            guards: self.call.guards.iter().cloned().chain(parties).collect(),
             until: self.until(),
             origin: self.call.origin.clone(),
         };
@@ -221,8 +225,8 @@ impl Work {
 impl Host for State {
     async fn authorize(&mut self, proposal: Proposed) -> Result<Resource<Permit>, Failure> {
         let work = self.mutation()?;
-        let proposal = work.proposal(proposal)?;
-        let id = work.leave(proposal).await?;
+        let (proposal, guards) = work.proposal(proposal).await?;
+        let id = work.leave(proposal, guards).await?;
         Ok(self.table.push(Permit { id }).map_err(|_| failure("payload_too_large", "too many handles"))?)
     }
 

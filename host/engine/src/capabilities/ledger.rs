@@ -1,35 +1,67 @@
 //! `ledger`: double-entry accounts of the caller's scope.
 //!
 //! An account is named within its primitive and lies with the user, else with the project or organization; `credit` is the
-//! organization's own. Money leaves `credit` by leave only, and comes into it only from accounts that cannot be overdrawn,
-//! unless the operator has named the primitive as biller.
+//! organization's own, `@<user>/<account>` another user's of the same project. Money leaves `credit` and others' accounts by leave
+//! only, and comes into `credit` only from accounts that cannot be overdrawn.
 
 use charter_kernel::governance::hold::{AMOUNT_MAX, CREDIT, Pay, accounts_space, entries, entries_of};
 use charter_kernel::ledger::{Account, Normal as Side, Phase};
-use charter_kernel::unit::{Draft, Key, Reach, Write};
+use charter_kernel::refusal::Failure as Refusal;
+use charter_kernel::scope::Subject;
+use charter_kernel::unit::{Draft, Guard, Key, Reach, Write};
 
 use crate::bindings::charter::primitive::ledger::{Balance, Entry, Host, Normal};
 use crate::bindings::charter::primitive::types::Failure;
-use crate::failure::{failure, invalid, not_found, unread, unwritten};
+use crate::failure::{failure, invalid, not_configured, not_found, unread, unwritten};
 use crate::state::{State, Work};
 
 /// Bytes of an account's name.
 const NAME_BYTES_MAX: usize = 200;
+/// What the name of another user's account starts with.
+const ANOTHERS: char = '@';
 /// Entries of one page.
 const PAGE_MAX: u32 = 200;
 
 impl Work {
     /// Where an account of the caller's lies.
-    pub(super) fn account(&self, name: &str) -> Result<Key, Failure> {
+    fn account(&self, name: &str) -> Result<Key, Failure> {
         let scope = &self.call.scope;
-        let space = accounts_space();
         if name == CREDIT {
-            return Ok(Key::new(&Reach::organization(scope.lane()), &space, CREDIT));
+            return Ok(Key::new(&Reach::organization(scope.lane()), &accounts_space(), CREDIT));
         }
+        if name.starts_with(ANOTHERS) {
+            return Err(invalid("account", "another user's account is neither opened nor read").into());
+        }
+        self.own_account(&scope.narrowest(), name)
+    }
+
+    fn own_account(&self, reach: &Reach, name: &str) -> Result<Key, Failure> {
         if name.is_empty() || name.len() > NAME_BYTES_MAX {
             return Err(invalid("account", format!("an account's name has 1 to {NAME_BYTES_MAX} bytes")).into());
         }
-        Ok(Key::new(&scope.narrowest(), &space, format!("{}.{name}", self.component.manifest.name)))
+        Ok(Key::new(reach, &accounts_space(), format!("{}.{name}", self.component.manifest.name)))
+    }
+
+    /// Where a party of a payment lies, and what must go on to hold where it is another user.
+    async fn party(&mut self, name: &str) -> Result<(Key, Vec<Guard>), Failure> {
+        let Some((user, account)) = name.strip_prefix(ANOTHERS).and_then(|rest| rest.split_once('/')) else {
+            return Ok((self.account(name)?, Vec::new()));
+        };
+        let host = self.shared.host().ok_or_else(|| not_configured("other users' accounts", "the server's pipeline"))?;
+        let guards = host.standing_of(&self.call.scope, user).await?;
+        Ok((self.own_account(&Reach::user(user), account)?, guards))
+    }
+
+    /// The accounts that a proposal pays between. Another user's receiving account is opened.
+    pub(super) async fn payment(&mut self, from: &str, to: &str) -> Result<(Key, Key, Vec<Guard>), Failure> {
+        if from.starts_with(ANOTHERS) && self.call.scope.subject() == Subject::Credential {
+            let told = "a credential that is pinned to one user takes nothing from another";
+            return Err(Refusal { reason: Some("pinned_to_user".into()), ..failure("forbidden", told) }.into());
+        }
+        let (debited, mut guards) = self.party(from).await?;
+        let (credited, more) = self.party(to).await?;
+        guards.extend(more);
+        Ok((debited, credited, guards))
     }
 
     async fn read(&mut self, key: &Key) -> Result<Account, Failure> {
@@ -98,7 +130,8 @@ impl Host for State {
         reference: String,
     ) -> Result<String, Failure> {
         let work = self.mutation()?;
-        let (from, to) = (work.account(&from_account)?, work.account(&to_account)?);
+        let from = work.account(&from_account)?;
+        let (to, guards) = work.party(&to_account).await?;
         if from.id == CREDIT {
             return Err(invalid("from_account", "money leaves `credit` by leave only: name it as `pay` of a proposal").into());
         }
@@ -109,26 +142,17 @@ impl Host for State {
             return Err(invalid("amount", format!("an amount is 0 to {AMOUNT_MAX} micro-US-dollars")).into());
         }
         let id = work.fresh_id()?;
-        if to.id == CREDIT {
+        if to.id == CREDIT || to.reach != from.reach {
             work.txn.write(Write::Ensure { key: to.clone(), draft: draft(&Account::new(Side::Credit, false)) });
+        }
+        for guard in guards {
+            work.txn.guard(guard);
         }
         work.txn.write(Write::Transfer { from: from.clone(), to: to.clone(), amount, phase: Phase::Post });
         for entry in entries(&Pay { from, to, memo }, amount, &id, &reference) {
             work.txn.write(entry);
         }
         Ok(id)
-    }
-
-    async fn transfer_to_user(
-        &mut self,
-        _from_account: String,
-        _user: String,
-        _to_account: String,
-        _amount: i64,
-        _memo: String,
-        _reference: String,
-    ) -> Result<String, Failure> {
-        Err(crate::failure::not_configured("transfers between users", "ledger").into())
     }
 
     async fn entries(

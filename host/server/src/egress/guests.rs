@@ -3,7 +3,10 @@
 //! Bindings are told without address and credential. Settings come from the caller's kit, else the manifest's defaults hold.
 
 use charter_engine::{Failure, Granted, Host, Leave, Nested, Reply, Ungranted};
+use charter_kernel::id::UserId;
+use charter_kernel::refusal::Refusal;
 use charter_kernel::scope::Scope;
+use charter_kernel::unit::Guard;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
@@ -56,6 +59,10 @@ impl Host for App {
         Box::pin(gateway::authorize(self, leave))
     }
 
+    fn standing_of<'a>(&'a self, scope: &'a Scope, user: &'a str) -> BoxFuture<'a, Result<Vec<Guard>, Failure>> {
+        Box::pin(async move { standing_of(self, scope, user).await.map_err(|refusal| refusal.to_failure()) })
+    }
+
     fn set_standing<'a>(
         &'a self,
         _scope: &'a Scope,
@@ -64,4 +71,14 @@ impl Host for App {
     ) -> BoxFuture<'a, Result<(), Failure>> {
         missing("billing standings", "billing")
     }
+}
+
+async fn standing_of(app: &App, scope: &Scope, user: &str) -> Result<Vec<Guard>, Refusal> {
+    let absent = || Refusal::resource_not_found("user");
+    let (Some(project), Some(id)) = (scope.project(), UserId::parse(user)) else { return Err(absent()) };
+    let found = app.directory.user(project, &id).await.map_err(|_| Refusal::overloaded(1))?.ok_or_else(absent)?;
+    if !found.active {
+        return Err(Refusal::state_conflict("profile_revoked", "The other user's profile is revoked."));
+    }
+    Ok(vec![found.guard()])
 }

@@ -162,10 +162,13 @@ async fn once(app: &App, leave: &Leave, full: &BTreeSet<Key>) -> Result<Granted,
             txn.guard(guard.clone());
         }
     }
-    if let Some(pay) = hold.pay.as_ref().filter(|pay| pay.from.id == CREDIT) {
-        let none = Account::new(Normal::Credit, false);
-        let body = serde_json::to_string(&none).map_err(|_| Refusal::internal())?;
-        txn.write(Write::Ensure { key: pay.from.clone(), draft: Draft { body, ..Draft::default() } });
+    if let Some(pay) = &hold.pay {
+        // The organization's own, before anybody has funded it, and another user's, to whom nothing has come so far.
+        let own = hold.subject.reach();
+        for key in [&pay.from, &pay.to].into_iter().filter(|key| key.id == CREDIT || key.reach != own) {
+            let body = serde_json::to_string(&Account::new(Normal::Credit, false)).map_err(|_| Refusal::internal())?;
+            txn.write(Write::Ensure { key: key.clone(), draft: Draft { body, ..Draft::default() } });
+        }
     }
     if let Some(run) = approved {
         // In one unit: what waited is given up, and taken anew in the period that counts now.

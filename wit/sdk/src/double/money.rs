@@ -140,6 +140,9 @@ pub(crate) mod ledger {
     }
 
     pub(crate) fn balance_of(account: &str) -> Result<Balance> {
+        if account.starts_with('@') {
+            return Err(Failure::invalid("account", "another user's account is not read").into());
+        }
         with(|state| match state.accounts.get(account) {
             Some(found) => Ok(Balance {
                 posted: found.posted,
@@ -154,6 +157,9 @@ pub(crate) mod ledger {
 
     pub(crate) fn transfer(from: &str, to: &str, amount: i64, memo: &str, reference: &str) -> Result<String> {
         with(|state| {
+            if from.starts_with('@') {
+                return Err(Failure::invalid("account", "money leaves another user's account by leave only").into());
+            }
             state.accounts.get(from).ok_or_else(|| Failure::not_found("account"))?.give(amount)?;
             let id = state.next_id();
             state.post(from, to, amount, memo, reference);
