@@ -3,6 +3,7 @@
 
 mod accounts;
 mod approvals;
+mod audit;
 mod cases;
 mod cli;
 mod crash;
@@ -18,6 +19,7 @@ mod kits;
 mod lifecycle;
 mod members;
 mod other_language;
+mod payments;
 mod pins;
 mod projects;
 mod replay;

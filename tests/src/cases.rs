@@ -47,7 +47,12 @@ pub fn run_through(world: &World, path: &Path, mount: &str, send: &mut dyn FnMut
     let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()));
     let case: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{} is no JSON: {error}", path.display()));
     let (owner, stranger) = (world.register(), world.register());
-    let mut saved = BTreeMap::from([("user".to_owned(), json!(owner.user)), ("unique".to_owned(), json!(unique("case")))]);
+    let other = owner.user("other");
+    let mut saved = BTreeMap::from([
+        ("user".to_owned(), json!(owner.user)),
+        ("other".to_owned(), json!(other)),
+        ("unique".to_owned(), json!(unique("case"))),
+    ]);
     if let Some(pages) = case.get("web").and_then(Value::as_array) {
         let address = provider::serve(pages.iter().map(|page| self::page(None, page)).collect());
         saved.insert("web".into(), json!(format!("http://{address}")));
@@ -66,6 +71,7 @@ pub fn run_through(world: &World, path: &Path, mount: &str, send: &mut dyn FnMut
         let place = format!("{} at the {mount} mount, step {}: {title}", path.display(), number + 1);
         let client = match step["as"].as_str().unwrap_or("owner") {
             "owner" => owner.client.clone(),
+            "other" => owner.client.with("X-Service-User-Id", &other),
             "stranger" => stranger.client.clone(),
             "nobody" => world.anonymous(),
             other => panic!("{place}: unknown `as` {other}"),
@@ -73,7 +79,11 @@ pub fn run_through(world: &World, path: &Path, mount: &str, send: &mut dyn FnMut
         let request = fill(&step["request"], &saved);
         let (method, below) =
             request.as_str().and_then(|text| text.split_once(' ')).unwrap_or_else(|| panic!("{place}: no request"));
-        let user = if step["as"] == "stranger" { &stranger.user } else { &owner.user };
+        let user = match step["as"].as_str() {
+            Some("stranger") => &stranger.user,
+            Some("other") => &other,
+            _ => &owner.user,
+        };
         let target = if mount == "user" { format!("/v1/users/{user}{below}") } else { format!("/v1{below}") };
         let mut call = client.call(method, &target);
         for (name, value) in step["headers"].as_object().into_iter().flatten() {

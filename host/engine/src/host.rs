@@ -2,6 +2,7 @@
 //!
 //! The server implements it; the engine never learns how an operation is routed.
 
+use charter_kernel::id::UserId;
 use charter_kernel::scope::Scope;
 use charter_kernel::unit::Guard;
 use futures::future::BoxFuture;
@@ -32,7 +33,7 @@ pub trait Host: Send + Sync + 'static {
     /// Asks for leave to take a regulated action, and takes the hold at once.
     fn authorize(&self, leave: Leave) -> BoxFuture<'_, Result<Granted, Ungranted>>;
     /// What holds as long as another user of the caller's project is there and not revoked; `not_found` for anyone else.
-    fn standing_of<'a>(&'a self, scope: &'a Scope, user: &'a str) -> BoxFuture<'a, Result<Vec<Guard>, Failure>>;
+    fn standing_of<'a>(&'a self, scope: &'a Scope, user: &'a UserId) -> BoxFuture<'a, Result<Vec<Guard>, Failure>>;
     /// The billing standing of the organization.
     fn set_standing<'a>(
         &'a self,

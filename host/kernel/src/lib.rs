@@ -4,6 +4,7 @@
 //! every rule that guards tenants or money can be tested, and model-checked, by calling it.
 
 pub mod apply;
+pub mod audit;
 pub mod cursor;
 pub mod fault;
 pub mod governance;
@@ -14,6 +15,8 @@ pub mod kit;
 pub mod ledger;
 pub mod limits;
 pub mod manifest;
+pub mod merkle;
+pub mod note;
 pub mod refusal;
 pub mod role;
 pub mod route;

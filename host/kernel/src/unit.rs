@@ -419,6 +419,24 @@ pub struct Fact {
     pub name: String,
     /// UTF-8 JSON text.
     pub body: String,
+    /// UTF-8 JSON text that goes when the user is erased, or earlier: what an audit row has beside its leaf.
+    pub private: Option<String>,
+    /// The tenant user whose erasure takes the private text with it.
+    pub user: Option<String>,
+}
+
+impl Fact {
+    /// An event for the live stream and webhooks.
+    pub fn event(
+        id: String,
+        organization: impl Into<String>,
+        at: Instant,
+        name: impl Into<String>,
+        body: &serde_json::Value,
+    ) -> Self {
+        let (organization, name, body) = (organization.into(), name.into(), body.to_string());
+        Self { id, kind: FactKind::Event, organization, at, name, body, private: None, user: None }
+    }
 }
 
 /// What a fact is for.

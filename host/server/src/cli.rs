@@ -9,6 +9,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::config::{Config, Layers};
 
+mod audit;
 mod client;
 mod component;
 mod doctor;
@@ -70,6 +71,9 @@ enum Verb {
     /// Prove the books: what accounts, holds and caps say must agree
     #[command(subcommand)]
     Ledger(LedgerVerb),
+    /// Verify what the audit log says, without a host
+    #[command(subcommand)]
+    Audit(AuditVerb),
     /// List every setting with its default and its environment variable
     Config,
 }
@@ -80,6 +84,21 @@ enum LedgerVerb {
     Verify {
         #[command(flatten)]
         settings: Settings,
+    },
+}
+
+#[derive(Subcommand)]
+enum AuditVerb {
+    /// Check an export of GET /v1/audit/export: that nothing was edited, removed, cut off or put elsewhere
+    Verify {
+        /// The export; - for standard input
+        file: PathBuf,
+        /// The public key that signs, as GET /v1/audit/checkpoint names it; without it the export's own is believed
+        #[arg(long, value_name = "KEY")]
+        key: Option<String>,
+        /// A signed checkpoint that was kept from before: the log must still begin with what it covers
+        #[arg(long, value_name = "FILE")]
+        since: Option<PathBuf>,
     },
 }
 
@@ -190,6 +209,7 @@ async fn run(verb: Verb) -> ExitCode {
             Ok(config) => offline::verify_ledger(&config).await,
             Err(code) => return code,
         },
+        Verb::Audit(AuditVerb::Verify { file, key, since }) => audit::verify(&file, key.as_deref(), since.as_deref()),
         Verb::Config => reference(),
     };
     match done {

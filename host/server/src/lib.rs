@@ -4,6 +4,7 @@
 //! primitive by name: what is served comes from the components' manifests and from the one list in [`routes`].
 
 pub mod app;
+pub mod audit;
 pub mod authority;
 pub mod cli;
 pub mod components;

@@ -153,7 +153,7 @@ async fn audit_refusal(app: &App, trail: &mut Trail, refusal: &Refusal) {
     }
     let Some(subject) = audit::Subject::of(trail, None) else { return };
     let named = (refusal.row(trail.catalogue).0, refusal.reason.as_deref());
-    let fact = match subject.fact(audit::Decision { status, refused: Some(named), details: None }) {
+    let fact = match subject.fact(audit::Decision { status, refused: Some(named), changes: &[], details: None }) {
         Ok(fact) => fact,
         Err(error) => return tracing::error!(%error, "an audit row could not be made"),
     };

@@ -3,9 +3,10 @@
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use serde::Serialize;
+use tokio::sync::mpsc;
 
 /// A successful answer of a host route.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Reply {
     /// Its status.
     pub status: StatusCode,
@@ -20,7 +21,7 @@ pub struct Reply {
 }
 
 /// The body of a [`Reply`].
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub enum ReplyBody {
     /// None at all.
     Empty,
@@ -28,6 +29,8 @@ pub enum ReplyBody {
     Json(Bytes),
     /// Anything else; the content type stands in the headers.
     Bytes(Bytes),
+    /// The same, written piece by piece.
+    Pieces(mpsc::Receiver<Bytes>),
 }
 
 impl Reply {
@@ -57,6 +60,10 @@ impl Reply {
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
         Self { status: StatusCode::OK, headers, body: ReplyBody::Bytes(body.into()), entity: None, details: None }
+    }
+    /// 200 with a body that is written piece by piece.
+    pub fn pieces(content_type: &'static str, pieces: mpsc::Receiver<Bytes>) -> Self {
+        Self { body: ReplyBody::Pieces(pieces), ..Self::text(content_type, Bytes::new()) }
     }
     /// The same with a header. A value that is no header value is left out.
     #[must_use]

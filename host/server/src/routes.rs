@@ -19,6 +19,7 @@ use crate::reply::Reply;
 use crate::request::HostRequest;
 
 pub mod approvals;
+pub mod audit;
 pub mod auth;
 pub mod governance;
 pub mod grants;
@@ -306,6 +307,7 @@ pub fn all() -> Vec<HostRoute> {
     ];
     all.extend(accounts());
     all.extend(tenancy());
+    all.extend(told());
     all.extend(governance());
     all.extend(operator::all());
     all.shrink_to_fit();
@@ -481,6 +483,42 @@ fn tenancy() -> Vec<HostRoute> {
     ]
 }
 
+/// What was done, and the proof of it: an organization's, and the deployment's own.
+fn told() -> Vec<HostRoute> {
+    let of = |deployment: bool, own: HostRoute, operators: &'static str| match deployment {
+        true => HostRoute { id: operators, ..own.operator() },
+        false => own,
+    };
+    let both = [false, true].into_iter().flat_map(|deployment| {
+        let logs = HostRoute::get("logs.list", "/logs", handler!(logs::list))
+            .summary("The audit log, newest first")
+            .paging(Paging::Cursor)
+            .query(logs::query)
+            .answer(200, logs::answer);
+        let checkpoint = HostRoute::get("audit.checkpoint", "/audit/checkpoint", handler!(audit::checkpoint))
+            .summary("The signed checkpoint of the audit log")
+            .query(audit::checkpoint_query)
+            .refuses(&[Code::ResourceNotFound])
+            .answer(200, audit::checkpoint_answer);
+        let proof = HostRoute::get("audit.proof", "/audit/proof", handler!(audit::proof))
+            .summary("Proof that a row is in the audit log, or that the log only grew")
+            .query(audit::proof_query)
+            .refuses(&[Code::ResourceNotFound])
+            .answer(200, audit::proof_answer);
+        let export = HostRoute::get("audit.export", "/audit/export", handler!(audit::export))
+            .summary("The audit log, a line of JSON a row, for `charter audit verify`")
+            .query(audit::export_query)
+            .produces("application/x-ndjson");
+        [
+            of(deployment, logs, "operator.logs"),
+            of(deployment, checkpoint, "operator.audit.checkpoint"),
+            of(deployment, proof, "operator.audit.proof"),
+            of(deployment, export, "operator.audit.export"),
+        ]
+    });
+    both.collect()
+}
+
 /// Policy, and what it would say.
 fn governance() -> Vec<HostRoute> {
     vec![
@@ -537,11 +575,6 @@ fn governance() -> Vec<HostRoute> {
             .summary("One tenant's cost report")
             .query(spend::cost_query)
             .answer(200, spend::cost_answer),
-        HostRoute::get("logs.list", "/logs", handler!(logs::list))
-            .summary("The audit log, newest first")
-            .paging(Paging::Cursor)
-            .query(logs::query)
-            .answer(200, logs::answer),
         HostRoute::get("approvals.list", "/approvals", handler!(approvals::list))
             .summary("What waits for people, and what became of it, newest first")
             .paging(Paging::Cursor)

@@ -12,6 +12,7 @@ use crate::app::App;
 use crate::components::watch::Folder;
 
 pub(crate) mod approvals;
+mod checkpoints;
 mod due;
 mod erase;
 mod follow;
@@ -36,6 +37,7 @@ pub fn start(app: &Arc<App>, folder: Option<Folder>) {
     app.tasks.spawn(until_drained(app, approvals::resolved(app.clone())));
     app.tasks.spawn(until_drained(app, holds::overdue(app.clone())));
     app.tasks.spawn(until_drained(app, holds::ended(app.clone())));
+    app.tasks.spawn(until_drained(app, checkpoints::run(app.clone())));
     app.tasks.spawn(until_drained(app, sweep::run(app.clone())));
     let registry = app.registry.clone();
     app.tasks.spawn(until_drained(app, async move { registry.keep_alive().await }));

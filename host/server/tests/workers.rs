@@ -148,6 +148,8 @@ async fn what_is_past_its_time_is_swept_and_nothing_before() {
         at,
         name: "book.put".into(),
         body: "{}".into(),
+        private: None,
+        user: None,
     };
     let facts = vec![fact(FactKind::Event, "event"), fact(FactKind::Audit, "row")];
     let unit = Unit { organization: ORGANIZATION.into(), facts, ..Unit::default() };

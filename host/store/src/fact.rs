@@ -31,7 +31,7 @@ impl Store {
         limit: u32,
     ) -> Result<Vec<SequencedFact>, ReadError> {
         let sql = self.inner.database.dialect.sql(
-            "SELECT sequence, id, at, name, body FROM facts WHERE organization = $1 AND kind = $2 AND sequence > $3 \
+            "SELECT sequence, id, at, name, body, private, user_id FROM facts WHERE organization = $1 AND kind = $2 AND sequence > $3 \
              AND sequence IS NOT NULL ORDER BY sequence LIMIT $4 + 0",
         );
         self.listed(sql, kind, organization, i64::try_from(after).unwrap_or(i64::MAX), limit).await
@@ -46,7 +46,7 @@ impl Store {
         limit: u32,
     ) -> Result<Vec<SequencedFact>, ReadError> {
         let sql = self.inner.database.dialect.sql(
-            "SELECT sequence, id, at, name, body FROM facts WHERE organization = $1 AND kind = $2 AND sequence < $3 \
+            "SELECT sequence, id, at, name, body, private, user_id FROM facts WHERE organization = $1 AND kind = $2 AND sequence < $3 \
              AND sequence IS NOT NULL ORDER BY sequence DESC LIMIT $4 + 0",
         );
         let before = before.and_then(|before| i64::try_from(before).ok()).unwrap_or(i64::MAX);
@@ -65,10 +65,30 @@ impl Store {
         let rows = reading(query.bind(i64::from(limit.min(PAGE_ROWS_MAX))).fetch_all(&self.inner.readers)).await?;
         let fact = |row: &Row| -> sqlx::Result<SequencedFact> {
             let (id, at, organization) = (row.try_get(1)?, Instant(row.try_get(2)?), organization.to_owned());
-            let fact = Fact { id, kind, organization, at, name: row.try_get(3)?, body: row.try_get(4)? };
+            let (name, body, private, user) = (row.try_get(3)?, row.try_get(4)?, row.try_get(5)?, row.try_get(6)?);
+            let fact = Fact { id, kind, organization, at, name, body, private, user };
             Ok(SequencedFact { sequence: row.try_get::<i64>(0)? as u64, fact })
         };
         rows.iter().map(fact).collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))
+    }
+
+    /// Which organizations have audit rows that were committed after an ordinal, and how many, among the next `limit` facts; and
+    /// the last ordinal looked at.
+    pub async fn audited_since(&self, ordinal: u64, limit: u32) -> Result<(Vec<(String, u64)>, u64), ReadError> {
+        let sql = self.inner.database.dialect.sql(
+            "SELECT f.organization, CAST(COUNT(CASE WHEN f.kind = 'audit' THEN 1 END) AS BIGINT), CAST(MAX(f.ordinal) AS BIGINT) \
+             FROM (SELECT organization, kind, ordinal FROM facts WHERE ordinal > $1 ORDER BY ordinal LIMIT $2 + 0) f \
+             GROUP BY f.organization",
+        );
+        let query = query(sql).bind(i64::try_from(ordinal).unwrap_or(i64::MAX)).bind(i64::from(limit));
+        let rows = reading(query.fetch_all(&self.inner.readers)).await?;
+        let found = |row: &Row| -> sqlx::Result<(String, i64, i64)> { Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?)) };
+        let rows: Vec<_> =
+            rows.iter().map(found).collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))?;
+        let last = rows.iter().map(|(_, _, last)| *last as u64).max().unwrap_or(ordinal);
+        let told =
+            rows.into_iter().filter(|(_, count, _)| *count > 0).map(|(organization, count, _)| (organization, count as u64));
+        Ok((told.collect(), last))
     }
 
     /// The last sequence given to an organization's facts of a kind.

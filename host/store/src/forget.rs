@@ -56,6 +56,16 @@ impl Store {
         self.forget(query(sql).bind(before.0).bind(i64::from(limit))).await
     }
 
+    /// Forgets what at most `limit` audit rows on behalf of a user have beside their leaves; true while any may be left.
+    pub async fn forget_private(&self, user: &str, limit: u32) -> Result<bool, CommitError> {
+        let sql = self.inner.database.dialect.sql(
+            "UPDATE facts SET private = NULL WHERE ordinal IN (SELECT ordinal FROM facts WHERE user_id = $1 \
+             AND private IS NOT NULL AND user_id IS NOT NULL ORDER BY ordinal LIMIT $2 + 0)",
+        );
+        let forgotten = self.forget(query(sql).bind(user.to_owned()).bind(i64::from(limit))).await?;
+        Ok(forgotten == u64::from(limit))
+    }
+
     async fn forget(&self, query: Query) -> Result<u64, CommitError> {
         self.inner.committer.admits()?;
         let database = self.inner.database.clone();

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use charter_kernel::apply::{Stored, add_to_body, claim_fits, key_fits, merged};
+use charter_kernel::audit::{Change, digest};
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{
     Applied, Claim, Draft, Fact, Guard, Key, LogKey, Reach, Refused, Row, Space, Take, Taken, Unit, Write,
@@ -65,6 +66,16 @@ impl Txn {
     /// What would be committed now.
     pub fn unit(&self) -> &Unit {
         &self.unit
+    }
+
+    /// What becomes of each row that this request writes itself, as far as it was read or written here: at most `limit`.
+    pub fn changes(&self, limit: usize) -> Vec<Change> {
+        let changes = self.own.iter().take(limit).map(|(key, after)| Change {
+            what: format!("{}/{}", key.space.as_str(), key.id),
+            before: self.seen.get(key).and_then(Option::as_ref).map(|before| digest(&before.row.body)),
+            after: after.as_ref().map(|after| digest(&after.body)),
+        });
+        changes.collect()
     }
 
     /// For a request that changes nothing: its reads record no guards and wait for no hot row.

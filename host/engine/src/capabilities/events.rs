@@ -1,6 +1,7 @@
 //! `events`: facts for others. Kept apart from the documents, because they stand even when the guest refuses.
 
-use charter_kernel::unit::{Fact, FactKind};
+use charter_kernel::audit::{RANDOM_BYTES, Row};
+use charter_kernel::unit::Fact;
 use serde_json::{Value, json};
 
 use crate::bindings::charter::primitive::events::Host;
@@ -14,32 +15,49 @@ const FACTS_MAX: usize = 200;
 const FACT_BYTES_MAX: usize = 64 << 10;
 
 impl Work {
-    fn fact(&mut self, kind: FactKind, name: String, body: Value) -> Result<(), Failure> {
-        let body = body.to_string();
-        if self.facts.len() >= FACTS_MAX || body.len() > FACT_BYTES_MAX {
+    fn tell(&mut self, fact: Fact) -> Result<(), Failure> {
+        let bytes = fact.body.len() + fact.private.as_ref().map_or(0, String::len);
+        if self.facts.len() >= FACTS_MAX || bytes > FACT_BYTES_MAX {
             return Err(failure("payload_too_large", "too many events or audit rows, or one that is too large").into());
         }
-        let fact = Fact {
-            id: self.fresh_id()?,
-            kind,
-            organization: self.call.scope.lane().to_owned(),
-            at: self.shared.clock.now(),
-            name,
-            body,
-        };
         self.facts.push(fact);
         Ok(())
     }
 
-    fn about(&self) -> serde_json::Map<String, Value> {
+    fn event(&mut self, name: &str, payload: &Value) -> Result<Fact, Failure> {
+        let id = self.fresh_id()?;
         let scope = &self.call.scope;
-        let mut about = serde_json::Map::new();
-        about.insert("project".into(), json!(scope.project().map(|id| id.as_str())));
-        about.insert("user".into(), json!(scope.user().map(|id| id.as_str())));
-        about.insert("actor".into(), json!({ "type": scope.actor().kind.as_str(), "id": scope.actor().id }));
-        about.insert("primitive".into(), json!(self.component.manifest.name));
-        about.insert("request_id".into(), json!(self.call.request_id));
-        about
+        let body = json!({
+            "project": scope.project().map(|id| id.as_str()),
+            "user": scope.user().map(|id| id.as_str()),
+            "actor": { "type": scope.actor().kind.as_str(), "id": scope.actor().id },
+            "primitive": self.component.manifest.name,
+            "request_id": self.call.request_id,
+            "payload": payload,
+        });
+        Ok(Fact::event(id, scope.lane(), self.shared.clock.now(), name, &body))
+    }
+
+    fn row(&self, action: &str, (kind, id): (&str, &str), details: &Value) -> Result<Fact, Failure> {
+        let mut random = [0; RANDOM_BYTES];
+        getrandom::fill(&mut random).map_err(|_| failure("internal_error", "the host has no randomness"))?;
+        let scope = &self.call.scope;
+        let row = Row {
+            organization: scope.lane(),
+            at: self.shared.clock.now(),
+            actor: (scope.actor().kind.as_str(), &scope.actor().id),
+            on_behalf_of: scope.user().map(|id| id.as_str()),
+            project: scope.project().map(|id| id.as_str()),
+            primitive: Some(&self.component.manifest.name),
+            action,
+            entity_type: Some(kind),
+            entity_id: Some(id),
+            decision: "allowed",
+            request: &self.call.request_id,
+            details: Some(details),
+            ..Row::default()
+        };
+        Ok(row.fact(random))
     }
 }
 
@@ -55,16 +73,13 @@ impl Host for State {
         if !work.component.manifest.events.iter().any(|event| event.name == name) {
             return Err(undeclared(format!("the manifest declares no event `{name}`")).into());
         }
-        let mut body = work.about();
-        body.insert("payload".into(), json("payload", &payload)?);
-        work.fact(FactKind::Event, name, Value::Object(body))
+        let fact = work.event(&name, &json("payload", &payload)?)?;
+        work.tell(fact)
     }
 
     async fn audit(&mut self, action: String, entity_type: String, entity_id: String, details: String) -> Result<(), Failure> {
         let work = self.work()?;
-        let mut body = work.about();
-        body.insert("entity".into(), json!({ "type": entity_type, "id": entity_id }));
-        body.insert("details".into(), json("details", &details)?);
-        work.fact(FactKind::Audit, action, Value::Object(body))
+        let fact = work.row(&action, (&entity_type, &entity_id), &json("details", &details)?)?;
+        work.tell(fact)
     }
 }

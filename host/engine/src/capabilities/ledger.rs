@@ -5,6 +5,7 @@
 //! only, and comes into `credit` only from accounts that cannot be overdrawn.
 
 use charter_kernel::governance::hold::{AMOUNT_MAX, CREDIT, Pay, accounts_space, entries, entries_of};
+use charter_kernel::id::UserId;
 use charter_kernel::ledger::{Account, Normal as Side, Phase};
 use charter_kernel::refusal::Failure as Refusal;
 use charter_kernel::scope::Subject;
@@ -48,8 +49,9 @@ impl Work {
             return Ok((self.account(name)?, Vec::new()));
         };
         let host = self.shared.host().ok_or_else(|| not_configured("other users' accounts", "the server's pipeline"))?;
-        let guards = host.standing_of(&self.call.scope, user).await?;
-        Ok((self.own_account(&Reach::user(user), account)?, guards))
+        let user = UserId::parse(user).ok_or_else(|| not_found("user"))?;
+        let guards = host.standing_of(&self.call.scope, &user).await?;
+        Ok((self.own_account(&Reach::user(user.as_str()), account)?, guards))
     }
 
     /// The accounts that a proposal pays between. Another user's receiving account is opened.

@@ -1,15 +1,19 @@
 //! The limits of one unit, checked before it is queued.
 
 use crate::limits::{KEY_BYTES_MAX, UNIT_BYTES_MAX, UNIT_ROWS_MAX};
-use crate::unit::{Claim, Draft, Guard, Key, LogKey, Refused, Unit, Write};
+use crate::unit::{Claim, Draft, Fact, Guard, Key, LogKey, Refused, Unit, Write};
 
 /// Rows and bytes of a unit, for the bounds of queues and batches. Guards count as rows that are read.
 pub fn size(unit: &Unit) -> (usize, usize) {
     let taken: usize = unit.takes.iter().map(|take| take.tokens.len()).sum();
     let rows = unit.writes.len() + taken + unit.facts.len() + unit.guards.len();
     let written: usize = unit.writes.iter().map(written).sum();
-    let told: usize = unit.facts.iter().map(|fact| fact.id.len() + fact.name.len() + fact.body.len()).sum();
+    let told: usize = unit.facts.iter().map(|fact| fact.id.len() + fact.name.len() + says(fact)).sum();
     (rows, written + told + 128 * rows)
+}
+
+fn says(fact: &Fact) -> usize {
+    fact.body.len() + fact.private.as_ref().map_or(0, String::len)
 }
 
 fn written(write: &Write) -> usize {
@@ -33,7 +37,7 @@ pub fn check(unit: &Unit) -> Result<(), Refused> {
     if unit.guards.len() > UNIT_ROWS_MAX || unit.takes.len() > UNIT_ROWS_MAX {
         return too_large("1,000 rows read");
     }
-    let told: usize = unit.facts.iter().map(|fact| fact.name.len() + fact.body.len()).sum();
+    let told: usize = unit.facts.iter().map(|fact| fact.name.len() + says(fact)).sum();
     if unit.writes.iter().map(written).sum::<usize>() + told > UNIT_BYTES_MAX {
         return too_large("4 MiB");
     }
@@ -46,7 +50,12 @@ pub fn check(unit: &Unit) -> Result<(), Refused> {
                 && take.tokens.iter().all(|token| name_fits(token))
         })
         && unit.facts.iter().all(|fact| {
-            name_fits(&fact.id) && text_fits(&fact.organization) && name_fits(&fact.name) && !fact.body.contains('\0')
+            let texts = std::iter::once(&fact.body).chain(&fact.private);
+            name_fits(&fact.id)
+                && text_fits(&fact.organization)
+                && name_fits(&fact.name)
+                && fact.user.as_ref().is_none_or(|user| name_fits(user))
+                && texts.into_iter().all(|text| !text.contains('\0'))
         })
         && text_fits(&unit.organization);
     if fits { Ok(()) } else { too_large("keys of 1 to 512 bytes without NUL") }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use charter_kernel::time::Instant;
-use charter_kernel::unit::{Fact, FactKind, Reach};
+use charter_kernel::unit::{Fact, Reach};
 use charter_store::{Query, Txn};
 use serde_json::json;
 
@@ -263,14 +263,7 @@ fn fact(active: &Version, previous: Option<&str>, step: Step, by: &str, now: Ins
     let body = json!({
         "name": active.name, "version": active.version, "digest": active.digest, "previous": previous, "by": by,
     });
-    Ok(Fact {
-        id: charter_kernel::id::uuid_v7(now, random),
-        kind: FactKind::Event,
-        organization: String::new(),
-        at: now,
-        name: name.into(),
-        body: body.to_string(),
-    })
+    Ok(Fact::event(charter_kernel::id::uuid_v7(now, random), "", now, name, &body))
 }
 
 impl Registry {

@@ -59,7 +59,7 @@ impl Host for App {
         Box::pin(gateway::authorize(self, leave))
     }
 
-    fn standing_of<'a>(&'a self, scope: &'a Scope, user: &'a str) -> BoxFuture<'a, Result<Vec<Guard>, Failure>> {
+    fn standing_of<'a>(&'a self, scope: &'a Scope, user: &'a UserId) -> BoxFuture<'a, Result<Vec<Guard>, Failure>> {
         Box::pin(async move { standing_of(self, scope, user).await.map_err(|refusal| refusal.to_failure()) })
     }
 
@@ -73,10 +73,10 @@ impl Host for App {
     }
 }
 
-async fn standing_of(app: &App, scope: &Scope, user: &str) -> Result<Vec<Guard>, Refusal> {
+async fn standing_of(app: &App, scope: &Scope, user: &UserId) -> Result<Vec<Guard>, Refusal> {
     let absent = || Refusal::resource_not_found("user");
-    let (Some(project), Some(id)) = (scope.project(), UserId::parse(user)) else { return Err(absent()) };
-    let found = app.directory.user(project, &id).await.map_err(|_| Refusal::overloaded(1))?.ok_or_else(absent)?;
+    let project = scope.project().ok_or_else(absent)?;
+    let found = app.directory.user(project, user).await.map_err(|_| Refusal::overloaded(1))?.ok_or_else(absent)?;
     if !found.active {
         return Err(Refusal::state_conflict("profile_revoked", "The other user's profile is revoked."));
     }

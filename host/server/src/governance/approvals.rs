@@ -13,7 +13,7 @@ use charter_kernel::refusal::Refusal;
 use charter_kernel::role::Role;
 use charter_kernel::scope::{Actor, ActorKind, Proof, Scope, Subject};
 use charter_kernel::time::Instant;
-use charter_kernel::unit::{Fact, FactKind, Guard, Key, Write};
+use charter_kernel::unit::{Fact, Guard, Key, Write};
 use charter_store::{Store, Txn};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -238,14 +238,8 @@ pub fn resolved(approval: &Approval, now: Instant) -> Result<Fact, Refusal> {
         "request_id": approval.request_id,
         "payload": { "approval_id": approval.id, "status": status, "reason": reason, "action": approval.action },
     });
-    Ok(Fact {
-        id: FactId::new(now, stored::random()?).into_string(),
-        kind: FactKind::Event,
-        organization: approval.organization.to_string(),
-        at: now,
-        name: "approval.resolved".into(),
-        body: body.to_string(),
-    })
+    let id = FactId::new(now, stored::random()?).into_string();
+    Ok(Fact::event(id, approval.organization.as_str(), now, "approval.resolved", &body))
 }
 
 impl Run {

@@ -5,15 +5,16 @@
 use std::collections::BTreeSet;
 
 use charter_engine::{Granted, Leave, Ungranted};
-use charter_kernel::governance::hold::{CREDIT, Charge, Counted, Hold, Pay, State};
+use charter_kernel::audit::{RANDOM_BYTES, Row as Told};
+use charter_kernel::governance::hold::{Charge, Counted, Hold, Pay, State};
 use charter_kernel::governance::meter::Admission;
 use charter_kernel::governance::policy::{Amount, Ask, Decision, Grant, Verdict};
-use charter_kernel::id::{FactId, uuid_v7};
+use charter_kernel::id::uuid_v7;
 use charter_kernel::ledger::{Account, Normal};
 use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::scope::Scope;
 use charter_kernel::time::{Instant, Zone};
-use charter_kernel::unit::{Draft, Fact, FactKind, Guard, Key, Reach, Refused, Rejection, Row, Write};
+use charter_kernel::unit::{Draft, Fact, Guard, Key, Reach, Refused, Rejection, Row, Write};
 use charter_store::{CommitError, PAGE_ROWS_MAX, Query};
 use serde_json::{Value, json};
 
@@ -163,9 +164,8 @@ async fn once(app: &App, leave: &Leave, full: &BTreeSet<Key>) -> Result<Granted,
         }
     }
     if let Some(pay) = &hold.pay {
-        // The organization's own, before anybody has funded it, and another user's, to whom nothing has come so far.
-        let own = hold.subject.reach();
-        for key in [&pay.from, &pay.to].into_iter().filter(|key| key.id == CREDIT || key.reach != own) {
+        // What the guest opens is opened with its own commit, and the hold is taken before that.
+        for key in [&pay.from, &pay.to] {
             let body = serde_json::to_string(&Account::new(Normal::Credit, false)).map_err(|_| Refusal::internal())?;
             txn.write(Write::Ensure { key: key.clone(), draft: Draft { body, ..Draft::default() } });
         }
@@ -361,38 +361,39 @@ fn worded(refused: &Refused, hold: &Hold, standings: &[Standing]) -> Option<Refu
 
 /// The row of the audit log: what was asked, by which rules it was decided, and how.
 fn fact(leave: &Leave, hold: &Hold, id: &str, refused: Option<&Refusal>) -> Result<Fact, Refusal> {
-    let body = json!({
-        "actor": { "type": hold.subject.actor.0, "id": hold.subject.actor.1 },
-        "on_behalf_of": hold.subject.user,
-        "project_id": hold.subject.project,
-        "action": hold.action,
-        "entity_type": hold.primitive,
-        "entity_id": hold.entity,
-        "decision": match (refused, hold.state) {
+    let details = json!({
+        "hold_id": refused.is_none().then_some(id),
+        "verdict": hold.decision,
+        "scopes": hold.charges.iter().map(|charge| json!({
+            "scope": charge.scope, "window": charge.slot, "amount": charge.amount,
+        })).collect::<Vec<Value>>(),
+    });
+    let row = Told {
+        organization: &hold.subject.organization,
+        at: hold.at,
+        actor: (&hold.subject.actor.0, &hold.subject.actor.1),
+        on_behalf_of: hold.subject.user.as_deref(),
+        project: hold.subject.project.as_deref(),
+        primitive: Some(&hold.primitive),
+        action: &hold.action,
+        entity_type: Some(&hold.primitive),
+        entity_id: Some(&hold.entity),
+        decision: match (refused, hold.state) {
             (Some(_), _) => "denied",
             (None, State::Pending) => "pending_approval",
             (None, _) => "allowed",
         },
-        "code": refused.map(|refusal| refusal.code.own_name()),
-        "reason": refused.and_then(|refusal| refusal.reason.clone()),
-        "request_id": leave.request,
-        "amount_micro_usd": hold.amount,
-        "details": {
-            "hold_id": refused.is_none().then_some(id),
-            "verdict": hold.decision,
-            "scopes": hold.charges.iter().map(|charge| json!({
-                "scope": charge.scope, "window": charge.slot, "amount": charge.amount,
-            })).collect::<Vec<Value>>(),
-        },
-    });
-    Ok(Fact {
-        id: FactId::new(hold.at, stored::random()?).into_string(),
-        kind: FactKind::Audit,
-        organization: hold.subject.organization.clone(),
-        at: hold.at,
-        name: "governance.authorize".into(),
-        body: body.to_string(),
-    })
+        code: refused.map(|refusal| refusal.code.own_name()),
+        reason: refused.and_then(|refusal| refusal.reason.as_deref()),
+        request: &leave.request,
+        amount: hold.amount,
+        rules: &hold.decision.rules,
+        details: Some(&details),
+        ..Told::default()
+    };
+    let mut random = [0; RANDOM_BYTES];
+    getrandom::fill(&mut random).map_err(stored::no_randomness)?;
+    Ok(row.fact(random))
 }
 
 /// A refusal is a row too, in a unit of its own: nothing else was done.

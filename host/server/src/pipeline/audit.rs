@@ -4,11 +4,12 @@
 
 use std::sync::Arc;
 
-use charter_kernel::id::{FactId, RequestId};
+use charter_kernel::audit::{Change, RANDOM_BYTES, Row};
+use charter_kernel::id::RequestId;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Instant;
-use charter_kernel::unit::{Fact, FactKind};
-use serde_json::{Value, json};
+use charter_kernel::unit::Fact;
+use serde_json::Value;
 
 use super::trail::Trail;
 use crate::request::{HostRequest, Identity};
@@ -33,9 +34,14 @@ pub struct Decision<'a> {
     pub status: u16,
     /// The refusal's code and reason.
     pub refused: Option<(&'a str, Option<&'a str>)>,
+    /// What became of the rows that it wrote.
+    pub changes: &'a [Change],
     /// Further facts.
     pub details: Option<&'a Value>,
 }
+
+/// Rows of one request that its audit row tells of.
+pub const CHANGES_MAX: usize = 20;
 
 impl Subject {
     /// The request of a credential; `None` for the anonymous, who are counted only. The operator's rows are the deployment's.
@@ -90,31 +96,28 @@ impl Subject {
 
     /// The row. Fails only where the operating system has no randomness.
     pub fn fact(&self, decision: Decision<'_>) -> Result<Fact, getrandom::Error> {
-        let mut random = [0; 10];
+        let mut random = [0; RANDOM_BYTES];
         getrandom::fill(&mut random)?;
-        let (entity_type, entity_id) = self.entity.clone().unzip();
-        let body = json!({
-            "actor": {"type": self.actor.0, "id": self.actor.1},
-            "on_behalf_of": self.on_behalf_of,
-            "project_id": self.project,
-            "action": &*self.operation,
-            "entity_type": entity_type,
-            "entity_id": entity_id,
-            "decision": if decision.refused.is_some() { "refused" } else { "allowed" },
-            "code": decision.refused.map(|(code, _)| code),
-            "reason": decision.refused.and_then(|(_, reason)| reason),
-            "request_id": self.request.as_str(),
-            "status": decision.status,
-            "details": decision.details,
-        });
-        Ok(Fact {
-            id: FactId::new(self.at, random).into_string(),
-            kind: FactKind::Audit,
-            organization: self.organization.clone(),
+        let (entity_type, entity_id) = self.entity.as_ref().map(|(kind, id)| (kind.as_str(), id.as_str())).unzip();
+        let row = Row {
+            organization: &self.organization,
             at: self.at,
-            name: self.operation.to_string(),
-            body: body.to_string(),
-        })
+            actor: (self.actor.0, &self.actor.1),
+            on_behalf_of: self.on_behalf_of.as_deref(),
+            project: self.project.as_deref(),
+            action: &self.operation,
+            entity_type,
+            entity_id,
+            decision: if decision.refused.is_some() { "refused" } else { "allowed" },
+            code: decision.refused.map(|(code, _)| code),
+            reason: decision.refused.and_then(|(_, reason)| reason),
+            request: self.request.as_str(),
+            status: Some(decision.status),
+            changes: decision.changes,
+            details: decision.details,
+            ..Row::default()
+        };
+        Ok(row.fact(random))
     }
 }
 

@@ -7,7 +7,7 @@ use charter_kernel::refusal::{Failure, Refusal};
 use charter_store::{Store, Txn};
 use futures::future::BoxFuture;
 
-use super::audit::{Decision, Subject, leaves_row};
+use super::audit::{CHANGES_MAX, Decision, Subject, leaves_row};
 use super::claim::{Claim, Kept};
 use super::guest;
 use super::page::Page;
@@ -114,7 +114,7 @@ impl Finisher {
             return;
         }
         let named = refused.map(|refusal| (refusal.row(self.wording.catalogue).0, refusal.reason.as_deref()));
-        match subject.fact(Decision { status, refused: named, details: None }) {
+        match subject.fact(Decision { status, refused: named, changes: &txn.changes(CHANGES_MAX), details: None }) {
             Ok(fact) => txn.fact(fact),
             Err(error) => tracing::error!(%error, "an audit row could not be made"),
         }

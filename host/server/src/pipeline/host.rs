@@ -107,7 +107,9 @@ async fn record(
     claim: Option<&Arc<Claim>>,
 ) -> Result<Answered, Refusal> {
     if let Some(subject) = audit::Subject::of(trail, reply.entity.clone().map(|(kind, id)| (kind.to_owned(), id))) {
-        let decision = Decision { status: reply.status.as_u16(), refused: None, details: reply.details.as_ref() };
+        let changes = txn.changes(audit::CHANGES_MAX);
+        let decision =
+            Decision { status: reply.status.as_u16(), refused: None, changes: &changes, details: reply.details.as_ref() };
         txn.fact(subject.fact(decision).map_err(stored::no_randomness)?);
     }
     let answered = Answered::from(reply);
@@ -139,7 +141,7 @@ async fn refused(
     let answered = respond::refused(&trail.wording(), refusal);
     if let Some(subject) = audit::Subject::of(trail, None) {
         let named = (refusal.row(trail.catalogue).0, refusal.reason.as_deref());
-        let decision = Decision { status: answered.status.as_u16(), refused: Some(named), details: None };
+        let decision = Decision { status: answered.status.as_u16(), refused: Some(named), changes: &[], details: None };
         txn.fact(subject.fact(decision).map_err(stored::no_randomness)?);
     }
     keep(app, &mut txn, claim, &answered).await?;

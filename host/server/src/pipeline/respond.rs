@@ -58,6 +58,7 @@ impl From<Reply> for Answered {
                 Body::whole(text)
             }
             ReplyBody::Bytes(bytes) => Body::whole(bytes),
+            ReplyBody::Pieces(pieces) => Body::pieces(pieces),
         };
         Self { status: reply.status, headers, body }
     }

@@ -46,6 +46,11 @@ impl Erasure {
         Some((field, id))
     }
 
+    /// The user, where one was deleted.
+    pub fn user(&self) -> Option<&str> {
+        self.reach.strip_prefix("u/")
+    }
+
     /// The space of erasures.
     pub fn all() -> Space {
         Self::space()

@@ -20,7 +20,7 @@ use crate::directory::password::{self, PasswordError};
 use crate::directory::secret::Plain;
 use crate::directory::throttle::Attempt;
 use crate::lifecycle::{self, Change, Told};
-use crate::pipeline::audit::{Decision, Subject};
+use crate::pipeline::audit::{CHANGES_MAX, Decision, Subject};
 use crate::pipeline::identify::bearer;
 use crate::records::account::{Account, email_fault, normalised};
 use crate::records::key::ApiKey;
@@ -99,7 +99,9 @@ pub fn audited(
     account: &AccountId,
 ) -> Result<(), Refusal> {
     if let Some(subject) = Subject::of_person(request, operation, organization.as_str(), account.as_str()) {
-        txn.fact(subject.fact(Decision { status, refused: None, details: None }).map_err(stored::no_randomness)?);
+        let changes = txn.changes(CHANGES_MAX);
+        let decision = Decision { status, refused: None, changes: &changes, details: None };
+        txn.fact(subject.fact(decision).map_err(stored::no_randomness)?);
     }
     Ok(())
 }

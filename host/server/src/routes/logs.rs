@@ -1,4 +1,4 @@
-//! `GET /v1/logs`: the organization's audit rows, newest first.
+//! `GET /v1/logs`: the organization's audit rows, newest first; `GET /v1/operator/logs` those of the operator's acts.
 
 use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Instant;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::shape::{self, instant, object};
 use super::stored::reading;
 use crate::app::App;
-use crate::authority::organization_wide;
+use crate::authority::audited;
 use crate::reply::Reply;
 use crate::request::HostRequest;
 
@@ -34,6 +34,8 @@ fn item() -> Value {
         ("reason", text.clone()),
         ("request_id", text),
         ("amount_micro_usd", json!({"type": ["integer", "null"]})),
+        ("policy_ids", json!({"type": ["array", "null"]})),
+        ("changes", json!({"type": ["array", "null"]})),
         ("details", json!({})),
     ])
 }
@@ -55,25 +57,25 @@ pub fn query() -> Value {
     json!({"type": "object", "properties": properties, "additionalProperties": false})
 }
 
-/// A row in one shape, whoever wrote it: the host, or a primitive by `events.audit`.
-fn view(row: &SequencedFact) -> Value {
-    let body: Value = serde_json::from_str(&row.fact.body).unwrap_or_default();
-    let either = |own: &str, primitives: &str| {
-        if body[own].is_null() { body.pointer(primitives).cloned().unwrap_or_default() } else { body[own].clone() }
-    };
+/// A row as it is shown. Rows of users who were erased have lost what was private.
+pub fn view(row: &SequencedFact) -> Value {
+    let parsed = |text: Option<&String>| text.and_then(|text| serde_json::from_str::<Value>(text).ok()).unwrap_or_default();
+    let (body, private) = (parsed(Some(&row.fact.body)), parsed(row.fact.private.as_ref()));
     json!({
         "seq": row.sequence,
         "at": row.fact.at,
         "actor": body["actor"],
-        "on_behalf_of": either("on_behalf_of", "/user"),
-        "action": if body["action"].is_string() { body["action"].clone() } else { Value::from(row.fact.name.clone()) },
-        "entity_type": either("entity_type", "/entity/type"),
-        "entity_id": either("entity_id", "/entity/id"),
-        "decision": if body["decision"].is_string() { body["decision"].clone() } else { Value::from("allowed") },
+        "on_behalf_of": body["on_behalf_of"],
+        "action": body["action"],
+        "entity_type": body["entity_type"],
+        "entity_id": private["entity_id"],
+        "decision": body["decision"],
         "reason": body["reason"],
         "request_id": body["request_id"],
         "amount_micro_usd": body["amount_micro_usd"],
-        "details": body["details"],
+        "policy_ids": body["policy_ids"],
+        "changes": private["changes"],
+        "details": private["details"],
     })
 }
 
@@ -82,8 +84,7 @@ fn view(row: &SequencedFact) -> Value {
 /// # Errors
 /// 403 for a key that is pinned: what others did is beyond its pin.
 pub async fn list(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
-    organization_wide(&request.identity)?;
-    let organization = &request.place()?.organization.id;
+    let organization = audited(request)?;
     let moment = |name: &str| request.query_text(name).and_then(Instant::parse);
     let (since, until) = (moment("since"), moment("until"));
     let wanted: Vec<(&str, &str)> = FILTERS.iter().filter_map(|name| Some((*name, request.query_text(name)?))).collect();
@@ -96,7 +97,7 @@ pub async fn list(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply
     let mut before: Option<u64> = request.page.position.as_deref().and_then(|position| position.parse().ok());
     let (mut items, mut looked, mut more) = (Vec::new(), 0, true);
     while more && items.len() < request.page.limit as usize && looked < ROWS_MAX {
-        let rows = app.store.facts_before(FactKind::Audit, organization.as_str(), before, STEP).await.map_err(reading)?;
+        let rows = app.store.facts_before(FactKind::Audit, organization, before, STEP).await.map_err(reading)?;
         more = rows.len() == STEP as usize;
         for row in rows {
             (before, looked) = (Some(row.sequence), looked + 1);

@@ -80,10 +80,12 @@ async fn look(app: &App, erasure: &Erasure, key: &Key, token: &str) -> Result<Le
     for _ in 0..BATCHES_MAX {
         let keys = app.store.reach_keys(&reach, BATCH_ROWS).await.map_err(unread)?;
         if keys.is_empty() {
-            return match app.store.forget_logs(&reach, BATCH_ROWS).await? {
-                true => Ok(Left::Until(now)),
-                false => Ok(Left::Nothing),
+            let logs = app.store.forget_logs(&reach, BATCH_ROWS).await?;
+            let private = match erasure.user() {
+                Some(user) => app.store.forget_private(user, BATCH_ROWS).await?,
+                None => false,
             };
+            return Ok(if logs || private { Left::Until(now) } else { Left::Nothing });
         }
         remove(app, erasure, (key, token), keys).await?;
     }

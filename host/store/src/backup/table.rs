@@ -88,6 +88,8 @@ pub(super) const TABLES: &[Table] = &[
             ("name", Text),
             ("body", Text),
             ("sequence", Number),
+            ("private", Text),
+            ("user_id", Text),
         ],
         key: 1,
     },

@@ -55,9 +55,9 @@ const LOGS_PUT: &str = "INSERT INTO logs (reach, log, head, closed, was) \
 const ENTRIES_ADD: &str = "INSERT INTO log_entries (reach, log, sequence, at, name, payload) \
      SELECT {t0}, {t1}, {n2}, {n3}, {t4}, {t5} \
      FROM {each} k WHERE 1 = 1 ON CONFLICT DO NOTHING";
-const FACTS_ADD: &str = "INSERT INTO facts (id, organization, kind, at, name, body, sequence) \
+const FACTS_ADD: &str = "INSERT INTO facts (id, organization, kind, at, name, body, sequence, private, user_id) \
      SELECT {t0}, {t1}, {t2}, {n3}, {t4}, {t5}, \
-     {n6} FROM {each} k WHERE 1 = 1";
+     {n6}, {t7}, {t8} FROM {each} k WHERE 1 = 1";
 /// Counts writes of the host's cached spaces; spread over shards, so that lanes do not wait for each other.
 const EPOCHS_ADD: &str = "INSERT INTO revisions (reach, space, revision, was) \
      SELECT 'epoch', {t0}, 1, 0 FROM {each} k WHERE 1 = 1 \
@@ -227,7 +227,8 @@ fn rest<'a>(on: &mut Statements<'a>, changes: &'a Changes<'_>, epochs: &'a [Stri
     let facts = changes.facts.iter().map(|new| {
         let fact = &new.fact;
         let sequence = new.sequence.map(|sequence| sequence as i64);
-        cells![&fact.id, &fact.organization, kind_name(fact.kind), fact.at.0, &fact.name, &fact.body, sequence]
+        let (private, user) = (fact.private.as_deref(), fact.user.as_deref());
+        cells![&fact.id, &fact.organization, kind_name(fact.kind), fact.at.0, &fact.name, &fact.body, sequence, private, user]
     });
     on.add(FACTS_ADD, facts.collect());
     on.add(EPOCHS_ADD, epochs.iter().map(|epoch| cells![epoch]).collect());

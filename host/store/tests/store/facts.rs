@@ -38,7 +38,16 @@ async fn a_log_is_numbered_without_gaps_and_ends_when_closed(bed: Bed) {
 
 fn told(organization: &str, id: &str, kind: FactKind) -> Unit {
     let at = Instant(0);
-    let fact = Fact { id: id.into(), kind, organization: organization.into(), at, name: "book.put".into(), body: "{}".into() };
+    let fact = Fact {
+        id: id.into(),
+        kind,
+        organization: organization.into(),
+        at,
+        name: "book.put".into(),
+        body: "{}".into(),
+        private: None,
+        user: None,
+    };
     Unit { organization: organization.into(), facts: vec![fact], ..Unit::default() }
 }
 

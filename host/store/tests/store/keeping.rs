@@ -95,6 +95,8 @@ async fn furnish(store: &Store) {
         at: store.now(),
         name: "book.put".into(),
         body: "{}".into(),
+        private: None,
+        user: None,
     };
     let mut all = unit(vec![
         Write::Insert { key: key("a"), draft: text },

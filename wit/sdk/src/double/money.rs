@@ -106,13 +106,14 @@ pub(crate) mod governance {
                 };
                 permit.open = false;
                 let held = permit.proposal.amount.unwrap_or(0);
+                let (title, component) = (permit.proposal.title.clone(), permit.proposal.component.clone());
                 for (scope, id) in &permit.proposal.scopes {
                     *state.spent.entry(format!("{scope}:{id}")).or_default() += actual - held;
                 }
                 if let Some((from, to)) = permit.proposal.pay.clone() {
                     let account = state.accounts.entry(from.clone()).or_default();
                     account.aside -= held;
-                    state.post(&from, &to, actual, "", &self.0);
+                    state.post(&self.0, &from, &to, actual, &title, &component);
                 }
                 Ok(())
             })
@@ -162,7 +163,7 @@ pub(crate) mod ledger {
             }
             state.accounts.get(from).ok_or_else(|| Failure::not_found("account"))?.give(amount)?;
             let id = state.next_id();
-            state.post(from, to, amount, memo, reference);
+            state.post(&id, from, to, amount, memo, reference);
             Ok(id)
         })
     }

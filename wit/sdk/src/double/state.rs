@@ -121,12 +121,12 @@ impl State {
         format!("0197c0de-0000-7000-8000-{:012x}", self.last_id)
     }
     /// Moves money between two accounts, and notes it in both.
-    pub(super) fn post(&mut self, from: &str, to: &str, amount: i64, memo: &str, reference: &str) {
-        let (id, at) = (self.next_id(), self.now_ms);
+    pub(super) fn post(&mut self, id: &str, from: &str, to: &str, amount: i64, memo: &str, reference: &str) {
+        let at = self.now_ms;
         for (account, counter, amount) in [(from, to, -amount), (to, from, amount)] {
             let account = self.accounts.entry(account.into()).or_default();
             account.posted += amount;
-            let (id, counter_account) = (id.clone(), counter.into());
+            let (id, counter_account) = (id.into(), counter.into());
             account.entries.push(LedgerEntry {
                 id,
                 at,

@@ -42,7 +42,7 @@ fn deny_beats_approval_beats_allow_whatever_the_order() {
 fn an_amount_that_nobody_named_is_larger_than_any() {
     let rules =
         policy(json!([{ "id": "large", "effect": "deny", "actions": ["*"], "when": { "amount_over_micro_usd": i64::MAX } }]));
-    let of = |amount| rules.decide(&ask("payments.refund", amount, &UTC), &[]).verdict;
+    let of = |amount| rules.decide(&ask("shop.refund", amount, &UTC), &[]).verdict;
     assert_eq!(of(Amount::Unbounded), Verdict::Deny);
     assert_eq!(of(Amount::Of(i64::MAX)), Verdict::Allow);
     assert_eq!(of(Amount::None), Verdict::Allow);

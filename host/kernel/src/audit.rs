@@ -1,0 +1,143 @@
+//! A row of the audit log: who did what to which thing on whose behalf, by which rules it was decided, and what came of it.
+//!
+//! A row has two halves. The public one is a leaf of the organization's Merkle log and stays for good. The private one, with a salt
+//! in it, is in the leaf by its SHA-256 only, so that it can go when the person it is about is erased, and every proof still holds.
+
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::id::FactId;
+use crate::time::Instant;
+use crate::unit::{Fact, FactKind};
+
+/// Bytes of randomness of a row: ten for its id, sixteen for its salt.
+pub const RANDOM_BYTES: usize = 26;
+
+/// What a row says.
+#[derive(Clone, Debug, Default)]
+pub struct Row<'a> {
+    /// Whose log.
+    pub organization: &'a str,
+    /// When.
+    pub at: Instant,
+    /// Kind and id of who did it.
+    pub actor: (&'a str, &'a str),
+    /// The tenant user.
+    pub on_behalf_of: Option<&'a str>,
+    /// The project.
+    pub project: Option<&'a str>,
+    /// The primitive that wrote the row, or asked for leave; absent for the host's own.
+    pub primitive: Option<&'a str>,
+    /// What was done.
+    pub action: &'a str,
+    /// The kind of thing it was done to.
+    pub entity_type: Option<&'a str>,
+    /// Which one. Private: it can be an address.
+    pub entity_id: Option<&'a str>,
+    /// `allowed`, `refused`, `denied` or `pending_approval`.
+    pub decision: &'a str,
+    /// The refusal's code.
+    pub code: Option<&'a str>,
+    /// The refusal's reason.
+    pub reason: Option<&'a str>,
+    /// The request.
+    pub request: &'a str,
+    /// The answer's HTTP status.
+    pub status: Option<u16>,
+    /// How much money it is about, in micro-US-dollars.
+    pub amount: Option<i64>,
+    /// The rules that decided.
+    pub rules: &'a [String],
+    /// SHA-256 of what each changed thing was and is. Private.
+    pub changes: &'a [Change],
+    /// What else there is to say. Private.
+    pub details: Option<&'a Value>,
+}
+
+/// What became of one thing: SHA-256 of its content before and after, in hexadecimal; absent where it was or is not.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Change {
+    /// Its collection and id.
+    pub what: String,
+    /// Before.
+    pub before: Option<String>,
+    /// After.
+    pub after: Option<String>,
+}
+
+/// SHA-256 in hexadecimal.
+pub fn digest(text: &str) -> String {
+    hex(&Sha256::digest(text))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        use std::fmt::Write as _;
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+impl Row<'_> {
+    /// The row as it is committed.
+    pub fn fact(&self, random: [u8; RANDOM_BYTES]) -> Fact {
+        let (id, salt) = random.split_at(10);
+        let mut own = [0; 10];
+        own.copy_from_slice(id);
+        let id = FactId::new(self.at, own).into_string();
+        let private = json!({"entity_id": self.entity_id, "details": self.details, "changes": self.changes, "salt": hex(salt)});
+        let private = private.to_string();
+        let body = json!({
+            "id": id,
+            "at": self.at,
+            "actor": {"type": self.actor.0, "id": self.actor.1},
+            "on_behalf_of": self.on_behalf_of,
+            "project_id": self.project,
+            "primitive": self.primitive,
+            "action": self.action,
+            "entity_type": self.entity_type,
+            "decision": self.decision,
+            "code": self.code,
+            "reason": self.reason,
+            "request_id": self.request,
+            "status": self.status,
+            "amount_micro_usd": self.amount,
+            "policy_ids": self.rules,
+            "private_sha256": digest(&private),
+        });
+        Fact {
+            id,
+            kind: FactKind::Audit,
+            organization: self.organization.to_owned(),
+            at: self.at,
+            name: self.action.to_owned(),
+            body: body.to_string(),
+            private: Some(private),
+            user: self.on_behalf_of.map(Into::into),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_private_is_in_the_leaf_by_its_salted_hash_only() {
+        let details = json!({ "to": "a@example.com" });
+        let row = Row {
+            organization: "o",
+            action: "shop.send",
+            entity_id: Some("a@example.com"),
+            details: Some(&details),
+            ..Row::default()
+        };
+        let (one, two) = (row.fact([1; RANDOM_BYTES]), row.fact([2; RANDOM_BYTES]));
+        let private = one.private.unwrap();
+        assert!(private.contains("a@example.com") && !one.body.contains("example"), "{}", one.body);
+        let hash = |body: &str| serde_json::from_str::<Value>(body).unwrap()["private_sha256"].clone();
+        assert_eq!(hash(&one.body), digest(&private));
+        assert_ne!(hash(&one.body), hash(&two.body), "equal details tell nobody that they are equal");
+    }
+}

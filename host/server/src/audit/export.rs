@@ -1,0 +1,123 @@
+//! An audit log for somebody who is not here: one line that says what it is, then a line a row.
+//!
+//! A line has the leaf as the exact text whose hash is in the tree, so that whoever verifies needs no rules of writing JSON.
+
+use bytes::Bytes;
+use charter_kernel::merkle;
+use charter_kernel::refusal::Refusal;
+use charter_kernel::unit::FactKind;
+use charter_store::{PAGE_ROWS_MAX, SequencedFact};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use super::{Log, Sealed, text};
+use crate::routes::stored::reading;
+
+/// What the first line says it is.
+pub const FORMAT: &str = "charter-audit/1";
+/// Checkpoints of one export: between two of them a fault can be located.
+const CHECKPOINTS_MAX: u32 = 200;
+/// Rows read at once.
+const STEP: u32 = 500;
+
+/// The first line.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Head {
+    /// [`FORMAT`].
+    pub format: String,
+    /// The log.
+    pub origin: String,
+    /// `name+id+key`: what verifies the checkpoints.
+    pub public_key: String,
+    /// Rows that lie before the first one here.
+    pub after: u64,
+    /// Roots of the complete subtrees of those, largest first.
+    pub frontier: Vec<String>,
+    /// Signed notes, oldest first; the last one is of all rows.
+    pub checkpoints: Vec<String>,
+}
+
+/// A row's line.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Line {
+    /// Its number, from 1 on.
+    pub seq: u64,
+    /// The leaf's hash.
+    pub hash: String,
+    /// The public half, whose hash it is.
+    pub leaf: String,
+    /// The private half; absent where it was erased.
+    pub private: Option<String>,
+}
+
+impl Line {
+    /// The line of a row.
+    pub fn of(row: SequencedFact) -> Self {
+        let hash = text::base64(&merkle::leaf(row.fact.body.as_bytes()));
+        Self { seq: row.sequence, hash, leaf: row.fact.body, private: row.fact.private }
+    }
+}
+
+fn line<T: Serialize>(value: &T) -> Vec<u8> {
+    let mut bytes = serde_json::to_vec(value).unwrap_or_default();
+    bytes.push(b'\n');
+    bytes
+}
+
+/// An export that is about to be written.
+#[derive(Debug)]
+pub struct Export {
+    log: Log,
+    head: Head,
+    to: u64,
+}
+
+impl Log {
+    /// Everything after the first `after` rows, up to a checkpoint of now.
+    ///
+    /// # Errors
+    /// 400 for more rows than there are.
+    pub async fn export(&self, after: u64) -> Result<Export, Refusal> {
+        let sealed = self.sealed().await?;
+        if after > sealed.size {
+            return Err(Refusal::invalid("after", format!("the log has {} rows", sealed.size)));
+        }
+        let mut notes: Vec<Sealed> = self.newest(CHECKPOINTS_MAX).await?;
+        notes.retain(|found| found.size > after && found.size < sealed.size);
+        notes.reverse();
+        let checkpoints = notes.into_iter().map(|found| found.note).chain([sealed.note]).collect();
+        let frontier = self.subtrees(&(0..after)).await?.iter().map(text::base64).collect();
+        let (format, origin, public_key) = (FORMAT.to_owned(), self.origin(), self.verifier().text());
+        let head = Head { format, origin, public_key, after, frontier, checkpoints };
+        Ok(Export { log: self.clone(), head, to: sealed.size })
+    }
+}
+
+impl Export {
+    /// Writes it piece by piece, until all is written or the reader is gone.
+    pub async fn write(self, pieces: mpsc::Sender<Bytes>) {
+        let mut at = self.head.after;
+        if pieces.send(line(&self.head).into()).await.is_err() {
+            return;
+        }
+        while at < self.to {
+            let limit = u32::try_from(self.to - at).unwrap_or(STEP).min(STEP.min(PAGE_ROWS_MAX));
+            let rows = self.log.store.facts(FactKind::Audit, &self.log.organization, at, limit).await.map_err(reading);
+            // What ends early is found out by its reader: the checkpoint says how many rows there are.
+            let Ok(rows) = rows else { return };
+            let Some(last) = rows.last() else { return };
+            at = last.sequence;
+            let text: Vec<u8> = rows.into_iter().flat_map(|row| line(&Line::of(row))).collect();
+            if pieces.send(text.into()).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// A leaf's member.
+pub(super) fn member(leaf: &str, name: &str) -> Option<String> {
+    let leaf: Value = serde_json::from_str(leaf).ok()?;
+    leaf.get(name).and_then(Value::as_str).map(str::to_owned)
+}

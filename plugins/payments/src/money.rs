@@ -1,0 +1,112 @@
+//! Who pays whom, out of which account, and the words and units for it.
+
+use charter_sdk::ledger;
+use charter_sdk::prelude::*;
+
+/// The regulated action of a charge.
+pub(crate) const CHARGE: &str = "payments.charge";
+/// The regulated action of a refund.
+pub(crate) const REFUND: &str = "payments.refund";
+/// The regulated action of a transfer, asked for or not.
+pub(crate) const TRANSFER: &str = "payments.transfer";
+/// The account of each user.
+pub(crate) const BALANCE: &str = "balance";
+/// How a user's id is written.
+pub(crate) const USER_ID: &str = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$";
+
+/// Micro-US-dollars of a cent.
+const MICRO_USD_PER_CENT: i64 = 10_000;
+
+/// The loop that the money moves in.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Network {
+    ClosedLoop,
+}
+
+/// What amounts are in.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Currency {
+    #[default]
+    Usd,
+}
+
+/// One side of a move.
+#[derive(Clone, Debug)]
+pub(crate) enum Party {
+    /// The organization.
+    Credit,
+    /// The caller.
+    Me(String),
+    /// Another user of the project.
+    User(String),
+}
+
+impl Party {
+    /// Its account, as the ledger names it for the caller.
+    pub(crate) fn account(&self) -> String {
+        match self {
+            Party::Credit => ledger::CREDIT.into(),
+            Party::Me(_) => BALANCE.into(),
+            Party::User(id) => ledger::of_user(id, BALANCE),
+        }
+    }
+
+    /// The user, unless it is the organization.
+    pub(crate) fn user(&self) -> Option<&str> {
+        match self {
+            Party::Credit => None,
+            Party::Me(id) | Party::User(id) => Some(id),
+        }
+    }
+}
+
+/// Cents as the ledger counts. The schemas bound them far below the integer's range.
+pub(crate) fn micro_usd(cents: u64) -> i64 {
+    i64::try_from(cents).unwrap_or(i64::MAX).saturating_mul(MICRO_USD_PER_CENT)
+}
+
+/// Whole cents of what the ledger counts.
+pub(crate) fn cents(micro_usd: i64) -> i64 {
+    micro_usd.div_euclid(MICRO_USD_PER_CENT)
+}
+
+/// An amount, for people.
+pub(crate) fn dollars(cents: u64) -> String {
+    format!("{}.{:02} USD", cents / 100, cents % 100)
+}
+
+/// What it is for, behind a sentence's last word.
+pub(crate) fn purpose(description: Option<&str>) -> String {
+    description.map_or_else(String::new, |text| format!(", for \"{text}\""))
+}
+
+/// Who calls: a payment is always somebody's.
+pub(crate) fn user(caller: &Caller) -> Result<&str> {
+    let hint = "Call it below /users/{user_id}, or name the user in X-Service-User-Id.";
+    let nobody = || Failure::new("invalid_input", "a payment is a user's, and the caller names none").hint(hint);
+    caller.user.as_deref().ok_or_else(nobody)
+}
+
+/// Refuses the organization's credit to a caller whose credential is pinned to one user.
+pub(crate) fn takes_credit(caller: &Caller) -> Result<()> {
+    if caller.subject != "credential" {
+        return Ok(());
+    }
+    let told = "a credential that is pinned to one user takes nothing from the organization's credit";
+    Err(Failure::forbidden(told).reason("pinned_to_user"))
+}
+
+/// What an absent user means where this member of the body named it.
+pub(crate) fn absent(param: &str) -> impl Fn(Failure) -> Failure {
+    move |failure| if failure.is("resource_not_found") { failure.param(param) } else { failure }
+}
+
+/// What an absent user means where an earlier request named it.
+pub(crate) fn gone(failure: Failure) -> Failure {
+    if !failure.is("resource_not_found") {
+        return failure;
+    }
+    Failure::conflict("the other user is no user of the project").reason("user_gone")
+}

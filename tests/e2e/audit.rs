@@ -1,0 +1,311 @@
+//! The audit log as a Merkle tree: what an outsider can verify with the answers alone, and what tampering looks like then.
+//!
+//! Proofs are verified here by the algorithms of RFC 9162, sections 2.1.3.2 and 2.1.4.2, word for word and with none of the host's code.
+
+use std::path::PathBuf;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use charter_tests::artefacts::{Artefacts, Folder};
+use charter_tests::patience::until;
+use charter_tests::{Answer, Client, Tenant, on_both};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+type Hash = [u8; 32];
+
+fn hash(parts: &[&[u8]]) -> Hash {
+    parts.iter().fold(Sha256::new(), |hash, part| hash.chain_update(part)).finalize().into()
+}
+
+fn decoded(text: &Value) -> Hash {
+    STANDARD.decode(text.as_str().unwrap()).unwrap().try_into().unwrap()
+}
+
+fn decoded_all(texts: &Value) -> Vec<Hash> {
+    texts.as_array().unwrap().iter().map(decoded).collect()
+}
+
+/// A checkpoint whose signature holds under the key that is told beside it: its size and root.
+fn signed(checkpoint: &Value) -> (u64, Hash) {
+    let (note, key) = (checkpoint["note"].as_str().unwrap(), checkpoint["public_key"].as_str().unwrap());
+    let (text, signature) = note.split_once("\n\n").unwrap();
+    let text = format!("{text}\n");
+    let (name, rest) = key.split_once('+').unwrap();
+    let key = STANDARD.decode(rest.split_once('+').unwrap().1).unwrap();
+    assert_eq!((key.len(), key[0]), (33, 1), "an Ed25519 key");
+    let bytes = STANDARD.decode(signature.trim().strip_prefix(&format!("— {name} ")).unwrap()).unwrap();
+    assert_eq!(bytes[..4], hash(&[name.as_bytes(), b"\n", &key])[..4], "the key's id");
+    let key = ed25519_dalek::VerifyingKey::from_bytes(key[1..].try_into().unwrap()).unwrap();
+    let signature = ed25519_dalek::Signature::from_slice(&bytes[4..]).unwrap();
+    key.verify_strict(text.as_bytes(), &signature).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[0], name);
+    (lines[1].parse().unwrap(), STANDARD.decode(lines[2]).unwrap().try_into().unwrap())
+}
+
+/// RFC 9162, 2.1.3.2.
+fn includes(leaf: Hash, index: u64, size: u64, path: &[Hash], root: Hash) -> bool {
+    let (mut fnode, mut snode, mut r) = (index, size - 1, leaf);
+    for p in path {
+        if snode == 0 {
+            return false;
+        }
+        if fnode & 1 == 1 || fnode == snode {
+            r = hash(&[&[1], p, &r]);
+            while fnode & 1 == 0 && fnode != 0 {
+                (fnode, snode) = (fnode >> 1, snode >> 1);
+            }
+        } else {
+            r = hash(&[&[1], &r, p]);
+        }
+        (fnode, snode) = (fnode >> 1, snode >> 1);
+    }
+    snode == 0 && r == root
+}
+
+/// RFC 9162, 2.1.4.2.
+fn extends(first: u64, first_root: Hash, second: u64, second_root: Hash, path: &[Hash]) -> bool {
+    let mut path = path.to_vec();
+    if first.is_power_of_two() {
+        path.insert(0, first_root);
+    }
+    let (mut fnode, mut snode) = (first - 1, second - 1);
+    while fnode & 1 == 1 {
+        (fnode, snode) = (fnode >> 1, snode >> 1);
+    }
+    let (mut fr, mut sr) = (path[0], path[0]);
+    for c in &path[1..] {
+        if snode == 0 {
+            return false;
+        }
+        if fnode & 1 == 1 || fnode == snode {
+            (fr, sr) = (hash(&[&[1], c, &fr]), hash(&[&[1], c, &sr]));
+            while fnode & 1 == 0 && fnode != 0 {
+                (fnode, snode) = (fnode >> 1, snode >> 1);
+            }
+        } else {
+            sr = hash(&[&[1], &sr, c]);
+        }
+        (fnode, snode) = (fnode >> 1, snode >> 1);
+    }
+    fr == first_root && sr == second_root && snode == 0
+}
+
+/// Makes rows: a user and its names.
+fn rows(tenant: &Tenant, count: usize) -> String {
+    let user = tenant.user("first");
+    for n in 1..count {
+        tenant.client.patch(&format!("/v1/users/{user}"), &json!({ "name": format!("name {n}") })).expect(200);
+    }
+    user
+}
+
+fn head(client: &Client) -> u64 {
+    client.get("/v1/logs?limit=1").expect(200)["logs"][0]["seq"].as_u64().unwrap()
+}
+
+/// The latest checkpoint, once it covers so many rows.
+fn checkpoint(client: &Client, rows: u64) -> Value {
+    until("the rows are numbered", || head(client) >= rows);
+    client.get("/v1/audit/checkpoint").expect(200)["checkpoint"].clone()
+}
+
+struct Verified {
+    status: Option<i32>,
+    out: String,
+}
+
+/// Runs `charter audit verify` over these lines.
+fn verify(lines: &[String], more: &[&str]) -> Verified {
+    let folder = Folder::new();
+    let file: PathBuf = folder.path().join("export.ndjson");
+    std::fs::write(&file, lines.concat()).unwrap();
+    let mut command = std::process::Command::new(&Artefacts::get().charter);
+    let told = command.args(["audit", "verify", file.to_str().unwrap()]).args(more).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Verified { status: told.status.code(), out: text(&told.stdout) + &text(&told.stderr) }
+}
+
+impl Verified {
+    #[track_caller]
+    fn holds(&self) {
+        assert_eq!(self.status, Some(0), "{}", self.out);
+    }
+    #[track_caller]
+    fn names(&self, fault: &str) {
+        assert!(self.status == Some(1) && self.out.contains(fault), "{fault:?} in {}", self.out);
+    }
+}
+
+fn exported(answer: &Answer) -> Vec<String> {
+    assert_eq!(answer.status, 200, "{answer}");
+    assert_eq!(answer.header("content-type"), Some("application/x-ndjson"));
+    answer.text().split_inclusive('\n').map(str::to_owned).collect()
+}
+
+/// The line with its row changed.
+fn edited(line: &str, change: impl FnOnce(&mut Value)) -> String {
+    let mut row: Value = serde_json::from_str(line).unwrap();
+    change(&mut row);
+    format!("{row}\n")
+}
+
+on_both! {
+    fn an_outsider_proves_that_a_row_is_in_the_log_and_that_the_log_only_grew(world) {
+        let tenant = world.register();
+        // Beyond one tile of hashes, and not at the edge of one.
+        rows(&tenant, 150);
+        let (first, first_root) = signed(&checkpoint(&tenant.client, 150));
+        rows(&tenant, 170);
+        let latest = checkpoint(&tenant.client, first + 170);
+        let (size, root) = signed(&latest);
+        assert!(first >= 150 && size >= first + 170, "{first} {size}");
+        for seq in [1, 2, 3, first, 255, 256, 257, size - 1, size] {
+            let proof = tenant.client.get(&format!("/v1/audit/proof?seq={seq}&size={size}")).expect(200)["proof"].clone();
+            assert_eq!(signed(&proof["checkpoint"]), (size, root));
+            assert_eq!(proof["row"]["seq"], seq);
+            let leaf = hash(&[&[0], proof["row"]["leaf"].as_str().unwrap().as_bytes()]);
+            let path = decoded_all(&proof["hashes"]);
+            assert!(includes(leaf, seq - 1, size, &path, root), "row {seq}");
+            assert!(!includes(hash(&[b"another"]), seq - 1, size, &path, root));
+            // What it says privately is bound too.
+            let told: Value = serde_json::from_str(proof["row"]["leaf"].as_str().unwrap()).unwrap();
+            let private = hash(&[proof["row"]["private"].as_str().unwrap().as_bytes()]);
+            assert_eq!(told["private_sha256"], private.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
+        }
+        let proof = tenant.client.get(&format!("/v1/audit/proof?from_size={first}&size={size}")).expect(200)["proof"].clone();
+        assert!(extends(first, first_root, size, root, &decoded_all(&proof["hashes"])));
+        assert!(!extends(first, hash(&[b"another"]), size, root, &decoded_all(&proof["hashes"])));
+        let again = tenant.client.get(&format!("/v1/audit/checkpoint?size={first}")).expect(200)["checkpoint"].clone();
+        assert_eq!(signed(&again), (first, first_root), "a checkpoint stays what it was");
+    }
+
+    fn an_export_verifies_offline_and_tampering_is_named(world) {
+        let tenant = world.register();
+        rows(&tenant, 12);
+        let early = checkpoint(&tenant.client, 12);
+        rows(&tenant, 12);
+        checkpoint(&tenant.client, early["size"].as_u64().unwrap() + 12);
+        let lines = exported(&tenant.client.get("/v1/audit/export"));
+        let (count, key) = (lines.len() - 1, early["public_key"].as_str().unwrap());
+        assert!(count >= 24);
+        verify(&lines, &["--key", key]).holds();
+        verify(&lines, &[]).holds();
+
+        let mut changed = lines.clone();
+        changed[7] = edited(&lines[7], |row| row["leaf"] = row["leaf"].as_str().unwrap().replace("\"status\":200", "\"status\":201").into());
+        verify(&changed, &[]).names("row 7 was edited");
+        // With the hash made to fit, the tree still tells, and the checkpoints say where.
+        changed[7] = edited(&changed[7], |row| {
+            row["hash"] = STANDARD.encode(hash(&[&[0], row["leaf"].as_str().unwrap().as_bytes()])).into();
+        });
+        verify(&changed, &[]).names(&format!("rows 1 to {} are not those that were signed", early["size"]));
+        let mut changed = lines.clone();
+        changed[5] = edited(&lines[5], |row| row["private"] = row["private"].as_str().unwrap().replace("salt", "tlas").into());
+        verify(&changed, &[]).names("row 5 was edited: its private half");
+        let mut changed = lines.clone();
+        changed.remove(9);
+        verify(&changed, &[]).names("row 9 is missing");
+        verify(&lines[..count - 1], &[]).names(&format!("the export ends with row {}", count - 2));
+        let mut changed = lines.clone();
+        changed.swap(3, 4);
+        let swapped = verify(&changed, &[]);
+        swapped.names("row 3 is missing");
+        swapped.names("row 3 stands behind row 4, out of its place");
+        // A whole log made up, under a key of somebody else.
+        let other = world.register();
+        rows(&other, 3);
+        checkpoint(&other.client, 3);
+        verify(&exported(&other.client.get("/v1/audit/export")), &["--key", key]).names("names another key");
+
+        // What came since, against what was kept.
+        let kept = Folder::new();
+        let note = kept.path().join("note");
+        std::fs::write(&note, early["note"].as_str().unwrap()).unwrap();
+        let since = ["--key", key, "--since", note.to_str().unwrap()];
+        let tail = exported(&tenant.client.get(&format!("/v1/audit/export?after={}", early["size"])));
+        assert_eq!(tail.len() - 1, count - early["size"].as_u64().unwrap() as usize);
+        verify(&tail, &since).holds();
+        verify(&lines, &since).holds();
+        let elsewhere = edited(&tail[0], |head| head["after"] = 0.into());
+        assert_eq!(verify(&[vec![elsewhere], tail[1..].to_vec()].concat(), &since).status, Some(1));
+    }
+
+    fn what_was_private_goes_with_its_user_and_the_proofs_still_hold(world) {
+        let tenant = world.register();
+        let user = rows(&tenant, 3);
+        let own = tenant.client.with("X-Service-User-Id", &user);
+        own.post("/v1/queue", &json!({ "name": "letters" })).expect(201);
+        let row = |client: &Client| {
+            let page = client.get(&format!("/v1/logs?user_id={user}")).expect(200);
+            page["logs"].as_array().unwrap().iter().find(|row| row["action"] == "queue.create").cloned()
+        };
+        until("the row is numbered", || row(&tenant.client).is_some());
+        let seq = row(&tenant.client).unwrap()["seq"].clone();
+        assert!(row(&tenant.client).unwrap()["changes"][0]["after"].is_string());
+        tenant.client.delete(&format!("/v1/users/{user}")).expect(200);
+        until("what was private is gone", || row(&tenant.client).unwrap()["changes"].is_null());
+        let proof = tenant.client.get(&format!("/v1/audit/proof?seq={seq}")).expect(200)["proof"].clone();
+        let (size, root) = signed(&proof["checkpoint"]);
+        assert_eq!(proof["row"]["private"], Value::Null);
+        let leaf = hash(&[&[0], proof["row"]["leaf"].as_str().unwrap().as_bytes()]);
+        assert!(includes(leaf, seq.as_u64().unwrap() - 1, size, &decoded_all(&proof["hashes"]), root));
+        let told = verify(&exported(&tenant.client.get("/v1/audit/export")), &[]);
+        told.holds();
+        assert!(told.out.contains("without their private half"), "{}", told.out);
+    }
+
+    fn what_a_change_made_of_a_thing_is_told_by_its_hashes(world) {
+        let tenant = world.register();
+        let user = rows(&tenant, 2);
+        let change = |action: &str| {
+            let page = tenant.client.get(&format!("/v1/logs?action={action}")).expect(200);
+            page["logs"][0]["changes"].as_array().and_then(|changes| {
+                changes.iter().find(|change| change["what"] == format!("host.users/{user}")).cloned()
+            })
+        };
+        until("both are numbered", || change("users.update").is_some() && change("users.create").is_some());
+        let (made, renamed) = (change("users.create").unwrap(), change("users.update").unwrap());
+        assert_eq!((made["before"].clone(), made["after"].clone()), (Value::Null, renamed["before"].clone()));
+        assert_ne!(renamed["before"], renamed["after"]);
+    }
+
+    fn an_audit_log_is_its_organizations_alone_and_no_pinned_keys(world) {
+        let (tenant, other) = (world.register(), world.register());
+        rows(&tenant, 2);
+        let size = checkpoint(&tenant.client, 2)["size"].as_u64().unwrap();
+        for query in ["", &format!("?size={}", size + 1_000)] {
+            let answer = other.client.get(&format!("/v1/audit/checkpoint{query}"));
+            assert!(!answer.text().contains(&tenant.organization), "{answer}");
+        }
+        let pinned = tenant.key(json!({ "role": "developer", "user_id": tenant.user }));
+        for path in ["/v1/audit/checkpoint", "/v1/audit/proof?seq=1", "/v1/audit/export"] {
+            assert_eq!(pinned.get(path).status, 403, "{path}");
+        }
+        let bad = |query: &str| tenant.client.get(&format!("/v1/audit/proof{query}")).expect_error(400, "invalid_input")["param"].clone();
+        assert_eq!(bad(""), "seq");
+        assert_eq!(bad("?seq=1&from_size=1"), "seq");
+        assert_eq!(bad("?seq=100000"), "seq");
+        assert_eq!(bad("?seq=0"), "seq");
+        tenant.client.get("/v1/audit/checkpoint?size=100000").expect_error(404, "resource_not_found");
+        assert_eq!(tenant.client.get("/v1/audit/export?after=100000").expect_error(400, "invalid_input")["param"], "after");
+    }
+
+    fn the_operators_acts_are_a_log_of_their_own(world) {
+        let tenant = world.register();
+        let credit = json!({ "organization_id": tenant.organization, "amount_cents": 100, "memo": "start" });
+        world.operator().post("/v1/operator/credits", &credit).expect(201);
+        let of = |path: &str| world.operator().get(path).expect(200);
+        until("the act is numbered", || {
+            of("/v1/operator/logs?action=operator.credits.create")["logs"].as_array().is_some_and(|rows| !rows.is_empty())
+        });
+        let sealed = of("/v1/operator/audit/checkpoint")["checkpoint"].clone();
+        let (size, root) = signed(&sealed);
+        let proof = of(&format!("/v1/operator/audit/proof?seq={size}&size={size}"))["proof"].clone();
+        let leaf = hash(&[&[0], proof["row"]["leaf"].as_str().unwrap().as_bytes()]);
+        assert!(includes(leaf, size - 1, size, &decoded_all(&proof["hashes"]), root));
+        verify(&exported(&world.operator().get("/v1/operator/audit/export")), &[]).holds();
+        assert_eq!(tenant.client.get("/v1/operator/audit/export").status, 401);
+    }
+}

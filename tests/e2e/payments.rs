@@ -1,0 +1,122 @@
+//! Money between two users of a project: what neither loses, nor gets twice, nor takes from the other.
+
+use charter_tests::{Client, Tenant, World, on_both};
+use serde_json::{Value, json};
+
+/// Funds the organization, and one of its users from there.
+fn funded(world: &World, cents: i64) -> (Tenant, Payer) {
+    let tenant = world.register();
+    let credit = json!({ "organization_id": tenant.organization, "amount_cents": cents, "memo": "start" });
+    world.operator().post("/v1/operator/credits", &credit).expect(201);
+    let payer = Payer::new(&tenant, "payer");
+    let own = json!({ "to_user_id": payer.id, "amount_cents": cents, "source": "credit" });
+    payer.client.post("/v1/payments/transfer", &own).expect(201);
+    (tenant, payer)
+}
+
+struct Payer {
+    id: String,
+    client: Client,
+}
+
+impl Payer {
+    fn new(tenant: &Tenant, name: &str) -> Self {
+        let id = tenant.user(name);
+        Self { client: tenant.client.with("X-Service-User-Id", &id), id }
+    }
+    fn has(&self) -> i64 {
+        self.client.get("/v1/payments/balance").expect(200)["balance"]["available_cents"].as_i64().unwrap()
+    }
+    fn moves(&self) -> Vec<(String, i64, Value)> {
+        let page = self.client.get("/v1/payments/transactions").expect(200);
+        let read = |entry: &Value| {
+            let kind = entry["kind"].as_str().unwrap().to_owned();
+            (kind, entry["amount_cents"].as_i64().unwrap(), entry["counterparty"].clone())
+        };
+        page["transactions"].as_array().unwrap().iter().map(read).collect()
+    }
+}
+
+on_both! {
+    fn money_goes_from_one_to_the_other_and_back(world) {
+        let (tenant, one) = funded(world, 1_000);
+        let two = Payer::new(&tenant, "payee");
+        let transfer = json!({ "to_user_id": two.id, "amount_cents": 400, "memo": "rent" });
+        one.client.post("/v1/payments/transfer", &transfer).expect(201);
+        let charge = json!({ "customer": one.id, "amount_cents": 250, "description": "tea" });
+        let charged = two.client.post("/v1/payments/charge", &charge).expect(201)["payment"]["id"].as_str().unwrap().to_owned();
+        assert_eq!((one.has(), two.has()), (350, 650));
+        two.client.post(&format!("/v1/payments/{charged}/refund"), &json!({ "amount_cents": 100 })).expect(200);
+        let too_much = two.client.post(&format!("/v1/payments/{charged}/refund"), &json!({ "amount_cents": 151 }));
+        assert_eq!(too_much.expect_error(400, "invalid_input")["param"], "amount_cents");
+        two.client.post(&format!("/v1/payments/{charged}/refund"), &json!({})).expect(200);
+        assert_eq!((one.has(), two.has()), (600, 400));
+        one.client.get(&format!("/v1/payments/{charged}")).expect_error(404, "not_found");
+        let (first, second) = (json!(one.id), json!(two.id));
+        let own = |kind: &str, cents, other: &Value| (kind.to_owned(), cents, other.clone());
+        assert_eq!(two.moves(), [own("transfer", 400, &first), own("charge", 250, &first), own("refund", -100, &first), own("refund", -150, &first)]);
+        assert_eq!(one.moves()[1..], [own("transfer", -400, &second), own("charge", -250, &second), own("refund", 100, &second), own("refund", 150, &second)]);
+        world.books_agree();
+    }
+
+    fn who_is_asked_pays_or_does_not(world) {
+        let (tenant, one) = funded(world, 500);
+        let (two, third) = (Payer::new(&tenant, "asker"), Payer::new(&tenant, "nobody"));
+        let ask = |cents| {
+            let asked = json!({ "from_user_id": one.id, "amount_cents": cents, "description": "dinner" });
+            two.client.post("/v1/payments/requests", &asked).expect(201)["payment_request"]["id"].as_str().unwrap().to_owned()
+        };
+        let (first, second) = (ask(300), ask(300));
+        let at = |id: &str, what: &str| format!("/v1/payments/requests/{id}/{what}");
+        third.client.post(&at(&first, "pay"), &json!({})).expect_error(404, "not_found");
+        assert_eq!(two.client.post(&at(&first, "pay"), &json!({})).status, 403);
+        let paid = one.client.post(&at(&first, "pay"), &json!({})).expect(200);
+        assert_eq!(paid["payment_request"]["status"], "paid");
+        one.client.post(&at(&first, "pay"), &json!({})).expect_error(409, "state_conflict");
+        one.client.post(&at(&second, "pay"), &json!({})).expect_error(402, "insufficient_credits");
+        one.client.post(&at(&second, "decline"), &json!({})).expect(200);
+        assert_eq!((one.has(), two.has()), (200, 300));
+        world.books_agree();
+    }
+
+    fn an_agents_own_key_gives_and_takes_from_nobody_else(world) {
+        let (tenant, one) = funded(world, 500);
+        let two = Payer::new(&tenant, "agent");
+        let agent = tenant.key(json!({ "role": "developer", "user_id": two.id }));
+        let charge = json!({ "customer": one.id, "amount_cents": 100 });
+        assert_eq!(agent.post("/v1/payments/charge", &charge).expect_error(403, "forbidden")["reason"], "pinned_to_user");
+        let credit = json!({ "to_user_id": two.id, "amount_cents": 100, "source": "credit" });
+        assert_eq!(agent.post("/v1/payments/transfer", &credit).expect_error(403, "forbidden")["reason"], "pinned_to_user");
+        one.client.post("/v1/payments/transfer", &json!({ "to_user_id": two.id, "amount_cents": 100 })).expect(201);
+        agent.post("/v1/payments/transfer", &json!({ "to_user_id": one.id, "amount_cents": 60 })).expect(201);
+        assert_eq!((one.has(), two.has()), (460, 40));
+        // Nobody outside the project is paid, and no revoked user.
+        let stranger = world.register();
+        let abroad = json!({ "to_user_id": stranger.user, "amount_cents": 1 });
+        agent.post("/v1/payments/transfer", &abroad).expect_error(404, "resource_not_found");
+        tenant.client.post(&format!("/v1/users/{}/revoke", one.id), &json!({})).expect(200);
+        let gone = json!({ "to_user_id": one.id, "amount_cents": 1 });
+        assert_eq!(agent.post("/v1/payments/transfer", &gone).expect_error(409, "state_conflict")["reason"], "profile_revoked");
+        world.books_agree();
+    }
+
+    fn a_balance_is_never_spent_twice(world) {
+        let (tenant, one) = funded(world, 700);
+        let two = Payer::new(&tenant, "payee");
+        let moved = std::sync::atomic::AtomicI64::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..20 {
+                scope.spawn(|| {
+                    let transfer = json!({ "to_user_id": two.id, "amount_cents": 100 });
+                    let answer = one.client.post("/v1/payments/transfer", &transfer);
+                    match answer.status {
+                        201 => drop(moved.fetch_add(100, std::sync::atomic::Ordering::SeqCst)),
+                        _ => drop(answer.expect_error(402, "insufficient_credits")),
+                    }
+                });
+            }
+        });
+        assert_eq!((moved.into_inner(), one.has(), two.has()), (700, 0, 700));
+        world.books_agree();
+    }
+}
