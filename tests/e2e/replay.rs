@@ -157,6 +157,19 @@ fn tenancy(world: &World, tenant: &Tenant, made: &Made) {
     let question = json!({"action": "script.spend", "amount_micro_usd": 1});
     step("POST", "/v1/governance/simulate", body(question), "/v1/projects", "projects", 0);
 
+    // Nobody is at this address; what is queued for it is all that counts here.
+    let hooks = "/v1/webhooks";
+    let wish = json!({"url": "http://192.0.9.1/hook", "eventTypes": ["approval.resolved"]});
+    let hook = step("POST", hooks, body(wish), hooks, "webhooks", 1);
+    let hook_path = format!("{hooks}/{}", id(&hook));
+    step("PATCH", &hook_path, body(json!({"eventTypes": ["*"]})), hooks, "webhooks", 0);
+    step("POST", &format!("{hook_path}/rotate"), body(json!({})), hooks, "webhooks", 0);
+    let queued = format!("{hook_path}/deliveries");
+    let test = step("POST", &format!("{hook_path}/test"), body(json!({})), &queued, "deliveries", 1);
+    let again = format!("{queued}/{}/redeliver", id(&test["delivery"]));
+    step("POST", &again, body(json!({})), &queued, "deliveries", 1);
+    step("DELETE", &hook_path, None, hooks, "webhooks", -1);
+
     let user = step("POST", "/v1/users", body(json!({"name": "u"})), "/v1/users", "users", 1);
     let user_path = format!("/v1/users/{}", id(&user["user"]));
     step("PATCH", &user_path, body(json!({"name": "v"})), "/v1/users", "users", 0);

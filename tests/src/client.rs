@@ -17,12 +17,15 @@ use crate::answer::Answer;
 /// No answer takes longer; the longest long poll is 20 s.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The library's client.
+pub(crate) type Http = legacy::Client<HttpConnector, Full<Bytes>>;
+
 /// A client of one server, with the credential and headers that it sends each time.
 #[derive(Clone, Debug)]
 pub struct Client {
     base: String,
     headers: HeaderMap,
-    http: legacy::Client<HttpConnector, Full<Bytes>>,
+    http: Http,
 }
 
 impl Client {
@@ -149,6 +152,17 @@ impl Call<'_> {
         self.attempt().unwrap_or_else(|fault| panic!("{line}: {fault}"))
     }
 
+    /// The request as the library sends it, and the client that does.
+    pub(crate) fn message(self) -> Result<(Http, Request<Full<Bytes>>), String> {
+        let mut message = Request::builder()
+            .method(self.method)
+            .uri(format!("{}{}", self.client.base, self.path))
+            .body(Full::new(self.body))
+            .map_err(|error| error.to_string())?;
+        *message.headers_mut() = self.headers;
+        Ok((self.client.http.clone(), message))
+    }
+
     /// Sends it and waits for the whole answer, which a dying server may not give.
     pub fn attempt(self) -> Result<Answer, String> {
         let shown = match std::str::from_utf8(&self.body) {
@@ -156,13 +170,7 @@ impl Call<'_> {
             Err(_) => format!("({} bytes)", self.body.len()),
         };
         let request = format!("{} {}{}\n{shown}", self.method, self.client.base, self.path);
-        let mut message = Request::builder()
-            .method(self.method)
-            .uri(format!("{}{}", self.client.base, self.path))
-            .body(Full::new(self.body))
-            .map_err(|error| error.to_string())?;
-        *message.headers_mut() = self.headers;
-        let http = self.client.http.clone();
+        let (http, message) = self.message()?;
         runtime().block_on(async move {
             let exchange = async move {
                 let (parts, body) = http.request(message).await.map_err(|error| chain(&error))?.into_parts();
@@ -175,7 +183,7 @@ impl Call<'_> {
 }
 
 /// One runtime for all clients of the process.
-fn runtime() -> &'static Runtime {
+pub(crate) fn runtime() -> &'static Runtime {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     RUNTIME.get_or_init(|| {
         let built = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();

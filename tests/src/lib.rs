@@ -14,6 +14,7 @@ pub mod postgres;
 pub mod provider;
 pub mod raw;
 pub mod server;
+pub mod stream;
 pub mod tenant;
 pub mod tether;
 pub mod world;

@@ -1,6 +1,6 @@
 //! What every request shares: configuration, store, engine, directory, registry, metrics, clock.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use charter_engine::Engine;
 use charter_kernel::time::Clock;
@@ -11,6 +11,7 @@ use tokio_util::task::TaskTracker;
 use crate::components::Registry;
 use crate::config::Config;
 use crate::directory::Directory;
+use crate::egress::Gate;
 use crate::http::room::Room;
 use crate::metrics::Metrics;
 use crate::openapi::Description;
@@ -37,6 +38,8 @@ pub struct App {
     pub operator: Operator,
     /// What is bound to which name.
     pub providers: Providers,
+    /// The way out of the host; there once it listens.
+    pub gate: OnceLock<Arc<Gate>>,
     /// Token buckets of the configured rates.
     pub buckets: Buckets,
     /// Room for request bodies.
@@ -61,6 +64,8 @@ pub struct App {
     pub draining: CancellationToken,
     /// Somebody waits for a job: the runner looks at once.
     pub job_wanted: tokio::sync::Notify,
+    /// Deliveries are due: they are sent at once.
+    pub delivery_wanted: tokio::sync::Notify,
     /// What must finish before the process ends.
     pub tasks: TaskTracker,
 }

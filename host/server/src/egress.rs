@@ -10,8 +10,11 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use charter_engine::{Egress, EgressBody, EgressError, Host, Outbound, Target};
 use futures::future::BoxFuture;
+use http::Uri;
+use http_body_util::BodyExt as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::app::App;
@@ -34,8 +37,10 @@ const TENANTS_KEPT_MAX: usize = 4_096;
 /// configured port may be 0.
 pub fn attach(app: &Arc<App>, own: Vec<SocketAddr>) {
     let host: Arc<dyn Host> = app.clone();
-    let gate = Gate::new(app.config.egress.clone(), app.providers.clone(), own);
-    app.engine.attach(&host, Arc::new(gate));
+    let gate = Arc::new(Gate::new(app.config.egress.clone(), app.providers.clone(), own));
+    app.engine.attach(&host, gate.clone());
+    // Attached once, before anything is served.
+    let _ = app.gate.set(gate);
 }
 
 /// The way out.
@@ -97,6 +102,35 @@ impl Gate {
         let (mut parts, content) = response.into_parts();
         credential::mask_headers(&mut parts.headers, &masks);
         Ok(http::Response::from_parts(parts, body::incoming(content, masks, limits, wire, permit)))
+    }
+}
+
+impl Gate {
+    /// Whether an address of the public web may be reached now; resolves it.
+    ///
+    /// # Errors
+    /// Which rule forbids it, or that its name does not resolve.
+    pub async fn admits(&self, uri: &Uri) -> Result<(), EgressError> {
+        let aim = target::aim(uri)?;
+        let within = Duration::from_millis(self.config.connect_timeout_ms);
+        let resolved = tokio::time::timeout(within, guard::resolve(&aim, &self.config.allow, &self.own)).await;
+        resolved.map_err(|_| EgressError::Timeout)?.map(drop)
+    }
+
+    /// Sends a request of the host's own to the public web, behind the same guard, and answers the head of what comes back. No
+    /// redirect is followed, and nothing of the body is read.
+    ///
+    /// # Errors
+    /// What went wrong, `Timeout` included.
+    pub async fn post(&self, request: http::Request<Bytes>, within: Duration) -> Result<http::response::Parts, EgressError> {
+        let request = request.map(|body| http_body_util::Full::new(body).map_err(|never| match never {}).boxed_unsync());
+        let exchange = async {
+            let (aim, request) = target::public(request)?;
+            let address = guard::resolve(&aim, &self.config.allow, &self.own).await?;
+            let mut wire = dial::dial(&self.tls, &aim, address).await?;
+            Ok(wire.send(request).await?.into_parts().0)
+        };
+        tokio::time::timeout(within, exchange).await.map_err(|_| EgressError::Timeout)?
     }
 }
 

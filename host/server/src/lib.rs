@@ -11,6 +11,7 @@ pub mod components;
 pub mod config;
 pub mod directory;
 pub mod egress;
+pub mod events;
 pub mod governance;
 pub mod http;
 pub mod lifecycle;

@@ -21,6 +21,7 @@ pub mod pin;
 pub mod project;
 pub mod session;
 pub mod user;
+pub mod webhook;
 
 /// The indexed field that says whether a record still counts; its value is [`ACTIVE`] while it does.
 pub const STATUS: &str = "status";

@@ -5,6 +5,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use serde::Serialize;
 use tokio::sync::mpsc;
 
+use crate::pipeline::follow::Source;
+
 /// A successful answer of a host route.
 #[derive(Debug)]
 pub struct Reply {
@@ -31,6 +33,8 @@ pub enum ReplyBody {
     Bytes(Bytes),
     /// The same, written piece by piece.
     Pieces(mpsc::Receiver<Bytes>),
+    /// An event stream.
+    Follow(Source),
 }
 
 impl Reply {
@@ -64,6 +68,10 @@ impl Reply {
     /// 200 with a body that is written piece by piece.
     pub fn pieces(content_type: &'static str, pieces: mpsc::Receiver<Bytes>) -> Self {
         Self { body: ReplyBody::Pieces(pieces), ..Self::text(content_type, Bytes::new()) }
+    }
+    /// 200 with an event stream.
+    pub fn follow(source: Source) -> Self {
+        Self { body: ReplyBody::Follow(source), ..Self::ok(&()) }
     }
     /// The same with a header. A value that is no header value is left out.
     #[must_use]

@@ -21,6 +21,7 @@ use crate::request::HostRequest;
 pub mod approvals;
 pub mod audit;
 pub mod auth;
+pub mod events;
 pub mod governance;
 pub mod grants;
 pub mod health;
@@ -46,6 +47,7 @@ pub mod status;
 pub mod stored;
 pub mod usage;
 pub mod users;
+pub mod webhooks;
 
 /// A handler, as the list keeps it.
 pub type Handler =
@@ -307,7 +309,14 @@ pub fn all() -> Vec<HostRoute> {
     ];
     all.extend(accounts());
     all.extend(tenancy());
+    all.push(
+        HostRoute::get("events.stream", "/events", handler!(events::stream))
+            .summary("What happens in the organization, as it happens")
+            .query(events::query)
+            .produces("text/event-stream"),
+    );
     all.extend(told());
+    all.extend(webhooks());
     all.extend(governance());
     all.extend(operator::all());
     all.shrink_to_fit();
@@ -517,6 +526,51 @@ fn told() -> Vec<HostRoute> {
         ]
     });
     both.collect()
+}
+
+/// Who is told of events by HTTP.
+fn webhooks() -> Vec<HostRoute> {
+    let routes = [
+        HostRoute::get("webhooks.event_types", "/webhooks/event-types", handler!(webhooks::list_event_types))
+            .summary("The events that webhooks can hear")
+            .answer(200, webhooks::event_types_answer),
+        HostRoute::post("webhooks.create", "/webhooks", handler!(webhooks::create))
+            .summary("Tell an address of events; its secret is shown this once")
+            .body(webhooks::create_body)
+            .answer(201, webhooks::made_answer),
+        HostRoute::get("webhooks.list", "/webhooks", handler!(webhooks::list))
+            .summary("List webhooks")
+            .paging(Paging::Offset)
+            .answer(200, webhooks::list_answer),
+        HostRoute::get("webhooks.get", "/webhooks/{id}", handler!(webhooks::get))
+            .summary("One webhook")
+            .answer(200, webhooks::answer),
+        HostRoute::patch("webhooks.update", "/webhooks/{id}", handler!(webhooks::update))
+            .summary("Change a webhook, or switch it off and on")
+            .body(webhooks::update_body)
+            .answer(200, webhooks::answer),
+        HostRoute::delete("webhooks.delete", "/webhooks/{id}", handler!(webhooks::delete))
+            .summary("Delete a webhook")
+            .answer(200, shape::deleted),
+        HostRoute::post("webhooks.test", "/webhooks/{id}/test", handler!(webhooks::test))
+            .summary("Deliver a signed test event")
+            .answer(202, webhooks::delivery_answer),
+        HostRoute::post("webhooks.rotate", "/webhooks/{id}/rotate", handler!(webhooks::rotate))
+            .summary("Give a webhook a new secret; the former one signs beside it for a day")
+            .answer(200, webhooks::made_answer),
+        HostRoute::get("webhooks.deliveries", "/webhooks/{id}/deliveries", handler!(webhooks::deliveries))
+            .summary("What was delivered, and what came of it, newest first")
+            .paging(Paging::Cursor)
+            .answer(200, webhooks::deliveries_answer),
+        HostRoute::post(
+            "webhooks.redeliver",
+            "/webhooks/{id}/deliveries/{delivery_id}/redeliver",
+            handler!(webhooks::redeliver),
+        )
+        .summary("Deliver an event once more")
+        .answer(202, webhooks::delivery_answer),
+    ];
+    routes.into_iter().map(HostRoute::both_mounts).collect()
 }
 
 /// Policy, and what it would say.

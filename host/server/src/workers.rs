@@ -13,8 +13,10 @@ use crate::components::watch::Folder;
 
 pub(crate) mod approvals;
 mod checkpoints;
+mod deliveries;
 mod due;
 mod erase;
+mod feeds;
 mod follow;
 mod holds;
 mod jobs;
@@ -38,6 +40,8 @@ pub fn start(app: &Arc<App>, folder: Option<Folder>) {
     app.tasks.spawn(until_drained(app, holds::overdue(app.clone())));
     app.tasks.spawn(until_drained(app, holds::ended(app.clone())));
     app.tasks.spawn(until_drained(app, checkpoints::run(app.clone())));
+    app.tasks.spawn(until_drained(app, feeds::run(app.clone())));
+    app.tasks.spawn(until_drained(app, deliveries::run(app.clone())));
     app.tasks.spawn(until_drained(app, sweep::run(app.clone())));
     let registry = app.registry.clone();
     app.tasks.spawn(until_drained(app, async move { registry.keep_alive().await }));

@@ -2,7 +2,7 @@
 
 use charter_kernel::apply::facts_log;
 use charter_kernel::time::Instant;
-use charter_kernel::unit::{Fact, FactKind};
+use charter_kernel::unit::{Fact, FactKind, Reach, Space};
 
 use sqlx::SqlStr;
 
@@ -89,6 +89,25 @@ impl Store {
         let told =
             rows.into_iter().filter(|(_, count, _)| *count > 0).map(|(organization, count, _)| (organization, count as u64));
         Ok((told.collect(), last))
+    }
+
+    /// Reaches whose row of this id in a space of the host says, in the indexed field, that it has read fewer events than there are.
+    pub async fn behind(&self, space: &Space, id: &str, field: &str, limit: u32) -> Result<Vec<Reach>, ReadError> {
+        let sql = self.inner.database.dialect.sql(
+            "SELECT i.reach FROM document_index i JOIN logs l ON l.reach = i.reach AND l.log = $4 \
+             WHERE i.space = $1 AND i.field = $3 AND i.id = $2 AND i.space >= 'host.' AND i.space < 'host/' \
+             AND CAST(i.value AS BIGINT) < l.head LIMIT $5 + 0",
+        );
+        let log = facts_log("", FactKind::Event).log;
+        let query = query(sql).bind(space.as_str()).bind(id.to_owned()).bind(field.to_owned()).bind(log).bind(i64::from(limit));
+        let rows = reading(query.fetch_all(&self.inner.readers)).await?;
+        let reach = |row: &Row| -> sqlx::Result<Reach> { Ok(Reach::stored(row.try_get(0)?)) };
+        rows.iter().map(reach).collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))
+    }
+
+    /// Resolves at the first event of any organization that this process commits from now on.
+    pub async fn told(&self) {
+        self.inner.wakes.told().await;
     }
 
     /// The last sequence given to an organization's facts of a kind.

@@ -115,6 +115,27 @@ impl Store {
         Ok(Standing { ready: ready as u64, held: held as u64, waiting: (future - held) as u64, oldest })
     }
 
+    /// Groups of a space of the host, of whatever reach, whose next row is due; and when the next one of the others is.
+    pub async fn groups_due(&self, space: &Space, limit: u32) -> Result<(Vec<String>, Option<Instant>), ReadError> {
+        let sql = self.inner.database.dialect.sql(
+            "WITH RECURSIVE g(name) AS ( \
+               SELECT MIN(lease_group) FROM documents WHERE space = $1 AND lease_group IS NOT NULL \
+                 AND space >= 'host.' AND space < 'host/' \
+               UNION ALL SELECT (SELECT MIN(d.lease_group) FROM documents d WHERE d.space = $1 AND d.lease_group > g.name \
+                 AND d.lease_group IS NOT NULL AND d.space >= 'host.' AND d.space < 'host/') FROM g WHERE g.name IS NOT NULL) \
+             SELECT g.name, (SELECT MIN(d.due_at) FROM documents d WHERE d.space = $1 AND d.lease_group = g.name \
+               AND d.lease_group IS NOT NULL AND d.space >= 'host.' AND d.space < 'host/') AS due \
+             FROM g WHERE g.name IS NOT NULL ORDER BY due LIMIT $2 + 0",
+        );
+        let rows = reading(query(sql).bind(space.as_str()).bind(i64::from(limit)).fetch_all(&self.inner.readers)).await?;
+        let read = |row: &Row| -> sqlx::Result<(String, Instant)> { Ok((row.try_get(0)?, Instant(row.try_get(1)?))) };
+        let rows: Vec<_> =
+            rows.iter().map(read).collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))?;
+        let now = self.now();
+        let next = rows.iter().map(|(_, due)| *due).find(|due| *due > now);
+        Ok((rows.into_iter().filter(|(_, due)| *due <= now).map(|(name, _)| name).collect(), next))
+    }
+
     /// When the next row of a group is due; across all reaches for a space of the host where `reach` is `None`.
     pub async fn next_due(&self, reach: Option<&Reach>, space: &Space, group: &str) -> Result<Option<Instant>, ReadError> {
         if !text_fits(group) {

@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use charter_kernel::apply::is_of_events;
 use charter_kernel::unit::{LogKey, Reach, Space};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
@@ -33,6 +34,8 @@ pub(crate) struct Wakes {
     topics: Mutex<HashMap<Topic, Watched>>,
     /// Somebody began to wait.
     watched: Notify,
+    /// Some organization's event was committed.
+    told: Notify,
 }
 
 struct Watched {
@@ -97,6 +100,9 @@ impl Wakes {
 
     /// A commit of this process wrote these.
     pub(crate) fn wake(&self, spaces: &[(Reach, Space)], logs: &[LogKey]) {
+        if logs.iter().any(is_of_events) {
+            self.told.notify_one();
+        }
         let topics = self.topics();
         if topics.is_empty() {
             return;
@@ -107,6 +113,11 @@ impl Wakes {
                 watched.changes.send_modify(|n| *n += 1);
             }
         }
+    }
+
+    /// Resolves at the next event of any organization.
+    pub(crate) async fn told(&self) {
+        self.told.notified().await;
     }
 
     /// What a poll found: wakes those whose number is another than the last poll's.

@@ -50,6 +50,11 @@ pub fn facts_log(organization: &str, kind: FactKind) -> LogKey {
     LogKey { reach: Reach::organization(organization), log: log.into() }
 }
 
+/// Whether a log numbers some organization's events.
+pub fn is_of_events(log: &LogKey) -> bool {
+    log.log == facts_log("", FactKind::Event).log
+}
+
 impl Touches {
     /// Adds what a unit touches. `numbered`: its facts get their numbers in the batch.
     pub fn add(&mut self, unit: &Unit, numbered: bool) {

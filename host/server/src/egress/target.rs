@@ -79,7 +79,7 @@ pub(super) fn literal(host: &str) -> Option<std::net::IpAddr> {
     host.trim_start_matches('[').trim_end_matches(']').parse().ok()
 }
 
-fn aim(uri: &Uri) -> Result<Aim, EgressError> {
+pub(super) fn aim(uri: &Uri) -> Result<Aim, EgressError> {
     let tls = match uri.scheme_str() {
         Some("https") => true,
         Some("http") => false,

@@ -1,4 +1,5 @@
-//! A log as an event stream (WHATWG, Server-sent events), served by the host without keeping a guest alive.
+//! A log, or what happens in an organization, as an event stream (WHATWG, Server-sent events), served by the host without keeping a
+//! guest alive.
 //!
 //! Bounded: a reader that does not take what is sent is closed and can resume with `Last-Event-ID`. A credential that was
 //! revoked ends its streams within seconds.
@@ -10,14 +11,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Instant;
-use charter_kernel::unit::{Guard, Key, LogKey};
-use charter_store::LogEntry;
+use charter_kernel::unit::{FactKind, Guard, Key, LogKey};
+use charter_store::{Changed, LogEntry};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use tokio::sync::mpsc;
 
 use super::respond::Answered;
 use super::trail::Trail;
 use crate::app::App;
+use crate::events::{self, Position};
 use crate::http::body::Body;
 use crate::records::user::User;
 use crate::request::Identity;
@@ -41,11 +43,20 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a client waits before it comes again.
 const RETRY: &str = "retry: 3000\n\n";
 
-/// Serves the log from the entry after `after`.
+/// What is followed, and from where on.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// The entries of a log after one.
+    Log(LogKey, u64),
+    /// What happens in an organization, behind a position.
+    Events(String, Position),
+}
+
+/// Serves what comes.
 ///
 /// # Errors
 /// 429 where the organization has too many streams open; a change that was made already is answered all the same.
-pub fn stream(app: &Arc<App>, trail: &Trail, log: LogKey, after: u64) -> Result<Answered, Refusal> {
+pub fn stream(app: &Arc<App>, trail: &Trail, source: Source) -> Result<Answered, Refusal> {
     let organization = trail.place.as_ref().map_or("", |place| place.organization.id.as_str());
     let place = app.streams.take(organization, trail.mutates).ok_or_else(|| {
         Refusal::rate_limited(STREAMS_RETRY_S).hint("Close streams that are not read before opening another.")
@@ -59,7 +70,7 @@ pub fn stream(app: &Arc<App>, trail: &Trail, log: LogKey, after: u64) -> Result<
     };
     let user = trail.place.as_ref().and_then(|place| place.user.as_ref());
     let user = user.map(|user| User::address(&user.project, &user.id));
-    let following = Following { app: app.clone(), guards, ends, user, log, after, sender, _place: place };
+    let following = Following { app: app.clone(), guards, ends, user, source, sender, _place: place };
     app.tasks.spawn(following.run());
     let mut headers = HeaderMap::with_capacity(12);
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -75,8 +86,7 @@ struct Following {
     ends: Option<Instant>,
     /// Whose log it is: one that was deleted has no more to say. Revoked ones are still read.
     user: Option<Key>,
-    log: LogKey,
-    after: u64,
+    source: Source,
     sender: mpsc::Sender<Bytes>,
     _place: Place,
 }
@@ -86,7 +96,7 @@ impl Following {
         if !self.send(RETRY.into()).await {
             return;
         }
-        let mut changed = self.app.store.log_changed(&self.log);
+        let mut changed = self.changed();
         let mut heartbeat = tokio::time::interval(HEARTBEAT);
         let mut recheck = tokio::time::interval(RECHECK);
         heartbeat.reset();
@@ -97,7 +107,8 @@ impl Following {
                 Some(false) | None => return,
             }
             tokio::select! {
-                () = changed.wait() => {}
+                () = changed.0.wait() => {}
+                () = either(&mut changed.1) => {}
                 _ = heartbeat.tick() => {
                     let beat = format!(": heartbeat {}\n\n", self.app.clock.now().0);
                     if !self.send(beat).await {
@@ -111,21 +122,80 @@ impl Following {
         }
     }
 
-    /// Sends what there is; false once the log is closed and all of it was sent, `None` where the reader or the store is gone.
+    /// Subscribes to what it follows.
+    fn changed(&self) -> (Changed, Option<Changed>) {
+        let store = &self.app.store;
+        match &self.source {
+            Source::Log(log, _) => (store.log_changed(log), None),
+            Source::Events(organization, _) => {
+                let changed = |kind| store.facts_changed(kind, organization);
+                (changed(FactKind::Event), Some(changed(FactKind::Audit)))
+            }
+        }
+    }
+
+    /// Sends what there is; false once it has come to its end, `None` where the reader or the store is gone.
     async fn catch_up(&mut self) -> Option<bool> {
         loop {
-            // The head first: what is appended after it was read as closed cannot be.
-            let head = self.app.store.log_head(&self.log).await.ok()?;
-            let entries = self.app.store.log_read(&self.log, self.after, ENTRIES_MAX).await.ok()?;
-            let Some(last) = entries.last() else { return Some(!head.closed) };
-            self.after = last.sequence;
-            if !self.send(frames(&entries)).await {
+            let (text, next, more) = match &self.source {
+                Source::Log(log, after) => {
+                    // The head first: what is appended after it was read as closed cannot be.
+                    let head = self.app.store.log_head(log).await.ok()?;
+                    let entries = self.app.store.log_read(log, *after, ENTRIES_MAX).await.ok()?;
+                    let Some(last) = entries.last() else { return Some(!head.closed) };
+                    let over = head.closed && last.sequence >= head.head;
+                    (frames(&entries), Source::Log(log.clone(), last.sequence), !over)
+                }
+                Source::Events(organization, after) => {
+                    let (text, next) = self.happened(organization, *after).await?;
+                    if next == *after {
+                        return Some(true);
+                    }
+                    (text, Source::Events(organization.clone(), next), true)
+                }
+            };
+            self.source = next;
+            if !self.send(text).await {
                 return None;
             }
-            if head.closed && self.after >= head.head {
+            if !more {
                 return Some(false);
             }
         }
+    }
+
+    /// Frames of what happened behind a position, and the position behind them.
+    async fn happened(&self, organization: &str, after: Position) -> Option<(String, Position)> {
+        let store = &self.app.store;
+        // The head first: events behind it that are not there are past their time.
+        let head = store.facts_head(FactKind::Event, organization).await.ok()?;
+        let events = store.facts(FactKind::Event, organization, after.event, ENTRIES_MAX).await.ok()?;
+        let rows = store.facts(FactKind::Audit, organization, after.audit, ENTRIES_MAX).await.ok()?;
+        let (mut at, mut text) = (after, String::new());
+        let first = events.first().map_or(head, |event| event.sequence - 1);
+        if first > after.event {
+            at.event = first;
+            let missed = first - after.event;
+            // Writing to a string cannot fail.
+            let _ = write!(text, "event: gap\nid: {}\ndata: {{\"missed\":{missed}}}\n\n", at.number());
+        }
+        // By time, but each kind in its own order: a position covers all that was told before it.
+        let (mut events, mut rows) = (events.iter().peekable(), rows.iter().peekable());
+        loop {
+            let row = match (events.peek(), rows.peek()) {
+                (Some(event), Some(row)) if event.fact.at <= row.fact.at => events.next(),
+                (Some(_), None) => events.next(),
+                _ => rows.next(),
+            };
+            let Some(row) = row else { break };
+            match row.fact.kind {
+                FactKind::Event => at.event = row.sequence,
+                FactKind::Audit => at.audit = row.sequence,
+            }
+            let (kind, data) = events::told(row);
+            let _ = write!(text, "event: {}\nid: {}\ndata: {data}\n\n", one_line(&kind), at.number());
+        }
+        Some((text, at))
     }
 
     async fn send(&self, text: String) -> bool {
@@ -153,11 +223,23 @@ impl Following {
     }
 }
 
+fn one_line(name: &str) -> String {
+    name.chars().filter(|c| !c.is_control()).collect()
+}
+
+/// Waits for the second of two changes where there is one.
+async fn either(changed: &mut Option<Changed>) {
+    match changed {
+        Some(changed) => changed.wait().await,
+        None => std::future::pending().await,
+    }
+}
+
 fn frames(entries: &[LogEntry]) -> String {
     let mut text = String::new();
     for entry in entries {
         // JSON text has no line breaks that are not escaped; a name's are taken out.
-        let name: String = entry.name.chars().filter(|c| !c.is_control()).collect();
+        let name = one_line(&entry.name);
         let payload = entry.payload.replace(['\r', '\n'], " ");
         // Writing to a string cannot fail.
         let _ = write!(text, "event: {name}\nid: {}\ndata: {payload}\n\n", entry.sequence);

@@ -296,7 +296,7 @@ async fn answered(
     answer: Answer,
 ) -> Result<Answered, Refusal> {
     match &answer.body {
-        AnswerBody::Follow { log, after } => follow::stream(app, trail, log.clone(), *after),
+        AnswerBody::Follow { log, after } => follow::stream(app, trail, follow::Source::Log(log.clone(), *after)),
         AnswerBody::Job(id) => job::result(app, trail, served, operation, id).await,
         AnswerBody::Blob(_) => Err(Refusal::not_configured(&["object_store"])),
         AnswerBody::None | AnswerBody::Json(_) | AnswerBody::Bytes { .. } => Ok(rendered(operation, page, &answer)),

@@ -12,10 +12,11 @@ use charter_store::{CommitError, Ticket, Txn};
 
 use super::audit::{self, Decision};
 use super::claim::{Claim, Kept};
+use super::follow;
 use super::respond::{self, Answered};
 use super::trail::Trail;
 use crate::app::App;
-use crate::reply::Reply;
+use crate::reply::{Reply, ReplyBody};
 use crate::request::{HostRequest, Identity, Place};
 use crate::routes::{HostRoute, stored};
 
@@ -32,7 +33,7 @@ pub enum Ended {
 
 /// Runs the handler.
 pub async fn run(
-    app: &App,
+    app: &Arc<App>,
     trail: &mut Trail,
     route: &HostRoute,
     request: &HostRequest,
@@ -41,7 +42,11 @@ pub async fn run(
     let organization = request.place.as_ref().map_or("", |place| place.organization.id.as_str());
     if !trail.mutates {
         let mut txn = app.store.begin(organization).reading();
-        return (route.handler)(app, request, &mut txn).await.map(|reply| Ended::Answered(reply.into()));
+        let reply = (route.handler)(app, request, &mut txn).await?;
+        return match reply.body {
+            ReplyBody::Follow(source) => follow::stream(app, trail, source).map(Ended::Answered),
+            _ => Ok(Ended::Answered(reply.into())),
+        };
     }
     let mut standing = guards(&request.identity, request.place.as_ref());
     if route.loosens {

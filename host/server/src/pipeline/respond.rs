@@ -59,6 +59,8 @@ impl From<Reply> for Answered {
             }
             ReplyBody::Bytes(bytes) => Body::whole(bytes),
             ReplyBody::Pieces(pieces) => Body::pieces(pieces),
+            // Streams are opened where they are read: a change answers with none.
+            ReplyBody::Follow(_) => Body::empty(),
         };
         Self { status: reply.status, headers, body }
     }

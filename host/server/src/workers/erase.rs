@@ -15,6 +15,7 @@ use crate::app::App;
 use crate::records::Record as _;
 use crate::records::erasure::{ERASURE_GROUP, Erasure};
 use crate::records::key::ApiKey;
+use crate::records::webhook::{TENANT, Webhook};
 
 /// Records taken at once.
 const TAKEN_MAX: usize = 4;
@@ -92,12 +93,17 @@ async fn look(app: &App, erasure: &Erasure, key: &Key, token: &str) -> Result<Le
     Ok(Left::Until(now))
 }
 
-/// API keys that end with what is removed.
+/// API keys, and webhooks, that end with what is removed.
 async fn keys(app: &App, erasure: &Erasure) -> Result<Vec<Key>, ReadError> {
-    let Some((field, id)) = erasure.keys() else { return Ok(Vec::new()) };
     let reach = Reach::organization(&erasure.organization);
-    let query = Query::all(&reach, &ApiKey::space()).equal(field, id).limit(BATCH_ROWS).relaxed();
-    Ok(app.store.find(&query).await?.items.into_iter().map(|(key, _)| key).collect())
+    let keys = erasure.keys().map(|(field, id)| (ApiKey::space(), field, id));
+    let webhooks = erasure.user().map(|user| (Webhook::space(), TENANT, user));
+    let mut found = Vec::new();
+    for (space, field, value) in keys.into_iter().chain(webhooks) {
+        let query = Query::all(&reach, &space).equal(field, value).limit(BATCH_ROWS).relaxed();
+        found.extend(app.store.find(&query).await?.items.into_iter().map(|(key, _)| key));
+    }
+    Ok(found)
 }
 
 /// Removes a batch of rows, as long as the record is held under its lease.

@@ -1,0 +1,197 @@
+//! Who is told of events by HTTP, what is still to be told, and how far each organization's events have been handed out.
+
+use charter_kernel::id::OrganizationId;
+use charter_kernel::time::Instant;
+use charter_kernel::unit::{Draft, Key, Reach, Space};
+use serde::{Deserialize, Serialize};
+
+use super::{Record, Unreadable, entry};
+use crate::pipeline::claim::EXPIRES;
+
+/// The most webhooks of an organization.
+pub const WEBHOOKS_MAX: u64 = 100;
+/// The indexed field by which an organization's feed is found behind its events.
+pub const AFTER: &str = "after";
+/// The indexed field of a webhook's one tenant.
+pub const TENANT: &str = "tenant";
+/// The lease group of deliveries that are over.
+pub const ENDED: &str = "ended";
+/// How long a delivery that is over is kept: 30 days.
+const KEPT_MS: i64 = 30 * 86_400_000;
+
+/// A subscription.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Webhook {
+    /// Its id.
+    pub id: String,
+    /// Whose it is.
+    pub organization: OrganizationId,
+    /// The one tenant whose events it hears; all of them where absent.
+    pub tenant_user_id: Option<String>,
+    /// Where it is told.
+    pub url: String,
+    /// What it hears.
+    pub event_types: Vec<String>,
+    /// What is signed with, sealed.
+    pub secret: String,
+    /// What was signed with before, sealed, and until when it still is.
+    #[serde(default)]
+    pub previous: Option<(String, Instant)>,
+    /// Whether anything is delivered.
+    pub active: bool,
+    /// Why the host has switched it off.
+    #[serde(default)]
+    pub disabled_reason: Option<String>,
+    /// Deliveries in a row that failed for good.
+    #[serde(default)]
+    pub failures: u32,
+    /// Events up to this one happened before it.
+    pub since: u64,
+    /// When it was made.
+    pub created_at: Instant,
+}
+
+impl Webhook {
+    /// Where the webhook of this id lies.
+    pub fn address(organization: &str, id: &str) -> Key {
+        Key::new(&Reach::organization(organization), &Self::space(), id)
+    }
+
+    /// Whether it hears an event.
+    pub fn hears(&self, event: &str, user: Option<&str>) -> bool {
+        let tenant = self.tenant_user_id.as_deref().is_none_or(|own| user == Some(own));
+        self.active && tenant && self.event_types.iter().any(|kind| kind == event || kind == "*")
+    }
+}
+
+impl Record for Webhook {
+    const COLLECTION: &'static str = "webhooks";
+
+    fn key(&self) -> Key {
+        Self::address(self.organization.as_str(), &self.id)
+    }
+
+    fn index(&self) -> Vec<(String, String)> {
+        self.tenant_user_id.iter().map(|user| entry(TENANT, user)).collect()
+    }
+}
+
+/// How far an organization's events have been handed out to its webhooks.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Feed {
+    /// Whose.
+    pub organization: String,
+    /// The last event that was.
+    pub after: u64,
+}
+
+impl Feed {
+    /// The one id in its space.
+    pub const ID: &'static str = "events";
+
+    /// Where an organization's lies.
+    pub fn address(reach: &Reach) -> Key {
+        Key::new(reach, &Self::space(), Self::ID)
+    }
+}
+
+impl Record for Feed {
+    const COLLECTION: &'static str = "feeds";
+
+    fn key(&self) -> Key {
+        Self::address(&Reach::organization(&self.organization))
+    }
+
+    fn index(&self) -> Vec<(String, String)> {
+        vec![entry(AFTER, self.after.to_string())]
+    }
+}
+
+/// Where a delivery stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It is tried, or tried again.
+    Pending,
+    /// The endpoint took it.
+    Succeeded,
+    /// All its tries failed.
+    Failed,
+    /// Its webhook was switched off before.
+    Dropped,
+}
+
+/// One try.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Attempt {
+    /// When.
+    pub at: Instant,
+    /// What the endpoint answered.
+    pub status: Option<u16>,
+    /// Why there is no answer.
+    pub error: Option<String>,
+    /// How long it took.
+    pub duration_ms: u64,
+}
+
+/// An event on its way to one webhook.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Delivery {
+    /// Its id.
+    pub id: String,
+    /// Whose.
+    pub organization: String,
+    /// To which webhook.
+    pub webhook: String,
+    /// The event, by which an endpoint knows a repetition.
+    pub event_id: String,
+    /// Its type.
+    pub event: String,
+    /// The exact bytes that are sent and signed.
+    pub body: String,
+    /// Where it stands.
+    pub status: Outcome,
+    /// Its tries so far.
+    #[serde(default)]
+    pub attempts: Vec<Attempt>,
+    /// When it was made.
+    pub created_at: Instant,
+    /// When it was over.
+    #[serde(default)]
+    pub ended_at: Option<Instant>,
+}
+
+impl Delivery {
+    /// Where the delivery of this id lies.
+    pub fn address(organization: &str, id: &str) -> Key {
+        Key::new(&Reach::organization(organization), &Self::space(), id)
+    }
+
+    /// The space of deliveries.
+    pub fn all() -> Space {
+        Self::space()
+    }
+
+    /// The row's content; due then among its webhook's as long as it is pending, and after that for nobody.
+    ///
+    /// # Errors
+    /// Never: its maps have text keys.
+    pub fn due(&self, at: Instant) -> Result<Draft, Unreadable> {
+        let group = if self.status == Outcome::Pending { &self.webhook } else { ENDED };
+        Ok(Draft { lease: Some((group.to_owned(), at)), ..self.draft()? })
+    }
+}
+
+impl Record for Delivery {
+    const COLLECTION: &'static str = "deliveries";
+
+    fn key(&self) -> Key {
+        Self::address(&self.organization, &self.id)
+    }
+
+    fn index(&self) -> Vec<(String, String)> {
+        let mut index = vec![entry("webhook", &self.webhook)];
+        index.extend(self.ended_at.map(|at| entry(EXPIRES, at.plus_ms(KEPT_MS).to_string())));
+        index
+    }
+}

@@ -1,0 +1,295 @@
+//! Sends deliveries to their endpoints: at once, and up to three times more.
+//!
+//! Endpoints are served side by side, each by itself, and those that fail have places of their own: what is dead waits for itself alone.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use charter_engine::EgressError;
+use charter_kernel::id::FactId;
+use charter_kernel::time::Instant;
+use charter_kernel::unit::{Fact, Guard, Take, Taken, Unit, Write};
+use charter_store::CommitError;
+use futures::future::join_all;
+use http::header::RETRY_AFTER;
+use serde_json::json;
+use tokio::sync::Semaphore;
+
+use super::LOOK_EVERY;
+use crate::app::App;
+use crate::events::webhook;
+use crate::records::Record as _;
+use crate::records::webhook::{Attempt, Delivery, ENDED, Outcome, Webhook};
+use crate::routes::stored;
+
+/// Endpoints served at one time, and apart from them those whose last delivery failed.
+const ENDPOINTS_MAX: usize = 256;
+/// Endpoints that are remembered to fail; beyond it all are forgotten, and found out again.
+const FAILING_MAX: usize = 100_000;
+/// Deliveries to one endpoint at one time.
+const PARALLEL: usize = 8;
+/// Due endpoints looked at in one turn.
+const TURN_MAX: u32 = 1_000;
+/// How long one try may take.
+const TRY: Duration = Duration::from_secs(15);
+/// How long the work on one may take before another host may take it up.
+const LEASE_MS: i64 = 60_000;
+/// Between the tries.
+const BACKOFF_MS: [i64; 3] = [5_000, 60_000, 600_000];
+/// The longest wait that an endpoint can ask for.
+const RETRY_AFTER_MS_MAX: i64 = 3_600_000;
+/// Deliveries in a row that fail for good before a webhook is switched off.
+const FAILURES_MAX: u32 = 20;
+
+/// Endpoints that are served now, and those whose last try failed.
+#[derive(Default)]
+struct Serving {
+    endpoints: HashSet<String>,
+    failing: HashSet<String>,
+}
+
+impl Serving {
+    fn ended(&mut self, endpoint: &str, good: bool) {
+        if good {
+            self.failing.remove(endpoint);
+        } else {
+            if self.failing.len() >= FAILING_MAX {
+                self.failing.clear();
+            }
+            self.failing.insert(endpoint.to_owned());
+        }
+    }
+}
+
+/// Places for those that take what they are sent, and for those that do not.
+struct Places {
+    healthy: Semaphore,
+    failing: Semaphore,
+}
+
+/// Never ends by itself.
+pub(super) async fn run(app: Arc<App>) {
+    let serving = Arc::new(Mutex::new(Serving::default()));
+    let places = Arc::new(Places { healthy: Semaphore::new(ENDPOINTS_MAX), failing: Semaphore::new(ENDPOINTS_MAX) });
+    loop {
+        let (due, next) = match app.store.groups_due(&Delivery::all(), TURN_MAX).await {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "due deliveries could not be looked for");
+                (Vec::new(), None)
+            }
+        };
+        for endpoint in due.into_iter().filter(|group| group != ENDED) {
+            if !locked(&serving).endpoints.insert(endpoint.clone()) {
+                continue;
+            }
+            let served = Served { serving: serving.clone(), endpoint };
+            let (app, places) = (app.clone(), places.clone());
+            app.tasks.clone().spawn(async move {
+                let draining = app.draining.clone();
+                let _ = draining.run_until_cancelled(serve(&app, &served, &places)).await;
+            });
+        }
+        let wait = next.map_or(LOOK_EVERY, |next| {
+            Duration::from_millis(u64::try_from(next.0 - app.store.now().0).unwrap_or(0))
+                .clamp(Duration::from_millis(20), LOOK_EVERY)
+        });
+        let _ = tokio::time::timeout(wait, app.delivery_wanted.notified()).await;
+    }
+}
+
+fn locked(serving: &Mutex<Serving>) -> std::sync::MutexGuard<'_, Serving> {
+    serving.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An endpoint that is served; dropped, it can be again.
+struct Served {
+    serving: Arc<Mutex<Serving>>,
+    endpoint: String,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        locked(&self.serving).endpoints.remove(&self.endpoint);
+    }
+}
+
+/// Sends what is due to one endpoint.
+async fn serve(app: &App, served: &Served, places: &Places) {
+    loop {
+        let failing = locked(&served.serving).failing.contains(&served.endpoint);
+        let Ok(_place) = if failing { &places.failing } else { &places.healthy }.acquire().await else { return };
+        let take = Take {
+            reach: None,
+            space: Delivery::all(),
+            group: served.endpoint.clone(),
+            until: app.store.now().plus_ms(LEASE_MS),
+            tokens: (0..PARALLEL).map(|_| uuid::Uuid::now_v7().to_string()).collect(),
+        };
+        let taken = match app.store.commit(Unit { takes: vec![take], ..Unit::default() }).await {
+            Ok(applied) => applied.taken.into_iter().flatten().collect::<Vec<_>>(),
+            Err(error) => return tracing::warn!(%error, "due deliveries could not be taken"),
+        };
+        if taken.is_empty() {
+            return;
+        }
+        let sent = join_all(taken.into_iter().map(|taken| one(app, taken))).await;
+        locked(&served.serving).ended(&served.endpoint, sent.into_iter().all(|good| good));
+    }
+}
+
+/// Tries one delivery; whether the endpoint took it.
+async fn one(app: &App, taken: Taken) -> bool {
+    let Ok(mut delivery) = Delivery::read(&taken.row) else { return false };
+    let key = Webhook::address(&delivery.organization, &delivery.webhook);
+    let found = match app.store.get(&key).await {
+        Ok(row) => row.and_then(|row| Some((Webhook::read(&row).ok()?, row.version))),
+        Err(error) => {
+            tracing::warn!(error = &error as &dyn std::error::Error, "a webhook cannot be read; its delivery waits");
+            return false;
+        }
+    };
+    let Some((webhook, version)) = found.filter(|(webhook, _)| webhook.active || delivery.event == webhook::TEST) else {
+        delivery.status = Outcome::Dropped;
+        end(app, &taken, delivery, None).await;
+        return true;
+    };
+    let began = tokio::time::Instant::now();
+    let at = app.store.now();
+    let answer = send(app, &webhook, &delivery, at).await;
+    let (status, error, asked) = match answer {
+        Ok((status, asked)) => (Some(status), None, asked),
+        Err(error) => (None, Some(error), None),
+    };
+    let duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+    delivery.attempts.push(Attempt { at, status, error, duration_ms });
+    let took = status.is_some_and(|status| (200..300).contains(&status));
+    let gone = status == Some(410);
+    let again = BACKOFF_MS.get(delivery.attempts.len() - 1).filter(|_| !took && !gone);
+    let Some(backoff) = again else {
+        delivery.status = if took { Outcome::Succeeded } else { Outcome::Failed };
+        end(app, &taken, delivery, tally(app, &webhook, took, gone).map(|(webhook, facts)| (webhook, version, facts))).await;
+        return took;
+    };
+    let wait = jittered(*backoff).max(asked.unwrap_or(0));
+    again_at(app, &taken, &delivery, app.store.now().plus_ms(wait)).await;
+    false
+}
+
+/// Up to a fifth longer, so that what failed together does not come back together.
+fn jittered(ms: i64) -> i64 {
+    let mut random = [0; 2];
+    // Without randomness it comes back together.
+    let _ = getrandom::fill(&mut random);
+    ms + ms * i64::from(u16::from_le_bytes(random)) / i64::from(u16::MAX) / 5
+}
+
+/// One try: the status and for how long the endpoint asked to wait.
+async fn send(app: &App, webhook: &Webhook, delivery: &Delivery, now: Instant) -> Result<(u16, Option<i64>), String> {
+    let secrets = webhook::secrets(app, webhook, now).await.ok_or("its secret cannot be opened")?;
+    let gate = app.gate.get().ok_or("the host is starting")?;
+    let mut request =
+        http::Request::post(&webhook.url).body(Bytes::from(delivery.body.clone())).map_err(|error| error.to_string())?;
+    *request.headers_mut() = webhook::headers(&delivery.event, &delivery.event_id, now, &delivery.body, &secrets);
+    let answer = gate.post(request, TRY).await.map_err(|error: EgressError| error.to_string())?;
+    let asked = answer.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+    let asked = asked.and_then(|text| text.parse::<i64>().ok()).map(|s| s.saturating_mul(1_000).clamp(0, RETRY_AFTER_MS_MAX));
+    Ok((answer.status.as_u16(), asked))
+}
+
+/// The webhook after a delivery that is over, and what is told of it; `None` where it stays as it is.
+fn tally(app: &App, webhook: &Webhook, took: bool, gone: bool) -> Option<(Webhook, Vec<Fact>)> {
+    if took {
+        return (webhook.failures > 0).then(|| (Webhook { failures: 0, ..webhook.clone() }, Vec::new()));
+    }
+    let failures = webhook.failures + 1;
+    let reason = match (gone, failures >= FAILURES_MAX) {
+        (true, _) => "The endpoint answered 410: it is gone.".to_owned(),
+        (false, true) => format!("{failures} deliveries in a row failed, each with all its tries."),
+        (false, false) => return Some((Webhook { failures, ..webhook.clone() }, Vec::new())),
+    };
+    let now = app.store.now();
+    tracing::warn!(webhook = webhook.id, organization = webhook.organization.as_str(), reason, "a webhook was switched off");
+    let payload = json!({ "webhook_id": webhook.id, "url": webhook.url, "reason": reason });
+    let body = json!({ "user": webhook.tenant_user_id, "payload": payload });
+    let fact = stored::random().map(|random| {
+        Fact::event(FactId::new(now, random).into_string(), webhook.organization.as_str(), now, webhook::DISABLED, &body)
+    });
+    let row = switched_off(webhook, &reason, now);
+    let off = Webhook { failures, active: false, disabled_reason: Some(reason), ..webhook.clone() };
+    Some((off, fact.into_iter().chain(row).collect()))
+}
+
+/// The audit row of a webhook that the host switched off.
+fn switched_off(webhook: &Webhook, reason: &str, now: Instant) -> Option<Fact> {
+    use charter_kernel::audit::{RANDOM_BYTES, Row};
+    let mut random = [0; RANDOM_BYTES];
+    getrandom::fill(&mut random).ok()?;
+    let details = json!({ "url": webhook.url, "reason": reason });
+    let row = Row {
+        organization: webhook.organization.as_str(),
+        at: now,
+        actor: ("system", "webhooks"),
+        on_behalf_of: webhook.tenant_user_id.as_deref(),
+        action: "webhooks.disable",
+        entity_type: Some("webhook"),
+        entity_id: Some(&webhook.id),
+        decision: "allowed",
+        details: Some(&details),
+        ..Row::default()
+    };
+    Some(row.fact(random))
+}
+
+async fn again_at(app: &App, taken: &Taken, delivery: &Delivery, at: Instant) {
+    let Ok(draft) = delivery.due(at) else { return };
+    let (key, token) = (taken.key.clone(), taken.token.clone());
+    let writes = vec![
+        Write::Replace { key: key.clone(), draft, expected: None },
+        Write::Release { key: key.clone(), token: token.clone(), due_at: at, undo: false },
+    ];
+    let (organization, guards) = (delivery.organization.clone(), vec![Guard::Lease { key, token }]);
+    commit(app, Unit { organization, guards, writes, ..Unit::default() }).await;
+}
+
+/// Writes how a delivery ended, with what it makes of its webhook where that is still as it was read.
+async fn end(app: &App, taken: &Taken, mut delivery: Delivery, webhook: Option<(Webhook, u64, Vec<Fact>)>) {
+    let now = app.store.now();
+    delivery.ended_at = Some(now);
+    let Ok(draft) = delivery.due(now) else { return };
+    let (key, token) = (taken.key.clone(), taken.token.clone());
+    let unit = Unit {
+        organization: delivery.organization,
+        guards: vec![Guard::Lease { key: key.clone(), token: token.clone() }],
+        writes: vec![
+            Write::Replace { key: key.clone(), draft, expected: None },
+            Write::Release { key, token, due_at: Instant(i64::MAX), undo: false },
+        ],
+        ..Unit::default()
+    };
+    if let Some((webhook, version, facts)) = webhook
+        && let Ok(draft) = webhook.draft()
+    {
+        let mut both = Unit { facts, ..unit.clone() };
+        both.guards.push(Guard::Unchanged { key: webhook.key(), version });
+        both.writes.push(Write::Replace { key: webhook.key(), draft, expected: None });
+        match app.store.commit_settling(both).await {
+            // Its owner, or another delivery, has changed it at the same moment: that counts.
+            Err(CommitError::Rejected(_)) => {}
+            Err(error) => return tracing::warn!(%error, "what became of a delivery could not be written; it is tried again"),
+            Ok(_) => return,
+        }
+    }
+    commit(app, unit).await;
+}
+
+async fn commit(app: &App, unit: Unit) {
+    // Refused: another host has taken it up meanwhile, and tries it once more.
+    if let Err(error) = app.store.commit_settling(unit).await
+        && error.refused().is_none()
+    {
+        tracing::warn!(%error, "what became of a delivery could not be written; it is tried again");
+    }
+}

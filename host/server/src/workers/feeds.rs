@@ -1,0 +1,96 @@
+//! Hands events out to the webhooks that hear them: a delivery each, in one commit with how far it has come.
+//!
+//! The events are the outbox, since they rode in the commit of their cause. However often a feed is read and by however many hosts, each
+//! event becomes one delivery a webhook: the feed's version guards it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use charter_kernel::id::uuid_v7;
+use charter_kernel::refusal::Refusal;
+use charter_kernel::unit::{FactKind, Guard, Reach, Unit, Write};
+use charter_store::{CommitError, PAGE_ROWS_MAX, Query};
+use serde_json::Value;
+
+use crate::app::App;
+use crate::events::{payload, webhook};
+use crate::records::Record as _;
+use crate::records::webhook::{AFTER, Delivery, Feed, Outcome, WEBHOOKS_MAX, Webhook};
+use crate::routes::stored;
+
+/// How long another host's event may stay unseen.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Feeds of one turn.
+const FEEDS_MAX: u32 = 1_000;
+/// Deliveries of one commit.
+const DELIVERIES_MAX: usize = 500;
+
+/// Never ends by itself.
+pub(super) async fn run(app: Arc<App>) {
+    loop {
+        let found = app.store.behind(&Feed::space(), Feed::ID, AFTER, FEEDS_MAX).await;
+        let found = found.unwrap_or_else(|error| {
+            tracing::warn!(error = &error as &dyn std::error::Error, "new events could not be looked for");
+            Vec::new()
+        });
+        let none = found.is_empty();
+        for reach in found {
+            if let Err(refusal) = hand_out(&app, &reach).await {
+                tracing::warn!(reach = reach.as_str(), message = refusal.message, "events could not be handed out yet");
+            }
+        }
+        if none {
+            let _ = tokio::time::timeout(LOOK_EVERY, app.store.told()).await;
+        }
+    }
+}
+
+/// Hands out the next events of an organization.
+async fn hand_out(app: &App, reach: &Reach) -> Result<(), Refusal> {
+    let key = Feed::address(reach);
+    let Some(row) = app.store.get(&key).await.map_err(stored::reading)? else { return Ok(()) };
+    let feed = Feed::read(&row).map_err(stored::unreadable)?;
+    let query = Query::all(reach, &Webhook::space()).limit(u32::try_from(WEBHOOKS_MAX).unwrap_or(PAGE_ROWS_MAX)).relaxed();
+    let found = app.store.find(&query).await.map_err(stored::reading)?;
+    let webhooks: Vec<Webhook> = found.items.iter().filter_map(|(_, row)| Webhook::read(row).ok()).collect();
+    let limit = u32::try_from(DELIVERIES_MAX / webhooks.len().max(1)).unwrap_or(1).max(1);
+    let organization = &feed.organization;
+    let head = app.store.facts_head(FactKind::Event, organization).await.map_err(stored::reading)?;
+    let events = app.store.facts(FactKind::Event, organization, feed.after, limit).await.map_err(stored::reading)?;
+    let (now, mut writes) = (app.store.now(), Vec::new());
+    for event in &events {
+        let body: Value = serde_json::from_str(&event.fact.body).unwrap_or_default();
+        let (name, user) = (&event.fact.name, body["user"].as_str());
+        for hears in webhooks.iter().filter(|webhook| event.sequence > webhook.since && webhook.hears(name, user)) {
+            let delivery = Delivery {
+                id: uuid_v7(now, stored::random()?),
+                organization: organization.clone(),
+                webhook: hears.id.clone(),
+                event_id: event.fact.id.clone(),
+                event: name.clone(),
+                body: webhook::body(name, payload(&body), user, event.fact.at),
+                status: Outcome::Pending,
+                attempts: Vec::new(),
+                created_at: now,
+                ended_at: None,
+            };
+            let draft = delivery.due(now).map_err(stored::unreadable)?;
+            writes.push(Write::Insert { key: delivery.key(), draft });
+        }
+    }
+    // Events that were past their time before anybody read them leave nothing behind their head.
+    let after = events.last().map_or(head, |event| event.sequence);
+    let any = !writes.is_empty();
+    let next = Feed { after, ..feed.clone() }.draft().map_err(stored::unreadable)?;
+    writes.push(Write::Replace { key: key.clone(), draft: next, expected: None });
+    let guards = vec![Guard::Unchanged { key, version: row.version }];
+    let unit = Unit { organization: feed.organization, guards, writes, ..Unit::default() };
+    match app.store.commit(unit).await {
+        Ok(_) if any => app.delivery_wanted.notify_one(),
+        Ok(_) => {}
+        // Another host has handed them out.
+        Err(CommitError::Rejected(_)) => {}
+        Err(error) => return Err(crate::pipeline::host::uncommitted(&error)),
+    }
+    Ok(())
+}
