@@ -247,6 +247,28 @@ on_both! {
         world.books_agree();
     }
 
+    fn what_broke_off_after_an_effect_is_in_doubt_and_not_made_again(world: Builder::new().bare()) {
+        let (tenant, owner) = governed(world, 1);
+        let steps = json!([
+            { "leave": "script.spend", "amount": 2 * DOLLAR, "as": "p" }, { "dispatch": "p" }, { "note": "note" },
+            { "sleep_ms": 20_000 }, { "capture": "p", "amount": 2 * DOLLAR },
+        ]);
+        let id = waits(&play(&tenant.client, steps));
+        decide(&owner, &id, "approve").expect(200);
+        let holds = |client: &Client, state: &str| {
+            client.get(&format!("/v1/governance/holds?state={state}")).expect(200)["holds"].as_array().unwrap().len()
+        };
+        until("something left the host", || holds(&tenant.client, "dispatched") == 1);
+        world.kill();
+        world.start();
+        let client = tenant.client.at(world.server().address());
+        let over = end(&client, &id);
+        assert_eq!((&over["status"], &over["error"]["reason"]), (&json!("failed"), &json!("in_doubt")), "{over}");
+        until("its hold is in doubt", || holds(&client, "in_doubt") == 1);
+        assert_eq!((stands(&client), notes(&client)), ((0, 2 * DOLLAR), 0), "it was not made again");
+        world.books_agree();
+    }
+
     fn a_pinned_key_sees_the_approvals_of_its_user_alone(world: Builder::new().bare()) {
         let (tenant, _) = governed(world, 1);
         let other = tenant.user(&unique("other"));

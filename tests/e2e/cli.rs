@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use charter_tests::artefacts::{Artefacts, Folder};
 use charter_tests::patience::{Over, until};
 use charter_tests::server::{Options, Server};
+use charter_tests::tenant::PASSWORD;
 use charter_tests::tether::Launch;
 use charter_tests::world::{Builder, OPERATOR_TOKEN};
 use charter_tests::{Client, Database, Tenant, World, on_both};
@@ -65,7 +66,7 @@ fn offline(world: &mut World, arguments: &[&str]) -> Told {
 #[test]
 fn help_names_every_command_and_how_to_begin() {
     let help = charter(&["--help"]).done();
-    for command in ["serve", "component", "key", "doctor", "backup", "restore", "ledger", "config"] {
+    for command in ["serve", "component", "key", "approvals", "doctor", "backup", "restore", "ledger", "audit", "config"] {
         assert!(help.contains(&format!("\n  {command} ")), "{command} is missing:\n{help}");
         let of = charter(&[command, "--help"]).done();
         assert!(of.contains("Usage: charter"), "{of}");
@@ -208,6 +209,36 @@ on_both! {
         assert!(told.contains("401"), "{told}");
         let told = charter(&["key", "list", "--url", "http://127.0.0.1:9", "--key", "nobody's"]).refused(1);
         assert!(told.contains("127.0.0.1:9"), "{told}");
+    }
+
+    fn a_person_decides_on_the_command_line(world: Builder::new().bare()) {
+        world.install("script", &Artefacts::get().fixture("script"));
+        let tenant = world.register();
+        let rule = json!({ "id": "ask", "effect": "require_approval", "actions": ["script.spend"] });
+        tenant.client.put("/v1/governance/policy", &json!({ "rules": [rule] })).expect(200);
+        let ask = || {
+            let steps = json!([{ "leave": "script.spend", "amount": 1_250_000, "as": "p" }, { "capture": "p", "amount": 1_250_000 }]);
+            let told = tenant.client.post("/v1/script", &json!({ "steps": steps })).expect(202);
+            told["approval_id"].as_str().unwrap().to_owned()
+        };
+        let (first, second) = (ask(), ask());
+        let url = world.server().address().to_owned();
+        let person = |password: &str, arguments: &[&str]| {
+            let environment = [("CHARTER_URL", url.as_str()), ("CHARTER_EMAIL", &tenant.email), ("CHARTER_PASSWORD", password)];
+            charter_with(&environment, &[&["approvals"], arguments].concat())
+        };
+        let listed = person(PASSWORD, &["list"]).done();
+        assert!(listed.contains(&first) && listed.contains(&second) && listed.contains("$1.25"), "{listed}");
+        assert!(person(PASSWORD, &["show", &first]).done().contains("\"script.spend\""));
+        assert!(person(PASSWORD, &["approve", &first, "--reason", "as we said"]).done().contains("approved"));
+        assert!(person(PASSWORD, &["deny", &second]).done().contains("denied"));
+        let state = |id: &str| tenant.client.get(&format!("/v1/approvals/{id}")).expect(200)["approval"]["status"].clone();
+        until("the first is made", || state(&first) == "succeeded");
+        assert_eq!(state(&second), "denied");
+        assert!(person(PASSWORD, &["approve", &second]).refused(1).contains("409"));
+        assert!(person("wrong", &["list"]).refused(1).contains("401"));
+        let nobody = charter_with(&[("CHARTER_URL", url.as_str())], &["approvals", "list"]).refused(2);
+        assert!(nobody.contains("CHARTER_EMAIL"), "{nobody}");
     }
 
     fn components_are_installed_listed_swapped_and_removed(world: Builder::new().bare()) {

@@ -265,6 +265,31 @@ on_both! {
         world.books_agree();
     }
 
+    fn a_rate_of_a_primitive_admits_so_many_and_says_when_the_next(world: Builder::new().bare()) {
+        let tenant = scripted(world);
+        let take = json!([{ "rate": "edits", "reach": "organization", "amount": 5, "seconds": 600 }]);
+        let answers = at_once(from_ref(&tenant.client), 32, &take);
+        assert_eq!(answers.iter().filter(|answer| answer.status == 200).count(), 5);
+        let refused = answers.iter().find(|answer| answer.status != 200).unwrap();
+        refused.expect_error(429, "rate_limited");
+        let wait: u32 = refused.header("retry-after").unwrap().parse().unwrap();
+        assert!((1..=600).contains(&wait), "{wait}");
+        // Everybody shares it, and each rate is its own.
+        let other = tenant.client.with("X-Service-User-Id", &tenant.user("other"));
+        play(&other, take).expect_error(429, "rate_limited");
+        let own = |reach: &str| json!([{ "rate": "own", "reach": reach, "amount": 1, "seconds": 600 }]);
+        play(&other, own("user")).expect(200);
+        play(&tenant.client, own("user")).expect(200);
+        play(&other, own("user")).expect_error(429, "rate_limited");
+        // What comes to nothing gives back what it took.
+        let late = |end: Value| json!([{ "rate": "late", "reach": "user", "amount": 1, "seconds": 600 }, end]);
+        play(&tenant.client, late(json!({ "refuse": "state_conflict" }))).expect_error(409, "state_conflict");
+        play(&tenant.client, late(json!({ "trap": 1 }))).expect_error(500, "internal_error");
+        play(&tenant.client, late(json!({ "note": "note" }))).expect(200);
+        play(&tenant.client, late(json!({ "note": "note" }))).expect_error(429, "rate_limited");
+        play(&tenant.client, json!([{ "rate": "bad", "reach": "world", "amount": 1, "seconds": 1 }])).expect_error(400, "invalid_input");
+    }
+
     fn limits_count_how_often_and_for_how_much(world: Builder::new().bare()) {
         let tenant = scripted(world);
         let limits = |count: i64, amount: i64| json!({ "limits": [

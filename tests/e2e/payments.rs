@@ -59,6 +59,42 @@ on_both! {
         world.books_agree();
     }
 
+    fn a_statement_adds_up_as_json_and_as_csv(world) {
+        let (tenant, one) = funded(world, 1_000);
+        let two = Payer::new(&tenant, "payee");
+        for memo in ["=1+1", "rent, and \"more\""] {
+            one.client.post("/v1/payments/transfer", &json!({ "to_user_id": two.id, "amount_cents": 100, "memo": memo })).expect(201);
+        }
+        let accounts = one.client.get("/v1/ledger/accounts").expect(200)["accounts"].clone();
+        let named = |name: &str| accounts.as_array().unwrap().iter().find(|account| account["name"] == name).cloned();
+        assert_eq!(named("credit").unwrap()["available_micro_usd"], 0);
+        assert_eq!(named("payments.balance").unwrap()["available_micro_usd"], 8_000_000);
+        let path = "/v1/ledger/statement?account=payments.balance";
+        let statement = one.client.get(path).expect(200)["statement"].clone();
+        assert_eq!((&statement["opening_micro_usd"], &statement["closing_micro_usd"]), (&json!(0), &json!(8_000_000)));
+        let amounts: Vec<i64> = statement["entries"].as_array().unwrap().iter().map(|entry| entry["amount_micro_usd"].as_i64().unwrap()).collect();
+        assert_eq!(amounts, [10_000_000, -1_000_000, -1_000_000]);
+        let since = statement["entries"][2]["at"].as_str().unwrap();
+        let tail = one.client.get(&format!("{path}&from={since}")).expect(200)["statement"].clone();
+        let (opening, sum): (i64, i64) = (
+            tail["opening_micro_usd"].as_i64().unwrap(),
+            tail["entries"].as_array().unwrap().iter().map(|entry| entry["amount_micro_usd"].as_i64().unwrap()).sum(),
+        );
+        assert_eq!(opening + sum, tail["closing_micro_usd"].as_i64().unwrap());
+        let csv = one.client.get(&format!("{path}&format=csv"));
+        assert_eq!(csv.header("content-type"), Some("text/csv; charset=utf-8"));
+        let lines: Vec<String> = csv.text().lines().map(str::to_owned).collect();
+        assert_eq!(lines.len(), 4);
+        assert_eq!(lines[0], "at,id,amount_micro_usd,balance_micro_usd,counter_account,memo,reference");
+        assert!(lines[3].contains(",-1000000,8000000,"), "{}", lines[3]);
+        let credit = tenant.client.get("/v1/ledger/statement?account=credit").expect(200)["statement"].clone();
+        assert_eq!(credit["closing_micro_usd"], 0);
+        let pinned = tenant.key(json!({ "role": "developer", "user_id": two.id }));
+        pinned.get("/v1/ledger/statement?account=credit").expect_error(404, "resource_not_found");
+        assert!(!pinned.get("/v1/ledger/accounts").text().contains("credit\""));
+        world.register().client.get(path).expect_error(404, "resource_not_found");
+    }
+
     fn who_is_asked_pays_or_does_not(world) {
         let (tenant, one) = funded(world, 500);
         let (two, third) = (Payer::new(&tenant, "asker"), Payer::new(&tenant, "nobody"));

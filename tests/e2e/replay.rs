@@ -60,7 +60,7 @@ fn changes(world: &World) -> Vec<(String, String, String)> {
 }
 
 /// Whether a concrete path is one of a template.
-fn fits(template: &str, path: &str) -> bool {
+pub fn fits(template: &str, path: &str) -> bool {
     let path = path.split('?').next().unwrap_or_default();
     let (mut left, mut right) = (template.split('/'), path.split('/'));
     loop {

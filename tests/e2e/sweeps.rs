@@ -1,8 +1,14 @@
 //! What must hold of every declared route, read from the description that the server publishes: a new primitive is covered
 //! without anyone asking.
 
-use charter_tests::{Tenant, World, on_both};
+use std::collections::BTreeSet;
+
+use charter_tests::client::Call;
+use charter_tests::tenant::id;
+use charter_tests::{Client, Tenant, World, cases, on_both};
 use serde_json::{Value, json};
+
+use crate::replay::fits;
 
 const NOBODY: &str = "0197c0de-0000-7000-8000-000000000000";
 
@@ -61,7 +67,95 @@ fn call(tenant: &Tenant, route: &Route, below: &str, body: &Value) -> charter_te
     if body_schema(route).is_some() { call.json(body).send() } else { call.send() }
 }
 
+/// What a refused action must leave as it was: the user's accounts and the organization's credit, what is held, and what lists show.
+fn standing(client: &Client, user: &str, lists: &[String]) -> Vec<Value> {
+    let own = ["ledger/accounts".to_owned(), "payments".to_owned()];
+    let mut seen: Vec<Value> =
+        own.iter().chain(lists).map(|path| client.get(&format!("/v1/users/{user}/{path}")).json()).collect();
+    seen.push(client.get("/v1/governance/holds?state=held").json());
+    seen.push(client.get("/v1/governance/holds?state=captured").json());
+    seen
+}
+
+/// Sends a regulated request under everything that forbids it; answers what of that did not refuse it, or wrote something.
+fn forbidden(call: &Call<'_>, user: &str, primitive: &str, action: &str) -> Vec<String> {
+    let admin = call.client().without("X-Service-User-Id");
+    let listed = vec![primitive.to_owned()];
+    let before = standing(&admin, user, &listed);
+    let mut wrong = Vec::new();
+    let mut under = |name: &str, reason: &[&str], forbid: &dyn Fn(), allow: &dyn Fn()| {
+        forbid();
+        let answer = call.clone().send();
+        allow();
+        let told = if answer.status >= 400 { answer.json()["error"].clone() } else { Value::Null };
+        let said = [&told["reason"], &told["details"]["reason"]].iter().any(|said| reason.iter().any(|why| **said == *why));
+        if answer.status != 403 || !said {
+            wrong.push(format!("{} {} {name}: {answer}", call.method(), call.path()));
+        } else if standing(&admin, user, &listed) != before {
+            wrong.push(format!("{} {} {name}: something was written", call.method(), call.path()));
+        }
+    };
+    let post = |path: String| drop(admin.post(&path, &json!({})).expect(200));
+    under("revoked", &["profile_revoked"], &|| post(format!("/v1/users/{user}/revoke")), &|| {
+        post(format!("/v1/users/{user}/restore"))
+    });
+    let kit = id(&admin.get("/v1/kits").expect(200)["kits"][0]);
+    let switch = |on: bool| {
+        let primitives = admin.get(&format!("/v1/kits/{kit}")).expect(200)["kit"]["primitives"].clone();
+        let mut primitives = primitives;
+        primitives[primitive]["enabled"] = on.into();
+        admin.patch(&format!("/v1/kits/{kit}"), &json!({ "primitives": primitives })).expect(200);
+    };
+    under("switched off", &["primitive_disabled_by_kit"], &|| switch(false), &|| switch(true));
+    let rules = |rules: Value| drop(admin.put("/v1/governance/policy", &json!({ "rules": rules })).expect(200));
+    under("denied", &["policy_denied"], &|| rules(json!([{ "id": "no", "effect": "deny", "actions": [action] }])), &|| {
+        rules(json!([]))
+    });
+    let limits = |limits: Value| drop(admin.put("/v1/governance/limits", &json!({ "limits": limits })).expect(200));
+    under(
+        "over its limit",
+        &["limit_exceeded"],
+        &|| limits(json!([{ "id": "none", "actions": [action], "period": "total", "max_amount_micro_usd": 0 }])),
+        &|| limits(json!([])),
+    );
+    wrong
+}
+
 on_both! {
+    fn every_regulated_operation_is_refused_and_writes_nothing_where_it_is_forbidden(world) {
+        let regulated: Vec<(Route, String)> = routes(world)
+            .into_iter()
+            .filter_map(|route| Some((route.operation["x-regulated-action"].as_str()?.to_owned(), route)))
+            .map(|(action, route)| (route, action))
+            .collect();
+        assert!(regulated.len() >= 5, "only {} operations are regulated", regulated.len());
+        let mut seen = BTreeSet::new();
+        let mut wrong = Vec::new();
+        for (_, path) in cases::all() {
+            cases::run_through(world, &path, "user", &mut |call| {
+                let Some((user, below)) = call.path().strip_prefix("/v1/users/").and_then(|rest| rest.split_once('/')) else {
+                    return call.send();
+                };
+                let (user, company) = (user.to_owned(), format!("/v1/{below}"));
+                let found = regulated.iter().find(|(route, _)| route.method == call.method() && fits(&route.path, &company));
+                let Some((route, action)) = found.filter(|(route, _)| !seen.contains(&route.path)) else { return call.send() };
+                let told = match call.client().get(&format!("/v1/users/{user}")).status {
+                    200 => forbidden(&call, &user, &route.primitive, action),
+                    _ => Vec::new(),
+                };
+                let answer = call.send();
+                if (200..300).contains(&answer.status) {
+                    seen.insert(route.path.clone());
+                    wrong.extend(told);
+                }
+                answer
+            });
+        }
+        assert_eq!(wrong, Vec::<String>::new());
+        let unseen: Vec<&str> = regulated.iter().map(|(route, _)| route.path.as_str()).filter(|path| !seen.contains(*path)).collect();
+        assert_eq!(unseen, Vec::<&str>::new(), "no case makes these succeed");
+    }
+
     fn nobody_gets_in_without_a_credential(world) {
         for route in routes(world) {
             let answer = world.anonymous().call(&route.method, &concrete(&route.path)).send();

@@ -33,6 +33,7 @@ on_both! {
         let mut shell = Command::new("/bin/sh");
         shell.args(["-ec", &blocks.join("\necho; echo =====\n")]).current_dir(folder.path());
         shell.env("BASE", world.server().address()).env("CHARTER_OPERATOR_TOKEN", OPERATOR_TOKEN);
+        shell.env("CHARTER", &Artefacts::get().charter);
         let output = String::from_utf8(succeeds(&mut shell).stdout).unwrap();
         let of = |words: &str| said(&blocks, &output, words);
         assert!(of("\"amount_cents\": 3000").contains("\"balance_cents\":3000"), "{output}");
@@ -42,6 +43,8 @@ on_both! {
         assert!(of("/approve").contains("\"decision\":\"approve\""), "{output}");
         assert!(of("until curl").contains("\"balance_cents\":4500"), "{output}");
         assert!(of("/v1/logs").contains("ask-first"), "{output}");
+        assert!(of("ledger/statement").contains("amount_micro_usd,balance_micro_usd"), "{output}");
+        assert!(of("audit verify").contains("are what was signed"), "{output}");
         world.books_agree();
     }
 

@@ -113,6 +113,11 @@ pub struct Call<'a> {
 }
 
 impl Call<'_> {
+    /// Who makes it.
+    pub fn client(&self) -> &Client {
+        self.client
+    }
+
     /// The request's method.
     pub fn method(&self) -> &str {
         self.method.as_str()

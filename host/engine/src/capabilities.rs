@@ -22,6 +22,7 @@ mod log;
 mod mail;
 mod names;
 mod primitives;
+pub(crate) mod rates;
 mod secrets;
 mod settings;
 mod streams;

@@ -16,6 +16,7 @@ use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
 use crate::call::Call;
 use crate::call::permits::Permitted;
+use crate::capabilities::rates::RateRecord;
 use crate::component::Component;
 use crate::engine::Shared;
 use crate::limiter::Limiter;
@@ -56,6 +57,8 @@ pub(crate) struct Work {
     pub(crate) takes: usize,
     /// How many regulated actions were proposed so far.
     pub(crate) permits: usize,
+    /// How many rates were asked of so far.
+    pub(crate) rates: usize,
     /// How many nested mutations were asked for so far.
     pub(crate) nested: usize,
     pub(crate) log_bytes_left: usize,
@@ -70,6 +73,8 @@ pub(crate) struct Story {
     pub(crate) takes: Vec<TakeRecord>,
     /// What leave it was given, by place in the request.
     pub(crate) permits: Vec<Permitted>,
+    /// What it took from rates, by place in the request.
+    pub(crate) rates: Vec<RateRecord>,
     /// Shared with requests in flight to the outside.
     pub(crate) marks: Arc<Marks>,
     /// Which attempt this is, from 1.

@@ -10,3 +10,4 @@ pub mod hold;
 pub mod limit;
 pub mod meter;
 pub mod policy;
+pub mod rate;

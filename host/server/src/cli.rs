@@ -9,6 +9,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::config::{Config, Layers};
 
+mod approvals;
 mod audit;
 mod client;
 mod component;
@@ -46,6 +47,9 @@ enum Verb {
     /// Make, list and revoke API keys
     #[command(subcommand)]
     Key(key::Verb),
+    /// What waits for people: list it, approve or deny it
+    #[command(subcommand)]
+    Approvals(approvals::Verb),
     /// The operator's own credentials
     #[command(subcommand)]
     Operator(OperatorVerb),
@@ -184,6 +188,7 @@ async fn run(verb: Verb) -> ExitCode {
         },
         Verb::Component(verb) => component::run(verb).await,
         Verb::Key(verb) => key::run(verb).await,
+        Verb::Approvals(verb) => approvals::run(verb).await,
         Verb::Doctor(settings) => match read(&settings, &[]) {
             Ok(config) => return doctor::run(&config).await,
             Err(code) => return code,

@@ -30,6 +30,7 @@ pub mod invitations;
 pub mod jobs;
 pub mod keys;
 pub mod kits;
+pub mod ledger;
 pub mod limits;
 pub mod logs;
 pub mod members;
@@ -617,6 +618,17 @@ fn governance() -> Vec<HostRoute> {
             .summary("Say what became of a hold that is in doubt")
             .body(holds::resolve_body)
             .answer(200, holds::answer),
+        HostRoute::get("ledger.accounts", "/ledger/accounts", handler!(ledger::accounts))
+            .both_mounts()
+            .summary("The accounts of a tenant, and the organization's credit")
+            .paging(Paging::Cursor)
+            .answer(200, ledger::accounts_answer),
+        HostRoute::get("ledger.statement", "/ledger/statement", handler!(ledger::statement))
+            .both_mounts()
+            .summary("What moved on an account, as JSON or CSV")
+            .query(ledger::statement_query)
+            .refuses(&[Code::ResourceNotFound])
+            .answer(200, ledger::statement_answer),
         HostRoute::get("spend.list", "/spend", handler!(spend::list))
             .summary("What each tenant has spent in its window, with its cap")
             .paging(Paging::Offset)

@@ -5,6 +5,8 @@
 
 mod bare;
 mod committer;
+mod decision;
+mod governed;
 mod instances;
 mod load;
 mod reads;
@@ -36,6 +38,10 @@ fn main() -> Result<()> {
             let sqlite = committer::sqlite(&tools)?;
             rows.extend(sends::measure(&tools, &sqlite).await?);
             rows.extend(committer::measure(&tools, &sqlite)?);
+        }
+        if wanted("governed") {
+            rows.extend(decision::measure()?);
+            rows.extend(governed::measure(&tools).await?);
         }
         if wanted("instances") {
             rows.extend(instances::measure(&tools)?);

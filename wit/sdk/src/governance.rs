@@ -105,6 +105,12 @@ pub fn reopen(permit: &str) -> Result<Permit> {
     Ok(Permit(host::reopen(permit)?))
 }
 
+/// Takes one of a rate: at most `amount` within any `per_seconds`, shared by the caller's `user`, `project` or `organization`. A request
+/// that is refused gives it back.
+pub fn take(rate: &str, reach: &str, amount: u32, per_seconds: u32) -> Result<()> {
+    Ok(host::take(rate, reach, amount, per_seconds)?)
+}
+
 /// Caps a scope of the primitive's own, over `total`, `day`, `week`, `month` or `year` in a time zone, empty for the organization's;
 /// `None` lifts the cap.
 pub fn set_cap(scope: &str, id: &str, cap_micro_usd: Option<i64>, period: &str, time_zone: &str) -> Result<()> {

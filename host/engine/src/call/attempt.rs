@@ -161,6 +161,7 @@ fn arm(setting: &Setting, txn: Txn, story: &Story, number: u64) -> Store<State> 
         facts: Vec::new(),
         groups: Vec::new(),
         takes: 0,
+        rates: 0,
         permits: 0,
         nested: 0,
         log_bytes_left: shared.config.log_bytes_max,

@@ -417,6 +417,13 @@ impl Run {
         let answered = matches!(outcome, Outcome::Answered(_));
         let attempt = self.story.attempt;
         let unwanted = |record: &TakeRecord| record.attempt != u32::MAX && !(answered && record.attempt == attempt);
+        let dispatched = self.story.marks.is_dispatched();
+        for rate in std::mem::take(&mut self.story.rates) {
+            // What left the host counts, whatever was answered.
+            if rate.attempt != u32::MAX && !(rate.attempt == attempt && (answered || dispatched)) {
+                rate.give_back(&self.shared.store, self.call.scope.lane()).await;
+            }
+        }
         let takes = std::mem::take(&mut self.story.takes);
         for taken in takes.into_iter().filter(unwanted).flat_map(|record| record.taken) {
             let writes = vec![Write::Release { key: taken.key, token: taken.token, due_at: taken.due_at, undo: true }];

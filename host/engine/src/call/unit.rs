@@ -150,6 +150,9 @@ impl Work {
                 for record in &mut self.story.takes {
                     record.attempt = u32::MAX;
                 }
+                for record in &mut self.story.rates {
+                    record.attempt = u32::MAX;
+                }
                 Ok(())
             }
             Err(error) => Err(self.uncommitted(error)),

@@ -278,8 +278,8 @@ impl Host for State {
         Ok(Value::Array(vec![entry]).to_string())
     }
 
-    async fn take(&mut self, _rate: String, _reach: String, _amount: u32, _per_seconds: u32) -> Result<(), Failure> {
-        Err(not_configured("rates of primitives", "governance").into())
+    async fn take(&mut self, rate: String, reach: String, amount: u32, per_seconds: u32) -> Result<(), Failure> {
+        self.mutation()?.take_rate(&rate, &reach, amount, per_seconds).await
     }
 }
 

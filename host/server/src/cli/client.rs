@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use bytes::Bytes;
 use clap::Args;
-use http::{HeaderName, Method, Request, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderName, Method, Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
@@ -35,6 +35,12 @@ impl<'a> Sent<'a> {
         Self { method, path: path.into(), bearer, headers: Vec::new(), body: Bytes::new() }
     }
 
+    /// The same with this header.
+    pub(super) fn header(mut self, name: HeaderName, value: impl Into<String>) -> Self {
+        self.headers.push((name, value.into()));
+        self
+    }
+
     pub(super) fn json(mut self, body: &Value) -> Self {
         self.headers.push((header::CONTENT_TYPE, "application/json".into()));
         self.body = body.to_string().into();
@@ -48,8 +54,19 @@ impl Target {
         Self { url }
     }
 
+    /// The address, without what follows its authority.
+    pub(super) fn origin(&self) -> &str {
+        let rest = self.url.find("://").map_or(0, |at| at + 3);
+        self.url[rest..].find('/').map_or(self.url.as_str(), |at| &self.url[..rest + at])
+    }
+
     /// Sends it; an answer that is no success is an error in the host's own words.
     pub(super) async fn send(&self, sent: Sent<'_>) -> anyhow::Result<Value> {
+        Ok(self.answer(sent).await?.1)
+    }
+
+    /// The same, with the answer's headers.
+    pub(super) async fn answer(&self, sent: Sent<'_>) -> anyhow::Result<(HeaderMap, Value)> {
         let uri: Uri = self.url.parse().with_context(|| format!("{:?} is no address", self.url))?;
         let host = uri.host().context("the address names no host")?.to_owned();
         let tls = uri.scheme_str() == Some("https");
@@ -59,13 +76,15 @@ impl Target {
         let mut request = Request::builder()
             .method(sent.method)
             .uri(&sent.path)
-            .header(header::HOST, uri.authority().map_or(host.as_str(), http::uri::Authority::as_str))
-            .header(header::AUTHORIZATION, format!("Bearer {}", sent.bearer));
+            .header(header::HOST, uri.authority().map_or(host.as_str(), http::uri::Authority::as_str));
+        if !sent.bearer.is_empty() {
+            request = request.header(header::AUTHORIZATION, format!("Bearer {}", sent.bearer));
+        }
         for (name, value) in sent.headers {
             request = request.header(name, value);
         }
         let request = request.body(Full::new(sent.body)).context("the request cannot be written")?;
-        let (status, body) = if tls {
+        let (status, headers, body) = if tls {
             let name = rustls::pki_types::ServerName::try_from(host).context("the address names no host")?;
             let stream = connector().connect(name, stream).await.context("the TLS handshake failed")?;
             exchange(TokioIo::new(stream), request).await?
@@ -73,7 +92,7 @@ impl Target {
             exchange(TokioIo::new(stream), request).await?
         };
         let answer: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
-        if status.is_success() { Ok(answer) } else { Err(Refused { status, answer }.into()) }
+        if status.is_success() { Ok((headers, answer)) } else { Err(Refused { status, answer }.into()) }
     }
 }
 
@@ -83,7 +102,7 @@ fn connector() -> tokio_rustls::TlsConnector {
     tokio_rustls::TlsConnector::from(Arc::new(config))
 }
 
-async fn exchange<S>(stream: S, request: Request<Full<Bytes>>) -> anyhow::Result<(StatusCode, Bytes)>
+async fn exchange<S>(stream: S, request: Request<Full<Bytes>>) -> anyhow::Result<(StatusCode, HeaderMap, Bytes)>
 where
     S: hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static,
 {
@@ -93,10 +112,10 @@ where
         let _ = connection.await;
     });
     let answer = sender.send_request(request).await.context("the host hung up")?;
-    let status = answer.status();
+    let (status, headers) = (answer.status(), answer.headers().clone());
     let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
     let body = body.map_err(|error| anyhow::anyhow!("the answer broke off: {error}"))?;
-    Ok((status, body.to_bytes()))
+    Ok((status, headers, body.to_bytes()))
 }
 
 /// What the host said no to. Shown in its own words, every fault on a line of its own.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use charter_engine::Claiming;
 use charter_engine::leave::Origin as Carried;
 use charter_engine::{Leave, Nested};
 use charter_kernel::governance::hold::{Hold, State};
@@ -162,6 +163,7 @@ pub async fn asked(app: &App, leave: &Leave, hold: &Hold, hold_id: &str, request
         request_sha256: request.sha256(),
         request: STANDARD.encode(sealed),
         base: request.base.clone(),
+        begun: false,
         expires_at: now.plus_ms(DECIDE_MS),
         created_at: now,
         resolved_at: None,
@@ -255,6 +257,16 @@ impl Run {
             && approved.action == proposal.action
             && approved.entity == proposal.entity
             && approved.primitive == leave.primitive
+    }
+
+    /// What is written before the first effect of the request leaves the host: from then on it is not made again, whatever becomes of
+    /// this host. `None` where it cannot be written.
+    pub fn claiming(&self, now: Instant) -> Option<Claiming> {
+        let key = Approval::address(self.approval.organization.as_str(), &self.approval.id);
+        let lease = || Guard::Lease { key: key.clone(), token: self.token.clone() };
+        let draft = Approval { begun: true, ..self.approval.clone() }.due(now).ok()?;
+        let writes = vec![Write::Replace { key: key.clone(), draft, expected: None }];
+        Some(Claiming { writes, guards: vec![lease()], fence: lease(), key: key.clone() })
     }
 
     /// Adds the end to the unit that makes it true: once, by whoever holds the lease.

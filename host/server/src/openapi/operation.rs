@@ -31,6 +31,8 @@ pub(super) struct Described {
     answer: Option<Value>,
     answers: Vec<(String, Value)>,
     deprecated: bool,
+    /// The regulated action that it takes.
+    action: Option<String>,
     streams: bool,
     refuses: Vec<Code>,
 }
@@ -57,6 +59,7 @@ impl Described {
             answer: route.answer.map(|schema| schema()),
             answers: Vec::new(),
             deprecated: false,
+            action: None,
             streams: false,
             refuses: route.refuses.to_vec(),
         }
@@ -84,6 +87,7 @@ impl Described {
             answer: declared.answer.clone(),
             answers: declared.answers.clone().into_iter().collect(),
             deprecated: manifest.deprecation.is_some() && declared.deprecated.unwrap_or(true),
+            action: declared.action.clone(),
             streams: declared.streams,
             refuses: if outside { vec![Code::ProviderError] } else { Vec::new() },
         }
@@ -106,6 +110,9 @@ impl Described {
         }
         if self.deprecated {
             members.insert("deprecated".into(), true.into());
+        }
+        if let Some(action) = &self.action {
+            members.insert("x-regulated-action".into(), action.clone().into());
         }
         if let Some(body) = self.request_body(schemas) {
             members.insert("requestBody".into(), body);

@@ -243,7 +243,7 @@ fn to_engine(
             context: context.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         }),
         guards,
-        claim: claim.map(|claim| claim.claiming()),
+        claim: claim.map(|claim| claim.claiming()).or_else(|| approved.and_then(|run| run.claiming(trail.at))),
         finish: Arc::new(finisher) as Arc<dyn Finish>,
         mutates: trail.mutates,
         deadline_ms: nested.deadline_ms.min(ready.operation.deadline_ms.unwrap_or(app.config.http.deadline_ms)),

@@ -4,9 +4,10 @@
 //! made once.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use charter_kernel::refusal::Refusal;
-use charter_kernel::unit::{Guard, Space, Taken, Unit, Write};
+use charter_kernel::unit::{Guard, Key, Space, Taken, Unit, Write};
 use charter_store::CommitError;
 use serde_json::{Value, json};
 
@@ -17,8 +18,10 @@ use crate::pipeline::nested;
 use crate::records::Record as _;
 use crate::records::approval::{APPROVED, Approval, PENDING, RESOLVED, Status};
 
-/// How long the work on one may take before another host may take it up: longer than any operation's deadline.
-const LEASE_MS: i64 = 15 * 60_000;
+/// How long after a host was last heard of another may take up what it worked on.
+const LEASE_MS: i64 = 30_000;
+/// How often a host that makes a request says that it is still at it.
+const HEARD_EVERY: Duration = Duration::from_secs(10);
 /// Approvals worked on in turn.
 const COUNT: usize = 16;
 /// The deadline of a request that declares none of its own.
@@ -46,10 +49,16 @@ pub(super) async fn resolved(app: Arc<App>) {
 async fn make(app: &Arc<App>, taken: Taken) {
     let Ok(mut approval) = Approval::read(&taken.row) else { return };
     approval.status = Status::Executing;
+    if approval.begun {
+        return lost(app, Run { approval, token: taken.token }).await;
+    }
     let run = Arc::new(Run { approval, token: taken.token });
     let made = match approvals::request(&app.store, &run.approval).await {
         Ok(request) => match request.again(&run.approval, DEADLINE_MS) {
-            Ok(call) => nested::approved(app, &call, &run).await,
+            Ok(call) => tokio::select! {
+                made = nested::approved(app, &call, &run) => made,
+                () = at_work(app, &taken.key, &run.token) => Err(Refusal::overloaded(1)),
+            },
             Err(refusal) => Err(refusal),
         },
         Err(refusal) => Err(refusal),
@@ -72,6 +81,28 @@ async fn make(app: &Arc<App>, taken: Taken) {
     }
     run.ended(&mut txn, Err(told(&refusal)));
     end(app, txn).await;
+}
+
+/// Something left the host under it, and nobody lived to say what came of that: its hold is in doubt, and it is not made again.
+async fn lost(app: &Arc<App>, run: Run) {
+    let told = "The request was begun and something of it left the host before it broke off: what came of that is not known.";
+    let refusal =
+        Refusal::state_conflict("in_doubt", told).hint("GET /v1/governance/holds?state=in_doubt lists what a person resolves.");
+    let mut txn = app.store.begin(run.approval.organization.as_str());
+    run.ended(&mut txn, Err(self::told(&refusal)));
+    end(app, txn).await;
+}
+
+/// Goes on saying that this host works on it, until another does.
+async fn at_work(app: &App, key: &Key, token: &str) {
+    loop {
+        tokio::time::sleep(HEARD_EVERY).await;
+        let write = Write::Extend { key: key.clone(), token: token.to_owned(), until: app.clock.now().plus_ms(LEASE_MS) };
+        let said = app.store.commit_settling(Unit { writes: vec![write], ..Unit::default() }).await;
+        if said.is_err_and(|error| error.refused().is_some()) {
+            return;
+        }
+    }
 }
 
 /// A refusal as an approval keeps it.

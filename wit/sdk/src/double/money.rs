@@ -77,6 +77,21 @@ pub(crate) mod governance {
         Ok(())
     }
 
+    pub(crate) fn take(rate: &str, reach: &str, amount: u32, per_seconds: u32) -> Result<()> {
+        with(|state| {
+            let (now, per) = (state.now_ms, i64::from(per_seconds) * 1_000);
+            let taken = state.rates.entry(format!("{reach}:{rate}")).or_default();
+            taken.retain(|at| now - at < per);
+            if taken.len() >= amount as usize {
+                let wait = taken.first().map_or(per, |first| first + per - now);
+                let wait = u32::try_from((wait + 999) / 1_000).unwrap_or(u32::MAX);
+                return Err(Failure::new("rate_limited", "this is done too often").retry_after(wait).into());
+            }
+            taken.push(now);
+            Ok(())
+        })
+    }
+
     impl Permit {
         pub(crate) fn id(&self) -> String {
             self.0.clone()

@@ -1,0 +1,121 @@
+//! Rates of a primitive's own: taken at once, because what they bound may leave the host in the same request, and given back where
+//! the request comes to nothing.
+
+use charter_kernel::governance::rate::{AMOUNT_MAX, PER_SECONDS_MAX, Rate};
+use charter_kernel::manifest::CollectionReach;
+use charter_kernel::refusal::Failure as Refusal;
+use charter_kernel::unit::{Draft, Key, Space};
+use charter_store::{Store, TransactError, Txn, WriteError};
+
+use crate::bindings::charter::primitive::types::Failure;
+use crate::failure::{failure, invalid, undeclared, unread, unwritten};
+use crate::state::Work;
+
+/// Rates that one request takes from.
+const TAKEN_MAX: usize = 20;
+/// Bytes of a rate's name.
+const NAME_BYTES_MAX: usize = 100;
+
+/// What one request took, by its place in the request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RateRecord {
+    key: Key,
+    amount: u32,
+    per_seconds: u32,
+    /// The attempt that asked for it last; `u32::MAX` once it is part of what is committed.
+    pub(crate) attempt: u32,
+}
+
+fn read(row: Option<&str>) -> Result<Rate, Refusal> {
+    let unreadable = |_| failure("internal_error", "the rate cannot be read");
+    row.map_or(Ok(Rate::default()), |body| serde_json::from_str(body).map_err(unreadable))
+}
+
+async fn change(txn: &mut Txn, key: &Key, with: impl FnOnce(&mut Rate) -> Result<(), Refusal>) -> Result<(), Refusal> {
+    let row = txn.get(key).await.map_err(|error| unread(&error))?;
+    let mut rate = read(row.as_ref().map(|row| row.body.as_str()))?;
+    with(&mut rate)?;
+    let body = serde_json::to_string(&rate).map_err(|_| failure("internal_error", "the rate cannot be written"))?;
+    let written: Result<_, WriteError> = txn.put(key.clone(), Draft { body, ..Draft::default() }).await;
+    written.map(drop).map_err(|error| unwritten(&error))
+}
+
+impl RateRecord {
+    /// Gives it back. What cannot be given back counts for as long as it does.
+    pub(crate) async fn give_back(self, store: &Store, organization: &str) {
+        let key = self.key;
+        let given = store
+            .transact(organization, async |txn: &mut Txn| {
+                change(txn, &key, |rate| {
+                    rate.give_back();
+                    Ok(())
+                })
+                .await
+            })
+            .await;
+        if given.is_err() {
+            tracing::warn!(organization, rate = key.id, "a rate could not be given back; it counts until its time is over");
+        }
+    }
+}
+
+impl Work {
+    /// Takes one from a rate, unless this place of the request has it from before.
+    pub(super) async fn take_rate(&mut self, name: &str, reach: &str, amount: u32, per_seconds: u32) -> Result<(), Failure> {
+        let level = [CollectionReach::User, CollectionReach::Project, CollectionReach::Organization]
+            .into_iter()
+            .find(|level| name_of(*level) == reach)
+            .ok_or_else(|| invalid("reach", "a rate is shared by a `user`, a `project` or an `organization`"))?;
+        let of = self.call.scope.reach(level).ok_or_else(|| invalid("reach", "the caller has none"))?;
+        if name.is_empty()
+            || name.len() > NAME_BYTES_MAX
+            || amount > AMOUNT_MAX
+            || !(1..=PER_SECONDS_MAX).contains(&per_seconds)
+        {
+            let told = format!("a rate has a name, at most {AMOUNT_MAX} and 1 to {PER_SECONDS_MAX} seconds");
+            return Err(invalid("rate", told).into());
+        }
+        let key = Key::new(&of, &Space::host("rates"), format!("{}.{name}", self.component.manifest.name));
+        let wanted = RateRecord { key, amount, per_seconds, attempt: self.story.attempt };
+        if let Some(record) = self.story.rates.get_mut(self.rates)
+            && record.attempt != wanted.attempt
+            && *record == (RateRecord { attempt: record.attempt, ..wanted.clone() })
+        {
+            record.attempt = wanted.attempt;
+            self.rates += 1;
+            return Ok(());
+        }
+        if self.rates >= TAKEN_MAX {
+            return Err(undeclared(format!("one request takes from at most {TAKEN_MAX} rates")).into());
+        }
+        let now = self.shared.clock.now();
+        let taken = self.shared.store.transact(self.call.scope.lane(), async |txn: &mut Txn| {
+            change(txn, &wanted.key, |rate| {
+                rate.take(amount, per_seconds, now).map_err(|wait_ms| {
+                    let wait = u32::try_from((wait_ms + 999) / 1_000).unwrap_or(u32::MAX);
+                    Refusal { retry_after_seconds: Some(wait), ..failure("rate_limited", "this is done too often") }
+                })
+            })
+            .await
+        });
+        match taken.await {
+            Ok(()) => {}
+            Err(TransactError::Body(refused)) => return Err(refused.into()),
+            Err(TransactError::Commit(error)) => return Err(self.uncommitted(error)),
+        }
+        // What an earlier attempt took at this place, and this one did not ask for, goes back at the end.
+        self.story.rates.insert(self.rates.min(self.story.rates.len()), wanted);
+        self.rates += 1;
+        Ok(())
+    }
+}
+
+/// How a manifest names it.
+fn name_of(level: CollectionReach) -> &'static str {
+    match level {
+        CollectionReach::User => "user",
+        CollectionReach::Project => "project",
+        CollectionReach::Organization => "organization",
+        CollectionReach::Deployment => "deployment",
+    }
+}
