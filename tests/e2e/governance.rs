@@ -1,8 +1,11 @@
 //! Caps, policy and holds through the front door: a fixture proposes, captures and keeps what a script says.
 
+use std::collections::HashSet;
 use std::slice::from_ref;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
-use charter_kernel::time::Instant;
+use charter_kernel::time::Instant as Moment;
 use charter_tests::artefacts::Artefacts;
 use charter_tests::patience::until;
 use charter_tests::tenant::{PASSWORD, unique};
@@ -37,7 +40,7 @@ fn budget(tenant: &Tenant, cents: i64, period: &str) {
 /// An hour after the tenant's default user was made, by the host's own clock.
 pub fn in_an_hour(client: &Client) -> String {
     let user = client.get("/v1/users/default").expect(200);
-    let made = Instant::parse(user["user"]["created_at"].as_str().unwrap()).unwrap();
+    let made = Moment::parse(user["user"]["created_at"].as_str().unwrap()).unwrap();
     made.plus_ms(3_600_000).to_string()
 }
 
@@ -67,6 +70,36 @@ fn at_once(clients: &[Client], count: usize, steps: &Value) -> Vec<Answer> {
         let running: Vec<_> = (0..16).map(one).collect();
         running.into_iter().flat_map(|one| one.join().unwrap()).collect()
     })
+}
+
+/// What one caller saw of a cap: when it asked and was answered, how much it wanted, and whether it got it.
+#[derive(Clone, Debug)]
+struct Seen {
+    called: Duration,
+    answered: Duration,
+    amount: i64,
+    admitted: bool,
+}
+
+/// Whether some order of the calls, in which none stands before one that was answered before it was made, is what a cap that is asked
+/// one at a time would answer (Wing and Gong, 1993; states that were tried are not tried again, as Lowe has it).
+fn linearizable(history: &[Seen], cap: i64) -> bool {
+    fn step(history: &[Seen], cap: i64, done: u64, spent: i64, tried: &mut HashSet<(u64, i64)>) -> bool {
+        if done.count_ones() as usize == history.len() {
+            return true;
+        }
+        if !tried.insert((done, spent)) {
+            return false;
+        }
+        let left = || history.iter().enumerate().filter(|(at, _)| done & (1 << at) == 0);
+        let first = left().map(|(_, seen)| seen.answered).min().unwrap_or_default();
+        left().filter(|(_, seen)| seen.called <= first).any(|(at, seen)| {
+            let fits = spent + seen.amount <= cap;
+            let spent = if fits { spent + seen.amount } else { spent };
+            fits == seen.admitted && step(history, cap, done | (1 << at), spent, tried)
+        })
+    }
+    step(history, cap, 0, 0, &mut HashSet::new())
 }
 
 on_both! {
@@ -288,6 +321,37 @@ on_both! {
         play(&tenant.client, late(json!({ "note": "note" }))).expect(200);
         play(&tenant.client, late(json!({ "note": "note" }))).expect_error(429, "rate_limited");
         play(&tenant.client, json!([{ "rate": "bad", "reach": "world", "amount": 1, "seconds": 1 }])).expect_error(400, "invalid_input");
+    }
+
+    fn what_callers_see_of_a_cap_is_what_one_at_a_time_would_see(world: Builder::new().bare()) {
+        let tenant = scripted(world);
+        budget(&tenant, 2_000, "day");
+        let history = Mutex::new(Vec::new());
+        let began = Instant::now();
+        std::thread::scope(|scope| {
+            for caller in 0..8_i64 {
+                let (history, client) = (&history, &tenant.client);
+                scope.spawn(move || {
+                    for n in 0..5 {
+                        let amount = (1 + (caller * 5 + n) % 4) * DOLLAR / 4 * 3;
+                        let called = began.elapsed();
+                        let status = play(client, spend(amount)).status;
+                        assert!(matches!(status, 200 | 403), "{status}");
+                        history.lock().unwrap().push(Seen { called, answered: began.elapsed(), amount, admitted: status == 200 });
+                    }
+                });
+            }
+        });
+        let history = history.into_inner().unwrap();
+        assert!(history.iter().any(|seen| !seen.admitted) && history.iter().any(|seen| seen.admitted));
+        assert!(linearizable(&history, 20 * DOLLAR), "no order of {history:?} explains what was seen");
+        // And the check finds one that is not.
+        let mut wrong = history;
+        let admitted = wrong.iter_mut().find(|seen| !seen.admitted).unwrap();
+        admitted.admitted = true;
+        (admitted.called, admitted.answered) = (Duration::from_secs(3_600), Duration::from_secs(3_601));
+        assert!(!linearizable(&wrong, 20 * DOLLAR));
+        world.books_agree();
     }
 
     fn limits_count_how_often_and_for_how_much(world: Builder::new().bare()) {

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::load::{self, Plan, Report, Requests};
 use crate::server::{OPERATOR, Server};
 use crate::table::Row;
-use crate::tools::{self, Scratch, Tools};
+use crate::tools::{Scratch, Tools};
 
 const CONNECTIONS: usize = 64;
 /// Rounds in turns: what is compared was measured in the same minutes.

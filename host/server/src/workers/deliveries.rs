@@ -10,7 +10,7 @@ use bytes::Bytes;
 use charter_engine::EgressError;
 use charter_kernel::id::FactId;
 use charter_kernel::time::Instant;
-use charter_kernel::unit::{Fact, Guard, Take, Taken, Unit, Write};
+use charter_kernel::unit::{Fact, Guard, Rejection, Take, Taken, Unit, Write};
 use charter_store::CommitError;
 use futures::future::join_all;
 use http::header::RETRY_AFTER;
@@ -40,6 +40,8 @@ const LEASE_MS: i64 = 60_000;
 const BACKOFF_MS: [i64; 3] = [5_000, 60_000, 600_000];
 /// The longest wait that an endpoint can ask for.
 const RETRY_AFTER_MS_MAX: i64 = 3_600_000;
+/// Looks at a webhook while others change it, before what its end says of it is let go.
+const TALLIES_MAX: u32 = 16;
 /// Deliveries in a row that fail for good before a webhook is switched off.
 const FAILURES_MAX: u32 = 20;
 
@@ -145,13 +147,13 @@ async fn one(app: &App, taken: Taken) -> bool {
     let Ok(mut delivery) = Delivery::read(&taken.row) else { return false };
     let key = Webhook::address(&delivery.organization, &delivery.webhook);
     let found = match app.store.get(&key).await {
-        Ok(row) => row.and_then(|row| Some((Webhook::read(&row).ok()?, row.version))),
+        Ok(row) => row.and_then(|row| Webhook::read(&row).ok()),
         Err(error) => {
             tracing::warn!(error = &error as &dyn std::error::Error, "a webhook cannot be read; its delivery waits");
             return false;
         }
     };
-    let Some((webhook, version)) = found.filter(|(webhook, _)| webhook.active || delivery.event == webhook::TEST) else {
+    let Some(webhook) = found.filter(|webhook| webhook.active || delivery.event == webhook::TEST) else {
         delivery.status = Outcome::Dropped;
         end(app, &taken, delivery, None).await;
         return true;
@@ -170,7 +172,7 @@ async fn one(app: &App, taken: Taken) -> bool {
     let again = BACKOFF_MS.get(delivery.attempts.len() - 1).filter(|_| !took && !gone);
     let Some(backoff) = again else {
         delivery.status = if took { Outcome::Succeeded } else { Outcome::Failed };
-        end(app, &taken, delivery, tally(app, &webhook, took, gone).map(|(webhook, facts)| (webhook, version, facts))).await;
+        end(app, &taken, delivery, Some((took, gone))).await;
         return took;
     };
     let wait = jittered(*backoff).max(asked.unwrap_or(0));
@@ -201,6 +203,9 @@ async fn send(app: &App, webhook: &Webhook, delivery: &Delivery, now: Instant) -
 
 /// The webhook after a delivery that is over, and what is told of it; `None` where it stays as it is.
 fn tally(app: &App, webhook: &Webhook, took: bool, gone: bool) -> Option<(Webhook, Vec<Fact>)> {
+    if !webhook.active {
+        return None;
+    }
     if took {
         return (webhook.failures > 0).then(|| (Webhook { failures: 0, ..webhook.clone() }, Vec::new()));
     }
@@ -254,12 +259,13 @@ async fn again_at(app: &App, taken: &Taken, delivery: &Delivery, at: Instant) {
     commit(app, Unit { organization, guards, writes, ..Unit::default() }).await;
 }
 
-/// Writes how a delivery ended, with what it makes of its webhook where that is still as it was read.
-async fn end(app: &App, taken: &Taken, mut delivery: Delivery, webhook: Option<(Webhook, u64, Vec<Fact>)>) {
+/// Writes how a delivery ended, and what its end makes of its webhook: read anew where somebody changes that at the same moment.
+async fn end(app: &App, taken: &Taken, mut delivery: Delivery, took: Option<(bool, bool)>) {
     let now = app.store.now();
     delivery.ended_at = Some(now);
     let Ok(draft) = delivery.due(now) else { return };
     let (key, token) = (taken.key.clone(), taken.token.clone());
+    let webhook = Webhook::address(&delivery.organization, &delivery.webhook);
     let unit = Unit {
         organization: delivery.organization,
         guards: vec![Guard::Lease { key: key.clone(), token: token.clone() }],
@@ -269,15 +275,18 @@ async fn end(app: &App, taken: &Taken, mut delivery: Delivery, webhook: Option<(
         ],
         ..Unit::default()
     };
-    if let Some((webhook, version, facts)) = webhook
-        && let Ok(draft) = webhook.draft()
-    {
+    for _ in 0..TALLIES_MAX {
+        let Some((took, gone)) = took else { break };
+        let found = app.store.get(&webhook).await.ok().flatten();
+        let Some((found, version)) = found.and_then(|row| Some((Webhook::read(&row).ok()?, row.version))) else { break };
+        let Some((after, facts)) = tally(app, &found, took, gone) else { break };
+        let Ok(draft) = after.draft() else { break };
         let mut both = Unit { facts, ..unit.clone() };
-        both.guards.push(Guard::Unchanged { key: webhook.key(), version });
-        both.writes.push(Write::Replace { key: webhook.key(), draft, expected: None });
+        both.guards.push(Guard::Unchanged { key: webhook.clone(), version });
+        both.writes.push(Write::Replace { key: webhook.clone(), draft, expected: None });
         match app.store.commit_settling(both).await {
-            // Its owner, or another delivery, has changed it at the same moment: that counts.
-            Err(CommitError::Rejected(_)) => {}
+            Err(CommitError::Rejected(Rejection::Conflict { .. })) => {}
+            Err(CommitError::Rejected(Rejection::Refused(_))) => break,
             Err(error) => return tracing::warn!(%error, "what became of a delivery could not be written; it is tried again"),
             Ok(_) => return,
         }

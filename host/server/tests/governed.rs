@@ -1,0 +1,220 @@
+//! Governance as time passes, in a whole server of this process whose clock the test moves: windows that roll over in mid-race, clocks
+//! that jump, approvals that nobody decides on, deliveries that are tried again.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use charter_kernel::time::{Clock, Instant};
+use charter_server::cli::serve::{Running, start};
+use charter_server::config::{Config, Layers};
+use charter_tests::artefacts::Artefacts;
+use charter_tests::double::{Reply, listen};
+use charter_tests::patience::until;
+use charter_tests::tenant::PASSWORD;
+use charter_tests::{Answer, Client, Tenant};
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+const DOLLAR: i64 = 1_000_000;
+const DAY_MS: i64 = 86_400_000;
+const OPERATOR: &str = "operator-token-of-a-test-0123456789";
+
+/// A clock that stands until it is moved.
+#[derive(Debug)]
+struct Hands(AtomicI64);
+
+impl Clock for Hands {
+    fn now(&self) -> Instant {
+        Instant(self.0.load(Ordering::SeqCst))
+    }
+}
+
+/// A server of this process, and an organization in it whose primitive plays scripts.
+struct Bed {
+    runtime: Runtime,
+    running: Option<Running>,
+    clock: Arc<Hands>,
+    folder: PathBuf,
+    tenant: Tenant,
+}
+
+impl Bed {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("charter-governed-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let folder = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_dir_all(&folder);
+        let flags =
+            vec![("data.dir", "--data", folder.display().to_string()), ("http.listen", "--listen", "127.0.0.1:0".to_owned())];
+        let environment = [("CHARTER_OPERATOR_TOKEN", OPERATOR), ("CHARTER_EGRESS_ALLOW", "127.0.0.0/8")]
+            .map(|(name, value)| (name.into(), value.into()));
+        let layers = Layers { flags, environment: environment.into(), ..Layers::default() };
+        let config = Config::read(layers).expect("the configuration is whole");
+        // Noon of a day in 2027, in UTC.
+        let clock = Arc::new(Hands(AtomicI64::new(1_800_014_400_000)));
+        let runtime = Runtime::new().expect("a runtime");
+        let running = runtime.block_on(start(config, clock.clone())).expect("a server starts");
+        let anonymous = Client::new(&format!("http://{}", running.address));
+        let script = Artefacts::get().fixture("script");
+        let upload = anonymous.bearer(OPERATOR);
+        let path = "/v1/operator/components/script?activate=true";
+        upload.call("PUT", path).header("content-type", "application/wasm").bytes(script).send().expect(201);
+        let tenant = Tenant::register(&anonymous);
+        Self { runtime, running: Some(running), clock, folder, tenant }
+    }
+
+    fn pass(&self, ms: i64) {
+        self.clock.0.fetch_add(ms, Ordering::SeqCst);
+    }
+
+    /// Gives the default kit's users a budget.
+    fn budget(&self, cents: i64, period: &str) {
+        let client = &self.tenant.client;
+        let kit = client.get("/v1/kits").expect(200)["kits"][0]["id"].as_str().expect("a kit").to_owned();
+        client.patch(&format!("/v1/kits/{kit}"), &json!({ "budget": { "cap_cents": cents, "period": period } })).expect(200);
+    }
+
+    fn play(&self, steps: Value) -> Answer {
+        self.tenant.client.post("/v1/script", &json!({ "steps": steps }))
+    }
+
+    /// Whether a dollar may be spent now; it is, then.
+    fn spends(&self) -> bool {
+        let answer =
+            self.play(json!([{ "leave": "script.spend", "amount": DOLLAR, "as": "p" }, { "capture": "p", "amount": DOLLAR }]));
+        if answer.status != 200 {
+            assert_eq!(answer.expect_error(403, "forbidden")["reason"], "budget_exceeded");
+        }
+        answer.status == 200
+    }
+
+    /// What is spent and reserved in the window of now.
+    fn stands(&self) -> (i64, i64) {
+        let question = json!({ "action": "script.spend", "amount_micro_usd": 0 });
+        let told = self.tenant.client.post("/v1/governance/simulate", &question).expect(200);
+        let of = |name: &str| told["caps"][0][name].as_i64().expect("a number");
+        (of("spent_micro_usd"), of("reserved_micro_usd"))
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        if let Some(running) = self.running.take() {
+            self.runtime.block_on(running.stop());
+        }
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+#[test]
+fn a_window_that_rolls_over_in_mid_race_admits_what_it_admits_and_no_more() {
+    let bed = Bed::new();
+    bed.budget(700, "day");
+    let spent = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..12 {
+            scope.spawn(|| {
+                for _ in 0..8 {
+                    if bed.spends() {
+                        spent.fetch_add(1, Ordering::SeqCst);
+                    }
+                }
+            });
+        }
+        // Midnight comes once some have spent, while others do.
+        until("some have spent", || spent.load(Ordering::SeqCst) >= 3);
+        bed.pass(DAY_MS / 2 + 1);
+    });
+    let (now, reserved) = bed.stands();
+    assert_eq!(reserved, 0);
+    assert_eq!(now, 7 * DOLLAR, "the second day is spent to its last dollar");
+    let all = spent.into_inner();
+    assert!((10..=14).contains(&all), "the first day admitted {} and the second 7", all - 7);
+    bed.pass(DAY_MS);
+    assert!(bed.spends(), "a third day begins anew");
+}
+
+#[test]
+fn a_clock_that_jumps_back_opens_no_window_again() {
+    let bed = Bed::new();
+    bed.budget(200, "day");
+    assert!(bed.spends() && bed.spends() && !bed.spends());
+    bed.pass(DAY_MS);
+    assert!(bed.spends(), "the next day");
+    // The day before is over, whatever the clock says: it is not opened again, and the new one counts on.
+    bed.pass(-DAY_MS);
+    assert!(!bed.spends() || !bed.spends(), "yesterday's budget is spent");
+    bed.pass(DAY_MS);
+    let before = bed.stands().0;
+    assert!(before <= 2 * DOLLAR, "{before}");
+    while bed.spends() {}
+    assert_eq!(bed.stands(), (2 * DOLLAR, 0));
+    bed.pass(40 * DAY_MS);
+    assert!(bed.spends() && bed.spends() && !bed.spends(), "a jump ahead is a new window like any other");
+}
+
+#[test]
+fn what_nobody_decides_on_ends_and_its_funds_are_free() {
+    let bed = Bed::new();
+    bed.budget(1_000, "month");
+    let rule = json!({ "id": "ask", "effect": "require_approval", "actions": ["script.spend"] });
+    bed.tenant.client.put("/v1/governance/policy", &json!({ "rules": [rule] })).expect(200);
+    let asked =
+        bed.play(json!([{ "leave": "script.spend", "amount": DOLLAR, "as": "p" }, { "capture": "p", "amount": DOLLAR }]));
+    let id = asked.expect(202)["approval_id"].as_str().expect("an id").to_owned();
+    assert_eq!(bed.stands(), (0, DOLLAR), "its funds are held");
+    let approval = || bed.tenant.client.get(&format!("/v1/approvals/{id}"));
+    let status = || approval().expect(200)["approval"]["status"].clone();
+    bed.pass(DAY_MS - 1_000);
+    assert_eq!(status(), "pending_approval");
+    bed.pass(2_000);
+    until("it expires", || status() == "expired");
+    assert_eq!(bed.stands(), (0, 0), "its funds are free");
+    let login = json!({ "email": bed.tenant.email, "password": PASSWORD });
+    let anonymous = Client::new(bed.tenant.client.base());
+    let signed_in = anonymous.post("/v1/auth/login", &login);
+    let cookie = signed_in.header("set-cookie").and_then(|line| line.split(';').next()).expect("a cookie").to_owned();
+    let csrf = signed_in.json()["session"]["csrf_token"].as_str().expect("a token").to_owned();
+    let person = anonymous.with("cookie", &cookie).with("x-service-csrf", &csrf).with("origin", anonymous.base());
+    person.post(&format!("/v1/approvals/{id}/approve"), &json!({})).expect_error(409, "state_conflict");
+    // And in time it is forgotten, with its hold.
+    bed.pass(500 * DAY_MS);
+    until("it is forgotten", || approval().status == 404);
+    let voided =
+        || bed.tenant.client.get("/v1/governance/holds?state=voided").expect(200)["holds"].as_array().map_or(0, Vec::len);
+    until("its hold is forgotten", || voided() == 0);
+}
+
+#[test]
+fn a_delivery_is_tried_four_times_and_a_webhook_that_only_fails_is_switched_off() {
+    let bed = Bed::new();
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let own = heard.clone();
+    let address: SocketAddr = listen(move |request| {
+        own.lock().expect("nobody panicked").push(request.header("webhook-id").unwrap_or_default().to_owned());
+        Reply { status: 500, headers: Vec::new(), body: Vec::new() }
+    });
+    let wish = json!({ "url": format!("http://{address}/"), "eventTypes": ["script.told"] });
+    let hook = bed.tenant.client.post("/v1/webhooks", &wish).expect(201)["id"].as_str().expect("an id").to_owned();
+    let say = || drop(bed.play(json!([{ "emit": "hello" }])).expect(200));
+    let tries = || heard.lock().expect("nobody panicked").len();
+    say();
+    let waits = [(1, 7_000), (2, 73_000), (3, 721_000)];
+    for (count, wait) in waits {
+        until("it is tried", || tries() == count);
+        bed.pass(wait);
+    }
+    until("it is tried a last time", || tries() == 4);
+    let deliveries = |path: &str| bed.tenant.client.get(&format!("/v1/webhooks/{hook}{path}")).expect(200);
+    until("it is given up", || deliveries("/deliveries")["deliveries"][0]["status"] == "failed");
+    bed.pass(3_600_000);
+    assert_eq!((tries(), heard.lock().expect("nobody panicked").windows(2).all(|pair| pair[0] == pair[1])), (4, true));
+    (0..25).for_each(|_| say());
+    until("it is switched off", || {
+        bed.pass(30_000);
+        deliveries("")["webhook"]["active"] == false
+    });
+    assert!(deliveries("")["webhook"]["disabled_reason"].as_str().is_some_and(|reason| reason.contains("in a row")));
+}
