@@ -2,7 +2,8 @@
 //!
 //! An account is named within its primitive and lies with the user, else with the project or organization; `credit` is the
 //! organization's own, `@<user>/<account>` another user's of the same project. Money leaves `credit` and others' accounts by leave
-//! only, and comes into `credit` only from accounts that cannot be overdrawn.
+//! only, and comes into `credit` only from accounts that cannot be overdrawn: from nowhere it comes by the operator's hand, or by
+//! the primitive that the operator has named as the one that bills. That one's accounts are the organization's.
 
 use charter_kernel::governance::hold::{AMOUNT_MAX, CREDIT, Pay, accounts_space, entries, entries_of};
 use charter_kernel::id::UserId;
@@ -33,7 +34,8 @@ impl Work {
         if name.starts_with(ANOTHERS) {
             return Err(invalid("account", "another user's account is neither opened nor read").into());
         }
-        self.own_account(&scope.narrowest(), name)
+        let reach = if self.bills() { Reach::organization(scope.lane()) } else { scope.narrowest() };
+        self.own_account(&reach, name)
     }
 
     fn own_account(&self, reach: &Reach, name: &str) -> Result<Key, Failure> {
@@ -137,7 +139,7 @@ impl Host for State {
         if from.id == CREDIT {
             return Err(invalid("from_account", "money leaves `credit` by leave only: name it as `pay` of a proposal").into());
         }
-        if to.id == CREDIT && work.read(&from).await?.may_go_negative {
+        if to.id == CREDIT && !work.bills() && work.read(&from).await?.may_go_negative {
             return Err(invalid("to_account", "`credit` takes nothing from an account that may go negative").into());
         }
         if !(0..=AMOUNT_MAX).contains(&amount) {

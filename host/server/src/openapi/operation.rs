@@ -64,6 +64,9 @@ impl Described {
 
     pub(super) fn guest(manifest: &Manifest, declared: &manifest::Operation, mount: Mount) -> Self {
         let outside = manifest.capabilities.iter().any(|asked| asked == "http" || asked == "public-web");
+        let mut refuses = vec![Code::BillingBlocked];
+        refuses.extend(declared.llm_routing.then_some(Code::LlmRoutingRequiresPayment));
+        refuses.extend(outside.then_some(Code::ProviderError));
         Self {
             id: declared.id.clone(),
             mount,
@@ -85,7 +88,7 @@ impl Described {
             answers: declared.answers.clone().into_iter().collect(),
             deprecated: manifest.deprecation.is_some() && declared.deprecated.unwrap_or(true),
             streams: declared.streams,
-            refuses: if outside { vec![Code::ProviderError] } else { Vec::new() },
+            refuses,
         }
     }
 

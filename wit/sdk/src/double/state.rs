@@ -84,6 +84,8 @@ pub(super) struct State {
     pub(super) spent: BTreeMap<String, i64>,
     pub(super) denied: BTreeMap<String, Failure>,
     pub(super) outside: Vec<Outside>,
+    pub(super) bills: bool,
+    pub(super) standing: Option<String>,
     pub(super) events: Vec<Emitted>,
     pub(super) audits: Vec<Audited>,
     /// What `checkpoint` has committed: where a refusal rolls back to.
@@ -108,6 +110,8 @@ impl Default for State {
             spent: BTreeMap::new(),
             denied: BTreeMap::new(),
             outside: Vec::new(),
+            bills: false,
+            standing: None,
             events: Vec::new(),
             audits: Vec::new(),
             committed: None,
