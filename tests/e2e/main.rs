@@ -4,6 +4,7 @@
 mod accounts;
 mod approvals;
 mod audit;
+mod billing;
 mod cases;
 mod cli;
 mod crash;

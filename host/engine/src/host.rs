@@ -34,13 +34,8 @@ pub trait Host: Send + Sync + 'static {
     fn authorize(&self, leave: Leave) -> BoxFuture<'_, Result<Granted, Ungranted>>;
     /// What holds as long as another user of the caller's project is there and not revoked; `not_found` for anyone else.
     fn standing_of<'a>(&'a self, scope: &'a Scope, user: &'a UserId) -> BoxFuture<'a, Result<Vec<Guard>, Failure>>;
-    /// The billing standing of the organization.
-    fn set_standing<'a>(
-        &'a self,
-        scope: &'a Scope,
-        primitive: &'a str,
-        reason: Option<String>,
-    ) -> BoxFuture<'a, Result<(), Failure>>;
+    /// Whether the operator has named this primitive as the one that bills.
+    fn bills(&self, primitive: &str) -> bool;
 }
 
 /// A call from one primitive to another.

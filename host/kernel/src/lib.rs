@@ -23,5 +23,6 @@ pub mod route;
 pub mod schedule;
 pub mod schema;
 pub mod scope;
+pub mod standing;
 pub mod time;
 pub mod unit;

@@ -151,6 +151,12 @@ pub struct Operation {
     /// False where the family's deprecation does not hold for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deprecated: Option<bool>,
+    /// What of paying it does, where the primitive is the one that bills: who is refused for not having paid is sent here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pays: Option<Pays>,
+    /// Whether it routes to a language model, which only bought credit pays for.
+    #[serde(default)]
+    pub llm_routing: bool,
 }
 
 impl Operation {
@@ -161,6 +167,32 @@ impl Operation {
     /// Whether it changes anything: every method but GET.
     pub fn mutates(&self) -> bool {
         self.method != "GET"
+    }
+}
+
+/// What of paying an operation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pays {
+    /// Buys credit.
+    Topup,
+    /// Subscribes to a plan.
+    Subscribe,
+    /// Shows the plans.
+    ViewPlans,
+}
+
+impl Pays {
+    /// All of it, in the order in which it is told.
+    pub const ALL: [Self; 3] = [Self::Topup, Self::Subscribe, Self::ViewPlans];
+
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Topup => "topup",
+            Self::Subscribe => "subscribe",
+            Self::ViewPlans => "view_plans",
+        }
     }
 }
 

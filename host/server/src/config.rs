@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
 mod access;
+mod billing;
 mod http;
 mod sandbox;
 mod setting;
@@ -17,6 +18,7 @@ mod storage;
 mod telemetry;
 
 pub use access::{Auth, Operator, Rates, Registration};
+pub use billing::Billing;
 pub use http::{ClientField, Http, Tls};
 pub use sandbox::{Breaker, Components, Egress, Engine, Jobs, Provider};
 pub use source::{Entry, Fault};
@@ -73,6 +75,8 @@ pub struct Config {
     pub operator: Operator,
     /// Bindings by name, from the file and the environment.
     pub providers: BTreeMap<String, Provider>,
+    /// Who bills, and whether anything is stopped for it.
+    pub billing: Billing,
     /// Logs and traces.
     pub telemetry: Telemetry,
     /// How long things are kept.
@@ -124,6 +128,7 @@ impl Config {
             rates: Rates::read(source.section("rates")),
             egress: Egress::read(source.section("egress")),
             operator: Operator::read(source.section("operator")),
+            billing: Billing::read(source.section("billing")),
             telemetry: Telemetry::read(source.section("telemetry")),
             retention: Retention::read(source.section("retention")),
             providers: Provider::read_all(&mut source),

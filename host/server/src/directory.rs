@@ -1,4 +1,5 @@
-//! The cached directory of credentials and tenancy: keys, sessions, organizations, projects, users and kits.
+//! The cached directory of credentials and tenancy: keys, sessions, organizations with their standing, projects,
+//! users and kits.
 //!
 //! Look-ups answer from memory and fall back to the store; nothing here knows of HTTP. What is cached counts only while the
 //! store vouches that no record of the host has changed since it was read. Each request asks the store to catch up with other
@@ -13,6 +14,7 @@ use charter_kernel::id::{AccountId, KeyId, KitId, OrganizationId, ProjectId, Ses
 use charter_kernel::kit::{Budget, Denied, Entry, Kit};
 use charter_kernel::manifest::Gate;
 use charter_kernel::role::Role;
+use charter_kernel::standing::Standing;
 use charter_kernel::time::{Clock, Instant};
 use charter_kernel::unit::{Guard, Key, Row};
 use charter_store::{Epoch, Store};
@@ -45,6 +47,7 @@ const ORGANIZATIONS: &[&str] = &["host.organizations"];
 const PROJECTS: &[&str] = &["host.projects"];
 const USERS: &[&str] = &["host.users"];
 const KITS: &[&str] = &["host.kits"];
+const STANDINGS: &[&str] = &["host.standings"];
 
 /// How old the knowledge of other replicas' changes may be for the cache to be trusted.
 const CHANGES_AGE_MAX: Duration = Duration::from_secs(1);
@@ -246,6 +249,7 @@ struct Inner {
     projects: Cache<ProjectRecord>,
     users: Cache<UserRecord>,
     kits: Cache<KitRecord>,
+    standings: Cache<Option<Standing>>,
 }
 
 /// The store could not be asked.
@@ -277,6 +281,7 @@ impl Directory {
                 projects: Cache::new(ENTRIES_MAX),
                 users: Cache::new(ENTRIES_MAX),
                 kits: Cache::new(ENTRIES_MAX),
+                standings: Cache::new(ENTRIES_MAX),
             }),
         })
     }
@@ -386,6 +391,22 @@ impl Directory {
         });
         // Kits of two projects never share an id, but the caller's project must not matter to what is remembered.
         self.remembered(&self.inner.kits, KITS, &format!("{}/{id}", project.id), load).await
+    }
+
+    /// How the organization stands with who bills it; absent where nothing is stopped.
+    ///
+    /// # Errors
+    /// When the store cannot be asked.
+    pub async fn standing(&self, organization: &OrganizationId) -> Result<Option<Standing>, Unreadable> {
+        let load = async {
+            let Some(row) = self.row(&Standing::address(organization.as_str())).await? else { return Ok(Some(None)) };
+            serde_json::from_str(&row.body).map(|standing| Some(Some(standing))).map_err(|error| {
+                tracing::error!(%error, "a standing cannot be read");
+                Unreadable
+            })
+        };
+        let found = self.remembered(&self.inner.standings, STANDINGS, organization.as_str(), load).await?;
+        Ok(found.and_then(|standing| *standing))
     }
 
     /// The account of an e-mail address. Not cached: it is asked at sign-in only.
@@ -528,6 +549,7 @@ mod tests {
         assert_eq!(PROJECTS, [name(Project::space())]);
         assert_eq!(USERS, [name(User::space())]);
         assert_eq!(KITS, [name(StoredKit::space())]);
+        assert_eq!(STANDINGS, [name(Standing::space())]);
     }
 
     #[test]

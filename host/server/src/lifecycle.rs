@@ -1,16 +1,16 @@
 //! What primitives are told of a tenant user: that it was made, revoked, restored or deleted; and who removes what a deleted one
-//! leaves behind.
+//! leaves behind. And what who bills is told of an organization: that it registered, and was given credit.
 //!
 //! A signal is a job of the same commit as the change, so that it is told of every change that happened and of none that did
 //! not. Knows primitives by what their manifests ask for only.
 
 use charter_engine::job::{JobRecord, Owner, jobs};
-use charter_kernel::id::uuid_v7;
+use charter_kernel::id::{OrganizationId, uuid_v7};
 use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Draft, Key, Reach};
 use charter_store::Txn;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::records::Record as _;
@@ -84,23 +84,91 @@ impl Told<'_> {
     async fn enqueue(&self, txn: &mut Txn, change: Change, primitive: &str) -> Result<String, Refusal> {
         let user = self.user;
         let reason = user.revoked.as_ref().and_then(|revocation| revocation.reason.clone());
+        let payload = json!({
+            "user_id": user.id,
+            "project_id": user.project,
+            "external_id": user.external_id,
+            "reason": reason,
+            "test": self.test,
+            "at": self.now,
+        });
+        let owner = Owner {
+            organization: user.organization.to_string(),
+            project: user.project.to_string(),
+            user: Some(user.id.to_string()),
+        };
+        let signal = Sent { primitive, kind: change.signal(), payload, owner, now: self.now, request: self.request };
+        // The user's own rows go with it, and with its project's: the word of its end must outlive both.
+        let reach = match change {
+            Change::Deleted => Reach::organization(user.organization.as_str()),
+            _ => Reach::user(user.id.as_str()),
+        };
+        signal.enqueue(txn, &reach).await
+    }
+
+    /// Removes the user, tells of it, and leaves the rest to the workers: what it owns may be more than one commit takes.
+    ///
+    /// # Errors
+    /// When the store cannot be asked.
+    pub async fn delete(&self, app: &App, txn: &mut Txn) -> Result<Vec<String>, Refusal> {
+        let signals = self.tell(app, txn, Change::Deleted).await?;
+        stored::remove(txn, self.user).await?;
+        let reach = Reach::user(self.user.id.as_str());
+        erase(txn, self.user.organization.as_str(), &reach, signals.clone(), self.now).await?;
+        Ok(signals)
+    }
+}
+
+/// What happened to an organization that concerns who bills it.
+pub struct Billed<'a> {
+    /// The organization.
+    pub organization: &'a OrganizationId,
+    /// The kind of the signal, as manifests name it.
+    pub kind: &'static str,
+    /// What it says.
+    pub payload: Value,
+    /// When.
+    pub now: Instant,
+    /// The request that it happened in, for the logs.
+    pub request: &'a str,
+}
+
+impl Billed<'_> {
+    /// Tells the primitive that bills, where one is named, installed, and asks for it. It is told in the scope of the whole
+    /// organization: no user's end takes what it then plans with it.
+    ///
+    /// # Errors
+    /// When the store cannot be asked.
+    pub async fn tell(self, app: &App, txn: &mut Txn) -> Result<(), Refusal> {
+        let live = app.registry.current();
+        let billing = &app.config.billing;
+        let Some(primitive) = live.listeners(self.kind).find(|name| billing.is(name)) else { return Ok(()) };
+        let owner = Owner { organization: self.organization.to_string(), project: String::new(), user: None };
+        let reach = Reach::organization(self.organization.as_str());
+        let Self { kind, payload, now, request, .. } = self;
+        Sent { primitive, kind, payload, owner, now, request }.enqueue(txn, &reach).await.map(drop)
+    }
+}
+
+/// A signal on its way.
+struct Sent<'a> {
+    primitive: &'a str,
+    kind: &'static str,
+    payload: Value,
+    owner: Owner,
+    now: Instant,
+    request: &'a str,
+}
+
+impl Sent<'_> {
+    /// Writes its job; answers the job's id.
+    async fn enqueue(self, txn: &mut Txn, reach: &Reach) -> Result<String, Refusal> {
         let job = JobRecord {
-            primitive: primitive.to_owned(),
-            signal: change.signal().to_owned(),
-            name: change.signal().to_owned(),
-            payload: json!({
-                "user_id": user.id,
-                "project_id": user.project,
-                "external_id": user.external_id,
-                "reason": reason,
-                "test": self.test,
-                "at": self.now,
-            }),
-            owner: Owner {
-                organization: user.organization.to_string(),
-                project: user.project.to_string(),
-                user: Some(user.id.to_string()),
-            },
+            primitive: self.primitive.to_owned(),
+            signal: self.kind.to_owned(),
+            name: self.kind.to_owned(),
+            payload: self.payload,
+            owner: self.owner,
             key: None,
             attempts_max: ATTEMPTS_MAX,
             deadline_ms: None,
@@ -114,32 +182,15 @@ impl Told<'_> {
             request: Some(self.request.to_owned()),
         };
         let id = uuid_v7(self.now, stored::random()?);
-        // The user's own rows go with it, and with its project's: the word of its end must outlive both.
-        let reach = match change {
-            Change::Deleted => Reach::organization(user.organization.as_str()),
-            _ => Reach::user(user.id.as_str()),
-        };
         let draft = Draft {
-            user: Some(user.id.to_string()),
+            user: job.owner.user.clone(),
             index: job.index(),
             lease: Some((job.primitive.clone(), job.run_at)),
             body: serde_json::to_string(&job).map_err(|_| Refusal::internal())?,
             ..Draft::default()
         };
-        txn.insert(Key::new(&reach, &jobs(), &*id), draft).await.map_err(stored::breaking)?;
+        txn.insert(Key::new(reach, &jobs(), &*id), draft).await.map_err(stored::breaking)?;
         Ok(id)
-    }
-
-    /// Removes the user, tells of it, and leaves the rest to the workers: what it owns may be more than one commit takes.
-    ///
-    /// # Errors
-    /// When the store cannot be asked.
-    pub async fn delete(&self, app: &App, txn: &mut Txn) -> Result<Vec<String>, Refusal> {
-        let signals = self.tell(app, txn, Change::Deleted).await?;
-        stored::remove(txn, self.user).await?;
-        let reach = Reach::user(self.user.id.as_str());
-        erase(txn, self.user.organization.as_str(), &reach, signals.clone(), self.now).await?;
-        Ok(signals)
     }
 }
 

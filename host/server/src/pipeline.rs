@@ -42,6 +42,7 @@ pub mod respond;
 pub mod run;
 pub mod running;
 pub mod scope;
+pub mod standing;
 pub mod table;
 pub mod trail;
 pub mod validate;

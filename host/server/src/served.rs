@@ -168,6 +168,8 @@ pub struct ServedOperation {
     pub deprecated: bool,
     /// Whether it can answer as an event stream.
     pub streams: bool,
+    /// Whether it routes to a language model.
+    pub llm_routing: bool,
     /// Its place among the manifest's operations.
     pub declared: usize,
 }
@@ -293,6 +295,7 @@ fn operation(
         class: declared.class,
         deprecated: manifest.deprecation.is_some() && declared.deprecated.unwrap_or(true),
         streams: declared.streams,
+        llm_routing: declared.llm_routing,
         declared: at,
     })
 }

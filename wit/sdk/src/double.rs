@@ -107,6 +107,14 @@ impl Host {
     pub fn fund(&self, micro_usd: i64) {
         state::with(|state| state.accounts.entry("credit".into()).or_default().posted += micro_usd);
     }
+    /// Names the primitive as the one that bills.
+    pub fn bills(&self) {
+        state::with(|state| state.bills = true);
+    }
+    /// How the organization stands with it.
+    pub fn standing(&self) -> Option<String> {
+        state::with(|state| state.standing.clone())
+    }
     /// Has every proposal of this action refused.
     pub fn deny(&self, action: &str, refusal: Failure) {
         state::with(|state| state.denied.insert(action.into(), refusal));

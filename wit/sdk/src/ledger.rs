@@ -50,6 +50,12 @@ pub fn open(account: &str) -> Result<()> {
     Ok(host::open(account, Normal::Credit, false)?)
 }
 
+/// Opens an account that says how much came from somewhere outside, and therefore may go negative: its balance grows when it is
+/// debited. Only the primitive that bills has one, and moves money from it into [`CREDIT`]; for any other it is `forbidden`.
+pub fn open_source(account: &str) -> Result<()> {
+    Ok(host::open(account, Normal::Debit, true)?)
+}
+
 /// Freezes an account, or lets it move again.
 pub fn freeze(account: &str, frozen: bool) -> Result<()> {
     Ok(host::freeze(account, frozen)?)

@@ -6,7 +6,7 @@
 mod operation;
 mod primitive;
 
-pub use operation::{Access, Catalogue, Mount, Operation, delete, get, patch, post, put};
+pub use operation::{Access, Catalogue, Mount, Operation, Pays, delete, get, patch, post, put};
 pub use primitive::{Gate, Primitive};
 
 use serde::Serialize;

@@ -9,7 +9,8 @@ use crate::failure::Result;
 /// One signal, in the scope of whom it concerns.
 #[derive(Clone, Debug)]
 pub struct Signal {
-    /// `job`, `hook`, `mail`, `bounce`, `name`, `approval`, `event`, `created`, `revoked`, `restored`, `deleted`.
+    /// `job`, `hook`, `mail`, `bounce`, `name`, `approval`, `event`, `created`, `revoked`, `restored`, `deleted`,
+    /// `registered`, `credit`.
     pub kind: String,
     /// Its content.
     pub payload: Value,

@@ -2,7 +2,8 @@
 //!
 //! An account is named within its primitive and lies with the user, else with the project or organization; `credit` is the
 //! organization's own, `@<user>/<account>` another user's of the same project. Money leaves `credit` and others' accounts by leave
-//! only, and comes into `credit` only from accounts that cannot be overdrawn.
+//! only, and comes into `credit` only from accounts that cannot be overdrawn. Only the primitive that the operator has named as the
+//! one that bills opens one that can be, and brings money from it; that one's accounts are the organization's.
 
 use charter_kernel::governance::hold::{AMOUNT_MAX, CREDIT, Pay, accounts_space, entries, entries_of};
 use charter_kernel::id::UserId;
@@ -33,7 +34,8 @@ impl Work {
         if name.starts_with(ANOTHERS) {
             return Err(invalid("account", "another user's account is neither opened nor read").into());
         }
-        self.own_account(&scope.narrowest(), name)
+        let reach = if self.bills() { Reach::organization(scope.lane()) } else { scope.narrowest() };
+        self.own_account(&reach, name)
     }
 
     fn own_account(&self, reach: &Reach, name: &str) -> Result<Key, Failure> {
@@ -63,7 +65,21 @@ impl Work {
         let (debited, mut guards) = self.party(from).await?;
         let (credited, more) = self.party(to).await?;
         guards.extend(more);
+        self.covered(&debited, &credited).await?;
         Ok((debited, credited, guards))
+    }
+
+    /// Nothing that could be overdrawn pays into `credit`, unless by the biller: what was open before it was named, or after, counts.
+    async fn covered(&self, from: &Key, to: &Key) -> Result<(), Failure> {
+        if to.id != CREDIT || self.bills() {
+            return Ok(());
+        }
+        let row = self.txn.get_relaxed(from).await.map_err(|error| unread(&error))?;
+        let account = row.map(|row| account(&row.body)).transpose()?;
+        match account.filter(|account| account.may_go_negative) {
+            Some(_) => Err(invalid("to_account", "`credit` takes nothing from an account that may go negative").into()),
+            None => Ok(()),
+        }
     }
 
     async fn read(&mut self, key: &Key) -> Result<Account, Failure> {
@@ -96,6 +112,10 @@ impl Host for State {
         let key = work.account(&name)?;
         if key.id == CREDIT {
             return Ok(());
+        }
+        if may_go_negative && !work.bills() {
+            let told = "only the primitive that bills opens an account that may go negative";
+            return Err(failure("forbidden", told).into());
         }
         let side = if matches!(normal, Normal::Debit) { Side::Debit } else { Side::Credit };
         work.txn.write(Write::Ensure { key, draft: draft(&Account::new(side, may_go_negative)) });
@@ -137,9 +157,7 @@ impl Host for State {
         if from.id == CREDIT {
             return Err(invalid("from_account", "money leaves `credit` by leave only: name it as `pay` of a proposal").into());
         }
-        if to.id == CREDIT && work.read(&from).await?.may_go_negative {
-            return Err(invalid("to_account", "`credit` takes nothing from an account that may go negative").into());
-        }
+        work.covered(&from, &to).await?;
         if !(0..=AMOUNT_MAX).contains(&amount) {
             return Err(invalid("amount", format!("an amount is 0 to {AMOUNT_MAX} micro-US-dollars")).into());
         }

@@ -1,13 +1,16 @@
 //! `primitives`: another primitive, called as the same caller, through the server's own pipeline.
 //!
 //! A mutation commits on its own and counts as an effect: the outer request's claim goes before it, and the guest is not run
-//! again after it. Depth is bounded.
+//! again after it. Depth is bounded. The organization's standing is a row of the call's own commit, and the biller's to write.
+
+use charter_kernel::standing::{Reason, Standing};
+use charter_kernel::unit::Draft;
 
 use crate::bindings::charter::primitive::primitives::{Host, Reply};
 use crate::bindings::charter::primitive::types::Failure;
-use crate::failure::{failure, not_configured};
+use crate::failure::{failure, invalid, not_configured, unread, unwritten};
 use crate::host::Nested;
-use crate::state::State;
+use crate::state::{State, Work};
 
 /// How deep calls may nest.
 const DEPTH_MAX: u8 = 4;
@@ -65,10 +68,40 @@ impl Host for State {
 
     async fn set_standing(&mut self, reason: Option<String>) -> Result<(), Failure> {
         let work = self.mutation()?;
-        let host = work.shared.host().ok_or_else(|| not_configured("billing standing", "the server's pipeline"))?;
-        let (shared, call, marks) = (work.shared.clone(), work.call.clone(), work.story.marks.clone());
-        shared.force_claim(&call, &marks).await?;
-        marks.dispatch();
-        Ok(host.set_standing(&call.scope, &work.component.manifest.name, reason).await?)
+        if !work.bills() {
+            return Err(failure("forbidden", "the operator has not named this primitive as the one that bills").into());
+        }
+        let reason = match reason {
+            None => None,
+            Some(name) => Some(Reason::named(&name).ok_or_else(|| invalid("reason", "is no reason that stops anything"))?),
+        };
+        work.stand(reason).await
+    }
+}
+
+impl Work {
+    /// Whether the component is the one that bills.
+    pub(super) fn bills(&self) -> bool {
+        self.shared.host().is_some_and(|host| host.bills(&self.component.manifest.name))
+    }
+
+    /// Has the organization stand so from this request's commit on. What is so already keeps its time.
+    async fn stand(&mut self, reason: Option<Reason>) -> Result<(), Failure> {
+        let Some(organization) = self.call.scope.organization() else {
+            return Err(invalid("reason", "nobody's standing is set: the caller names no organization").into());
+        };
+        let key = Standing::address(organization.as_str());
+        let row = self.txn.get(&key).await.map_err(|error| unread(&error))?;
+        let before = row.and_then(|row| serde_json::from_str::<Standing>(&row.body).ok());
+        match reason {
+            None => drop(self.txn.remove(&key, None).await.map_err(|error| unwritten(&error))?),
+            Some(reason) if before.is_some_and(|before| before.reason == reason) => {}
+            Some(reason) => {
+                let body = serde_json::to_string(&Standing { reason, since: self.now });
+                let body = body.map_err(|_| failure("internal_error", "the standing cannot be written"))?;
+                self.txn.put(key, Draft { body, ..Draft::default() }).await.map_err(|error| unwritten(&error))?;
+            }
+        }
+        Ok(())
     }
 }

@@ -77,13 +77,18 @@ impl Refusal {
             Some(own) => own.code.clone(),
             None => self.code.own_name().into(),
         };
+        let mut details = self.details.clone();
+        if is_about_spending(self.code) {
+            // A guest that hands it on puts them back where its caller looks for them.
+            details.extend(self.extra.clone());
+        }
         Failure {
             code: name,
             message: self.message.clone(),
             hint: self.hint.clone(),
             reason: self.reason.clone(),
             param: self.param.clone(),
-            details: (!self.details.is_empty()).then(|| Value::Object(self.details.clone()).to_string()),
+            details: (!details.is_empty()).then(|| Value::Object(details).to_string()),
             retry_after_seconds: self.retry_after_seconds,
         }
     }

@@ -8,21 +8,11 @@ use charter_kernel::refusal::Refusal;
 use charter_kernel::scope::Scope;
 use charter_kernel::unit::Guard;
 use futures::future::BoxFuture;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::app::App;
 use crate::governance::gateway;
 use crate::pipeline::nested;
-
-fn missing<T: Send + 'static>(what: &'static str, missing: &'static str) -> BoxFuture<'static, Result<T, Failure>> {
-    let failure = Failure {
-        code: "not_configured".into(),
-        message: format!("{what} are not served by this version"),
-        details: Some(json!({ "missing": [missing] }).to_string()),
-        ..Failure::default()
-    };
-    Box::pin(async { Err(failure) })
-}
 
 impl Host for App {
     fn setting<'a>(
@@ -63,13 +53,8 @@ impl Host for App {
         Box::pin(async move { standing_of(self, scope, user).await.map_err(|refusal| refusal.to_failure()) })
     }
 
-    fn set_standing<'a>(
-        &'a self,
-        _scope: &'a Scope,
-        _primitive: &'a str,
-        _reason: Option<String>,
-    ) -> BoxFuture<'a, Result<(), Failure>> {
-        missing("billing standings", "billing")
+    fn bills(&self, primitive: &str) -> bool {
+        self.config.billing.is(primitive)
     }
 }
 

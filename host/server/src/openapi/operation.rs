@@ -67,6 +67,9 @@ impl Described {
 
     pub(super) fn guest(manifest: &Manifest, declared: &manifest::Operation, mount: Mount) -> Self {
         let outside = manifest.capabilities.iter().any(|asked| asked == "http" || asked == "public-web");
+        let mut refuses = vec![Code::BillingBlocked];
+        refuses.extend(declared.llm_routing.then_some(Code::LlmRoutingRequiresPayment));
+        refuses.extend(outside.then_some(Code::ProviderError));
         Self {
             id: declared.id.clone(),
             mount,
@@ -89,7 +92,7 @@ impl Described {
             deprecated: manifest.deprecation.is_some() && declared.deprecated.unwrap_or(true),
             action: declared.action.clone(),
             streams: declared.streams,
-            refuses: if outside { vec![Code::ProviderError] } else { Vec::new() },
+            refuses,
         }
     }
 

@@ -1,4 +1,4 @@
-//! Admission: role, pins, revocation, rate, and the providers without which the operation can do nothing.
+//! Admission: role, pins, revocation, rate, billing, and the providers without which the operation can do nothing.
 
 use charter_kernel::manifest::Access;
 use charter_kernel::refusal::Refusal;
@@ -7,6 +7,7 @@ use charter_kernel::scope::Subject;
 use super::host::profile_revoked;
 use super::matched::{Matched, Operation};
 use super::rate::{Gate, Kind};
+use super::standing;
 use super::trail::Trail;
 use crate::app::App;
 use crate::authority;
@@ -21,7 +22,7 @@ pub struct Admitted {
 }
 
 /// Refuses what the credential may not do, what comes too fast, and what the deployment cannot do.
-pub fn admit(app: &App, trail: &mut Trail, matched: Matched) -> Result<Admitted, Refusal> {
+pub async fn admit(app: &App, trail: &mut Trail, matched: Matched) -> Result<Admitted, Refusal> {
     let contract = matched.operation.contract();
     credential(&trail.identity, contract, &matched.operation)?;
     if let Some(place) = &trail.place {
@@ -32,10 +33,13 @@ pub fn admit(app: &App, trail: &mut Trail, matched: Matched) -> Result<Admitted,
         revocation(trail, place, &matched.operation)?;
     }
     rate(app, trail, &matched)?;
-    if let Operation::Guest(_, operation) = &matched.operation
-        && !operation.needs.is_empty()
-    {
-        needs(app, trail, &operation.needs)?;
+    if let Operation::Guest(served, operation) = &matched.operation {
+        if let Some(place) = &trail.place {
+            standing::ask(app, place, served.name(), operation.llm_routing).await?;
+        }
+        if !operation.needs.is_empty() {
+            needs(app, trail, &operation.needs)?;
+        }
     }
     Ok(Admitted { matched })
 }

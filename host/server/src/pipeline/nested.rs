@@ -22,7 +22,7 @@ use super::host::profile_revoked;
 use super::page::{Page, Seal};
 use super::respond::Answered;
 use super::trail::Trail;
-use super::{gate, guest, job, scope, validate};
+use super::{gate, guest, job, scope, standing, validate};
 use crate::app::App;
 use crate::directory::KitRecord;
 use crate::governance::approvals::{self, Run};
@@ -128,6 +128,7 @@ async fn admitted(app: &App, trail: &mut Trail, nested: &Nested) -> Result<Ready
     if contract.mutates && place.user.as_ref().is_some_and(|user| !user.active) {
         return Err(profile_revoked());
     }
+    standing::ask(app, place, served.name(), operation.llm_routing).await?;
     let missing = app.providers.missing(&place.scope, &operation.needs);
     if !missing.is_empty() {
         return Err(Refusal::not_configured(&missing));

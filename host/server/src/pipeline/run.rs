@@ -55,7 +55,7 @@ async fn once(app: &Arc<App>, trail: &mut Trail, accepted: Accepted, gone: &Canc
     let scoped = scope::resolve(app, trail, identified).await?;
     let gated = gate::gate(app, trail, scoped).await?;
     let matched = matched::match_operation(app, trail, gated)?;
-    let admitted = admit::admit(app, trail, matched)?;
+    let admitted = admit::admit(app, trail, matched).await?;
     let validated = validate::validate(app, trail, admitted).await?;
     if validated.late {
         // Role, kit and expiry were looked at before the body came: they are looked at once more.

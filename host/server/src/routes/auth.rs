@@ -19,7 +19,7 @@ use crate::config::Registration;
 use crate::directory::password::{self, PasswordError};
 use crate::directory::secret::Plain;
 use crate::directory::throttle::Attempt;
-use crate::lifecycle::{self, Change, Told};
+use crate::lifecycle::{self, Billed, Change, Told};
 use crate::pipeline::audit::{CHANGES_MAX, Decision, Subject};
 use crate::pipeline::identify::bearer;
 use crate::records::account::{Account, email_fault, normalised};
@@ -207,6 +207,9 @@ async fn found(
     stored::insert(txn, &organization, "id").await?;
     stored::insert(txn, &member, "id").await?;
     super::keys::insert(txn, &key).await?;
+    let payload = json!({"organization_id": organization.id, "at": now});
+    let told = Billed { organization: &organization.id, kind: "registered", payload, now, request: &request.id };
+    told.tell(app, txn).await?;
     Ok(Founded { account, organization, project, key, secret })
 }
 

@@ -1,4 +1,4 @@
-//! `GET /v1/status`: what is installed, and what of it the caller has.
+//! `GET /v1/status`: what is installed, what of it the caller has, and how the organization stands with who bills it.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,12 @@ pub fn answer() -> Value {
     object(&[
         ("status", json!({"enum": ["ok", "read_only", "draining"]})),
         ("version", text.clone()),
-        ("started_at", text),
+        ("started_at", text.clone()),
+        ("standing", {
+            let mut standing = object(&[("reason", text.clone()), ("since", text)]);
+            standing["type"] = json!(["object", "null"]);
+            standing
+        }),
         ("primitives", json!({"type": "array", "items": primitive})),
     ])
 }
@@ -73,6 +78,7 @@ pub async fn get(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply,
         "status": status,
         "version": env!("CARGO_PKG_VERSION"),
         "started_at": app.started_at,
+        "standing": app.directory.standing(&place.organization.id).await.map_err(unreadable)?,
         "primitives": primitives,
     })))
 }

@@ -154,8 +154,19 @@ pub(crate) mod settings {
 }
 
 pub(crate) mod primitives {
-    use super::{Result, unsupported};
+    use super::{Failure, Result, unsupported};
     use crate::bindings::charter::primitive::primitives::Reply;
+    use crate::double::state::with;
+
+    pub(crate) fn set_standing(reason: Option<&str>) -> Result<()> {
+        with(|state| {
+            if !state.bills {
+                return Err(Failure::forbidden("the primitive is not the one that bills").into());
+            }
+            state.standing = reason.map(str::to_owned);
+            Ok(())
+        })
+    }
 
     pub(crate) fn call(
         operation: &str,

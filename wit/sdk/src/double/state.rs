@@ -85,6 +85,8 @@ pub(super) struct State {
     pub(super) denied: BTreeMap<String, Failure>,
     pub(super) rates: BTreeMap<String, Vec<i64>>,
     pub(super) outside: Vec<Outside>,
+    pub(super) bills: bool,
+    pub(super) standing: Option<String>,
     pub(super) events: Vec<Emitted>,
     pub(super) audits: Vec<Audited>,
     /// What `checkpoint` has committed: where a refusal rolls back to.
@@ -110,6 +112,8 @@ impl Default for State {
             denied: BTreeMap::new(),
             rates: BTreeMap::new(),
             outside: Vec::new(),
+            bills: false,
+            standing: None,
             events: Vec::new(),
             audits: Vec::new(),
             committed: None,

@@ -45,6 +45,18 @@ pub enum Catalogue {
     Typed,
 }
 
+/// What of paying an operation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pays {
+    /// Buys credit.
+    Topup,
+    /// Subscribes to a plan.
+    Subscribe,
+    /// Shows the plans.
+    ViewPlans,
+}
+
 /// A handler with its types forgotten.
 type Serve = dyn Fn(&Request) -> Result<Answer>;
 
@@ -165,6 +177,16 @@ impl Operation {
     #[must_use]
     pub fn needs(self, providers: &[&'static str]) -> Self {
         self.with("needs", json!(providers))
+    }
+    /// Who is refused for not having paid is told its method and path, where the primitive is the one that bills.
+    #[must_use]
+    pub fn pays(self, what: Pays) -> Self {
+        self.with("pays", json!(what))
+    }
+    /// It routes to a language model, which only bought credit pays for.
+    #[must_use]
+    pub fn llm_routing(self) -> Self {
+        self.with("llm_routing", true)
     }
     /// How long a call may take; from two seconds on it counts as a long one, with a concurrency of its own.
     #[must_use]

@@ -220,5 +220,7 @@ impl Primitive {
 
 /// Whether a reaction's name is a signal kind; every other is a job's name.
 fn is_kind(name: &str) -> bool {
-    ["hook", "mail", "bounce", "name", "approval", "event", "created", "revoked", "restored", "deleted"].contains(&name)
+    let of_what_comes = ["hook", "mail", "bounce", "name", "approval", "event"];
+    let of_what_becomes = ["created", "revoked", "restored", "deleted", "registered", "credit"];
+    of_what_comes.contains(&name) || of_what_becomes.contains(&name)
 }

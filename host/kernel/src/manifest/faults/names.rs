@@ -30,8 +30,21 @@ pub const CAPABILITIES: [&str; 19] = [
 const RESERVED: [&str; 2] = ["host", "name"];
 
 /// Signal kinds that a manifest may ask for.
-const SIGNALS: [&str; 11] =
-    ["approval", "bounce", "created", "deleted", "event", "hook", "job", "mail", "name", "restored", "revoked"];
+const SIGNALS: [&str; 13] = [
+    "approval",
+    "bounce",
+    "created",
+    "credit",
+    "deleted",
+    "event",
+    "hook",
+    "job",
+    "mail",
+    "name",
+    "registered",
+    "restored",
+    "revoked",
+];
 
 pub(super) fn check(manifest: &Manifest, faults: &mut Vec<Fault>) {
     if RESERVED.contains(&manifest.name.as_str()) {

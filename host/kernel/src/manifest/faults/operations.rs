@@ -21,6 +21,7 @@ pub(super) fn check(manifest: &Manifest, faults: &mut Vec<Fault>) {
         content(operation, &mut own);
         schemas(operation, &mut own);
         references(manifest, operation, &mut own);
+        paying(manifest, operation, at, &mut own);
         faults.extend(own.into_iter().map(|fault| fault.within(&format!("operations.{at}"))));
     }
     unique(manifest.operations.iter().enumerate().map(|(at, op)| (format!("operations.{at}.id"), op.id.as_str())), faults);
@@ -146,6 +147,17 @@ fn schemas(operation: &Operation, faults: &mut Vec<Fault>) {
         {
             faults.push(Fault::new(name, "must be of type object: its properties are the parameters"));
         }
+    }
+}
+
+/// Who is refused is told a method and a path that can be used as they are, and one of each.
+fn paying(manifest: &Manifest, operation: &Operation, at: usize, faults: &mut Vec<Fault>) {
+    let Some(pays) = operation.pays else { return };
+    if operation.path.contains('{') || !operation.mounts().contains(&Mount::Company) {
+        faults.push(Fault::new("pays", "must be left out but at the company mount, on a path without parameters"));
+    }
+    if manifest.operations[..at].iter().any(|other| other.pays == Some(pays)) {
+        faults.push(Fault::new("pays", format!("must not be {} twice", pays.as_str())));
     }
 }
 

@@ -120,6 +120,21 @@ fn each_broken_rule_is_named_at_its_path() {
 }
 
 #[test]
+fn what_takes_money_is_said_once_and_can_be_called_as_it_stands() {
+    let marked = |marks: &[usize]| {
+        let mut manifest = notes();
+        for at in marks {
+            manifest["operations"][at]["pays"] = json!("topup");
+        }
+        let faults = check(&manifest).err().unwrap_or_default();
+        faults.into_iter().map(|fault| fault.path).collect::<Vec<_>>()
+    };
+    assert_eq!(marked(&[0]), Vec::<String>::new());
+    assert_eq!(marked(&[1]), ["operations.1.pays"], "its path has a parameter");
+    assert_eq!(marked(&[0, 2]), ["operations.2.pays", "operations.2.pays"], "and there is one of each");
+}
+
+#[test]
 fn all_faults_come_at_once_and_bounded() {
     let mut manifest = with("/version", json!("one"));
     manifest["capabilities"][0] = json!("root-shell");

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::governance::caps::micro_usd;
+use crate::lifecycle::Billed;
 use crate::records::organization::Organization;
 use crate::reply::Reply;
 use crate::request::HostRequest;
@@ -30,6 +31,7 @@ struct Credit {
     amount_cents: u64,
     kind: Option<String>,
     memo: String,
+    reference: Option<String>,
 }
 
 /// The body.
@@ -39,6 +41,7 @@ pub fn body() -> Value {
         ("amount_cents", json!({"type": "integer", "minimum": 1, "maximum": CENTS_MAX})),
         ("kind?", kind()),
         ("memo", shape::visible(500)),
+        ("reference?", shape::visible(200)),
     ])
 }
 
@@ -53,15 +56,17 @@ pub fn answer() -> Value {
             ("amount_cents", cents),
             ("kind", kind()),
             ("memo", json!({"type": "string"})),
+            ("reference", json!({"type": ["string", "null"]})),
         ]),
     )])
 }
 
-/// `POST /v1/operator/credits`: a posting from what the deployment has given to the organization's credit.
+/// `POST /v1/operator/credits`: a posting from what the deployment has given to the organization's credit. Who bills is told of it,
+/// so that an invoice which the reference names counts as paid.
 ///
 /// # Errors
 /// 404 for an organization that does not exist.
-pub async fn create(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let body: Credit = request.body_as()?;
     let absent = || Refusal::resource_not_found("organization_id");
     let organization = OrganizationId::parse(&body.organization_id).ok_or_else(absent)?;
@@ -81,8 +86,12 @@ pub async fn create(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
     for entry in entries(&Pay { from, to, memo: body.memo.clone() }, amount, &id, &kind) {
         txn.write(entry);
     }
+    let payload = json!({"kind": kind, "amount_cents": body.amount_cents, "reference": body.reference, "memo": body.memo, "transfer": id});
+    let (now, told) = (request.now, &request.id);
+    Billed { organization: &organization, kind: "credit", payload, now, request: told }.tell(app, txn).await?;
     let credit = json!({
         "id": id, "organization_id": organization, "amount_cents": body.amount_cents, "kind": kind, "memo": body.memo,
+        "reference": body.reference,
     });
     let note = json!({"after": credit});
     Ok(Reply::created(&json!({"credit": credit})).about("organization", organization.to_string()).noting(note))

@@ -1,0 +1,202 @@
+//! Invoices: what an organization owes, and what becomes of one that the operator marks as paid.
+
+use charter_sdk::prelude::*;
+use charter_sdk::{Reach, Signal, events, ledger, serde_json};
+
+use crate::money::{dollars, micro_usd};
+use crate::{account, plans, subscriptions};
+
+pub(crate) const INVOICES: Collection<Invoice> = Collection::new("invoices").reach(Reach::Organization);
+
+/// What a plan includes beyond its price comes from here.
+const INCLUDED: &str = "included";
+/// What closes the loop outside, where there is a payment provider.
+pub(crate) const PROVIDER: &str = "stripe";
+
+/// Where an invoice stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Status {
+    Open,
+    Paid,
+    Void,
+}
+
+/// What an invoice is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Purpose {
+    /// Credit, bought at once.
+    Credit,
+    /// The first period of a subscription.
+    Subscription,
+    /// A further one.
+    Renewal,
+    /// The way from one plan to a dearer one.
+    Upgrade,
+}
+
+/// An invoice, as it is kept.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Invoice {
+    pub(crate) status: Status,
+    pub(crate) purpose: Purpose,
+    pub(crate) amount_cents: u64,
+    /// What was noted as paid so far.
+    pub(crate) received_cents: u64,
+    /// What is given on top once it is paid.
+    pub(crate) bonus_cents: u64,
+    pub(crate) memo: String,
+    /// The plan that it is for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) plan: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) due_at: Option<Instant>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) paid_at: Option<Instant>,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Shown {
+    pub(crate) id: String,
+    status: Status,
+    purpose: Purpose,
+    amount_cents: u64,
+    received_cents: u64,
+    memo: String,
+    plan: Option<String>,
+    /// How to pay it; null once nothing is to be paid.
+    instructions: Option<String>,
+    due_at: Option<Instant>,
+    paid_at: Option<Instant>,
+    created_at: Instant,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct InvoiceAnswer {
+    invoice: Shown,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct InvoiceList {
+    invoices: Vec<Shown>,
+    has_more: bool,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TopUp {
+    /// How much credit, in whole cents; or name a pack.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 100_000_000))]
+    amount_cents: Option<u64>,
+    /// A pack of credit.
+    #[serde(default)]
+    #[schemars(length(min = 1, max = 100))]
+    pack: Option<String>,
+    /// By invoice, which is how it is done if absent; `false` needs a payment provider.
+    #[serde(default)]
+    invoice: Option<bool>,
+}
+
+/// What the operator has given.
+#[derive(Deserialize)]
+struct Credit {
+    kind: String,
+    amount_cents: u64,
+    reference: Option<String>,
+}
+
+impl Invoice {
+    /// An invoice for an amount.
+    pub(crate) fn new(purpose: Purpose, amount_cents: u64, memo: String) -> Self {
+        let (status, received_cents, bonus_cents) = (Status::Open, 0, 0);
+        let (plan, due_at, paid_at) = (None, None, None);
+        Self { status, purpose, amount_cents, received_cents, bonus_cents, memo, plan, due_at, paid_at }
+    }
+
+    /// Keeps it.
+    pub(crate) fn open(self) -> Result<Doc<Self>> {
+        let invoice = INVOICES.insert(self)?;
+        told(&invoice.id, invoice.body.status)?;
+        Ok(invoice)
+    }
+}
+
+fn told(id: &str, status: Status) -> Result<()> {
+    events::emit("invoice.updated", &json!({ "invoice_id": id, "status": status }))
+}
+
+pub(crate) fn shown(invoice: Doc<Invoice>) -> Shown {
+    let Invoice { status, purpose, amount_cents, received_cents, memo, plan, due_at, paid_at, .. } = invoice.body;
+    let rest = dollars(amount_cents.saturating_sub(received_cents));
+    let how = format!(
+        "Pay {rest} to the operator of this deployment and quote {}. It counts as paid once the operator has noted it.",
+        invoice.id
+    );
+    let instructions = (status == Status::Open).then_some(how);
+    let (id, created_at) = (invoice.id, invoice.created_at);
+    Shown { id, status, purpose, amount_cents, received_cents, memo, plan, instructions, due_at, paid_at, created_at }
+}
+
+/// Takes an invoice back that nobody needs to pay any more.
+pub(crate) fn void(id: &str) -> Result<()> {
+    let Some(invoice) = INVOICES.get(id)?.filter(|invoice| invoice.body.status == Status::Open) else { return Ok(()) };
+    INVOICES.replace(id, Invoice { status: Status::Void, ..invoice.body })?;
+    told(id, Status::Void)
+}
+
+pub(crate) fn top_up(Body(asked): Body<TopUp>) -> Result<InvoiceAnswer> {
+    let (amount_cents, memo) = match (asked.amount_cents, asked.pack) {
+        (Some(cents), None) => (cents, format!("Credit for {}", dollars(cents))),
+        (None, Some(pack)) => {
+            let pack = plans::pack(&pack)?;
+            (pack.price_cents, format!("Credit, {}", pack.id))
+        }
+        _ => return Err(Failure::invalid("amount_cents", "is what is bought, or pack is: one of them")),
+    };
+    if asked.invoice == Some(false) {
+        return Err(Failure::not_configured(&[PROVIDER]).hint("Leave invoice out, and pay by invoice."));
+    }
+    let invoice = Invoice::new(Purpose::Credit, amount_cents, memo).open()?;
+    account::settle(account::Change::default())?;
+    Ok(InvoiceAnswer { invoice: shown(invoice) })
+}
+
+pub(crate) fn list(Query(page): Query<Offset>) -> Result<InvoiceList> {
+    let found = INVOICES.all().page(page)?;
+    Ok(InvoiceList { has_more: found.has_more, invoices: found.items.into_iter().map(shown).collect() })
+}
+
+pub(crate) fn read(Path(ById { id }): Path<ById>) -> Result<InvoiceAnswer> {
+    Ok(InvoiceAnswer { invoice: shown(INVOICES.get(&id)?.or_not_found("invoice")?) })
+}
+
+/// The operator has given credit: an invoice that it is for is paid by it, once.
+pub(crate) fn credited(signal: &Signal) -> Result<()> {
+    let credit: Credit = serde_json::from_value(signal.payload.clone())?;
+    let invoice = credit.reference.as_deref().map(|id| INVOICES.get(id)).transpose()?.flatten();
+    let paid = match invoice.filter(|invoice| invoice.body.status == Status::Open) {
+        Some(invoice) => receive(invoice, credit.amount_cents)?,
+        None => false,
+    };
+    account::settle(account::Change { bought: paid || credit.kind == "paid", ..account::Change::default() })
+}
+
+/// Notes what came for an invoice; true once that is all of it.
+fn receive(invoice: Doc<Invoice>, cents: u64) -> Result<bool> {
+    let mut body = invoice.body;
+    body.received_cents = body.received_cents.saturating_add(cents);
+    let paid = body.received_cents >= body.amount_cents;
+    if paid {
+        (body.status, body.paid_at) = (Status::Paid, Some(now()));
+        subscriptions::paid(&invoice.id, &body)?;
+        if body.bonus_cents > 0 {
+            ledger::open_source(INCLUDED)?;
+            ledger::transfer(INCLUDED, ledger::CREDIT, micro_usd(body.bonus_cents), INCLUDED, &invoice.id)?;
+        }
+    }
+    INVOICES.replace(&invoice.id, body.clone())?;
+    told(&invoice.id, body.status)?;
+    Ok(paid)
+}

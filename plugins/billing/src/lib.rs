@@ -1,0 +1,93 @@
+//! Billing in a closed loop: plans, packs of credit, invoices that the operator marks as paid, and the trial before.
+//!
+//! This file is the declaration. `plans` holds what can be bought, `invoices` what is owed and what becomes of a payment,
+//! `subscriptions` the plan that an organization has, `account` how it stands and what is due next, `portal` the way to a provider.
+
+mod account;
+mod calendar;
+mod invoices;
+mod money;
+mod plans;
+mod portal;
+mod subscriptions;
+
+#[cfg(test)]
+mod tests;
+
+use charter_sdk::manifest::Pays;
+use charter_sdk::prelude::*;
+
+/// The primitive.
+pub fn primitive() -> Primitive {
+    Primitive::new("billing", env!("CARGO_PKG_VERSION"))
+        .title("Billing")
+        .summary("Plans, packs of credit, invoices and the trial before, in a closed loop.")
+        .description(include_str!("billing.md"))
+        .uses("ledger")
+        .uses("primitives")
+        .uses("jobs")
+        .collection(&account::ACCOUNTS)
+        .collection(&invoices::INVOICES)
+        .collection(&subscriptions::SUBSCRIPTIONS)
+        .setting(plans::plans_setting)
+        .setting(plans::packs_setting)
+        .setting(plans::trial_setting)
+        .setting(plans::signup_setting)
+        .provider(
+            invoices::PROVIDER,
+            &["stripe"],
+            "The payment provider; its option `customer` is who the organization is there.",
+        )
+        .event("invoice.updated", "An invoice was opened, paid or voided.")
+        .event("subscription.updated", "A subscription was changed, or has ended.")
+        .on("registered", |_| account::settle(account::Change::default()))
+        .on("credit", |signal| invoices::credited(&signal))
+        .job(account::TURN, |_| account::settle(account::Change::default()))
+        .operation(get("billing.plans", "/billing/plans", plans::list).summary("List the plans").pays(Pays::ViewPlans))
+        .operation(get("billing.packs", "/billing/packs", plans::packs).summary("List the packs of credit"))
+        .operation(
+            post("billing.subscribe", "/billing/subscribe", subscriptions::subscribe)
+                .summary("Subscribe to a plan; it counts once its invoice is paid")
+                .description("409 `state_conflict` where there is a subscription already.")
+                .access(Access::Admin)
+                .pays(Pays::Subscribe),
+        )
+        .operation(
+            post("billing.credits_subscription", "/credits/subscription", subscriptions::subscribe)
+                .summary("Subscribe to a plan; the same as below /billing")
+                .access(Access::Admin)
+                .no_tool(),
+        )
+        .operation(
+            post("billing.upgrade", "/billing/upgrade", subscriptions::upgrade)
+                .summary("Change to a dearer plan; it counts once the difference is paid")
+                .description("409 `state_conflict` where the plan is no dearer, and where an invoice is overdue.")
+                .access(Access::Admin),
+        )
+        .operation(
+            get("billing.subscription", "/billing/subscription", subscriptions::read).summary("The subscription and the trial"),
+        )
+        .operation(
+            post("billing.cancel", "/billing/cancel", subscriptions::cancel)
+                .summary("Cancel the subscription, at the end of its period or at once")
+                .description(
+                    "What was not paid for yet ends at once. 403 `pinned_to_user` for a credential that is pinned to one user.",
+                )
+                .access(Access::Admin),
+        )
+        .operation(
+            post("billing.portal", "/billing/portal", portal::open)
+                .summary("Where a person manages how the organization pays")
+                .access(Access::Admin)
+                .needs(&[invoices::PROVIDER]),
+        )
+        .operation(
+            post("billing.top_up", "/billing/topup", invoices::top_up)
+                .summary("Buy credit: an amount or a pack, by invoice")
+                .pays(Pays::Topup),
+        )
+        .operation(get("billing.invoices", "/billing/invoices", invoices::list).summary("List invoices, oldest first"))
+        .operation(get("billing.invoice", "/billing/invoices/{id}", invoices::read).summary("One invoice"))
+}
+
+charter_sdk::export!(primitive);

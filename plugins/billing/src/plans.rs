@@ -1,0 +1,127 @@
+//! What can be bought: plans, packs of credit, and what a trial gives. Every number stands here, as the default of a setting.
+
+use charter_sdk::manifest::Setting;
+use charter_sdk::prelude::*;
+use charter_sdk::settings;
+
+/// A plan. What is paid for it is credit; what it includes beyond its price is given on top.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Plan {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    pub(crate) price_cents: u64,
+    pub(crate) period: Period,
+    pub(crate) included_credit_cents: u64,
+}
+
+/// How often a plan is paid for.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Period {
+    Month,
+}
+
+/// Credit that is bought at once.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Pack {
+    pub(crate) id: String,
+    pub(crate) price_cents: u64,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Plans {
+    plans: Vec<Plan>,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Packs {
+    packs: Vec<Pack>,
+}
+
+impl Plan {
+    /// What is given beyond what is paid.
+    pub(crate) fn bonus_cents(&self) -> u64 {
+        self.included_credit_cents.saturating_sub(self.price_cents)
+    }
+}
+
+fn first_plans() -> Vec<Plan> {
+    let plan = |id: &str, name: &str, price_cents, included_credit_cents| {
+        let (id, name, period) = (id.into(), name.into(), Period::Month);
+        Plan { id, name, price_cents, period, included_credit_cents }
+    };
+    vec![plan("starter", "Starter", 2_000, 2_000), plan("pro", "Pro", 10_000, 11_000)]
+}
+
+fn first_packs() -> Vec<Pack> {
+    [("pack_10", 1_000), ("pack_50", 5_000), ("pack_200", 20_000)]
+        .map(|(id, price_cents)| Pack { id: id.into(), price_cents })
+        .into()
+}
+
+/// Days of a trial; none where 0.
+const TRIAL_DAYS: u32 = 14;
+/// Cents that a trial gives.
+const SIGNUP_CREDIT_CENTS: u64 = 500;
+
+pub(crate) fn plans_setting() -> Setting {
+    let (default, description) = (json!(first_plans()), "The plans.");
+    Setting { key: "plans", schema: json!({ "type": "array", "maxItems": 50 }), default, by: "operator", description }
+}
+
+pub(crate) fn packs_setting() -> Setting {
+    let (default, description) = (json!(first_packs()), "The packs of credit.");
+    Setting { key: "packs", schema: json!({ "type": "array", "maxItems": 50 }), default, by: "operator", description }
+}
+
+pub(crate) fn trial_setting() -> Setting {
+    let schema = json!({ "type": "integer", "minimum": 0, "maximum": 365 });
+    let description = "Days of a trial; 0: none.";
+    Setting { key: "trial_days", schema, default: TRIAL_DAYS.into(), by: "operator", description }
+}
+
+pub(crate) fn signup_setting() -> Setting {
+    let schema = json!({ "type": "integer", "minimum": 0, "maximum": 1_000_000 });
+    let description = "Cents of credit that a trial begins with.";
+    Setting { key: "signup_credit_cents", schema, default: SIGNUP_CREDIT_CENTS.into(), by: "operator", description }
+}
+
+fn offered() -> Result<Vec<Plan>> {
+    Ok(settings::get("plans")?.unwrap_or_else(first_plans))
+}
+
+/// Days of a trial.
+pub(crate) fn trial_days() -> Result<u32> {
+    Ok(settings::get("trial_days")?.unwrap_or(TRIAL_DAYS))
+}
+
+/// What a trial gives.
+pub(crate) fn signup_credit_cents() -> Result<u64> {
+    Ok(settings::get("signup_credit_cents")?.unwrap_or(SIGNUP_CREDIT_CENTS))
+}
+
+/// The plan that a caller names.
+pub(crate) fn plan(id: &str) -> Result<Plan> {
+    let found = offered()?.into_iter().find(|plan| plan.id == id);
+    found.ok_or_else(|| Failure::invalid("plan", "there is no such plan").hint("GET /v1/billing/plans lists them."))
+}
+
+/// The plan that was subscribed to, if it is still offered.
+pub(crate) fn known(id: &str) -> Result<Option<Plan>> {
+    Ok(offered()?.into_iter().find(|plan| plan.id == id))
+}
+
+/// The pack that a caller names.
+pub(crate) fn pack(id: &str) -> Result<Pack> {
+    let packs = settings::get("packs")?.unwrap_or_else(first_packs);
+    let found = packs.into_iter().find(|pack: &Pack| pack.id == id);
+    found.ok_or_else(|| Failure::invalid("pack", "there is no such pack").hint("GET /v1/billing/packs lists them."))
+}
+
+pub(crate) fn list() -> Result<Plans> {
+    Ok(Plans { plans: offered()? })
+}
+
+pub(crate) fn packs() -> Result<Packs> {
+    Ok(Packs { packs: settings::get("packs")?.unwrap_or_else(first_packs) })
+}

@@ -1,0 +1,310 @@
+//! The subscription of an organization: paid for before it counts, renewed by an invoice, ended by hand.
+
+use charter_sdk::prelude::*;
+use charter_sdk::{Reach, events};
+
+use crate::account::{self, Change, Trial};
+use crate::calendar::months_after;
+use crate::invoices::{self, Invoice, Purpose};
+use crate::plans::{self, Plan};
+
+pub(crate) const SUBSCRIPTIONS: Collection<Subscription> =
+    Collection::new("subscriptions").reach(Reach::Organization).unique(&["live"]);
+
+/// What `live` holds while a subscription has not ended: an organization has one such.
+const LIVE: &str = "live";
+/// How long a renewal may stay unpaid.
+const GRACE_SECONDS: u32 = 7 * 86_400;
+
+/// Where a subscription stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Status {
+    /// Its first invoice is open.
+    Pending,
+    Active,
+    /// A renewal was not paid in time.
+    PastDue,
+    Canceled,
+}
+
+/// A subscription, as it is kept.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Subscription {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    live: Option<String>,
+    pub(crate) status: Status,
+    plan: String,
+    /// What its periods are counted from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    started_at: Option<Instant>,
+    /// Periods since then.
+    periods: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) period_end: Option<Instant>,
+    cancel_at_period_end: bool,
+    /// The invoice that is open for a period.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    invoice: Option<String>,
+    /// When that one is overdue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) due_at: Option<Instant>,
+    /// The invoice that is open for a dearer plan.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    upgrade: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    canceled_at: Option<Instant>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Wish {
+    /// The plan's id.
+    #[schemars(length(min = 1, max = 100))]
+    plan: String,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Cancel {
+    /// `false` ends it at once.
+    #[serde(default = "yes")]
+    at_period_end: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Shown {
+    id: String,
+    status: Status,
+    plan: String,
+    period_start: Option<Instant>,
+    period_end: Option<Instant>,
+    cancel_at_period_end: bool,
+    /// The invoice that has to be paid for it to count, or to go on.
+    invoice_id: Option<String>,
+    canceled_at: Option<Instant>,
+    created_at: Instant,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Subscribed {
+    subscription: Shown,
+    invoice: invoices::Shown,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct SubscriptionAnswer {
+    subscription: Shown,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Current {
+    /// Null where there is none.
+    subscription: Option<Shown>,
+    /// Null where there never was one.
+    trial: Option<Trial>,
+}
+
+impl Subscription {
+    fn new(plan: String, invoice: String) -> Self {
+        Self {
+            live: Some(LIVE.into()),
+            status: Status::Pending,
+            plan,
+            started_at: None,
+            periods: 0,
+            period_end: None,
+            cancel_at_period_end: false,
+            invoice: Some(invoice),
+            due_at: None,
+            upgrade: None,
+            canceled_at: None,
+        }
+    }
+
+    /// Counts its periods from now on.
+    fn begin(&mut self, now: Instant) {
+        (self.status, self.started_at, self.periods) = (Status::Active, Some(now), 1);
+        self.period_end = Some(months_after(now, 1));
+    }
+
+    fn end(&mut self, now: Instant) -> Result<()> {
+        for invoice in [self.invoice.take(), self.upgrade.take()].into_iter().flatten() {
+            invoices::void(&invoice)?;
+        }
+        (self.live, self.status, self.due_at, self.canceled_at) = (None, Status::Canceled, None, Some(now));
+        Ok(())
+    }
+
+    fn period_start(&self) -> Option<Instant> {
+        self.started_at.map(|start| months_after(start, self.periods.saturating_sub(1)))
+    }
+}
+
+fn shown(subscription: Doc<Subscription>) -> Shown {
+    let body = subscription.body;
+    Shown {
+        id: subscription.id,
+        status: body.status,
+        period_start: body.period_start(),
+        plan: body.plan,
+        period_end: body.period_end,
+        cancel_at_period_end: body.cancel_at_period_end,
+        invoice_id: body.invoice.or(body.upgrade),
+        canceled_at: body.canceled_at,
+        created_at: subscription.created_at,
+    }
+}
+
+/// The one that has not ended.
+fn current() -> Result<Option<Doc<Subscription>>> {
+    let found = SUBSCRIPTIONS.lookup("live", LIVE)?;
+    Ok(found.filter(|found| found.body.live.is_some()))
+}
+
+fn needed() -> Result<Doc<Subscription>> {
+    let none = || Failure::conflict("there is no subscription").reason("no_subscription");
+    current()?.ok_or_else(none)
+}
+
+fn replaced(id: &str, subscription: Subscription) -> Result<Doc<Subscription>> {
+    events::emit("subscription.updated", &json!({ "subscription_id": id, "status": subscription.status }))?;
+    SUBSCRIPTIONS.replace(id, subscription)
+}
+
+fn invoice_for(plan: &Plan, purpose: Purpose) -> Invoice {
+    let memo = format!("{}, a month", plan.name);
+    let invoice = Invoice::new(purpose, plan.price_cents, memo);
+    Invoice { plan: Some(plan.id.clone()), bonus_cents: plan.bonus_cents(), ..invoice }
+}
+
+pub(crate) fn subscribe(Body(wish): Body<Wish>) -> Result<Created<Subscribed>> {
+    let plan = plans::plan(&wish.plan)?;
+    account::settle(Change::default())?;
+    if current()?.is_some() {
+        let told = "there is a subscription already";
+        return Err(Failure::conflict(told).reason("subscribed_already").hint("Upgrade it, or cancel it first."));
+    }
+    let invoice = invoice_for(&plan, Purpose::Subscription).open()?;
+    let subscription = SUBSCRIPTIONS.insert(Subscription::new(plan.id, invoice.id.clone()))?;
+    Ok(Created(Subscribed { subscription: shown(subscription), invoice: invoices::shown(invoice) }))
+}
+
+pub(crate) fn upgrade(Body(wish): Body<Wish>) -> Result<Subscribed> {
+    let plan = plans::plan(&wish.plan)?;
+    account::settle(Change::default())?;
+    let Doc { id, body: mut subscription, .. } = needed()?;
+    let before = plans::known(&subscription.plan)?;
+    let (price, bonus) = before.as_ref().map_or((0, 0), |plan| (plan.price_cents, plan.bonus_cents()));
+    if plan.id == subscription.plan || plan.price_cents <= price {
+        return Err(Failure::conflict("the plan is no dearer than the one there is").reason("no_upgrade"));
+    }
+    let invoice = match subscription.status {
+        Status::Pending => {
+            // Nothing was paid yet: it is simply another plan.
+            subscription.invoice.take().map(|former| invoices::void(&former)).transpose()?;
+            let invoice = invoice_for(&plan, Purpose::Subscription).open()?;
+            (subscription.plan, subscription.invoice) = (plan.id, Some(invoice.id.clone()));
+            invoice
+        }
+        Status::Active => {
+            subscription.upgrade.take().map(|former| invoices::void(&former)).transpose()?;
+            let memo = format!("Upgrade to {}", plan.name);
+            let invoice = Invoice::new(Purpose::Upgrade, plan.price_cents - price, memo);
+            let bonus_cents = plan.bonus_cents().saturating_sub(bonus);
+            let invoice = Invoice { plan: Some(plan.id), bonus_cents, ..invoice }.open()?;
+            subscription.upgrade = Some(invoice.id.clone());
+            invoice
+        }
+        Status::PastDue | Status::Canceled => {
+            let told = "an invoice of the subscription is overdue";
+            return Err(Failure::conflict(told).reason("subscription_past_due").hint("Pay it first."));
+        }
+    };
+    Ok(Subscribed { subscription: shown(replaced(&id, subscription)?), invoice: invoices::shown(invoice) })
+}
+
+pub(crate) fn read() -> Result<Current> {
+    Ok(Current { subscription: current()?.map(shown), trial: account::trial()? })
+}
+
+pub(crate) fn cancel(Body(asked): Body<Cancel>, caller: Caller) -> Result<SubscriptionAnswer> {
+    if caller.subject == "credential" {
+        let told = "a credential that is pinned to one user does not cancel what the organization has";
+        return Err(Failure::forbidden(told).reason("pinned_to_user"));
+    }
+    account::settle(Change::default())?;
+    let Doc { id, body: mut subscription, .. } = needed()?;
+    let was_paid = subscription.status != Status::Pending;
+    let at_once = !asked.at_period_end || subscription.status != Status::Active;
+    if at_once {
+        subscription.end(now())?;
+    } else {
+        subscription.cancel_at_period_end = true;
+    }
+    let subscription = replaced(&id, subscription)?;
+    if at_once && was_paid {
+        account::settle(Change { ended: true, ..Change::default() })?;
+    }
+    Ok(SubscriptionAnswer { subscription: shown(subscription) })
+}
+
+/// An invoice was paid: what it was for counts from now on.
+pub(crate) fn paid(id: &str, invoice: &Invoice) -> Result<()> {
+    let Some(Doc { id: subscription, body: mut found, .. }) = current()? else { return Ok(()) };
+    let now = now();
+    match invoice.purpose {
+        Purpose::Subscription | Purpose::Renewal if found.invoice.as_deref() == Some(id) => {
+            (found.invoice, found.due_at) = (None, None);
+            let in_period = found.period_end.is_some_and(|end| now < end);
+            if in_period { found.status = Status::Active } else { found.begin(now) }
+        }
+        Purpose::Upgrade if found.upgrade.as_deref() == Some(id) => {
+            found.upgrade = None;
+            found.plan = invoice.plan.clone().unwrap_or(found.plan);
+        }
+        _ => return Ok(()),
+    }
+    replaced(&subscription, found).map(drop)
+}
+
+/// Does what is due by now; answers the subscription that there is then, and whether one has ended.
+pub(crate) fn turn(now: Instant) -> Result<(Option<Subscription>, bool)> {
+    let Some(Doc { id, body: mut found, .. }) = current()? else { return Ok((None, false)) };
+    let is_over = found.period_end.is_some_and(|end| end <= now);
+    if found.status != Status::Active || !(is_over || found.due_at.is_some_and(|due| due <= now)) {
+        return Ok((Some(found), false));
+    }
+    if is_over && found.cancel_at_period_end {
+        found.end(now)?;
+        replaced(&id, found)?;
+        return Ok((None, true));
+    }
+    if is_over && found.invoice.is_none() {
+        renew(&mut found)?;
+        if found.live.is_none() {
+            replaced(&id, found)?;
+            return Ok((None, true));
+        }
+    }
+    if found.invoice.is_some() && found.due_at.is_some_and(|due| due <= now) {
+        found.status = Status::PastDue;
+    }
+    let found = replaced(&id, found)?;
+    Ok((Some(found.body), false))
+}
+
+/// The next period, and its invoice. A plan that is no longer offered is not charged for again: it ends with its period.
+fn renew(found: &mut Subscription) -> Result<()> {
+    let (Some(start), Some(end)) = (found.started_at, found.period_end) else { return Ok(()) };
+    let Some(plan) = plans::known(&found.plan)? else { return found.end(end) };
+    let due_at = end.plus_seconds(GRACE_SECONDS);
+    let invoice = Invoice { due_at: Some(due_at), ..invoice_for(&plan, Purpose::Renewal) }.open()?;
+    (found.invoice, found.due_at, found.periods) = (Some(invoice.id), Some(due_at), found.periods + 1);
+    found.period_end = Some(months_after(start, found.periods));
+    Ok(())
+}
