@@ -47,6 +47,9 @@ pub struct Webhook {
     pub failures: u32,
     /// Events up to this one happened before it.
     pub since: u64,
+    /// When it was last switched on again: what happened before that is not told.
+    #[serde(default)]
+    pub resumed_at: Option<Instant>,
     /// When it was made.
     pub created_at: Instant,
 }
@@ -57,8 +60,11 @@ impl Webhook {
         Key::new(&Reach::organization(organization), &Self::space(), id)
     }
 
-    /// Whether it hears an event.
-    pub fn hears(&self, event: &str, user: Option<&str>) -> bool {
+    /// Whether it hears an event of then.
+    pub fn hears(&self, event: &str, user: Option<&str>, at: Instant) -> bool {
+        if self.resumed_at.is_some_and(|resumed| at < resumed) {
+            return false;
+        }
         let tenant = self.tenant_user_id.as_deref().is_none_or(|own| user == Some(own));
         self.active && tenant && self.event_types.iter().any(|kind| kind == event || kind == "*")
     }

@@ -204,6 +204,7 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
         disabled_reason: None,
         failures: 0,
         since,
+        resumed_at: None,
         created_at: request.now,
     };
     stored::insert(txn, &webhook, "id").await?;
@@ -266,6 +267,9 @@ pub async fn update(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     after.url = wish.url.unwrap_or(after.url);
     after.event_types = wish.event_types.unwrap_or(after.event_types);
     if let Some(active) = wish.active {
+        if active && !before.active {
+            after.resumed_at = Some(request.now);
+        }
         after.active = active;
         if active {
             (after.disabled_reason, after.failures) = (None, 0);
