@@ -269,6 +269,27 @@ on_both! {
         world.books_agree();
     }
 
+    fn a_call_of_a_primitive_waits_and_its_caller_is_told_what_became_of_it(world: Builder::new().bare()) {
+        let (tenant, owner) = governed(world, 1);
+        let told = |id: &str, status: &str| {
+            let listed = tenant.client.get("/v1/script/notes").expect(200);
+            listed["notes"].as_array().unwrap().iter().any(|note| note["kind"] == format!("{id} {status}"))
+        };
+        for (how, status) in [("approve", "succeeded"), ("deny", "denied")] {
+            let before = stands(&tenant.client);
+            let outer = play(&tenant.client, json!([{ "call": "script.play", "body": { "steps": spend(2 * DOLLAR) } }])).expect(200);
+            let waiting = &outer["seen"][0];
+            assert_eq!(waiting["status"], 202, "{outer}");
+            let id = waiting["body"]["approval_id"].as_str().unwrap().to_owned();
+            assert_eq!(stands(&tenant.client), (before.0, 2 * DOLLAR), "its funds are held");
+            decide(&owner, &id, how).expect(200);
+            assert_eq!(end(&tenant.client, &id)["status"], status);
+            until("the caller is told", || told(&id, status));
+        }
+        assert_eq!((stands(&tenant.client), notes(&tenant.client)), ((2 * DOLLAR, 0), 1), "made once, as it was approved");
+        world.books_agree();
+    }
+
     fn a_pinned_key_sees_the_approvals_of_its_user_alone(world: Builder::new().bare()) {
         let (tenant, _) = governed(world, 1);
         let other = tenant.user(&unique("other"));

@@ -354,6 +354,20 @@ on_both! {
         world.books_agree();
     }
 
+    fn who_took_a_hold_in_doubt_is_asked_what_became_of_it(world: Builder::new().bare()) {
+        let tenant = scripted(world);
+        budget(&tenant, 1_000, "day");
+        for entity in ["it-arrived", "it-never-arrived", "nobody-knows"] {
+            play(&tenant.client, json!([{ "leave": "script.spend", "amount": DOLLAR, "entity": entity, "as": "p" }, { "dispatch": "p" }])).expect(200);
+        }
+        let holds = |state: &str| tenant.client.get(&format!("/v1/governance/holds?state={state}")).expect(200)["holds"].clone();
+        let counts = || ["captured", "voided", "in_doubt"].map(|state| holds(state).as_array().unwrap().len());
+        until("those of which something is known are settled", || counts() == [1, 1, 1]);
+        assert_eq!(holds("in_doubt")[0]["entity"], "nobody-knows");
+        assert_eq!(stands(&tenant.client), (DOLLAR, DOLLAR));
+        world.books_agree();
+    }
+
     fn limits_count_how_often_and_for_how_much(world: Builder::new().bare()) {
         let tenant = scripted(world);
         let limits = |count: i64, amount: i64| json!({ "limits": [

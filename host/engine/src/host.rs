@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use charter_kernel::refusal::Failure;
 
-use crate::leave::{Granted, Leave, Ungranted};
+use crate::leave::{Granted, Leave, Origin, Ungranted};
 
 /// The server's side of the capabilities `settings` and `primitives`.
 pub trait Host: Send + Sync + 'static {
@@ -61,6 +61,8 @@ pub struct Nested {
     pub depth: u8,
     /// What is left of the outer deadline.
     pub deadline_ms: u32,
+    /// What the server handed to itself with the outer call.
+    pub origin: Option<Origin>,
 }
 
 /// What a nested call answered.

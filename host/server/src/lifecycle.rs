@@ -5,15 +5,17 @@
 //! not. Knows primitives by what their manifests ask for only.
 
 use charter_engine::job::{JobRecord, Owner, jobs};
+use charter_kernel::governance::hold::Hold;
 use charter_kernel::id::{OrganizationId, uuid_v7};
 use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Instant;
-use charter_kernel::unit::{Draft, Key, Reach};
+use charter_kernel::unit::{Draft, Key, Reach, Write};
 use charter_store::Txn;
 use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::records::Record as _;
+use crate::records::approval::Approval;
 use crate::records::erasure::{ERASURE_GROUP, Erasure};
 use crate::records::project::{Mode, Project};
 use crate::records::user::User;
@@ -97,7 +99,15 @@ impl Told<'_> {
             project: user.project.to_string(),
             user: Some(user.id.to_string()),
         };
-        let signal = Sent { primitive, kind: change.signal(), payload, owner, now: self.now, request: self.request };
+        let signal = Sent {
+            primitive,
+            kind: change.signal(),
+            payload,
+            owner,
+            now: self.now,
+            request: self.request,
+            attempts: ATTEMPTS_MAX,
+        };
         // The user's own rows go with it, and with its project's: the word of its end must outlive both.
         let reach = match change {
             Change::Deleted => Reach::organization(user.organization.as_str()),
@@ -146,8 +156,71 @@ impl Billed<'_> {
         let owner = Owner { organization: self.organization.to_string(), project: String::new(), user: None };
         let reach = Reach::organization(self.organization.as_str());
         let Self { kind, payload, now, request, .. } = self;
-        Sent { primitive, kind, payload, owner, now, request }.enqueue(txn, &reach).await.map(drop)
+        Sent { primitive, kind, payload, owner, now, request, attempts: ATTEMPTS_MAX }.enqueue(txn, &reach).await.map(drop)
     }
+}
+
+/// The kind of the signal that asks a primitive what became of a hold in doubt.
+pub const DOUBT: &str = "doubt";
+
+/// The kind of the signal that tells a primitive what became of a call of its own that waited for a person.
+pub const APPROVAL: &str = "approval";
+
+/// Whether a signal is of what is done to a user rather than by it: neither its standing nor its kit keeps it from arriving.
+pub fn is_told(signal: &str) -> bool {
+    Change::of(signal).is_some() || [DOUBT, APPROVAL].contains(&signal)
+}
+
+/// What tells the primitive that made an approved call what became of it; `None` where a client made it, or it does not want to know.
+///
+/// # Errors
+/// Where the operating system has no randomness.
+pub fn answered(approval: &Approval, now: Instant) -> Result<Option<Write>, Refusal> {
+    let Some(primitive) = &approval.tells else { return Ok(None) };
+    let subject = &approval.subject;
+    let payload = json!({
+        "approval_id": approval.id,
+        "status": approval.status,
+        "action": approval.action,
+        "request_id": approval.request_id,
+        "result": approval.result,
+        "error": approval.error,
+        "reason": approval.reason,
+    });
+    let owner = Owner {
+        organization: subject.organization.clone(),
+        project: subject.project.clone().unwrap_or_default(),
+        user: subject.user.clone(),
+    };
+    let request = &approval.request_id;
+    let signal = Sent { primitive, kind: APPROVAL, payload, owner, now, request, attempts: ATTEMPTS_MAX };
+    signal.job(&subject.reach()).map(|(key, draft)| Some(Write::Insert { key, draft }))
+}
+
+/// Asks the primitive that took a hold what became of it, where it wants to be asked; whether it is.
+///
+/// # Errors
+/// When the store cannot be asked.
+pub async fn ask(app: &App, txn: &mut Txn, id: &str, hold: &Hold, now: Instant) -> Result<bool, Refusal> {
+    let live = app.registry.current();
+    let Some(primitive) = live.listeners(DOUBT).find(|name| **name == hold.primitive) else { return Ok(false) };
+    let subject = &hold.subject;
+    let payload = json!({
+        "permit": id,
+        "action": hold.action,
+        "entity": hold.entity,
+        "amount_micro_usd": hold.amount,
+        "request_id": hold.request,
+        "at": hold.at,
+    });
+    let owner = Owner {
+        organization: subject.organization.clone(),
+        project: subject.project.clone().unwrap_or_default(),
+        user: subject.user.clone(),
+    };
+    // Asked again in time, whatever becomes of this.
+    let signal = Sent { primitive, kind: DOUBT, payload, owner, now, request: &hold.request, attempts: 1 };
+    signal.enqueue(txn, &subject.reach()).await.map(|_| true)
 }
 
 /// A signal on its way.
@@ -158,11 +231,19 @@ struct Sent<'a> {
     owner: Owner,
     now: Instant,
     request: &'a str,
+    attempts: u32,
 }
 
 impl Sent<'_> {
     /// Writes its job; answers the job's id.
     async fn enqueue(self, txn: &mut Txn, reach: &Reach) -> Result<String, Refusal> {
+        let (key, draft) = self.job(reach)?;
+        let id = key.id.clone();
+        txn.insert(key, draft).await.map_err(stored::breaking)?;
+        Ok(id)
+    }
+
+    fn job(self, reach: &Reach) -> Result<(Key, Draft), Refusal> {
         let job = JobRecord {
             primitive: self.primitive.to_owned(),
             signal: self.kind.to_owned(),
@@ -170,7 +251,7 @@ impl Sent<'_> {
             payload: self.payload,
             owner: self.owner,
             key: None,
-            attempts_max: ATTEMPTS_MAX,
+            attempts_max: self.attempts,
             deadline_ms: None,
             public: false,
             run_at: self.now,
@@ -189,8 +270,7 @@ impl Sent<'_> {
             body: serde_json::to_string(&job).map_err(|_| Refusal::internal())?,
             ..Draft::default()
         };
-        txn.insert(Key::new(reach, &jobs(), &*id), draft).await.map_err(stored::breaking)?;
-        Ok(id)
+        Ok((Key::new(reach, &jobs(), &*id), draft))
     }
 }
 

@@ -10,7 +10,7 @@ use crate::failure::Result;
 #[derive(Clone, Debug)]
 pub struct Signal {
     /// `job`, `hook`, `mail`, `bounce`, `name`, `approval`, `event`, `created`, `revoked`, `restored`, `deleted`,
-    /// `registered`, `credit`.
+    /// `registered`, `credit`, `doubt`.
     pub kind: String,
     /// Its content.
     pub payload: Value,

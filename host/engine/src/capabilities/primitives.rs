@@ -55,6 +55,7 @@ impl Host for State {
                 .as_millis()
                 .try_into()
                 .unwrap_or(u32::MAX),
+            origin: work.call.origin.clone(),
         };
         let reply = host.call(nested).await?;
         Ok(Reply { status: reply.status, body: reply.body })

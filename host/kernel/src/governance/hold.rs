@@ -20,6 +20,8 @@ pub const STATE: &str = "state";
 pub const REFERENCE: &str = "reference";
 /// The group of holds that fall due when their request should have settled them.
 pub const OPEN: &str = "open";
+/// The lease group of holds in doubt: each is due when its primitive is to be asked.
+pub const DOUBT: &str = "doubt";
 /// The group of holds that fall due when they need not be kept any longer.
 pub const ENDED: &str = "ended";
 /// How long a hold that has ended is kept, in milliseconds: 90 days.
@@ -62,7 +64,8 @@ impl State {
     pub fn group(self) -> &'static str {
         match self {
             State::Held | State::Dispatched => OPEN,
-            State::Pending | State::InDoubt => "waiting",
+            State::InDoubt => DOUBT,
+            State::Pending => "waiting",
             State::Captured | State::Voided => ENDED,
         }
     }

@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::app::App;
+use crate::lifecycle;
 use crate::records::approval::{Approval, KEPT_MS, Status};
 use crate::routes::stored;
 
@@ -60,6 +61,9 @@ pub struct Request {
     pub role: Option<Role>,
     /// The address that it was sent to.
     pub base: String,
+    /// The primitive that made it, where it wants to be told what became of it.
+    #[serde(default)]
+    pub tells: Option<String>,
 }
 
 /// An approved request while it is made.
@@ -94,6 +98,7 @@ impl Request {
             scopes: Vec::new(),
             depth: 0,
             deadline_ms,
+            origin: None,
         })
     }
 
@@ -114,6 +119,16 @@ impl Request {
             proof = proof.role(role);
         }
         Ok(proof.scope())
+    }
+}
+
+impl Origin {
+    /// Whose session the outermost request came by, and the address that it was sent to.
+    pub fn asked_by(&self) -> (Option<String>, String) {
+        match self {
+            Self::Request(request) => (request.account.clone(), request.base.clone()),
+            Self::Approved(run) => (run.approval.asked_by.clone(), run.approval.base.clone()),
+        }
     }
 }
 
@@ -163,6 +178,7 @@ pub async fn asked(app: &App, leave: &Leave, hold: &Hold, hold_id: &str, request
         request_sha256: request.sha256(),
         request: STANDARD.encode(sealed),
         base: request.base.clone(),
+        tells: request.tells.clone(),
         begun: false,
         expires_at: now.plus_ms(DECIDE_MS),
         created_at: now,
@@ -225,7 +241,7 @@ pub async fn release(txn: &mut Txn, approval: &Approval, now: Instant) -> Result
 ///
 /// # Errors
 /// Where the operating system has no randomness.
-pub fn resolved(approval: &Approval, now: Instant) -> Result<Fact, Refusal> {
+fn resolved(approval: &Approval, now: Instant) -> Result<Fact, Refusal> {
     let (status, reason) = match approval.status {
         Status::Succeeded => ("approved", None),
         Status::Failed => ("failed", approval.error.as_ref().and_then(|error| error["reason"].as_str()).map(str::to_owned)),
@@ -298,13 +314,23 @@ impl Run {
 /// Where the operating system has no randomness.
 pub fn settle(txn: &mut Txn, approval: &Approval, token: &str, now: Instant) -> Result<(), Refusal> {
     let (key, due_at) = (Approval::address(approval.organization.as_str(), &approval.id), now.plus_ms(KEPT_MS));
-    let fact = resolved(approval, now)?;
     let draft = approval.due(due_at).map_err(stored::unreadable)?;
     let writes = vec![
         Write::Replace { key: key.clone(), draft, expected: None },
         Write::Release { key: key.clone(), token: token.to_owned(), due_at, undo: false },
     ];
     txn.step(vec![Guard::Lease { key, token: token.to_owned() }], writes);
-    txn.fact(fact);
+    tell(txn, approval, now)
+}
+
+/// Tells of an end: by the event, and by the signal where a primitive had asked.
+///
+/// # Errors
+/// Where the operating system has no randomness.
+pub fn tell(txn: &mut Txn, approval: &Approval, now: Instant) -> Result<(), Refusal> {
+    txn.fact(resolved(approval, now)?);
+    if let Some(signal) = lifecycle::answered(approval, now)? {
+        txn.write(signal);
+    }
     Ok(())
 }

@@ -112,6 +112,7 @@ fn again(app: &App, trail: &Trail, served: &Served, operation: &ServedOperation,
         account,
         role: place.scope.role(),
         base: base(app, accepted),
+        tells: None,
     }))))
 }
 

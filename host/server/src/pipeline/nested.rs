@@ -25,8 +25,9 @@ use super::trail::Trail;
 use super::{gate, guest, job, scope, standing, validate};
 use crate::app::App;
 use crate::directory::KitRecord;
-use crate::governance::approvals::{self, Run};
+use crate::governance::approvals::{self, Origin, Run};
 use crate::http::Door;
+use crate::lifecycle;
 use crate::records::key::ApiKey;
 use crate::records::{Record as _, still_active};
 use crate::request::Place;
@@ -251,8 +252,33 @@ fn to_engine(
         class: ready.operation.class,
         depth: nested.depth,
         client_gone: CancellationToken::new(),
-        origin: approved.map(|run| approvals::carried(approvals::Origin::Approved(run.clone()))),
+        origin: match approved {
+            Some(run) => Some(approvals::carried(Origin::Approved(run.clone()))),
+            None => again(app, trail, nested, ready),
+        },
     }
+}
+
+/// The call as it can be made again once a person has approved it, as who made the outermost request. A job's cannot be.
+fn again(app: &App, trail: &Trail, nested: &Nested, ready: &Ready) -> Option<charter_engine::leave::Origin> {
+    let place = trail.place.as_ref().filter(|_| trail.mutates && !ready.served.manifest.actions.is_empty())?;
+    let outer = nested.origin.as_ref().and_then(|origin| origin.downcast_ref::<Origin>())?;
+    let (account, base) = outer.asked_by();
+    let actor = nested.scope.actor();
+    let live = app.registry.current();
+    Some(approvals::carried(Origin::Request(Box::new(approvals::Request {
+        operation: nested.operation.clone(),
+        parameters: nested.parameters.clone(),
+        body: nested.body.clone(),
+        organization: place.organization.id.to_string(),
+        project: (place.project.id.to_string(), place.project.test),
+        user: place.user.as_ref().map(|user| user.id.to_string()),
+        actor: (actor.kind.as_str().to_owned(), actor.id.clone()),
+        account,
+        role: nested.scope.role(),
+        base,
+        tells: live.listeners(lifecycle::APPROVAL).find(|name| **name == nested.primitive).cloned(),
+    }))))
 }
 
 /// The outer caller's key, with those that it descends from, its organization, user and kit must go on to count.

@@ -123,6 +123,9 @@ pub struct Approval {
     pub request: String,
     /// The address that the request was sent to, for what who asked is told to do next.
     pub base: String,
+    /// The primitive that made the request, where it wants to be told what became of it.
+    #[serde(default)]
+    pub tells: Option<String>,
     /// Whether the request has been made as far as its first effect: it is not made again then.
     #[serde(default)]
     pub begun: bool,

@@ -1,18 +1,23 @@
 //! Closes the holds that a crash left open, and removes those that ended long ago.
 //!
 //! A hold under which nothing left the host is voided. One under which something did is in doubt: only its provider or a person
-//! knows, so it stays reserved.
+//! knows, so it stays reserved, and the primitive is asked to ask its provider.
 
 use std::sync::Arc;
 
-use charter_kernel::governance::hold::{self, ENDED, Hold, KEPT_MS, OPEN, State};
-use charter_kernel::unit::{Taken, Unit, Write};
+use charter_kernel::governance::hold::{self, DOUBT, ENDED, Hold, KEPT_MS, OPEN, State};
+use charter_kernel::unit::{Guard, Taken, Unit, Write};
 
 use super::due::Due;
 use crate::app::App;
+use crate::lifecycle;
 
 /// How long the work on one may take before another may take it up.
 const LEASE_MS: i64 = 30_000;
+/// How long after the first question a primitive is asked again, at least and at most.
+const ASK_MS_MIN: i64 = 60_000;
+/// See above.
+const ASK_MS_MAX: i64 = 3_600_000;
 /// Holds worked on at once.
 const COUNT: usize = 64;
 
@@ -23,6 +28,37 @@ fn due(group: &str) -> Due {
 /// Never ends by itself.
 pub(super) async fn overdue(app: Arc<App>) {
     due(OPEN).each(&app, COUNT, |taken| close(&app, taken)).await;
+}
+
+/// Never ends by itself.
+pub(super) async fn doubted(app: Arc<App>) {
+    due(DOUBT).each(&app, COUNT, |taken| ask(&app, taken)).await;
+}
+
+/// Asks the primitive what became of a hold: again and again, ever more rarely, until it says so or a person does.
+async fn ask(app: &Arc<App>, taken: Taken) {
+    let Some(hold) = read(&taken) else { return };
+    let now = app.clock.now();
+    let wait = (now.0 - hold.until.0).clamp(ASK_MS_MIN, ASK_MS_MAX);
+    let settles = hold.settler.as_ref().filter(|settler| settler.until > now);
+    let mut txn = app.store.begin(&hold.subject.organization);
+    if settles.is_none()
+        && let Err(refusal) = lifecycle::ask(app, &mut txn, &taken.key.id, &hold, now).await
+    {
+        return tracing::warn!(
+            message = refusal.message,
+            hold = taken.key.id,
+            "a primitive could not be asked about a hold in doubt"
+        );
+    }
+    let due_at = settles.map_or(now.plus_ms(wait), |settler| settler.until);
+    let lease = Guard::Lease { key: taken.key.clone(), token: taken.token.clone() };
+    txn.step(vec![lease], vec![Write::Release { key: taken.key, token: taken.token, due_at, undo: true }]);
+    if let Err(error) = txn.commit_settling().await
+        && error.refused().is_none()
+    {
+        tracing::warn!(%error, "a hold in doubt could not be put off; the next look finds it");
+    }
 }
 
 /// Never ends by itself.

@@ -1,7 +1,7 @@
 //! Whose work a job is: its owner's scope, proven anew from the directory at each run, and the component version that the
 //! owner's kit names.
 //!
-//! A life-cycle signal is done to a user rather than by it: neither its standing nor its kit keeps it from arriving, and the one
+//! A life-cycle signal, or the question after a hold in doubt, is done to a user rather than by it: neither its standing nor its kit keeps it from arriving, and the one
 //! that tells of its end needs no user any more.
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::directory::{ProjectRecord, UserRecord};
-use crate::lifecycle::Change;
+use crate::lifecycle::{Change, is_told};
 use crate::records::project::Project;
 use crate::records::user::User;
 use crate::records::{ACTIVE, Record as _, STATUS};
@@ -66,7 +66,7 @@ pub(super) async fn admit(app: &App, record: &JobRecord) -> Result<Admitted, Val
     let mut kit = None;
     if let Some(user) = user {
         let user = app.directory.user(&project.id, &user).await.map_err(unread)?.ok_or_else(|| gone("user"))?;
-        guards.push(if change.is_some() { unchanged(&user, &project) } else { user.guard() });
+        guards.push(if is_told(&record.signal) { unchanged(&user, &project) } else { user.guard() });
         proof = proof.user(user.id.clone(), Subject::Credential);
         kit = user.kit.clone();
     }
@@ -78,7 +78,7 @@ pub(super) async fn admit(app: &App, record: &JobRecord) -> Result<Admitted, Val
     };
     let pinned = match decided {
         Ok(pinned) => pinned,
-        Err(_) if change.is_some() => None,
+        Err(_) if is_told(&record.signal) => None,
         Err(denied) => return Err(json!({"code": "forbidden", "message": denied.to_string()})),
     };
     let served = version(app, primitive, pinned).await.ok_or_else(|| missing(record))?;

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::jobs::SETTLE_MS;
 use super::owner::{self, Admitted};
 use crate::app::App;
-use crate::lifecycle::Change;
+use crate::lifecycle::is_told;
 
 /// Wait before the second attempt; doubled with each further one.
 const BACKOFF_MS: u64 = 1_000;
@@ -72,7 +72,7 @@ pub(super) async fn job(app: &Arc<App>, taken: Taken) {
 /// Proves whose work it is and calls the component that the owner's kit names; nothing where it does not ask for it.
 async fn call(app: &Arc<App>, settling: &Arc<Settling>, record: &JobRecord) -> Result<Option<Outcome>, Value> {
     let Admitted { scope, mut guards, served } = owner::admit(app, record).await?;
-    if Change::of(&record.signal).is_some() && !served.manifest.signals.contains(&record.signal) {
+    if is_told(&record.signal) && !served.manifest.signals.contains(&record.signal) {
         // Another version of the primitive asks for it; the one that serves this user does not.
         settling.end(app, Ok(Value::Null)).await;
         return Ok(None);

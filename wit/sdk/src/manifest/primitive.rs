@@ -221,6 +221,6 @@ impl Primitive {
 /// Whether a reaction's name is a signal kind; every other is a job's name.
 fn is_kind(name: &str) -> bool {
     let of_what_comes = ["hook", "mail", "bounce", "name", "approval", "event"];
-    let of_what_becomes = ["created", "revoked", "restored", "deleted", "registered", "credit"];
+    let of_what_becomes = ["created", "revoked", "restored", "deleted", "registered", "credit", "doubt"];
     of_what_comes.contains(&name) || of_what_becomes.contains(&name)
 }

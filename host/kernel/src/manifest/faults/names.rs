@@ -30,12 +30,13 @@ pub const CAPABILITIES: [&str; 19] = [
 const RESERVED: [&str; 2] = ["host", "name"];
 
 /// Signal kinds that a manifest may ask for.
-const SIGNALS: [&str; 13] = [
+const SIGNALS: [&str; 14] = [
     "approval",
     "bounce",
     "created",
     "credit",
     "deleted",
+    "doubt",
     "event",
     "hook",
     "job",
