@@ -2,6 +2,8 @@
 //!
 //! A line has the leaf as the exact text whose hash is in the tree, so that whoever verifies needs no rules of writing JSON.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use charter_kernel::merkle;
 use charter_kernel::refusal::Refusal;
@@ -12,6 +14,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 use super::{Log, Sealed, text};
+use crate::pipeline::follow::Place;
 use crate::routes::stored::reading;
 
 /// What the first line says it is.
@@ -19,7 +22,9 @@ pub const FORMAT: &str = "charter-audit/1";
 /// Checkpoints of one export: between two of them a fault can be located.
 const CHECKPOINTS_MAX: u32 = 200;
 /// Rows read at once.
-const STEP: u32 = 500;
+const STEP: u32 = 200;
+/// How long a reader may take nothing.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The first line.
 #[derive(Debug, Serialize, Deserialize)]
@@ -95,10 +100,11 @@ impl Log {
 }
 
 impl Export {
-    /// Writes it piece by piece, until all is written or the reader is gone.
-    pub async fn write(self, pieces: mpsc::Sender<Bytes>) {
+    /// Writes it piece by piece, until all is written or the reader is gone, or takes nothing for too long.
+    pub async fn write(self, pieces: mpsc::Sender<Bytes>, _place: Place) {
+        let send = async |text: Vec<u8>| matches!(tokio::time::timeout(PATIENCE, pieces.send(text.into())).await, Ok(Ok(())));
         let mut at = self.head.after;
-        if pieces.send(line(&self.head).into()).await.is_err() {
+        if !send(line(&self.head)).await {
             return;
         }
         while at < self.to {
@@ -108,8 +114,7 @@ impl Export {
             let Ok(rows) = rows else { return };
             let Some(last) = rows.last() else { return };
             at = last.sequence;
-            let text: Vec<u8> = rows.into_iter().flat_map(|row| line(&Line::of(row))).collect();
-            if pieces.send(text.into()).await.is_err() {
+            if !send(rows.into_iter().flat_map(|row| line(&Line::of(row))).collect()).await {
                 return;
             }
         }

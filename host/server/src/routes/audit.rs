@@ -122,11 +122,15 @@ pub async fn proof(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Repl
 /// The whole log, or what came after so many rows, a line a row.
 ///
 /// # Errors
-/// 400 for more rows than there are.
+/// 400 for more rows than there are, 429 where the organization has too many streams open.
 pub async fn export(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
     let log = log(app, request)?;
     let export = log.export(request.query["after"].as_u64().unwrap_or(0)).await?;
+    // An export lasts as long as its reader: it takes a place among the organization's streams.
+    let place = app.streams.take(audited(request)?, false);
+    let place =
+        place.ok_or_else(|| Refusal::rate_limited(5).hint("Close streams that are not read before opening another."))?;
     let (sender, pieces) = mpsc::channel(PIECES_MAX);
-    app.tasks.spawn(export.write(sender));
+    app.tasks.spawn(export.write(sender, place));
     Ok(Reply::pieces("application/x-ndjson", pieces))
 }

@@ -19,6 +19,8 @@ use crate::request::HostRequest;
 
 /// Entries of one statement: a longer time is asked for in parts.
 const ENTRIES_MAX: usize = 10_000;
+/// Entries that are read for one: balances are summed up from the first on.
+const READ_MAX: u64 = 1_000_000;
 
 fn account_item() -> Value {
     let number = json!({"type": "integer"});
@@ -158,7 +160,11 @@ pub async fn statement(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<
             lines.push(line);
         }
         match page.last() {
-            Some(last) if page.len() == PAGE_ROWS_MAX as usize => after = last.sequence,
+            Some(last) if page.len() == PAGE_ROWS_MAX as usize && last.sequence < READ_MAX => after = last.sequence,
+            Some(last) if last.sequence >= READ_MAX => {
+                let told = format!("lies behind the first {READ_MAX} entries of the account, which is as far as statements go");
+                checked(vec![Fault::new("from", told)])?;
+            }
             _ => break,
         }
     }
