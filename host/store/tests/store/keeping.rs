@@ -95,8 +95,8 @@ async fn furnish(store: &Store) {
         at: store.now(),
         name: "book.put".into(),
         body: "{}".into(),
-        private: None,
-        user: None,
+        private: Some("{}".into()),
+        user: Some("u".into()),
     };
     let mut all = unit(vec![
         Write::Insert { key: key("a"), draft: text },
@@ -206,9 +206,9 @@ async fn looking_changes_nothing_and_makes_nothing(bed: Bed) {
     assert_eq!(std::fs::read_to_string(&file).unwrap().matches("{\"row\":").count() as u64, rows);
     looking.close().await;
     // A schema of another version is left as it is.
-    bed.run("DELETE FROM migrations WHERE number = 3").await;
+    bed.run("DELETE FROM migrations WHERE number = 4").await;
     match Store::look(bed.config.clone()).await {
-        Err(OpenError::Configuration(why)) => assert!(why.contains("schema 2"), "{why}"),
+        Err(OpenError::Configuration(why)) => assert!(why.contains("schema 3"), "{why}"),
         other => panic!("{other:?}"),
     }
     let mut nowhere = config(String::new()).0;
