@@ -39,8 +39,10 @@ fn main() -> Result<()> {
             rows.extend(sends::measure(&tools, &sqlite).await?);
             rows.extend(committer::measure(&tools, &sqlite)?);
         }
-        if wanted("governed") {
+        if wanted("decision") {
             rows.extend(decision::measure()?);
+        }
+        if wanted("governed") {
             rows.extend(governed::measure(&tools).await?);
         }
         if wanted("instances") {

@@ -14,7 +14,7 @@ const WASMTIME: &str = "48.0.8";
 /// What to measure.
 #[derive(Args, Debug)]
 pub struct Options {
-    /// One part only: reads, sends, committer, governed, instances, reloads, start; all of these if absent. Or scale, which takes minutes
+    /// One part only: reads, sends, committer, decision, governed, instances, reloads, start; all of these if absent. Or scale, which takes minutes
     /// and gigabytes
     part: Option<String>,
     /// For scale: how many users instead of a million
