@@ -4,8 +4,8 @@
 //! in it, is in the leaf by its SHA-256 only, so that it can go when the person it is about is erased, and every proof still holds.
 
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 
+use crate::hex::{hex, sha256};
 use crate::id::FactId;
 use crate::time::Instant;
 use crate::unit::{Fact, FactKind};
@@ -65,20 +65,6 @@ pub struct Change {
     pub after: Option<String>,
 }
 
-/// SHA-256 in hexadecimal.
-pub fn digest(text: &str) -> String {
-    hex(&Sha256::digest(text))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        use std::fmt::Write as _;
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
 impl Row<'_> {
     /// The row as it is committed.
     pub fn fact(&self, random: [u8; RANDOM_BYTES]) -> Fact {
@@ -104,7 +90,7 @@ impl Row<'_> {
             "status": self.status,
             "amount_micro_usd": self.amount,
             "policy_ids": self.rules,
-            "private_sha256": digest(&private),
+            "private_sha256": sha256(&private),
         });
         Fact {
             id,
@@ -137,7 +123,7 @@ mod tests {
         let private = one.private.unwrap();
         assert!(private.contains("a@example.com") && !one.body.contains("example"), "{}", one.body);
         let hash = |body: &str| serde_json::from_str::<Value>(body).unwrap()["private_sha256"].clone();
-        assert_eq!(hash(&one.body), digest(&private));
+        assert_eq!(hash(&one.body), sha256(&private));
         assert_ne!(hash(&one.body), hash(&two.body), "equal details tell nobody that they are equal");
     }
 }

@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use crate::hex::hex;
 use crate::limits::IDEMPOTENCY_KEY_CHARS_MAX;
 use crate::time::Instant;
 
@@ -110,15 +111,6 @@ pub fn record_id(place: Place<'_>) -> String {
         hash.update(part.as_bytes());
     }
     hex(&hash.finalize())
-}
-
-/// Lower-case hexadecimal.
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 /// What is kept of a request that came with a key.

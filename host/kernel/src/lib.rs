@@ -8,6 +8,7 @@ pub mod audit;
 pub mod cursor;
 pub mod fault;
 pub mod governance;
+pub mod hex;
 pub mod id;
 pub mod idempotency;
 pub mod index;

@@ -5,7 +5,7 @@
 //! not. Knows primitives by what their manifests ask for only.
 
 use charter_engine::job::{JobRecord, Owner, jobs};
-use charter_kernel::governance::hold::Hold;
+use charter_kernel::governance::hold::{Hold, Subject};
 use charter_kernel::id::{OrganizationId, uuid_v7};
 use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Instant;
@@ -171,6 +171,15 @@ pub fn is_told(signal: &str) -> bool {
     Change::of(signal).is_some() || [DOUBT, APPROVAL].contains(&signal)
 }
 
+/// Whose work a signal about a hold or an approval is.
+fn owner_of(subject: &Subject) -> Owner {
+    Owner {
+        organization: subject.organization.clone(),
+        project: subject.project.clone().unwrap_or_default(),
+        user: subject.user.clone(),
+    }
+}
+
 /// What tells the primitive that made an approved call what became of it; `None` where a client made it, or it does not want to know.
 ///
 /// # Errors
@@ -187,23 +196,19 @@ pub fn answered(approval: &Approval, now: Instant) -> Result<Option<Write>, Refu
         "error": approval.error,
         "reason": approval.reason,
     });
-    let owner = Owner {
-        organization: subject.organization.clone(),
-        project: subject.project.clone().unwrap_or_default(),
-        user: subject.user.clone(),
-    };
+    let owner = owner_of(subject);
     let request = &approval.request_id;
     let signal = Sent { primitive, kind: APPROVAL, payload, owner, now, request, attempts: ATTEMPTS_MAX };
     signal.job(&subject.reach()).map(|(key, draft)| Some(Write::Insert { key, draft }))
 }
 
-/// Asks the primitive that took a hold what became of it, where it wants to be asked; whether it is.
+/// Asks the primitive that took a hold what became of it, where it wants to be asked.
 ///
 /// # Errors
 /// When the store cannot be asked.
-pub async fn ask(app: &App, txn: &mut Txn, id: &str, hold: &Hold, now: Instant) -> Result<bool, Refusal> {
+pub async fn ask(app: &App, txn: &mut Txn, id: &str, hold: &Hold, now: Instant) -> Result<(), Refusal> {
     let live = app.registry.current();
-    let Some(primitive) = live.listeners(DOUBT).find(|name| **name == hold.primitive) else { return Ok(false) };
+    let Some(primitive) = live.listeners(DOUBT).find(|name| **name == hold.primitive) else { return Ok(()) };
     let subject = &hold.subject;
     let payload = json!({
         "permit": id,
@@ -213,14 +218,10 @@ pub async fn ask(app: &App, txn: &mut Txn, id: &str, hold: &Hold, now: Instant) 
         "request_id": hold.request,
         "at": hold.at,
     });
-    let owner = Owner {
-        organization: subject.organization.clone(),
-        project: subject.project.clone().unwrap_or_default(),
-        user: subject.user.clone(),
-    };
+    let owner = owner_of(subject);
     // Asked again in time, whatever becomes of this.
     let signal = Sent { primitive, kind: DOUBT, payload, owner, now, request: &hold.request, attempts: 1 };
-    signal.enqueue(txn, &subject.reach()).await.map(|_| true)
+    signal.enqueue(txn, &subject.reach()).await.map(drop)
 }
 
 /// A signal on its way.

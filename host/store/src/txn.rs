@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 
 use charter_kernel::apply::{Stored, add_to_body, claim_fits, key_fits, merged};
-use charter_kernel::audit::{Change, digest};
+use charter_kernel::audit::Change;
+use charter_kernel::hex::sha256;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{
     Applied, Claim, Draft, Fact, Guard, Key, LogKey, Reach, Refused, Row, Space, Take, Taken, Unit, Write,
@@ -72,8 +73,8 @@ impl Txn {
     pub fn changes(&self, limit: usize) -> Vec<Change> {
         let changes = self.own.iter().take(limit).map(|(key, after)| Change {
             what: format!("{}/{}", key.space.as_str(), key.id),
-            before: self.seen.get(key).and_then(Option::as_ref).map(|before| digest(&before.row.body)),
-            after: after.as_ref().map(|after| digest(&after.body)),
+            before: self.seen.get(key).and_then(Option::as_ref).map(|before| sha256(&before.row.body)),
+            after: after.as_ref().map(|after| sha256(&after.body)),
         });
         changes.collect()
     }

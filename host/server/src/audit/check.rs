@@ -5,7 +5,7 @@
 
 use std::io::BufRead;
 
-use charter_kernel::audit::digest;
+use charter_kernel::hex::sha256;
 use charter_kernel::merkle::{self, Frontier, Hash};
 use charter_kernel::note::{Checkpoint, Verifier};
 use ed25519_dalek::{Signature, VerifyingKey};
@@ -143,7 +143,7 @@ impl Check {
             self.fault(format!("row {seq} was edited: it is not what its hash says"));
         }
         match &row.private {
-            Some(private) if member(&row.leaf, "private_sha256").is_none_or(|hash| hash != digest(private)) => {
+            Some(private) if member(&row.leaf, "private_sha256").is_none_or(|hash| hash != sha256(private)) => {
                 self.fault(format!("row {seq} was edited: its private half is not what its leaf says"));
             }
             Some(_) => {}

@@ -5,6 +5,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use charter_kernel::hex::hex;
 use charter_kernel::time::Instant;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
@@ -62,10 +63,6 @@ fn mac(key: &[u8], parts: &[&[u8]]) -> Vec<u8> {
     let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key) else { return Vec::new() };
     parts.iter().for_each(|part| mac.update(part));
     mac.finalize().into_bytes().to_vec()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The headers of one try. `secrets` are those that count now, the newest first.

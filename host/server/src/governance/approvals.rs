@@ -9,6 +9,7 @@ use charter_engine::Claiming;
 use charter_engine::leave::Origin as Carried;
 use charter_engine::{Leave, Nested};
 use charter_kernel::governance::hold::{Hold, State};
+use charter_kernel::hex::sha256;
 use charter_kernel::id::{FactId, OrganizationId, ProjectId, UserId};
 use charter_kernel::refusal::Refusal;
 use charter_kernel::role::Role;
@@ -18,7 +19,6 @@ use charter_kernel::unit::{Fact, Guard, Key, Write};
 use charter_store::{Store, Txn};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 use crate::app::App;
 use crate::lifecycle;
@@ -78,8 +78,7 @@ pub struct Run {
 impl Request {
     /// What people decide on: nothing of it can change without the digest changing.
     pub fn sha256(&self) -> String {
-        let digest = Sha256::digest(json!(self).to_string().as_bytes());
-        digest.iter().map(|byte| format!("{byte:02x}")).collect()
+        sha256(&json!(self).to_string())
     }
 
     /// The call that makes it again.
