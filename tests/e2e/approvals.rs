@@ -4,7 +4,7 @@ use charter_tests::artefacts::Artefacts;
 use charter_tests::patience::until;
 use charter_tests::tenant::{PASSWORD, unique};
 use charter_tests::world::Builder;
-use charter_tests::{Answer, Client, Tenant, World, on_both};
+use charter_tests::{Answer, Client, Database, Tenant, World, on_both};
 use serde_json::{Value, json};
 
 use crate::accounts::browser;
@@ -290,6 +290,45 @@ on_both! {
         world.books_agree();
     }
 
+    fn a_job_waits_for_a_person_as_a_request_does(world: Builder::new().bare()) {
+        let (tenant, owner) = governed(world, 1);
+        let enqueue = || {
+            let step = json!([{ "enqueue": spend(2 * DOLLAR), "public": true, "key": "one", "attempts": 1 }]);
+            play(&tenant.client, step).expect(200)["seen"][0].as_str().unwrap().to_owned()
+        };
+        let job = |id: &str| tenant.client.get(&format!("/v1/jobs/{id}")).expect(200)["job"].clone();
+        let asked = |id: &str| {
+            until("the job asks", || job(id)["approval_id"].is_string());
+            job(id)["approval_id"].as_str().unwrap().to_owned()
+        };
+        let (first, before) = (enqueue(), stands(&tenant.client));
+        let approval_id = asked(&first);
+        assert_eq!(stands(&tenant.client), (before.0, 2 * DOLLAR), "its funds are held");
+        assert_eq!((&job(&first)["status"], notes(&tenant.client)), (&json!("queued"), 0), "it waits, and nothing is written");
+        assert_eq!(enqueue(), first, "its key is taken while it waits");
+        let waiting = approval(&tenant.client, &approval_id);
+        assert_eq!((&waiting["action"], &waiting["requested_by"]["type"]), (&json!("script.spend"), &json!("system")));
+        decide(&owner, &approval_id, "approve").expect(200);
+        assert_eq!(end(&tenant.client, &approval_id)["status"], "succeeded");
+        until("the job has ended", || job(&first)["status"] == "succeeded");
+        assert_eq!((stands(&tenant.client), notes(&tenant.client)), ((2 * DOLLAR, 0), 1), "made once");
+        // One that is denied has failed, and its key is free.
+        let second = enqueue();
+        let approval_id = asked(&second);
+        decide(&owner, &approval_id, "deny").expect(200);
+        let denied = job(&second);
+        assert_eq!((&denied["status"], &denied["error"]["reason"]), (&json!("failed"), &json!("approval_denied")), "{denied}");
+        // One that is cancelled while it waits is not run by what people say later.
+        let third = enqueue();
+        let approval_id = asked(&third);
+        tenant.client.delete(&format!("/v1/jobs/{third}")).expect(200);
+        decide(&owner, &approval_id, "approve").expect(200);
+        let failed = end(&tenant.client, &approval_id);
+        assert_eq!((&failed["status"], &failed["error"]["reason"]), (&json!("failed"), &json!("job_gone")), "{failed}");
+        assert_eq!((stands(&tenant.client), notes(&tenant.client)), ((2 * DOLLAR, 0), 1));
+        world.books_agree();
+    }
+
     fn a_pinned_key_sees_the_approvals_of_its_user_alone(world: Builder::new().bare()) {
         let (tenant, _) = governed(world, 1);
         let other = tenant.user(&unique("other"));
@@ -302,4 +341,31 @@ on_both! {
         assert_eq!(listed["approvals"].as_array().unwrap().iter().map(|one| one["id"].clone()).collect::<Vec<_>>(), [json!(theirs)]);
         world.books_agree();
     }
+}
+
+#[test]
+fn of_two_contrary_words_on_two_replicas_one_counts() {
+    let world = Builder::new().bare().start(Database::Postgresql);
+    let (tenant, owner) = governed(&world, 1);
+    budget(&tenant, json!({ "cap_cents": 10_000, "period": "day" }));
+    let (approver, _) = joined(&world, &tenant, &owner, "approver");
+    let (second, _folder) = world.replica();
+    let there = approver.at(second.address());
+    let mut spent = 0;
+    for _ in 0..8 {
+        let id = waits(&play(&tenant.client, spend(2 * DOLLAR)));
+        let (yes, no) = std::thread::scope(|scope| {
+            let yes = scope.spawn(|| decide(&owner, &id, "approve"));
+            let no = scope.spawn(|| decide(&there, &id, "deny"));
+            (yes.join().unwrap(), no.join().unwrap())
+        });
+        let mut statuses = [yes.status, no.status];
+        statuses.sort_unstable();
+        assert_eq!(statuses, [200, 409], "{yes} {no}");
+        let expected = if yes.status == 200 { "succeeded" } else { "denied" };
+        assert_eq!(end(&tenant.client, &id)["status"], expected);
+        spent += if yes.status == 200 { 2 * DOLLAR } else { 0 };
+        assert_eq!(stands(&tenant.client), (spent, 0));
+    }
+    world.books_agree();
 }

@@ -4,7 +4,7 @@
 //! reaches, rebuilds the scope from the record, and calls [`crate::Engine::call`] with [`crate::Entry::React`].
 
 use charter_kernel::time::Instant;
-use charter_kernel::unit::{Reach, Space};
+use charter_kernel::unit::{Draft, Reach, Space};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -23,6 +23,9 @@ pub const UNIQUE_KEY: &str = "key";
 
 /// The group of jobs that have ended: nothing hands them out any more.
 pub const ENDED_GROUP: &str = "ended";
+
+/// The group of jobs of which people decide an action: they run by their approval, and nothing else hands them out.
+pub const PARKED_GROUP: &str = "parked";
 
 /// The indexed moment of the end, by which finished jobs are swept.
 pub const ENDED_AT: &str = "ended_at";
@@ -72,11 +75,15 @@ impl JobRecord {
         entries.map(|(field, value)| (field.to_owned(), value.to_owned())).into()
     }
 
-    /// The same of a job that ended then: the sweeper finds it by it.
-    pub fn ended_index(&self, at: Instant) -> Vec<(String, String)> {
+    /// The row of a job that ended then: its key is free for the next one, nothing hands it out again, and the sweeper finds it.
+    ///
+    /// # Errors
+    /// Never: its maps have text keys.
+    pub fn ended(&self, user: Option<String>, at: Instant) -> serde_json::Result<Draft> {
         let mut index = self.index();
         index.push((ENDED_AT.to_owned(), at.to_string()));
-        index
+        let lease = Some((ENDED_GROUP.to_owned(), NEVER));
+        Ok(Draft { user, body: serde_json::to_string(self)?, index, lease, ..Draft::default() })
     }
 }
 
@@ -119,6 +126,9 @@ pub struct JobRecord {
     /// Code and message of the last failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Value>,
+    /// The approval that it waits by, or ran by last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<String>,
     /// The request that made it, for the logs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,

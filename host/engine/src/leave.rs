@@ -9,7 +9,7 @@ use charter_kernel::governance::hold::Hold;
 use charter_kernel::refusal::Failure;
 use charter_kernel::scope::Scope;
 use charter_kernel::time::Instant;
-use charter_kernel::unit::{Guard, Key};
+use charter_kernel::unit::{Guard, Key, Unit};
 use charter_store::CommitError;
 use serde_json::Value;
 
@@ -55,6 +55,8 @@ pub struct Leave {
     pub guards: Vec<Guard>,
     /// When the hold ends by itself, should nobody settle it.
     pub until: Instant,
+    /// Whether the hold may be taken with the request's own commit, because nothing leaves the host before that.
+    pub defers: bool,
     /// What the server handed to itself with the call.
     pub origin: Option<Origin>,
 }
@@ -62,13 +64,15 @@ pub struct Leave {
 /// What the server hands to itself through a call: where the request came from, and how it is made again. The engine never looks.
 pub type Origin = Arc<dyn Any + Send + Sync>;
 
-/// A hold that was taken.
+/// Leave that was given.
 #[derive(Clone, Debug)]
 pub struct Granted {
-    /// Its id.
+    /// The hold's id.
     pub id: String,
     /// The hold.
     pub hold: Hold,
+    /// What is committed with the hold, where it is not taken yet.
+    pub untaken: Option<Unit>,
 }
 
 /// Why leave was not given.

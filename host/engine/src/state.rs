@@ -73,6 +73,8 @@ pub(crate) struct Story {
     pub(crate) takes: Vec<TakeRecord>,
     /// What leave it was given, by place in the request.
     pub(crate) permits: Vec<Permitted>,
+    /// Holds are taken when they are asked for: an attempt that put that off was refused by a rule.
+    pub(crate) takes_at_once: bool,
     /// What it took from rates, by place in the request.
     pub(crate) rates: Vec<RateRecord>,
     /// Shared with requests in flight to the outside.

@@ -249,7 +249,7 @@ struct Inner {
     projects: Cache<ProjectRecord>,
     users: Cache<UserRecord>,
     kits: Cache<KitRecord>,
-    standings: Cache<Option<Standing>>,
+    standings: Cache<Option<(Standing, u64)>>,
 }
 
 /// The store could not be asked.
@@ -393,14 +393,14 @@ impl Directory {
         self.remembered(&self.inner.kits, KITS, &format!("{}/{id}", project.id), load).await
     }
 
-    /// How the organization stands with who bills it; absent where nothing is stopped.
+    /// How the organization stands with who bills it, and the row's version; absent where nothing is stopped.
     ///
     /// # Errors
     /// When the store cannot be asked.
-    pub async fn standing(&self, organization: &OrganizationId) -> Result<Option<Standing>, Unreadable> {
+    pub async fn standing(&self, organization: &OrganizationId) -> Result<Option<(Standing, u64)>, Unreadable> {
         let load = async {
             let Some(row) = self.row(&Standing::address(organization.as_str())).await? else { return Ok(Some(None)) };
-            serde_json::from_str(&row.body).map(|standing| Some(Some(standing))).map_err(|error| {
+            serde_json::from_str(&row.body).map(|standing| Some(Some((standing, row.version)))).map_err(|error| {
                 tracing::error!(%error, "a standing cannot be read");
                 Unreadable
             })

@@ -261,6 +261,7 @@ impl Sent<'_> {
             note: None,
             result: None,
             error: None,
+            approval: None,
             request: Some(self.request.to_owned()),
         };
         let id = uuid_v7(self.now, stored::random()?);

@@ -18,6 +18,8 @@ pub struct StoreConfig {
     pub key_file: Option<PathBuf>,
     /// The time.
     pub clock: Arc<dyn Clock>,
+    /// Go by the database's time instead, where replicas share one. A test that moves its clock does not.
+    pub database_time: bool,
     /// Connections that read.
     pub readers: u32,
     /// Committers on PostgreSQL, each with its own connection; SQLite has one.
@@ -44,6 +46,7 @@ impl StoreConfig {
             data_dir: data_dir.into(),
             key_file: None,
             clock,
+            database_time: false,
             readers: cores.max(2),
             lanes: 2,
             queue_units_max: 8_192,

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::clock::DatabaseClock;
 use crate::committer::shard;
 use crate::config::StoreConfig;
 use crate::connection::{Database, reading};
@@ -23,6 +24,10 @@ use crate::store::Store;
 const SHARDS: usize = 16;
 /// Between polls; well below the second for which caches are trusted.
 const POLL_MS: u64 = 200;
+
+/// The sum of all counts, and the database's time in milliseconds. Only PostgreSQL is looked at.
+const LOOK: &str = "SELECT CAST(COALESCE(SUM(revision), 0) AS BIGINT), \
+                    CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT) FROM revisions WHERE reach = 'epoch'";
 
 /// How often the host's cached spaces were written, by space. Compare for equality; the numbers mean nothing else.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,6 +44,8 @@ pub(crate) struct Epochs {
     /// One look at a time: who comes meanwhile shares the next.
     looking: tokio::sync::Mutex<()>,
     polls: bool,
+    /// What is told the database's time at each look.
+    clock: Option<Arc<DatabaseClock>>,
 }
 
 #[derive(Default)]
@@ -51,9 +58,10 @@ struct Counts {
 }
 
 impl Epochs {
-    pub(crate) fn new(config: &StoreConfig, polls: bool) -> Self {
+    fn new(config: &StoreConfig, polls: bool, clock: Option<Arc<DatabaseClock>>) -> Self {
         let quiet = config.quiet_spaces.iter().cloned().collect();
-        Self { quiet, now: watch::Sender::default(), counts: Mutex::default(), looking: tokio::sync::Mutex::default(), polls }
+        let (now, counts, looking) = (watch::Sender::default(), Mutex::default(), tokio::sync::Mutex::default());
+        Self { quiet, now, counts, looking, polls, clock }
     }
 
     fn counts_for(&self, space: &Space) -> bool {
@@ -140,8 +148,12 @@ impl Epochs {
     async fn poll(&self, readers: &Pool) -> Result<(), ReadError> {
         let asked = Instant::now();
         let failed = |error| ReadError::Failed(Some(error));
-        let sum = query("SELECT CAST(COALESCE(SUM(revision), 0) AS BIGINT) FROM revisions WHERE reach = 'epoch'");
-        let sum: i64 = reading(sum.fetch_one(readers)).await?.try_get(0).map_err(failed)?;
+        let sum = query(LOOK);
+        let row = reading(sum.fetch_one(readers)).await?;
+        let (sum, at): (i64, i64) = (row.try_get(0).map_err(failed)?, row.try_get(1).map_err(failed)?);
+        if let Some(clock) = &self.clock {
+            clock.said(charter_kernel::time::Instant(at), asked);
+        }
         {
             // They are only ever counted up, so the same sum is the same state.
             let mut counts = self.counts();
@@ -167,8 +179,8 @@ impl Epochs {
 }
 
 impl Database {
-    pub(crate) fn epochs(&self, config: &StoreConfig) -> Arc<Epochs> {
-        Arc::new(Epochs::new(config, self.is_postgres()))
+    pub(crate) fn epochs(&self, config: &StoreConfig, clock: Option<Arc<DatabaseClock>>) -> Arc<Epochs> {
+        Arc::new(Epochs::new(config, self.is_postgres(), clock))
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod backup;
 mod blob;
+mod clock;
 mod committer;
 mod config;
 mod connection;

@@ -3,11 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use charter_kernel::time::Instant;
+use charter_kernel::time::{Clock, Instant};
 use charter_kernel::unit::{Applied, Key, Rejection, Unit};
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
+use crate::clock::DatabaseClock;
 use crate::committer::Committer;
 use crate::config::StoreConfig;
 use crate::connection::Database;
@@ -92,12 +93,17 @@ impl Store {
         Self::on(config, database, true).await
     }
 
-    async fn on(config: StoreConfig, database: Database, looks: bool) -> Result<Self, OpenError> {
+    async fn on(mut config: StoreConfig, database: Database, looks: bool) -> Result<Self, OpenError> {
         let sealer = Sealer::open(&config, &database, !looks).await?;
         let readers = database.readers(config.readers.max(2)).await.map_err(OpenError::Database)?;
         let closing = CancellationToken::new();
         let wakes = Arc::new(Wakes::default());
-        let epochs = database.epochs(&config);
+        let clock =
+            (config.database_time && database.is_postgres()).then(|| Arc::new(DatabaseClock::new(config.clock.clone())));
+        if let Some(clock) = &clock {
+            config.clock = clock.clone();
+        }
+        let epochs = database.epochs(&config, clock);
         let connections = config.readers.max(2);
         let rows = Readers::start(Rows, &database, &readers, connections, &closing).await.map_err(OpenError::Database)?;
         let groups = Groups { clock: config.clock.clone() };
@@ -131,7 +137,12 @@ impl Store {
         Txn::new(self.clone(), organization)
     }
 
-    /// The store's clock.
+    /// The deployment's clock.
+    pub fn clock(&self) -> Arc<dyn Clock> {
+        self.inner.config.clock.clone()
+    }
+
+    /// What it says.
     pub fn now(&self) -> Instant {
         self.inner.config.clock.now()
     }

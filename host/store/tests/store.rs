@@ -16,6 +16,8 @@ mod tether;
 
 #[path = "store/bed.rs"]
 mod bed;
+#[path = "store/clock.rs"]
+mod clock;
 #[path = "store/facts.rs"]
 mod facts;
 #[path = "store/keeping.rs"]

@@ -9,12 +9,14 @@ mod decision;
 mod governed;
 mod instances;
 mod load;
+mod race;
 mod reads;
 mod reloads;
 mod scale;
 mod sends;
 mod server;
 mod start;
+mod streams;
 mod table;
 mod tools;
 
@@ -53,6 +55,12 @@ fn main() -> Result<()> {
         }
         if wanted("start") {
             rows.extend(start::measure(&tools).await?);
+        }
+        if wanted("streams") {
+            rows.extend(streams::measure(&tools).await?);
+        }
+        if second.as_deref() == Some("race") {
+            rows.extend(race::measure(&tools).await?);
         }
         if second.as_deref() == Some("scale") {
             let users = third.as_deref().map_or(Ok(scale::LARGE), str::parse)?;

@@ -21,6 +21,8 @@ pub struct Tools {
     pub proxy: PathBuf,
     /// The component that is copied under many names; its name is the placeholder [`PLACEHOLDER`].
     pub copied: PathBuf,
+    /// Where LiteLLM's proxy is, once the race was asked for.
+    pub litellm: PathBuf,
     /// The store's own benchmark.
     pub committer: PathBuf,
     /// The engine's own benchmark.
@@ -41,6 +43,7 @@ impl Tools {
             wasmtime: wasmtime.exists().then_some(wasmtime),
             proxy: target.join("bench/charter_bench_proxy.wasm"),
             copied: target.join("bench/charter_bench_copied.wasm"),
+            litellm: target.join("bench-tools/litellm/bin"),
             committer: target.join("release/examples/committer_bench"),
             instantiate: target.join("release/examples/instantiate"),
         };

@@ -10,12 +10,14 @@ use crate::{components, prerequisites, process};
 
 /// What Charter is compared with, in the version whose engine it runs on.
 const WASMTIME: &str = "48.0.8";
+/// Whose budgets Charter's are raced against.
+const LITELLM: &str = "litellm[proxy]==1.106.2";
 
 /// What to measure.
 #[derive(Args, Debug)]
 pub struct Options {
-    /// One part only: reads, sends, committer, decision, governed, instances, reloads, start; all of these if absent. Or scale, which takes minutes
-    /// and gigabytes
+    /// One part only: reads, sends, committer, decision, governed, instances, reloads, start, streams; all of these if absent. Or race, which
+    /// installs LiteLLM (Python, 750 MB), or scale, which takes minutes and gigabytes
     part: Option<String>,
     /// For scale: how many users instead of a million
     #[arg(requires = "part")]
@@ -28,6 +30,9 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     components::primitives(workspace)?;
     guests(workspace)?;
     wasmtime(workspace)?;
+    if options.part.as_deref() == Some("race") {
+        litellm(workspace)?;
+    }
     let mut build = process::cargo(&workspace.root);
     build.args(["build", "--release", "--package", "charter-server", "--package", "charter-bench"]);
     build.args(["--package", "charter-store", "--package", "charter-engine"]);
@@ -66,5 +71,19 @@ fn wasmtime(workspace: &Workspace) -> Result<()> {
     install.args(["install", "wasmtime-cli", "--version", WASMTIME, "--locked", "--no-default-features", "--root"]).arg(root);
     let features = "serve,run,cranelift,pooling-allocator,component-model,component-model-async,parallel-compilation";
     install.args(["--features", features]);
+    process::run(install)
+}
+
+/// Installs LiteLLM's proxy below the target folder, once.
+fn litellm(workspace: &Workspace) -> Result<()> {
+    let root = workspace.target.join("bench-tools/litellm");
+    if root.join("bin/litellm").exists() {
+        return Ok(());
+    }
+    let mut make = std::process::Command::new("python3");
+    make.args(["-m", "venv"]).arg(&root);
+    process::run(make).context("python3 and python3-venv are needed for the race")?;
+    let mut install = std::process::Command::new(root.join("bin/pip"));
+    install.args(["install", "--quiet", LITELLM]);
     process::run(install)
 }

@@ -2,12 +2,19 @@
 //!
 //! Invariant: no hold of a request outlives it unless it was kept, or something left the host under it and nobody knows what
 //! became of that.
+//!
+//! A component that reaches nothing outside has its holds taken by that same commit: decided once, in one unit with all that depends
+//! on it. Before anything is committed apart from it, what is not taken yet is taken; where a cap then refuses, the guest is run again
+//! and its holds are taken when it asks for them, so that it hears the refusal.
 
 use charter_kernel::governance::hold::{Hold, State, Step};
 use charter_kernel::time::Instant;
+use charter_kernel::unit::Unit;
 use charter_store::Txn;
 
+use crate::bindings::charter::primitive::types::Failure;
 use crate::leave::Proposal;
+use crate::state::{Abort, Story, Work};
 
 /// Leave that one request was given, by its place in the request.
 #[derive(Clone, Debug)]
@@ -20,6 +27,8 @@ pub(crate) struct Permitted {
     pub(crate) wish: Option<Wish>,
     /// The attempt that asked for it last.
     pub(crate) attempt: u32,
+    /// What is committed with the hold, where it is not taken yet.
+    pub(crate) untaken: Option<Unit>,
 }
 
 /// What the guest wants to become of a hold, once its request is committed.
@@ -44,13 +53,38 @@ impl Permitted {
             _ => self.hold.voided(&self.id, now),
         }
     }
+
+    /// Adds to the request's last unit a hold that is taken with it. Of one that nothing was done under nothing is left.
+    fn take(&self, unit: &Unit, txn: &mut Txn, now: Instant) {
+        let step = match self.wish {
+            Some(Wish::Capture(actual)) => self.hold.captured(&self.id, actual, now),
+            Some(Wish::Keep(until)) => self.hold.kept(&self.id, until),
+            Some(Wish::Cancel) | None => return,
+        };
+        for guard in &unit.guards {
+            if !txn.unit().guards.contains(guard) {
+                txn.guard(guard.clone());
+            }
+        }
+        let writes = unit.writes.iter().cloned().chain(self.hold.taken_with(&self.id, step));
+        txn.step(Vec::new(), writes.collect());
+        for fact in &unit.facts {
+            txn.fact(fact.clone());
+        }
+    }
 }
 
 /// Adds to the request's last unit what becomes of each hold.
 pub(super) fn settle(permits: &[Permitted], txn: &mut Txn, answered: bool, attempt: u32, now: Instant) {
     for permit in permits {
-        let step = permit.end(answered, attempt, now);
-        txn.step(step.guards, step.writes);
+        match &permit.untaken {
+            Some(unit) if answered => permit.take(unit, txn, now),
+            Some(_) => {}
+            None => {
+                let step = permit.end(answered, attempt, now);
+                txn.step(step.guards, step.writes);
+            }
+        }
     }
 }
 
@@ -65,5 +99,46 @@ pub(crate) fn settle_so_far(permits: &mut Vec<Permitted>, txn: &mut Txn, attempt
 
 /// The last steps of holds whose request ends without a commit of its own.
 pub(super) fn abandoned(permits: Vec<Permitted>, now: Instant) -> impl Iterator<Item = Step> {
-    permits.into_iter().map(move |permit| Permitted { wish: None, ..permit }.end(false, 0, now))
+    let taken = permits.into_iter().filter(|permit| permit.untaken.is_none());
+    taken.map(move |permit| Permitted { wish: None, ..permit }.end(false, 0, now))
+}
+
+impl Story {
+    /// A rule has refused holds that were to be taken later, a cap perhaps: the guest is run again and asks for them at once.
+    pub(super) fn again_at_once(&mut self, abort: Abort) -> Abort {
+        match abort {
+            Abort::Refused(_) => {
+                self.takes_at_once = true;
+                Abort::Conflict(Vec::new())
+            }
+            other => other,
+        }
+    }
+}
+
+impl Work {
+    /// Takes what is not taken yet: something is about to be committed apart from the request, or to be asked that holds count in.
+    pub(crate) async fn take_untaken(&mut self) -> Result<(), Failure> {
+        let mut all = Unit { organization: self.call.scope.lane().to_owned(), ..Unit::default() };
+        for permit in &self.story.permits {
+            let Some(unit) = &permit.untaken else { continue };
+            all.guards.extend(unit.guards.iter().filter(|guard| !all.guards.contains(guard)).cloned().collect::<Vec<_>>());
+            all.writes.extend(unit.writes.iter().cloned().chain(permit.hold.taken(&permit.id)));
+            all.facts.extend(unit.facts.iter().cloned());
+        }
+        if all.writes.is_empty() {
+            return Ok(());
+        }
+        if let Err(error) = self.shared.store.commit(all).await {
+            self.story.permits.retain(|permit| permit.untaken.is_none());
+            let abort = self.story.again_at_once(Abort::of(error, &self.call));
+            let told = abort.failure();
+            self.story.marks.abort(abort);
+            return Err(told);
+        }
+        for permit in &mut self.story.permits {
+            permit.untaken = None;
+        }
+        Ok(())
+    }
 }

@@ -162,6 +162,8 @@ impl Run {
     }
 
     async fn attempt(&mut self) -> Next {
+        // What was decided and not taken is decided anew.
+        self.story.permits.retain(|permit| permit.untaken.is_none());
         let left = self.deadline.saturating_duration_since(tokio::time::Instant::now());
         let (class, nested) = (self.call.class, self.call.depth > 0);
         let entering =

@@ -37,7 +37,7 @@ impl Abort {
     }
 
     /// What the guest is told, should it look: the attempt's end is decided already.
-    fn failure(&self) -> types::Failure {
+    pub(super) fn failure(&self) -> types::Failure {
         match self {
             Abort::Refused(refused) => rule(refused).into(),
             _ => failure("state_conflict", "this attempt is over: return").into(),
@@ -102,7 +102,11 @@ pub(super) async fn commit(call: &Call, story: &mut Story, mut txn: Txn, result:
     }
     let settles = marks.is_dispatched() && !answered;
     let committed = if settles { txn.commit_settling().await } else { txn.commit().await };
-    committed.map_err(|error| Abort::of(error, call))?;
+    if let Err(error) = committed {
+        let abort = Abort::of(error, call);
+        let untaken = story.permits.iter().any(|permit| permit.untaken.is_some());
+        return Err(if untaken { story.again_at_once(abort) } else { abort });
+    }
     story.permits.clear();
     Ok(())
 }
@@ -133,6 +137,7 @@ impl Shared {
 impl Work {
     /// Commits what was written so far, with the facts so far.
     pub(crate) async fn checkpoint(&mut self) -> Result<(), types::Failure> {
+        self.take_untaken().await?;
         let (shared, call, marks) = (self.shared.clone(), self.call.clone(), self.story.marks.clone());
         let first = !marks.claimed.initialized();
         shared.force_claim(&call, &marks).await?;

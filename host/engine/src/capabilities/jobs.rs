@@ -53,6 +53,7 @@ impl Work {
             note: None,
             result: None,
             error: None,
+            approval: None,
             request: Some(self.call.request_id.clone()),
         })
     }

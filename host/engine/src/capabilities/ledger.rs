@@ -84,12 +84,24 @@ impl Work {
 
     async fn read(&mut self, key: &Key) -> Result<Account, Failure> {
         let row = self.txn.get_relaxed(key).await.map_err(|error| unread(&error))?;
-        match row {
-            Some(row) => Ok(account(&row.body)?),
+        let untaken = self.story.permits.iter().filter(|permit| permit.untaken.is_some()).map(|permit| &permit.hold);
+        let paid: Vec<(&Pay, i64)> = untaken.filter_map(|hold| hold.pay.as_ref().zip(hold.amount)).collect();
+        let mut account = match row {
+            Some(row) => account(&row.body)?,
             // Before anybody has funded it.
-            None if key.id == CREDIT => Ok(Account::new(Side::Credit, false)),
-            None => Err(not_found("the account").into()),
+            None if key.id == CREDIT || paid.iter().any(|(pay, _)| pay.to == *key) => Account::new(Side::Credit, false),
+            None => return Err(not_found("the account").into()),
+        };
+        // What the request has leave to pay counts, taken or not.
+        for (pay, amount) in paid {
+            if pay.from == *key {
+                account.pending_debits = account.pending_debits.saturating_add(amount);
+            }
+            if pay.to == *key {
+                account.pending_credits = account.pending_credits.saturating_add(amount);
+            }
         }
+        Ok(account)
     }
 
     /// The name by which the caller knows an account.

@@ -95,6 +95,7 @@ impl Work {
             note: None,
             result: None,
             error: None,
+            approval: None,
             request: Some(self.call.request_id.clone()),
         };
         self.put_job(record).await

@@ -251,12 +251,26 @@ impl Hold {
 
     /// Takes the hold: every charge is admitted, or none.
     pub fn taken(&self, id: &str) -> Vec<Write> {
-        let key = self.key(id);
+        let mut writes = self.reserved();
+        writes.push(Write::Insert { key: self.key(id), draft: self.draft(id, self.until) });
+        writes
+    }
+
+    /// Takes the hold and makes a first step of it, in one unit.
+    pub fn taken_with(&self, id: &str, step: Step) -> Vec<Write> {
+        let (mut writes, own) = (self.reserved(), self.key(id));
+        writes.extend(step.writes.into_iter().map(|write| match write {
+            Write::Replace { key, draft, .. } if key == own => Write::Insert { key, draft },
+            other => other,
+        }));
+        writes
+    }
+
+    fn reserved(&self) -> Vec<Write> {
         let mut writes: Vec<Write> = self.charges.iter().map(Charge::reserved).collect();
         if let (Some(pay), Some(amount)) = (&self.pay, self.amount) {
             writes.push(Write::Transfer { from: pay.from.clone(), to: pay.to.clone(), amount, phase: Phase::Reserve });
         }
-        writes.push(Write::Insert { key, draft: self.draft(id, self.until) });
         writes
     }
 

@@ -67,6 +67,7 @@ pub(super) fn store_config(config: &Config, clock: Arc<dyn Clock>) -> StoreConfi
     let mut store = StoreConfig::new(&config.data.dir, clock);
     store.url = config.database.url.as_ref().map(|url| url.reveal().to_owned()).unwrap_or_default();
     store.key_file = config.data.key_file.clone();
+    store.database_time = true;
     store.readers = config.database.readers;
     store.lanes = config.database.lanes;
     store.queue_units_max = config.database.queue_max;
@@ -136,9 +137,11 @@ pub(super) fn check_data_dir(dir: &Path) -> anyhow::Result<()> {
 /// Whatever keeps it from starting, in words for the operator.
 pub async fn start(config: Config, clock: Arc<dyn Clock>) -> anyhow::Result<Running> {
     data_dir(&config.data.dir)?;
-    let settings = store_config(&config, clock.clone());
+    let settings = store_config(&config, clock);
     let hold = Store::hold(&settings).map_err(offline::explained)?;
     let store = Store::open(settings).await.map_err(offline::explained)?;
+    // From here on the deployment's, which all replicas share.
+    let clock = store.clock();
     let (operator, token) = Operator::open(store.clone(), config.operator.token.as_ref()).await?;
     let engine = Engine::new(engine_config(&config), store.clone(), clock.clone()).context("the sandbox cannot be started")?;
     let registry = Registry::new(store.clone(), engine.clone(), &config, clock.clone());

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use charter_engine::Claiming;
+use charter_engine::job::{JobRecord, NEVER, PARKED_GROUP};
 use charter_engine::leave::Origin as Carried;
 use charter_engine::{Leave, Nested};
 use charter_kernel::governance::hold::{Hold, State};
@@ -15,7 +16,7 @@ use charter_kernel::refusal::Refusal;
 use charter_kernel::role::Role;
 use charter_kernel::scope::{Actor, ActorKind, Proof, Scope, Subject};
 use charter_kernel::time::Instant;
-use charter_kernel::unit::{Fact, Guard, Key, Write};
+use charter_kernel::unit::{Draft, Fact, Guard, Key, Write};
 use charter_store::{Store, Txn};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -36,6 +37,24 @@ pub enum Origin {
     Request(Box<Request>),
     /// An approved request that is made again.
     Approved(Arc<Run>),
+    /// A job under way, which can be run again.
+    Job(Box<Job>),
+}
+
+/// A job under way: what of it waits for people waits with the job's own row.
+pub struct Job {
+    /// Its row.
+    pub key: Key,
+    /// What the row says.
+    pub record: JobRecord,
+    /// Values that nobody else of its reach may have.
+    pub unique: Vec<(String, String)>,
+    /// The lease under which it runs.
+    pub token: String,
+    /// The address of this deployment.
+    pub base: String,
+    /// Its primitive, where that wants to be told what became of it.
+    pub tells: Option<String>,
 }
 
 /// A request as it can be made again, as the same caller.
@@ -64,6 +83,9 @@ pub struct Request {
     /// The primitive that made it, where it wants to be told what became of it.
     #[serde(default)]
     pub tells: Option<String>,
+    /// The job that it is a run of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<Key>,
 }
 
 /// An approved request while it is made.
@@ -106,6 +128,7 @@ impl Request {
         let kind = match self.actor.0.as_str() {
             "key" => ActorKind::Key,
             "session" => ActorKind::Session,
+            "system" => ActorKind::System,
             _ => return Err(absent()),
         };
         let mut proof = Proof::of(Actor::new(kind, self.actor.1.clone()))
@@ -127,8 +150,73 @@ impl Origin {
         match self {
             Self::Request(request) => (request.account.clone(), request.base.clone()),
             Self::Approved(run) => (run.approval.asked_by.clone(), run.approval.base.clone()),
+            Self::Job(job) => (None, job.base.clone()),
         }
     }
+}
+
+impl Job {
+    /// What people decide on: this job with this payload.
+    pub fn request(&self, scope: &Scope) -> Request {
+        let id = |id: &dyn ToString| id.to_string();
+        let actor = scope.actor();
+        Request {
+            operation: format!("{}:{}", self.record.primitive, self.record.name),
+            parameters: Vec::new(),
+            body: Some(self.record.payload.to_string()),
+            organization: scope.lane().to_owned(),
+            project: (scope.project().map(|project| id(project)).unwrap_or_default(), scope.is_test()),
+            user: scope.user().map(|user| id(user)),
+            actor: (actor.kind.as_str().to_owned(), actor.id.clone()),
+            account: None,
+            role: scope.role(),
+            base: self.base.clone(),
+            tells: self.tells.clone(),
+            job: Some(self.key.clone()),
+        }
+    }
+
+    /// Nothing hands it out while people decide, and this run of it is over.
+    ///
+    /// # Errors
+    /// Never: its maps have text keys.
+    pub fn park(&self, txn: &mut Txn, approval: &str) -> Result<(), Refusal> {
+        let record = JobRecord { approval: Some(approval.to_owned()), ..self.record.clone() };
+        let draft = Draft {
+            body: serde_json::to_string(&record).map_err(|_| Refusal::internal())?,
+            index: record.index(),
+            unique: self.unique.clone(),
+            lease: Some((PARKED_GROUP.to_owned(), NEVER)),
+            ..Draft::default()
+        };
+        let (key, token) = (self.key.clone(), self.token.clone());
+        let guard = Guard::Lease { key: key.clone(), token: token.clone() };
+        let writes = vec![
+            Write::Release { key: key.clone(), token, due_at: NEVER, undo: false },
+            Write::Replace { key, draft, expected: None },
+        ];
+        txn.step(vec![guard], writes);
+        Ok(())
+    }
+}
+
+/// Ends the job that waits by an approval, where one does: what it wanted to do is not to be.
+///
+/// # Errors
+/// When the store cannot be asked.
+pub async fn unpark(txn: &mut Txn, approval: &Approval, now: Instant) -> Result<(), Refusal> {
+    let Some(key) = &approval.job else { return Ok(()) };
+    let Some(row) = txn.get(key).await.map_err(stored::reading)? else { return Ok(()) };
+    let Ok(mut job) = serde_json::from_str::<JobRecord>(&row.body) else { return Ok(()) };
+    if job.approval.as_ref() != Some(&approval.id) || job.state != "queued" {
+        return Ok(());
+    }
+    let reason = format!("approval_{}", approval.status.as_str());
+    let told = "What the job wanted to do was not approved.";
+    job.error = Some(approval.error.clone().unwrap_or_else(|| json!({"code": "forbidden", "reason": reason, "message": told})));
+    job.state = "failed".into();
+    let draft = job.ended(row.user, now).map_err(|_| Refusal::internal())?;
+    txn.replace(key.clone(), draft, None).await.map_err(stored::breaking).map(drop)
 }
 
 /// Hands a request through a call.
@@ -178,6 +266,7 @@ pub async fn asked(app: &App, leave: &Leave, hold: &Hold, hold_id: &str, request
         request: STANDARD.encode(sealed),
         base: request.base.clone(),
         tells: request.tells.clone(),
+        job: request.job.clone(),
         begun: false,
         expires_at: now.plus_ms(DECIDE_MS),
         created_at: now,
@@ -274,14 +363,19 @@ impl Run {
             && approved.primitive == leave.primitive
     }
 
+    /// One host makes it at a time, and commits only while it does.
+    pub fn fence(&self) -> Guard {
+        let key = Approval::address(self.approval.organization.as_str(), &self.approval.id);
+        Guard::Lease { key, token: self.token.clone() }
+    }
+
     /// What is written before the first effect of the request leaves the host: from then on it is not made again, whatever becomes of
     /// this host. `None` where it cannot be written.
     pub fn claiming(&self, now: Instant) -> Option<Claiming> {
         let key = Approval::address(self.approval.organization.as_str(), &self.approval.id);
-        let lease = || Guard::Lease { key: key.clone(), token: self.token.clone() };
         let draft = Approval { begun: true, ..self.approval.clone() }.due(now).ok()?;
         let writes = vec![Write::Replace { key: key.clone(), draft, expected: None }];
-        Some(Claiming { writes, guards: vec![lease()], fence: lease(), key: key.clone() })
+        Some(Claiming { writes, guards: vec![self.fence()], fence: self.fence(), key })
     }
 
     /// Adds the end to the unit that makes it true: once, by whoever holds the lease.

@@ -2,6 +2,7 @@
 //!
 //! The order is the specification's: revocation and standing (the guards), kit (passed by the pipeline), policy, then caps.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use charter_engine::{Granted, Leave, Ungranted};
@@ -79,11 +80,13 @@ fn is_callers(guards: &[Guard], keys: &[Key]) -> bool {
 
 /// One attempt. `full` are meters that an attempt before has found full, where there is a way beyond: a soft cap, or a grant's own.
 async fn once(app: &App, leave: &Leave, full: &BTreeSet<Key>) -> Result<Granted, Turn> {
-    let (request, approved) = match approvals::origin(leave) {
-        Some(Origin::Request(request)) => (Some(request), None),
-        Some(Origin::Approved(run)) => (None, Some(run).filter(|run| run.approval.ordinal == leave.ordinal)),
-        None => (None, None),
-    };
+    let (mut request, mut approved, mut job) = (None, None, None);
+    match approvals::origin(leave) {
+        Some(Origin::Request(made)) => request = Some(Cow::Borrowed(&**made)),
+        Some(Origin::Approved(run)) => approved = Some(run).filter(|run| run.approval.ordinal == leave.ordinal),
+        Some(Origin::Job(run)) => (request, job) = (Some(Cow::Owned(run.request(&leave.scope))), Some(run)),
+        None => {}
+    }
     if approved.is_some_and(|run| !run.covers(leave)) {
         let told = "The approved request proposes something else than what was approved.";
         return Err(Refusal::state_conflict("proposal_changed", told).into());
@@ -177,20 +180,26 @@ async fn once(app: &App, leave: &Leave, full: &BTreeSet<Key>) -> Result<Granted,
     let mut approval = None;
     if waits && let Some(request) = request {
         hold.state = State::Pending;
-        let asked = approvals::asked(app, leave, &hold, &id, request).await?;
+        let asked = approvals::asked(app, leave, &hold, &id, &request).await?;
+        if let Some(job) = job {
+            job.park(&mut txn, &asked.id)?;
+        }
         hold.until = asked.expires_at;
         let draft = asked.due(asked.expires_at).map_err(stored::unreadable)?;
         txn.write(Write::Insert { key: asked.key(), draft });
         approval = Some(asked.id);
     }
+    txn.fact(fact(leave, &hold, &id, None)?);
+    if leave.defers && !waits && approved.is_none() {
+        return Ok(Granted { id, hold, untaken: Some(txn.into_unit()) });
+    }
     for write in hold.taken(&id) {
         txn.write(write);
     }
-    txn.fact(fact(leave, &hold, &id, None)?);
     match txn.commit().await {
         Ok(_) => match approval {
             Some(approval) => Err(Turn::Pending(approval)),
-            None => Ok(Granted { id, hold }),
+            None => Ok(Granted { id, hold, untaken: None }),
         },
         Err(CommitError::Rejected(Rejection::Refused(Refused::OverCap { meter, .. })))
             if !full.contains(&meter) && standings.iter().any(|standing| standing.meter == meter && standing.gives_way()) =>

@@ -3,6 +3,7 @@
 use charter_kernel::manifest::Access;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::scope::Subject;
+use charter_kernel::unit::Guard;
 
 use super::host::profile_revoked;
 use super::matched::{Matched, Operation};
@@ -19,6 +20,8 @@ use crate::served::{Auth, Contract};
 pub struct Admitted {
     /// The stage before.
     pub matched: Matched,
+    /// What must still be so of the organization's standing when a change is committed.
+    pub standing: Option<Guard>,
 }
 
 /// Refuses what the credential may not do, what comes too fast, and what the deployment cannot do.
@@ -33,15 +36,16 @@ pub async fn admit(app: &App, trail: &mut Trail, matched: Matched) -> Result<Adm
         revocation(trail, place, &matched.operation)?;
     }
     rate(app, trail, &matched)?;
+    let mut standing = None;
     if let Operation::Guest(served, operation) = &matched.operation {
         if let Some(place) = &trail.place {
-            standing::ask(app, place, served.name(), operation.llm_routing).await?;
+            standing = standing::ask(app, place, served.name(), operation.llm_routing).await?;
         }
         if !operation.needs.is_empty() {
             needs(app, trail, &operation.needs)?;
         }
     }
-    Ok(Admitted { matched })
+    Ok(Admitted { matched, standing })
 }
 
 /// A pinned version may ask for another credential than the active one, by which the sender was identified.

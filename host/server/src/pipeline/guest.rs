@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use super::accept::Accepted;
+use super::admit::Admitted;
 use super::audit::Subject;
 use super::claim::Claim;
 use super::finish::Finisher;
@@ -62,7 +63,7 @@ pub async fn run(
         request_id: trail.id.as_str().to_owned(),
         scope,
         entry: Entry::Handle(request(trail, served, operation, validated)),
-        guards: if trail.mutates { mutation_guards(trail, matched.gated.kit.as_deref()) } else { Vec::new() },
+        guards: if trail.mutates { mutation_guards(trail, &validated.admitted) } else { Vec::new() },
         claim: claim.map(|claim| claim.claiming()),
         finish: Arc::new(finisher) as Arc<dyn Finish>,
         mutates: trail.mutates,
@@ -113,6 +114,7 @@ fn again(app: &App, trail: &Trail, served: &Served, operation: &ServedOperation,
         role: place.scope.role(),
         base: base(app, accepted),
         tells: None,
+        job: None,
     }))))
 }
 
@@ -169,7 +171,7 @@ fn nobody(identity: &Identity) -> Actor {
 }
 
 /// The same as for the host's routes, and always the tenant user: a primitive acts for a profile.
-fn mutation_guards(trail: &Trail, kit: Option<&KitRecord>) -> Vec<charter_kernel::unit::Guard> {
+fn mutation_guards(trail: &Trail, admitted: &Admitted) -> Vec<charter_kernel::unit::Guard> {
     let mut all = guards(&trail.identity, trail.place.as_ref());
     if let Some(user) = trail.place.as_ref().and_then(|place| place.user.as_ref()) {
         let guard = user.guard();
@@ -178,7 +180,8 @@ fn mutation_guards(trail: &Trail, kit: Option<&KitRecord>) -> Vec<charter_kernel
         }
         all.push(user.guard_kit());
     }
-    all.extend(kit.map(KitRecord::guard));
+    all.extend(admitted.matched.gated.kit.as_deref().map(KitRecord::guard));
+    all.extend(admitted.standing.clone());
     all
 }
 

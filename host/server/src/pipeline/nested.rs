@@ -62,6 +62,7 @@ struct Ready {
     pairs: Vec<(String, String)>,
     query: Map<String, Value>,
     page: Page,
+    standing: Option<Guard>,
 }
 
 async fn run(app: &App, nested: &Nested, approved: Option<&Arc<Run>>) -> Result<Answered, Refusal> {
@@ -81,7 +82,7 @@ async fn run(app: &App, nested: &Nested, approved: Option<&Arc<Run>>) -> Result<
             Claimed::Approval(id) => return guest::approval_answer(app, &trail, &id).await,
             Claimed::Free(claim) => claim,
         };
-        let guards = guards(app, &trail, ready.kit.as_deref()).await?;
+        let guards = guards(app, &trail, &ready).await?;
         let outcome = app
             .engine
             .call(&ready.served.component, to_engine(app, &trail, nested, &ready, claim.as_ref(), guards, approved))
@@ -129,7 +130,7 @@ async fn admitted(app: &App, trail: &mut Trail, nested: &Nested) -> Result<Ready
     if contract.mutates && place.user.as_ref().is_some_and(|user| !user.active) {
         return Err(profile_revoked());
     }
-    standing::ask(app, place, served.name(), operation.llm_routing).await?;
+    let standing = standing::ask(app, place, served.name(), operation.llm_routing).await?;
     let missing = app.providers.missing(&place.scope, &operation.needs);
     if !missing.is_empty() {
         return Err(Refusal::not_configured(&missing));
@@ -137,14 +138,14 @@ async fn admitted(app: &App, trail: &mut Trail, nested: &Nested) -> Result<Ready
     trail.mutates = contract.mutates;
     trail.catalogue = contract.catalogue;
     trail.operation = Some(contract.id.clone());
-    checked(app, trail, nested, (served, kit), operation)
+    checked(app, trail, nested, (served, kit, standing), operation)
 }
 
 fn checked(
     app: &App,
     trail: &Trail,
     nested: &Nested,
-    (served, kit): (Arc<Served>, Option<Arc<KitRecord>>),
+    (served, kit, standing): (Arc<Served>, Option<Arc<KitRecord>>, Option<Guard>),
     operation: Arc<ServedOperation>,
 ) -> Result<Ready, Refusal> {
     let contract = &operation.contract;
@@ -168,7 +169,7 @@ fn checked(
     let query = validate::query(contract, &pairs, &mut faults);
     validate::body(contract, nested.body.as_deref().unwrap_or_default().as_bytes(), &mut faults);
     if faults.is_empty() {
-        Ok(Ready { kit, served, operation, parameters, pairs, query, page })
+        Ok(Ready { kit, served, operation, parameters, pairs, query, page, standing })
     } else {
         Err(Refusal::faults(faults))
     }
@@ -259,7 +260,7 @@ fn to_engine(
     }
 }
 
-/// The call as it can be made again once a person has approved it, as who made the outermost request. A job's cannot be.
+/// The call as it can be made again once a person has approved it, as who made the outermost request.
 fn again(app: &App, trail: &Trail, nested: &Nested, ready: &Ready) -> Option<charter_engine::leave::Origin> {
     let place = trail.place.as_ref().filter(|_| trail.mutates && !ready.served.manifest.actions.is_empty())?;
     let outer = nested.origin.as_ref().and_then(|origin| origin.downcast_ref::<Origin>())?;
@@ -278,15 +279,17 @@ fn again(app: &App, trail: &Trail, nested: &Nested, ready: &Ready) -> Option<cha
         role: nested.scope.role(),
         base,
         tells: live.listeners(lifecycle::APPROVAL).find(|name| **name == nested.primitive).cloned(),
+        job: None,
     }))))
 }
 
 /// The outer caller's key, with those that it descends from, its organization, user and kit must go on to count.
-async fn guards(app: &App, trail: &Trail, kit: Option<&KitRecord>) -> Result<Vec<Guard>, Refusal> {
+async fn guards(app: &App, trail: &Trail, ready: &Ready) -> Result<Vec<Guard>, Refusal> {
     let Some(place) = trail.place.as_ref().filter(|_| trail.mutates) else { return Ok(Vec::new()) };
     let mut guards = vec![place.organization.guard()];
     guards.extend(place.user.iter().flat_map(|user| [user.guard(), user.guard_kit()]));
-    guards.extend(kit.map(KitRecord::guard));
+    guards.extend(ready.kit.as_deref().map(KitRecord::guard));
+    guards.extend(ready.standing.clone());
     let actor = place.scope.actor();
     if actor.kind == ActorKind::Key {
         let revoked = || Refusal::unauthorized("The credential was revoked.");

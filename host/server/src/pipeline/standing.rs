@@ -6,8 +6,8 @@ use charter_kernel::governance::hold::{CREDIT, accounts_space};
 use charter_kernel::ledger::Account;
 use charter_kernel::manifest::{Mount, Pays};
 use charter_kernel::refusal::{Code, Refusal};
-use charter_kernel::standing::Reason;
-use charter_kernel::unit::{Key, Reach};
+use charter_kernel::standing::{Reason, Standing};
+use charter_kernel::unit::{Guard, Key, Reach};
 use serde_json::{Map, Value, json};
 
 use super::identify::unreadable;
@@ -19,17 +19,22 @@ use crate::served::template_at;
 /// Micro-US-dollars of a cent.
 const MICRO_USD_PER_CENT: i64 = 10_000;
 
-/// Refuses an operation of a primitive that the organization's standing stops.
+/// Refuses an operation of a primitive that the organization's standing stops; answers what a change requires to be so still when it
+/// is committed.
 ///
 /// # Errors
 /// 402 with what to do about it.
-pub async fn ask(app: &App, place: &Place, primitive: &str, llm_routing: bool) -> Result<(), Refusal> {
+pub async fn ask(app: &App, place: &Place, primitive: &str, llm_routing: bool) -> Result<Option<Guard>, Refusal> {
     if !app.config.billing.enforce || app.config.billing.is(primitive) {
-        return Ok(());
+        return Ok(None);
     }
-    let standing = app.directory.standing(&place.organization.id).await.map_err(unreadable)?;
-    match standing.map(|standing| standing.reason).filter(|reason| reason.stops(llm_routing)) {
-        None => Ok(()),
+    let organization = &place.organization.id;
+    let standing = app.directory.standing(organization).await.map_err(unreadable)?;
+    match standing.map(|(standing, _)| standing.reason).filter(|reason| reason.stops(llm_routing)) {
+        None => {
+            let (key, version) = (Standing::address(organization.as_str()), standing.map(|(_, version)| version));
+            Ok(Some(Guard::Version { key, version }))
+        }
         Some(reason @ Reason::LlmRoutingRequiresPayment) => {
             Err(unpaid(app, reason, balance(app, place.organization.id.as_str()).await?))
         }

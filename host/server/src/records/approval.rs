@@ -126,6 +126,9 @@ pub struct Approval {
     /// The primitive that made the request, where it wants to be told what became of it.
     #[serde(default)]
     pub tells: Option<String>,
+    /// The job whose action it is, where a job asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<Key>,
     /// Whether the request has been made as far as its first effect: it is not made again then.
     #[serde(default)]
     pub begun: bool,

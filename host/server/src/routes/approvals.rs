@@ -201,6 +201,7 @@ async fn decide(app: &App, request: &HostRequest, txn: &mut Txn, decision: &str)
     let due_at = if decision == "deny" {
         (approval.status, approval.reason, approval.resolved_at) = (Status::Denied, reason, Some(request.now));
         approvals::release(txn, &approval, request.now).await?;
+        approvals::unpark(txn, &approval, request.now).await?;
         approvals::tell(txn, &approval, request.now)?;
         request.now.plus_ms(crate::records::approval::KEPT_MS)
     } else if approval.decisions.len() >= usize::from(approval.approvals_required) {

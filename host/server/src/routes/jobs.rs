@@ -1,9 +1,9 @@
 //! `/v1/jobs`: the public jobs of a profile. What runs them is `workers`.
 
-use charter_engine::job::{ENDED_GROUP, JobRecord, NEVER, jobs};
+use charter_engine::job::{JobRecord, NEVER, jobs};
 use charter_kernel::id::JobId;
 use charter_kernel::refusal::Refusal;
-use charter_kernel::unit::{Draft, Key, Row};
+use charter_kernel::unit::{Key, Row};
 use charter_store::{Query, Txn};
 use serde_json::{Value, json};
 
@@ -27,6 +27,7 @@ fn item() -> Value {
         ("note", json!({"type": ["string", "null"]})),
         ("result", json!({})),
         ("error", json!({"type": ["object", "null"]})),
+        ("approval_id", nullable(&id())),
         ("attempts", json!({"type": "integer"})),
         ("run_at", instant()),
         ("created_at", instant()),
@@ -109,13 +110,11 @@ pub async fn cancel(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
         return Err(Refusal::state_conflict("finished", format!("The job has {}.", job.state)));
     }
     job.state = "cancelled".into();
-    let body = serde_json::to_string(&job).map_err(|_| Refusal::internal())?;
     // Whoever runs it holds it no longer, nobody takes it up again, and its key is free.
     if let Some(token) = row.lease.as_ref().and_then(|lease| lease.token.as_deref()) {
         txn.release(&key, token, NEVER);
     }
-    let lease = Some((ENDED_GROUP.to_owned(), NEVER));
-    let draft = Draft { index: job.ended_index(request.now), body, lease, ..Draft::default() };
+    let draft = job.ended(None, request.now).map_err(|_| Refusal::internal())?;
     let mut row = txn.replace(key.clone(), draft, None).await.map_err(super::stored::breaking)?;
     if let Some(lease) = &mut row.lease {
         lease.token = None;
@@ -154,6 +153,7 @@ fn view(key: &Key, row: &Row, job: &JobRecord) -> Value {
         "note": job.note,
         "result": job.result,
         "error": job.error,
+        "approval_id": job.approval,
         "attempts": row.lease.as_ref().map_or(0, |lease| lease.count),
         "run_at": job.run_at,
         "created_at": row.created_at,

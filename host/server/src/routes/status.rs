@@ -78,7 +78,7 @@ pub async fn get(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply,
         "status": status,
         "version": env!("CARGO_PKG_VERSION"),
         "started_at": app.started_at,
-        "standing": app.directory.standing(&place.organization.id).await.map_err(unreadable)?,
+        "standing": app.directory.standing(&place.organization.id).await.map_err(unreadable)?.map(|(standing, _)| standing),
         "primitives": primitives,
     })))
 }

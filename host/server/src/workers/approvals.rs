@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::due::Due;
 use crate::app::App;
-use crate::governance::approvals::{self, Run};
+use crate::governance::approvals::{self, Request, Run};
 use crate::pipeline::nested;
 use crate::records::Record as _;
 use crate::records::approval::{APPROVED, Approval, PENDING, RESOLVED, Status};
@@ -54,12 +54,9 @@ async fn make(app: &Arc<App>, taken: Taken) {
     }
     let run = Arc::new(Run { approval, token: taken.token });
     let made = match approvals::request(&app.store, &run.approval).await {
-        Ok(request) => match request.again(&run.approval, DEADLINE_MS) {
-            Ok(call) => tokio::select! {
-                made = nested::approved(app, &call, &run) => made,
-                () = at_work(app, &taken.key, &run.token) => Err(Refusal::overloaded(1)),
-            },
-            Err(refusal) => Err(refusal),
+        Ok(request) => tokio::select! {
+            made = again(app, &request, &run) => made,
+            () = at_work(app, &taken.key, &run.token) => Err(Refusal::overloaded(1)),
         },
         Err(refusal) => Err(refusal),
     };
@@ -79,7 +76,24 @@ async fn make(app: &Arc<App>, taken: Taken) {
             "the hold of a failed approval is left to its time"
         );
     }
-    run.ended(&mut txn, Err(told(&refusal)));
+    over(app, txn, &run, &refusal).await;
+}
+
+/// Makes the request, or runs the job, as who asked.
+async fn again(app: &Arc<App>, request: &Request, run: &Arc<Run>) -> Result<(), Refusal> {
+    match &request.job {
+        Some(job) => super::run::approved(app, job, request, run).await,
+        None => nested::approved(app, &request.again(&run.approval, DEADLINE_MS)?, run).await,
+    }
+}
+
+/// It was not made: so the approval says, and the job that waited by it.
+async fn over(app: &App, mut txn: charter_store::Txn, run: &Run, refusal: &Refusal) {
+    let approval = Approval { error: Some(told(refusal)), ..run.approval.clone() };
+    if let Err(error) = approvals::unpark(&mut txn, &approval, app.clock.now()).await {
+        tracing::warn!(message = error.message, approval = approval.id, "the job of a failed approval is left waiting");
+    }
+    run.ended(&mut txn, Err(told(refusal)));
     end(app, txn).await;
 }
 
@@ -88,9 +102,8 @@ async fn lost(app: &Arc<App>, run: Run) {
     let told = "The request was begun and something of it left the host before it broke off: what came of that is not known.";
     let refusal =
         Refusal::state_conflict("in_doubt", told).hint("GET /v1/governance/holds?state=in_doubt lists what a person resolves.");
-    let mut txn = app.store.begin(run.approval.organization.as_str());
-    run.ended(&mut txn, Err(self::told(&refusal)));
-    end(app, txn).await;
+    let txn = app.store.begin(run.approval.organization.as_str());
+    over(app, txn, &run, &refusal).await;
 }
 
 /// Goes on saying that this host works on it, until another does.
@@ -120,11 +133,12 @@ async fn expire(app: &Arc<App>, taken: Taken) {
     let mut txn = app.store.begin(approval.organization.as_str());
     // A word that came just now counts.
     txn.guard(Guard::Entry { key: taken.key, field: "status".into(), value: Status::PendingApproval.as_str().into() });
-    let ended = match approvals::release(&mut txn, &approval, now).await {
-        Ok(()) => approvals::settle(&mut txn, &approval, &taken.token, now),
-        Err(error) => Err(error),
+    let ended = async {
+        approvals::release(&mut txn, &approval, now).await?;
+        approvals::unpark(&mut txn, &approval, now).await?;
+        approvals::settle(&mut txn, &approval, &taken.token, now)
     };
-    match ended {
+    match ended.await {
         Ok(()) => end(app, txn).await,
         Err(error) => tracing::warn!(message = error.message, approval = approval.id, "an approval could not be ended yet"),
     }

@@ -5,9 +5,10 @@
 
 use std::sync::Arc;
 
-use charter_engine::job::{ENDED_GROUP, JobRecord, NEVER, jobs};
+use charter_engine::job::{JobRecord, NEVER, jobs};
 use charter_engine::{Answer, AnswerBody, Call, Ending, EndingResult, Entry, Finish, Outcome, Signal};
 use charter_kernel::manifest::Class;
+use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::time::Clock;
 use charter_kernel::unit::{Draft, Guard, Key, Taken, Unit, Write};
 use charter_store::Txn;
@@ -18,7 +19,10 @@ use tokio_util::sync::CancellationToken;
 use super::jobs::SETTLE_MS;
 use super::owner::{self, Admitted};
 use crate::app::App;
-use crate::lifecycle::is_told;
+use crate::governance::approvals::{self, Job, Origin, Request, Run};
+use crate::lifecycle::{self, is_told};
+use crate::pipeline::host::profile_revoked;
+use crate::routes::stored;
 
 /// Wait before the second attempt; doubled with each further one.
 const BACKOFF_MS: u64 = 1_000;
@@ -26,10 +30,20 @@ const BACKOFF_MS: u64 = 1_000;
 /// Where a run's commit finds its row.
 struct Settling {
     key: Key,
-    token: String,
+    /// The lease that must hold at each of its commits: the row's own, or that of the approval by which it runs.
+    fence: Guard,
+    by: By,
     attempt: u32,
     backoff_ms_max: u64,
     clock: Arc<dyn Clock>,
+}
+
+/// By what a job runs.
+enum By {
+    /// The lease of its row.
+    Lease(String),
+    /// What people have approved: its end is the approval's too.
+    Approval(Arc<Run>),
 }
 
 /// Runs it and settles it.
@@ -37,7 +51,8 @@ pub(super) async fn job(app: &Arc<App>, taken: Taken) {
     let attempt = taken.row.lease.as_ref().map_or(1, |lease| lease.count);
     let settling = Arc::new(Settling {
         key: taken.key.clone(),
-        token: taken.token.clone(),
+        fence: Guard::Lease { key: taken.key.clone(), token: taken.token.clone() },
+        by: By::Lease(taken.token.clone()),
         attempt,
         backoff_ms_max: app.config.jobs.backoff_ms_max,
         clock: app.clock.clone(),
@@ -50,28 +65,70 @@ pub(super) async fn job(app: &Arc<App>, taken: Taken) {
             return settling.put_away(app).await;
         }
     };
-    let outcome = match call(app, &settling, &record).await {
+    let outcome = match leased(app, &settling, &record, taken).await {
         Ok(None) => return,
         Ok(Some(outcome)) => outcome,
         Err(failure) => return settling.end(app, Err(failure)).await,
     };
     let failure = match outcome {
-        Outcome::Answered(_) | Outcome::Refused(_) | Outcome::Trapped { .. } | Outcome::Deadline | Outcome::OutOfMemory => {
-            return;
-        }
+        // What waits for people is parked already, in the commit that asked them.
+        Outcome::Answered(_)
+        | Outcome::Refused(_)
+        | Outcome::Trapped { .. }
+        | Outcome::Deadline
+        | Outcome::OutOfMemory
+        | Outcome::Pending { .. } => return,
         Outcome::Shed { retry_after_s, .. } | Outcome::Unavailable { retry_after_s } => {
             return settling.give_back(app, i64::from(retry_after_s) * 1_000).await;
         }
-        // A job has no request that could be made again: none of its actions waits for people.
-        Outcome::Restart | Outcome::ClientGone | Outcome::Pending { .. } => return settling.give_back(app, 100).await,
+        Outcome::Restart | Outcome::ClientGone => return settling.give_back(app, 100).await,
         Outcome::Inactive => json!({"code": "forbidden", "reason": "profile_revoked", "message": "The profile is revoked."}),
     };
     settling.end(app, Err(failure)).await;
 }
 
-/// Proves whose work it is and calls the component that the owner's kit names; nothing where it does not ask for it.
-async fn call(app: &Arc<App>, settling: &Arc<Settling>, record: &JobRecord) -> Result<Option<Outcome>, Value> {
-    let Admitted { scope, mut guards, served } = owner::admit(app, record).await?;
+/// Runs a job of which people have approved an action. Its end and the approval's are one commit.
+///
+/// # Errors
+/// Why it was not run: nothing was written then.
+pub(super) async fn approved(app: &Arc<App>, key: &Key, request: &Request, run: &Arc<Run>) -> Result<(), Refusal> {
+    let gone = || Refusal::state_conflict("job_gone", "The job that asked was cancelled, or is another by now.");
+    let row = app.store.get(key).await.map_err(stored::reading)?.ok_or_else(gone)?;
+    let record: JobRecord = serde_json::from_str(&row.body).map_err(|_| gone())?;
+    let waits = record.state == "queued" && record.approval.as_ref() == Some(&run.approval.id);
+    if !waits || request.body.as_ref() != Some(&record.payload.to_string()) {
+        return Err(gone());
+    }
+    let settling = Arc::new(Settling {
+        key: key.clone(),
+        fence: run.fence(),
+        by: By::Approval(run.clone()),
+        attempt: row.lease.as_ref().map_or(1, |lease| lease.count),
+        backoff_ms_max: app.config.jobs.backoff_ms_max,
+        clock: app.clock.clone(),
+    });
+    let admitted = owner::admit(app, &record).await.map_err(|failure| {
+        let text = |name: &str| failure.get(name).and_then(Value::as_str);
+        let code = text("code").and_then(Code::named).unwrap_or(Code::StateConflict);
+        Refusal {
+            reason: text("reason").map(str::to_owned),
+            ..Refusal::new(code, text("message").unwrap_or("The job cannot run."))
+        }
+    })?;
+    let origin = approvals::carried(Origin::Approved(run.clone()));
+    match call(app, &settling, &record, admitted, origin).await {
+        Outcome::Answered(_) | Outcome::Refused(_) | Outcome::Trapped { .. } | Outcome::Deadline | Outcome::OutOfMemory => {
+            Ok(())
+        }
+        Outcome::Inactive => Err(profile_revoked()),
+        _ => Err(Refusal::overloaded(1)),
+    }
+}
+
+/// Runs a job by its own lease; nothing where its primitive does not ask for it.
+async fn leased(app: &Arc<App>, settling: &Arc<Settling>, record: &JobRecord, taken: Taken) -> Result<Option<Outcome>, Value> {
+    let admitted = owner::admit(app, record).await?;
+    let served = &admitted.served;
     if is_told(&record.signal) && !served.manifest.signals.contains(&record.signal) {
         // Another version of the primitive asks for it; the one that serves this user does not.
         settling.end(app, Ok(Value::Null)).await;
@@ -79,12 +136,32 @@ async fn call(app: &Arc<App>, settling: &Arc<Settling>, record: &JobRecord) -> R
     }
     let deadline_ms = record.deadline_ms.unwrap_or(app.config.jobs.deadline_ms);
     let until = app.clock.now().plus_ms(i64::from(deadline_ms) + SETTLE_MS);
-    let extend = Write::Extend { key: settling.key.clone(), token: settling.token.clone(), until };
+    let extend = Write::Extend { key: settling.key.clone(), token: taken.token.clone(), until };
     let extended = app.store.commit(Unit { writes: vec![extend], ..Unit::default() }).await;
     if extended.is_err() {
         // Cancelled, taken up by another, or no room to write in: whoever holds it then runs it.
         return Ok(Some(Outcome::Restart));
     }
+    let tells = app.registry.current().listeners(lifecycle::APPROVAL).find(|name| **name == record.primitive).cloned();
+    let origin = approvals::carried(Origin::Job(Box::new(Job {
+        key: taken.key,
+        record: record.clone(),
+        unique: taken.row.unique,
+        token: taken.token,
+        base: app.config.http.public_url.clone().unwrap_or_default(),
+        tells,
+    })));
+    Ok(Some(call(app, settling, record, admitted, origin).await))
+}
+
+/// Calls the component that the owner's kit names.
+async fn call(
+    app: &Arc<App>,
+    settling: &Arc<Settling>,
+    record: &JobRecord,
+    Admitted { scope, mut guards, served }: Admitted,
+    origin: charter_engine::leave::Origin,
+) -> Outcome {
     let payload = match record.signal.as_str() {
         "job" => json!({
             "id": settling.key.id,
@@ -96,26 +173,29 @@ async fn call(app: &Arc<App>, settling: &Arc<Settling>, record: &JobRecord) -> R
         _ => record.payload.clone(),
     };
     // Every unit of the run is fenced, those in the middle of it too.
-    guards.push(Guard::Lease { key: settling.key.clone(), token: settling.token.clone() });
+    guards.push(settling.fence.clone());
     let lane = scope.lane().to_owned();
     let call = Call {
         request_id: settling.key.id.clone(),
         scope,
         entry: Entry::React(Signal { kind: record.signal.clone(), payload: payload.to_string(), blob: None }),
         guards,
-        claim: None,
+        claim: match &settling.by {
+            By::Lease(_) => None,
+            By::Approval(run) => run.claiming(app.clock.now()),
+        },
         finish: settling.clone() as Arc<dyn Finish>,
         mutates: true,
-        deadline_ms,
+        deadline_ms: record.deadline_ms.unwrap_or(app.config.jobs.deadline_ms),
         class: Class::Long,
         depth: 0,
         client_gone: CancellationToken::new(),
-        origin: None,
+        origin: Some(origin),
     };
     let outcome = app.engine.call(&served.component, call).await;
     let trapped = matches!(outcome, Outcome::Trapped { .. });
     app.registry.observe(served.name(), served.digest(), &lane, trapped);
-    Ok(Some(outcome))
+    outcome
 }
 
 impl Finish for Settling {
@@ -133,7 +213,7 @@ impl Finish for Settling {
                 EndingResult::OutOfMemory => {
                     json!({"code": "internal_error", "message": "The component used more memory than it may."})
                 }
-                // Nobody waits for a job, so that nobody can leave; and no action of a job waits for people.
+                // Nobody waits for a job, so that nobody can leave; what waits for people is parked already.
                 EndingResult::ClientGone | EndingResult::Pending(_) => return,
             };
             self.settle(txn, Err(error)).await;
@@ -163,7 +243,8 @@ impl Settling {
         };
         let Ok(mut record) = serde_json::from_str::<JobRecord>(&row.body) else { return self.fence(txn) };
         let now = self.clock.now();
-        let again = ended.is_err() && self.attempt < record.attempts_max;
+        let failed = ended.is_err();
+        let again = failed && self.attempt < record.attempts_max;
         match ended {
             Ok(result) => {
                 record.result = Some(result).filter(|result| !result.is_null());
@@ -179,18 +260,21 @@ impl Settling {
             }
         }
         let due_at = if again { now.plus_ms(self.backoff()) } else { NEVER };
-        txn.release(&self.key, &self.token, due_at);
-        let mut index = record.index();
-        let mut unique = row.unique;
-        let mut lease = None;
-        if !again {
-            // Its key is free for the next one, and nothing hands it out again.
-            unique.clear();
-            index = record.ended_index(now);
-            lease = Some((ENDED_GROUP.to_owned(), NEVER));
+        match &self.by {
+            By::Lease(token) => txn.release(&self.key, token, due_at),
+            By::Approval(run) => {
+                let answer = record.result.as_ref().map(|result| result.to_string().into_bytes());
+                run.ended(txn, record.error.clone().filter(|_| failed).map_or(Ok((200, answer.as_deref())), Err));
+            }
         }
-        let Ok(body) = serde_json::to_string(&record) else { return };
-        let draft = Draft { user: row.user, body, index, unique, text: None, lease };
+        let draft = match again {
+            false => record.ended(row.user, now),
+            true => serde_json::to_string(&record).map(|body| {
+                let lease = Some((record.primitive.clone(), due_at));
+                Draft { user: row.user, body, index: record.index(), unique: row.unique, text: None, lease }
+            }),
+        };
+        let Ok(draft) = draft else { return };
         if let Err(error) = txn.replace(self.key.clone(), draft, None).await {
             tracing::error!(error = &error as &dyn std::error::Error, "a job cannot be settled; it runs again");
         }
@@ -198,7 +282,7 @@ impl Settling {
 
     /// Lets nothing be committed by a run that no longer holds its job.
     fn fence(&self, txn: &mut Txn) {
-        txn.guard(Guard::Lease { key: self.key.clone(), token: self.token.clone() });
+        txn.guard(self.fence.clone());
     }
 
     fn backoff(&self) -> i64 {
@@ -209,14 +293,16 @@ impl Settling {
 
     /// The run never began: it does not count.
     async fn give_back(&self, app: &App, after_ms: i64) {
+        let By::Lease(token) = &self.by else { return };
         let due_at = self.clock.now().plus_ms(after_ms.max(100));
-        let release = Write::Release { key: self.key.clone(), token: self.token.clone(), due_at, undo: true };
+        let release = Write::Release { key: self.key.clone(), token: token.clone(), due_at, undo: true };
         self.commit(app, Unit { writes: vec![release], ..Unit::default() }).await;
     }
 
     /// Nothing hands it out any more.
     async fn put_away(&self, app: &App) {
-        let release = Write::Release { key: self.key.clone(), token: self.token.clone(), due_at: NEVER, undo: false };
+        let By::Lease(token) = &self.by else { return };
+        let release = Write::Release { key: self.key.clone(), token: token.clone(), due_at: NEVER, undo: false };
         self.commit(app, Unit { writes: vec![release], ..Unit::default() }).await;
     }
 
