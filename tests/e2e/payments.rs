@@ -59,6 +59,33 @@ on_both! {
         world.books_agree();
     }
 
+    fn of_many_calls_at_once_a_closed_loop_admits_what_the_cap_admits_and_keeps_no_trace_of_the_rest(world) {
+        let (tenant, one) = funded(world, 2_000);
+        let two = Payer::new(&tenant, "payee");
+        let kits = tenant.client.get("/v1/kits").expect(200);
+        let kit = kits["kits"][0]["id"].as_str().unwrap().to_owned();
+        // What the payer was funded with counts for it too: seven dollars more are left.
+        let budget = json!({ "budget": { "cap_cents": 2_799, "period": "month", "hard": true } });
+        tenant.client.patch(&format!("/v1/kits/{kit}"), &budget).expect(200);
+        let pay = || one.client.post("/v1/payments/transfer", &json!({ "to_user_id": two.id, "amount_cents": 100 }));
+        let answers: Vec<_> = std::thread::scope(|scope| {
+            let running: Vec<_> = (0..40).map(|_| scope.spawn(pay)).collect();
+            running.into_iter().map(|one| one.join().unwrap()).collect()
+        });
+        assert_eq!(answers.iter().filter(|answer| answer.status == 201).count(), 7);
+        for refused in answers.iter().filter(|answer| answer.status != 201) {
+            let told = refused.expect_error(403, "forbidden");
+            assert_eq!((&told["reason"], &told["details"]["scope"]), (&json!("budget_exceeded"), &json!("kit")), "{refused}");
+        }
+        assert_eq!((one.has(), two.has()), (1_300, 700));
+        let holds = one.client.get("/v1/governance/holds?limit=100").expect(200)["holds"].clone();
+        let of_one = |state: &str| {
+            holds.as_array().unwrap().iter().filter(|hold| hold["user_id"] == one.id.as_str() && hold["state"] == state).count()
+        };
+        assert_eq!(["captured", "held", "voided"].map(of_one), [8, 0, 0], "{holds}");
+        world.books_agree();
+    }
+
     fn a_statement_adds_up_as_json_and_as_csv(world) {
         let (tenant, one) = funded(world, 1_000);
         let two = Payer::new(&tenant, "payee");

@@ -170,9 +170,12 @@ on_both! {
         assert!(off["disabled_reason"].as_str().unwrap().contains("410"), "{off}");
         let logged = || tenant.client.get("/v1/logs?action=webhooks.disable").expect(200)["logs"].as_array().unwrap().len();
         until("it is in the audit log", || logged() == 1);
+        let listed = || tenant.client.get("/v1/status").expect(200)["webhooks_switched_off"].clone();
+        assert_eq!(listed(), json!([id]));
         say(&tenant.client, 2);
         say(&tenant.client, 3);
         tenant.client.patch(&format!("/v1/webhooks/{id}"), &json!({ "active": true })).expect(200);
+        assert_eq!(listed(), json!([]));
         gone.answers(200);
         say(&tenant.client, 4);
         let heard = gone.hears(2);

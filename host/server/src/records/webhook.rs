@@ -14,6 +14,8 @@ pub const WEBHOOKS_MAX: u64 = 100;
 pub const AFTER: &str = "after";
 /// The indexed field of a webhook's one tenant.
 pub const TENANT: &str = "tenant";
+/// The indexed field of a webhook that the host has switched off.
+pub const OFF: &str = "off";
 /// The lease group of deliveries that are over.
 pub const ENDED: &str = "ended";
 /// How long a delivery that is over is kept: 30 days.
@@ -78,7 +80,8 @@ impl Record for Webhook {
     }
 
     fn index(&self) -> Vec<(String, String)> {
-        self.tenant_user_id.iter().map(|user| entry(TENANT, user)).collect()
+        let tenant = self.tenant_user_id.iter().map(|user| entry(TENANT, user));
+        tenant.chain(self.disabled_reason.iter().map(|_| entry(OFF, "1"))).collect()
     }
 }
 

@@ -1,14 +1,20 @@
-//! `GET /v1/status`: what is installed, what of it the caller has, and how the organization stands with who bills it.
+//! `GET /v1/status`: what is installed, what of it the caller has, how the organization stands with who bills it, and which webhooks the
+//! host has switched off.
 
 use std::collections::BTreeSet;
 
 use charter_kernel::refusal::Refusal;
-use charter_store::Txn;
+use charter_kernel::unit::Reach;
+use charter_store::{Query, Txn};
 use serde_json::{Value, json};
 
 use super::shape::object;
+use super::stored::reading;
 use crate::app::App;
+use crate::authority::pinned_user;
 use crate::pipeline::identify::unreadable;
+use crate::records::Record as _;
+use crate::records::webhook::{OFF, TENANT, WEBHOOKS_MAX, Webhook};
 use crate::reply::Reply;
 use crate::request::HostRequest;
 
@@ -33,6 +39,7 @@ pub fn answer() -> Value {
             standing["type"] = json!(["object", "null"]);
             standing
         }),
+        ("webhooks_switched_off", json!({"type": "array", "items": {"type": "string"}})),
         ("primitives", json!({"type": "array", "items": primitive})),
     ])
 }
@@ -41,7 +48,7 @@ pub fn answer() -> Value {
 ///
 /// # Errors
 /// When the directory cannot be asked.
-pub async fn get(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn get(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let place = request.place()?;
     let assigned = place.user.as_ref().and_then(|user| user.kit.as_ref());
     let kit = app.directory.kit(&place.project, assigned).await.map_err(unreadable)?;
@@ -69,6 +76,12 @@ pub async fn get(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply,
         })
     });
     let primitives: Vec<Value> = primitives.collect();
+    let reach = Reach::organization(place.organization.id.as_str());
+    let mut off = Query::all(&reach, &Webhook::space()).equal(OFF, "1").limit(WEBHOOKS_MAX as u32).relaxed();
+    if let Some(pinned) = pinned_user(&request.identity) {
+        off = off.equal(TENANT, pinned.as_str());
+    }
+    let off = txn.find(&off).await.map_err(reading)?.items.into_iter().map(|(key, _)| key.id);
     let status = match (app.draining.is_cancelled(), app.store.status().read_only) {
         (true, _) => "draining",
         (false, Some(_)) => "read_only",
@@ -79,6 +92,7 @@ pub async fn get(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply,
         "version": env!("CARGO_PKG_VERSION"),
         "started_at": app.started_at,
         "standing": app.directory.standing(&place.organization.id).await.map_err(unreadable)?.map(|(standing, _)| standing),
+        "webhooks_switched_off": off.collect::<Vec<_>>(),
         "primitives": primitives,
     })))
 }

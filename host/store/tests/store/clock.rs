@@ -14,11 +14,13 @@ async fn a_replica_whose_clock_is_wrong_or_jumps_goes_by_the_databases() {
     let Some(server) = bed::server() else { return };
     let url = server.database();
     let mut connection = sqlx::PgConnection::connect(&url).await.unwrap();
-    let (mut stores, mut hands) = (Vec::new(), Vec::new());
+    let (mut stores, mut hands, mut data_dir) = (Vec::new(), Vec::new(), None);
     for years in [-10, 10] {
         let (mut config, clock) = bed::config(url.clone());
         clock.forward_ms(years * YEAR_MS);
         config.database_time = true;
+        // Replicas share the master key.
+        config.data_dir.clone_from(data_dir.get_or_insert(config.data_dir.clone()));
         stores.push(Store::open(config).await.unwrap());
         hands.push(clock);
     }
