@@ -3,11 +3,13 @@
 //! A hook's row lies with its organization, so that an organization's hooks are counted and go with it; its id, which nobody guesses,
 //! is a name of the whole deployment. Knows nothing of HTTP.
 
+use charter_kernel::scope::Scope;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Claim, Draft, Key, Reach, Space};
 use serde::{Deserialize, Serialize};
 
 use crate::job::Owner;
+use crate::leave::Origin;
 
 /// The most hooks of an organization.
 pub const HOOKS_MAX: u64 = 1_000;
@@ -83,6 +85,21 @@ impl TryFrom<String> for Scheme {
     fn try_from(text: String) -> Result<Self, String> {
         Self::parse(&text).ok_or_else(|| format!("{text} is no scheme of hooks"))
     }
+}
+
+/// A hook that is about to be opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// Who opens it.
+    pub scope: &'a Scope,
+    /// In whose scope its calls are told.
+    pub owner: &'a Owner,
+    /// What the server handed to itself with the call.
+    pub origin: Option<&'a Origin>,
+    /// Its id.
+    pub id: &'a str,
+    /// How its calls are to be checked.
+    pub scheme: &'a Scheme,
 }
 
 /// The body of a row in `host.hooks`; its id is the hook's.

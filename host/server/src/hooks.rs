@@ -146,6 +146,11 @@ pub async fn take(
     hook: &HookRecord,
     event: Option<&str>,
 ) -> Result<bool, Refusal> {
+    // The rest is the organization's own work, as long as the hook is there.
+    *txn = app.store.begin(&hook.owner.organization);
+    if txn.get(&hook.key()).await.map_err(stored::reading)?.is_none() {
+        return Err(Refusal::not_found());
+    }
     let event = match event {
         Some(id) => id.to_owned(),
         None => format!("sha256:{}", hex(&Sha256::digest(&request.bytes))),

@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 use crate::bindings::charter::primitive::hooks::{Hook, Host};
 use crate::bindings::charter::primitive::types::Failure;
 use crate::failure::{failure, invalid, not_configured, not_found, undeclared, unread, unwritten};
-use crate::hook::{HOOKS_MAX, HookRecord, SIGNAL, Scheme, hooks};
+use crate::hook::{HOOKS_MAX, HookRecord, SIGNAL, Scheme, Wanted, hooks};
 use crate::job::Owner;
 use crate::state::{State, Work};
 
@@ -77,7 +77,8 @@ impl Work {
         }
         let id = hex(&self.shared.random::<16>()?);
         let host = self.shared.host().ok_or_else(|| not_configured("inbound URLs", "the server"))?;
-        let url = host.hook_address(&self.call.scope, self.call.origin.as_ref(), &id, &scheme)?;
+        let (scope, origin) = (&self.call.scope, self.call.origin.as_ref());
+        let url = host.hook_address(Wanted { scope, owner: &owner, origin, id: &id, scheme: &scheme })?;
         let (secret, sealed) = match scheme.is_keyed() {
             true => self.hook_secret(&id).await.map(|(secret, sealed)| (Some(secret), Some(sealed)))?,
             false => (None, None),

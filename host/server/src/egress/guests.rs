@@ -2,7 +2,7 @@
 //!
 //! Bindings are told without address and credential. Settings come from the caller's kit, else the manifest's defaults hold.
 
-use charter_engine::hook::Scheme;
+use charter_engine::hook::{Scheme, Wanted};
 use charter_engine::leave::Origin;
 use charter_engine::{Failure, Granted, Host, Leave, Nested, Reply, Ungranted};
 use charter_kernel::id::UserId;
@@ -16,6 +16,7 @@ use crate::app::App;
 use crate::governance::{approvals, gateway};
 use crate::hooks;
 use crate::pipeline::nested;
+use crate::providers::Whose;
 
 impl Host for App {
     fn setting<'a>(
@@ -56,19 +57,23 @@ impl Host for App {
         Box::pin(async move { standing_of(self, scope, user).await.map_err(|refusal| refusal.to_failure()) })
     }
 
-    fn hook_address(&self, scope: &Scope, origin: Option<&Origin>, id: &str, scheme: &Scheme) -> Result<String, Failure> {
-        if let Scheme::Binding(name) = scheme {
-            // A provider whose calls nobody could check would be called in vain.
-            let missing = match self.providers.resolve(scope, name) {
-                None => name.clone(),
-                Some(binding) if binding.calling_secrets().is_empty() => format!("{name}.webhook_secret"),
-                Some(_) => String::new(),
+    fn hook_address(&self, hook: Wanted<'_>) -> Result<String, Failure> {
+        if let Scheme::Binding(name) = hook.scheme {
+            // A provider whose calls nobody could check would be called in vain; so would one that serves only a part of those who
+            // are to be told.
+            let missing = match self.providers.resolve(hook.scope, name) {
+                None => Some(name.clone()),
+                Some(binding) if matches!(binding.whose, Whose::Project(_)) && hook.owner.project.is_empty() => {
+                    Some(format!("{name} of the organization"))
+                }
+                Some(binding) if binding.calling_secrets().is_empty() => Some(format!("{name}.webhook_secret")),
+                Some(_) => None,
             };
-            if !missing.is_empty() {
+            if let Some(missing) = missing {
                 return Err(Refusal::not_configured(&[missing]).to_failure());
             }
         }
-        Ok(format!("{}{}", base(self, origin), hooks::path(id, scheme)))
+        Ok(format!("{}{}", base(self, hook.origin), hooks::path(hook.id, hook.scheme)))
     }
 
     fn bills(&self, primitive: &str) -> bool {
