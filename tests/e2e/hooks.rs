@@ -51,7 +51,9 @@ fn told(client: &Client, hook: &Hook) -> Vec<String> {
     let listed = client.get("/v1/script/notes").expect(200);
     let kinds = listed["notes"].as_array().unwrap().iter().filter_map(|note| note["kind"].as_str());
     let prefix = format!("hook {} ", hook.id);
-    kinds.filter_map(|kind| kind.strip_prefix(&prefix)).map(str::to_owned).collect()
+    let mut told: Vec<String> = kinds.filter_map(|kind| kind.strip_prefix(&prefix)).map(str::to_owned).collect();
+    told.sort();
+    told
 }
 
 fn hmac(secret: &str, body: &[u8]) -> String {

@@ -68,7 +68,7 @@ fn event(kind: &str, object: Value) -> Value {
 }
 
 fn intent(id: &str, asked: &stripe::Asked, prefix: &str, cents: u64) -> Value {
-    let metadata = |name: &str| asked.form[&format!("{prefix}metadata{name}")].clone();
+    let metadata = |name: &str| asked.form[&format!("{prefix}{name}")].clone();
     json!({
         "id": id, "object": "payment_intent", "status": "succeeded", "amount": cents, "amount_received": cents, "currency": "usd",
         "customer": asked.form["customer"], "payment_method": "pm_double_kept",
@@ -84,7 +84,7 @@ on_both! {
         let client = &tenant.client;
         top_up(client, json!({ "pack": "pack_10" })).expect_error(400, "invalid_input");
         let body = json!({ "pack": "pack_10", "return_url": "https://example.com/back" });
-        let first = client.call("POST", "/v1/billing/topup").idempotency_key("one purchase").json(&body);
+        let first = client.call("POST", "/v1/billing/topup").idempotency_key("one-purchase").json(&body);
         let bought = first.clone().send().expect(200);
         assert_eq!(first.send().expect(200), bought, "asked again it is the same page");
         assert_eq!((&bought["payment"]["status"], &bought["invoice"]["status"]), (&json!("open"), &json!("open")));
@@ -95,7 +95,7 @@ on_both! {
         assert_eq!(asked[0].form["line_items[0][price_data][unit_amount]"], "1000");
         assert_eq!((credit(client), standing(client)), (500, json!("llm_routing_requires_payment")), "nothing was paid yet");
         // The provider tells of one payment in two ways; each comes twice, and in the order that it likes.
-        let paid = intent("pi_1", &asked[0], "payment_intent_data[", 1_000);
+        let paid = intent("pi_1", &asked[0], "payment_intent_data[metadata]", 1_000);
         let session = json!({
             "id": "cs_1", "object": "checkout.session", "payment_status": "paid", "payment_intent": "pi_1", "amount_total": 1_000,
             "currency": "usd", "client_reference_id": asked[0].form["client_reference_id"], "metadata": paid["metadata"],
@@ -119,7 +119,7 @@ on_both! {
             let asked = double.asked("/v1/payment_intents").pop().unwrap();
             assert_eq!((asked.form["payment_method"].as_str(), asked.form["off_session"].as_str()), ("pm_double_kept", "true"));
             // It pays more than was asked for: what came is credit.
-            tell(world, &tenant, &event("payment_intent.succeeded", intent("pi_2", &asked, "", 750)));
+            tell(world, &tenant, &event("payment_intent.succeeded", intent("pi_2", &asked, "metadata", 750)));
             until("it is paid", || invoice(client, &id(&bought["invoice"]))["status"] == "paid");
             true
         });
@@ -140,7 +140,7 @@ on_both! {
         let owed = id(&bought["invoice"]);
         let asked = double.asked("/v1/payment_intents").pop().unwrap();
         assert_eq!(asked.form["payment_method_options[card][setup_future_usage]"], "off_session");
-        let paid = intent("pi_1", &asked, "", 1_000);
+        let paid = intent("pi_1", &asked, "metadata", 1_000);
         let refund = |number: u32, cents: u64| {
             let charge = json!({ "id": format!("ch_{number}"), "payment_intent": "pi_1", "amount_refunded": cents, "currency": "usd", "metadata": paid["metadata"] });
             tell(world, &tenant, &event("charge.refunded", charge));
@@ -174,14 +174,14 @@ on_both! {
         let bought = top_up(client, body).expect(200);
         assert_eq!((double.done("/v1/customers"), double.done("/v1/payment_intents")), (1, 1));
         let asked = double.asked("/v1/payment_intents").pop().unwrap();
-        tell(world, &tenant, &event("payment_intent.succeeded", intent("pi_1", &asked, "", 1_000)));
+        tell(world, &tenant, &event("payment_intent.succeeded", intent("pi_1", &asked, "metadata", 1_000)));
         // Killed right after the provider's word was taken: it is not lost, and told again it is not another one.
         world.kill();
         world.start();
         let client = client.at(world.server().address());
         let tenant = tenant.at(world.server().address());
         until("it is paid", || invoice(&client, &id(&bought["invoice"]))["status"] == "paid");
-        tell(world, &tenant, &event("payment_intent.succeeded", intent("pi_1", &asked, "", 1_000)));
+        tell(world, &tenant, &event("payment_intent.succeeded", intent("pi_1", &asked, "metadata", 1_000)));
         assert_eq!((credit(&client), counted(world, "repeated")), (500 + 1_000, 1));
         world.books_agree();
     }
@@ -226,7 +226,8 @@ fn cards_are_charged_declined_and_refunded_by_an_emulation() {
     let again = json!({ "invoice_id": upgraded["invoice"]["id"] });
     assert_eq!(top_up(client, again).expect_error(409, "state_conflict")["reason"], "invoice_closed");
     // A refund at the provider. The emulation sends no event of it, and copies no metadata: the event is made of its own charge.
-    let first = events.last().unwrap()["data"]["object"].clone();
+    let of_first = |event: &&Value| event["data"]["object"]["metadata"]["charter_invoice"] == bought["invoice"]["id"];
+    let first = events.iter().find(of_first).unwrap()["data"]["object"].clone();
     provider.post("/v1/refunds", &format!("payment_intent={}&amount=400", first["id"].as_str().unwrap()));
     let charge = first["latest_charge"]["id"].as_str().or(first["latest_charge"].as_str()).unwrap();
     let mut charge = provider.get(&format!("/v1/charges/{charge}"));
@@ -272,7 +273,7 @@ fn nothing_is_taken_that_could_not_be_credited() {
     bind(&world, &format!("http://{}", double.address), stripe::KEY);
     let tenant = world.register();
     let refused = top_up(&tenant.client, json!({ "amount_cents": 5, "invoice": false })).expect_error(501, "not_configured");
-    assert_eq!(refused["details"]["missing"], json!(["billing.primitive"]));
+    assert_eq!(refused["details"]["missing"], json!(["[billing] primitive"]));
     top_up(&tenant.client, json!({ "amount_cents": 5 })).expect(200);
     assert_eq!(double.asked("/v1/payment_intents").len(), 0);
     let billed = billed().start(Database::Sqlite);

@@ -235,7 +235,7 @@ fn pay(id: &str, means: &Means) -> Result<Soon<Bought>> {
     }
     match (provider, account::settle(account::Change::default())?) {
         (Some(binding), Some(account)) => payments::begin(&binding, account, &invoice, means).map(Soon::Job),
-        _ => Err(Failure::not_configured(&["billing.primitive"])),
+        _ => Err(Failure::not_configured(&[payments::BILLER])),
     }
 }
 

@@ -20,6 +20,8 @@ pub(crate) const PAYMENTS: Collection<Payment> =
 /// The job that asks the provider.
 pub(crate) const PAY: &str = "pay";
 
+/// What is missing where nobody is named as the biller: the operator's setting.
+pub(crate) const BILLER: &str = "[billing] primitive";
 /// When a payment that somebody waits for is looked at again, should its first run have come to nothing.
 const AGAIN_SECONDS: u32 = 120;
 /// Runs of a job whose work must not be lost.
@@ -142,7 +144,7 @@ impl Means {
         let missing = |what: &str| Failure::not_configured(&[what]).hint("Leave invoice out, and pay by invoice.");
         match customer::provider()? {
             Some(binding) if account::bills()? => Ok(Some(binding)),
-            Some(_) if by_card => Err(missing("billing.primitive")),
+            Some(_) if by_card => Err(missing(BILLER)),
             None if by_card => Err(missing(PROVIDER)),
             _ => Ok(None),
         }
@@ -254,7 +256,7 @@ pub(crate) fn pay(run: &jobs::Run) -> Result<Answer> {
 fn ask(payment: &Doc<Payment>, invoice: &Doc<Invoice>, organization: &str) -> Result<Payment, Refused> {
     let missing = |what: &str| Refused::Unsure(Failure::not_configured(&[what]));
     let binding = customer::provider().map_err(Refused::Unsure)?.ok_or_else(|| missing(PROVIDER))?;
-    let account = account::found().map_err(Refused::Unsure)?.ok_or_else(|| missing("billing.primitive"))?;
+    let account = account::found().map_err(Refused::Unsure)?.ok_or_else(|| missing(BILLER))?;
     let hook = account.body.hook.clone().ok_or_else(|| missing("stripe.webhook_secret"))?;
     let customer = customer::of(&binding, account, organization)?;
     // What was read so far is committed: what others write from here on does not make this request run again.
