@@ -179,7 +179,9 @@ pub(crate) mod settings {
     }
 
     pub(crate) fn bindings(provider: &str) -> Result<String> {
-        Ok(with(|state| serde_json::json!(state.bindings.get(provider).into_iter().collect::<Vec<_>>()).to_string()))
+        let unbound =
+            || serde_json::json!({ "name": provider, "kind": null, "state": "unbound", "sandbox": false, "options": {} });
+        Ok(with(|state| serde_json::json!([state.bindings.get(provider).cloned().unwrap_or_else(unbound)]).to_string()))
     }
 }
 
