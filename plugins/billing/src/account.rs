@@ -87,7 +87,7 @@ impl Account {
     }
 
     /// The same, and who it is at the payment provider.
-    pub(crate) fn as_customer(self, customer: String) -> Self {
+    pub(crate) fn known_as(self, customer: String) -> Self {
         Self { customer: Some(customer), ..self }
     }
 

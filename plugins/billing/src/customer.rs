@@ -28,7 +28,7 @@ pub(crate) fn of(binding: &Binding, account: Doc<Account>, organization: &str) -
     let made = stripe::post("/v1/customers", form, &format!("charter-customer-{}", account.id))?;
     let customer = stripe::text(&made, "id")?;
     let kept = || {
-        ACCOUNTS.replace(&account.id, account.body.as_customer(customer.clone()))?;
+        ACCOUNTS.replace(&account.id, account.body.known_as(customer.clone()))?;
         documents::checkpoint()
     };
     kept().map_err(Refused::Unsure)?;
