@@ -8,16 +8,18 @@ is not built again. Runs side by side wait for each other.
 
 import fcntl
 import hashlib
-import importlib.util
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
+sys.path.insert(0, str(HERE.parent))
+sys.dont_write_bytecode = True
+
+from environment import ROOT, check_python, environment, fail, folder, run  # noqa: E402
+
 INTERFACE = ROOT / "wit" / "primitive.wit"
 REQUIREMENTS = HERE / "requirements.txt"
 APP = "greeter"
@@ -25,38 +27,6 @@ APP = "greeter"
 # The interfaces that the primitive uses. componentize-py imports a world whole, and the host refuses the import of a capability
 # that the manifest does not ask for: the world that is built against is the published one without the other imports.
 USED = ("documents", "log")
-
-
-def fail(message):
-    sys.exit(f"build.py: {message}")
-
-
-def check_python():
-    if sys.version_info < (3, 9):
-        fail(f"Python 3.9 or newer is needed, this is {sys.version.split()[0]}")
-    if any(importlib.util.find_spec(module) is None for module in ("venv", "ensurepip")):
-        fail("Python's venv module is missing: `apt-get install python3-venv`")
-
-
-def run(command, what, **options):
-    """Runs a command; its output is shown only where it fails."""
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
-    if done.returncode != 0:
-        fail(f"{what}\n{done.stdout.strip()}")
-
-
-def environment(work):
-    """The virtual environment with the pinned tools, made anew when the pins or the interpreter change."""
-    pins = REQUIREMENTS.read_text()
-    stands_for = f"{sys.executable} {sys.version}\n{pins}"
-    folder, stamp = work / "venv", work / "venv" / "stands-for"
-    if stamp.is_file() and stamp.read_text() == stands_for:
-        return folder
-    run([sys.executable, "-m", "venv", "--clear", folder], "cannot make a virtual environment")
-    install = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    run([*install, "--requirement", REQUIREMENTS], f"cannot install {pins.strip()} from PyPI")
-    stamp.write_text(stands_for)
-    return folder
 
 
 def narrowed(interface):
@@ -77,11 +47,11 @@ def build(work):
     component = work / f"{APP}-{digest()}.wasm"
     if component.is_file():
         return component
-    folder = environment(work)
+    made = environment(work, REQUIREMENTS)
     interface = work / "primitive.wit"
     interface.write_text(narrowed(INTERFACE.read_text()))
     part = work / f"{APP}.part"
-    command = [folder / "bin" / "componentize-py", "--quiet", "--wit-path", interface, "--world", "primitive"]
+    command = [made / "bin" / "componentize-py", "--quiet", "--wit-path", interface, "--world", "primitive"]
     # The bytecode of an interpreter that is not the component's would only be in the way.
     command += ["componentize", APP, "--python-path", HERE, "--output", part]
     run(command, "componentize-py refuses", cwd=work, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
@@ -96,8 +66,7 @@ def main():
         fail("usage: python3 build.py OUTPUT")
     output = Path(sys.argv[1]).absolute()
     check_python()
-    work = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target").absolute() / "other-language"
-    work.mkdir(parents=True, exist_ok=True)
+    work = folder("other-language")
     with open(work / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         component = build(work)

@@ -43,11 +43,34 @@ impl Heard {
             let Some((name, value)) = header.split_once(':') else { break };
             heard.headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
         }
+        if heard.header("transfer-encoding").is_some_and(|coding| coding.eq_ignore_ascii_case("chunked")) {
+            heard.body = chunks(from)?;
+            return Ok(heard);
+        }
         let length = heard.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
         if from.take(length).read_to_end(&mut heard.body)? as u64 != length {
             return Err(broken_off());
         }
         Ok(heard)
+    }
+}
+
+/// A body in chunks (RFC 9112, section 7.1), without its trailers.
+fn chunks(mut from: impl BufRead) -> std::io::Result<Vec<u8>> {
+    let mut body = Vec::new();
+    loop {
+        let mut line = String::new();
+        from.read_line(&mut line)?;
+        let size = line.trim().split(';').next().and_then(|size| u64::from_str_radix(size, 16).ok());
+        let size = size.ok_or_else(|| Error::from(ErrorKind::InvalidData))?;
+        if from.by_ref().take(size).read_to_end(&mut body)? as u64 != size {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        // Each chunk ends its line; the last one is empty.
+        from.read_line(&mut String::new())?;
+        if size == 0 {
+            return Ok(body);
+        }
     }
 }
 

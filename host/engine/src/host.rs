@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use charter_kernel::refusal::Failure;
 
+use crate::hook::Wanted;
 use crate::leave::{Granted, Leave, Origin, Ungranted};
 
 /// The server's side of the capabilities `settings` and `primitives`.
@@ -34,6 +35,8 @@ pub trait Host: Send + Sync + 'static {
     fn authorize(&self, leave: Leave) -> BoxFuture<'_, Result<Granted, Ungranted>>;
     /// What holds as long as another user of the caller's project is there and not revoked; `not_found` for anyone else.
     fn standing_of<'a>(&'a self, scope: &'a Scope, user: &'a UserId) -> BoxFuture<'a, Result<Vec<Guard>, Failure>>;
+    /// Where calls of a hook come to that is asked for; `not_configured` where they could not be checked.
+    fn hook_address(&self, hook: Wanted<'_>) -> Result<String, Failure>;
     /// Whether the operator has named this primitive as the one that bills.
     fn bills(&self, primitive: &str) -> bool;
 }

@@ -15,6 +15,7 @@ pub mod egress;
 mod engine;
 mod failure;
 mod fairness;
+pub mod hook;
 pub mod host;
 pub mod job;
 pub mod leave;

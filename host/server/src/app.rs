@@ -12,6 +12,7 @@ use crate::components::Registry;
 use crate::config::Config;
 use crate::directory::Directory;
 use crate::egress::Gate;
+use crate::hooks::Counts;
 use crate::http::room::Room;
 use crate::metrics::Metrics;
 use crate::openapi::Description;
@@ -46,6 +47,8 @@ pub struct App {
     pub room: Room,
     /// Requests under an idempotency key that run now.
     pub running: Running,
+    /// What became of calls of inbound URLs.
+    pub hooks: Arc<Counts>,
     /// Streams that are open.
     pub streams: Places,
     /// What cursors are sealed with.

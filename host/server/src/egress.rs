@@ -106,6 +106,11 @@ impl Gate {
 }
 
 impl Gate {
+    /// Where the host itself listens: the public listener first.
+    pub fn own(&self) -> Option<SocketAddr> {
+        self.own.first().copied()
+    }
+
     /// Whether an address of the public web may be reached now; resolves it.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ pub mod directory;
 pub mod egress;
 pub mod events;
 pub mod governance;
+pub mod hooks;
 pub mod http;
 pub mod lifecycle;
 pub mod metrics;

@@ -4,6 +4,7 @@
 //! A signal is a job of the same commit as the change, so that it is told of every change that happened and of none that did
 //! not. Knows primitives by what their manifests ask for only.
 
+use charter_engine::hook::HookRecord;
 use charter_engine::job::{JobRecord, Owner, jobs};
 use charter_kernel::governance::hold::{Hold, Subject};
 use charter_kernel::id::{OrganizationId, uuid_v7};
@@ -157,6 +158,39 @@ impl Billed<'_> {
         let reach = Reach::organization(self.organization.as_str());
         let Self { kind, payload, now, request, .. } = self;
         Sent { primitive, kind, payload, owner, now, request, attempts: ATTEMPTS_MAX }.enqueue(txn, &reach).await.map(drop)
+    }
+}
+
+/// Runs of the signal that tells of a call: who called is answered already, and does not call again.
+const CALL_ATTEMPTS_MAX: u32 = 100;
+
+/// A call of an inbound URL that was checked.
+pub struct Called<'a> {
+    /// The hook.
+    pub hook: &'a HookRecord,
+    /// What its primitive is told.
+    pub payload: Value,
+    /// When.
+    pub now: Instant,
+    /// The request that brought it, for the logs.
+    pub request: &'a str,
+}
+
+impl Called<'_> {
+    /// Tells the primitive in the hook's scope.
+    ///
+    /// # Errors
+    /// When the store cannot be asked.
+    pub async fn tell(self, txn: &mut Txn) -> Result<(), Refusal> {
+        let Self { hook, payload, now, request } = self;
+        let owner = hook.owner.clone();
+        let reach = match (&owner.user, owner.project.as_str()) {
+            (Some(user), _) => Reach::user(user),
+            (None, "") => Reach::organization(&owner.organization),
+            (None, project) => Reach::project(project),
+        };
+        let (primitive, kind, attempts) = (&hook.primitive, charter_engine::hook::SIGNAL, CALL_ATTEMPTS_MAX);
+        Sent { primitive, kind, payload, owner, now, request, attempts }.enqueue(txn, &reach).await.map(drop)
     }
 }
 

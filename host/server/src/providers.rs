@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use crate::config::{self, Secret};
+use crate::hooks::stripe;
 
 mod address;
 mod record;
@@ -33,6 +34,8 @@ pub struct Binding {
     pub url: String,
     /// What the host adds to each request.
     pub credential: Option<Secret>,
+    /// What the provider's own calls are signed with: the secret, and beside it a former one.
+    pub webhook_secrets: [Option<Secret>; 2],
     /// What the protocol wants beside.
     pub options: Value,
     /// Whether it comes from the configuration, and so cannot be changed by the API.
@@ -45,13 +48,27 @@ impl Binding {
         self.kind == "sandbox" || self.options.get("sandbox").and_then(Value::as_bool).unwrap_or(false)
     }
 
-    /// What the operator is shown: everything but the credential.
+    /// Whether a provider of this kind calls: the host knows how its calls are signed.
+    pub fn calls(kind: &str) -> bool {
+        kind == stripe::KIND
+    }
+
+    /// What the provider's calls may be signed with now; none where it does not call.
+    pub fn calling_secrets(&self) -> Vec<&str> {
+        let secrets = self.webhook_secrets.iter().filter(|_| Self::calls(&self.kind));
+        secrets.flatten().map(Secret::reveal).collect()
+    }
+
+    /// What the operator is shown: everything but the credential and the secrets.
     pub fn shown(&self) -> Value {
+        let told = |secret: &Option<Secret>| if secret.is_some() { "set" } else { "none" };
         json!({
             "name": self.name,
             "kind": self.kind,
             "url": self.url,
-            "credential": if self.credential.is_some() { "set" } else { "none" },
+            "credential": told(&self.credential),
+            "webhook_secret": told(&self.webhook_secrets[0]),
+            "webhook_secret_previous": told(&self.webhook_secrets[1]),
             "options": self.options,
             "scope": self.whose,
             "source": if self.configured { "configuration" } else { "api" },
@@ -84,6 +101,7 @@ impl Providers {
                 kind: provider.kind.clone(),
                 url: provider.url.clone(),
                 credential: provider.credential.clone(),
+                webhook_secrets: [provider.webhook_secret.clone(), provider.webhook_secret_previous.clone()],
                 options: serde_json::to_value(&provider.options).unwrap_or_default(),
                 configured: true,
             };
@@ -166,6 +184,13 @@ impl Providers {
         let Some(credential) = &binding.credential else { return false };
         let (given, kept) = (Sha256::digest(presented.as_bytes()), Sha256::digest(credential.reveal().as_bytes()));
         given.ct_eq(&kept).into()
+    }
+
+    /// The bindings of this name whose provider calls, whomever they serve.
+    pub fn calling(&self, name: &str) -> Vec<Arc<Binding>> {
+        let current = self.current();
+        let named = current.values().filter(|binding| binding.name == name);
+        named.filter(|binding| !binding.calling_secrets().is_empty()).cloned().collect()
     }
 
     /// All bindings, by name.

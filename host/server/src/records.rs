@@ -11,6 +11,7 @@ pub mod account;
 pub mod approval;
 pub mod erasure;
 pub mod grant;
+pub mod hook_event;
 pub mod invitation;
 pub mod key;
 pub mod kit;

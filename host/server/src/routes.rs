@@ -26,6 +26,7 @@ pub mod governance;
 pub mod grants;
 pub mod health;
 pub mod holds;
+pub mod hooks;
 pub mod invitations;
 pub mod jobs;
 pub mod keys;
@@ -318,6 +319,7 @@ pub fn all() -> Vec<HostRoute> {
     );
     all.extend(told());
     all.extend(webhooks());
+    all.extend(hooks());
     all.extend(governance());
     all.extend(operator::all());
     all.shrink_to_fit();
@@ -572,6 +574,20 @@ fn webhooks() -> Vec<HostRoute> {
         .answer(202, webhooks::delivery_answer),
     ];
     routes.into_iter().map(HostRoute::both_mounts).collect()
+}
+
+/// What primitives are told by HTTP. A call is believed by what its hook says of it.
+fn hooks() -> Vec<HostRoute> {
+    let routes = [
+        HostRoute::post("hooks.receive", "/hooks/{id}", handler!(hooks::receive)).summary("Call an inbound URL"),
+        HostRoute::post("hooks.provider", "/hooks/providers/{binding}", handler!(hooks::provider))
+            .summary("Call the address of a provider's own webhooks"),
+    ];
+    let declared = |route: HostRoute| {
+        let route = route.open().consumes("*/*", crate::hooks::BODY_BYTES_MAX).answer(200, hooks::answer);
+        route.refuses(&[Code::Unauthorized, Code::NotFound, Code::RateLimited])
+    };
+    routes.into_iter().map(declared).collect()
 }
 
 /// Policy, and what it would say.

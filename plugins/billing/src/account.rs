@@ -4,13 +4,17 @@
 //! made all the same.
 
 use charter_sdk::prelude::*;
-use charter_sdk::{Reach, jobs, ledger, primitives};
+use charter_sdk::{Reach, hooks, jobs, ledger, primitives};
 
 use crate::money::micro_usd;
 use crate::plans;
+use crate::stripe::PROVIDER;
 use crate::subscriptions::{self, Status, Subscription};
 
-pub(crate) const ACCOUNTS: Collection<Account> = Collection::new("accounts").reach(Reach::Organization).unique(&["key"]);
+/// The collection's name.
+const COLLECTION: &str = "accounts";
+
+pub(crate) const ACCOUNTS: Collection<Account> = Collection::new(COLLECTION).reach(Reach::Organization).unique(&["key"]);
 
 /// The job that does what is due.
 pub(crate) const TURN: &str = "turn";
@@ -20,6 +24,8 @@ const KEY: &str = "account";
 const TRIAL: &str = "trial";
 /// Seconds of a day.
 const DAY: u32 = 86_400;
+/// Milliseconds of an hour.
+const HOUR_MS: i64 = 3_600_000;
 /// Runs of a job whose work must not be lost.
 const ATTEMPTS: u32 = 20;
 
@@ -34,6 +40,15 @@ pub(crate) struct Account {
     bought: bool,
     /// Whether a subscription has come to its end.
     ended: bool,
+    /// Who it is at the payment provider.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) customer: Option<String>,
+    /// The payment method that it has paid with, which is charged when something falls due.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) payment_method: Option<String>,
+    /// The hook by which the payment provider's events reach it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) hook: Option<String>,
 }
 
 /// What a request or signal did that the account has to know.
@@ -43,6 +58,19 @@ pub(crate) struct Change {
     pub(crate) bought: bool,
     /// A subscription that was paid for has ended.
     pub(crate) ended: bool,
+    /// What the credit has more by this request, or less, in micro-US-dollars: nobody reads what is not committed yet.
+    pub(crate) credited: i64,
+    /// What was paid with.
+    pub(crate) payment_method: Option<String>,
+}
+
+/// What an organization lives on now.
+struct Means<'a> {
+    current: Option<&'a Subscription>,
+    /// Whether the subscription's plan gives credit with each period.
+    included: bool,
+    /// Whether the credit is spent.
+    spent: bool,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -54,16 +82,34 @@ pub(crate) struct Trial {
 impl Account {
     fn begin(now: Instant) -> Result<Self> {
         let trial_ends_at = now.plus_seconds(plans::trial_days()?.saturating_mul(DAY));
-        Ok(Self { key: KEY.into(), began_at: now, trial_ends_at, bought: false, ended: false })
+        let (customer, payment_method, hook) = (None, None, None);
+        Ok(Self { key: KEY.into(), began_at: now, trial_ends_at, bought: false, ended: false, customer, payment_method, hook })
+    }
+
+    /// The same, and who it is at the payment provider.
+    pub(crate) fn known_as(self, customer: String) -> Self {
+        Self { customer: Some(customer), ..self }
     }
 
     fn has_trial(&self) -> bool {
         self.trial_ends_at > self.began_at
     }
 
+    /// Whether it goes on for as long as it has credit: it has a plan that gives none, or none at all and has bought some.
+    fn is_prepaid(&self, means: &Means<'_>, now: Instant) -> bool {
+        match means.current.map(|current| current.status) {
+            Some(Status::Active) => !means.included,
+            Some(Status::PastDue) => false,
+            _ => self.bought && !self.ended && now >= self.trial_ends_at,
+        }
+    }
+
     /// Why something is stopped, in the interface's words.
-    fn reason(&self, current: Option<&Subscription>, now: Instant) -> Option<&'static str> {
-        match current.map(|current| current.status) {
+    fn reason(&self, means: &Means<'_>, now: Instant) -> Option<&'static str> {
+        if self.is_prepaid(means, now) {
+            return means.spent.then_some("credits_exhausted");
+        }
+        match means.current.map(|current| current.status) {
             Some(Status::Active) => None,
             Some(Status::PastDue) => Some("subscription_past_due"),
             _ if self.ended => Some("subscription_cancelled"),
@@ -80,26 +126,56 @@ pub(crate) fn trial() -> Result<Option<Trial>> {
     Ok(account.map(|account| Trial { ends_at: account.trial_ends_at, active: now() < account.trial_ends_at }))
 }
 
+/// What is kept of the organization.
+pub(crate) fn found() -> Result<Option<Doc<Account>>> {
+    ACCOUNTS.lookup("key", KEY)
+}
+
+/// Whether this deployment is billed by this primitive: an account of it says so, or the host.
+pub(crate) fn bills() -> Result<bool> {
+    match ledger::open_source(PROVIDER) {
+        Ok(()) => Ok(true),
+        Err(failure) if failure.is("forbidden") => Ok(false),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// The account with a hook, so that the payment provider's events reach it.
+pub(crate) fn reachable(account: Doc<Account>) -> Result<Doc<Account>> {
+    if account.body.hook.is_some() {
+        return Ok(account);
+    }
+    let hook = hooks::open(COLLECTION, &account.id, hooks::Scheme::Binding(PROVIDER))?;
+    ACCOUNTS.replace(&account.id, Account { hook: Some(hook.id), ..account.body })
+}
+
 /// Does what is due by now, has the organization stand accordingly, and plans the next look. The first look begins the trial.
-pub(crate) fn settle(change: Change) -> Result<()> {
+/// Answers the account, where this deployment is billed by this primitive.
+pub(crate) fn settle(change: Change) -> Result<Option<Doc<Account>>> {
     let now = now();
     let (current, ended) = subscriptions::turn(now)?;
-    let kept = ACCOUNTS.lookup("key", KEY)?;
+    let kept = found()?;
     let mut account = kept.as_ref().map_or_else(|| Account::begin(now), |kept| Ok(kept.body.clone()))?;
     account.bought |= change.bought;
     account.ended |= change.ended || ended;
-    if !stands(account.reason(current.as_ref(), now))? {
-        return Ok(());
+    account.payment_method = change.payment_method.or(account.payment_method);
+    let credit = ledger::balance(ledger::CREDIT)?.posted.saturating_add(change.credited);
+    let included = current.as_ref().map_or(Ok(true), subscriptions::gives_credit)?;
+    let means = Means { current: current.as_ref(), included, spent: credit <= 0 };
+    if !stands(account.reason(&means, now))? {
+        return Ok(None);
     }
-    match kept {
-        Some(kept) if kept.body == account => {}
-        Some(kept) => drop(ACCOUNTS.replace(&kept.id, account.clone())?),
+    let settled = match kept {
+        Some(kept) if kept.body == account => kept,
+        Some(kept) => ACCOUNTS.replace(&kept.id, account)?,
         None => {
-            ACCOUNTS.insert(account.clone())?;
-            grant(&account)?;
+            let begun = ACCOUNTS.insert(account)?;
+            grant(&begun.body)?;
+            begun
         }
-    }
-    plan(now, account.trial_ends_at, current.as_ref())
+    };
+    plan(now, &settled.body, &means)?;
+    Ok(Some(settled))
 }
 
 /// False where this deployment bills nobody.
@@ -121,11 +197,24 @@ fn grant(account: &Account) -> Result<()> {
     Ok(())
 }
 
-/// Has a job look again when something falls due. A job that runs keeps its key, so each moment has one of its own.
-fn plan(now: Instant, trial_ends_at: Instant, current: Option<&Subscription>) -> Result<()> {
-    let dues =
-        [Some(trial_ends_at), current.and_then(|current| current.period_end), current.and_then(|current| current.due_at)];
+/// Has a job look again when something falls due. A job that runs keeps its key, so each moment has one of its own. Nobody tells of
+/// credit that is spent: whoever lives on it is looked at each hour.
+fn plan(now: Instant, account: &Account, means: &Means<'_>) -> Result<()> {
+    let current = means.current;
+    let look = account.is_prepaid(means, now).then(|| next_hour(now));
+    let dues = [
+        Some(account.trial_ends_at),
+        current.and_then(|current| current.period_end),
+        current.and_then(|current| current.due_at),
+        look,
+    ];
     let Some(next) = dues.into_iter().flatten().filter(|due| *due > now).min() else { return Ok(()) };
     let job = jobs::Job::new(TURN, &json!({}))?;
     job.key(&format!("{TURN}-{}", next.as_ms())).at(next).attempts(ATTEMPTS).enqueue().map(drop)
+}
+
+/// The next whole hour: all looks that are planned within an hour are one.
+fn next_hour(now: Instant) -> Instant {
+    let hours = now.as_ms().div_euclid(HOUR_MS) + 1;
+    Instant::from_ms(hours * HOUR_MS)
 }

@@ -1,17 +1,16 @@
 //! Invoices: what an organization owes, and what becomes of one that the operator marks as paid.
 
 use charter_sdk::prelude::*;
-use charter_sdk::{Reach, Signal, events, ledger, serde_json};
+use charter_sdk::{Reach, Signal, Soon, events, ledger, serde_json};
 
 use crate::money::{dollars, micro_usd};
+use crate::payments::{self, Bought, Means};
 use crate::{account, plans, subscriptions};
 
 pub(crate) const INVOICES: Collection<Invoice> = Collection::new("invoices").reach(Reach::Organization);
 
 /// What a plan includes beyond its price comes from here.
 const INCLUDED: &str = "included";
-/// What closes the loop outside, where there is a payment provider.
-pub(crate) const PROVIDER: &str = "stripe";
 
 /// Where an invoice stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -44,6 +43,12 @@ pub(crate) struct Invoice {
     pub(crate) amount_cents: u64,
     /// What was noted as paid so far.
     pub(crate) received_cents: u64,
+    /// What the payment provider gave back of it.
+    #[serde(default)]
+    pub(crate) refunded_cents: u64,
+    /// What of that was taken back from the credit: the rest was spent by then.
+    #[serde(default)]
+    pub(crate) taken_back_cents: u64,
     /// What is given on top once it is paid.
     pub(crate) bonus_cents: u64,
     pub(crate) memo: String,
@@ -63,6 +68,12 @@ pub(crate) struct Shown {
     purpose: Purpose,
     amount_cents: u64,
     received_cents: u64,
+    /// What was given back by the payment provider, where anything was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refunded_cents: Option<u64>,
+    /// What of that was taken back from the credit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    taken_back_cents: Option<u64>,
     memo: String,
     plan: Option<String>,
     /// How to pay it; null once nothing is to be paid.
@@ -94,9 +105,21 @@ pub(crate) struct TopUp {
     #[serde(default)]
     #[schemars(length(min = 1, max = 100))]
     pack: Option<String>,
-    /// By invoice, which is how it is done if absent; `false` needs a payment provider.
+    /// An invoice that is open, to be paid by card.
+    #[serde(default)]
+    #[schemars(length(min = 1, max = 100))]
+    invoice_id: Option<String>,
+    /// `true`: by invoice, which is how it is done where no payment provider is bound; `false`: by card.
     #[serde(default)]
     invoice: Option<bool>,
+    /// The payment provider's id of a payment method; the one that was paid with before if absent.
+    #[serde(default)]
+    #[schemars(length(min = 1, max = 255))]
+    payment_method: Option<String>,
+    /// Where the provider's page leads back to: a person pays there, at `payment.url`.
+    #[serde(default)]
+    #[schemars(length(min = 1, max = 2_000))]
+    return_url: Option<String>,
 }
 
 /// What the operator has given.
@@ -110,9 +133,25 @@ struct Credit {
 impl Invoice {
     /// An invoice for an amount.
     pub(crate) fn new(purpose: Purpose, amount_cents: u64, memo: String) -> Self {
-        let (status, received_cents, bonus_cents) = (Status::Open, 0, 0);
-        let (plan, due_at, paid_at) = (None, None, None);
-        Self { status, purpose, amount_cents, received_cents, bonus_cents, memo, plan, due_at, paid_at }
+        let (received_cents, refunded_cents, taken_back_cents, bonus_cents) = (0, 0, 0, 0);
+        Self {
+            status: Status::Open,
+            purpose,
+            amount_cents,
+            received_cents,
+            refunded_cents,
+            taken_back_cents,
+            bonus_cents,
+            memo,
+            plan: None,
+            due_at: None,
+            paid_at: None,
+        }
+    }
+
+    /// What is still to be paid.
+    pub(crate) fn left_cents(&self) -> u64 {
+        self.amount_cents.saturating_sub(self.received_cents)
     }
 
     /// Keeps it.
@@ -128,15 +167,31 @@ fn told(id: &str, status: Status) -> Result<()> {
 }
 
 pub(crate) fn shown(invoice: Doc<Invoice>) -> Shown {
+    let rest = dollars(invoice.body.left_cents());
     let Invoice { status, purpose, amount_cents, received_cents, memo, plan, due_at, paid_at, .. } = invoice.body;
-    let rest = dollars(amount_cents.saturating_sub(received_cents));
+    let refunded_cents = Some(invoice.body.refunded_cents).filter(|cents| *cents > 0);
+    let taken_back_cents = refunded_cents.map(|_| invoice.body.taken_back_cents);
     let how = format!(
         "Pay {rest} to the operator of this deployment and quote {}. It counts as paid once the operator has noted it.",
         invoice.id
     );
     let instructions = (status == Status::Open).then_some(how);
     let (id, created_at) = (invoice.id, invoice.created_at);
-    Shown { id, status, purpose, amount_cents, received_cents, memo, plan, instructions, due_at, paid_at, created_at }
+    Shown {
+        id,
+        status,
+        purpose,
+        amount_cents,
+        received_cents,
+        refunded_cents,
+        taken_back_cents,
+        memo,
+        plan,
+        instructions,
+        due_at,
+        paid_at,
+        created_at,
+    }
 }
 
 /// Takes an invoice back that nobody needs to pay any more.
@@ -146,21 +201,42 @@ pub(crate) fn void(id: &str) -> Result<()> {
     told(id, Status::Void)
 }
 
-pub(crate) fn top_up(Body(asked): Body<TopUp>) -> Result<InvoiceAnswer> {
-    let (amount_cents, memo) = match (asked.amount_cents, asked.pack) {
-        (Some(cents), None) => (cents, format!("Credit for {}", dollars(cents))),
-        (None, Some(pack)) => {
+pub(crate) fn top_up(Body(asked): Body<TopUp>) -> Result<Soon<Bought>> {
+    let (invoice, payment_method, return_url) = (asked.invoice, asked.payment_method, asked.return_url);
+    let means = Means { invoice, payment_method, return_url };
+    let invoice = match (asked.amount_cents, asked.pack, asked.invoice_id) {
+        (Some(cents), None, None) => Invoice::new(Purpose::Credit, cents, format!("Credit for {}", dollars(cents))),
+        (None, Some(pack), None) => {
             let pack = plans::pack(&pack)?;
-            (pack.price_cents, format!("Credit, {}", pack.id))
+            Invoice::new(Purpose::Credit, pack.price_cents, format!("Credit, {}", pack.id))
         }
-        _ => return Err(Failure::invalid("amount_cents", "is what is bought, or pack is: one of them")),
+        (None, None, Some(id)) => return pay(&id, &Means { invoice: Some(false), ..means }),
+        _ => return Err(Failure::invalid("amount_cents", "is what is bought, or pack or invoice_id is: one of them")),
     };
-    if asked.invoice == Some(false) {
-        return Err(Failure::not_configured(&[PROVIDER]).hint("Leave invoice out, and pay by invoice."));
+    let provider = means.provider()?;
+    let invoice = invoice.open()?;
+    let account = account::settle(account::Change::default())?;
+    match (provider, account) {
+        (Some(binding), Some(account)) => payments::begin(&binding, account, &invoice, &means).map(Soon::Job),
+        _ => Ok(Soon::Now(Bought { subscription: None, invoice: shown(invoice), payment: None })),
     }
-    let invoice = Invoice::new(Purpose::Credit, amount_cents, memo).open()?;
-    account::settle(account::Change::default())?;
-    Ok(InvoiceAnswer { invoice: shown(invoice) })
+}
+
+/// Pays an open invoice by card.
+fn pay(id: &str, means: &Means) -> Result<Soon<Bought>> {
+    let provider = means.provider()?;
+    let invoice = INVOICES.get(id)?.ok_or_else(|| Failure::resource_not_found("invoice_id", "invoice"))?;
+    if invoice.body.status != Status::Open {
+        return Err(Failure::conflict("nothing is to be paid for the invoice any more").reason("invoice_closed"));
+    }
+    if payments::is_running(id)? {
+        let told = "the payment provider is at work on a payment of the invoice";
+        return Err(Failure::conflict(told).reason("payment_running").hint("Look at the invoice in a moment."));
+    }
+    match (provider, account::settle(account::Change::default())?) {
+        (Some(binding), Some(account)) => payments::begin(&binding, account, &invoice, means).map(Soon::Job),
+        _ => Err(Failure::not_configured(&[payments::BILLER])),
+    }
 }
 
 pub(crate) fn list(Query(page): Query<Offset>) -> Result<InvoiceList> {
@@ -180,7 +256,25 @@ pub(crate) fn credited(signal: &Signal) -> Result<()> {
         Some(invoice) => receive(invoice, credit.amount_cents)?,
         None => false,
     };
-    account::settle(account::Change { bought: paid || credit.kind == "paid", ..account::Change::default() })
+    account::settle(account::Change { bought: paid || credit.kind == "paid", ..account::Change::default() }).map(drop)
+}
+
+/// The payment provider has received money for an invoice. It is credit already; an invoice that is not open any more only notes it.
+pub(crate) fn received(id: &str, cents: u64) -> Result<()> {
+    let Some(invoice) = INVOICES.get(id)? else { return Ok(()) };
+    if invoice.body.status == Status::Open {
+        return receive(invoice, cents).map(drop);
+    }
+    let received_cents = invoice.body.received_cents.saturating_add(cents);
+    INVOICES.replace(id, Invoice { received_cents, ..invoice.body }).map(drop)
+}
+
+/// The payment provider has given back so much in all, and so much of it was taken back from the credit.
+pub(crate) fn refunded(id: &str, refunded_cents: u64, taken_back_cents: u64) -> Result<()> {
+    let Some(invoice) = INVOICES.get(id)? else { return Ok(()) };
+    let status = invoice.body.status;
+    INVOICES.replace(id, Invoice { refunded_cents, taken_back_cents, ..invoice.body })?;
+    told(id, status)
 }
 
 /// Notes what came for an invoice; true once that is all of it.

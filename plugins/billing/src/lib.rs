@@ -1,14 +1,20 @@
-//! Billing in a closed loop: plans, packs of credit, invoices that the operator marks as paid, and the trial before.
+//! Billing: plans, packs of credit, invoices, and the trial before. Invoices are paid in a closed loop, by what the operator notes, or by
+//! card where a payment provider is bound.
 //!
 //! This file is the declaration. `plans` holds what can be bought, `invoices` what is owed and what becomes of a payment,
-//! `subscriptions` the plan that an organization has, `account` how it stands and what is due next, `portal` the way to a provider.
+//! `subscriptions` the plan that an organization has, `account` how it stands and what is due next. `payments` is what is asked of the
+//! provider, `receipts` what it says it received, `customer` and `portal` who the organization is there, `stripe` its interface.
 
 mod account;
 mod calendar;
+mod customer;
 mod invoices;
 mod money;
+mod payments;
 mod plans;
 mod portal;
+mod receipts;
+mod stripe;
 mod subscriptions;
 
 #[cfg(test)]
@@ -21,7 +27,7 @@ use charter_sdk::prelude::*;
 pub fn primitive() -> Primitive {
     Primitive::new("billing", env!("CARGO_PKG_VERSION"))
         .title("Billing")
-        .summary("Plans, packs of credit, invoices and the trial before, in a closed loop.")
+        .summary("Plans, packs of credit, invoices and the trial before.")
         .description(include_str!("billing.md"))
         .uses("ledger")
         .uses("primitives")
@@ -29,26 +35,30 @@ pub fn primitive() -> Primitive {
         .collection(&account::ACCOUNTS)
         .collection(&invoices::INVOICES)
         .collection(&subscriptions::SUBSCRIPTIONS)
+        .collection(&payments::PAYMENTS)
+        .collection(&receipts::RECEIPTS)
         .setting(plans::plans_setting)
         .setting(plans::packs_setting)
         .setting(plans::trial_setting)
         .setting(plans::signup_setting)
         .provider(
-            invoices::PROVIDER,
+            stripe::PROVIDER,
             &["stripe"],
-            "The payment provider; its option `customer` is who the organization is there.",
+            "The payment provider. Options: `customer`, who the organization is there, else one is made; `return_url`, where its pages lead back to.",
         )
         .event("invoice.updated", "An invoice was opened, paid or voided.")
         .event("subscription.updated", "A subscription was changed, or has ended.")
-        .on("registered", |_| account::settle(account::Change::default()))
+        .on("registered", |_| account::settle(account::Change::default()).map(drop))
         .on("credit", |signal| invoices::credited(&signal))
-        .job(account::TURN, |_| account::settle(account::Change::default()))
+        .hook(|call| receipts::told(&call))
+        .job(payments::PAY, |run| payments::pay(&run))
+        .job(account::TURN, |_| account::settle(account::Change::default()).map(drop))
         .operation(get("billing.plans", "/billing/plans", plans::list).summary("List the plans").pays(Pays::ViewPlans))
         .operation(get("billing.packs", "/billing/packs", plans::packs).summary("List the packs of credit"))
         .operation(
             post("billing.subscribe", "/billing/subscribe", subscriptions::subscribe)
                 .summary("Subscribe to a plan; it counts once its invoice is paid")
-                .description("409 `state_conflict` where there is a subscription already.")
+                .description("409 `state_conflict` where there is a subscription already. It is paid as credit is: see `POST /billing/topup`.")
                 .access(Access::Admin)
                 .pays(Pays::Subscribe),
         )
@@ -79,11 +89,12 @@ pub fn primitive() -> Primitive {
             post("billing.portal", "/billing/portal", portal::open)
                 .summary("Where a person manages how the organization pays")
                 .access(Access::Admin)
-                .needs(&[invoices::PROVIDER]),
+                .needs(&[stripe::PROVIDER]),
         )
         .operation(
             post("billing.top_up", "/billing/topup", invoices::top_up)
-                .summary("Buy credit: an amount or a pack, by invoice")
+                .summary("Buy credit: an amount or a pack; or pay an open invoice by card")
+                .description(include_str!("topup.md"))
                 .pays(Pays::Topup),
         )
         .operation(get("billing.invoices", "/billing/invoices", invoices::list).summary("List invoices, oldest first"))

@@ -12,3 +12,8 @@ pub(crate) fn micro_usd(cents: u64) -> i64 {
 pub(crate) fn dollars(cents: u64) -> String {
     format!("{}.{:02} USD", cents / 100, cents % 100)
 }
+
+/// Whole cents of what the ledger counts; none where it is less than nothing.
+pub(crate) fn cents(micro_usd: i64) -> u64 {
+    u64::try_from(micro_usd.max(0) / MICRO_USD_PER_CENT).unwrap_or_default()
+}

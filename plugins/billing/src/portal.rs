@@ -1,9 +1,9 @@
 //! The payment provider's own pages, where one is bound.
 
 use charter_sdk::prelude::*;
-use charter_sdk::{http, settings};
 
-use crate::invoices::PROVIDER;
+use crate::stripe::{self, Form, PROVIDER};
+use crate::{account, customer};
 
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Portal {
@@ -11,22 +11,19 @@ pub(crate) struct Portal {
     url: String,
 }
 
-/// What the provider answers.
-#[derive(Deserialize)]
-struct Session {
-    url: String,
-}
-
-pub(crate) fn open() -> Result<Portal> {
-    let binding = settings::binding(PROVIDER)?.ok_or_else(|| Failure::not_configured(&[PROVIDER]))?;
-    let customer = binding.option("customer").filter(|id| id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_'));
-    let customer = customer.ok_or_else(|| Failure::not_configured(&["stripe.customer"]))?;
-    let mut request = http::binding(PROVIDER).post("/v1/billing_portal/sessions");
-    request.body = format!("customer={customer}").into_bytes();
-    let answer = request.header("content-type", "application/x-www-form-urlencoded").send()?;
-    if !answer.is_success() {
-        return Err(Failure::provider(format!("the payment provider answered {}", answer.status)));
+pub(crate) fn open(caller: Caller, context: Context) -> Result<Portal> {
+    let binding = customer::provider()?.ok_or_else(|| Failure::not_configured(&[PROVIDER]))?;
+    let customer = match (customer::named(&binding), account::found()?) {
+        (Some(named), _) => named,
+        (None, Some(account)) => customer::of(&binding, account, &caller.organization)?,
+        // Whoever is not billed here is nobody there either.
+        (None, None) => return Err(Failure::not_configured(&["stripe.customer"])),
+    };
+    let mut form = Form::default().with("customer", &customer);
+    if let Some(back) = binding.option("return_url") {
+        form = form.with("return_url", back);
     }
-    let session: Session = answer.json()?;
-    Ok(Portal { url: session.url })
+    // A session is for whoever asks now: each request has its own.
+    let session = stripe::post("/v1/billing_portal/sessions", form, &format!("charter-portal-{}", context.request_id))?;
+    Ok(Portal { url: stripe::text(&session, "url")? })
 }

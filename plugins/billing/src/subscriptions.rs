@@ -1,11 +1,12 @@
 //! The subscription of an organization: paid for before it counts, renewed by an invoice, ended by hand.
 
 use charter_sdk::prelude::*;
-use charter_sdk::{Reach, events};
+use charter_sdk::{Reach, Soon, events};
 
 use crate::account::{self, Change, Trial};
 use crate::calendar::months_after;
 use crate::invoices::{self, Invoice, Purpose};
+use crate::payments::{self, Bought, Means};
 use crate::plans::{self, Plan};
 
 pub(crate) const SUBSCRIPTIONS: Collection<Subscription> =
@@ -62,6 +63,24 @@ pub(crate) struct Wish {
     /// The plan's id.
     #[schemars(length(min = 1, max = 100))]
     plan: String,
+    /// `true`: by invoice, which is how it is done where no payment provider is bound; `false`: by card.
+    #[serde(default)]
+    invoice: Option<bool>,
+    /// The payment provider's id of a payment method; the one that was paid with before if absent.
+    #[serde(default)]
+    #[schemars(length(min = 1, max = 255))]
+    payment_method: Option<String>,
+    /// Where the provider's page leads back to: a person pays there, at `payment.url`.
+    #[serde(default)]
+    #[schemars(length(min = 1, max = 2_000))]
+    return_url: Option<String>,
+}
+
+impl Wish {
+    fn split(self) -> (String, Means) {
+        let Self { plan, invoice, payment_method, return_url } = self;
+        (plan, Means { invoice, payment_method, return_url })
+    }
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -88,12 +107,6 @@ pub(crate) struct Shown {
     invoice_id: Option<String>,
     canceled_at: Option<Instant>,
     created_at: Instant,
-}
-
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct Subscribed {
-    subscription: Shown,
-    invoice: invoices::Shown,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -166,6 +179,16 @@ fn current() -> Result<Option<Doc<Subscription>>> {
     Ok(found.filter(|found| found.body.live.is_some()))
 }
 
+/// The one that has not ended, as it is shown.
+pub(crate) fn shown_now() -> Result<Option<Shown>> {
+    Ok(current()?.map(shown))
+}
+
+/// Whether its plan gives credit with each period. One that is no longer offered did.
+pub(crate) fn gives_credit(subscription: &Subscription) -> Result<bool> {
+    Ok(plans::known(&subscription.plan)?.is_none_or(|plan| plan.included_credit_cents > 0))
+}
+
 fn needed() -> Result<Doc<Subscription>> {
     let none = || Failure::conflict("there is no subscription").reason("no_subscription");
     current()?.ok_or_else(none)
@@ -182,21 +205,39 @@ fn invoice_for(plan: &Plan, purpose: Purpose) -> Invoice {
     Invoice { plan: Some(plan.id.clone()), bonus_cents: plan.bonus_cents(), ..invoice }
 }
 
-pub(crate) fn subscribe(Body(wish): Body<Wish>) -> Result<Created<Subscribed>> {
-    let plan = plans::plan(&wish.plan)?;
-    account::settle(Change::default())?;
+/// What the caller is told of what it owes by now; or has it paid by card, and what then is there is told.
+fn owed(
+    subscription: Doc<Subscription>,
+    invoice: Doc<Invoice>,
+    means: &Means,
+    account: Option<Doc<account::Account>>,
+) -> Result<Soon<Bought>> {
+    match (means.provider()?, account) {
+        (Some(binding), Some(account)) => payments::begin(&binding, account, &invoice, means).map(Soon::Job),
+        _ => {
+            let (subscription, invoice) = (Some(shown(subscription)), invoices::shown(invoice));
+            Ok(Soon::Now(Bought { subscription, invoice, payment: None }))
+        }
+    }
+}
+
+pub(crate) fn subscribe(Body(wish): Body<Wish>) -> Result<Soon<Created<Bought>>> {
+    let (plan, means) = wish.split();
+    let plan = plans::plan(&plan)?;
+    let account = account::settle(Change::default())?;
     if current()?.is_some() {
         let told = "there is a subscription already";
         return Err(Failure::conflict(told).reason("subscribed_already").hint("Upgrade it, or cancel it first."));
     }
     let invoice = invoice_for(&plan, Purpose::Subscription).open()?;
     let subscription = SUBSCRIPTIONS.insert(Subscription::new(plan.id, invoice.id.clone()))?;
-    Ok(Created(Subscribed { subscription: shown(subscription), invoice: invoices::shown(invoice) }))
+    Ok(owed(subscription, invoice, &means, account)?.map(Created))
 }
 
-pub(crate) fn upgrade(Body(wish): Body<Wish>) -> Result<Subscribed> {
-    let plan = plans::plan(&wish.plan)?;
-    account::settle(Change::default())?;
+pub(crate) fn upgrade(Body(wish): Body<Wish>) -> Result<Soon<Bought>> {
+    let (plan, means) = wish.split();
+    let plan = plans::plan(&plan)?;
+    let account = account::settle(Change::default())?;
     let Doc { id, body: mut subscription, .. } = needed()?;
     let before = plans::known(&subscription.plan)?;
     let (price, bonus) = before.as_ref().map_or((0, 0), |plan| (plan.price_cents, plan.bonus_cents()));
@@ -225,7 +266,7 @@ pub(crate) fn upgrade(Body(wish): Body<Wish>) -> Result<Subscribed> {
             return Err(Failure::conflict(told).reason("subscription_past_due").hint("Pay it first."));
         }
     };
-    Ok(Subscribed { subscription: shown(replaced(&id, subscription)?), invoice: invoices::shown(invoice) })
+    owed(replaced(&id, subscription)?, invoice, &means, account)
 }
 
 pub(crate) fn read() -> Result<Current> {
@@ -304,6 +345,7 @@ fn renew(found: &mut Subscription) -> Result<()> {
     let Some(plan) = plans::known(&found.plan)? else { return found.end(end) };
     let due_at = end.plus_seconds(GRACE_SECONDS);
     let invoice = Invoice { due_at: Some(due_at), ..invoice_for(&plan, Purpose::Renewal) }.open()?;
+    payments::charge_kept(&invoice)?;
     (found.invoice, found.due_at, found.periods) = (Some(invoice.id), Some(due_at), found.periods + 1);
     found.period_end = Some(months_after(start, found.periods));
     Ok(())

@@ -111,6 +111,38 @@ impl<T: Serialize + JsonSchema> Respond for Wait<T> {
     }
 }
 
+/// An answer that is there at once, or the result of a job that this request enqueued: the host runs it right after the commit and
+/// answers what it answers, or 202 `{job}` past the deadline. The job's answer has the same shape.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Soon<T> {
+    /// The answer.
+    Now(T),
+    /// The job's id.
+    Job(String),
+}
+
+impl<T> Soon<T> {
+    /// The same about what is made of the answer that is there; a job's has its status by the declaration.
+    pub fn map<U>(self, of: impl FnOnce(T) -> U) -> Soon<U> {
+        match self {
+            Self::Now(answer) => Soon::Now(of(answer)),
+            Self::Job(id) => Soon::Job(id),
+        }
+    }
+}
+
+impl<T: Respond> Respond for Soon<T> {
+    fn declare(contract: &mut Contract) {
+        T::declare(contract);
+    }
+    fn respond(self) -> Result<Answer> {
+        match self {
+            Self::Now(answer) => answer.respond(),
+            Self::Job(id) => Ok(Answer::job(&id)),
+        }
+    }
+}
+
 /// An answer put together by hand, for what the typed ones cannot say. It declares nothing: see [`crate::Operation::answers`].
 #[derive(Debug)]
 pub struct Answer(pub(crate) Raw);

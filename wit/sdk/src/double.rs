@@ -15,7 +15,7 @@ mod state;
 pub use request::{Refusal, Reply};
 pub use state::{Audited, Emitted};
 
-pub(crate) use capabilities::{clock, events, jobs, log, primitives, secrets, settings, streams};
+pub(crate) use capabilities::{clock, events, hooks, jobs, log, primitives, secrets, settings, streams};
 pub(crate) use money::{governance, ledger};
 
 use std::collections::BTreeMap;
@@ -69,6 +69,24 @@ impl Host {
         let signal = Signal { kind: kind.into(), payload: payload.to_string(), blob: None };
         let primitive = (self.primitive)();
         request::transact(|| primitive.react(caller(), signal).map(drop)).map_err(Failure::from)
+    }
+    /// Calls a hook that the primitive has opened, with this event; `not_found` where it is closed, or its document is gone.
+    pub fn call_hook(&self, id: &str, event: &str, body: &str) -> Result<(), Failure> {
+        let found = state::with(|state| {
+            let (collection, document) = state.hooks.get(id)?;
+            let is_there = state.rows.get(collection).is_some_and(|rows| rows.contains_key(document));
+            is_there.then(|| (collection.clone(), document.clone()))
+        });
+        let (collection, document) = found.ok_or_else(|| Failure::not_found("hook"))?;
+        let payload = serde_json::json!({
+            "hook_id": id, "collection": collection, "document": document, "event_id": event,
+            "content_type": "application/json", "received_at": self.now(), "body": body,
+        });
+        self.signal("hook", payload)
+    }
+    /// The hooks that are open, oldest first.
+    pub fn hooks(&self) -> Vec<String> {
+        state::with(|state| state.hooks.keys().cloned().collect())
     }
     /// Runs every job that is due, each once; answers how many.
     pub fn run_jobs(&self) -> Result<usize, Failure> {

@@ -2,11 +2,11 @@
 
 #[cfg(target_arch = "wasm32")]
 pub(crate) use crate::bindings::charter::primitive::{
-    documents, events, governance, jobs, leases, ledger, log, primitives, secrets, settings, streams,
+    documents, events, governance, hooks, jobs, leases, ledger, log, primitives, secrets, settings, streams,
 };
 #[cfg(not(target_arch = "wasm32"))]
 pub(crate) use crate::double::{
-    clock, documents, events, governance, jobs, leases, ledger, log, primitives, secrets, settings, streams,
+    clock, documents, events, governance, hooks, jobs, leases, ledger, log, primitives, secrets, settings, streams,
 };
 
 /// The host's clock by WASI.

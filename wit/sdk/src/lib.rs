@@ -53,6 +53,7 @@ mod extract;
 mod failure;
 pub mod governance;
 mod handler;
+pub mod hooks;
 mod host;
 pub mod http;
 pub mod jobs;
@@ -70,7 +71,7 @@ pub mod signals;
 pub mod streams;
 mod time;
 
-pub use answer::{Answer, Created, Done, NoContent, Respond, Wait};
+pub use answer::{Answer, Created, Done, NoContent, Respond, Soon, Wait};
 pub use bindings::Request;
 pub use documents::{Collection, Doc, Index, Reach, checkpoint};
 pub use extract::{Body, ById, Bytes, Caller, Context, Extract, Headers, Path, Query};

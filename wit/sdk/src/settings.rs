@@ -41,6 +41,8 @@ impl Binding {
 
 /// The binding of a provider that the manifest asks for, where it is bound.
 pub fn binding(provider: &str) -> Result<Option<Binding>> {
-    let bindings: Vec<Binding> = serde_json::from_str(&host::bindings(provider)?)?;
-    Ok(bindings.into_iter().find(|binding| binding.state == "bound"))
+    // One that is not bound is told of too, and has no kind.
+    let bindings: Vec<Value> = serde_json::from_str(&host::bindings(provider)?)?;
+    let bound = bindings.into_iter().find(|binding| binding["state"] == "bound");
+    Ok(bound.map(serde_json::from_value).transpose()?)
 }

@@ -1,19 +1,125 @@
-//! `hooks`: linked; inbound URLs need a public address that this version does not serve hooks at.
+//! `hooks`: inbound URLs of the caller's scope. Opening and closing ride in the request's commit; the server's route checks each call
+//! and tells the primitive by a signal.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use charter_kernel::hex::hex;
+use charter_kernel::unit::{Key, Reach};
+use charter_store::Query;
+use zeroize::Zeroizing;
 
 use crate::bindings::charter::primitive::hooks::{Hook, Host};
 use crate::bindings::charter::primitive::types::Failure;
-use crate::failure::not_configured;
-use crate::state::State;
+use crate::failure::{failure, invalid, not_configured, not_found, undeclared, unread, unwritten};
+use crate::hook::{HOOKS_MAX, HookRecord, SIGNAL, Scheme, Wanted, hooks};
+use crate::job::Owner;
+use crate::state::{State, Work};
 
-fn missing<T>() -> Result<T, Failure> {
-    Err(not_configured("inbound URLs", "public_address").into())
+/// What a secret begins with, as receivers of webhooks know it.
+const SECRET_PREFIX: &str = "whsec_";
+
+impl Work {
+    /// Whose scope a document's hook is told in: the document's own.
+    fn hook_owner(&self, document: &Key) -> Result<Owner, Failure> {
+        let scope = &self.call.scope;
+        if scope.organization().is_none() {
+            return Err(invalid("document", "a hook needs a caller that belongs to an organization").into());
+        }
+        let mut owner = Owner::of_reach(&document.reach, Some(scope.lane().to_owned()));
+        if document.reach == Reach::deployment() {
+            return Err(invalid("collection", "a document that everyone shares has no hooks").into());
+        }
+        if owner.user.is_some() {
+            owner.project = scope.project().map_or_else(String::new, |id| id.as_str().to_owned());
+        }
+        Ok(owner)
+    }
+
+    /// A scheme that can be checked here.
+    fn scheme(&self, text: &str) -> Result<Scheme, Failure> {
+        let told = "is one of standard-webhooks, hmac-sha256, none and binding:<name>";
+        let scheme = Scheme::parse(text).ok_or_else(|| invalid("scheme", told))?;
+        let manifest = &self.component.manifest;
+        if !manifest.signals.iter().any(|signal| signal == SIGNAL) {
+            return Err(undeclared("the manifest asks for no signal `hook`: nothing would hear the calls").into());
+        }
+        if let Scheme::Binding(name) = &scheme
+            && !manifest.providers.iter().any(|provider| provider.name == *name)
+        {
+            return Err(undeclared(format!("the manifest declares no provider `{name}`")).into());
+        }
+        Ok(scheme)
+    }
+
+    /// A new secret, and how it is kept.
+    async fn hook_secret(&self, id: &str) -> Result<(String, String), Failure> {
+        let bytes = Zeroizing::new(self.shared.random::<32>()?);
+        let secret = format!("{SECRET_PREFIX}{}", STANDARD.encode(*bytes));
+        let sealed = self.shared.store.seal(self.call.scope.lane(), &HookRecord::context(id), secret.as_bytes()).await;
+        let sealed = sealed.map_err(|error| {
+            tracing::error!(%error, "a hook's secret could not be sealed");
+            failure("internal_error", "the hook's secret cannot be sealed")
+        })?;
+        Ok((secret, STANDARD.encode(sealed)))
+    }
+
+    async fn open_hook(&mut self, collection: &str, document: &str, scheme: &str) -> Result<Hook, Failure> {
+        let key = self.key(collection, document, true)?;
+        let owner = self.hook_owner(&key)?;
+        let scheme = self.scheme(scheme)?;
+        if self.txn.get(&key).await.map_err(|error| unread(&error))?.is_none() {
+            return Err(not_found("the document").into());
+        }
+        let all = Query::all(&Reach::organization(&owner.organization), &hooks());
+        if self.txn.count(&all).await.map_err(|error| unread(&error))? >= HOOKS_MAX {
+            let told = format!("an organization has at most {HOOKS_MAX} hooks: close some");
+            return Err(failure("state_conflict", told).into());
+        }
+        let id = hex(&self.shared.random::<16>()?);
+        let host = self.shared.host().ok_or_else(|| not_configured("inbound URLs", "the server"))?;
+        let (scope, origin) = (&self.call.scope, self.call.origin.as_ref());
+        let url = host.hook_address(Wanted { scope, owner: &owner, origin, id: &id, scheme: &scheme })?;
+        let (secret, sealed) = match scheme.is_keyed() {
+            true => self.hook_secret(&id).await.map(|(secret, sealed)| (Some(secret), Some(sealed)))?,
+            false => (None, None),
+        };
+        let record = HookRecord {
+            id: id.clone(),
+            owner,
+            primitive: self.component.manifest.name.clone(),
+            collection: collection.to_owned(),
+            document: (key.reach.as_str().to_owned(), key.id),
+            scheme,
+            secret: sealed,
+            opened_at: self.now,
+        };
+        let draft = record.draft().map_err(|_| failure("internal_error", "the hook cannot be written"))?;
+        self.txn.insert(record.key(), draft).await.map_err(|error| unwritten(&error))?;
+        self.txn.claim(&HookRecord::name(&id), &record.key()).await.map_err(|error| unread(&error))?;
+        Ok(Hook { id, url, secret })
+    }
+
+    /// The hook of this id, where it belongs to a document that the caller may write.
+    async fn own_hook(&mut self, id: &str) -> Result<Option<HookRecord>, Failure> {
+        let key = HookRecord::address(self.call.scope.lane(), id);
+        let Some(row) = self.txn.get(&key).await.map_err(|error| unread(&error))? else { return Ok(None) };
+        let record: HookRecord =
+            serde_json::from_str(&row.body).map_err(|_| failure("internal_error", "the hook cannot be read"))?;
+        let own = record.primitive == self.component.manifest.name
+            && self.key(&record.collection, &record.document.1, true).is_ok_and(|key| key == record.document_key());
+        Ok(own.then_some(record))
+    }
 }
 
 impl Host for State {
-    async fn open(&mut self, _collection: String, _document: String, _scheme: String) -> Result<Hook, Failure> {
-        missing()
+    async fn open(&mut self, collection: String, document: String, scheme: String) -> Result<Hook, Failure> {
+        self.mutation()?.open_hook(&collection, &document, &scheme).await
     }
-    async fn close(&mut self, _id: String) -> Result<bool, Failure> {
-        missing()
+
+    async fn close(&mut self, id: String) -> Result<bool, Failure> {
+        let work = self.mutation()?;
+        let Some(record) = work.own_hook(&id).await? else { return Ok(false) };
+        work.txn.unclaim(&HookRecord::name(&record.id), &record.key());
+        Ok(work.txn.remove(&record.key(), None).await.map_err(|error| unwritten(&error))?)
     }
 }

@@ -3,7 +3,8 @@
 //! An account is named within its primitive and lies with the user, else with the project or organization; `credit` is the
 //! organization's own, `@<user>/<account>` another user's of the same project. Money leaves `credit` and others' accounts by leave
 //! only, and comes into `credit` only from accounts that cannot be overdrawn. Only the primitive that the operator has named as the
-//! one that bills opens one that can be, and brings money from it; that one's accounts are the organization's.
+//! one that bills opens one that can be, brings money from it, and takes back to it what its provider gave back; that one's accounts
+//! are the organization's.
 
 use charter_kernel::governance::hold::{AMOUNT_MAX, CREDIT, Pay, accounts_space, entries, entries_of};
 use charter_kernel::id::UserId;
@@ -80,6 +81,17 @@ impl Work {
             Some(_) => Err(invalid("to_account", "`credit` takes nothing from an account that may go negative").into()),
             None => Ok(()),
         }
+    }
+
+    /// Whether what leaves `credit` goes back to where the biller brought it from: an account of its own that may go negative.
+    async fn takes_back(&self, to: &Key) -> Result<bool, Failure> {
+        let own = self.bills() && to.id.starts_with(&format!("{}.", self.component.manifest.name));
+        if !own {
+            return Ok(false);
+        }
+        let row = self.txn.get_relaxed(to).await.map_err(|error| unread(&error))?;
+        let account = row.map(|row| account(&row.body)).transpose()?;
+        Ok(account.is_some_and(|account| account.may_go_negative))
     }
 
     async fn read(&mut self, key: &Key) -> Result<Account, Failure> {
@@ -166,7 +178,7 @@ impl Host for State {
         let work = self.mutation()?;
         let from = work.account(&from_account)?;
         let (to, guards) = work.party(&to_account).await?;
-        if from.id == CREDIT {
+        if from.id == CREDIT && !work.takes_back(&to).await? {
             return Err(invalid("from_account", "money leaves `credit` by leave only: name it as `pay` of a proposal").into());
         }
         work.covered(&from, &to).await?;

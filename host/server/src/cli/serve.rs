@@ -155,6 +155,7 @@ pub async fn start(config: Config, clock: Arc<dyn Clock>) -> anyhow::Result<Runn
         buckets: Buckets::new(&config.rates),
         room: Room::new(config.http.bodies_bytes_max),
         running: Default::default(),
+        hooks: Arc::default(),
         streams: Places::default(),
         gate: std::sync::OnceLock::new(),
         routes,
@@ -209,6 +210,7 @@ async fn folder(app: &Arc<App>) -> anyhow::Result<Option<Folder>> {
 
 fn gauges(app: &Arc<App>) {
     app.metrics.engine(app.engine.clone());
+    app.hooks.show(&app.metrics);
     let registry = app.registry.clone();
     let read = move || registry.stepped_back() as f64;
     app.metrics.gauge("components_stepped_back", "Times the breaker of this replica stepped a component back", read);

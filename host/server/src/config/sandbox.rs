@@ -190,12 +190,26 @@ pub struct Provider {
     pub url: String,
     /// What the host adds to each request.
     pub credential: Option<Secret>,
+    /// What the provider's own calls are signed with.
+    pub webhook_secret: Option<Secret>,
+    /// What they were signed with before, while it is rotated.
+    pub webhook_secret_previous: Option<Secret>,
     /// What the protocol wants beside, a table.
     pub options: toml::Table,
 }
 
 impl Provider {
-    const KEYS: [&'static str; 5] = ["kind", "url", "credential", "credential_file", "options"];
+    const KEYS: [&'static str; 9] = [
+        "kind",
+        "url",
+        "credential",
+        "credential_file",
+        "webhook_secret",
+        "webhook_secret_file",
+        "webhook_secret_previous",
+        "webhook_secret_previous_file",
+        "options",
+    ];
 
     pub(super) fn read_all(source: &mut Source) -> BTreeMap<String, Self> {
         let names = source.named("providers", &Self::KEYS);
@@ -212,12 +226,23 @@ impl Provider {
         if !url.is_empty() && !crate::providers::is_address(&url) {
             of.fault("url", "must be an http or https address without user, query and fragment");
         }
-        let mut credential: Option<Secret> = of.optional("credential", "what the host adds to each request");
-        if let Some(path) = of.optional::<PathBuf>("credential_file", "a file that holds the credential") {
-            match std::fs::read_to_string(&path) {
-                Ok(text) => credential = Some(Secret::new(text.trim().to_owned())),
-                Err(error) => of.fault("credential_file", format!("cannot be read: {}: {error}", path.display())),
-            }
+        let credential = secret(
+            &mut of,
+            ("credential", "what the host adds to each request"),
+            ("credential_file", "a file that holds the credential"),
+        );
+        let webhook_secret = secret(
+            &mut of,
+            ("webhook_secret", "what the provider's own calls are signed with"),
+            ("webhook_secret_file", "a file that holds what the provider's own calls are signed with"),
+        );
+        let webhook_secret_previous = secret(
+            &mut of,
+            ("webhook_secret_previous", "what they were signed with before, while it is rotated"),
+            ("webhook_secret_previous_file", "a file that holds what they were signed with before"),
+        );
+        if !crate::providers::Binding::calls(&kind) && (webhook_secret.is_some() || webhook_secret_previous.is_some()) {
+            of.fault("webhook_secret", format!("is for providers that call, and none of the kind {kind} does"));
         }
         let options = match of
             .optional::<toml::Value>("options", "what the protocol wants beside: a table, in the environment as JSON")
@@ -229,6 +254,23 @@ impl Provider {
                 toml::Table::new()
             }
         };
-        Self { kind, url, credential, options }
+        Self { kind, url, credential, webhook_secret, webhook_secret_previous, options }
+    }
+}
+
+/// A secret that is given as text or as a file; the file wins. Each key with its meaning.
+fn secret(
+    of: &mut Section<'_>,
+    (key, about): (&'static str, &'static str),
+    (file, about_file): (&'static str, &'static str),
+) -> Option<Secret> {
+    let given: Option<Secret> = of.optional(key, about);
+    let Some(path) = of.optional::<PathBuf>(file, about_file) else { return given };
+    match std::fs::read_to_string(&path) {
+        Ok(text) => Some(Secret::new(text.trim().to_owned())),
+        Err(error) => {
+            of.fault(file, format!("cannot be read: {}: {error}", path.display()));
+            given
+        }
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! Bindings are told without address and credential. Settings come from the caller's kit, else the manifest's defaults hold.
 
+use charter_engine::hook::{Scheme, Wanted};
+use charter_engine::leave::Origin;
 use charter_engine::{Failure, Granted, Host, Leave, Nested, Reply, Ungranted};
 use charter_kernel::id::UserId;
 use charter_kernel::refusal::Refusal;
@@ -11,8 +13,10 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 
 use crate::app::App;
-use crate::governance::gateway;
+use crate::governance::{approvals, gateway};
+use crate::hooks;
 use crate::pipeline::nested;
+use crate::providers::Whose;
 
 impl Host for App {
     fn setting<'a>(
@@ -53,9 +57,41 @@ impl Host for App {
         Box::pin(async move { standing_of(self, scope, user).await.map_err(|refusal| refusal.to_failure()) })
     }
 
+    fn hook_address(&self, hook: Wanted<'_>) -> Result<String, Failure> {
+        if let Scheme::Binding(name) = hook.scheme {
+            // A provider whose calls nobody could check would be called in vain; so would one that serves only a part of those who
+            // are to be told.
+            let missing = match self.providers.resolve(hook.scope, name) {
+                None => Some(name.clone()),
+                Some(binding) if matches!(binding.whose, Whose::Project(_)) && hook.owner.project.is_empty() => {
+                    Some(format!("{name} of the organization"))
+                }
+                Some(binding) if binding.calling_secrets().is_empty() => Some(format!("{name}.webhook_secret")),
+                Some(_) => None,
+            };
+            if let Some(missing) = missing {
+                return Err(Refusal::not_configured(&[missing]).to_failure());
+            }
+        }
+        Ok(format!("{}{}", base(self, hook.origin), hooks::path(hook.id, hook.scheme)))
+    }
+
     fn bills(&self, primitive: &str) -> bool {
         self.config.billing.is(primitive)
     }
+}
+
+/// The address that clients use: what the operator has set, else what the request was sent to, else where the host listens.
+fn base(app: &App, origin: Option<&Origin>) -> String {
+    if let Some(url) = &app.config.http.public_url {
+        return url.trim_end_matches('/').to_owned();
+    }
+    let asked = origin.and_then(|origin| origin.downcast_ref::<approvals::Origin>()).map(|origin| origin.asked_by().1);
+    asked.filter(|base| !base.is_empty()).unwrap_or_else(|| {
+        let scheme = if app.config.tls.is_some() { "https" } else { "http" };
+        let own = app.gate.get().and_then(|gate| gate.own()).unwrap_or(app.config.http.listen);
+        format!("{scheme}://{own}")
+    })
 }
 
 async fn standing_of(app: &App, scope: &Scope, user: &UserId) -> Result<Vec<Guard>, Refusal> {

@@ -125,6 +125,7 @@ mod tests {
             kind: "http".into(),
             url: url.into(),
             credential: Some(Secret::new("s3cret-token".into())),
+            webhook_secrets: [None, None],
             options,
             configured: true,
         }

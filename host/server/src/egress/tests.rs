@@ -58,6 +58,8 @@ async fn gate_beside(name: &str, address: SocketAddr, bytes_max: u64, own: Vec<S
         kind: "http".into(),
         url: format!("http://{address}/base"),
         credential: Some(Secret::new("s3cret-token".into())),
+        webhook_secret: None,
+        webhook_secret_previous: None,
         options: toml::Table::new(),
     };
     let providers = Providers::open(store, &BTreeMap::from([("engine".to_owned(), bound)])).await.expect("bindings");

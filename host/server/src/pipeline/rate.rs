@@ -27,6 +27,8 @@ pub enum Kind {
     Organization,
     /// One tenant user, by its kit.
     User,
+    /// One inbound URL.
+    Hook,
 }
 
 impl Kind {
@@ -35,6 +37,7 @@ impl Kind {
             Self::Key => "key",
             Self::Organization => "organization",
             Self::User => "user",
+            Self::Hook => "hook",
         }
     }
 }

@@ -37,6 +37,12 @@ pub struct BindingInput {
     /// The credential; absent keeps the one that is there, `null` or empty removes it.
     #[serde(default, deserialize_with = "given")]
     pub credential: Option<Option<String>>,
+    /// What the provider's own calls are signed with; absent keeps, `null` or empty removes it.
+    #[serde(default, deserialize_with = "given")]
+    pub webhook_secret: Option<Option<String>>,
+    /// The same of a former secret, while it is rotated.
+    #[serde(default, deserialize_with = "given")]
+    pub webhook_secret_previous: Option<Option<String>>,
     /// What the protocol wants beside.
     #[serde(default)]
     pub options: serde_json::Map<String, Value>,
@@ -79,6 +85,9 @@ struct Stored {
     url: String,
     /// Base64 of the sealed credential.
     sealed: Option<String>,
+    /// The same of what its calls are signed with, and of the former secret.
+    #[serde(default)]
+    webhook_secrets: [Option<String>; 2],
     options: Value,
 }
 
@@ -109,18 +118,24 @@ fn context(name: &str, whose: &Whose) -> String {
     format!("binding/{}", id(name, whose))
 }
 
+/// The same of what a provider's calls are signed with.
+fn calling_context(name: &str, whose: &Whose) -> String {
+    format!("binding-webhook/{}", id(name, whose))
+}
+
 /// All rows, opened. One whose credential does not open is left out, loudly: its users then read "not configured".
 pub(super) async fn all(store: &Store) -> Result<Vec<Binding>, BindingFault> {
     let mut txn = store.begin("");
     let mut bindings = Vec::new();
     for stored in all_records::<Stored>(&mut txn, true).await? {
         match open(store, &stored).await {
-            Ok(credential) => bindings.push(Binding {
+            Ok((credential, webhook_secrets)) => bindings.push(Binding {
                 name: stored.name,
                 whose: stored.whose,
                 kind: stored.kind,
                 url: stored.url,
                 credential,
+                webhook_secrets,
                 options: stored.options,
                 configured: false,
             }),
@@ -136,32 +151,48 @@ pub(super) async fn all(store: &Store) -> Result<Vec<Binding>, BindingFault> {
     Ok(bindings)
 }
 
-async fn open(store: &Store, stored: &Stored) -> Result<Option<Secret>, SealError> {
-    let Some(sealed) = &stored.sealed else { return Ok(None) };
+type Opened = (Option<Secret>, [Option<Secret>; 2]);
+
+async fn open(store: &Store, stored: &Stored) -> Result<Opened, SealError> {
+    let calling = calling_context(&stored.name, &stored.whose);
+    let [secret, previous] = &stored.webhook_secrets;
+    let credential = unsealed(store, &context(&stored.name, &stored.whose), stored.sealed.as_ref()).await?;
+    let secrets = [unsealed(store, &calling, secret.as_ref()).await?, unsealed(store, &calling, previous.as_ref()).await?];
+    Ok((credential, secrets))
+}
+
+async fn unsealed(store: &Store, context: &str, sealed: Option<&String>) -> Result<Option<Secret>, SealError> {
+    let Some(sealed) = sealed else { return Ok(None) };
     let sealed = STANDARD.decode(sealed).map_err(|_| SealError::Broken)?;
-    let bytes = store.unseal("", &context(&stored.name, &stored.whose), &sealed).await?;
+    let bytes = store.unseal("", context, &sealed).await?;
     let text = String::from_utf8(bytes).map_err(|_| SealError::Broken)?;
     Ok(Some(Secret::new(text)))
 }
 
+/// A value as it is to be kept: `None` keeps the one that is there, `Some(None)` removes it.
+async fn sealed(store: &Store, context: &str, given: Option<Option<String>>) -> Result<Option<Option<String>>, SealError> {
+    let Some(given) = given else { return Ok(None) };
+    let Some(text) = given.filter(|text| !text.is_empty()) else { return Ok(Some(None)) };
+    let text = zeroize::Zeroizing::new(text);
+    Ok(Some(Some(STANDARD.encode(store.seal("", context, text.as_bytes()).await?))))
+}
+
 pub(super) async fn set(store: &Store, name: &str, input: BindingInput) -> Result<(), BindingFault> {
-    let fresh = match input.credential {
-        None => None,
-        Some(None) => Some(None),
-        Some(Some(text)) if text.is_empty() => Some(None),
-        Some(Some(text)) => {
-            let text = zeroize::Zeroizing::new(text);
-            Some(Some(STANDARD.encode(store.seal("", &context(name, &input.scope), text.as_bytes()).await?)))
-        }
-    };
+    let calling = calling_context(name, &input.scope);
+    let fresh = sealed(store, &context(name, &input.scope), input.credential).await?;
+    let secret = sealed(store, &calling, input.webhook_secret).await?;
+    let previous = sealed(store, &calling, input.webhook_secret_previous).await?;
     let key = Stored::address(name, &input.scope);
     let options = Value::Object(input.options);
     let mut attempts = Attempts::new(store, "");
     loop {
         let mut txn = attempts.begin();
-        let kept = match txn.get(&key).await? {
-            Some(row) => Stored::read(&row)?.sealed,
-            None => None,
+        let (kept, [kept_secret, kept_previous]) = match txn.get(&key).await? {
+            Some(row) => {
+                let stored = Stored::read(&row)?;
+                (stored.sealed, stored.webhook_secrets)
+            }
+            None => (None, [None, None]),
         };
         let stored = Stored {
             name: name.to_owned(),
@@ -169,6 +200,7 @@ pub(super) async fn set(store: &Store, name: &str, input: BindingInput) -> Resul
             kind: input.kind.clone(),
             url: input.url.clone(),
             sealed: fresh.clone().unwrap_or(kept),
+            webhook_secrets: [secret.clone().unwrap_or(kept_secret), previous.clone().unwrap_or(kept_previous)],
             options: options.clone(),
         };
         txn.put(key.clone(), stored.draft()?).await.map_err(write_fault)?;

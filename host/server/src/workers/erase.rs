@@ -93,13 +93,14 @@ async fn look(app: &App, erasure: &Erasure, key: &Key, token: &str) -> Result<Le
     Ok(Left::Until(now))
 }
 
-/// API keys, and webhooks, that end with what is removed.
+/// API keys, webhooks and hooks that end with what is removed.
 async fn keys(app: &App, erasure: &Erasure) -> Result<Vec<Key>, ReadError> {
     let reach = Reach::organization(&erasure.organization);
     let keys = erasure.keys().map(|(field, id)| (ApiKey::space(), field, id));
     let webhooks = erasure.user().map(|user| (Webhook::space(), TENANT, user));
     let mut found = Vec::new();
-    for (space, field, value) in keys.into_iter().chain(webhooks) {
+    let hooks = erasure.hooks().map(|(field, id)| (charter_engine::hook::hooks(), field, id));
+    for (space, field, value) in keys.into_iter().chain(webhooks).chain(hooks) {
         let query = Query::all(&reach, &space).equal(field, value).limit(BATCH_ROWS).relaxed();
         found.extend(app.store.find(&query).await?.items.into_iter().map(|(key, _)| key));
     }

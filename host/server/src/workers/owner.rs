@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use charter_engine::job::JobRecord;
 use charter_kernel::id::{OrganizationId, ProjectId, UserId};
-use charter_kernel::scope::{Actor, Proof, Scope, Subject};
+use charter_kernel::scope::{Actor, ActorKind, Proof, Scope, Subject};
 use charter_kernel::unit::{Guard, Reach};
 use charter_store::{Order, Query};
 use serde_json::{Value, json};
@@ -40,7 +40,7 @@ pub(super) async fn admit(app: &App, record: &JobRecord) -> Result<Admitted, Val
     let primitive = live.primitive(&record.primitive).ok_or_else(|| missing(record))?;
     let change = Change::of(&record.signal);
     let (owner, active) = (&record.owner, || primitive.active().clone());
-    let proof = Proof::of(Actor::system("job"));
+    let proof = Proof::of(actor(record));
     if owner.organization.is_empty() && owner.project.is_empty() && owner.user.is_none() {
         return Ok(Admitted { scope: proof.scope(), guards: Vec::new(), served: active() });
     }
@@ -83,6 +83,14 @@ pub(super) async fn admit(app: &App, record: &JobRecord) -> Result<Admitted, Val
     };
     let served = version(app, primitive, pinned).await.ok_or_else(|| missing(record))?;
     Ok(Admitted { scope: proof.scope(), guards, served })
+}
+
+/// Who acts: the host by a job, or whoever called an inbound URL.
+fn actor(record: &JobRecord) -> Actor {
+    if record.signal == charter_engine::hook::SIGNAL {
+        return Actor::new(ActorKind::Hook, record.payload["hook_id"].as_str().unwrap_or_default());
+    }
+    Actor::system("job")
 }
 
 async fn version(app: &App, primitive: &Primitive, pinned: Option<&str>) -> Option<Arc<Served>> {

@@ -110,6 +110,36 @@ pub(crate) mod jobs {
     }
 }
 
+pub(crate) mod hooks {
+    use super::{Failure, Result};
+    use crate::bindings::charter::primitive::hooks::Hook;
+    use crate::double::state::with;
+
+    pub(crate) fn open(collection: &str, document: &str, scheme: &str) -> Result<Hook> {
+        with(|state| {
+            if state.rows.get(collection).is_none_or(|rows| !rows.contains_key(document)) {
+                return Err(Failure::not_found("document").into());
+            }
+            let binding = scheme.strip_prefix("binding:");
+            if let Some(name) = binding.filter(|name| !state.bindings.contains_key(*name)) {
+                return Err(Failure::not_configured(&[name]).into());
+            }
+            let id = state.next_id();
+            state.hooks.insert(id.clone(), (collection.to_owned(), document.to_owned()));
+            let url = match binding {
+                Some(name) => format!("https://charter.example/v1/hooks/providers/{name}"),
+                None => format!("https://charter.example/v1/hooks/{id}"),
+            };
+            let secret = ["standard-webhooks", "hmac-sha256"].contains(&scheme).then(|| format!("whsec_{id}"));
+            Ok(Hook { id, url, secret })
+        })
+    }
+
+    pub(crate) fn close(id: &str) -> Result<bool> {
+        Ok(with(|state| state.hooks.remove(id).is_some()))
+    }
+}
+
 pub(crate) mod secrets {
     use super::{Result, unsupported};
     use crate::double::state::with;
@@ -149,7 +179,9 @@ pub(crate) mod settings {
     }
 
     pub(crate) fn bindings(provider: &str) -> Result<String> {
-        Ok(with(|state| serde_json::json!(state.bindings.get(provider).into_iter().collect::<Vec<_>>()).to_string()))
+        let unbound =
+            || serde_json::json!({ "name": provider, "kind": null, "state": "unbound", "sandbox": false, "options": {} });
+        Ok(with(|state| serde_json::json!([state.bindings.get(provider).cloned().unwrap_or_else(unbound)]).to_string()))
     }
 }
 

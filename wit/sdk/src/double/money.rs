@@ -141,8 +141,13 @@ pub(crate) mod ledger {
     use crate::bindings::charter::primitive::ledger::{Balance, Entry, Normal};
 
     pub(crate) fn open(account: &str, _normal: Normal, may_go_negative: bool) -> Result<()> {
-        with(|state| state.accounts.entry(account.into()).or_default().may_go_negative |= may_go_negative);
-        Ok(())
+        with(|state| {
+            if may_go_negative && !state.bills {
+                return Err(Failure::forbidden("only the primitive that bills opens an account that may go negative").into());
+            }
+            state.accounts.entry(account.into()).or_default().may_go_negative |= may_go_negative;
+            Ok(())
+        })
     }
 
     pub(crate) fn freeze(account: &str, frozen: bool) -> Result<()> {

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::state::{self, State};
 use crate::answer::WAIT_UNTIL;
-use crate::bindings::{Answer, AnswerBody, Failure as RawFailure, Request};
+use crate::bindings::{Answer, AnswerBody, Failure as RawFailure, Request, Signal};
 use crate::failure::Failure;
 use crate::manifest::{Operation, Primitive};
 
@@ -46,7 +46,10 @@ pub(super) fn serve(primitive: &Primitive, method: &str, path: &str, body: Optio
         headers: Vec::new(),
         context: serde_json::json!({ "started_at": started_at }).to_string(),
     };
-    let answer = run(primitive, operation, &request)?;
+    let mut answer = run(primitive, operation, &request)?;
+    if let AnswerBody::Job(id) = &answer.body {
+        answer = Answer { body: job(primitive, id)?, ..answer };
+    }
     let status = answer.status.unwrap_or(if contract.status == 0 { 200 } else { contract.status });
     let (body, bytes) = match answer.body {
         AnswerBody::Json(text) => (serde_json::from_str(&text)?, Vec::new()),
@@ -67,6 +70,16 @@ fn run(primitive: &Primitive, operation: &Operation, request: &Request) -> Resul
         state::with(|state| state.now_ms = next_due(state, collection).unwrap_or(until).min(until).max(state.now_ms + 1));
     }
     Err(Failure::internal(format!("{} waits without end", operation.id)))
+}
+
+/// Runs a job that somebody waits for, as the host does: at once, and alone.
+fn job(primitive: &Primitive, id: &str) -> Result<AnswerBody, Failure> {
+    let job = state::with(|state| state.jobs.remove(id)).ok_or_else(|| Failure::internal("there is no such job"))?;
+    let payload: Value = serde_json::from_str(&job.payload)?;
+    let payload = serde_json::json!({ "id": id, "name": job.name, "payload": payload, "attempt": 1 });
+    let signal = Signal { kind: "job".into(), payload: payload.to_string(), blob: None };
+    let answered = transact(|| primitive.react(super::caller(), signal))?;
+    Ok(answered.map_or_else(|| AnswerBody::Json("null".into()), |answer| answer.body))
 }
 
 fn next_due(state: &State, collection: &str) -> Option<i64> {

@@ -76,6 +76,8 @@ pub(super) struct State {
     pub(super) secrets: BTreeMap<String, Vec<u8>>,
     pub(super) logs: BTreeMap<String, (Vec<Entry>, bool)>,
     pub(super) jobs: BTreeMap<String, Job>,
+    /// By id: the collection and the document that it belongs to.
+    pub(super) hooks: BTreeMap<String, (String, String)>,
     pub(super) settings: BTreeMap<String, Value>,
     pub(super) bindings: BTreeMap<String, Value>,
     pub(super) accounts: BTreeMap<String, Account>,
@@ -103,6 +105,7 @@ impl Default for State {
             secrets: BTreeMap::new(),
             logs: BTreeMap::new(),
             jobs: BTreeMap::new(),
+            hooks: BTreeMap::new(),
             settings: BTreeMap::new(),
             bindings: BTreeMap::new(),
             accounts: BTreeMap::new(),

@@ -145,11 +145,16 @@ impl Primitive {
         self.settings.push(setting);
         self.uses("settings")
     }
-    /// What it does on a signal: `created`, `revoked`, `event`, …. For jobs see [`Primitive::job`].
+    /// What it does on a signal: `created`, `revoked`, `event`, …. For jobs see [`Primitive::job`], for calls [`Primitive::hook`].
     #[must_use]
     pub fn on<R: Reaction>(mut self, kind: &'static str, react: impl Fn(Signal) -> Result<R> + 'static) -> Self {
         self.signals.push((kind, Box::new(move |signal| react(signal)?.into_answer())));
         self
+    }
+    /// What it does when one of the URLs that it opened is called.
+    #[must_use]
+    pub fn hook<R: Reaction>(self, told: impl Fn(crate::hooks::Received) -> Result<R> + 'static) -> Self {
+        self.on("hook", move |signal| told(crate::hooks::Received::of(&signal)?)).uses("hooks")
     }
     /// What it does when one of its jobs of this name is due.
     #[must_use]

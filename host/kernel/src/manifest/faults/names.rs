@@ -77,6 +77,10 @@ pub(super) fn check(manifest: &Manifest, faults: &mut Vec<Fault>) {
         }
     }
     unique(indexed("signals", manifest.signals.iter().map(String::as_str)), faults);
+    let has = |list: &[String], name: &str| list.iter().any(|item| item == name);
+    if has(&manifest.capabilities, "hooks") && !has(&manifest.signals, "hook") {
+        faults.push(Fault::new("signals", "must hold hook: the capability hooks opens URLs whose calls are told by it"));
+    }
 }
 
 /// The items of a list with their paths.

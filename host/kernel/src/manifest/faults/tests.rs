@@ -110,6 +110,7 @@ fn each_broken_rule_is_named_at_its_path() {
         ("/providers/0/name", json!("Relay"), "providers.0.name"),
         ("/settings/0/default", json!("three"), "settings.0.default"),
         ("/signals/0", json!("born"), "signals.0"),
+        ("/capabilities/0", json!("hooks"), "signals"),
         ("/deprecation/announced", json!("29 July"), "deprecation.announced"),
         ("/deprecation/link", json!("x\r\nSet-Cookie: a"), "deprecation.link"),
     ];

@@ -5,9 +5,11 @@ use charter_store::Txn;
 use serde_json::{Value, json};
 
 use crate::app::App;
-use crate::providers::{BindingFault, BindingInput, Whose, is_address};
+use crate::hooks;
+use crate::providers::{Binding, BindingFault, BindingInput, Whose, is_address};
 use crate::reply::Reply;
 use crate::request::HostRequest;
+use crate::routes::register_guide::base_url;
 use crate::routes::shape;
 
 /// Characters of a binding's name.
@@ -27,6 +29,9 @@ fn binding() -> Value {
         ("kind", json!({"type": "string"})),
         ("url", json!({"type": "string"})),
         ("credential", json!({"enum": ["set", "none"]})),
+        ("webhook_secret", json!({"enum": ["set", "none"]})),
+        ("webhook_secret_previous", json!({"enum": ["set", "none"]})),
+        ("webhook_url", json!({"type": ["string", "null"]})),
         ("options", json!({"type": "object"})),
         ("scope", whose()),
         ("source", json!({"enum": ["configuration", "api"]})),
@@ -59,6 +64,8 @@ pub fn body() -> Value {
         ("kind", json!({"type": "string", "minLength": 1, "maxLength": 64})),
         ("url", json!({"type": "string", "minLength": 1, "maxLength": 2048})),
         ("credential?", json!({"type": ["string", "null"], "maxLength": 16384, "writeOnly": true})),
+        ("webhook_secret?", json!({"type": ["string", "null"], "maxLength": 1024, "writeOnly": true})),
+        ("webhook_secret_previous?", json!({"type": ["string", "null"], "maxLength": 1024, "writeOnly": true})),
         ("options?", json!({"type": "object"})),
         ("scope?", whose()),
     ])
@@ -71,21 +78,29 @@ fn of_query(request: &HostRequest) -> Whose {
     request.query_text("organization_id").map_or(Whose::Deployment, |id| Whose::Organization(id.to_owned()))
 }
 
+/// A binding, and where its provider is to call, where it does.
+fn shown(app: &App, request: &HostRequest, binding: &Binding) -> Value {
+    let mut shown = binding.shown();
+    let address = || format!("{}{}", base_url(app, request), hooks::provider_path(&binding.name));
+    shown["webhook_url"] = Binding::calls(&binding.kind).then(address).into();
+    shown
+}
+
 fn failed(error: &BindingFault) -> Refusal {
     tracing::error!(error = error as &dyn std::error::Error, "a binding could not be read or set");
     Refusal::overloaded(1)
 }
 
 /// `GET /v1/operator/providers`
-pub async fn list(app: &App, _: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
-    let all: Vec<Value> = app.providers.all().iter().map(|binding| binding.shown()).collect();
+pub async fn list(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
+    let all: Vec<Value> = app.providers.all().iter().map(|binding| shown(app, request, binding)).collect();
     Ok(Reply::ok(&json!({"providers": all})))
 }
 
 /// `GET /v1/operator/providers/{binding}`
 pub async fn get(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
     let binding = app.providers.get(request.parameter("binding"), &of_query(request)).ok_or_else(Refusal::not_found)?;
-    Ok(Reply::ok(&json!({"provider": binding.shown()})))
+    Ok(Reply::ok(&json!({"provider": shown(app, request, &binding)})))
 }
 
 /// `PUT /v1/operator/providers/{binding}`
@@ -99,8 +114,16 @@ pub async fn put(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply,
     if !is_address(&input.url) {
         return Err(Refusal::invalid("url", "must be an http or https address without user, query and fragment"));
     }
+    let calls =
+        [&input.webhook_secret, &input.webhook_secret_previous].into_iter().any(|secret| matches!(secret, Some(Some(_))));
+    if calls && !Binding::calls(&input.kind) {
+        let told = "is for providers that call, and none of this kind does";
+        return Err(Refusal::invalid("webhook_secret", told));
+    }
     let binding = app.providers.set(name, input).await.map_err(|error| failed(&error))?;
-    Ok(Reply::ok(&json!({"provider": binding.shown()})).about("provider", name).noting(json!({"kind": binding.kind})))
+    Ok(Reply::ok(&json!({"provider": shown(app, request, &binding)}))
+        .about("provider", name)
+        .noting(json!({"kind": binding.kind})))
 }
 
 /// `DELETE /v1/operator/providers/{binding}`

@@ -1,0 +1,182 @@
+//! The rows of `host.hooks`: inbound URLs, as the capability `hooks` opens them and the server's route finds them.
+//!
+//! A hook's row lies with its organization, so that an organization's hooks are counted and go with it; its id, which nobody guesses,
+//! is a name of the whole deployment. Knows nothing of HTTP.
+
+use charter_kernel::scope::Scope;
+use charter_kernel::time::Instant;
+use charter_kernel::unit::{Claim, Draft, Key, Reach, Space};
+use serde::{Deserialize, Serialize};
+
+use crate::job::Owner;
+use crate::leave::Origin;
+
+/// The most hooks of an organization.
+pub const HOOKS_MAX: u64 = 1_000;
+
+/// The indexed field of the tenant user that a hook ends with.
+pub const USER: &str = "user";
+/// The indexed field of the project that a hook ends with.
+pub const PROJECT: &str = "project";
+
+/// The signal by which a primitive hears of a call.
+pub const SIGNAL: &str = "hook";
+
+/// What the name of a binding's scheme begins with.
+const BINDING: &str = "binding:";
+/// The space of hooks' names.
+const NAMES: &str = "host.hook";
+/// Bytes of a binding's name within a scheme.
+const BINDING_BYTES_MAX: usize = 80;
+
+/// The space of hooks.
+pub fn hooks() -> Space {
+    Space::host("hooks")
+}
+
+/// How the host checks a call before the guest hears of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Scheme {
+    /// The headers of Standard Webhooks.
+    StandardWebhooks,
+    /// `X-Service-Signature`: hexadecimal HMAC-SHA256 of the body.
+    HmacSha256,
+    /// Nothing but the URL itself.
+    None,
+    /// Calls come to the provider that is bound under this name, which signs them all alike.
+    Binding(String),
+}
+
+impl Scheme {
+    /// The scheme of this name.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "standard-webhooks" => Some(Self::StandardWebhooks),
+            "hmac-sha256" => Some(Self::HmacSha256),
+            "none" => Some(Self::None),
+            _ => {
+                let name = text.strip_prefix(BINDING)?;
+                (!name.is_empty() && name.len() <= BINDING_BYTES_MAX).then(|| Self::Binding(name.to_owned()))
+            }
+        }
+    }
+
+    /// Whether a hook has a secret of its own.
+    pub fn is_keyed(&self) -> bool {
+        matches!(self, Self::StandardWebhooks | Self::HmacSha256)
+    }
+}
+
+impl From<Scheme> for String {
+    fn from(scheme: Scheme) -> Self {
+        match scheme {
+            Scheme::StandardWebhooks => "standard-webhooks".into(),
+            Scheme::HmacSha256 => "hmac-sha256".into(),
+            Scheme::None => "none".into(),
+            Scheme::Binding(name) => format!("{BINDING}{name}"),
+        }
+    }
+}
+
+impl TryFrom<String> for Scheme {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        Self::parse(&text).ok_or_else(|| format!("{text} is no scheme of hooks"))
+    }
+}
+
+/// A hook that is about to be opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// Who opens it.
+    pub scope: &'a Scope,
+    /// In whose scope its calls are told.
+    pub owner: &'a Owner,
+    /// What the server handed to itself with the call.
+    pub origin: Option<&'a Origin>,
+    /// Its id.
+    pub id: &'a str,
+    /// How its calls are to be checked.
+    pub scheme: &'a Scheme,
+}
+
+/// The body of a row in `host.hooks`; its id is the hook's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HookRecord {
+    /// 128 random bits in hexadecimal.
+    pub id: String,
+    /// In whose scope calls are told.
+    pub owner: Owner,
+    /// The primitive that opened it, and hears of its calls.
+    pub primitive: String,
+    /// The collection of the document that it belongs to.
+    pub collection: String,
+    /// That document: reach and id.
+    pub document: (String, String),
+    /// How its calls are checked.
+    pub scheme: Scheme,
+    /// What they are signed with, sealed, in base64.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<String>,
+    /// When it was opened.
+    pub opened_at: Instant,
+}
+
+impl HookRecord {
+    /// Where the hook of this id lies.
+    pub fn address(organization: &str, id: &str) -> Key {
+        Key::new(&Reach::organization(organization), &hooks(), id)
+    }
+
+    /// The name by which a hook is found in the whole deployment.
+    pub fn name(id: &str) -> Claim {
+        Claim::name(NAMES, id)
+    }
+
+    /// Where it lies.
+    pub fn key(&self) -> Key {
+        Self::address(&self.owner.organization, &self.id)
+    }
+
+    /// Where its document lies.
+    pub fn document_key(&self) -> Key {
+        let (reach, id) = &self.document;
+        Key::new(&Reach::stored(reach.clone()), &Space::of(&self.primitive, &self.collection), id.as_str())
+    }
+
+    /// What its secret is sealed under, so that it opens nowhere else.
+    pub fn context(id: &str) -> String {
+        format!("hook/{id}")
+    }
+
+    /// The row's content.
+    ///
+    /// # Errors
+    /// Never: it has text keys only.
+    pub fn draft(&self) -> Result<Draft, serde_json::Error> {
+        let entry = |field: &str, value: &str| (field.to_owned(), value.to_owned());
+        let mut index = Vec::new();
+        if !self.owner.project.is_empty() {
+            index.push(entry(PROJECT, &self.owner.project));
+        }
+        index.extend(self.owner.user.as_deref().map(|user| entry(USER, user)));
+        Ok(Draft { body: serde_json::to_string(self)?, index, ..Draft::default() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scheme_is_known_by_its_name() {
+        for name in ["standard-webhooks", "hmac-sha256", "none", "binding:stripe", "binding:llm.upstream"] {
+            assert_eq!(Scheme::parse(name).map(String::from).as_deref(), Some(name));
+        }
+        for name in ["", "hmac", "binding:", "None"] {
+            assert_eq!(Scheme::parse(name), None, "{name}");
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Calls of inbound URLs: whose they are, whether they are signed, and what the primitive is told, in the commit before the answer.
+//!
+//! Whoever calls is a stranger. An unknown, a closed and a revoked hook look the same; a call that is not signed writes nothing and is
+//! counted. The same event twice is one signal. Knows of providers only what the files of their kinds say.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use charter_engine::hook::{HookRecord, Scheme};
+use charter_kernel::hex::hex;
+use charter_kernel::id::{OrganizationId, ProjectId, UserId};
+use charter_kernel::refusal::Refusal;
+use charter_kernel::scope::{Actor, ActorKind, Proof, Scope, Subject};
+use charter_kernel::time::Instant;
+use charter_store::Txn;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::app::App;
+use crate::lifecycle::Called;
+use crate::metrics::Metrics;
+use crate::pipeline::rate::{Gate, Kind};
+use crate::records::Record as _;
+use crate::records::hook_event::HookEvent;
+use crate::request::HostRequest;
+use crate::routes::stored;
+
+pub mod signature;
+pub mod stripe;
+
+/// Bytes of a call's body.
+pub const BODY_BYTES_MAX: usize = 256 << 10;
+/// Calls of one hook within a minute.
+const CALLS_PER_MINUTE: u32 = 600;
+/// Bytes of a media type that the primitive is told.
+const MEDIA_TYPE_BYTES_MAX: usize = 200;
+
+/// What became of calls, since the start of this replica.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Told to a primitive.
+    pub taken: AtomicU64,
+    /// Told before.
+    pub repeated: AtomicU64,
+    /// For no hook that there is.
+    pub unknown: AtomicU64,
+    /// Without a signature that counts.
+    pub unsigned: AtomicU64,
+    /// A provider's, signed, and about nothing that a hook was opened for.
+    pub unmatched: AtomicU64,
+}
+
+impl Counts {
+    /// Shows them at each scrape.
+    pub fn show(self: &std::sync::Arc<Self>, metrics: &Metrics) {
+        type Read = fn(&Counts) -> &AtomicU64;
+        let shown: [(&'static str, &'static str, Read); 5] = [
+            ("hook_calls_taken", "Calls of inbound URLs that were told to a primitive", |counts| &counts.taken),
+            ("hook_calls_repeated", "Calls whose event had been told before", |counts| &counts.repeated),
+            ("hook_calls_unknown", "Calls for no hook that there is", |counts| &counts.unknown),
+            ("hook_calls_unsigned", "Calls without a signature that counts", |counts| &counts.unsigned),
+            ("hook_calls_unmatched", "Signed calls of providers that no hook was opened for", |counts| &counts.unmatched),
+        ];
+        for (name, help, read) in shown {
+            let counts = self.clone();
+            metrics.gauge(name, help, move || read(&counts).load(Relaxed) as f64);
+        }
+    }
+}
+
+/// A hook that may be called now, and the scope that its calls are told in.
+pub struct Live {
+    /// Its record.
+    pub record: HookRecord,
+    /// Its scope.
+    pub scope: Scope,
+}
+
+/// The hook of this id, unless it, its document, its tenant or its primitive is gone.
+///
+/// # Errors
+/// When the store cannot be asked.
+pub async fn find(app: &App, txn: &mut Txn, id: &str) -> Result<Option<Live>, Refusal> {
+    // Ids are short and plain: nothing else is looked up.
+    if id.len() != 32 || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Ok(None);
+    }
+    let Some(key) = txn.lookup(&HookRecord::name(id)).await.map_err(stored::reading)? else { return Ok(None) };
+    let Some(row) = txn.get(&key).await.map_err(stored::reading)? else { return Ok(None) };
+    let record: HookRecord = serde_json::from_str(&row.body).map_err(|error| {
+        tracing::error!(%error, hook = id, "a hook cannot be read");
+        Refusal::internal()
+    })?;
+    if !app.registry.current().listeners(charter_engine::hook::SIGNAL).any(|name| *name == record.primitive) {
+        return Ok(None);
+    }
+    if txn.get_relaxed(&record.document_key()).await.map_err(stored::reading)?.is_none() {
+        return Ok(None);
+    }
+    Ok(scope(app, &record).await?.map(|scope| Live { record, scope }))
+}
+
+/// The scope of a hook, as long as everybody in it is there and not revoked.
+async fn scope(app: &App, record: &HookRecord) -> Result<Option<Scope>, Refusal> {
+    let owner = &record.owner;
+    let unread = |_| Refusal::overloaded(1);
+    let Some(organization) = OrganizationId::parse(&owner.organization) else { return Ok(None) };
+    let Some(organization) = app.directory.organization(&organization).await.map_err(unread)? else { return Ok(None) };
+    let proof = Proof::of(Actor::new(ActorKind::Hook, record.id.clone())).organization(organization.id.clone());
+    if owner.project.is_empty() {
+        return Ok(Some(proof.scope()));
+    }
+    let Some(project) = ProjectId::parse(&owner.project) else { return Ok(None) };
+    let Some(project) = app.directory.project(&organization.id, &project).await.map_err(unread)? else { return Ok(None) };
+    let proof = proof.project(project.id.clone(), project.test);
+    let Some(user) = &owner.user else { return Ok(Some(proof.scope())) };
+    let Some(user) = UserId::parse(user) else { return Ok(None) };
+    let user = app.directory.user(&project.id, &user).await.map_err(unread)?;
+    Ok(user.filter(|user| user.active).map(|user| proof.user(user.id.clone(), Subject::Credential).scope()))
+}
+
+/// The secret of a hook that has one.
+///
+/// # Errors
+/// When it does not open.
+pub async fn secret(app: &App, record: &HookRecord) -> Result<Option<String>, Refusal> {
+    let broken = || {
+        tracing::error!(hook = record.id, "a hook's secret cannot be opened");
+        Refusal::internal()
+    };
+    let Some(sealed) = &record.secret else { return Ok(None) };
+    let sealed = STANDARD.decode(sealed).map_err(|_| broken())?;
+    let opened = app.store.unseal(&record.owner.organization, &HookRecord::context(&record.id), &sealed).await;
+    String::from_utf8(opened.map_err(|_| broken())?).map(Some).map_err(|_| broken())
+}
+
+/// Has the primitive told of an event, once, in this transaction's commit. False where it was told before.
+///
+/// # Errors
+/// `rate_limited` where the hook is called too often, or when the store cannot be asked.
+pub async fn take(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+    hook: &HookRecord,
+    event: Option<&str>,
+) -> Result<bool, Refusal> {
+    // The rest is the organization's own work, as long as the hook is there.
+    *txn = app.store.begin(&hook.owner.organization);
+    if txn.get(&hook.key()).await.map_err(stored::reading)?.is_none() {
+        return Err(Refusal::not_found());
+    }
+    let event = match event {
+        Some(id) => id.to_owned(),
+        None => format!("sha256:{}", hex(&Sha256::digest(&request.bytes))),
+    };
+    let note = HookEvent::new(hook, &event, request.now);
+    if stored::get::<HookEvent>(txn, &note.key()).await?.is_some() {
+        app.hooks.repeated.fetch_add(1, Relaxed);
+        return Ok(false);
+    }
+    let gate = Gate { kind: Kind::Hook, owner: &hook.id, per_minute: CALLS_PER_MINUTE };
+    if let Some(wait) = app.buckets.take(&[gate], request.now).and_then(|standing| standing.retry_after_s) {
+        return Err(Refusal::rate_limited(wait));
+    }
+    stored::insert(txn, &note, "event").await?;
+    let payload = payload(request, hook, &event);
+    Called { hook, payload, now: request.now, request: &request.id }.tell(txn).await?;
+    app.hooks.taken.fetch_add(1, Relaxed);
+    Ok(true)
+}
+
+/// What the primitive is told.
+fn payload(request: &HostRequest, hook: &HookRecord, event: &str) -> Value {
+    let media = request.headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let mut payload = json!({
+        "hook_id": hook.id,
+        "collection": hook.collection,
+        "document": hook.document.1,
+        "event_id": event,
+        "content_type": media.filter(|text| text.len() <= MEDIA_TYPE_BYTES_MAX),
+        "received_at": request.now,
+    });
+    match std::str::from_utf8(&request.bytes) {
+        Ok(text) => payload["body"] = text.into(),
+        Err(_) => payload["body_base64"] = STANDARD.encode(&request.bytes).into(),
+    }
+    payload
+}
+
+/// How far a sender's clock may be from ours.
+pub const TOLERANCE_MS: i64 = 300_000;
+
+/// Whether a moment in seconds is within [`TOLERANCE_MS`] of now.
+pub fn is_fresh(seconds: i64, now: Instant) -> bool {
+    seconds.checked_mul(1_000).and_then(|ms| now.0.checked_sub(ms)).is_some_and(|apart| apart.abs() <= TOLERANCE_MS)
+}
+
+/// Where calls of a hook come to, below the address that clients use.
+pub fn path(id: &str, scheme: &Scheme) -> String {
+    match scheme {
+        Scheme::Binding(name) => provider_path(name),
+        _ => format!("/v1/hooks/{id}"),
+    }
+}
+
+/// Where a provider calls for all hooks of its binding.
+pub fn provider_path(binding: &str) -> String {
+    format!("/v1/hooks/providers/{binding}")
+}

@@ -1,0 +1,84 @@
+//! Inbound URLs: who calls them has no credential, and is believed by the hook's own scheme.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use charter_engine::hook::Scheme;
+use charter_kernel::refusal::Refusal;
+use charter_store::Txn;
+use serde_json::{Value, json};
+
+use crate::app::App;
+use crate::hooks::{self, signature, stripe};
+use crate::reply::Reply;
+use crate::request::HostRequest;
+use crate::routes::shape;
+
+/// What a call is answered.
+pub fn answer() -> Value {
+    shape::object(&[("received", json!({"const": true}))])
+}
+
+fn received() -> Reply {
+    Reply::ok(&json!({"received": true}))
+}
+
+fn unknown(app: &App) -> Refusal {
+    app.hooks.unknown.fetch_add(1, Relaxed);
+    Refusal::not_found()
+}
+
+fn unsigned(app: &App) -> Refusal {
+    app.hooks.unsigned.fetch_add(1, Relaxed);
+    Refusal::unauthorized("The call is not signed as it should be, or not lately.")
+}
+
+/// `POST /v1/hooks/{id}`: a call of one hook. The primitive is told in the commit before this answers, each event once.
+///
+/// # Errors
+/// 404 for a hook that is unknown, closed or revoked; 401 where the call is not signed.
+pub async fn receive(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+    let hook = hooks::find(app, txn, request.parameter("id")).await?.ok_or_else(|| unknown(app))?.record;
+    let secret = hooks::secret(app, &hook).await?.unwrap_or_default();
+    let (headers, body) = (&request.headers, &request.bytes);
+    let signed = match hook.scheme {
+        Scheme::StandardWebhooks => signature::standard(headers, body, &secret, request.now),
+        Scheme::HmacSha256 => signature::plain(headers, body, &secret),
+        Scheme::None => Some(signature::Signed { event: None }),
+        // Its provider calls elsewhere.
+        Scheme::Binding(_) => return Err(unknown(app)),
+    };
+    let signed = signed.ok_or_else(|| unsigned(app))?;
+    hooks::take(app, request, txn, &hook, signed.event.as_deref()).await?;
+    Ok(received())
+}
+
+/// `POST /v1/hooks/providers/{binding}`: an event of a provider that calls one address for everybody. It is for the hook that it
+/// names, if its binding is the one that serves that hook; what is for none is answered all the same, so that it is not sent for days.
+///
+/// # Errors
+/// 404 where nothing is bound that calls; 401 where the event is not signed.
+pub async fn provider(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+    let name = request.parameter("binding");
+    let bindings = app.providers.calling(name);
+    if bindings.is_empty() {
+        return Err(unknown(app));
+    }
+    let signs = |secrets: &[&str]| stripe::is_signed(&request.headers, &request.bytes, secrets, request.now);
+    let signed: Vec<_> = bindings.into_iter().filter(|binding| signs(&binding.calling_secrets())).collect();
+    if signed.is_empty() {
+        return Err(unsigned(app));
+    }
+    if let Some(event) = stripe::event(&request.bytes) {
+        for id in &event.hooks {
+            let Some(hook) = hooks::find(app, txn, id).await? else { continue };
+            let named = matches!(&hook.record.scheme, Scheme::Binding(of) if of == name);
+            let serving = app.providers.resolve(&hook.scope, name);
+            if named && serving.is_some_and(|serving| signed.iter().any(|one| one.whose == serving.whose)) {
+                hooks::take(app, request, txn, &hook.record, Some(&event.id)).await?;
+                return Ok(received());
+            }
+        }
+    }
+    app.hooks.unmatched.fetch_add(1, Relaxed);
+    Ok(received())
+}

@@ -1,0 +1,370 @@
+//! Payments by card: what is asked of the provider for an invoice, once, and what a person is shown meanwhile.
+//!
+//! A payment is a document and a job of the same commit. The job asks the provider under a key that is the payment's own, so that a crash
+//! between asking and noting the answer asks the same again. It never makes credit: the provider's signed word does (`receipts`).
+
+use charter_sdk::jobs::{self, Job};
+use charter_sdk::prelude::*;
+use charter_sdk::settings::Binding;
+use charter_sdk::{Answer, Reach, documents};
+
+use crate::account::{self, Account};
+use crate::invoices::{self, INVOICES, Invoice, Purpose};
+use crate::receipts::INVOICE;
+use crate::stripe::{self, CURRENCY, Form, PROVIDER, Refused};
+use crate::{customer, subscriptions};
+
+pub(crate) const PAYMENTS: Collection<Payment> =
+    Collection::new("payments").reach(Reach::Organization).indexed(&[Index::text("invoice")]);
+
+/// The job that asks the provider.
+pub(crate) const PAY: &str = "pay";
+
+/// What is missing where nobody is named as the biller: the operator's setting.
+pub(crate) const BILLER: &str = "[billing] primitive";
+/// When a payment that somebody waits for is looked at again, should its first run have come to nothing.
+const AGAIN_SECONDS: u32 = 120;
+/// Runs of a job whose work must not be lost.
+const ATTEMPTS: u32 = 12;
+/// The provider keeps idempotency keys for a day: nothing is asked again after this.
+const ASKED_SECONDS: u32 = 20 * 3_600;
+/// How long a payment that the provider has taken keeps another one for the same invoice away.
+const RUNNING_SECONDS: u32 = 86_400;
+/// Bytes of an address to come back to.
+const RETURN_URL_BYTES_MAX: usize = 2_000;
+
+/// How it is paid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Way {
+    /// By a payment method that the caller names.
+    Card,
+    /// By the kept one, with nobody there.
+    Kept,
+    /// On a page of the provider's, by a person.
+    Page,
+}
+
+/// Where a payment stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Status {
+    /// The provider has not answered yet.
+    Pending,
+    /// A person pays it at its `url`.
+    Open,
+    /// The provider has it: its word of what it received makes it credit.
+    Processing,
+    Failed,
+}
+
+/// A payment, as it is kept.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Payment {
+    invoice: String,
+    way: Way,
+    status: Status,
+    amount_cents: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payment_method: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    return_url: Option<String>,
+    /// The provider's id of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reference: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    url: Option<String>,
+    /// Why it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failure: Option<Why>,
+}
+
+/// Why a payment failed.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+struct Why {
+    code: String,
+    message: String,
+    reason: Option<String>,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Shown {
+    id: String,
+    status: Status,
+    /// Where a person pays; null where nobody has to.
+    url: Option<String>,
+}
+
+/// How a caller wants to pay.
+#[derive(Default)]
+pub(crate) struct Means {
+    /// By invoice: `Some(true)`.
+    pub(crate) invoice: Option<bool>,
+    pub(crate) payment_method: Option<String>,
+    pub(crate) return_url: Option<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Wanted {
+    payment: String,
+    /// Whether somebody waits for this run: another one is planned, should it come to nothing.
+    waited: bool,
+}
+
+/// What a paid-for thing answers: the same whether it is paid by card or by invoice.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Bought {
+    /// Absent where it is credit that is bought.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) subscription: Option<subscriptions::Shown>,
+    pub(crate) invoice: invoices::Shown,
+    /// Absent where it is paid by invoice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) payment: Option<Shown>,
+}
+
+impl Means {
+    /// The provider that is paid by, unless it is paid by invoice. Card payments need a provider and a deployment that bills: otherwise
+    /// nothing could become credit.
+    pub(crate) fn provider(&self) -> Result<Option<Binding>> {
+        if self.invoice == Some(true) {
+            return match (&self.payment_method, &self.return_url) {
+                (None, None) => Ok(None),
+                (Some(_), _) => Err(Failure::invalid("payment_method", "is not for what is paid by invoice")),
+                _ => Err(Failure::invalid("return_url", "is not for what is paid by invoice")),
+            };
+        }
+        if self.payment_method.as_deref().is_some_and(|id| !stripe::is_id(id)) {
+            return Err(Failure::invalid("payment_method", "must be the provider's id of one, such as pm_1MqLiJ"));
+        }
+        if self.return_url.as_deref().is_some_and(|url| url.len() > RETURN_URL_BYTES_MAX || !url.starts_with("https://")) {
+            return Err(Failure::invalid("return_url", "must be an https address"));
+        }
+        let by_card = self.invoice == Some(false) || self.payment_method.is_some() || self.return_url.is_some();
+        let missing = |what: &str| Failure::not_configured(&[what]).hint("Leave invoice out, and pay by invoice.");
+        match customer::provider()? {
+            Some(binding) if account::bills()? => Ok(Some(binding)),
+            Some(_) if by_card => Err(missing(BILLER)),
+            None if by_card => Err(missing(PROVIDER)),
+            _ => Ok(None),
+        }
+    }
+
+    fn way(&self, binding: &Binding, account: &Account) -> Result<(Way, Option<String>, Option<String>)> {
+        if let Some(method) = &self.payment_method {
+            return Ok((Way::Card, Some(method.clone()), None));
+        }
+        if let Some(method) = account.payment_method.as_ref().filter(|_| self.return_url.is_none()) {
+            return Ok((Way::Kept, Some(method.clone()), None));
+        }
+        let back = self.return_url.as_deref().or_else(|| binding.option("return_url"));
+        let back = back.ok_or_else(|| {
+            let told = "Send return_url, or have the operator set the binding's option return_url.";
+            Failure::invalid("return_url", "is where the provider's page leads back to").hint(told)
+        })?;
+        Ok((Way::Page, None, Some(back.to_owned())))
+    }
+}
+
+/// Has an open invoice paid: with this request's commit; answers the job whose answer is the request's.
+pub(crate) fn begin(binding: &Binding, account: Doc<Account>, invoice: &Doc<Invoice>, means: &Means) -> Result<String> {
+    let account = account::reachable(account)?;
+    let (way, payment_method, return_url) = means.way(binding, &account.body)?;
+    let payment = new(invoice, way, payment_method, return_url)?;
+    later(&payment.id)?.at(now().plus_seconds(AGAIN_SECONDS)).enqueue()?;
+    Job::new(PAY, &Wanted { payment: payment.id, waited: true })?.attempts(1).enqueue()
+}
+
+/// Charges the kept payment method for an invoice that fell due, where there is one and a provider is bound.
+pub(crate) fn charge_kept(invoice: &Doc<Invoice>) -> Result<()> {
+    let method =
+        account::found()?.filter(|account| account.body.hook.is_some()).and_then(|account| account.body.payment_method);
+    let Some(method) = method.filter(|_| invoice.body.left_cents() > 0) else { return Ok(()) };
+    if customer::provider()?.is_none() {
+        return Ok(());
+    }
+    let payment = new(invoice, Way::Kept, Some(method), None)?;
+    later(&payment.id)?.enqueue().map(drop)
+}
+
+/// Whether the provider may be about to take money for the invoice.
+pub(crate) fn is_running(invoice: &str) -> Result<bool> {
+    let live = |payment: &Doc<Payment>| {
+        let recent = now() < payment.created_at.plus_seconds(RUNNING_SECONDS);
+        recent && matches!(payment.body.status, Status::Pending | Status::Processing)
+    };
+    Ok(PAYMENTS.matching("invoice", invoice).limit(200).find()?.items.iter().any(live))
+}
+
+fn new(invoice: &Doc<Invoice>, way: Way, payment_method: Option<String>, return_url: Option<String>) -> Result<Doc<Payment>> {
+    PAYMENTS.insert(Payment {
+        invoice: invoice.id.clone(),
+        way,
+        status: Status::Pending,
+        amount_cents: invoice.body.left_cents(),
+        payment_method,
+        return_url,
+        reference: None,
+        url: None,
+        failure: None,
+    })
+}
+
+/// A run that nobody waits for, tried until it is known what became of the payment.
+fn later(payment: &str) -> Result<Job> {
+    let job = Job::new(PAY, &Wanted { payment: payment.to_owned(), waited: false })?;
+    Ok(job.key(&again(payment)).attempts(ATTEMPTS))
+}
+
+fn again(payment: &str) -> String {
+    format!("{PAY}-{payment}")
+}
+
+/// One run of the job.
+pub(crate) fn pay(run: &jobs::Run) -> Result<Answer> {
+    let Wanted { payment, waited } = run.read()?;
+    let payment = PAYMENTS.get(&payment)?.or_not_found("payment")?;
+    let invoice = INVOICES.get(&payment.body.invoice)?.or_not_found("invoice")?;
+    match payment.body.status {
+        Status::Pending => {}
+        Status::Failed if waited => return Err(payment.body.why()),
+        Status::Failed => return told(payment, invoice),
+        Status::Open | Status::Processing => return told(payment, invoice),
+    }
+    if invoice.body.status != invoices::Status::Open {
+        let closed = Failure::conflict("nothing is to be paid for the invoice any more").reason("invoice_closed");
+        return fail(payment, invoice, closed, waited);
+    }
+    if now() > payment.created_at.plus_seconds(ASKED_SECONDS) {
+        let told = "the payment provider did not answer for most of a day; nothing more is asked of it";
+        return fail(payment, invoice, Failure::provider(told).reason("provider_silent"), waited);
+    }
+    match ask(&payment, &invoice, &run.signal.caller.organization) {
+        Ok(asked) => {
+            let payment = PAYMENTS.replace(&payment.id, asked)?;
+            if waited {
+                jobs::cancel_key(&again(&payment.id))?;
+            }
+            told(payment, invoice)
+        }
+        Err(Refused::Final(failure)) => fail(payment, invoice, failure, waited),
+        Err(Refused::Unsure(failure)) => Err(failure),
+    }
+}
+
+/// Asks the provider; answers the payment as it then is.
+fn ask(payment: &Doc<Payment>, invoice: &Doc<Invoice>, organization: &str) -> Result<Payment, Refused> {
+    let missing = |what: &str| Refused::Unsure(Failure::not_configured(&[what]));
+    let binding = customer::provider().map_err(Refused::Unsure)?.ok_or_else(|| missing(PROVIDER))?;
+    let account = account::found().map_err(Refused::Unsure)?.ok_or_else(|| missing(BILLER))?;
+    let hook = account.body.hook.clone().ok_or_else(|| missing("stripe.webhook_secret"))?;
+    let customer = customer::of(&binding, account, organization)?;
+    // What was read so far is committed: what others write from here on does not make this request run again.
+    documents::checkpoint().map_err(Refused::Unsure)?;
+    let names = Names { customer: &customer, hook: &hook, key: format!("charter-payment-{}", payment.id) };
+    match payment.body.way {
+        Way::Page => page(&payment.body, &invoice.body, &names),
+        Way::Card | Way::Kept => charge(&payment.body, &names),
+    }
+}
+
+/// What a request to the provider names.
+struct Names<'a> {
+    customer: &'a str,
+    hook: &'a str,
+    /// The idempotency key.
+    key: String,
+}
+
+fn charge(payment: &Payment, names: &Names<'_>) -> Result<Payment, Refused> {
+    let form = Form::default()
+        .with("amount", &payment.amount_cents.to_string())
+        .with("currency", CURRENCY)
+        .with("customer", names.customer)
+        .with("payment_method", payment.payment_method.as_deref().unwrap_or_default())
+        .with("payment_method_types[0]", "card")
+        .with("confirm", "true")
+        .with("metadata[charter_hook]", names.hook)
+        .with(&format!("metadata[{INVOICE}]"), &payment.invoice);
+    let form = match payment.way {
+        // Nobody is there who could confirm anything.
+        Way::Kept => form.with("off_session", "true"),
+        _ => form.with("payment_method_options[card][setup_future_usage]", "off_session"),
+    };
+    let intent = stripe::post("/v1/payment_intents", form, &names.key)?;
+    let reference = stripe::text(&intent, "id")?;
+    match intent["status"].as_str().unwrap_or_default() {
+        "succeeded" | "processing" => Ok(Payment { status: Status::Processing, reference: Some(reference), ..payment.clone() }),
+        _ => {
+            let cancel = format!("/v1/payment_intents/{}/cancel", plain(&reference)?);
+            stripe::post(&cancel, Form::default(), &format!("{}-cancel", names.key))?;
+            Err(Refused::Final(stripe::needs_a_person()))
+        }
+    }
+}
+
+/// An id that may stand in a path.
+fn plain(text: &str) -> Result<&str, Refused> {
+    let odd = || Refused::Unsure(Failure::provider("the payment provider's answer has an odd id"));
+    if stripe::is_id(text) { Ok(text) } else { Err(odd()) }
+}
+
+fn page(payment: &Payment, invoice: &Invoice, names: &Names<'_>) -> Result<Payment, Refused> {
+    let back = payment.return_url.as_deref().unwrap_or_default();
+    let form = Form::default()
+        .with("mode", "payment")
+        .with("customer", names.customer)
+        .with("client_reference_id", names.hook)
+        .with("success_url", back)
+        .with("cancel_url", back)
+        .with("line_items[0][quantity]", "1")
+        .with("line_items[0][price_data][currency]", CURRENCY)
+        .with("line_items[0][price_data][unit_amount]", &payment.amount_cents.to_string())
+        .with("line_items[0][price_data][product_data][name]", &invoice.memo)
+        .with("metadata[charter_hook]", names.hook)
+        .with(&format!("metadata[{INVOICE}]"), &payment.invoice)
+        .with("payment_intent_data[setup_future_usage]", "off_session")
+        .with("payment_intent_data[metadata][charter_hook]", names.hook)
+        .with(&format!("payment_intent_data[metadata][{INVOICE}]"), &payment.invoice);
+    let session = stripe::post("/v1/checkout/sessions", form, &names.key)?;
+    let (reference, url) = (stripe::text(&session, "id")?, stripe::text(&session, "url")?);
+    Ok(Payment { status: Status::Open, reference: Some(reference), url: Some(url), ..payment.clone() })
+}
+
+/// Notes that nothing was paid, for good, and says so. A purchase of credit ends with it; what a subscription owes stays open.
+fn fail(payment: Doc<Payment>, mut invoice: Doc<Invoice>, failure: Failure, waited: bool) -> Result<Answer> {
+    let why = Why {
+        code: failure.code().to_owned(),
+        message: failure.message().to_owned(),
+        reason: failure.reason_text().map(str::to_owned),
+    };
+    let payment = PAYMENTS.replace(&payment.id, Payment { status: Status::Failed, failure: Some(why), ..payment.body })?;
+    if invoice.body.purpose == Purpose::Credit && invoice.body.received_cents == 0 {
+        invoices::void(&invoice.id)?;
+        invoice.body.status = invoices::Status::Void;
+    }
+    if !waited {
+        return told(payment, invoice);
+    }
+    jobs::cancel_key(&again(&payment.id))?;
+    // A refusal takes back what it wrote: this stays.
+    documents::checkpoint()?;
+    Err(failure)
+}
+
+impl Payment {
+    fn why(&self) -> Failure {
+        let Some(why) = &self.failure else { return Failure::provider("the payment failed") };
+        let failure = Failure::new(&why.code, why.message.clone());
+        why.reason.as_deref().map_or(failure.clone(), |reason| failure.reason(reason))
+    }
+}
+
+fn told(payment: Doc<Payment>, invoice: Doc<Invoice>) -> Result<Answer> {
+    let subscription = match invoice.body.purpose {
+        Purpose::Credit => None,
+        _ => subscriptions::shown_now()?,
+    };
+    let shown = Shown { id: payment.id, status: payment.body.status, url: payment.body.url };
+    Answer::json(&Bought { subscription, invoice: invoices::shown(invoice), payment: Some(shown) })
+}

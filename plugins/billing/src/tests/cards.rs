@@ -1,0 +1,262 @@
+//! Billing by card against the double of the host: what is asked of the provider, and what its word is worth.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use charter_sdk::http::{Request, Response};
+use charter_sdk::serde_json::{Value, json};
+
+use super::{Bench, is};
+
+type Asked = Rc<RefCell<Vec<(String, String, String)>>>;
+
+/// A provider of the test's: what it was asked (path, key, form), and the status that it answers payments with.
+struct Provider {
+    asked: Asked,
+    status: Rc<RefCell<u16>>,
+}
+
+fn answer(status: u16, body: &Value) -> Response {
+    Response { status, headers: Vec::new(), body: body.to_string().into_bytes() }
+}
+
+fn serve(asked: &Asked, status: u16, request: &Request) -> Option<Response> {
+    let path = request.url.strip_prefix("https://stripe.binding")?.to_owned();
+    let header = |name: &str| request.headers.iter().find(|(held, _)| held == name).map(|(_, value)| value.clone());
+    assert_eq!(header("stripe-version").as_deref(), Some("2024-06-20"));
+    let form = String::from_utf8(request.body.clone()).unwrap();
+    asked.borrow_mut().push((path.clone(), header("idempotency-key").unwrap(), form));
+    let card = json!({ "error": { "code": "card_declined", "message": "Your card was declined." } });
+    Some(match path.as_str() {
+        "/v1/customers" => answer(200, &json!({ "id": "cus_1" })),
+        "/v1/payment_intents" if status == 402 => answer(402, &card),
+        "/v1/payment_intents" if status == 202 => answer(200, &json!({ "id": "pi_1", "status": "requires_action" })),
+        "/v1/payment_intents" => answer(status, &json!({ "id": "pi_1", "status": "succeeded" })),
+        "/v1/payment_intents/pi_1/cancel" => answer(200, &json!({ "id": "pi_1", "status": "canceled" })),
+        "/v1/checkout/sessions" => answer(200, &json!({ "id": "cs_1", "url": "https://pay.example/cs_1" })),
+        _ => answer(404, &json!({})),
+    })
+}
+
+impl Provider {
+    fn bound_to(bench: &Bench) -> Self {
+        bench.0.bind("stripe", "stripe", json!({}));
+        let provider = Self { asked: Asked::default(), status: Rc::new(RefCell::new(200)) };
+        let (asked, status) = (provider.asked.clone(), provider.status.clone());
+        bench.0.outside(move |request| serve(&asked, *status.borrow(), request));
+        provider
+    }
+    fn answers(&self, status: u16) {
+        *self.status.borrow_mut() = status;
+    }
+    fn paths(&self) -> Vec<String> {
+        self.asked.borrow().iter().map(|(path, ..)| path.clone()).collect()
+    }
+    fn payments(&self) -> Vec<(String, String)> {
+        let asked = self.asked.borrow();
+        asked
+            .iter()
+            .filter(|(path, ..)| path == "/v1/payment_intents")
+            .map(|(_, key, form)| (key.clone(), form.clone()))
+            .collect()
+    }
+}
+
+/// The provider tells of a payment.
+fn paid(bench: &Bench, event: &str, reference: &str, invoice: &str, cents: u64, currency: &str) {
+    let object = json!({
+        "id": reference, "amount_received": cents, "currency": currency, "payment_method": "pm_kept",
+        "metadata": { "charter_invoice": invoice },
+    });
+    tell(bench, event, "payment_intent.succeeded", &object);
+}
+
+fn tell(bench: &Bench, event: &str, kind: &str, object: &Value) {
+    let hook = bench.0.hooks()[0].clone();
+    bench.0.call_hook(&hook, event, &json!({ "id": event, "type": kind, "data": { "object": object } }).to_string()).unwrap();
+}
+
+fn buy(bench: &Bench, cents: u64) -> String {
+    let bought = bench.post("/billing/topup", json!({ "amount_cents": cents, "payment_method": "pm_1" })).unwrap().body;
+    assert_eq!((&bought["invoice"]["status"], &bought["payment"]["status"]), (&json!("open"), &json!("processing")));
+    bought["invoice"]["id"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_card_pays_once_and_by_the_providers_word_alone() {
+    let bench = Bench::new();
+    let provider = Provider::bound_to(&bench);
+    let invoice = buy(&bench, 1_000);
+    assert_eq!((bench.balance(), bench.standing()), (500, is("llm_routing_requires_payment")));
+    assert_eq!(provider.paths(), ["/v1/customers", "/v1/payment_intents"]);
+    paid(&bench, "evt_1", "pi_1", &invoice, 1_000, "usd");
+    let after = (bench.balance(), bench.standing(), bench.invoice(&invoice)["status"].clone());
+    assert_eq!(after, (1_500, None, json!("paid")));
+    // Told by another event, or again, it is the same payment.
+    paid(&bench, "evt_2", "pi_1", &invoice, 1_000, "usd");
+    let session =
+        json!({ "id": "cs", "payment_status": "paid", "payment_intent": "pi_1", "amount_total": 1_000, "currency": "usd" });
+    tell(&bench, "evt_3", "checkout.session.completed", &session);
+    tell(&bench, "evt_4", "customer.updated", &json!({}));
+    assert_eq!(bench.balance(), 1_500);
+    // What is planned beside the run that somebody waited for is not done any more.
+    bench.days(1);
+    assert_eq!(provider.payments().len(), 1);
+    bench.post("/billing/topup", json!({ "amount_cents": 100 })).unwrap();
+    let (first, second) = (provider.payments()[0].clone(), provider.payments()[1].clone());
+    assert!(second.1.contains("payment_method=pm_kept") && second.1.contains("off_session=true"), "{}", second.1);
+    assert!(first.0 != second.0 && provider.paths().iter().filter(|path| *path == "/v1/customers").count() == 1);
+}
+
+#[test]
+fn what_came_is_posted_as_it_came() {
+    let bench = Bench::new();
+    Provider::bound_to(&bench);
+    let invoice = buy(&bench, 1_000);
+    paid(&bench, "evt_1", "pi_1", &invoice, 400, "usd");
+    assert_eq!((bench.balance(), bench.invoice(&invoice)["status"].clone()), (900, json!("open")), "a part is not all of it");
+    paid(&bench, "evt_2", "pi_2", &invoice, 700, "usd");
+    assert_eq!((bench.balance(), bench.invoice(&invoice)["received_cents"].clone()), (1_600, json!(1_100)));
+    paid(&bench, "evt_3", "pi_3", &invoice, 50, "usd");
+    assert_eq!(
+        (bench.balance(), bench.invoice(&invoice)["received_cents"].clone()),
+        (1_650, json!(1_150)),
+        "it is money all the same"
+    );
+    paid(&bench, "evt_4", "pi_4", &invoice, 1_000, "eur");
+    assert_eq!(bench.balance(), 1_650, "nobody has said what that is worth");
+    paid(&bench, "evt_5", "pi_5", "no invoice of ours", 10, "usd");
+    assert_eq!(bench.balance(), 1_660);
+}
+
+#[test]
+fn a_refund_is_taken_back_as_far_as_it_is_there_and_in_any_order() {
+    let bench = Bench::new();
+    Provider::bound_to(&bench);
+    let invoice = buy(&bench, 1_000);
+    let refund = |event: &str, cents: u64| {
+        let charge = json!({ "payment_intent": "pi_1", "amount_refunded": cents, "currency": "usd", "metadata": { "charter_invoice": invoice } });
+        tell(&bench, event, "charge.refunded", &charge);
+    };
+    refund("evt_1", 200);
+    assert_eq!(bench.balance(), 500, "nothing came yet");
+    paid(&bench, "evt_2", "pi_1", &invoice, 1_000, "usd");
+    assert_eq!((bench.balance(), bench.invoice(&invoice)["taken_back_cents"].clone()), (1_300, json!(200)));
+    // All but one dollar is spent.
+    bench.0.fund(-1_200 * super::CENT);
+    refund("evt_3", 1_000);
+    refund("evt_4", 900);
+    let told = bench.invoice(&invoice);
+    assert_eq!((bench.balance(), &told["refunded_cents"], &told["taken_back_cents"]), (0, &json!(1_000), &json!(300)));
+}
+
+#[test]
+fn a_decline_is_told_and_leaves_nothing() {
+    let bench = Bench::new();
+    let provider = Provider::bound_to(&bench);
+    provider.answers(402);
+    let refused = bench.post("/billing/topup", json!({ "amount_cents": 900, "payment_method": "pm_1" })).unwrap_err();
+    assert_eq!((refused.code(), refused.reason_text()), ("payment_rejected", Some("card_declined")));
+    provider.answers(202);
+    let refused = bench.post("/billing/topup", json!({ "amount_cents": 900, "payment_method": "pm_1" })).unwrap_err();
+    assert_eq!(refused.reason_text(), Some("authentication_required"));
+    assert_eq!(provider.paths().last().map(String::as_str), Some("/v1/payment_intents/pi_1/cancel"));
+    assert_eq!((bench.invoices("void").len(), bench.invoices("open").len(), bench.balance()), (2, 0, 500));
+    // What a subscription owes stays, and is paid by another card.
+    provider.answers(402);
+    bench.post("/billing/subscribe", json!({ "plan": "starter", "payment_method": "pm_1" })).unwrap_err();
+    let owed = bench.invoices("open")[0]["id"].as_str().unwrap().to_owned();
+    provider.answers(200);
+    let body = json!({ "invoice_id": owed, "payment_method": "pm_2" });
+    bench.post("/billing/topup", body.clone()).unwrap();
+    assert_eq!(bench.post("/billing/topup", body.clone()).unwrap_err().reason_text(), Some("payment_running"));
+    paid(&bench, "evt_1", "pi_9", &owed, 2_000, "usd");
+    assert_eq!((bench.subscription()["status"].clone(), bench.balance()), (json!("active"), 2_500));
+    assert_eq!(bench.post("/billing/topup", body).unwrap_err().reason_text(), Some("invoice_closed"));
+}
+
+#[test]
+fn a_payment_that_nobody_answered_is_asked_again_under_its_key() {
+    let bench = Bench::new();
+    let provider = Provider::bound_to(&bench);
+    provider.answers(503);
+    let body = json!({ "amount_cents": 900, "payment_method": "pm_1" });
+    assert_eq!(bench.post("/billing/topup", body).unwrap_err().code(), "provider_error");
+    assert_eq!(bench.invoices("open").len(), 1, "nobody knows yet what became of it");
+    provider.answers(200);
+    bench.0.pass_seconds(130);
+    bench.0.run_jobs().unwrap();
+    let asked = provider.payments();
+    assert_eq!((asked.len(), &asked[0]), (2, &asked[1]), "the same request under the same key");
+    bench.days(1);
+    assert_eq!(provider.payments().len(), 2);
+}
+
+#[test]
+fn a_renewal_charges_the_kept_card_and_is_past_due_where_that_fails() {
+    let bench = Bench::new();
+    let provider = Provider::bound_to(&bench);
+    let made = bench.post("/billing/subscribe", json!({ "plan": "starter", "payment_method": "pm_1" })).unwrap();
+    assert_eq!((made.status, &made.body["subscription"]["status"]), (201, &json!("pending")));
+    paid(&bench, "evt_1", "pi_1", made.body["invoice"]["id"].as_str().unwrap(), 2_000, "usd");
+    assert_eq!(bench.subscription()["status"], "active");
+    bench.days(32);
+    let open = bench.invoices("open")[0]["id"].as_str().unwrap().to_owned();
+    let charged = provider.payments().pop().unwrap().1;
+    assert!(charged.contains(&open) && charged.contains("payment_method=pm_kept"), "{charged}");
+    paid(&bench, "evt_2", "pi_2", &open, 2_000, "usd");
+    assert_eq!(bench.invoice(&open)["status"], "paid");
+    provider.answers(402);
+    bench.days(38);
+    assert_eq!((bench.standing(), bench.invoices("open").len()), (is("subscription_past_due"), 1));
+    provider.answers(200);
+    let owed = bench.invoices("open")[0]["id"].as_str().unwrap().to_owned();
+    bench.post("/billing/topup", json!({ "invoice_id": owed })).unwrap();
+    paid(&bench, "evt_3", "pi_3", &owed, 2_000, "usd");
+    assert_eq!(bench.standing(), None);
+}
+
+#[test]
+fn a_page_needs_somewhere_to_lead_back_to() {
+    let bench = Bench::new();
+    let provider = Provider::bound_to(&bench);
+    assert_eq!(bench.post("/billing/topup", json!({ "amount_cents": 5 })).unwrap_err().param_text(), Some("return_url"));
+    for (body, param) in [
+        (json!({ "amount_cents": 5, "return_url": "http://x.example" }), "return_url"),
+        (json!({ "amount_cents": 5, "payment_method": "pm 1" }), "payment_method"),
+        (json!({ "amount_cents": 5, "payment_method": "pm_1", "invoice": true }), "payment_method"),
+        (json!({ "amount_cents": 5, "invoice_id": "x" }), "amount_cents"),
+        (json!({ "invoice_id": "x", "payment_method": "pm_1" }), "invoice_id"),
+    ] {
+        assert_eq!(bench.post("/billing/topup", body.clone()).unwrap_err().param_text(), Some(param), "{body}");
+    }
+    bench.0.bind("stripe", "stripe", json!({ "return_url": "https://back.example/" }));
+    let bought = bench.post("/billing/topup", json!({ "amount_cents": 5 })).unwrap().body;
+    assert_eq!((&bought["payment"]["status"], &bought["payment"]["url"]), (&json!("open"), &json!("https://pay.example/cs_1")));
+    assert!(provider.asked.borrow().last().unwrap().2.contains("success_url=https%3A%2F%2Fback.example%2F"));
+    bench.post("/billing/topup", json!({ "amount_cents": 5, "invoice": true })).unwrap();
+    assert_eq!(bench.invoices("open").len(), 2);
+}
+
+#[test]
+fn credit_that_is_spent_stops_who_lives_on_it() {
+    let bench = Bench::new();
+    bench.pay(&bench.owes("/billing/topup", json!({ "amount_cents": 1_000 })));
+    bench.days(14);
+    assert_eq!(bench.standing(), None, "bought credit outlives the trial");
+    bench.0.fund(-1_500 * super::CENT);
+    bench.days(1);
+    assert_eq!(bench.standing(), is("credits_exhausted"));
+    bench.pay(&bench.owes("/billing/topup", json!({ "amount_cents": 100 })));
+    assert_eq!(bench.standing(), None);
+    // A plan that gives credit stops nobody; one that gives none is as good as none.
+    let plan = |included: u64| json!([{ "id": "plan", "name": "Plan", "price_cents": 500, "period": "month", "included_credit_cents": included }]);
+    bench.0.set("plans", plan(0));
+    bench.pay(&bench.owes("/billing/subscribe", json!({ "plan": "plan" })));
+    bench.0.fund(-600 * super::CENT);
+    bench.days(1);
+    assert_eq!(bench.standing(), is("credits_exhausted"));
+    bench.0.set("plans", plan(500));
+    bench.days(1);
+    assert_eq!(bench.standing(), None);
+}
