@@ -19,6 +19,7 @@ mod jobs;
 mod keys;
 mod kits;
 mod lifecycle;
+mod mail;
 mod members;
 mod other_language;
 mod payments;

@@ -15,6 +15,7 @@ pub mod events;
 pub mod governance;
 pub mod http;
 pub mod lifecycle;
+pub mod mail;
 pub mod metrics;
 pub mod openapi;
 pub mod operator;

@@ -17,7 +17,7 @@ use crate::config::{self, Secret};
 mod address;
 mod record;
 
-pub use address::is_address;
+pub use address::{Wish, is_address};
 pub use record::{BindingFault, BindingInput, Whose};
 
 /// One binding, with its credential.

@@ -14,6 +14,8 @@ pub mod grant;
 pub mod invitation;
 pub mod key;
 pub mod kit;
+pub mod link;
+pub mod mail;
 pub mod member;
 pub mod name;
 pub mod organization;

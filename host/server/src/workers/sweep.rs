@@ -16,7 +16,7 @@ const STEPS_MAX: u32 = 20;
 /// Rows of one step.
 const STEP_ROWS: u32 = 200;
 /// Records that say by themselves when they end.
-const EXPIRING: [&str; 6] = ["idempotency", "sessions", "links", "invitations", "grants", "deliveries"];
+const EXPIRING: [&str; 7] = ["idempotency", "sessions", "links", "invitations", "grants", "deliveries", "mail_quotas"];
 
 /// Never ends by itself.
 pub(super) async fn run(app: Arc<App>) {
