@@ -68,7 +68,7 @@ impl Received {
     #[track_caller]
     pub fn link(&self) -> String {
         let text = self.text();
-        let links: Vec<&str> = text.split_whitespace().filter(|word| word.starts_with("http")).collect();
+        let links: Vec<&str> = text.split_whitespace().filter(|word| word.contains("://")).collect();
         let [link] = links[..] else { panic!("not one link in {text}") };
         let path = link.splitn(4, '/').nth(3).unwrap_or_default();
         format!("/{path}")
@@ -149,9 +149,9 @@ impl Relay {
             options["ca"] = json!(self.authority);
         }
         let mut binding = json!({ "kind": "smtp-submission", "url": format!("{scheme}://{}", self.address) });
+        binding["credential"] = if self.login { json!(LOGIN.1) } else { Value::Null };
         if self.login {
             options["user"] = json!(LOGIN.0);
-            binding["credential"] = json!(LOGIN.1);
         }
         binding["options"] = options;
         binding

@@ -15,6 +15,7 @@ use crate::records::mail::{About, Notice};
 use crate::routes::stored;
 
 pub mod domains;
+pub mod invited;
 pub mod letter;
 pub mod links;
 pub mod outbox;

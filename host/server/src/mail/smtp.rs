@@ -10,9 +10,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use lettre::transport::smtp::Error;
 use lettre::transport::smtp::authentication::{Credentials, Mechanism};
 use lettre::transport::smtp::client::{AsyncSmtpConnection, AsyncTokioStream};
-use lettre::transport::smtp::extension::ClientId;
+use lettre::transport::smtp::commands::{Data, Mail, Rcpt};
+use lettre::transport::smtp::extension::{ClientId, Extension, MailBodyParameter, MailParameter};
+use lettre::transport::smtp::response::Response;
 use rustls_pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::TcpStream;
@@ -82,14 +85,40 @@ async fn conversation(gate: &Gate, relay: &Relay, hello: &str, sent: &Sent) -> R
         // Whatever the code: the operator can mend it, and the mail is no worse for it.
         signed_in.map_err(|error| later(format!("the relay does not take the credential: {error}")))?;
     }
-    let taken = tokio::time::timeout(TAKING, session.send(&sent.envelope, &sent.bytes)).await;
-    match taken.map_err(|_| later("the relay did not answer in time"))? {
-        Ok(_) => {}
-        Err(error) if error.is_permanent() || error.is_client() => return Err(Fate::Never(told(&error.to_string()))),
-        Err(error) => return Err(later(error)),
-    }
+    let taken = tokio::time::timeout(TAKING, taken(&mut session, sent)).await;
+    let taken = taken.unwrap_or_else(|_| Err(later("the relay did not answer in time")));
     let _ = tokio::time::timeout(GOODBYE, session.quit()).await;
-    Ok(())
+    taken
+}
+
+/// The mail itself. Step by step, and not by the client's one call for all of them: that waits for a good-bye before it says why a
+/// mail was refused.
+async fn taken(session: &mut AsyncSmtpConnection, sent: &Sent) -> Result<(), Fate> {
+    let from = sent.envelope.from().cloned();
+    let addresses = sent.envelope.to().iter().chain(&from);
+    let mut parameters = Vec::new();
+    if !addresses.map(ToString::to_string).all(|address| address.is_ascii()) {
+        if !session.server_info().supports_feature(Extension::SmtpUtfEight) {
+            return Err(Fate::Never("the relay carries no address that is not ASCII".into()));
+        }
+        parameters = vec![MailParameter::SmtpUtfEight, MailParameter::Body(MailBodyParameter::EightBitMime)];
+    }
+    said(session.command(Mail::new(from, parameters)).await, 250)?;
+    for to in sent.envelope.to() {
+        said(session.command(Rcpt::new(to.clone(), Vec::new())).await, 250)?;
+    }
+    said(session.command(Data).await, 354)?;
+    said(session.message(&sent.bytes).await, 250)
+}
+
+/// Whether a step was answered so: what is refused for good is, and anything else may be otherwise the next time.
+fn said(answer: Result<Response, Error>, code: u16) -> Result<(), Fate> {
+    match answer {
+        Ok(answer) if answer.has_code(code) || (code == 250 && answer.has_code(251)) => Ok(()),
+        Ok(answer) => Err(later(format!("the relay said {}", answer.code()))),
+        Err(error) if error.is_permanent() => Err(Fate::Never(told(&error.to_string()))),
+        Err(error) => Err(later(error)),
+    }
 }
 
 async fn step<T>(work: impl Future<Output = T>) -> Result<T, Fate> {

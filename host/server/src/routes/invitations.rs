@@ -15,19 +15,17 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::shape::{self, check, checked, id, instant, name, object};
-use super::{auth, members, pages, stored};
+use super::{auth, members, stored};
 use crate::app::App;
 use crate::authority::{actor, loosen, organization_wide, sees_organization};
 use crate::config::Registration;
 use crate::directory::password;
 use crate::directory::secret::Plain;
-use crate::mail::outbox::{self, Wanted};
-use crate::mail::{self, letter, quota};
+use crate::mail;
 use crate::records::Record as _;
 use crate::records::account::{Account, ORGANIZATIONS_MAX, email_fault, normalised};
 use crate::records::invitation::{INVITER, Invitation, LIFETIME_MS};
 use crate::records::key::ApiKey;
-use crate::records::mail::Cause;
 use crate::records::member::Member;
 use crate::records::organization::{Loosening, Organization};
 use crate::reply::Reply;
@@ -130,38 +128,12 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     }
     stored::insert(txn, &invitation, "email").await?;
     txn.claim(&Invitation::claim(&invitation.digest), &invitation.key()).await.map_err(stored::reading)?;
-    let mailed = mailed(app, txn, &invitation, &token).await?;
+    let mailed = mail::invited::mailed(app, txn, &invitation, &token).await?;
     let mut shown = view(&invitation);
     shown["accept_token"] = json!(token.reveal());
     shown["mail"] = json!(mailed);
     let note = json!({"after": view(&invitation), "mail": mailed});
     Ok(Reply::created(&json!({"invitation": shown})).about("invitation", invitation.id.to_string()).noting(note))
-}
-
-/// Has the invitation mailed in the same commit, where that can be; says what becomes of it. The inviter has the token either way.
-async fn mailed(app: &App, txn: &mut Txn, invitation: &Invitation, token: &Plain) -> Result<&'static str, Refusal> {
-    let Ok(ready) = mail::ready(app) else { return Ok("not_configured") };
-    let (organization, now) = (&invitation.organization, invitation.created_at);
-    if mail::is_hosted(app, &invitation.email) || letter::mailbox(&invitation.email).is_none() {
-        return Ok("withheld");
-    }
-    if !quota::admit(app, txn, Some(organization.as_str()), &invitation.email, now).await? {
-        return Ok("rate_limited");
-    }
-    let found = stored::get::<Organization>(txn, &Organization::address(organization)).await?;
-    let name = found.ok_or_else(Refusal::not_found)?.record.name;
-    let link = format!("{}{}?token={}", ready.base, pages::invitation::PATH, token.reveal());
-    let wanted = Wanted {
-        organization: organization.as_str(),
-        to: &invitation.email,
-        cause: Cause::Invitation { invitation: invitation.id.to_string() },
-        letter: letter::invitation(&name, invitation.role.as_str(), &link, invitation.expires_at),
-        until: invitation.expires_at,
-        hello: &outbox::hello(&ready.base),
-    };
-    outbox::enqueue(txn, wanted, now).await?;
-    app.mail_wanted.notify_one();
-    Ok("queued")
 }
 
 async fn remove(txn: &mut Txn, invitation: &Invitation) -> Result<(), Refusal> {
