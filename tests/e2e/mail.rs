@@ -104,7 +104,7 @@ on_both! {
         let mail = relay.hears(&tenant.email, 1).remove(0);
         assert!(mail.private && mail.user.as_deref() == Some(LOGIN.0), "{mail:?}");
         assert_eq!((mail.from.as_str(), mail.subject().as_str()), ("charter@relay.example", "Approval needed: Buy books"));
-        for told in ["Buy books", "script.spend", "$3.00", "Default"] {
+        for told in ["Buy books", "script.spend", "$3.00", "Tests", "Default"] {
             assert!(mail.text().contains(told), "{told} is missing: {}", mail.text());
         }
         until("the approval says so", || approval(&tenant.client, &id)["mails"][0]["status"] == "sent");

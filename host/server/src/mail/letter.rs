@@ -35,6 +35,8 @@ pub struct Asked<'a> {
     pub action: &'a str,
     /// In micro-US-dollars.
     pub amount: Option<i64>,
+    /// The organization's name.
+    pub organization: Option<&'a str>,
     /// For whom: the tenant user's name.
     pub whom: Option<&'a str>,
     /// Until when a word counts.
@@ -61,6 +63,7 @@ pub fn line(text: &str) -> String {
 pub fn approval(asked: &Asked<'_>, link: &str) -> Letter {
     let mut facts = vec![format!("What:    {}", line(asked.title)), format!("Action:  {}", line(asked.action))];
     facts.extend(asked.amount.map(|amount| format!("Amount:  {}", dollars(amount))));
+    facts.extend(asked.organization.map(|name| format!("In:      {}", line(name))));
     facts.extend(asked.whom.map(|whom| format!("For:     {}", line(whom))));
     facts.push(format!("Until:   {}", asked.until));
     if asked.people > 1 {

@@ -94,7 +94,7 @@ mod tests {
             ("https://api.example.com/base", "api.example.com"),
             ("http://127.0.0.1:8080", "[127.0.0.1]"),
             ("http://[::1]:8080", "[IPv6:::1]"),
-            ("nonsense", "localhost"),
+            ("no address", "localhost"),
         ] {
             assert_eq!(hello(base), name);
         }

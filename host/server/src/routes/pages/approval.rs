@@ -3,7 +3,7 @@
 //! The person is who the link was mailed to, as long as they are a member whose role decides: that is read within the unit. What
 //! they say goes the very way that a session's word goes.
 
-use charter_kernel::id::OrganizationId;
+use charter_kernel::id::{OrganizationId, ProjectId, UserId};
 use charter_kernel::refusal::Refusal;
 use charter_kernel::unit::Unit;
 use charter_store::Txn;
@@ -16,9 +16,11 @@ use crate::governance::decide::{self, Decision, Person};
 use crate::governance::dollars;
 use crate::mail::links;
 use crate::pipeline::audit::{self, Subject};
+use crate::records::Record as _;
 use crate::records::approval::{Approval, Status};
 use crate::records::link::{Link, Purpose};
 use crate::records::member::Member;
+use crate::records::organization::Organization;
 use crate::records::user::User;
 use crate::reply::Reply;
 use crate::request::HostRequest;
@@ -67,6 +69,9 @@ pub async fn show(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
     }
     let whom = whom(txn, approval).await?;
     let mut facts = fact("What", &approval.title);
+    if let Some(name) = organization(txn, approval).await? {
+        facts.push_str(&fact("In", &name));
+    }
     if !approval.message.is_empty() {
         facts.push_str(&fact("Why", &approval.message));
     }
@@ -86,7 +91,8 @@ pub async fn show(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
             &format!("{} must approve, {} did", approval.approvals_required, approval.decisions.len()),
         ));
     }
-    let (action, token) = (escape(&request.path), escape(token));
+    // Relative, so that it leads back here behind a proxy that takes a prefix away.
+    let (action, token) = (escape(request.parameter("id")), escape(token));
     let body = format!(
         "<dl>\n{facts}</dl>\n<form method=\"post\" action=\"{action}\">\n\
          <input type=\"hidden\" name=\"token\" value=\"{token}\">\n\
@@ -96,15 +102,27 @@ pub async fn show(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
     Ok(page(StatusCode::OK, "An action waits for you", &body))
 }
 
+/// The name of the organization that it is of.
+///
+/// # Errors
+/// When the store cannot be asked.
+pub async fn organization(txn: &mut Txn, approval: &Approval) -> Result<Option<String>, Refusal> {
+    let row = txn.get_relaxed(&Organization::address(&approval.organization)).await.map_err(stored::reading)?;
+    let organization = row.map(|row| Organization::read(&row)).transpose().map_err(stored::unreadable)?;
+    Ok(organization.map(|organization| organization.name))
+}
+
 /// The name of the tenant user that it is for.
+///
+/// # Errors
+/// When the store cannot be asked.
 pub async fn whom(txn: &mut Txn, approval: &Approval) -> Result<Option<String>, Refusal> {
-    use charter_kernel::id::{ProjectId, UserId};
     let subject = &approval.subject;
     let project = subject.project.as_deref().and_then(ProjectId::parse);
     let (Some(project), Some(user)) = (project, subject.user.as_deref().and_then(UserId::parse)) else { return Ok(None) };
     let row = txn.get_relaxed(&User::address(&project, &user)).await.map_err(stored::reading)?;
-    let user = row.map(|row| crate::records::Record::read(&row)).transpose().map_err(stored::unreadable)?;
-    Ok(user.map(|user: User| user.name))
+    let user = row.map(|row| User::read(&row)).transpose().map_err(stored::unreadable)?;
+    Ok(user.map(|user| user.name))
 }
 
 /// `POST /approvals/{id}`: the person's word.

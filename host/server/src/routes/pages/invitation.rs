@@ -29,9 +29,9 @@ pub async fn show(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
         true => ("The password of your account", "current-password"),
         false => ("A password for your new account", "new-password"),
     };
-    let token = escape(token);
+    let (action, token) = (PATH.trim_start_matches('/'), escape(token));
     let body = format!(
-        "<p>You are invited into {name} as {role}, with the address {email}.</p>\n<form method=\"post\" action=\"{PATH}\">\n\
+        "<p>You are invited into {name} as {role}, with the address {email}.</p>\n<form method=\"post\" action=\"{action}\">\n\
          <input type=\"hidden\" name=\"token\" value=\"{token}\">\n\
          <p><label>{ask}<br><input type=\"password\" name=\"password\" autocomplete=\"{kind}\" required \
          minlength=\"{PASSWORD_CHARACTERS_MIN}\" maxlength=\"{PASSWORD_BYTES_MAX}\"></label></p>\n\

@@ -34,8 +34,9 @@ pub async fn show(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
     let token = request.query_text("token").unwrap_or_default();
     let (_, account) = opened(app, request, txn, token).await?;
     let (email, token) = (escape(&account.email), escape(token));
+    let action = PATH.trim_start_matches('/');
     let body = format!(
-        "<p>You sign in as {email}.</p>\n<form method=\"post\" action=\"{PATH}\">\n\
+        "<p>You sign in as {email}.</p>\n<form method=\"post\" action=\"{action}\">\n\
          <input type=\"hidden\" name=\"token\" value=\"{token}\">\n<p><button>Sign in</button></p>\n</form>"
     );
     Ok(page(StatusCode::OK, "Sign in", &body))

@@ -78,9 +78,18 @@ async fn approved(app: &App, ready: &Ready, txn: &mut Txn, organization: &str, i
     if decide::decided(&approval, now).is_some() {
         return Ok(());
     }
-    let whom = pages::approval::whom(txn, &approval).await?;
+    let (name, whom) = (pages::approval::organization(txn, &approval).await?, pages::approval::whom(txn, &approval).await?);
+    let asked = Asked {
+        title: &approval.title,
+        action: &approval.action,
+        amount: approval.amount_micro_usd,
+        organization: name.as_deref(),
+        whom: whom.as_deref(),
+        until: approval.expires_at,
+        people: approval.approvals_required,
+    };
     for member in deciders(txn, &approval).await? {
-        one(app, ready, txn, &approval, whom.as_deref(), &member, now).await?;
+        one(app, ready, txn, &approval, &asked, &member, now).await?;
     }
     Ok(())
 }
@@ -111,7 +120,7 @@ async fn one(
     ready: &Ready,
     txn: &mut Txn,
     approval: &Approval,
-    whom: Option<&str>,
+    asked: &Asked<'_>,
     member: &Member,
     now: Instant,
 ) -> Result<(), Refusal> {
@@ -138,20 +147,12 @@ async fn one(
         return stored::insert(txn, &link, "link").await.map(drop);
     }
     stored::insert(txn, &link, "link").await?;
-    let asked = Asked {
-        title: &approval.title,
-        action: &approval.action,
-        amount: approval.amount_micro_usd,
-        whom,
-        until: approval.expires_at,
-        people: approval.approvals_required,
-    };
     let address = format!("{}/approvals/{}?token={}", ready.base, approval.id, token.reveal());
     let wanted = Wanted {
         organization,
         to: &member.email,
         cause: Cause::Approval { approval: approval.id.clone(), link: link.digest },
-        letter: letter::approval(&asked, &address),
+        letter: letter::approval(asked, &address),
         until: approval.expires_at,
         hello: &outbox::hello(&ready.base),
     };
