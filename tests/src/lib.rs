@@ -14,6 +14,7 @@ pub mod patience;
 pub mod postgres;
 pub mod provider;
 pub mod raw;
+pub mod relay;
 pub mod server;
 pub mod stream;
 pub mod stripe;

@@ -69,6 +69,8 @@ pub struct App {
     pub job_wanted: tokio::sync::Notify,
     /// Deliveries are due: they are sent at once.
     pub delivery_wanted: tokio::sync::Notify,
+    /// Something is to be mailed: it is at once.
+    pub mail_wanted: tokio::sync::Notify,
     /// What must finish before the process ends.
     pub tasks: TaskTracker,
 }

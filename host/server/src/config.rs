@@ -11,6 +11,7 @@ use zeroize::Zeroizing;
 mod access;
 mod billing;
 mod http;
+mod mail;
 mod sandbox;
 mod setting;
 mod source;
@@ -20,6 +21,7 @@ mod telemetry;
 pub use access::{Auth, Operator, Rates, Registration};
 pub use billing::Billing;
 pub use http::{ClientField, Http, Tls};
+pub use mail::Mail;
 pub use sandbox::{Breaker, Components, Egress, Engine, Jobs, Provider};
 pub use source::{Entry, Fault};
 pub use storage::{Data, Database, Retention};
@@ -75,6 +77,8 @@ pub struct Config {
     pub operator: Operator,
     /// Bindings by name, from the file and the environment.
     pub providers: BTreeMap<String, Provider>,
+    /// What the host mails itself.
+    pub mail: Mail,
     /// Who bills, and whether anything is stopped for it.
     pub billing: Billing,
     /// Logs and traces.
@@ -128,12 +132,26 @@ impl Config {
             rates: Rates::read(source.section("rates")),
             egress: Egress::read(source.section("egress")),
             operator: Operator::read(source.section("operator")),
+            mail: Mail::read(source.section("mail")),
             billing: Billing::read(source.section("billing")),
             telemetry: Telemetry::read(source.section("telemetry")),
             retention: Retention::read(source.section("retention")),
             providers: Provider::read_all(&mut source),
         };
+        config.check(&mut source);
         Ok((config, source))
+    }
+}
+
+impl Config {
+    /// What no section sees by itself.
+    fn check(&self, source: &mut Source) {
+        if self.providers.contains_key(crate::mail::relay::BINDING) && !self.http.has_base() {
+            source.fault(
+                "http.public_url",
+                "is missing: a mail relay is bound, and the links in its mails have to lead somewhere",
+            );
+        }
     }
 }
 

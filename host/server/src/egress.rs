@@ -15,6 +15,7 @@ use charter_engine::{Egress, EgressBody, EgressError, Host, Outbound, Target};
 use futures::future::BoxFuture;
 use http::Uri;
 use http_body_util::BodyExt as _;
+use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::app::App;
@@ -29,6 +30,8 @@ mod guests;
 mod target;
 #[cfg(test)]
 mod tests;
+
+pub use dial::client_config;
 
 /// Tenants whose semaphores are kept before those without a connection are forgotten.
 const TENANTS_KEPT_MAX: usize = 4_096;
@@ -120,6 +123,26 @@ impl Gate {
         let within = Duration::from_millis(self.config.connect_timeout_ms);
         let resolved = tokio::time::timeout(within, guard::resolve(&aim, &self.config.allow, &self.own)).await;
         resolved.map_err(|_| EgressError::Timeout)?.map(drop)
+    }
+
+    /// Where the host's API listens; `None` before it does.
+    pub fn own_address(&self) -> Option<SocketAddr> {
+        self.own.first().copied()
+    }
+
+    /// A connection of the host's own to what the operator has bound, at any port: the name is resolved once, and the address that
+    /// was checked is dialled. A private range takes the operator's list, however the address is written.
+    ///
+    /// # Errors
+    /// Which rule forbids it, or what went wrong.
+    pub async fn connect(&self, host: &str, port: u16) -> Result<TcpStream, EgressError> {
+        let aim = target::Aim { host: host.to_owned(), port, tls: false, trusted: false, bound: true, credential: None };
+        let connected = async {
+            let address = guard::resolve(&aim, &self.config.allow, &self.own).await?;
+            TcpStream::connect(address).await.map_err(|_| EgressError::Connection)
+        };
+        let within = Duration::from_millis(self.config.connect_timeout_ms);
+        tokio::time::timeout(within, connected).await.map_err(|_| EgressError::Timeout)?
     }
 
     /// Sends a request of the host's own to the public web, behind the same guard, and answers the head of what comes back. No

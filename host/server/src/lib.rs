@@ -16,6 +16,7 @@ pub mod governance;
 pub mod hooks;
 pub mod http;
 pub mod lifecycle;
+pub mod mail;
 pub mod metrics;
 pub mod openapi;
 pub mod operator;

@@ -18,7 +18,7 @@ use crate::hooks::stripe;
 mod address;
 mod record;
 
-pub use address::is_address;
+pub use address::{Wish, is_address};
 pub use record::{BindingFault, BindingInput, Whose};
 
 /// One binding, with its credential.

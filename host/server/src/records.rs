@@ -15,6 +15,8 @@ pub mod hook_event;
 pub mod invitation;
 pub mod key;
 pub mod kit;
+pub mod link;
+pub mod mail;
 pub mod member;
 pub mod name;
 pub mod organization;

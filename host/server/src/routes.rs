@@ -39,6 +39,7 @@ pub mod metrics;
 pub mod openapi;
 pub mod operator;
 pub mod organization;
+pub mod pages;
 pub mod projects;
 pub mod register_guide;
 pub mod sessions;
@@ -310,6 +311,7 @@ pub fn all() -> Vec<HostRoute> {
             .answer(200, jobs::answer),
     ];
     all.extend(accounts());
+    all.extend(opened_by_mail());
     all.extend(tenancy());
     all.push(
         HostRoute::get("events.stream", "/events", handler!(events::stream))
@@ -345,7 +347,7 @@ fn accounts() -> Vec<HostRoute> {
             .open()
             .summary("Mail a one-time sign-in link")
             .body(auth::link_body)
-            .refuses(&[Code::NotConfigured])
+            .refuses(&[Code::NotConfigured, Code::RateLimited])
             .answer(202, shape::taken),
         HostRoute::post("auth.accept", "/auth/invitations/accept", handler!(invitations::accept))
             .open()
@@ -426,6 +428,38 @@ fn accounts() -> Vec<HostRoute> {
             .summary("Take an invitation back")
             .answer(200, shape::deleted),
     ]
+}
+
+/// The pages that the links of mails lead to: opening one changes nothing, its form does.
+fn opened_by_mail() -> Vec<HostRoute> {
+    use pages::{FORM, FORM_BYTES_MAX, HTML};
+    let routes = [
+        HostRoute::get("pages.approval", "/approvals/{id}", handler!(pages::approval::show))
+            .summary("What a mailed approval link asks")
+            .query(pages::query)
+            .refuses(&[Code::NotFound, Code::StateConflict, Code::RateLimited]),
+        HostRoute::post("pages.decide", "/approvals/{id}", handler!(pages::approval::decide))
+            .summary("Decide by a mailed approval link")
+            .consumes(FORM, FORM_BYTES_MAX)
+            .refuses(&[Code::NotFound, Code::StateConflict, Code::RateLimited]),
+        HostRoute::get("pages.sign_in", pages::sign_in::PATH, handler!(pages::sign_in::show))
+            .summary("Whom a mailed sign-in link is for")
+            .query(pages::query)
+            .refuses(&[Code::NotFound, Code::RateLimited]),
+        HostRoute::post("pages.open_session", pages::sign_in::PATH, handler!(pages::sign_in::open))
+            .summary("Sign in by a mailed link")
+            .consumes(FORM, FORM_BYTES_MAX)
+            .refuses(&[Code::NotFound, Code::RateLimited]),
+        HostRoute::get("pages.invitation", pages::invitation::PATH, handler!(pages::invitation::show))
+            .summary("What a mailed invitation offers")
+            .query(pages::query)
+            .refuses(&[Code::NotFound, Code::RateLimited]),
+        HostRoute::post("pages.accept", pages::invitation::PATH, handler!(pages::invitation::accept))
+            .summary("Accept a mailed invitation")
+            .consumes(FORM, FORM_BYTES_MAX)
+            .refuses(&[Code::Unauthorized, Code::DuplicateRecord, Code::StateConflict, Code::RateLimited]),
+    ];
+    routes.into_iter().map(|route| route.root().open().produces(HTML)).collect()
 }
 
 /// Projects, tenant users and account kits.

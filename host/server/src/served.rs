@@ -93,6 +93,8 @@ pub struct Contract {
     pub query: Option<Schema>,
     /// The body.
     pub body: BodyRule,
+    /// Whether a person's browser shows what it answers: its refusals are pages too.
+    pub page: bool,
     stats: [OnceLock<Arc<RouteStats>>; MOUNTS.len()],
 }
 
@@ -131,6 +133,7 @@ impl Contract {
             path_schema: None,
             query,
             body,
+            page: route.produces == Some(crate::routes::pages::HTML),
             stats: Default::default(),
         };
         if faults.is_empty() { Ok(contract) } else { Err(faults) }
@@ -285,6 +288,7 @@ fn operation(
             path_schema,
             query,
             body,
+            page: false,
             stats: Default::default(),
         },
         status: declared.status,

@@ -20,6 +20,7 @@ mod feeds;
 mod follow;
 mod holds;
 mod jobs;
+mod mails;
 mod owner;
 mod run;
 mod schedules;
@@ -43,6 +44,7 @@ pub fn start(app: &Arc<App>, folder: Option<Folder>) {
     app.tasks.spawn(until_drained(app, checkpoints::run(app.clone())));
     app.tasks.spawn(until_drained(app, feeds::run(app.clone())));
     app.tasks.spawn(until_drained(app, deliveries::run(app.clone())));
+    app.tasks.spawn(mails::run(app.clone()));
     app.tasks.spawn(until_drained(app, sweep::run(app.clone())));
     let registry = app.registry.clone();
     app.tasks.spawn(until_drained(app, async move { registry.keep_alive().await }));

@@ -1,5 +1,6 @@
 //! Governance as time passes, in a whole server of this process whose clock the test moves: windows that roll over in mid-race, clocks
-//! that jump, approvals that nobody decides on, deliveries that are tried again.
+//! that jump, approvals that nobody decides on, deliveries and mails
+//! that are tried again, links that end.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use charter_server::config::{Config, Layers};
 use charter_tests::artefacts::Artefacts;
 use charter_tests::double::{Reply, listen};
 use charter_tests::patience::until;
+use charter_tests::relay::Relay;
 use charter_tests::tenant::PASSWORD;
 use charter_tests::{Answer, Client, Tenant};
 use serde_json::{Value, json};
@@ -201,13 +203,15 @@ fn a_delivery_is_tried_four_times_and_a_webhook_that_only_fails_is_switched_off(
     let say = || drop(bed.play(json!([{ "emit": "hello" }])).expect(200));
     let tries = || heard.lock().expect("nobody panicked").len();
     say();
+    let deliveries = |path: &str| bed.tenant.client.get(&format!("/v1/webhooks/{hook}{path}")).expect(200);
+    let noted = || deliveries("/deliveries")["deliveries"][0]["attempts"].as_array().map_or(0, Vec::len);
     let waits = [(1, 7_000), (2, 73_000), (3, 721_000)];
     for (count, wait) in waits {
-        until("it is tried", || tries() == count);
+        // Noted, so that the wait before the next is counted from before the clock moves.
+        until("it is tried", || tries() == count && noted() == count);
         bed.pass(wait);
     }
     until("it is tried a last time", || tries() == 4);
-    let deliveries = |path: &str| bed.tenant.client.get(&format!("/v1/webhooks/{hook}{path}")).expect(200);
     until("it is given up", || deliveries("/deliveries")["deliveries"][0]["status"] == "failed");
     bed.pass(3_600_000);
     assert_eq!((tries(), heard.lock().expect("nobody panicked").windows(2).all(|pair| pair[0] == pair[1])), (4, true));
@@ -217,4 +221,47 @@ fn a_delivery_is_tried_four_times_and_a_webhook_that_only_fails_is_switched_off(
         deliveries("")["webhook"]["active"] == false
     });
     assert!(deliveries("")["webhook"]["disabled_reason"].as_str().is_some_and(|reason| reason.contains("in a row")));
+}
+
+#[test]
+fn a_link_ends_with_what_it_is_for_and_a_mail_is_not_tried_for_ever() {
+    let bed = Bed::new();
+    let relay = Relay::start();
+    let anonymous = Client::new(bed.tenant.client.base());
+    anonymous.bearer(OPERATOR).put("/v1/operator/providers/mail.relay", &relay.binding()).expect(200);
+    let rule = json!({ "id": "ask", "effect": "require_approval", "actions": ["script.spend"] });
+    bed.tenant.client.put("/v1/governance/policy", &json!({ "rules": [rule] })).expect(200);
+    let ask = || {
+        let asked = bed.play(json!([{ "leave": "script.spend", "amount": DOLLAR, "as": "p" }, { "cancel": "p" }]));
+        asked.expect(202)["approval_id"].as_str().expect("an id").to_owned()
+    };
+    let approval = |id: &str| bed.tenant.client.get(&format!("/v1/approvals/{id}")).expect(200)["approval"].clone();
+    let (id, link) = (ask(), relay.hears(&bed.tenant.email, 1).remove(0).link());
+    assert_eq!(anonymous.get(&link).status, 200);
+    bed.pass(DAY_MS + 1);
+    let (path, token) = link.split_once("?token=").expect("a token");
+    let form = format!("token={token}&decision=approve");
+    let late = anonymous.call("POST", path).header("content-type", "application/x-www-form-urlencoded").bytes(form).send();
+    assert_eq!((late.status, late.text().contains("has expired") || late.text().contains("is expired")), (409, true), "{late}");
+    assert_eq!(anonymous.get(&link).status, 409);
+    until("it expires", || approval(&id)["status"] == "expired");
+    // A sign-in link counts for a quarter of an hour.
+    anonymous.post("/v1/auth/link", &json!({ "email": bed.tenant.email })).expect(202);
+    let link = relay.hears(&bed.tenant.email, 2).remove(1).link();
+    bed.pass(15 * 60_000 - 1);
+    assert_eq!(anonymous.get(&link).status, 200);
+    bed.pass(1);
+    assert_eq!(anonymous.get(&link).status, 404);
+    // A mail that nobody takes is given up after six hours, and not before.
+    relay.answers(Some(451));
+    let id = ask();
+    let mail = || approval(&id)["mails"][0].clone();
+    until("it is tried again", || {
+        bed.pass(500);
+        relay.tries() >= 4
+    });
+    assert_eq!(mail()["status"], "waiting");
+    bed.pass(7 * 3_600_000);
+    until("it is given up", || mail()["status"] == "failed");
+    assert_eq!(relay.taken().len(), 2);
 }

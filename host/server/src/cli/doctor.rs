@@ -15,6 +15,8 @@ use super::say;
 use super::serve::{SystemClock, store_config};
 use crate::components::Catalogue;
 use crate::config::Config;
+use crate::mail::relay::{self, Relay};
+use crate::providers::{Providers, Whose};
 
 /// Free space below which a host should not start.
 const DISK_BYTES_MIN: u64 = 1 << 30;
@@ -60,6 +62,7 @@ pub(super) async fn run(config: &Config) -> ExitCode {
                 database(&mut report, &store).await;
                 sandbox(&mut report, engine(config, Some(&store)));
                 components(&mut report, &store).await;
+                mail(&mut report, &store, config).await;
                 store.close().await;
             }
             Err(error) => report.line(&Verdict::Bad, "database", &format!("{error:#}")),
@@ -207,5 +210,23 @@ async fn components(report: &mut Report, store: &Store) {
                 ),
             }
         }
+    }
+}
+
+/// Whether the host can mail links, and where they would lead.
+async fn mail(report: &mut Report, store: &Store, config: &Config) {
+    let providers = match Providers::open(store.clone(), &config.providers).await {
+        Ok(providers) => providers,
+        Err(error) => return report.line(&Verdict::Bad, "mail", &format!("the bindings cannot be read: {error}")),
+    };
+    let Some(binding) = providers.get(relay::BINDING, &Whose::Deployment) else {
+        return report.line(&Verdict::Fine, "mail", "no relay is bound: nobody is mailed");
+    };
+    match Relay::of(&binding) {
+        Err(unfit) => report.line(&Verdict::Bad, "mail", &format!("the relay cannot be used: {unfit}")),
+        Ok(_) if !config.http.has_base() => {
+            report.line(&Verdict::Bad, "mail", "a relay is bound, but links would lead nowhere: set http.public_url");
+        }
+        Ok(relay) => report.line(&Verdict::Fine, "mail", &format!("goes through {}:{}", relay.host, relay.port)),
     }
 }

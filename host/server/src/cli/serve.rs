@@ -165,6 +165,7 @@ pub async fn start(config: Config, clock: Arc<dyn Clock>) -> anyhow::Result<Runn
         draining: CancellationToken::new(),
         job_wanted: tokio::sync::Notify::new(),
         delivery_wanted: tokio::sync::Notify::new(),
+        mail_wanted: tokio::sync::Notify::new(),
         tasks: TaskTracker::new(),
         config,
         store,

@@ -107,6 +107,12 @@ impl Http {
         }
         http
     }
+
+    /// Whether links can be written that lead here: by the address that clients use, or on this machine alone. What a request
+    /// says of the address that it was sent to is the client's word.
+    pub fn has_base(&self) -> bool {
+        self.public_url.is_some() || self.listen.ip().is_loopback()
+    }
 }
 
 /// `[tls]`

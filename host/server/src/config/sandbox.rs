@@ -8,6 +8,7 @@ use ipnet::IpNet;
 
 use super::Secret;
 use super::source::{Section, Source};
+use crate::providers::Wish;
 
 /// `[engine]`
 #[derive(Clone, Debug)]
@@ -213,19 +214,16 @@ impl Provider {
 
     pub(super) fn read_all(source: &mut Source) -> BTreeMap<String, Self> {
         let names = source.named("providers", &Self::KEYS);
-        names.into_iter().map(|name| (name.clone(), Self::read(source.section_of("providers", &name)))).collect()
+        names.into_iter().map(|name| (name.clone(), Self::read(source.section_of("providers", &name), &name))).collect()
     }
 
-    fn read(mut of: Section<'_>) -> Self {
+    fn read(mut of: Section<'_>, name: &str) -> Self {
         let kind = of.take("kind", "http".to_owned(), "the protocol it speaks");
         let url: Option<String> = of.optional("url", "its address");
         if url.is_none() {
             of.fault("url", "is missing: a binding needs an address");
         }
         let url = url.unwrap_or_default();
-        if !url.is_empty() && !crate::providers::is_address(&url) {
-            of.fault("url", "must be an http or https address without user, query and fragment");
-        }
         let credential = secret(
             &mut of,
             ("credential", "what the host adds to each request"),
@@ -254,6 +252,13 @@ impl Provider {
                 toml::Table::new()
             }
         };
+        if !url.is_empty() {
+            let shown = serde_json::to_value(&options).unwrap_or_default();
+            let wish = Wish { name, kind: &kind, url: &url, options: &shown, credential: credential.is_some() };
+            if let Some((field, message)) = wish.fault() {
+                of.fault(field, message);
+            }
+        }
         Self { kind, url, credential, webhook_secret, webhook_secret_previous, options }
     }
 }

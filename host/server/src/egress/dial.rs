@@ -7,7 +7,7 @@ use charter_engine::{EgressBody, EgressError};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use rustls_pki_types::ServerName;
+use rustls_pki_types::{CertificateDer, ServerName};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
@@ -39,16 +39,31 @@ impl Drop for Wire {
 
 /// TLS that trusts the public certificate authorities.
 pub(super) fn tls() -> TlsConnector {
-    let roots = rustls::RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.into() };
+    let mut config = trusting(rustls::RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.into() });
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    TlsConnector::from(Arc::new(config))
+}
+
+/// The same for another protocol than HTTP, with these authorities beside the public ones.
+///
+/// # Errors
+/// Where one of them is no certificate.
+pub fn client_config(authorities: &[CertificateDer<'static>]) -> Result<rustls::ClientConfig, rustls::Error> {
+    let mut roots = rustls::RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.into() };
+    for authority in authorities {
+        roots.add(authority.clone())?;
+    }
+    Ok(trusting(roots))
+}
+
+fn trusting(roots: rustls::RootCertStore) -> rustls::ClientConfig {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = match rustls::ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions() {
         Ok(builder) => builder,
         // Unreachable with this provider; TLS 1.3 alone then.
         Err(_) => rustls::ClientConfig::builder_with_protocol_versions(&[&rustls::version::TLS13]),
     };
-    let mut config = builder.with_root_certificates(roots).with_no_client_auth();
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    TlsConnector::from(Arc::new(config))
+    builder.with_root_certificates(roots).with_no_client_auth()
 }
 
 /// Connects to the address that was checked.

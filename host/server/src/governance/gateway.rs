@@ -22,8 +22,10 @@ use serde_json::{Value, json};
 use super::approvals::{self, Origin};
 use super::caps::{Case, Standing, grant_meter};
 use crate::app::App;
+use crate::mail;
 use crate::records::Record as _;
 use crate::records::grant::Given;
+use crate::records::mail::About;
 use crate::routes::stored;
 
 /// Attempts while others change what decides, or a period rolls over.
@@ -187,6 +189,8 @@ async fn once(app: &App, leave: &Leave, full: &BTreeSet<Key>) -> Result<Granted,
         hold.until = asked.expires_at;
         let draft = asked.due(asked.expires_at).map_err(stored::unreadable)?;
         txn.write(Write::Insert { key: asked.key(), draft });
+        let about = About::Approval { organization: asked.organization.to_string(), approval: asked.id.clone() };
+        mail::notice(app, about, now)?.into_iter().for_each(|write| txn.write(write));
         approval = Some(asked.id);
     }
     txn.fact(fact(leave, &hold, &id, None)?);
@@ -198,7 +202,10 @@ async fn once(app: &App, leave: &Leave, full: &BTreeSet<Key>) -> Result<Granted,
     }
     match txn.commit().await {
         Ok(_) => match approval {
-            Some(approval) => Err(Turn::Pending(approval)),
+            Some(approval) => {
+                app.mail_wanted.notify_one();
+                Err(Turn::Pending(approval))
+            }
             None => Ok(Granted { id, hold, untaken: None }),
         },
         Err(CommitError::Rejected(Rejection::Refused(Refused::OverCap { meter, .. })))

@@ -111,6 +111,7 @@ fn located(app: &App, trail: &mut Trail, accepted: Accepted, mounted: Mounted, t
     };
     trail.catalogue = contract.catalogue;
     trail.mutates = contract.mutates;
+    trail.page = contract.page;
     trail.operation = Some(contract.id.clone());
     trail.stats = Some(contract.stats(&app.metrics, mounted.mount));
     let Mounted { mount, project, user, path } = mounted;

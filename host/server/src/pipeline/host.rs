@@ -92,7 +92,7 @@ pub async fn run(
                 if claim.is_some_and(|claim| about(&refused) == Some(claim.key())) {
                     return Ok(Ended::Restart);
                 }
-                if worded || matches!(refused, Refused::Inactive { .. }) {
+                if worded || standing.iter().any(|guard| is_of(guard, &refused)) {
                     return Err(ruled(&refused));
                 }
                 worded = true;
@@ -203,6 +203,12 @@ pub fn guards(identity: &Identity, place: Option<&Place>) -> Vec<Guard> {
 /// Whether a conflict is about what a guard of ours has read.
 fn concerns(guard: &Guard, keys: &[Key]) -> bool {
     matches!(guard, Guard::Unchanged { key, .. } if keys.contains(key))
+}
+
+/// Whether a refusal is about what a guard of ours requires: the credential, or who it acts for. What a handler has required itself
+/// it finds otherwise when it is run again, and words that.
+fn is_of(guard: &Guard, refused: &Refused) -> bool {
+    matches!((guard, refused), (Guard::Entry { key, .. }, Refused::Inactive { key: about, .. }) if key == about)
 }
 
 /// Which row a refusal is about.

@@ -8,6 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use super::trail::Trail;
 use crate::http::body::Body;
 use crate::reply::{Reply, ReplyBody};
+use crate::routes::pages;
 
 /// `x-request-id`.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -85,6 +86,8 @@ pub struct Wording {
     pub catalogue: Catalogue,
     /// Whether the client asked for RFC 9457.
     pub problem: bool,
+    /// Whether a person's browser shows it.
+    pub page: bool,
 }
 
 /// A refusal as it leaves.
@@ -106,9 +109,12 @@ pub fn refused(wording: &Wording, refusal: &Refusal) -> Answered {
         false => refusal.render(wording.catalogue, id),
     };
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut answered = Answered::json(status, body.to_string());
+    let mut answered = match wording.page {
+        true => Answered::from(pages::refused(status, refusal)),
+        false => Answered::json(status, body.to_string()),
+    };
     let headers = &mut answered.headers;
-    if wording.problem {
+    if wording.problem && !wording.page {
         headers.insert(header::CONTENT_TYPE, PROBLEM);
     }
     headers.insert(SHOULD_RETRY, HeaderValue::from_static(if refusal.should_retry() { "true" } else { "false" }));

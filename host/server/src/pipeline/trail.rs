@@ -34,6 +34,8 @@ pub struct Trail {
     pub catalogue: Catalogue,
     /// Whether the client asked for RFC 9457.
     pub problem: bool,
+    /// Whether a person's browser shows the answer.
+    pub page: bool,
     /// Whether it is anything but a read.
     pub mutates: bool,
     /// Whether the answer must not be cached.
@@ -75,6 +77,7 @@ impl Trail {
             door,
             catalogue: Catalogue::Primary,
             problem: false,
+            page: false,
             mutates,
             private: false,
             deprecated: None,
@@ -93,6 +96,6 @@ impl Trail {
 
     /// How its refusals are worded.
     pub fn wording(&self) -> Wording {
-        Wording { id: self.id.clone(), catalogue: self.catalogue, problem: self.problem }
+        Wording { id: self.id.clone(), catalogue: self.catalogue, problem: self.problem, page: self.page }
     }
 }

@@ -3,7 +3,7 @@
 //! Only people decide: a session whose role decides, and never on what that very person asked for, unless nobody else could.
 
 use charter_kernel::refusal::Refusal;
-use charter_kernel::unit::{Reach, Space, Write};
+use charter_kernel::unit::{Reach, Space};
 use charter_store::{Query, Txn};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -12,15 +12,15 @@ use super::shape::{self, id, instant, nullable, object};
 use super::stored::{self, Versioned};
 use crate::app::App;
 use crate::authority::pinned_user;
-use crate::governance::approvals;
+use crate::governance::decide::{self, Decision, Person};
 use crate::records::Record as _;
-use crate::records::approval::{Approval, Status, Word};
-use crate::records::member::Member;
+use crate::records::approval::Approval;
+use crate::records::link::{self, Link, Purpose};
 use crate::reply::Reply;
 use crate::request::{HostRequest, Identity};
 
-/// Members looked at for somebody else who could decide.
-const MEMBERS_MAX: u32 = 1_000;
+/// Links of one approval that are shown.
+const LINKS_MAX: u32 = 200;
 
 fn status() -> Value {
     json!({"enum": ["pending_approval", "approved", "executing", "succeeded", "failed", "denied", "expired", "canceled"]})
@@ -53,6 +53,16 @@ fn item() -> Value {
         ("result", any),
         ("error", json!({"type": ["object", "null"]})),
         ("version", json!({"type": "integer"})),
+        ("mails?", json!({"type": "array", "items": mail()})),
+    ])
+}
+
+/// What became of telling one person.
+fn mail() -> Value {
+    object(&[
+        ("account_id", id()),
+        ("status", json!({"enum": ["waiting", "sent", "failed", "withheld"]})),
+        ("reason", json!({"type": ["string", "null"]})),
     ])
 }
 
@@ -145,7 +155,17 @@ pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply
 /// 404 for another organization's, and to a pinned key for another user's.
 pub async fn get(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let found = named(request, txn).await?;
-    Ok(Reply::ok(&json!({"approval": view(&found.record, found.version)})))
+    let mut shown = view(&found.record, found.version);
+    shown["mails"] = Value::Array(mails(txn, &found.record).await?);
+    Ok(Reply::ok(&json!({"approval": shown})))
+}
+
+/// Who was told of it by mail, and whether that arrived at the relay.
+async fn mails(txn: &mut Txn, approval: &Approval) -> Result<Vec<Value>, Refusal> {
+    let (links, _) = stored::list::<Link>(txn, &Reach::deployment(), &[(link::APPROVAL, &approval.id)], LINKS_MAX, 0).await?;
+    let own = |link: &Link| matches!(&link.purpose, Purpose::Approval { organization, .. } if *organization == approval.organization.as_str());
+    let shown = |link: &Link| json!({"account_id": link.account, "status": link.mailed.as_str(), "reason": link.reason});
+    Ok(links.iter().map(|link| &link.record).filter(|link| own(link)).map(shown).collect())
 }
 
 #[derive(Deserialize)]
@@ -158,7 +178,7 @@ struct Decide {
 /// # Errors
 /// 403 for whoever may not decide, 409 where it is decided otherwise already.
 pub async fn approve(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    decide(app, request, txn, "approve").await
+    decide(app, request, txn, Decision::Approve).await
 }
 
 /// `POST /v1/approvals/{id}/deny`
@@ -166,69 +186,24 @@ pub async fn approve(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<
 /// # Errors
 /// The same.
 pub async fn deny(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    decide(app, request, txn, "deny").await
+    decide(app, request, txn, Decision::Deny).await
 }
 
-async fn decide(app: &App, request: &HostRequest, txn: &mut Txn, decision: &str) -> Result<Reply, Refusal> {
+async fn decide(app: &App, request: &HostRequest, txn: &mut Txn, decision: Decision) -> Result<Reply, Refusal> {
     let person = "Only people decide: it takes the session of an owner, admin or approver.";
     let Identity::Session(session) = &request.identity else {
         return Err(Refusal::forbidden("person_required", person).hint("Sign in with POST /v1/auth/login."));
     };
-    if !session.role.decides() {
-        return Err(Refusal::forbidden("role_insufficient", person));
-    }
+    decide::may_decide(session.role)?;
     let body: Option<Decide> = if request.body.is_null() { None } else { Some(request.body_as()?) };
     let found = named(request, txn).await?;
-    let mut approval = found.record;
-    let account = session.account.to_string();
-    if let Some(said) = approval.decisions.iter().find(|word| word.by == account) {
-        // The same word again changes nothing; another one does not take it back.
-        if said.decision == decision {
-            return Ok(Reply::ok(&json!({"approval": view(&approval, found.version)})));
-        }
-        return Err(conflict(&approval));
-    }
-    if approval.status != Status::PendingApproval || request.now >= approval.expires_at {
-        return Err(conflict(&approval));
-    }
-    let own = approval.asked_by.as_deref() == Some(account.as_str());
-    if own && others_decide(txn, request, &account).await? {
-        return Err(Refusal::forbidden("own_request", "Nobody decides on what they have asked for themselves."));
-    }
+    let organization = &request.place()?.organization.id;
+    let person = Person { organization, account: session.account.as_str(), role: session.role, via: "session" };
     let reason = body.and_then(|body| body.reason);
-    let word = Word { by: account, decision: decision.into(), reason: reason.clone(), self_approved: own, at: request.now };
-    approval.decisions.push(word);
-    let due_at = if decision == "deny" {
-        (approval.status, approval.reason, approval.resolved_at) = (Status::Denied, reason, Some(request.now));
-        approvals::release(txn, &approval, request.now).await?;
-        approvals::unpark(txn, &approval, request.now).await?;
-        approvals::tell(txn, &approval, request.now)?;
-        request.now.plus_ms(crate::records::approval::KEPT_MS)
-    } else if approval.decisions.len() >= usize::from(approval.approvals_required) {
-        approval.status = Status::Approved;
-        request.now
-    } else {
-        approval.expires_at
-    };
-    let draft = approval.due(due_at).map_err(stored::unreadable)?;
-    txn.write(Write::Replace { key: approval.key(), draft, expected: Some(found.version) });
-    let note = json!({
-        "decision": decision, "action": approval.action, "request_sha256": approval.request_sha256, "self_approved": own,
-        "before": {"status": "pending_approval"}, "after": {"status": approval.status},
-    });
-    app.job_wanted.notify_one();
-    let shown = json!({"approval": view(&approval, found.version + 1)});
-    Ok(Reply::ok(&shown).about("approval", approval.id.clone()).noting(note))
-}
-
-fn conflict(approval: &Approval) -> Refusal {
-    let told = format!("The approval is {} already.", approval.status.as_str().replace('_', " "));
-    Refusal::state_conflict("approval_decided", told).detail("status", approval.status.as_str())
-}
-
-/// Whether anybody else of the organization could decide.
-async fn others_decide(txn: &mut Txn, request: &HostRequest, account: &str) -> Result<bool, Refusal> {
-    let reach = Reach::organization(request.place()?.organization.id.as_str());
-    let (members, _) = stored::list::<Member>(txn, &reach, &[], MEMBERS_MAX, 0).await?;
-    Ok(members.iter().any(|member| member.record.role.decides() && member.record.account.as_str() != account))
+    let said = decide::decide(app, txn, &person, found, decision, reason, request.now).await?;
+    let shown = Reply::ok(&json!({"approval": view(&said.approval, said.version)}));
+    Ok(match said.note {
+        Some(note) => shown.about("approval", said.approval.id).noting(note),
+        None => shown,
+    })
 }

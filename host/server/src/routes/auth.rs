@@ -6,7 +6,7 @@
 use charter_kernel::fault::Fault;
 use charter_kernel::governance::policy::Policy;
 use charter_kernel::id::{AccountId, KeyId, KitId, OrganizationId, ProjectId, SessionId, UserId};
-use charter_kernel::refusal::{Code, Refusal};
+use charter_kernel::refusal::Refusal;
 use charter_kernel::role::Role;
 use charter_store::Txn;
 use serde::Deserialize;
@@ -20,15 +20,18 @@ use crate::directory::password::{self, PasswordError};
 use crate::directory::secret::Plain;
 use crate::directory::throttle::Attempt;
 use crate::lifecycle::{self, Billed, Change, Told};
+use crate::mail;
 use crate::pipeline::audit::{CHANGES_MAX, Decision, Subject};
 use crate::pipeline::identify::bearer;
 use crate::records::account::{Account, email_fault, normalised};
 use crate::records::key::ApiKey;
 use crate::records::kit::StoredKit;
+use crate::records::mail::About;
 use crate::records::member::Member;
 use crate::records::name as names;
 use crate::records::organization::{Loosening, Organization};
 use crate::records::project::{Mode, Project};
+use crate::records::session::Session;
 use crate::records::user::User;
 use crate::reply::Reply;
 use crate::request::HostRequest;
@@ -282,19 +285,40 @@ pub fn login_answer() -> Value {
 pub async fn login(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let body: Login = request.body_as()?;
     let account = authenticate(app, request, &body.email, body.password).await?.ok_or_else(wrong)?;
-    let (organization, member) = membership(txn, &account).await?;
-    let token = Plain::generate("").map_err(stored::no_randomness)?;
-    let id = SessionId::new(request.now, stored::random()?);
-    let lifetime_ms = i64::from(app.config.auth.session_hours) * 3_600_000;
-    let session = sessions::open(txn, id, &token, &account.id, &member.organization, request.now, lifetime_ms).await?;
+    let SignedIn { organization, session, token, cookie } = signed_in(app, request, txn, &account).await?;
     let answer = json!({
         "account": {"id": account.id, "email": account.email},
         "organization": {"id": organization.id, "name": organization.name},
         "session": sessions::view(&session, &token),
     });
     audited(txn, request, "auth.login", 200, &organization.id, &account.id)?;
-    let cookie = sessions::cookie(token.reveal(), lifetime_ms, request.tls);
     Ok(Reply::ok(&answer).header(http::header::SET_COOKIE, &cookie).about("session", session.id.to_string()))
+}
+
+/// A session that was opened.
+pub struct SignedIn {
+    /// The organization that is selected.
+    pub organization: Organization,
+    /// The session.
+    pub session: Session,
+    /// Its secret.
+    pub token: Plain,
+    /// The line that has the browser keep it.
+    pub cookie: String,
+}
+
+/// Opens a session of somebody who has proven who they are.
+///
+/// # Errors
+/// 403 for a member of no organization.
+pub async fn signed_in(app: &App, request: &HostRequest, txn: &mut Txn, account: &Account) -> Result<SignedIn, Refusal> {
+    let (organization, member) = membership(txn, account).await?;
+    let token = Plain::generate("").map_err(stored::no_randomness)?;
+    let id = SessionId::new(request.now, stored::random()?);
+    let lifetime_ms = i64::from(app.config.auth.session_hours) * 3_600_000;
+    let session = sessions::open(txn, id, &token, &account.id, &member.organization, request.now, lifetime_ms).await?;
+    let cookie = sessions::cookie(token.reveal(), lifetime_ms, request.tls);
+    Ok(SignedIn { organization, session, token, cookie })
 }
 
 /// The account of this address, if the password is its own. Attempts are counted, and take as long where there is none.
@@ -354,14 +378,35 @@ pub fn link_body() -> Value {
     object(&[("email", shape::known_email())])
 }
 
-/// Mails a sign-in link. This build binds no mail relay, and says so.
+#[derive(Deserialize)]
+struct AskedLink {
+    email: String,
+}
+
+/// Has a sign-in link mailed. Whether anybody has the address is found out behind the answer, so that neither the answer nor its
+/// time tells.
 ///
 /// # Errors
-/// 501 without a relay.
-pub async fn link(_: &App, _: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
-    Err(Refusal::new(Code::NotConfigured, "This deployment has no mail relay, so it can send no sign-in link.")
-        .hint("Sign in with POST /v1/auth/login.")
-        .detail("missing", json!(["mail_relay"])))
+/// 501 without a relay, 429 after too many.
+pub async fn link(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+    let body: AskedLink = request.body_as()?;
+    mail::ready(app).map_err(|missing| match missing {
+        mail::Missing::Relay => missing.refusal("sign-in link").hint("Sign in with POST /v1/auth/login."),
+        missing => missing.refusal("sign-in link"),
+    })?;
+    let email = body.email.trim();
+    // Not given back: each asks for a mail.
+    let attempt = Attempt::new(request.peer, &format!("link {}", normalised(email)));
+    app.directory.throttle().admit(&attempt, request.now).map_err(|exceeded| {
+        let refusal = Refusal::rate_limited(exceeded.wait_s).rate(exceeded.rate);
+        refusal.hint("Too many links for this address; wait before the next.")
+    })?;
+    if email_fault(email).is_none() {
+        let about = About::SignIn { email: email.to_owned() };
+        mail::notice(app, about, request.now)?.into_iter().for_each(|write| txn.write(write));
+        app.mail_wanted.notify_one();
+    }
+    Ok(Reply::accepted(&json!({})))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Invitations into an organization.
 //!
-//! Without a mail relay the one-time token is handed to the inviter, who hands it on; only its digest is kept. Whoever accepts
+//! The one-time token is handed to the inviter, who can hand it on; with a mail relay it is mailed as well. Only its digest is kept. Whoever accepts
 //! proves the token, and the password of the account if the address has one.
 //!
 //! An invitation is worth what its inviter is: it ends with the membership or the key that offered it.
@@ -21,6 +21,7 @@ use crate::authority::{actor, loosen, organization_wide, sees_organization};
 use crate::config::Registration;
 use crate::directory::password;
 use crate::directory::secret::Plain;
+use crate::mail;
 use crate::records::Record as _;
 use crate::records::account::{Account, ORGANIZATIONS_MAX, email_fault, normalised};
 use crate::records::invitation::{INVITER, Invitation, LIFETIME_MS};
@@ -39,6 +40,7 @@ fn item() -> Value {
         ("email", json!({"type": "string"})),
         ("role", members::role_schema()),
         ("accept_token?", json!({"type": "string"})),
+        ("mail?", json!({"enum": ["queued", "not_configured", "withheld", "rate_limited"]})),
         ("created_at", instant()),
         ("expires_at", instant()),
     ])
@@ -79,7 +81,7 @@ pub fn create_body() -> Value {
 ///
 /// # Errors
 /// 403 where the caller may not, 409 for somebody who is a member.
-pub async fn create(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     organization_wide(&request.identity)?;
     let place = request.place()?;
     loosen(&request.identity, &place.organization)?;
@@ -126,9 +128,11 @@ pub async fn create(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
     }
     stored::insert(txn, &invitation, "email").await?;
     txn.claim(&Invitation::claim(&invitation.digest), &invitation.key()).await.map_err(stored::reading)?;
+    let mailed = mail::invited::mailed(app, txn, &invitation, &token).await?;
     let mut shown = view(&invitation);
     shown["accept_token"] = json!(token.reveal());
-    let note = json!({"after": view(&invitation)});
+    shown["mail"] = json!(mailed);
+    let note = json!({"after": view(&invitation), "mail": mailed});
     Ok(Reply::created(&json!({"invitation": shown})).about("invitation", invitation.id.to_string()).noting(note))
 }
 
@@ -262,19 +266,65 @@ pub fn accept_answer() -> Value {
 /// 401 for a token that is unknown or has expired, or a wrong password.
 pub async fn accept(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let body: Accept = request.body_as()?;
-    let digest = Plain::presented(&body.token).digest();
+    let accepted = taken_up(app, request, txn, &body.token, body.password).await?;
+    let Accepted { account, organization, role } = accepted;
+    let answer = json!({
+        "account": {"id": account.id, "email": account.email},
+        "organization": {"id": organization.id, "name": organization.name},
+        "role": role,
+    });
+    Ok(Reply::created(&answer).about("member", account.id.to_string()))
+}
+
+/// The invitation of a token as long as it counts, the organization that it leads into, and whether its address has an account.
+///
+/// # Errors
+/// When the store cannot be asked.
+pub async fn offered(txn: &mut Txn, token: &str, now: Instant) -> Result<Option<(Invitation, Organization, bool)>, Refusal> {
+    let Some(invitation) = standing_of(txn, token, now).await? else { return Ok(None) };
+    let organization = stored::get::<Organization>(txn, &Organization::address(&invitation.organization)).await?;
+    let Some(organization) = organization else { return Ok(None) };
+    let known = txn.lookup(&Account::claim(&invitation.email)).await.map_err(stored::reading)?.is_some();
+    Ok(Some((invitation, organization.record, known)))
+}
+
+/// The invitation of a token, if it could be offered still.
+async fn standing_of(txn: &mut Txn, token: &str, now: Instant) -> Result<Option<Invitation>, Refusal> {
+    let digest = Plain::presented(token).digest();
+    let invitation = stored::holder::<Invitation>(txn, &Invitation::claim(&digest.stored())).await?.map(|found| found.record);
+    let Some(invitation) = invitation.filter(|found| digest.is(&found.digest)) else { return Ok(None) };
+    Ok(standing(txn, &invitation, now).await?.then_some(invitation))
+}
+
+/// An invitation that was accepted.
+pub struct Accepted {
+    /// By whom.
+    pub account: Account,
+    /// Into what.
+    pub organization: Organization,
+    /// As what.
+    pub role: Role,
+}
+
+/// Accepts it, with the password of the account that its address has, or with that of a new one.
+///
+/// # Errors
+/// As of [`accept`].
+pub async fn taken_up(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+    token: &str,
+    password: String,
+) -> Result<Accepted, Refusal> {
     let ended =
         || Refusal::unauthorized("The invitation does not exist, was accepted, or has ended.").hint("Ask for a new one.");
-    let invitation = stored::holder::<Invitation>(txn, &Invitation::claim(&digest.stored())).await?.map(|found| found.record);
-    let invitation = invitation.filter(|found| digest.is(&found.digest)).ok_or_else(ended)?;
-    if !standing(txn, &invitation, request.now).await? {
-        return Err(ended());
-    }
+    let invitation = standing_of(txn, token, request.now).await?.ok_or_else(ended)?;
     let organization = stored::get::<Organization>(txn, &Organization::address(&invitation.organization)).await?;
     let organization = organization.ok_or_else(Refusal::not_found)?.record;
     let account = match stored::holder::<Account>(txn, &Account::claim(&invitation.email)).await? {
-        Some(_) => existing(app, request, txn, &invitation, body.password).await?,
-        None => fresh(app, request, txn, &invitation, body.password).await?,
+        Some(_) => existing(app, request, txn, &invitation, password).await?,
+        None => fresh(app, request, txn, &invitation, password).await?,
     };
     let member = Member {
         organization: organization.id.clone(),
@@ -285,13 +335,8 @@ pub async fn accept(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     };
     stored::insert(txn, &member, "token").await?;
     remove(txn, &invitation).await?;
-    let answer = json!({
-        "account": {"id": account.id, "email": account.email},
-        "organization": {"id": organization.id, "name": organization.name},
-        "role": member.role,
-    });
     auth::audited(txn, request, "auth.accept", 201, &organization.id, &account.id)?;
-    Ok(Reply::created(&answer).about("member", account.id.to_string()))
+    Ok(Accepted { account, organization, role: member.role })
 }
 
 async fn existing(

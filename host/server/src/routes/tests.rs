@@ -26,6 +26,8 @@ use crate::reply::{Reply, ReplyBody};
 use crate::request::{HostRequest, Identity, Place};
 use crate::routes::Handler;
 
+mod asked;
+
 const PASSWORD: &str = "correct horse battery staple";
 const NOW: Instant = Instant(1_800_000_000_000);
 
@@ -54,7 +56,8 @@ impl Bed {
         let folder = std::env::temp_dir().join(name);
         let flags =
             vec![("data.dir", "--data", folder.display().to_string()), ("http.listen", "--listen", "127.0.0.1:0".to_owned())];
-        let config = Config::read(Layers { flags, ..Layers::default() }).unwrap();
+        let environment = vec![("CHARTER_EGRESS_ALLOW".into(), "127.0.0.0/8".into())];
+        let config = Config::read(Layers { flags, environment, ..Layers::default() }).unwrap();
         let running = start(config, Arc::new(Still)).await.unwrap();
         let registered = register(&running.app, "founder@example.com").await;
         let id = |noun: &str| registered[noun]["id"].as_str().unwrap().to_owned();

@@ -16,7 +16,8 @@ const STEPS_MAX: u32 = 20;
 /// Rows of one step.
 const STEP_ROWS: u32 = 200;
 /// Records that say by themselves when they end.
-const EXPIRING: [&str; 7] = ["idempotency", "sessions", "links", "invitations", "grants", "deliveries", "hook_events"];
+const EXPIRING: [&str; 8] =
+    ["idempotency", "sessions", "links", "invitations", "grants", "deliveries", "hook_events", "mail_quotas"];
 
 /// Never ends by itself.
 pub(super) async fn run(app: Arc<App>) {

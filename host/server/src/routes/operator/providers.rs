@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::hooks;
-use crate::providers::{Binding, BindingFault, BindingInput, Whose, is_address};
+use crate::mail::{self, relay};
+use crate::providers::{Binding, BindingFault, BindingInput, Whose, Wish};
 use crate::reply::Reply;
 use crate::request::HostRequest;
 use crate::routes::register_guide::base_url;
@@ -111,19 +112,42 @@ pub async fn put(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply,
         return Err(Refusal::invalid("binding", "A binding's name has lower-case letters, digits, dots and dashes only."));
     }
     let input: BindingInput = request.body_as()?;
-    if !is_address(&input.url) {
-        return Err(Refusal::invalid("url", "must be an http or https address without user, query and fragment"));
-    }
     let calls =
         [&input.webhook_secret, &input.webhook_secret_previous].into_iter().any(|secret| matches!(secret, Some(Some(_))));
     if calls && !Binding::calls(&input.kind) {
         let told = "is for providers that call, and none of this kind does";
         return Err(Refusal::invalid("webhook_secret", told));
     }
+    fits_kind(app, name, &input)?;
     let binding = app.providers.set(name, input).await.map_err(|error| failed(&error))?;
     Ok(Reply::ok(&json!({"provider": shown(app, request, &binding)}))
         .about("provider", name)
         .noting(json!({"kind": binding.kind})))
+}
+
+/// Refuses what its kind has no use for.
+fn fits_kind(app: &App, name: &str, input: &BindingInput) -> Result<(), Refusal> {
+    let kept = || app.providers.get(name, &input.scope).is_some_and(|binding| binding.credential.is_some());
+    let credential = match &input.credential {
+        None => kept(),
+        Some(given) => given.as_deref().is_some_and(|text| !text.is_empty()),
+    };
+    let options = Value::Object(input.options.clone());
+    let wish = Wish { name, kind: &input.kind, url: &input.url, options: &options, credential };
+    if let Some((field, message)) = wish.fault() {
+        return Err(Refusal::invalid(field, message));
+    }
+    if name != relay::BINDING {
+        return Ok(());
+    }
+    if input.scope != Whose::Deployment {
+        return Err(Refusal::invalid("scope", "must be deployment: what the host mails goes through one relay"));
+    }
+    match mail::base(app) {
+        Some(_) => Ok(()),
+        None => Err(Refusal::state_conflict("public_url_missing", "The links in mails would lead nowhere.")
+            .hint("Set http.public_url, and start the host anew.")),
+    }
 }
 
 /// `DELETE /v1/operator/providers/{binding}`

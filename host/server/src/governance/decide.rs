@@ -1,0 +1,156 @@
+//! A person's word on what waits: the one place where an approval is decided, whichever way the word came.
+//!
+//! Who speaks was proven before, by a session or by a link that was mailed to them, and is still a member whose role decides:
+//! that was read within the unit, so that whoever loses it meanwhile decides nothing.
+
+use charter_kernel::id::OrganizationId;
+use charter_kernel::refusal::Refusal;
+use charter_kernel::role::Role;
+use charter_kernel::time::Instant;
+use charter_kernel::unit::{Reach, Write};
+use charter_store::Txn;
+use serde_json::{Value, json};
+
+use super::approvals;
+use crate::app::App;
+use crate::records::Record as _;
+use crate::records::approval::{Approval, KEPT_MS, Status, Word};
+use crate::records::member::Member;
+use crate::routes::stored::{self, Versioned};
+
+/// Members looked at for somebody else who could decide.
+const MEMBERS_MAX: u32 = 1_000;
+
+/// Which way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// The request is made.
+    Approve,
+    /// It is not.
+    Deny,
+}
+
+impl Decision {
+    /// Its name on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Approve => "approve",
+            Self::Deny => "deny",
+        }
+    }
+}
+
+/// Who speaks.
+pub struct Person<'a> {
+    /// The organization in which they do.
+    pub organization: &'a OrganizationId,
+    /// The account.
+    pub account: &'a str,
+    /// Their role there.
+    pub role: Role,
+    /// Which way the word came: `session` or `mail_link`.
+    pub via: &'static str,
+}
+
+/// A word that counts.
+pub struct Said {
+    /// The approval after it.
+    pub approval: Approval,
+    /// Its version.
+    pub version: u64,
+    /// What the audit log is told of it; nothing where the same was said before.
+    pub note: Option<Value>,
+}
+
+/// Refuses whose role does not decide.
+///
+/// # Errors
+/// 403.
+pub fn may_decide(role: Role) -> Result<(), Refusal> {
+    let person = "Only people decide: it takes an owner, admin or approver.";
+    if role.decides() { Ok(()) } else { Err(Refusal::forbidden("role_insufficient", person)) }
+}
+
+/// What is said of an approval that nobody decides on any more.
+pub fn decided(approval: &Approval, now: Instant) -> Option<Refusal> {
+    if approval.status != Status::PendingApproval {
+        return Some(conflict(approval.status));
+    }
+    (now >= approval.expires_at).then(|| conflict(Status::Expired))
+}
+
+fn conflict(status: Status) -> Refusal {
+    let told = match status {
+        // Its time is over, and nobody has written that yet.
+        Status::Expired => "The approval has expired.".to_owned(),
+        status => format!("The approval is {} already.", status.as_str().replace('_', " ")),
+    };
+    Refusal::state_conflict("approval_decided", told).detail("status", status.as_str())
+}
+
+/// Adds the word to the unit.
+///
+/// # Errors
+/// 403 for whoever may not decide, 409 where it is decided otherwise already.
+pub async fn decide(
+    app: &App,
+    txn: &mut Txn,
+    person: &Person<'_>,
+    found: Versioned<Approval>,
+    decision: Decision,
+    reason: Option<String>,
+    now: Instant,
+) -> Result<Said, Refusal> {
+    may_decide(person.role)?;
+    let (mut approval, version) = (found.record, found.version);
+    if let Some(said) = approval.decisions.iter().find(|word| word.by == person.account) {
+        // The same word again changes nothing; another one does not take it back.
+        return match said.decision == decision.as_str() {
+            true => Ok(Said { approval, version, note: None }),
+            false => Err(conflict(approval.status)),
+        };
+    }
+    if let Some(refusal) = decided(&approval, now) {
+        return Err(refusal);
+    }
+    let own = approval.asked_by.as_deref() == Some(person.account);
+    if own && others_decide(txn, person).await? {
+        return Err(Refusal::forbidden("own_request", "Nobody decides on what they have asked for themselves."));
+    }
+    let word = Word {
+        by: person.account.to_owned(),
+        decision: decision.as_str().into(),
+        reason: reason.clone(),
+        self_approved: own,
+        at: now,
+    };
+    approval.decisions.push(word);
+    let due_at = if decision == Decision::Deny {
+        (approval.status, approval.reason, approval.resolved_at) = (Status::Denied, reason, Some(now));
+        approvals::release(txn, &approval, now).await?;
+        approvals::unpark(txn, &approval, now).await?;
+        approvals::tell(txn, &approval, now)?;
+        now.plus_ms(KEPT_MS)
+    } else if approval.decisions.len() >= usize::from(approval.approvals_required) {
+        approval.status = Status::Approved;
+        now
+    } else {
+        approval.expires_at
+    };
+    let draft = approval.due(due_at).map_err(stored::unreadable)?;
+    txn.write(Write::Replace { key: approval.key(), draft, expected: Some(version) });
+    let note = json!({
+        "decision": decision.as_str(), "action": approval.action, "request_sha256": approval.request_sha256,
+        "self_approved": own, "via": person.via,
+        "before": {"status": "pending_approval"}, "after": {"status": approval.status},
+    });
+    app.job_wanted.notify_one();
+    Ok(Said { approval, version: version + 1, note: Some(note) })
+}
+
+/// Whether anybody else of the organization could decide.
+async fn others_decide(txn: &mut Txn, person: &Person<'_>) -> Result<bool, Refusal> {
+    let reach = Reach::organization(person.organization.as_str());
+    let (members, _) = stored::list::<Member>(txn, &reach, &[], MEMBERS_MAX, 0).await?;
+    Ok(members.iter().any(|member| member.record.role.decides() && member.record.account.as_str() != person.account))
+}

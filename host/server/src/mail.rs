@@ -1,0 +1,107 @@
+//! What the host mails itself: approval links, sign-in links, invitations.
+//!
+//! A mail is a row of the commit that causes it, and a worker sends it: at least once, under one Message-ID. Its words, which
+//! hold a link, are sealed while it waits and gone with the row. Knows no primitive, and no primitive mails through here.
+
+use charter_kernel::id::uuid_v7;
+use charter_kernel::refusal::{Code, Refusal};
+use charter_kernel::time::Instant;
+use charter_kernel::unit::Write;
+use serde_json::json;
+
+use crate::app::App;
+use crate::providers::{Binding, Whose};
+use crate::records::mail::{About, Notice};
+use crate::routes::stored;
+
+pub mod domains;
+pub mod invited;
+pub mod letter;
+pub mod links;
+pub mod outbox;
+pub mod quota;
+pub mod relay;
+pub mod smtp;
+
+/// What is needed to mail anything.
+pub struct Ready {
+    /// Through which relay.
+    pub relay: relay::Relay,
+    /// Where links lead: an address without a slash at its end.
+    pub base: String,
+}
+
+/// Why nothing can be mailed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// No relay is bound.
+    Relay,
+    /// Nothing says where links would lead.
+    Base,
+    /// The binding does not fit its kind.
+    Unfit(String),
+}
+
+impl Missing {
+    /// The refusal of a request that would mail.
+    pub fn refusal(&self, what: &str) -> Refusal {
+        let (missing, message, hint) = match self {
+            Self::Relay => ("mail_relay", "has no mail relay", "The operator binds `mail.relay`, kind `smtp-submission`."),
+            Self::Base => ("http.public_url", "does not say where its links lead", "The operator sets http.public_url."),
+            Self::Unfit(_) => ("mail_relay", "has a mail relay that cannot be used", "The operator binds `mail.relay` anew."),
+        };
+        Refusal::new(Code::NotConfigured, format!("This deployment {message}, so it can send no {what}."))
+            .hint(hint)
+            .detail("missing", json!([missing]))
+    }
+}
+
+fn binding(app: &App) -> Option<std::sync::Arc<Binding>> {
+    app.providers.get(relay::BINDING, &Whose::Deployment)
+}
+
+/// The relay, and where links lead.
+///
+/// # Errors
+/// What is missing.
+pub fn ready(app: &App) -> Result<Ready, Missing> {
+    let binding = binding(app).ok_or(Missing::Relay)?;
+    let base = base(app).ok_or(Missing::Base)?;
+    let relay = relay::Relay::of(&binding).map_err(|fault| Missing::Unfit(fault.to_string()))?;
+    Ok(Ready { relay, base })
+}
+
+/// Where links lead: the address that the operator says clients use, or on this machine alone the one listened on. Never what a
+/// request says of where it was sent: whoever sends it writes that.
+pub fn base(app: &App) -> Option<String> {
+    let config = &app.config;
+    if let Some(url) = &config.http.public_url {
+        return Some(url.trim_end_matches('/').to_owned());
+    }
+    let listens = app.gate.get()?.own_address().filter(|address| address.ip().is_loopback())?;
+    Some(format!("{}://{listens}", if config.tls.is_some() { "https" } else { "http" }))
+}
+
+/// Whether this deployment receives the address's mail, or that is not certain: no link goes there.
+pub fn is_hosted(app: &App, email: &str) -> bool {
+    domains::is_hosted(&app.config.mail.hosted_domains, app.config.http.public_url.as_deref(), email)
+}
+
+/// The row that has people told of something, in the commit of what they are told of; nothing where no relay is bound.
+///
+/// # Errors
+/// Where the operating system has no randomness.
+pub fn notice(app: &App, about: About, now: Instant) -> Result<Option<Write>, Refusal> {
+    if binding(app).is_none() {
+        return Ok(None);
+    }
+    if base(app).is_none() {
+        tracing::error!(
+            "a mail relay is bound, and http.public_url is not set: links would lead nowhere, and nothing is mailed"
+        );
+        return Ok(None);
+    }
+    let notice = Notice { id: uuid_v7(now, stored::random()?), about, created_at: now };
+    let draft = notice.due(now).map_err(stored::unreadable)?;
+    Ok(Some(Write::Insert { key: crate::records::Record::key(&notice), draft }))
+}

@@ -1,0 +1,221 @@
+//! One mail to the relay: a connection to the address that was checked, TLS for the relay's name, then the SMTP client's session.
+//!
+//! STARTTLS is done here and not by the client: whatever the other side said ahead of TLS must not be taken for an answer behind
+//! it. Nothing is sent in the clear but where the operator says so, and then to this machine alone. No word of a mail is logged.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use lettre::transport::smtp::Error;
+use lettre::transport::smtp::authentication::{Credentials, Mechanism};
+use lettre::transport::smtp::client::{AsyncSmtpConnection, AsyncTokioStream};
+use lettre::transport::smtp::commands::{Data, Mail, Rcpt};
+use lettre::transport::smtp::extension::{ClientId, Extension, MailBodyParameter, MailParameter};
+use lettre::transport::smtp::response::Response;
+use rustls_pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio::net::TcpStream;
+
+use super::letter::Sent;
+use super::relay::{Relay, Security};
+use crate::egress::Gate;
+
+/// How long one step of the conversation may take.
+const STEP: Duration = Duration::from_secs(20);
+/// How long the relay may take over the mail itself.
+const TAKING: Duration = Duration::from_secs(60);
+/// How long it may take to say good-bye; the mail is its own by then.
+const GOODBYE: Duration = Duration::from_secs(2);
+/// Bytes of one reply ahead of TLS.
+const REPLY_BYTES_MAX: usize = 8 << 10;
+/// Characters of what the relay said that are passed on.
+const TOLD_CHARS_MAX: usize = 200;
+
+/// What became of a mail.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// The relay has it.
+    Sent,
+    /// Not now, and why: it is tried again.
+    Later(String),
+    /// The relay does not take it, and why.
+    Never(String),
+}
+
+fn later(what: impl std::fmt::Display) -> Fate {
+    Fate::Later(told(&what.to_string()))
+}
+
+/// What is said of a failure: one line, cut.
+fn told(text: &str) -> String {
+    text.chars().take(TOLD_CHARS_MAX).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// Hands a mail to the relay. `hello` is the name that the host goes by.
+pub async fn submit(gate: &Gate, relay: &Relay, hello: &str, sent: &Sent) -> Fate {
+    match conversation(gate, relay, hello, sent).await {
+        Ok(()) => Fate::Sent,
+        Err(fate) => fate,
+    }
+}
+
+async fn conversation(gate: &Gate, relay: &Relay, hello: &str, sent: &Sent) -> Result<(), Fate> {
+    let stream = gate.connect(&relay.host, relay.port).await.map_err(later)?;
+    let peer = stream.peer_addr().map_err(later)?;
+    let wire: Box<dyn AsyncTokioStream> = match relay.security {
+        // Whatever the name led to: the address decides.
+        Security::None if !peer.ip().to_canonical().is_loopback() => return Err(later("plain text stays on this machine")),
+        Security::None => Box::new(Wire { stream, said: b"", peer }),
+        Security::Wrapped => Box::new(Wire { stream: private(relay, stream).await?, said: b"", peer }),
+        Security::Upgraded => {
+            let stream = step(upgraded(stream, hello)).await??;
+            // The greeting was said ahead of TLS; the client expects one at the beginning of what it is handed.
+            Box::new(Wire { stream: private(relay, stream).await?, said: b"220 by TLS\r\n", peer })
+        }
+    };
+    let hello = ClientId::Domain(hello.to_owned());
+    let mut session = step(AsyncSmtpConnection::connect_with_transport(wire, &hello)).await?.map_err(later)?;
+    if let Some((user, password)) = &relay.login {
+        let credentials = Credentials::new(user.clone(), password.reveal().to_owned());
+        let signed_in = step(session.auth(&[Mechanism::Plain, Mechanism::Login], &credentials)).await?;
+        // Whatever the code: the operator can mend it, and the mail is no worse for it.
+        signed_in.map_err(|error| later(format!("the relay does not take the credential: {error}")))?;
+    }
+    let taken = tokio::time::timeout(TAKING, taken(&mut session, sent)).await;
+    let taken = taken.unwrap_or_else(|_| Err(later("the relay did not answer in time")));
+    let _ = tokio::time::timeout(GOODBYE, session.quit()).await;
+    taken
+}
+
+/// The mail itself. Step by step, and not by the client's one call for all of them: that waits for a good-bye before it says why a
+/// mail was refused.
+async fn taken(session: &mut AsyncSmtpConnection, sent: &Sent) -> Result<(), Fate> {
+    let from = sent.envelope.from().cloned();
+    let addresses = sent.envelope.to().iter().chain(&from);
+    let mut parameters = Vec::new();
+    if !addresses.map(ToString::to_string).all(|address| address.is_ascii()) {
+        if !session.server_info().supports_feature(Extension::SmtpUtfEight) {
+            return Err(Fate::Never("the relay carries no address that is not ASCII".into()));
+        }
+        parameters = vec![MailParameter::SmtpUtfEight, MailParameter::Body(MailBodyParameter::EightBitMime)];
+    }
+    said(session.command(Mail::new(from, parameters)).await, 250)?;
+    for to in sent.envelope.to() {
+        said(session.command(Rcpt::new(to.clone(), Vec::new())).await, 250)?;
+    }
+    said(session.command(Data).await, 354)?;
+    said(session.message(&sent.bytes).await, 250)
+}
+
+/// Whether a step was answered so: what is refused for good is, and anything else may be otherwise the next time.
+fn said(answer: Result<Response, Error>, code: u16) -> Result<(), Fate> {
+    match answer {
+        Ok(answer) if answer.has_code(code) || (code == 250 && answer.has_code(251)) => Ok(()),
+        Ok(answer) => Err(later(format!("the relay said {}", answer.code()))),
+        Err(error) if error.is_permanent() => Err(Fate::Never(told(&error.to_string()))),
+        Err(error) => Err(later(error)),
+    }
+}
+
+async fn step<T>(work: impl Future<Output = T>) -> Result<T, Fate> {
+    tokio::time::timeout(STEP, work).await.map_err(|_| later("the relay did not answer in time"))
+}
+
+async fn private(relay: &Relay, stream: TcpStream) -> Result<tokio_rustls::client::TlsStream<TcpStream>, Fate> {
+    let name = ServerName::try_from(relay.host.clone()).map_err(later)?;
+    let config = crate::egress::client_config(&relay.authorities).map_err(later)?;
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+    step(connector.connect(name, stream)).await?.map_err(|error| later(format!("TLS with the relay failed: {error}")))
+}
+
+/// Greeting, EHLO and STARTTLS, up to where TLS begins.
+async fn upgraded(mut stream: TcpStream, hello: &str) -> Result<TcpStream, Fate> {
+    let mut unread = Vec::new();
+    expect(reply(&mut stream, &mut unread).await?, "220")?;
+    stream.write_all(format!("EHLO {hello}\r\n").as_bytes()).await.map_err(later)?;
+    let offered = expect(reply(&mut stream, &mut unread).await?, "250")?;
+    let starts = |line: &String| line.get(4..).is_some_and(|word| word.trim().eq_ignore_ascii_case("STARTTLS"));
+    if !offered.iter().any(starts) {
+        return Err(later("the relay does not offer STARTTLS, and nothing is sent in the clear"));
+    }
+    stream.write_all(b"STARTTLS\r\n").await.map_err(later)?;
+    expect(reply(&mut stream, &mut unread).await?, "220")?;
+    if !unread.is_empty() {
+        return Err(later("somebody said more ahead of TLS than the relay may"));
+    }
+    Ok(stream)
+}
+
+fn expect(lines: Vec<String>, code: &str) -> Result<Vec<String>, Fate> {
+    match lines.last() {
+        Some(last) if last.starts_with(code) => Ok(lines),
+        last => Err(later(format!("the relay said: {}", last.map_or("nothing", String::as_str)))),
+    }
+}
+
+/// One reply, its lines without their ends. What came behind it stays in `unread`.
+async fn reply(stream: &mut TcpStream, unread: &mut Vec<u8>) -> Result<Vec<String>, Fate> {
+    let (mut lines, mut bytes) = (Vec::new(), 0);
+    loop {
+        while let Some(end) = unread.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = unread.drain(..=end).collect();
+            bytes += line.len();
+            let line = String::from_utf8_lossy(&line).trim_end().to_owned();
+            let last = line.as_bytes().get(3) != Some(&b'-');
+            lines.push(line);
+            if last {
+                return Ok(lines);
+            }
+        }
+        if bytes + unread.len() > REPLY_BYTES_MAX {
+            return Err(later("the relay says too much"));
+        }
+        let mut piece = [0; 1024];
+        match stream.read(&mut piece).await.map_err(later)? {
+            0 => return Err(later("the relay hung up")),
+            length => unread.extend_from_slice(&piece[..length]),
+        }
+    }
+}
+
+/// A connection as the client is handed it, behind what was said on it already.
+#[derive(Debug)]
+struct Wire<S> {
+    stream: S,
+    said: &'static [u8],
+    peer: SocketAddr,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.said.is_empty() {
+            return Pin::new(&mut self.stream).poll_read(cx, into);
+        }
+        let (now, rest) = self.said.split_at(self.said.len().min(into.remaining()));
+        into.put_slice(now);
+        self.said = rest;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Send + Sync + Unpin + std::fmt::Debug> AsyncTokioStream for Wire<S> {
+    fn peer_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.peer)
+    }
+}

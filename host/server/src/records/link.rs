@@ -1,0 +1,105 @@
+//! A one-time link that is mailed to one person. Its row's id is the digest of its token: one read finds it, and nothing leaks it.
+
+use charter_kernel::id::AccountId;
+use charter_kernel::time::Instant;
+use charter_kernel::unit::{Key, Reach, Space};
+use serde::{Deserialize, Serialize};
+
+use super::{Record, entry};
+use crate::pipeline::claim::EXPIRES;
+
+/// The indexed field by which an approval's links are found.
+pub const APPROVAL: &str = "approval";
+/// How long the row outlives the link, so that who comes late is told so, in milliseconds: a day.
+const KEPT_MS: i64 = 86_400_000;
+
+/// What a link leads to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Purpose {
+    /// To decide on one approval.
+    Approval {
+        /// Whose it is.
+        organization: String,
+        /// Its id.
+        approval: String,
+        /// SHA-256 of the request: what is decided is this request and no other.
+        request_sha256: String,
+    },
+    /// To sign in.
+    SignIn,
+}
+
+/// What became of the mail that the link is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mailed {
+    /// It is on its way.
+    Waiting,
+    /// The relay has it.
+    Sent,
+    /// It was given up.
+    Failed,
+    /// It was never to be sent: too many were, or the address is not one for links.
+    Withheld,
+}
+
+impl Mailed {
+    /// Its name on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Sent => "sent",
+            Self::Failed => "failed",
+            Self::Withheld => "withheld",
+        }
+    }
+}
+
+/// A one-time link.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Link {
+    /// SHA-256 of the token, hexadecimal.
+    pub digest: String,
+    /// Where it leads.
+    pub purpose: Purpose,
+    /// Whose it is.
+    pub account: AccountId,
+    /// Where it was mailed.
+    pub email: String,
+    /// What became of that.
+    pub mailed: Mailed,
+    /// Why, where it is not on its way or there.
+    #[serde(default)]
+    pub reason: Option<String>,
+    /// Whether it has counted.
+    #[serde(default)]
+    pub used: bool,
+    /// When it was made.
+    pub created_at: Instant,
+    /// When it counts no more.
+    pub expires_at: Instant,
+}
+
+impl Link {
+    /// Where the link of this digest lies.
+    pub fn address(digest: &str) -> Key {
+        Key::new(&Reach::deployment(), &Space::host(Self::COLLECTION), digest)
+    }
+}
+
+impl Record for Link {
+    const COLLECTION: &'static str = "links";
+
+    fn key(&self) -> Key {
+        Self::address(&self.digest)
+    }
+
+    fn index(&self) -> Vec<(String, String)> {
+        let mut index = vec![entry(EXPIRES, self.expires_at.plus_ms(KEPT_MS).to_string())];
+        if let Purpose::Approval { approval, .. } = &self.purpose {
+            index.push(entry(APPROVAL, approval));
+        }
+        index
+    }
+}

@@ -1,0 +1,167 @@
+//! What the host is about to mail: of what people are to be told, the mails that this became, and how many there were lately.
+
+use charter_kernel::time::Instant;
+use charter_kernel::unit::{Draft, Key, Reach};
+use serde::{Deserialize, Serialize};
+
+use super::{Record, Unreadable, entry};
+use crate::pipeline::claim::EXPIRES;
+
+/// The lease group of notices.
+pub const NOTICES: &str = "notices";
+/// The lease group of mails.
+pub const MAILS: &str = "mails";
+
+/// Of what people are to be told. Whom, and whether at all, is found out behind the request that caused it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum About {
+    /// An approval waits.
+    Approval {
+        /// Whose.
+        organization: String,
+        /// Its id.
+        approval: String,
+    },
+    /// Somebody wants to sign in with this address, whether or not anybody has it.
+    SignIn {
+        /// As it was given.
+        email: String,
+    },
+}
+
+/// A row of the commit that people are to be told of.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Notice {
+    /// Its id.
+    pub id: String,
+    /// Of what.
+    pub about: About,
+    /// When it was committed.
+    pub created_at: Instant,
+}
+
+impl Notice {
+    /// The row's content, due then.
+    ///
+    /// # Errors
+    /// Never: its maps have text keys.
+    pub fn due(&self, at: Instant) -> Result<Draft, Unreadable> {
+        Ok(Draft { lease: Some((NOTICES.to_owned(), at)), ..self.draft()? })
+    }
+}
+
+impl Record for Notice {
+    const COLLECTION: &'static str = "mail_notices";
+
+    fn key(&self) -> Key {
+        let reach = match &self.about {
+            About::Approval { organization, .. } => Reach::organization(organization),
+            About::SignIn { .. } => Reach::deployment(),
+        };
+        Key::new(&reach, &Self::space(), &*self.id)
+    }
+}
+
+/// What a mail is sent for; it is not sent once that is over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// An approval that waits, by the link of one person.
+    Approval {
+        /// The approval.
+        approval: String,
+        /// The link's digest.
+        link: String,
+    },
+    /// More approvals than are mailed one by one.
+    Summary,
+    /// A sign-in link, by its digest.
+    SignIn {
+        /// The digest.
+        link: String,
+    },
+    /// An invitation.
+    Invitation {
+        /// Its id.
+        invitation: String,
+    },
+}
+
+/// A mail on its way. It goes when it was sent or given up.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Mail {
+    /// Its id; what is before the @ of its Message-ID.
+    pub id: String,
+    /// Whose; empty for the deployment's own.
+    pub organization: String,
+    /// To whom.
+    pub to: String,
+    /// Its words, sealed, in base64.
+    pub sealed: String,
+    /// Its Message-ID, without brackets: the same however often it is sent.
+    pub message_id: String,
+    /// What for.
+    pub cause: Cause,
+    /// When it was committed.
+    pub created_at: Instant,
+    /// When it is given up.
+    pub until: Instant,
+}
+
+impl Mail {
+    /// The row's content, due then.
+    ///
+    /// # Errors
+    /// Never: its maps have text keys.
+    pub fn due(&self, at: Instant) -> Result<Draft, Unreadable> {
+        Ok(Draft { lease: Some((MAILS.to_owned(), at)), ..self.draft()? })
+    }
+}
+
+impl Record for Mail {
+    const COLLECTION: &'static str = "mails";
+
+    fn key(&self) -> Key {
+        let reach = match self.organization.as_str() {
+            "" => Reach::deployment(),
+            organization => Reach::organization(organization),
+        };
+        Key::new(&reach, &Self::space(), &*self.id)
+    }
+}
+
+/// How many mails there were in the hour that began then: of one organization, or to one address.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Quota {
+    /// Who counts: names no address.
+    pub id: String,
+    /// Whose, where it is an organization's.
+    pub organization: Option<String>,
+    /// When the hour began.
+    pub began_at: Instant,
+    /// How many.
+    pub count: u32,
+    /// When the row can go.
+    pub expires_at: Instant,
+}
+
+impl Quota {
+    /// Where it lies.
+    pub fn address(organization: Option<&str>, id: &str) -> Key {
+        let reach = organization.map_or_else(Reach::deployment, Reach::organization);
+        Key::new(&reach, &Self::space(), id)
+    }
+}
+
+impl Record for Quota {
+    const COLLECTION: &'static str = "mail_quotas";
+
+    fn key(&self) -> Key {
+        Self::address(self.organization.as_deref(), &self.id)
+    }
+
+    fn index(&self) -> Vec<(String, String)> {
+        vec![entry(EXPIRES, self.expires_at.to_string())]
+    }
+}

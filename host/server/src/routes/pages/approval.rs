@@ -1,0 +1,191 @@
+//! What an approval link leads to: the page that shows what is asked, and its two buttons.
+//!
+//! The person is who the link was mailed to, as long as they are a member whose role decides: that is read within the unit. What
+//! they say goes the very way that a session's word goes.
+
+use charter_kernel::id::{OrganizationId, ProjectId, UserId};
+use charter_kernel::refusal::Refusal;
+use charter_kernel::unit::Unit;
+use charter_store::Txn;
+use http::StatusCode;
+use serde_json::json;
+
+use super::{Form, escape, fact, page};
+use crate::app::App;
+use crate::governance::decide::{self, Decision, Person};
+use crate::governance::dollars;
+use crate::mail::links;
+use crate::pipeline::audit::{self, Subject};
+use crate::records::Record as _;
+use crate::records::approval::{Approval, Status};
+use crate::records::link::{Link, Purpose};
+use crate::records::member::Member;
+use crate::records::organization::Organization;
+use crate::records::user::User;
+use crate::reply::Reply;
+use crate::request::HostRequest;
+use crate::routes::stored::{self, Versioned};
+
+/// Characters of a reason.
+const REASON_CHARS_MAX: usize = 1_000;
+
+/// What a link stands for, read within the unit.
+struct Opened {
+    link: Versioned<Link>,
+    organization: OrganizationId,
+    approval: Versioned<Approval>,
+    member: Member,
+}
+
+/// The link of a token, if it is one for this very approval and request, with the person's place in the organization of now.
+async fn opened(app: &App, request: &HostRequest, txn: &mut Txn, token: &str) -> Result<Opened, Refusal> {
+    let link = links::presented(app, request, txn, token).await?;
+    let Purpose::Approval { organization, approval, request_sha256 } = &link.record.purpose else { return Err(links::gone()) };
+    if approval != request.parameter("id") {
+        return Err(links::gone());
+    }
+    let organization = OrganizationId::parse(organization).ok_or_else(links::gone)?;
+    let address = Approval::address(organization.as_str(), approval);
+    let approval = stored::get::<Approval>(txn, &address).await?.ok_or_else(links::gone)?;
+    if approval.record.request_sha256 != *request_sha256 {
+        return Err(links::gone());
+    }
+    let member = stored::get::<Member>(txn, &Member::address(&organization, &link.record.account)).await?;
+    let member = member.ok_or_else(links::gone)?.record;
+    Ok(Opened { link, organization, approval, member })
+}
+
+/// `GET /approvals/{id}?token=…`: shows what is asked, and decides nothing.
+///
+/// # Errors
+/// 404 for a link that does not count, 403 for who may not decide any more, 409 where it is decided.
+pub async fn show(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+    let token = request.query_text("token").unwrap_or_default();
+    let opened = opened(app, request, txn, token).await?;
+    decide::may_decide(opened.member.role)?;
+    let approval = &opened.approval.record;
+    if let Some(refusal) = decide::decided(approval, request.now) {
+        return Err(refusal);
+    }
+    let whom = whom(txn, approval).await?;
+    let mut facts = fact("What", &approval.title);
+    if let Some(name) = organization(txn, approval).await? {
+        facts.push_str(&fact("In", &name));
+    }
+    if !approval.message.is_empty() {
+        facts.push_str(&fact("Why", &approval.message));
+    }
+    facts.push_str(&fact("Action", &approval.action));
+    if let Some(amount) = approval.amount_micro_usd {
+        facts.push_str(&fact("Amount", &dollars(amount)));
+    }
+    if let Some(whom) = whom {
+        facts.push_str(&fact("For", &whom));
+    }
+    facts.push_str(&fact("Asked at", &approval.created_at.to_string()));
+    facts.push_str(&fact("Until", &approval.expires_at.to_string()));
+    facts.push_str(&fact("You", &opened.link.record.email));
+    if approval.approvals_required > 1 {
+        facts.push_str(&fact(
+            "People",
+            &format!("{} must approve, {} did", approval.approvals_required, approval.decisions.len()),
+        ));
+    }
+    // Relative, so that it leads back here behind a proxy that takes a prefix away.
+    let (action, token) = (escape(request.parameter("id")), escape(token));
+    let body = format!(
+        "<dl>\n{facts}</dl>\n<form method=\"post\" action=\"{action}\">\n\
+         <input type=\"hidden\" name=\"token\" value=\"{token}\">\n\
+         <p><label>Reason, if you like<br><input type=\"text\" name=\"reason\" maxlength=\"{REASON_CHARS_MAX}\" size=\"60\"></label></p>\n\
+         <p><button name=\"decision\" value=\"approve\">Approve</button> <button name=\"decision\" value=\"deny\">Deny</button></p>\n</form>"
+    );
+    Ok(page(StatusCode::OK, "An action waits for you", &body))
+}
+
+/// The name of the organization that it is of.
+///
+/// # Errors
+/// When the store cannot be asked.
+pub async fn organization(txn: &mut Txn, approval: &Approval) -> Result<Option<String>, Refusal> {
+    let row = txn.get_relaxed(&Organization::address(&approval.organization)).await.map_err(stored::reading)?;
+    let organization = row.map(|row| Organization::read(&row)).transpose().map_err(stored::unreadable)?;
+    Ok(organization.map(|organization| organization.name))
+}
+
+/// The name of the tenant user that it is for.
+///
+/// # Errors
+/// When the store cannot be asked.
+pub async fn whom(txn: &mut Txn, approval: &Approval) -> Result<Option<String>, Refusal> {
+    let subject = &approval.subject;
+    let project = subject.project.as_deref().and_then(ProjectId::parse);
+    let (Some(project), Some(user)) = (project, subject.user.as_deref().and_then(UserId::parse)) else { return Ok(None) };
+    let row = txn.get_relaxed(&User::address(&project, &user)).await.map_err(stored::reading)?;
+    let user = row.map(|row| User::read(&row)).transpose().map_err(stored::unreadable)?;
+    Ok(user.map(|user| user.name))
+}
+
+/// `POST /approvals/{id}`: the person's word.
+///
+/// # Errors
+/// As of `POST /v1/approvals/{id}/approve`, and 404 for a link that does not count.
+pub async fn decide(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+    let form = Form::read(app, request)?;
+    let decision = match form.field("decision") {
+        "approve" => Decision::Approve,
+        "deny" => Decision::Deny,
+        _ => return Err(Refusal::invalid("decision", "must be approve or deny")),
+    };
+    let reason = Some(form.field("reason").trim()).filter(|reason| !reason.is_empty());
+    if reason.is_some_and(|reason| reason.chars().count() > REASON_CHARS_MAX) {
+        return Err(Refusal::invalid("reason", format!("must have at most {REASON_CHARS_MAX} characters")));
+    }
+    let Opened { link, organization, approval, member } = opened(app, request, txn, form.field("token")).await?;
+    let standing = app.directory.organization(&organization).await.map_err(crate::pipeline::identify::unreadable)?;
+    txn.guard(standing.ok_or_else(links::gone)?.guard());
+    let id = approval.record.id.clone();
+    let subject = Subject::of_person(request, operation(decision), organization.as_str(), member.account.as_str());
+    let subject = subject.map(|subject| subject.about("approval", &id));
+    let person = Person { organization: &organization, account: member.account.as_str(), role: member.role, via: "mail_link" };
+    let reason = reason.map(str::to_owned);
+    let said = match decide::decide(app, txn, &person, approval, decision, reason, request.now).await {
+        Ok(said) => said,
+        Err(refusal) => {
+            refused(app, subject, &refusal).await;
+            return Err(refusal);
+        }
+    };
+    stored::replace(txn, &Link { used: true, ..link.record }, "token").await?;
+    if let (Some(subject), Some(note)) = (subject, &said.note) {
+        let changes = txn.changes(audit::CHANGES_MAX);
+        let decision = audit::Decision { status: 200, refused: None, changes: &changes, details: Some(note) };
+        txn.fact(subject.fact(decision).map_err(stored::no_randomness)?);
+    }
+    let told = match (said.approval.status, decision) {
+        (Status::PendingApproval, _) => "Your approval counts. Others have to approve as well.",
+        (_, Decision::Approve) => "You have approved it. It is done now, once, as it was asked.",
+        (_, Decision::Deny) => "You have denied it. It is not done.",
+    };
+    Ok(page(StatusCode::OK, "Thank you", &format!("<p>{told}</p>")))
+}
+
+fn operation(decision: Decision) -> &'static str {
+    match decision {
+        Decision::Approve => "approvals.approve",
+        Decision::Deny => "approvals.deny",
+    }
+}
+
+/// A word that did not count is a row of the audit log too, in a unit of its own.
+async fn refused(app: &App, subject: Option<Subject>, refusal: &Refusal) {
+    let Some(subject) = subject.filter(|_| !refusal.should_retry()) else { return };
+    let named = (refusal.code.own_name(), refusal.reason.as_deref());
+    let details = json!({"via": "mail_link"});
+    let status = refusal.status(charter_kernel::manifest::Catalogue::Primary);
+    let decision = audit::Decision { status, refused: Some(named), changes: &[], details: Some(&details) };
+    let Ok(fact) = subject.fact(decision) else { return };
+    let unit = Unit { organization: subject.organization().to_owned(), facts: vec![fact], ..Unit::default() };
+    if let Err(error) = app.store.commit_settling(unit).await {
+        tracing::error!(%error, "the audit row of a refused word could not be written");
+    }
+}

@@ -1,0 +1,119 @@
+//! Who asked for something by a session of their own: they are not mailed about it, and no link of theirs decides it.
+
+use charter_kernel::governance::hold::Subject;
+use charter_kernel::id::uuid_v7;
+use charter_tests::relay::Relay;
+use http::StatusCode;
+
+use super::*;
+use crate::mail;
+use crate::mail::links;
+use crate::providers::BindingInput;
+use crate::records::approval::{Approval, Status};
+use crate::records::link::Purpose;
+use crate::records::mail::About;
+use crate::routes::pages;
+
+impl Bed {
+    /// An approval that the owner's own session has asked for; its id. People are told of it.
+    async fn put_approval(&self) -> String {
+        let id = uuid_v7(NOW, stored::random().unwrap());
+        let approval = Approval {
+            id: id.clone(),
+            organization: self.organization.clone(),
+            status: Status::PendingApproval,
+            action: "thing.spend".into(),
+            primitive: "thing".into(),
+            entity: "one".into(),
+            title: "Spend".into(),
+            message: String::new(),
+            context: Value::Null,
+            amount_micro_usd: None,
+            subject: Subject {
+                organization: self.organization.to_string(),
+                project: None,
+                user: None,
+                kit: None,
+                actor: ("session".into(), "s".into()),
+            },
+            asked_by: Some(self.owner.to_string()),
+            policy_ids: Vec::new(),
+            approvals_required: 1,
+            decisions: Vec::new(),
+            hold: "none".into(),
+            request_id: "r".into(),
+            ordinal: 0,
+            request_sha256: "digest".into(),
+            request: String::new(),
+            base: String::new(),
+            tells: None,
+            job: None,
+            begun: false,
+            expires_at: NOW.plus_ms(60_000),
+            created_at: NOW,
+            resolved_at: None,
+            result: None,
+            result_status: None,
+            error: None,
+            reason: None,
+        };
+        let mut txn = self.app().store.begin(self.organization.as_str());
+        let draft = approval.due(approval.expires_at).unwrap();
+        txn.insert(approval.key(), draft).await.unwrap();
+        let about = About::Approval { organization: self.organization.to_string(), approval: id.clone() };
+        mail::notice(self.app(), about, NOW).unwrap().into_iter().for_each(|write| txn.write(write));
+        txn.commit().await.unwrap();
+        id
+    }
+
+    /// The owner's word on it, by a link.
+    async fn by_link(&self, id: &str, decision: &str) -> Result<StatusCode, Refusal> {
+        let purpose = Purpose::Approval {
+            organization: self.organization.to_string(),
+            approval: id.to_owned(),
+            request_sha256: "digest".into(),
+        };
+        let (link, token) = links::made(purpose, &self.owner, "founder@example.com", NOW, NOW.plus_ms(60_000)).unwrap();
+        let mut txn = self.app().store.begin(self.organization.as_str());
+        stored::insert(&mut txn, &link, "link").await.unwrap();
+        txn.commit().await.unwrap();
+        let form = format!("token={}&decision={decision}", token.reveal());
+        let parameters = vec![("id".to_owned(), id.to_owned())];
+        let request = HostRequest { parameters, bytes: form.into(), ..anonymous(Value::Null) };
+        let mut txn = self.app().store.begin("");
+        let reply = pages::approval::decide(self.app(), &request, &mut txn).await?;
+        txn.commit().await.unwrap();
+        Ok(reply.status)
+    }
+
+    async fn approval(&self, id: &str) -> Approval {
+        let mut txn = self.app().store.begin("");
+        stored::get::<Approval>(&mut txn, &Approval::address(self.organization.as_str(), id)).await.unwrap().unwrap().record
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn who_asked_is_neither_asked_nor_heard_unless_nobody_else_could() {
+    let bed = Bed::new().await;
+    let relay = Relay::start();
+    let input: BindingInput = serde_json::from_value(relay.binding()).unwrap();
+    bed.app().providers.set(mail::relay::BINDING, input).await.unwrap();
+    let approver = bed.put_member(1, Role::Approver, NOW).await;
+    bed.put_member(2, Role::Developer, NOW).await;
+    let id = bed.put_approval().await;
+    tokio::task::block_in_place(|| relay.hears("member1@example.com", 1));
+    let refused = bed.by_link(&id, "deny").await.unwrap_err();
+    assert_eq!((refused.code, refused.reason.as_deref()), (Code::Forbidden, Some("own_request")));
+    assert_eq!(bed.approval(&id).await.status, Status::PendingApproval);
+    // Nobody else could any more: the owner is asked, and the record says whose request it was.
+    let mut txn = bed.app().store.begin(bed.organization.as_str());
+    txn.remove(&Member::address(&bed.organization, &approver), None).await.unwrap();
+    txn.commit().await.unwrap();
+    let alone = bed.put_approval().await;
+    tokio::task::block_in_place(|| relay.hears("founder@example.com", 1));
+    assert_eq!(bed.by_link(&alone, "deny").await.unwrap(), StatusCode::OK);
+    let decided = bed.approval(&alone).await;
+    assert_eq!((decided.status, decided.decisions[0].self_approved), (Status::Denied, true));
+    assert_eq!(relay.taken().len(), 2, "the developer, and who asked, were told of nothing");
+    bed.end().await;
+}

@@ -1,0 +1,256 @@
+//! Mails what was committed to be mailed: finds out whom a notice concerns, and hands each mail to the relay, at least once.
+//!
+//! A relay that is down delays nobody: who caused a mail was answered before. Each row is worked on by one host at a time, under a
+//! lease, and goes with what becomes of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use charter_kernel::audit::{RANDOM_BYTES, Row};
+use charter_kernel::id::{InvitationId, OrganizationId};
+use charter_kernel::time::Instant;
+use charter_kernel::unit::{Fact, Guard, Key, Rejection, Space, Taken, Unit, Write};
+use charter_store::CommitError;
+use futures::future::join_all;
+use serde_json::json;
+
+use super::LOOK_EVERY;
+use super::due::Due;
+use crate::app::App;
+use crate::mail::smtp::{self, Fate};
+use crate::mail::{self, letter, outbox};
+use crate::records::Record as _;
+use crate::records::approval::{Approval, Status};
+use crate::records::invitation::Invitation;
+use crate::records::link::{Link, Mailed};
+use crate::records::mail::{Cause, MAILS, Mail, NOTICES, Notice};
+use crate::records::member::Member;
+use crate::routes::stored;
+
+mod expand;
+
+/// How long after a host was last heard of another may take up what it worked on.
+const LEASE_MS: i64 = 20_000;
+/// How often a host that sends says that it is still at it.
+const HEARD_EVERY: Duration = Duration::from_secs(5);
+/// How long one try may take.
+const TRY: Duration = Duration::from_secs(150);
+/// Mails sent at one time.
+const COUNT: usize = 8;
+/// Before the second try; doubled with each further one.
+const BACKOFF_MS: i64 = 5_000;
+/// The longest wait between two tries.
+const BACKOFF_MS_MAX: i64 = 900_000;
+/// Commits of one end while others change the link that it is about.
+const COMMITS_MAX: u32 = 8;
+
+fn notices() -> Due {
+    Due { space: Space::host(Notice::COLLECTION), group: NOTICES.into(), lease_ms: LEASE_MS }
+}
+
+fn mails() -> Due {
+    Due { space: Space::host(Mail::COLLECTION), group: MAILS.into(), lease_ms: LEASE_MS }
+}
+
+/// Until the host drains; what is being handed over then is handed over first.
+pub(super) async fn run(app: Arc<App>) {
+    let (notices, mails) = (notices(), mails());
+    while !app.draining.is_cancelled() {
+        let mut idle = true;
+        for taken in take(&app, &notices).await {
+            idle = false;
+            expand::notice(&app, taken).await;
+        }
+        let taken = take(&app, &mails).await;
+        idle &= taken.is_empty();
+        join_all(taken.into_iter().map(|taken| one(&app, taken))).await;
+        if idle {
+            let wanted = tokio::time::timeout(LOOK_EVERY, app.mail_wanted.notified());
+            let _ = app.draining.run_until_cancelled(wanted).await;
+        }
+    }
+}
+
+async fn take(app: &App, due: &Due) -> Vec<Taken> {
+    if !due.any(app).await {
+        return Vec::new();
+    }
+    due.take(app, COUNT).await.unwrap_or_else(|error| {
+        tracing::warn!(%error, space = due.space.as_str(), "what is to be mailed could not be taken");
+        Vec::new()
+    })
+}
+
+/// Tries one mail.
+async fn one(app: &App, taken: Taken) {
+    let Ok(mail) = Mail::read(&taken.row) else { return };
+    let fate = tokio::select! {
+        fate = tried(app, &mail) => fate,
+        () = at_work(app, &taken.key, &taken.token) => return,
+    };
+    let now = app.store.now();
+    let tries = taken.row.lease.as_ref().map_or(1, |lease| lease.count);
+    let again = now.plus_ms(backoff(tries));
+    match fate {
+        None => end(app, &taken, &mail, None, Vec::new()).await,
+        Some(Fate::Sent) => end(app, &taken, &mail, Some((Mailed::Sent, None)), Vec::new()).await,
+        Some(Fate::Later(reason)) if again < mail.until => {
+            tracing::warn!(mail = mail.id, tries, reason, "a mail could not be sent yet; it is tried again");
+            later(app, &taken, again).await;
+        }
+        Some(Fate::Later(reason) | Fate::Never(reason)) => {
+            tracing::error!(mail = mail.id, organization = mail.organization, tries, reason, "a mail was given up");
+            let told = given_up(&mail, &reason, now).into_iter().collect();
+            end(app, &taken, &mail, Some((Mailed::Failed, Some(reason))), told).await;
+        }
+    }
+}
+
+/// What became of it; nothing where what it is for is over.
+async fn tried(app: &App, mail: &Mail) -> Option<Fate> {
+    match wanted(app, mail).await {
+        Ok(true) if app.store.now() >= mail.until => {
+            return Some(Fate::Never("its time was over before it could be sent".into()));
+        }
+        Ok(true) => {}
+        Ok(false) => return None,
+        Err(reason) => return Some(Fate::Later(reason)),
+    }
+    let sent = tokio::time::timeout(TRY, send(app, mail)).await;
+    Some(sent.unwrap_or_else(|_| Fate::Later("it took too long".into())))
+}
+
+async fn send(app: &App, mail: &Mail) -> Fate {
+    let ready = match mail::ready(app) {
+        Ok(ready) => ready,
+        Err(missing) => return Fate::Later(format!("nothing can be mailed: {missing:?}")),
+    };
+    // Asked again: a domain may be hosted only since.
+    if mail::is_hosted(app, &mail.to) {
+        return Fate::Never("this deployment receives the address's mail itself".into());
+    }
+    let Some(gate) = app.gate.get() else { return Fate::Later("the host is starting".into()) };
+    let words = match outbox::opened(&app.store, mail).await {
+        Ok(words) => words,
+        Err(reason) => return Fate::Later(format!("it cannot be opened: {reason}")),
+    };
+    match letter::message(&words, &ready.relay.from, &mail.to, &mail.message_id, mail.created_at) {
+        Ok(sent) => smtp::submit(gate, &ready.relay, &outbox::hello(&ready.base), &sent).await,
+        Err(reason) => Fate::Never(reason),
+    }
+}
+
+/// Whether what it is for still stands: nobody is mailed a link that leads nowhere, or of what is not theirs to know any more.
+async fn wanted(app: &App, mail: &Mail) -> Result<bool, String> {
+    let get = async |key: Key| app.store.get(&key).await.map_err(|error| error.to_string());
+    let organization = OrganizationId::parse(&mail.organization);
+    Ok(match (&mail.cause, organization) {
+        (Cause::Approval { approval, link }, Some(organization)) => {
+            let found =
+                get(Approval::address(organization.as_str(), approval)).await?.and_then(|row| Approval::read(&row).ok());
+            let link = get(Link::address(link)).await?.and_then(|row| Link::read(&row).ok());
+            let (Some(found), Some(link)) = (found, link) else { return Ok(false) };
+            let member = get(Member::address(&organization, &link.account)).await?.and_then(|row| Member::read(&row).ok());
+            found.status == Status::PendingApproval && !link.used && member.is_some_and(|member| member.role.decides())
+        }
+        (Cause::Invitation { invitation }, Some(organization)) => match InvitationId::parse(invitation) {
+            Some(id) => get(Invitation::address(&organization, &id)).await?.is_some(),
+            None => false,
+        },
+        (Cause::SignIn { link }, _) => get(Link::address(link)).await?.is_some(),
+        (Cause::Summary, _) => app.store.now() < mail.until,
+        (Cause::Approval { .. } | Cause::Invitation { .. }, None) => false,
+    })
+}
+
+/// Up to a fifth longer, so that what failed together does not come back together.
+fn backoff(tries: u32) -> i64 {
+    let doubled = BACKOFF_MS.saturating_mul(1 << tries.saturating_sub(1).min(20)).min(BACKOFF_MS_MAX);
+    let mut random = [0; 2];
+    // Without randomness it comes back together.
+    let _ = getrandom::fill(&mut random);
+    doubled + doubled * i64::from(u16::from_le_bytes(random)) / i64::from(u16::MAX) / 5
+}
+
+/// Goes on saying that this host works on it, until another does.
+async fn at_work(app: &App, key: &Key, token: &str) {
+    loop {
+        tokio::time::sleep(HEARD_EVERY).await;
+        let write = Write::Extend { key: key.clone(), token: token.to_owned(), until: app.store.now().plus_ms(LEASE_MS) };
+        let said = app.store.commit_settling(Unit { writes: vec![write], ..Unit::default() }).await;
+        if said.is_err_and(|error| error.refused().is_some()) {
+            return;
+        }
+    }
+}
+
+async fn later(app: &App, taken: &Taken, due_at: Instant) {
+    let write = Write::Release { key: taken.key.clone(), token: taken.token.clone(), due_at, undo: false };
+    if let Err(error) = app.store.commit_settling(Unit { writes: vec![write], ..Unit::default() }).await {
+        tracing::warn!(%error, "a mail could not be put back; it is tried again when its lease has ended");
+    }
+}
+
+/// The mail goes, and its link says what became of it: read anew where somebody uses it at the same moment.
+async fn end(app: &App, taken: &Taken, mail: &Mail, became: Option<(Mailed, Option<String>)>, told: Vec<Fact>) {
+    let (key, token) = (&taken.key, &taken.token);
+    for _ in 0..COMMITS_MAX {
+        let mut txn = app.store.begin(&mail.organization);
+        let guard = Guard::Lease { key: key.clone(), token: token.clone() };
+        txn.step(vec![guard], vec![Write::Settle { key: key.clone(), token: token.clone() }]);
+        told.iter().for_each(|fact| txn.fact(fact.clone()));
+        if let (Cause::Approval { link, .. } | Cause::SignIn { link }, Some((mailed, reason))) = (&mail.cause, &became)
+            && let Err(refusal) = marked(&mut txn, link, *mailed, reason.as_deref()).await
+        {
+            return tracing::warn!(
+                message = refusal.message,
+                "what became of a mail could not be written; it is sent once more"
+            );
+        }
+        match txn.commit_settling().await {
+            Ok(_) => return,
+            Err(CommitError::Rejected(Rejection::Conflict { .. })) => {}
+            // Somebody else has taken it up meanwhile.
+            Err(error) if error.refused().is_some() => return,
+            Err(error) => {
+                return tracing::warn!(%error, "what became of a mail could not be written; it is sent once more");
+            }
+        }
+    }
+}
+
+async fn marked(
+    txn: &mut charter_store::Txn,
+    link: &str,
+    mailed: Mailed,
+    reason: Option<&str>,
+) -> Result<(), charter_kernel::refusal::Refusal> {
+    let Some(found) = stored::get::<Link>(txn, &Link::address(link)).await? else { return Ok(()) };
+    let link = Link { mailed, reason: reason.map(str::to_owned), ..found.record };
+    stored::replace(txn, &link, "link").await.map(drop)
+}
+
+/// The audit row of a mail that was given up.
+fn given_up(mail: &Mail, reason: &str, now: Instant) -> Option<Fact> {
+    let (kind, id) = match &mail.cause {
+        Cause::Approval { approval, .. } => ("approval", approval.as_str()),
+        Cause::Invitation { invitation } => ("invitation", invitation.as_str()),
+        Cause::Summary | Cause::SignIn { .. } => ("mail", mail.id.as_str()),
+    };
+    let mut random = [0; RANDOM_BYTES];
+    getrandom::fill(&mut random).ok()?;
+    let details = json!({ "to": mail.to, "reason": reason });
+    let row = Row {
+        organization: &mail.organization,
+        at: now,
+        actor: ("system", "mail"),
+        action: "mail.give_up",
+        entity_type: Some(kind),
+        entity_id: Some(id),
+        decision: "refused",
+        reason: Some("mail_failed"),
+        details: Some(&details),
+        ..Row::default()
+    };
+    Some(row.fact(random))
+}

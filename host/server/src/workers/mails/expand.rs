@@ -1,0 +1,205 @@
+//! Whom a notice concerns: for each of them a link and a mail, in one unit with the notice's end, so that each is made once.
+
+use charter_kernel::refusal::Refusal;
+use charter_kernel::role::Role;
+use charter_kernel::time::Instant;
+use charter_kernel::unit::{Guard, Reach, Taken, Unit, Write};
+use charter_store::{CommitError, Txn};
+
+use crate::app::App;
+use crate::components::attempts::Attempts;
+use crate::governance::decide;
+use crate::mail::letter::{self, Asked};
+use crate::mail::outbox::{self, Wanted};
+use crate::mail::{self, Missing, Ready, links, quota};
+use crate::records::Record as _;
+use crate::records::account::Account;
+use crate::records::approval::Approval;
+use crate::records::link::{Link, Mailed, Purpose};
+use crate::records::mail::{About, Cause, Notice};
+use crate::records::member::Member;
+use crate::routes::pages;
+use crate::routes::stored;
+
+/// People who are told of one approval.
+const PEOPLE_MAX: usize = 100;
+
+/// Makes the mails of a notice; one that cannot be now is left to its lease's end.
+pub(super) async fn notice(app: &App, taken: Taken) {
+    let Ok(notice) = Notice::read(&taken.row) else { return };
+    let ready = match mail::ready(app) {
+        Ok(ready) => ready,
+        Err(missing) => return untold(app, &taken, &notice, &missing).await,
+    };
+    let organization = match &notice.about {
+        About::Approval { organization, .. } => organization.as_str(),
+        About::SignIn { .. } => "",
+    };
+    let mut attempts = Attempts::new(&app.store, organization);
+    loop {
+        let mut txn = attempts.begin();
+        let made = match &notice.about {
+            About::Approval { organization, approval } => approved(app, &ready, &mut txn, organization, approval).await,
+            About::SignIn { email } => signed_in(app, &ready, &mut txn, email, notice.created_at).await,
+        };
+        if let Err(refusal) = made {
+            return tracing::warn!(message = refusal.message, "a notice could not be made mails; it is tried again");
+        }
+        let (key, token) = (taken.key.clone(), taken.token.clone());
+        txn.step(vec![Guard::Lease { key: key.clone(), token: token.clone() }], vec![Write::Settle { key, token }]);
+        match attempts.commit(txn).await {
+            Ok(true) => return,
+            Ok(false) => {}
+            // Somebody else has taken it up meanwhile.
+            Err(CommitError::Rejected(_)) => return,
+            Err(error) => return tracing::warn!(%error, "a notice could not be made mails; it is tried again"),
+        }
+    }
+}
+
+/// There is no relay any more: looked at again when its lease has ended, for as long as a mail would be tried.
+async fn untold(app: &App, taken: &Taken, notice: &Notice, missing: &Missing) {
+    tracing::error!(?missing, "nobody can be told by mail");
+    if app.store.now() < notice.created_at.plus_ms(outbox::TRIED_MS) {
+        return;
+    }
+    let (key, token) = (taken.key.clone(), taken.token.clone());
+    let unit = Unit { writes: vec![Write::Settle { key, token }], ..Unit::default() };
+    if let Err(error) = app.store.commit_settling(unit).await {
+        tracing::warn!(%error, "a notice that is past its time could not be removed; the next look finds it");
+    }
+}
+
+/// Everybody who may decide is told, with a link of their own.
+async fn approved(app: &App, ready: &Ready, txn: &mut Txn, organization: &str, id: &str) -> Result<(), Refusal> {
+    let now = app.store.now();
+    let Some(approval) = stored::get::<Approval>(txn, &Approval::address(organization, id)).await? else { return Ok(()) };
+    let approval = approval.record;
+    if decide::decided(&approval, now).is_some() {
+        return Ok(());
+    }
+    let (name, whom) = (pages::approval::organization(txn, &approval).await?, pages::approval::whom(txn, &approval).await?);
+    let asked = Asked {
+        title: &approval.title,
+        action: &approval.action,
+        amount: approval.amount_micro_usd,
+        organization: name.as_deref(),
+        whom: whom.as_deref(),
+        until: approval.expires_at,
+        people: approval.approvals_required,
+    };
+    for member in deciders(txn, &approval).await? {
+        one(app, ready, txn, &approval, &asked, &member, now).await?;
+    }
+    Ok(())
+}
+
+/// Who may decide on it: whoever asked is left out, unless nobody else could.
+async fn deciders(txn: &mut Txn, approval: &Approval) -> Result<Vec<Member>, Refusal> {
+    let reach = Reach::organization(approval.organization.as_str());
+    let mut deciders = Vec::new();
+    for role in Role::ALL.into_iter().rev().filter(|role| role.decides()) {
+        let limit = PEOPLE_MAX as u32 + 1;
+        let (found, _) = stored::list::<Member>(txn, &reach, &[("role", role.as_str())], limit, 0).await?;
+        deciders.extend(found.into_iter().map(|found| found.record));
+    }
+    let is_own = |member: &Member| approval.asked_by.as_deref() == Some(member.account.as_str());
+    if !deciders.iter().all(is_own) {
+        deciders.retain(|member| !is_own(member));
+    }
+    if deciders.len() > PEOPLE_MAX {
+        tracing::warn!(approval = approval.id, people = deciders.len(), "more people may decide than are told by mail");
+        deciders.truncate(PEOPLE_MAX);
+    }
+    Ok(deciders)
+}
+
+/// One person is told, or it is written down why not.
+async fn one(
+    app: &App,
+    ready: &Ready,
+    txn: &mut Txn,
+    approval: &Approval,
+    asked: &Asked<'_>,
+    member: &Member,
+    now: Instant,
+) -> Result<(), Refusal> {
+    let organization = approval.organization.as_str();
+    let purpose = Purpose::Approval {
+        organization: organization.to_owned(),
+        approval: approval.id.clone(),
+        request_sha256: approval.request_sha256.clone(),
+    };
+    let (link, token) = links::made(purpose, &member.account, &member.email, now, approval.expires_at)?;
+    let withheld = match () {
+        () if mail::is_hosted(app, &member.email) => Some("hosted_domain"),
+        () if letter::mailbox(&member.email).is_none() => Some("no_mailbox"),
+        () if !quota::admit(app, txn, Some(organization), &member.email, now).await? => Some("rate_limited"),
+        () => None,
+    };
+    if let Some(reason) = withheld {
+        tracing::warn!(approval = approval.id, account = member.account.as_str(), reason, "a person is not told by mail");
+        if reason == "rate_limited" {
+            summed_up(ready, txn, organization, member, now).await?;
+        }
+        // A token that nobody has: the row only says that there was no mail.
+        let link = Link { mailed: Mailed::Withheld, reason: Some(reason.to_owned()), ..link };
+        return stored::insert(txn, &link, "link").await.map(drop);
+    }
+    stored::insert(txn, &link, "link").await?;
+    let address = format!("{}/approvals/{}?token={}", ready.base, approval.id, token.reveal());
+    let wanted = Wanted {
+        organization,
+        to: &member.email,
+        cause: Cause::Approval { approval: approval.id.clone(), link: link.digest },
+        letter: letter::approval(asked, &address),
+        until: approval.expires_at,
+        hello: &outbox::hello(&ready.base),
+    };
+    outbox::enqueue(txn, wanted, now).await
+}
+
+/// The one mail that stands for all that are not sent within this hour.
+async fn summed_up(ready: &Ready, txn: &mut Txn, organization: &str, member: &Member, now: Instant) -> Result<(), Refusal> {
+    let Some(until) = quota::summary(txn, organization, member.account.as_str(), now).await? else { return Ok(()) };
+    let wanted = Wanted {
+        organization,
+        to: &member.email,
+        cause: Cause::Summary,
+        letter: letter::summary(&ready.base, until),
+        until,
+        hello: &outbox::hello(&ready.base),
+    };
+    outbox::enqueue(txn, wanted, now).await
+}
+
+/// The account of the address is mailed a link, if there is one: nobody is told either way.
+async fn signed_in(app: &App, ready: &Ready, txn: &mut Txn, email: &str, asked_at: Instant) -> Result<(), Refusal> {
+    let now = app.store.now();
+    let expires_at = asked_at.plus_ms(links::SIGN_IN_MS);
+    let Some(account) = stored::holder::<Account>(txn, &Account::claim(email)).await? else { return Ok(()) };
+    let account = account.record;
+    if now >= expires_at {
+        return Ok(());
+    }
+    if mail::is_hosted(app, &account.email) || letter::mailbox(&account.email).is_none() {
+        tracing::warn!(account = account.id.as_str(), "a sign-in link is not mailed: the address is not one for links");
+        return Ok(());
+    }
+    if !quota::admit(app, txn, None, &account.email, now).await? {
+        tracing::warn!(account = account.id.as_str(), "a sign-in link is not mailed: the address got too many mails");
+        return Ok(());
+    }
+    let (link, token) = links::made(Purpose::SignIn, &account.id, &account.email, now, expires_at)?;
+    stored::insert(txn, &link, "link").await?;
+    let address = format!("{}{}?token={}", ready.base, pages::sign_in::PATH, token.reveal());
+    let wanted = Wanted {
+        organization: "",
+        to: &account.email,
+        cause: Cause::SignIn { link: link.digest },
+        letter: letter::sign_in(&address, expires_at),
+        until: expires_at,
+        hello: &outbox::hello(&ready.base),
+    };
+    outbox::enqueue(txn, wanted, now).await
+}
