@@ -3,10 +3,10 @@
 //! A deployment that names no biller, or another one, bills nobody: then nobody has a trial and nothing is ever due, and invoices are
 //! made all the same.
 
+use charter_sdk::money::micro_usd;
 use charter_sdk::prelude::*;
 use charter_sdk::{Reach, hooks, jobs, ledger, primitives};
 
-use crate::money::micro_usd;
 use crate::plans;
 use crate::stripe::PROVIDER;
 use crate::subscriptions::{self, Status, Subscription};

@@ -1,9 +1,9 @@
 //! Invoices: what an organization owes, and what becomes of one that the operator marks as paid.
 
+use charter_sdk::money::{dollars, micro_usd};
 use charter_sdk::prelude::*;
 use charter_sdk::{Reach, Signal, Soon, events, ledger, serde_json};
 
-use crate::money::{dollars, micro_usd};
 use crate::payments::{self, Bought, Means};
 use crate::{account, plans, subscriptions};
 

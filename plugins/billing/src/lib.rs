@@ -9,7 +9,6 @@ mod account;
 mod calendar;
 mod customer;
 mod invoices;
-mod money;
 mod payments;
 mod plans;
 mod portal;

@@ -4,11 +4,11 @@
 //! the credit is the same. What came is posted as it came, whatever was asked for.
 
 use charter_sdk::hooks::Received;
+use charter_sdk::money::{cents, micro_usd};
 use charter_sdk::prelude::*;
 use charter_sdk::serde_json::Value;
 use charter_sdk::{Reach, ledger, log};
 
-use crate::money::{self, micro_usd};
 use crate::stripe::{CURRENCY, PROVIDER};
 use crate::{account, invoices};
 
@@ -147,15 +147,16 @@ impl Receipt {
         if wanted == 0 {
             return Ok(0);
         }
-        let there = money::cents(ledger::balance(ledger::CREDIT)?.available.saturating_add(coming));
-        let cents = wanted.min(there);
-        if cents > 0 {
-            ledger::transfer(ledger::CREDIT, PROVIDER, micro_usd(cents), "Refund", &self.reference)?;
+        let there = cents(ledger::balance(ledger::CREDIT)?.available.saturating_add(coming));
+        let there = u64::try_from(there).unwrap_or_default();
+        let taken = wanted.min(there);
+        if taken > 0 {
+            ledger::transfer(ledger::CREDIT, PROVIDER, micro_usd(taken), "Refund", &self.reference)?;
         }
-        self.taken_back_cents += cents;
+        self.taken_back_cents += taken;
         if let Some(invoice) = &self.invoice {
             invoices::refunded(invoice, self.refunded_cents, self.taken_back_cents)?;
         }
-        Ok(micro_usd(cents))
+        Ok(micro_usd(taken))
     }
 }

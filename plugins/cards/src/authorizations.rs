@@ -1,11 +1,12 @@
 //! What merchants do with a card: money set aside, captured, given back, refunded.
 
 use charter_sdk::governance::{self, Proposal};
+use charter_sdk::money::micro_usd;
 use charter_sdk::prelude::*;
 use charter_sdk::{events, ledger};
 
 use crate::cards::{find as card, usable};
-use crate::money::{AUTHORIZE, MERCHANTS, SCOPE, account, micro_usd};
+use crate::money::{AUTHORIZE, MERCHANTS, SCOPE, account};
 
 /// `open` is the card's id while nothing was captured or given back.
 pub(crate) const AUTHORIZATIONS: Collection<Authorization> =

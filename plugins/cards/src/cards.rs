@@ -1,11 +1,12 @@
 //! The card itself: made, shown, bounded, frozen, topped up, canceled.
 
 use charter_sdk::governance::{self, Proposal};
+use charter_sdk::money::{cents, micro_usd};
 use charter_sdk::prelude::*;
 use charter_sdk::{Caller, documents, events, ledger};
 
 use crate::authorizations::AUTHORIZATIONS;
-use crate::money::{self, MERCHANTS, SCOPE, TOP_UP, account, cents, micro_usd};
+use crate::money::{self, MERCHANTS, SCOPE, TOP_UP, account};
 
 pub(crate) const CARDS: Collection<Card> = Collection::new("cards");
 
@@ -20,6 +21,9 @@ pub(crate) struct Card {
     pub(crate) cap_cents: Option<u64>,
     pub(crate) period: Period,
 }
+
+/// What would issue a card of a card network.
+const ISSUER: &str = "cards.issuer";
 
 /// Where a card stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -67,6 +71,9 @@ pub(crate) struct NewCard {
     cap_cents: Option<u64>,
     #[serde(default)]
     period: Period,
+    /// `open_loop` needs an issuer, and is 501 without one.
+    #[serde(default)]
+    network: Network,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -90,10 +97,14 @@ pub(crate) struct TopUp {
 }
 
 /// The loop that a card's money moves in.
-#[derive(Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum Network {
+    /// Within this deployment.
+    #[default]
     ClosedLoop,
+    /// A card network's, through an issuer.
+    OpenLoop,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -199,6 +210,10 @@ fn set_cap(id: &str, card: &Card) -> Result<()> {
 }
 
 pub(crate) fn create(Body(new): Body<NewCard>) -> Result<Created<CardAnswer>> {
+    if new.network == Network::OpenLoop {
+        let hint = "Leave network out for a card in a closed loop: no issuer of open-loop cards is known to this version.";
+        return Err(Failure::not_configured(&[ISSUER]).hint(hint));
+    }
     let card = Card { label: new.label, status: Status::Active, cap_cents: new.cap_cents, period: new.period };
     let card = CARDS.insert(card)?;
     ledger::open(&account(&card.id))?;

@@ -11,22 +11,9 @@ pub(crate) const MERCHANTS: &str = "merchants";
 /// The scope of a card's own cap.
 pub(crate) const SCOPE: &str = "card";
 
-/// Micro-US-dollars of a cent.
-const MICRO_USD_PER_CENT: i64 = 10_000;
-
 /// The account of a card.
 pub(crate) fn account(card: &str) -> String {
     format!("card/{card}")
-}
-
-/// Cents as the ledger counts. The schemas bound them far below the integer's range.
-pub(crate) fn micro_usd(cents: u64) -> i64 {
-    i64::try_from(cents).unwrap_or(i64::MAX).saturating_mul(MICRO_USD_PER_CENT)
-}
-
-/// Whole cents of what the ledger counts.
-pub(crate) fn cents(micro_usd: i64) -> i64 {
-    micro_usd.div_euclid(MICRO_USD_PER_CENT)
 }
 
 /// Refuses callers that may not loosen: an agent's own key, and roles below admin.

@@ -1,4 +1,4 @@
-//! Who pays whom, out of which account, and the words and units for it.
+//! Who pays whom, out of which account, and the words for it.
 
 use charter_sdk::ledger;
 use charter_sdk::prelude::*;
@@ -13,9 +13,6 @@ pub(crate) const TRANSFER: &str = "payments.transfer";
 pub(crate) const BALANCE: &str = "balance";
 /// How a user's id is written.
 pub(crate) const USER_ID: &str = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$";
-
-/// Micro-US-dollars of a cent.
-const MICRO_USD_PER_CENT: i64 = 10_000;
 
 /// The loop that the money moves in.
 #[derive(Serialize, JsonSchema)]
@@ -60,21 +57,6 @@ impl Party {
             Party::Me(id) | Party::User(id) => Some(id),
         }
     }
-}
-
-/// Cents as the ledger counts. The schemas bound them far below the integer's range.
-pub(crate) fn micro_usd(cents: u64) -> i64 {
-    i64::try_from(cents).unwrap_or(i64::MAX).saturating_mul(MICRO_USD_PER_CENT)
-}
-
-/// Whole cents of what the ledger counts.
-pub(crate) fn cents(micro_usd: i64) -> i64 {
-    micro_usd.div_euclid(MICRO_USD_PER_CENT)
-}
-
-/// An amount, for people.
-pub(crate) fn dollars(cents: u64) -> String {
-    format!("{}.{:02} USD", cents / 100, cents % 100)
 }
 
 /// What it is for, behind a sentence's last word.

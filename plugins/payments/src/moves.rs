@@ -2,10 +2,11 @@
 
 use charter_sdk::governance::{Permit, Proposal};
 use charter_sdk::ledger::{self, Entry};
+use charter_sdk::money::{cents, micro_usd};
 use charter_sdk::prelude::*;
 use charter_sdk::{Reach, serde_json};
 
-use crate::money::{BALANCE, Party, cents, micro_usd};
+use crate::money::{BALANCE, Party};
 
 /// The ledger tells neither side who the other user is; this does. It outlives both, as the ledger's entries do.
 pub(crate) const MOVES: Collection<Move> = Collection::new("moves").reach(Reach::Project).unique(&["transfer"]);

@@ -1,9 +1,10 @@
 //! What a user makes: charges, their refunds, and transfers.
 
 use charter_sdk::events;
+use charter_sdk::money::dollars;
 use charter_sdk::prelude::*;
 
-use crate::money::{self, CHARGE, Currency, Network, Party, REFUND, TRANSFER, USER_ID, dollars, purpose};
+use crate::money::{self, CHARGE, Currency, Network, Party, REFUND, TRANSFER, USER_ID, purpose};
 use crate::moves::Moving;
 
 pub(crate) const PAYMENTS: Collection<Payment> =

@@ -1,10 +1,11 @@
 //! What one user asks another for: made, paid, declined, taken back.
 
 use charter_sdk::documents::{self, Filter};
+use charter_sdk::money::dollars;
 use charter_sdk::prelude::*;
 use charter_sdk::{Reach, events};
 
-use crate::money::{self, Party, TRANSFER, USER_ID, dollars, purpose};
+use crate::money::{self, Party, TRANSFER, USER_ID, purpose};
 use crate::moves::Moving;
 use crate::payments::send;
 

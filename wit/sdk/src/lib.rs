@@ -62,6 +62,7 @@ pub mod leases;
 pub mod ledger;
 pub mod log;
 pub mod manifest;
+pub mod money;
 pub mod paging;
 pub mod primitives;
 mod schema;

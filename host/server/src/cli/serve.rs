@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use charter_engine::{AdmissionConfig, Engine, EngineConfig};
 use charter_kernel::time::{Clock, Instant};
 use charter_kernel::unit::Space;
-use charter_store::{Hold, Store, StoreConfig};
+use charter_store::{Hold, Store, StoreConfig, StoreStatus};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -217,8 +217,17 @@ fn gauges(app: &Arc<App>) {
     app.metrics.gauge("components_stepped_back", "Times the breaker of this replica stepped a component back", read);
     let registry = app.registry.clone();
     app.metrics.gauge("components_live", "Primitives that are served", move || registry.current().primitives().count() as f64);
-    let store = app.store.clone();
-    app.metrics.gauge("store_queued_units", "Units that wait for the committers", move || store.status().queued_units as f64);
+    type Read = fn(StoreStatus) -> f64;
+    let shown: [(&'static str, &'static str, Read); 4] = [
+        ("store_queued_units", "Units that wait for the committers", |status| status.queued_units as f64),
+        ("store_units", "Units that the committers of this replica have committed", |status| status.units as f64),
+        ("store_batches", "Batches that they were committed in", |status| status.batches as f64),
+        ("store_retries", "Batches run again because another committer came first", |status| status.retries as f64),
+    ];
+    for (name, help, read) in shown {
+        let store = app.store.clone();
+        app.metrics.gauge(name, help, move || read(store.status()));
+    }
     let room = app.room.clone();
     app.metrics.gauge("request_body_bytes", "Bytes of request bodies that are held", move || room.bytes() as f64);
     let store = app.store.clone();
