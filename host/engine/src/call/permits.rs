@@ -54,9 +54,12 @@ impl Permitted {
         }
     }
 
-    /// Adds to the request's last unit a hold that is taken with it. Of one that nothing was done under nothing is left.
-    fn take(&self, unit: &Unit, txn: &mut Txn, now: Instant) {
-        let step = match self.wish {
+    /// Adds to the request's last unit a hold that is taken with it. Of one that nothing was done under only the decision is left.
+    fn take(&self, unit: &Unit, txn: &mut Txn, answered: bool, now: Instant) {
+        for fact in &unit.facts {
+            txn.fact(fact.clone());
+        }
+        let step = match self.wish.filter(|_| answered) {
             Some(Wish::Capture(actual)) => self.hold.captured(&self.id, actual, now),
             Some(Wish::Keep(until)) => self.hold.kept(&self.id, until),
             Some(Wish::Cancel) | None => return,
@@ -68,9 +71,6 @@ impl Permitted {
         }
         let writes = unit.writes.iter().cloned().chain(self.hold.taken_with(&self.id, step));
         txn.step(Vec::new(), writes.collect());
-        for fact in &unit.facts {
-            txn.fact(fact.clone());
-        }
     }
 }
 
@@ -78,8 +78,7 @@ impl Permitted {
 pub(super) fn settle(permits: &[Permitted], txn: &mut Txn, answered: bool, attempt: u32, now: Instant) {
     for permit in permits {
         match &permit.untaken {
-            Some(unit) if answered => permit.take(unit, txn, now),
-            Some(_) => {}
+            Some(unit) => permit.take(unit, txn, answered, now),
             None => {
                 let step = permit.end(answered, attempt, now);
                 txn.step(step.guards, step.writes);
