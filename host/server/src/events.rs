@@ -43,7 +43,7 @@ impl Position {
     /// # Errors
     /// When the store cannot be asked.
     pub async fn now(store: &Store, organization: &str) -> Result<Self, Refusal> {
-        let head = async |kind| store.facts_head(kind, organization).await.map_err(reading);
+        let head = async |kind| store.facts_head_settled(kind, organization).await.map_err(reading);
         Ok(Self { event: head(FactKind::Event).await?, audit: head(FactKind::Audit).await? })
     }
 }

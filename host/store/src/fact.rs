@@ -1,5 +1,7 @@
 //! Facts that have their numbers: events and audit rows. Those without are shown to nobody.
 
+use std::time::Duration;
+
 use charter_kernel::apply::facts_log;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Fact, FactKind, Reach, Space};
@@ -12,6 +14,11 @@ use crate::query::{PAGE_ROWS_MAX, SequencedFact};
 use crate::sql::{Row, query};
 use crate::store::Store;
 use crate::wake::Changed;
+
+/// How long facts may stay without a number before who waits for it gives up.
+const UNNUMBERED_MAX: Duration = Duration::from_secs(5);
+/// Between looks at them, should nobody tell.
+const UNNUMBERED_LOOK: Duration = Duration::from_millis(50);
 
 /// The column `kind`, as serde writes it in the committer's bulk statement.
 pub(crate) fn kind_name(kind: FactKind) -> &'static str {
@@ -113,6 +120,37 @@ impl Store {
     /// The last sequence given to an organization's facts of a kind.
     pub async fn facts_head(&self, kind: FactKind, organization: &str) -> Result<u64, ReadError> {
         Ok(self.log_head(&facts_log(organization, kind)).await?.head)
+    }
+
+    /// The number of the last fact that was committed before this was called. One that has no number yet is waited for: it would be
+    /// taken for a later one.
+    ///
+    /// # Errors
+    /// When the database cannot be asked, or facts are not numbered in time.
+    pub async fn facts_head_settled(&self, kind: FactKind, organization: &str) -> Result<u64, ReadError> {
+        if self.is_shared() {
+            let mut changed = self.facts_changed(kind, organization);
+            let settled = async {
+                let Some(last) = self.unnumbered(kind, organization, i64::MAX).await? else { return Ok(()) };
+                while self.unnumbered(kind, organization, last).await?.is_some() {
+                    let _ = tokio::time::timeout(UNNUMBERED_LOOK, changed.wait()).await;
+                }
+                Ok(())
+            };
+            tokio::time::timeout(UNNUMBERED_MAX, settled).await.unwrap_or(Err(ReadError::Unavailable(None)))?;
+        }
+        self.facts_head(kind, organization).await
+    }
+
+    /// The last fact up to an ordinal that has no number yet.
+    async fn unnumbered(&self, kind: FactKind, organization: &str, up_to: i64) -> Result<Option<i64>, ReadError> {
+        let sql =
+            self.inner.database.dialect.sql(
+                "SELECT MAX(ordinal) FROM facts WHERE organization = $1 AND kind = $2 AND sequence IS NULL AND ordinal <= $3",
+            );
+        let query = query(sql).bind(organization.to_owned()).bind(kind_name(kind)).bind(up_to);
+        let row = reading(query.fetch_one(&self.inner.readers)).await?;
+        row.try_get(0).map_err(|error| ReadError::Failed(Some(error)))
     }
 
     /// Subscribes to an organization's new facts of a kind.

@@ -189,7 +189,7 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     if stored::count::<Webhook>(txn, &reach, &[]).await? >= WEBHOOKS_MAX {
         return Err(Refusal::state_conflict("too_many_webhooks", "The organization has as many webhooks as it can have."));
     }
-    let since = app.store.facts_head(FactKind::Event, organization.as_str()).await.map_err(stored::reading)?;
+    let since = app.store.facts_head_settled(FactKind::Event, organization.as_str()).await.map_err(stored::reading)?;
     let id = uuid_v7(request.now, stored::random()?);
     let shown = secret().map_err(stored::no_randomness)?;
     let webhook = Webhook {

@@ -16,6 +16,7 @@ on_both!(
     caches_learn_of_writes_to_the_hosts_rows,
     events_beyond_their_time_go_and_audit_rows_stay,
     what_a_reach_held_goes_with_it_and_nothing_else,
+    what_was_committed_before_is_counted_before,
 );
 
 async fn a_log_is_numbered_without_gaps_and_ends_when_closed(bed: Bed) {
@@ -143,6 +144,14 @@ async fn events_beyond_their_time_go_and_audit_rows_stay(bed: Bed) {
     }
     let last = bed.store.facts(FactKind::Event, ORG, 5, 10).await.unwrap();
     assert_eq!(last.iter().map(|fact| fact.sequence).collect::<Vec<_>>(), [6], "a sequence is never given again");
+}
+
+async fn what_was_committed_before_is_counted_before(bed: Bed) {
+    for n in 1..=30 {
+        bed.store.commit(told(ORG, &format!("{n:03}"), FactKind::Event)).await.unwrap();
+        assert_eq!(bed.store.facts_head_settled(FactKind::Event, ORG).await.unwrap(), n);
+    }
+    assert_eq!(bed.store.facts_head_settled(FactKind::Audit, ORG).await.unwrap(), 0);
 }
 
 async fn what_a_reach_held_goes_with_it_and_nothing_else(bed: Bed) {
