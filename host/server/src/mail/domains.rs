@@ -18,6 +18,12 @@ pub fn ascii(domain: &str) -> Option<String> {
     (ascii.len() <= DOMAIN_BYTES_MAX && ascii.split('.').all(fits)).then_some(ascii)
 }
 
+/// The host of an address on the web, an IPv6 one without its brackets.
+pub fn host(url: &str) -> Option<String> {
+    let url = url.parse::<http::Uri>().ok()?;
+    url.host().map(|host| host.trim_start_matches('[').trim_end_matches(']').to_owned())
+}
+
 /// Whether an address is at one of the hosted domains, below one, or at the host of the public address. In doubt it is.
 /// `hosted` are ASCII forms.
 pub fn is_hosted(hosted: &[String], public_url: Option<&str>, email: &str) -> bool {
@@ -27,11 +33,9 @@ pub fn is_hosted(hosted: &[String], public_url: Option<&str>, email: &str) -> bo
         return true;
     }
     let Some(url) = public_url else { return false };
-    let host = url.parse::<http::Uri>().ok().and_then(|uri| uri.host().map(str::to_owned));
-    let Some(host) = host else { return true };
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let Some(bare) = host(url) else { return true };
     // An address is no domain that anybody's mail is at.
-    bare.parse::<std::net::IpAddr>().is_err() && ascii(bare).is_none_or(|own| within(&own))
+    bare.parse::<std::net::IpAddr>().is_err() && ascii(&bare).is_none_or(|own| within(&own))
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use charter_kernel::time::Instant;
 use charter_kernel::unit::Write;
 use charter_store::{Store, Txn};
 
+use super::domains;
 use super::letter::Letter;
 use crate::records::Record as _;
 use crate::records::mail::{Cause, Mail};
@@ -34,12 +35,11 @@ pub struct Wanted<'a> {
 
 /// The name that a host goes by whose links lead there: what its mails' ids end with, and what it says to the relay.
 pub fn hello(base: &str) -> String {
-    let host = base.parse::<http::Uri>().ok().and_then(|uri| uri.host().map(str::to_owned)).unwrap_or_default();
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let bare = domains::host(base).unwrap_or_default();
     match bare.parse::<std::net::IpAddr>() {
         Ok(std::net::IpAddr::V4(ip)) => format!("[{ip}]"),
         Ok(std::net::IpAddr::V6(ip)) => format!("[IPv6:{ip}]"),
-        Err(_) => super::domains::ascii(bare).unwrap_or_else(|| "localhost".into()),
+        Err(_) => domains::ascii(&bare).unwrap_or_else(|| "localhost".into()),
     }
 }
 

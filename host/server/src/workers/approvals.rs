@@ -4,10 +4,9 @@
 //! made once.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use charter_kernel::refusal::Refusal;
-use charter_kernel::unit::{Guard, Key, Space, Taken, Unit, Write};
+use charter_kernel::unit::{Guard, Space, Taken, Unit, Write};
 use charter_store::CommitError;
 use serde_json::{Value, json};
 
@@ -20,8 +19,6 @@ use crate::records::approval::{APPROVED, Approval, PENDING, RESOLVED, Status};
 
 /// How long after a host was last heard of another may take up what it worked on.
 const LEASE_MS: i64 = 30_000;
-/// How often a host that makes a request says that it is still at it.
-const HEARD_EVERY: Duration = Duration::from_secs(10);
 /// Approvals worked on in turn.
 const COUNT: usize = 16;
 /// The deadline of a request that declares none of its own.
@@ -53,10 +50,11 @@ async fn make(app: &Arc<App>, taken: Taken) {
         return lost(app, Run { approval, token: taken.token }).await;
     }
     let run = Arc::new(Run { approval, token: taken.token });
+    let approved = due(APPROVED);
     let made = match approvals::request(&app.store, &run.approval).await {
         Ok(request) => tokio::select! {
             made = again(app, &request, &run) => made,
-            () = at_work(app, &taken.key, &run.token) => Err(Refusal::overloaded(1)),
+            () = approved.at_work(app, &taken.key, &run.token) => Err(Refusal::overloaded(1)),
         },
         Err(refusal) => Err(refusal),
     };
@@ -104,18 +102,6 @@ async fn lost(app: &Arc<App>, run: Run) {
         Refusal::state_conflict("in_doubt", told).hint("GET /v1/governance/holds?state=in_doubt lists what a person resolves.");
     let txn = app.store.begin(run.approval.organization.as_str());
     over(app, txn, &run, &refusal).await;
-}
-
-/// Goes on saying that this host works on it, until another does.
-async fn at_work(app: &App, key: &Key, token: &str) {
-    loop {
-        tokio::time::sleep(HEARD_EVERY).await;
-        let write = Write::Extend { key: key.clone(), token: token.to_owned(), until: app.clock.now().plus_ms(LEASE_MS) };
-        let said = app.store.commit_settling(Unit { writes: vec![write], ..Unit::default() }).await;
-        if said.is_err_and(|error| error.refused().is_some()) {
-            return;
-        }
-    }
 }
 
 /// A refusal as an approval keeps it.

@@ -4,12 +4,16 @@
 //! Knows nothing of what a row says or of what is done with it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use charter_kernel::unit::{Space, Take, Taken, Unit};
+use charter_kernel::unit::{Key, Space, Take, Taken, Unit, Write};
 use charter_store::CommitError;
 
 use super::LOOK_EVERY;
 use crate::app::App;
+
+/// How often within a lease a host says that it is still at it.
+const HEARD_PER_LEASE: u64 = 4;
 
 /// Due rows of one kind, across all tenants, and how they are taken.
 pub(super) struct Due {
@@ -39,6 +43,20 @@ impl Due {
         };
         let applied = app.store.commit(Unit { takes: vec![take], ..Unit::default() }).await?;
         Ok(applied.taken.into_iter().flatten().collect())
+    }
+
+    /// Goes on saying that this host works on a row, until another does. Never ends by itself.
+    pub(super) async fn at_work(&self, app: &App, key: &Key, token: &str) {
+        let heard_every = Duration::from_millis(u64::try_from(self.lease_ms).unwrap_or_default() / HEARD_PER_LEASE);
+        loop {
+            tokio::time::sleep(heard_every).await;
+            let until = app.store.now().plus_ms(self.lease_ms);
+            let write = Write::Extend { key: key.clone(), token: token.to_owned(), until };
+            let said = app.store.commit_settling(Unit { writes: vec![write], ..Unit::default() }).await;
+            if said.is_err_and(|error| error.refused().is_some()) {
+                return;
+            }
+        }
     }
 
     /// Looks every now and then, takes at most `count` at once, and works on one after the other. Never ends by itself.

@@ -31,8 +31,6 @@ mod expand;
 
 /// How long after a host was last heard of another may take up what it worked on.
 const LEASE_MS: i64 = 20_000;
-/// How often a host that sends says that it is still at it.
-const HEARD_EVERY: Duration = Duration::from_secs(5);
 /// How long one try may take.
 const TRY: Duration = Duration::from_secs(150);
 /// Mails sent at one time.
@@ -84,9 +82,10 @@ async fn take(app: &App, due: &Due) -> Vec<Taken> {
 /// Tries one mail.
 async fn one(app: &App, taken: Taken) {
     let Ok(mail) = Mail::read(&taken.row) else { return };
+    let mails = mails();
     let fate = tokio::select! {
         fate = tried(app, &mail) => fate,
-        () = at_work(app, &taken.key, &taken.token) => return,
+        () = mails.at_work(app, &taken.key, &taken.token) => return,
     };
     let now = app.store.now();
     let tries = taken.row.lease.as_ref().map_or(1, |lease| lease.count);
@@ -170,18 +169,6 @@ fn backoff(tries: u32) -> i64 {
     // Without randomness it comes back together.
     let _ = getrandom::fill(&mut random);
     doubled + doubled * i64::from(u16::from_le_bytes(random)) / i64::from(u16::MAX) / 5
-}
-
-/// Goes on saying that this host works on it, until another does.
-async fn at_work(app: &App, key: &Key, token: &str) {
-    loop {
-        tokio::time::sleep(HEARD_EVERY).await;
-        let write = Write::Extend { key: key.clone(), token: token.to_owned(), until: app.store.now().plus_ms(LEASE_MS) };
-        let said = app.store.commit_settling(Unit { writes: vec![write], ..Unit::default() }).await;
-        if said.is_err_and(|error| error.refused().is_some()) {
-            return;
-        }
-    }
 }
 
 async fn later(app: &App, taken: &Taken, due_at: Instant) {
