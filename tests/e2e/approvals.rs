@@ -325,6 +325,16 @@ on_both! {
         decide(&owner, &approval_id, "approve").expect(200);
         let failed = end(&tenant.client, &approval_id);
         assert_eq!((&failed["status"], &failed["error"]["reason"]), (&json!("failed"), &json!("job_gone")), "{failed}");
+        // Nor is one that is cancelled right after they have said so.
+        let mut slow = spend(2 * DOLLAR);
+        slow.as_array_mut().unwrap().insert(0, json!({ "sleep_ms": 3_000 }));
+        let asks = play(&tenant.client, json!([{ "enqueue": slow, "public": true, "attempts": 1 }])).expect(200);
+        let fourth = asks["seen"][0].as_str().unwrap().to_owned();
+        let approval_id = asked(&fourth);
+        decide(&owner, &approval_id, "approve").expect(200);
+        tenant.client.delete(&format!("/v1/jobs/{fourth}")).expect(200);
+        assert_eq!(end(&tenant.client, &approval_id)["status"], "failed");
+        assert_eq!(job(&fourth)["status"], "cancelled");
         assert_eq!((stands(&tenant.client), notes(&tenant.client)), ((2 * DOLLAR, 0), 1));
         world.books_agree();
     }

@@ -107,7 +107,7 @@ pub(super) async fn approved(app: &Arc<App>, key: &Key, request: &Request, run: 
         backoff_ms_max: app.config.jobs.backoff_ms_max,
         clock: app.clock.clone(),
     });
-    let admitted = owner::admit(app, &record).await.map_err(|failure| {
+    let mut admitted = owner::admit(app, &record).await.map_err(|failure| {
         let text = |name: &str| failure.get(name).and_then(Value::as_str);
         let code = text("code").and_then(Code::named).unwrap_or(Code::StateConflict);
         Refusal {
@@ -115,6 +115,8 @@ pub(super) async fn approved(app: &Arc<App>, key: &Key, request: &Request, run: 
             ..Refusal::new(code, text("message").unwrap_or("The job cannot run."))
         }
     })?;
+    // Its row has no lease that a cancellation could take away: whoever cancels it changes the row.
+    admitted.guards.push(Guard::Version { key: key.clone(), version: Some(row.version) });
     let origin = approvals::carried(Origin::Approved(run.clone()));
     match call(app, &settling, &record, admitted, origin).await {
         Outcome::Answered(_) | Outcome::Refused(_) | Outcome::Trapped { .. } | Outcome::Deadline | Outcome::OutOfMemory => {
