@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::slice::from_ref;
 use std::sync::Mutex;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 use charter_kernel::time::Instant as Moment;
@@ -14,10 +15,15 @@ use charter_tests::{Answer, Client, Database, Tenant, World, on_both};
 use serde_json::{Value, json};
 
 use crate::accounts::browser;
-use crate::rules::{play, seen};
+use crate::rules::{peer, play, seen};
 
 /// One dollar, as the ledger counts.
 const DOLLAR: i64 = 1_000_000;
+
+/// A deployment whose primitives reach this machine.
+fn reaching() -> Builder {
+    Builder::new().bare().environment("CHARTER_EGRESS_ALLOW", "127.0.0.0/8")
+}
 
 /// A tenant of a deployment that plays scripts.
 fn scripted(world: &World) -> Tenant {
@@ -536,11 +542,30 @@ on_both! {
         world.books_agree();
     }
 
-    fn a_hold_that_a_crash_left_behind_is_voided(world: Builder::new().bare()) {
+    fn nothing_leaves_the_host_before_its_hold_is_taken(world: reaching()) {
         let tenant = scripted(world);
+        let heard = peer(world, &tenant);
+        budget(&tenant, 700, "day");
+        let steps = json!([
+            { "leave": "script.spend", "amount": DOLLAR, "as": "p" }, { "fetch": "POST", "path": "/" }, { "capture": "p", "amount": DOLLAR },
+        ]);
+        let answers = at_once(from_ref(&tenant.client), 48, &steps);
+        assert_eq!(answers.iter().filter(|answer| answer.status == 200).count(), 7);
+        for refused in answers.iter().filter(|answer| answer.status != 200) {
+            assert_eq!(refused.expect_error(403, "forbidden")["reason"], "budget_exceeded", "the guest hears why");
+        }
+        assert_eq!((heard.load(SeqCst), stands(&tenant.client)), (7, (7 * DOLLAR, 0)));
+        world.books_agree();
+    }
+
+    fn a_hold_that_a_crash_left_behind_is_voided(world: reaching()) {
+        let tenant = scripted(world);
+        peer(world, &tenant);
         budget(&tenant, 100, "day");
         let client = tenant.client.at(world.server().address());
-        let steps = json!({ "steps": [{ "leave": "script.spend", "amount": DOLLAR, "as": "p" }, { "sleep_ms": 7_000 }] });
+        let steps = json!({ "steps": [
+            { "leave": "script.spend", "amount": DOLLAR, "as": "p" }, { "fetch": "GET", "path": "/" }, { "sleep_ms": 7_000 },
+        ] });
         std::thread::scope(|scope| {
             scope.spawn(|| drop(client.call("POST", "/v1/script").json(&steps).attempt()));
             until("the hold is taken", || stands(&client) == (0, DOLLAR));

@@ -16,6 +16,7 @@ mod guards;
 mod hooks;
 mod hostile;
 mod idempotency;
+mod issuer;
 mod jobs;
 mod keys;
 mod kits;

@@ -69,7 +69,7 @@ fn interrupted(client: &Client, steps: Value, meanwhile: impl FnOnce()) -> Answe
 }
 
 /// A provider that counts its requests and answers each with 200.
-fn peer(world: &World, tenant: &Tenant) -> Arc<AtomicU32> {
+pub fn peer(world: &World, tenant: &Tenant) -> Arc<AtomicU32> {
     let count = Arc::new(AtomicU32::new(0));
     let counting = count.clone();
     let address = double::listen(move |_| {

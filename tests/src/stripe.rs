@@ -1,5 +1,5 @@
-//! A double of Stripe, where no emulation knows its shapes: customers, PaymentIntents, Checkout Sessions and the billing portal. It checks
-//! what it receives (path, credential, version, idempotency key, form) and keeps the promise of idempotency keys. Beside it, how
+//! A double of Stripe, where no emulation knows its shapes: customers, PaymentIntents, Checkout Sessions, the billing portal, and cards that it
+//! issues. It checks what it receives (path, credential, version, idempotency key, form) and keeps the promise of idempotency keys. Beside it, how
 //! Stripe signs an event.
 
 use std::collections::BTreeMap;
@@ -32,6 +32,8 @@ struct State {
     /// By key: the form, and what was answered.
     answered: BTreeMap<String, (BTreeMap<String, String>, Value)>,
     made: u32,
+    /// Cards that it has issued: their status and limit.
+    cards: BTreeMap<String, (String, Option<String>)>,
     faults: Vec<String>,
     /// Answers that get lost after what they answer was done.
     lost: u32,
@@ -76,6 +78,11 @@ impl Stripe {
         keys.len()
     }
 
+    /// How a card stands that it has issued: its status, and its limit in cents.
+    pub fn card(&self, id: &str) -> Option<(String, Option<String>)> {
+        self.with(|state| state.cards.get(id).cloned())
+    }
+
     /// Loses its next answers, after it has done what was asked.
     pub fn loses(&self, answers: u32) {
         self.with(|state| state.lost = answers);
@@ -102,26 +109,36 @@ impl State {
             ("stripe-version", VERSION.to_owned()),
             ("content-type", "application/x-www-form-urlencoded".to_owned()),
         ];
-        if heard.method != "POST" {
-            return Err("is no POST".into());
-        }
+        let reads = match heard.method.as_str() {
+            "GET" => true,
+            "POST" => false,
+            _ => return Err("is neither GET nor POST".into()),
+        };
+        let wanted = if reads { &wanted[..2] } else { &wanted[..] };
         if let Some((name, _)) = wanted.iter().find(|(name, value)| header(name) != *value) {
             return Err(format!("{name} is {:?}", header(name)));
         }
         let key = header("idempotency-key");
-        if key.is_empty() {
-            return Err("has no idempotency key".into());
+        if key.is_empty() != reads {
+            return Err(format!("has the idempotency key {key:?}"));
         }
+        let (path, query) = heard.target.split_once('?').unwrap_or((&heard.target, ""));
         let text = String::from_utf8(heard.body.clone()).map_err(|_| "is no text")?;
-        let pairs = text.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
+        let members = if reads { query } else { &text };
+        let mut form = BTreeMap::new();
+        for pair in members.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (decoded(name), decoded(value))
-        });
-        Ok(Asked { path: heard.target.clone(), key, form: pairs.collect() })
+            // A list's members have one name.
+            form.entry(decoded(name)).and_modify(|held: &mut String| *held += ",").or_default().push_str(&decoded(value));
+        }
+        Ok(Asked { path: path.to_owned(), key, form })
     }
 
     fn serve(&mut self, asked: Asked) -> (u16, Value) {
         self.asked.push(asked.clone());
+        if asked.key.is_empty() {
+            return self.number(&asked);
+        }
         if let Some((form, answer)) = self.answered.get(&asked.key) {
             if *form != asked.form {
                 self.faults.push(format!("{} repeats {} with another form", asked.path, asked.key));
@@ -145,6 +162,30 @@ impl State {
             return (503, json!({ "error": { "type": "api_error" } }));
         }
         (200, answer)
+    }
+
+    /// A card with its number.
+    fn number(&mut self, asked: &Asked) -> (u16, Value) {
+        let id = asked.path.strip_prefix("/v1/issuing/cards/").filter(|id| self.cards.contains_key(*id));
+        match (id, asked.form.get("expand[]").map(String::as_str)) {
+            (Some(id), Some("number,cvc")) => (
+                200,
+                json!({ "id": id, "number": "4000009990000018", "cvc": "123", "exp_month": 9, "exp_year": 2031, "last4": "0018" }),
+            ),
+            _ => (404, json!({ "error": { "type": "invalid_request_error", "code": "resource_missing" } })),
+        }
+    }
+
+    /// How a form bounds a card: its status and its limit.
+    fn bound(form: &BTreeMap<String, String>) -> Result<(String, Option<String>), String> {
+        let status = form.get("status").filter(|status| ["active", "inactive", "canceled"].contains(&status.as_str()));
+        let limit = form.get("spending_controls[spending_limits][0][amount]");
+        let interval = form.get("spending_controls[spending_limits][0][interval]").map(String::as_str);
+        let known = interval.is_none_or(|interval| ["daily", "weekly", "monthly", "yearly", "all_time"].contains(&interval));
+        if limit.is_some() != interval.is_some() || !known {
+            return Err(format!("a limit of {limit:?} each {interval:?}"));
+        }
+        Ok((status.ok_or("status is none that there is")?.clone(), limit.cloned()))
     }
 
     fn make(&mut self, asked: &Asked) -> Result<Value, String> {
@@ -190,7 +231,38 @@ impl State {
                 let session = id("bps");
                 Ok(json!({ "id": session, "url": format!("https://portal.example/{session}") }))
             }
-            _ => Err("there is no such path".into()),
+            "/v1/issuing/cardholders" => {
+                if !["individual", "company"].contains(&need("type")?.as_str()) {
+                    return Err("type is neither individual nor company".into());
+                }
+                for name in ["name", "billing[address][line1]", "billing[address][city]", "billing[address][postal_code]"] {
+                    need(name)?;
+                }
+                if need("billing[address][country]")?.len() != 2 {
+                    return Err("country is no code of a country".into());
+                }
+                Ok(json!({ "id": id("ich"), "object": "issuing.cardholder", "status": "active" }))
+            }
+            "/v1/issuing/cards" => {
+                is("currency", "usd")?;
+                is("type", "virtual")?;
+                is("status", "active")?;
+                for name in ["cardholder", "metadata[charter_hook]", "metadata[charter_card]"] {
+                    need(name)?;
+                }
+                let card = id("ic");
+                self.cards.insert(card.clone(), Self::bound(form)?);
+                Ok(json!({ "id": card, "object": "issuing.card", "last4": "0018", "status": "active" }))
+            }
+            path => {
+                let card = path.strip_prefix("/v1/issuing/cards/").ok_or("there is no such path")?;
+                let held = self.cards.get_mut(card).ok_or("there is no such card")?;
+                if held.0 == "canceled" {
+                    return Err("a canceled card stays so".into());
+                }
+                *held = Self::bound(form)?;
+                Ok(json!({ "id": card, "object": "issuing.card", "last4": "0018", "status": held.0 }))
+            }
         }
     }
 }

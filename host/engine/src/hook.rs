@@ -21,11 +21,17 @@ pub const PROJECT: &str = "project";
 
 /// The signal by which a primitive hears of a call.
 pub const SIGNAL: &str = "hook";
+/// The signal by which it hears of one whose caller waits for what it answers.
+pub const QUESTION: &str = "question";
 
 /// What the name of a binding's scheme begins with.
 const BINDING: &str = "binding:";
 /// The space of hooks' names.
 const NAMES: &str = "host.hook";
+/// The space of what providers call the objects that hooks are of.
+const REFERENCES: &str = "host.hook_reference";
+/// Bytes of what a provider calls an object.
+pub const REFERENCE_BYTES_MAX: usize = 200;
 /// Bytes of a binding's name within a scheme.
 const BINDING_BYTES_MAX: usize = 80;
 
@@ -120,6 +126,9 @@ pub struct HookRecord {
     /// What they are signed with, sealed, in base64.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<String>,
+    /// What its provider calls the object that it is of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<String>,
     /// When it was opened.
     pub opened_at: Instant,
 }
@@ -133,6 +142,24 @@ impl HookRecord {
     /// The name by which a hook is found in the whole deployment.
     pub fn name(id: &str) -> Claim {
         Claim::name(NAMES, id)
+    }
+
+    /// The name by which the hook of a provider's object is found in the whole deployment.
+    pub fn reference_name(binding: &str, reference: &str) -> Claim {
+        Claim::name(REFERENCES, &format!("{binding}/{reference}"))
+    }
+
+    /// The provider that calls for it, where that calls one URL for everybody.
+    pub fn provider(&self) -> Option<&str> {
+        match &self.scheme {
+            Scheme::Binding(name) => Some(name),
+            _ => None,
+        }
+    }
+
+    /// The name that it has by its provider's object.
+    pub fn referred(&self) -> Option<Claim> {
+        Some(Self::reference_name(self.provider()?, self.reference.as_ref()?))
     }
 
     /// Where it lies.

@@ -1,7 +1,8 @@
 //! The engine's end of `wasi:http/outgoing-handler`: who may send where, and the claim that goes before an effect.
 //!
-//! Knows no connection: [`crate::Egress`] sends. A request that is not a GET is an effect: the idempotency claim is committed before
-//! it, and from then on the guest is not run again.
+//! Knows no connection: [`crate::Egress`] sends. Holds of the request are taken before anything is sent, since a provider may charge for
+//! an answer. A request that is not a GET is an effect: the idempotency claim is committed before it, and from then on the guest is not
+//! run again.
 
 use std::sync::Arc;
 
@@ -75,13 +76,11 @@ impl Permit {
         let target = self.target(request.uri())?;
         let egress = self.shared.egress().ok_or_else(|| EgressError::Denied("this deployment sends nothing out".into()))?;
         if self.marks.aborted().is_some() {
-            return Err(EgressError::Denied("this attempt is over".into()));
+            return Err(over());
         }
+        self.shared.take_untaken(&self.call, &self.marks).await.map_err(|_| over())?;
         if !matches!(*request.method(), http::Method::GET | http::Method::HEAD | http::Method::OPTIONS) {
-            self.shared
-                .force_claim(&self.call, &self.marks)
-                .await
-                .map_err(|_| EgressError::Denied("this attempt is over".into()))?;
+            self.shared.force_claim(&self.call, &self.marks).await.map_err(|_| over())?;
             self.marks.dispatch();
         }
         let ms = |time: Option<std::time::Duration>| time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
@@ -126,6 +125,10 @@ impl Permit {
             "`{name}` may not send to {host}: it reaches its providers as https://<binding>.binding/, and public hosts only with the capability `public-web`"
         )))
     }
+}
+
+fn over() -> EgressError {
+    EgressError::Denied("this attempt is over".into())
 }
 
 fn denied(text: String) -> Error {

@@ -15,7 +15,7 @@ use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
 use crate::call::Call;
-use crate::call::permits::Permitted;
+use crate::call::permits::{Permitted, Untaken};
 use crate::capabilities::rates::RateRecord;
 use crate::component::Component;
 use crate::engine::Shared;
@@ -73,8 +73,6 @@ pub(crate) struct Story {
     pub(crate) takes: Vec<TakeRecord>,
     /// What leave it was given, by place in the request.
     pub(crate) permits: Vec<Permitted>,
-    /// Holds are taken when they are asked for: an attempt that put that off was refused by a rule.
-    pub(crate) takes_at_once: bool,
     /// What it took from rates, by place in the request.
     pub(crate) rates: Vec<RateRecord>,
     /// Shared with requests in flight to the outside.
@@ -90,6 +88,10 @@ pub(crate) struct Marks {
     pub(crate) dispatched: AtomicBool,
     /// The idempotency claim is committed.
     pub(crate) claimed: tokio::sync::OnceCell<()>,
+    /// Holds that leave was given for and that are not taken yet: with the request's own commit, or before anything leaves the host.
+    pub(crate) untaken: tokio::sync::Mutex<Vec<Untaken>>,
+    /// Holds are taken when they are asked for: an attempt that put that off was refused by a rule.
+    at_once: AtomicBool,
     /// Set once: the attempt is over whatever the guest says.
     abort: OnceLock<Abort>,
 }
@@ -101,9 +103,17 @@ impl Marks {
     pub(crate) fn dispatch(&self) {
         self.dispatched.store(true, SeqCst);
     }
-    /// For another attempt: nothing was dispatched, and the claim stays made.
+    /// Whether holds may be taken later than they are asked for.
+    pub(crate) fn defers(&self) -> bool {
+        !self.at_once.load(SeqCst)
+    }
+    /// From the next attempt on they may not.
+    pub(crate) fn take_at_once(&self) {
+        self.at_once.store(true, SeqCst);
+    }
+    /// For another attempt: nothing was dispatched, the claim stays made, and what was decided and not taken is decided anew.
     pub(crate) fn again(&self) -> Self {
-        Self { claimed: self.claimed.clone(), ..Self::default() }
+        Self { claimed: self.claimed.clone(), at_once: AtomicBool::new(!self.defers()), ..Self::default() }
     }
     /// Ends the attempt; the first reason counts.
     pub(crate) fn abort(&self, why: Abort) {

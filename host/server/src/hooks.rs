@@ -3,6 +3,7 @@
 //! Whoever calls is a stranger. An unknown, a closed and a revoked hook look the same; a call that is not signed writes nothing and is
 //! counted. The same event twice is one signal. Knows of providers only what the files of their kinds say.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use base64::Engine as _;
@@ -13,11 +14,13 @@ use charter_kernel::id::{OrganizationId, ProjectId, UserId};
 use charter_kernel::refusal::Refusal;
 use charter_kernel::scope::{Actor, ActorKind, Proof, Scope, Subject};
 use charter_kernel::time::Instant;
+use charter_kernel::unit::Claim;
 use charter_store::Txn;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::app::App;
+use crate::directory::UserRecord;
 use crate::lifecycle::Called;
 use crate::metrics::Metrics;
 use crate::pipeline::rate::{Gate, Kind};
@@ -26,6 +29,7 @@ use crate::records::hook_event::HookEvent;
 use crate::request::HostRequest;
 use crate::routes::stored;
 
+pub mod question;
 pub mod signature;
 pub mod stripe;
 
@@ -49,18 +53,24 @@ pub struct Counts {
     pub unsigned: AtomicU64,
     /// A provider's, signed, and about nothing that a hook was opened for.
     pub unmatched: AtomicU64,
+    /// Questions that a primitive has answered.
+    pub answered: AtomicU64,
+    /// Questions that the host has refused.
+    pub refused: AtomicU64,
 }
 
 impl Counts {
     /// Shows them at each scrape.
-    pub fn show(self: &std::sync::Arc<Self>, metrics: &Metrics) {
+    pub fn show(self: &Arc<Self>, metrics: &Metrics) {
         type Read = fn(&Counts) -> &AtomicU64;
-        let shown: [(&'static str, &'static str, Read); 5] = [
+        let shown: [(&'static str, &'static str, Read); 7] = [
             ("hook_calls_taken", "Calls of inbound URLs that were told to a primitive", |counts| &counts.taken),
             ("hook_calls_repeated", "Calls whose event had been told before", |counts| &counts.repeated),
             ("hook_calls_unknown", "Calls for no hook that there is", |counts| &counts.unknown),
             ("hook_calls_unsigned", "Calls without a signature that counts", |counts| &counts.unsigned),
             ("hook_calls_unmatched", "Signed calls of providers that no hook was opened for", |counts| &counts.unmatched),
+            ("hook_questions_answered", "Questions of providers that a primitive has answered", |counts| &counts.answered),
+            ("hook_questions_refused", "Questions of providers that were refused unanswered", |counts| &counts.refused),
         ];
         for (name, help, read) in shown {
             let counts = self.clone();
@@ -86,7 +96,19 @@ pub async fn find(app: &App, txn: &mut Txn, id: &str) -> Result<Option<Live>, Re
     if id.len() != 32 || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Ok(None);
     }
-    let Some(key) = txn.lookup(&HookRecord::name(id)).await.map_err(stored::reading)? else { return Ok(None) };
+    named(app, txn, &HookRecord::name(id), id).await
+}
+
+/// The hook of what the provider that is bound under this name calls so.
+///
+/// # Errors
+/// When the store cannot be asked.
+pub async fn referred(app: &App, txn: &mut Txn, binding: &str, reference: &str) -> Result<Option<Live>, Refusal> {
+    named(app, txn, &HookRecord::reference_name(binding, reference), reference).await
+}
+
+async fn named(app: &App, txn: &mut Txn, name: &Claim, id: &str) -> Result<Option<Live>, Refusal> {
+    let Some(key) = txn.lookup(name).await.map_err(stored::reading)? else { return Ok(None) };
     let Some(row) = txn.get(&key).await.map_err(stored::reading)? else { return Ok(None) };
     let record: HookRecord = serde_json::from_str(&row.body).map_err(|error| {
         tracing::error!(%error, hook = id, "a hook cannot be read");
@@ -101,7 +123,7 @@ pub async fn find(app: &App, txn: &mut Txn, id: &str) -> Result<Option<Live>, Re
     Ok(scope(app, &record).await?.map(|scope| Live { record, scope }))
 }
 
-/// The scope of a hook, as long as everybody in it is there and not revoked.
+/// The scope of a hook, as long as everybody in it is there, and not revoked unless it is a provider that tells what has happened.
 async fn scope(app: &App, record: &HookRecord) -> Result<Option<Scope>, Refusal> {
     let owner = &record.owner;
     let unread = |_| Refusal::overloaded(1);
@@ -117,7 +139,8 @@ async fn scope(app: &App, record: &HookRecord) -> Result<Option<Scope>, Refusal>
     let Some(user) = &owner.user else { return Ok(Some(proof.scope())) };
     let Some(user) = UserId::parse(user) else { return Ok(None) };
     let user = app.directory.user(&project.id, &user).await.map_err(unread)?;
-    Ok(user.filter(|user| user.active).map(|user| proof.user(user.id.clone(), Subject::Credential).scope()))
+    let may_be_told = |user: &Arc<UserRecord>| user.active || record.provider().is_some();
+    Ok(user.filter(may_be_told).map(|user| proof.user(user.id.clone(), Subject::Credential).scope()))
 }
 
 /// The secret of a hook that has one.
@@ -160,15 +183,21 @@ pub async fn take(
         app.hooks.repeated.fetch_add(1, Relaxed);
         return Ok(false);
     }
-    let gate = Gate { kind: Kind::Hook, owner: &hook.id, per_minute: CALLS_PER_MINUTE };
-    if let Some(wait) = app.buckets.take(&[gate], request.now).and_then(|standing| standing.retry_after_s) {
-        return Err(Refusal::rate_limited(wait));
-    }
+    enter(app, request, hook)?;
     stored::insert(txn, &note, "event").await?;
     let payload = payload(request, hook, &event);
     Called { hook, payload, now: request.now, request: &request.id }.tell(txn).await?;
     app.hooks.taken.fetch_add(1, Relaxed);
     Ok(true)
+}
+
+/// Takes one of the calls that a hook may have in a minute.
+fn enter(app: &App, request: &HostRequest, hook: &HookRecord) -> Result<(), Refusal> {
+    let gate = Gate { kind: Kind::Hook, owner: &hook.id, per_minute: CALLS_PER_MINUTE };
+    match app.buckets.take(&[gate], request.now).and_then(|standing| standing.retry_after_s) {
+        Some(wait) => Err(Refusal::rate_limited(wait)),
+        None => Ok(()),
+    }
 }
 
 /// What the primitive is told.
@@ -181,6 +210,7 @@ fn payload(request: &HostRequest, hook: &HookRecord, event: &str) -> Value {
         "event_id": event,
         "content_type": media.filter(|text| text.len() <= MEDIA_TYPE_BYTES_MAX),
         "received_at": request.now,
+        "provider": hook.provider(),
     });
     match std::str::from_utf8(&request.bytes) {
         Ok(text) => payload["body"] = text.into(),

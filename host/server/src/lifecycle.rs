@@ -200,9 +200,11 @@ pub const DOUBT: &str = "doubt";
 /// The kind of the signal that tells a primitive what became of a call of its own that waited for a person.
 pub const APPROVAL: &str = "approval";
 
-/// Whether a signal is of what is done to a user rather than by it: neither its standing nor its kit keeps it from arriving.
-pub fn is_told(signal: &str) -> bool {
-    Change::of(signal).is_some() || [DOUBT, APPROVAL].contains(&signal)
+/// Whether a signal is of what is done to a user rather than by it, or of what a provider says has happened: neither its standing nor its
+/// kit keeps it from arriving, and there is nothing for a person to approve.
+pub fn is_told(signal: &str, payload: &Value) -> bool {
+    let of_a_provider = signal == charter_engine::hook::SIGNAL && payload["provider"].is_string();
+    of_a_provider || Change::of(signal).is_some() || [DOUBT, APPROVAL].contains(&signal)
 }
 
 /// Whose work a signal about a hold or an approval is.

@@ -21,7 +21,7 @@ mod follow;
 mod holds;
 mod jobs;
 mod mails;
-mod owner;
+pub(crate) mod owner;
 mod run;
 mod schedules;
 mod sweep;

@@ -25,7 +25,7 @@ pub(crate) fn of(binding: &Binding, account: Doc<Account>, organization: &str) -
     let form = Form::default()
         .with("description", &format!("Organization {organization}"))
         .with("metadata[charter_organization]", organization);
-    let made = stripe::post("/v1/customers", form, &format!("charter-customer-{}", account.id))?;
+    let made = stripe::STRIPE.post("/v1/customers", form, &format!("charter-customer-{}", account.id))?;
     let customer = stripe::text(&made, "id")?;
     let kept = || {
         ACCOUNTS.replace(&account.id, account.body.known_as(customer.clone()))?;

@@ -42,7 +42,7 @@ pub fn primitive() -> Primitive {
         .setting(plans::signup_setting)
         .provider(
             stripe::PROVIDER,
-            &["stripe"],
+            &[stripe::KIND],
             "The payment provider. Options: `customer`, who the organization is there, else one is made; `return_url`, where its pages lead back to.",
         )
         .event("invoice.updated", "An invoice was opened, paid or voided.")

@@ -291,13 +291,13 @@ fn charge(payment: &Payment, names: &Names<'_>) -> Result<Payment, Refused> {
         Way::Kept => form.with("off_session", "true"),
         _ => form.with("payment_method_options[card][setup_future_usage]", "off_session"),
     };
-    let intent = stripe::post("/v1/payment_intents", form, &names.key)?;
+    let intent = stripe::STRIPE.post("/v1/payment_intents", form, &names.key)?;
     let reference = stripe::text(&intent, "id")?;
     match intent["status"].as_str().unwrap_or_default() {
         "succeeded" | "processing" => Ok(Payment { status: Status::Processing, reference: Some(reference), ..payment.clone() }),
         _ => {
             let cancel = format!("/v1/payment_intents/{}/cancel", plain(&reference)?);
-            stripe::post(&cancel, Form::default(), &format!("{}-cancel", names.key))?;
+            stripe::STRIPE.post(&cancel, Form::default(), &format!("{}-cancel", names.key))?;
             Err(Refused::Final(stripe::needs_a_person()))
         }
     }
@@ -326,7 +326,7 @@ fn page(payment: &Payment, invoice: &Invoice, names: &Names<'_>) -> Result<Payme
         .with("payment_intent_data[setup_future_usage]", "off_session")
         .with("payment_intent_data[metadata][charter_hook]", names.hook)
         .with(&format!("payment_intent_data[metadata][{INVOICE}]"), &payment.invoice);
-    let session = stripe::post("/v1/checkout/sessions", form, &names.key)?;
+    let session = stripe::STRIPE.post("/v1/checkout/sessions", form, &names.key)?;
     let (reference, url) = (stripe::text(&session, "id")?, stripe::text(&session, "url")?);
     Ok(Payment { status: Status::Open, reference: Some(reference), url: Some(url), ..payment.clone() })
 }

@@ -1,19 +1,23 @@
 //! What merchants do with a card: money set aside, captured, given back, refunded.
 
-use charter_sdk::governance::{self, Proposal};
+use charter_sdk::governance::{self, Permit, Proposal};
 use charter_sdk::money::micro_usd;
 use charter_sdk::prelude::*;
 use charter_sdk::{events, ledger};
 
 use crate::cards::{find as card, usable};
-use crate::money::{AUTHORIZE, MERCHANTS, SCOPE, account};
+use crate::money::{self, AUTHORIZE, MERCHANTS, SCOPE, account};
 
-/// `open` is the card's id while nothing was captured or given back.
+/// `open` is the card's id while nothing was captured or given back; `issuer` is what its card's issuer calls it.
 pub(crate) const AUTHORIZATIONS: Collection<Authorization> =
-    Collection::new("authorizations").indexed(&[Index::text("card"), Index::text("open")]);
+    Collection::new("authorizations").indexed(&[Index::text("card"), Index::text("open"), Index::text("issuer")]);
 
 /// How long an authorization waits for its capture.
 const DAYS: u32 = 7;
+/// How long one of a card network may: its issuer says when it is over.
+const NETWORK_DAYS: u32 = 31;
+/// Requests that one authorization of an issuer consists of: it grows by further ones.
+const REQUESTS_MAX: u32 = 100;
 
 /// An authorization, as it is kept.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -21,6 +25,8 @@ pub(crate) struct Authorization {
     card: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     open: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    issuer: Option<String>,
     status: Status,
     /// The hold behind it.
     permit: String,
@@ -146,9 +152,22 @@ fn of_card(path: &OfCard) -> Result<Doc<Authorization>> {
     found.or_not_found("authorization")
 }
 
+/// The authorization of the path, where it is the caller's to settle: what a card network has authorized, its issuer settles.
+fn own(path: &OfCard) -> Result<Doc<Authorization>> {
+    let found = of_card(path)?;
+    match found.body.issuer {
+        None => Ok(found),
+        Some(_) => Err(open_loop()),
+    }
+}
+
+fn open_loop() -> Failure {
+    Failure::conflict("merchants of the card's network authorize, capture and refund through its issuer").reason("open_loop")
+}
+
 /// The authorization of the path, while it can be captured or given back.
 fn open(path: &OfCard) -> Result<Doc<Authorization>> {
-    let found = of_card(path)?;
+    let found = own(path)?;
     match found.body.now_stands() {
         Status::Authorized => Ok(found),
         Status::Expired => Err(Failure::conflict("the authorization has expired").reason("authorization_expired")),
@@ -156,19 +175,32 @@ fn open(path: &OfCard) -> Result<Doc<Authorization>> {
     }
 }
 
-pub(crate) fn create(Path(ById { id }): Path<ById>, Body(new): Body<NewAuthorization>) -> Result<Created<AuthorizationAnswer>> {
-    usable(&id)?;
-    let expires_at = now().plus_seconds(DAYS * 86_400);
-    let permit = Proposal::new(AUTHORIZE, &new.merchant)
+/// Leave to pay a merchant from a card.
+fn leave(card: &str, new: &NewAuthorization) -> Result<Permit> {
+    Proposal::new(AUTHORIZE, &new.merchant)
         .amount(micro_usd(new.amount_cents))
-        .within(SCOPE, &id)
+        .within(SCOPE, card)
         .told("capture", format!("Sets {} cents aside for {}.", new.amount_cents, new.merchant))
-        .context(&json!({ "card_id": id, "merchant": new.merchant, "reference": new.reference }))
-        .pays(&account(&id), MERCHANTS)
-        .authorize()?;
+        .context(&json!({ "card_id": card, "merchant": new.merchant, "reference": new.reference }))
+        .pays(&account(card), MERCHANTS)
+        .authorize()
+}
+
+pub(crate) fn create(Path(ById { id }): Path<ById>, Body(new): Body<NewAuthorization>) -> Result<Created<AuthorizationAnswer>> {
+    match usable(&id)?.body.issued {
+        None => Ok(Created(told(hold(id, new, None, DAYS)?)?)),
+        Some(_) => Err(open_loop()),
+    }
+}
+
+/// Sets money aside. `issuer` is what the card's issuer calls it.
+fn hold(card: String, new: NewAuthorization, issuer: Option<String>, days: u32) -> Result<Doc<Authorization>> {
+    let permit = leave(&card, &new)?;
+    let expires_at = now().plus_seconds(days * 86_400);
     let authorization = Authorization {
-        card: id.clone(),
-        open: Some(id),
+        open: Some(card.clone()),
+        card,
+        issuer,
         status: Status::Authorized,
         permit: permit.id(),
         merchant: new.merchant,
@@ -179,7 +211,63 @@ pub(crate) fn create(Path(ById { id }): Path<ById>, Body(new): Body<NewAuthoriza
         expires_at,
     };
     permit.keep(expires_at)?;
-    Ok(Created(told(AUTHORIZATIONS.insert(authorization)?)?))
+    AUTHORIZATIONS.insert(authorization)
+}
+
+/// What a merchant of a card network asks for: set aside, or refused.
+pub(crate) fn ask(card: String, issuer: String, merchant: String, amount_cents: u64) -> Result<()> {
+    let new = NewAuthorization { amount_cents, merchant, reference: Some(issuer.clone()) };
+    told(hold(card, new, Some(issuer), NETWORK_DAYS)?).map(drop)
+}
+
+/// What is still set aside for an authorization of the issuer's, oldest first.
+fn held(card: &str, issuer: &str) -> Result<Vec<Doc<Authorization>>> {
+    let found = AUTHORIZATIONS.matching("issuer", issuer).oldest_first().limit(REQUESTS_MAX).find()?;
+    Ok(found.items.into_iter().filter(|held| held.body.card == card && held.body.is_open()).collect())
+}
+
+/// The issuer has ended an authorization: what is still set aside for it is given back.
+pub(crate) fn release(card: &str, issuer: &str) -> Result<()> {
+    held(card, issuer)?.into_iter().try_for_each(give_back)
+}
+
+fn give_back(found: Doc<Authorization>) -> Result<()> {
+    governance::reopen(&found.body.permit)?.cancel()?;
+    let reversed = Authorization { status: Status::Reversed, open: None, ..found.body };
+    told(AUTHORIZATIONS.replace(&found.id, reversed)?).map(drop)
+}
+
+fn take(found: Doc<Authorization>, captured_cents: u64) -> Result<AuthorizationAnswer> {
+    governance::reopen(&found.body.permit)?.capture(micro_usd(captured_cents))?;
+    let settled = Authorization { status: Status::Captured, open: None, captured_cents, ..found.body };
+    told(AUTHORIZATIONS.replace(&found.id, settled)?)
+}
+
+/// The issuer has paid a merchant. It comes from what was set aside for it, more than that included; where nothing is, leave is asked
+/// for it anew. Answers what was posted: where even that is refused, no more than the card has.
+pub(crate) fn pay(card: &str, issuer: Option<&str>, merchant: String, amount_cents: u64) -> Result<u64> {
+    let held = issuer.map(|issuer| held(card, issuer)).transpose()?.unwrap_or_default();
+    let Some(last) = held.len().checked_sub(1) else { return pay_unheld(card, merchant, amount_cents) };
+    let mut left = amount_cents;
+    for (place, found) in held.into_iter().enumerate() {
+        let part = if place == last { left } else { left.min(found.body.amount_cents) };
+        left -= part;
+        match part {
+            0 => give_back(found)?,
+            part => drop(take(found, part)?),
+        }
+    }
+    Ok(amount_cents)
+}
+
+fn pay_unheld(card: &str, merchant: String, amount_cents: u64) -> Result<u64> {
+    let amount = micro_usd(amount_cents);
+    match leave(card, &NewAuthorization { amount_cents, merchant, reference: None }) {
+        Ok(permit) => permit.capture(amount).map(|()| amount_cents),
+        // Nobody knows yet whether it is refused: asked again.
+        Err(failure) if ["overloaded", "job_not_ready", "internal_error"].iter().any(|code| failure.is(code)) => Err(failure),
+        Err(_) => money::post(&account(card), MERCHANTS, amount_cents, "capture", card),
+    }
 }
 
 pub(crate) fn list(Path(ById { id }): Path<ById>, Query(page): Query<Offset>) -> Result<AuthorizationList> {
@@ -195,9 +283,7 @@ pub(crate) fn read(Path(path): Path<OfCard>) -> Result<AuthorizationAnswer> {
 pub(crate) fn capture(Path(path): Path<OfCard>, Body(Amount { amount_cents }): Body<Amount>) -> Result<AuthorizationAnswer> {
     let found = open(&path)?;
     let captured_cents = amount_cents.unwrap_or(found.body.amount_cents);
-    governance::reopen(&found.body.permit)?.capture(micro_usd(captured_cents))?;
-    let settled = Authorization { status: Status::Captured, open: None, captured_cents, ..found.body };
-    told(AUTHORIZATIONS.replace(&found.id, settled)?)
+    take(found, captured_cents)
 }
 
 pub(crate) fn reverse(Path(path): Path<OfCard>) -> Result<AuthorizationAnswer> {
@@ -207,7 +293,7 @@ pub(crate) fn reverse(Path(path): Path<OfCard>) -> Result<AuthorizationAnswer> {
 }
 
 pub(crate) fn refund(Path(path): Path<OfCard>, Body(Amount { amount_cents }): Body<Amount>) -> Result<AuthorizationAnswer> {
-    let found = of_card(&path)?;
+    let found = own(&path)?;
     let left = found.body.captured_cents.saturating_sub(found.body.refunded_cents);
     if left == 0 {
         return Err(Failure::conflict("nothing of it is left to refund").reason("nothing_to_refund"));

@@ -1,11 +1,12 @@
-//! The card itself: made, shown, bounded, frozen, topped up, canceled.
+//! The card itself: made, shown, bounded, frozen, topped up, canceled. What its issuer has to hear of it is `issuer`'s.
 
 use charter_sdk::governance::{self, Proposal};
 use charter_sdk::money::{cents, micro_usd};
 use charter_sdk::prelude::*;
-use charter_sdk::{Caller, documents, events, ledger};
+use charter_sdk::{Caller, Soon, documents, events, ledger};
 
 use crate::authorizations::AUTHORIZATIONS;
+use crate::issuer::{self, Cardholder, Issued};
 use crate::money::{self, MERCHANTS, SCOPE, TOP_UP, account};
 
 pub(crate) const CARDS: Collection<Card> = Collection::new("cards");
@@ -20,15 +21,17 @@ pub(crate) struct Card {
     pub(crate) status: Status,
     pub(crate) cap_cents: Option<u64>,
     pub(crate) period: Period,
+    /// What its issuer knows of it, where it is a card of a network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) issued: Option<Issued>,
 }
-
-/// What would issue a card of a card network.
-const ISSUER: &str = "cards.issuer";
 
 /// Where a card stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Status {
+    /// Its issuer has not answered yet.
+    Pending,
     Active,
     Frozen,
     Canceled,
@@ -74,6 +77,9 @@ pub(crate) struct NewCard {
     /// `open_loop` needs an issuer, and is 501 without one.
     #[serde(default)]
     network: Network,
+    /// Whose card it is to be at its issuer; the issuer's binding may name one instead.
+    #[serde(default)]
+    cardholder: Option<Cardholder>,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -113,8 +119,8 @@ pub(crate) struct Shown {
     label: Option<String>,
     status: Status,
     network: Network,
-    /// The last four digits by which people tell cards apart.
-    last4: String,
+    /// The last four digits by which people tell cards apart; null while its issuer has not answered.
+    last4: Option<String>,
     /// What can be authorized now, as far as the balance goes.
     balance_cents: i64,
     cap_cents: Option<u64>,
@@ -163,23 +169,31 @@ pub(crate) fn usable(id: &str) -> Result<Doc<Card>> {
     let card = find(id)?;
     match card.body.status {
         Status::Active => Ok(card),
+        Status::Pending => Err(pending()),
         Status::Frozen => Err(Failure::conflict("the card is frozen").reason("card_frozen")),
         Status::Canceled => Err(Failure::conflict("the card is canceled").reason("card_canceled")),
     }
 }
 
+fn pending() -> Failure {
+    Failure::conflict("the card's issuer has not answered yet").reason("card_pending")
+}
+
 /// A closed-loop card has no number; four digits of its id tell it apart.
-fn last4(id: &str) -> String {
-    let sum = id.bytes().fold(7_u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
-    format!("{:04}", sum % 10_000)
+fn last4(card: &Doc<Card>) -> Option<String> {
+    if let Some(issued) = &card.body.issued {
+        return issued.last4().map(str::to_owned);
+    }
+    let sum = card.id.bytes().fold(7_u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+    Some(format!("{:04}", sum % 10_000))
 }
 
 fn shown(card: Doc<Card>, available: i64) -> Shown {
     Shown {
-        last4: last4(&card.id),
+        last4: last4(&card),
         label: card.body.label,
         status: card.body.status,
-        network: Network::ClosedLoop,
+        network: if card.body.issued.is_some() { Network::OpenLoop } else { Network::ClosedLoop },
         balance_cents: cents(available),
         cap_cents: card.body.cap_cents,
         period: card.body.period,
@@ -192,14 +206,16 @@ fn available(id: &str) -> Result<i64> {
     Ok(ledger::balance(&account(id))?.available)
 }
 
-fn answered(card: Doc<Card>) -> Result<CardAnswer> {
+pub(crate) fn answered(card: Doc<Card>) -> Result<CardAnswer> {
     let available = available(&card.id)?;
     Ok(CardAnswer { card: shown(card, available) })
 }
 
-fn changed(id: &str, card: Card) -> Result<CardAnswer> {
+/// Writes a card as it is from now on; its issuer hears of it after the commit.
+pub(crate) fn changed(id: &str, card: Card) -> Result<CardAnswer> {
     let status = card.status;
     let card = CARDS.replace(id, card)?;
+    issuer::mirror_later(&card)?;
     events::emit("card.updated", &json!({ "card_id": id, "status": status }))?;
     answered(card)
 }
@@ -209,18 +225,27 @@ fn set_cap(id: &str, card: &Card) -> Result<()> {
     governance::set_cap(SCOPE, id, card.cap_cents.map(micro_usd), card.period.as_str(), "")
 }
 
-pub(crate) fn create(Body(new): Body<NewCard>) -> Result<Created<CardAnswer>> {
+pub(crate) fn create(Body(new): Body<NewCard>) -> Result<Soon<Created<CardAnswer>>> {
+    let (label, cap_cents, period) = (new.label, new.cap_cents, new.period);
+    let card = Card { label, status: Status::Active, cap_cents, period, issued: None };
     if new.network == Network::OpenLoop {
-        let hint = "Leave network out for a card in a closed loop: no issuer of open-loop cards is known to this version.";
-        return Err(Failure::not_configured(&[ISSUER]).hint(hint));
+        let holder = issuer::holder(new.cardholder)?;
+        let card = made(Card { status: Status::Pending, ..card })?;
+        return issuer::issue_soon(card, holder).map(Soon::Job);
     }
-    let card = Card { label: new.label, status: Status::Active, cap_cents: new.cap_cents, period: new.period };
+    if new.cardholder.is_some() {
+        return Err(Failure::invalid("cardholder", "is for cards of the network `open_loop`"));
+    }
+    Ok(Soon::Now(Created(CardAnswer { card: shown(made(card)?, 0) })))
+}
+
+fn made(card: Card) -> Result<Doc<Card>> {
     let card = CARDS.insert(card)?;
     ledger::open(&account(&card.id))?;
     ledger::open(MERCHANTS)?;
     set_cap(&card.id, &card.body)?;
     events::emit("card.updated", &json!({ "card_id": card.id, "status": card.body.status }))?;
-    Ok(Created(CardAnswer { card: shown(card, 0) }))
+    Ok(card)
 }
 
 pub(crate) fn list(Query(page): Query<Offset>) -> Result<CardList> {
@@ -256,6 +281,7 @@ pub(crate) fn update(Path(ById { id }): Path<ById>, Body(change): Body<Change>, 
         cap_cents: change.cap_cents.or(before.cap_cents),
         period: change.period.unwrap_or(before.period),
         status: before.status,
+        issued: before.issued.clone(),
     };
     if is_looser(&before, &after) {
         money::loosens(&caller)?;
@@ -280,8 +306,10 @@ pub(crate) fn unfreeze(Path(ById { id }): Path<ById>, caller: Caller) -> Result<
 
 pub(crate) fn cancel(Path(ById { id }): Path<ById>) -> Result<CardAnswer> {
     let card = find(&id)?.body;
-    if card.status == Status::Canceled {
-        return Err(Failure::conflict("the card is canceled already").reason("card_canceled"));
+    match card.status {
+        Status::Canceled => return Err(Failure::conflict("the card is canceled already").reason("card_canceled")),
+        Status::Pending => return Err(pending()),
+        Status::Active | Status::Frozen => {}
     }
     if AUTHORIZATIONS.matching("open", &id).limit(1).find()?.items.iter().any(|held| held.body.is_open()) {
         let told = "an authorization of the card is open";
@@ -298,7 +326,8 @@ pub(crate) fn cancel(Path(ById { id }): Path<ById>) -> Result<CardAnswer> {
 pub(crate) fn top_up(Path(ById { id }): Path<ById>, Body(TopUp { amount_cents }): Body<TopUp>) -> Result<CardAnswer> {
     let card = usable(&id)?;
     let amount = micro_usd(amount_cents);
-    let name = card.body.label.clone().unwrap_or_else(|| format!("card ending in {}", last4(&id)));
+    let name = || format!("card ending in {}", last4(&card).unwrap_or_default());
+    let name = card.body.label.clone().unwrap_or_else(name);
     let permit = Proposal::new(TOP_UP, &id)
         .amount(amount)
         .told("top_up", format!("Moves {amount_cents} cents of the organization's credit to {name}."))
@@ -309,12 +338,16 @@ pub(crate) fn top_up(Path(ById { id }): Path<ById>, Body(TopUp { amount_cents })
     Ok(CardAnswer { card: shown(card, before + amount) })
 }
 
-/// The profile is gone: what is set aside is given back, and what the cards hold returns to the organization's credit.
+/// The profile is gone: issuers cancel its cards, what is set aside is given back, and what the cards hold returns to the
+/// organization's credit.
 pub(crate) fn close_all() -> Result<()> {
     let (mut cards, mut cursor) = (Vec::new(), None);
     loop {
         let page = CARDS.all().relaxed().page_at(Cursor { limit: PAGE, cursor })?;
-        cards.extend(page.items.into_iter().map(|card| card.id));
+        for card in page.items {
+            issuer::end(&card)?;
+            cards.push(card.id);
+        }
         cursor = page.next;
         if !page.has_more {
             break;

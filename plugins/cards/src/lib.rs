@@ -1,11 +1,13 @@
-//! Cards of a profile, in a closed loop: topped up from the organization's credit, authorized under a cap, captured, reversed and
-//! refunded.
+//! Cards of a profile: topped up from the organization's credit, authorized under a cap, captured, reversed and refunded; in a closed loop,
+//! or at the merchants of a card network where an issuer is bound.
 //!
-//! This file is the declaration. `cards` holds the card itself, `authorizations` what merchants do with it, `money` the accounts.
-//! Whether money may move is the host's to say: each move that leaves asks for leave first, and nothing here counts a cap.
+//! This file is the declaration. `cards` holds the card itself, `authorizations` what merchants do with it, `money` the accounts, `issuer`
+//! what a card network adds. Whether money may move is the host's to say: each move that leaves asks for leave first, and nothing here
+//! counts a cap.
 
 mod authorizations;
 mod cards;
+mod issuer;
 mod money;
 
 #[cfg(test)]
@@ -13,16 +15,25 @@ mod tests;
 
 use charter_sdk::manifest::Action;
 use charter_sdk::prelude::*;
+use charter_sdk::stripe;
 
 /// The primitive.
 pub fn primitive() -> Primitive {
     Primitive::new("cards", env!("CARGO_PKG_VERSION"))
         .title("Cards")
-        .summary("Spend-capped cards: top-ups, authorizations, captures, reversals and refunds in a closed loop.")
+        .summary("Spend-capped cards, in a closed loop or of a card network: top-ups, authorizations, captures, reversals and refunds.")
         .description(include_str!("cards.md"))
         .uses("ledger")
+        .uses("settings")
         .collection(&cards::CARDS)
         .collection(&authorizations::AUTHORIZATIONS)
+        .collection(&issuer::MOVES)
+        .provider(
+            issuer::ISSUER,
+            &[stripe::KIND],
+            "The issuer of open-loop cards, which asks here before each payment. Option: `cardholder`, the issuer's id of whose cards they are \
+             where a request names nobody.",
+        )
         .action(Action {
             name: money::TOP_UP,
             title: "Top up a card",
@@ -39,8 +50,16 @@ pub fn primitive() -> Primitive {
         })
         .event("card.updated", "A card was created, changed, frozen, unfrozen or canceled.")
         .event("card.authorization.updated", "An authorization was made, captured, reversed or refunded.")
+        .event("card.revealed", "The number of a card was shown.")
         .on("deleted", |_| cards::close_all())
-        .operation(post("cards.create", "/cards", cards::create).summary("Create a card"))
+        .question(|call| issuer::decide(&call))
+        .hook(|call| issuer::told(&call))
+        .job(issuer::ISSUE, |run| issuer::issue(&run))
+        .job(issuer::MIRROR, |run| issuer::mirror(&run))
+        .operation(post("cards.create", "/cards", cards::create).summary("Create a card").description(
+            "`network: open_loop` has an issuer make a card of a card network: 501 where none is bound. The issuer asks before each payment, \
+             and hears yes only where policy, caps and the card's balance admit it.",
+        ))
         .operation(get("cards.list", "/cards", cards::list).summary("List cards"))
         .operation(get("cards.read", "/cards/{id}", cards::read).summary("One card with its balance"))
         .operation(patch("cards.update", "/cards/{id}", cards::update).summary("Change a card's label and cap"))
@@ -58,6 +77,11 @@ pub fn primitive() -> Primitive {
             post("cards.top_up", "/cards/{id}/top-up", cards::top_up)
                 .summary("Move credit of the organization to a card")
                 .action(money::TOP_UP),
+        )
+        .operation(
+            get("cards.number", "/cards/{id}/number", issuer::number)
+                .summary("What a merchant asks for: an open-loop card's number, security code and expiry")
+                .description("Asked of the issuer each time, and kept nowhere. 409 `closed_loop` for a card that has none."),
         )
         .operation(
             get("cards.transactions", "/cards/{id}/transactions", cards::transactions)

@@ -1,5 +1,7 @@
 //! The accounts behind cards, and the actions that move money.
 
+use charter_sdk::ledger;
+use charter_sdk::money::{cents, micro_usd};
 use charter_sdk::prelude::*;
 
 /// The regulated action of a top-up.
@@ -14,6 +16,16 @@ pub(crate) const SCOPE: &str = "card";
 /// The account of a card.
 pub(crate) fn account(card: &str) -> String {
     format!("card/{card}")
+}
+
+/// Moves money that has moved already elsewhere, as far as it is there; answers how much that was.
+pub(crate) fn post(from: &str, to: &str, amount_cents: u64, memo: &str, reference: &str) -> Result<u64> {
+    let there = u64::try_from(cents(ledger::balance(from)?.available)).unwrap_or_default();
+    let posted = amount_cents.min(there);
+    if posted > 0 {
+        ledger::transfer(from, to, micro_usd(posted), memo, reference)?;
+    }
+    Ok(posted)
 }
 
 /// Refuses callers that may not loosen: an agent's own key, and roles below admin.

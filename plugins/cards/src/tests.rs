@@ -6,6 +6,8 @@ use charter_sdk::serde_json::{Value, json};
 
 use crate::primitive;
 
+mod issuer;
+
 const DOLLAR: i64 = 1_000_000;
 
 struct Bench {

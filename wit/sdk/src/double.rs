@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::bindings::{Caller, Signal};
+use crate::bindings::{Answer as RawAnswer, AnswerBody, Caller, Signal};
 use crate::failure::Failure;
 use crate::http::{Request as HttpRequest, Response};
 use crate::manifest::Primitive;
@@ -66,23 +66,35 @@ impl Host {
     }
     /// Sends a signal.
     pub fn signal(&self, kind: &str, payload: Value) -> Result<(), Failure> {
+        self.react(kind, payload).map(drop)
+    }
+    fn react(&self, kind: &str, payload: Value) -> Result<Option<RawAnswer>, Failure> {
         let signal = Signal { kind: kind.into(), payload: payload.to_string(), blob: None };
         let primitive = (self.primitive)();
-        request::transact(|| primitive.react(caller(), signal).map(drop)).map_err(Failure::from)
+        request::transact(|| primitive.react(caller(), signal)).map_err(Failure::from)
     }
     /// Calls a hook that the primitive has opened, with this event; `not_found` where it is closed, or its document is gone.
     pub fn call_hook(&self, id: &str, event: &str, body: &str) -> Result<(), Failure> {
+        self.signal("hook", Self::called(id, event, body)?)
+    }
+    /// Asks by a hook, as a provider does that waits for the answer; a failure is a refusal.
+    pub fn ask_hook(&self, id: &str, event: &str, body: &str) -> Result<Value, Failure> {
+        match self.react("question", Self::called(id, event, body)?)?.map(|answer| answer.body) {
+            Some(AnswerBody::Json(text)) => Ok(serde_json::from_str(&text)?),
+            _ => Err(Failure::internal("a question is answered by JSON")),
+        }
+    }
+    fn called(id: &str, event: &str, body: &str) -> Result<Value, Failure> {
         let found = state::with(|state| {
             let (collection, document) = state.hooks.get(id)?;
             let is_there = state.rows.get(collection).is_some_and(|rows| rows.contains_key(document));
             is_there.then(|| (collection.clone(), document.clone()))
         });
         let (collection, document) = found.ok_or_else(|| Failure::not_found("hook"))?;
-        let payload = serde_json::json!({
+        Ok(serde_json::json!({
             "hook_id": id, "collection": collection, "document": document, "event_id": event,
-            "content_type": "application/json", "received_at": self.now(), "body": body,
-        });
-        self.signal("hook", payload)
+            "content_type": "application/json", "received_at": Instant::from_ms(clock::now_ms()), "body": body,
+        }))
     }
     /// The hooks that are open, oldest first.
     pub fn hooks(&self) -> Vec<String> {

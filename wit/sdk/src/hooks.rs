@@ -46,6 +46,11 @@ pub fn open(collection: &str, document: &str, scheme: Scheme<'_>) -> Result<Hook
     Ok(Hook { id: hook.id, url: hook.url, secret: hook.secret })
 }
 
+/// Tells the host what the bound provider itself calls the hook's object: events that name no hook reach it by that.
+pub fn refer(id: &str, reference: &str) -> Result<()> {
+    Ok(host::refer(id, reference)?)
+}
+
 /// Closes a hook; false where there is none.
 pub fn close(id: &str) -> Result<bool> {
     Ok(host::close(id)?)
@@ -66,6 +71,9 @@ pub struct Received {
     pub content_type: Option<String>,
     /// When it came.
     pub received_at: Instant,
+    /// The binding whose provider called, where it calls one URL for everybody.
+    #[serde(default)]
+    pub provider: Option<String>,
     /// The body, where it is text.
     pub body: Option<String>,
     /// The body in base64, where it is not.

@@ -122,7 +122,8 @@ impl Request {
     }
 }
 
-fn encode(url: &mut String, text: &str) {
+/// Percent-encodes everything that is not unreserved (RFC 3986, section 2.3).
+pub(crate) fn encode(url: &mut String, text: &str) {
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
             url.push(char::from(byte));

@@ -70,6 +70,7 @@ pub mod secrets;
 pub mod settings;
 pub mod signals;
 pub mod streams;
+pub mod stripe;
 mod time;
 
 pub use answer::{Answer, Created, Done, NoContent, Respond, Soon, Wait};

@@ -9,7 +9,7 @@ use crate::failure::Result;
 /// One signal, in the scope of whom it concerns.
 #[derive(Clone, Debug)]
 pub struct Signal {
-    /// `job`, `hook`, `mail`, `bounce`, `name`, `approval`, `event`, `created`, `revoked`, `restored`, `deleted`,
+    /// `job`, `hook`, `question`, `mail`, `bounce`, `name`, `approval`, `event`, `created`, `revoked`, `restored`, `deleted`,
     /// `registered`, `credit`, `doubt`.
     pub kind: String,
     /// Its content.

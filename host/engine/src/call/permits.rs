@@ -3,9 +3,9 @@
 //! Invariant: no hold of a request outlives it unless it was kept, or something left the host under it and nobody knows what
 //! became of that.
 //!
-//! A component that reaches nothing outside has its holds taken by that same commit: decided once, in one unit with all that depends
-//! on it. Before anything is committed apart from it, what is not taken yet is taken; where a cap then refuses, the guest is run again
-//! and its holds are taken when it asks for them, so that it hears the refusal.
+//! Holds are taken by that same commit: decided once, in one unit with all that depends on them. Before anything leaves the host or is
+//! committed apart from it, what is not taken yet is taken; where a cap then refuses, the guest is run again and its holds are taken when
+//! it asks for them, so that it hears the refusal.
 
 use charter_kernel::governance::hold::{Hold, State, Step};
 use charter_kernel::time::Instant;
@@ -13,8 +13,10 @@ use charter_kernel::unit::Unit;
 use charter_store::Txn;
 
 use crate::bindings::charter::primitive::types::Failure;
+use crate::call::Call;
+use crate::engine::Shared;
 use crate::leave::Proposal;
-use crate::state::{Abort, Story, Work};
+use crate::state::{Abort, Marks, Story};
 
 /// Leave that one request was given, by its place in the request.
 #[derive(Clone, Debug)]
@@ -27,8 +29,15 @@ pub(crate) struct Permitted {
     pub(crate) wish: Option<Wish>,
     /// The attempt that asked for it last.
     pub(crate) attempt: u32,
-    /// What is committed with the hold, where it is not taken yet.
-    pub(crate) untaken: Option<Unit>,
+}
+
+/// A hold that is not taken yet.
+#[derive(Clone, Debug)]
+pub(crate) struct Untaken {
+    pub(crate) id: String,
+    pub(crate) hold: Hold,
+    /// What is committed with it.
+    pub(crate) unit: Unit,
 }
 
 /// What the guest wants to become of a hold, once its request is committed.
@@ -75,10 +84,10 @@ impl Permitted {
 }
 
 /// Adds to the request's last unit what becomes of each hold.
-pub(super) fn settle(permits: &[Permitted], txn: &mut Txn, answered: bool, attempt: u32, now: Instant) {
+pub(super) fn settle(permits: &[Permitted], untaken: &[Untaken], txn: &mut Txn, answered: bool, attempt: u32, now: Instant) {
     for permit in permits {
-        match &permit.untaken {
-            Some(unit) => permit.take(unit, txn, answered, now),
+        match untaken.iter().find(|untaken| untaken.id == permit.id) {
+            Some(untaken) => permit.take(&untaken.unit, txn, answered, now),
             None => {
                 let step = permit.end(answered, attempt, now);
                 txn.step(step.guards, step.writes);
@@ -98,16 +107,23 @@ pub(crate) fn settle_so_far(permits: &mut Vec<Permitted>, txn: &mut Txn, attempt
 
 /// The last steps of holds whose request ends without a commit of its own.
 pub(super) fn abandoned(permits: Vec<Permitted>, now: Instant) -> impl Iterator<Item = Step> {
-    let taken = permits.into_iter().filter(|permit| permit.untaken.is_none());
-    taken.map(move |permit| Permitted { wish: None, ..permit }.end(false, 0, now))
+    permits.into_iter().map(move |permit| Permitted { wish: None, ..permit }.end(false, 0, now))
 }
 
 impl Story {
+    /// Forgets the leave under which nothing was taken.
+    pub(super) async fn forget_untaken(&mut self) {
+        let untaken = std::mem::take(&mut *self.marks.untaken.lock().await);
+        self.permits.retain(|permit| untaken.iter().all(|untaken| untaken.id != permit.id));
+    }
+}
+
+impl Marks {
     /// A rule has refused holds that were to be taken later, a cap perhaps: the guest is run again and asks for them at once.
-    pub(super) fn again_at_once(&mut self, abort: Abort) -> Abort {
+    pub(super) fn again_at_once(&self, abort: Abort) -> Abort {
         match abort {
             Abort::Refused(_) => {
-                self.takes_at_once = true;
+                self.take_at_once();
                 Abort::Conflict(Vec::new())
             }
             other => other,
@@ -115,29 +131,27 @@ impl Story {
     }
 }
 
-impl Work {
-    /// Takes what is not taken yet: something is about to be committed apart from the request, or to be asked that holds count in.
-    pub(crate) async fn take_untaken(&mut self) -> Result<(), Failure> {
-        let mut all = Unit { organization: self.call.scope.lane().to_owned(), ..Unit::default() };
-        for permit in &self.story.permits {
-            let Some(unit) = &permit.untaken else { continue };
-            all.guards.extend(unit.guards.iter().filter(|guard| !all.guards.contains(guard)).cloned().collect::<Vec<_>>());
-            all.writes.extend(unit.writes.iter().cloned().chain(permit.hold.taken(&permit.id)));
-            all.facts.extend(unit.facts.iter().cloned());
-        }
-        if all.writes.is_empty() {
+impl Shared {
+    /// Takes what is not taken yet: something is about to leave the host, to be committed apart from the request, or to be asked that
+    /// holds count in. Who comes at the same time waits until it is taken.
+    pub(crate) async fn take_untaken(&self, call: &Call, marks: &Marks) -> Result<(), Failure> {
+        let mut untaken = marks.untaken.lock().await;
+        if untaken.is_empty() {
             return Ok(());
         }
-        if let Err(error) = self.shared.store.commit(all).await {
-            self.story.permits.retain(|permit| permit.untaken.is_none());
-            let abort = self.story.again_at_once(Abort::of(error, &self.call));
+        let mut all = Unit { organization: call.scope.lane().to_owned(), ..Unit::default() };
+        for Untaken { id, hold, unit } in untaken.iter() {
+            all.guards.extend(unit.guards.iter().filter(|guard| !all.guards.contains(guard)).cloned().collect::<Vec<_>>());
+            all.writes.extend(unit.writes.iter().cloned().chain(hold.taken(id)));
+            all.facts.extend(unit.facts.iter().cloned());
+        }
+        if let Err(error) = self.store.commit(all).await {
+            let abort = marks.again_at_once(Abort::of(error, call));
             let told = abort.failure();
-            self.story.marks.abort(abort);
+            marks.abort(abort);
             return Err(told);
         }
-        for permit in &mut self.story.permits {
-            permit.untaken = None;
-        }
+        untaken.clear();
         Ok(())
     }
 }

@@ -141,7 +141,10 @@ impl Run {
                     return outcome;
                 }
                 // The claim is the request's, not the attempt's: what is committed need not be committed again.
-                Next::Again => self.story.marks = Arc::new(self.story.marks.again()),
+                Next::Again => {
+                    self.story.forget_untaken().await;
+                    self.story.marks = Arc::new(self.story.marks.again());
+                }
             }
         }
     }
@@ -162,8 +165,6 @@ impl Run {
     }
 
     async fn attempt(&mut self) -> Next {
-        // What was decided and not taken is decided anew.
-        self.story.permits.retain(|permit| permit.untaken.is_none());
         let left = self.deadline.saturating_duration_since(tokio::time::Instant::now());
         let (class, nested) = (self.call.class, self.call.depth > 0);
         let entering =
@@ -407,6 +408,7 @@ impl Run {
     /// Gives back what was handed out and is not wanted: all of it unless the request was answered, and then what only an
     /// earlier attempt asked for. Holds that no commit of the request has settled end here.
     async fn give_back(&mut self, outcome: &Outcome) {
+        self.story.forget_untaken().await;
         for step in permits::abandoned(std::mem::take(&mut self.story.permits), self.shared.clock.now()) {
             let organization = self.call.scope.lane().to_owned();
             let unit = Unit { organization, guards: step.guards, writes: step.writes, ..Unit::default() };

@@ -94,7 +94,8 @@ pub(super) async fn commit(call: &Call, story: &mut Story, mut txn: Txn, result:
     let marks = story.marks.clone();
     let answered = matches!(result, EndingResult::Answered(_));
     let now = txn.store().now();
-    permits::settle(&story.permits, &mut txn, answered, story.attempt, now);
+    let mut untaken = marks.untaken.lock().await;
+    permits::settle(&story.permits, &untaken, &mut txn, answered, story.attempt, now);
     let ending = Ending { result, claimed: marks.claimed.initialized(), dispatched: marks.is_dispatched() };
     call.finish.finish(&mut txn, ending).await;
     if txn.unit().is_empty() {
@@ -104,9 +105,9 @@ pub(super) async fn commit(call: &Call, story: &mut Story, mut txn: Txn, result:
     let committed = if settles { txn.commit_settling().await } else { txn.commit().await };
     if let Err(error) = committed {
         let abort = Abort::of(error, call);
-        let untaken = story.permits.iter().any(|permit| permit.untaken.is_some());
-        return Err(if untaken { story.again_at_once(abort) } else { abort });
+        return Err(if untaken.is_empty() { abort } else { marks.again_at_once(abort) });
     }
+    untaken.clear();
     story.permits.clear();
     Ok(())
 }
@@ -137,8 +138,8 @@ impl Shared {
 impl Work {
     /// Commits what was written so far, with the facts so far.
     pub(crate) async fn checkpoint(&mut self) -> Result<(), types::Failure> {
-        self.take_untaken().await?;
         let (shared, call, marks) = (self.shared.clone(), self.call.clone(), self.story.marks.clone());
+        shared.take_untaken(&call, &marks).await?;
         let first = !marks.claimed.initialized();
         shared.force_claim(&call, &marks).await?;
         if first && let Some(claim) = &call.claim {

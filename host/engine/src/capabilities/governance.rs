@@ -15,7 +15,7 @@ use wasmtime::component::Resource;
 use super::events::json as parsed;
 use crate::bindings::charter::primitive::governance::{Host, HostPermit, Proposal as Proposed};
 use crate::bindings::charter::primitive::types::Failure;
-use crate::call::permits::{Permitted, Wish};
+use crate::call::permits::{Permitted, Untaken, Wish};
 use crate::failure::{failure, invalid, not_configured, not_found, undeclared, unread, unwritten};
 use crate::leave::{Granted, Leave, Proposal, Ungranted, caps_space, own_scope};
 use crate::state::{Abort, State, Work};
@@ -125,7 +125,7 @@ impl Work {
             proposal: proposal.clone(),
             guards: self.call.guards.iter().cloned().chain(parties).collect(),
             until: self.until(),
-            defers: !self.component.http && !self.component.public_web && !self.story.takes_at_once,
+            defers: self.story.marks.defers(),
             origin: self.call.origin.clone(),
         };
         let granted = match host.authorize(leave).await {
@@ -137,12 +137,15 @@ impl Work {
             }
             Err(Ungranted::Uncommitted(error)) => return Err(self.uncommitted(error)),
         };
-        Ok(self.permitted(Some(proposal), granted))
+        Ok(self.permitted(Some(proposal), granted).await)
     }
 
-    fn permitted(&mut self, proposal: Option<Proposal>, granted: Granted) -> String {
+    async fn permitted(&mut self, proposal: Option<Proposal>, granted: Granted) -> String {
         let Granted { id, hold, untaken } = granted;
-        let record = Permitted { proposal, id: id.clone(), hold, wish: None, attempt: self.story.attempt, untaken };
+        if let Some(unit) = untaken {
+            self.story.marks.untaken.lock().await.push(Untaken { id: id.clone(), hold: hold.clone(), unit });
+        }
+        let record = Permitted { proposal, id: id.clone(), hold, wish: None, attempt: self.story.attempt };
         // What an earlier attempt was given at this place, and this one did not ask for, is voided at the end.
         self.story.permits.insert(self.permits.min(self.story.permits.len()), record);
         self.permits += 1;
@@ -157,8 +160,8 @@ impl Work {
 
     /// Commits that an effect is about to leave the host, under everything that the request was admitted under.
     async fn dispatching(&mut self, id: &str) -> Result<(), Failure> {
-        self.take_untaken().await?;
         let (shared, call, marks) = (self.shared.clone(), self.call.clone(), self.story.marks.clone());
+        shared.take_untaken(&call, &marks).await?;
         shared.force_claim(&call, &marks).await?;
         let record = self.permit(id)?;
         if record.hold.state != Stand::Held {
@@ -209,7 +212,7 @@ impl Work {
         let step = hold.reopened(id, row.version, settler);
         let unit = Unit { organization: scope.lane().to_owned(), guards: step.guards, writes: step.writes, ..Unit::default() };
         match self.shared.store.commit(unit).await {
-            Ok(_) => Ok(self.permitted(None, Granted { id: id.to_owned(), hold: step.hold, untaken: None })),
+            Ok(_) => Ok(self.permitted(None, Granted { id: id.to_owned(), hold: step.hold, untaken: None }).await),
             Err(CommitError::Rejected(Rejection::Conflict { .. })) => Err(busy().into()),
             Err(CommitError::Rejected(Rejection::Refused(Refused::Inactive { .. }))) => Err(over().into()),
             Err(error) => Err(self.uncommitted(error)),
@@ -268,7 +271,7 @@ impl Host for State {
 
     async fn spent(&mut self, scope: String, id: String, _by: String) -> Result<String, Failure> {
         let work = self.work()?;
-        work.take_untaken().await?;
+        work.shared.take_untaken(&work.call, &work.story.marks).await?;
         let cap = work.own(&scope, &id)?;
         let key = Key::new(&cap.reach, &hold::meters_space(), &cap.id);
         let cap = work.txn.get_relaxed(&cap).await.map_err(|error| unread(&error))?;

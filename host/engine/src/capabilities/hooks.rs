@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 use crate::bindings::charter::primitive::hooks::{Hook, Host};
 use crate::bindings::charter::primitive::types::Failure;
 use crate::failure::{failure, invalid, not_configured, not_found, undeclared, unread, unwritten};
-use crate::hook::{HOOKS_MAX, HookRecord, SIGNAL, Scheme, Wanted, hooks};
+use crate::hook::{HOOKS_MAX, HookRecord, REFERENCE_BYTES_MAX, SIGNAL, Scheme, Wanted, hooks};
 use crate::job::Owner;
 use crate::state::{State, Work};
 
@@ -91,6 +91,7 @@ impl Work {
             document: (key.reach.as_str().to_owned(), key.id),
             scheme,
             secret: sealed,
+            reference: None,
             opened_at: self.now,
         };
         let draft = record.draft().map_err(|_| failure("internal_error", "the hook cannot be written"))?;
@@ -109,6 +110,30 @@ impl Work {
             && self.key(&record.collection, &record.document.1, true).is_ok_and(|key| key == record.document_key());
         Ok(own.then_some(record))
     }
+
+    async fn refer_hook(&mut self, id: &str, reference: String) -> Result<(), Failure> {
+        let mut hook = self.own_hook(id).await?.ok_or_else(|| not_found("the hook"))?;
+        if hook.provider().is_none() {
+            return Err(invalid("id", "is no hook that a provider calls one URL for").into());
+        }
+        if reference.is_empty() || reference.len() > REFERENCE_BYTES_MAX || reference.contains(char::is_control) {
+            return Err(invalid("reference", format!("has 1 to {REFERENCE_BYTES_MAX} visible bytes")).into());
+        }
+        if hook.reference.as_ref() == Some(&reference) {
+            return Ok(());
+        }
+        let key = hook.key();
+        if let Some(name) = hook.referred() {
+            self.txn.unclaim(&name, &key);
+        }
+        hook.reference = Some(reference);
+        let draft = hook.draft().map_err(|_| failure("internal_error", "the hook cannot be written"))?;
+        self.txn.replace(key.clone(), draft, None).await.map_err(|error| unwritten(&error))?;
+        if let Some(name) = hook.referred() {
+            self.txn.claim(&name, &key).await.map_err(|error| unread(&error))?;
+        }
+        Ok(())
+    }
 }
 
 impl Host for State {
@@ -116,10 +141,17 @@ impl Host for State {
         self.mutation()?.open_hook(&collection, &document, &scheme).await
     }
 
+    async fn refer(&mut self, id: String, reference: String) -> Result<(), Failure> {
+        self.mutation()?.refer_hook(&id, reference).await
+    }
+
     async fn close(&mut self, id: String) -> Result<bool, Failure> {
         let work = self.mutation()?;
         let Some(record) = work.own_hook(&id).await? else { return Ok(false) };
         work.txn.unclaim(&HookRecord::name(&record.id), &record.key());
+        if let Some(name) = record.referred() {
+            work.txn.unclaim(&name, &record.key());
+        }
         Ok(work.txn.remove(&record.key(), None).await.map_err(|error| unwritten(&error))?)
     }
 }

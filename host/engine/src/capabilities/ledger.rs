@@ -96,8 +96,9 @@ impl Work {
 
     async fn read(&mut self, key: &Key) -> Result<Account, Failure> {
         let row = self.txn.get_relaxed(key).await.map_err(|error| unread(&error))?;
-        let untaken = self.story.permits.iter().filter(|permit| permit.untaken.is_some()).map(|permit| &permit.hold);
-        let paid: Vec<(&Pay, i64)> = untaken.filter_map(|hold| hold.pay.as_ref().zip(hold.amount)).collect();
+        let untaken = self.story.marks.untaken.lock().await;
+        let paid: Vec<(&Pay, i64)> =
+            untaken.iter().filter_map(|untaken| untaken.hold.pay.as_ref().zip(untaken.hold.amount)).collect();
         let mut account = match row {
             Some(row) => account(&row.body)?,
             // Before anybody has funded it.

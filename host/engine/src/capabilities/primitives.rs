@@ -32,8 +32,8 @@ impl Host for State {
         let mutates = host.mutates(&operation);
         if mutates {
             let work = self.mutation()?;
-            work.take_untaken().await?;
             let (shared, call, marks) = (work.shared.clone(), work.call.clone(), work.story.marks.clone());
+            shared.take_untaken(&call, &marks).await?;
             shared.force_claim(&call, &marks).await?;
             marks.dispatch();
         }

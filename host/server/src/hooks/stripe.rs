@@ -3,16 +3,22 @@
 //! All that the host knows of Stripe's shapes stands here. It does not know what an event means: that is the primitive's, which had put
 //! the hook's id into the object that the event is about.
 
+use charter_engine::hook::REFERENCE_BYTES_MAX;
 use charter_kernel::hex::unhex;
 use charter_kernel::time::Instant;
-use http::HeaderMap;
-use serde_json::Value;
+use http::{HeaderMap, HeaderName};
+use serde_json::{Value, json};
 
 use super::{is_fresh, signature};
+use crate::reply::Reply;
 
 /// The kind of such bindings.
 pub const KIND: &str = "stripe";
 
+/// The type of the one event that is answered by more than that it came.
+const AUTHORIZATION_REQUEST: &str = "issuing_authorization.request";
+/// The header that says in which version of the API something is said.
+const VERSION: HeaderName = HeaderName::from_static("stripe-version");
 /// The key of an object's metadata that names a hook.
 const METADATA: &str = "charter_hook";
 /// Parts of a signature's header that are looked at.
@@ -41,6 +47,25 @@ pub struct Event {
     pub id: String,
     /// Hooks that it may be for, the likeliest first.
     pub hooks: Vec<String>,
+    /// What Stripe calls the object that it is about, where it names no hook.
+    pub reference: Option<String>,
+    /// Its sender waits for what it is answered.
+    pub question: Option<Question>,
+}
+
+/// A payment with an issued card that waits for a yes, about two seconds long.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Question {
+    /// The version of the API that it was asked in.
+    version: String,
+}
+
+impl Question {
+    /// What Stripe is answered; no answer is a no.
+    pub fn reply(&self, answer: Option<&Value>) -> Reply {
+        let reply = answer.map_or_else(|| Reply::ok(&json!({ "approved": false })), Reply::ok);
+        reply.header(VERSION, &self.version)
+    }
 }
 
 /// What a signed body is about; `None` where it is no event.
@@ -49,10 +74,11 @@ pub fn event(body: &[u8]) -> Option<Event> {
     let id = event["id"].as_str().filter(|id| !id.is_empty() && id.len() <= ID_BYTES_MAX)?.to_owned();
     let object = &event["data"]["object"];
     let metadata = |of: &Value| of["metadata"][METADATA].clone();
-    // An object's own metadata; a Checkout Session's reference; the subscription's, as its invoices bear it, in the places of
-    // older and newer versions of the API.
+    // An object's own metadata; that of the card that an authorization is of; a Checkout Session's reference; the subscription's, as its
+    // invoices bear it, in the places of older and newer versions of the API.
     let places = [
         metadata(object),
+        metadata(&object["card"]),
         object["client_reference_id"].clone(),
         metadata(&object["subscription_details"]),
         metadata(&object["parent"]["subscription_details"]),
@@ -63,7 +89,11 @@ pub fn event(body: &[u8]) -> Option<Event> {
             hooks.push(hook.to_owned());
         }
     }
-    Some(Event { id, hooks })
+    // What was captured or refunded names the card that it is of, and nothing of the card's.
+    let reference = object["card"].as_str().filter(|id| id.len() <= REFERENCE_BYTES_MAX).map(str::to_owned);
+    let question = (event["type"] == AUTHORIZATION_REQUEST)
+        .then(|| Question { version: event["api_version"].as_str().unwrap_or_default().to_owned() });
+    Some(Event { id, hooks, reference, question })
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ pub async fn admit(app: &App, trail: &mut Trail, matched: Matched) -> Result<Adm
     let mut standing = None;
     if let Operation::Guest(served, operation) = &matched.operation {
         if let Some(place) = &trail.place {
-            standing = standing::ask(app, place, served.name(), operation.llm_routing).await?;
+            standing = standing::ask(app, &place.organization.id, served.name(), operation.llm_routing).await?;
         }
         if !operation.needs.is_empty() {
             needs(app, trail, &operation.needs)?;

@@ -130,7 +130,7 @@ async fn admitted(app: &App, trail: &mut Trail, nested: &Nested) -> Result<Ready
     if contract.mutates && place.user.as_ref().is_some_and(|user| !user.active) {
         return Err(profile_revoked());
     }
-    let standing = standing::ask(app, place, served.name(), operation.llm_routing).await?;
+    let standing = standing::ask(app, &place.organization.id, served.name(), operation.llm_routing).await?;
     let missing = app.providers.missing(&place.scope, &operation.needs);
     if !missing.is_empty() {
         return Err(Refusal::not_configured(&missing));

@@ -3,6 +3,7 @@
 //! The host's own routes and the biller are never stopped. Who is refused is told how to pay by the biller's own manifest.
 
 use charter_kernel::governance::hold::{CREDIT, accounts_space};
+use charter_kernel::id::OrganizationId;
 use charter_kernel::ledger::Account;
 use charter_kernel::manifest::{Mount, Pays};
 use charter_kernel::refusal::{Code, Refusal};
@@ -12,7 +13,6 @@ use serde_json::{Map, Value, json};
 
 use super::identify::unreadable;
 use crate::app::App;
-use crate::request::Place;
 use crate::routes::stored::reading;
 use crate::served::template_at;
 
@@ -24,11 +24,15 @@ const MICRO_USD_PER_CENT: i64 = 10_000;
 ///
 /// # Errors
 /// 402 with what to do about it.
-pub async fn ask(app: &App, place: &Place, primitive: &str, llm_routing: bool) -> Result<Option<Guard>, Refusal> {
+pub async fn ask(
+    app: &App,
+    organization: &OrganizationId,
+    primitive: &str,
+    llm_routing: bool,
+) -> Result<Option<Guard>, Refusal> {
     if !app.config.billing.enforce || app.config.billing.is(primitive) {
         return Ok(None);
     }
-    let organization = &place.organization.id;
     let standing = app.directory.standing(organization).await.map_err(unreadable)?;
     match standing.map(|(standing, _)| standing.reason).filter(|reason| reason.stops(llm_routing)) {
         None => {
@@ -36,7 +40,7 @@ pub async fn ask(app: &App, place: &Place, primitive: &str, llm_routing: bool) -
             Ok(Some(Guard::Version { key, version }))
         }
         Some(reason @ Reason::LlmRoutingRequiresPayment) => {
-            Err(unpaid(app, reason, balance(app, place.organization.id.as_str()).await?))
+            Err(unpaid(app, reason, balance(app, organization.as_str()).await?))
         }
         Some(reason) => Err(blocked(app, reason)),
     }

@@ -5,6 +5,7 @@ use charter_kernel::hex::sha256;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Key, Reach};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::{Record, entry};
 use crate::pipeline::claim::EXPIRES;
@@ -12,7 +13,7 @@ use crate::pipeline::claim::EXPIRES;
 /// How long an event is known again: a week. Senders try for three days.
 const KEPT_MS: i64 = 7 * 86_400_000;
 
-/// That an event was told.
+/// That an event was told, or asked.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HookEvent {
     /// Whose hook it came by.
@@ -21,13 +22,16 @@ pub struct HookEvent {
     pub digest: String,
     /// When it was told.
     pub at: Instant,
+    /// What its sender was answered, where it asked and the primitive had an answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<Value>,
 }
 
 impl HookEvent {
     /// That this event is told now.
     pub fn new(hook: &HookRecord, event: &str, now: Instant) -> Self {
         let digest = sha256(&format!("{}\0{event}", hook.id));
-        Self { organization: hook.owner.organization.clone(), digest, at: now }
+        Self { organization: hook.owner.organization.clone(), digest, at: now, answer: None }
     }
 }
 

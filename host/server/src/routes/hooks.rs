@@ -1,14 +1,16 @@
 //! Inbound URLs: who calls them has no credential, and is believed by the hook's own scheme.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use charter_engine::hook::Scheme;
+use charter_engine::hook::{HookRecord, Scheme};
 use charter_kernel::refusal::Refusal;
 use charter_store::Txn;
 use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::hooks::{self, signature, stripe};
+use crate::providers::Binding;
 use crate::reply::Reply;
 use crate::request::HostRequest;
 use crate::routes::shape;
@@ -54,6 +56,7 @@ pub async fn receive(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<
 
 /// `POST /v1/hooks/providers/{binding}`: an event of a provider that calls one address for everybody. It is for the hook that it
 /// names, if its binding is the one that serves that hook; what is for none is answered all the same, so that it is not sent for days.
+/// Where the provider waits for an answer, it is the hook's primitive that answers, and a no where nobody does.
 ///
 /// # Errors
 /// 404 where nothing is bound that calls; 401 where the event is not signed.
@@ -68,17 +71,49 @@ pub async fn provider(app: &App, request: &HostRequest, txn: &mut Txn) -> Result
     if signed.is_empty() {
         return Err(unsigned(app));
     }
-    if let Some(event) = stripe::event(&request.bytes) {
-        for id in &event.hooks {
-            let Some(hook) = hooks::find(app, txn, id).await? else { continue };
-            let named = matches!(&hook.record.scheme, Scheme::Binding(of) if of == name);
-            let serving = app.providers.resolve(&hook.scope, name);
-            if named && serving.is_some_and(|serving| signed.iter().any(|one| one.whose == serving.whose)) {
-                hooks::take(app, request, txn, &hook.record, Some(&event.id)).await?;
-                return Ok(received());
-            }
+    let unmatched = || app.hooks.unmatched.fetch_add(1, Relaxed);
+    let Some(event) = stripe::event(&request.bytes) else {
+        unmatched();
+        return Ok(received());
+    };
+    let hook = meant(app, txn, name, &event, &signed).await?;
+    if hook.is_none() {
+        unmatched();
+    }
+    match (&event.question, hook) {
+        (Some(question), hook) => {
+            // What the primitive does is its own commit.
+            *txn = app.store.begin("");
+            let answer = match hook {
+                Some(hook) => hooks::question::ask(app, request, &hook, &event.id).await,
+                None => None,
+            };
+            return Ok(question.reply(answer.as_ref()));
+        }
+        (None, Some(hook)) => drop(hooks::take(app, request, txn, &hook, Some(&event.id)).await?),
+        (None, None) => {}
+    }
+    Ok(received())
+}
+
+/// The hook that an event is for, where one of the bindings that may have signed it serves that hook.
+async fn meant(
+    app: &App,
+    txn: &mut Txn,
+    name: &str,
+    event: &stripe::Event,
+    signed: &[Arc<Binding>],
+) -> Result<Option<HookRecord>, Refusal> {
+    let serves = |hook: &hooks::Live| {
+        let serving = app.providers.resolve(&hook.scope, name);
+        hook.record.provider() == Some(name)
+            && serving.is_some_and(|serving| signed.iter().any(|one| one.whose == serving.whose))
+    };
+    for id in &event.hooks {
+        if let Some(hook) = hooks::find(app, txn, id).await?.filter(serves) {
+            return Ok(Some(hook.record));
         }
     }
-    app.hooks.unmatched.fetch_add(1, Relaxed);
-    Ok(received())
+    let Some(reference) = &event.reference else { return Ok(None) };
+    Ok(hooks::referred(app, txn, name, reference).await?.filter(serves).map(|hook| hook.record))
 }

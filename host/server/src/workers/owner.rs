@@ -6,7 +6,8 @@
 
 use std::sync::Arc;
 
-use charter_engine::job::JobRecord;
+use charter_engine::hook::{QUESTION, SIGNAL};
+use charter_engine::job::{JobRecord, Owner};
 use charter_kernel::id::{OrganizationId, ProjectId, UserId};
 use charter_kernel::scope::{Actor, ActorKind, Proof, Scope, Subject};
 use charter_kernel::unit::{Guard, Reach};
@@ -24,23 +25,51 @@ use crate::served::{Primitive, Served};
 /// Projects that one look for a user's reads at once.
 const PROJECTS_A_PAGE: u32 = 100;
 
-/// A job that may run.
-pub(super) struct Admitted {
+/// What is to be run, and whose it is.
+pub(crate) struct Work<'a> {
+    /// By which primitive.
+    pub(crate) primitive: &'a str,
+    /// The kind of the signal.
+    pub(crate) signal: &'a str,
+    /// What it says.
+    pub(crate) payload: &'a Value,
+    /// In whose scope.
+    pub(crate) owner: &'a Owner,
+}
+
+impl<'a> Work<'a> {
+    /// A job's.
+    pub(super) fn of(record: &'a JobRecord) -> Self {
+        Self { primitive: &record.primitive, signal: &record.signal, payload: &record.payload, owner: &record.owner }
+    }
+
+    /// Who acts: the host by a job, or whoever called an inbound URL.
+    fn actor(&self) -> Actor {
+        if [SIGNAL, QUESTION].contains(&self.signal) {
+            return Actor::new(ActorKind::Hook, self.payload["hook_id"].as_str().unwrap_or_default());
+        }
+        Actor::system("job")
+    }
+}
+
+/// Work that may run.
+pub(crate) struct Admitted {
     /// What it may reach.
-    pub(super) scope: Scope,
+    pub(crate) scope: Scope,
     /// What must still hold at each of its commits.
-    pub(super) guards: Vec<Guard>,
+    pub(crate) guards: Vec<Guard>,
     /// What runs it.
-    pub(super) served: Arc<Served>,
+    pub(crate) served: Arc<Served>,
 }
 
 /// Proves whose work it is. The failure is what the job's record then says.
-pub(super) async fn admit(app: &App, record: &JobRecord) -> Result<Admitted, Value> {
+pub(crate) async fn admit(app: &App, work: &Work<'_>) -> Result<Admitted, Value> {
     let live = app.registry.current();
-    let primitive = live.primitive(&record.primitive).ok_or_else(|| missing(record))?;
-    let change = Change::of(&record.signal);
-    let (owner, active) = (&record.owner, || primitive.active().clone());
-    let proof = Proof::of(actor(record));
+    let missing = || missing(work.primitive);
+    let primitive = live.primitive(work.primitive).ok_or_else(missing)?;
+    let (change, told) = (Change::of(work.signal), is_told(work.signal, work.payload));
+    let (owner, active) = (work.owner, || primitive.active().clone());
+    let proof = Proof::of(work.actor());
     if owner.organization.is_empty() && owner.project.is_empty() && owner.user.is_none() {
         return Ok(Admitted { scope: proof.scope(), guards: Vec::new(), served: active() });
     }
@@ -51,7 +80,7 @@ pub(super) async fn admit(app: &App, record: &JobRecord) -> Result<Admitted, Val
     let user = owner.user.as_deref().map(|user| UserId::parse(user).ok_or_else(|| gone("user"))).transpose()?;
     if change == Some(Change::Deleted) {
         let project = ProjectId::parse(&owner.project).ok_or_else(|| gone("project"))?;
-        let test = record.payload["test"].as_bool().unwrap_or_default();
+        let test = work.payload["test"].as_bool().unwrap_or_default();
         let user = user.ok_or_else(|| gone("user"))?;
         let scope = proof.project(project, test).user(user, Subject::Credential).scope();
         return Ok(Admitted { scope, guards, served: active() });
@@ -66,7 +95,7 @@ pub(super) async fn admit(app: &App, record: &JobRecord) -> Result<Admitted, Val
     let mut kit = None;
     if let Some(user) = user {
         let user = app.directory.user(&project.id, &user).await.map_err(unread)?.ok_or_else(|| gone("user"))?;
-        guards.push(if is_told(&record.signal) { unchanged(&user, &project) } else { user.guard() });
+        guards.push(if told { unchanged(&user, &project) } else { user.guard() });
         proof = proof.user(user.id.clone(), Subject::Credential);
         kit = user.kit.clone();
     }
@@ -78,19 +107,11 @@ pub(super) async fn admit(app: &App, record: &JobRecord) -> Result<Admitted, Val
     };
     let pinned = match decided {
         Ok(pinned) => pinned,
-        Err(_) if is_told(&record.signal) => None,
+        Err(_) if told => None,
         Err(denied) => return Err(json!({"code": "forbidden", "message": denied.to_string()})),
     };
-    let served = version(app, primitive, pinned).await.ok_or_else(|| missing(record))?;
+    let served = version(app, primitive, pinned).await.ok_or_else(missing)?;
     Ok(Admitted { scope: proof.scope(), guards, served })
-}
-
-/// Who acts: the host by a job, or whoever called an inbound URL.
-fn actor(record: &JobRecord) -> Actor {
-    if record.signal == charter_engine::hook::SIGNAL {
-        return Actor::new(ActorKind::Hook, record.payload["hook_id"].as_str().unwrap_or_default());
-    }
-    Actor::system("job")
 }
 
 async fn version(app: &App, primitive: &Primitive, pinned: Option<&str>) -> Option<Arc<Served>> {
@@ -125,8 +146,8 @@ async fn project_of(app: &App, organization: &OrganizationId, user: &UserId) -> 
     }
 }
 
-fn missing(record: &JobRecord) -> Value {
-    json!({"code": "not_configured", "message": format!("{} is not installed.", record.primitive)})
+fn missing(primitive: &str) -> Value {
+    json!({"code": "not_configured", "message": format!("{primitive} is not installed.")})
 }
 
 fn gone(what: &str) -> Value {

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::jobs::SETTLE_MS;
-use super::owner::{self, Admitted};
+use super::owner::{self, Admitted, Work};
 use crate::app::App;
 use crate::governance::approvals::{self, Job, Origin, Request, Run};
 use crate::lifecycle::{self, is_told};
@@ -107,7 +107,7 @@ pub(super) async fn approved(app: &Arc<App>, key: &Key, request: &Request, run: 
         backoff_ms_max: app.config.jobs.backoff_ms_max,
         clock: app.clock.clone(),
     });
-    let mut admitted = owner::admit(app, &record).await.map_err(|failure| {
+    let mut admitted = owner::admit(app, &Work::of(&record)).await.map_err(|failure| {
         let text = |name: &str| failure.get(name).and_then(Value::as_str);
         let code = text("code").and_then(Code::named).unwrap_or(Code::StateConflict);
         Refusal {
@@ -117,7 +117,7 @@ pub(super) async fn approved(app: &Arc<App>, key: &Key, request: &Request, run: 
     })?;
     // Its row has no lease that a cancellation could take away: whoever cancels it changes the row.
     admitted.guards.push(Guard::Version { key: key.clone(), version: Some(row.version) });
-    let origin = approvals::carried(Origin::Approved(run.clone()));
+    let origin = Some(approvals::carried(Origin::Approved(run.clone())));
     match call(app, &settling, &record, admitted, origin).await {
         Outcome::Answered(_) | Outcome::Refused(_) | Outcome::Trapped { .. } | Outcome::Deadline | Outcome::OutOfMemory => {
             Ok(())
@@ -129,9 +129,10 @@ pub(super) async fn approved(app: &Arc<App>, key: &Key, request: &Request, run: 
 
 /// Runs a job by its own lease; nothing where its primitive does not ask for it.
 async fn leased(app: &Arc<App>, settling: &Arc<Settling>, record: &JobRecord, taken: Taken) -> Result<Option<Outcome>, Value> {
-    let admitted = owner::admit(app, record).await?;
+    let admitted = owner::admit(app, &Work::of(record)).await?;
     let served = &admitted.served;
-    if is_told(&record.signal) && !served.manifest.signals.contains(&record.signal) {
+    let told = is_told(&record.signal, &record.payload);
+    if told && !served.manifest.signals.contains(&record.signal) {
         // Another version of the primitive asks for it; the one that serves this user does not.
         settling.end(app, Ok(Value::Null)).await;
         return Ok(None);
@@ -145,14 +146,15 @@ async fn leased(app: &Arc<App>, settling: &Arc<Settling>, record: &JobRecord, ta
         return Ok(Some(Outcome::Restart));
     }
     let tells = app.registry.current().listeners(lifecycle::APPROVAL).find(|name| **name == record.primitive).cloned();
-    let origin = approvals::carried(Origin::Job(Box::new(Job {
+    let job = || Job {
         key: taken.key,
         record: record.clone(),
         unique: taken.row.unique,
         token: taken.token,
         base: app.config.http.public_url.clone().unwrap_or_default(),
         tells,
-    })));
+    };
+    let origin = (!told).then(|| approvals::carried(Origin::Job(Box::new(job()))));
     Ok(Some(call(app, settling, record, admitted, origin).await))
 }
 
@@ -162,7 +164,7 @@ async fn call(
     settling: &Arc<Settling>,
     record: &JobRecord,
     Admitted { scope, mut guards, served }: Admitted,
-    origin: charter_engine::leave::Origin,
+    origin: Option<charter_engine::leave::Origin>,
 ) -> Outcome {
     let payload = match record.signal.as_str() {
         "job" => json!({
@@ -192,7 +194,7 @@ async fn call(
         class: Class::Long,
         depth: 0,
         client_gone: CancellationToken::new(),
-        origin: Some(origin),
+        origin,
     };
     let outcome = app.engine.call(&served.component, call).await;
     let trapped = matches!(outcome, Outcome::Trapped { .. });

@@ -135,8 +135,21 @@ pub(crate) mod hooks {
         })
     }
 
+    pub(crate) fn refer(id: &str, reference: &str) -> Result<()> {
+        with(|state| {
+            if !state.hooks.contains_key(id) {
+                return Err(Failure::not_found("hook").into());
+            }
+            let known = state.references.entry(reference.to_owned()).or_insert_with(|| id.to_owned());
+            if known == id { Ok(()) } else { Err(Failure::conflict("the name is taken").into()) }
+        })
+    }
+
     pub(crate) fn close(id: &str) -> Result<bool> {
-        Ok(with(|state| state.hooks.remove(id).is_some()))
+        Ok(with(|state| {
+            state.references.retain(|_, hook| hook != id);
+            state.hooks.remove(id).is_some()
+        }))
     }
 }
 

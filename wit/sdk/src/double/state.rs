@@ -78,6 +78,8 @@ pub(super) struct State {
     pub(super) jobs: BTreeMap<String, Job>,
     /// By id: the collection and the document that it belongs to.
     pub(super) hooks: BTreeMap<String, (String, String)>,
+    /// What providers call the objects that hooks are of.
+    pub(super) references: BTreeMap<String, String>,
     pub(super) settings: BTreeMap<String, Value>,
     pub(super) bindings: BTreeMap<String, Value>,
     pub(super) accounts: BTreeMap<String, Account>,
@@ -106,6 +108,7 @@ impl Default for State {
             logs: BTreeMap::new(),
             jobs: BTreeMap::new(),
             hooks: BTreeMap::new(),
+            references: BTreeMap::new(),
             settings: BTreeMap::new(),
             bindings: BTreeMap::new(),
             accounts: BTreeMap::new(),

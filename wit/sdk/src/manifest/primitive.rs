@@ -156,6 +156,12 @@ impl Primitive {
     pub fn hook<R: Reaction>(self, told: impl Fn(crate::hooks::Received) -> Result<R> + 'static) -> Self {
         self.on("hook", move |signal| told(crate::hooks::Received::of(&signal)?)).uses("hooks")
     }
+    /// What it answers a bound provider that calls and waits. A failure is the provider's refusal; so is taking longer than a second.
+    #[must_use]
+    pub fn question<T: Serialize>(self, answer: impl Fn(crate::hooks::Received) -> Result<T> + 'static) -> Self {
+        let ask = move |signal| Answer::json(&answer(crate::hooks::Received::of(&signal)?)?);
+        self.on("question", ask).uses("hooks")
+    }
     /// What it does when one of its jobs of this name is due.
     #[must_use]
     pub fn job<R: Reaction>(mut self, name: &'static str, run: impl Fn(crate::jobs::Run) -> Result<R> + 'static) -> Self {
@@ -225,7 +231,7 @@ impl Primitive {
 
 /// Whether a reaction's name is a signal kind; every other is a job's name.
 fn is_kind(name: &str) -> bool {
-    let of_what_comes = ["hook", "mail", "bounce", "name", "approval", "event"];
+    let of_what_comes = ["hook", "question", "mail", "bounce", "name", "approval", "event"];
     let of_what_becomes = ["created", "revoked", "restored", "deleted", "registered", "credit", "doubt"];
     of_what_comes.contains(&name) || of_what_becomes.contains(&name)
 }

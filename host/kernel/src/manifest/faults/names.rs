@@ -30,7 +30,7 @@ pub const CAPABILITIES: [&str; 19] = [
 const RESERVED: [&str; 2] = ["host", "name"];
 
 /// Signal kinds that a manifest may ask for.
-const SIGNALS: [&str; 14] = [
+const SIGNALS: [&str; 15] = [
     "approval",
     "bounce",
     "created",
@@ -42,6 +42,7 @@ const SIGNALS: [&str; 14] = [
     "job",
     "mail",
     "name",
+    "question",
     "registered",
     "restored",
     "revoked",

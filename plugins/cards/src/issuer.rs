@@ -1,0 +1,403 @@
+//! Cards of a card network: made by the issuer that is bound, which asks here before each payment and says afterwards what it has paid.
+//!
+//! The money is the ledger's, as in a closed loop: a payment is held on the card's account before the issuer hears yes, and captured from
+//! there when it has paid. The issuer's own status and limit of a card follow what is written here, as a second fence. An issuer's word
+//! comes at least once and in any order; each move of money has a record by the issuer's own id, and is posted once.
+
+use charter_sdk::hooks::{self, Received, Scheme};
+use charter_sdk::jobs::{self, Job};
+use charter_sdk::prelude::*;
+use charter_sdk::serde_json::Value;
+use charter_sdk::settings::{self, Binding};
+use charter_sdk::stripe::{Form, Refused, Stripe, is_id, text};
+use charter_sdk::{Answer, documents, events, ledger, log};
+
+use crate::authorizations;
+use crate::cards::{self, CARDS, Card, Period, Status};
+use crate::money::{self, MERCHANTS, account};
+
+/// The issuer's binding.
+pub(crate) const ISSUER: &str = "cards.issuer";
+/// The job that has a card made.
+pub(crate) const ISSUE: &str = "issue";
+/// The job that tells the issuer how a card stands.
+pub(crate) const MIRROR: &str = "mirror";
+
+/// What the issuer has paid and got back, by its own ids.
+pub(crate) const MOVES: Collection<Move> = Collection::new("moves").unique(&["reference"]);
+
+const STRIPE: Stripe = Stripe::bound(ISSUER);
+const CURRENCY: &str = "usd";
+/// When a card that somebody waits for is asked for again, should the first run have come to nothing.
+const AGAIN_SECONDS: u32 = 120;
+/// Runs of a job whose work must not be lost: with the waits between them more than a day.
+const ATTEMPTS: u32 = 100;
+/// The issuer keeps idempotency keys for a day: nothing is asked again after this.
+const ASKED_SECONDS: u32 = 20 * 3_600;
+/// Characters of a merchant's name that are kept.
+const MERCHANT_CHARS_MAX: usize = 200;
+
+/// What an issuer knows of a card.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Issued {
+    /// The hook by which the issuer asks and tells.
+    hook: String,
+    /// The issuer's id of it; absent until it has answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    reference: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    last4: Option<String>,
+}
+
+impl Issued {
+    pub(crate) fn last4(&self) -> Option<&str> {
+        self.last4.as_deref()
+    }
+}
+
+/// A move of money that the issuer has told of.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Move {
+    /// The issuer's id of it.
+    reference: String,
+    card: String,
+    kind: String,
+    amount_cents: u64,
+    /// Less than the amount where the account did not have it: a person has to look.
+    posted_cents: u64,
+}
+
+/// Whose card it is to be.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Cardholder {
+    /// As it stands on the card.
+    #[schemars(length(min = 1, max = 24))]
+    name: String,
+    kind: HolderKind,
+    #[serde(default)]
+    #[schemars(length(min = 3, max = 254))]
+    email: Option<String>,
+    /// In E.164: `+15551234567`.
+    #[serde(default)]
+    #[schemars(length(min = 5, max = 20))]
+    phone_number: Option<String>,
+    billing: Address,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum HolderKind {
+    Individual,
+    Company,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Address {
+    #[schemars(length(min = 1, max = 200))]
+    line1: String,
+    #[serde(default)]
+    #[schemars(length(min = 1, max = 200))]
+    line2: Option<String>,
+    #[schemars(length(min = 1, max = 100))]
+    city: String,
+    #[serde(default)]
+    #[schemars(length(min = 1, max = 100))]
+    state: Option<String>,
+    #[schemars(length(min = 1, max = 20))]
+    postal_code: String,
+    /// Two letters (ISO 3166-1).
+    #[schemars(length(min = 2, max = 2))]
+    country: String,
+}
+
+/// Who the issuer is to make a card for.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Holder {
+    /// Somebody it knows.
+    Known(String),
+    /// Somebody new.
+    New(Box<Cardholder>),
+}
+
+#[derive(Serialize, Deserialize)]
+struct Wanted {
+    card: String,
+    holder: Holder,
+    /// Whether somebody waits for this run: another one is planned, should it come to nothing.
+    waited: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Mirrored {
+    card: String,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Number {
+    number: String,
+    cvc: String,
+    exp_month: u64,
+    exp_year: u64,
+}
+
+fn provider() -> Result<Option<Binding>> {
+    settings::binding(ISSUER)
+}
+
+/// Whose card a new one is to be: who the request names, else whom the operator has named.
+pub(crate) fn holder(named: Option<Cardholder>) -> Result<Holder> {
+    let hint = "Leave network out for a card in a closed loop.";
+    let binding = provider()?.ok_or_else(|| Failure::not_configured(&[ISSUER]).hint(hint))?;
+    if let Some(holder) = named {
+        return Ok(Holder::New(Box::new(holder)));
+    }
+    let known = binding.option("cardholder").filter(|id| is_id(id));
+    known.map(|id| Holder::Known(id.to_owned())).ok_or_else(|| {
+        let told = "is needed: the issuer's binding has no option `cardholder`";
+        Failure::invalid("cardholder", told)
+    })
+}
+
+/// Has the issuer make a card, after this request's commit; answers the job whose answer is the request's.
+pub(crate) fn issue_soon(card: Doc<Card>, holder: Holder) -> Result<String> {
+    let hook = hooks::open("cards", &card.id, Scheme::Binding(ISSUER))?.id;
+    CARDS.replace(&card.id, Card { issued: Some(Issued { hook, reference: None, last4: None }), ..card.body })?;
+    let wanted = |waited| Job::new(ISSUE, &Wanted { card: card.id.clone(), holder: holder.clone(), waited });
+    wanted(false)?.key(&again(&card.id)).at(now().plus_seconds(AGAIN_SECONDS)).attempts(ATTEMPTS).enqueue()?;
+    wanted(true)?.attempts(1).enqueue()
+}
+
+fn again(card: &str) -> String {
+    format!("{ISSUE}-{card}")
+}
+
+/// One run of the job that has a card made.
+pub(crate) fn issue(run: &jobs::Run) -> Result<Answer> {
+    let Wanted { card, holder, waited } = run.read()?;
+    let card = cards::find(&card)?;
+    let Some(issued) = card.body.issued.clone().filter(|_| card.body.status == Status::Pending) else {
+        return Answer::json(&cards::answered(card)?);
+    };
+    // What was read so far is committed: what others write from here on does not make this run again.
+    documents::checkpoint()?;
+    let silent = now() > card.created_at.plus_seconds(ASKED_SECONDS);
+    let made = match silent {
+        false => make(&card, &issued, &holder),
+        true => Err(Refused::Final(Failure::provider("the issuer did not answer for most of a day").reason("provider_silent"))),
+    };
+    let failure = match made {
+        Ok(issued) => {
+            hooks::refer(&issued.hook, issued.reference.as_deref().unwrap_or_default())?;
+            if waited {
+                jobs::cancel_key(&again(&card.id))?;
+            }
+            return Answer::json(&cards::changed(
+                &card.id,
+                Card { status: Status::Active, issued: Some(issued), ..card.body },
+            )?);
+        }
+        Err(Refused::Unsure(failure)) => return Err(failure),
+        Err(Refused::Final(failure)) => failure,
+    };
+    hooks::close(&issued.hook)?;
+    let canceled = cards::changed(&card.id, Card { status: Status::Canceled, ..card.body })?;
+    if !waited {
+        return Answer::json(&canceled);
+    }
+    jobs::cancel_key(&again(&card.id))?;
+    // A refusal takes back what it wrote: this stays.
+    documents::checkpoint()?;
+    Err(failure)
+}
+
+fn make(card: &Doc<Card>, issued: &Issued, holder: &Holder) -> Result<Issued, Refused> {
+    let holder = match holder {
+        Holder::Known(id) => id.clone(),
+        Holder::New(holder) => {
+            let made = STRIPE.post("/v1/issuing/cardholders", holder.form(), &format!("charter-cardholder-{}", card.id))?;
+            text(&made, "id")?
+        }
+    };
+    let form = Form::default()
+        .with("cardholder", &holder)
+        .with("currency", CURRENCY)
+        .with("type", "virtual")
+        .with("metadata[charter_hook]", &issued.hook)
+        .with("metadata[charter_card]", &card.id);
+    let made =
+        STRIPE.post("/v1/issuing/cards", bounded(form, Status::Active, &card.body), &format!("charter-card-{}", card.id))?;
+    let reference = text(&made, "id")?;
+    if !is_id(&reference) {
+        return Err(Refused::Unsure(Failure::provider("the issuer's answer has an odd id")));
+    }
+    Ok(Issued { hook: issued.hook.clone(), reference: Some(reference), last4: Some(text(&made, "last4")?) })
+}
+
+/// How a card stands, as its issuer is told: what it declines by itself, should it ever not ask.
+fn bounded(form: Form, status: Status, card: &Card) -> Form {
+    let status = match status {
+        Status::Active => "active",
+        Status::Canceled => "canceled",
+        Status::Frozen | Status::Pending => "inactive",
+    };
+    let form = form.with("status", status);
+    let Some(cap_cents) = card.cap_cents else { return form.with("spending_controls[spending_limits]", "") };
+    let interval = match card.period {
+        Period::Day => "daily",
+        Period::Week => "weekly",
+        Period::Month => "monthly",
+        Period::Year => "yearly",
+        Period::Total => "all_time",
+    };
+    form.with("spending_controls[spending_limits][0][amount]", &cap_cents.to_string())
+        .with("spending_controls[spending_limits][0][interval]", interval)
+}
+
+/// Has the issuer told how a card stands from this request's commit on.
+pub(crate) fn mirror_later(card: &Doc<Card>) -> Result<()> {
+    match &card.body.issued {
+        Some(Issued { reference: Some(_), .. }) => {
+            Job::new(MIRROR, &Mirrored { card: card.id.clone() })?.attempts(ATTEMPTS).enqueue().map(drop)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// One run of the job that tells the issuer how a card stands now. Where that changes meanwhile, this run does not count, and the next one
+/// tells it anew.
+pub(crate) fn mirror(run: &jobs::Run) -> Result<()> {
+    let Mirrored { card } = run.read()?;
+    let Some(card) = CARDS.get(&card)? else { return Ok(()) };
+    tell(&card, card.body.status, &format!("charter-card-{}-{}-{}", card.id, run.id, run.attempt))
+}
+
+fn tell(card: &Doc<Card>, status: Status, key: &str) -> Result<()> {
+    let Some(reference) = card.body.issued.as_ref().and_then(|issued| issued.reference.as_ref()) else { return Ok(()) };
+    let form = match status {
+        // Nothing else of such a card may be changed.
+        Status::Canceled => Form::default().with("status", "canceled"),
+        status => bounded(Form::default(), status, &card.body),
+    };
+    Ok(STRIPE.post(&format!("/v1/issuing/cards/{reference}"), form, key).map(drop)?)
+}
+
+/// The profile of a card is gone: its issuer cancels it.
+pub(crate) fn end(card: &Doc<Card>) -> Result<()> {
+    match card.body.status {
+        Status::Canceled => Ok(()),
+        _ => tell(card, Status::Canceled, &format!("charter-card-{}-end", card.id)),
+    }
+}
+
+/// The number of a card of a network.
+pub(crate) fn number(Path(ById { id }): Path<ById>) -> Result<Number> {
+    let card = cards::usable(&id)?.body;
+    let reference = card.issued.and_then(|issued| issued.reference);
+    let reference = reference.ok_or_else(|| Failure::conflict("a closed-loop card has no number").reason("closed_loop"))?;
+    let found = STRIPE.get(&format!("/v1/issuing/cards/{reference}"), &[("expand[]", "number"), ("expand[]", "cvc")])?;
+    let (number, cvc) = (text(&found, "number")?, text(&found, "cvc")?);
+    let part = |name: &str| found[name].as_u64().ok_or_else(|| Failure::provider(format!("the issuer's answer has no {name}")));
+    let (exp_month, exp_year) = (part("exp_month")?, part("exp_year")?);
+    events::emit("card.revealed", &json!({ "card_id": id }))?;
+    Ok(Number { number, cvc, exp_month, exp_year })
+}
+
+fn merchant(object: &Value) -> String {
+    let data = &object["merchant_data"];
+    let name = data["name"].as_str().or_else(|| data["network_id"].as_str()).unwrap_or_default();
+    let name: String = name.chars().filter(|c| !c.is_control()).take(MERCHANT_CHARS_MAX).collect();
+    if name.trim().is_empty() { "merchant".to_owned() } else { name }
+}
+
+fn in_dollars(object: &Value) -> Result<()> {
+    match object["currency"].as_str() {
+        Some(currency) if currency.eq_ignore_ascii_case(CURRENCY) => Ok(()),
+        other => Err(Failure::provider(format!("the card's currency is usd, not {}", other.unwrap_or("missing")))),
+    }
+}
+
+/// A merchant asks to be paid, and the issuer waits. Any failure is a no.
+pub(crate) fn decide(call: &Received) -> Result<Value> {
+    let event: Value = call.json()?;
+    let asked = &event["data"]["object"];
+    let (wanted, card) = (&asked["pending_request"], cards::usable(&call.document)?);
+    in_dollars(wanted)?;
+    let amount_cents = wanted["amount"].as_u64().ok_or_else(|| Failure::provider("the issuer's question has no amount"))?;
+    // Nothing is paid where a merchant only looks whether there is such a card.
+    if amount_cents > 0 {
+        authorizations::ask(card.id, text(asked, "id")?, merchant(asked), amount_cents)?;
+    }
+    Ok(json!({ "approved": true }))
+}
+
+/// The issuer tells what has happened.
+pub(crate) fn told(call: &Received) -> Result<()> {
+    let event: Value = call.json()?;
+    let object = &event["data"]["object"];
+    let id = text(object, "id")?;
+    match event["type"].as_str().unwrap_or_default() {
+        // Its answer came too late, or the issuer itself has declined.
+        "issuing_authorization.created" if object["approved"] == false => authorizations::release(&call.document, &id),
+        // Over, and nothing of it was paid. What was paid is told by itself, perhaps later.
+        "issuing_authorization.updated"
+            if object["status"] != "pending" && object["transactions"].as_array().is_none_or(Vec::is_empty) =>
+        {
+            authorizations::release(&call.document, &id)
+        }
+        "issuing_transaction.created" => moved(&call.document, id, object),
+        _ => Ok(()),
+    }
+}
+
+/// The issuer has paid a merchant, or got something back: posted once, and as far as it is there.
+fn moved(card: &str, reference: String, object: &Value) -> Result<()> {
+    if MOVES.lookup("reference", &reference)?.is_some() {
+        return Ok(());
+    }
+    in_dollars(object)?;
+    let card = cards::find(card)?;
+    let amount = object["amount"].as_i64().ok_or_else(|| Failure::provider("the issuer's transaction has no amount"))?;
+    let amount_cents = amount.unsigned_abs();
+    let (kind, posted_cents) = if amount < 0 {
+        ("capture", authorizations::pay(&card.id, object["authorization"].as_str(), merchant(object), amount_cents)?)
+    } else {
+        // What comes back to a card that is no more is the organization's.
+        let to = if card.body.status == Status::Canceled { ledger::CREDIT.to_owned() } else { account(&card.id) };
+        ("refund", money::post(MERCHANTS, &to, amount_cents, "refund", &reference)?)
+    };
+    let id = card.id.clone();
+    if posted_cents < amount_cents {
+        let fields = [("card", id.as_str()), ("transaction", reference.as_str())];
+        log::error("an issuer has moved more than the ledger has; the card is frozen", &fields);
+        if card.body.status == Status::Active {
+            cards::changed(&id, Card { status: Status::Frozen, ..card.body })?;
+        }
+    }
+    MOVES.insert(Move { reference, card: id, kind: kind.to_owned(), amount_cents, posted_cents }).map(drop)
+}
+
+impl Cardholder {
+    fn form(&self) -> Form {
+        let kind = match self.kind {
+            HolderKind::Individual => "individual",
+            HolderKind::Company => "company",
+        };
+        let address = &self.billing;
+        let always = [
+            ("name", Some(&self.name)),
+            ("email", self.email.as_ref()),
+            ("phone_number", self.phone_number.as_ref()),
+            ("billing[address][line1]", Some(&address.line1)),
+            ("billing[address][line2]", address.line2.as_ref()),
+            ("billing[address][city]", Some(&address.city)),
+            ("billing[address][state]", address.state.as_ref()),
+            ("billing[address][postal_code]", Some(&address.postal_code)),
+            ("billing[address][country]", Some(&address.country)),
+        ];
+        let members = always.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        members.fold(Form::default().with("type", kind), |form, (name, value)| form.with(name, value))
+    }
+}

@@ -1,0 +1,177 @@
+//! Cards of a card network, against the double of the host and an issuer of a few lines.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use charter_sdk::Failure;
+use charter_sdk::double::Host;
+use charter_sdk::http::Response;
+use charter_sdk::serde_json::{Value, json};
+
+use super::DOLLAR;
+use crate::primitive;
+
+/// What the issuer has heard, and whether it answers.
+#[derive(Clone, Default)]
+struct Issuer {
+    heard: Rc<RefCell<Vec<(String, String)>>>,
+    status: Rc<Cell<u16>>,
+}
+
+impl Issuer {
+    fn heard(&self, path: &str) -> Vec<String> {
+        self.heard.borrow().iter().filter(|(heard, _)| heard.ends_with(path)).map(|(_, body)| body.clone()).collect()
+    }
+}
+
+struct Bench {
+    host: Host,
+    issuer: Issuer,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let (host, issuer) = (Host::new(primitive), Issuer::default());
+        host.fund(100 * DOLLAR);
+        host.bind("cards.issuer", "stripe", json!({ "cardholder": "ich_1" }));
+        issuer.status.set(200);
+        let own = issuer.clone();
+        host.outside(move |request| {
+            let body = String::from_utf8_lossy(&request.body).into_owned();
+            own.heard.borrow_mut().push((request.url.clone(), body));
+            let told =
+                json!({ "id": "ic_1", "last4": "0018", "number": "4000", "cvc": "123", "exp_month": 9, "exp_year": 2031 });
+            Some(Response { status: own.status.get(), headers: Vec::new(), body: told.to_string().into_bytes() })
+        });
+        Self { host, issuer }
+    }
+
+    fn create(&self) -> Result<String, Failure> {
+        let made = self.host.post("/cards", json!({ "network": "open_loop" }))?.body;
+        Ok(made["card"]["id"].as_str().unwrap().to_owned())
+    }
+
+    /// A card with ten dollars on it.
+    fn carded(&self) -> String {
+        let card = self.create().unwrap();
+        self.host.post(&format!("/cards/{card}/top-up"), json!({ "amount_cents": 1_000 })).unwrap();
+        card
+    }
+
+    fn card(&self, card: &str) -> Value {
+        self.host.get(&format!("/cards/{card}")).unwrap().body["card"].clone()
+    }
+
+    fn ask(&self, authorization: &str, cents: u64, currency: &str) -> Result<Value, Failure> {
+        let object = json!({ "id": authorization, "pending_request": { "amount": cents, "currency": currency }, "merchant_data": { "name": "books" } });
+        let event = json!({ "type": "issuing_authorization.request", "data": { "object": object } });
+        self.host.ask_hook(&self.host.hooks()[0], authorization, &event.to_string())
+    }
+
+    fn tell(&self, kind: &str, object: Value) {
+        let event = json!({ "type": kind, "data": { "object": object } }).to_string();
+        self.host.call_hook(&self.host.hooks()[0], &event, &event).unwrap();
+    }
+
+    fn paid(&self, id: &str, authorization: Option<&str>, cents: i64) {
+        self.tell(
+            "issuing_transaction.created",
+            json!({ "id": id, "amount": cents, "currency": "usd", "authorization": authorization }),
+        );
+    }
+}
+
+#[test]
+fn a_card_whose_issuer_did_not_answer_is_asked_for_again_as_the_same() {
+    let bench = Bench::new();
+    bench.issuer.status.set(503);
+    assert!(bench.create().unwrap_err().is("provider_error"));
+    let card = bench.host.get("/cards").unwrap().body["cards"][0].clone();
+    assert_eq!((&card["status"], &card["network"], &card["last4"]), (&json!("pending"), &json!("open_loop"), &Value::Null));
+    let id = card["id"].as_str().unwrap();
+    for below in ["top-up", "freeze", "cancel"] {
+        let refused =
+            bench.host.post(&format!("/cards/{id}/{below}"), json!({ "amount_cents": 1 })).map(drop).map_err(Failure::from);
+        assert_eq!(refused.unwrap_err().reason_text(), Some("card_pending"), "{below}");
+    }
+    assert!(bench.ask("iauth_1", 0, "usd").is_err(), "not yet");
+    bench.issuer.status.set(200);
+    bench.host.pass_seconds(120);
+    assert_eq!(bench.host.run_jobs().unwrap(), 1);
+    assert_eq!(bench.card(id)["status"], "active");
+    let asked = bench.issuer.heard("/v1/issuing/cards");
+    assert_eq!((asked.len(), &asked[0]), (2, &asked[1]));
+    assert!(asked[0].contains("cardholder=ich_1") && asked[0].ends_with("spending_limits%5D="), "{}", asked[0]);
+}
+
+#[test]
+fn a_card_that_the_issuer_refuses_is_canceled() {
+    let bench = Bench::new();
+    bench.issuer.status.set(400);
+    assert!(bench.create().unwrap_err().is("provider_error"));
+    let card = bench.host.get("/cards").unwrap().body["cards"][0].clone();
+    assert_eq!(card["status"], "canceled");
+    assert_eq!(bench.host.hooks(), Vec::<String>::new());
+    bench.host.pass_seconds(120);
+    assert_eq!(bench.host.run_jobs().unwrap(), 0);
+}
+
+#[test]
+fn the_issuer_hears_yes_only_for_an_active_card_in_dollars_that_has_them() {
+    let bench = Bench::new();
+    let card = bench.carded();
+    assert!(bench.ask("iauth_1", 100, "eur").is_err());
+    assert!(bench.ask("iauth_2", 1_001, "usd").is_err());
+    assert_eq!(bench.ask("iauth_3", 1_000, "USD").unwrap(), json!({ "approved": true }));
+    assert_eq!(bench.card(&card)["balance_cents"], 0);
+    bench.tell(
+        "issuing_authorization.created",
+        json!({ "id": "iauth_3", "approved": true, "status": "pending", "transactions": [] }),
+    );
+    assert_eq!(bench.card(&card)["balance_cents"], 0, "told that it was approved, and nothing else");
+    bench.tell(
+        "issuing_authorization.updated",
+        json!({ "id": "iauth_3", "approved": true, "status": "closed", "transactions": [{ "id": "ipi_1" }] }),
+    );
+    assert_eq!(bench.card(&card)["balance_cents"], 0, "it is paid: that is told by itself");
+    bench.paid("ipi_1", Some("iauth_3"), -900);
+    bench.paid("ipi_1", Some("iauth_3"), -900);
+    assert_eq!(bench.card(&card)["balance_cents"], 100);
+    bench.host.post(&format!("/cards/{card}/freeze"), json!({})).unwrap();
+    assert!(bench.ask("iauth_4", 1, "usd").is_err());
+    bench.host.run_jobs().unwrap();
+    assert!(bench.issuer.heard("/v1/issuing/cards/ic_1").last().unwrap().contains("status=inactive"));
+}
+
+#[test]
+fn a_payment_in_parts_counts_each_part_and_one_beyond_everything_freezes() {
+    let bench = Bench::new();
+    let card = bench.carded();
+    bench.ask("iauth_1", 600, "usd").unwrap();
+    bench.paid("ipi_1", Some("iauth_1"), -300);
+    bench.paid("ipi_2", Some("iauth_1"), -300);
+    assert_eq!(bench.card(&card)["balance_cents"], 400);
+    bench.paid("ipi_3", None, -500);
+    assert_eq!((&bench.card(&card)["balance_cents"], &bench.card(&card)["status"]), (&json!(0), &json!("frozen")));
+    bench.paid("ipi_4", None, 200);
+    assert_eq!(bench.card(&card)["balance_cents"], 200);
+}
+
+#[test]
+fn the_issuer_cancels_the_cards_of_a_deleted_profile() {
+    let bench = Bench::new();
+    bench.carded();
+    bench.host.signal("deleted", json!({})).unwrap();
+    assert_eq!(bench.issuer.heard("/v1/issuing/cards/ic_1"), ["status=canceled"]);
+}
+
+#[test]
+fn a_number_is_the_issuers_and_is_told_of() {
+    let bench = Bench::new();
+    let card = bench.carded();
+    assert_eq!(bench.host.get(&format!("/cards/{card}/number")).unwrap().body["number"], "4000");
+    assert!(bench.host.events().iter().any(|event| event.name == "card.revealed"));
+    let plain = bench.host.post("/cards", json!({})).unwrap().body["card"]["id"].as_str().unwrap().to_owned();
+    let refused = bench.host.get(&format!("/cards/{plain}/number")).map(drop).map_err(Failure::from).unwrap_err();
+    assert_eq!(refused.reason_text(), Some("closed_loop"));
+}

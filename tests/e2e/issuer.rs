@@ -1,0 +1,305 @@
+//! Cards of a card network: the issuer asks before each payment, hears yes only where everything admits it, and is believed once about what
+//! it has paid. Against a double of the issuer, which signs as the real one does.
+
+use charter_tests::patience::until;
+use charter_tests::stripe::{self, Stripe};
+use charter_tests::tenant::id;
+use charter_tests::world::Builder;
+use charter_tests::{Answer, Client, Database, Tenant, World, on_both};
+use serde_json::{Value, json};
+
+use crate::hooks::{counted, seconds, stripe_signature};
+
+/// What the issuer signs with.
+const SECRET: &str = "whsec_of_the_issuer";
+const HOOK: &str = "/v1/hooks/providers/cards.issuer";
+
+fn world() -> Builder {
+    Builder::new().environment("CHARTER_EGRESS_ALLOW", "127.0.0.0/8")
+}
+
+/// An issuer that is bound, with a cardholder of the operator's.
+fn issuer(world: &World) -> Stripe {
+    let double = Stripe::start();
+    let body = json!({
+        "kind": "stripe", "url": format!("http://{}", double.address), "credential": stripe::KEY, "webhook_secret": SECRET,
+        "options": { "cardholder": "ich_of_the_operator" },
+    });
+    world.operator().put("/v1/operator/providers/cards.issuer", &body).expect(200);
+    double
+}
+
+/// A card with its tenant.
+struct Carded {
+    tenant: Tenant,
+    card: String,
+    /// The issuer's id of it.
+    reference: String,
+    /// The hook that the issuer's object names.
+    hook: String,
+}
+
+impl Carded {
+    /// A card of a network with so much on it.
+    fn new(world: &World, double: &Stripe, wishes: &Value, cents: u64) -> Self {
+        let tenant = world.register();
+        let credit = json!({ "organization_id": tenant.organization, "amount_cents": 10_000, "memo": "start" });
+        world.operator().post("/v1/operator/credits", &credit).expect(201);
+        let mut body = json!({ "network": "open_loop" });
+        body.as_object_mut().unwrap().extend(wishes.as_object().unwrap().clone());
+        let made = tenant.client.post("/v1/cards", &body).expect(201)["card"].clone();
+        assert_eq!(
+            (&made["status"], &made["network"], &made["last4"]),
+            (&json!("active"), &json!("open_loop"), &json!("0018"))
+        );
+        let card = made["id"].as_str().unwrap().to_owned();
+        let asked = double.asked("/v1/issuing/cards");
+        let asked = asked.iter().rev().find(|asked| asked.form["metadata[charter_card]"] == card).unwrap();
+        let hook = asked.form["metadata[charter_hook]"].clone();
+        if cents > 0 {
+            tenant.client.post(&format!("/v1/cards/{card}/top-up"), &json!({ "amount_cents": cents })).expect(200);
+        }
+        // The double numbers what it makes: the newest card is this one.
+        let reference =
+            (1..100).rev().map(|number| format!("ic_double_{number}")).find(|id| double.card(id).is_some()).unwrap();
+        Self { tenant, card, reference, hook }
+    }
+
+    fn client(&self) -> &Client {
+        &self.tenant.client
+    }
+
+    fn shown(&self) -> Value {
+        self.client().get(&format!("/v1/cards/{}", self.card)).expect(200)["card"].clone()
+    }
+
+    fn balance(&self) -> i64 {
+        self.shown()["balance_cents"].as_i64().unwrap()
+    }
+
+    fn authorizations(&self) -> Vec<(String, String)> {
+        let listed = self.client().get(&format!("/v1/cards/{}/authorizations?limit=100", self.card)).expect(200);
+        let of = |one: &Value, member: &str| one[member].as_str().unwrap_or_default().to_owned();
+        listed["authorizations"].as_array().unwrap().iter().map(|one| (of(one, "reference"), of(one, "status"))).collect()
+    }
+
+    /// Sends an event as the issuer does.
+    fn send(&self, client: &Client, event: &Value) -> Answer {
+        let body = event.to_string();
+        let signature = stripe_signature(SECRET, seconds(&self.tenant), &body);
+        client.call("POST", HOOK).header("stripe-signature", &signature).bytes(body.into_bytes()).send()
+    }
+
+    /// A payment that waits for a yes.
+    fn question(&self, authorization: &str, cents: u64) -> Value {
+        json!({
+            "id": format!("evt_ask_{authorization}"), "type": "issuing_authorization.request", "api_version": "2024-06-20",
+            "data": { "object": {
+                "id": authorization, "object": "issuing.authorization", "approved": false, "amount": 0, "currency": "usd", "status": "pending",
+                "card": { "id": self.reference, "metadata": { "charter_hook": self.hook, "charter_card": self.card } },
+                "merchant_data": { "name": "books", "category": "book_stores" },
+                "pending_request": { "amount": cents, "currency": "usd", "merchant_amount": cents, "merchant_currency": "usd" },
+            } },
+        })
+    }
+
+    /// Whether the issuer is told yes.
+    #[track_caller]
+    fn ask(&self, world: &World, authorization: &str, cents: u64) -> bool {
+        let answer = self.send(&world.anonymous(), &self.question(authorization, cents));
+        assert_eq!(answer.header("stripe-version"), Some("2024-06-20"));
+        answer.expect(200)["approved"].as_bool().unwrap()
+    }
+
+    /// Tells what became of an authorization.
+    #[track_caller]
+    fn tell_authorization(&self, world: &World, kind: &str, authorization: &str, approved: bool, status: &str) {
+        let event = json!({
+            "id": format!("evt_{kind}_{authorization}"), "type": format!("issuing_authorization.{kind}"),
+            "data": { "object": {
+                "id": authorization, "approved": approved, "status": status, "transactions": [],
+                "card": { "id": self.reference, "metadata": { "charter_hook": self.hook } },
+            } },
+        });
+        self.send(&world.anonymous(), &event).expect(200);
+    }
+
+    /// Tells of money that has moved: negative where a merchant was paid. It names the card by the issuer's id alone.
+    #[track_caller]
+    fn tell_move(&self, world: &World, transaction: &str, authorization: Option<&str>, cents: i64) {
+        let event = json!({
+            "id": format!("evt_{transaction}"), "type": "issuing_transaction.created",
+            "data": { "object": {
+                "id": transaction, "object": "issuing.transaction", "amount": cents, "currency": "usd", "authorization": authorization,
+                "type": if cents < 0 { "capture" } else { "refund" }, "card": self.reference, "metadata": {},
+                "merchant_data": { "name": "books" },
+            } },
+        });
+        self.send(&world.anonymous(), &event).expect(200);
+    }
+}
+
+on_both! {
+    fn a_card_of_a_network_pays_what_cap_and_balance_admit(world: world()) {
+        let double = issuer(world);
+        let card = Carded::new(world, &double, &json!({ "label": "travel", "cap_cents": 3_000, "period": "week" }), 4_000);
+        assert_eq!(double.asked("/v1/issuing/cards")[0].form["cardholder"], "ich_of_the_operator");
+        assert_eq!(double.card(&card.reference), Some(("active".into(), Some("3000".into()))));
+        assert!(card.ask(world, "iauth_1", 2_500));
+        assert_eq!(card.balance(), 1_500);
+        assert!(!card.ask(world, "iauth_2", 501), "the cap has 500 left");
+        assert!(card.ask(world, "iauth_1", 2_500), "the same event has the same answer");
+        assert!(!card.ask(world, "iauth_2", 501), "and so has a refusal");
+        assert_eq!(card.balance(), 1_500);
+        assert_eq!(card.authorizations(), [("iauth_1".to_owned(), "authorized".to_owned())]);
+        assert!(card.ask(world, "iauth_3", 0), "a merchant that only looks whether there is such a card");
+        // Only the issuer settles what it has authorized.
+        let path = format!("/v1/cards/{}/authorizations", card.card);
+        card.client().post(&path, &json!({ "amount_cents": 1, "merchant": "books" })).expect_error(409, "state_conflict");
+        // It was paid less, and the rest returns; some comes back; each told twice.
+        for _ in 0..2 {
+            card.tell_move(world, "ipi_1", Some("iauth_1"), -2_000);
+        }
+        until("it is captured", || card.balance() == 2_000);
+        for _ in 0..2 {
+            card.tell_move(world, "ipi_2", Some("iauth_1"), 500);
+        }
+        until("it is refunded", || card.balance() == 2_500);
+        assert_eq!(card.authorizations(), [("iauth_1".to_owned(), "captured".to_owned())]);
+        let number = card.client().get(&format!("/v1/cards/{}/number", card.card)).expect(200);
+        assert_eq!(number, json!({ "number": "4000009990000018", "cvc": "123", "exp_month": 9, "exp_year": 2031 }));
+        // The issuer follows.
+        card.client().post(&format!("/v1/cards/{}/freeze", card.card), &json!({})).expect(200);
+        assert!(!card.ask(world, "iauth_4", 1));
+        until("the issuer knows", || double.card(&card.reference).is_some_and(|(status, _)| status == "inactive"));
+        card.client().post(&format!("/v1/cards/{}/cancel", card.card), &json!({})).expect(200);
+        until("the issuer knows", || double.card(&card.reference).is_some_and(|(status, _)| status == "canceled"));
+        // What comes back to a card that is no more is the organization's.
+        card.tell_move(world, "ipi_3", Some("iauth_1"), 300);
+        let credit = || {
+            let listed = card.client().get("/v1/ledger/accounts?limit=100").expect(200);
+            let found = listed["accounts"].as_array().unwrap().iter().find(|account| account["name"] == "credit").cloned();
+            found.unwrap()["posted_micro_usd"].as_i64().unwrap() / 10_000
+        };
+        until("it is credit", || credit() == 10_000 - 2_000 + 500 + 300);
+        world.books_agree();
+    }
+
+    fn what_ends_unpaid_is_given_back_and_what_was_never_asked_is_posted_as_far_as_it_is_there(world: world()) {
+        let double = issuer(world);
+        let card = Carded::new(world, &double, &json!({}), 1_000);
+        for (authorization, kind, approved, status) in
+            [("iauth_1", "updated", true, "reversed"), ("iauth_2", "created", false, "closed"), ("iauth_3", "updated", true, "expired")]
+        {
+            assert!(card.ask(world, authorization, 700));
+            assert_eq!(card.balance(), 300);
+            card.tell_authorization(world, kind, authorization, approved, status);
+            until("it is given back", || card.balance() == 1_000);
+        }
+        // An authorization that has grown is one to the issuer.
+        assert!(card.ask(world, "iauth_4", 300));
+        let grown = json!({ "id": "evt_more", "type": "issuing_authorization.request", "data": card.question("iauth_4", 200)["data"] });
+        assert_eq!(card.send(&world.anonymous(), &grown).expect(200)["approved"], true);
+        assert_eq!(card.balance(), 500);
+        card.tell_move(world, "ipi_4", Some("iauth_4"), -450);
+        until("it is captured", || card.balance() == 550);
+        // Paid without asking, while there is enough; and then more than there is.
+        card.tell_move(world, "ipi_5", None, -150);
+        until("it is posted", || card.balance() == 400);
+        card.tell_move(world, "ipi_6", None, -700);
+        until("it is frozen", || card.shown()["status"] == "frozen");
+        assert_eq!(card.balance(), 0);
+        until("the issuer knows", || double.card(&card.reference).is_some_and(|(status, _)| status == "inactive"));
+        world.books_agree();
+    }
+
+    fn of_payments_at_once_the_issuer_hears_yes_as_often_as_the_cap_admits(world: world()) {
+        let double = issuer(world);
+        let card = Carded::new(world, &double, &json!({ "cap_cents": 799, "period": "month" }), 5_000);
+        let yes = std::thread::scope(|scope| {
+            let ask = |number: usize| card.ask(world, &format!("iauth_{number}"), 100);
+            let running: Vec<_> = (0..30).map(|number| scope.spawn(move || ask(number))).collect();
+            running.into_iter().filter(|_| true).map(|one| one.join().unwrap()).filter(|yes| *yes).count()
+        });
+        assert_eq!((yes, card.balance()), (7, 4_300));
+        world.books_agree();
+    }
+
+    fn whatever_is_wrong_is_a_no(world: world()) {
+        let double = issuer(world);
+        let card = Carded::new(world, &double, &json!({}), 1_000);
+        let anonymous = world.anonymous();
+        let unsigned = anonymous.call("POST", HOOK).header("stripe-signature", "t=1,v1=00").json(&card.question("iauth_0", 1)).send();
+        unsigned.expect_error(401, "unauthorized");
+        let mut unknown = card.question("iauth_1", 100);
+        unknown["data"]["object"]["card"] = json!({ "id": "ic_unknown", "metadata": { "charter_hook": "0".repeat(32) } });
+        let mut foreign = card.question("iauth_2", 100);
+        foreign["data"]["object"]["pending_request"]["currency"] = json!("eur");
+        let mut shapeless = card.question("iauth_3", 100);
+        shapeless["data"]["object"]["pending_request"] = Value::Null;
+        for question in [unknown, foreign, shapeless, card.question("iauth_4", 1_001)] {
+            assert_eq!(card.send(&anonymous, &question).expect(200), json!({ "approved": false }), "{question}");
+        }
+        assert!(counted(world, "unmatched") > 0);
+        // Nobody can be asked while a merchant waits: what needs approval is refused, and nobody is asked.
+        let asks = json!({ "rules": [{ "id": "ask", "effect": "require_approval", "actions": ["cards.authorize"] }] });
+        card.client().put("/v1/governance/policy", &asks).expect(200);
+        assert!(!card.ask(world, "iauth_5", 100));
+        assert_eq!(card.client().get("/v1/approvals").expect(200)["approvals"], json!([]));
+        card.client().put("/v1/governance/policy", &json!({ "rules": [] })).expect(200);
+        assert!(card.ask(world, "iauth_6", 100));
+        // Revoked: no more is paid, and what was paid before is posted.
+        let user = card.client().get("/v1/users").expect(200)["users"][0]["id"].as_str().unwrap().to_owned();
+        card.client().post(&format!("/v1/users/{user}/revoke"), &json!({})).expect(200);
+        assert!(!card.ask(world, "iauth_7", 100));
+        card.tell_move(world, "ipi_1", Some("iauth_6"), -80);
+        until("it is captured", || card.authorizations().contains(&("iauth_6".to_owned(), "captured".to_owned())));
+        assert_eq!(card.balance(), 920);
+        world.books_agree();
+    }
+
+    fn a_card_is_issued_once_whatever_gets_lost(world: world()) {
+        let double = issuer(world);
+        let tenant = world.register();
+        let holder = json!({
+            "name": "Agents Inc", "kind": "company",
+            "billing": { "line1": "1 Main St", "city": "Springfield", "state": "IL", "postal_code": "62701", "country": "US" },
+        });
+        let body = json!({ "network": "open_loop", "cardholder": holder });
+        double.loses(2);
+        // The answer got lost: nobody knows, and it is asked again with the same keys, later.
+        tenant.client.post("/v1/cards", &body).expect_error(502, "provider_error");
+        let listed = tenant.client.get("/v1/cards").expect(200)["cards"].clone();
+        assert_eq!((&listed[0]["status"], &listed[0]["last4"]), (&json!("pending"), &Value::Null));
+        let pending = id(&listed[0]);
+        tenant.client.post(&format!("/v1/cards/{pending}/cancel"), &json!({})).expect_error(409, "state_conflict");
+        let made = tenant.client.post("/v1/cards", &body).expect_error(502, "provider_error");
+        assert_eq!(made["reason"], Value::Null);
+        let made = tenant.client.post("/v1/cards", &body).expect(201);
+        assert_eq!(made["card"]["status"], "active");
+        let asked = double.asked("/v1/issuing/cardholders");
+        assert_eq!((asked[0].form["name"].as_str(), asked[0].form["billing[address][country]"].as_str()), ("Agents Inc", "US"));
+        let wrong = json!({ "cardholder": holder });
+        assert_eq!(tenant.client.post("/v1/cards", &wrong).expect_error(400, "invalid_input")["param"], "cardholder");
+    }
+}
+
+#[test]
+fn two_replicas_that_are_asked_the_same_hold_it_once() {
+    let world = world().start(Database::Postgresql);
+    let (second, _folder) = world.replica();
+    let double = issuer(&world);
+    let card = Carded::new(&world, &double, &json!({}), 1_000);
+    let clients = [world.anonymous(), world.anonymous().at(second.address())];
+    for round in 0..5 {
+        let question = card.question(&format!("iauth_{round}"), 100);
+        let answers: Vec<Value> = std::thread::scope(|scope| {
+            let send = |client| card.send(client, &question).expect(200);
+            let running: Vec<_> = clients.iter().map(|client| scope.spawn(move || send(client))).collect();
+            running.into_iter().map(|one| one.join().unwrap()).collect()
+        });
+        assert_eq!(answers[0], answers[1]);
+    }
+    assert_eq!((card.balance(), card.authorizations().len()), (500, 5));
+    world.books_agree();
+}
