@@ -558,6 +558,56 @@ on_both! {
         world.books_agree();
     }
 
+    fn a_request_that_is_killed_at_any_step_and_sent_again_acts_once(world: reaching()) {
+        let leave = json!({ "leave": "script.spend", "amount": DOLLAR, "as": "p" });
+        let (act, capture) = (json!({ "fetch": "POST", "path": "/" }), json!({ "capture": "p", "amount": DOLLAR }));
+        let (look, dispatch, take) = (json!({ "fetch": "GET", "path": "/" }), json!({ "dispatch": "p" }), json!({ "take": 1 }));
+        let sleep = json!({ "sleep_ms": 2_000 });
+        let reserved = |client: &Client| stands(client) == (0, DOLLAR);
+        let in_flight = |client: &Client| {
+            client.get("/v1/governance/holds?state=dispatched").expect(200)["holds"].as_array().is_some_and(|holds| holds.len() == 1)
+        };
+        let taken = |client: &Client| client.get("/v1/script/notes").expect(200)["items"] == 1;
+        type Reached<'a> = &'a dyn Fn(&Client) -> bool;
+        // Where it is killed: what goes before and after, how that is seen from outside, and whether it had acted by then.
+        let places: [(&str, Vec<&Value>, Vec<&Value>, Reached<'_>, u32); 5] = [
+            ("before leave", vec![&take], vec![&leave, &act, &capture], &taken, 0),
+            ("with leave", vec![&leave, &take], vec![&act, &capture], &taken, 0),
+            ("with its hold", vec![&leave, &look], vec![&act, &capture], &reserved, 0),
+            ("about to act", vec![&leave, &dispatch], vec![&act, &capture], &in_flight, 0),
+            ("having acted", vec![&leave, &dispatch, &act], vec![&capture], &in_flight, 1),
+        ];
+        for (place, before, after, reached, acted) in places {
+            let tenant = scripted(world);
+            let heard = peer(world, &tenant);
+            budget(&tenant, 1_000, "day");
+            let client = tenant.client.at(world.server().address());
+            play(&client, json!([{ "items": 2 }])).expect(200);
+            let steps: Vec<&Value> = before.into_iter().chain([&sleep]).chain(after).collect();
+            let body = json!({ "steps": steps });
+            std::thread::scope(|scope| {
+                scope.spawn(|| drop(client.call("POST", "/v1/script").idempotency_key("once").json(&body).attempt()));
+                until(place, || reached(&client) && heard.load(SeqCst) >= acted);
+                world.kill();
+            });
+            world.start();
+            let (client, looked) = (tenant.client.at(world.server().address()), heard.swap(0, SeqCst));
+            let send = || client.call("POST", "/v1/script").idempotency_key("once").json(&body).send();
+            if place.ends_with("act") || place.ends_with("acted") {
+                // Nobody knows what became of it: it is not made again, and its money stays held.
+                assert_eq!((send().error()["code"].as_str(), looked), (Some("job_not_ready"), acted), "{place}");
+                assert_eq!((heard.load(SeqCst), stands(&client)), (0, (0, DOLLAR)), "{place}");
+            } else {
+                let made = send();
+                assert_eq!((made.status, send().json()), (200, made.json()), "{place}");
+                until("what the crash left is voided", || stands(&client) == (DOLLAR, 0));
+                let looks = steps.iter().filter(|step| **step == &look).count();
+                assert_eq!(heard.load(SeqCst) as usize, 1 + looks, "{place}");
+            }
+            world.books_agree();
+        }
+    }
+
     fn a_hold_that_a_crash_left_behind_is_voided(world: reaching()) {
         let tenant = scripted(world);
         peer(world, &tenant);

@@ -219,9 +219,21 @@ on_both! {
         let yes = std::thread::scope(|scope| {
             let ask = |number: usize| card.ask(world, &format!("iauth_{number}"), 100);
             let running: Vec<_> = (0..30).map(|number| scope.spawn(move || ask(number))).collect();
-            running.into_iter().filter(|_| true).map(|one| one.join().unwrap()).filter(|yes| *yes).count()
+            running.into_iter().map(|one| one.join().unwrap()).filter(|yes| *yes).count()
         });
         assert_eq!((yes, card.balance()), (7, 4_300));
+        world.books_agree();
+    }
+
+    fn a_yes_survives_a_crash_and_stays_one(world: world()) {
+        let double = issuer(world);
+        let mut card = Carded::new(world, &double, &json!({}), 1_000);
+        assert!(card.ask(world, "iauth_1", 700));
+        world.kill();
+        world.start();
+        card.tenant = card.tenant.at(world.server().address());
+        assert!(card.ask(world, "iauth_1", 700));
+        assert_eq!(card.balance(), 300);
         world.books_agree();
     }
 
