@@ -256,7 +256,8 @@ pub(crate) fn credited(signal: &Signal) -> Result<()> {
         Some(invoice) => receive(invoice, credit.amount_cents)?,
         None => false,
     };
-    account::settle(account::Change { bought: paid || credit.kind == "paid", ..account::Change::default() }).map(drop)
+    let purchases = i32::from(paid || credit.kind == "paid");
+    account::settle(account::Change { purchases, ..account::Change::default() }).map(drop)
 }
 
 /// The payment provider has received money for an invoice. It is credit already; an invoice that is not open any more only notes it.
