@@ -282,4 +282,8 @@ fn of_two_replicas_that_hear_of_an_event_at_once_one_tells_it() {
     let wanted: Vec<String> = events.iter().map(|event| format!("{event} {event}")).collect();
     until("all are told", || told(&tenant.client, &hook).len() >= wanted.len());
     assert_eq!(told(&tenant.client, &hook), wanted);
+    let operators = [world.operator(), world.operator().at(second.address())];
+    let counted = |name: &str| operators.iter().map(|operator| gauge(operator, name)).sum::<u64>();
+    // Whoever came second was run again, and is one call all the same.
+    assert_eq!((counted("charter_hook_calls_taken"), counted("charter_hook_calls_repeated")), (20, 20));
 }

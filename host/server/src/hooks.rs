@@ -23,6 +23,7 @@ use crate::metrics::Metrics;
 use crate::pipeline::rate::{Gate, Kind};
 use crate::records::Record as _;
 use crate::records::hook_event::HookEvent;
+use crate::reply::Counter;
 use crate::request::HostRequest;
 use crate::routes::stored;
 
@@ -135,7 +136,7 @@ pub async fn secret(app: &App, record: &HookRecord) -> Result<Option<String>, Re
     String::from_utf8(opened.map_err(|_| broken())?).map(Some).map_err(|_| broken())
 }
 
-/// Has the primitive told of an event, once, in this transaction's commit. False where it was told before.
+/// Has the primitive told of an event, once, in this transaction's commit. Answers what the call counts as.
 ///
 /// # Errors
 /// `rate_limited` where the hook is called too often, or when the store cannot be asked.
@@ -145,7 +146,7 @@ pub async fn take(
     txn: &mut Txn,
     hook: &HookRecord,
     event: Option<&str>,
-) -> Result<bool, Refusal> {
+) -> Result<Counter, Refusal> {
     // The rest is the organization's own work, as long as the hook is there.
     *txn = app.store.begin(&hook.owner.organization);
     if txn.get(&hook.key()).await.map_err(stored::reading)?.is_none() {
@@ -157,8 +158,7 @@ pub async fn take(
     };
     let note = HookEvent::new(hook, &event, request.now);
     if stored::get::<HookEvent>(txn, &note.key()).await?.is_some() {
-        app.hooks.repeated.fetch_add(1, Relaxed);
-        return Ok(false);
+        return Ok(|app| &app.hooks.repeated);
     }
     let gate = Gate { kind: Kind::Hook, owner: &hook.id, per_minute: CALLS_PER_MINUTE };
     if let Some(wait) = app.buckets.take(&[gate], request.now).and_then(|standing| standing.retry_after_s) {
@@ -167,8 +167,7 @@ pub async fn take(
     stored::insert(txn, &note, "event").await?;
     let payload = payload(request, hook, &event);
     Called { hook, payload, now: request.now, request: &request.id }.tell(txn).await?;
-    app.hooks.taken.fetch_add(1, Relaxed);
-    Ok(true)
+    Ok(|app| &app.hooks.taken)
 }
 
 /// What the primitive is told.

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::hooks::{self, signature, stripe};
-use crate::reply::Reply;
+use crate::reply::{Counter, Reply};
 use crate::request::HostRequest;
 use crate::routes::shape;
 
@@ -18,8 +18,8 @@ pub fn answer() -> Value {
     shape::object(&[("received", json!({"const": true}))])
 }
 
-fn received() -> Reply {
-    Reply::ok(&json!({"received": true}))
+fn received(counter: Counter) -> Reply {
+    Reply::ok(&json!({"received": true})).counting(counter)
 }
 
 fn unknown(app: &App) -> Refusal {
@@ -48,8 +48,7 @@ pub async fn receive(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<
         Scheme::Binding(_) => return Err(unknown(app)),
     };
     let signed = signed.ok_or_else(|| unsigned(app))?;
-    hooks::take(app, request, txn, &hook, signed.event.as_deref()).await?;
-    Ok(received())
+    hooks::take(app, request, txn, &hook, signed.event.as_deref()).await.map(received)
 }
 
 /// `POST /v1/hooks/providers/{binding}`: an event of a provider that calls one address for everybody. It is for the hook that it
@@ -74,11 +73,9 @@ pub async fn provider(app: &App, request: &HostRequest, txn: &mut Txn) -> Result
             let named = matches!(&hook.record.scheme, Scheme::Binding(of) if of == name);
             let serving = app.providers.resolve(&hook.scope, name);
             if named && serving.is_some_and(|serving| signed.iter().any(|one| one.whose == serving.whose)) {
-                hooks::take(app, request, txn, &hook.record, Some(&event.id)).await?;
-                return Ok(received());
+                return hooks::take(app, request, txn, &hook.record, Some(&event.id)).await.map(received);
             }
         }
     }
-    app.hooks.unmatched.fetch_add(1, Relaxed);
-    Ok(received())
+    Ok(received(|app| &app.hooks.unmatched))
 }
