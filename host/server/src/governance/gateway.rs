@@ -146,11 +146,7 @@ async fn once(app: &App, leave: &Leave, full: &BTreeSet<Key>) -> Result<Granted,
         return Err(refusal.into());
     }
     let mut txn = app.store.begin(leave.scope.lane());
-    for guard in leave.guards.iter().cloned().chain(case.guards()) {
-        if !txn.unit().guards.contains(&guard) {
-            txn.guard(guard);
-        }
-    }
+    leave.guards.iter().cloned().chain(case.guards()).for_each(|guard| txn.guard(guard));
     let mut standings = Vec::new();
     if let Some((grant, guard)) = &used {
         txn.guard(guard.clone());
