@@ -11,11 +11,11 @@ use charter_kernel::governance::hold::{Charge, Counted, Hold, Pay, State};
 use charter_kernel::governance::meter::Admission;
 use charter_kernel::governance::policy::{Amount, Ask, Decision, Grant, Verdict};
 use charter_kernel::id::uuid_v7;
-use charter_kernel::ledger::{Account, Normal};
+use charter_kernel::ledger::Account;
 use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::scope::Scope;
 use charter_kernel::time::{Instant, Zone};
-use charter_kernel::unit::{Draft, Fact, Guard, Key, Reach, Refused, Rejection, Row, Write};
+use charter_kernel::unit::{Fact, Guard, Key, Reach, Refused, Rejection, Row, Write};
 use charter_store::{CommitError, PAGE_ROWS_MAX, Query};
 use serde_json::{Value, json};
 
@@ -166,10 +166,7 @@ async fn once(app: &App, leave: &Leave, full: &BTreeSet<Key>) -> Result<Granted,
     }
     if let Some(pay) = &hold.pay {
         // What the guest opens is opened with its own commit, and the hold is taken before that.
-        for key in [&pay.from, &pay.to] {
-            let body = serde_json::to_string(&Account::new(Normal::Credit, false)).map_err(|_| Refusal::internal())?;
-            txn.write(Write::Ensure { key: key.clone(), draft: Draft { body, ..Draft::default() } });
-        }
+        [&pay.from, &pay.to].into_iter().for_each(|key| txn.write(Account::credit().opened(key)));
     }
     if let Some(run) = approved {
         // In one unit: what waited is given up, and taken anew in the period that counts now.
