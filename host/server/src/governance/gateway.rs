@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use charter_engine::{Granted, Leave, Ungranted};
-use charter_kernel::audit::{RANDOM_BYTES, Row as Told};
+use charter_kernel::audit::Row as Told;
 use charter_kernel::governance::hold::{Charge, Counted, Hold, Pay, State};
 use charter_kernel::governance::meter::Admission;
 use charter_kernel::governance::policy::{Amount, Ask, Decision, Grant, Verdict};
@@ -16,7 +16,7 @@ use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::scope::Scope;
 use charter_kernel::time::{Instant, Zone};
 use charter_kernel::unit::{Fact, Guard, Key, Reach, Refused, Rejection, Row, Write};
-use charter_store::{CommitError, PAGE_ROWS_MAX, Query};
+use charter_store::{CommitError, PAGE_ROWS_MAX, Query, audited};
 use serde_json::{Value, json};
 
 use super::approvals::{self, Origin};
@@ -400,9 +400,7 @@ fn fact(leave: &Leave, hold: &Hold, id: &str, refused: Option<&Refusal>) -> Resu
         details: Some(&details),
         ..Told::default()
     };
-    let mut random = [0; RANDOM_BYTES];
-    getrandom::fill(&mut random).map_err(stored::no_randomness)?;
-    Ok(row.fact(random))
+    audited(&row).map_err(stored::no_randomness)
 }
 
 /// A refusal is a row too, in a unit of its own: nothing else was done.
