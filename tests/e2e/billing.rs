@@ -228,7 +228,7 @@ fn what_is_set_of_a_primitive_is_checked_at_the_start() {
     let faulty = OWN_PLANS.replace("price_cents = 4_900", "price_cents = \"49.00\"");
     std::fs::write(&file, format!("{faulty}\n[primitives.queue]\ndepth = 3\n")).unwrap();
     world.options().arguments.extend(["--config".to_owned(), file.to_string_lossy().into_owned()]);
-    let told = Server::start(world.options()).err().expect("a host that does not start");
+    let told = Server::start(world.options()).expect_err("a host that does not start");
     for fault in ["primitives.billing.plans.0.price_cents must be", "primitives.queue.depth is no setting of queue"] {
         assert!(told.contains(fault), "{fault} is missing: {told}");
     }
