@@ -2,11 +2,25 @@
 
 use charter_tests::artefacts::Artefacts;
 use charter_tests::patience::until;
+use charter_tests::server::Server;
 use charter_tests::world::Builder;
 use charter_tests::{Answer, Client, Database, Tenant, World, on_both};
 use serde_json::{Value, json};
 
 use crate::rules::{play, seen};
+
+/// What the operator sells.
+const OWN_PLANS: &str = r#"
+[primitives.billing]
+packs = [{ id = "small", price_cents = 700 }]
+
+[[primitives.billing.plans]]
+id = "team"
+name = "Team"
+price_cents = 4_900
+period = "month"
+included_credit_cents = 6_000
+"#;
 
 /// A deployment that this primitive bills.
 fn billed_by(primitive: &str, enforce: bool) -> Builder {
@@ -142,6 +156,24 @@ on_both! {
         world.books_agree();
     }
 
+    fn an_operators_own_plan_is_shown_bought_and_billed(world: billed_by("billing", true).configuration(OWN_PLANS)) {
+        let tenant = on_trial(world);
+        let team = json!({ "id": "team", "name": "Team", "price_cents": 4_900, "period": "month", "included_credit_cents": 6_000 });
+        assert_eq!(tenant.client.get("/v1/billing/plans").expect(200)["plans"], json!([team]));
+        assert_eq!(tenant.client.get("/v1/billing/packs").expect(200)["packs"], json!([{ "id": "small", "price_cents": 700 }]));
+        let refused = tenant.client.post("/v1/billing/subscribe", &json!({ "plan": "starter" })).expect_error(400, "invalid_input");
+        assert_eq!(refused["param"], "plan");
+        let made = tenant.client.post("/v1/billing/subscribe", &json!({ "plan": "team" })).expect(201);
+        assert_eq!((&made["invoice"]["amount_cents"], &made["invoice"]["plan"]), (&json!(4_900), &json!("team")));
+        pay(world, &tenant, &made["invoice"]);
+        until("the subscription counts", || standing(&tenant.client) == Value::Null);
+        // What is not set is as it was: the trial's credit, then what was paid, and what the plan includes beyond its price.
+        assert_eq!(credit(&tenant.client), 500 + 4_900 + 1_100);
+        let pack = tenant.client.post("/v1/billing/topup", &json!({ "pack": "small" })).expect(200)["invoice"].clone();
+        assert_eq!(pack["amount_cents"], 700);
+        world.books_agree();
+    }
+
     fn nothing_is_stopped_unless_it_is_enforced(world: billed_by("billing", false)) {
         let tenant = on_trial(world);
         think(&tenant.client).expect(200);
@@ -186,6 +218,35 @@ on_both! {
         assert_eq!(credit(&client), 3);
         world.books_agree();
     }
+}
+
+#[test]
+fn what_is_set_of_a_primitive_is_checked_at_the_start() {
+    let mut world = Builder::new().start(Database::Sqlite);
+    world.stop();
+    let file = world.data().join("charter.toml");
+    let faulty = OWN_PLANS.replace("price_cents = 4_900", "price_cents = \"49.00\"");
+    std::fs::write(&file, format!("{faulty}\n[primitives.queue]\ndepth = 3\n")).unwrap();
+    world.options().arguments.extend(["--config".to_owned(), file.to_string_lossy().into_owned()]);
+    let told = Server::start(world.options()).expect_err("a host that does not start");
+    for fault in ["primitives.billing.plans.0.price_cents must be", "primitives.queue.depth is no setting of queue"] {
+        assert!(told.contains(fault), "{fault} is missing: {told}");
+    }
+    // Mended, it starts: nothing was changed.
+    std::fs::write(&file, OWN_PLANS).unwrap();
+    world.start();
+    let plans = world.register().client.get("/v1/billing/plans").expect(200);
+    assert_eq!(plans["plans"][0]["id"], "team");
+}
+
+#[test]
+fn what_is_set_of_a_primitive_is_checked_when_a_version_of_it_is_activated() {
+    let world = Builder::new().bare().environment("CHARTER_PRIMITIVES_SCRIPT", r#"{"depth": 3}"#).start(Database::Sqlite);
+    let refused = world.upload("script", &Artefacts::get().fixture("script"), true).expect_error(422, "invalid_component");
+    assert_eq!(refused["param"], "primitives.script.depth");
+    world.register().client.get("/v1/script/notes").expect_error(404, "not_found");
+    let staged = world.operator().get("/v1/operator/components/script").expect(200)["component"].clone();
+    assert_eq!((&staged["active"], &staged["versions"][0]["state"]), (&Value::Null, &json!("staged")), "{staged}");
 }
 
 #[test]

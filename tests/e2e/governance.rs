@@ -523,6 +523,19 @@ on_both! {
         assert_eq!(told(&rows[1]), (json!("allowed"), json!(DOLLAR)));
         assert_eq!(rows[0]["details"]["verdict"]["rules"], json!(["no-large"]));
         assert_eq!(rows[0]["request_id"], denied.header("x-request-id").unwrap());
+        // The request is a row beside its decision: a primitive may go on without leave, and that is not a refused request.
+        let tried = play(&tenant.client, json!([{ "try": { "leave": "script.spend", "amount": 2 * DOLLAR, "as": "p" } }]));
+        tried.expect(200);
+        for (answer, decisions) in [(&denied, ["denied", "refused"]), (&tried, ["allowed", "denied"])] {
+            let request = answer.header("x-request-id").unwrap();
+            until("both rows are numbered", || {
+                let rows = logs("")["logs"].as_array().unwrap().clone();
+                let rows = rows.iter().filter(|row| row["request_id"] == request);
+                let mut told: Vec<Value> = rows.map(|row| row["decision"].clone()).collect();
+                told.sort_by_key(Value::to_string);
+                told == decisions
+            });
+        }
         // Loosening says what was before.
         tenant.client.put("/v1/governance/policy", &json!({ "rules": [] })).expect(200);
         until("the change is numbered", || logs("?action=governance.policy.put")["logs"].as_array().unwrap().len() == 2);

@@ -1,14 +1,17 @@
 //! Inbound URLs: what is signed is told once, in the scope of the document that the hook belongs to; what is not writes nothing.
 
+use std::sync::Barrier;
+
 use charter_tests::artefacts::Artefacts;
 use charter_tests::patience::until;
 use charter_tests::world::Builder;
-use charter_tests::{Answer, Client, Tenant, World, on_both};
+use charter_tests::{Answer, Client, Database, Tenant, World, on_both};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde_json::{Value, json};
 use sha2::Sha256;
 
 use crate::rules::{play, seen};
+use crate::telling::gauge;
 
 /// An open hook, as its opener knows it.
 struct Hook {
@@ -20,6 +23,12 @@ struct Hook {
 fn scripted(world: &World) -> Tenant {
     world.install("script", &Artefacts::get().fixture("script"));
     world.register()
+}
+
+/// Opens so many hooks of a note that is there, in one request.
+fn open_many(client: &Client, slug: &str, count: usize) -> Answer {
+    let step = json!({ "hook": "none", "slug": slug });
+    play(client, Value::Array(vec![step; count]))
 }
 
 /// Opens a hook of a note, which is made for it.
@@ -69,10 +78,7 @@ pub fn stripe_signature(secret: &str, at: i64, body: &str) -> String {
 
 /// How many calls of a kind are counted.
 pub fn counted(world: &World, what: &str) -> u64 {
-    let text = world.operator().get("/metrics").text();
-    let line = format!("charter_hook_calls_{what} ");
-    let found = text.lines().find_map(|told| told.strip_prefix(&line)).and_then(|count| count.parse::<f64>().ok());
-    found.map(|count| count as u64).unwrap_or_else(|| panic!("{what} is not counted"))
+    gauge(&world.operator(), &format!("charter_hook_calls_{what}"))
 }
 
 on_both! {
@@ -228,4 +234,56 @@ on_both! {
         call(&outside, &hook, "msg_2", now, "two").expect(200);
         until("and nothing twice", || told(&client, &hook) == ["msg_1 one", "msg_2 two"]);
     }
+
+    fn an_organization_has_a_thousand_hooks_and_no_more(world: Builder::new().bare()) {
+        let (tenant, other) = (scripted(world), world.register());
+        seen(&play(&tenant.client, json!([{ "note": "note", "slug": "many", "count": 0 }])));
+        let mut last = String::new();
+        for count in [250, 250, 250, 249] {
+            last = seen(&open_many(&tenant.client, "many", count)).pop().unwrap()["id"].as_str().unwrap().to_owned();
+        }
+        // What one request opens counts while it is opened; what is refused leaves nothing behind.
+        let refused = open_many(&tenant.client, "many", 2).expect_error(409, "state_conflict");
+        assert!(refused["message"].as_str().unwrap().contains("at most 1000 hooks"), "{refused}");
+        seen(&open_many(&tenant.client, "many", 1));
+        open_many(&tenant.client, "many", 1).expect_error(409, "state_conflict");
+        // A user's are the organization's too, and another organization has its own.
+        let below = tenant.client.with("X-Service-User-Id", &tenant.user("below"));
+        seen(&play(&below, json!([{ "note": "note", "slug": "below", "count": 0 }])));
+        open_many(&below, "below", 1).expect_error(409, "state_conflict");
+        open(&other.client, "theirs", "none");
+        // One that is closed makes room, in the same request already.
+        seen(&play(&tenant.client, json!([{ "unhook": last }, { "hook": "none", "slug": "many" }])));
+        open_many(&tenant.client, "many", 1).expect_error(409, "state_conflict");
+    }
+}
+
+#[test]
+fn of_two_replicas_that_hear_of_an_event_at_once_one_tells_it() {
+    let world = Builder::new().bare().start(Database::Postgresql);
+    let tenant = scripted(&world);
+    let (second, _folder) = world.replica();
+    let (here, there) = (world.anonymous(), second.client());
+    let hook = open(&tenant.client, "shared", "standard-webhooks");
+    let now = seconds(&tenant);
+    let events: Vec<String> = (0..20).map(|n| format!("msg_{n:02}")).collect();
+    for event in &events {
+        let start = Barrier::new(2);
+        std::thread::scope(|scope| {
+            for client in [&here, &there] {
+                let (start, hook) = (&start, &hook);
+                scope.spawn(move || {
+                    start.wait();
+                    call(client, hook, event, now, event).expect(200);
+                });
+            }
+        });
+    }
+    let wanted: Vec<String> = events.iter().map(|event| format!("{event} {event}")).collect();
+    until("all are told", || told(&tenant.client, &hook).len() >= wanted.len());
+    assert_eq!(told(&tenant.client, &hook), wanted);
+    let operators = [world.operator(), world.operator().at(second.address())];
+    let counted = |name: &str| operators.iter().map(|operator| gauge(operator, name)).sum::<u64>();
+    // Whoever came second was run again, and is one call all the same.
+    assert_eq!((counted("charter_hook_calls_taken"), counted("charter_hook_calls_repeated")), (20, 20));
 }

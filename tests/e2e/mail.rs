@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::accounts::browser;
 use crate::members::joined;
 use crate::rules::play;
+use crate::telling::gauge;
 
 const DOLLAR: i64 = 1_000_000;
 
@@ -302,6 +303,20 @@ on_both! {
         is_plain_page(&page, 200);
         assert!(page.text().contains("&lt;script&gt;") && page.text().contains("&lt;img src=x"), "{page}");
         assert!(!page.text().contains("<img"), "{page}");
+    }
+
+    fn mails_that_wait_are_told_at_each_scrape(world: builder()) {
+        let relay = Relay::start();
+        relay.close();
+        bind(world, &relay);
+        let tenant = governed(world, 1);
+        let waiting = || gauge(&world.operator(), "charter_mails_waiting");
+        assert_eq!(waiting(), 0);
+        let ids: Vec<String> = (0..3).map(|_| wait_for(&tenant.client, json!({}))).collect();
+        until("each approval is a mail", || waiting() == 3);
+        relay.open();
+        until("they are sent", || ids.iter().all(|id| approval(&tenant.client, id)["mails"][0]["status"] == "sent"));
+        assert_eq!(waiting(), 0, "what was sent waits no longer");
     }
 
     fn more_than_an_hours_share_is_one_summary(world: builder().environment("CHARTER_MAIL_ORGANIZATION_PER_HOUR", "3")) {

@@ -156,6 +156,8 @@ on_both! {
         refund(2, 1_000);
         until("what there is goes back", || invoice(client, &owed)["refunded_cents"] == 1_000);
         assert_eq!((credit(client), invoice(client, &owed)["taken_back_cents"].clone()), (0, json!(500)));
+        // All of it was given back: nothing is bought any more.
+        assert_eq!(standing(client), "llm_routing_requires_payment");
         refund(2, 1_000);
         assert_eq!(credit(client), 0);
         world.books_agree();

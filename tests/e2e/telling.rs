@@ -77,6 +77,15 @@ fn the_description_is_whole() {
     assert!(both > 0, "no primitive is described at a user");
 }
 
+/// The value of a gauge.
+#[track_caller]
+pub fn gauge(operator: &Client, name: &str) -> u64 {
+    let text = operator.get("/metrics").text();
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    let found = lines.next().and_then(|value| value.parse::<f64>().ok());
+    found.unwrap_or_else(|| panic!("{name} is not shown:\n{text}")) as u64
+}
+
 /// The value of a counter whose line has all of these.
 fn counted(operator: &Client, family: &str, labels: &[&str]) -> u64 {
     let answer = operator.get("/metrics");

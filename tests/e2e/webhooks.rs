@@ -197,6 +197,31 @@ on_both! {
         assert_eq!(heard.header("x-service-signature-previous"), Some(own_signature(&heard, &old).as_str()));
     }
 
+    fn every_secret_that_was_handed_out_signs_until_its_day_is_over(world: builder()) {
+        let tenant = scripted(world);
+        let receiver = Receiver::new();
+        let (id, first) = subscribe(&tenant.client, &receiver.url());
+        let path = format!("/v1/webhooks/{id}/rotate");
+        let rotate = || tenant.client.post(&path, &json!({})).expect(200)["secret"].as_str().unwrap().to_owned();
+        let mut secrets: Vec<String> = std::thread::scope(|scope| {
+            let rotating: Vec<_> = (0..8).map(|_| scope.spawn(rotate)).collect();
+            rotating.into_iter().map(|rotating| rotating.join().unwrap()).collect()
+        });
+        secrets.push(first);
+        let refused = tenant.client.post(&path, &json!({})).expect_error(409, "state_conflict");
+        assert_eq!(refused["reason"], "too_many_secrets");
+        assert!(refused["details"]["until"].is_string(), "{refused}");
+        say(&tenant.client, 1);
+        let heard = receiver.hears(1).remove(0);
+        secrets.iter().for_each(|secret| drop(verified(&heard, secret)));
+        let named = |name: &str| heard.header(name).unwrap().split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let mut own = [named("x-service-signature"), named("x-service-signature-previous")].concat();
+        let mut wanted: Vec<String> = secrets.iter().map(|secret| own_signature(&heard, secret)).collect();
+        own.sort();
+        wanted.sort();
+        assert_eq!(own, wanted);
+    }
+
     fn a_tenants_webhook_hears_that_tenant_alone(world: builder()) {
         let tenant = scripted(world);
         let (one, two) = (tenant.user("one"), tenant.user("two"));

@@ -5,6 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::unit::{Draft, Key, Write};
+
 /// One account, as its row keeps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
@@ -87,6 +89,22 @@ pub struct Balance {
 }
 
 impl Account {
+    /// What the deployment owes somebody, and nobody overdraws: credit, a balance.
+    pub fn credit() -> Self {
+        Self::new(Normal::Credit, false)
+    }
+
+    /// The row's content.
+    pub fn draft(&self) -> Draft {
+        // Numbers and words always serialize.
+        Draft { body: serde_json::to_string(self).unwrap_or_default(), ..Draft::default() }
+    }
+
+    /// Opens it there, unless there is one.
+    pub fn opened(&self, key: &Key) -> Write {
+        Write::Ensure { key: key.clone(), draft: self.draft() }
+    }
+
     /// An account without a balance.
     pub fn new(normal: Normal, may_go_negative: bool) -> Self {
         let (debits, credits, pending_debits, pending_credits) = (0, 0, 0, 0);

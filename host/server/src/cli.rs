@@ -277,6 +277,7 @@ fn read(settings: &Settings, more: &[(&'static str, &'static str, &Option<String
 fn reference() -> anyhow::Result<()> {
     say("# Every setting of charter, for `charter serve --config FILE`. The environment overrides the file: [http] listen is");
     say("# CHARTER_HTTP_LISTEN. Bindings are sections of their own: [providers.NAME] kind, url, credential, options.");
+    say("# So is what is set of a primitive: [primitives.NAME], with the keys that its manifest declares.");
     let mut section = String::new();
     for entry in Config::reference() {
         let Some((of, key)) = entry.key.rsplit_once('.') else { continue };

@@ -71,7 +71,7 @@ impl Registry {
     /// A registry that has read nothing yet: call [`Registry::refresh`].
     pub fn new(store: Store, engine: Engine, config: &config::Config, clock: Arc<dyn Clock>) -> Self {
         let inner = Inner {
-            resident: Resident::new(store.clone(), engine.clone(), clock.clone()),
+            resident: Resident::new(store.clone(), engine.clone(), clock.clone(), config.primitives.clone()),
             replicas: Replicas::new(store.clone(), clock.clone()),
             breaker: Breaker::new(config.components.breaker),
             settings: config.components.clone(),
@@ -160,6 +160,21 @@ impl Registry {
         *self.inner.catalogue.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(catalogue);
         self.evict(&wanted);
         Ok(())
+    }
+
+    /// What of the operator's settings does not fit the version that serves, or would be the first to. What is set of a primitive
+    /// that is not installed is checked when it is.
+    pub fn settings_faults(&self) -> Vec<Fault> {
+        let catalogue = self.catalogue();
+        let mut faults = Vec::new();
+        for name in self.inner.resident.settings.names() {
+            let active = catalogue.active(name).and_then(|digest| catalogue.find(name, digest));
+            match active.or_else(|| catalogue.versions.get(name)?.last()) {
+                Some(version) => faults.extend(self.inner.resident.fits(&version.manifest).err().into_iter().flatten()),
+                None => tracing::warn!("[primitives.{name}] is for no primitive that is installed"),
+            }
+        }
+        faults
     }
 
     /// Loads what is active, and compiles what is staged so that it can be activated at once; several at a time.

@@ -12,6 +12,7 @@ mod access;
 mod billing;
 mod http;
 mod mail;
+mod primitives;
 mod sandbox;
 mod setting;
 mod source;
@@ -22,6 +23,7 @@ pub use access::{Auth, Operator, Rates, Registration};
 pub use billing::Billing;
 pub use http::{ClientField, Http, Tls};
 pub use mail::Mail;
+pub use primitives::Primitives;
 pub use sandbox::{Breaker, Components, Egress, Engine, Jobs, Provider};
 pub use source::{Entry, Fault};
 pub use storage::{Data, Database, Retention};
@@ -77,6 +79,8 @@ pub struct Config {
     pub operator: Operator,
     /// Bindings by name, from the file and the environment.
     pub providers: BTreeMap<String, Provider>,
+    /// What is set of primitives.
+    pub primitives: Primitives,
     /// What the host mails itself.
     pub mail: Mail,
     /// Who bills, and whether anything is stopped for it.
@@ -137,6 +141,7 @@ impl Config {
             telemetry: Telemetry::read(source.section("telemetry")),
             retention: Retention::read(source.section("retention")),
             providers: Provider::read_all(&mut source),
+            primitives: Primitives::read(&mut source),
         };
         config.check(&mut source);
         Ok((config, source))

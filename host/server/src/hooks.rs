@@ -26,6 +26,7 @@ use crate::metrics::Metrics;
 use crate::pipeline::rate::{Gate, Kind};
 use crate::records::Record as _;
 use crate::records::hook_event::HookEvent;
+use crate::reply::Counter;
 use crate::request::HostRequest;
 use crate::routes::stored;
 
@@ -158,7 +159,7 @@ pub async fn secret(app: &App, record: &HookRecord) -> Result<Option<String>, Re
     String::from_utf8(opened.map_err(|_| broken())?).map(Some).map_err(|_| broken())
 }
 
-/// Has the primitive told of an event, once, in this transaction's commit. False where it was told before.
+/// Has the primitive told of an event, once, in this transaction's commit. Answers what the call counts as.
 ///
 /// # Errors
 /// `rate_limited` where the hook is called too often, or when the store cannot be asked.
@@ -168,7 +169,7 @@ pub async fn take(
     txn: &mut Txn,
     hook: &HookRecord,
     event: Option<&str>,
-) -> Result<bool, Refusal> {
+) -> Result<Counter, Refusal> {
     // The rest is the organization's own work, as long as the hook is there.
     *txn = app.store.begin(&hook.owner.organization);
     if txn.get(&hook.key()).await.map_err(stored::reading)?.is_none() {
@@ -180,15 +181,13 @@ pub async fn take(
     };
     let note = HookEvent::new(hook, &event, request.now);
     if stored::get::<HookEvent>(txn, &note.key()).await?.is_some() {
-        app.hooks.repeated.fetch_add(1, Relaxed);
-        return Ok(false);
+        return Ok(|app| &app.hooks.repeated);
     }
     enter(app, request, hook)?;
     stored::insert(txn, &note, "event").await?;
     let payload = payload(request, hook, &event);
     Called { hook, payload, now: request.now, request: &request.id }.tell(txn).await?;
-    app.hooks.taken.fetch_add(1, Relaxed);
-    Ok(true)
+    Ok(|app| &app.hooks.taken)
 }
 
 /// Takes one of the calls that a hook may have in a minute.

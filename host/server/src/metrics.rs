@@ -107,6 +107,24 @@ struct Inner {
     engine: RwLock<Option<Engine>>,
 }
 
+/// A value that had to be asked for ahead of a scrape: the database holds it.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// The gauge's name.
+    pub name: &'static str,
+    /// What it says.
+    pub help: &'static str,
+    /// The value.
+    pub value: f64,
+}
+
+/// What one scrape shows.
+#[derive(Debug)]
+struct Scrape {
+    metrics: Metrics,
+    asked: Vec<Asked>,
+}
+
 /// A value that is read when it is asked for.
 struct Gauge {
     name: &'static str,
@@ -166,22 +184,22 @@ impl Metrics {
         *self.0.engine.write().unwrap_or_else(PoisonError::into_inner) = Some(engine);
     }
 
-    /// All of it in the OpenMetrics text format.
+    /// All of it in the OpenMetrics text format, and what was asked for.
     ///
     /// # Errors
     /// When a label cannot be written.
-    pub fn text(&self) -> Result<String, fmt::Error> {
+    pub fn text(&self, asked: Vec<Asked>) -> Result<String, fmt::Error> {
         let mut registry = Registry::with_prefix("charter");
-        registry.register_collector(Box::new(self.clone()));
+        registry.register_collector(Box::new(Scrape { metrics: self.clone(), asked }));
         let mut text = String::with_capacity(16 * 1024);
         text::encode(&mut text, &registry)?;
         Ok(text)
     }
 }
 
-impl Collector for Metrics {
+impl Collector for Scrape {
     fn encode(&self, encoder: prometheus_client::encoding::DescriptorEncoder<'_>) -> fmt::Result {
-        collect::all(&self.0, encoder)
+        collect::all(&self.metrics.0, &self.asked, encoder)
     }
 }
 
@@ -206,12 +224,13 @@ mod tests {
         route.record(418, Outcome::Refused, Duration::from_secs(60));
         metrics.gauge("depth", "How deep", || 7.0);
         let _open = metrics.connection();
-        let text = metrics.text().unwrap();
+        let text = metrics.text(vec![Asked { name: "asked", help: "What was asked", value: 3.0 }]).unwrap();
         for line in [
             r#"charter_requests_total{method="GET",route="/v1/things/{id}",status="200"} 1"#,
             r#"charter_requests_total{method="GET",route="/v1/things/{id}",status="400"} 1"#,
             r#"charter_outcomes_total{method="GET",route="/v1/things/{id}",outcome="refused"} 1"#,
             "charter_depth 7.0",
+            "charter_asked 3.0",
             "charter_connections 1",
         ] {
             assert!(text.contains(line), "{line} is missing in\n{text}");

@@ -1,11 +1,17 @@
 //! What a host route answers: a status, headers and a body. Knows nothing of sockets.
 
+use std::sync::atomic::AtomicU64;
+
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use serde::Serialize;
 use tokio::sync::mpsc;
 
+use crate::app::App;
 use crate::pipeline::follow::Source;
+
+/// Where something is counted.
+pub type Counter = fn(&App) -> &AtomicU64;
 
 /// A successful answer of a host route.
 #[derive(Debug)]
@@ -20,6 +26,8 @@ pub struct Reply {
     pub entity: Option<(&'static str, String)>,
     /// Further details of the audit row; never a secret or a body.
     pub details: Option<serde_json::Value>,
+    /// Where the request is counted, once it is committed: however often it had to be run, it is one.
+    pub counted: Option<Counter>,
 }
 
 /// The body of a [`Reply`].
@@ -53,17 +61,21 @@ impl Reply {
     /// A JSON body under this status. The host's own records serialize without failure: their maps have text keys.
     pub fn json<T: Serialize + ?Sized>(status: StatusCode, body: &T) -> Self {
         let text = serde_json::to_vec(body).unwrap_or_else(|_| b"null".to_vec());
-        Self { status, headers: HeaderMap::new(), body: ReplyBody::Json(text.into()), entity: None, details: None }
+        Self { status, ..Self::of(ReplyBody::Json(text.into())) }
     }
     /// 204.
     pub fn empty() -> Self {
-        Self { status: StatusCode::NO_CONTENT, headers: HeaderMap::new(), body: ReplyBody::Empty, entity: None, details: None }
+        Self { status: StatusCode::NO_CONTENT, ..Self::of(ReplyBody::Empty) }
     }
     /// 200 with a body that is not JSON.
     pub fn text(content_type: &'static str, body: impl Into<Bytes>) -> Self {
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
-        Self { status: StatusCode::OK, headers, body: ReplyBody::Bytes(body.into()), entity: None, details: None }
+        Self { headers, ..Self::of(ReplyBody::Bytes(body.into())) }
+    }
+    /// 200 with this body, and nothing else.
+    fn of(body: ReplyBody) -> Self {
+        Self { status: StatusCode::OK, headers: HeaderMap::new(), body, entity: None, details: None, counted: None }
     }
     /// 200 with a body that is written piece by piece.
     pub fn pieces(content_type: &'static str, pieces: mpsc::Receiver<Bytes>) -> Self {
@@ -85,6 +97,12 @@ impl Reply {
     #[must_use]
     pub fn about(mut self, kind: &'static str, id: impl Into<String>) -> Self {
         self.entity = Some((kind, id.into()));
+        self
+    }
+    /// The same, counted there once it is committed.
+    #[must_use]
+    pub fn counting(mut self, counter: Counter) -> Self {
+        self.counted = Some(counter);
         self
     }
     /// The same, and the audit row carries these details.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use charter_kernel::apply::facts_log;
+use charter_kernel::audit;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Fact, FactKind, Reach, Space};
 
@@ -26,6 +27,16 @@ pub(crate) fn kind_name(kind: FactKind) -> &'static str {
         FactKind::Event => "event",
         FactKind::Audit => "audit",
     }
+}
+
+/// An audit row as it is committed, with an id and a salt of its own.
+///
+/// # Errors
+/// Where the operating system has no randomness.
+pub fn audited(row: &audit::Row<'_>) -> Result<Fact, getrandom::Error> {
+    let mut random = [0; audit::RANDOM_BYTES];
+    getrandom::fill(&mut random)?;
+    Ok(row.fact(random))
 }
 
 impl Store {

@@ -38,6 +38,7 @@ pub use blob::BLOB_BYTES_MAX;
 pub use config::StoreConfig;
 pub use epoch::Epoch;
 pub use error::{BackupError, CommitError, OpenError, ReadError, SealError, TransactError, WriteError};
+pub use fact::audited;
 pub use presence::Hold;
 pub use query::{LogEntry, LogHead, Order, PAGE_ROWS_MAX, Page, Query, SequencedFact, Standing, TESTS_MAX, Test};
 pub use store::{Store, StoreStatus};

@@ -115,6 +115,18 @@ impl Store {
         Ok(Standing { ready: ready as u64, held: held as u64, waiting: (future - held) as u64, oldest })
     }
 
+    /// Rows of a group in a space of the host, of whatever reach, held or not. Counts to 20,000 and no further.
+    pub async fn in_group(&self, space: &Space, group: &str) -> Result<u64, ReadError> {
+        let sql = self.inner.database.dialect.sql(
+            "SELECT count(*) FROM (SELECT d.due_at FROM documents d WHERE d.space = $1 AND d.lease_group = $2 \
+             AND d.lease_group IS NOT NULL AND d.space >= 'host.' AND d.space < 'host/' LIMIT 20000) f",
+        );
+        let query = query(sql).bind(space.as_str()).bind(group.to_owned());
+        let row = reading(query.fetch_one(&self.inner.readers)).await?;
+        let counted: i64 = row.try_get(0).map_err(|error| ReadError::Failed(Some(error)))?;
+        Ok(counted as u64)
+    }
+
     /// Groups of a space of the host, of whatever reach, whose next row is due; and when the next one of the others is.
     pub async fn groups_due(&self, space: &Space, limit: u32) -> Result<(Vec<String>, Option<Instant>), ReadError> {
         let sql = self.inner.database.dialect.sql(

@@ -183,10 +183,7 @@ impl Txn {
         }
         let holder = self.store.lookup(claim).await?;
         if !self.reading && claim_fits(claim) {
-            let guard = Guard::Claim { claim: claim.clone(), holder: holder.as_ref().map(|key| key.id.clone()) };
-            if !self.unit.guards.contains(&guard) {
-                self.unit.guards.push(guard);
-            }
+            self.guard(Guard::Claim { claim: claim.clone(), holder: holder.as_ref().map(|key| key.id.clone()) });
         }
         // Asked again within this transaction, the answer is the same; the guard finds out at the commit. Otherwise a caller that
         // saw a value free would be refused for it at its insert, instead of being run again.
@@ -376,9 +373,11 @@ impl Txn {
         self.unit.facts.push(fact);
     }
 
-    /// Something else that must still hold.
+    /// Something else that must still hold; said twice it is asked once.
     pub fn guard(&mut self, guard: Guard) {
-        self.unit.guards.push(guard);
+        if !self.unit.guards.contains(&guard) {
+            self.unit.guards.push(guard);
+        }
     }
 
     /// Writes that make a step from what the guards say: they must hold at the next commit, which makes them untrue.

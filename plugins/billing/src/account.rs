@@ -36,8 +36,9 @@ pub(crate) struct Account {
     /// When it was first seen.
     began_at: Instant,
     trial_ends_at: Instant,
-    /// Whether any credit was bought.
-    bought: bool,
+    /// Purchases that were paid for and not given back in full: whoever has one goes on for as long as there is credit.
+    #[serde(default)]
+    purchases: u32,
     /// Whether a subscription has come to its end.
     ended: bool,
     /// Who it is at the payment provider.
@@ -54,8 +55,8 @@ pub(crate) struct Account {
 /// What a request or signal did that the account has to know.
 #[derive(Default)]
 pub(crate) struct Change {
-    /// Credit was bought.
-    pub(crate) bought: bool,
+    /// Purchases that came, or went with what was given back.
+    pub(crate) purchases: i32,
     /// A subscription that was paid for has ended.
     pub(crate) ended: bool,
     /// What the credit has more by this request, or less, in micro-US-dollars: nobody reads what is not committed yet.
@@ -83,12 +84,16 @@ impl Account {
     fn begin(now: Instant) -> Result<Self> {
         let trial_ends_at = now.plus_seconds(plans::trial_days()?.saturating_mul(DAY));
         let (customer, payment_method, hook) = (None, None, None);
-        Ok(Self { key: KEY.into(), began_at: now, trial_ends_at, bought: false, ended: false, customer, payment_method, hook })
+        Ok(Self { key: KEY.into(), began_at: now, trial_ends_at, purchases: 0, ended: false, customer, payment_method, hook })
     }
 
     /// The same, and who it is at the payment provider.
     pub(crate) fn known_as(self, customer: String) -> Self {
         Self { customer: Some(customer), ..self }
+    }
+
+    fn has_bought(&self) -> bool {
+        self.purchases > 0
     }
 
     fn has_trial(&self) -> bool {
@@ -100,7 +105,7 @@ impl Account {
         match means.current.map(|current| current.status) {
             Some(Status::Active) => !means.included,
             Some(Status::PastDue) => false,
-            _ => self.bought && !self.ended && now >= self.trial_ends_at,
+            _ => self.has_bought() && !self.ended && now >= self.trial_ends_at,
         }
     }
 
@@ -113,7 +118,7 @@ impl Account {
             Some(Status::Active) => None,
             Some(Status::PastDue) => Some("subscription_past_due"),
             _ if self.ended => Some("subscription_cancelled"),
-            _ if now < self.trial_ends_at => (!self.bought).then_some("llm_routing_requires_payment"),
+            _ if now < self.trial_ends_at => (!self.has_bought()).then_some("llm_routing_requires_payment"),
             _ if self.has_trial() => Some("trial_expired"),
             _ => Some("no_subscription"),
         }
@@ -156,7 +161,7 @@ pub(crate) fn settle(change: Change) -> Result<Option<Doc<Account>>> {
     let (current, ended) = subscriptions::turn(now)?;
     let kept = found()?;
     let mut account = kept.as_ref().map_or_else(|| Account::begin(now), |kept| Ok(kept.body.clone()))?;
-    account.bought |= change.bought;
+    account.purchases = account.purchases.saturating_add_signed(change.purchases);
     account.ended |= change.ended || ended;
     account.payment_method = change.payment_method.or(account.payment_method);
     let credit = ledger::balance(ledger::CREDIT)?.posted.saturating_add(change.credited);

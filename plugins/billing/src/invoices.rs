@@ -94,8 +94,8 @@ pub(crate) struct InvoiceList {
     has_more: bool,
 }
 
+/// What is bought, and how it is paid.
 #[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct TopUp {
     /// How much credit, in whole cents; or name a pack.
     #[serde(default)]
@@ -109,17 +109,8 @@ pub(crate) struct TopUp {
     #[serde(default)]
     #[schemars(length(min = 1, max = 100))]
     invoice_id: Option<String>,
-    /// `true`: by invoice, which is how it is done where no payment provider is bound; `false`: by card.
-    #[serde(default)]
-    invoice: Option<bool>,
-    /// The payment provider's id of a payment method; the one that was paid with before if absent.
-    #[serde(default)]
-    #[schemars(length(min = 1, max = 255))]
-    payment_method: Option<String>,
-    /// Where the provider's page leads back to: a person pays there, at `payment.url`.
-    #[serde(default)]
-    #[schemars(length(min = 1, max = 2_000))]
-    return_url: Option<String>,
+    #[serde(flatten)]
+    means: Means,
 }
 
 /// What the operator has given.
@@ -202,8 +193,7 @@ pub(crate) fn void(id: &str) -> Result<()> {
 }
 
 pub(crate) fn top_up(Body(asked): Body<TopUp>) -> Result<Soon<Bought>> {
-    let (invoice, payment_method, return_url) = (asked.invoice, asked.payment_method, asked.return_url);
-    let means = Means { invoice, payment_method, return_url };
+    let means = asked.means;
     let invoice = match (asked.amount_cents, asked.pack, asked.invoice_id) {
         (Some(cents), None, None) => Invoice::new(Purpose::Credit, cents, format!("Credit for {}", dollars(cents))),
         (None, Some(pack), None) => {
@@ -256,7 +246,8 @@ pub(crate) fn credited(signal: &Signal) -> Result<()> {
         Some(invoice) => receive(invoice, credit.amount_cents)?,
         None => false,
     };
-    account::settle(account::Change { bought: paid || credit.kind == "paid", ..account::Change::default() }).map(drop)
+    let purchases = i32::from(paid || credit.kind == "paid");
+    account::settle(account::Change { purchases, ..account::Change::default() }).map(drop)
 }
 
 /// The payment provider has received money for an invoice. It is credit already; an invoice that is not open any more only notes it.

@@ -95,12 +95,19 @@ pub(crate) struct Shown {
     url: Option<String>,
 }
 
-/// How a caller wants to pay.
-#[derive(Default)]
+/// How a caller wants to pay: members of each body that buys something.
+#[derive(Default, Deserialize, JsonSchema)]
 pub(crate) struct Means {
-    /// By invoice: `Some(true)`.
+    /// `true`: by invoice, which is how it is done where no payment provider is bound; `false`: by card.
+    #[serde(default)]
     pub(crate) invoice: Option<bool>,
+    /// The payment provider's id of a payment method; the one that was paid with before if absent.
+    #[serde(default)]
+    #[schemars(length(min = 1, max = 255))]
     pub(crate) payment_method: Option<String>,
+    /// Where the provider's page leads back to: a person pays there, at `payment.url`.
+    #[serde(default)]
+    #[schemars(length(min = 1, max = 2_000))]
     pub(crate) return_url: Option<String>,
 }
 

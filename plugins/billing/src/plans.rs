@@ -7,10 +7,14 @@ use charter_sdk::settings;
 /// A plan. What is paid for it is credit; what it includes beyond its price is given on top.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Plan {
+    #[schemars(length(min = 1, max = 100))]
     pub(crate) id: String,
+    #[schemars(length(min = 1, max = 200))]
     pub(crate) name: String,
+    #[schemars(range(min = 1, max = 100_000_000))]
     pub(crate) price_cents: u64,
     pub(crate) period: Period,
+    #[schemars(range(max = 100_000_000))]
     pub(crate) included_credit_cents: u64,
 }
 
@@ -24,7 +28,9 @@ pub(crate) enum Period {
 /// Credit that is bought at once.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Pack {
+    #[schemars(length(min = 1, max = 100))]
     pub(crate) id: String,
+    #[schemars(range(min = 1, max = 100_000_000))]
     pub(crate) price_cents: u64,
 }
 
@@ -59,19 +65,25 @@ fn first_packs() -> Vec<Pack> {
         .into()
 }
 
+/// Plans, and packs, that can be offered.
+const OFFERS_MAX: u32 = 50;
 /// Days of a trial; none where 0.
 const TRIAL_DAYS: u32 = 14;
 /// Cents that a trial gives.
 const SIGNUP_CREDIT_CENTS: u64 = 500;
 
+/// The same, of a list that has an end.
+fn bounded(mut setting: Setting) -> Setting {
+    setting.schema["maxItems"] = OFFERS_MAX.into();
+    setting
+}
+
 pub(crate) fn plans_setting() -> Setting {
-    let (default, description) = (json!(first_plans()), "The plans.");
-    Setting { key: "plans", schema: json!({ "type": "array", "maxItems": 50 }), default, by: "operator", description }
+    bounded(Setting::by_operator("plans", &first_plans(), "The plans; of two with one id the first counts."))
 }
 
 pub(crate) fn packs_setting() -> Setting {
-    let (default, description) = (json!(first_packs()), "The packs of credit.");
-    Setting { key: "packs", schema: json!({ "type": "array", "maxItems": 50 }), default, by: "operator", description }
+    bounded(Setting::by_operator("packs", &first_packs(), "The packs of credit; of two with one id the first counts."))
 }
 
 pub(crate) fn trial_setting() -> Setting {
@@ -88,6 +100,10 @@ pub(crate) fn signup_setting() -> Setting {
 
 fn offered() -> Result<Vec<Plan>> {
     Ok(settings::get("plans")?.unwrap_or_else(first_plans))
+}
+
+fn sold() -> Result<Vec<Pack>> {
+    Ok(settings::get("packs")?.unwrap_or_else(first_packs))
 }
 
 /// Days of a trial.
@@ -113,8 +129,7 @@ pub(crate) fn known(id: &str) -> Result<Option<Plan>> {
 
 /// The pack that a caller names.
 pub(crate) fn pack(id: &str) -> Result<Pack> {
-    let packs = settings::get("packs")?.unwrap_or_else(first_packs);
-    let found = packs.into_iter().find(|pack: &Pack| pack.id == id);
+    let found = sold()?.into_iter().find(|pack| pack.id == id);
     found.ok_or_else(|| Failure::invalid("pack", "there is no such pack").hint("GET /v1/billing/packs lists them."))
 }
 
@@ -123,5 +138,5 @@ pub(crate) fn list() -> Result<Plans> {
 }
 
 pub(crate) fn packs() -> Result<Packs> {
-    Ok(Packs { packs: settings::get("packs")?.unwrap_or_else(first_packs) })
+    Ok(Packs { packs: sold()? })
 }

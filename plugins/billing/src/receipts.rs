@@ -90,22 +90,15 @@ fn note(told: Told) -> Result<()> {
         (receipt.received_cents, receipt.currency) = (told.received_cents, told.currency);
     }
     let posted = receipt.post()?;
+    let purchases = i32::from(receipt.counts()) - i32::from(kept.as_ref().is_some_and(|kept| kept.body.counts()));
     match kept {
         Some(kept) if kept.body == receipt => {}
         Some(kept) => drop(RECEIPTS.replace(&kept.id, receipt)?),
         None => drop(RECEIPTS.insert(receipt)?),
     }
     let payment_method = told.payment_method.filter(|_| told.received_cents > 0);
-    let change = account::Change { bought: posted.credited, credited: posted.micro_usd, payment_method, ..Default::default() };
+    let change = account::Change { purchases, credited: posted, payment_method, ..Default::default() };
     account::settle(change).map(drop)
-}
-
-/// What became of the credit by one event.
-#[derive(Default)]
-struct Posted {
-    credited: bool,
-    /// What the credit has more, or less.
-    micro_usd: i64,
 }
 
 impl Receipt {
@@ -115,30 +108,34 @@ impl Receipt {
         Self { reference, invoice, currency, received_cents, credited: false, refunded_cents, taken_back_cents }
     }
 
-    /// Posts what was received and not posted yet, and takes back what was given back and not taken back yet.
-    fn post(&mut self) -> Result<Posted> {
+    /// Whether it is a purchase: what was given back in full was none.
+    fn counts(&self) -> bool {
+        self.credited && self.refunded_cents < self.received_cents
+    }
+
+    /// Posts what was received and not posted yet, and takes back what was given back and not taken back yet. Answers what the credit
+    /// has more by it, or less, in micro-US-dollars.
+    fn post(&mut self) -> Result<i64> {
         if self.received_cents == 0 {
-            return Ok(Posted::default());
+            return Ok(0);
         }
         if self.currency != CURRENCY {
             // What it is worth here nobody has said: the operator sees it at the provider, and here.
             let fields = [("payment", self.reference.as_str()), ("currency", self.currency.as_str())];
             log::warn("a payment in another currency is not credited", &fields);
-            return Ok(Posted::default());
+            return Ok(0);
         }
-        let mut posted = Posted::default();
+        let mut posted = 0;
         if !self.credited {
             self.credited = true;
-            let amount = micro_usd(self.received_cents);
+            posted = micro_usd(self.received_cents);
             ledger::open_source(PROVIDER)?;
-            ledger::transfer(PROVIDER, ledger::CREDIT, amount, "Payment", &self.reference)?;
-            (posted.credited, posted.micro_usd) = (true, amount);
+            ledger::transfer(PROVIDER, ledger::CREDIT, posted, "Payment", &self.reference)?;
             if let Some(invoice) = &self.invoice {
                 invoices::received(invoice, self.received_cents)?;
             }
         }
-        posted.micro_usd -= self.take_back(posted.micro_usd)?;
-        Ok(posted)
+        Ok(posted - self.take_back(posted)?)
     }
 
     /// Takes back from the credit what was given back, as far as it is there; `coming` is what this request has posted.

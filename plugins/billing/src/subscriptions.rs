@@ -57,30 +57,14 @@ pub(crate) struct Subscription {
     canceled_at: Option<Instant>,
 }
 
+/// A plan, and how it is paid.
 #[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct Wish {
     /// The plan's id.
     #[schemars(length(min = 1, max = 100))]
     plan: String,
-    /// `true`: by invoice, which is how it is done where no payment provider is bound; `false`: by card.
-    #[serde(default)]
-    invoice: Option<bool>,
-    /// The payment provider's id of a payment method; the one that was paid with before if absent.
-    #[serde(default)]
-    #[schemars(length(min = 1, max = 255))]
-    payment_method: Option<String>,
-    /// Where the provider's page leads back to: a person pays there, at `payment.url`.
-    #[serde(default)]
-    #[schemars(length(min = 1, max = 2_000))]
-    return_url: Option<String>,
-}
-
-impl Wish {
-    fn split(self) -> (String, Means) {
-        let Self { plan, invoice, payment_method, return_url } = self;
-        (plan, Means { invoice, payment_method, return_url })
-    }
+    #[serde(flatten)]
+    means: Means,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -221,8 +205,7 @@ fn owed(
     }
 }
 
-pub(crate) fn subscribe(Body(wish): Body<Wish>) -> Result<Soon<Created<Bought>>> {
-    let (plan, means) = wish.split();
+pub(crate) fn subscribe(Body(Wish { plan, means }): Body<Wish>) -> Result<Soon<Created<Bought>>> {
     let plan = plans::plan(&plan)?;
     let account = account::settle(Change::default())?;
     if current()?.is_some() {
@@ -234,8 +217,7 @@ pub(crate) fn subscribe(Body(wish): Body<Wish>) -> Result<Soon<Created<Bought>>>
     Ok(owed(subscription, invoice, &means, account)?.map(Created))
 }
 
-pub(crate) fn upgrade(Body(wish): Body<Wish>) -> Result<Soon<Bought>> {
-    let (plan, means) = wish.split();
+pub(crate) fn upgrade(Body(Wish { plan, means }): Body<Wish>) -> Result<Soon<Bought>> {
     let plan = plans::plan(&plan)?;
     let account = account::settle(Change::default())?;
     let Doc { id, body: mut subscription, .. } = needed()?;

@@ -9,6 +9,7 @@ mod primitive;
 pub use operation::{Access, Catalogue, Mount, Operation, Pays, delete, get, patch, post, put};
 pub use primitive::{Gate, Primitive};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -97,4 +98,12 @@ pub struct Setting {
     pub by: &'static str,
     /// For people.
     pub description: &'static str,
+}
+
+impl Setting {
+    /// One that the operator sets, and whose schema is its type's: a member that the type does not know is refused.
+    pub fn by_operator<T: JsonSchema + Serialize>(key: &'static str, default: &T, description: &'static str) -> Self {
+        let schema = crate::schema::of_request::<T>();
+        Self { key, schema, default: serde_json::to_value(default).unwrap_or_default(), by: "operator", description }
+    }
 }

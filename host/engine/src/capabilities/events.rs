@@ -1,7 +1,8 @@
 //! `events`: facts for others. Kept apart from the documents, because they stand even when the guest refuses.
 
-use charter_kernel::audit::{RANDOM_BYTES, Row};
+use charter_kernel::audit::Row;
 use charter_kernel::unit::Fact;
+use charter_store::audited;
 use serde_json::{Value, json};
 
 use crate::bindings::charter::primitive::events::Host;
@@ -39,8 +40,6 @@ impl Work {
     }
 
     fn row(&self, action: &str, (kind, id): (&str, &str), details: &Value) -> Result<Fact, Failure> {
-        let mut random = [0; RANDOM_BYTES];
-        getrandom::fill(&mut random).map_err(|_| failure("internal_error", "the host has no randomness"))?;
         let scope = &self.call.scope;
         let row = Row {
             organization: scope.lane(),
@@ -57,7 +56,7 @@ impl Work {
             details: Some(details),
             ..Row::default()
         };
-        Ok(row.fact(random))
+        Ok(audited(&row).map_err(|_| failure("internal_error", "the machine gives no randomness"))?)
     }
 }
 

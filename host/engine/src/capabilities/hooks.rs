@@ -4,7 +4,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use charter_kernel::hex::hex;
-use charter_kernel::unit::{Key, Reach};
+use charter_kernel::unit::{Key, Reach, Write};
 use charter_store::Query;
 use zeroize::Zeroizing;
 
@@ -63,6 +63,17 @@ impl Work {
         Ok((secret, STANDARD.encode(sealed)))
     }
 
+    /// The organization's hooks, with what this request has opened and closed, which a count does not see.
+    async fn hooks_open(&mut self, organization: &str) -> Result<u64, Failure> {
+        let all = Query::all(&Reach::organization(organization), &hooks());
+        let committed = self.txn.count(&all).await.map_err(|error| unread(&error))?;
+        Ok(self.txn.unit().writes.iter().fold(committed, |open, write| match write {
+            Write::Insert { key, .. } if key.space == hooks() => open + 1,
+            Write::Remove { key, .. } if key.space == hooks() => open.saturating_sub(1),
+            _ => open,
+        }))
+    }
+
     async fn open_hook(&mut self, collection: &str, document: &str, scheme: &str) -> Result<Hook, Failure> {
         let key = self.key(collection, document, true)?;
         let owner = self.hook_owner(&key)?;
@@ -70,8 +81,7 @@ impl Work {
         if self.txn.get(&key).await.map_err(|error| unread(&error))?.is_none() {
             return Err(not_found("the document").into());
         }
-        let all = Query::all(&Reach::organization(&owner.organization), &hooks());
-        if self.txn.count(&all).await.map_err(|error| unread(&error))? >= HOOKS_MAX {
+        if self.hooks_open(&owner.organization).await? >= HOOKS_MAX {
             let told = format!("an organization has at most {HOOKS_MAX} hooks: close some");
             return Err(failure("state_conflict", told).into());
         }

@@ -11,7 +11,7 @@ use charter_kernel::id::UserId;
 use charter_kernel::ledger::{Account, Normal as Side, Phase};
 use charter_kernel::refusal::Failure as Refusal;
 use charter_kernel::scope::Subject;
-use charter_kernel::unit::{Draft, Guard, Key, Reach, Write};
+use charter_kernel::unit::{Guard, Key, Reach, Write};
 
 use crate::bindings::charter::primitive::ledger::{Balance, Entry, Host, Normal};
 use crate::bindings::charter::primitive::types::Failure;
@@ -102,7 +102,7 @@ impl Work {
         let mut account = match row {
             Some(row) => account(&row.body)?,
             // Before anybody has funded it.
-            None if key.id == CREDIT || paid.iter().any(|(pay, _)| pay.to == *key) => Account::new(Side::Credit, false),
+            None if key.id == CREDIT || paid.iter().any(|(pay, _)| pay.to == *key) => Account::credit(),
             None => return Err(not_found("the account").into()),
         };
         // What the request has leave to pay counts, taken or not.
@@ -127,10 +127,6 @@ fn account(body: &str) -> Result<Account, charter_kernel::refusal::Failure> {
     serde_json::from_str(body).map_err(|_| failure("internal_error", "the account cannot be read"))
 }
 
-fn draft(account: &Account) -> Draft {
-    Draft { body: serde_json::to_string(account).unwrap_or_default(), ..Draft::default() }
-}
-
 impl Host for State {
     async fn open(&mut self, name: String, normal: Normal, may_go_negative: bool) -> Result<(), Failure> {
         let work = self.mutation()?;
@@ -143,7 +139,7 @@ impl Host for State {
             return Err(failure("forbidden", told).into());
         }
         let side = if matches!(normal, Normal::Debit) { Side::Debit } else { Side::Credit };
-        work.txn.write(Write::Ensure { key, draft: draft(&Account::new(side, may_go_negative)) });
+        work.txn.write(Account::new(side, may_go_negative).opened(&key));
         Ok(())
     }
 
@@ -152,7 +148,7 @@ impl Host for State {
         let key = work.account(&name)?;
         let row = work.txn.get(&key).await.map_err(|error| unread(&error))?.ok_or_else(|| not_found("the account"))?;
         let changed = Account { frozen, ..account(&row.body)? };
-        work.txn.replace(key, draft(&changed), None).await.map_err(|error| unwritten(&error))?;
+        work.txn.replace(key, changed.draft(), None).await.map_err(|error| unwritten(&error))?;
         Ok(())
     }
 
@@ -188,7 +184,7 @@ impl Host for State {
         }
         let id = work.fresh_id()?;
         if to.id == CREDIT || to.reach != from.reach {
-            work.txn.write(Write::Ensure { key: to.clone(), draft: draft(&Account::new(Side::Credit, false)) });
+            work.txn.write(Account::credit().opened(&to));
         }
         for guard in guards {
             work.txn.guard(guard);

@@ -179,6 +179,7 @@ pub async fn start(config: Config, clock: Arc<dyn Clock>) -> anyhow::Result<Runn
     gauges(&app);
     app.registry.refresh().await.context("the installed components cannot be read")?;
     let folder = folder(&app).await?;
+    settings_fit(&app)?;
     let door = if app.config.operator.listen.is_some() { Door::Public } else { Door::Both };
     let listen = app.config.http.listen;
     let public = Listener::bind(listen, acceptor.clone(), door).await;
@@ -198,6 +199,14 @@ pub async fn start(config: Config, clock: Arc<dyn Clock>) -> anyhow::Result<Runn
     running.listeners.push(tokio::spawn(public.serve(app.clone())));
     workers::start(&app, folder);
     Ok(running)
+}
+
+/// Refuses to start under settings that the versions which serve do not take.
+fn settings_fit(app: &App) -> anyhow::Result<()> {
+    let faults = app.registry.settings_faults();
+    let told: String = faults.iter().map(|fault| format!("\n  {fault}")).collect();
+    anyhow::ensure!(faults.is_empty(), "what is set of primitives does not fit them:{told}");
+    Ok(())
 }
 
 /// The watched folder, its first visit made.

@@ -99,6 +99,8 @@ impl Registry {
             let message = format!("no version of {name} served before this one; activate one by its digest");
             return Err(LifeCycleError::State { reason: "no_predecessor", message });
         };
+        // It served under what was set then.
+        self.inner.resident.fits(&version.manifest).map_err(LifeCycleError::Unfit)?;
         swap(txn, &catalogue, version, Step::Back, by, self.now()).await
     }
 
@@ -139,8 +141,9 @@ impl Registry {
             if activation.active.as_deref() != Some(digest) || activation.by == "breaker" {
                 return Ok(None);
             }
-            let healthy = catalogue.predecessor(name).filter(|version| self.inner.breaker.healthy(&version.digest)).cloned();
-            let Some(version) = healthy else { return Ok(None) };
+            let fits = |version: &&Arc<Version>| self.inner.resident.fits(&version.manifest).is_ok();
+            let healthy = catalogue.predecessor(name).filter(|version| self.inner.breaker.healthy(&version.digest));
+            let Some(version) = healthy.filter(fits).cloned() else { return Ok(None) };
             let activated = swap(&mut txn, &catalogue, version, Step::Back, "breaker", self.now()).await?;
             if let Some(bad) = catalogue.find(name, digest) {
                 let reason = Some("it trapped too often, for several organizations".to_owned());

@@ -78,9 +78,12 @@ impl Registry {
                 break installed;
             }
         };
-        self.inner.resident.admit(&digest, served);
+        let fits = self.inner.resident.fits(&manifest);
+        if fits.is_ok() {
+            self.inner.resident.admit(&digest, served);
+        }
         self.refresh().await?;
-        self.inner.replicas.note(&digest, None);
+        self.inner.replicas.note(&digest, fits.err().as_ref());
         tracing::info!(
             component = installed.version.name,
             version = installed.version.version,

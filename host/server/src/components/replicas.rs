@@ -122,7 +122,7 @@ impl Replicas {
                 others.filter(|replica| !replica.compiled.iter().any(|known| known == digest)).collect();
             let Some(first) = behind.first() else { return Ok(()) };
             if let Some((_, why)) = first.failed.iter().find(|(failed, _)| failed == digest) {
-                let message = format!("the replica {} ({}) cannot compile {digest}: {why}", first.id, first.host);
+                let message = format!("the replica {} ({}) cannot load {digest}: {why}", first.id, first.host);
                 return Err(LifeCycleError::Lags(message));
             }
             if tokio::time::Instant::now() >= deadline {

@@ -9,10 +9,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use charter_engine::Engine;
 use charter_kernel::fault::Fault;
+use charter_kernel::manifest::Manifest;
 use charter_kernel::time::{Clock, Instant};
 use charter_store::Store;
 use tokio::sync::OnceCell;
 
+use crate::config::Primitives;
 use crate::served::Served;
 
 /// Versions beside the wanted ones that stay in memory at most, however lately they were used.
@@ -23,6 +25,8 @@ pub(super) struct Resident {
     store: Store,
     engine: Engine,
     clock: Arc<dyn Clock>,
+    /// What is set of primitives: a version that it does not fit is not served.
+    pub(super) settings: Primitives,
     slots: Mutex<BTreeMap<String, Arc<Slot>>>,
     dropped: Mutex<Vec<(String, Weak<Served>)>>,
 }
@@ -34,8 +38,8 @@ struct Slot {
 }
 
 impl Resident {
-    pub(super) fn new(store: Store, engine: Engine, clock: Arc<dyn Clock>) -> Self {
-        Self { store, engine, clock, slots: Mutex::default(), dropped: Mutex::default() }
+    pub(super) fn new(store: Store, engine: Engine, clock: Arc<dyn Clock>, settings: Primitives) -> Self {
+        Self { store, engine, clock, settings, slots: Mutex::default(), dropped: Mutex::default() }
     }
 
     /// The version if it is in memory.
@@ -61,9 +65,17 @@ impl Resident {
         };
         let load = || async {
             let component = self.engine.open(digest, bytes).await?;
-            Ok(Arc::new(Served::new(component)?))
+            let served = Served::new(component)?;
+            self.fits(&served.manifest)?;
+            Ok(Arc::new(served))
         };
         slot.served.get_or_try_init(load).await.cloned()
+    }
+
+    /// Whether a version can run under what is set.
+    pub(super) fn fits(&self, manifest: &Manifest) -> Result<(), Vec<Fault>> {
+        let faults = self.settings.faults(manifest);
+        if faults.is_empty() { Ok(()) } else { Err(faults) }
     }
 
     /// Takes in a version that was loaded elsewhere (just staged).

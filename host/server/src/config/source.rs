@@ -5,6 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde_json::{Map, Value};
+
 use super::setting::{Raw, Setting};
 
 /// What is wrong with one key, and the way out.
@@ -101,6 +103,34 @@ impl Source {
             }
         }
         names.into_iter().collect()
+    }
+
+    /// The sections below one whose keys others know, as JSON: `[primitives.<name>]`, and `CHARTER_PRIMITIVES_<NAME>`, an object whose
+    /// members come before the file's.
+    pub(super) fn tables(&mut self, parent: &str) -> BTreeMap<String, Map<String, Value>> {
+        let mut found: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
+        for (name, value) in self.file.remove(parent).unwrap_or_default() {
+            match serde_json::to_value(value) {
+                Ok(Value::Object(members)) => drop(found.insert(name, members)),
+                _ => self.fault(format!("{parent}.{name}"), format!("must be a section of its own, [{parent}.{name}]")),
+            }
+        }
+        let prefix = format!("CHARTER_{}_", parent.to_uppercase());
+        let named = |(variable, text): (&String, &String)| {
+            Some((variable.clone(), variable.strip_prefix(&prefix)?.to_owned(), text.clone()))
+        };
+        let variables: Vec<_> = self.environment.iter().filter_map(named).collect();
+        for (variable, part, text) in variables {
+            match serde_json::from_str(if text.is_empty() { "{}" } else { &text }) {
+                Ok(Value::Object(members)) => {
+                    let name = part.to_lowercase().replace('_', "-");
+                    found.entry(name).or_default().extend(members);
+                }
+                _ => self.fault(&*variable, "must be a JSON object: values by the setting's key"),
+            }
+            self.asked_variables.insert(variable);
+        }
+        found
     }
 
     /// A section, or the sections within it: `[providers.search.engine]` is the binding `search.engine`.

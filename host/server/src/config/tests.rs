@@ -78,6 +78,23 @@ fn a_dotted_binding_is_a_section_within_a_section() {
 }
 
 #[test]
+fn what_is_set_of_a_primitive_comes_from_the_file_and_the_environment() {
+    let file = "[primitives.notes]\nsize_max = 3\nkinds = [{ id = \"a\" }]\n[primitives.two-words.limits]\nday = 1";
+    let environment = [("CHARTER_PRIMITIVES_NOTES", r#"{"size_max": 4}"#), ("CHARTER_PRIMITIVES_TWO_WORDS", r#"{"depth": 2}"#)];
+    let config = Config::read(layers(file, &environment)).expect("no faults");
+    let set = |primitive: &str, key: &str| config.primitives.get(primitive, key).cloned();
+    assert_eq!(set("notes", "size_max"), Some(serde_json::json!(4)));
+    assert_eq!(set("notes", "kinds"), Some(serde_json::json!([{ "id": "a" }])));
+    assert_eq!(set("two-words", "limits"), Some(serde_json::json!({ "day": 1 })));
+    assert_eq!(set("two-words", "depth"), Some(serde_json::json!(2)));
+    assert_eq!(set("notes", "depth"), None);
+    let odd = [("CHARTER_PRIMITIVES_OTHER", "3")];
+    let faults = Config::read(layers("[primitives]\nnotes = 3", &odd)).expect_err("no sections");
+    let keys: Vec<&str> = faults.iter().map(|fault| fault.key.as_str()).collect();
+    assert_eq!(keys, ["primitives.notes", "CHARTER_PRIMITIVES_OTHER"]);
+}
+
+#[test]
 fn a_weak_operator_token_is_refused() {
     let faults = Config::read(layers("", &[("CHARTER_OPERATOR_TOKEN", "hunter2")])).expect_err("weak");
     assert_eq!(faults[0].key, "CHARTER_OPERATOR_TOKEN");

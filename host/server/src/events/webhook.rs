@@ -87,8 +87,12 @@ pub fn headers(event: &str, id: &str, now: Instant, body: &str, secrets: &[Strin
     set("webhook-id", id);
     set("webhook-timestamp", &seconds);
     set("webhook-signature", &standard);
-    for (name, secret) in ["x-service-signature", "x-service-signature-previous"].into_iter().zip(secrets) {
-        set(name, &own(secret));
+    if let Some((newest, former)) = secrets.split_first() {
+        set("x-service-signature", &own(newest));
+        let former = former.iter().map(own).collect::<Vec<_>>().join(" ");
+        if !former.is_empty() {
+            set("x-service-signature-previous", &former);
+        }
     }
     headers
 }

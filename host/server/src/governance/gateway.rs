@@ -6,17 +6,17 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use charter_engine::{Granted, Leave, Ungranted};
-use charter_kernel::audit::{RANDOM_BYTES, Row as Told};
+use charter_kernel::audit::Row as Told;
 use charter_kernel::governance::hold::{Charge, Counted, Hold, Pay, State};
 use charter_kernel::governance::meter::Admission;
 use charter_kernel::governance::policy::{Amount, Ask, Decision, Grant, Verdict};
 use charter_kernel::id::uuid_v7;
-use charter_kernel::ledger::{Account, Normal};
+use charter_kernel::ledger::Account;
 use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::scope::Scope;
 use charter_kernel::time::{Instant, Zone};
-use charter_kernel::unit::{Draft, Fact, Guard, Key, Reach, Refused, Rejection, Row, Write};
-use charter_store::{CommitError, PAGE_ROWS_MAX, Query};
+use charter_kernel::unit::{Fact, Guard, Key, Reach, Refused, Rejection, Row, Write};
+use charter_store::{CommitError, PAGE_ROWS_MAX, Query, audited};
 use serde_json::{Value, json};
 
 use super::approvals::{self, Origin};
@@ -146,11 +146,7 @@ async fn once(app: &App, leave: &Leave, full: &BTreeSet<Key>) -> Result<Granted,
         return Err(refusal.into());
     }
     let mut txn = app.store.begin(leave.scope.lane());
-    for guard in leave.guards.iter().cloned().chain(case.guards()) {
-        if !txn.unit().guards.contains(&guard) {
-            txn.guard(guard);
-        }
-    }
+    leave.guards.iter().cloned().chain(case.guards()).for_each(|guard| txn.guard(guard));
     let mut standings = Vec::new();
     if let Some((grant, guard)) = &used {
         txn.guard(guard.clone());
@@ -170,10 +166,7 @@ async fn once(app: &App, leave: &Leave, full: &BTreeSet<Key>) -> Result<Granted,
     }
     if let Some(pay) = &hold.pay {
         // What the guest opens is opened with its own commit, and the hold is taken before that.
-        for key in [&pay.from, &pay.to] {
-            let body = serde_json::to_string(&Account::new(Normal::Credit, false)).map_err(|_| Refusal::internal())?;
-            txn.write(Write::Ensure { key: key.clone(), draft: Draft { body, ..Draft::default() } });
-        }
+        [&pay.from, &pay.to].into_iter().for_each(|key| txn.write(Account::credit().opened(key)));
     }
     if let Some(run) = approved {
         // In one unit: what waited is given up, and taken anew in the period that counts now.
@@ -407,9 +400,7 @@ fn fact(leave: &Leave, hold: &Hold, id: &str, refused: Option<&Refusal>) -> Resu
         details: Some(&details),
         ..Told::default()
     };
-    let mut random = [0; RANDOM_BYTES];
-    getrandom::fill(&mut random).map_err(stored::no_randomness)?;
-    Ok(row.fact(random))
+    audited(&row).map_err(stored::no_randomness)
 }
 
 /// A refusal is a row too, in a unit of its own: nothing else was done.

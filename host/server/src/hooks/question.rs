@@ -5,7 +5,6 @@
 //! meanwhile, so that what needs one is refused.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use charter_engine::hook::{HookRecord, QUESTION};
@@ -37,16 +36,10 @@ const ANSWER_BYTES_MAX: usize = 16 << 10;
 
 /// Asks the primitive; `None` is a refusal.
 pub async fn ask(app: &App, request: &HostRequest, hook: &HookRecord, event: &str) -> Option<Value> {
-    let answer = match once(app, request, hook, event).await {
-        Ok(answer) => answer,
-        Err(why) => {
-            tracing::warn!(hook = hook.id, event, request = request.id, why, "a provider's question was refused unanswered");
-            None
-        }
-    };
-    let count = if answer.is_some() { &app.hooks.answered } else { &app.hooks.refused };
-    count.fetch_add(1, Relaxed);
-    answer
+    once(app, request, hook, event).await.unwrap_or_else(|why| {
+        tracing::warn!(hook = hook.id, event, request = request.id, why, "a provider's question was refused unanswered");
+        None
+    })
 }
 
 async fn once(app: &App, request: &HostRequest, hook: &HookRecord, event: &str) -> Result<Option<Value>, String> {

@@ -6,12 +6,12 @@ use charter_kernel::id::uuid_v7;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::Write;
-use charter_store::{Store, Txn};
+use charter_store::{ReadError, Store, Txn};
 
 use super::domains;
 use super::letter::Letter;
 use crate::records::Record as _;
-use crate::records::mail::{Cause, Mail};
+use crate::records::mail::{Cause, MAILS, Mail};
 use crate::routes::stored;
 
 /// How long a mail is tried, in milliseconds: six hours.
@@ -82,6 +82,14 @@ pub async fn opened(store: &Store, mail: &Mail) -> Result<Letter, String> {
     let sealed = STANDARD.decode(&mail.sealed).map_err(|error| error.to_string())?;
     let words = store.unseal(&mail.organization, &context(&mail.id), &sealed).await.map_err(|error| error.to_string())?;
     serde_json::from_slice(&zeroize::Zeroizing::new(words)).map_err(|_| "its words cannot be read".to_owned())
+}
+
+/// How many mails wait to be sent, whosever they are.
+///
+/// # Errors
+/// When the store cannot be asked.
+pub async fn waiting(store: &Store) -> Result<u64, ReadError> {
+    store.in_group(&Mail::space(), MAILS).await
 }
 
 #[cfg(test)]

@@ -10,16 +10,19 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use super::{BOUNDS_US, Inner, Outcome, STATUSES};
+use super::{Asked, BOUNDS_US, Inner, Outcome, STATUSES};
 
 type NoLabels = [(&'static str, &'static str); 0];
 
 /// All families.
-pub(super) fn all(inner: &Inner, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+pub(super) fn all(inner: &Inner, asked: &[Asked], mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
     requests(inner, &mut encoder)?;
     gauge(&mut encoder, "connections", "Open connections", inner.connections.load(Relaxed) as f64, true)?;
     for shown in inner.gauges.read().unwrap_or_else(PoisonError::into_inner).iter() {
         gauge(&mut encoder, shown.name, shown.help, (shown.read)(), false)?;
+    }
+    for shown in asked {
+        gauge(&mut encoder, shown.name, shown.help, shown.value, false)?;
     }
     let engine = inner.engine.read().unwrap_or_else(PoisonError::into_inner).clone();
     engine.map_or(Ok(()), |engine| sandbox(engine.stats(), &mut encoder))

@@ -4,11 +4,12 @@
 
 use std::sync::Arc;
 
-use charter_kernel::audit::{Change, RANDOM_BYTES, Row};
+use charter_kernel::audit::{Change, Row};
 use charter_kernel::id::RequestId;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::Fact;
+use charter_store::audited;
 use serde_json::Value;
 
 use super::trail::Trail;
@@ -96,8 +97,6 @@ impl Subject {
 
     /// The row. Fails only where the operating system has no randomness.
     pub fn fact(&self, decision: Decision<'_>) -> Result<Fact, getrandom::Error> {
-        let mut random = [0; RANDOM_BYTES];
-        getrandom::fill(&mut random)?;
         let (entity_type, entity_id) = self.entity.as_ref().map(|(kind, id)| (kind.as_str(), id.as_str())).unzip();
         let row = Row {
             organization: &self.organization,
@@ -117,7 +116,7 @@ impl Subject {
             details: decision.details,
             ..Row::default()
         };
-        Ok(row.fact(random))
+        audited(&row)
     }
 }
 

@@ -4,6 +4,7 @@
 //! itself.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::scope::Subject as Named;
@@ -73,10 +74,14 @@ pub async fn run(
                 };
             }
         };
+        let counted = reply.counted;
         let answered = record(app, trail, &mut txn, reply, claim).await?;
         match txn.commit().await {
             Ok(_) => {
                 trail.audited = true;
+                if let Some(counter) = counted {
+                    counter(app).fetch_add(1, Relaxed);
+                }
                 return Ok(Ended::Answered(answered));
             }
             // Somebody else's request under the same key came first: its answer is this one's. Or what the credential may do

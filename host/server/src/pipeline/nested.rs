@@ -346,7 +346,7 @@ pub async fn tools(app: &App, scope: &charter_kernel::scope::Scope) -> Result<Va
     Ok(Value::Array(tools))
 }
 
-/// The value that the caller's kit sets, where the primitive lets a kit set it.
+/// The value that the caller's kit sets, where the primitive lets a kit set it; else the operator's.
 ///
 /// # Errors
 /// When the directory cannot be asked.
@@ -356,14 +356,15 @@ pub async fn setting(
     primitive: &str,
     key: &str,
 ) -> Result<Option<Value>, Failure> {
+    let set = app.config.primitives.get(primitive, key).cloned();
     let live = app.registry.current();
     let declared =
         live.primitive(primitive).and_then(|found| found.active().manifest.settings.iter().find(|own| own.key == key));
     if declared.is_none_or(|declared| declared.by != "kit") {
-        return Ok(None);
+        return Ok(set);
     }
     let place = scope::place_of(app, scope).await.map_err(|refusal| refusal.to_failure())?;
     let kit = gate::kit(app, &place).await.map_err(|refusal| refusal.to_failure())?;
     let policy = kit.and_then(|kit| kit.kit.primitives.get(primitive)?.policy.clone());
-    Ok(policy.and_then(|policy| policy.get(key).cloned()))
+    Ok(policy.and_then(|policy| policy.get(key).cloned()).or(set))
 }

@@ -10,6 +10,8 @@ use crate::pipeline::claim::EXPIRES;
 
 /// The most webhooks of an organization.
 pub const WEBHOOKS_MAX: u64 = 100;
+/// The most former secrets that sign beside a webhook's own.
+pub const PREVIOUS_MAX: usize = 8;
 /// The indexed field by which an organization's feed is found behind its events.
 pub const AFTER: &str = "after";
 /// The indexed field of a webhook's one tenant.
@@ -36,9 +38,9 @@ pub struct Webhook {
     pub event_types: Vec<String>,
     /// What is signed with, sealed.
     pub secret: String,
-    /// What was signed with before, sealed, and until when it still is.
+    /// What was signed with before, sealed, and until when it still is; the newest first.
     #[serde(default)]
-    pub previous: Option<(String, Instant)>,
+    pub previous: Vec<(String, Instant)>,
     /// Whether anything is delivered.
     pub active: bool,
     /// Why the host has switched it off.

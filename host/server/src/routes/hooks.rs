@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::app::App;
 use crate::hooks::{self, signature, stripe};
 use crate::providers::Binding;
-use crate::reply::Reply;
+use crate::reply::{Counter, Reply};
 use crate::request::HostRequest;
 use crate::routes::shape;
 
@@ -20,8 +20,8 @@ pub fn answer() -> Value {
     shape::object(&[("received", json!({"const": true}))])
 }
 
-fn received() -> Reply {
-    Reply::ok(&json!({"received": true}))
+fn received(counter: Counter) -> Reply {
+    Reply::ok(&json!({"received": true})).counting(counter)
 }
 
 fn unknown(app: &App) -> Refusal {
@@ -50,8 +50,7 @@ pub async fn receive(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<
         Scheme::Binding(_) => return Err(unknown(app)),
     };
     let signed = signed.ok_or_else(|| unsigned(app))?;
-    hooks::take(app, request, txn, &hook, signed.event.as_deref()).await?;
-    Ok(received())
+    hooks::take(app, request, txn, &hook, signed.event.as_deref()).await.map(received)
 }
 
 /// `POST /v1/hooks/providers/{binding}`: an event of a provider that calls one address for everybody. It is for the hook that it
@@ -71,29 +70,23 @@ pub async fn provider(app: &App, request: &HostRequest, txn: &mut Txn) -> Result
     if signed.is_empty() {
         return Err(unsigned(app));
     }
-    let unmatched = || app.hooks.unmatched.fetch_add(1, Relaxed);
-    let Some(event) = stripe::event(&request.bytes) else {
-        unmatched();
-        return Ok(received());
-    };
+    let unmatched: Counter = |app| &app.hooks.unmatched;
+    let Some(event) = stripe::event(&request.bytes) else { return Ok(received(unmatched)) };
     let hook = meant(app, txn, name, &event, &signed).await?;
-    if hook.is_none() {
-        unmatched();
-    }
-    match (&event.question, hook) {
-        (Some(question), hook) => {
-            // What the primitive does is its own commit.
-            *txn = app.store.begin("");
-            let answer = match hook {
-                Some(hook) => hooks::question::ask(app, request, &hook, &event.id).await,
-                None => None,
-            };
-            return Ok(question.reply(answer.as_ref()));
-        }
-        (None, Some(hook)) => drop(hooks::take(app, request, txn, &hook, Some(&event.id)).await?),
-        (None, None) => {}
-    }
-    Ok(received())
+    let Some(question) = &event.question else {
+        return match hook {
+            Some(hook) => hooks::take(app, request, txn, &hook, Some(&event.id)).await.map(received),
+            None => Ok(received(unmatched)),
+        };
+    };
+    // What the primitive does is its own commit.
+    *txn = app.store.begin("");
+    let answer = match hook {
+        Some(hook) => hooks::question::ask(app, request, &hook, &event.id).await,
+        None => None,
+    };
+    let counter: Counter = if answer.is_some() { |app| &app.hooks.answered } else { |app| &app.hooks.refused };
+    Ok(question.reply(answer.as_ref()).counting(counter))
 }
 
 /// The hook that an event is for, where one of the bindings that may have signed it serves that hook.

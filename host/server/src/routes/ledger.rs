@@ -101,7 +101,7 @@ fn credit(request: &HostRequest) -> Result<Key, Refusal> {
 }
 
 fn view(name: &str, body: &str) -> Value {
-    let account: Account = serde_json::from_str(body).unwrap_or_else(|_| Account::new(Normal::Credit, false));
+    let account: Account = serde_json::from_str(body).unwrap_or_else(|_| Account::credit());
     let balance = account.balance();
     json!({
         "name": name,

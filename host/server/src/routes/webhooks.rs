@@ -14,7 +14,7 @@ use super::stored;
 use crate::app::App;
 use crate::events::webhook::{TEST, body, event_types, sealed, secret};
 use crate::records::Record as _;
-use crate::records::webhook::{Delivery, Feed, Outcome, TENANT, WEBHOOKS_MAX, Webhook};
+use crate::records::webhook::{Delivery, Feed, Outcome, PREVIOUS_MAX, TENANT, WEBHOOKS_MAX, Webhook};
 use crate::reply::Reply;
 use crate::request::HostRequest;
 
@@ -199,7 +199,7 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
         tenant_user_id: tenant,
         url: wish.url,
         event_types: wish.event_types,
-        previous: None,
+        previous: Vec::new(),
         active: true,
         disabled_reason: None,
         failures: 0,
@@ -294,12 +294,19 @@ pub async fn delete(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
 /// `POST /v1/webhooks/{id}/rotate`: the new secret signs from now on, and the former one beside it for a day.
 ///
 /// # Errors
-/// 404 for another tenant's.
+/// 404 for another tenant's, 409 while as many former ones sign as can.
 pub async fn rotate(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let before = found(request, txn).await?;
+    let mut before = found(request, txn).await?;
+    let mut previous = std::mem::take(&mut before.previous);
+    previous.retain(|(_, until)| *until > request.now);
+    if let Some((_, until)) = previous.get(PREVIOUS_MAX - 1) {
+        let told = format!("{PREVIOUS_MAX} former secrets of the webhook still sign, which is as many as can.");
+        let refusal = Refusal::state_conflict("too_many_secrets", told).detail("until", json!(until));
+        return Err(refusal.hint("Rotate again once the oldest has ended, at details.until, or make another webhook."));
+    }
     let shown = secret().map_err(stored::no_randomness)?;
     let secret = sealed(app, before.organization.as_str(), &before.id, &shown).await?;
-    let previous = Some((before.secret.clone(), request.now.plus_ms(OVERLAP_MS)));
+    previous.insert(0, (before.secret.clone(), request.now.plus_ms(OVERLAP_MS)));
     let after = Webhook { secret, previous, ..before };
     stored::replace(txn, &after, "id").await?;
     let mut answer = view(&after);

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use charter_engine::EgressError;
+use charter_kernel::audit::Row;
 use charter_kernel::id::FactId;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Fact, Guard, Rejection, Take, Taken, Unit, Write};
-use charter_store::CommitError;
+use charter_store::{CommitError, audited};
 use futures::future::join_all;
 use http::header::RETRY_AFTER;
 use serde_json::json;
@@ -229,9 +230,6 @@ fn tally(app: &App, webhook: &Webhook, took: bool, gone: bool) -> Option<(Webhoo
 
 /// The audit row of a webhook that the host switched off.
 fn switched_off(webhook: &Webhook, reason: &str, now: Instant) -> Option<Fact> {
-    use charter_kernel::audit::{RANDOM_BYTES, Row};
-    let mut random = [0; RANDOM_BYTES];
-    getrandom::fill(&mut random).ok()?;
     let details = json!({ "url": webhook.url, "reason": reason });
     let row = Row {
         organization: webhook.organization.as_str(),
@@ -245,7 +243,7 @@ fn switched_off(webhook: &Webhook, reason: &str, now: Instant) -> Option<Fact> {
         details: Some(&details),
         ..Row::default()
     };
-    Some(row.fact(random))
+    audited(&row).ok()
 }
 
 async fn again_at(app: &App, taken: &Taken, delivery: &Delivery, at: Instant) {

@@ -6,11 +6,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use charter_kernel::audit::{RANDOM_BYTES, Row};
+use charter_kernel::audit::Row;
 use charter_kernel::id::{InvitationId, OrganizationId};
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Fact, Guard, Key, Rejection, Space, Taken, Unit, Write};
-use charter_store::CommitError;
+use charter_store::{CommitError, audited};
 use futures::future::join_all;
 use serde_json::json;
 
@@ -224,8 +224,6 @@ fn given_up(mail: &Mail, reason: &str, now: Instant) -> Option<Fact> {
         Cause::Invitation { invitation } => ("invitation", invitation.as_str()),
         Cause::Summary | Cause::SignIn { .. } => ("mail", mail.id.as_str()),
     };
-    let mut random = [0; RANDOM_BYTES];
-    getrandom::fill(&mut random).ok()?;
     let details = json!({ "to": mail.to, "reason": reason });
     let row = Row {
         organization: &mail.organization,
@@ -239,5 +237,5 @@ fn given_up(mail: &Mail, reason: &str, now: Instant) -> Option<Fact> {
         details: Some(&details),
         ..Row::default()
     };
-    Some(row.fact(random))
+    audited(&row).ok()
 }

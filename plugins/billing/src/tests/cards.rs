@@ -151,6 +151,52 @@ fn a_refund_is_taken_back_as_far_as_it_is_there_and_in_any_order() {
 }
 
 #[test]
+fn what_was_given_back_in_full_was_not_bought() {
+    let bench = Bench::new();
+    Provider::bound_to(&bench);
+    let refund = |event: &str, reference: &str, cents: u64| {
+        let charge = json!({ "payment_intent": reference, "amount_refunded": cents, "currency": "usd", "metadata": {} });
+        tell(&bench, event, "charge.refunded", &charge);
+    };
+    let (first, second) = (buy(&bench, 1_000), buy(&bench, 300));
+    paid(&bench, "evt_1", "pi_1", &first, 1_000, "usd");
+    paid(&bench, "evt_2", "pi_2", &second, 300, "usd");
+    refund("evt_3", "pi_1", 999);
+    assert_eq!(bench.standing(), None, "a part of it is still bought");
+    refund("evt_4", "pi_1", 1_000);
+    assert_eq!(bench.standing(), None, "there is another purchase");
+    refund("evt_5", "pi_2", 300);
+    // Bought credit pays for model calls within the trial, and for everything behind it: neither any more.
+    assert_eq!(bench.standing(), is("llm_routing_requires_payment"));
+    refund("evt_6", "pi_2", 300);
+    paid(&bench, "evt_7", "pi_2", &second, 300, "usd");
+    assert_eq!(bench.standing(), is("llm_routing_requires_payment"), "told again it is the same purchase");
+    // Word of what was given back may come before word of what was received.
+    refund("evt_8", "pi_3", 700);
+    paid(&bench, "evt_9", "pi_3", "no invoice of ours", 700, "usd");
+    assert_eq!(bench.standing(), is("llm_routing_requires_payment"));
+    bench.days(14);
+    assert_eq!(bench.standing(), is("trial_expired"));
+    // The operator's word is not undone by the provider's.
+    bench.credit("paid", 100, None);
+    refund("evt_10", "pi_1", 1_000);
+    assert_eq!(bench.standing(), None);
+}
+
+#[test]
+fn a_plan_outlives_what_was_given_back_for_it() {
+    let bench = Bench::new();
+    Provider::bound_to(&bench);
+    let made = bench.post("/billing/subscribe", json!({ "plan": "starter", "payment_method": "pm_1" })).unwrap();
+    paid(&bench, "evt_1", "pi_1", made.body["invoice"]["id"].as_str().unwrap(), 2_000, "usd");
+    let charge = json!({ "payment_intent": "pi_1", "amount_refunded": 2_000, "currency": "usd", "metadata": {} });
+    tell(&bench, "evt_2", "charge.refunded", &charge);
+    assert_eq!((bench.standing(), bench.subscription()["status"].clone()), (None, json!("active")));
+    bench.post("/billing/cancel", json!({ "at_period_end": false })).unwrap();
+    assert_eq!(bench.standing(), is("subscription_cancelled"));
+}
+
+#[test]
 fn a_decline_is_told_and_leaves_nothing() {
     let bench = Bench::new();
     let provider = Provider::bound_to(&bench);

@@ -4,7 +4,7 @@ use charter_kernel::governance::hold::{CREDIT, Pay, accounts_space, entries};
 use charter_kernel::id::{OrganizationId, uuid_v7};
 use charter_kernel::ledger::{Account, Normal, Phase};
 use charter_kernel::refusal::Refusal;
-use charter_kernel::unit::{Draft, Key, Reach, Write};
+use charter_kernel::unit::{Key, Reach, Write};
 use charter_store::Txn;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -76,10 +76,8 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     let account = |name: &str| Key::new(&reach, &accounts_space(), name);
     // Each kind of money has its own source, so that the books say how much of each was given.
     let (from, to) = (account(&format!("funding.{kind}")), account(CREDIT));
-    for (key, opened) in [(&from, Account::new(Normal::Debit, true)), (&to, Account::new(Normal::Credit, false))] {
-        let body = serde_json::to_string(&opened).map_err(|_| Refusal::internal())?;
-        txn.write(Write::Ensure { key: key.clone(), draft: Draft { body, ..Draft::default() } });
-    }
+    txn.write(Account::new(Normal::Debit, true).opened(&from));
+    txn.write(Account::credit().opened(&to));
     let id = uuid_v7(request.now, stored::random()?);
     let amount = micro_usd(body.amount_cents);
     txn.write(Write::Transfer { from: from.clone(), to: to.clone(), amount, phase: Phase::Post });

@@ -1,15 +1,11 @@
 //! Governance as time passes, in a whole server of this process whose clock the test moves: windows that roll over in mid-race, clocks
 //! that jump, approvals that nobody decides on, deliveries and mails
-//! that are tried again, links that end.
+//! that are tried again, links and secrets that end.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use charter_kernel::time::{Clock, Instant};
-use charter_server::cli::serve::{Running, start};
-use charter_server::config::{Config, Layers};
 use charter_tests::artefacts::Artefacts;
 use charter_tests::double::{Reply, listen};
 use charter_tests::patience::until;
@@ -19,56 +15,35 @@ use charter_tests::{Answer, Client, Tenant};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
+use crate::bed::Timed;
+
 const DOLLAR: i64 = 1_000_000;
 const DAY_MS: i64 = 86_400_000;
 const OPERATOR: &str = "operator-token-of-a-test-0123456789";
 
-/// A clock that stands until it is moved.
-#[derive(Debug)]
-struct Hands(AtomicI64);
-
-impl Clock for Hands {
-    fn now(&self) -> Instant {
-        Instant(self.0.load(Ordering::SeqCst))
-    }
-}
-
 /// A server of this process, and an organization in it whose primitive plays scripts.
 struct Bed {
     runtime: Runtime,
-    running: Option<Running>,
-    clock: Arc<Hands>,
-    folder: PathBuf,
+    timed: Timed,
     tenant: Tenant,
 }
 
 impl Bed {
     fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("charter-governed-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let folder = std::env::temp_dir().join(name);
-        let _ = std::fs::remove_dir_all(&folder);
-        let flags =
-            vec![("data.dir", "--data", folder.display().to_string()), ("http.listen", "--listen", "127.0.0.1:0".to_owned())];
-        let environment = [("CHARTER_OPERATOR_TOKEN", OPERATOR), ("CHARTER_EGRESS_ALLOW", "127.0.0.0/8")]
-            .map(|(name, value)| (name.into(), value.into()));
-        let layers = Layers { flags, environment: environment.into(), ..Layers::default() };
-        let config = Config::read(layers).expect("the configuration is whole");
-        // Noon of a day in 2027, in UTC.
-        let clock = Arc::new(Hands(AtomicI64::new(1_800_014_400_000)));
         let runtime = Runtime::new().expect("a runtime");
-        let running = runtime.block_on(start(config, clock.clone())).expect("a server starts");
-        let anonymous = Client::new(&format!("http://{}", running.address));
+        let environment = [("CHARTER_OPERATOR_TOKEN", OPERATOR), ("CHARTER_EGRESS_ALLOW", "127.0.0.0/8")];
+        let timed = runtime.block_on(Timed::start(&environment));
+        let anonymous = Client::new(&format!("http://{}", timed.running().address));
         let script = Artefacts::get().fixture("script");
         let upload = anonymous.bearer(OPERATOR);
         let path = "/v1/operator/components/script?activate=true";
         upload.call("PUT", path).header("content-type", "application/wasm").bytes(script).send().expect(201);
         let tenant = Tenant::register(&anonymous);
-        Self { runtime, running: Some(running), clock, folder, tenant }
+        Self { runtime, timed, tenant }
     }
 
     fn pass(&self, ms: i64) {
-        self.clock.0.fetch_add(ms, Ordering::SeqCst);
+        self.timed.pass(ms);
     }
 
     /// Gives the default kit's users a budget.
@@ -103,10 +78,7 @@ impl Bed {
 
 impl Drop for Bed {
     fn drop(&mut self) {
-        if let Some(running) = self.running.take() {
-            self.runtime.block_on(running.stop());
-        }
-        let _ = std::fs::remove_dir_all(&self.folder);
+        self.runtime.block_on(self.timed.stop());
     }
 }
 
@@ -221,6 +193,41 @@ fn a_delivery_is_tried_four_times_and_a_webhook_that_only_fails_is_switched_off(
         deliveries("")["webhook"]["active"] == false
     });
     assert!(deliveries("")["webhook"]["disabled_reason"].as_str().is_some_and(|reason| reason.contains("in a row")));
+}
+
+#[test]
+fn a_former_secret_signs_for_a_day_and_makes_room_then() {
+    let bed = Bed::new();
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let own = heard.clone();
+    let address: SocketAddr = listen(move |request| {
+        let signatures = request.header("webhook-signature").map_or(0, |line| line.split(' ').count());
+        own.lock().expect("nobody panicked").push(signatures);
+        Reply { status: 200, headers: Vec::new(), body: Vec::new() }
+    });
+    let wish = json!({ "url": format!("http://{address}/"), "eventTypes": ["script.told"] });
+    let hook = bed.tenant.client.post("/v1/webhooks", &wish).expect(201)["id"].as_str().expect("an id").to_owned();
+    let rotate = || bed.tenant.client.post(&format!("/v1/webhooks/{hook}/rotate"), &json!({}));
+    // What signs with a delivery of now.
+    let signing = || {
+        let before = heard.lock().expect("nobody panicked").len();
+        bed.play(json!([{ "emit": "hello" }])).expect(200);
+        until("it is delivered", || heard.lock().expect("nobody panicked").len() > before);
+        heard.lock().expect("nobody panicked")[before]
+    };
+    for round in 0..8 {
+        rotate().expect(200);
+        assert_eq!(signing(), round + 2);
+        bed.pass(1_000);
+    }
+    rotate().expect_error(409, "state_conflict");
+    bed.pass(DAY_MS - 8_000);
+    // The first of them has had its day, and the others have not.
+    assert_eq!(signing(), 8);
+    rotate().expect(200);
+    assert_eq!(signing(), 9);
+    bed.pass(DAY_MS);
+    assert_eq!(signing(), 1);
 }
 
 #[test]

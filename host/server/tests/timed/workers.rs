@@ -1,18 +1,15 @@
 //! What the workers do beside requests, in a whole server of this process whose time the test moves.
 
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::time::Duration;
 
 use charter_engine::job::{SCHEDULE_GROUP, ScheduleRecord, jobs, schedules};
-use charter_kernel::time::{Clock, Instant};
+use charter_kernel::time::Instant;
 use charter_kernel::unit::{Draft, Fact, FactKind, Key, LogKey, Reach, Space, Unit, Write};
-use charter_server::cli::serve::{Running, start};
-use charter_server::config::{Config, Layers};
 use charter_server::lifecycle;
 use charter_server::records::erasure::Erasure;
 use charter_store::Store;
+
+use crate::bed::Timed;
 
 /// No worker takes longer.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -20,41 +17,17 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(50);
 const ORGANIZATION: &str = "018f0000-0000-7000-8000-000000000001";
 
-/// A clock that stands until it is moved.
-#[derive(Debug)]
-struct Hands(AtomicI64);
-
-impl Clock for Hands {
-    fn now(&self) -> Instant {
-        Instant(self.0.load(Ordering::SeqCst))
-    }
-}
-
-/// A server with a data folder of its own.
+/// The server, and the store behind it.
 struct Bed {
-    running: Running,
+    timed: Timed,
     store: Store,
-    clock: Arc<Hands>,
-    folder: PathBuf,
 }
 
 impl Bed {
     async fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("charter-workers-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let folder = std::env::temp_dir().join(name);
-        let _ = std::fs::remove_dir_all(&folder);
-        let flags =
-            vec![("data.dir", "--data", folder.display().to_string()), ("http.listen", "--listen", "127.0.0.1:0".to_owned())];
-        let config = Config::read(Layers { flags, ..Layers::default() }).expect("the configuration is whole");
-        let clock = Arc::new(Hands(AtomicI64::new(1_800_000_000_000)));
-        let running = start(config, clock.clone()).await.expect("a server starts");
-        let store = running.app.store.clone();
-        Self { running, store, clock, folder }
-    }
-
-    fn pass(&self, ms: i64) {
-        self.clock.0.fetch_add(ms, Ordering::SeqCst);
+        let timed = Timed::start(&[]).await;
+        let store = timed.running().app.store.clone();
+        Self { timed, store }
     }
 
     async fn commit(&self, writes: Vec<Write>) {
@@ -74,9 +47,8 @@ impl Bed {
         self.store.facts(FactKind::Event, ORGANIZATION, 0, 10).await.expect("the store answers").len()
     }
 
-    async fn end(self) {
-        self.running.stop().await;
-        let _ = std::fs::remove_dir_all(&self.folder);
+    async fn end(mut self) {
+        self.timed.stop().await;
     }
 }
 
@@ -84,7 +56,7 @@ impl Bed {
 async fn until(bed: &Bed, what: &str, so: impl AsyncFn() -> bool) {
     let looks = async {
         while !so().await {
-            bed.pass(1_000);
+            bed.timed.pass(1_000);
             tokio::time::sleep(LOOK).await;
         }
     };
@@ -122,7 +94,7 @@ async fn what_a_deleted_user_owned_goes_once_those_who_were_told_are_done() {
     };
     bed.commit(vec![put(job.clone(), &told("queued"))]).await;
     let mut txn = bed.store.begin(ORGANIZATION);
-    let now = bed.running.app.clock.now();
+    let now = bed.timed.now();
     lifecycle::erase(&mut txn, ORGANIZATION, &gone, vec!["told".into()], now).await.expect("an erasure is noted");
     txn.commit().await.expect("and committed");
     let erasure = Key::new(&Reach::organization(ORGANIZATION), &Erasure::all(), gone.as_str());
@@ -140,7 +112,7 @@ async fn what_a_deleted_user_owned_goes_once_those_who_were_told_are_done() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_past_its_time_is_swept_and_nothing_before() {
     let bed = Bed::new().await;
-    let at = bed.running.app.clock.now();
+    let at = bed.timed.now();
     let fact = |kind, id: &str| Fact {
         id: id.into(),
         kind,
@@ -170,7 +142,7 @@ async fn what_is_past_its_time_is_swept_and_nothing_before() {
         past.push(key);
     }
     let kept = past.pop().expect("a link");
-    bed.pass(24 * 8 * 3_600_000);
+    bed.timed.pass(24 * 8 * 3_600_000);
     for key in &past {
         until(&bed, key.space.as_str(), async || !bed.is_there(key).await).await;
     }
@@ -189,7 +161,7 @@ async fn what_a_schedule_missed_is_enqueued_once_and_the_next_occurrence_again()
     let key = Key::new(&reach, &schedules(), "shelf/hourly");
     let schedule =
         serde_json::json!({ "key": "hourly", "cron": "0 * * * *", "time_zone": "UTC", "job": record("tidy") }).to_string();
-    let first = Instant((bed.running.app.clock.now().0 / HOUR_MS + 1) * HOUR_MS);
+    let first = Instant((bed.timed.now().0 / HOUR_MS + 1) * HOUR_MS);
     let draft = Draft { lease: Some((SCHEDULE_GROUP.into(), first)), body: schedule, ..Draft::default() };
     bed.commit(vec![Write::Insert { key: key.clone(), draft }]).await;
     let enqueued = async || {
@@ -202,10 +174,10 @@ async fn what_a_schedule_missed_is_enqueued_once_and_the_next_occurrence_again()
         record.job.run_at
     };
     // Three occurrences pass at once.
-    bed.pass(first.0 - bed.running.app.clock.now().0 + 2 * HOUR_MS);
+    bed.timed.pass(first.0 - bed.timed.now().0 + 2 * HOUR_MS);
     until(&bed, "a job is enqueued", async || enqueued().await > 0).await;
     assert_eq!((enqueued().await, next().await), (1, first.plus_ms(3 * HOUR_MS)));
-    bed.pass(HOUR_MS);
+    bed.timed.pass(HOUR_MS);
     until(&bed, "the next one is enqueued", async || enqueued().await > 1).await;
     assert_eq!((enqueued().await, next().await), (2, first.plus_ms(4 * HOUR_MS)));
     bed.end().await;
