@@ -74,9 +74,7 @@ impl Permitted {
             Some(Wish::Cancel) | None => return,
         };
         for guard in &unit.guards {
-            if !txn.unit().guards.contains(guard) {
-                txn.guard(guard.clone());
-            }
+            txn.guard(guard.clone());
         }
         let writes = unit.writes.iter().cloned().chain(self.hold.taken_with(&self.id, step));
         txn.step(Vec::new(), writes.collect());

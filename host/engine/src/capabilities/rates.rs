@@ -92,7 +92,8 @@ impl Work {
         let taken = self.shared.store.transact(self.call.scope.lane(), async |txn: &mut Txn| {
             change(txn, &wanted.key, |rate| {
                 rate.take(amount, per_seconds, now).map_err(|wait_ms| {
-                    let wait = u32::try_from((wait_ms + 999) / 1_000).unwrap_or(u32::MAX);
+                    // Who came first may have been run again since, by a clock that read less.
+                    let wait = u32::try_from((wait_ms + 999) / 1_000).unwrap_or(u32::MAX).min(per_seconds);
                     Refusal { retry_after_seconds: Some(wait), ..failure("rate_limited", "this is done too often") }
                 })
             })

@@ -90,7 +90,13 @@ where
     if body.is_end_stream() {
         return Ok(Bytes::new());
     }
-    if body.size_hint().lower() > size_max as u64 {
+    let declared = body.size_hint().lower();
+    if declared > size_max as u64 {
+        if declared <= 2 * size_max as u64 {
+            // Who is still writing may not hear the answer: what is not much too long is let finish, and thrown away.
+            let finish = async { while let Some(Ok(_)) = body.frame().await {} };
+            let _ = tokio::time::timeout(time_max, finish).await;
+        }
         return Err(Unread::TooLarge);
     }
     let reading = async {
