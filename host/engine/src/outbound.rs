@@ -81,6 +81,9 @@ impl Permit {
         self.shared.take_untaken(&self.call, &self.marks).await.map_err(|_| over())?;
         if !matches!(*request.method(), http::Method::GET | http::Method::HEAD | http::Method::OPTIONS) {
             self.shared.force_claim(&self.call, &self.marks).await.map_err(|_| over())?;
+            if self.marks.aborted().is_some() {
+                return Err(over());
+            }
             self.marks.dispatch();
         }
         let ms = |time: Option<std::time::Duration>| time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));

@@ -89,8 +89,8 @@ pub(crate) struct Marks {
     /// The idempotency claim is committed.
     pub(crate) claimed: tokio::sync::OnceCell<()>,
     /// Holds that leave was given for and that are not taken yet: with the request's own commit, or before anything leaves the host.
-    pub(crate) untaken: tokio::sync::Mutex<Vec<Untaken>>,
-    /// Holds are taken when they are asked for: an attempt that put that off was refused by a rule.
+    pub(crate) untaken: Arc<tokio::sync::Mutex<Vec<Untaken>>>,
+    /// Holds are taken when they are asked for: an attempt that put that off was refused by a rule, or something has left already.
     at_once: AtomicBool,
     /// Set once: the attempt is over whatever the guest says.
     abort: OnceLock<Abort>,
@@ -107,7 +107,7 @@ impl Marks {
     pub(crate) fn defers(&self) -> bool {
         !self.at_once.load(SeqCst)
     }
-    /// From the next attempt on they may not.
+    /// From now on they may not.
     pub(crate) fn take_at_once(&self) {
         self.at_once.store(true, SeqCst);
     }

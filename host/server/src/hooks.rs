@@ -56,22 +56,29 @@ pub struct Counts {
     pub unmatched: AtomicU64,
     /// Questions that a primitive has answered.
     pub answered: AtomicU64,
-    /// Questions that the host has refused.
-    pub refused: AtomicU64,
+    /// Questions that a primitive, a rule or a cap has refused.
+    pub declined: AtomicU64,
+    /// Questions that were refused because nobody answered.
+    pub unanswered: AtomicU64,
 }
 
 impl Counts {
     /// Shows them at each scrape.
     pub fn show(self: &Arc<Self>, metrics: &Metrics) {
         type Read = fn(&Counts) -> &AtomicU64;
-        let shown: [(&'static str, &'static str, Read); 7] = [
+        let shown: [(&'static str, &'static str, Read); 8] = [
             ("hook_calls_taken", "Calls of inbound URLs that were told to a primitive", |counts| &counts.taken),
             ("hook_calls_repeated", "Calls whose event had been told before", |counts| &counts.repeated),
             ("hook_calls_unknown", "Calls for no hook that there is", |counts| &counts.unknown),
             ("hook_calls_unsigned", "Calls without a signature that counts", |counts| &counts.unsigned),
             ("hook_calls_unmatched", "Signed calls of providers that no hook was opened for", |counts| &counts.unmatched),
             ("hook_questions_answered", "Questions of providers that a primitive has answered", |counts| &counts.answered),
-            ("hook_questions_refused", "Questions of providers that were refused unanswered", |counts| &counts.refused),
+            ("hook_questions_declined", "Questions of providers that a primitive, a rule or a cap has refused", |counts| {
+                &counts.declined
+            }),
+            ("hook_questions_unanswered", "Questions of providers that were refused because nobody answered", |counts| {
+                &counts.unanswered
+            }),
         ];
         for (name, help, read) in shown {
             let counts = self.clone();

@@ -3,9 +3,10 @@
 use charter_sdk::governance::{self, Permit, Proposal};
 use charter_sdk::money::micro_usd;
 use charter_sdk::prelude::*;
-use charter_sdk::{events, ledger};
+use charter_sdk::{events, ledger, log};
 
 use crate::cards::{find as card, usable};
+use crate::issuer::ENDED;
 use crate::money::{self, AUTHORIZE, MERCHANTS, SCOPE, account};
 
 /// `open` is the card's id while nothing was captured or given back; `issuer` is what its card's issuer calls it.
@@ -113,11 +114,6 @@ impl Authorization {
         self.now_stands() == Status::Authorized
     }
 
-    /// What its hold is reopened by.
-    pub(crate) fn permit(&self) -> &str {
-        &self.permit
-    }
-
     fn now_stands(&self) -> Status {
         if self.status == Status::Authorized && now() >= self.expires_at { Status::Expired } else { self.status }
     }
@@ -216,6 +212,9 @@ fn hold(card: String, new: NewAuthorization, issuer: Option<String>, days: u32) 
 
 /// What a merchant of a card network asks for: set aside, or refused.
 pub(crate) fn ask(card: String, issuer: String, merchant: String, amount_cents: u64) -> Result<()> {
+    if ENDED.lookup("reference", &issuer)?.is_some() {
+        return Err(Failure::conflict("the issuer has ended the authorization").reason("authorization_ended"));
+    }
     let new = NewAuthorization { amount_cents, merchant, reference: Some(issuer.clone()) };
     told(hold(card, new, Some(issuer), NETWORK_DAYS)?).map(drop)
 }
@@ -228,13 +227,24 @@ fn held(card: &str, issuer: &str) -> Result<Vec<Doc<Authorization>>> {
 
 /// The issuer has ended an authorization: what is still set aside for it is given back.
 pub(crate) fn release(card: &str, issuer: &str) -> Result<()> {
-    held(card, issuer)?.into_iter().try_for_each(give_back)
+    held(card, issuer)?.into_iter().try_for_each(|found| give_back(found).map(drop))
 }
 
-fn give_back(found: Doc<Authorization>) -> Result<()> {
+fn give_back(found: Doc<Authorization>) -> Result<AuthorizationAnswer> {
     governance::reopen(&found.body.permit)?.cancel()?;
-    let reversed = Authorization { status: Status::Reversed, open: None, ..found.body };
-    told(AUTHORIZATIONS.replace(&found.id, reversed)?).map(drop)
+    told(AUTHORIZATIONS.replace(&found.id, Authorization { status: Status::Reversed, open: None, ..found.body })?)
+}
+
+/// Its card's profile is gone. What an issuer has said yes to counts as paid.
+pub(crate) fn close(found: Doc<Authorization>) -> Result<()> {
+    if !found.body.is_open() {
+        return Ok(());
+    }
+    let Some(issuer) = &found.body.issuer else { return give_back(found).map(drop) };
+    let fields = [("card", found.body.card.as_str()), ("authorization", issuer.as_str())];
+    log::error("a profile was deleted while a payment of its card was under way; it counts as paid", &fields);
+    let amount_cents = found.body.amount_cents;
+    take(found, amount_cents).map(drop)
 }
 
 fn take(found: Doc<Authorization>, captured_cents: u64) -> Result<AuthorizationAnswer> {
@@ -248,14 +258,22 @@ fn take(found: Doc<Authorization>, captured_cents: u64) -> Result<AuthorizationA
 pub(crate) fn pay(card: &str, issuer: Option<&str>, merchant: String, amount_cents: u64) -> Result<u64> {
     let held = issuer.map(|issuer| held(card, issuer)).transpose()?.unwrap_or_default();
     let Some(last) = held.len().checked_sub(1) else { return pay_unheld(card, merchant, amount_cents) };
-    let mut left = amount_cents;
+    let (mut left, mut rest) = (amount_cents, 0);
     for (place, found) in held.into_iter().enumerate() {
         let part = if place == last { left } else { left.min(found.body.amount_cents) };
         left -= part;
-        match part {
-            0 => give_back(found)?,
-            part => drop(take(found, part)?),
+        rest += found.body.amount_cents.saturating_sub(part);
+        drop(if part == 0 { give_back(found)? } else { take(found, part)? });
+    }
+    match issuer {
+        Some(issuer) if rest > 0 && ENDED.lookup("reference", issuer)?.is_none() => {
+            // It may be paid in parts: what is left of it stays set aside until the issuer says that it is over.
+            let new = NewAuthorization { amount_cents: rest, merchant, reference: Some(issuer.to_owned()) };
+            if let Ok(held) = hold(card.to_owned(), new, Some(issuer.to_owned()), NETWORK_DAYS) {
+                told(held)?;
+            }
         }
+        _ => {}
     }
     Ok(amount_cents)
 }
@@ -287,9 +305,7 @@ pub(crate) fn capture(Path(path): Path<OfCard>, Body(Amount { amount_cents }): B
 }
 
 pub(crate) fn reverse(Path(path): Path<OfCard>) -> Result<AuthorizationAnswer> {
-    let found = open(&path)?;
-    governance::reopen(&found.body.permit)?.cancel()?;
-    told(AUTHORIZATIONS.replace(&found.id, Authorization { status: Status::Reversed, open: None, ..found.body })?)
+    give_back(open(&path)?)
 }
 
 pub(crate) fn refund(Path(path): Path<OfCard>, Body(Amount { amount_cents }): Body<Amount>) -> Result<AuthorizationAnswer> {

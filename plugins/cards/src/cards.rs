@@ -5,7 +5,7 @@ use charter_sdk::money::{cents, micro_usd};
 use charter_sdk::prelude::*;
 use charter_sdk::{Caller, Soon, documents, events, ledger};
 
-use crate::authorizations::AUTHORIZATIONS;
+use crate::authorizations::{self, AUTHORIZATIONS};
 use crate::issuer::{self, Cardholder, Issued};
 use crate::money::{self, MERCHANTS, SCOPE, TOP_UP, account};
 
@@ -202,7 +202,7 @@ fn shown(card: Doc<Card>, available: i64) -> Shown {
     }
 }
 
-fn available(id: &str) -> Result<i64> {
+pub(crate) fn available(id: &str) -> Result<i64> {
     Ok(ledger::balance(&account(id))?.available)
 }
 
@@ -338,37 +338,34 @@ pub(crate) fn top_up(Path(ById { id }): Path<ById>, Body(TopUp { amount_cents })
     Ok(CardAnswer { card: shown(card, before + amount) })
 }
 
-/// The profile is gone: issuers cancel its cards, what is set aside is given back, and what the cards hold returns to the
-/// organization's credit.
+/// The profile is gone: what is set aside is given back, what the cards hold returns to the organization's credit, and their issuer
+/// cancels them. What an issuer has said yes to is paid from now on: nobody will be there to hear what becomes of it.
 pub(crate) fn close_all() -> Result<()> {
     let (mut cards, mut cursor) = (Vec::new(), None);
     loop {
         let page = CARDS.all().relaxed().page_at(Cursor { limit: PAGE, cursor })?;
-        for card in page.items {
-            issuer::end(&card)?;
-            cards.push(card.id);
-        }
+        cards.extend(page.items);
         cursor = page.next;
         if !page.has_more {
             break;
         }
     }
     for card in &cards {
-        for held in AUTHORIZATIONS.matching("open", card).relaxed().limit(PAGE).find()?.items {
-            if held.body.is_open() {
-                governance::reopen(held.body.permit())?.cancel()?;
-            }
+        for held in AUTHORIZATIONS.matching("open", &card.id).relaxed().limit(PAGE).find()?.items {
+            authorizations::close(held)?;
         }
     }
     // Given back first, so that what returns to credit is all there is.
     documents::checkpoint()?;
     for card in &cards {
-        let rest = available(card)?;
+        let rest = available(&card.id)?;
         if rest > 0 {
-            ledger::transfer(&account(card), ledger::CREDIT, rest, "canceled", "")?;
+            ledger::transfer(&account(&card.id), ledger::CREDIT, rest, "canceled", "")?;
         }
     }
-    Ok(())
+    // The money is where it belongs, whatever becomes of what is asked of others.
+    documents::checkpoint()?;
+    cards.iter().try_for_each(issuer::end)
 }
 
 pub(crate) fn transactions(Path(ById { id }): Path<ById>, Query(page): Query<Cursor>) -> Result<Transactions> {

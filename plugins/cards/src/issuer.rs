@@ -25,6 +25,8 @@ pub(crate) const MIRROR: &str = "mirror";
 
 /// What the issuer has paid and got back, by its own ids.
 pub(crate) const MOVES: Collection<Move> = Collection::new("moves").unique(&["reference"]);
+/// Authorizations that the issuer has ended, or never began: its word of that may come before the question is through.
+pub(crate) const ENDED: Collection<End> = Collection::new("ended").unique(&["reference"]);
 
 const STRIPE: Stripe = Stripe::bound(ISSUER);
 const CURRENCY: &str = "usd";
@@ -34,6 +36,8 @@ const AGAIN_SECONDS: u32 = 120;
 const ATTEMPTS: u32 = 100;
 /// The issuer keeps idempotency keys for a day: nothing is asked again after this.
 const ASKED_SECONDS: u32 = 20 * 3_600;
+/// Payments of one authorization that are looked at.
+const PAID_MAX: usize = 100;
 /// Characters of a merchant's name that are kept.
 const MERCHANT_CHARS_MAX: usize = 200;
 
@@ -65,6 +69,14 @@ pub(crate) struct Move {
     amount_cents: u64,
     /// Less than the amount where the account did not have it: a person has to look.
     posted_cents: u64,
+}
+
+/// That the issuer has ended an authorization.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct End {
+    /// The issuer's id of it.
+    reference: String,
+    card: String,
 }
 
 /// Whose card it is to be.
@@ -188,6 +200,11 @@ pub(crate) fn issue(run: &jobs::Run) -> Result<Answer> {
         false => make(&card, &issued, &holder),
         true => Err(Refused::Final(Failure::provider("the issuer did not answer for most of a day").reason("provider_silent"))),
     };
+    // As it is by now: what was changed meanwhile stays.
+    let card = cards::find(&card.id)?;
+    if card.body.status != Status::Pending {
+        return Answer::json(&cards::answered(card)?);
+    }
     let failure = match made {
         Ok(issued) => {
             hooks::refer(&issued.hook, issued.reference.as_deref().unwrap_or_default())?;
@@ -271,24 +288,31 @@ pub(crate) fn mirror_later(card: &Doc<Card>) -> Result<()> {
 pub(crate) fn mirror(run: &jobs::Run) -> Result<()> {
     let Mirrored { card } = run.read()?;
     let Some(card) = CARDS.get(&card)? else { return Ok(()) };
-    tell(&card, card.body.status, &format!("charter-card-{}-{}-{}", card.id, run.id, run.attempt))
+    Ok(tell(&card, card.body.status, &format!("charter-card-{}-{}-{}", card.id, run.id, run.attempt))?)
 }
 
-fn tell(card: &Doc<Card>, status: Status, key: &str) -> Result<()> {
+fn tell(card: &Doc<Card>, status: Status, key: &str) -> Result<(), Refused> {
     let Some(reference) = card.body.issued.as_ref().and_then(|issued| issued.reference.as_ref()) else { return Ok(()) };
     let form = match status {
         // Nothing else of such a card may be changed.
         Status::Canceled => Form::default().with("status", "canceled"),
         status => bounded(Form::default(), status, &card.body),
     };
-    Ok(STRIPE.post(&format!("/v1/issuing/cards/{reference}"), form, key).map(drop)?)
+    STRIPE.post(&format!("/v1/issuing/cards/{reference}"), form, key).map(drop)
 }
 
-/// The profile of a card is gone: its issuer cancels it.
+/// The profile of a card is gone: its issuer cancels it, unless it has done so already.
 pub(crate) fn end(card: &Doc<Card>) -> Result<()> {
-    match card.body.status {
-        Status::Canceled => Ok(()),
-        _ => tell(card, Status::Canceled, &format!("charter-card-{}-end", card.id)),
+    if card.body.status == Status::Canceled {
+        return Ok(());
+    }
+    match tell(card, Status::Canceled, &format!("charter-card-{}-end", card.id)) {
+        Err(Refused::Final(failure)) => {
+            let fields = [("card", card.id.as_str()), ("told", failure.message())];
+            log::error("the issuer does not cancel the card of a deleted profile", &fields);
+            Ok(())
+        }
+        told => Ok(told?),
     }
 }
 
@@ -340,16 +364,27 @@ pub(crate) fn told(call: &Received) -> Result<()> {
     let id = text(object, "id")?;
     match event["type"].as_str().unwrap_or_default() {
         // Its answer came too late, or the issuer itself has declined.
-        "issuing_authorization.created" if object["approved"] == false => authorizations::release(&call.document, &id),
-        // Over, and nothing of it was paid. What was paid is told by itself, perhaps later.
-        "issuing_authorization.updated"
-            if object["status"] != "pending" && object["transactions"].as_array().is_none_or(Vec::is_empty) =>
-        {
-            authorizations::release(&call.document, &id)
-        }
+        "issuing_authorization.created" if object["approved"] == false => ended(&call.document, id, object),
+        "issuing_authorization.updated" if object["status"] != "pending" => ended(&call.document, id, object),
         "issuing_transaction.created" => moved(&call.document, id, object),
         _ => Ok(()),
     }
+}
+
+/// An authorization is over. What was paid by it and is not told yet still comes from what is set aside; the rest is given back.
+fn ended(card: &str, reference: String, object: &Value) -> Result<()> {
+    let paid = object["transactions"].as_array().into_iter().flatten().filter_map(|paid| paid["id"].as_str());
+    let mut untold = false;
+    for id in paid.take(PAID_MAX) {
+        untold |= MOVES.lookup("reference", id)?.is_none();
+    }
+    if !untold {
+        authorizations::release(card, &reference)?;
+    }
+    if ENDED.lookup("reference", &reference)?.is_none() {
+        ENDED.insert(End { reference, card: card.to_owned() })?;
+    }
+    Ok(())
 }
 
 /// The issuer has paid a merchant, or got something back: posted once, and as far as it is there.
@@ -369,9 +404,9 @@ fn moved(card: &str, reference: String, object: &Value) -> Result<()> {
         ("refund", money::post(MERCHANTS, &to, amount_cents, "refund", &reference)?)
     };
     let id = card.id.clone();
-    if posted_cents < amount_cents {
+    if posted_cents < amount_cents || cards::available(&id)? < 0 {
         let fields = [("card", id.as_str()), ("transaction", reference.as_str())];
-        log::error("an issuer has moved more than the ledger has; the card is frozen", &fields);
+        log::error("an issuer has moved more than the card has; it is frozen", &fields);
         if card.body.status == Status::Active {
             cards::changed(&id, Card { status: Status::Frozen, ..card.body })?;
         }

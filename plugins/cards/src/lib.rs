@@ -28,6 +28,7 @@ pub fn primitive() -> Primitive {
         .collection(&cards::CARDS)
         .collection(&authorizations::AUTHORIZATIONS)
         .collection(&issuer::MOVES)
+        .collection(&issuer::ENDED)
         .provider(
             issuer::ISSUER,
             &[stripe::KIND],
@@ -81,7 +82,8 @@ pub fn primitive() -> Primitive {
         .operation(
             get("cards.number", "/cards/{id}/number", issuer::number)
                 .summary("What a merchant asks for: an open-loop card's number, security code and expiry")
-                .description("Asked of the issuer each time, and kept nowhere. 409 `closed_loop` for a card that has none."),
+                .description("Asked of the issuer each time, and kept nowhere. 409 `closed_loop` for a card that has none.")
+                .no_tool(),
         )
         .operation(
             get("cards.transactions", "/cards/{id}/transactions", cards::transactions)

@@ -7,6 +7,8 @@
 //! committed apart from it, what is not taken yet is taken; where a cap then refuses, the guest is run again and its holds are taken when
 //! it asks for them, so that it hears the refusal.
 
+use std::sync::Arc;
+
 use charter_kernel::governance::hold::{Hold, State, Step};
 use charter_kernel::time::Instant;
 use charter_kernel::unit::Unit;
@@ -15,6 +17,7 @@ use charter_store::Txn;
 use crate::bindings::charter::primitive::types::Failure;
 use crate::call::Call;
 use crate::engine::Shared;
+use crate::failure::failure;
 use crate::leave::Proposal;
 use crate::state::{Abort, Marks, Story};
 
@@ -130,10 +133,15 @@ impl Marks {
 }
 
 impl Shared {
-    /// Takes what is not taken yet: something is about to leave the host, to be committed apart from the request, or to be asked that
-    /// holds count in. Who comes at the same time waits until it is taken.
-    pub(crate) async fn take_untaken(&self, call: &Call, marks: &Marks) -> Result<(), Failure> {
-        let mut untaken = marks.untaken.lock().await;
+    /// Takes what is not taken yet, and whatever is asked for from here on at once: something is about to leave the host, to be committed
+    /// apart from the request, or to be asked that holds count in. Who comes at the same time waits until it is taken, and leaves nothing
+    /// where it is not. Whoever waits may be gone before it is committed: it is known as taken all the same.
+    pub(crate) async fn take_untaken(&self, call: &Arc<Call>, marks: &Arc<Marks>) -> Result<(), Failure> {
+        let mut untaken = marks.untaken.clone().lock_owned().await;
+        if let Some(abort) = marks.aborted() {
+            return Err(abort.failure());
+        }
+        marks.take_at_once();
         if untaken.is_empty() {
             return Ok(());
         }
@@ -143,13 +151,17 @@ impl Shared {
             all.writes.extend(unit.writes.iter().cloned().chain(hold.taken(id)));
             all.facts.extend(unit.facts.iter().cloned());
         }
-        if let Err(error) = self.store.commit(all).await {
-            let abort = marks.again_at_once(Abort::of(error, call));
-            let told = abort.failure();
-            marks.abort(abort);
-            return Err(told);
-        }
-        untaken.clear();
-        Ok(())
+        let (store, call, marks) = (self.store.clone(), call.clone(), marks.clone());
+        let taking = tokio::spawn(async move {
+            if let Err(error) = store.commit(all).await {
+                let abort = marks.again_at_once(Abort::of(error, &call));
+                let told = abort.failure();
+                marks.abort(abort);
+                return Err(told);
+            }
+            untaken.clear();
+            Ok(())
+        });
+        taking.await.unwrap_or_else(|_| Err(failure("internal_error", "holds could not be taken").into()))
     }
 }

@@ -137,19 +137,28 @@ impl Work {
             }
             Err(Ungranted::Uncommitted(error)) => return Err(self.uncommitted(error)),
         };
-        Ok(self.permitted(Some(proposal), granted).await)
+        self.permitted(Some(proposal), granted).await
     }
 
-    async fn permitted(&mut self, proposal: Option<Proposal>, granted: Granted) -> String {
+    async fn permitted(&mut self, proposal: Option<Proposal>, granted: Granted) -> Result<String, Failure> {
         let Granted { id, hold, untaken } = granted;
-        if let Some(unit) = untaken {
-            self.story.marks.untaken.lock().await.push(Untaken { id: id.clone(), hold: hold.clone(), unit });
-        }
+        let late = match untaken {
+            None => false,
+            Some(unit) => {
+                let mut all = self.story.marks.untaken.lock().await;
+                all.push(Untaken { id: id.clone(), hold: hold.clone(), unit });
+                // Something was on its way out while this was decided.
+                !self.story.marks.defers()
+            }
+        };
         let record = Permitted { proposal, id: id.clone(), hold, wish: None, attempt: self.story.attempt };
         // What an earlier attempt was given at this place, and this one did not ask for, is voided at the end.
         self.story.permits.insert(self.permits.min(self.story.permits.len()), record);
         self.permits += 1;
-        id
+        if late {
+            self.shared.take_untaken(&self.call, &self.story.marks).await?;
+        }
+        Ok(id)
     }
 
     fn permit(&mut self, id: &str) -> Result<&mut Permitted, Failure> {
@@ -212,7 +221,7 @@ impl Work {
         let step = hold.reopened(id, row.version, settler);
         let unit = Unit { organization: scope.lane().to_owned(), guards: step.guards, writes: step.writes, ..Unit::default() };
         match self.shared.store.commit(unit).await {
-            Ok(_) => Ok(self.permitted(None, Granted { id: id.to_owned(), hold: step.hold, untaken: None }).await),
+            Ok(_) => self.permitted(None, Granted { id: id.to_owned(), hold: step.hold, untaken: None }).await,
             Err(CommitError::Rejected(Rejection::Conflict { .. })) => Err(busy().into()),
             Err(CommitError::Rejected(Rejection::Refused(Refused::Inactive { .. }))) => Err(over().into()),
             Err(error) => Err(self.uncommitted(error)),

@@ -95,8 +95,9 @@ impl Work {
     }
 
     async fn read(&mut self, key: &Key) -> Result<Account, Failure> {
-        let row = self.txn.get_relaxed(key).await.map_err(|error| unread(&error))?;
+        // Locked first: what is taken while the row is read would count in neither.
         let untaken = self.story.marks.untaken.lock().await;
+        let row = self.txn.get_relaxed(key).await.map_err(|error| unread(&error))?;
         let paid: Vec<(&Pay, i64)> =
             untaken.iter().filter_map(|untaken| untaken.hold.pay.as_ref().zip(untaken.hold.amount)).collect();
         let mut account = match row {

@@ -23,6 +23,7 @@ use super::approvals::{self, Origin};
 use super::caps::{Case, Standing, grant_meter};
 use crate::app::App;
 use crate::mail;
+use crate::pipeline::host::profile_revoked;
 use crate::records::Record as _;
 use crate::records::grant::Given;
 use crate::records::mail::About;
@@ -95,6 +96,10 @@ async fn once(app: &App, leave: &Leave, full: &BTreeSet<Key>) -> Result<Granted,
     }
     let now = app.clock.now();
     let case = case(app, &leave.scope).await?;
+    if case.user.as_ref().is_some_and(|user| !user.active) {
+        // What a provider tells of arrives all the same, and may ask.
+        return Err(profile_revoked().into());
+    }
     let proposal = &leave.proposal;
     let actor = leave.scope.actor();
     let subject = case.subject((actor.kind.as_str().to_owned(), actor.id.clone()));

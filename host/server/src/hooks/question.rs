@@ -34,22 +34,34 @@ const RUNS_MAX: u32 = 4;
 /// Bytes of an answer.
 const ANSWER_BYTES_MAX: usize = 16 << 10;
 
-/// Asks the primitive; `None` is a refusal.
-pub async fn ask(app: &App, request: &HostRequest, hook: &HookRecord, event: &str) -> Option<Value> {
+/// What became of a question.
+#[derive(Debug)]
+pub enum Said {
+    /// What the primitive answers.
+    Answered(Value),
+    /// It refuses: a rule, a cap, or one of its own.
+    Declined,
+    /// It did not get to answer.
+    Unanswered,
+}
+
+/// Asks the primitive.
+pub async fn ask(app: &App, request: &HostRequest, hook: &HookRecord, event: &str) -> Said {
     once(app, request, hook, event).await.unwrap_or_else(|why| {
-        tracing::warn!(hook = hook.id, event, request = request.id, why, "a provider's question was refused unanswered");
-        None
+        tracing::warn!(hook = hook.id, event, request = request.id, why, "a provider's question was not answered");
+        Said::Unanswered
     })
 }
 
-async fn once(app: &App, request: &HostRequest, hook: &HookRecord, event: &str) -> Result<Option<Value>, String> {
+async fn once(app: &App, request: &HostRequest, hook: &HookRecord, event: &str) -> Result<Said, String> {
     let note = Arc::new(HookEvent::new(hook, event, request.now));
     let payload = payload(request, hook, event);
     let until = Instant::now() + DEADLINE;
     let mut entered = false;
     for _ in 0..RUNS_MAX {
         if let Some(row) = app.store.get(&note.key()).await.map_err(|error| error.to_string())? {
-            return HookEvent::read(&row).map(|known| known.answer).map_err(|error| error.to_string());
+            let known = HookEvent::read(&row).map_err(|error| error.to_string())?;
+            return Ok(known.answer.map_or(Said::Declined, Said::Answered));
         }
         if !std::mem::replace(&mut entered, true) {
             enter(app, request, hook).map_err(|refusal| refusal.message)?;
@@ -77,9 +89,9 @@ async fn once(app: &App, request: &HostRequest, hook: &HookRecord, event: &str) 
         let outcome = app.engine.call(&served.component, call).await;
         app.registry.observe(served.name(), served.digest(), &lane, matches!(outcome, Outcome::Trapped { .. }));
         match outcome {
-            Outcome::Answered(answer) => return Ok(read(&answer.body)),
+            Outcome::Answered(answer) => return Ok(read(&answer.body).map_or(Said::Unanswered, Said::Answered)),
             Outcome::Restart => {}
-            Outcome::Refused(failure) => return Err(failure.message),
+            Outcome::Refused(_) => return Ok(Said::Declined),
             other => return Err(format!("{other:?}")),
         }
     }

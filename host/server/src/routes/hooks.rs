@@ -9,6 +9,7 @@ use charter_store::Txn;
 use serde_json::{Value, json};
 
 use crate::app::App;
+use crate::hooks::question::{self, Said};
 use crate::hooks::{self, signature, stripe};
 use crate::providers::Binding;
 use crate::reply::{Counter, Reply};
@@ -73,7 +74,7 @@ pub async fn provider(app: &App, request: &HostRequest, txn: &mut Txn) -> Result
     let unmatched: Counter = |app| &app.hooks.unmatched;
     let Some(event) = stripe::event(&request.bytes) else { return Ok(received(unmatched)) };
     let hook = meant(app, txn, name, &event, &signed).await?;
-    let Some(question) = &event.question else {
+    let Some(asked) = &event.question else {
         return match hook {
             Some(hook) => hooks::take(app, request, txn, &hook, Some(&event.id)).await.map(received),
             None => Ok(received(unmatched)),
@@ -81,12 +82,15 @@ pub async fn provider(app: &App, request: &HostRequest, txn: &mut Txn) -> Result
     };
     // What the primitive does is its own commit.
     *txn = app.store.begin("");
-    let answer = match hook {
-        Some(hook) => hooks::question::ask(app, request, &hook, &event.id).await,
-        None => None,
+    let said = match hook {
+        Some(hook) => question::ask(app, request, &hook, &event.id).await,
+        None => Said::Unanswered,
     };
-    let counter: Counter = if answer.is_some() { |app| &app.hooks.answered } else { |app| &app.hooks.refused };
-    Ok(question.reply(answer.as_ref()).counting(counter))
+    Ok(match said {
+        Said::Answered(answer) => asked.reply(Some(&answer)).counting(|app| &app.hooks.answered),
+        Said::Declined => asked.reply(None).counting(|app| &app.hooks.declined),
+        Said::Unanswered => asked.reply(None).counting(|app| &app.hooks.unanswered),
+    })
 }
 
 /// The hook that an event is for, where one of the bindings that may have signed it serves that hook.

@@ -156,7 +156,7 @@ impl Primitive {
     pub fn hook<R: Reaction>(self, told: impl Fn(crate::hooks::Received) -> Result<R> + 'static) -> Self {
         self.on("hook", move |signal| told(crate::hooks::Received::of(&signal)?)).uses("hooks")
     }
-    /// What it answers a bound provider that calls and waits. A failure is the provider's refusal; so is taking longer than a second.
+    /// What it answers a bound provider that calls and waits. A failure is the provider's refusal; so is taking longer than 1.5 seconds.
     #[must_use]
     pub fn question<T: Serialize>(self, answer: impl Fn(crate::hooks::Received) -> Result<T> + 'static) -> Self {
         let ask = move |signal| Answer::json(&answer(crate::hooks::Received::of(&signal)?)?);
