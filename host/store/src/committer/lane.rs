@@ -7,6 +7,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use charter_kernel::unit::Rejection;
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 
 use super::Shared;
 use super::attempt::{Attempt, Outcome, attempt, outcome_of};
@@ -23,7 +25,7 @@ const OUTAGE_MS_MAX: u64 = 5_000;
 /// Between attempts at a database that cannot be reached.
 const PAUSE_MS: u64 = 100;
 
-pub(super) struct Lane {
+struct Lane {
     shared: Arc<Shared>,
     queue: Arc<Queue>,
     connection: Option<Connection>,
@@ -32,8 +34,29 @@ pub(super) struct Lane {
     away: bool,
 }
 
+/// Opens a lane, says whether it could be, and works until its queue is closed and empty.
+pub(super) async fn run(
+    shared: Arc<Shared>,
+    queue: Arc<Queue>,
+    closing: CancellationToken,
+    opened: oneshot::Sender<sqlx::Result<()>>,
+) {
+    let lane = match Lane::open(shared, queue.clone()).await {
+        Ok(lane) => lane,
+        Err(error) => return drop(opened.send(Err(error))),
+    };
+    // Nobody may be waiting any more: then the store closes.
+    let _ = opened.send(Ok(()));
+    // Without a handle to submit through, the lane finishes what it has and ends.
+    tokio::spawn(async move {
+        closing.cancelled().await;
+        queue.close();
+    });
+    lane.run().await;
+}
+
 impl Lane {
-    pub(super) async fn open(shared: Arc<Shared>, queue: Arc<Queue>) -> sqlx::Result<Self> {
+    async fn open(shared: Arc<Shared>, queue: Arc<Queue>) -> sqlx::Result<Self> {
         let mut connection = shared.database.writer().await?;
         if shared.database.is_postgres() {
             Mark::sweep(&mut connection, shared.config.clock.now()).await?;
@@ -41,7 +64,7 @@ impl Lane {
         Ok(Self { shared, queue, connection: Some(connection), mark: Mark::new()?, away: false })
     }
 
-    pub(super) async fn run(mut self) {
+    async fn run(mut self) {
         let mut answered = 0;
         while let Some(batch) = self.queue.next(answered).await {
             answered = batch.len();
