@@ -14,6 +14,7 @@ mod prefetch;
 mod queue;
 mod room;
 mod trouble;
+mod turn;
 mod write;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
