@@ -16,7 +16,7 @@ mod touches;
 pub use body::{add_to_body, merged};
 pub use size::{check, claim_fits, key_fits, size, text_fits};
 pub use state::{Changes, ClaimChange, GroupChange, Head, LogChange, NewEntry, NewFact, RowChange, SpaceChange, State, Stored};
-pub use touches::{Hold, Touches, Wanted, facts_log, is_of_events};
+pub use touches::{Hold, Touches, Wanted, facts_log, is_of_events, meeting_rows};
 
 use crate::time::Instant;
 use crate::unit::{Applied, Rejection, Unit};

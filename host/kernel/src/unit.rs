@@ -40,6 +40,10 @@ impl Reach {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+    /// Whether it is more than one tenant user's.
+    pub fn is_shared(&self) -> bool {
+        !self.0.starts_with("u/")
+    }
 }
 
 /// A kind of row within a reach: `<primitive>.<collection>`, or `host.<collection>` for the host's own.

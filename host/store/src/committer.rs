@@ -14,6 +14,7 @@ mod prefetch;
 mod queue;
 mod room;
 mod trouble;
+mod turn;
 mod write;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -31,7 +32,6 @@ use crate::epoch::Epochs;
 use crate::error::{CommitError, OpenError};
 use crate::store::StoreStatus;
 use crate::wake::Wakes;
-use lane::Lane;
 use queue::{Job, Queue};
 use room::Room;
 
@@ -84,20 +84,16 @@ impl Committer {
             .map(|_| Arc::new(Queue::new(config.queue_units_max.div_ceil(lanes), config.queue_bytes_max.div_ceil(lanes))));
         let queues: Vec<_> = queues.collect();
         for queue in &queues {
-            let lane = Lane::open(shared.clone(), queue.clone()).await.map_err(OpenError::Database)?;
-            database.spawn("committer", lane.run()).map_err(|error| OpenError::Database(error.into()))?;
+            let (opened, open) = oneshot::channel();
+            let lane = lane::run(shared.clone(), queue.clone(), closing.clone(), opened);
+            database.spawn("committer", lane).map_err(|error| OpenError::Database(error.into()))?;
+            open.await.unwrap_or(Err(sqlx::Error::WorkerCrashed)).map_err(OpenError::Database)?;
         }
-        // Without a handle to submit through, the lanes finish what they have and end.
-        let (ending, closing) = (queues.clone(), closing.clone());
         if let Some(file) = database.file() {
             let started = checkpoint::start(database, file.clone(), closing.clone());
             started.map_err(|error| OpenError::Database(error.into()))?;
         }
         room::watch(shared.clone(), closing.clone());
-        tokio::spawn(async move {
-            closing.cancelled().await;
-            ending.iter().for_each(|queue| queue.close());
-        });
         Ok(Self { shared, lanes: queues })
     }
 

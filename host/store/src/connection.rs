@@ -170,13 +170,11 @@ impl Database {
         done.unwrap_or(Err(sqlx::Error::WorkerCrashed))
     }
 
-    /// Runs what works on for as long as the store is open. On SQLite it has a thread of its own, since it keeps it busy.
+    /// Runs what works on for as long as the store is open, on a thread of its own: SQLite keeps it busy, and on PostgreSQL no rows
+    /// stay locked while some request computes.
     pub(crate) fn spawn(&self, name: &str, work: impl Future<Output = ()> + Send + 'static) -> std::io::Result<()> {
-        if self.is_postgres() {
-            tokio::spawn(work);
-            return Ok(());
-        }
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = if self.is_postgres() { runtime.enable_all() } else { runtime.enable_time() }.build()?;
         std::thread::Builder::new().name(name.to_owned()).spawn(move || runtime.block_on(work)).map(drop)
     }
 }

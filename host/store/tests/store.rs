@@ -24,6 +24,8 @@ mod facts;
 mod keeping;
 #[path = "store/leases.rs"]
 mod leases;
+#[path = "store/money.rs"]
+mod money;
 #[path = "store/proxy.rs"]
 mod proxy;
 #[path = "store/questions.rs"]

@@ -55,6 +55,17 @@ pub fn is_of_events(log: &LogKey) -> bool {
     log.log == facts_log("", FactKind::Event).log
 }
 
+/// The rows that a unit moves money in and that more than one user shares: requests of an organization meet there, on whatever
+/// replicas.
+pub fn meeting_rows(unit: &Unit) -> impl Iterator<Item = &Key> {
+    let moved = unit.writes.iter().flat_map(|write| match write {
+        Write::Transfer { from, to, .. } => [Some(from), Some(to)],
+        Write::Reserve { meter, .. } | Write::Tally { meter, .. } => [Some(meter), None],
+        _ => [None, None],
+    });
+    moved.flatten().filter(|key| key.reach.is_shared())
+}
+
 impl Touches {
     /// Adds what a unit touches. `numbered`: its facts get their numbers in the batch.
     pub fn add(&mut self, unit: &Unit, numbered: bool) {

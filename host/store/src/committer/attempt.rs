@@ -10,6 +10,7 @@ use super::mark::Mark;
 use super::prefetch::prefetch;
 use super::queue::{Answer, Job};
 use super::trouble::Trouble;
+use super::turn;
 use super::write::write;
 use crate::dialect::Dialect;
 use crate::error::CommitError;
@@ -37,14 +38,18 @@ pub(super) enum Attempt {
     InDoubt(Outcome, String),
 }
 
+/// `begun`: the connection is in a transaction already, which has its turns.
 pub(super) async fn attempt(
     shared: &Shared,
     connection: &mut Connection,
+    begun: bool,
     jobs: &[Job],
     mark: &Mark,
 ) -> Result<Attempt, Trouble> {
     let dialect = shared.database.dialect;
-    run(&mut *connection, dialect.begin()).await?;
+    if !begun {
+        run(&mut *connection, dialect.begin()).await?;
+    }
     let numbered = dialect == Dialect::Sqlite;
     let mut touches = Touches::default();
     jobs.iter().for_each(|job| touches.add(&job.unit, numbered));
@@ -53,7 +58,7 @@ pub(super) async fn attempt(
     let answers: Vec<_> = jobs.iter().map(|job| decide(&mut state, job, now)).collect();
     let changes = state.changes();
     if changes.is_empty() {
-        run(&mut *connection, "ROLLBACK").await?;
+        turn::undo(connection, dialect).await?;
         return Ok(Attempt::Done(Outcome { answers, written: Written::default() }));
     }
     let epochs = match dialect {
@@ -64,7 +69,7 @@ pub(super) async fn attempt(
     let transaction = match write(connection, dialect, &changes, &epochs, mark).await {
         Ok(transaction) => transaction,
         Err(Trouble::Race) => {
-            run(&mut *connection, "ROLLBACK").await?;
+            turn::undo(connection, dialect).await?;
             return Err(Trouble::Race);
         }
         Err(trouble) => return Err(trouble),

@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 
+use super::turn;
 use crate::dialect::Dialect;
 use crate::sql::{Connection, Query, Row, Value, query};
 
@@ -136,7 +137,7 @@ pub(super) async fn read(connection: &mut Connection, dialect: Dialect, all: &[E
 }
 
 /// Writes with each statement, over each row; says how many rows each statement affected. They affect distinct rows of a table, so
-/// their order does not matter. `noting` is one more value to read, of PostgreSQL.
+/// their order does not matter. `noting` is one more value to read, of PostgreSQL, whose turns end with this.
 pub(super) async fn write(
     connection: &mut Connection,
     dialect: Dialect,
@@ -148,7 +149,7 @@ pub(super) async fn write(
         let sql = dialect.assembled(&texts, || {
             let texts = &texts[..all.len()];
             let counts = (0..texts.len()).map(|n| format!(", (SELECT count(*) FROM w{n})")).collect::<String>();
-            format!("WITH {} SELECT {noting}{counts}", clauses(texts, "w", " RETURNING 1"))
+            format!("WITH {} SELECT {noting}{counts}, {}", clauses(texts, "w", " RETURNING 1"), turn::END)
         });
         let row = bound(query(sql), all).fetch_one(connection).await?;
         let counts = (1..=all.len()).map(|n| row.try_get::<i64>(n).map(|count| count as u64)).collect::<sqlx::Result<_>>()?;

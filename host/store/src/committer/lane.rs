@@ -2,19 +2,23 @@
 //!
 //! Invariant: every unit taken from the queue is answered, and with an error only if it is provably not committed.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use charter_kernel::unit::Rejection;
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 
 use super::Shared;
 use super::attempt::{Attempt, Outcome, attempt, outcome_of};
 use super::mark::Mark;
 use super::queue::{Job, Queue};
 use super::trouble::Trouble;
+use super::turn::{self, Turn};
 use crate::error::CommitError;
-use crate::sql::Connection;
+use crate::sql::{Connection, run as execute};
 
 /// Attempts at a batch that other committers keep coming before.
 const RACES_MAX: u32 = 100;
@@ -23,31 +27,83 @@ const OUTAGE_MS_MAX: u64 = 5_000;
 /// Between attempts at a database that cannot be reached.
 const PAUSE_MS: u64 = 100;
 
-pub(super) struct Lane {
+struct Lane {
     shared: Arc<Shared>,
     queue: Arc<Queue>,
     connection: Option<Connection>,
+    /// The connection is in a transaction that has its turns, and nothing else yet.
+    has_turns: bool,
     mark: Mark,
     /// The database could not be reached at the last attempt: the next batch does not wait for it again.
     away: bool,
 }
 
+/// Opens a lane, says whether it could be, and works until its queue is closed and empty.
+pub(super) async fn run(
+    shared: Arc<Shared>,
+    queue: Arc<Queue>,
+    closing: CancellationToken,
+    opened: oneshot::Sender<sqlx::Result<()>>,
+) {
+    let lane = match Lane::open(shared, queue.clone()).await {
+        Ok(lane) => lane,
+        Err(error) => return drop(opened.send(Err(error))),
+    };
+    // Nobody may be waiting any more: then the store closes.
+    let _ = opened.send(Ok(()));
+    // Without a handle to submit through, the lane finishes what it has and ends.
+    tokio::spawn(async move {
+        closing.cancelled().await;
+        queue.close();
+    });
+    lane.run().await;
+}
+
 impl Lane {
-    pub(super) async fn open(shared: Arc<Shared>, queue: Arc<Queue>) -> sqlx::Result<Self> {
+    async fn open(shared: Arc<Shared>, queue: Arc<Queue>) -> sqlx::Result<Self> {
         let mut connection = shared.database.writer().await?;
         if shared.database.is_postgres() {
             Mark::sweep(&mut connection, shared.config.clock.now()).await?;
         }
-        Ok(Self { shared, queue, connection: Some(connection), mark: Mark::new()?, away: false })
+        Ok(Self { shared, queue, connection: Some(connection), has_turns: false, mark: Mark::new()?, away: false })
     }
 
-    pub(super) async fn run(mut self) {
+    async fn run(mut self) {
         let mut answered = 0;
-        while let Some(batch) = self.queue.next(answered).await {
+        while let Some(turns) = self.queue.ready(answered).await {
+            self.begin(&turns).await;
+            let batch = self.queue.batch();
             answered = batch.len();
             self.commit(batch).await;
+            self.give_up().await;
         }
         self.queue.end();
+    }
+
+    /// Waits for its turn at what the next batch meets others at.
+    async fn begin(&mut self, turns: &BTreeSet<Turn>) {
+        let Some(connection) = self.connection.as_mut().filter(|_| self.shared.database.is_postgres()) else { return };
+        let Some(begin) = turn::begin(turns) else { return };
+        match execute(connection, begin).await {
+            Ok(()) => self.has_turns = true,
+            // The batch finds out for itself whether the database can be reached.
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "a batch goes without its turn");
+                self.connection = None;
+            }
+        }
+    }
+
+    /// Gives up turns that no attempt has used: all of the batch was refused before.
+    async fn give_up(&mut self) {
+        if !std::mem::take(&mut self.has_turns) {
+            return;
+        }
+        if let Some(connection) = &mut self.connection
+            && turn::undo(connection, self.shared.database.dialect).await.is_err()
+        {
+            self.connection = None;
+        }
     }
 
     /// Commits a batch, halving it until a guilty unit stands alone.
@@ -115,10 +171,11 @@ impl Lane {
         let begun = tokio::time::Instant::now();
         loop {
             self.mark.advance();
+            let has_turns = std::mem::take(&mut self.has_turns);
             let attempted = match &mut self.connection {
-                Some(connection) => attempt(&self.shared, connection, jobs, &self.mark).await,
+                Some(connection) => attempt(&self.shared, connection, has_turns, jobs, &self.mark).await,
                 None => match self.shared.database.writer().await {
-                    Ok(connection) => attempt(&self.shared, self.connection.insert(connection), jobs, &self.mark).await,
+                    Ok(connection) => attempt(&self.shared, self.connection.insert(connection), false, jobs, &self.mark).await,
                     Err(error) => Err(Trouble::Passing(error)),
                 },
             };

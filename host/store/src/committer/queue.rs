@@ -3,12 +3,13 @@
 //! Bounded in units and bytes, and no organization has more than half of either: one that floods the queue is told to come back
 //! later before others are.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use charter_kernel::unit::{Applied, Unit};
 use tokio::sync::{Notify, oneshot, watch};
 
+use super::turn::Turn;
 use crate::error::CommitError;
 
 /// Units of one batch.
@@ -28,13 +29,15 @@ pub(crate) struct Job {
     pub(crate) settling: bool,
     rows: usize,
     bytes: usize,
+    turns: Vec<Turn>,
     answer: oneshot::Sender<Answer>,
 }
 
 impl Job {
     pub(crate) fn new(unit: Unit, settling: bool, answer: oneshot::Sender<Answer>) -> Self {
         let (rows, bytes) = charter_kernel::apply::size(&unit);
-        Self { unit, settling, rows, bytes, answer }
+        let turns = charter_kernel::apply::meeting_rows(&unit).map(Turn::at).collect();
+        Self { unit, settling, rows, bytes, turns, answer }
     }
     /// Tells the outcome; nobody may be waiting any more.
     pub(crate) fn answer(self, answer: Answer) {
@@ -106,17 +109,17 @@ impl Queue {
         Ok(())
     }
 
-    /// What waits now, at least one unit; `None` once the queue is closed and empty. `answered` are the units of the batch before.
-    pub(crate) async fn next(&self, answered: usize) -> Option<Vec<Job>> {
+    /// Waits for units, and answers the turns that they want; `None` once the queue is closed and empty. `answered` are the units of the
+    /// batch before.
+    pub(crate) async fn ready(&self, answered: usize) -> Option<BTreeSet<Turn>> {
         let expected = self.waiting().0 + answered;
         loop {
             let arrived = self.arrived.notified();
             self.gather(expected).await;
             {
-                let mut state = self.state();
-                let batch = state.batch();
-                if !batch.is_empty() {
-                    return Some(batch);
+                let state = self.state();
+                if state.units > 0 {
+                    return Some(state.wanted());
                 }
                 if state.closed {
                     return None;
@@ -124,6 +127,11 @@ impl Queue {
             }
             arrived.await;
         }
+    }
+
+    /// What waits now, as far as it fits a batch. Only the lane takes.
+    pub(crate) fn batch(&self) -> Vec<Job> {
+        self.state().batch()
     }
 
     /// Lets those run who are ready to, for as long as units come of it. Callers that have just been answered often come again
@@ -161,6 +169,11 @@ impl Queue {
 }
 
 impl State {
+    fn wanted(&self) -> BTreeSet<Turn> {
+        let jobs = self.tenants.values().flat_map(|tenant| &tenant.jobs).take(BATCH_UNITS_MAX);
+        jobs.flat_map(|job| &job.turns).copied().collect()
+    }
+
     fn batch(&mut self) -> Vec<Job> {
         let mut batch = Vec::new();
         let (mut rows, mut bytes) = (0, 0);
@@ -194,6 +207,7 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use charter_kernel::ledger::Phase;
     use charter_kernel::unit::{Key, Reach, Space, Write};
 
     use super::*;
@@ -211,7 +225,8 @@ mod tests {
         let accepted = (0..600).filter(|_| queue.push(job("flood")).is_ok()).count();
         assert_eq!(accepted, 300, "one organization has at most half of the queue");
         queue.push(job("calm")).expect("there is room for others");
-        let batch = queue.next(0).await.expect("units wait");
+        queue.ready(0).await.expect("units wait");
+        let batch = queue.batch();
         let place = batch.iter().position(|job| job.unit.organization == "calm");
         assert_eq!(place, Some(1), "the second organization's first unit comes before the first one's second");
     }
@@ -222,8 +237,22 @@ mod tests {
         for n in 0..1_000 {
             queue.push(job(&n.to_string())).expect("there is room");
         }
-        assert_eq!(queue.next(0).await.map(|batch| batch.len()), Some(BATCH_UNITS_MAX));
+        queue.ready(0).await.expect("units wait");
+        assert_eq!(queue.batch().len(), BATCH_UNITS_MAX);
         assert_eq!(queue.waiting().0, 1_000 - BATCH_UNITS_MAX);
+    }
+
+    #[tokio::test]
+    async fn turns_are_wanted_at_what_many_users_share() {
+        let account = |reach: &Reach| Key::new(reach, &Space::host("ledger"), "credit");
+        let (from, to) = (account(&Reach::organization("o")), account(&Reach::user("u")));
+        let pays = Write::Transfer { from: from.clone(), to, amount: 1, phase: Phase::Post };
+        let queue = Queue::new(10, 1 << 30);
+        queue.push(job("o")).expect("there is room");
+        assert_eq!(queue.ready(0).await, Some(BTreeSet::new()));
+        let unit = Unit { organization: "o".into(), writes: vec![pays], ..Unit::default() };
+        queue.push(Job::new(unit, false, oneshot::channel().0)).expect("there is room");
+        assert_eq!(queue.ready(0).await, Some(BTreeSet::from([Turn::at(&from)])));
     }
 
     #[tokio::test]
