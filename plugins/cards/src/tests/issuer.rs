@@ -15,6 +15,7 @@ use crate::primitive;
 #[derive(Clone, Default)]
 struct Issuer {
     heard: Rc<RefCell<Vec<(String, String)>>>,
+    keys: Rc<RefCell<Vec<String>>>,
     status: Rc<Cell<u16>>,
 }
 
@@ -39,6 +40,8 @@ impl Bench {
         host.outside(move |request| {
             let body = String::from_utf8_lossy(&request.body).into_owned();
             own.heard.borrow_mut().push((request.url.clone(), body));
+            let key = request.headers.iter().find(|(name, _)| name == "idempotency-key");
+            own.keys.borrow_mut().extend(key.map(|(_, key)| key.clone()));
             let told =
                 json!({ "id": "ic_1", "last4": "0018", "number": "4000", "cvc": "123", "exp_month": 9, "exp_year": 2031 });
             Some(Response { status: own.status.get(), headers: Vec::new(), body: told.to_string().into_bytes() })
@@ -101,6 +104,8 @@ fn a_card_whose_issuer_did_not_answer_is_asked_for_again_as_the_same() {
     assert_eq!(bench.card(id)["status"], "active");
     let asked = bench.issuer.heard("/v1/issuing/cards");
     assert_eq!((asked.len(), &asked[0]), (2, &asked[1]));
+    let keys = bench.issuer.keys.borrow();
+    assert_eq!((keys.len(), &keys[0]), (2, &keys[1]));
     assert!(asked[0].contains("cardholder=ich_1") && asked[0].ends_with("spending_limits%5D="), "{}", asked[0]);
 }
 
@@ -136,7 +141,7 @@ fn the_issuer_hears_yes_only_for_an_active_card_in_dollars_that_has_them() {
     assert_eq!(bench.card(&card)["balance_cents"], 0, "it is paid: that is told by itself");
     bench.paid("ipi_1", Some("iauth_3"), -900);
     bench.paid("ipi_1", Some("iauth_3"), -900);
-    assert_eq!(bench.card(&card)["balance_cents"], 100);
+    assert_eq!(bench.card(&card)["balance_cents"], 100, "over before it was told: nothing of it stays set aside");
     bench.host.post(&format!("/cards/{card}/freeze"), json!({})).unwrap();
     assert!(bench.ask("iauth_4", 1, "usd").is_err());
     bench.host.run_jobs().unwrap();
@@ -149,6 +154,7 @@ fn a_payment_in_parts_counts_each_part_and_one_beyond_everything_freezes() {
     let card = bench.carded();
     bench.ask("iauth_1", 600, "usd").unwrap();
     bench.paid("ipi_1", Some("iauth_1"), -300);
+    assert!(bench.ask("iauth_2", 401, "usd").is_err(), "the rest stays set aside for the next part");
     bench.paid("ipi_2", Some("iauth_1"), -300);
     assert_eq!(bench.card(&card)["balance_cents"], 400);
     bench.paid("ipi_3", None, -500);
@@ -158,11 +164,43 @@ fn a_payment_in_parts_counts_each_part_and_one_beyond_everything_freezes() {
 }
 
 #[test]
-fn the_issuer_cancels_the_cards_of_a_deleted_profile() {
+fn the_issuer_cancels_the_cards_of_a_deleted_profile_and_its_money_waits_for_nobody() {
     let bench = Bench::new();
-    bench.carded();
+    let card = bench.carded();
+    bench.issuer.status.set(503);
+    assert!(bench.host.signal("deleted", json!({})).is_err(), "asked again later");
+    assert_eq!(bench.card(&card)["balance_cents"], 0);
+    bench.issuer.status.set(400);
     bench.host.signal("deleted", json!({})).unwrap();
-    assert_eq!(bench.issuer.heard("/v1/issuing/cards/ic_1"), ["status=canceled"]);
+    assert_eq!(bench.issuer.heard("/v1/issuing/cards/ic_1"), ["status=canceled"; 2]);
+}
+
+#[test]
+fn an_issuers_no_holds_before_its_question_is_through() {
+    let bench = Bench::new();
+    let card = bench.carded();
+    bench.tell(
+        "issuing_authorization.created",
+        json!({ "id": "iauth_1", "approved": false, "status": "closed", "transactions": [] }),
+    );
+    assert!(bench.ask("iauth_1", 100, "usd").is_err());
+    assert_eq!(bench.card(&card)["balance_cents"], 1_000);
+}
+
+#[test]
+fn what_is_changed_while_a_card_is_made_stays() {
+    let bench = Bench::new();
+    bench.issuer.status.set(503);
+    let made = bench.host.post("/cards", json!({ "network": "open_loop", "cap_cents": 100 }));
+    assert!(made.is_err());
+    let id = bench.host.get("/cards").unwrap().body["cards"][0]["id"].as_str().unwrap().to_owned();
+    bench.host.patch(&format!("/cards/{id}"), json!({ "cap_cents": 10 })).unwrap();
+    bench.issuer.status.set(200);
+    bench.host.pass_seconds(120);
+    bench.host.run_jobs().unwrap();
+    assert_eq!((&bench.card(&id)["status"], &bench.card(&id)["cap_cents"]), (&json!("active"), &json!(10)));
+    bench.host.run_jobs().unwrap();
+    assert!(bench.issuer.heard("/v1/issuing/cards/ic_1").last().unwrap().contains("amount%5D=10&"));
 }
 
 #[test]
