@@ -254,10 +254,12 @@ fn take(found: Doc<Authorization>, captured_cents: u64) -> Result<AuthorizationA
 }
 
 /// The issuer has paid a merchant. It comes from what was set aside for it, more than that included; where nothing is, leave is asked
-/// for it anew. Answers what was posted: where even that is refused, no more than the card has.
+/// for it anew, and where even that is refused no more is posted than the card has. Answers how much of it the card had.
 pub(crate) fn pay(card: &str, issuer: Option<&str>, merchant: String, amount_cents: u64) -> Result<u64> {
     let held = issuer.map(|issuer| held(card, issuer)).transpose()?.unwrap_or_default();
     let Some(last) = held.len().checked_sub(1) else { return pay_unheld(card, merchant, amount_cents) };
+    let set_aside: u64 = held.iter().map(|found| found.body.amount_cents).sum();
+    let there = money::there(&account(card))?;
     let (mut left, mut rest) = (amount_cents, 0);
     for (place, found) in held.into_iter().enumerate() {
         let part = if place == last { left } else { left.min(found.body.amount_cents) };
@@ -275,7 +277,7 @@ pub(crate) fn pay(card: &str, issuer: Option<&str>, merchant: String, amount_cen
         }
         _ => {}
     }
-    Ok(amount_cents)
+    Ok(amount_cents.min(set_aside.saturating_add(there)))
 }
 
 fn pay_unheld(card: &str, merchant: String, amount_cents: u64) -> Result<u64> {

@@ -202,7 +202,7 @@ fn shown(card: Doc<Card>, available: i64) -> Shown {
     }
 }
 
-pub(crate) fn available(id: &str) -> Result<i64> {
+fn available(id: &str) -> Result<i64> {
     Ok(ledger::balance(&account(id))?.available)
 }
 

@@ -68,7 +68,7 @@ pub(crate) struct Move {
     kind: String,
     amount_cents: u64,
     /// Less than the amount where the account did not have it: a person has to look.
-    posted_cents: u64,
+    covered_cents: u64,
 }
 
 /// That the issuer has ended an authorization.
@@ -396,7 +396,7 @@ fn moved(card: &str, reference: String, object: &Value) -> Result<()> {
     let card = cards::find(card)?;
     let amount = object["amount"].as_i64().ok_or_else(|| Failure::provider("the issuer's transaction has no amount"))?;
     let amount_cents = amount.unsigned_abs();
-    let (kind, posted_cents) = if amount < 0 {
+    let (kind, covered_cents) = if amount < 0 {
         ("capture", authorizations::pay(&card.id, object["authorization"].as_str(), merchant(object), amount_cents)?)
     } else {
         // What comes back to a card that is no more is the organization's.
@@ -404,14 +404,14 @@ fn moved(card: &str, reference: String, object: &Value) -> Result<()> {
         ("refund", money::post(MERCHANTS, &to, amount_cents, "refund", &reference)?)
     };
     let id = card.id.clone();
-    if posted_cents < amount_cents || cards::available(&id)? < 0 {
+    if covered_cents < amount_cents {
         let fields = [("card", id.as_str()), ("transaction", reference.as_str())];
         log::error("an issuer has moved more than the card has; it is frozen", &fields);
         if card.body.status == Status::Active {
             cards::changed(&id, Card { status: Status::Frozen, ..card.body })?;
         }
     }
-    MOVES.insert(Move { reference, card: id, kind: kind.to_owned(), amount_cents, posted_cents }).map(drop)
+    MOVES.insert(Move { reference, card: id, kind: kind.to_owned(), amount_cents, covered_cents }).map(drop)
 }
 
 impl Cardholder {

@@ -18,10 +18,14 @@ pub(crate) fn account(card: &str) -> String {
     format!("card/{card}")
 }
 
+/// What an account has, in cents.
+pub(crate) fn there(account: &str) -> Result<u64> {
+    Ok(u64::try_from(cents(ledger::balance(account)?.available)).unwrap_or_default())
+}
+
 /// Moves money that has moved already elsewhere, as far as it is there; answers how much that was.
 pub(crate) fn post(from: &str, to: &str, amount_cents: u64, memo: &str, reference: &str) -> Result<u64> {
-    let there = u64::try_from(cents(ledger::balance(from)?.available)).unwrap_or_default();
-    let posted = amount_cents.min(there);
+    let posted = amount_cents.min(there(from)?);
     if posted > 0 {
         ledger::transfer(from, to, micro_usd(posted), memo, reference)?;
     }
