@@ -581,9 +581,9 @@ on_both! {
             client.get("/v1/governance/holds?state=dispatched").expect(200)["holds"].as_array().is_some_and(|holds| holds.len() == 1)
         };
         let taken = |client: &Client| client.get("/v1/script/notes").expect(200)["items"] == 1;
-        type Reached<'a> = &'a dyn Fn(&Client) -> bool;
+        type Place<'a> = (&'a str, Vec<&'a Value>, Vec<&'a Value>, &'a dyn Fn(&Client) -> bool, u32);
         // Where it is killed: what goes before and after, how that is seen from outside, and whether it had acted by then.
-        let places: [(&str, Vec<&Value>, Vec<&Value>, Reached<'_>, u32); 5] = [
+        let places: [Place<'_>; 5] = [
             ("before leave", vec![&take], vec![&leave, &act, &capture], &taken, 0),
             ("with leave", vec![&leave, &take], vec![&act, &capture], &taken, 0),
             ("with its hold", vec![&leave, &look], vec![&act, &capture], &reserved, 0),

@@ -93,8 +93,7 @@ fn a_card_whose_issuer_did_not_answer_is_asked_for_again_as_the_same() {
     assert_eq!((&card["status"], &card["network"], &card["last4"]), (&json!("pending"), &json!("open_loop"), &Value::Null));
     let id = card["id"].as_str().unwrap();
     for below in ["top-up", "freeze", "cancel"] {
-        let refused =
-            bench.host.post(&format!("/cards/{id}/{below}"), json!({ "amount_cents": 1 })).map(drop).map_err(Failure::from);
+        let refused = bench.host.post(&format!("/cards/{id}/{below}"), json!({ "amount_cents": 1 })).map(drop);
         assert_eq!(refused.unwrap_err().reason_text(), Some("card_pending"), "{below}");
     }
     assert!(bench.ask("iauth_1", 0, "usd").is_err(), "not yet");
@@ -210,6 +209,6 @@ fn a_number_is_the_issuers_and_is_told_of() {
     assert_eq!(bench.host.get(&format!("/cards/{card}/number")).unwrap().body["number"], "4000");
     assert!(bench.host.events().iter().any(|event| event.name == "card.revealed"));
     let plain = bench.host.post("/cards", json!({})).unwrap().body["card"]["id"].as_str().unwrap().to_owned();
-    let refused = bench.host.get(&format!("/cards/{plain}/number")).map(drop).map_err(Failure::from).unwrap_err();
+    let refused = bench.host.get(&format!("/cards/{plain}/number")).map(drop).unwrap_err();
     assert_eq!(refused.reason_text(), Some("closed_loop"));
 }
