@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::slice::from_ref;
 use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
@@ -78,6 +79,36 @@ fn at_once(clients: &[Client], count: usize, steps: &Value) -> Vec<Answer> {
     })
 }
 
+/// Runs a race and looks at a cap all the while: what counts against it only grows, and is never more than the cap.
+fn watched<T>(client: &Client, cap: i64, race: impl FnOnce() -> T) -> T {
+    struct Over<'a>(&'a AtomicBool);
+    impl Drop for Over<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, SeqCst);
+        }
+    }
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let watching = scope.spawn(|| {
+            let mut last = 0;
+            while !over.load(SeqCst) {
+                let (spent, reserved) = stands(client);
+                assert!(
+                    spent >= last && reserved >= 0 && spent + reserved <= cap,
+                    "{spent} and {reserved} of {cap}, after {last}"
+                );
+                last = spent;
+            }
+        });
+        let raced = {
+            let _over = Over(&over);
+            race()
+        };
+        watching.join().unwrap();
+        raced
+    })
+}
+
 /// What one caller saw of a cap: when it asked and was answered, how much it wanted, and whether it got it.
 #[derive(Clone, Debug)]
 struct Seen {
@@ -112,7 +143,7 @@ on_both! {
     fn of_two_hundred_calls_exactly_those_are_admitted_that_the_cap_admits(world: Builder::new().bare()) {
         let tenant = scripted(world);
         budget(&tenant, 799, "day");
-        let answers = at_once(from_ref(&tenant.client), 208, &spend(DOLLAR));
+        let answers = watched(&tenant.client, 7_990_000, || at_once(from_ref(&tenant.client), 208, &spend(DOLLAR)));
         assert_eq!(answers.iter().filter(|answer| answer.status == 200).count(), 7);
         for refused in answers.iter().filter(|answer| answer.status != 200) {
             let error = refused.expect_error(403, "forbidden");
@@ -650,7 +681,7 @@ fn two_replicas_together_admit_exactly_what_the_cap_admits() {
     budget(&tenant, 799, "day");
     let (second, _folder) = world.replica();
     let clients = [tenant.client.clone(), tenant.client.at(second.address())];
-    let answers = at_once(&clients, 208, &spend(DOLLAR));
+    let answers = watched(&clients[1], 7_990_000, || at_once(&clients, 208, &spend(DOLLAR)));
     assert_eq!(answers.iter().filter(|answer| answer.status == 200).count(), 7);
     assert!(answers.iter().all(|answer| matches!(answer.status, 200 | 403)));
     // What one has lowered, the other does not admit any more.
