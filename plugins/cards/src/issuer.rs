@@ -51,6 +51,9 @@ pub(crate) struct Issued {
     reference: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     last4: Option<String>,
+    /// Who it is to be made for; forgotten once it is, or is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    holder: Option<Holder>,
 }
 
 impl Issued {
@@ -125,7 +128,7 @@ struct Address {
 }
 
 /// Who the issuer is to make a card for.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Holder {
     /// Somebody it knows.
@@ -137,7 +140,6 @@ pub(crate) enum Holder {
 #[derive(Serialize, Deserialize)]
 struct Wanted {
     card: String,
-    holder: Holder,
     /// Whether somebody waits for this run: another one is planned, should it come to nothing.
     waited: bool,
 }
@@ -176,8 +178,9 @@ pub(crate) fn holder(named: Option<Cardholder>) -> Result<Holder> {
 /// Has the issuer make a card, after this request's commit; answers the job whose answer is the request's.
 pub(crate) fn issue_soon(card: Doc<Card>, holder: Holder) -> Result<String> {
     let hook = hooks::open("cards", &card.id, Scheme::Binding(ISSUER))?.id;
-    CARDS.replace(&card.id, Card { issued: Some(Issued { hook, reference: None, last4: None }), ..card.body })?;
-    let wanted = |waited| Job::new(ISSUE, &Wanted { card: card.id.clone(), holder: holder.clone(), waited });
+    let issued = Issued { hook, reference: None, last4: None, holder: Some(holder) };
+    CARDS.replace(&card.id, Card { issued: Some(issued), ..card.body })?;
+    let wanted = |waited| Job::new(ISSUE, &Wanted { card: card.id.clone(), waited });
     wanted(false)?.key(&again(&card.id)).at(now().plus_seconds(AGAIN_SECONDS)).attempts(ATTEMPTS).enqueue()?;
     wanted(true)?.attempts(1).enqueue()
 }
@@ -188,7 +191,7 @@ fn again(card: &str) -> String {
 
 /// One run of the job that has a card made.
 pub(crate) fn issue(run: &jobs::Run) -> Result<Answer> {
-    let Wanted { card, holder, waited } = run.read()?;
+    let Wanted { card, waited } = run.read()?;
     let card = cards::find(&card)?;
     let Some(issued) = card.body.issued.clone().filter(|_| card.body.status == Status::Pending) else {
         return Answer::json(&cards::answered(card)?);
@@ -197,7 +200,7 @@ pub(crate) fn issue(run: &jobs::Run) -> Result<Answer> {
     documents::checkpoint()?;
     let silent = now() > card.created_at.plus_seconds(ASKED_SECONDS);
     let made = match silent {
-        false => make(&card, &issued, &holder),
+        false => make(&card, &issued),
         true => Err(Refused::Final(Failure::provider("the issuer did not answer for most of a day").reason("provider_silent"))),
     };
     // As it is by now: what was changed meanwhile stays.
@@ -220,7 +223,8 @@ pub(crate) fn issue(run: &jobs::Run) -> Result<Answer> {
         Err(Refused::Final(failure)) => failure,
     };
     hooks::close(&issued.hook)?;
-    let canceled = cards::changed(&card.id, Card { status: Status::Canceled, ..card.body })?;
+    let issued = Some(Issued { holder: None, ..issued });
+    let canceled = cards::changed(&card.id, Card { status: Status::Canceled, issued, ..card.body })?;
     if !waited {
         return Answer::json(&canceled);
     }
@@ -230,10 +234,11 @@ pub(crate) fn issue(run: &jobs::Run) -> Result<Answer> {
     Err(failure)
 }
 
-fn make(card: &Doc<Card>, issued: &Issued, holder: &Holder) -> Result<Issued, Refused> {
-    let holder = match holder {
-        Holder::Known(id) => id.clone(),
-        Holder::New(holder) => {
+fn make(card: &Doc<Card>, issued: &Issued) -> Result<Issued, Refused> {
+    let holder = match &issued.holder {
+        None => return Err(Refused::Final(Failure::internal("the card has no holder"))),
+        Some(Holder::Known(id)) => id.clone(),
+        Some(Holder::New(holder)) => {
             let made = STRIPE.post("/v1/issuing/cardholders", holder.form(), &format!("charter-cardholder-{}", card.id))?;
             text(&made, "id")?
         }
@@ -250,7 +255,8 @@ fn make(card: &Doc<Card>, issued: &Issued, holder: &Holder) -> Result<Issued, Re
     if !is_id(&reference) {
         return Err(Refused::Unsure(Failure::provider("the issuer's answer has an odd id")));
     }
-    Ok(Issued { hook: issued.hook.clone(), reference: Some(reference), last4: Some(text(&made, "last4")?) })
+    let last4 = Some(text(&made, "last4")?);
+    Ok(Issued { hook: issued.hook.clone(), reference: Some(reference), last4, holder: None })
 }
 
 /// How a card stands, as its issuer is told: what it declines by itself, should it ever not ask.
