@@ -75,9 +75,6 @@ impl Permit {
     ) -> Result<http::Response<EgressBody>, EgressError> {
         let target = self.target(request.uri())?;
         let egress = self.shared.egress().ok_or_else(|| EgressError::Denied("this deployment sends nothing out".into()))?;
-        if self.marks.aborted().is_some() {
-            return Err(over());
-        }
         self.shared.take_untaken(&self.call, &self.marks).await.map_err(|_| over())?;
         if !matches!(*request.method(), http::Method::GET | http::Method::HEAD | http::Method::OPTIONS) {
             self.shared.force_claim(&self.call, &self.marks).await.map_err(|_| over())?;

@@ -267,15 +267,15 @@ pub(crate) fn pay(card: &str, issuer: Option<&str>, merchant: String, amount_cen
         rest += found.body.amount_cents.saturating_sub(part);
         drop(if part == 0 { give_back(found)? } else { take(found, part)? });
     }
-    match issuer {
-        Some(issuer) if rest > 0 && ENDED.lookup("reference", issuer)?.is_none() => {
-            // It may be paid in parts: what is left of it stays set aside until the issuer says that it is over.
-            let new = NewAuthorization { amount_cents: rest, merchant, reference: Some(issuer.to_owned()) };
-            if let Ok(held) = hold(card.to_owned(), new, Some(issuer.to_owned()), NETWORK_DAYS) {
-                told(held)?;
-            }
+    if let Some(issuer) = issuer
+        && rest > 0
+        && ENDED.lookup("reference", issuer)?.is_none()
+    {
+        // It may be paid in parts: what is left of it stays set aside until the issuer says that it is over.
+        let new = NewAuthorization { amount_cents: rest, merchant, reference: Some(issuer.to_owned()) };
+        if let Ok(held) = hold(card.to_owned(), new, Some(issuer.to_owned()), NETWORK_DAYS) {
+            told(held)?;
         }
-        _ => {}
     }
     Ok(amount_cents.min(set_aside.saturating_add(there)))
 }

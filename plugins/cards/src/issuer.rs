@@ -8,7 +8,7 @@ use charter_sdk::hooks::{self, Received, Scheme};
 use charter_sdk::jobs::{self, Job};
 use charter_sdk::prelude::*;
 use charter_sdk::serde_json::Value;
-use charter_sdk::settings::{self, Binding};
+use charter_sdk::settings;
 use charter_sdk::stripe::{Form, Refused, Stripe, is_id, text};
 use charter_sdk::{Answer, documents, events, ledger, log};
 
@@ -157,14 +157,10 @@ pub(crate) struct Number {
     exp_year: u64,
 }
 
-fn provider() -> Result<Option<Binding>> {
-    settings::binding(ISSUER)
-}
-
 /// Whose card a new one is to be: who the request names, else whom the operator has named.
 pub(crate) fn holder(named: Option<Cardholder>) -> Result<Holder> {
     let hint = "Leave network out for a card in a closed loop.";
-    let binding = provider()?.ok_or_else(|| Failure::not_configured(&[ISSUER]).hint(hint))?;
+    let binding = settings::binding(ISSUER)?.ok_or_else(|| Failure::not_configured(&[ISSUER]).hint(hint))?;
     if let Some(holder) = named {
         return Ok(Holder::New(Box::new(holder)));
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use charter_kernel::governance::hold::{Hold, State, Step};
 use charter_kernel::time::Instant;
-use charter_kernel::unit::Unit;
+use charter_kernel::unit::{Unit, Write};
 use charter_store::Txn;
 
 use crate::bindings::charter::primitive::types::Failure;
@@ -76,12 +76,14 @@ impl Permitted {
             Some(Wish::Keep(until)) => self.hold.kept(&self.id, until),
             Some(Wish::Cancel) | None => return,
         };
-        for guard in &unit.guards {
-            txn.guard(guard.clone());
-        }
-        let writes = unit.writes.iter().cloned().chain(self.hold.taken_with(&self.id, step));
-        txn.step(Vec::new(), writes.collect());
+        join(txn, unit, self.hold.taken_with(&self.id, step));
     }
+}
+
+/// Adds the taking of a hold to a unit, with all that depends on it but the facts.
+fn join(txn: &mut Txn, unit: &Unit, taken: impl IntoIterator<Item = Write>) {
+    unit.guards.iter().for_each(|guard| txn.guard(guard.clone()));
+    txn.step(Vec::new(), unit.writes.iter().cloned().chain(taken).collect());
 }
 
 /// Adds to the request's last unit what becomes of each hold.
@@ -145,15 +147,14 @@ impl Shared {
         if untaken.is_empty() {
             return Ok(());
         }
-        let mut all = Unit { organization: call.scope.lane().to_owned(), ..Unit::default() };
+        let mut all = self.store.begin(call.scope.lane());
         for Untaken { id, hold, unit } in untaken.iter() {
-            all.guards.extend(unit.guards.iter().filter(|guard| !all.guards.contains(guard)).cloned().collect::<Vec<_>>());
-            all.writes.extend(unit.writes.iter().cloned().chain(hold.taken(id)));
-            all.facts.extend(unit.facts.iter().cloned());
+            unit.facts.iter().for_each(|fact| all.fact(fact.clone()));
+            join(&mut all, unit, hold.taken(id));
         }
-        let (store, call, marks) = (self.store.clone(), call.clone(), marks.clone());
+        let (call, marks) = (call.clone(), marks.clone());
         let taking = tokio::spawn(async move {
-            if let Err(error) = store.commit(all).await {
+            if let Err(error) = all.commit().await {
                 let abort = marks.again_at_once(Abort::of(error, &call));
                 let told = abort.failure();
                 marks.abort(abort);

@@ -1,6 +1,7 @@
 //! What the server answers to a guest's questions about its surroundings.
 //!
-//! Bindings are told without address and credential. Settings come from the caller's kit, else from the operator, else the manifest's defaults hold.
+//! Bindings are told without address and credential. Settings come from the caller's kit, else from the operator, else the manifest's
+//! defaults hold.
 
 use charter_engine::hook::{Scheme, Wanted};
 use charter_engine::leave::Origin;

@@ -57,13 +57,12 @@ async fn once(app: &App, request: &HostRequest, hook: &HookRecord, event: &str) 
     let note = Arc::new(HookEvent::new(hook, event, request.now));
     let payload = payload(request, hook, event);
     let until = Instant::now() + DEADLINE;
-    let mut entered = false;
-    for _ in 0..RUNS_MAX {
+    for run in 0..RUNS_MAX {
         if let Some(row) = app.store.get(&note.key()).await.map_err(|error| error.to_string())? {
             let known = HookEvent::read(&row).map_err(|error| error.to_string())?;
             return Ok(known.answer.map_or(Said::Declined, Said::Answered));
         }
-        if !std::mem::replace(&mut entered, true) {
+        if run == 0 {
             enter(app, request, hook).map_err(|refusal| refusal.message)?;
         }
         let work = Work { primitive: &hook.primitive, signal: QUESTION, payload: &payload, owner: &hook.owner };

@@ -1,8 +1,8 @@
 //! Whose work a job is: its owner's scope, proven anew from the directory at each run, and the component version that the
 //! owner's kit names.
 //!
-//! A life-cycle signal, or the question after a hold in doubt, is done to a user rather than by it: neither its standing nor its kit keeps it from arriving, and the one
-//! that tells of its end needs no user any more.
+//! What is done to a user rather than by it (`lifecycle::is_told`) arrives whatever its standing and its kit say, and what tells of its end
+//! needs no user any more.
 
 use std::sync::Arc;
 
