@@ -273,19 +273,25 @@ pub(crate) fn pay(card: &str, issuer: Option<&str>, merchant: String, amount_cen
     {
         // It may be paid in parts: what is left of it stays set aside until the issuer says that it is over.
         let new = NewAuthorization { amount_cents: rest, merchant, reference: Some(issuer.to_owned()) };
-        if let Ok(held) = hold(card.to_owned(), new, Some(issuer.to_owned()), NETWORK_DAYS) {
-            told(held)?;
+        match hold(card.to_owned(), new, Some(issuer.to_owned()), NETWORK_DAYS) {
+            Ok(held) => drop(told(held)?),
+            Err(failure) if is_unsure(&failure) => return Err(failure),
+            Err(_) => {}
         }
     }
     Ok(amount_cents.min(set_aside.saturating_add(there)))
+}
+
+/// Whether nobody knows yet that leave is refused: it is asked for again.
+fn is_unsure(failure: &Failure) -> bool {
+    ["overloaded", "job_not_ready", "internal_error"].iter().any(|code| failure.is(code))
 }
 
 fn pay_unheld(card: &str, merchant: String, amount_cents: u64) -> Result<u64> {
     let amount = micro_usd(amount_cents);
     match leave(card, &NewAuthorization { amount_cents, merchant, reference: None }) {
         Ok(permit) => permit.capture(amount).map(|()| amount_cents),
-        // Nobody knows yet whether it is refused: asked again.
-        Err(failure) if ["overloaded", "job_not_ready", "internal_error"].iter().any(|code| failure.is(code)) => Err(failure),
+        Err(failure) if is_unsure(&failure) => Err(failure),
         Err(_) => money::post(&account(card), MERCHANTS, amount_cents, "capture", card),
     }
 }

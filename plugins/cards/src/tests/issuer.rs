@@ -72,8 +72,12 @@ impl Bench {
     }
 
     fn tell(&self, kind: &str, object: Value) {
+        self.told(kind, object).unwrap();
+    }
+
+    fn told(&self, kind: &str, object: Value) -> Result<(), Failure> {
         let event = json!({ "type": kind, "data": { "object": object } }).to_string();
-        self.host.call_hook(&self.host.hooks()[0], &event, &event).unwrap();
+        self.host.call_hook(&self.host.hooks()[0], &event, &event)
     }
 
     fn paid(&self, id: &str, authorization: Option<&str>, cents: i64) {
@@ -160,6 +164,20 @@ fn a_payment_in_parts_counts_each_part_and_one_beyond_everything_freezes() {
     assert_eq!((&bench.card(&card)["balance_cents"], &bench.card(&card)["status"]), (&json!(0), &json!("frozen")));
     bench.paid("ipi_4", None, 200);
     assert_eq!(bench.card(&card)["balance_cents"], 200);
+}
+
+#[test]
+fn the_rest_of_a_payment_is_given_up_only_where_a_rule_says_so() {
+    let bench = Bench::new();
+    let card = bench.carded();
+    bench.ask("iauth_1", 600, "usd").unwrap();
+    bench.host.deny("cards.authorize", Failure::new("overloaded", "later"));
+    let part = json!({ "id": "ipi_1", "amount": -300, "currency": "usd", "authorization": "iauth_1" });
+    assert!(bench.told("issuing_transaction.created", part.clone()).is_err(), "told again, and nothing is posted until then");
+    assert_eq!(bench.card(&card)["balance_cents"], 400);
+    bench.host.deny("cards.authorize", Failure::forbidden("the policy says no"));
+    bench.tell("issuing_transaction.created", part);
+    assert_eq!(bench.card(&card)["balance_cents"], 700);
 }
 
 #[test]
