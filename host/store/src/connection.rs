@@ -183,7 +183,7 @@ impl Dialect {
     fn words_for_readers(self) -> &'static str {
         match self {
             Self::Sqlite => {
-                "PRAGMA busy_timeout = 10000; PRAGMA foreign_keys = OFF; PRAGMA cache_size = -16384; PRAGMA mmap_size = 268435456; \
+                "PRAGMA foreign_keys = OFF; PRAGMA cache_size = -16384; PRAGMA mmap_size = 268435456; \
                  PRAGMA query_only = ON;"
             }
             Self::Postgres => {
@@ -198,7 +198,7 @@ impl Dialect {
     fn words_for_writers(self) -> &'static str {
         match self {
             Self::Sqlite => {
-                "PRAGMA busy_timeout = 10000; PRAGMA foreign_keys = OFF; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; \
+                "PRAGMA foreign_keys = OFF; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; \
                  PRAGMA wal_autocheckpoint = 0; PRAGMA cache_size = -32768; PRAGMA temp_store = MEMORY;"
             }
             Self::Postgres => {

@@ -20,16 +20,26 @@ macro_rules! columns {
 pub(crate) use columns;
 
 /// What else a row holds beside its columns.
-#[derive(Default, Serialize, Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct Entries {
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     index: Vec<(String, String)>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     unique: Vec<(String, String)>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     text: Option<String>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     names: Vec<(String, String, String)>,
+}
+
+/// The same, to be written.
+#[derive(Serialize)]
+struct EntriesOf<'a> {
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    index: &'a [(String, String)],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    unique: &'a [(String, String)],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    names: Vec<(&'a str, &'a str, &'a str)>,
 }
 
 /// The text of the column `entries`; empty for a row that has none.
@@ -38,22 +48,22 @@ pub(crate) fn entries(stored: &Stored) -> String {
     if row.index.is_empty() && row.unique.is_empty() && row.text.is_none() && stored.names.is_empty() {
         return String::new();
     }
-    let names = stored.names.iter().map(|claim| (claim.reach.as_str().into(), claim.space.clone(), claim.name.clone()));
-    let entries =
-        Entries { index: row.index.clone(), unique: row.unique.clone(), text: row.text.clone(), names: names.collect() };
+    let names = stored.names.iter().map(|claim| (claim.reach.as_str(), claim.space.as_str(), claim.name.as_str()));
+    let text = row.text.as_deref();
+    let entries = EntriesOf { index: &row.index, unique: &row.unique, text, names: names.collect() };
     serde_json::to_string(&entries).unwrap_or_default()
 }
 
-/// A row from columns that start at `at`.
-pub(crate) fn stored(row: &sql::Row, at: usize) -> sqlx::Result<(Key, Stored)> {
-    let text = |n: usize| row.try_get::<String>(at + n);
-    let number = |n: usize| row.try_get::<i64>(at + n);
+/// A row from columns that start at `at`, whose texts it takes.
+pub(crate) fn stored(row: &mut sql::Row, at: usize) -> sqlx::Result<(Key, Stored)> {
+    let mut text = |n: usize| row.take_text(at + n);
     let key = Key { reach: Reach::stored(text(0)?), space: Space::stored(text(1)?), id: text(2)? };
-    let kept = text(6)?;
+    let (organization, body, kept) = (text(3)?, text(5)?, text(6)?);
     let kept: Entries = match kept.as_str() {
         "" => Entries::default(),
         kept => serde_json::from_str(kept).map_err(|error| sqlx::Error::Decode(Box::new(error)))?,
     };
+    let number = |n: usize| row.try_get::<i64>(at + n);
     let lease = match row.try_get::<Option<String>>(at + 7)? {
         None => None,
         Some(group) => Some(Lease {
@@ -70,14 +80,14 @@ pub(crate) fn stored(row: &sql::Row, at: usize) -> sqlx::Result<(Key, Stored)> {
             user: row.try_get(at + 4)?,
             created_at: Instant(number(11)?),
             updated_at: Instant(number(12)?),
-            body: text(5)?,
+            body,
             index: kept.index,
             unique: kept.unique,
             text: kept.text,
             lease,
         },
         stamp: number(10)? as u64,
-        organization: text(3)?,
+        organization,
         names: names.collect(),
     };
     Ok((key, stored))

@@ -58,11 +58,11 @@ impl Store {
         let query = query(sql).bind(space.as_str()).bind(field.to_owned()).bind(to.to_owned()).bind(from.to_owned());
         let query = query.bind(reach.to_owned()).bind(id.to_owned()).bind(i64::from(limit.min(PAGE_ROWS_MAX)));
         let rows = reading(query.fetch_all(&self.inner.readers)).await?;
-        let found = |row: &sql::Row| -> sqlx::Result<(String, Key, Row)> {
-            let (key, found) = stored(row, 1)?;
+        let found = |mut row: sql::Row| -> sqlx::Result<(String, Key, Row)> {
+            let (key, found) = stored(&mut row, 1)?;
             Ok((row.try_get(0)?, key, found.row))
         };
-        rows.iter().map(found).collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))
+        rows.into_iter().map(found).collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))
     }
 
     /// Removes such rows, each in a unit of its own, at most `limit`; says how many. A row whose time was moved meanwhile stays.

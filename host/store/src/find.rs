@@ -114,7 +114,7 @@ impl Store {
         // Limits and offsets stand in the text: such a statement is not worth keeping prepared.
         let sql = sql::query(self.inner.database.dialect.composed(&text)).fleeting();
         let rows = reading(on.apply(sql).fetch_all(&self.inner.readers)).await?;
-        let items = rows.iter().map(|row| stored(row, 0).map(|(key, stored)| (key, stored.row)));
+        let items = rows.into_iter().map(|mut row| stored(&mut row, 0).map(|(key, stored)| (key, stored.row)));
         let mut items: Vec<(_, Row)> = items.collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))?;
         let limit = query.limit.min(PAGE_ROWS_MAX) as usize;
         let more = items.len() > limit;

@@ -34,7 +34,7 @@ pub(crate) trait Questions: Send + Sync + 'static {
     /// The statement that answers all of them.
     fn all(&self, dialect: Dialect, asked: &BTreeSet<Self::Asked>) -> Query;
     /// What a row of either says.
-    fn found(row: &Row) -> sqlx::Result<(Self::Asked, Self::Found)>;
+    fn found(row: Row) -> sqlx::Result<(Self::Asked, Self::Found)>;
 }
 
 type Answer<Q> = Result<Option<<Q as Questions>::Found>, ReadError>;
@@ -81,7 +81,7 @@ impl<Q: Questions> Readers<Q> {
         match self {
             Self::Direct { questions, pool } => {
                 let row = reading(questions.one(Dialect::Sqlite, &asked).fetch_optional(pool)).await?;
-                let found = row.as_ref().map(Q::found).transpose().map_err(|error| ReadError::Failed(Some(error)))?;
+                let found = row.map(Q::found).transpose().map_err(|error| ReadError::Failed(Some(error)))?;
                 Ok(found.map(|(_, found)| found))
             }
             Self::Together(waiting) => {
@@ -154,7 +154,7 @@ impl<Q: Questions> Reader<Q> {
             _ => self.questions.all(dialect, asked),
         };
         let rows = reading(query.fetch_all(connection)).await?;
-        rows.iter().map(Q::found).collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))
+        rows.into_iter().map(Q::found).collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))
     }
 }
 
@@ -181,7 +181,7 @@ impl Questions for Rows {
         query(dialect.sql(sql)).bind(serde_json::to_string(&keys).unwrap_or_default())
     }
 
-    fn found(row: &Row) -> sqlx::Result<(Key, Stored)> {
-        stored(row, 0)
+    fn found(mut row: Row) -> sqlx::Result<(Key, Stored)> {
+        stored(&mut row, 0)
     }
 }

@@ -20,7 +20,7 @@ impl Store {
         let (reach, id) = after.map_or(("", ""), |key| (key.reach.as_str(), key.id.as_str()));
         let query = query(sql).bind(space.as_str()).bind(reach.to_owned()).bind(id.to_owned());
         let rows = reading(query.bind(i64::from(limit.min(PAGE_ROWS_MAX))).fetch_all(&self.inner.readers)).await?;
-        let rows = rows.iter().map(|row| stored(row, 0).map(|(key, stored)| (key, stored.row)));
+        let rows = rows.into_iter().map(|mut row| stored(&mut row, 0).map(|(key, stored)| (key, stored.row)));
         rows.collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))
     }
 }

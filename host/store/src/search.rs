@@ -74,7 +74,7 @@ impl Store {
         let query = query(dialect.sql(sql)).bind(reach.as_str()).bind(space.as_str());
         let query = query.bind(asked).bind(i64::from(limit.min(PAGE_ROWS_MAX)));
         let rows = reading(query.fetch_all(&self.inner.readers)).await?;
-        let rows = rows.iter().map(|row| stored(row, 0).map(|(key, stored)| (key, stored.row)));
+        let rows = rows.into_iter().map(|mut row| stored(&mut row, 0).map(|(key, stored)| (key, stored.row)));
         rows.collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))
     }
 }

@@ -52,6 +52,13 @@ impl From<Vec<u8>> for Value {
     }
 }
 
+/// The same, borrowed, for a statement that runs over many rows in place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Lent<'a> {
+    Text(Option<&'a str>),
+    Number(Option<i64>),
+}
+
 /// A statement and what is bound to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Query {
@@ -166,13 +173,25 @@ impl Row {
     /// The value of a column, counted from 0.
     pub(crate) fn try_get<T: Column>(&self, n: usize) -> sqlx::Result<T> {
         match self {
-            Self::Sqlite(cells) => cells.get(n).and_then(T::of).ok_or_else(|| sqlx::Error::ColumnDecode {
-                index: n.to_string(),
-                source: "the column is missing or of another type".into(),
-            }),
+            Self::Sqlite(cells) => cells.get(n).and_then(T::of).ok_or_else(|| unfit(n)),
             Self::Postgres(row) => row.try_get(n),
         }
     }
+
+    /// A text that nobody asks for again.
+    pub(crate) fn take_text(&mut self, n: usize) -> sqlx::Result<String> {
+        match self {
+            Self::Sqlite(cells) => match cells.get_mut(n).map(|cell| std::mem::replace(cell, Cell::Null)) {
+                Some(Cell::Text(text)) => Ok(text),
+                _ => Err(unfit(n)),
+            },
+            Self::Postgres(row) => row.try_get(n),
+        }
+    }
+}
+
+fn unfit(n: usize) -> sqlx::Error {
+    sqlx::Error::ColumnDecode { index: n.to_string(), source: "the column is missing or of another type".into() }
 }
 
 /// What a column can be read as.

@@ -79,7 +79,7 @@ impl Questions for Groups {
         query(sql).bind(serde_json::to_string(&groups).unwrap_or_default()).bind(self.clock.now().0)
     }
 
-    fn found(row: &Row) -> sqlx::Result<(Group, Seen)> {
+    fn found(row: Row) -> sqlx::Result<(Group, Seen)> {
         let (reach, space) = (Reach::stored(row.try_get(0)?), Space::stored(row.try_get(1)?));
         let counted: i64 = row.try_get(4)?;
         let seen = Seen { total: row.try_get(3)?, future: counted % HELD, held: counted / HELD, oldest: row.try_get(5)? };

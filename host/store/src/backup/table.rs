@@ -215,8 +215,10 @@ async fn text_index(connection: &mut Connection, dialect: Dialect) -> Result<(),
             " FROM documents d WHERE (d.reach, d.space, d.id) > ($1, $2, $3) ORDER BY d.reach, d.space, d.id LIMIT 200"
         ));
         let rows = query(sql).bind(after.0).bind(after.1).bind(after.2).fetch_all(&mut *connection).await?;
-        for row in &rows {
-            let (key, stored) = stored(row, 0)?;
+        let Some(last) = rows.last() else { return Ok(()) };
+        after = (last.try_get(0)?, last.try_get(1)?, last.try_get(2)?);
+        for mut row in rows {
+            let (key, stored) = stored(&mut row, 0)?;
             let Some(text) = stored.row.text.as_deref().filter(|text| !text.is_empty()) else { continue };
             let (token, words) = (scope_token(&key.reach, &key.space), indexed_words(text));
             let sql = match dialect {
@@ -231,7 +233,5 @@ async fn text_index(connection: &mut Connection, dialect: Dialect) -> Result<(),
             let query = query(dialect.sql(sql)).bind(key.reach.as_str()).bind(key.space.as_str());
             query.bind(key.id).bind(token).bind(words).execute(&mut *connection).await?;
         }
-        let Some(last) = rows.last() else { return Ok(()) };
-        after = (last.try_get(0)?, last.try_get(1)?, last.try_get(2)?);
     }
 }

@@ -6,9 +6,11 @@
 
 use std::borrow::Cow;
 
+use sqlx::SqlStr;
+
 use super::turn;
 use crate::dialect::Dialect;
-use crate::sql::{Connection, Query, Row, Value, query};
+use crate::sql::{Connection, Lent, Query, Row, Value, query};
 
 /// What a row has in a column.
 pub(super) enum Cell<'a> {
@@ -60,10 +62,10 @@ impl From<Option<i64>> for Cell<'_> {
 }
 
 impl Cell<'_> {
-    fn value(&self) -> Value {
+    fn lent(&self) -> Lent<'_> {
         match self {
-            Self::Text(text) => Value::Text(text.as_deref().map(str::to_owned)),
-            Self::Number(number) => Value::Number(*number),
+            Self::Text(text) => Lent::Text(text.as_deref()),
+            Self::Number(number) => Lent::Number(*number),
         }
     }
 }
@@ -84,11 +86,19 @@ pub(super) struct Each<'a> {
 
 impl Each<'_> {
     /// The statement for one row at a time.
-    fn of_sqlite(&self, dialect: Dialect) -> Query {
-        query(dialect.assembled(&[self.text], || {
-            let text = self.text.replace(" {each} k CROSS JOIN", "").replace(" FROM {each} k", "");
+    fn of_sqlite(&self, dialect: Dialect) -> SqlStr {
+        dialect.assembled(&[self.text], || {
+            let text = match self.text.split_once(" FROM {each} k WHERE 1 = 1") {
+                // One row of values, not a query's: SQLite keeps no journal of a statement that writes one row.
+                Some((insert, rest)) => format!("{}){rest}", insert.replacen(" SELECT ", " VALUES (", 1)),
+                None => self.text.replace(" {each} k CROSS JOIN", "").replace(" FROM {each} k", ""),
+            };
             places(&text, |n| format!("${}", n + 1)).0
-        }))
+        })
+    }
+
+    fn lent(&self) -> impl Iterator<Item = impl ExactSizeIterator<Item = Lent<'_>>> {
+        self.rows.iter().map(|row| row.iter().map(Cell::lent))
     }
 
     /// The rows' columns, as arrays.
@@ -117,7 +127,7 @@ pub(super) async fn read(connection: &mut Connection, dialect: Dialect, all: &[E
     if all.is_empty() {
         return Ok(Vec::new());
     }
-    if dialect == Dialect::Postgres {
+    let Connection::Sqlite(sqlite) = connection else {
         let texts: Vec<_> = all.iter().map(|each| each.text).collect();
         let sql = dialect.assembled(&texts, || {
             let parts = clauses(&texts, "p", "");
@@ -125,13 +135,10 @@ pub(super) async fn read(connection: &mut Connection, dialect: Dialect, all: &[E
             format!("WITH {parts} {rows}")
         });
         return bound(query(sql), all).fetch_all(connection).await;
-    }
+    };
     let mut rows = Vec::new();
     for each in all {
-        let statement = each.of_sqlite(dialect);
-        for row in &each.rows {
-            rows.extend(filled(&statement, row).fetch_all(&mut *connection).await?);
-        }
+        rows.extend(sqlite.rows_each(each.of_sqlite(dialect).as_str(), each.lent())?);
     }
     Ok(rows)
 }
@@ -144,7 +151,7 @@ pub(super) async fn write(
     all: &[Each<'_>],
     noting: &'static str,
 ) -> sqlx::Result<(Vec<u64>, Option<String>)> {
-    if dialect == Dialect::Postgres {
+    let Connection::Sqlite(sqlite) = connection else {
         let texts: Vec<_> = all.iter().map(|each| each.text).chain([noting]).collect();
         let sql = dialect.assembled(&texts, || {
             let texts = &texts[..all.len()];
@@ -154,21 +161,9 @@ pub(super) async fn write(
         let row = bound(query(sql), all).fetch_one(connection).await?;
         let counts = (1..=all.len()).map(|n| row.try_get::<i64>(n).map(|count| count as u64)).collect::<sqlx::Result<_>>()?;
         return Ok((counts, row.try_get(0)?));
-    }
-    let mut counts = Vec::with_capacity(all.len());
-    for each in all {
-        let statement = each.of_sqlite(dialect);
-        let mut count = 0;
-        for row in &each.rows {
-            count += filled(&statement, row).execute(&mut *connection).await?;
-        }
-        counts.push(count);
-    }
-    Ok((counts, None))
-}
-
-fn filled(statement: &Query, row: &Cells<'_>) -> Query {
-    row.iter().fold(statement.clone(), |query, cell| query.bind(cell.value()))
+    };
+    let each = |each: &Each<'_>| sqlite.execute_each(each.of_sqlite(dialect).as_str(), each.lent());
+    Ok((all.iter().map(each).collect::<sqlx::Result<_>>()?, None))
 }
 
 fn bound(query: Query, all: &[Each<'_>]) -> Query {

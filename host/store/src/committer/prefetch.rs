@@ -148,30 +148,33 @@ async fn read(
     for log in &touches.logs {
         state.know_log(log.clone(), None);
     }
-    rows.iter().try_for_each(|row| know(state, row))
+    rows.into_iter().try_for_each(|row| know(state, row))
 }
 
 fn row(key: &Key) -> Cells<'_> {
     cells![key.reach.as_str(), key.space.as_str(), &key.id]
 }
 
-fn know(state: &mut State, row: &Row) -> sqlx::Result<()> {
-    let text = |n: usize| row.try_get::<String>(n);
-    let number = |n: usize| row.try_get::<i64>(n);
-    match text(0)?.as_str() {
-        "claim" => {
-            let claim = Claim { reach: Reach::stored(text(1)?), space: text(2)?, name: text(3)? };
-            state.know_claim(claim, Some(held_by(&text(4)?)?));
-        }
-        "space" => state.know_space(Reach::stored(text(1)?), Space::stored(text(2)?), Some(number(10)? as u64)),
-        "log" => {
-            let log = LogKey { reach: Reach::stored(text(1)?), log: text(2)? };
-            state.know_log(log, Some(Head { head: number(10)? as u64, closed: number(11)? != 0 }));
-        }
-        _ => {
-            let (key, stored) = stored(row, 1)?;
-            state.know_row(key, Some(stored));
-        }
+fn know(state: &mut State, mut row: Row) -> sqlx::Result<()> {
+    let kind = row.take_text(0)?;
+    if kind == "row" {
+        let (key, stored) = stored(&mut row, 1)?;
+        state.know_row(key, Some(stored));
+        return Ok(());
+    }
+    let mut text = |n: usize| row.take_text(n);
+    let (reach, what) = (Reach::stored(text(1)?), text(2)?);
+    if kind == "claim" {
+        let claim = Claim { reach, space: what, name: text(3)? };
+        state.know_claim(claim, Some(held_by(&text(4)?)?));
+        return Ok(());
+    }
+    let number: u64 = row.try_get::<i64>(10)? as u64;
+    if kind == "space" {
+        state.know_space(reach, Space::stored(what), Some(number));
+    } else {
+        let closed = row.try_get::<i64>(11)? != 0;
+        state.know_log(LogKey { reach, log: what }, Some(Head { head: number, closed }));
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 //!
 //! The statements are the same on both databases. A row's guard is the stamp (holder, revision, head) that was prefetched, kept in the column `was` so that one statement guards them all.
 
-use charter_kernel::apply::{Changes, RowChange, Stored};
+use charter_kernel::apply::{Changes, Stored};
 use charter_kernel::unit::{Claim, Key};
 
 use super::each::{self, Cells, Each, cells};
@@ -13,14 +13,18 @@ use crate::fact::kind_name;
 use crate::search::{indexed_words, scope_token};
 use crate::sql::Connection;
 
-const ROWS_PUT: &str = "INSERT INTO documents (reach, space, id, organization, user_id, body, entries, lease_group, lease_token, \
+const ROWS_INSERT: &str = "INSERT INTO documents (reach, space, id, organization, user_id, body, entries, lease_group, lease_token, \
      version, stamp, was, created_at, updated_at, due_at, lease_count) \
      SELECT {t0}, {t1}, {t2}, {t3}, {t4}, {t5}, {t6}, {t7}, {t8}, \
-     {n9}, {n10}, {n11}, {n12}, {n13}, {n14}, {n15} FROM {each} k WHERE 1 = 1 \
-     ON CONFLICT (reach, space, id) DO UPDATE SET user_id = excluded.user_id, body = excluded.body, entries = excluded.entries, \
-     lease_group = excluded.lease_group, lease_token = excluded.lease_token, version = excluded.version, stamp = excluded.stamp, \
-     was = excluded.was, created_at = excluded.created_at, updated_at = excluded.updated_at, due_at = excluded.due_at, \
-     lease_count = excluded.lease_count WHERE documents.stamp = excluded.was";
+     {n9}, {n10}, {n11}, {n12}, {n13}, {n14}, {n15} FROM {each} k WHERE 1 = 1 ON CONFLICT DO NOTHING";
+const ROWS_UPDATE: &str = "UPDATE documents SET organization = {t3}, user_id = {t4}, body = {t5}, entries = {t6}, lease_group = {t7}, \
+     lease_token = {t8}, version = {n9}, stamp = {n10}, was = {n11}, created_at = {n12}, updated_at = {n13}, due_at = {n14}, \
+     lease_count = {n15} FROM {each} k WHERE documents.reach = {t0} AND documents.space = {t1} AND documents.id = {t2} \
+     AND documents.stamp = {n11}";
+/// Of a row without a lease, which no index but its key's holds.
+const CONTENTS_UPDATE: &str = "UPDATE documents SET user_id = {t3}, body = {t4}, entries = {t5}, version = {n6}, stamp = {n7}, \
+     was = {n8}, updated_at = {n9} FROM {each} k WHERE documents.reach = {t0} AND documents.space = {t1} AND documents.id = {t2} \
+     AND documents.stamp = {n8}";
 /// A hand-out changes a row's lease alone: its body need not travel.
 const LEASES_PUT: &str = "UPDATE documents SET version = {n3}, stamp = {n4}, \
      was = {n5}, updated_at = {n6}, due_at = {n7}, \
@@ -137,7 +141,8 @@ impl<'a> Statements<'a> {
 
 fn statements<'a>(dialect: Dialect, changes: &'a Changes<'_>, epochs: &'a [String]) -> (Statements<'a>, Statements<'a>) {
     let (mut on, mut after) = (Statements::default(), Statements::default());
-    let (mut puts, mut leases, mut removes) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut inserts, mut updates, mut contents) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut leases, mut removes) = (Vec::new(), Vec::new());
     let (mut indexed, mut unindexed, mut text_gone, mut text_put) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for change in &changes.rows {
         let (reach, space, id) = (change.key.reach.as_str(), change.key.space.as_str(), change.key.id.as_str());
@@ -149,7 +154,14 @@ fn statements<'a>(dialect: Dialect, changes: &'a Changes<'_>, epochs: &'a [Strin
                 let stamps = (after.stamp, before.stamp);
                 leases.push(cells![reach, space, id, row.version, stamps.0, stamps.1, row.updated_at.0, due_at, count, token]);
             }
-            (before, Some(after)) => puts.push(put(change, before, after)),
+            (Some(before), Some(after)) if contents_alone(before, after) => {
+                let (row, stamps) = (&after.row, (after.stamp, before.stamp));
+                let (user, entries) = (row.user.as_deref(), entries(after));
+                let times = (row.version, row.updated_at.0);
+                contents.push(cells![reach, space, id, user, &row.body, entries, times.0, stamps.0, stamps.1, times.1]);
+            }
+            (Some(before), Some(after)) => updates.push(whole(change.key, before.stamp, after)),
+            (None, Some(after)) => inserts.push(whole(change.key, 0, after)),
             (Some(before), None) => removes.push(cells![reach, space, id, before.stamp]),
             (None, None) => {}
         }
@@ -182,7 +194,9 @@ fn statements<'a>(dialect: Dialect, changes: &'a Changes<'_>, epochs: &'a [Strin
     }
     // The text index names SQLite's rows by number: it goes before they do, and comes after them.
     on.add_as(if sqlite { TEXT_REMOVE_SQLITE } else { TEXT_REMOVE_POSTGRES }, text_gone, None);
-    on.add(ROWS_PUT, puts);
+    on.add(ROWS_INSERT, inserts);
+    on.add(ROWS_UPDATE, updates);
+    on.add(CONTENTS_UPDATE, contents);
     on.add(LEASES_PUT, leases);
     on.add(ROWS_REMOVE, removes);
     on.add_as(if sqlite { TEXT_PUT_SQLITE } else { TEXT_PUT_POSTGRES }, text_put, None);
@@ -234,8 +248,8 @@ fn rest<'a>(on: &mut Statements<'a>, changes: &'a Changes<'_>, epochs: &'a [Stri
     on.add(EPOCHS_ADD, epochs.iter().map(|epoch| cells![epoch]).collect());
 }
 
-fn put<'a>(change: &RowChange<'a>, before: Option<&'a Stored>, after: &'a Stored) -> Cells<'a> {
-    let (key, row, lease) = (change.key, &after.row, after.row.lease.as_ref());
+fn whole<'a>(key: &'a Key, was: u64, after: &'a Stored) -> Cells<'a> {
+    let (row, lease) = (&after.row, after.row.lease.as_ref());
     cells![
         key.reach.as_str(),
         key.space.as_str(),
@@ -248,12 +262,17 @@ fn put<'a>(change: &RowChange<'a>, before: Option<&'a Stored>, after: &'a Stored
         lease.and_then(|lease| lease.token.as_deref()),
         row.version,
         after.stamp,
-        before.map_or(0, |before| before.stamp),
+        was,
         row.created_at.0,
         row.updated_at.0,
         lease.map(|lease| lease.due_at.0),
         lease.map(|lease| i64::from(lease.count)),
     ]
+}
+
+/// Whether no column of an index changed.
+fn contents_alone(before: &Stored, after: &Stored) -> bool {
+    before.row.lease.is_none() && after.row.lease.is_none() && before.row.created_at == after.row.created_at
 }
 
 /// Whether nothing but the lease changed, and that within its group.

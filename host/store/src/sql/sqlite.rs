@@ -16,7 +16,7 @@ use sqlx::error::{DatabaseError, ErrorKind};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::{Query, Row, Value};
+use super::{Lent, Query, Row, Value};
 use crate::connection::READ_MS_MAX;
 
 /// Statements that a connection keeps prepared.
@@ -25,6 +25,11 @@ const KEPT_MAX: usize = 256;
 const IN_PLACE: Duration = Duration::from_millis(1);
 /// Steps of SQLite's machine between looks at the time; about a tenth of a millisecond.
 const STEPS: i32 = 2_000;
+/// How long a statement waits for a lock, and how long between looks: the committer waits while the log is begun anew, which takes
+/// some milliseconds.
+const BUSY: Duration = Duration::from_secs(10);
+/// See above.
+const BUSY_LOOK: Duration = Duration::from_micros(200);
 /// A result code: the statement was told to end.
 const INTERRUPT: &str = "9";
 
@@ -41,6 +46,7 @@ impl SqliteConnection {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut connection = rusqlite::Connection::open_with_flags(file, flags).map_err(fault)?;
         connection.set_prepared_statement_cache_capacity(KEPT_MAX);
+        connection.busy_handler(Some(wait)).map_err(fault)?;
         connection.execute_batch(words).map_err(fault)?;
         let (until, opened) = (Arc::new(AtomicU64::new(0)), Instant::now());
         let watched = until.clone();
@@ -54,16 +60,57 @@ impl SqliteConnection {
 
     pub(super) fn rows(&self, query: &Query) -> sqlx::Result<Vec<Row>> {
         self.with(query, |statement| {
-            let columns = statement.column_count();
-            let mut rows = statement.raw_query();
             let mut all = Vec::new();
-            while let Some(row) = rows.next()? {
-                let cells = (0..columns).map(|n| row.get_ref(n).map(Cell::try_from));
-                let cells = cells.collect::<Result<Result<Vec<_>, _>, _>>()?;
-                all.push(Row::Sqlite(cells.map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?));
-            }
+            answered(statement, &mut all)?;
             Ok(all)
         })
+    }
+
+    /// What a statement answers when it is run with each of these, all together.
+    pub(crate) fn rows_each<'a, R>(&self, sql: &str, bound: impl IntoIterator<Item = R>) -> sqlx::Result<Vec<Row>>
+    where
+        R: ExactSizeIterator<Item = Lent<'a>>,
+    {
+        let mut all = Vec::new();
+        self.each(sql, bound, |statement| answered(statement, &mut all))?;
+        Ok(all)
+    }
+
+    /// Runs a statement with each of these; says how many rows it changed.
+    pub(crate) fn execute_each<'a, R>(&self, sql: &str, bound: impl IntoIterator<Item = R>) -> sqlx::Result<u64>
+    where
+        R: ExactSizeIterator<Item = Lent<'a>>,
+    {
+        let mut changed = 0;
+        self.each(sql, bound, |statement| {
+            changed += statement.raw_execute()? as u64;
+            Ok(())
+        })?;
+        Ok(changed)
+    }
+
+    /// Looks the statement up once, and which place each value goes to.
+    fn each<'a, R>(
+        &self,
+        sql: &str,
+        bound: impl IntoIterator<Item = R>,
+        mut run: impl FnMut(&mut Statement<'_>) -> rusqlite::Result<()>,
+    ) -> sqlx::Result<()>
+    where
+        R: ExactSizeIterator<Item = Lent<'a>>,
+    {
+        let work = |statement: &mut Statement<'_>| {
+            let order = order(statement)?;
+            let mut values = Vec::new();
+            for row in bound {
+                values.clear();
+                values.extend(row);
+                bind(statement, &order, &values)?;
+                run(statement)?;
+            }
+            Ok(())
+        };
+        self.connection.prepare_cached(sql).and_then(|mut statement| work(&mut statement)).map_err(fault)
     }
 
     /// The same, and given up when it takes longer.
@@ -85,7 +132,7 @@ impl SqliteConnection {
     fn with<T>(&self, query: &Query, work: impl FnOnce(&mut Statement<'_>) -> rusqlite::Result<T>) -> sqlx::Result<T> {
         let sql = query.sql.as_str();
         let work = |statement: &mut Statement<'_>| {
-            bind(statement, &query.values)?;
+            bind(statement, &order(statement)?, &query.values)?;
             work(statement)
         };
         let done = if query.kept {
@@ -97,16 +144,51 @@ impl SqliteConnection {
     }
 }
 
-/// To SQLite `$2` is a name, and names are numbered as they first appear; to PostgreSQL, and to us, it is the second value.
-fn bind(statement: &mut Statement<'_>, values: &[Value]) -> rusqlite::Result<()> {
-    for place in 1..=statement.parameter_count() {
+/// Whether a statement goes on waiting for a lock, after so many looks.
+fn wait(looks: i32) -> bool {
+    std::thread::sleep(BUSY_LOOK);
+    BUSY_LOOK * u32::try_from(looks).unwrap_or(u32::MAX) < BUSY
+}
+
+/// Which value goes to each place, counted from 0. To SQLite `$2` is a name, and names are numbered as they first appear; to
+/// PostgreSQL, and to us, it is the second value.
+fn order(statement: &Statement<'_>) -> rusqlite::Result<Vec<usize>> {
+    let value = |place| {
         let name = statement.parameter_name(place).unwrap_or_default();
-        let n = name.trim_start_matches('$').parse::<usize>().ok();
-        let value = n.and_then(|n| values.get(n.checked_sub(1)?));
-        let value = value.ok_or_else(|| rusqlite::Error::InvalidParameterName(name.to_owned()))?;
-        statement.raw_bind_parameter(place, value)?;
+        let n = name.trim_start_matches('$').parse::<usize>().ok().and_then(|n| n.checked_sub(1));
+        n.ok_or_else(|| rusqlite::Error::InvalidParameterName(name.to_owned()))
+    };
+    (1..=statement.parameter_count()).map(value).collect()
+}
+
+fn bind<T: ToSql>(statement: &mut Statement<'_>, order: &[usize], values: &[T]) -> rusqlite::Result<()> {
+    for (place, n) in order.iter().enumerate() {
+        let value = values.get(*n).ok_or(rusqlite::Error::InvalidParameterCount(values.len(), n + 1))?;
+        statement.raw_bind_parameter(place + 1, value)?;
     }
     Ok(())
+}
+
+/// Adds the rows that a statement answers with what is bound to it.
+fn answered(statement: &mut Statement<'_>, all: &mut Vec<Row>) -> rusqlite::Result<()> {
+    let columns = statement.column_count();
+    let mut rows = statement.raw_query();
+    while let Some(row) = rows.next()? {
+        let cells = (0..columns).map(|n| row.get_ref(n).map(Cell::try_from));
+        let cells = cells.collect::<Result<Result<Vec<_>, _>, _>>()?;
+        all.push(Row::Sqlite(cells.map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?));
+    }
+    Ok(())
+}
+
+impl ToSql for Lent<'_> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self {
+            Self::Text(Some(text)) => ValueRef::Text(text.as_bytes()),
+            Self::Number(Some(number)) => ValueRef::Integer(*number),
+            Self::Text(None) | Self::Number(None) => ValueRef::Null,
+        }))
+    }
 }
 
 impl ToSql for Value {
