@@ -3,7 +3,8 @@
 //! A row has two halves. The public one is a leaf of the organization's Merkle log and stays for good. The private one, with a salt
 //! in it, is in the leaf by its SHA-256 only, so that it can go when the person it is about is erased, and every proof still holds.
 
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 
 use crate::hex::{hex, sha256};
 use crate::id::FactId;
@@ -54,8 +55,49 @@ pub struct Row<'a> {
     pub details: Option<&'a Value>,
 }
 
+/// The leaf. Its members stand in the order of their names, as do those of the other half: a proof is of these very bytes.
+#[derive(Serialize)]
+struct Public<'a> {
+    action: &'a str,
+    actor: Actor<'a>,
+    amount_micro_usd: Option<i64>,
+    at: Instant,
+    code: Option<&'a str>,
+    decision: &'a str,
+    entity_type: Option<&'a str>,
+    id: &'a str,
+    on_behalf_of: Option<&'a str>,
+    policy_ids: &'a [String],
+    primitive: Option<&'a str>,
+    private_sha256: String,
+    project_id: Option<&'a str>,
+    reason: Option<&'a str>,
+    request_id: &'a str,
+    status: Option<u16>,
+}
+
+#[derive(Serialize)]
+struct Actor<'a> {
+    id: &'a str,
+    #[serde(rename = "type")]
+    kind: &'a str,
+}
+
+#[derive(Serialize)]
+struct Private<'a> {
+    changes: &'a [Change],
+    details: Option<&'a Value>,
+    entity_id: Option<&'a str>,
+    salt: String,
+}
+
+/// JSON text; none of these fails to be one.
+fn text(of: &impl Serialize) -> String {
+    serde_json::to_string(of).unwrap_or_default()
+}
+
 /// What became of one thing: SHA-256 of its content before and after, in hexadecimal; absent where it was or is not.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Change {
     /// Its collection and id.
     pub what: String,
@@ -72,25 +114,25 @@ impl Row<'_> {
         let mut own = [0; 10];
         own.copy_from_slice(id);
         let id = FactId::new(self.at, own).into_string();
-        let private = json!({"entity_id": self.entity_id, "details": self.details, "changes": self.changes, "salt": hex(salt)});
-        let private = private.to_string();
-        let body = json!({
-            "id": id,
-            "at": self.at,
-            "actor": {"type": self.actor.0, "id": self.actor.1},
-            "on_behalf_of": self.on_behalf_of,
-            "project_id": self.project,
-            "primitive": self.primitive,
-            "action": self.action,
-            "entity_type": self.entity_type,
-            "decision": self.decision,
-            "code": self.code,
-            "reason": self.reason,
-            "request_id": self.request,
-            "status": self.status,
-            "amount_micro_usd": self.amount,
-            "policy_ids": self.rules,
-            "private_sha256": sha256(&private),
+        let (changes, details, entity_id) = (self.changes, self.details, self.entity_id);
+        let private = text(&Private { changes, details, entity_id, salt: hex(salt) });
+        let body = text(&Public {
+            action: self.action,
+            actor: Actor { id: self.actor.1, kind: self.actor.0 },
+            amount_micro_usd: self.amount,
+            at: self.at,
+            code: self.code,
+            decision: self.decision,
+            entity_type: self.entity_type,
+            id: &id,
+            on_behalf_of: self.on_behalf_of,
+            policy_ids: self.rules,
+            primitive: self.primitive,
+            private_sha256: sha256(&private),
+            project_id: self.project,
+            reason: self.reason,
+            request_id: self.request,
+            status: self.status,
         });
         Fact {
             id,
@@ -98,7 +140,7 @@ impl Row<'_> {
             organization: self.organization.to_owned(),
             at: self.at,
             name: self.action.to_owned(),
-            body: body.to_string(),
+            body,
             private: Some(private),
             user: self.on_behalf_of.map(Into::into),
         }
@@ -107,6 +149,8 @@ impl Row<'_> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

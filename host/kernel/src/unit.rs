@@ -3,7 +3,9 @@
 //! A unit is data. The committer (in the store) reads the rows it touches, [`crate::apply`] decides in memory, the committer
 //! writes what was decided. Nothing here knows how.
 
-use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::governance::meter::{Admission, Count, Slot, Tally};
 use crate::ledger::Phase;
@@ -12,21 +14,22 @@ use crate::time::Instant;
 /// Who shares a row: `u/<user>`, `p/<project>`, `o/<organization>`, or `d` for the whole deployment.
 ///
 /// Only [`crate::scope::Scope`] and the host's own routes make one; a guest never sees or names a reach.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Reach(String);
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+#[serde(from = "String")]
+pub struct Reach(Arc<str>);
 
 impl Reach {
     /// One tenant user.
     pub fn user(id: &str) -> Self {
-        Self(format!("u/{id}"))
+        Self(format!("u/{id}").into())
     }
     /// One project.
     pub fn project(id: &str) -> Self {
-        Self(format!("p/{id}"))
+        Self(format!("p/{id}").into())
     }
     /// One organization.
     pub fn organization(id: &str) -> Self {
-        Self(format!("o/{id}"))
+        Self(format!("o/{id}").into())
     }
     /// The deployment.
     pub fn deployment() -> Self {
@@ -34,7 +37,7 @@ impl Reach {
     }
     /// A reach as the store kept it.
     pub fn stored(text: String) -> Self {
-        Self(text)
+        Self(text.into())
     }
     /// The text that the store keeps.
     pub fn as_str(&self) -> &str {
@@ -47,25 +50,50 @@ impl Reach {
 }
 
 /// A kind of row within a reach: `<primitive>.<collection>`, or `host.<collection>` for the host's own.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Space(String);
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+#[serde(from = "String")]
+pub struct Space(Arc<str>);
 
 impl Space {
     /// A collection of a primitive. Primitive names hold no dot, so no primitive can reach `host.*` or another's.
     pub fn of(primitive: &str, collection: &str) -> Self {
-        Self(format!("{primitive}.{collection}"))
+        Self(format!("{primitive}.{collection}").into())
     }
     /// A collection of the host itself.
     pub fn host(collection: &str) -> Self {
-        Self(format!("host.{collection}"))
+        Self(format!("host.{collection}").into())
     }
     /// A space as the store kept it.
     pub fn stored(text: String) -> Self {
-        Self(text)
+        Self(text.into())
     }
     /// The text that the store keeps.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl From<String> for Reach {
+    fn from(text: String) -> Self {
+        Self::stored(text)
+    }
+}
+
+impl From<String> for Space {
+    fn from(text: String) -> Self {
+        Self::stored(text)
+    }
+}
+
+impl Serialize for Reach {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&self.0)
+    }
+}
+
+impl Serialize for Space {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&self.0)
     }
 }
 
@@ -138,6 +166,8 @@ pub struct Draft {
     pub text: Option<String>,
     /// Group and first due time, where the collection is leased; a replace keeps the row's lease when absent.
     pub lease: Option<(String, Instant)>,
+    /// A replace takes the row's lease away: it falls due no more.
+    pub unleased: bool,
 }
 
 /// What a unit read, and therefore needs to be still true at its commit.

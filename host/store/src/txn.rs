@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use charter_kernel::apply::{Stored, add_to_body, claim_fits, key_fits, merged};
 use charter_kernel::audit::Change;
+use charter_kernel::governance::hold::is_book;
 use charter_kernel::hex::sha256;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{
@@ -169,6 +170,7 @@ impl Txn {
         if relaxed || self.reading {
             return;
         }
+        debug_assert!(!is_book(space), "the books have no revisions: they are searched relaxed");
         let seen = |guard: &Guard| matches!(guard, Guard::Revision { reach: r, space: s, .. } if r == reach && s == space);
         if !self.unit.guards.iter().any(seen) {
             self.unit.guards.push(Guard::Revision { reach: reach.clone(), space: space.clone(), revision });

@@ -17,7 +17,7 @@ use crate::tools::{Scratch, Tools};
 
 const CONNECTIONS: usize = 64;
 /// Clients of each replica: few enough that two replicas, their clients and PostgreSQL do not fill two cores.
-const REPLICA_CLIENTS: usize = 4;
+const REPLICA_CLIENTS: usize = 1;
 /// Rounds in turns: what is compared was measured in the same minutes.
 const ROUNDS: usize = 3;
 

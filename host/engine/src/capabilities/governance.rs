@@ -194,7 +194,7 @@ impl Work {
             return Err(failure("payload_too_large", format!("one request settles at most {PERMITS_MAX} holds")).into());
         }
         let scope = &self.call.scope;
-        let key = Key::new(&scope.narrowest(), &hold::space(), id);
+        let key = hold::key(scope.lane(), id);
         let known = self.story.permits.iter_mut().find(|record| record.id == id && record.proposal.is_none());
         if let Some(known) = known {
             (known.attempt, known.wish) = (self.story.attempt, None);
@@ -203,7 +203,7 @@ impl Work {
         let row = self.txn.get_relaxed(&key).await.map_err(|error| unread(&error))?;
         let row = row.ok_or_else(|| not_found("the permit"))?;
         let hold: Hold = serde_json::from_str(&row.body).map_err(|_| failure("internal_error", "the permit cannot be read"))?;
-        if hold.primitive != self.component.manifest.name {
+        if hold.primitive != self.component.manifest.name || hold.subject.reach() != scope.narrowest() {
             return Err(not_found("the permit").into());
         }
         let over =

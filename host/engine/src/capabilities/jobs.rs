@@ -71,9 +71,9 @@ impl Work {
             user: record.owner.user.clone(),
             unique: record.key.iter().map(|key| (UNIQUE_KEY.into(), self.unique(key))).collect(),
             index: record.index(),
-            text: None,
             lease: Some((record.primitive.clone(), record.run_at)),
             body: body(&record)?,
+            ..Draft::default()
         };
         self.txn.insert(Key::new(&reach, &jobs(), &*id), draft).await.map_err(|error| unwritten(&error))?;
         Ok(id)

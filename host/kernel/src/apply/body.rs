@@ -15,6 +15,7 @@ use crate::unit::{Draft, Key, Lease, Refused, Row};
 pub fn merged(old: Option<&Row>, draft: &Draft, at: Instant, now: Instant) -> Row {
     let kept = old.and_then(|old| old.lease.as_ref());
     let lease = match (&draft.lease, kept) {
+        (None, _) if draft.unleased => None,
         (None, kept) => kept.cloned(),
         (Some((group, _)), Some(kept)) if kept.token.is_some() && kept.due_at > now => {
             Some(Lease { group: group.clone(), ..kept.clone() })

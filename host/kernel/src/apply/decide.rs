@@ -6,6 +6,7 @@ use super::body::{add_to_body, merged};
 use super::state::{NewEntry, NewFact, Overlay, State, Stored};
 use super::touches::facts_log;
 use super::{lease, money};
+use crate::governance::hold::is_book;
 use crate::time::Instant;
 use crate::unit::{
     Applied, Claim, Draft, Guard, Key, Lease, LogKey, Reach, Refused, Rejection, Row, Space, Take, Taken, Unit, Write,
@@ -85,7 +86,7 @@ impl Deciding<'_> {
                     }
                 }
                 Guard::Revision { reach, space, revision } => {
-                    if self.state.revision(reach, space) != *revision {
+                    if self.state.revision(&(reach.clone(), space.clone())) != *revision {
                         changed.insert(Key::new(reach, space, ""));
                     } else if *revision == 0 {
                         self.over.searched.insert((reach.clone(), space.clone()));
@@ -213,16 +214,22 @@ impl Deciding<'_> {
 
     /// The revision that this unit makes of a space: one more, however much of it the unit writes.
     fn bump(&mut self, reach: &Reach, space: &Space) -> u64 {
-        let next = self.state.revision(reach, space) + 1;
-        self.over.spaces.insert((reach.clone(), space.clone()), next);
+        let at = (reach.clone(), space.clone());
+        let next = self.state.revision(&at) + 1;
+        self.over.spaces.insert(at, next);
         next
     }
 
-    fn touch(&mut self, key: &Key) -> u64 {
+    /// The stamp of a row that is written.
+    fn touch(&mut self, key: &Key, version: u64) -> u64 {
         if !self.over.rows.contains_key(key) {
             self.touched.push(key.clone());
         }
-        self.bump(&key.reach, &key.space)
+        self.stamp(key, version)
+    }
+
+    fn stamp(&mut self, key: &Key, version: u64) -> u64 {
+        if is_book(&key.space) { version } else { self.bump(&key.reach, &key.space) }
     }
 
     /// Inserts or replaces, with the claims that the draft has and the old row no longer.
@@ -248,7 +255,7 @@ impl Deciding<'_> {
                 }
             }
         }
-        let stamp = self.touch(key);
+        let stamp = self.touch(key, row.version);
         let (organization, names) = match old {
             Some(old) => (old.organization, old.names),
             None => (self.unit.organization.clone(), Vec::new()),
@@ -259,11 +266,21 @@ impl Deciding<'_> {
 
     /// Changes a row that is known to exist.
     fn change(&mut self, key: &Key, how: impl FnOnce(&mut Row)) {
+        let at = self.unit.at.unwrap_or(self.now);
+        let how = |stored: &mut Stored| {
+            how(&mut stored.row);
+            stored.row.version += 1;
+            stored.row.updated_at = stored.row.updated_at.max(at);
+        };
+        if let Some(Some(own)) = self.over.rows.get_mut(key) {
+            how(own);
+            // What this unit wrote before has the stamp of its space already.
+            own.stamp = if is_book(&key.space) { own.row.version } else { own.stamp };
+            return;
+        }
         let Some(mut stored) = self.stored(key).cloned() else { return };
-        how(&mut stored.row);
-        stored.row.version += 1;
-        stored.row.updated_at = stored.row.updated_at.max(self.unit.at.unwrap_or(self.now));
-        stored.stamp = self.touch(key);
+        how(&mut stored);
+        stored.stamp = self.touch(key, stored.row.version);
         self.over.rows.insert(key.clone(), Some(stored));
     }
 
@@ -272,7 +289,7 @@ impl Deciding<'_> {
         let unique = old.row.unique.iter().map(|(field, value)| Claim::unique(&key.reach, &key.space, field, value));
         let all = unique.chain(old.names).collect();
         self.give_up(key, all);
-        self.touch(key);
+        self.touch(key, old.row.version + 1);
         self.over.rows.insert(key.clone(), None);
     }
 
@@ -325,7 +342,7 @@ impl Deciding<'_> {
                 stored.names.retain(|name| name != claim);
             }
             // The row's readers see no difference, so its version stays.
-            stored.stamp = self.bump(&holder.reach, &holder.space);
+            stored.stamp = self.stamp(holder, stored.row.version);
             self.over.rows.insert(holder.clone(), Some(stored));
         }
         Ok(())

@@ -130,9 +130,8 @@ impl State {
     pub(super) fn knows_claim(&self, claim: &Claim) -> bool {
         self.claims.contains_key(claim)
     }
-    pub(super) fn revision(&self, reach: &Reach, space: &Space) -> u64 {
-        let at = (reach.clone(), space.clone());
-        self.merged.spaces.get(&at).copied().unwrap_or_else(|| self.spaces.get(&at).copied().flatten().unwrap_or(0))
+    pub(super) fn revision(&self, at: &(Reach, Space)) -> u64 {
+        self.merged.spaces.get(at).copied().unwrap_or_else(|| self.spaces.get(at).copied().flatten().unwrap_or(0))
     }
     pub(super) fn log(&self, over: &Overlay, log: &LogKey) -> Head {
         let changed = over.logs.get(log).or_else(|| self.merged.logs.get(log)).copied();

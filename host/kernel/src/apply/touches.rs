@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::governance::hold::is_book;
 use crate::unit::{Claim, Draft, FactKind, Guard, Key, LogKey, Reach, Space, Unit, Write};
 
 /// How a row is held while the batch runs.
@@ -135,7 +136,9 @@ impl Touches {
 
     fn written(&mut self, key: &Key) {
         self.row(key, Hold::Alone);
-        self.spaces.insert((key.reach.clone(), key.space.clone()));
+        if !is_book(&key.space) {
+            self.spaces.insert((key.reach.clone(), key.space.clone()));
+        }
     }
 
     fn unique(&mut self, key: &Key, draft: &Draft) {

@@ -5,7 +5,6 @@
 //! released exactly once, in the window that admitted it.
 
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
 use super::meter::{Admission, Slot, Tally};
 use super::policy::Decision;
@@ -13,17 +12,15 @@ use crate::ledger::Phase;
 use crate::time::Instant;
 use crate::unit::{Draft, Guard, Key, LogKey, Reach, Space, Write};
 
-/// The indexed field that says where a hold stands.
+/// The indexed field that says where a hold stands, for as long as it is not over.
 pub const STATE: &str = "state";
 
-/// The indexed field by which a hold is found within its organization.
-pub const REFERENCE: &str = "reference";
 /// The group of holds that fall due when their request should have settled them.
 pub const OPEN: &str = "open";
 /// The lease group of holds in doubt: each is due when its primitive is to be asked.
 pub const DOUBT: &str = "doubt";
-/// The group of holds that fall due when they need not be kept any longer.
-pub const ENDED: &str = "ended";
+/// The group of holds that wait for people.
+const WAITING: &str = "waiting";
 /// How long a hold that has ended is kept, in milliseconds: 90 days.
 pub const KEPT_MS: i64 = 90 * 86_400_000;
 /// The width of a spend record, in milliseconds: a quarter of an hour, so that each time zone's days are whole records.
@@ -60,13 +57,13 @@ impl State {
         }
     }
 
-    /// The group in which its row falls due.
-    pub fn group(self) -> &'static str {
+    /// The group in which its row falls due; one that is over does not.
+    fn group(self) -> Option<&'static str> {
         match self {
-            State::Held | State::Dispatched => OPEN,
-            State::InDoubt => DOUBT,
-            State::Pending => "waiting",
-            State::Captured | State::Voided => ENDED,
+            State::Held | State::Dispatched => Some(OPEN),
+            State::InDoubt => Some(DOUBT),
+            State::Pending => Some(WAITING),
+            State::Captured | State::Voided => None,
         }
     }
 
@@ -199,12 +196,23 @@ pub struct Step {
 
 /// The largest amount, in micro-US-dollars: nine thousand million dollars. Sums of a thousand of them still fit.
 pub const AMOUNT_MAX: i64 = 9_000_000_000_000_000;
-/// Spaces whose rows outlive whom they are about: without them no sum could be proved.
+/// Spaces whose rows outlive whom they are about: without them no sum could be proved. See also [`is_book`].
 pub const BOOKS: [&str; 4] = ["host.holds", "host.ledger", "host.meters", "host.spend"];
 /// What the logs of accounts' entries begin with; they stay, too.
 pub const BOOKS_LOGS: &str = "host.ledger.";
 
-/// The space of holds; each lies in the reach of the narrowest subject.
+/// Whether a space is one of [`BOOKS`]. Their rows are never made anew under a former one's key, and whoever searches them takes what
+/// there is: so they need no revisions, and who only adds to them shares none.
+pub fn is_book(space: &Space) -> bool {
+    BOOKS.contains(&space.as_str())
+}
+
+/// The address of an organization's hold. All of its holds lie beside each other, oldest first.
+pub fn key(organization: &str, id: &str) -> Key {
+    Key::new(&Reach::organization(organization), &space(), id)
+}
+
+/// The space of holds; each lies in its organization's reach.
 pub fn space() -> Space {
     Space::host("holds")
 }
@@ -246,13 +254,13 @@ impl Subject {
 impl Hold {
     /// Where a hold of this id lies.
     pub fn key(&self, id: &str) -> Key {
-        Key::new(&self.subject.reach(), &space(), id)
+        key(&self.subject.organization, id)
     }
 
     /// Takes the hold: every charge is admitted, or none.
     pub fn taken(&self, id: &str) -> Vec<Write> {
         let mut writes = self.reserved();
-        writes.push(Write::Insert { key: self.key(id), draft: self.draft(id, self.until) });
+        writes.push(Write::Insert { key: self.key(id), draft: self.draft(self.until) });
         writes
     }
 
@@ -326,7 +334,7 @@ impl Hold {
         if let Some(spent) = money {
             writes.extend(self.recorded(spent));
         }
-        writes.push(next.replaced(id, now.plus_ms(KEPT_MS)));
+        writes.push(next.replaced(id, now));
         self.step(id, next, writes)
     }
 
@@ -337,7 +345,7 @@ impl Hold {
         if let (Some(pay), Some(amount)) = (&self.pay, self.amount) {
             writes.push(Write::Transfer { from: pay.from.clone(), to: pay.to.clone(), amount, phase: Phase::Void });
         }
-        writes.push(next.replaced(id, now.plus_ms(KEPT_MS)));
+        writes.push(next.replaced(id, now));
         self.step(id, next, writes)
     }
 
@@ -359,17 +367,15 @@ impl Hold {
     }
 
     fn replaced(&self, id: &str, due_at: Instant) -> Write {
-        Write::Replace { key: self.key(id), draft: self.draft(id, due_at), expected: None }
+        Write::Replace { key: self.key(id), draft: self.draft(due_at), expected: None }
     }
 
-    fn draft(&self, id: &str, due_at: Instant) -> Draft {
-        let body = json!(self).to_string();
-        let found = format!("{} {}", self.subject.organization, self.state.as_str());
-        let reference = format!("{} {id}", self.subject.organization);
-        let state = self.state.as_str().to_owned();
-        let index = vec![("found".to_owned(), found), (REFERENCE.to_owned(), reference), (STATE.to_owned(), state)];
-        let lease = Some((self.state.group().to_owned(), due_at));
-        Draft { user: self.subject.user.clone(), body, index, lease, ..Draft::default() }
+    fn draft(&self, due_at: Instant) -> Draft {
+        let state = (STATE.to_owned(), self.state.as_str().to_owned());
+        let index = if self.state.is_over() { Vec::new() } else { vec![state] };
+        let lease = self.state.group().map(|group| (group.to_owned(), due_at));
+        let unleased = lease.is_none();
+        Draft { user: self.subject.user.clone(), body: text(self), index, lease, unleased, ..Draft::default() }
     }
 
     /// What it adds to the record of the quarter of an hour in which it was admitted.
@@ -377,15 +383,45 @@ impl Hold {
         let quarter = Instant(self.at.0 - self.at.0.rem_euclid(RECORD_MS));
         let id = format!("{quarter} {} {}", self.action, self.component);
         let key = Key::new(&self.subject.reach(), &spend_space(), id);
-        let body = json!({
-            "at": quarter, "action": self.action, "primitive": self.primitive, "component": self.component,
-            "project": self.subject.project, "user": self.subject.user,
+        let body = text(&Spent {
+            at: quarter,
+            action: &self.action,
+            primitive: &self.primitive,
+            component: &self.component,
+            project: self.subject.project.as_deref(),
+            user: self.subject.user.as_deref(),
         });
         let index = vec![("found".to_owned(), format!("{} {quarter}", self.subject.organization))];
-        let draft = Draft { user: self.subject.user.clone(), body: body.to_string(), index, ..Draft::default() };
+        let draft = Draft { user: self.subject.user.clone(), body, index, ..Draft::default() };
         let add = |field: &str, amount| Write::Add { key: key.clone(), field: field.into(), amount };
         [Write::Ensure { key: key.clone(), draft }, add("spent_micro_usd", spent), add("count", 1)]
     }
+}
+
+/// What a spend record says beside its sums.
+#[derive(Serialize)]
+struct Spent<'a> {
+    at: Instant,
+    action: &'a str,
+    primitive: &'a str,
+    component: &'a str,
+    project: Option<&'a str>,
+    user: Option<&'a str>,
+}
+
+/// What an account's log says of a transfer.
+#[derive(Serialize)]
+struct Entry<'a> {
+    transfer: &'a str,
+    amount_micro_usd: i64,
+    counter_account: &'a str,
+    memo: &'a str,
+    reference: &'a str,
+}
+
+/// JSON text. Nothing of this module fails to be one: its maps have texts for keys.
+fn text(of: &impl Serialize) -> String {
+    serde_json::to_string(of).unwrap_or_default()
 }
 
 impl Charge {
@@ -406,10 +442,13 @@ pub fn entries(pay: &Pay, amount: i64, id: &str, reference: &str) -> [Write; 2] 
     let entry = |account: &Key, counter: &Key, side: &str| Write::Append {
         log: entries_of(account),
         name: side.into(),
-        payload: json!({
-            "transfer": id, "amount_micro_usd": amount, "counter_account": counter.id, "memo": pay.memo, "reference": reference,
-        })
-        .to_string(),
+        payload: text(&Entry {
+            transfer: id,
+            amount_micro_usd: amount,
+            counter_account: &counter.id,
+            memo: &pay.memo,
+            reference,
+        }),
     };
     [entry(&pay.from, &pay.to, "debit"), entry(&pay.to, &pay.from, "credit")]
 }

@@ -80,6 +80,7 @@ fn add(unit: &mut Unit, (collection, further): (&Collection, &Further), key: &Ke
         unique: row.unique.clone(),
         text: entries.text,
         lease: None,
+        ..Draft::default()
     };
     unit.guards.push(Guard::Version { key: key.clone(), version: Some(row.version) });
     unit.writes.push(Write::Replace { key: key.clone(), draft, expected: Some(row.version) });

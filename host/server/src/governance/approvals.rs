@@ -315,7 +315,7 @@ pub fn pending(approval: &Approval) -> Value {
 /// # Errors
 /// When the store cannot be asked.
 pub async fn release(txn: &mut Txn, approval: &Approval, now: Instant) -> Result<(), Refusal> {
-    let key = Key::new(&approval.subject.reach(), &charter_kernel::governance::hold::space(), &approval.hold);
+    let key = charter_kernel::governance::hold::key(&approval.subject.organization, &approval.hold);
     let Some(row) = txn.get_relaxed(&key).await.map_err(stored::reading)? else { return Ok(()) };
     let hold: Hold = serde_json::from_str(&row.body).map_err(|_| Refusal::internal())?;
     if hold.state == State::Pending {

@@ -1,9 +1,9 @@
 //! Holds, and a person's word on those that are in doubt: `/v1/governance/holds`.
 
-use charter_kernel::governance::hold::{Hold, REFERENCE, State, space};
+use charter_kernel::governance::hold::{self, Hold, STATE, State, space};
 use charter_kernel::refusal::Refusal;
-use charter_kernel::unit::{Key, Reach, Row};
-use charter_store::Txn;
+use charter_kernel::unit::{Reach, Row};
+use charter_store::{Query, Txn};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -13,6 +13,11 @@ use crate::app::App;
 use crate::authority::organization_wide;
 use crate::reply::Reply;
 use crate::request::{HostRequest, Identity};
+
+/// Rows of a look for those of one state among all.
+const LOOK_ROWS: u32 = 200;
+/// Looks of one page: one that finds few of that state is short, and says where to go on.
+const LOOKS_MAX: u32 = 20;
 
 fn state() -> Value {
     json!({"enum": ["pending", "held", "dispatched", "captured", "voided", "in_doubt"]})
@@ -94,34 +99,54 @@ fn read(row: &Row) -> Result<Hold, Refusal> {
     })
 }
 
-/// `GET /v1/governance/holds`: the organization's, by state.
+/// `GET /v1/governance/holds`: the organization's, newest first, of one state or all.
 ///
 /// # Errors
 /// 403 for a key that is pinned.
-pub async fn list(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     organization_wide(&request.identity)?;
-    let organization = &request.place()?.organization.id;
-    let (from, to) = match request.query_text("state") {
-        Some(state) => (format!("{organization} {state}"), format!("{organization} {state}")),
-        None => (format!("{organization} "), format!("{organization} ~")),
+    let wanted: Option<State> = match request.query_text("state") {
+        Some(state) => Some(serde_json::from_value(state.into()).map_err(|_| Refusal::internal())?),
+        None => None,
     };
-    // A position is where the page before ended: the index's value, and the row's address.
-    let position: Option<(String, String, String)> =
-        request.page.position.as_deref().map(serde_json::from_str).transpose().map_err(|_| Refusal::internal())?;
-    let (from, after) = match position {
-        Some((value, reach, id)) => (value, Some(Key::new(&Reach::stored(reach), &space(), id))),
-        None => (from, None),
-    };
+    let reach = Reach::organization(request.place()?.organization.id.as_str());
     let limit = request.page.limit as usize;
-    let found = app.store.indexed(&space(), "found", (&from, &to), after.as_ref(), request.page.limit + 1).await;
-    let found = found.map_err(stored::reading)?;
+    let mut query = Query::all(&reach, &space()).relaxed();
+    query.after.clone_from(&request.page.position);
+    query.limit = match wanted {
+        // Those that are over are the most by far, and found among all.
+        Some(state) if state.is_over() => LOOK_ROWS,
+        Some(state) => {
+            query = query.equal(STATE, state.as_str());
+            request.page.limit
+        }
+        None => request.page.limit,
+    };
     let mut items = Vec::new();
-    for (_, key, row) in found.iter().take(limit) {
-        items.push(view(&key.id, &read(row)?));
+    for _ in 0..LOOKS_MAX {
+        let found = txn.find(&query).await.map_err(stored::reading)?;
+        for (key, row) in found.items {
+            let hold = read(&row)?;
+            if wanted.is_some_and(|state| state != hold.state) {
+                continue;
+            }
+            if items.len() == limit {
+                return Ok(listed(items, request, query.after.as_deref()));
+            }
+            items.push(view(&key.id, &hold));
+            query.after = Some(key.id);
+        }
+        query.after = found.next;
+        if query.after.is_none() || items.len() == limit {
+            break;
+        }
     }
-    let last = found.get(limit.saturating_sub(1)).filter(|_| found.len() > limit);
-    let next = last.map(|(value, key, _)| json!([value, key.reach.as_str(), key.id]).to_string());
-    Ok(Reply::ok(&shape::listed_at("holds", items, &request.page, next.as_deref())))
+    Ok(listed(items, request, query.after.as_deref()))
+}
+
+/// A page of holds, and behind which one the next begins.
+fn listed(items: Vec<Value>, request: &HostRequest, next: Option<&str>) -> Reply {
+    Reply::ok(&shape::listed_at("holds", items, &request.page, next))
 }
 
 #[derive(Deserialize)]
@@ -135,7 +160,7 @@ struct Resolve {
 ///
 /// # Errors
 /// 403 for whoever is no person, 404 for another organization's, 409 for one that is not in doubt.
-pub async fn resolve(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn resolve(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let Identity::Session(session) = &request.identity else {
         return Err(Refusal::forbidden("person_required", "Only a person says what became of it.")
             .hint("Sign in with POST /v1/auth/login."));
@@ -145,9 +170,7 @@ pub async fn resolve(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<
     }
     let body: Resolve = request.body_as()?;
     let id = request.parameter("id");
-    let reference = format!("{} {id}", request.place()?.organization.id);
-    let found = app.store.indexed(&space(), REFERENCE, (&reference, &reference), None, 1).await.map_err(stored::reading)?;
-    let Some((_, key, _)) = found.into_iter().next() else { return Err(Refusal::not_found()) };
+    let key = hold::key(request.place()?.organization.id.as_str(), id);
     let hold = read(&txn.get(&key).await.map_err(stored::reading)?.ok_or_else(Refusal::not_found)?)?;
     if hold.state != State::InDoubt {
         let told = "Only a hold that is in doubt takes a person's word.";

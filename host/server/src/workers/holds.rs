@@ -3,14 +3,20 @@
 //! A hold under which nothing left the host is voided. One under which something did is in doubt: only its provider or a person
 //! knows, so it stays reserved, and the primitive is asked to ask its provider.
 
+use std::error::Error;
 use std::sync::Arc;
 
-use charter_kernel::governance::hold::{self, DOUBT, ENDED, Hold, KEPT_MS, OPEN, State};
-use charter_kernel::unit::{Guard, Taken, Unit, Write};
+use charter_kernel::governance::hold::{self, DOUBT, Hold, OPEN, State};
+use charter_kernel::id::uuid_v7;
+use charter_kernel::time::Instant;
+use charter_kernel::unit::{Guard, Key, Reach, Row, Taken, Unit, Write};
+use charter_store::{Order, Query};
 
 use super::due::Due;
 use crate::app::App;
 use crate::lifecycle;
+use crate::records::organization::Organization;
+use crate::records::{ACTIVE, Record as _, STATUS};
 
 /// How long the work on one may take before another may take it up.
 const LEASE_MS: i64 = 30_000;
@@ -20,6 +26,10 @@ const ASK_MS_MIN: i64 = 60_000;
 const ASK_MS_MAX: i64 = 3_600_000;
 /// Holds worked on at once.
 const COUNT: usize = 64;
+/// Organizations whose old holds are looked for in one go.
+const ORGANIZATIONS: u32 = 200;
+/// Of those that ended long ago, how many are looked at and removed at once.
+const FORGET_ROWS: u32 = 200;
 
 fn due(group: &str) -> Due {
     Due { space: hold::space(), group: group.into(), lease_ms: LEASE_MS }
@@ -37,7 +47,7 @@ pub(super) async fn doubted(app: Arc<App>) {
 
 /// Asks the primitive what became of a hold: again and again, ever more rarely, until it says so or a person does.
 async fn ask(app: &Arc<App>, taken: Taken) {
-    let Some(hold) = read(&taken) else { return };
+    let Some(hold) = read(&taken.key, &taken.row) else { return };
     let now = app.clock.now();
     let wait = (now.0 - hold.until.0).clamp(ASK_MS_MIN, ASK_MS_MAX);
     let settles = hold.settler.as_ref().filter(|settler| settler.until > now);
@@ -61,23 +71,54 @@ async fn ask(app: &Arc<App>, taken: Taken) {
     }
 }
 
-/// Never ends by itself.
-pub(super) async fn ended(app: Arc<App>) {
-    due(ENDED).each(&app, COUNT, |taken| forget(&app, taken)).await;
+/// Removes the holds that ended before a moment, one organization after the other.
+pub(super) async fn forget(app: &App, before: Instant) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let mut after: Option<Key> = None;
+    loop {
+        let all = (ACTIVE, ACTIVE);
+        let page = app.store.indexed(&Organization::space(), STATUS, all, after.as_ref(), ORGANIZATIONS).await?;
+        for (_, key, _) in &page {
+            forget_of(app, &key.id, before).await?;
+        }
+        match page.into_iter().nth(ORGANIZATIONS as usize - 1) {
+            Some((_, last, _)) => after = Some(last),
+            None => return Ok(()),
+        }
+    }
+}
+
+async fn forget_of(app: &App, organization: &str, before: Instant) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let mut query = Query::all(&Reach::organization(organization), &hold::space()).limit(FORGET_ROWS).relaxed();
+    query.order = Order::Oldest;
+    // What was given after the moment cannot have ended before it.
+    let until = uuid_v7(before, [0; 10]);
+    loop {
+        let old = app.store.find(&query).await?;
+        let ended = |key: &Key, row: &Row| read(key, row).and_then(|hold| hold.ended_at).is_some_and(|at| at < before);
+        let past = old.items.iter().take_while(|(key, _)| key.id < until).filter(|(key, row)| ended(key, row));
+        let writes: Vec<_> = past.map(|(key, _)| Write::Remove { key: key.clone(), expected: None }).collect();
+        if !writes.is_empty() {
+            app.store.commit(Unit { organization: organization.to_owned(), writes, ..Unit::default() }).await?;
+        }
+        query.after = old.next.filter(|last| *last < until);
+        if query.after.is_none() {
+            return Ok(());
+        }
+    }
 }
 
 async fn close(app: &Arc<App>, taken: Taken) {
-    let Some(hold) = read(&taken) else { return };
+    let Some(hold) = read(&taken.key, &taken.row) else { return };
     let now = app.clock.now();
-    let (step, due_at) = match hold.state {
+    let mut step = match hold.state {
         // A later request settles it right now.
         _ if hold.settler.as_ref().is_some_and(|settler| settler.until > now) => {
             let due_at = hold.settler.map_or(now, |settler| settler.until);
             let release = Write::Release { key: taken.key, token: taken.token, due_at, undo: true };
             return commit(app, &hold.subject.organization, Unit { writes: vec![release], ..Unit::default() }).await;
         }
-        State::Held => (hold.voided(&taken.key.id, now), now.plus_ms(KEPT_MS)),
-        State::Dispatched => (hold.doubted(&taken.key.id), hold.until),
+        State::Held => hold.voided(&taken.key.id, now),
+        State::Dispatched => hold.doubted(&taken.key.id),
         _ => return,
     };
     tracing::info!(
@@ -87,25 +128,16 @@ async fn close(app: &Arc<App>, taken: Taken) {
         state = step.hold.state.as_str(),
         "a hold that its request left open was closed"
     );
-    let mut unit = Unit { guards: step.guards, writes: step.writes, ..Unit::default() };
-    unit.writes.push(Write::Release { key: taken.key, token: taken.token, due_at, undo: true });
-    commit(app, &hold.subject.organization, unit).await;
+    step.guards.push(Guard::Lease { key: taken.key.clone(), token: taken.token.clone() });
+    if !step.hold.state.is_over() {
+        step.writes.push(Write::Release { key: taken.key, token: taken.token, due_at: hold.until, undo: true });
+    }
+    commit(app, &hold.subject.organization, Unit { guards: step.guards, writes: step.writes, ..Unit::default() }).await;
 }
 
-async fn forget(app: &Arc<App>, taken: Taken) {
-    let Some(hold) = read(&taken) else { return };
-    let until = hold.ended_at.unwrap_or(hold.until).plus_ms(KEPT_MS);
-    let write = if until > app.clock.now() {
-        Write::Release { key: taken.key, token: taken.token, due_at: until, undo: true }
-    } else {
-        Write::Settle { key: taken.key, token: taken.token }
-    };
-    commit(app, &hold.subject.organization, Unit { writes: vec![write], ..Unit::default() }).await;
-}
-
-fn read(taken: &Taken) -> Option<Hold> {
-    let hold = serde_json::from_str(&taken.row.body);
-    hold.inspect_err(|error| tracing::error!(%error, hold = taken.key.id, "a hold cannot be read")).ok()
+fn read(key: &Key, row: &Row) -> Option<Hold> {
+    let hold = serde_json::from_str(&row.body);
+    hold.inspect_err(|error| tracing::error!(%error, hold = key.id, "a hold cannot be read")).ok()
 }
 
 async fn commit(app: &App, organization: &str, unit: Unit) {

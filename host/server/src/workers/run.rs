@@ -275,7 +275,7 @@ impl Settling {
             false => record.ended(row.user, now),
             true => serde_json::to_string(&record).map(|body| {
                 let lease = Some((record.primitive.clone(), due_at));
-                Draft { user: row.user, body, index: record.index(), unique: row.unique, text: None, lease }
+                Draft { user: row.user, body, index: record.index(), unique: row.unique, lease, ..Draft::default() }
             }),
         };
         let Ok(draft) = draft else { return };

@@ -74,9 +74,9 @@ async fn enqueue(txn: &mut Txn, taken: &Taken, record: &ScheduleRecord, now: Ins
             user: job.owner.user.clone(),
             index: job.index(),
             unique,
-            text: None,
             lease: Some((job.primitive.clone(), now)),
             body: serde_json::to_string(&job).unwrap_or_default(),
+            ..Draft::default()
         };
         let key = Key::new(&taken.key.reach, &jobs(), uuid::Uuid::now_v7().to_string());
         txn.insert(key, draft).await?;

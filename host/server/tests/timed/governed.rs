@@ -162,6 +162,23 @@ fn what_nobody_decides_on_ends_and_its_funds_are_free() {
 }
 
 #[test]
+fn a_hold_is_kept_for_ninety_days_after_it_has_ended() {
+    let bed = Bed::new();
+    let captured = || -> Vec<Value> {
+        let listed = bed.tenant.client.get("/v1/governance/holds?state=captured").expect(200);
+        listed["holds"].as_array().expect("a list").iter().map(|hold| hold["id"].clone()).collect()
+    };
+    assert!(bed.spends());
+    bed.pass(60 * DAY_MS);
+    assert!(bed.spends());
+    let both = captured();
+    assert_eq!(both.len(), 2);
+    bed.pass(31 * DAY_MS);
+    until("the first one is forgotten", || captured().len() < 2);
+    assert_eq!(captured(), both[..1], "newest first, and the second one has another month");
+}
+
+#[test]
 fn a_delivery_is_tried_four_times_and_a_webhook_that_only_fails_is_switched_off() {
     let bed = Bed::new();
     let heard = Arc::new(Mutex::new(Vec::new()));

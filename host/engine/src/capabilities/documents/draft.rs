@@ -35,6 +35,7 @@ pub(crate) fn draft(
         unique,
         text,
         lease: group.map(|group| (group, due_at.map_or(now, Instant))),
+        unleased: false,
     })
 }
 
