@@ -16,6 +16,7 @@ use crate::config::StoreConfig;
 use crate::connection::Database;
 use crate::dialect::Dialect;
 use crate::error::BackupError;
+use crate::snapshot::standing_still;
 use crate::sql::{Connection, query, run};
 use crate::store::Store;
 use table::{TABLES, Table};
@@ -56,12 +57,7 @@ impl Store {
 
     async fn write_backup(&self, to: &Path) -> Result<u64, BackupError> {
         let database = &self.inner.database;
-        let mut connection = database.reader().await?;
-        let begin = match database.dialect {
-            Dialect::Sqlite => "BEGIN",
-            Dialect::Postgres => "SET statement_timeout = 0; BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
-        };
-        run(&mut connection, begin).await?;
+        let mut connection = standing_still(database).await?;
         let mut file = Writer::create(to).await?;
         file.line(&Line::Header { format: FORMAT, schema: crate::migrate::newest() }).await?;
         for table in TABLES {

@@ -26,6 +26,7 @@ mod scan;
 mod seal;
 mod search;
 mod sequencer;
+mod snapshot;
 mod sql;
 mod standing;
 mod store;
@@ -41,6 +42,7 @@ pub use error::{BackupError, CommitError, OpenError, ReadError, SealError, Trans
 pub use fact::audited;
 pub use presence::Hold;
 pub use query::{LogEntry, LogHead, Order, PAGE_ROWS_MAX, Page, Query, SequencedFact, Standing, TESTS_MAX, Test};
+pub use snapshot::Snapshot;
 pub use store::{Store, StoreStatus};
 pub use ticket::Ticket;
 pub use txn::Txn;

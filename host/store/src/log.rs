@@ -4,26 +4,16 @@ use charter_kernel::time::Instant;
 use charter_kernel::unit::LogKey;
 
 use crate::connection::reading;
+use crate::dialect::Dialect;
 use crate::error::ReadError;
 use crate::query::{LogEntry, LogHead, PAGE_ROWS_MAX};
-use crate::sql::{Row, query};
+use crate::sql::{Ask, Row, query};
 use crate::store::Store;
 
 impl Store {
     /// Entries of a log after a sequence, oldest first.
     pub async fn log_read(&self, log: &LogKey, after: u64, limit: u32) -> Result<Vec<LogEntry>, ReadError> {
-        let sql = self.inner.database.dialect.sql(
-            "SELECT sequence, at, name, payload FROM log_entries WHERE reach = $1 AND log = $2 AND sequence > $3 \
-             ORDER BY sequence LIMIT $4 + 0",
-        );
-        let query = query(sql).bind(log.reach.as_str()).bind(log.log.clone());
-        let query = query.bind(i64::try_from(after).unwrap_or(i64::MAX)).bind(i64::from(limit.min(PAGE_ROWS_MAX)));
-        let rows = reading(query.fetch_all(&self.inner.readers)).await?;
-        let entry = |row: &Row| -> sqlx::Result<LogEntry> {
-            let sequence = row.try_get::<i64>(0)? as u64;
-            Ok(LogEntry { sequence, at: Instant(row.try_get(1)?), name: row.try_get(2)?, payload: row.try_get(3)? })
-        };
-        rows.iter().map(entry).collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))
+        entries(&self.inner.readers, self.inner.database.dialect, log, after, limit).await
     }
 
     /// How far a log is.
@@ -35,4 +25,25 @@ impl Store {
         let (head, closed): (i64, i64) = (row.try_get(0).map_err(failed)?, row.try_get(1).map_err(failed)?);
         Ok(LogHead { head: head as u64, closed: closed != 0 })
     }
+}
+
+pub(crate) async fn entries(
+    on: impl Ask,
+    dialect: Dialect,
+    log: &LogKey,
+    after: u64,
+    limit: u32,
+) -> Result<Vec<LogEntry>, ReadError> {
+    let sql = dialect.sql(
+        "SELECT sequence, at, name, payload FROM log_entries WHERE reach = $1 AND log = $2 AND sequence > $3 \
+         ORDER BY sequence LIMIT $4 + 0",
+    );
+    let query = query(sql).bind(log.reach.as_str()).bind(log.log.clone());
+    let query = query.bind(i64::try_from(after).unwrap_or(i64::MAX)).bind(i64::from(limit.min(PAGE_ROWS_MAX)));
+    let rows = reading(query.fetch_all(on)).await?;
+    let entry = |row: &Row| -> sqlx::Result<LogEntry> {
+        let sequence = row.try_get::<i64>(0)? as u64;
+        Ok(LogEntry { sequence, at: Instant(row.try_get(1)?), name: row.try_get(2)?, payload: row.try_get(3)? })
+    };
+    rows.iter().map(entry).collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))
 }

@@ -3,24 +3,35 @@
 use charter_kernel::unit::{Key, Row, Space};
 
 use crate::connection::reading;
+use crate::dialect::Dialect;
 use crate::document::{columns, stored};
 use crate::error::ReadError;
 use crate::query::PAGE_ROWS_MAX;
-use crate::sql::query;
+use crate::sql::{Ask, query};
 use crate::store::Store;
 
 impl Store {
     /// Rows of a space in all reaches, by reach and id, after one of them. Not validated, and not for requests: it crosses tenants.
     pub async fn scan(&self, space: &Space, after: Option<&Key>, limit: u32) -> Result<Vec<(Key, Row)>, ReadError> {
-        let sql = self.inner.database.dialect.sql(concat!(
-            "SELECT ",
-            columns!(),
-            " FROM documents d WHERE d.space = $1 AND (d.reach > $2 OR (d.reach = $2 AND d.id > $3)) ORDER BY d.reach, d.id LIMIT $4 + 0"
-        ));
-        let (reach, id) = after.map_or(("", ""), |key| (key.reach.as_str(), key.id.as_str()));
-        let query = query(sql).bind(space.as_str()).bind(reach.to_owned()).bind(id.to_owned());
-        let rows = reading(query.bind(i64::from(limit.min(PAGE_ROWS_MAX))).fetch_all(&self.inner.readers)).await?;
-        let rows = rows.into_iter().map(|mut row| stored(&mut row, 0).map(|(key, stored)| (key, stored.row)));
-        rows.collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))
+        rows_of(&self.inner.readers, self.inner.database.dialect, space, after, limit).await
     }
+}
+
+pub(crate) async fn rows_of(
+    on: impl Ask,
+    dialect: Dialect,
+    space: &Space,
+    after: Option<&Key>,
+    limit: u32,
+) -> Result<Vec<(Key, Row)>, ReadError> {
+    let sql = dialect.sql(concat!(
+        "SELECT ",
+        columns!(),
+        " FROM documents d WHERE d.space = $1 AND (d.reach > $2 OR (d.reach = $2 AND d.id > $3)) ORDER BY d.reach, d.id LIMIT $4 + 0"
+    ));
+    let (reach, id) = after.map_or(("", ""), |key| (key.reach.as_str(), key.id.as_str()));
+    let query = query(sql).bind(space.as_str()).bind(reach.to_owned()).bind(id.to_owned());
+    let rows = reading(query.bind(i64::from(limit.min(PAGE_ROWS_MAX))).fetch_all(on)).await?;
+    let rows = rows.into_iter().map(|mut row| stored(&mut row, 0).map(|(key, stored)| (key, stored.row)));
+    rows.collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))
 }

@@ -1,7 +1,6 @@
 //! Proves the books of a deployment: that they sum to zero, and that balances, holds and meters say the same.
 //!
-//! Reads what is committed and changes nothing, so that it may run beside a host. What it compares is read in turn: on a host
-//! that spends meanwhile a difference counts only if it is found twice.
+//! Reads what is committed as of one moment and changes nothing, so that it may run beside a host that spends meanwhile.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +8,7 @@ use charter_kernel::governance::hold::{Counted, Hold, accounts_space, entries_of
 use charter_kernel::governance::meter::{Admission, Meter, Slot};
 use charter_kernel::ledger::Account;
 use charter_kernel::unit::{Key, Row, Space};
-use charter_store::{ReadError, Store};
+use charter_store::{ReadError, Snapshot, Store};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -37,9 +36,10 @@ pub struct Report {
 /// When the store cannot be read.
 pub async fn verify(store: &Store) -> Result<Report, ReadError> {
     let mut report = Report::default();
+    let mut moment = store.snapshot().await?;
     let mut pending: BTreeMap<Key, i128> = BTreeMap::new();
     let mut reserved: BTreeMap<(Key, Slot, bool), i128> = BTreeMap::new();
-    each(store, &space(), &mut report, |report, key, hold: Hold| {
+    each(&mut moment, &space(), &mut report, |report, key, hold: Hold| {
         report.holds += 1;
         if hold.state.is_over() {
             if hold.amount.is_some() && (hold.state.as_str() == "captured") != hold.actual.is_some() {
@@ -57,7 +57,7 @@ pub async fn verify(store: &Store) -> Result<Report, ReadError> {
         }
     })
     .await?;
-    each(store, &meters_space(), &mut report, |report, key, meter: Meter| {
+    each(&mut moment, &meters_space(), &mut report, |report, key, meter: Meter| {
         report.meters += 1;
         for (slot, count) in &meter.counts {
             for (beyond, stands) in [(false, count.reserved), (true, count.over_reserved)] {
@@ -80,7 +80,7 @@ pub async fn verify(store: &Store) -> Result<Report, ReadError> {
     }
     let mut accounts = Vec::new();
     let mut sum = 0_i128;
-    each(store, &accounts_space(), &mut report, |report, key, account: Account| {
+    each(&mut moment, &accounts_space(), &mut report, |report, key, account: Account| {
         report.accounts += 1;
         sum += i128::from(account.debits) - i128::from(account.credits);
         let (stands, held) = (account.pending_debits - account.pending_credits, pending.remove(&key).unwrap_or(0));
@@ -95,7 +95,7 @@ pub async fn verify(store: &Store) -> Result<Report, ReadError> {
         report.faults.push(format!("debits and credits differ by {sum}"));
     }
     for (key, account) in accounts {
-        let (debits, credits) = posted(store, &key, &mut report).await?;
+        let (debits, credits) = posted(&mut moment, &key, &mut report).await?;
         if (debits, credits) != (i128::from(account.debits), i128::from(account.credits)) {
             let (id, reach) = (&key.id, key.reach.as_str());
             report.faults.push(format!(
@@ -108,10 +108,10 @@ pub async fn verify(store: &Store) -> Result<Report, ReadError> {
 }
 
 /// What an account's entries sum up to: debits and credits.
-async fn posted(store: &Store, account: &Key, report: &mut Report) -> Result<(i128, i128), ReadError> {
+async fn posted(moment: &mut Snapshot, account: &Key, report: &mut Report) -> Result<(i128, i128), ReadError> {
     let (mut debits, mut credits, mut after) = (0, 0, 0);
     loop {
-        let page = store.log_read(&entries_of(account), after, PAGE).await?;
+        let page = moment.log_read(&entries_of(account), after, PAGE).await?;
         for entry in &page {
             let told: Value = serde_json::from_str(&entry.payload).unwrap_or_default();
             let amount = i128::from(told["amount_micro_usd"].as_i64().unwrap_or(0));
@@ -126,14 +126,14 @@ async fn posted(store: &Store, account: &Key, report: &mut Report) -> Result<(i1
 
 /// Every row of a space, decoded; one that cannot be is a fault.
 async fn each<T: DeserializeOwned>(
-    store: &Store,
+    moment: &mut Snapshot,
     space: &Space,
     report: &mut Report,
     mut look: impl FnMut(&mut Report, Key, T),
 ) -> Result<(), ReadError> {
     let mut after: Option<Key> = None;
     loop {
-        let page: Vec<(Key, Row)> = store.scan(space, after.as_ref(), PAGE).await?;
+        let page: Vec<(Key, Row)> = moment.scan(space, after.as_ref(), PAGE).await?;
         let last = page.len() < PAGE as usize;
         after = page.last().map(|(key, _)| key.clone());
         for (key, row) in page {
