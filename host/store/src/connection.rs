@@ -183,7 +183,7 @@ impl Dialect {
     fn words_for_readers(self) -> &'static str {
         match self {
             Self::Sqlite => {
-                "PRAGMA foreign_keys = OFF; PRAGMA cache_size = -16384; PRAGMA mmap_size = 268435456; \
+                "PRAGMA foreign_keys = OFF; PRAGMA cache_size = -16384; \
                  PRAGMA query_only = ON;"
             }
             Self::Postgres => {
