@@ -279,6 +279,9 @@ on_both! {
         play(&tenant.client, json!([{ "reopen": hold, "as": "p" }])).expect(200);
         assert_eq!(stands(&tenant.client), (0, DOLLAR));
         let settle = json!([{ "reopen": hold, "as": "p" }, { "capture": "p", "amount": DOLLAR / 2 }]);
+        let neighbour = tenant.client.post("/v1/users", &json!({ "name": "neighbour" })).expect(201)["user"]["id"].clone();
+        let path = format!("/v1/users/{}/script", neighbour.as_str().unwrap());
+        tenant.client.post(&path, &json!({ "steps": settle })).expect_error(404, "not_found");
         let answers = at_once(from_ref(&tenant.client), 16, &settle);
         assert_eq!(answers.iter().filter(|answer| answer.status == 200).count(), 1);
         assert_eq!(stands(&tenant.client), (DOLLAR / 2, 0));
@@ -403,6 +406,36 @@ on_both! {
         assert_eq!(holds("in_doubt")[0]["entity"], "nobody-knows");
         assert_eq!(stands(&tenant.client), (DOLLAR, DOLLAR));
         world.books_agree();
+    }
+
+    fn holds_are_listed_newest_first_of_one_state_or_all(world: Builder::new().bare()) {
+        let tenant = scripted(world);
+        // A hold that the request gives back after something has left is voided.
+        let captured = json!([{ "leave": "script.spend", "amount": DOLLAR, "as": "p" }, { "dispatch": "p" }, { "capture": "p", "amount": DOLLAR }]);
+        let voided = json!([{ "leave": "script.spend", "amount": DOLLAR, "as": "p" }, { "dispatch": "p" }, { "cancel": "p" }]);
+        for n in 0..9 {
+            play(&tenant.client, if n % 3 == 0 { voided.clone() } else { captured.clone() }).expect(200);
+        }
+        let walk = |state: &str| {
+            let (mut seen, mut query) = (Vec::new(), format!("limit=2{state}"));
+            loop {
+                let page = tenant.client.get(&format!("/v1/governance/holds?{query}")).expect(200);
+                let holds = page["holds"].as_array().unwrap();
+                assert!(holds.len() <= 2);
+                seen.extend(holds.iter().map(|hold| (hold["id"].as_str().unwrap().to_owned(), hold["state"].clone())));
+                assert_eq!(page["has_more"], page["next_cursor"].is_string());
+                let Some(cursor) = page["next_cursor"].as_str() else { return seen };
+                query = format!("limit=2{state}&cursor={cursor}");
+            }
+        };
+        let all = walk("");
+        assert_eq!(all.len(), 9);
+        assert!(all.is_sorted_by(|one, two| one.0 > two.0), "newest first");
+        for state in ["captured", "voided", "held"] {
+            let of: Vec<_> = all.iter().filter(|hold| hold.1 == state).cloned().collect();
+            assert_eq!(walk(&format!("&state={state}")), of, "{state}");
+        }
+        assert_eq!(walk("&state=voided").len(), 3);
     }
 
     fn limits_count_how_often_and_for_how_much(world: Builder::new().bare()) {

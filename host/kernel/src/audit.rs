@@ -99,12 +99,12 @@ fn text(of: &impl Serialize) -> String {
 /// What became of one thing: SHA-256 of its content before and after, in hexadecimal; absent where it was or is not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Change {
-    /// Its collection and id.
-    pub what: String,
-    /// Before.
-    pub before: Option<String>,
     /// After.
     pub after: Option<String>,
+    /// Before.
+    pub before: Option<String>,
+    /// Its collection and id.
+    pub what: String,
 }
 
 impl Row<'_> {
@@ -152,6 +152,28 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn members_stand_in_the_order_of_their_names() {
+        let details = json!({ "to": "a@example.com", "at": { "z": 1, "a": [1, 2] } });
+        let changes = [Change { what: "cards 1".into(), before: Some("00".into()), after: None }];
+        let rules = ["r".to_owned()];
+        let row = Row {
+            organization: "o",
+            actor: ("key", "k"),
+            action: "shop.send",
+            entity_id: Some("e"),
+            rules: &rules,
+            changes: &changes,
+            details: Some(&details),
+            ..Row::default()
+        };
+        let fact = row.fact([1; RANDOM_BYTES]);
+        for text in [fact.body, fact.private.unwrap()] {
+            // A map of `serde_json` is sorted.
+            assert_eq!(serde_json::from_str::<Value>(&text).unwrap().to_string(), text);
+        }
+    }
 
     #[test]
     fn what_is_private_is_in_the_leaf_by_its_salted_hash_only() {

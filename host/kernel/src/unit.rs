@@ -21,15 +21,15 @@ pub struct Reach(Arc<str>);
 impl Reach {
     /// One tenant user.
     pub fn user(id: &str) -> Self {
-        Self(format!("u/{id}").into())
+        Self(["u/", id].concat().into())
     }
     /// One project.
     pub fn project(id: &str) -> Self {
-        Self(format!("p/{id}").into())
+        Self(["p/", id].concat().into())
     }
     /// One organization.
     pub fn organization(id: &str) -> Self {
-        Self(format!("o/{id}").into())
+        Self(["o/", id].concat().into())
     }
     /// The deployment.
     pub fn deployment() -> Self {
@@ -57,11 +57,11 @@ pub struct Space(Arc<str>);
 impl Space {
     /// A collection of a primitive. Primitive names hold no dot, so no primitive can reach `host.*` or another's.
     pub fn of(primitive: &str, collection: &str) -> Self {
-        Self(format!("{primitive}.{collection}").into())
+        Self([primitive, ".", collection].concat().into())
     }
     /// A collection of the host itself.
     pub fn host(collection: &str) -> Self {
-        Self(format!("host.{collection}").into())
+        Self(["host.", collection].concat().into())
     }
     /// A space as the store kept it.
     pub fn stored(text: String) -> Self {
@@ -196,7 +196,8 @@ pub enum Guard {
         /// Its stamp when read.
         stamp: u64,
     },
-    /// Nothing was written to the space within the reach since. Broken: conflict.
+    /// Nothing was written to the space within the reach since. Broken: conflict. Of the books
+    /// ([`crate::governance::hold::is_book`]) there is none.
     Revision {
         /// The reach that was searched.
         reach: Reach,

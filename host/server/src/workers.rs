@@ -40,6 +40,7 @@ pub fn start(app: &Arc<App>, folder: Option<Folder>) {
     app.tasks.spawn(until_drained(app, approvals::resolved(app.clone())));
     app.tasks.spawn(until_drained(app, holds::overdue(app.clone())));
     app.tasks.spawn(until_drained(app, holds::doubted(app.clone())));
+    app.tasks.spawn(until_drained(app, holds::ended(app.clone())));
     app.tasks.spawn(until_drained(app, checkpoints::run(app.clone())));
     app.tasks.spawn(until_drained(app, feeds::run(app.clone())));
     app.tasks.spawn(until_drained(app, deliveries::run(app.clone())));

@@ -19,6 +19,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     (2, "logs, facts, blobs", include_str!("../../../migrations/0002_logs_facts_blobs.sql")),
     (3, "the age of events", include_str!("../../../migrations/0003_facts_age.sql")),
     (4, "the private half of audit rows", include_str!("../../../migrations/0004_facts_private.sql")),
+    (5, "holds beside each other", include_str!("../../../migrations/0005_books.sql")),
 ];
 
 /// The key of PostgreSQL's advisory lock: "charter" as bytes.

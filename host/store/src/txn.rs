@@ -170,7 +170,7 @@ impl Txn {
         if relaxed || self.reading {
             return;
         }
-        debug_assert!(!is_book(space), "the books have no revisions: they are searched relaxed");
+        assert!(!is_book(space), "the books have no revisions: they are searched relaxed");
         let seen = |guard: &Guard| matches!(guard, Guard::Revision { reach: r, space: s, .. } if r == reach && s == space);
         if !self.unit.guards.iter().any(seen) {
             self.unit.guards.push(Guard::Revision { reach: reach.clone(), space: space.clone(), revision });

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::governance::hold::is_book;
 use crate::time::Instant;
 use crate::unit::{Claim, Fact, Key, LogKey, Reach, Row, Space};
 
@@ -10,7 +11,7 @@ use crate::unit::{Claim, Fact, Key, LogKey, Reach, Row, Space};
 pub struct Stored {
     /// What its readers see.
     pub row: Row,
-    /// The revision of its space that its last write made: never given twice.
+    /// The revision of its space that its last write made, of a row of the books its version: never given twice.
     pub stamp: u64,
     /// Whose work inserted it.
     pub organization: String,
@@ -183,7 +184,7 @@ impl State {
     pub fn changes(&self) -> Changes<'_> {
         let rows: Vec<_> = self.row_changes().collect();
         let mut groups: BTreeMap<(&Reach, &Space, &str), i64> = BTreeMap::new();
-        for change in &rows {
+        for change in rows.iter().filter(|change| !is_book(&change.key.space)) {
             for (stored, by) in [(change.before, -1), (change.after, 1)] {
                 if let Some(lease) = stored.and_then(|stored| stored.row.lease.as_ref()) {
                     *groups.entry((&change.key.reach, &change.key.space, &lease.group)).or_default() += by;
@@ -249,7 +250,7 @@ pub struct Changes<'a> {
     pub claims: Vec<ClaimChange<'a>>,
     /// Revisions; those that were only searched, and never had one, are written as 0 so that others can lock them.
     pub spaces: Vec<SpaceChange<'a>>,
-    /// How many more rows groups hold.
+    /// How many more rows groups hold; nobody asks that of the books.
     pub groups: Vec<GroupChange<'a>>,
     /// Log heads.
     pub logs: Vec<LogChange<'a>>,

@@ -201,8 +201,9 @@ pub const BOOKS: [&str; 4] = ["host.holds", "host.ledger", "host.meters", "host.
 /// What the logs of accounts' entries begin with; they stay, too.
 pub const BOOKS_LOGS: &str = "host.ledger.";
 
-/// Whether a space is one of [`BOOKS`]. Their rows are never made anew under a former one's key, and whoever searches them takes what
-/// there is: so they need no revisions, and who only adds to them shares none.
+/// Whether a space is one of [`BOOKS`]. Their rows are never made anew under a former one's key, whoever searches them takes what there is,
+/// and nobody waits for their changes or asks how many there are: so they have neither revisions nor sizes, and who only adds to them
+/// shares nothing.
 pub fn is_book(space: &Space) -> bool {
     BOOKS.contains(&space.as_str())
 }
@@ -217,7 +218,7 @@ pub fn space() -> Space {
     Space::host("holds")
 }
 
-/// The space of spend records, beside the holds.
+/// The space of spend records, in the reach of the narrowest subject.
 pub fn spend_space() -> Space {
     Space::host("spend")
 }
@@ -241,7 +242,7 @@ pub fn entries_of(account: &Key) -> LogKey {
 }
 
 impl Subject {
-    /// Who shares its holds: the user, else the project, else the organization.
+    /// Who may settle its holds and shares its spend records: the user, else the project, else the organization.
     pub fn reach(&self) -> Reach {
         match (&self.user, &self.project) {
             (Some(user), _) => Reach::user(user),

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use charter_engine::{AdmissionConfig, Engine, EngineConfig};
-use charter_kernel::governance::hold::BOOKS;
 use charter_kernel::time::{Clock, Instant};
 use charter_kernel::unit::Space;
 use charter_store::{Hold, Store, StoreConfig, StoreStatus};
@@ -75,8 +74,6 @@ pub(super) fn store_config(config: &Config, clock: Arc<dyn Clock>) -> StoreConfi
     store.size_bytes_max = Some(config.database.file_bytes_max).filter(|bytes| *bytes > 0);
     store.quiet_spaces.push(Space::host("replicas"));
     store.quiet_spaces.push(crate::records::erasure::Erasure::all());
-    // What money moves in is written by every regulated action, and nothing of it is cached.
-    store.quiet_spaces.extend(BOOKS.map(|space| Space::stored(space.into())));
     store
 }
 

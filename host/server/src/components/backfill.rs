@@ -79,7 +79,6 @@ fn add(unit: &mut Unit, (collection, further): (&Collection, &Further), key: &Ke
         index: entries.index,
         unique: row.unique.clone(),
         text: entries.text,
-        lease: None,
         ..Draft::default()
     };
     unit.guards.push(Guard::Version { key: key.clone(), version: Some(row.version) });

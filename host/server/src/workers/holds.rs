@@ -5,8 +5,9 @@
 
 use std::error::Error;
 use std::sync::Arc;
+use std::time::Duration;
 
-use charter_kernel::governance::hold::{self, DOUBT, Hold, OPEN, State};
+use charter_kernel::governance::hold::{self, DOUBT, Hold, KEPT_MS, OPEN, State};
 use charter_kernel::id::uuid_v7;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Guard, Key, Reach, Row, Taken, Unit, Write};
@@ -26,10 +27,16 @@ const ASK_MS_MIN: i64 = 60_000;
 const ASK_MS_MAX: i64 = 3_600_000;
 /// Holds worked on at once.
 const COUNT: usize = 64;
+/// How often it is looked whether it is time to remove those that ended long ago.
+const FORGET_LOOK: Duration = Duration::from_secs(15);
+/// How often that is.
+const FORGET_EVERY_MS: i64 = 3_600_000;
 /// Organizations whose old holds are looked for in one go.
 const ORGANIZATIONS: u32 = 200;
 /// Of those that ended long ago, how many are looked at and removed at once.
 const FORGET_ROWS: u32 = 200;
+
+type Failed = Box<dyn Error + Send + Sync>;
 
 fn due(group: &str) -> Due {
     Due { space: hold::space(), group: group.into(), lease_ms: LEASE_MS }
@@ -71,14 +78,33 @@ async fn ask(app: &Arc<App>, taken: Taken) {
     }
 }
 
+/// Never ends by itself.
+pub(super) async fn ended(app: Arc<App>) {
+    let mut due_at = app.clock.now();
+    loop {
+        tokio::time::sleep(FORGET_LOOK).await;
+        let now = app.clock.now();
+        if now < due_at || app.store.status().read_only.is_some() {
+            continue;
+        }
+        due_at = now.plus_ms(FORGET_EVERY_MS);
+        if let Err(error) = forget(&app, now.plus_ms(-KEPT_MS)).await {
+            tracing::warn!(error, "organizations whose old holds are to be removed could not be read");
+        }
+    }
+}
+
 /// Removes the holds that ended before a moment, one organization after the other.
-pub(super) async fn forget(app: &App, before: Instant) -> Result<(), Box<dyn Error + Send + Sync>> {
+async fn forget(app: &App, before: Instant) -> Result<(), Failed> {
     let mut after: Option<Key> = None;
     loop {
         let all = (ACTIVE, ACTIVE);
         let page = app.store.indexed(&Organization::space(), STATUS, all, after.as_ref(), ORGANIZATIONS).await?;
         for (_, key, _) in &page {
-            forget_of(app, &key.id, before).await?;
+            // One that is busy does not keep the others' from being removed.
+            if let Err(error) = forget_of(app, &key.id, before).await {
+                tracing::warn!(error, organization = key.id, "holds that ended long ago stay until the next look");
+            }
         }
         match page.into_iter().nth(ORGANIZATIONS as usize - 1) {
             Some((_, last, _)) => after = Some(last),
@@ -87,7 +113,7 @@ pub(super) async fn forget(app: &App, before: Instant) -> Result<(), Box<dyn Err
     }
 }
 
-async fn forget_of(app: &App, organization: &str, before: Instant) -> Result<(), Box<dyn Error + Send + Sync>> {
+async fn forget_of(app: &App, organization: &str, before: Instant) -> Result<(), Failed> {
     let mut query = Query::all(&Reach::organization(organization), &hold::space()).limit(FORGET_ROWS).relaxed();
     query.order = Order::Oldest;
     // What was given after the moment cannot have ended before it.

@@ -4,17 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use charter_engine::job::ENDED_AT;
-use charter_kernel::governance::hold::KEPT_MS;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::Space;
 
-use super::holds;
 use crate::app::App;
 
 /// How often it looks.
 const EVERY: Duration = Duration::from_secs(15);
-/// How often it looks for holds that ended long ago: each organization is asked after by itself.
-const HOLDS_EVERY_MS: i64 = 3_600_000;
 /// Rows removed of one kind at a look, in steps of [`STEP_ROWS`].
 const STEPS_MAX: u32 = 20;
 /// Rows of one step.
@@ -25,7 +21,6 @@ const EXPIRING: [&str; 8] =
 
 /// Never ends by itself.
 pub(super) async fn run(app: Arc<App>) {
-    let mut holds_at = app.clock.now();
     loop {
         tokio::time::sleep(EVERY).await;
         app.registry.sweep();
@@ -42,12 +37,6 @@ pub(super) async fn run(app: Arc<App>) {
         let jobs_hours = app.config.retention.jobs_hours.max(app.config.retention.idempotency_hours);
         let jobs = now.plus_ms(-i64::from(jobs_hours) * 3_600_000);
         expire(&app, &charter_engine::job::jobs(), ENDED_AT, &jobs.to_string()).await;
-        if now >= holds_at {
-            holds_at = now.plus_ms(HOLDS_EVERY_MS);
-            if let Err(error) = holds::forget(&app, now.plus_ms(-KEPT_MS)).await {
-                tracing::warn!(error, "holds that ended long ago could not be removed");
-            }
-        }
         forget_events(&app, now.plus_ms(-i64::from(app.config.retention.events_hours) * 3_600_000)).await;
         if let Err(error) = app.registry.forget_replicas().await {
             tracing::warn!(error = &error as &dyn std::error::Error, "rows of former replicas could not be removed");

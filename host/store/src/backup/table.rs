@@ -42,7 +42,6 @@ pub(super) const TABLES: &[Table] = &[
             ("lease_token", Text),
             ("version", Number),
             ("stamp", Number),
-            ("was", Number),
             ("created_at", Number),
             ("updated_at", Number),
             ("due_at", Number),

@@ -97,7 +97,7 @@ impl Each<'_> {
         })
     }
 
-    fn lent(&self) -> impl Iterator<Item = impl ExactSizeIterator<Item = Lent<'_>>> {
+    fn lent(&self) -> impl Iterator<Item = impl Iterator<Item = Lent<'_>>> {
         self.rows.iter().map(|row| row.iter().map(Cell::lent))
     }
 

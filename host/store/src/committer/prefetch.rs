@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 
 use charter_kernel::apply::{Head, Hold, State, Touches};
+use charter_kernel::governance::hold::is_book;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Claim, Key, LogKey, Reach, Space};
 
@@ -95,7 +96,8 @@ pub(super) async fn prefetch(
     // A hand-out across reaches learns only now whose spaces it writes.
     if touches.groups.keys().any(|wanted| wanted.reach.is_none()) {
         let found: BTreeSet<_> = state.rows().map(|key| (key.reach.clone(), key.space.clone())).collect();
-        let spaces = found.into_iter().filter(|(reach, space)| !state.knows_space(reach, space)).collect();
+        let unknown = found.into_iter().filter(|(reach, space)| !is_book(space) && !state.knows_space(reach, space));
+        let spaces = unknown.collect();
         let more = Touches { spaces, ..Touches::default() };
         read(connection, dialect, &more, now, &mut state).await?;
     }

@@ -1,6 +1,7 @@
 //! Writes what a batch decided, in bulk and guarded: as many rows must be affected as were sent.
 //!
-//! The statements are the same on both databases. A row's guard is the stamp (holder, revision, head) that was prefetched, kept in the column `was` so that one statement guards them all.
+//! The statements are the same on both databases. What is guarded by is what was prefetched: a row's stamp, a claim's holder, a space's
+//! revision, a log's head. An upsert keeps it in the column `was`, so that one statement guards them all.
 
 use charter_kernel::apply::{Changes, Stored};
 use charter_kernel::unit::{Claim, Key};
@@ -14,20 +15,19 @@ use crate::search::{indexed_words, scope_token};
 use crate::sql::Connection;
 
 const ROWS_INSERT: &str = "INSERT INTO documents (reach, space, id, organization, user_id, body, entries, lease_group, lease_token, \
-     version, stamp, was, created_at, updated_at, due_at, lease_count) \
+     version, stamp, created_at, updated_at, due_at, lease_count) \
      SELECT {t0}, {t1}, {t2}, {t3}, {t4}, {t5}, {t6}, {t7}, {t8}, \
-     {n9}, {n10}, {n11}, {n12}, {n13}, {n14}, {n15} FROM {each} k WHERE 1 = 1 ON CONFLICT DO NOTHING";
+     {n9}, {n10}, {n11}, {n12}, {n13}, {n14} FROM {each} k WHERE 1 = 1 ON CONFLICT DO NOTHING";
 const ROWS_UPDATE: &str = "UPDATE documents SET organization = {t3}, user_id = {t4}, body = {t5}, entries = {t6}, lease_group = {t7}, \
-     lease_token = {t8}, version = {n9}, stamp = {n10}, was = {n11}, created_at = {n12}, updated_at = {n13}, due_at = {n14}, \
-     lease_count = {n15} FROM {each} k WHERE documents.reach = {t0} AND documents.space = {t1} AND documents.id = {t2} \
-     AND documents.stamp = {n11}";
-/// Of a row without a lease, which no index but its key's holds.
+     lease_token = {t8}, version = {n9}, stamp = {n10}, created_at = {n11}, updated_at = {n12}, due_at = {n13}, \
+     lease_count = {n14} FROM {each} k WHERE documents.reach = {t0} AND documents.space = {t1} AND documents.id = {t2} \
+     AND documents.stamp = {n15}";
+/// Of a row without a lease, which no index but its key's holds: SQLite looks at every index of a column that is set.
 const CONTENTS_UPDATE: &str = "UPDATE documents SET user_id = {t3}, body = {t4}, entries = {t5}, version = {n6}, stamp = {n7}, \
-     was = {n8}, updated_at = {n9} FROM {each} k WHERE documents.reach = {t0} AND documents.space = {t1} AND documents.id = {t2} \
-     AND documents.stamp = {n8}";
+     updated_at = {n8} FROM {each} k WHERE documents.reach = {t0} AND documents.space = {t1} AND documents.id = {t2} \
+     AND documents.stamp = {n9}";
 /// A hand-out changes a row's lease alone: its body need not travel.
-const LEASES_PUT: &str = "UPDATE documents SET version = {n3}, stamp = {n4}, \
-     was = {n5}, updated_at = {n6}, due_at = {n7}, \
+const LEASES_PUT: &str = "UPDATE documents SET version = {n3}, stamp = {n4}, updated_at = {n6}, due_at = {n7}, \
      lease_count = {n8}, lease_token = {t9} FROM {each} k \
      WHERE documents.reach = {t0} AND documents.space = {t1} AND documents.id = {t2} \
      AND documents.stamp = {n5}";
@@ -80,8 +80,8 @@ const TEXT_PUT_POSTGRES: &str = "INSERT INTO document_text (reach, space, id, wo
      to_tsvector('simple', ({t3}) || ' ' || ({t4})) FROM {each} k WHERE 1 = 1 \
      ON CONFLICT (reach, space, id) DO UPDATE SET words = excluded.words";
 /// Placeholders for rows and claims that were relied on being absent: who inserts the same waits, and then finds out.
-const ABSENT_ROWS_ADD: &str = "INSERT INTO documents (reach, space, id, organization, body, entries, version, stamp, was, \
-     created_at, updated_at) SELECT {t0}, {t1}, {t2}, '', '', '', 0, 0, 0, 0, 0 \
+const ABSENT_ROWS_ADD: &str = "INSERT INTO documents (reach, space, id, organization, body, entries, version, stamp, \
+     created_at, updated_at) SELECT {t0}, {t1}, {t2}, '', '', '', 0, 0, 0, 0 \
      FROM {each} k WHERE 1 = 1 ON CONFLICT DO NOTHING";
 const ABSENT_ROWS_REMOVE: &str = "DELETE FROM documents WHERE (reach, space, id) IN (SELECT {t0}, {t1}, \
      {t2} FROM {each} k) AND stamp = 0";
@@ -141,6 +141,7 @@ impl<'a> Statements<'a> {
 
 fn statements<'a>(dialect: Dialect, changes: &'a Changes<'_>, epochs: &'a [String]) -> (Statements<'a>, Statements<'a>) {
     let (mut on, mut after) = (Statements::default(), Statements::default());
+    let sqlite = dialect == Dialect::Sqlite;
     let (mut inserts, mut updates, mut contents) = (Vec::new(), Vec::new(), Vec::new());
     let (mut leases, mut removes) = (Vec::new(), Vec::new());
     let (mut indexed, mut unindexed, mut text_gone, mut text_put) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -154,14 +155,19 @@ fn statements<'a>(dialect: Dialect, changes: &'a Changes<'_>, epochs: &'a [Strin
                 let stamps = (after.stamp, before.stamp);
                 leases.push(cells![reach, space, id, row.version, stamps.0, stamps.1, row.updated_at.0, due_at, count, token]);
             }
-            (Some(before), Some(after)) if contents_alone(before, after) => {
-                let (row, stamps) = (&after.row, (after.stamp, before.stamp));
+            (Some(before), Some(after)) if sqlite && contents_alone(before, after) => {
+                let row = &after.row;
                 let (user, entries) = (row.user.as_deref(), entries(after));
-                let times = (row.version, row.updated_at.0);
-                contents.push(cells![reach, space, id, user, &row.body, entries, times.0, stamps.0, stamps.1, times.1]);
+                let stamps = (after.stamp, before.stamp);
+                let (version, at) = (row.version, row.updated_at.0);
+                contents.push(cells![reach, space, id, user, &row.body, entries, version, stamps.0, at, stamps.1]);
             }
-            (Some(before), Some(after)) => updates.push(whole(change.key, before.stamp, after)),
-            (None, Some(after)) => inserts.push(whole(change.key, 0, after)),
+            (Some(before), Some(after)) => {
+                let mut row = whole(change.key, after);
+                row.push(before.stamp.into());
+                updates.push(row);
+            }
+            (None, Some(after)) => inserts.push(whole(change.key, after)),
             (Some(before), None) => removes.push(cells![reach, space, id, before.stamp]),
             (None, None) => {}
         }
@@ -172,7 +178,7 @@ fn statements<'a>(dialect: Dialect, changes: &'a Changes<'_>, epochs: &'a [Strin
         indexed.extend(new.iter().filter(|pair| !old.contains(pair)).map(entry));
         let (old, new) = (text(change.before), text(change.after));
         if old != new {
-            if old.is_some() && (dialect == Dialect::Sqlite || new.is_none()) {
+            if old.is_some() && (sqlite || new.is_none()) {
                 text_gone.push(cells![reach, space, id]);
             }
             if let Some(new) = new {
@@ -181,7 +187,6 @@ fn statements<'a>(dialect: Dialect, changes: &'a Changes<'_>, epochs: &'a [Strin
             }
         }
     }
-    let sqlite = dialect == Dialect::Sqlite;
     if !sqlite {
         let key = |key: &&'a Key| cells![key.reach.as_str(), key.space.as_str(), &key.id];
         let rows = || changes.absent_rows.iter().map(key).collect();
@@ -248,7 +253,7 @@ fn rest<'a>(on: &mut Statements<'a>, changes: &'a Changes<'_>, epochs: &'a [Stri
     on.add(EPOCHS_ADD, epochs.iter().map(|epoch| cells![epoch]).collect());
 }
 
-fn whole<'a>(key: &'a Key, was: u64, after: &'a Stored) -> Cells<'a> {
+fn whole<'a>(key: &'a Key, after: &'a Stored) -> Cells<'a> {
     let (row, lease) = (&after.row, after.row.lease.as_ref());
     cells![
         key.reach.as_str(),
@@ -262,7 +267,6 @@ fn whole<'a>(key: &'a Key, was: u64, after: &'a Stored) -> Cells<'a> {
         lease.and_then(|lease| lease.token.as_deref()),
         row.version,
         after.stamp,
-        was,
         row.created_at.0,
         row.updated_at.0,
         lease.map(|lease| lease.due_at.0),
@@ -272,7 +276,12 @@ fn whole<'a>(key: &'a Key, was: u64, after: &'a Stored) -> Cells<'a> {
 
 /// Whether no column of an index changed.
 fn contents_alone(before: &Stored, after: &Stored) -> bool {
-    before.row.lease.is_none() && after.row.lease.is_none() && before.row.created_at == after.row.created_at
+    before.row.lease.is_none() && after.row.lease.is_none() && is_same(before, after)
+}
+
+/// Whether it is not another row under the key of one that is gone.
+fn is_same(before: &Stored, after: &Stored) -> bool {
+    before.row.created_at == after.row.created_at && before.organization == after.organization
 }
 
 /// Whether nothing but the lease changed, and that within its group.
@@ -280,7 +289,7 @@ fn lease_alone(before: &Stored, after: &Stored) -> bool {
     let (Some(old), Some(new)) = (&before.row.lease, &after.row.lease) else { return false };
     let (a, b) = (&before.row, &after.row);
     old.group == new.group
-        && a.created_at == b.created_at
+        && is_same(before, after)
         && a.user == b.user
         && a.body == b.body
         && a.index == b.index

@@ -25,11 +25,10 @@ const KEPT_MAX: usize = 256;
 const IN_PLACE: Duration = Duration::from_millis(1);
 /// Steps of SQLite's machine between looks at the time; about a tenth of a millisecond.
 const STEPS: i32 = 2_000;
-/// How long a statement waits for a lock, and how long between looks: the committer waits while the log is begun anew, which takes
-/// some milliseconds.
-const BUSY: Duration = Duration::from_secs(10);
-/// See above.
-const BUSY_LOOK: Duration = Duration::from_micros(200);
+/// How long a statement waits for a lock, in looks: ten seconds.
+const BUSY_LOOKS: i32 = 10_000;
+/// The first of them come sooner: the committer waits while the log is begun anew, which takes some milliseconds.
+const BUSY_SOON: i32 = 100;
 /// A result code: the statement was told to end.
 const INTERRUPT: &str = "9";
 
@@ -69,7 +68,7 @@ impl SqliteConnection {
     /// What a statement answers when it is run with each of these, all together.
     pub(crate) fn rows_each<'a, R>(&self, sql: &str, bound: impl IntoIterator<Item = R>) -> sqlx::Result<Vec<Row>>
     where
-        R: ExactSizeIterator<Item = Lent<'a>>,
+        R: Iterator<Item = Lent<'a>>,
     {
         let mut all = Vec::new();
         self.each(sql, bound, |statement| answered(statement, &mut all))?;
@@ -79,7 +78,7 @@ impl SqliteConnection {
     /// Runs a statement with each of these; says how many rows it changed.
     pub(crate) fn execute_each<'a, R>(&self, sql: &str, bound: impl IntoIterator<Item = R>) -> sqlx::Result<u64>
     where
-        R: ExactSizeIterator<Item = Lent<'a>>,
+        R: Iterator<Item = Lent<'a>>,
     {
         let mut changed = 0;
         self.each(sql, bound, |statement| {
@@ -97,7 +96,7 @@ impl SqliteConnection {
         mut run: impl FnMut(&mut Statement<'_>) -> rusqlite::Result<()>,
     ) -> sqlx::Result<()>
     where
-        R: ExactSizeIterator<Item = Lent<'a>>,
+        R: Iterator<Item = Lent<'a>>,
     {
         let work = |statement: &mut Statement<'_>| {
             let order = order(statement)?;
@@ -146,8 +145,8 @@ impl SqliteConnection {
 
 /// Whether a statement goes on waiting for a lock, after so many looks.
 fn wait(looks: i32) -> bool {
-    std::thread::sleep(BUSY_LOOK);
-    BUSY_LOOK * u32::try_from(looks).unwrap_or(u32::MAX) < BUSY
+    std::thread::sleep(Duration::from_micros(if looks < BUSY_SOON { 200 } else { 1_000 }));
+    looks < BUSY_LOOKS
 }
 
 /// Which value goes to each place, counted from 0. To SQLite `$2` is a name, and names are numbered as they first appear; to

@@ -2,7 +2,8 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use charter_kernel::unit::{Claim, FactKind, LogKey, Write};
+use charter_kernel::governance::hold;
+use charter_kernel::unit::{Claim, Draft, FactKind, Guard, LogKey, Unit, Write};
 use charter_store::{BackupError, OpenError, Query, SealError, Store, StoreConfig};
 
 use crate::bed::{Bed, ORG, config, draft, folder, indexed, key, on_both, reach, space, unit};
@@ -15,6 +16,7 @@ on_both!(
     a_torn_backup_and_a_full_target_are_refused,
     a_newer_schema_is_refused_in_plain_words,
     looking_changes_nothing_and_makes_nothing,
+    holds_of_an_older_schema_are_where_they_are_looked_for,
     a_missing_key_file_is_not_made_for_a_database_that_is_sealed,
     a_restore_that_fails_leaves_nothing,
 );
@@ -206,15 +208,54 @@ async fn looking_changes_nothing_and_makes_nothing(bed: Bed) {
     assert_eq!(std::fs::read_to_string(&file).unwrap().matches("{\"row\":").count() as u64, rows);
     looking.close().await;
     // A schema of another version is left as it is.
-    bed.run("DELETE FROM migrations WHERE number = 4").await;
+    bed.run("DELETE FROM migrations WHERE number > 1").await;
     match Store::look(bed.config.clone()).await {
-        Err(OpenError::Configuration(why)) => assert!(why.contains("schema 3"), "{why}"),
+        Err(OpenError::Configuration(why)) => assert!(why.contains("schema 1"), "{why}"),
         other => panic!("{other:?}"),
     }
     let mut nowhere = config(String::new()).0;
     nowhere.data_dir.push("typo");
     assert!(matches!(Store::look(nowhere.clone()).await, Err(OpenError::Absent(_))));
     assert!(!nowhere.data_dir.exists(), "something was made");
+}
+
+async fn holds_of_an_older_schema_are_where_they_are_looked_for(bed: Bed) {
+    bed.store.close().await;
+    bed.run(
+        "ALTER TABLE documents ADD COLUMN was BIGINT NOT NULL DEFAULT 0;
+         DELETE FROM migrations WHERE number = 5;
+         INSERT INTO documents (reach, space, id, organization, user_id, body, entries, lease_group, version, stamp, was, created_at, \
+             updated_at, due_at, lease_count) VALUES
+             ('u/usr_a', 'host.holds', 'open', 'org_a', 'usr_a', '{\"n\":1}', \
+              '{\"index\":[[\"found\",\"org_a held\"],[\"reference\",\"org_a open\"],[\"state\",\"held\"]]}', 'open', 1, 7, 6, 1, 1, 5, 0),
+             ('u/usr_a', 'host.holds', 'over', 'org_a', 'usr_a', '{\"n\":2}', \
+              '{\"index\":[[\"found\",\"org_a captured\"],[\"reference\",\"org_a over\"],[\"state\",\"captured\"]]}', 'ended', 2, 8, 7, 1, 1, 5, 0);
+         INSERT INTO document_index (reach, space, field, value, id) VALUES
+             ('u/usr_a', 'host.holds', 'found', 'org_a held', 'open'), ('u/usr_a', 'host.holds', 'reference', 'org_a open', 'open'),
+             ('u/usr_a', 'host.holds', 'state', 'held', 'open'), ('u/usr_a', 'host.holds', 'found', 'org_a captured', 'over'),
+             ('u/usr_a', 'host.holds', 'reference', 'org_a over', 'over'), ('u/usr_a', 'host.holds', 'state', 'captured', 'over');
+         INSERT INTO revisions (reach, space, revision, was) VALUES ('u/usr_a', 'host.holds', 8, 7);
+         INSERT INTO group_sizes (reach, space, lease_group, total) VALUES ('u/usr_a', 'host.holds', 'open', 1);",
+    )
+    .await;
+    let store = bed.replica().await;
+    let (open, over) = (hold::key(ORG, "open"), hold::key(ORG, "over"));
+    let found = store.get(&open).await.unwrap().unwrap();
+    assert_eq!(
+        (found.index, found.lease.map(|lease| lease.group)),
+        (vec![("state".into(), "held".into())], Some("open".into()))
+    );
+    let found = store.get(&over).await.unwrap().unwrap();
+    assert_eq!((found.index, found.lease), (Vec::new(), None));
+    let held = Query::all(&open.reach, &open.space).equal("state", "held").relaxed();
+    assert_eq!(store.find(&held).await.unwrap().items.len(), 1);
+    // And a step of it is taken.
+    let guard = Guard::Entry { key: open.clone(), field: "state".into(), value: "held".into() };
+    let replaced = Write::Replace { key: open.clone(), draft: Draft { unleased: true, ..draft("{}") }, expected: None };
+    store.commit(Unit { guards: vec![guard], ..unit(vec![replaced]) }).await.unwrap();
+    assert_eq!(store.find(&held).await.unwrap().items.len(), 0);
+    assert_eq!(store.get(&open).await.unwrap().unwrap().lease, None);
+    store.close().await;
 }
 
 async fn a_missing_key_file_is_not_made_for_a_database_that_is_sealed(bed: Bed) {
