@@ -51,6 +51,18 @@ on_both! {
         assert_eq!(build(&tenant.client.at(world.server().address())), "900001", "a rollback stays across a restart");
     }
 
+    fn what_does_not_fit_what_is_set_is_not_rolled_back_to(world: Builder::new().bare()) {
+        world.install("probe", &probe(900_001));
+        world.install("probe", &probe(900_002));
+        let tenant = world.register();
+        world.stop();
+        world.options().environment.push(("CHARTER_PRIMITIVES_PROBE".into(), r#"{"only_900002": 1}"#.into()));
+        world.start();
+        let refused = world.operator().post("/v1/operator/components/probe/rollback", &json!({})).expect_error(422, "invalid_component");
+        assert_eq!(refused["param"], "primitives.probe.only_900002", "{refused}");
+        assert_eq!(build(&tenant.client.at(world.server().address())), "900002");
+    }
+
     fn a_version_cannot_be_replaced_by_other_bytes(world: Builder::new().bare()) {
         world.install("probe", &probe(900_001));
         let mut other = probe(900_001);

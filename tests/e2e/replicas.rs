@@ -164,6 +164,22 @@ fn one_hot_queue_drained_from_both_hands_no_message_out_twice() {
 }
 
 #[test]
+fn a_version_that_does_not_fit_what_is_set_of_one_replica_is_activated_on_none() {
+    let mut world = Builder::new().bare().start(Database::Postgresql);
+    world.install("probe", &Artefacts::get().probe(900_001));
+    world.options().environment.push(("CHARTER_PRIMITIVES_PROBE".into(), r#"{"only_900001": 1}"#.into()));
+    let (second, _folder) = world.replica();
+    let refused = world.upload("probe", &Artefacts::get().probe(900_002), true).expect_error(409, "state_conflict");
+    assert_eq!(refused["reason"], "replica_cannot_load");
+    let told = refused["message"].as_str().unwrap();
+    assert!(told.contains("cannot load") && told.contains("primitives.probe.only_900001"), "{told}");
+    let tenant = world.register();
+    for client in [&tenant.client, &tenant.at(second.address()).client] {
+        assert_eq!(client.get("/v1/probe").expect(200)["build"], "900001");
+    }
+}
+
+#[test]
 fn a_version_activated_or_rolled_back_on_one_is_served_by_the_other() {
     let world = Builder::new().bare().start(Database::Postgresql);
     let (second, _folder) = world.replica();

@@ -123,7 +123,7 @@ impl Replicas {
             let Some(first) = behind.first() else { return Ok(()) };
             if let Some((_, why)) = first.failed.iter().find(|(failed, _)| failed == digest) {
                 let message = format!("the replica {} ({}) cannot load {digest}: {why}", first.id, first.host);
-                return Err(LifeCycleError::Lags(message));
+                return Err(LifeCycleError::State { reason: "replica_cannot_load", message });
             }
             if tokio::time::Instant::now() >= deadline {
                 let names: Vec<String> = behind.iter().map(|replica| format!("{} ({})", replica.id, replica.host)).collect();
