@@ -635,6 +635,26 @@ on_both! {
         world.books_agree();
     }
 
+    fn what_is_sent_and_never_asked_after_leaves_under_a_hold_too(world: reaching()) {
+        // Some return at once, and some while it is on its way.
+        for sleep_ms in [0, 200] {
+            let tenant = scripted(world);
+            let heard = peer(world, &tenant);
+            budget(&tenant, 700, "day");
+            let steps = json!([
+                { "leave": "script.spend", "amount": DOLLAR, "as": "p" }, { "fire": "/" }, { "sleep_ms": sleep_ms },
+                { "capture": "p", "amount": DOLLAR },
+            ]);
+            let answers = at_once(from_ref(&tenant.client), 24, &steps);
+            let admitted = answers.iter().filter(|answer| answer.status == 200).count();
+            assert_eq!((admitted, stands(&tenant.client)), (7, (7 * DOLLAR, 0)));
+            let heard = heard.load(SeqCst);
+            assert!(heard <= 7, "{heard} were heard");
+            assert!(sleep_ms == 0 || heard == 7, "{heard} were heard");
+        }
+        world.books_agree();
+    }
+
     fn a_request_that_is_killed_at_any_step_and_sent_again_acts_once(world: reaching()) {
         let leave = json!({ "leave": "script.spend", "amount": DOLLAR, "as": "p" });
         let (act, capture) = (json!({ "fetch": "POST", "path": "/" }), json!({ "capture": "p", "amount": DOLLAR }));
