@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::hex::{hex, sha256};
 use crate::id::FactId;
+use crate::json_text;
 use crate::time::Instant;
 use crate::unit::{Fact, FactKind};
 
@@ -91,11 +92,6 @@ struct Private<'a> {
     salt: String,
 }
 
-/// JSON text; none of these fails to be one.
-fn text(of: &impl Serialize) -> String {
-    serde_json::to_string(of).unwrap_or_default()
-}
-
 /// What became of one thing: SHA-256 of its content before and after, in hexadecimal; absent where it was or is not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Change {
@@ -115,8 +111,8 @@ impl Row<'_> {
         own.copy_from_slice(id);
         let id = FactId::new(self.at, own).into_string();
         let (changes, details, entity_id) = (self.changes, self.details, self.entity_id);
-        let private = text(&Private { changes, details, entity_id, salt: hex(salt) });
-        let body = text(&Public {
+        let private = json_text(&Private { changes, details, entity_id, salt: hex(salt) });
+        let body = json_text(&Public {
             action: self.action,
             actor: Actor { id: self.actor.1, kind: self.actor.0 },
             amount_micro_usd: self.amount,

@@ -27,3 +27,8 @@ pub mod scope;
 pub mod standing;
 pub mod time;
 pub mod unit;
+
+/// JSON text of a record of this crate: none of them fails to be one, since their maps have texts for keys.
+fn json_text(of: &impl serde::Serialize) -> String {
+    serde_json::to_string(of).unwrap_or_default()
+}

@@ -275,7 +275,9 @@ impl Deciding<'_> {
         if let Some(Some(own)) = self.over.rows.get_mut(key) {
             how(own);
             // What this unit wrote before has the stamp of its space already.
-            own.stamp = if is_book(&key.space) { own.row.version } else { own.stamp };
+            if is_book(&key.space) {
+                own.stamp = own.row.version;
+            }
             return;
         }
         let Some(mut stored) = self.stored(key).cloned() else { return };

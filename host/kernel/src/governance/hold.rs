@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::meter::{Admission, Slot, Tally};
 use super::policy::Decision;
+use crate::json_text;
 use crate::ledger::Phase;
 use crate::time::Instant;
 use crate::unit::{Draft, Guard, Key, LogKey, Reach, Space, Write};
@@ -376,7 +377,7 @@ impl Hold {
         let index = if self.state.is_over() { Vec::new() } else { vec![state] };
         let lease = self.state.group().map(|group| (group.to_owned(), due_at));
         let unleased = lease.is_none();
-        Draft { user: self.subject.user.clone(), body: text(self), index, lease, unleased, ..Draft::default() }
+        Draft { user: self.subject.user.clone(), body: json_text(self), index, lease, unleased, ..Draft::default() }
     }
 
     /// What it adds to the record of the quarter of an hour in which it was admitted.
@@ -384,7 +385,7 @@ impl Hold {
         let quarter = Instant(self.at.0 - self.at.0.rem_euclid(RECORD_MS));
         let id = format!("{quarter} {} {}", self.action, self.component);
         let key = Key::new(&self.subject.reach(), &spend_space(), id);
-        let body = text(&Spent {
+        let body = json_text(&Spent {
             at: quarter,
             action: &self.action,
             primitive: &self.primitive,
@@ -420,11 +421,6 @@ struct Entry<'a> {
     reference: &'a str,
 }
 
-/// JSON text. Nothing of this module fails to be one: its maps have texts for keys.
-fn text(of: &impl Serialize) -> String {
-    serde_json::to_string(of).unwrap_or_default()
-}
-
 impl Charge {
     fn reserved(&self) -> Write {
         let (meter, slot) = (self.meter.clone(), self.slot.clone());
@@ -443,7 +439,7 @@ pub fn entries(pay: &Pay, amount: i64, id: &str, reference: &str) -> [Write; 2] 
     let entry = |account: &Key, counter: &Key, side: &str| Write::Append {
         log: entries_of(account),
         name: side.into(),
-        payload: text(&Entry {
+        payload: json_text(&Entry {
             transfer: id,
             amount_micro_usd: amount,
             counter_account: &counter.id,
