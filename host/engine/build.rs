@@ -1,7 +1,8 @@
-//! Tells the engine which wasmtime it is built with: compiled code is kept only for exactly that version.
+//! Tells the engine which wasmtime it is built with: compiled code is kept only for exactly that
+//! version.
 //!
-//! The workspace asks for that version and no other. `Cargo.lock` says the same, but every new or renumbered primitive changes it,
-//! and a host that is built anew for that takes minutes.
+//! The workspace asks for that version and no other. `Cargo.lock` says the same, but every new or
+//! renumbered primitive changes it, and a host that is built anew for that takes minutes.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let workspace = concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml");
@@ -9,7 +10,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let text = std::fs::read_to_string(workspace)?;
     let line = text.lines().find_map(|line| line.strip_prefix("wasmtime = { version = \"="));
     let version = line.and_then(|rest| rest.split('"').next());
-    let version = version.ok_or("the workspace must ask for one version of wasmtime: wasmtime = { version = \"=…\"")?;
+    let version = version.ok_or(
+        "the workspace must ask for one version of wasmtime: wasmtime = { version = \"=…\"",
+    )?;
     println!("cargo::rustc-env=WASMTIME_VERSION={version}");
     Ok(())
 }

@@ -10,7 +10,11 @@ pub fn browser(world: &World, email: &str, password: &str) -> (Client, Value) {
     let anonymous = world.anonymous();
     let answer = anonymous.post("/v1/auth/login", &json!({"email": email, "password": password}));
     let made = answer.expect(200);
-    let cookie = answer.header("set-cookie").and_then(|line| line.split(';').next()).expect("a cookie").to_owned();
+    let cookie = answer
+        .header("set-cookie")
+        .and_then(|line| line.split(';').next())
+        .expect("a cookie")
+        .to_owned();
     let token = made["session"]["csrf_token"].as_str().expect("a CSRF token").to_owned();
     let origin = anonymous.base().to_owned();
     (anonymous.with("cookie", &cookie).with("x-service-csrf", &token).with("origin", &origin), made)
@@ -48,7 +52,8 @@ on_both! {
         for path in ["/v1/users/%00", "/v1/users?external_id=%00", "/v1/kits/a%00b", "/v1/users/%F0%9F"] {
             tenant.client.get(path).expect_error(400, "invalid_input");
         }
-        // A primitive that looks for a thing by such an id finds nothing, and nobody else is kept from finding theirs.
+        // A primitive that looks for a thing by such an id finds nothing, and nobody else is kept
+        // from finding theirs.
         let queue = json!({"name": "q", "dead_letter_queue_id": "\u{0}"});
         let answer = tenant.client.post("/v1/queue", &queue);
         assert!((400..500).contains(&answer.status), "{answer}");
@@ -192,7 +197,10 @@ on_both! {
 
 /// A deployment behind a proxy of this machine, where one guess a minute is allowed.
 fn proxied() -> Builder {
-    Builder::new().bare().argument("--trusted-proxies=127.0.0.0/8").environment("CHARTER_AUTH_ATTEMPTS_PER_MINUTE", "1")
+    Builder::new()
+        .bare()
+        .argument("--trusted-proxies=127.0.0.0/8")
+        .environment("CHARTER_AUTH_ATTEMPTS_PER_MINUTE", "1")
 }
 
 on_both! {

@@ -1,4 +1,5 @@
-//! Approvals through the front door: a regulated action waits for a person, its funds held, and is made once.
+//! Approvals through the front door: a regulated action waits for a person, its funds held, and is
+//! made once.
 
 use charter_tests::artefacts::Artefacts;
 use charter_tests::patience::until;
@@ -13,7 +14,8 @@ use crate::rules::play;
 
 const DOLLAR: i64 = 1_000_000;
 
-/// A tenant whose agents ask a person before they spend more than a dollar, and the session of its owner.
+/// A tenant whose agents ask a person before they spend more than a dollar, and the session of its
+/// owner.
 fn governed(world: &World, people: u8) -> (Tenant, Client) {
     world.install("script", &Artefacts::get().fixture("script"));
     let tenant = world.register();
@@ -47,7 +49,12 @@ fn waits(answer: &Answer) -> String {
     for member in ["action", "primitive", "title", "message"] {
         assert!(told[member].is_string(), "{member} is missing: {answer}");
     }
-    assert!(told["next_steps"][0]["command"].as_str().is_some_and(|command| command.starts_with("curl ")), "{answer}");
+    assert!(
+        told["next_steps"][0]["command"]
+            .as_str()
+            .is_some_and(|command| command.starts_with("curl ")),
+        "{answer}"
+    );
     assert!(told["next_steps"][0]["description"].is_string(), "{answer}");
     told["approval_id"].as_str().unwrap().to_owned()
 }
@@ -62,19 +69,30 @@ fn decide(person: &Client, id: &str, how: &str) -> Answer {
 
 /// Waits until nothing more comes of it; answers how it ended.
 fn end(client: &Client, id: &str) -> Value {
-    let over = || !matches!(approval(client, id)["status"].as_str(), Some("approved" | "executing"));
+    let over =
+        || !matches!(approval(client, id)["status"].as_str(), Some("approved" | "executing"));
     until("the approval is over", over);
     approval(client, id)
 }
 
 fn stands(client: &Client) -> (i64, i64) {
-    let told = client.post("/v1/governance/simulate", &json!({ "action": "script.spend", "amount_micro_usd": 0 })).expect(200);
+    let told = client
+        .post(
+            "/v1/governance/simulate",
+            &json!({ "action": "script.spend", "amount_micro_usd": 0 }),
+        )
+        .expect(200);
     let cap = &told["caps"][0];
     (cap["spent_micro_usd"].as_i64().unwrap(), cap["reserved_micro_usd"].as_i64().unwrap())
 }
 
 fn notes(client: &Client) -> usize {
-    client.get("/v1/script/notes").expect(200)["notes"].as_array().unwrap().iter().filter(|note| note["kind"] == "note").count()
+    client.get("/v1/script/notes").expect(200)["notes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|note| note["kind"] == "note")
+        .count()
 }
 
 on_both! {

@@ -1,6 +1,8 @@
-//! The audit log as a Merkle tree: what an outsider can verify with the answers alone, and what tampering looks like then.
+//! The audit log as a Merkle tree: what an outsider can verify with the answers alone, and what
+//! tampering looks like then.
 //!
-//! Proofs are verified here by the algorithms of RFC 9162, sections 2.1.3.2 and 2.1.4.2, word for word and with none of the host's code.
+//! Proofs are verified here by the algorithms of RFC 9162, sections 2.1.3.2 and 2.1.4.2, word for
+//! word and with none of the host's code.
 
 use std::path::PathBuf;
 
@@ -28,13 +30,15 @@ fn decoded_all(texts: &Value) -> Vec<Hash> {
 
 /// A checkpoint whose signature holds under the key that is told beside it: its size and root.
 fn signed(checkpoint: &Value) -> (u64, Hash) {
-    let (note, key) = (checkpoint["note"].as_str().unwrap(), checkpoint["public_key"].as_str().unwrap());
+    let (note, key) =
+        (checkpoint["note"].as_str().unwrap(), checkpoint["public_key"].as_str().unwrap());
     let (text, signature) = note.split_once("\n\n").unwrap();
     let text = format!("{text}\n");
     let (name, rest) = key.split_once('+').unwrap();
     let key = STANDARD.decode(rest.split_once('+').unwrap().1).unwrap();
     assert_eq!((key.len(), key[0]), (33, 1), "an Ed25519 key");
-    let bytes = STANDARD.decode(signature.trim().strip_prefix(&format!("— {name} ")).unwrap()).unwrap();
+    let bytes =
+        STANDARD.decode(signature.trim().strip_prefix(&format!("— {name} ")).unwrap()).unwrap();
     assert_eq!(bytes[..4], hash(&[name.as_bytes(), b"\n", &key])[..4], "the key's id");
     let key = ed25519_dalek::VerifyingKey::from_bytes(key[1..].try_into().unwrap()).unwrap();
     let signature = ed25519_dalek::Signature::from_slice(&bytes[4..]).unwrap();
@@ -96,7 +100,10 @@ fn extends(first: u64, first_root: Hash, second: u64, second_root: Hash, path: &
 fn rows(tenant: &Tenant, count: usize) -> String {
     let user = tenant.user("first");
     for n in 1..count {
-        tenant.client.patch(&format!("/v1/users/{user}"), &json!({ "name": format!("name {n}") })).expect(200);
+        tenant
+            .client
+            .patch(&format!("/v1/users/{user}"), &json!({ "name": format!("name {n}") }))
+            .expect(200);
     }
     user
 }
@@ -122,7 +129,8 @@ fn verify(lines: &[String], more: &[&str]) -> Verified {
     let file: PathBuf = folder.path().join("export.ndjson");
     std::fs::write(&file, lines.concat()).unwrap();
     let mut command = std::process::Command::new(&Artefacts::get().charter);
-    let told = command.args(["audit", "verify", file.to_str().unwrap()]).args(more).output().unwrap();
+    let told =
+        command.args(["audit", "verify", file.to_str().unwrap()]).args(more).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Verified { status: told.status.code(), out: text(&told.stdout) + &text(&told.stderr) }
 }

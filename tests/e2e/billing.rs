@@ -56,7 +56,8 @@ fn pay(world: &World, tenant: &Tenant, invoice: &Value) {
 }
 
 fn invoice(client: &Client, id: &Value) -> Value {
-    client.get(&format!("/v1/billing/invoices/{}", id.as_str().unwrap())).expect(200)["invoice"].clone()
+    client.get(&format!("/v1/billing/invoices/{}", id.as_str().unwrap())).expect(200)["invoice"]
+        .clone()
 }
 
 /// What the organization's credit has, in cents.
@@ -66,10 +67,12 @@ fn credit(client: &Client) -> i64 {
 
 /// Subscribes, and pays for it.
 fn subscribe(world: &World, tenant: &Tenant) {
-    let made = tenant.client.post("/v1/billing/subscribe", &json!({ "plan": "starter" })).expect(201);
+    let made =
+        tenant.client.post("/v1/billing/subscribe", &json!({ "plan": "starter" })).expect(201);
     pay(world, tenant, &made["invoice"]);
     until("the subscription counts", || {
-        tenant.client.get("/v1/billing/subscription").expect(200)["subscription"]["status"] == "active"
+        tenant.client.get("/v1/billing/subscription").expect(200)["subscription"]["status"]
+            == "active"
     });
 }
 
@@ -167,7 +170,8 @@ on_both! {
         assert_eq!((&made["invoice"]["amount_cents"], &made["invoice"]["plan"]), (&json!(4_900), &json!("team")));
         pay(world, &tenant, &made["invoice"]);
         until("the subscription counts", || standing(&tenant.client) == Value::Null);
-        // What is not set is as it was: the trial's credit, then what was paid, and what the plan includes beyond its price.
+        // What is not set is as it was: the trial's credit, then what was paid, and what the plan
+        // includes beyond its price.
         assert_eq!(credit(&tenant.client), 500 + 4_900 + 1_100);
         let pack = tenant.client.post("/v1/billing/topup", &json!({ "pack": "small" })).expect(200)["invoice"].clone();
         assert_eq!(pack["amount_cents"], 700);
@@ -229,7 +233,10 @@ fn what_is_set_of_a_primitive_is_checked_at_the_start() {
     std::fs::write(&file, format!("{faulty}\n[primitives.queue]\ndepth = 3\n")).unwrap();
     world.options().arguments.extend(["--config".to_owned(), file.to_string_lossy().into_owned()]);
     let told = Server::start(world.options()).expect_err("a host that does not start");
-    for fault in ["primitives.billing.plans.0.price_cents must be", "primitives.queue.depth is no setting of queue"] {
+    for fault in [
+        "primitives.billing.plans.0.price_cents must be",
+        "primitives.queue.depth is no setting of queue",
+    ] {
         assert!(told.contains(fault), "{fault} is missing: {told}");
     }
     // Mended, it starts: nothing was changed.
@@ -241,12 +248,22 @@ fn what_is_set_of_a_primitive_is_checked_at_the_start() {
 
 #[test]
 fn what_is_set_of_a_primitive_is_checked_when_a_version_of_it_is_activated() {
-    let world = Builder::new().bare().environment("CHARTER_PRIMITIVES_SCRIPT", r#"{"depth": 3}"#).start(Database::Sqlite);
-    let refused = world.upload("script", &Artefacts::get().fixture("script"), true).expect_error(422, "invalid_component");
+    let world = Builder::new()
+        .bare()
+        .environment("CHARTER_PRIMITIVES_SCRIPT", r#"{"depth": 3}"#)
+        .start(Database::Sqlite);
+    let refused = world
+        .upload("script", &Artefacts::get().fixture("script"), true)
+        .expect_error(422, "invalid_component");
     assert_eq!(refused["param"], "primitives.script.depth");
     world.register().client.get("/v1/script/notes").expect_error(404, "not_found");
-    let staged = world.operator().get("/v1/operator/components/script").expect(200)["component"].clone();
-    assert_eq!((&staged["active"], &staged["versions"][0]["state"]), (&Value::Null, &json!("staged")), "{staged}");
+    let staged =
+        world.operator().get("/v1/operator/components/script").expect(200)["component"].clone();
+    assert_eq!(
+        (&staged["active"], &staged["versions"][0]["state"]),
+        (&Value::Null, &json!("staged")),
+        "{staged}"
+    );
 }
 
 #[test]
@@ -263,9 +280,12 @@ fn another_replica_knows_it_from_the_next_request_on() {
             there.client.get("/v1/queue").expect_error(402, "billing_blocked")["block_reason"],
             "subscription_cancelled"
         );
-        let made = there.client.post("/v1/billing/subscribe", &json!({ "plan": "starter" })).expect(201);
+        let made =
+            there.client.post("/v1/billing/subscribe", &json!({ "plan": "starter" })).expect(201);
         pay(&world, &there, &made["invoice"]);
-        until("both let it in", || [&here, &there].iter().all(|tenant| tenant.client.get("/v1/queue").status == 200));
+        until("both let it in", || {
+            [&here, &there].iter().all(|tenant| tenant.client.get("/v1/queue").status == 200)
+        });
     }
     world.books_agree();
 }

@@ -66,7 +66,18 @@ fn offline(world: &mut World, arguments: &[&str]) -> Told {
 #[test]
 fn help_names_every_command_and_how_to_begin() {
     let help = charter(&["--help"]).done();
-    for command in ["serve", "component", "key", "approvals", "doctor", "backup", "restore", "ledger", "audit", "config"] {
+    for command in [
+        "serve",
+        "component",
+        "key",
+        "approvals",
+        "doctor",
+        "backup",
+        "restore",
+        "ledger",
+        "audit",
+        "config",
+    ] {
         assert!(help.contains(&format!("\n  {command} ")), "{command} is missing:\n{help}");
         let of = charter(&[command, "--help"]).done();
         assert!(of.contains("Usage: charter"), "{of}");
@@ -83,8 +94,11 @@ fn every_fault_of_the_configuration_is_named_by_its_key_at_once() {
     let text = "[http]\nlisten = \"nowhere\"\nhead_timeout_ms = 1\ncolour = \"red\"\n[engin]\nqueue_max = 3\n[auth]\nregistration = \"maybe\"\n";
     std::fs::write(&file, text).unwrap();
     let data = folder.path().join("data").to_string_lossy().into_owned();
-    let environment =
-        [("CHARTER_DATABASE_URL", "mysql://x"), ("CHARTER_HTP_LISTEN", "x"), ("CHARTER_OPERATOR_TOKEN", "weak-token")];
+    let environment = [
+        ("CHARTER_DATABASE_URL", "mysql://x"),
+        ("CHARTER_HTP_LISTEN", "x"),
+        ("CHARTER_OPERATOR_TOKEN", "weak-token"),
+    ];
     let arguments = ["serve", "--data", &data, "--config", &file.to_string_lossy()];
     let told = charter_with(&environment, &arguments).refused(2);
     for key in [
@@ -167,7 +181,10 @@ fn one_host_runs_on_an_embedded_database() {
     drop(server);
     assert!(charter(&["operator", "rotate-token", "--data", &data]).done().starts_with("op_"));
     charter(&["keys", "rotate-master", "--data", &data]).done();
-    let told = charter_with(&[("CHARTER_OPERATOR_TOKEN", OPERATOR_TOKEN)], &["operator", "rotate-token", "--data", &data]);
+    let told = charter_with(
+        &[("CHARTER_OPERATOR_TOKEN", OPERATOR_TOKEN)],
+        &["operator", "rotate-token", "--data", &data],
+    );
     assert!(told.refused(1).contains("CHARTER_OPERATOR_TOKEN"));
 }
 
@@ -177,12 +194,21 @@ fn a_misspelt_directory_becomes_no_deployment() {
     let typo = folder.path().join("typo");
     let data = typo.to_string_lossy().into_owned();
     let file = folder.path().join("backup").to_string_lossy().into_owned();
-    for command in [&["backup", &file] as &[&str], &["keys", "rotate-master"], &["operator", "rotate-token"]] {
+    for command in
+        [&["backup", &file] as &[&str], &["keys", "rotate-master"], &["operator", "rotate-token"]]
+    {
         let told = charter(&[command, &["--data", &data]].concat()).refused(1);
-        assert!(told.contains("no deployment in") && told.contains(&data) && told.contains("--data"), "{told}");
+        assert!(
+            told.contains("no deployment in") && told.contains(&data) && told.contains("--data"),
+            "{told}"
+        );
     }
     assert!(charter(&["doctor", "--data", &data]).done().contains("no deployment in"));
-    assert!(charter(&["restore", "/nowhere/backup", "--data", &data]).refused(1).contains("/nowhere/backup"));
+    assert!(
+        charter(&["restore", "/nowhere/backup", "--data", &data])
+            .refused(1)
+            .contains("/nowhere/backup")
+    );
     assert!(!typo.exists(), "a directory was made");
 }
 
@@ -395,7 +421,8 @@ on_both! {
 
 #[test]
 fn a_key_file_that_is_missing_is_said_to_be() {
-    let told = charter(&["component", "verify", "/nowhere/queue.wasm", "--key", "nope.pem"]).refused(1);
+    let told =
+        charter(&["component", "verify", "/nowhere/queue.wasm", "--key", "nope.pem"]).refused(1);
     assert!(told.contains("nope.pem") && told.contains("No such file"), "{told}");
 }
 
@@ -404,7 +431,8 @@ fn signed_in(tenant: &Tenant) {
     Client::new(tenant.client.base()).post("/v1/auth/login", &login).expect(200);
 }
 
-/// Restores `file` into a new database of this kind, with the old deployment's master key, and looks at a server on it.
+/// Restores `file` into a new database of this kind, with the old deployment's master key, and
+/// looks at a server on it.
 fn restored(old: &World, database: Database, file: &str, look: impl FnOnce(&str)) {
     let data = Folder::new();
     let url = database.create();
@@ -415,7 +443,8 @@ fn restored(old: &World, database: Database, file: &str, look: impl FnOnce(&str)
         arguments.extend(["--database", url]);
     }
     assert!(charter(&arguments).done().contains("restored"));
-    let options = Options { data: data.path().to_path_buf(), database: url.clone(), ..Options::default() };
+    let options =
+        Options { data: data.path().to_path_buf(), database: url.clone(), ..Options::default() };
     let server = Server::start(&options).unwrap_or_else(|fault| panic!("{fault}"));
     look(server.address());
 }

@@ -1,4 +1,5 @@
-//! `kill -9` under load: every answered mutation is there, none is there twice, nothing is half there.
+//! `kill -9` under load: every answered mutation is there, none is there twice, nothing is half
+//! there.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -84,7 +85,10 @@ fn work(client: &Client, queue: &str, messages: &Mutex<Messages>) -> bool {
     let asked = Instant::now();
     let done = messages.lock().unwrap().done.clone();
     let body = json!({ "max_messages": 10, "visibility_timeout_seconds": 2 });
-    let Ok(received) = client.call("POST", &format!("{queue}/receive")).json(&body).attempt() else { return false };
+    let Ok(received) = client.call("POST", &format!("{queue}/receive")).json(&body).attempt()
+    else {
+        return false;
+    };
     if received.status != 200 {
         return false;
     }
@@ -98,10 +102,15 @@ fn work(client: &Client, queue: &str, messages: &Mutex<Messages>) -> bool {
         let answer = ack.json(&json!({ "receipt": message["receipt"] })).attempt();
         let mut messages = messages.lock().unwrap();
         match answer {
-            Ok(answer) if answer.status == 200 => assert!(messages.done.insert(name.clone()), "{name} was acknowledged twice"),
+            Ok(answer) if answer.status == 200 => {
+                assert!(messages.done.insert(name.clone()), "{name} was acknowledged twice")
+            }
             // A receipt is stale only once its time-out has passed.
             Ok(answer) if answer.status == 409 => {
-                assert!(asked.elapsed() > Duration::from_millis(1_900), "a fresh receipt is stale: {answer}");
+                assert!(
+                    asked.elapsed() > Duration::from_millis(1_900),
+                    "a fresh receipt is stale: {answer}"
+                );
             }
             Ok(answer) => assert_eq!(answer.status, 503, "{answer}"),
             Err(_) => drop(messages.unsure.insert(name)),
@@ -127,8 +136,9 @@ on_both! {
                         while !dead.load(Ordering::Relaxed) {
                             let name = format!("message-{}", next.fetch_add(1, Ordering::Relaxed));
                             let body = json!({ "messages": [{ "body": name, "dedupe_key": name }] });
-                            // Sent again after an answer that never came: the dedupe key makes it one message. Once the server is
-                            // gone the name is left behind, sent or not.
+                            // Sent again after an answer that never came: the dedupe key makes it
+                            // one message. Once the server is gone the name is left behind, sent or
+                            // not.
                             for _ in 0..2 {
                                 let sent = client.call("POST", &format!("{queue}/messages")).json(&body).attempt();
                                 if sent.is_ok_and(|answer| answer.status == 201) {

@@ -57,6 +57,13 @@ on_both! {
 
 /// How many guests are being run, the one that is asked about this not counted.
 fn running(client: &charter_tests::Client) -> String {
-    let text = client.without("authorization").bearer(charter_tests::world::OPERATOR_TOKEN).get("/metrics").text();
-    text.lines().find(|line| line.starts_with("charter_instances ")).unwrap_or("charter_instances 0").to_owned()
+    let text = client
+        .without("authorization")
+        .bearer(charter_tests::world::OPERATOR_TOKEN)
+        .get("/metrics")
+        .text();
+    text.lines()
+        .find(|line| line.starts_with("charter_instances "))
+        .unwrap_or("charter_instances 0")
+        .to_owned()
 }

@@ -28,7 +28,11 @@ fn say(tenant: &Tenant, number: usize) {
 }
 
 fn number(data: &str) -> u64 {
-    serde_json::from_str::<Value>(data).unwrap()["payload"]["text"].as_str().unwrap().parse().unwrap()
+    serde_json::from_str::<Value>(data).unwrap()["payload"]["text"]
+        .as_str()
+        .unwrap()
+        .parse()
+        .unwrap()
 }
 
 /// Waits until the stream's own position covers an audit row of what was done.

@@ -1,5 +1,5 @@
-//! The machine fails under the server: damaged files, a full disk, a database that goes away in mid-commit. What was answered
-//! stays true, and service comes back by itself.
+//! The machine fails under the server: damaged files, a full disk, a database that goes away in
+//! mid-commit. What was answered stays true, and service comes back by itself.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -29,11 +29,15 @@ fn a_damaged_code_cache_is_compiled_again() {
     let tenant = world.register();
     world.stop();
     let cache = world.data().join("code");
-    let mut files: Vec<_> = std::fs::read_dir(&cache).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut files: Vec<_> =
+        std::fs::read_dir(&cache).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     assert_eq!(files.len(), 3, "{files:?}");
-    let (half, rubbish, nothing): (Damage, Damage, Damage) =
-        (|bytes, _| bytes[..bytes.len() / 2].to_vec(), |_, _| b"rubbish".repeat(1000), |_, _| Vec::new());
+    let (half, rubbish, nothing): (Damage, Damage, Damage) = (
+        |bytes, _| bytes[..bytes.len() / 2].to_vec(),
+        |_, _| b"rubbish".repeat(1000),
+        |_, _| Vec::new(),
+    );
     // One bit, in the middle of the machine code; and a neighbour's code, whole and signed.
     let (flipped, neighbour): (Damage, Damage) = (
         |bytes, _| {
@@ -65,7 +69,9 @@ fn a_damaged_code_cache_is_compiled_again() {
 
 /// A queue whose messages are large, and how many it holds.
 fn queue(tenant: &Tenant) -> String {
-    let queue = tenant.client.post("/v1/queue", &json!({ "name": "large" })).expect(201)["queue"]["id"].clone();
+    let queue =
+        tenant.client.post("/v1/queue", &json!({ "name": "large" })).expect(201)["queue"]["id"]
+            .clone();
     format!("/v1/queue/{}", queue.as_str().unwrap())
 }
 
@@ -107,7 +113,9 @@ fn says_that_the_disk_is_full(answer: &charter_tests::Answer) {
 
 #[test]
 fn a_database_at_its_size_limit_refuses_mutations_and_goes_on_reading() {
-    let mut world = Builder::new().environment("CHARTER_DATABASE_FILE_BYTES_MAX", "20000000").start(Database::Sqlite);
+    let mut world = Builder::new()
+        .environment("CHARTER_DATABASE_FILE_BYTES_MAX", "20000000")
+        .start(Database::Sqlite);
     let tenant = world.register();
     tenant.client.put("/v1/vault/name", &json!({ "value": "kept" })).expect(200);
     let queue = queue(&tenant);
@@ -125,15 +133,21 @@ fn a_database_at_its_size_limit_refuses_mutations_and_goes_on_reading() {
     let tenant = tenant.at(world.server().address());
     assert_eq!(depth(&tenant.client, &queue), sent, "answered and gone");
     tenant.client.post("/v1/users", &json!({ "name": "somebody" })).expect(201);
-    assert_eq!(tenant.client.post("/v1/vault/name/reveal", &json!({})).expect(200)["value"], "kept");
+    assert_eq!(
+        tenant.client.post("/v1/vault/name/reveal", &json!({})).expect(200)["value"],
+        "kept"
+    );
 }
 
-/// How a program gets a small disk of its own, that is gone with it: as root, or as anyone where the machine allows it. Else
-/// what each way met.
+/// How a program gets a small disk of its own, that is gone with it: as root, or as anyone where
+/// the machine allows it. Else what each way met.
 fn small_disk() -> Result<&'static str, String> {
     let mut met = Vec::new();
     for unshare in ["unshare -m", "unshare -rm"] {
-        let tried = Command::new("/bin/sh").args(["-c", &format!("{unshare} mount -t tmpfs charter /mnt")]).output().unwrap();
+        let tried = Command::new("/bin/sh")
+            .args(["-c", &format!("{unshare} mount -t tmpfs charter /mnt")])
+            .output()
+            .unwrap();
         if tried.status.success() {
             return Ok(unshare);
         }
@@ -146,13 +160,19 @@ fn small_disk() -> Result<&'static str, String> {
 fn writes_resume_by_themselves_once_the_disk_has_room() {
     let unshare = match small_disk() {
         Ok(unshare) => unshare,
-        // Root lacks it by an oversight only, in a container most often; a pass that looked at nothing would hide that.
+        // Root lacks it by an oversight only, in a container most often; a pass that looked at
+        // nothing would hide that.
         Err(met) if std::fs::metadata("/proc/self").unwrap().uid() == 0 => panic!(
             "this test cannot run: it fills a small disk of its own, and root may not mount one here. What is missing is the \
              capability CAP_SYS_ADMIN, or the program unshare: {met}"
         ),
-        // Others may lack the right for good: a full disk is then seen by the size limit above, the same to the server.
-        Err(met) => return eprintln!("this test cannot run: nobody but root may mount a small disk here. {met}"),
+        // Others may lack the right for good: a full disk is then seen by the size limit above, the
+        // same to the server.
+        Err(met) => {
+            return eprintln!(
+                "this test cannot run: nobody but root may mount a small disk here. {met}"
+            );
+        }
     };
     let data = Folder::new();
     let program = data.path().join("charter-on-a-small-disk");
@@ -170,7 +190,10 @@ fn writes_resume_by_themselves_once_the_disk_has_room() {
         ..Options::default()
     };
     let server = Server::start(&options).unwrap();
-    let inside = Path::new("/proc").join(server.id().to_string()).join("root").join(data.path().strip_prefix("/").unwrap());
+    let inside = Path::new("/proc")
+        .join(server.id().to_string())
+        .join("root")
+        .join(data.path().strip_prefix("/").unwrap());
     let tenant = Tenant::register(&server.client());
     let queue = queue(&tenant);
     for _ in 0..2 {
@@ -182,10 +205,16 @@ fn writes_resume_by_themselves_once_the_disk_has_room() {
         while file.write_all(&bytes).is_ok() {}
         drop(file);
         let sent = fill(&tenant, &queue);
-        assert_eq!(depth(&tenant.client, &queue), before + sent, "answered and there are not the same");
+        assert_eq!(
+            depth(&tenant.client, &queue),
+            before + sent,
+            "answered and there are not the same"
+        );
         std::fs::remove_file(&other).unwrap();
         found(PATIENCE, "writes resume", || {
-            let answer = tenant.client.post(&format!("{queue}/messages"), &json!({ "messages": [{ "body": "again" }] }));
+            let answer = tenant
+                .client
+                .post(&format!("{queue}/messages"), &json!({ "messages": [{ "body": "again" }] }));
             if answer.status == 201 {
                 return Ok(());
             }
@@ -202,7 +231,8 @@ const WRITERS: u32 = 8;
 /// Answers that must have come before the next crash.
 const BETWEEN: u32 = 40;
 
-/// The database itself crashes, with every commit on disk; clients try again with the same key until they are answered.
+/// The database itself crashes, with every commit on disk; clients try again with the same key
+/// until they are answered.
 #[test]
 fn a_database_that_crashes_in_mid_commit_loses_nothing_and_doubles_nothing() {
     let postgres = Postgres::durable("faults").unwrap_or_else(|fault| panic!("{fault}"));
@@ -215,7 +245,9 @@ fn a_database_that_crashes_in_mid_commit_loses_nothing_and_doubles_nothing() {
     };
     let server = Server::start(&options).unwrap();
     let operator = server.client().bearer(OPERATOR_TOKEN);
-    let probe = operator.call("PUT", "/v1/operator/components/probe?activate=true").header("content-type", "application/wasm");
+    let probe = operator
+        .call("PUT", "/v1/operator/components/probe?activate=true")
+        .header("content-type", "application/wasm");
     probe.bytes(Artefacts::get().fixture("probe")).send().expect(201);
     let tenant = Tenant::register(&server.client());
     let (answered, done) = (Mutex::new(BTreeSet::new()), AtomicU32::new(0));
@@ -227,7 +259,10 @@ fn a_database_that_crashes_in_mid_commit_loses_nothing_and_doubles_nothing() {
                 while !over.load(Ordering::Relaxed) {
                     let name = format!("pair-{}", next.fetch_add(1, Ordering::Relaxed));
                     found(PATIENCE, "a pair is answered", || {
-                        let call = tenant.client.call("POST", "/v1/probe/pairs").json(&json!({ "name": name }));
+                        let call = tenant
+                            .client
+                            .call("POST", "/v1/probe/pairs")
+                            .json(&json!({ "name": name }));
                         let answer = call.idempotency_key(&name).send();
                         if answer.status == 201 {
                             return Ok(());

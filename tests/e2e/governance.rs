@@ -1,4 +1,5 @@
-//! Caps, policy and holds through the front door: a fixture proposes, captures and keeps what a script says.
+//! Caps, policy and holds through the front door: a fixture proposes, captures and keeps what a
+//! script says.
 
 use std::collections::HashSet;
 use std::slice::from_ref;
@@ -54,7 +55,10 @@ pub fn in_an_hour(client: &Client) -> String {
 fn fund(world: &World, tenant: &Tenant, cents: i64) {
     let credit = json!({ "organization_id": tenant.organization, "amount_cents": cents, "memo": "for the test" });
     let operator = world.operator();
-    let give = operator.call("POST", "/v1/operator/credits").idempotency_key(&unique("credit")).json(&credit);
+    let give = operator
+        .call("POST", "/v1/operator/credits")
+        .idempotency_key(&unique("credit"))
+        .json(&credit);
     // However often it is asked for, it is given once: the tests look at every cent.
     give.clone().send().expect(201);
     give.send().expect(201);
@@ -62,7 +66,12 @@ fn fund(world: &World, tenant: &Tenant, cents: i64) {
 
 /// What the kit's cap admits still, as the gateway itself says.
 fn stands(client: &Client) -> (i64, i64) {
-    let told = client.post("/v1/governance/simulate", &json!({ "action": "script.spend", "amount_micro_usd": 0 })).expect(200);
+    let told = client
+        .post(
+            "/v1/governance/simulate",
+            &json!({ "action": "script.spend", "amount_micro_usd": 0 }),
+        )
+        .expect(200);
     let cap = &told["caps"][0];
     (cap["spent_micro_usd"].as_i64().unwrap(), cap["reserved_micro_usd"].as_i64().unwrap())
 }
@@ -72,14 +81,17 @@ fn at_once(clients: &[Client], count: usize, steps: &Value) -> Vec<Answer> {
     std::thread::scope(|scope| {
         let one = |at: usize| {
             let client = &clients[at % clients.len()];
-            scope.spawn(move || (0..count / 16).map(|_| play(client, steps.clone())).collect::<Vec<_>>())
+            scope.spawn(move || {
+                (0..count / 16).map(|_| play(client, steps.clone())).collect::<Vec<_>>()
+            })
         };
         let running: Vec<_> = (0..16).map(one).collect();
         running.into_iter().flat_map(|one| one.join().unwrap()).collect()
     })
 }
 
-/// Runs a race and looks at a cap all the while: what counts against it only grows, and is never more than the cap.
+/// Runs a race and looks at a cap all the while: what counts against it only grows, and is never
+/// more than the cap.
 fn watched<T>(client: &Client, cap: i64, race: impl FnOnce() -> T) -> T {
     struct Over<'a>(&'a AtomicBool);
     impl Drop for Over<'_> {
@@ -109,7 +121,8 @@ fn watched<T>(client: &Client, cap: i64, race: impl FnOnce() -> T) -> T {
     })
 }
 
-/// What one caller saw of a cap: when it asked and was answered, how much it wanted, and whether it got it.
+/// What one caller saw of a cap: when it asked and was answered, how much it wanted, and whether it
+/// got it.
 #[derive(Clone, Debug)]
 struct Seen {
     called: Duration,
@@ -118,10 +131,17 @@ struct Seen {
     admitted: bool,
 }
 
-/// Whether some order of the calls, in which none stands before one that was answered before it was made, is what a cap that is asked
-/// one at a time would answer (Wing and Gong, 1993; states that were tried are not tried again, as Lowe has it).
+/// Whether some order of the calls, in which none stands before one that was answered before it was
+/// made, is what a cap that is asked one at a time would answer (Wing and Gong, 1993; states that
+/// were tried are not tried again, as Lowe has it).
 fn linearizable(history: &[Seen], cap: i64) -> bool {
-    fn step(history: &[Seen], cap: i64, done: u64, spent: i64, tried: &mut HashSet<(u64, i64)>) -> bool {
+    fn step(
+        history: &[Seen],
+        cap: i64,
+        done: u64,
+        spent: i64,
+        tried: &mut HashSet<(u64, i64)>,
+    ) -> bool {
         if done.count_ones() as usize == history.len() {
             return true;
         }
@@ -164,7 +184,8 @@ on_both! {
         assert_eq!(full["details"]["spent_micro_usd"], DOLLAR);
         let other = tenant.user("another");
         let client = tenant.client.with("X-Service-User-Id", &other);
-        // The other user's budget is its own, the organization's is everybody's: what fails in one scope takes in none.
+        // The other user's budget is its own, the organization's is everybody's: what fails in one
+        // scope takes in none.
         let full = play(&client, spend(DOLLAR)).expect_error(403, "forbidden");
         assert_eq!(full["details"]["scope"], "organization");
         assert!(full["details"]["resets_at"].as_str().is_some_and(|at| at.ends_with("T00:00:00.000Z")), "{full}");
@@ -587,7 +608,8 @@ on_both! {
         assert_eq!(told(&rows[1]), (json!("allowed"), json!(DOLLAR)));
         assert_eq!(rows[0]["details"]["verdict"]["rules"], json!(["no-large"]));
         assert_eq!(rows[0]["request_id"], denied.header("x-request-id").unwrap());
-        // The request is a row beside its decision: a primitive may go on without leave, and that is not a refused request.
+        // The request is a row beside its decision: a primitive may go on without leave, and that
+        // is not a refused request.
         let tried = play(&tenant.client, json!([{ "try": { "leave": "script.spend", "amount": 2 * DOLLAR, "as": "p" } }]));
         tried.expect(200);
         for (answer, decisions) in [(&denied, ["denied", "refused"]), (&tried, ["allowed", "denied"])] {
@@ -666,7 +688,8 @@ on_both! {
         };
         let taken = |client: &Client| client.get("/v1/script/notes").expect(200)["items"] == 1;
         type Place<'a> = (&'a str, Vec<&'a Value>, Vec<&'a Value>, &'a dyn Fn(&Client) -> bool, u32);
-        // Where it is killed: what goes before and after, how that is seen from outside, and whether it had acted by then.
+        // Where it is killed: what goes before and after, how that is seen from outside, and
+        // whether it had acted by then.
         let places: [Place<'_>; 5] = [
             ("before leave", vec![&take], vec![&leave, &act, &capture], &taken, 0),
             ("with leave", vec![&leave, &take], vec![&act, &capture], &taken, 0),

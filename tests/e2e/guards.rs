@@ -1,4 +1,5 @@
-//! What the host does by itself: it holds a kit to its rate, and steps back from a version that keeps trapping.
+//! What the host does by itself: it holds a kit to its rate, and steps back from a version that
+//! keeps trapping.
 
 use charter_tests::artefacts::Artefacts;
 use charter_tests::on_both;
@@ -34,7 +35,8 @@ on_both! {
         let good = world.install("probe", &Artefacts::get().probe(900_002))["component"]["digest"].clone();
         let bad = world.install("probe", &Artefacts::get().probe(900_003))["component"]["digest"].clone();
         let tenants = [world.register(), world.register(), world.register()];
-        // Only the odd build traps; each organization asks each time, as one alone brings no version down.
+        // Only the odd build traps; each organization asks each time, as one alone brings no
+        // version down.
         let ask = |tenant: &charter_tests::Tenant| tenant.client.post("/v1/probe/trap", &json!({})).status;
         until("the trapping version is stepped back from", || {
             tenants.iter().map(ask).filter(|status| *status == 200).count() == tenants.len()

@@ -1,4 +1,5 @@
-//! Inbound URLs: what is signed is told once, in the scope of the document that the hook belongs to; what is not writes nothing.
+//! Inbound URLs: what is signed is told once, in the scope of the document that the hook belongs
+//! to; what is not writes nothing.
 
 use std::sync::Barrier;
 
@@ -34,11 +35,13 @@ fn open_many(client: &Client, slug: &str, count: usize) -> Answer {
 /// Opens a hook of a note, which is made for it.
 #[track_caller]
 fn open(client: &Client, slug: &str, scheme: &str) -> Hook {
-    let steps = json!([{ "note": "note", "slug": slug, "count": 0 }, { "hook": scheme, "slug": slug }]);
+    let steps =
+        json!([{ "note": "note", "slug": slug, "count": 0 }, { "hook": scheme, "slug": slug }]);
     // The look-up sees the note that is written in the same request.
     let hook = seen(&play(client, steps)).pop().unwrap();
     let text = |member: &str| hook[member].as_str().unwrap_or_default().to_owned();
-    let path = text("url").strip_prefix(client.base()).expect("the address that was asked").to_owned();
+    let path =
+        text("url").strip_prefix(client.base()).expect("the address that was asked").to_owned();
     Hook { id: text("id"), path, secret: text("secret") }
 }
 
@@ -50,8 +53,14 @@ pub fn seconds(tenant: &Tenant) -> i64 {
 
 /// Calls it as the public library of Standard Webhooks signs.
 fn call(client: &Client, hook: &Hook, event: &str, at: i64, body: &str) -> Answer {
-    let signature = standardwebhooks::Webhook::new(&hook.secret).unwrap().sign(event, at, body.as_bytes()).unwrap();
-    let call = client.call("POST", &hook.path).header("webhook-id", event).header("webhook-timestamp", &at.to_string());
+    let signature = standardwebhooks::Webhook::new(&hook.secret)
+        .unwrap()
+        .sign(event, at, body.as_bytes())
+        .unwrap();
+    let call = client
+        .call("POST", &hook.path)
+        .header("webhook-id", event)
+        .header("webhook-timestamp", &at.to_string());
     call.header("webhook-signature", &signature).bytes(body.as_bytes().to_vec()).send()
 }
 
@@ -60,7 +69,8 @@ fn told(client: &Client, hook: &Hook) -> Vec<String> {
     let listed = client.get("/v1/script/notes").expect(200);
     let kinds = listed["notes"].as_array().unwrap().iter().filter_map(|note| note["kind"].as_str());
     let prefix = format!("hook {} ", hook.id);
-    let mut told: Vec<String> = kinds.filter_map(|kind| kind.strip_prefix(&prefix)).map(str::to_owned).collect();
+    let mut told: Vec<String> =
+        kinds.filter_map(|kind| kind.strip_prefix(&prefix)).map(str::to_owned).collect();
     told.sort();
     told
 }
@@ -95,7 +105,8 @@ on_both! {
         call(&outside, &hook, "msg_2", now + 1, "two").expect(200);
         until("the other one is told", || told(&tenant.client, &hook).len() == 2);
         assert_eq!((counted(world, "taken"), counted(world, "repeated")), (2, 1));
-        // What is not signed, by another, or not lately, is told nobody; however often, it is counted only.
+        // What is not signed, by another, or not lately, is told nobody; however often, it is
+        // counted only.
         let forged = Hook { secret: format!("whsec_{}", "A".repeat(44)), ..open(&tenant.client, "forged", "standard-webhooks") };
         for _ in 0..3 {
             call(&outside, &forged, "msg_3", now, "{}").expect_error(401, "unauthorized");
@@ -210,7 +221,8 @@ on_both! {
         }
         bound(json!({ "webhook_secret_previous": null }));
         send("whsec_first", &event("evt_8", json!({}))).expect_error(401, "unauthorized");
-        // An organization's own binding is another provider: its secret signs nothing for others, and theirs nothing for it.
+        // An organization's own binding is another provider: its secret signs nothing for others,
+        // and theirs nothing for it.
         let own = json!({ "kind": "stripe", "url": "http://127.0.0.1:9", "webhook_secret": "whsec_own", "scope": { "organization": other.organization } });
         world.operator().put("/v1/operator/providers/script.peer", &own).expect(200);
         let before = counted(world, "taken");
@@ -285,5 +297,8 @@ fn of_two_replicas_that_hear_of_an_event_at_once_one_tells_it() {
     let operators = [world.operator(), world.operator().at(second.address())];
     let counted = |name: &str| operators.iter().map(|operator| gauge(operator, name)).sum::<u64>();
     // Whoever came second was run again, and is one call all the same.
-    assert_eq!((counted("charter_hook_calls_taken"), counted("charter_hook_calls_repeated")), (20, 20));
+    assert_eq!(
+        (counted("charter_hook_calls_taken"), counted("charter_hook_calls_repeated")),
+        (20, 20)
+    );
 }

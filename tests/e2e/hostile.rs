@@ -8,7 +8,8 @@ use charter_tests::world::Builder;
 use charter_tests::{Answer, World, on_both};
 use serde_json::json;
 
-/// What each attack is answered with. `None` where the host makes the answer harmless instead of refusing it.
+/// What each attack is answered with. `None` where the host makes the answer harmless instead of
+/// refusing it.
 const ATTACKS: &[(&str, Option<&[u16]>)] = &[
     ("loop", Some(&[504])),
     ("park", Some(&[504])),

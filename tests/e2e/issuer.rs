@@ -1,5 +1,6 @@
-//! Cards of a card network: the issuer asks before each payment, hears yes only where everything admits it, and is believed once about what
-//! it has paid. Against a double of the issuer, which signs as the real one does.
+//! Cards of a card network: the issuer asks before each payment, hears yes only where everything
+//! admits it, and is believed once about what it has paid. Against a double of the issuer, which
+//! signs as the real one does.
 
 use charter_tests::patience::until;
 use charter_tests::stripe::{self, Stripe};
@@ -57,14 +58,20 @@ impl Carded {
         );
         let card = made["id"].as_str().unwrap().to_owned();
         let asked = double.asked("/v1/issuing/cards");
-        let asked = asked.iter().rev().find(|asked| asked.form["metadata[charter_card]"] == card).unwrap();
+        let asked =
+            asked.iter().rev().find(|asked| asked.form["metadata[charter_card]"] == card).unwrap();
         let hook = asked.form["metadata[charter_hook]"].clone();
         if cents > 0 {
-            client.post(&format!("/v1/cards/{card}/top-up"), &json!({ "amount_cents": cents })).expect(200);
+            client
+                .post(&format!("/v1/cards/{card}/top-up"), &json!({ "amount_cents": cents }))
+                .expect(200);
         }
         // The double numbers what it makes: the newest card is this one.
-        let reference =
-            (1..100).rev().map(|number| format!("ic_double_{number}")).find(|id| double.card(id).is_some()).unwrap();
+        let reference = (1..100)
+            .rev()
+            .map(|number| format!("ic_double_{number}"))
+            .find(|id| double.card(id).is_some())
+            .unwrap();
         Self { tenant, user, card, reference, hook }
     }
 
@@ -81,16 +88,28 @@ impl Carded {
     }
 
     fn authorizations(&self) -> Vec<(String, String)> {
-        let listed = self.client().get(&format!("/v1/cards/{}/authorizations?limit=100", self.card)).expect(200);
+        let listed = self
+            .client()
+            .get(&format!("/v1/cards/{}/authorizations?limit=100", self.card))
+            .expect(200);
         let of = |one: &Value, member: &str| one[member].as_str().unwrap_or_default().to_owned();
-        listed["authorizations"].as_array().unwrap().iter().map(|one| (of(one, "reference"), of(one, "status"))).collect()
+        listed["authorizations"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| (of(one, "reference"), of(one, "status")))
+            .collect()
     }
 
     /// Sends an event as the issuer does.
     fn send(&self, client: &Client, event: &Value) -> Answer {
         let body = event.to_string();
         let signature = stripe_signature(SECRET, seconds(&self.tenant), &body);
-        client.call("POST", HOOK).header("stripe-signature", &signature).bytes(body.into_bytes()).send()
+        client
+            .call("POST", HOOK)
+            .header("stripe-signature", &signature)
+            .bytes(body.into_bytes())
+            .send()
     }
 
     /// A payment that waits for a yes.
@@ -116,7 +135,14 @@ impl Carded {
 
     /// Tells what became of an authorization.
     #[track_caller]
-    fn tell_authorization(&self, world: &World, kind: &str, authorization: &str, approved: bool, status: &str) {
+    fn tell_authorization(
+        &self,
+        world: &World,
+        kind: &str,
+        authorization: &str,
+        approved: bool,
+        status: &str,
+    ) {
         let event = json!({
             "id": format!("evt_{kind}_{authorization}"), "type": format!("issuing_authorization.{kind}"),
             "data": { "object": {
@@ -127,7 +153,8 @@ impl Carded {
         self.send(&world.anonymous(), &event).expect(200);
     }
 
-    /// Tells of money that has moved: negative where a merchant was paid. It names the card by the issuer's id alone.
+    /// Tells of money that has moved: negative where a merchant was paid. It names the card by the
+    /// issuer's id alone.
     #[track_caller]
     fn tell_move(&self, world: &World, transaction: &str, authorization: Option<&str>, cents: i64) {
         let event = json!({
@@ -159,7 +186,8 @@ on_both! {
         // Only the issuer settles what it has authorized.
         let path = format!("/v1/cards/{}/authorizations", card.card);
         card.client().post(&path, &json!({ "amount_cents": 1, "merchant": "books" })).expect_error(409, "state_conflict");
-        // It was paid less, and the rest returns once nothing more of it will be; some comes back; each told twice.
+        // It was paid less, and the rest returns once nothing more of it will be; some comes back;
+        // each told twice.
         for _ in 0..2 {
             card.tell_move(world, "ipi_1", Some("iauth_1"), -2_000);
         }
@@ -263,7 +291,8 @@ on_both! {
         for line in ["charter_hook_questions_declined 3.0", "charter_hook_questions_unanswered 1.0"] {
             assert!(counts.lines().any(|told| told == line), "{line}: {counts}");
         }
-        // Nobody can be asked while a merchant waits: what needs approval is refused, and nobody is asked.
+        // Nobody can be asked while a merchant waits: what needs approval is refused, and nobody is
+        // asked.
         let asks = json!({ "rules": [{ "id": "ask", "effect": "require_approval", "actions": ["cards.authorize"] }] });
         card.client().put("/v1/governance/policy", &asks).expect(200);
         assert!(!card.ask(world, "iauth_5", 100));
@@ -290,7 +319,8 @@ on_both! {
         card.tell_move(world, "ipi_1", Some("iauth_1"), -1_150);
         until("it is frozen", || card.shown()["status"] == "frozen");
         assert_eq!(card.balance(), -150, "posted as it is");
-        // Deleted while a payment is under way: it counts as paid, the rest is the organization's, and the issuer cancels the card.
+        // Deleted while a payment is under way: it counts as paid, the rest is the organization's,
+        // and the issuer cancels the card.
         let card = Carded::new(world, &double, &json!({}), 1_000);
         assert!(card.ask(world, "iauth_2", 600));
         card.tenant.client.delete(&format!("/v1/users/{}", card.user)).expect(200);
@@ -342,7 +372,8 @@ fn two_replicas_that_are_asked_the_same_hold_it_once() {
         let question = card.question(&format!("iauth_{round}"), 100);
         let answers: Vec<Value> = std::thread::scope(|scope| {
             let send = |client| card.send(client, &question).expect(200);
-            let running: Vec<_> = clients.iter().map(|client| scope.spawn(move || send(client))).collect();
+            let running: Vec<_> =
+                clients.iter().map(|client| scope.spawn(move || send(client))).collect();
             running.into_iter().map(|one| one.join().unwrap()).collect()
         });
         assert_eq!(answers[0], answers[1]);

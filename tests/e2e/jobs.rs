@@ -1,4 +1,5 @@
-//! Jobs that a request answers with: its caller waits for the result, and a repeated key gets it again.
+//! Jobs that a request answers with: its caller waits for the result, and a repeated key gets it
+//! again.
 
 use charter_tests::artefacts::Artefacts;
 use charter_tests::patience::until;
@@ -13,7 +14,8 @@ fn scripted(world: &World) -> Tenant {
 
 /// Plays a script whose answer is the job that plays these steps.
 fn job(client: &Client, key: &str, steps: &Value) -> Answer {
-    let body = json!({"steps": [{"enqueue": steps, "answer": true, "public": true, "attempts": 1}]});
+    let body =
+        json!({"steps": [{"enqueue": steps, "answer": true, "public": true, "attempts": 1}]});
     client.call("POST", "/v1/script").idempotency_key(key).json(&body).send()
 }
 
@@ -81,7 +83,8 @@ on_both! {
         assert_eq!((&cancelled["status"], &cancelled["created_at"]), (&json!("cancelled"), &job["created_at"]));
         assert_eq!(listed("cancelled").len(), 1);
         tenant.client.delete(&path).expect_error(409, "state_conflict");
-        // The next job runs beside what is left of the cancelled run, and by its end that one has ended too.
+        // The next job runs beside what is left of the cancelled run, and by its end that one has
+        // ended too.
         let after = json!({"steps": [{"enqueue": [{"sleep_ms": 4000}], "public": true, "answer": true}]});
         tenant.client.post("/v1/script", &after).expect(200);
         let notes = tenant.client.get("/v1/script/notes").expect(200)["notes"].clone();

@@ -17,7 +17,10 @@ fn indexed(build: u32) -> Vec<u8> {
     let mut wasm = probe(build);
     let (old, new) = (br#""indexes": [                 ]"#, br#""indexes": [{"field":"name"} ]"#);
     assert_eq!(old.len(), new.len());
-    let at = wasm.windows(old.len()).position(|window| window == old).expect("the manifest has room for an index");
+    let at = wasm
+        .windows(old.len())
+        .position(|window| window == old)
+        .expect("the manifest has room for an index");
     wasm[at..at + new.len()].copy_from_slice(new);
     wasm
 }
@@ -28,11 +31,17 @@ fn build(client: &Client) -> Value {
 
 fn staged(world: &World, build: u32) -> String {
     let answer = world.upload("probe", &probe(build), false).expect(201);
-    answer["component"]["digest"].as_str().unwrap_or_else(|| panic!("no digest in {answer}")).to_owned()
+    answer["component"]["digest"]
+        .as_str()
+        .unwrap_or_else(|| panic!("no digest in {answer}"))
+        .to_owned()
 }
 
 fn activate(world: &World, digest: &str) {
-    world.operator().post("/v1/operator/components/probe/activate", &json!({ "digest": digest })).expect(200);
+    world
+        .operator()
+        .post("/v1/operator/components/probe/activate", &json!({ "digest": digest }))
+        .expect(200);
 }
 
 on_both! {
@@ -131,7 +140,8 @@ on_both! {
         let second = staged(world, 900_002);
         std::thread::scope(|scope| {
             let slow = scope.spawn(|| tenant.client.post("/v1/probe/wait", &json!({"milliseconds": 1500})).expect(200));
-            // The slow request is under way once the operator's view counts it or the swap is done; either way it began first.
+            // The slow request is under way once the operator's view counts it or the swap is done;
+            // either way it began first.
             while !slow.is_finished() && build(&tenant.client) == "900001" {
                 activate(world, &second);
             }

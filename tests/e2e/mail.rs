@@ -42,7 +42,8 @@ fn asks(tenant: &Tenant, people: u8) {
 pub fn wait_for(client: &Client, leave: Value) -> String {
     let mut step = json!({ "leave": "script.spend", "amount": 3 * DOLLAR, "as": "p" });
     step.as_object_mut().unwrap().extend(leave.as_object().cloned().unwrap_or_default());
-    let answer = play(client, json!([{ "note": "note" }, step, { "capture": "p", "amount": DOLLAR }]));
+    let answer =
+        play(client, json!([{ "note": "note" }, step, { "capture": "p", "amount": DOLLAR }]));
     answer.expect(202)["approval_id"].as_str().unwrap().to_owned()
 }
 
@@ -52,13 +53,20 @@ pub fn approval(client: &Client, id: &str) -> Value {
 
 #[track_caller]
 fn ends(client: &Client, id: &str, status: &str) {
-    until("the approval is over", || !matches!(approval(client, id)["status"].as_str(), Some("approved" | "executing")));
+    until("the approval is over", || {
+        !matches!(approval(client, id)["status"].as_str(), Some("approved" | "executing"))
+    });
     let ended = approval(client, id);
     assert_eq!(ended["status"], status, "{ended}");
 }
 
 fn notes(client: &Client) -> usize {
-    client.get("/v1/script/notes").expect(200)["notes"].as_array().unwrap().iter().filter(|note| note["kind"] == "note").count()
+    client.get("/v1/script/notes").expect(200)["notes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|note| note["kind"] == "note")
+        .count()
 }
 
 /// The path and the token of a link.
@@ -68,7 +76,11 @@ pub fn parts(link: &str) -> (&str, &str) {
 
 pub fn send(world: &World, path: &str, form: &str) -> Answer {
     let anonymous = world.anonymous();
-    anonymous.call("POST", path).header("content-type", "application/x-www-form-urlencoded").bytes(form.to_owned()).send()
+    anonymous
+        .call("POST", path)
+        .header("content-type", "application/x-www-form-urlencoded")
+        .bytes(form.to_owned())
+        .send()
 }
 
 fn decide(world: &World, link: &str, decision: &str) -> Answer {
@@ -80,7 +92,12 @@ fn decide(world: &World, link: &str, decision: &str) -> Answer {
 pub fn person(world: &World, tenant: &Tenant, role: &str) -> (String, String) {
     let (_, account) = joined(world, tenant, &tenant.client, role);
     let members = tenant.client.get("/v1/organization/members").expect(200);
-    let member = members["members"].as_array().unwrap().iter().find(|member| member["id"] == json!(account)).cloned();
+    let member = members["members"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|member| member["id"] == json!(account))
+        .cloned();
     let member = member.unwrap_or_else(|| panic!("{account} is no member: {members}"));
     (member["email"].as_str().unwrap().to_owned(), account)
 }
@@ -88,9 +105,16 @@ pub fn person(world: &World, tenant: &Tenant, role: &str) -> (String, String) {
 /// The page is plain, keeps to itself, and loads nothing.
 #[track_caller]
 pub fn is_plain_page(answer: &Answer, status: u16) {
-    assert_eq!((answer.status, answer.header("content-type")), (status, Some("text/html; charset=utf-8")), "{answer}");
+    assert_eq!(
+        (answer.status, answer.header("content-type")),
+        (status, Some("text/html; charset=utf-8")),
+        "{answer}"
+    );
     let policy = answer.header("content-security-policy").unwrap();
-    assert!(policy.contains("default-src 'none'") && policy.contains("form-action 'self'"), "{policy}");
+    assert!(
+        policy.contains("default-src 'none'") && policy.contains("form-action 'self'"),
+        "{policy}"
+    );
     assert_eq!(answer.header("referrer-policy"), Some("no-referrer"));
     assert_eq!(answer.header("cache-control"), Some("no-store"));
     assert!(!answer.text().contains("<script"), "{answer}");

@@ -9,7 +9,8 @@ use crate::accounts::browser;
 /// Invites a new person and accepts for them; answers their browser and account.
 pub fn joined(world: &World, tenant: &Tenant, by: &Client, role: &str) -> (Client, String) {
     let email = format!("{}@example.com", unique(role));
-    let invited = by.post("/v1/organization/members", &json!({"email": email, "role": role})).expect(201);
+    let invited =
+        by.post("/v1/organization/members", &json!({"email": email, "role": role})).expect(201);
     let body = json!({"token": invited["invitation"]["accept_token"], "password": PASSWORD});
     let accepted = world.anonymous().post("/v1/auth/invitations/accept", &body).expect(201);
     assert_eq!(accepted["organization"]["id"], json!(tenant.organization));

@@ -1,4 +1,5 @@
-//! A primitive in another language than the host's: built from the same interface by that language's toolchain, installed and served.
+//! A primitive in another language than the host's: built from the same interface by that
+//! language's toolchain, installed and served.
 
 use std::process::Command;
 use std::sync::OnceLock;
@@ -16,7 +17,9 @@ fn greeter() -> &'static [u8] {
         let output = folder.path().join("greeter-py.wasm");
         let script = Artefacts::get().root.join("tests/other-language/build.py");
         let done = Command::new("python3").arg(script).arg(&output).output();
-        let done = done.unwrap_or_else(|error| panic!("cannot run python3: {error}; `apt-get install python3 python3-venv`"));
+        let done = done.unwrap_or_else(|error| {
+            panic!("cannot run python3: {error}; `apt-get install python3 python3-venv`")
+        });
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
         std::fs::read(&output).unwrap()
     })

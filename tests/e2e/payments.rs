@@ -1,4 +1,5 @@
-//! Money between two users of a project: what neither loses, nor gets twice, nor takes from the other.
+//! Money between two users of a project: what neither loses, nor gets twice, nor takes from the
+//! other.
 
 use charter_tests::{Client, Tenant, World, on_both};
 use serde_json::{Value, json};
@@ -6,7 +7,8 @@ use serde_json::{Value, json};
 /// Funds the organization, and one of its users from there.
 fn funded(world: &World, cents: i64) -> (Tenant, Payer) {
     let tenant = world.register();
-    let credit = json!({ "organization_id": tenant.organization, "amount_cents": cents, "memo": "start" });
+    let credit =
+        json!({ "organization_id": tenant.organization, "amount_cents": cents, "memo": "start" });
     world.operator().post("/v1/operator/credits", &credit).expect(201);
     let payer = Payer::new(&tenant, "payer");
     let own = json!({ "to_user_id": payer.id, "amount_cents": cents, "source": "credit" });
@@ -25,7 +27,9 @@ impl Payer {
         Self { client: tenant.client.with("X-Service-User-Id", &id), id }
     }
     fn has(&self) -> i64 {
-        self.client.get("/v1/payments/balance").expect(200)["balance"]["available_cents"].as_i64().unwrap()
+        self.client.get("/v1/payments/balance").expect(200)["balance"]["available_cents"]
+            .as_i64()
+            .unwrap()
     }
     fn moves(&self) -> Vec<(String, i64, Value)> {
         let page = self.client.get("/v1/payments/transactions").expect(200);

@@ -1,4 +1,5 @@
-//! Versions beside the active one: pinned by a kit while others change, dropped from memory, removed.
+//! Versions beside the active one: pinned by a kit while others change, dropped from memory,
+//! removed.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -14,7 +15,10 @@ use serde_json::{Value, json};
 const ROUNDS: u32 = 24;
 
 fn digest(uploaded: &Value) -> String {
-    uploaded["component"]["digest"].as_str().unwrap_or_else(|| panic!("no digest in {uploaded}")).to_owned()
+    uploaded["component"]["digest"]
+        .as_str()
+        .unwrap_or_else(|| panic!("no digest in {uploaded}"))
+        .to_owned()
 }
 
 fn installed(world: &World, build: u32) -> String {
@@ -25,7 +29,10 @@ fn installed(world: &World, build: u32) -> String {
 fn rewritten(build: u32, old: &str, new: &str) -> Vec<u8> {
     assert_eq!(old.len(), new.len());
     let mut wasm = Artefacts::get().probe(build);
-    let at = wasm.windows(old.len()).position(|window| window == old.as_bytes()).expect("the manifest says it");
+    let at = wasm
+        .windows(old.len())
+        .position(|window| window == old.as_bytes())
+        .expect("the manifest says it");
     wasm[at..at + old.len()].copy_from_slice(new.as_bytes());
     wasm
 }
@@ -160,7 +167,8 @@ on_both! {
             changes.as_array().unwrap().iter().filter(|change| change["kind"] == "revoked").cloned().collect()
         };
         until("the pinned one is told", || !revoked().is_empty());
-        // Whoever is served by a version that does not ask is not told, and no job of it is left behind.
+        // Whoever is served by a version that does not ask is not told, and no job of it is left
+        // behind.
         tenant.client.post(&format!("/v1/users/{other}/restore"), &json!({})).expect(200);
         let restored = |user: &str| json!({"kind": "restored", "user": user, "left": 0});
         until("the other's signals have come", || {
@@ -221,7 +229,8 @@ on_both! {
             assert_eq!(one.client.get(&pinned).expect(200)["build"], "900001");
         };
         refused(&[(&one, &one.project, &kits[0]), (&other, &other.project, &kits[1]), (&other, &project, &default)]);
-        // One after another lets go of it: by another version, with its kit, with its project; the last one by saying no.
+        // One after another lets go of it: by another version, with its kit, with its project; the
+        // last one by saying no.
         other.client.patch(&format!("/v1/kits/{}", kits[1]), &json!({"primitives": {"probe": {"enabled": true, "version": "1.0.900002"}}})).expect(200);
         refused(&[(&one, &one.project, &kits[0]), (&other, &project, &default)]);
         other.client.delete(&format!("/v1/projects/{project}")).expect(200);

@@ -1,4 +1,5 @@
-//! The relay that the host mails through: how it is bound, what is never sent to it, and what is left behind of a mail.
+//! The relay that the host mails through: how it is bound, what is never sent to it, and what is
+//! left behind of a mail.
 
 use charter_tests::Database;
 use charter_tests::artefacts::Artefacts;
@@ -34,7 +35,11 @@ fn nothing_is_sent_in_the_clear_or_to_whom_the_operator_does_not_trust() {
         ("credential", Value::Null, "credential"),
         ("scope", json!({ "organization": tenant.organization }), "scope"),
     ] {
-        assert_eq!(put(&with(member, value)).expect_error(400, "invalid_input")["param"], param, "{member}");
+        assert_eq!(
+            put(&with(member, value)).expect_error(400, "invalid_input")["param"],
+            param,
+            "{member}"
+        );
     }
     let mut plain = with("url", json!("smtp://192.0.2.1:587"));
     plain["options"]["plain"] = json!(true);
@@ -42,7 +47,10 @@ fn nothing_is_sent_in_the_clear_or_to_whom_the_operator_does_not_trust() {
     assert!(refused["message"].as_str().unwrap().contains("this machine"), "{refused}");
     // The credential is not shown, and stays where none is given.
     let shown = put(&relay.binding()).expect(200);
-    assert!(shown["provider"]["credential"] == "set" && !shown.to_string().contains(LOGIN.1), "{shown}");
+    assert!(
+        shown["provider"]["credential"] == "set" && !shown.to_string().contains(LOGIN.1),
+        "{shown}"
+    );
     let mut kept = relay.binding();
     kept.as_object_mut().unwrap().remove("credential");
     put(&kept).expect(200);
@@ -67,7 +75,10 @@ fn nothing_is_sent_in_the_clear_or_to_whom_the_operator_does_not_trust() {
         until("the log says why", || world.server().log().contains(told));
         assert_eq!(peer.tries(), 0, "{told}");
     }
-    assert!(!world.server().log().contains(LOGIN.1) && !world.server().log().contains("token="), "a secret in the log");
+    assert!(
+        !world.server().log().contains(LOGIN.1) && !world.server().log().contains("token="),
+        "a secret in the log"
+    );
     // TLS from the first byte, and plain text to this machine where the operator says so.
     for (security, login) in [(Security::Wrapped, true), (Security::None, false)] {
         let peer = Relay::of(security, login);
@@ -102,16 +113,23 @@ fn a_relay_comes_from_the_file_and_its_faults_by_their_keys() {
         )
     };
     let configured = Builder::new().bare().configuration(&text("charter@relay.example"));
-    let world = configured.environment("CHARTER_PROVIDERS_MAIL_RELAY_CREDENTIAL", LOGIN.1).start(Database::Sqlite);
+    let world = configured
+        .environment("CHARTER_PROVIDERS_MAIL_RELAY_CREDENTIAL", LOGIN.1)
+        .start(Database::Sqlite);
     let tenant = governed(&world, 1);
     wait_for(&tenant.client, json!({}));
     relay.hears(&tenant.email, 1);
-    // Faults keep a host from starting, each by its key; so does a relay whose links would lead nowhere.
+    // Faults keep a host from starting, each by its key; so does a relay whose links would lead
+    // nowhere.
     let folder = charter_tests::artefacts::Folder::new();
     let file = folder.path().join("charter.toml");
     std::fs::write(&file, text("nobody")).unwrap();
     let mut command = std::process::Command::new(&Artefacts::get().charter);
-    command.args(["serve", "--listen", "0.0.0.0:0", "--data"]).arg(folder.path().join("data")).arg("--config").arg(&file);
+    command
+        .args(["serve", "--listen", "0.0.0.0:0", "--data"])
+        .arg(folder.path().join("data"))
+        .arg("--config")
+        .arg(&file);
     let told = command.env("CHARTER_PROVIDERS_MAIL_RELAY_CREDENTIAL", LOGIN.1).output().unwrap();
     let told = String::from_utf8_lossy(&told.stderr).into_owned();
     assert!(told.contains("from") && told.contains("http.public_url"), "{told}");
@@ -129,7 +147,8 @@ fn no_secret_of_a_link_is_kept_in_the_clear() {
     let backup = |name: &str| {
         let file = world.data().join(name);
         let mut command = std::process::Command::new(&Artefacts::get().charter);
-        let done = command.arg("backup").arg(&file).arg("--data").arg(world.data()).output().unwrap();
+        let done =
+            command.arg("backup").arg(&file).arg("--data").arg(world.data()).output().unwrap();
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
         std::fs::read_to_string(file).unwrap()
     };
@@ -141,7 +160,10 @@ fn no_secret_of_a_link_is_kept_in_the_clear() {
     assert!(!waiting.contains(token));
     until("the approval says so", || approval(&tenant.client, &id)["mails"][0]["status"] == "sent");
     let sent = backup("sent");
-    assert!(!sent.contains(token) && !sent.contains("message_id"), "the mail goes when it was sent");
+    assert!(
+        !sent.contains(token) && !sent.contains("message_id"),
+        "the mail goes when it was sent"
+    );
     assert!(!world.server().log().contains(token));
     world.stop();
 }
@@ -156,8 +178,9 @@ fn of_two_replicas_each_person_gets_one_mail() {
     let (other, _data) = world.replica();
     let elsewhere = tenant.at(other.client().base());
     let ids: Vec<String> = std::thread::scope(|scope| {
-        let asking = [&tenant.client, &elsewhere.client]
-            .map(|client| scope.spawn(move || (0..6).map(|_| wait_for(client, json!({}))).collect::<Vec<_>>()));
+        let asking = [&tenant.client, &elsewhere.client].map(|client| {
+            scope.spawn(move || (0..6).map(|_| wait_for(client, json!({}))).collect::<Vec<_>>())
+        });
         asking.into_iter().flat_map(|asking| asking.join().unwrap()).collect()
     });
     let sent = |id: &str| {
@@ -170,13 +193,21 @@ fn of_two_replicas_each_person_gets_one_mail() {
         let mut messages: Vec<String> = mails.iter().map(Received::id).collect();
         messages.sort();
         messages.dedup();
-        assert_eq!((mails.len(), messages.len()), (12, 12), "each person is mailed once about each");
+        assert_eq!(
+            (mails.len(), messages.len()),
+            (12, 12),
+            "each person is mailed once about each"
+        );
     }
     // What one has mailed counts at the other.
     let link = relay.to(&approver).remove(0).link();
     let (path, token) = parts(&link);
     let there = elsewhere.client.without("authorization");
     let form = format!("token={token}&decision=deny");
-    let denied = there.call("POST", path).header("content-type", "application/x-www-form-urlencoded").bytes(form).send();
+    let denied = there
+        .call("POST", path)
+        .header("content-type", "application/x-www-form-urlencoded")
+        .bytes(form)
+        .send();
     is_plain_page(&denied, 200);
 }

@@ -1,5 +1,6 @@
-//! A repeated `Idempotency-Key` answers again and acts no second time: every change that the host and the primitives offer, read
-//! from the description that the server publishes, so that a new one that no line here makes twice fails the sweep.
+//! A repeated `Idempotency-Key` answers again and acts no second time: every change that the host
+//! and the primitives offer, read from the description that the server publishes, so that a new one
+//! that no line here makes twice fails the sweep.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -16,7 +17,8 @@ use crate::accounts::browser;
 use crate::governance::in_an_hour;
 use crate::members::joined;
 
-/// Sends it twice under one key: the same answer, said to be a replay, and nothing said of the first.
+/// Sends it twice under one key: the same answer, said to be a replay, and nothing said of the
+/// first.
 #[track_caller]
 fn twice(client: &Client, method: &str, path: &str, body: Option<&Value>) -> Answer {
     let key = unique("twice");
@@ -33,7 +35,11 @@ fn twice(client: &Client, method: &str, path: &str, body: Option<&Value>) -> Ans
 #[track_caller]
 fn same(first: &Answer, second: &Answer) {
     assert_eq!(first.header("idempotent-replayed"), None, "{first}");
-    assert_eq!((second.status, second.header("idempotent-replayed")), (first.status, Some("true")), "{second}");
+    assert_eq!(
+        (second.status, second.header("idempotent-replayed")),
+        (first.status, Some("true")),
+        "{second}"
+    );
     assert_eq!(second.body, first.body, "other bytes at the second time:\n{first}\n{second}");
     assert_eq!(second.header("content-type"), first.header("content-type"));
 }
@@ -85,45 +91,62 @@ impl Made {
     fn missing(&self, world: &World, wanted: impl Fn(&str) -> bool) -> Vec<String> {
         let made = self.0.borrow();
         let all = changes(world).into_iter().filter(|(name, ..)| wanted(name));
-        let missing = all.filter(|(_, method, path)| !made.iter().any(|(by, at)| by == method && fits(path, at)));
+        let missing = all.filter(|(_, method, path)| {
+            !made.iter().any(|(by, at)| by == method && fits(path, at))
+        });
         missing.map(|(name, ..)| name).collect()
     }
 }
 
 fn primitives(world: &World) -> Vec<String> {
     let listed = world.operator().get("/v1/operator/components").expect(200);
-    listed["components"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect()
+    listed["components"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["name"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 fn is_of(names: &[String], operation: &str) -> bool {
     names.iter().any(|name| operation.split('.').next() == Some(name))
 }
 
-/// Everything that an organization's key can change through the host, with what each leaves in a list.
+/// Everything that an organization's key can change through the host, with what each leaves in a
+/// list.
 fn tenancy(world: &World, tenant: &Tenant, made: &Made) {
     let client = &tenant.client;
-    let step = |method: &str, path: &str, body: Option<Value>, list: &str, member: &str, change: isize| {
-        let before = count(client, list, member);
-        let answer = twice(client, method, path, body.as_ref());
-        made.note(method, path);
-        assert_eq!(
-            Some(count(client, list, member)),
-            before.checked_add_signed(change),
-            "{method} {path} acted other than once"
-        );
-        answer.json()
-    };
+    let step =
+        |method: &str, path: &str, body: Option<Value>, list: &str, member: &str, change: isize| {
+            let before = count(client, list, member);
+            let answer = twice(client, method, path, body.as_ref());
+            made.note(method, path);
+            assert_eq!(
+                Some(count(client, list, member)),
+                before.checked_add_signed(change),
+                "{method} {path} acted other than once"
+            );
+            answer.json()
+        };
     let body = |value: Value| Some(value);
 
     let key = step("POST", "/v1/auth/keys", body(json!({"name": "k"})), "/v1/auth/keys", "keys", 1);
     step("DELETE", &format!("/v1/auth/keys/{}", id(&key)), None, "/v1/auth/keys", "keys", -1);
 
     for path in ["/v1/organization", "/v1/company"] {
-        let renamed = step("PATCH", path, body(json!({"name": path})), "/v1/projects", "projects", 0);
+        let renamed =
+            step("PATCH", path, body(json!({"name": path})), "/v1/projects", "projects", 0);
         assert_eq!(renamed["organization"]["name"], path);
     }
     let invitation = json!({"email": format!("{}@example.com", unique("guest")), "role": "viewer"});
-    let invited = step("POST", "/v1/organization/members", body(invitation), "/v1/organization/invitations", "invitations", 1);
+    let invited = step(
+        "POST",
+        "/v1/organization/members",
+        body(invitation),
+        "/v1/organization/invitations",
+        "invitations",
+        1,
+    );
     let path = format!("/v1/organization/invitations/{}", id(&invited["invitation"]));
     step("DELETE", &path, None, "/v1/organization/invitations", "invitations", -1);
 
@@ -133,7 +156,8 @@ fn tenancy(world: &World, tenant: &Tenant, made: &Made) {
     step("PATCH", &path, body(json!({"role": "viewer"})), members, "members", 0);
     step("DELETE", &path, None, members, "members", -1);
 
-    let project = step("POST", "/v1/projects", body(json!({"name": "P"})), "/v1/projects", "projects", 1);
+    let project =
+        step("POST", "/v1/projects", body(json!({"name": "P"})), "/v1/projects", "projects", 1);
     let path = format!("/v1/projects/{}", id(&project["project"]));
     step("PATCH", &path, body(json!({"name": "Q"})), "/v1/projects", "projects", 0);
 
@@ -141,11 +165,19 @@ fn tenancy(world: &World, tenant: &Tenant, made: &Made) {
     let kit_path = format!("/v1/kits/{}", id(&kit["kit"]));
     let changed = step("PATCH", &kit_path, body(json!({"name": "kit 2"})), "/v1/kits", "kits", 0);
     assert_eq!(changed["kit"]["version"], 2);
-    assert_eq!(client.get(&kit_path).expect(200)["kit"]["version"], 2, "a repeated change changed again");
+    assert_eq!(
+        client.get(&kit_path).expect(200)["kit"]["version"],
+        2,
+        "a repeated change changed again"
+    );
 
     let rules = json!({"rules": [{"id": "r", "effect": "deny", "actions": ["script.send"]}]});
     let policy = step("PUT", "/v1/governance/policy", body(rules), "/v1/projects", "projects", 0);
-    assert_eq!(client.get("/v1/governance/policy").expect(200), policy, "a repeated policy is another version");
+    assert_eq!(
+        client.get("/v1/governance/policy").expect(200),
+        policy,
+        "a repeated policy is another version"
+    );
     let limits = json!({"limits": [{"id": "l", "actions": ["script.send"], "period": "day", "max_count": 5}]});
     step("PUT", "/v1/governance/limits", body(limits), "/v1/projects", "projects", 0);
     let grant = json!({"user_id": tenant.user, "actions": ["*"], "until": "2099-01-01T00:00:00Z", "reason": "r"});
@@ -165,7 +197,8 @@ fn tenancy(world: &World, tenant: &Tenant, made: &Made) {
     step("PATCH", &hook_path, body(json!({"eventTypes": ["*"]})), hooks, "webhooks", 0);
     step("POST", &format!("{hook_path}/rotate"), body(json!({})), hooks, "webhooks", 0);
     let queued = format!("{hook_path}/deliveries");
-    let test = step("POST", &format!("{hook_path}/test"), body(json!({})), &queued, "deliveries", 1);
+    let test =
+        step("POST", &format!("{hook_path}/test"), body(json!({})), &queued, "deliveries", 1);
     let again = format!("{queued}/{}/redeliver", id(&test["delivery"]));
     step("POST", &again, body(json!({})), &queued, "deliveries", 1);
     step("DELETE", &hook_path, None, hooks, "webhooks", -1);
@@ -193,15 +226,23 @@ fn sessions(world: &World, made: &Made) {
     let path = "/v1/auth/session/switch-company";
     let (there, back) = (unique("there"), unique("back"));
     let switch = |key: &str, to: &Tenant| {
-        person.call("POST", path).idempotency_key(key).json(&json!({"company_id": to.organization})).send()
+        person
+            .call("POST", path)
+            .idempotency_key(key)
+            .json(&json!({"company_id": to.organization}))
+            .send()
     };
     let stands = || person.get("/v1/auth/session").expect(200)["organization"]["id"].clone();
     let moved = switch(&there, &second);
     moved.expect(200);
-    // A key counts within one organization, and the session stands in the other by now: this is another request, and finds
-    // nothing left to do.
+    // A key counts within one organization, and the session stands in the other by now: this is
+    // another request, and finds nothing left to do.
     let again = switch(&there, &second);
-    assert_eq!((again.expect(200), again.header("idempotent-replayed")), (moved.expect(200), None), "{again}");
+    assert_eq!(
+        (again.expect(200), again.header("idempotent-replayed")),
+        (moved.expect(200), None),
+        "{again}"
+    );
     assert_eq!(stands(), second.organization.as_str());
     // Asked again from where it was asked first, it is answered again, and moves nobody.
     switch(&back, &first).expect(200);
@@ -209,7 +250,8 @@ fn sessions(world: &World, made: &Made) {
     assert_eq!(stands(), first.organization.as_str(), "a repeated move moved again");
     made.note("POST", path);
 
-    // Who asks again for the end is nobody by then. They are told so, nothing that was kept is shown to them, and nothing else ends.
+    // Who asks again for the end is nobody by then. They are told so, nothing that was kept is
+    // shown to them, and nothing else ends.
     let path = "/v1/auth/session";
     let key = unique("end");
     let end = || person.call("DELETE", path).idempotency_key(&key).send();
@@ -224,16 +266,24 @@ fn sessions(world: &World, made: &Made) {
 /// What people decide on: each word is said once, and what is approved is made once.
 fn approvals(world: &World, made: &Made) {
     let tenant = world.register();
-    let rules = json!({"rules": [{"id": "r", "effect": "require_approval", "actions": ["script.spend"]}]});
+    let rules =
+        json!({"rules": [{"id": "r", "effect": "require_approval", "actions": ["script.spend"]}]});
     tenant.client.put("/v1/governance/policy", &rules).expect(200);
     let person = browser(world, &tenant.email, PASSWORD).0;
     let steps = json!({"steps": [{"leave": "script.spend", "amount": 1, "as": "p"}, {"capture": "p", "amount": 1}]});
-    // A hold is in doubt after something left the host under it and nobody said what became of that.
+    // A hold is in doubt after something left the host under it and nobody said what became of
+    // that.
     let lost = json!({"steps": [{"leave": "script.send", "as": "p"}, {"dispatch": "p"}]});
     tenant.client.post("/v1/script", &lost).expect(200);
     let doubted = tenant.client.get("/v1/governance/holds?state=in_doubt").expect(200);
-    let path = format!("/v1/governance/holds/{}/resolve", doubted["holds"][0]["id"].as_str().unwrap());
-    twice(&person, "POST", &path, Some(&json!({"outcome": "voided", "reason": "it never arrived"})));
+    let path =
+        format!("/v1/governance/holds/{}/resolve", doubted["holds"][0]["id"].as_str().unwrap());
+    twice(
+        &person,
+        "POST",
+        &path,
+        Some(&json!({"outcome": "voided", "reason": "it never arrived"})),
+    );
     made.note("POST", &path);
     for decision in ["approve", "deny"] {
         let waiting = tenant.client.post("/v1/script", &steps).expect(202);
@@ -247,7 +297,8 @@ fn approvals(world: &World, made: &Made) {
 /// A job that sleeps for longer than this takes is cancelled, once.
 fn job(tenant: &Tenant, made: &Made) {
     let client = &tenant.client;
-    let slow = json!({"steps": [{"enqueue": [{"sleep_ms": 10_000}], "public": true, "attempts": 1}]});
+    let slow =
+        json!({"steps": [{"enqueue": [{"sleep_ms": 10_000}], "public": true, "attempts": 1}]});
     let enqueued = client.post("/v1/script", &slow).expect(200);
     let path = format!("/v1/jobs/{}", enqueued["seen"][0].as_str().unwrap());
     let cancelled = twice(client, "DELETE", &path, None);
@@ -262,7 +313,8 @@ on_both! {
     fn each_change_of_the_primitives_is_made_once_however_often_it_is_asked_for(world) {
         let made = Made::default();
         for (_, path) in cases::all() {
-            // The case itself looks at what there is after each step: a second effect would show there.
+            // The case itself looks at what there is after each step: a second effect would show
+            // there.
             cases::run_through(world, &path, "company", &mut |call| {
                 if call.method() == "GET" {
                     return call.send();
@@ -289,8 +341,9 @@ on_both! {
                 _ => Ok(()),
             });
         };
-        // Rows are numbered a moment after their commit, in order: one more change of each kind flushes what a replay had left.
-        // The registration's own row is numbered after its answer too: what is counted from has to stand first.
+        // Rows are numbered a moment after their commit, in order: one more change of each kind
+        // flushes what a replay had left. The registration's own row is numbered after its answer
+        // too: what is counted from has to stand first.
         let mut expected = 1;
         settled(expected);
         assert_eq!(rows(), expected, "a registration leaves one row");
@@ -420,7 +473,8 @@ on_both! {
         let binding = json!({"kind": "http", "url": "https://example.com"});
         step("PUT", "/v1/operator/providers/some.thing", Some(binding));
         step("DELETE", "/v1/operator/providers/some.thing", None);
-        // A token that the configuration gives is changed there; the same one, once it is the deployment's own, is replaced here.
+        // A token that the configuration gives is changed there; the same one, once it is the
+        // deployment's own, is replaced here.
         world.options().environment.retain(|(name, _)| name != "CHARTER_OPERATOR_TOKEN");
         world.stop();
         world.start();
@@ -429,7 +483,8 @@ on_both! {
         let former = world.operator();
         let first = rotate(&former);
         let token = first.expect(200)["token"].as_str().unwrap().to_owned();
-        // With the former token nobody is told the new one, whatever they know of the request. Who has the new one already is.
+        // With the former token nobody is told the new one, whatever they know of the request. Who
+        // has the new one already is.
         let again = rotate(&former);
         again.expect_error(401, "unauthorized");
         assert!(!again.text().contains(&token) && again.header("idempotent-replayed").is_none(), "{again}");

@@ -13,7 +13,8 @@ use charter_tests::world::Builder;
 use charter_tests::{Client, Database, Tenant, World};
 use serde_json::json;
 
-/// A change of the deployment is served everywhere within this; the promise is half a second, and the machine is busy.
+/// A change of the deployment is served everywhere within this; the promise is half a second, and
+/// the machine is busy.
 const BOUND: Duration = Duration::from_secs(10);
 
 /// Two servers that tests share.
@@ -45,7 +46,10 @@ impl Pair {
 fn a_key_revoked_on_one_does_nothing_on_the_other_from_the_next_request_on() {
     let (here, there) = pair().register();
     for round in 0..10 {
-        let made = here.client.post("/v1/auth/keys", &json!({"name": format!("k{round}"), "role": "admin"})).expect(201);
+        let made = here
+            .client
+            .post("/v1/auth/keys", &json!({"name": format!("k{round}"), "role": "admin"}))
+            .expect(201);
         let key = made["key"].as_str().unwrap();
         let other = there.client.bearer(key);
         // The other server knows the key, and has it in whatever it keeps in memory.
@@ -67,14 +71,24 @@ fn a_user_revoked_on_one_changes_nothing_on_the_other_from_the_next_request_on()
     let (here, there) = pair().register();
     let user = here.user("agent");
     let path = format!("/v1/users/{user}");
-    let create = |name: String| there.client.post(&format!("{path}/queue"), &json!({ "name": name }));
+    let create =
+        |name: String| there.client.post(&format!("{path}/queue"), &json!({ "name": name }));
     for round in 0..10 {
         create(format!("before {round}")).expect(201);
         here.client.post(&format!("{path}/revoke"), &json!({})).expect(200);
-        assert_eq!(create(format!("after {round}")).expect_error(403, "forbidden")["reason"], "profile_revoked");
+        assert_eq!(
+            create(format!("after {round}")).expect_error(403, "forbidden")["reason"],
+            "profile_revoked"
+        );
         here.client.post(&format!("{path}/restore"), &json!({})).expect(200);
     }
-    assert_eq!(here.client.get(&format!("{path}/queue?limit=100")).expect(200)["queues"].as_array().unwrap().len(), 10);
+    assert_eq!(
+        here.client.get(&format!("{path}/queue?limit=100")).expect(200)["queues"]
+            .as_array()
+            .unwrap()
+            .len(),
+        10
+    );
 }
 
 #[test]
@@ -83,7 +97,12 @@ fn a_key_revoked_and_a_kit_changed_on_one_end_reads_on_the_other_at_once() {
     let kit = here.kit("gated", json!({"queue": {"enabled": true}}));
     let user = here.user_with_kit("agent", &kit);
     for enabled in [true, false, true, false] {
-        here.client.patch(&format!("/v1/kits/{kit}"), &json!({"primitives": {"queue": {"enabled": enabled}}})).expect(200);
+        here.client
+            .patch(
+                &format!("/v1/kits/{kit}"),
+                &json!({"primitives": {"queue": {"enabled": enabled}}}),
+            )
+            .expect(200);
         let wanted = if enabled { 200 } else { 403 };
         assert_eq!(there.client.get(&format!("/v1/users/{user}/queue")).status, wanted);
     }
@@ -97,7 +116,13 @@ fn a_key_revoked_and_a_kit_changed_on_one_end_reads_on_the_other_at_once() {
 #[test]
 fn an_idempotency_key_answered_by_one_is_replayed_by_the_other() {
     let (here, there) = pair().register();
-    let ask = |client: &Client| client.call("POST", "/v1/queue").idempotency_key("anywhere").json(&json!({"name": "q"})).send();
+    let ask = |client: &Client| {
+        client
+            .call("POST", "/v1/queue")
+            .idempotency_key("anywhere")
+            .json(&json!({"name": "q"}))
+            .send()
+    };
     let (first, second) = (ask(&here.client), ask(&there.client));
     assert_eq!((first.status, &first.body), (second.status, &second.body), "{second}");
     assert_eq!(second.header("idempotent-replayed"), Some("true"), "{second}");
@@ -113,12 +138,20 @@ fn a_receive_that_waits_on_one_gets_what_is_sent_on_the_other() {
         let wait = json!({"wait_seconds": 20});
         std::thread::scope(|scope| {
             let began = Instant::now();
-            let waiting = scope.spawn(|| there.client.post(&format!("{path}/receive"), &wait).expect(200));
-            // It may begin to wait before or after the send: it must come either way, and long before its wait is over.
-            here.client.post(&format!("{path}/messages"), &json!({"messages": [{"body": round}]})).expect(201);
+            let waiting =
+                scope.spawn(|| there.client.post(&format!("{path}/receive"), &wait).expect(200));
+            // It may begin to wait before or after the send: it must come either way, and long
+            // before its wait is over.
+            here.client
+                .post(&format!("{path}/messages"), &json!({"messages": [{"body": round}]}))
+                .expect(201);
             let got = waiting.join().unwrap();
             assert_eq!(got["messages"][0]["body"], round, "{got}");
-            assert!(began.elapsed() < Duration::from_secs(15), "it came after {:?}", began.elapsed());
+            assert!(
+                began.elapsed() < Duration::from_secs(15),
+                "it came after {:?}",
+                began.elapsed()
+            );
         });
     }
 }
@@ -127,8 +160,10 @@ fn a_receive_that_waits_on_one_gets_what_is_sent_on_the_other() {
 fn one_hot_queue_drained_from_both_hands_no_message_out_twice() {
     const MESSAGES: usize = 200;
     let (here, there) = pair().register();
-    let queue =
-        id(&here.client.post("/v1/queue", &json!({"name": "hot", "visibility_timeout_seconds": 600})).expect(201)["queue"]);
+    let queue = id(&here
+        .client
+        .post("/v1/queue", &json!({"name": "hot", "visibility_timeout_seconds": 600}))
+        .expect(201)["queue"]);
     let path = format!("/v1/queue/{queue}");
     let handed: Mutex<BTreeMap<u64, u32>> = Mutex::default();
     let (sent, got) = (AtomicBool::new(false), AtomicU32::new(0));
@@ -138,10 +173,16 @@ fn one_hot_queue_drained_from_both_hands_no_message_out_twice() {
             scope.spawn(|| {
                 loop {
                     let over = sent.load(Ordering::SeqCst);
-                    let answer = client.post(&format!("{path}/receive"), &json!({"max_messages": 5})).expect(200);
+                    let answer = client
+                        .post(&format!("{path}/receive"), &json!({"max_messages": 5}))
+                        .expect(200);
                     let messages = answer["messages"].as_array().unwrap();
                     for message in messages {
-                        *handed.lock().unwrap().entry(message["body"].as_u64().unwrap()).or_default() += 1;
+                        *handed
+                            .lock()
+                            .unwrap()
+                            .entry(message["body"].as_u64().unwrap())
+                            .or_default() += 1;
                         got.fetch_add(1, Ordering::SeqCst);
                     }
                     if over && messages.is_empty() {
@@ -167,12 +208,20 @@ fn one_hot_queue_drained_from_both_hands_no_message_out_twice() {
 fn a_version_that_does_not_fit_what_is_set_of_one_replica_is_activated_on_none() {
     let mut world = Builder::new().bare().start(Database::Postgresql);
     world.install("probe", &Artefacts::get().probe(900_001));
-    world.options().environment.push(("CHARTER_PRIMITIVES_PROBE".into(), r#"{"only_900001": 1}"#.into()));
+    world
+        .options()
+        .environment
+        .push(("CHARTER_PRIMITIVES_PROBE".into(), r#"{"only_900001": 1}"#.into()));
     let (second, _folder) = world.replica();
-    let refused = world.upload("probe", &Artefacts::get().probe(900_002), true).expect_error(409, "state_conflict");
+    let refused = world
+        .upload("probe", &Artefacts::get().probe(900_002), true)
+        .expect_error(409, "state_conflict");
     assert_eq!(refused["reason"], "replica_cannot_load");
     let told = refused["message"].as_str().unwrap();
-    assert!(told.contains("cannot load") && told.contains("primitives.probe.only_900001"), "{told}");
+    assert!(
+        told.contains("cannot load") && told.contains("primitives.probe.only_900001"),
+        "{told}"
+    );
     let tenant = world.register();
     for client in [&tenant.client, &tenant.at(second.address()).client] {
         assert_eq!(client.get("/v1/probe").expect(200)["build"], "900001");
@@ -189,8 +238,13 @@ fn a_version_activated_or_rolled_back_on_one_is_served_by_the_other() {
     let serves = |client: &Client, build: &str| {
         found(BOUND, &format!("{build} is served"), || {
             let answer = client.get("/v1/probe");
-            // Until it has heard of the first one there is no such route; afterwards no request fails.
-            if answer.status == 200 && answer.json()["build"] == build { Ok(()) } else { Err(answer) }
+            // Until it has heard of the first one there is no such route; afterwards no request
+            // fails.
+            if answer.status == 200 && answer.json()["build"] == build {
+                Ok(())
+            } else {
+                Err(answer)
+            }
         });
     };
     serves(&there.client, "900001");

@@ -1,5 +1,5 @@
-//! The rules of the request's transaction, each through the front door: a fixture plays scripts of host calls, and what is left
-//! afterwards is looked at as a client would.
+//! The rules of the request's transaction, each through the front door: a fixture plays scripts of
+//! host calls, and what is left afterwards is looked at as a client would.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -50,14 +50,21 @@ pub fn seen(answer: &Answer) -> Vec<Value> {
 /// What is kept: the notes of a kind, and how many items nobody holds.
 fn notes(client: &Client, kind: &str) -> Vec<Value> {
     let listed = client.get("/v1/script/notes").expect(200);
-    listed["notes"].as_array().unwrap().iter().filter(|note| note["kind"] == kind).cloned().collect()
+    listed["notes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|note| note["kind"] == kind)
+        .cloned()
+        .collect()
 }
 
 fn items(client: &Client) -> u64 {
     client.get("/v1/script/notes").expect(200)["items"].as_u64().unwrap()
 }
 
-/// Plays `steps` on a thread, and runs `meanwhile` once an item was taken: the script is then in its middle.
+/// Plays `steps` on a thread, and runs `meanwhile` once an item was taken: the script is then in
+/// its middle.
 fn interrupted(client: &Client, steps: Value, meanwhile: impl FnOnce()) -> Answer {
     let before = items(client);
     std::thread::scope(|scope| {
@@ -99,7 +106,8 @@ on_both! {
     fn what_a_refused_request_told_stays_and_what_a_trapped_one_told_does_not(world) {
         let tenant = world.register();
         let rows = || tenant.client.get("/v1/usage").expect(200)["usage"]["audit_rows"].as_u64().unwrap();
-        // A row is numbered a moment after its answer, the registration's own too: what is counted from has to stand first.
+        // A row is numbered a moment after its answer, the registration's own too: what is counted
+        // from has to stand first.
         until("the registration's row is numbered", || rows() == 1);
         play(&tenant.client, json!([{ "audit": "script.looked" }, { "refuse": "state_conflict" }])).expect_error(409, "state_conflict");
         // The primitive's own row, and the host's for the refusal.
@@ -112,7 +120,8 @@ on_both! {
 
     fn a_value_that_two_want_goes_to_one_and_the_other_is_told_by_the_guest(world) {
         let tenant = world.register();
-        // Whoever finds the slug taken says so itself; whoever loses the race is run again, finds it taken, and says the same.
+        // Whoever finds the slug taken says so itself; whoever loses the race is run again, finds
+        // it taken, and says the same.
         let wish = || play(&tenant.client, json!([{ "try": { "note": "note", "slug": "one" } }]));
         let all: Vec<Value> = std::thread::scope(|scope| {
             let running: Vec<_> = (0..8).map(|_| scope.spawn(wish)).collect();
@@ -131,7 +140,8 @@ on_both! {
             play(&tenant.client, json!([{ "note": "note" }])).expect(200);
         });
         let seen = seen(&answer);
-        // It was run again, and its second run counted what had come between; what it took is the same, and taken once.
+        // It was run again, and its second run counted what had come between; what it took is the
+        // same, and taken once.
         assert_eq!((&seen[0], &seen[2]), (&json!(2), &json!(1)), "{answer}");
         assert_eq!(seen[1].as_array().unwrap().len(), 1);
         assert_eq!(items(&tenant.client), 0);

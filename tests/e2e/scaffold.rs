@@ -1,4 +1,5 @@
-//! `cargo xtask new`: a primitive that builds, is tested, and is served, with no other file of the repository touched.
+//! `cargo xtask new`: a primitive that builds, is tested, and is served, with no other file of the
+//! repository touched.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,8 @@ use charter_tests::{World, cases, on_both};
 use xtask::process;
 use xtask::workspace::Workspace;
 
-/// A copy of the repository that a test may change: one at a time, at one place, so that what was built for it is built once.
+/// A copy of the repository that a test may change: one at a time, at one place, so that what was
+/// built for it is built once.
 pub struct Copy {
     /// Its root.
     pub root: PathBuf,
@@ -29,7 +31,11 @@ impl Copy {
         let _ = std::fs::remove_dir_all(&root);
         std::fs::create_dir_all(&root).unwrap();
         let script = r#"git ls-files -z --cached --others --exclude-standard | xargs -0 -I{} sh -c '[ ! -e "{}" ] || cp -p --parents "{}" "$COPY"'"#;
-        let copied = Command::new("/bin/sh").args(["-ec", script]).current_dir(&workspace.root).env("COPY", &root).status();
+        let copied = Command::new("/bin/sh")
+            .args(["-ec", script])
+            .current_dir(&workspace.root)
+            .env("COPY", &root)
+            .status();
         assert!(copied.unwrap().success(), "cannot copy {}", workspace.root.display());
         Self { root, target: folder.join("target"), _turn: turn }
     }
@@ -45,9 +51,21 @@ impl Copy {
     pub fn component(&self, name: &str) -> Vec<u8> {
         let mut command = self.cargo();
         let package = format!("charter-{name}");
-        succeeds(command.args(["build", "--profile", "component", "--target", "wasm32-wasip2", "--package", &package]));
-        let file = self.target.join("wasm32-wasip2/component").join(format!("charter_{}.wasm", name.replace('-', "_")));
-        std::fs::read(&file).unwrap_or_else(|error| panic!("cannot read {}: {error}", file.display()))
+        succeeds(command.args([
+            "build",
+            "--profile",
+            "component",
+            "--target",
+            "wasm32-wasip2",
+            "--package",
+            &package,
+        ]));
+        let file = self
+            .target
+            .join("wasm32-wasip2/component")
+            .join(format!("charter_{}.wasm", name.replace('-', "_")));
+        std::fs::read(&file)
+            .unwrap_or_else(|error| panic!("cannot read {}: {error}", file.display()))
     }
 
     /// Every file's bytes by its path.
@@ -64,7 +82,10 @@ fn gather(root: &Path, folder: &Path, found: &mut BTreeMap<PathBuf, Vec<u8>>) {
         if path.is_dir() {
             gather(root, &path, found);
         } else {
-            found.insert(path.strip_prefix(root).unwrap().to_path_buf(), std::fs::read(&path).unwrap());
+            found.insert(
+                path.strip_prefix(root).unwrap().to_path_buf(),
+                std::fs::read(&path).unwrap(),
+            );
         }
     }
 }
@@ -73,7 +94,8 @@ fn gather(root: &Path, folder: &Path, found: &mut BTreeMap<PathBuf, Vec<u8>>) {
 #[track_caller]
 pub fn succeeds(command: &mut Command) -> Output {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (out, err) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{command:?} ended with {}:\n{out}\n{err}", output.status);
     output
 }
@@ -85,7 +107,10 @@ fn serve(world: &World, copy: &Copy, wasm: &[u8]) {
         assert!(described["paths"][path].is_object(), "{path} is not described");
     }
     let told = world.anonymous().get("/skill.md").text();
-    assert!(told.contains("Keeps short texts of a profile."), "it is not described to those who read: {told}");
+    assert!(
+        told.contains("Keeps short texts of a profile."),
+        "it is not described to those who read: {told}"
+    );
     for mount in ["company", "user"] {
         cases::run(world, &copy.root.join("plugins/address-book/cases/first.json"), mount);
     }

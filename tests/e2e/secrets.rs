@@ -1,4 +1,5 @@
-//! What a deployment keeps and writes holds no secret in the clear: not the database, not the code cache, not the log.
+//! What a deployment keeps and writes holds no secret in the clear: not the database, not the code
+//! cache, not the log.
 
 use std::path::Path;
 
@@ -9,7 +10,15 @@ use charter_tests::{Database, World, on_both};
 use serde_json::json;
 
 /// Tables whose rows hold what callers sent or got.
-const TABLES: [&str; 7] = ["documents", "document_index", "document_text", "claims", "log_entries", "facts", "migrations"];
+const TABLES: [&str; 7] = [
+    "documents",
+    "document_index",
+    "document_text",
+    "claims",
+    "log_entries",
+    "facts",
+    "migrations",
+];
 
 /// Every byte that outlives the server, the key file apart.
 fn everything(world: &mut World) -> Vec<u8> {
@@ -20,7 +29,11 @@ fn everything(world: &mut World) -> Vec<u8> {
     gather(world.data(), &mut bytes);
     if let (Database::Postgresql, Some(url)) = (world.database, url) {
         for table in TABLES {
-            bytes.extend(Postgres::shared().query(&url, &format!("select t::text from {table} t")).into_bytes());
+            bytes.extend(
+                Postgres::shared()
+                    .query(&url, &format!("select t::text from {table} t"))
+                    .into_bytes(),
+            );
         }
     }
     bytes

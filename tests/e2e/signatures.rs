@@ -1,4 +1,5 @@
-//! With the operator's keys configured, only what one of them signed gets in, whichever door it comes to.
+//! With the operator's keys configured, only what one of them signed gets in, whichever door it
+//! comes to.
 
 use std::path::Path;
 use std::process::Command;
@@ -28,14 +29,18 @@ fn signature(key: &SigningKey, wasm: &[u8]) -> String {
 
 /// A deployment that trusts the first two keys.
 fn trusting() -> Builder {
-    let keys = format!("[components]\nsigning_keys = [{:?}, {:?}]\n", public(&key(1)), public(&key(2)));
+    let keys =
+        format!("[components]\nsigning_keys = [{:?}, {:?}]\n", public(&key(1)), public(&key(2)));
     Builder::new().bare().configuration(&keys)
 }
 
 fn upload(world: &World, wasm: &[u8], signature: Option<&str>) -> Answer {
     let operator = world.operator();
-    let call = operator.call("PUT", "/v1/operator/components/probe?activate=true").header("content-type", "application/wasm");
-    let call = signature.map_or(call.clone(), |signature| call.header("x-component-signature", signature));
+    let call = operator
+        .call("PUT", "/v1/operator/components/probe?activate=true")
+        .header("content-type", "application/wasm");
+    let call =
+        signature.map_or(call.clone(), |signature| call.header("x-component-signature", signature));
     call.bytes(wasm.to_vec()).send()
 }
 
@@ -105,7 +110,8 @@ on_both! {
                 answer.status != 404 && answer.expect(200)["build"] == build
             });
         };
-        // The component comes first, as whoever copies a folder in alphabetical order sends it, and waits for its signature.
+        // The component comes first, as whoever copies a folder in alphabetical order sends it, and
+        // waits for its signature.
         let wasm = Artefacts::get().probe(900_001);
         std::fs::write(file("probe.wasm"), &wasm).unwrap();
         told("is not signed");
@@ -132,8 +138,16 @@ on_both! {
 }
 
 fn charter(arguments: &[&str], folder: &Path) -> (bool, String) {
-    let told = Command::new(&Artefacts::get().charter).args(arguments).current_dir(folder).output().unwrap();
-    let text = format!("{}{}", String::from_utf8_lossy(&told.stdout), String::from_utf8_lossy(&told.stderr));
+    let told = Command::new(&Artefacts::get().charter)
+        .args(arguments)
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    let text = format!(
+        "{}{}",
+        String::from_utf8_lossy(&told.stdout),
+        String::from_utf8_lossy(&told.stderr)
+    );
     (told.status.success(), text)
 }
 
@@ -143,13 +157,27 @@ fn a_signature_made_by_openssl_is_verified_and_admitted() {
     let folder = Folder::new();
     let openssl = |arguments: &[&str]| {
         let told = Command::new("openssl").args(arguments).current_dir(folder.path()).output();
-        let told = told.unwrap_or_else(|error| panic!("cannot start openssl (`apt-get install openssl`): {error}"));
-        assert!(told.status.success(), "openssl {arguments:?}: {}", String::from_utf8_lossy(&told.stderr));
+        let told = told.unwrap_or_else(|error| {
+            panic!("cannot start openssl (`apt-get install openssl`): {error}")
+        });
+        assert!(
+            told.status.success(),
+            "openssl {arguments:?}: {}",
+            String::from_utf8_lossy(&told.stderr)
+        );
         told.stdout
     };
     std::fs::write(folder.path().join("probe.wasm"), Artefacts::get().fixture("probe")).unwrap();
     openssl(&["genpkey", "-algorithm", "ed25519", "-out", "signing.pem"]);
-    let pem = String::from_utf8(openssl(&["pkey", "-in", "signing.pem", "-pubout", "-out", "signing-public.pem"])).unwrap();
+    let pem = String::from_utf8(openssl(&[
+        "pkey",
+        "-in",
+        "signing.pem",
+        "-pubout",
+        "-out",
+        "signing-public.pem",
+    ]))
+    .unwrap();
     assert_eq!(pem, "");
     let pem = std::fs::read_to_string(folder.path().join("signing-public.pem")).unwrap();
     openssl(&["dgst", "-sha256", "-binary", "-out", "digest", "probe.wasm"]);
@@ -160,13 +188,24 @@ fn a_signature_made_by_openssl_is_verified_and_admitted() {
     std::fs::write(folder.path().join("probe.wasm.sig"), STANDARD.encode(&made)).unwrap();
     let (good, told) = charter(&verify, folder.path());
     assert!(good && told.contains("good signature over sha256:"), "{told}");
-    let (good, told) = charter(&["component", "verify", "probe.wasm", "--key", &public(&key(1))], folder.path());
+    let (good, told) =
+        charter(&["component", "verify", "probe.wasm", "--key", &public(&key(1))], folder.path());
     assert!(!good && told.contains("none of the configured keys"), "{told}");
-    // The key as PEM in the configuration, the signature beside the file that the command line uploads.
+    // The key as PEM in the configuration, the signature beside the file that the command line
+    // uploads.
     let configuration = format!("[components]\nsigning_keys = ['''{pem}''']\n");
-    let world = Builder::new().bare().configuration(&configuration).start(charter_tests::Database::Sqlite);
-    let install =
-        ["component", "install", "probe.wasm", "--activate", "--url", world.server().address(), "--token", OPERATOR_TOKEN];
+    let world =
+        Builder::new().bare().configuration(&configuration).start(charter_tests::Database::Sqlite);
+    let install = [
+        "component",
+        "install",
+        "probe.wasm",
+        "--activate",
+        "--url",
+        world.server().address(),
+        "--token",
+        OPERATOR_TOKEN,
+    ];
     let (good, told) = charter(&install, folder.path());
     assert!(good && told.contains("active"), "{told}");
     world.register().client.get("/v1/probe").expect(200);

@@ -1,4 +1,5 @@
-//! A machine with little address space: the sandbox falls back, says so where an operator looks, and still holds.
+//! A machine with little address space: the sandbox falls back, says so where an operator looks,
+//! and still holds.
 
 use charter_tests::artefacts::Artefacts;
 use charter_tests::tether::ULIMIT;
@@ -8,9 +9,16 @@ use serde_json::json;
 
 /// Starts with that many kilobytes of address space and expects that mode of the sandbox.
 fn serves(kilobytes: u32, mode: &str) {
-    let world: World = Builder::new().bare().environment(ULIMIT, &format!("-v {kilobytes}")).start(Database::Sqlite);
+    let world: World = Builder::new()
+        .bare()
+        .environment(ULIMIT, &format!("-v {kilobytes}"))
+        .start(Database::Sqlite);
     let health = world.anonymous().get("/health").expect(200);
-    assert_eq!((health["sandbox"].as_str(), health["status"].as_str()), (Some(mode), Some("degraded")), "{health}");
+    assert_eq!(
+        (health["sandbox"].as_str(), health["status"].as_str()),
+        (Some(mode), Some("degraded")),
+        "{health}"
+    );
     assert!(world.server().log().contains("fall-back mode"), "{}", world.server().log());
     world.install("probe", &Artefacts::get().fixture("probe"));
     world.install("hostile", &Artefacts::get().fixture("hostile"));

@@ -11,7 +11,8 @@ fn scripted(world: &World) -> Tenant {
     world.register()
 }
 
-/// Follows a log on which nothing is ever said, until the host ends it, which the client waits a minute for.
+/// Follows a log on which nothing is ever said, until the host ends it, which the client waits a
+/// minute for.
 fn follow(client: &Client, user: &str) -> Answer {
     client.get(&format!("/v1/users/{user}/script/logs/silence"))
 }

@@ -1,5 +1,6 @@
-//! Billing by card: a payment is credit once the provider has said so, once, whatever breaks in between. Against an emulation of
-//! Stripe's API that is somebody else's, and against a double of our own where that one has no shape.
+//! Billing by card: a payment is credit once the provider has said so, once, whatever breaks in
+//! between. Against an emulation of Stripe's API that is somebody else's, and against a double of
+//! our own where that one has no shape.
 
 use charter_tests::localstripe::{self, LocalStripe};
 use charter_tests::patience::until;
@@ -18,7 +19,9 @@ const HOOK: &str = "/v1/hooks/providers/stripe";
 /// A deployment that is billed.
 fn billed() -> Builder {
     let builder = Builder::new().environment("CHARTER_BILLING_PRIMITIVE", "billing");
-    builder.environment("CHARTER_BILLING_ENFORCE", "true").environment("CHARTER_EGRESS_ALLOW", "127.0.0.0/8")
+    builder
+        .environment("CHARTER_BILLING_ENFORCE", "true")
+        .environment("CHARTER_EGRESS_ALLOW", "127.0.0.0/8")
 }
 
 fn bind(world: &World, url: &str, key: &str) {
@@ -41,7 +44,8 @@ fn standing(client: &Client) -> Value {
 /// What the organization's credit has, in cents.
 fn credit(client: &Client) -> i64 {
     let accounts = client.get("/v1/ledger/accounts?limit=100").expect(200);
-    let account = accounts["accounts"].as_array().unwrap().iter().find(|account| account["name"] == "credit");
+    let account =
+        accounts["accounts"].as_array().unwrap().iter().find(|account| account["name"] == "credit");
     account.map_or(0, |account| account["posted_micro_usd"].as_i64().unwrap()) / 10_000
 }
 
@@ -58,7 +62,12 @@ fn invoice(client: &Client, id: &str) -> Value {
 fn tell(world: &World, tenant: &Tenant, event: &Value) {
     let body = event.to_string();
     let signature = stripe_signature(SECRET, seconds(tenant), &body);
-    let call = world.anonymous().call("POST", HOOK).header("stripe-signature", &signature).bytes(body.into_bytes()).send();
+    let call = world
+        .anonymous()
+        .call("POST", HOOK)
+        .header("stripe-signature", &signature)
+        .bytes(body.into_bytes())
+        .send();
     call.expect(200);
 }
 
@@ -94,7 +103,8 @@ on_both! {
         assert_eq!((asked.len(), asked[0].form["success_url"].as_str()), (1, "https://example.com/back"));
         assert_eq!(asked[0].form["line_items[0][price_data][unit_amount]"], "1000");
         assert_eq!((credit(client), standing(client)), (500, json!("llm_routing_requires_payment")), "nothing was paid yet");
-        // The provider tells of one payment in two ways; each comes twice, and in the order that it likes.
+        // The provider tells of one payment in two ways; each comes twice, and in the order that it
+        // likes.
         let paid = intent("pi_1", &asked[0], "payment_intent_data[metadata]", 1_000);
         let session = json!({
             "id": "cs_1", "object": "checkout.session", "payment_status": "paid", "payment_intent": "pi_1", "amount_total": 1_000,
@@ -177,7 +187,8 @@ on_both! {
         assert_eq!((double.done("/v1/customers"), double.done("/v1/payment_intents")), (1, 1));
         let asked = double.asked("/v1/payment_intents").pop().unwrap();
         tell(world, &tenant, &event("payment_intent.succeeded", intent("pi_1", &asked, "metadata", 1_000)));
-        // Killed right after the provider's word was taken: it is not lost, and told again it is not another one.
+        // Killed right after the provider's word was taken: it is not lost, and told again it is
+        // not another one.
         world.kill();
         world.start();
         let client = client.at(world.server().address());
@@ -200,25 +211,35 @@ fn cards_are_charged_declined_and_refunded_by_an_emulation() {
     let client = &tenant.client;
     let card = provider.card("4242424242424242");
     let bought = top_up(client, json!({ "pack": "pack_10", "payment_method": card })).expect(200);
-    assert_eq!((&bought["payment"]["status"], &bought["invoice"]["status"]), (&json!("processing"), &json!("open")));
+    assert_eq!(
+        (&bought["payment"]["status"], &bought["invoice"]["status"]),
+        (&json!("processing"), &json!("open"))
+    );
     until("the signed word comes", || invoice(client, &id(&bought["invoice"]))["status"] == "paid");
     assert_eq!((credit(client), standing(client)), (1_500, Value::Null));
     // The same card pays for a plan, with nobody there.
     let made = client.post("/v1/billing/subscribe", &json!({ "plan": "starter" })).expect(201);
-    assert_eq!((&made["payment"]["status"], &made["subscription"]["status"]), (&json!("processing"), &json!("pending")));
+    assert_eq!(
+        (&made["payment"]["status"], &made["subscription"]["status"]),
+        (&json!("processing"), &json!("pending"))
+    );
     until("the subscription counts", || {
         client.get("/v1/billing/subscription").expect(200)["subscription"]["status"] == "active"
     });
     let upgraded = client.post("/v1/billing/upgrade", &json!({ "plan": "pro" })).expect(200);
-    until("the upgrade counts", || client.get("/v1/billing/subscription").expect(200)["subscription"]["plan"] == "pro");
+    until("the upgrade counts", || {
+        client.get("/v1/billing/subscription").expect(200)["subscription"]["plan"] == "pro"
+    });
     assert_eq!(credit(client), 1_500 + 2_000 + 8_000 + 1_000);
     let events = provider.events("payment_intent.succeeded");
     assert_eq!(events.len(), 3);
     // What is declined is told in words, and nothing is credited.
-    for (number, reason) in [("4000000000000341", "card_declined"), ("4000002500003155", "authentication_required")] {
+    for (number, reason) in
+        [("4000000000000341", "card_declined"), ("4000002500003155", "authentication_required")]
+    {
         let method = provider.card(number);
-        let refused =
-            top_up(client, json!({ "amount_cents": 900, "payment_method": method })).expect_error(402, "payment_rejected");
+        let refused = top_up(client, json!({ "amount_cents": 900, "payment_method": method }))
+            .expect_error(402, "payment_rejected");
         assert_eq!(refused["reason"], reason);
     }
     let void = |invoice: &&Value| invoice["status"] == "void";
@@ -226,11 +247,20 @@ fn cards_are_charged_declined_and_refunded_by_an_emulation() {
     assert_eq!(listed["invoices"].as_array().unwrap().iter().filter(void).count(), 2);
     // An invoice that is paid is not paid again.
     let again = json!({ "invoice_id": upgraded["invoice"]["id"] });
-    assert_eq!(top_up(client, again).expect_error(409, "state_conflict")["reason"], "invoice_closed");
-    // A refund at the provider. The emulation sends no event of it, and copies no metadata: the event is made of its own charge.
-    let of_first = |event: &&Value| event["data"]["object"]["metadata"]["charter_invoice"] == bought["invoice"]["id"];
+    assert_eq!(
+        top_up(client, again).expect_error(409, "state_conflict")["reason"],
+        "invoice_closed"
+    );
+    // A refund at the provider. The emulation sends no event of it, and copies no metadata: the
+    // event is made of its own charge.
+    let of_first = |event: &&Value| {
+        event["data"]["object"]["metadata"]["charter_invoice"] == bought["invoice"]["id"]
+    };
     let first = events.iter().find(of_first).unwrap()["data"]["object"].clone();
-    provider.post("/v1/refunds", &format!("payment_intent={}&amount=400", first["id"].as_str().unwrap()));
+    provider.post(
+        "/v1/refunds",
+        &format!("payment_intent={}&amount=400", first["id"].as_str().unwrap()),
+    );
     let charge = first["latest_charge"]["id"].as_str().or(first["latest_charge"].as_str()).unwrap();
     let mut charge = provider.get(&format!("/v1/charges/{charge}"));
     charge["metadata"] = first["metadata"].clone();
@@ -240,7 +270,8 @@ fn cards_are_charged_declined_and_refunded_by_an_emulation() {
     world.books_agree();
 }
 
-/// Killed between the payment and the provider's word of it: the word comes again, as Stripe sends it again.
+/// Killed between the payment and the provider's word of it: the word comes again, as Stripe sends
+/// it again.
 #[test]
 fn a_crash_between_payment_and_webhook_loses_nothing_and_doubles_nothing() {
     let provider = LocalStripe::start();
@@ -249,7 +280,8 @@ fn a_crash_between_payment_and_webhook_loses_nothing_and_doubles_nothing() {
     provider.tells(&format!("{}{HOOK}", world.server().address()), SECRET);
     let tenant = on_trial(&world);
     let card = provider.card("4242424242424242");
-    let bought = top_up(&tenant.client, json!({ "pack": "pack_10", "payment_method": card })).expect(200);
+    let bought =
+        top_up(&tenant.client, json!({ "pack": "pack_10", "payment_method": card })).expect(200);
     // The emulation sends what it has to tell a second later.
     world.kill();
     world.start();
@@ -267,14 +299,17 @@ fn a_crash_between_payment_and_webhook_loses_nothing_and_doubles_nothing() {
     world.books_agree();
 }
 
-/// With a provider bound and nobody named as the biller, nothing can become credit: it is paid by invoice as ever.
+/// With a provider bound and nobody named as the biller, nothing can become credit: it is paid by
+/// invoice as ever.
 #[test]
 fn nothing_is_taken_that_could_not_be_credited() {
-    let world = Builder::new().environment("CHARTER_EGRESS_ALLOW", "127.0.0.0/8").start(Database::Sqlite);
+    let world =
+        Builder::new().environment("CHARTER_EGRESS_ALLOW", "127.0.0.0/8").start(Database::Sqlite);
     let double = Stripe::start();
     bind(&world, &format!("http://{}", double.address), stripe::KEY);
     let tenant = world.register();
-    let refused = top_up(&tenant.client, json!({ "amount_cents": 5, "invoice": false })).expect_error(501, "not_configured");
+    let refused = top_up(&tenant.client, json!({ "amount_cents": 5, "invoice": false }))
+        .expect_error(501, "not_configured");
     assert_eq!(refused["details"]["missing"], json!(["[billing] primitive"]));
     top_up(&tenant.client, json!({ "amount_cents": 5 })).expect(200);
     assert_eq!(double.asked("/v1/payment_intents").len(), 0);
@@ -282,8 +317,8 @@ fn nothing_is_taken_that_could_not_be_credited() {
     let unsigned = json!({ "kind": "stripe", "url": format!("http://{}", double.address), "credential": stripe::KEY });
     billed.operator().put("/v1/operator/providers/stripe", &unsigned).expect(200);
     let tenant = on_trial(&billed);
-    let refused =
-        top_up(&tenant.client, json!({ "amount_cents": 5, "payment_method": "pm_1" })).expect_error(501, "not_configured");
+    let refused = top_up(&tenant.client, json!({ "amount_cents": 5, "payment_method": "pm_1" }))
+        .expect_error(501, "not_configured");
     assert_eq!(refused["details"]["missing"], json!(["stripe.webhook_secret"]));
     top_up(&tenant.client, json!({ "amount_cents": 5, "invoice": true })).expect(200);
     assert_eq!(double.asked("/v1/customers").len(), 0);

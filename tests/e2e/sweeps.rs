@@ -1,5 +1,5 @@
-//! What must hold of every declared route, read from the description that the server publishes: a new primitive is covered
-//! without anyone asking.
+//! What must hold of every declared route, read from the description that the server publishes: a
+//! new primitive is covered without anyone asking.
 
 use std::collections::BTreeSet;
 
@@ -24,13 +24,24 @@ struct Route {
 fn routes(world: &World) -> Vec<Route> {
     let described = world.anonymous().get("/openapi.json").expect(200);
     let listed = world.operator().get("/v1/operator/components").expect(200);
-    let names: Vec<&str> = listed["components"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
+    let names: Vec<&str> = listed["components"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["name"].as_str().unwrap())
+        .collect();
     let mut found = Vec::new();
     for (path, methods) in described["paths"].as_object().unwrap() {
         for (method, operation) in methods.as_object().unwrap() {
             let id = operation["operationId"].as_str().unwrap_or_default();
-            let Some(primitive) = names.iter().find(|name| id.split('.').next() == Some(**name)) else { continue };
-            if path.starts_with("/v1/users/") || path.starts_with("/v1/projects/") || !path.starts_with("/v1/") {
+            let Some(primitive) = names.iter().find(|name| id.split('.').next() == Some(**name))
+            else {
+                continue;
+            };
+            if path.starts_with("/v1/users/")
+                || path.starts_with("/v1/projects/")
+                || !path.starts_with("/v1/")
+            {
                 continue;
             }
             found.push(Route {
@@ -67,17 +78,22 @@ fn call(tenant: &Tenant, route: &Route, below: &str, body: &Value) -> charter_te
     if body_schema(route).is_some() { call.json(body).send() } else { call.send() }
 }
 
-/// What a refused action must leave as it was: the user's accounts and the organization's credit, what is held, and what lists show.
+/// What a refused action must leave as it was: the user's accounts and the organization's credit,
+/// what is held, and what lists show.
 fn standing(client: &Client, user: &str, lists: &[String]) -> Vec<Value> {
     let own = ["ledger/accounts".to_owned(), "payments".to_owned()];
-    let mut seen: Vec<Value> =
-        own.iter().chain(lists).map(|path| client.get(&format!("/v1/users/{user}/{path}")).json()).collect();
+    let mut seen: Vec<Value> = own
+        .iter()
+        .chain(lists)
+        .map(|path| client.get(&format!("/v1/users/{user}/{path}")).json())
+        .collect();
     seen.push(client.get("/v1/governance/holds?state=held").json());
     seen.push(client.get("/v1/governance/holds?state=captured").json());
     seen
 }
 
-/// Sends a regulated request under everything that forbids it; answers what of that did not refuse it, or wrote something.
+/// Sends a regulated request under everything that forbids it; answers what of that did not refuse
+/// it, or wrote something.
 fn forbidden(call: &Call<'_>, user: &str, primitive: &str, action: &str) -> Vec<String> {
     let admin = call.client().without("X-Service-User-Id");
     let listed = vec![primitive.to_owned()];
@@ -88,7 +104,9 @@ fn forbidden(call: &Call<'_>, user: &str, primitive: &str, action: &str) -> Vec<
         let answer = call.clone().send();
         allow();
         let told = if answer.status >= 400 { answer.json()["error"].clone() } else { Value::Null };
-        let said = [&told["reason"], &told["details"]["reason"]].iter().any(|said| reason.iter().any(|why| **said == *why));
+        let said = [&told["reason"], &told["details"]["reason"]]
+            .iter()
+            .any(|said| reason.iter().any(|why| **said == *why));
         if answer.status != 403 || !said {
             wrong.push(format!("{} {} {name}: {answer}", call.method(), call.path()));
         } else if standing(&admin, user, &listed) != before {
@@ -101,21 +119,33 @@ fn forbidden(call: &Call<'_>, user: &str, primitive: &str, action: &str) -> Vec<
     });
     let kit = id(&admin.get("/v1/kits").expect(200)["kits"][0]);
     let switch = |on: bool| {
-        let primitives = admin.get(&format!("/v1/kits/{kit}")).expect(200)["kit"]["primitives"].clone();
+        let primitives =
+            admin.get(&format!("/v1/kits/{kit}")).expect(200)["kit"]["primitives"].clone();
         let mut primitives = primitives;
         primitives[primitive]["enabled"] = on.into();
         admin.patch(&format!("/v1/kits/{kit}"), &json!({ "primitives": primitives })).expect(200);
     };
     under("switched off", &["primitive_disabled_by_kit"], &|| switch(false), &|| switch(true));
-    let rules = |rules: Value| drop(admin.put("/v1/governance/policy", &json!({ "rules": rules })).expect(200));
-    under("denied", &["policy_denied"], &|| rules(json!([{ "id": "no", "effect": "deny", "actions": [action] }])), &|| {
-        rules(json!([]))
-    });
-    let limits = |limits: Value| drop(admin.put("/v1/governance/limits", &json!({ "limits": limits })).expect(200));
+    let rules = |rules: Value| {
+        drop(admin.put("/v1/governance/policy", &json!({ "rules": rules })).expect(200))
+    };
+    under(
+        "denied",
+        &["policy_denied"],
+        &|| rules(json!([{ "id": "no", "effect": "deny", "actions": [action] }])),
+        &|| rules(json!([])),
+    );
+    let limits = |limits: Value| {
+        drop(admin.put("/v1/governance/limits", &json!({ "limits": limits })).expect(200))
+    };
     under(
         "over its limit",
         &["limit_exceeded"],
-        &|| limits(json!([{ "id": "none", "actions": [action], "period": "total", "max_amount_micro_usd": 0 }])),
+        &|| {
+            limits(
+                json!([{ "id": "none", "actions": [action], "period": "total", "max_amount_micro_usd": 0 }]),
+            )
+        },
         &|| limits(json!([])),
     );
     wrong
@@ -206,7 +236,8 @@ on_both! {
         for route in routes(world) {
             let Some(schema) = body_schema(&route) else { continue };
             for field in schema["properties"].as_object().into_iter().flatten().map(|(name, _)| name) {
-                // No field of any primitive takes every kind of JSON at its top level; an object of nonsense fits none.
+                // No field of any primitive takes every kind of JSON at its top level; an object of
+                // nonsense fits none.
                 let answer = call(&tenant, &route, &concrete(&route.path), &json!({ field.clone(): {"nonsense": true} }));
                 if answer.status == 501 {
                     continue;

@@ -9,7 +9,8 @@ use charter_tests::patience::until;
 use charter_tests::world::Builder;
 use serde_json::{Value, json};
 
-/// A double of an OTLP/HTTP collector: takes every export and answers as the protocol says, with an empty message.
+/// A double of an OTLP/HTTP collector: takes every export and answers as the protocol says, with an
+/// empty message.
 fn collector() -> (SocketAddr, mpsc::Receiver<Heard>) {
     let (sender, exports) = mpsc::channel();
     let address = double::listen(move |heard| {
@@ -29,7 +30,10 @@ fn holds(bytes: &[u8], text: &str) -> bool {
 fn spans_go_to_the_collector_that_is_configured() {
     let (address, exports) = collector();
     let endpoint = format!("http://{address}");
-    let world = Builder::new().bare().environment("CHARTER_TELEMETRY_OTLP_ENDPOINT", &endpoint).start(Database::Sqlite);
+    let world = Builder::new()
+        .bare()
+        .environment("CHARTER_TELEMETRY_OTLP_ENDPOINT", &endpoint)
+        .start(Database::Sqlite);
     let answer = world.anonymous().get("/v1/users");
     answer.expect_error(401, "unauthorized");
     let request = answer.header("x-request-id").unwrap();
@@ -47,7 +51,10 @@ fn spans_go_to_the_collector_that_is_configured() {
 fn a_collector_that_is_gone_holds_nobody_up() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let endpoint = format!("http://{free}");
-    let mut world = Builder::new().bare().environment("CHARTER_TELEMETRY_OTLP_ENDPOINT", &endpoint).start(Database::Sqlite);
+    let mut world = Builder::new()
+        .bare()
+        .environment("CHARTER_TELEMETRY_OTLP_ENDPOINT", &endpoint)
+        .start(Database::Sqlite);
     let tenant = world.register();
     for n in 0..20 {
         tenant.client.post("/v1/users", &json!({ "name": format!("user {n}") })).expect(201);
@@ -65,10 +72,18 @@ fn the_log_can_be_one_object_a_line() {
     let answer = world.anonymous().get("/v1/users");
     let request = answer.header("x-request-id").unwrap();
     let log = world.server().log();
-    // The last line may be half written, and the server prints what is for people on standard output, which ends up here too.
+    // The last line may be half written, and the server prints what is for people on standard
+    // output, which ends up here too.
     let lines = log.lines().filter(|line| line.starts_with('{') && line.ends_with('}'));
-    let parsed: Vec<Value> =
-        lines.map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect();
-    assert!(parsed.iter().all(|line| line["level"].is_string() && line["timestamp"].is_string()), "{log}");
-    assert!(parsed.iter().any(|line| line.to_string().contains(request)), "no line names the request {request}: {log}");
+    let parsed: Vec<Value> = lines
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
+        .collect();
+    assert!(
+        parsed.iter().all(|line| line["level"].is_string() && line["timestamp"].is_string()),
+        "{log}"
+    );
+    assert!(
+        parsed.iter().any(|line| line.to_string().contains(request)),
+        "no line names the request {request}: {log}"
+    );
 }

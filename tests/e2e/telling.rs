@@ -33,17 +33,21 @@ fn the_description_is_whole() {
     references(&document, &mut found);
     assert!(!found.is_empty(), "nothing is shared, not even the error");
     for reference in &found {
-        let pointer = reference.strip_prefix('#').unwrap_or_else(|| panic!("{reference} leads outside"));
+        let pointer =
+            reference.strip_prefix('#').unwrap_or_else(|| panic!("{reference} leads outside"));
         assert!(document.pointer(pointer).is_some(), "{reference} leads nowhere");
     }
     let paths = document["paths"].as_object().unwrap();
     let mut ids = BTreeSet::new();
     let mut secured = 0;
     for (path, item) in paths {
-        let named: BTreeSet<&str> = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')).collect();
+        let named: BTreeSet<&str> =
+            path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')).collect();
         for (method, operation) in item.as_object().unwrap() {
             let place = format!("{method} {path}");
-            let id = operation["operationId"].as_str().unwrap_or_else(|| panic!("{place} has no operationId"));
+            let id = operation["operationId"]
+                .as_str()
+                .unwrap_or_else(|| panic!("{place} has no operationId"));
             assert!(ids.insert(id.to_owned()), "{place}: {id} stands twice");
             let declared: BTreeSet<&str> = operation["parameters"]
                 .as_array()
@@ -53,13 +57,26 @@ fn the_description_is_whole() {
                 .map(|parameter| parameter["name"].as_str().unwrap())
                 .collect();
             assert_eq!(declared, named, "{place}: the path's parameters");
-            let responses = operation["responses"].as_object().unwrap_or_else(|| panic!("{place} has no responses"));
-            assert!(responses.keys().any(|status| status.starts_with('2')), "{place} never succeeds");
-            secured += usize::from(operation["security"].as_array().is_some_and(|schemes| !schemes.is_empty()));
-            for scheme in
-                operation["security"].as_array().into_iter().flatten().flat_map(|scheme| scheme.as_object().unwrap().keys())
+            let responses = operation["responses"]
+                .as_object()
+                .unwrap_or_else(|| panic!("{place} has no responses"));
+            assert!(
+                responses.keys().any(|status| status.starts_with('2')),
+                "{place} never succeeds"
+            );
+            secured += usize::from(
+                operation["security"].as_array().is_some_and(|schemes| !schemes.is_empty()),
+            );
+            for scheme in operation["security"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .flat_map(|scheme| scheme.as_object().unwrap().keys())
             {
-                assert!(document["components"]["securitySchemes"][scheme].is_object(), "{place}: {scheme} is not described");
+                assert!(
+                    document["components"]["securitySchemes"][scheme].is_object(),
+                    "{place}: {scheme} is not described"
+                );
             }
         }
     }
@@ -68,8 +85,11 @@ fn the_description_is_whole() {
     let mut both = 0;
     for (path, item) in paths {
         if let Some(below) = path.strip_prefix("/v1/users/{user_id}/") {
-            let company = paths.get(&format!("/v1/{below}")).unwrap_or_else(|| panic!("/v1/{below} is missing"));
-            let methods = |item: &Value| item.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+            let company = paths
+                .get(&format!("/v1/{below}"))
+                .unwrap_or_else(|| panic!("/v1/{below} is missing"));
+            let methods =
+                |item: &Value| item.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
             assert_eq!(methods(company), methods(item), "{path}");
             both += 1;
         }
@@ -100,7 +120,8 @@ fn counted(operator: &Client, family: &str, labels: &[&str]) -> u64 {
 on_both! {
     fn outcomes_are_counted_for_each_primitive(world: Builder::new().bare()) {
         world.anonymous().get("/metrics").expect_error(401, "unauthorized");
-        // Registered first: a user that comes while it is installed is told to the probe, and that is a call too.
+        // Registered first: a user that comes while it is installed is told to the probe, and that
+        // is a call too.
         let tenant = world.register();
         world.install("probe", &Artefacts::get().fixture("probe"));
         tenant.client.get("/metrics").expect_error(401, "unauthorized");

@@ -1,4 +1,5 @@
-//! TLS from the operator's own files, with HTTP/2 and HTTP/1.1 by ALPN. The client is curl, which trusts that one certificate.
+//! TLS from the operator's own files, with HTTP/2 and HTTP/1.1 by ALPN. The client is curl, which
+//! trusts that one certificate.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -9,12 +10,24 @@ use charter_tests::server::{Options, Server};
 /// A certificate for this machine and its key, made now.
 fn certificate(folder: &Path) {
     let made = Command::new("openssl")
-        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"])
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-days",
+            "2",
+        ])
         .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"])
         .args(["-keyout", "key.pem", "-out", "certificate.pem"])
         .current_dir(folder)
         .output()
-        .unwrap_or_else(|error| panic!("cannot start openssl (`apt-get install openssl`): {error}"));
+        .unwrap_or_else(|error| {
+            panic!("cannot start openssl (`apt-get install openssl`): {error}")
+        });
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
 }
 
@@ -33,7 +46,9 @@ fn options(data: &Folder) -> Options {
 fn curl(folder: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new("curl");
     command.args(["-sS", "--max-time", "30", "--noproxy", "*"]).args(arguments).current_dir(folder);
-    command.output().unwrap_or_else(|error| panic!("cannot start curl (`apt-get install curl`): {error}"))
+    command
+        .output()
+        .unwrap_or_else(|error| panic!("cannot start curl (`apt-get install curl`): {error}"))
 }
 
 #[test]
@@ -46,7 +61,16 @@ fn both_versions_are_spoken_behind_tls() {
     for (version, expected) in [("--http2", "2"), ("--http1.1", "1.1")] {
         let told = curl(
             data.path(),
-            &["--cacert", "certificate.pem", version, "-o", "/dev/null", "-w", "%{http_version} %{response_code}", &health],
+            &[
+                "--cacert",
+                "certificate.pem",
+                version,
+                "-o",
+                "/dev/null",
+                "-w",
+                "%{http_version} %{response_code}",
+                &health,
+            ],
         );
         assert_eq!(
             String::from_utf8_lossy(&told.stdout),
@@ -58,16 +82,43 @@ fn both_versions_are_spoken_behind_tls() {
     // A whole registration, so that a body goes both ways.
     let body = r#"{"email":"tls@example.com","password":"correct horse battery staple","company_name":"TLS"}"#;
     let register = format!("{}/v1/auth/register", server.address());
-    let told =
-        curl(data.path(), &["--cacert", "certificate.pem", "-H", "content-type: application/json", "-d", body, &register]);
-    assert!(String::from_utf8_lossy(&told.stdout).contains("api_key"), "{}", String::from_utf8_lossy(&told.stdout));
+    let told = curl(
+        data.path(),
+        &[
+            "--cacert",
+            "certificate.pem",
+            "-H",
+            "content-type: application/json",
+            "-d",
+            body,
+            &register,
+        ],
+    );
+    assert!(
+        String::from_utf8_lossy(&told.stdout).contains("api_key"),
+        "{}",
+        String::from_utf8_lossy(&told.stdout)
+    );
     // Who trusts nobody of ours does not get in, and nothing is said in the clear.
-    assert!(!curl(data.path(), &[&health]).status.success(), "curl trusted a stranger's certificate");
+    assert!(
+        !curl(data.path(), &[&health]).status.success(),
+        "curl trusted a stranger's certificate"
+    );
     let clear = curl(data.path(), &[&health.replace("https", "http")]);
     assert!(!String::from_utf8_lossy(&clear.stdout).contains("ok"), "an answer came in the clear");
     // TLS 1.1 is of the past.
-    let old =
-        curl(data.path(), &["--cacert", "certificate.pem", "--tls-max", "1.1", "--ciphers", "DEFAULT@SECLEVEL=0", &health]);
+    let old = curl(
+        data.path(),
+        &[
+            "--cacert",
+            "certificate.pem",
+            "--tls-max",
+            "1.1",
+            "--ciphers",
+            "DEFAULT@SECLEVEL=0",
+            &health,
+        ],
+    );
     assert!(!old.status.success(), "TLS 1.1 was spoken");
     let ended = server.terminate(std::time::Duration::from_secs(40));
     assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
@@ -88,5 +139,9 @@ fn files_that_do_not_fit_keep_the_server_from_starting() {
         .output()
         .unwrap();
     assert_eq!(told.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&told.stderr).contains("key"), "{}", String::from_utf8_lossy(&told.stderr));
+    assert!(
+        String::from_utf8_lossy(&told.stderr).contains("key"),
+        "{}",
+        String::from_utf8_lossy(&told.stderr)
+    );
 }

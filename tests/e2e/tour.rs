@@ -1,4 +1,5 @@
-//! The README's tour and the one about governing an agent, run as they are printed: one shell, top to bottom, against a server.
+//! The README's tour and the one about governing an agent, run as they are printed: one shell, top
+//! to bottom, against a server.
 
 use std::process::Command;
 
@@ -21,7 +22,10 @@ fn blocks(page: &str) -> Vec<String> {
 
 /// What the block with these words said.
 fn said<'o>(blocks: &[String], output: &'o str, words: &str) -> &'o str {
-    let at = blocks.iter().position(|block| block.contains(words)).unwrap_or_else(|| panic!("no block has {words}"));
+    let at = blocks
+        .iter()
+        .position(|block| block.contains(words))
+        .unwrap_or_else(|| panic!("no block has {words}"));
     output.split("=====").nth(at).unwrap_or_default()
 }
 

@@ -1,4 +1,5 @@
-//! The watched folder: a file that is done changing is staged and activated, once; the database stays the truth.
+//! The watched folder: a file that is done changing is staged and activated, once; the database
+//! stays the truth.
 
 use std::path::Path;
 use std::time::Duration;
@@ -97,7 +98,8 @@ on_both! {
         watching(world, folder.path());
         let tenant = world.register();
         assert_eq!(build(&tenant.client), None);
-        // Written in small pieces over a second and more, as over a slow line; whatever pause it makes, a part is never taken.
+        // Written in small pieces over a second and more, as over a slow line; whatever pause it
+        // makes, a part is never taken.
         let wasm = Artefacts::get().probe(900_001);
         let mut file = std::fs::File::create(folder.path().join("probe.wasm")).unwrap();
         for piece in wasm.chunks(wasm.len().div_ceil(40)) {

@@ -63,8 +63,13 @@ fn scripted(world: &World) -> Tenant {
 }
 
 fn subscribe(client: &Client, url: &str) -> (String, String) {
-    let made = client.post("/v1/webhooks", &json!({ "url": url, "eventTypes": ["script.told"] })).expect(201);
-    assert_eq!((&made["active"], &made["eventTypes"], &made["url"]), (&json!(true), &json!(["script.told"]), &json!(url)));
+    let made = client
+        .post("/v1/webhooks", &json!({ "url": url, "eventTypes": ["script.told"] }))
+        .expect(201);
+    assert_eq!(
+        (&made["active"], &made["eventTypes"], &made["url"]),
+        (&json!(true), &json!(["script.told"]), &json!(url))
+    );
     let text = |member: &str| made[member].as_str().unwrap().to_owned();
     (text("id"), text("secret"))
 }
@@ -80,7 +85,10 @@ fn verified(heard: &Heard, secret: &str) -> Value {
     for name in ["webhook-id", "webhook-timestamp", "webhook-signature"] {
         headers.insert(name, heard.header(name).unwrap().parse().unwrap());
     }
-    standardwebhooks::Webhook::new(secret).unwrap().verify(&heard.body, &headers).expect("a signature that verifies");
+    standardwebhooks::Webhook::new(secret)
+        .unwrap()
+        .verify(&heard.body, &headers)
+        .expect("a signature that verifies");
     serde_json::from_slice(&heard.body).unwrap()
 }
 
@@ -91,7 +99,10 @@ fn own_signature(heard: &Heard, secret: &str) -> String {
 }
 
 fn deliveries(client: &Client, id: &str) -> Vec<Value> {
-    client.get(&format!("/v1/webhooks/{id}/deliveries")).expect(200)["deliveries"].as_array().unwrap().clone()
+    client.get(&format!("/v1/webhooks/{id}/deliveries")).expect(200)["deliveries"]
+        .as_array()
+        .unwrap()
+        .clone()
 }
 
 on_both! {

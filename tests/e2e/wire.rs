@@ -1,4 +1,5 @@
-//! The front door against clients that break the rules, by mistake or on purpose: each gets one clear answer and no more.
+//! The front door against clients that break the rules, by mistake or on purpose: each gets one
+//! clear answer and no more.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,10 @@ const CHUNK: usize = 0x10000;
 
 /// A request's head with this credential, and the connection closed behind its answer.
 fn head(line: &str, tenant: &Tenant, fields: &str) -> String {
-    format!("{line} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\nconnection: close\r\n{fields}\r\n", tenant.key)
+    format!(
+        "{line} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\nconnection: close\r\n{fields}\r\n",
+        tenant.key
+    )
 }
 
 /// A JSON body sent as it is, whatever it is.
@@ -35,17 +39,26 @@ fn a_body_that_says_it_is_too_large_is_refused_unheard() {
     let world = World::shared(Database::Sqlite);
     let tenant = world.register();
     let began = Instant::now();
-    let request = head("POST /v1/users", &tenant, "content-type: application/json\r\ncontent-length: 1073741824\r\n");
+    let request = head(
+        "POST /v1/users",
+        &tenant,
+        "content-type: application/json\r\ncontent-length: 1073741824\r\n",
+    );
     let heard = Raw::exchange(world.server().address(), format!("{request}{{").as_bytes());
     assert_eq!(statuses(&heard), [413], "{heard}");
     assert!(heard.contains("payload_too_large"), "{heard}");
     assert!(began.elapsed() < Duration::from_secs(20), "the server waited for the body");
 }
 
-/// Begins a body that says no length; answers the connection, and one chunk of `CHUNK` bytes to go on with.
+/// Begins a body that says no length; answers the connection, and one chunk of `CHUNK` bytes to go
+/// on with.
 fn endless(world: &World, tenant: &Tenant) -> (Raw, String) {
     let mut raw = Raw::connect(world.server().address()).unwrap();
-    let request = head("POST /v1/users", tenant, "content-type: application/json\r\ntransfer-encoding: chunked\r\n");
+    let request = head(
+        "POST /v1/users",
+        tenant,
+        "content-type: application/json\r\ntransfer-encoding: chunked\r\n",
+    );
     assert!(raw.say(request.as_bytes()));
     (raw, format!("{CHUNK:x}\r\n{}\r\n", " ".repeat(CHUNK)))
 }
@@ -73,7 +86,8 @@ fn a_body_without_an_end_is_told_that_it_is_too_large() {
     for _ in 0..BODY_MAX / CHUNK {
         assert!(raw.say(chunk.as_bytes()), "it hung up before the limit");
     }
-    // One byte more than is admitted, and then we only listen: nothing unheard of ours can break the answer off.
+    // One byte more than is admitted, and then we only listen: nothing unheard of ours can break
+    // the answer off.
     assert!(raw.say(b"1\r\n \r\n"));
     let heard = raw.rest();
     assert_eq!(statuses(&heard), [413], "{heard}");
@@ -140,7 +154,8 @@ on_both! {
     }
 }
 
-/// Each text where a primitive keeps it, finds by it and hands it on, and where the host does: what was answered, in this order.
+/// Each text where a primitive keeps it, finds by it and hands it on, and where the host does: what
+/// was answered, in this order.
 fn odd_texts_told(database: Database) -> Vec<(String, u16, String)> {
     let world = Builder::new().start(database);
     for name in ["probe", "script"] {
@@ -161,7 +176,11 @@ fn odd_texts_told(database: Database) -> Vec<(String, u16, String)> {
         ] {
             let answer = sent_to(&tenant.client, path, body.clone());
             assert!(answer.status < 500, "{answer}");
-            let code = if answer.status < 400 { String::new() } else { answer.error()["code"].as_str().unwrap().to_owned() };
+            let code = if answer.status < 400 {
+                String::new()
+            } else {
+                answer.error()["code"].as_str().unwrap().to_owned()
+            };
             told.push((format!("{path} {body}"), answer.status, code));
         }
     }
@@ -174,7 +193,8 @@ fn odd_texts_told(database: Database) -> Vec<(String, u16, String)> {
 
 #[test]
 fn odd_texts_are_the_same_to_both_databases() {
-    let (sqlite, postgresql) = (odd_texts_told(Database::Sqlite), odd_texts_told(Database::Postgresql));
+    let (sqlite, postgresql) =
+        (odd_texts_told(Database::Sqlite), odd_texts_told(Database::Postgresql));
     for (one, other) in sqlite.iter().zip(&postgresql) {
         assert_eq!(one, other, "SQLite on the left, PostgreSQL on the right");
     }
@@ -184,7 +204,8 @@ fn odd_texts_are_the_same_to_both_databases() {
     assert_eq!(status(r#"/v1/probe/pairs {"name": "a\ud800"}"#), 400);
 }
 
-/// A proxy in front could read another request than we do; so nothing behind such a request is ever answered.
+/// A proxy in front could read another request than we do; so nothing behind such a request is ever
+/// answered.
 #[test]
 fn a_request_framed_in_two_ways_is_the_last_of_its_connection() {
     let world = World::shared(Database::Sqlite);
@@ -200,13 +221,15 @@ fn a_request_framed_in_two_ways_is_the_last_of_its_connection() {
         "transfer-encoding: chunked, gzip\r\n",
         "transfer-encoding : chunked\r\n",
     ] {
-        let request = format!("POST /v1/auth/login HTTP/1.1\r\nhost: x\r\n{fields}\r\n0\r\n\r\n{smuggled}");
+        let request =
+            format!("POST /v1/auth/login HTTP/1.1\r\nhost: x\r\n{fields}\r\n0\r\n\r\n{smuggled}");
         let heard = Raw::exchange(world.server().address(), request.as_bytes());
         assert_eq!(statuses(&heard), [400], "{fields:?}: {heard}");
     }
 }
 
-/// Whoever stands in front may undo one coding more or less than we do, and then reads another end of the body.
+/// Whoever stands in front may undo one coding more or less than we do, and then reads another end
+/// of the body.
 #[test]
 fn a_coding_that_we_do_not_speak_is_refused() {
     let world = World::shared(Database::Sqlite);
@@ -214,9 +237,11 @@ fn a_coding_that_we_do_not_speak_is_refused() {
     let next = "GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
     let body = json!({ "name": unique("chunked") }).to_string();
     let exchange = |fields: &str, line: &str| {
-        let credential = format!("authorization: Bearer {}\r\ncontent-type: application/json\r\n", tenant.key);
+        let credential =
+            format!("authorization: Bearer {}\r\ncontent-type: application/json\r\n", tenant.key);
         let chunks = format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
-        let request = format!("{line} HTTP/1.1\r\nhost: x\r\n{credential}{fields}\r\n{chunks}{next}");
+        let request =
+            format!("{line} HTTP/1.1\r\nhost: x\r\n{credential}{fields}\r\n{chunks}{next}");
         Raw::exchange(world.server().address(), request.as_bytes())
     };
     let far_too_many: String = (0..150).map(|n| format!("x-{n}: a\r\n")).collect();
@@ -240,10 +265,18 @@ fn a_coding_that_we_do_not_speak_is_refused() {
                 "{line} {fields:?}: {heard}"
             );
             let error = &serde_json::from_str::<serde_json::Value>(body).unwrap()["error"];
-            assert_eq!((&error["code"], &error["param"]), (&json!("invalid_input"), &json!("Transfer-Encoding")), "{heard}");
+            assert_eq!(
+                (&error["code"], &error["param"]),
+                (&json!("invalid_input"), &json!("Transfer-Encoding")),
+                "{heard}"
+            );
         }
     }
-    assert_eq!(tenant.client.get("/v1/users").expect(200)["users"].as_array().unwrap().len(), 1, "a refused body made a user");
+    assert_eq!(
+        tenant.client.get("/v1/users").expect(200)["users"].as_array().unwrap().len(),
+        1,
+        "a refused body made a user"
+    );
     // The one that we do speak is heard to its end, and so is what follows.
     let heard = exchange("transfer-encoding: chunked\r\n", "POST /v1/users");
     assert_eq!(statuses(&heard), [201, 200], "{heard}");
@@ -261,7 +294,10 @@ fn what_counts_once_is_given_once() {
         let heard = Raw::exchange(world.server().address(), request.as_bytes());
         assert_eq!(statuses(&heard).len(), 1, "{heard}");
         let (_, body) = heard.split_once("\r\n\r\n").unwrap();
-        (statuses(&heard)[0], serde_json::from_str::<serde_json::Value>(body).unwrap()["error"]["param"].clone())
+        (
+            statuses(&heard)[0],
+            serde_json::from_str::<serde_json::Value>(body).unwrap()["error"]["param"].clone(),
+        )
     };
     let credential = format!("authorization: Bearer {}\r\n", tenant.key);
     assert_eq!(ask("host: x\r\n", &credential), (200, json!(null)));
@@ -271,11 +307,27 @@ fn what_counts_once_is_given_once() {
         ("host: a b\r\n", String::new(), "host"),
         ("host: x/y\r\n", String::new(), "host"),
         ("host: x\r\n", credential.clone(), "authorization"),
-        ("host: x\r\n", "x-service-user-id: me\r\nx-service-user-id: zz\r\n".to_owned(), "x-service-user-id"),
-        ("host: x\r\n", "x-service-project-id: a\r\nx-service-project-id: b\r\n".to_owned(), "x-service-project-id"),
-        ("host: x\r\n", "idempotency-key: a\r\nidempotency-key: b\r\n".to_owned(), "idempotency-key"),
+        (
+            "host: x\r\n",
+            "x-service-user-id: me\r\nx-service-user-id: zz\r\n".to_owned(),
+            "x-service-user-id",
+        ),
+        (
+            "host: x\r\n",
+            "x-service-project-id: a\r\nx-service-project-id: b\r\n".to_owned(),
+            "x-service-project-id",
+        ),
+        (
+            "host: x\r\n",
+            "idempotency-key: a\r\nidempotency-key: b\r\n".to_owned(),
+            "idempotency-key",
+        ),
     ] {
-        assert_eq!(ask(host, &format!("{credential}{fields}")), (400, json!(param)), "{host:?} {fields:?}");
+        assert_eq!(
+            ask(host, &format!("{credential}{fields}")),
+            (400, json!(param)),
+            "{host:?} {fields:?}"
+        );
     }
 }
 
@@ -297,7 +349,9 @@ fn errors_come_in_the_format_that_is_asked_for_first() {
 
 /// A host that holds 4 MiB of bodies.
 fn little_room() -> Builder {
-    Builder::new().environment("CHARTER_HTTP_BODIES_BYTES_MAX", "4194304").environment("CHARTER_HTTP_BODY_BYTES_MAX", "1048576")
+    Builder::new()
+        .environment("CHARTER_HTTP_BODIES_BYTES_MAX", "4194304")
+        .environment("CHARTER_HTTP_BODY_BYTES_MAX", "1048576")
 }
 
 on_both! {
@@ -364,16 +418,21 @@ on_both! {
 fn a_head_that_is_too_large_is_refused() {
     let world = World::shared(Database::Sqlite);
     let many: String = (0..150).map(|n| format!("x-{n}: a\r\n")).collect();
-    for fields in [format!("x: {}\r\n", "a".repeat(40_000)), format!("x: {}\r\n", "a".repeat(100_000)), many] {
-        let request = format!("GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{fields}\r\n");
+    for fields in
+        [format!("x: {}\r\n", "a".repeat(40_000)), format!("x: {}\r\n", "a".repeat(100_000)), many]
+    {
+        let request =
+            format!("GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{fields}\r\n");
         let heard = Raw::exchange(world.server().address(), request.as_bytes());
         assert_eq!(statuses(&heard), [431], "{heard}");
         assert!(heard.contains("headers_too_large") && heard.contains("x-request-id"), "{heard}");
     }
     let far_too_many: String = (0..5_000).map(|n| format!("x-{n}: a\r\n")).collect();
     for fields in [format!("x: {}\r\n", "a".repeat(4 << 20)), far_too_many] {
-        let heard =
-            Raw::exchange(world.server().address(), format!("GET /health HTTP/1.1\r\nhost: x\r\n{fields}\r\n").as_bytes());
+        let heard = Raw::exchange(
+            world.server().address(),
+            format!("GET /health HTTP/1.1\r\nhost: x\r\n{fields}\r\n").as_bytes(),
+        );
         // It may break off while we still talk; it never answers as if nothing were.
         assert!(statuses(&heard).iter().all(|status| *status == 431), "{heard}");
     }
@@ -394,7 +453,10 @@ fn clients_that_dawdle_are_cut_off() {
     let mut bytes = b"GET /health HTTP/1.1\r\nx: ".iter().chain(std::iter::repeat(&b'a'));
     let began = Instant::now();
     while slow.say(&[*bytes.next().unwrap()]) {
-        assert!(began.elapsed() < Duration::from_secs(30), "a client holds its connection with a byte now and then");
+        assert!(
+            began.elapsed() < Duration::from_secs(30),
+            "a client holds its connection with a byte now and then"
+        );
         std::thread::sleep(Duration::from_millis(20));
     }
     // One that says nothing at all.
@@ -402,7 +464,11 @@ fn clients_that_dawdle_are_cut_off() {
     assert_eq!(silent.rest(), "");
     // A body that stops in its middle.
     let mut stalled = Raw::connect(world.server().address()).unwrap();
-    let request = head("POST /v1/users", &tenant, "content-type: application/json\r\ncontent-length: 100\r\n");
+    let request = head(
+        "POST /v1/users",
+        &tenant,
+        "content-type: application/json\r\ncontent-length: 100\r\n",
+    );
     stalled.say(format!("{request}{{").as_bytes());
     let heard = stalled.rest();
     assert_eq!(statuses(&heard), [408], "{heard}");
@@ -415,7 +481,10 @@ fn clients_that_dawdle_are_cut_off() {
 
 #[test]
 fn connections_beyond_the_limit_wait_their_turn() {
-    let world = Builder::new().bare().environment("CHARTER_HTTP_CONNECTIONS_MAX", "2").start(Database::Sqlite);
+    let world = Builder::new()
+        .bare()
+        .environment("CHARTER_HTTP_CONNECTIONS_MAX", "2")
+        .start(Database::Sqlite);
     let hold = || Raw::connect(world.server().address()).unwrap();
     let (first, second, mut third) = (hold(), hold(), hold());
     third.say(b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
@@ -431,12 +500,25 @@ fn http_2_is_spoken_to_those_who_speak_it() {
     std::thread::scope(|scope| {
         for n in 0..8 {
             let tenant = &tenant;
-            scope.spawn(move || tenant.client.post("/v1/users", &json!({ "name": format!("second-{n}") })).expect(201));
+            scope.spawn(move || {
+                tenant
+                    .client
+                    .post("/v1/users", &json!({ "name": format!("second-{n}") }))
+                    .expect(201)
+            });
         }
     });
-    assert_eq!(tenant.client.get("/v1/users?limit=100").expect(200)["users"].as_array().unwrap().len(), 9);
+    assert_eq!(
+        tenant.client.get("/v1/users?limit=100").expect(200)["users"].as_array().unwrap().len(),
+        9
+    );
     let large = "x".repeat(BODY_MAX + 1);
-    tenant.client.call("POST", "/v1/users").bytes(large).send().expect_error(413, "payload_too_large");
+    tenant
+        .client
+        .call("POST", "/v1/users")
+        .bytes(large)
+        .send()
+        .expect_error(413, "payload_too_large");
     let head = tenant.client.call("GET", "/health").header("x-large", &"a".repeat(40_000)).send();
     head.expect_error(431, "headers_too_large");
 }

@@ -26,7 +26,8 @@ impl Answer {
     /// The body as JSON.
     #[track_caller]
     pub fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("no JSON ({error}) in {self}"))
+        serde_json::from_slice(&self.body)
+            .unwrap_or_else(|error| panic!("no JSON ({error}) in {self}"))
     }
 
     /// The body as text.
@@ -41,11 +42,16 @@ impl Answer {
         if self.body.is_empty() { Value::Null } else { self.json() }
     }
 
-    /// Expects an error with this status and code, in the envelope that every error has; answers `error`.
+    /// Expects an error with this status and code, in the envelope that every error has; answers
+    /// `error`.
     #[track_caller]
     pub fn expect_error(&self, status: u16, code: &str) -> Value {
         let error = self.error();
-        assert_eq!((self.status, error["code"].as_str()), (status, Some(code)), "expected {status} {code} from {self}");
+        assert_eq!(
+            (self.status, error["code"].as_str()),
+            (status, Some(code)),
+            "expected {status} {code} from {self}"
+        );
         error
     }
 
@@ -54,15 +60,24 @@ impl Answer {
     pub fn error(&self) -> Value {
         let error = self.json()["error"].clone();
         for member in ["type", "code", "message"] {
-            assert!(error[member].as_str().is_some_and(|text| !text.is_empty()), "no error.{member} in {self}");
+            assert!(
+                error[member].as_str().is_some_and(|text| !text.is_empty()),
+                "no error.{member} in {self}"
+            );
         }
         assert_eq!(
             error["request_id"].as_str(),
             self.header("x-request-id"),
             "error.request_id differs from the header in {self}"
         );
-        assert!(error.as_object().is_some_and(|error| error.contains_key("param")), "no error.param in {self}");
-        assert!(matches!(self.header("x-should-retry"), Some("true" | "false")), "no x-should-retry in {self}");
+        assert!(
+            error.as_object().is_some_and(|error| error.contains_key("param")),
+            "no error.param in {self}"
+        );
+        assert!(
+            matches!(self.header("x-should-retry"), Some("true" | "false")),
+            "no x-should-retry in {self}"
+        );
         error
     }
 }

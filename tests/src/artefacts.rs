@@ -1,6 +1,8 @@
-//! What the tests run: the `charter` binary, the primitives and the fixtures, built once a test process.
+//! What the tests run: the `charter` binary, the primitives and the fixtures, built once a test
+//! process.
 //!
-//! `cargo xtask test` builds them beforehand and says where they are; a plain `cargo test` builds them here.
+//! `cargo xtask test` builds them beforehand and says where they are; a plain `cargo test` builds
+//! them here.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -25,19 +27,24 @@ impl Artefacts {
     /// Builds what was not built beforehand.
     pub fn get() -> &'static Self {
         static BUILT: OnceLock<Artefacts> = OnceLock::new();
-        BUILT.get_or_init(|| Self::build().unwrap_or_else(|error| panic!("cannot build what the tests run: {error:#}")))
+        BUILT.get_or_init(|| {
+            Self::build()
+                .unwrap_or_else(|error| panic!("cannot build what the tests run: {error:#}"))
+        })
     }
 
     /// The bytes of a fixture.
     pub fn fixture(&self, name: &str) -> Vec<u8> {
         let path = self.fixtures.join(format!("{name}.wasm"));
-        std::fs::read(&path).unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()))
+        std::fs::read(&path)
+            .unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()))
     }
 
     /// The bytes of a primitive.
     pub fn component(&self, name: &str) -> Vec<u8> {
         let path = self.components.join(format!("{name}.wasm"));
-        std::fs::read(&path).unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()))
+        std::fs::read(&path)
+            .unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()))
     }
 
     /// The probe as another build: the number stands in its version and in its answers.
@@ -45,7 +52,8 @@ impl Artefacts {
         let mut wasm = self.fixture("probe");
         let (old, new) = (b"900000", build.to_string().into_bytes());
         assert_eq!(old.len(), new.len(), "a build is a number of six digits");
-        let places: Vec<usize> = (0..wasm.len() - old.len()).filter(|at| &wasm[*at..at + old.len()] == old).collect();
+        let places: Vec<usize> =
+            (0..wasm.len() - old.len()).filter(|at| &wasm[*at..at + old.len()] == old).collect();
         assert!(!places.is_empty(), "the probe does not say its build");
         for at in places {
             wasm[at..at + old.len()].copy_from_slice(&new);
@@ -58,7 +66,8 @@ impl Artefacts {
         let workspace = Workspace::find()?;
         Ok(Self {
             charter: given(test::BINARY).map_or_else(|| components::host(&workspace, false), Ok)?,
-            components: given(test::COMPONENTS).map_or_else(|| components::primitives(&workspace), Ok)?,
+            components: given(test::COMPONENTS)
+                .map_or_else(|| components::primitives(&workspace), Ok)?,
             fixtures: given(test::FIXTURES).map_or_else(|| components::fixtures(&workspace), Ok)?,
             root: workspace.root,
         })
@@ -75,7 +84,11 @@ impl Folder {
         use std::os::unix::fs::DirBuilderExt;
         use std::sync::atomic::{AtomicU32, Ordering};
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("charter-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let name = format!(
+            "charter-test-{}-{}",
+            std::process::id(),
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        );
         let path = std::env::temp_dir().join(name);
         let _ = std::fs::remove_dir_all(&path);
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);

@@ -43,9 +43,16 @@ pub fn run(world: &World, path: &Path, mount: &str) {
 }
 
 /// The same, with each request sent by `send`; what it answers is what the case looks at.
-pub fn run_through(world: &World, path: &Path, mount: &str, send: &mut dyn FnMut(Call<'_>) -> Answer) {
-    let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()));
-    let case: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{} is no JSON: {error}", path.display()));
+pub fn run_through(
+    world: &World,
+    path: &Path,
+    mount: &str,
+    send: &mut dyn FnMut(Call<'_>) -> Answer,
+) {
+    let text = std::fs::read_to_string(path)
+        .unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()));
+    let case: Value = serde_json::from_str(&text)
+        .unwrap_or_else(|error| panic!("{} is no JSON: {error}", path.display()));
     let (owner, stranger) = (world.register(), world.register());
     let other = owner.user("other");
     let mut saved = BTreeMap::from([
@@ -68,7 +75,8 @@ pub fn run_through(world: &World, path: &Path, mount: &str, send: &mut dyn FnMut
     }
     for (number, step) in case["steps"].as_array().into_iter().flatten().enumerate() {
         let title = case["title"].as_str().unwrap_or_default();
-        let place = format!("{} at the {mount} mount, step {}: {title}", path.display(), number + 1);
+        let place =
+            format!("{} at the {mount} mount, step {}: {title}", path.display(), number + 1);
         let client = match step["as"].as_str().unwrap_or("owner") {
             "owner" => owner.client.clone(),
             "other" => owner.client.with("X-Service-User-Id", &other),
@@ -77,14 +85,20 @@ pub fn run_through(world: &World, path: &Path, mount: &str, send: &mut dyn FnMut
             other => panic!("{place}: unknown `as` {other}"),
         };
         let request = fill(&step["request"], &saved);
-        let (method, below) =
-            request.as_str().and_then(|text| text.split_once(' ')).unwrap_or_else(|| panic!("{place}: no request"));
+        let (method, below) = request
+            .as_str()
+            .and_then(|text| text.split_once(' '))
+            .unwrap_or_else(|| panic!("{place}: no request"));
         let user = match step["as"].as_str() {
             Some("stranger") => &stranger.user,
             Some("other") => &other,
             _ => &owner.user,
         };
-        let target = if mount == "user" { format!("/v1/users/{user}{below}") } else { format!("/v1{below}") };
+        let target = if mount == "user" {
+            format!("/v1/users/{user}{below}")
+        } else {
+            format!("/v1{below}")
+        };
         let mut call = client.call(method, &target);
         for (name, value) in step["headers"].as_object().into_iter().flatten() {
             call = call.header(name, fill(value, &saved).as_str().unwrap_or_default());
@@ -104,12 +118,13 @@ pub fn run_through(world: &World, path: &Path, mount: &str, send: &mut dyn FnMut
             assert!(!answer.text().contains(text), "{place}: the answer holds {text:?}\n{answer}");
         }
         for (name, path) in step["save"].as_object().into_iter().flatten() {
-            let value = path.as_str().unwrap_or_default().split('.').fold(answer.json(), |value, member| {
-                match member.parse::<usize>() {
+            let value = path.as_str().unwrap_or_default().split('.').fold(
+                answer.json(),
+                |value, member| match member.parse::<usize>() {
                     Ok(index) if value.is_array() => value[index].clone(),
                     _ => value[member].clone(),
-                }
-            });
+                },
+            );
             assert!(!value.is_null(), "{place}: there is no {path} to save\n{answer}");
             saved.insert(name.clone(), value);
         }
@@ -127,7 +142,9 @@ fn page(method: Option<&str>, told: &Value) -> Page {
         (Value::Null, Some(text), _) => text.as_bytes().to_vec(),
         (Value::Null, None, Some(encoded)) => {
             use base64::Engine;
-            base64::engine::general_purpose::STANDARD.decode(encoded).unwrap_or_else(|error| panic!("base64: {error}"))
+            base64::engine::general_purpose::STANDARD
+                .decode(encoded)
+                .unwrap_or_else(|error| panic!("base64: {error}"))
         }
         (Value::Null, None, None) => Vec::new(),
         (json, ..) => {
@@ -135,7 +152,8 @@ fn page(method: Option<&str>, told: &Value) -> Page {
             json.to_string().into_bytes()
         }
     };
-    let status = told["status"].as_u64().and_then(|status| u16::try_from(status).ok()).unwrap_or(200);
+    let status =
+        told["status"].as_u64().and_then(|status| u16::try_from(status).ok()).unwrap_or(200);
     Page {
         method: method.map(str::to_owned),
         path: told["path"].as_str().unwrap_or_default().to_owned(),
@@ -145,7 +163,8 @@ fn page(method: Option<&str>, told: &Value) -> Page {
 
 fn bind(world: &World, organization: &str, name: &str, binding: &Value) {
     let pages = binding["serve"].as_array().into_iter().flatten().map(|told| {
-        let (method, path) = told["request"].as_str().and_then(|text| text.split_once(' ')).unwrap_or(("GET", "/"));
+        let (method, path) =
+            told["request"].as_str().and_then(|text| text.split_once(' ')).unwrap_or(("GET", "/"));
         Page { path: path.to_owned(), ..page(Some(method), told) }
     });
     let address = provider::serve(pages.collect());
@@ -173,31 +192,38 @@ fn fill(value: &Value, saved: &BTreeMap<String, Value>) -> Value {
             Value::String(text)
         }
         Value::Array(items) => items.iter().map(|item| fill(item, saved)).collect(),
-        Value::Object(members) => {
-            Value::Object(members.iter().map(|(name, value)| (name.clone(), fill(value, saved))).collect::<Map<_, _>>())
-        }
+        Value::Object(members) => Value::Object(
+            members
+                .iter()
+                .map(|(name, value)| (name.clone(), fill(value, saved)))
+                .collect::<Map<_, _>>(),
+        ),
         other => other.clone(),
     }
 }
 
 /// Whether the answer looks as expected; otherwise where it does not.
 fn matches(expected: &Value, found: Option<&Value>, path: &str) -> Result<(), String> {
-    let shown = |found: Option<&Value>| found.map_or_else(|| "nothing".to_owned(), Value::to_string);
+    let shown =
+        |found: Option<&Value>| found.map_or_else(|| "nothing".to_owned(), Value::to_string);
     let fault = |wanted: &str| Err(format!("{path}: expected {wanted}, found {}", shown(found)));
     if expected == "$absent" {
         return if found.is_none() { Ok(()) } else { fault("nothing") };
     }
     let Some(value) = found else { return fault(&expected.to_string()) };
     match expected {
-        Value::Object(members) => {
-            members.iter().try_for_each(|(name, member)| matches(member, value.get(name), &format!("{path}.{name}")))
-        }
+        Value::Object(members) => members.iter().try_for_each(|(name, member)| {
+            matches(member, value.get(name), &format!("{path}.{name}"))
+        }),
         Value::Array(items) => {
             let same = value.as_array().is_some_and(|values| values.len() == items.len());
             if !same {
                 return fault(&format!("{} elements", items.len()));
             }
-            items.iter().enumerate().try_for_each(|(at, item)| matches(item, value.get(at), &format!("{path}.{at}")))
+            items
+                .iter()
+                .enumerate()
+                .try_for_each(|(at, item)| matches(item, value.get(at), &format!("{path}.{at}")))
         }
         Value::String(text) if text.starts_with('$') => {
             let fits = match text.as_str() {
@@ -209,7 +235,9 @@ fn matches(expected: &Value, found: Option<&Value>, path: &str) -> Result<(), St
                 "$array" => value.is_array(),
                 "$object" => value.is_object(),
                 "$uuid" => value.as_str().is_some_and(is_uuid),
-                "$time" => value.as_str().is_some_and(|text| text.len() == 24 && text.ends_with('Z') && &text[10..11] == "T"),
+                "$time" => value.as_str().is_some_and(|text| {
+                    text.len() == 24 && text.ends_with('Z') && &text[10..11] == "T"
+                }),
                 other => match other.strip_prefix("$contains:") {
                     Some(part) => value.as_str().is_some_and(|text| text.contains(part)),
                     None => return Err(format!("{path}: {other} is no expectation")),
@@ -224,5 +252,7 @@ fn matches(expected: &Value, found: Option<&Value>, path: &str) -> Result<(), St
 
 fn is_uuid(text: &str) -> bool {
     text.len() == 36
-        && text.char_indices().all(|(at, c)| if matches!(at, 8 | 13 | 18 | 23) { c == '-' } else { c.is_ascii_hexdigit() })
+        && text.char_indices().all(|(at, c)| {
+            if matches!(at, 8 | 13 | 18 | 23) { c == '-' } else { c.is_ascii_hexdigit() }
+        })
 }

@@ -1,4 +1,5 @@
-//! A blocking HTTP client over the server's own HTTP library: tests read top to bottom, and load comes from threads.
+//! A blocking HTTP client over the server's own HTTP library: tests read top to bottom, and load
+//! comes from threads.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -31,13 +32,17 @@ pub struct Client {
 impl Client {
     /// A client of the server at `base` (`http://127.0.0.1:1234`), without a credential.
     pub fn new(base: &str) -> Self {
-        let http = legacy::Client::builder(TokioExecutor::new()).pool_max_idle_per_host(64).build(HttpConnector::new());
+        let http = legacy::Client::builder(TokioExecutor::new())
+            .pool_max_idle_per_host(64)
+            .build(HttpConnector::new());
         Self { base: base.trim_end_matches('/').to_owned(), headers: HeaderMap::new(), http }
     }
 
     /// A client that speaks HTTP/2 from its first byte, without having asked.
     pub fn http2(base: &str) -> Self {
-        let http = legacy::Client::builder(TokioExecutor::new()).http2_only(true).build(HttpConnector::new());
+        let http = legacy::Client::builder(TokioExecutor::new())
+            .http2_only(true)
+            .build(HttpConnector::new());
         Self { http, ..Self::new(base) }
     }
 
@@ -48,7 +53,11 @@ impl Client {
 
     /// The same client of another server (another replica, or the same one restarted).
     pub fn at(&self, base: &str) -> Self {
-        Self { base: base.trim_end_matches('/').to_owned(), headers: self.headers.clone(), ..Self::new(base) }
+        Self {
+            base: base.trim_end_matches('/').to_owned(),
+            headers: self.headers.clone(),
+            ..Self::new(base)
+        }
     }
 
     /// The same client with a bearer credential.
@@ -72,8 +81,15 @@ impl Client {
 
     /// Starts a request.
     pub fn call(&self, method: &str, path: &str) -> Call<'_> {
-        let method = Method::from_bytes(method.as_bytes()).unwrap_or_else(|error| panic!("{method}: {error}"));
-        Call { client: self, method, path: path.to_owned(), headers: self.headers.clone(), body: Bytes::new() }
+        let method = Method::from_bytes(method.as_bytes())
+            .unwrap_or_else(|error| panic!("{method}: {error}"));
+        Call {
+            client: self,
+            method,
+            path: path.to_owned(),
+            headers: self.headers.clone(),
+            body: Bytes::new(),
+        }
     }
 
     /// GET.
@@ -178,11 +194,14 @@ impl Call<'_> {
         let (http, message) = self.message()?;
         runtime().block_on(async move {
             let exchange = async move {
-                let (parts, body) = http.request(message).await.map_err(|error| chain(&error))?.into_parts();
+                let (parts, body) =
+                    http.request(message).await.map_err(|error| chain(&error))?.into_parts();
                 let body = body.collect().await.map_err(|error| chain(&error))?.to_bytes();
                 Ok(Answer { request, status: parts.status.as_u16(), headers: parts.headers, body })
             };
-            tokio::time::timeout(PATIENCE, exchange).await.map_err(|_| format!("no answer within {PATIENCE:?}"))?
+            tokio::time::timeout(PATIENCE, exchange)
+                .await
+                .map_err(|_| format!("no answer within {PATIENCE:?}"))?
         })
     }
 }
@@ -191,7 +210,8 @@ impl Call<'_> {
 pub(crate) fn runtime() -> &'static Runtime {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     RUNTIME.get_or_init(|| {
-        let built = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        let built =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         built.unwrap_or_else(|error| panic!("cannot start the client's runtime: {error}"))
     })
 }

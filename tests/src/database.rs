@@ -23,7 +23,8 @@ impl Database {
         }
     }
 
-    /// The URL of a database with what is in the one at `url`, whose server was stopped. The embedded one lies in the data folder.
+    /// The URL of a database with what is in the one at `url`, whose server was stopped. The
+    /// embedded one lies in the data folder.
     pub fn copy(self, url: Option<&str>) -> Option<String> {
         url.map(|url| Postgres::shared().copy(url))
     }

@@ -1,7 +1,8 @@
-//! A web server of our own on loopback that stands where somebody else's would: a provider, a public page, a collector.
+//! A web server of our own on loopback that stands where somebody else's would: a provider, a
+//! public page, a collector.
 //!
-//! Reads requests as plainly as HTTP/1.1 allows, and hands each to whoever answers; knows nothing of what they are about. Each
-//! connection carries one exchange.
+//! Reads requests as plainly as HTTP/1.1 allows, and hands each to whoever answers; knows nothing
+//! of what they are about. Each connection carries one exchange.
 
 use std::io::{BufRead, BufReader, Error, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -31,10 +32,17 @@ impl Heard {
         let mut line = String::new();
         from.read_line(&mut line)?;
         let mut words = line.split_whitespace();
-        let (Some(method), Some(target), Some("HTTP/1.1")) = (words.next(), words.next(), words.next()) else {
+        let (Some(method), Some(target), Some("HTTP/1.1")) =
+            (words.next(), words.next(), words.next())
+        else {
             return Err(broken_off());
         };
-        let mut heard = Self { method: method.to_owned(), target: target.to_owned(), headers: Vec::new(), body: Vec::new() };
+        let mut heard = Self {
+            method: method.to_owned(),
+            target: target.to_owned(),
+            headers: Vec::new(),
+            body: Vec::new(),
+        };
         loop {
             let mut header = String::new();
             if from.read_line(&mut header)? == 0 {
@@ -43,11 +51,15 @@ impl Heard {
             let Some((name, value)) = header.split_once(':') else { break };
             heard.headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
         }
-        if heard.header("transfer-encoding").is_some_and(|coding| coding.eq_ignore_ascii_case("chunked")) {
+        if heard
+            .header("transfer-encoding")
+            .is_some_and(|coding| coding.eq_ignore_ascii_case("chunked"))
+        {
             heard.body = chunks(from)?;
             return Ok(heard);
         }
-        let length = heard.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+        let length =
+            heard.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
         if from.take(length).read_to_end(&mut heard.body)? as u64 != length {
             return Err(broken_off());
         }
@@ -61,7 +73,8 @@ fn chunks(mut from: impl BufRead) -> std::io::Result<Vec<u8>> {
     loop {
         let mut line = String::new();
         from.read_line(&mut line)?;
-        let size = line.trim().split(';').next().and_then(|size| u64::from_str_radix(size, 16).ok());
+        let size =
+            line.trim().split(';').next().and_then(|size| u64::from_str_radix(size, 16).ok());
         let size = size.ok_or_else(|| Error::from(ErrorKind::InvalidData))?;
         if from.by_ref().take(size).read_to_end(&mut body)? as u64 != size {
             return Err(ErrorKind::UnexpectedEof.into());
@@ -87,14 +100,15 @@ pub struct Reply {
 
 /// Answers every request by `answer` until the process ends; says where it listens.
 pub fn listen(answer: impl Fn(Heard) -> Reply + Send + Sync + 'static) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap_or_else(|error| panic!("cannot listen: {error}"));
+    let listener =
+        TcpListener::bind("127.0.0.1:0").unwrap_or_else(|error| panic!("cannot listen: {error}"));
     let address = listener.local_addr().unwrap_or_else(|error| panic!("no address: {error}"));
     let answer = Arc::new(answer);
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let answer = answer.clone();
-            // On a thread of its own: a client that opens a connection and says nothing holds up nobody else. One that hangs up
-            // in the middle is its own business.
+            // On a thread of its own: a client that opens a connection and says nothing holds up
+            // nobody else. One that hangs up in the middle is its own business.
             std::thread::spawn(move || exchange(&stream, &*answer));
         }
     });
@@ -103,7 +117,11 @@ pub fn listen(answer: impl Fn(Heard) -> Reply + Send + Sync + 'static) -> Socket
 
 fn exchange(mut stream: &TcpStream, answer: &impl Fn(Heard) -> Reply) -> std::io::Result<()> {
     let reply = answer(Heard::read(BufReader::new(stream))?);
-    let mut head = format!("HTTP/1.1 {} Told\r\nconnection: close\r\ncontent-length: {}\r\n", reply.status, reply.body.len());
+    let mut head = format!(
+        "HTTP/1.1 {} Told\r\nconnection: close\r\ncontent-length: {}\r\n",
+        reply.status,
+        reply.body.len()
+    );
     for (name, value) in &reply.headers {
         head.push_str(&format!("{name}: {value}\r\n"));
     }

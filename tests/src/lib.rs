@@ -1,7 +1,8 @@
-//! The harness of the end-to-end tests: a real server, on a real database, spoken to as a client speaks to it.
+//! The harness of the end-to-end tests: a real server, on a real database, spoken to as a client
+//! speaks to it.
 //!
-//! Knows the wire and the command line, and nothing of what lies behind them. A test that fails prints the exchange and the
-//! end of the server's log.
+//! Knows the wire and the command line, and nothing of what lies behind them. A test that fails
+//! prints the exchange and the end of the server's log.
 
 pub mod answer;
 pub mod artefacts;
@@ -30,8 +31,9 @@ pub use world::World;
 
 /// Runs each function on both databases: `on_both! { fn a_sentence(world: World) { … } }`.
 ///
-/// `fn …(world: Builder::new())` gives each its own deployment. Without a builder they share one for each database, and each
-/// registers an organization of its own; `in path;` before the functions names whose it is, where it is not [`World::shared`].
+/// `fn …(world: Builder::new())` gives each its own deployment. Without a builder they share one
+/// for each database, and each registers an organization of its own; `in path;` before the
+/// functions names whose it is, where it is not [`World::shared`].
 #[macro_export]
 macro_rules! on_both {
     ($($(#[$attribute:meta])* fn $name:ident($world:ident) $body:block)+) => {

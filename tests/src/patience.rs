@@ -1,6 +1,8 @@
-//! Waiting for what a server does in its own time: looks again and again, and complains at a deadline of what it waited for.
+//! Waiting for what a server does in its own time: looks again and again, and complains at a
+//! deadline of what it waited for.
 //!
-//! Knows nothing of what it looks at. Nothing here waits without a deadline, and whoever works beside a test ends with it.
+//! Knows nothing of what it looks at. Nothing here waits without a deadline, and whoever works
+//! beside a test ends with it.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,21 +26,28 @@ pub fn within(limit: Duration, what: &str, mut holds: impl FnMut() -> bool) {
     found(limit, what, || if holds() { Ok(()) } else { Err("it does not hold") });
 }
 
-/// Waits until a look finds something, and answers that; the complaint tells what the last look saw in its place.
+/// Waits until a look finds something, and answers that; the complaint tells what the last look saw
+/// in its place.
 #[track_caller]
-pub fn found<T, E: Display>(limit: Duration, what: &str, mut look: impl FnMut() -> Result<T, E>) -> T {
+pub fn found<T, E: Display>(
+    limit: Duration,
+    what: &str,
+    mut look: impl FnMut() -> Result<T, E>,
+) -> T {
     let began = Instant::now();
     loop {
         match look() {
             Ok(found) => return found,
-            Err(instead) => assert!(began.elapsed() < limit, "not within {limit:?}: {what}; {instead}"),
+            Err(instead) => {
+                assert!(began.elapsed() < limit, "not within {limit:?}: {what}; {instead}")
+            }
         }
         std::thread::sleep(PAUSE);
     }
 }
 
-/// Says that it is over when it is dropped, which a failed step does too: those who work beside a test until then do not keep it
-/// from failing.
+/// Says that it is over when it is dropped, which a failed step does too: those who work beside a
+/// test until then do not keep it from failing.
 #[derive(Debug)]
 pub struct Over<'a>(pub &'a AtomicBool);
 
@@ -56,7 +65,8 @@ mod tests {
 
     #[test]
     fn a_wait_ends_and_says_what_it_waited_for_and_what_it_saw() {
-        let wait = || found(Duration::from_millis(20), "the moon is full", || Err::<(), _>("a crescent"));
+        let wait =
+            || found(Duration::from_millis(20), "the moon is full", || Err::<(), _>("a crescent"));
         let told = catch_unwind(wait).expect_err("it never comes");
         let told = told.downcast_ref::<String>().map_or("", String::as_str);
         assert!(told.contains("the moon is full") && told.contains("a crescent"), "{told:?}");

@@ -1,7 +1,7 @@
 //! A private PostgreSQL server: its own folder, a Unix socket only, gone when the test process is.
 //!
-//! Uses the machine's PostgreSQL programs and no running service. `fsync` is off for tests: what is tested is what a client of the
-//! database sees after its own death, not after the machine's.
+//! Uses the machine's PostgreSQL programs and no running service. `fsync` is off for tests: what is
+//! tested is what a client of the database sees after its own death, not after the machine's.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -46,17 +46,28 @@ impl Postgres {
 
     fn of(name: &str, durable: bool) -> Result<Self, String> {
         let programs = programs().ok_or(MISSING)?;
-        let folder = std::env::temp_dir().join(format!("charter-postgresql-{}-{name}", std::process::id()));
+        let folder =
+            std::env::temp_dir().join(format!("charter-postgresql-{}-{name}", std::process::id()));
         let user = unprivileged()?;
         let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+        std::fs::create_dir_all(&folder)
+            .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
         let _ = std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700));
         if let Some((user, group)) = user {
-            std::os::unix::fs::chown(&folder, Some(user), Some(group)).map_err(|error| error.to_string())?;
+            std::os::unix::fs::chown(&folder, Some(user), Some(group))
+                .map_err(|error| error.to_string())?;
         }
-        let server = Self { programs, folder, user, durable, process: Mutex::new(None), databases: AtomicU32::new(0) };
+        let server = Self {
+            programs,
+            folder,
+            user,
+            durable,
+            process: Mutex::new(None),
+            databases: AtomicU32::new(0),
+        };
         let data = server.data();
-        let arguments = ["-D", &data, "-U", "charter", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"];
+        let arguments =
+            ["-D", &data, "-U", "charter", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"];
         server.run("initdb", &arguments)?;
         server.boot()?;
         Ok(server)
@@ -92,7 +103,9 @@ impl Postgres {
     pub fn crash_and_restart(&self) {
         // The watcher of the process that ends here must leave the folder to the next one.
         let _ = std::fs::write(self.folder.join("keep"), "");
-        if let Some(mut process) = self.process.lock().expect("no test panics while it holds the server").take() {
+        if let Some(mut process) =
+            self.process.lock().expect("no test panics while it holds the server").take()
+        {
             process.signal("QUIT");
             if process.wait(Duration::from_secs(20)).is_none() {
                 process.kill();
@@ -102,23 +115,37 @@ impl Postgres {
     }
 
     fn boot(&self) -> Result<(), String> {
-        let mut launch = Launch::new(&self.programs.join("postgres"), "QUIT", Some(&self.folder)).user(self.user);
-        let mut settings = vec!["listen_addresses=", "max_connections=400", "shared_buffers=64MB", "logging_collector=off"];
+        let mut launch = Launch::new(&self.programs.join("postgres"), "QUIT", Some(&self.folder))
+            .user(self.user);
+        let mut settings = vec![
+            "listen_addresses=",
+            "max_connections=400",
+            "shared_buffers=64MB",
+            "logging_collector=off",
+        ];
         if !self.durable {
             settings.extend(["fsync=off", "synchronous_commit=off", "full_page_writes=off"]);
         }
         let log = self.folder.join("log");
-        let output = std::fs::OpenOptions::new().create(true).append(true).open(&log).map_err(|error| error.to_string())?;
+        let output = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&log)
+            .map_err(|error| error.to_string())?;
         let command = launch.command();
         command.current_dir(&self.folder).args(["-D", &self.data(), "-k"]).arg(&self.folder);
         settings.iter().for_each(|setting| {
             command.args(["-c", setting]);
         });
         command.stderr(output).stdout(Stdio::null());
-        let mut process = launch.start().map_err(|error| format!("cannot start postgres: {error}"))?;
+        let mut process =
+            launch.start().map_err(|error| format!("cannot start postgres: {error}"))?;
         let start = Instant::now();
         let folder = self.folder.to_string_lossy().into_owned();
-        while self.run("pg_isready", &["-q", "-h", &folder, "-U", "charter", "-d", "postgres"]).is_err() {
+        while self
+            .run("pg_isready", &["-q", "-h", &folder, "-U", "charter", "-d", "postgres"])
+            .is_err()
+        {
             let ended = process.child().try_wait().is_ok_and(|status| status.is_some());
             if ended || start.elapsed() > Duration::from_secs(60) {
                 let log = std::fs::read_to_string(&log).unwrap_or_default();
@@ -141,7 +168,8 @@ impl Postgres {
         if let Some((user, group)) = self.user {
             command.gid(group).uid(user);
         }
-        let output = command.output().map_err(|error| format!("cannot start {program}: {error}"))?;
+        let output =
+            command.output().map_err(|error| format!("cannot start {program}: {error}"))?;
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
@@ -156,12 +184,14 @@ impl Drop for Postgres {
     }
 }
 
-/// PostgreSQL refuses to run as root, so root runs it as somebody else: `postgres` where Debian made that user, else `nobody`.
+/// PostgreSQL refuses to run as root, so root runs it as somebody else: `postgres` where Debian
+/// made that user, else `nobody`.
 fn unprivileged() -> Result<Option<(u32, u32)>, String> {
     if std::fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() != 0) {
         return Ok(None);
     }
-    let users = std::fs::read_to_string("/etc/passwd").map_err(|error| format!("cannot read /etc/passwd: {error}"))?;
+    let users = std::fs::read_to_string("/etc/passwd")
+        .map_err(|error| format!("cannot read /etc/passwd: {error}"))?;
     let ids = |name: &str| {
         let line = users.lines().find(|line| line.split(':').next() == Some(name))?;
         let mut fields = line.split(':').skip(2);
@@ -177,12 +207,17 @@ fn unprivileged() -> Result<Option<(u32, u32)>, String> {
 fn programs() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let on_path = std::env::split_paths(&path).find(|folder| folder.join("initdb").is_file());
-    if let Some(folder) = on_path.and_then(|folder| folder.join("initdb").canonicalize().ok()?.parent().map(Path::to_path_buf))
-    {
+    if let Some(folder) = on_path.and_then(|folder| {
+        folder.join("initdb").canonicalize().ok()?.parent().map(Path::to_path_buf)
+    }) {
         return Some(folder);
     }
-    let versions = std::fs::read_dir("/usr/lib/postgresql").ok()?.flatten().map(|entry| entry.path().join("bin"));
-    let mut found: Vec<PathBuf> = versions.filter(|folder| folder.join("initdb").is_file()).collect();
+    let versions = std::fs::read_dir("/usr/lib/postgresql")
+        .ok()?
+        .flatten()
+        .map(|entry| entry.path().join("bin"));
+    let mut found: Vec<PathBuf> =
+        versions.filter(|folder| folder.join("initdb").is_file()).collect();
     found.sort();
     found.pop()
 }

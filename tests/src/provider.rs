@@ -1,4 +1,5 @@
-//! A provider, or a part of the public web, that answers what it was told: a page for each path, on loopback.
+//! A provider, or a part of the public web, that answers what it was told: a page for each path, on
+//! loopback.
 
 use std::net::SocketAddr;
 
@@ -26,6 +27,8 @@ impl Page {
 pub fn serve(pages: Vec<Page>) -> SocketAddr {
     double::listen(move |heard| {
         let page = pages.iter().find(|page| page.fits(&heard));
-        page.map_or(Reply { status: 404, headers: Vec::new(), body: Vec::new() }, |page| page.reply.clone())
+        page.map_or(Reply { status: 404, headers: Vec::new(), body: Vec::new() }, |page| {
+            page.reply.clone()
+        })
     })
 }

@@ -41,8 +41,16 @@ impl Raw {
             match self.stream.read(&mut piece) {
                 Ok(0) => break,
                 Ok(count) => heard.extend_from_slice(&piece[..count]),
-                Err(error) if matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => {
-                    panic!("the connection is still open after {PATIENCE:?}; heard {:?}", String::from_utf8_lossy(&heard))
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut
+                    ) =>
+                {
+                    panic!(
+                        "the connection is still open after {PATIENCE:?}; heard {:?}",
+                        String::from_utf8_lossy(&heard)
+                    )
                 }
                 Err(_) => break,
             }
@@ -61,5 +69,9 @@ impl Raw {
 
 /// The statuses of the answers in what was heard.
 pub fn statuses(heard: &str) -> Vec<u16> {
-    heard.split("HTTP/1.1 ").skip(1).filter_map(|answer| answer.split(' ').next()?.parse().ok()).collect()
+    heard
+        .split("HTTP/1.1 ")
+        .skip(1)
+        .filter_map(|answer| answer.split(' ').next()?.parse().ok())
+        .collect()
 }

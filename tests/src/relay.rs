@@ -1,5 +1,6 @@
-//! A mail relay on loopback: a public SMTP server's session (mailin) over a socket of ours, with STARTTLS, TLS from the first byte, or
-//! neither, and AUTH where it is asked for. What it was sent is read by a public parser.
+//! A mail relay on loopback: a public SMTP server's session (mailin) over a socket of ours, with
+//! STARTTLS, TLS from the first byte, or neither, and AUTH where it is asked for. What it was sent
+//! is read by a public parser.
 
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -62,13 +63,16 @@ impl Received {
     }
     /// The names of its headers, in small letters.
     pub fn headers(&self) -> Vec<String> {
-        self.parsed(|message| message.headers().iter().map(|header| header.name().to_ascii_lowercase()).collect())
+        self.parsed(|message| {
+            message.headers().iter().map(|header| header.name().to_ascii_lowercase()).collect()
+        })
     }
     /// The one link of its text: path and query.
     #[track_caller]
     pub fn link(&self) -> String {
         let text = self.text();
-        let links: Vec<&str> = text.split_whitespace().filter(|word| word.contains("://")).collect();
+        let links: Vec<&str> =
+            text.split_whitespace().filter(|word| word.contains("://")).collect();
         let [link] = links[..] else { panic!("not one link in {text}") };
         let path = link.splitn(4, '/').nth(3).unwrap_or_default();
         format!("/{path}")
@@ -111,9 +115,11 @@ impl Relay {
     pub fn of(security: Security, login: bool) -> Self {
         let folder = Folder::new();
         let (authority, config) = certificates(folder.path());
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap_or_else(|error| panic!("cannot listen: {error}"));
+        let listener = TcpListener::bind("127.0.0.1:0")
+            .unwrap_or_else(|error| panic!("cannot listen: {error}"));
         let address = listener.local_addr().unwrap_or_else(|error| panic!("no address: {error}"));
-        let (state, open) = (Arc::new(Mutex::new(State::default())), Arc::new(AtomicBool::new(true)));
+        let (state, open) =
+            (Arc::new(Mutex::new(State::default())), Arc::new(AtomicBool::new(true)));
         let (own, opened) = (state.clone(), open.clone());
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -148,7 +154,8 @@ impl Relay {
         } else {
             options["ca"] = json!(self.authority);
         }
-        let mut binding = json!({ "kind": "smtp-submission", "url": format!("{scheme}://{}", self.address) });
+        let mut binding =
+            json!({ "kind": "smtp-submission", "url": format!("{scheme}://{}", self.address) });
         binding["credential"] = if self.login { json!(LOGIN.1) } else { Value::Null };
         if self.login {
             options["user"] = json!(LOGIN.0);
@@ -203,31 +210,67 @@ impl Relay {
 fn certificates(folder: &Path) -> (String, Arc<ServerConfig>) {
     let openssl = |arguments: &[&str]| {
         let made = Command::new("openssl").args(arguments).current_dir(folder).output();
-        let made = made.unwrap_or_else(|error| panic!("cannot start openssl (`apt-get install openssl`): {error}"));
-        assert!(made.status.success(), "openssl {arguments:?}: {}", String::from_utf8_lossy(&made.stderr));
+        let made = made.unwrap_or_else(|error| {
+            panic!("cannot start openssl (`apt-get install openssl`): {error}")
+        });
+        assert!(
+            made.status.success(),
+            "openssl {arguments:?}: {}",
+            String::from_utf8_lossy(&made.stderr)
+        );
     };
     let curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
     openssl(
-        &[&["req", "-x509", "-days", "2", "-subj", "/CN=authority", "-keyout", "ca.key", "-out", "ca.pem"][..], &curve]
-            .concat(),
+        &[
+            &[
+                "req",
+                "-x509",
+                "-days",
+                "2",
+                "-subj",
+                "/CN=authority",
+                "-keyout",
+                "ca.key",
+                "-out",
+                "ca.pem",
+            ][..],
+            &curve,
+        ]
+        .concat(),
     );
     openssl(&[&["req", "-new", "-subj", "/CN=localhost", "-keyout", "key.pem", "-out", "asked.pem"][..], &curve].concat());
     let file = |name: &str| folder.join(name);
     let write = |name: &str, text: &str| {
-        std::fs::write(file(name), text).unwrap_or_else(|error| panic!("cannot write {name}: {error}"));
+        std::fs::write(file(name), text)
+            .unwrap_or_else(|error| panic!("cannot write {name}: {error}"));
     };
     write("names", "subjectAltName=IP:127.0.0.1,DNS:localhost\nbasicConstraints=CA:FALSE\n");
-    let signed = ["x509", "-req", "-in", "asked.pem", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2"];
+    let signed = [
+        "x509",
+        "-req",
+        "-in",
+        "asked.pem",
+        "-CA",
+        "ca.pem",
+        "-CAkey",
+        "ca.key",
+        "-CAcreateserial",
+        "-days",
+        "2",
+    ];
     openssl(&[&signed[..], &["-extfile", "names", "-out", "certificate.pem"]].concat());
     let chain: Vec<_> = CertificateDer::pem_file_iter(file("certificate.pem"))
         .and_then(Iterator::collect)
         .unwrap_or_else(|error| panic!("no certificate: {error}"));
-    let key = PrivateKeyDer::from_pem_file(file("key.pem")).unwrap_or_else(|error| panic!("no key: {error}"));
-    let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
-        .unwrap_or_else(|error| panic!("no TLS: {error}"));
-    let authority = std::fs::read_to_string(file("ca.pem")).unwrap_or_else(|error| panic!("no authority: {error}"));
+    let key = PrivateKeyDer::from_pem_file(file("key.pem"))
+        .unwrap_or_else(|error| panic!("no key: {error}"));
+    let config =
+        ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
+            .unwrap_or_else(|error| panic!("no TLS: {error}"));
+    let authority = std::fs::read_to_string(file("ca.pem"))
+        .unwrap_or_else(|error| panic!("no authority: {error}"));
     (authority, Arc::new(config))
 }
 
@@ -289,7 +332,13 @@ fn serve(
     state: &Arc<Mutex<State>>,
 ) -> std::io::Result<()> {
     let private = Arc::new(AtomicBool::new(false));
-    let mail = Received { to: Vec::new(), from: String::new(), user: None, private: false, bytes: Vec::new() };
+    let mail = Received {
+        to: Vec::new(),
+        from: String::new(),
+        user: None,
+        private: false,
+        bytes: Vec::new(),
+    };
     let desk = Desk { state: state.clone(), private: private.clone(), mail };
     let mut builder = SessionBuilder::new("relay.example");
     if security == Security::Upgraded {
@@ -318,7 +367,11 @@ fn serve(
 }
 
 /// Speaks until the client leaves, or TLS begins: then answers true.
-fn talk<S: Read + Write>(session: &mut Session<Desk>, stream: &mut BufReader<S>, greets: bool) -> std::io::Result<bool> {
+fn talk<S: Read + Write>(
+    session: &mut Session<Desk>,
+    stream: &mut BufReader<S>,
+    greets: bool,
+) -> std::io::Result<bool> {
     let say = |stream: &mut BufReader<S>, response: &Response| {
         let mut text = Vec::new();
         response.write_to(&mut text)?;

@@ -11,7 +11,8 @@ use crate::artefacts::Artefacts;
 use crate::client::Client;
 use crate::tether::{Launch, Tethered};
 
-/// A debug build that compiles every component for the first time takes this long on a busy machine, and no longer.
+/// A debug build that compiles every component for the first time takes this long on a busy
+/// machine, and no longer.
 const START: Duration = Duration::from_secs(120);
 
 /// How a server is started.
@@ -42,10 +43,14 @@ pub struct Server {
 impl Server {
     /// Starts it and waits for the address that it prints.
     pub fn start(options: &Options) -> Result<Self, String> {
-        let mut launch =
-            Launch::new(options.program.as_ref().unwrap_or(&Artefacts::get().charter), "KILL", Some(&options.data));
+        let mut launch = Launch::new(
+            options.program.as_ref().unwrap_or(&Artefacts::get().charter),
+            "KILL",
+            Some(&options.data),
+        );
         let log = options.data.join(format!("server.{}.log", sequence()));
-        let output = File::create(&log).map_err(|error| format!("cannot make {}: {error}", log.display()))?;
+        let output = File::create(&log)
+            .map_err(|error| format!("cannot make {}: {error}", log.display()))?;
         let command = launch.command();
         command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&options.data);
         if let Some(database) = &options.database {
@@ -57,11 +62,15 @@ impl Server {
         command.args(&options.arguments);
         command.envs(options.environment.iter().map(|(name, value)| (name, value)));
         command.stdout(Stdio::piped()).stderr(output);
-        let mut process = launch.start().map_err(|error| format!("cannot start charter: {error}"))?;
+        let mut process =
+            launch.start().map_err(|error| format!("cannot start charter: {error}"))?;
         let address = first_line(&mut process, &log);
         let Some(address) = address.as_deref().and_then(address_in) else {
             process.kill();
-            return Err(format!("charter printed {address:?} and no address; its log:\n{}", tail(&log)));
+            return Err(format!(
+                "charter printed {address:?} and no address; its log:\n{}",
+                tail(&log)
+            ));
         };
         Ok(Self { process, address, log })
     }
@@ -104,9 +113,14 @@ impl Server {
 
     /// Resident memory in bytes.
     pub fn resident_bytes(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap_or_default();
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
-        line.split_whitespace().next().and_then(|kilobytes| kilobytes.parse::<u64>().ok()).unwrap_or_default() * 1024
+        line.split_whitespace()
+            .next()
+            .and_then(|kilobytes| kilobytes.parse::<u64>().ok())
+            .unwrap_or_default()
+            * 1024
     }
 }
 
@@ -120,7 +134,8 @@ impl Drop for Server {
     }
 }
 
-/// Reads standard output to its end on a thread of its own, so that the server never waits for us; answers the first line.
+/// Reads standard output to its end on a thread of its own, so that the server never waits for us;
+/// answers the first line.
 fn first_line(process: &mut Tethered, log: &Path) -> Option<String> {
     let output = process.child().stdout.take()?;
     let mut rest = File::options().append(true).open(log).ok()?;

@@ -32,13 +32,18 @@ impl Stream {
     #[track_caller]
     pub fn open(call: Call<'_>) -> Self {
         let (http, message) = call.message().unwrap_or_else(|fault| panic!("{fault}"));
-        let answer = runtime().block_on(async move { tokio::time::timeout(PATIENCE, http.request(message)).await });
-        let answer = answer.expect("the stream opens in time").unwrap_or_else(|error| panic!("{error}"));
+        let answer = runtime()
+            .block_on(async move { tokio::time::timeout(PATIENCE, http.request(message)).await });
+        let answer =
+            answer.expect("the stream opens in time").unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(answer.status(), 200);
         assert_eq!(answer.headers()["content-type"], "text/event-stream");
         let (sender, events) = channel();
         let reader = runtime().spawn(async move {
-            let bytes = answer.into_body().into_data_stream().map(|piece| piece.map(|bytes: Bytes| bytes.to_vec()));
+            let bytes = answer
+                .into_body()
+                .into_data_stream()
+                .map(|piece| piece.map(|bytes: Bytes| bytes.to_vec()));
             let mut read = std::pin::pin!(bytes.eventsource());
             while let Some(Ok(event)) = read.next().await {
                 if sender.send(event).is_err() {

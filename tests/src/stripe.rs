@@ -1,6 +1,7 @@
-//! A double of Stripe, where no emulation knows its shapes: customers, PaymentIntents, Checkout Sessions, the billing portal, and cards that it
-//! issues. It checks what it receives (path, credential, version, idempotency key, form) and keeps the promise of idempotency keys. Beside it, how
-//! Stripe signs an event.
+//! A double of Stripe, where no emulation knows its shapes: customers, PaymentIntents, Checkout
+//! Sessions, the billing portal, and cards that it issues. It checks what it receives (path,
+//! credential, version, idempotency key, form) and keeps the promise of idempotency keys. Beside
+//! it, how Stripe signs an event.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -52,7 +53,8 @@ impl Stripe {
     pub fn start() -> Self {
         let state = Arc::new(Mutex::new(State::default()));
         let own = state.clone();
-        let address = listen(move |heard| own.lock().unwrap_or_else(PoisonError::into_inner).answer(&heard));
+        let address =
+            listen(move |heard| own.lock().unwrap_or_else(PoisonError::into_inner).answer(&heard));
         Self { address, state }
     }
 
@@ -74,7 +76,8 @@ impl Stripe {
     /// Different things that were asked of a path: a repetition under the same key is none.
     #[track_caller]
     pub fn done(&self, path: &str) -> usize {
-        let keys: std::collections::BTreeSet<String> = self.asked(path).into_iter().map(|asked| asked.key).collect();
+        let keys: std::collections::BTreeSet<String> =
+            self.asked(path).into_iter().map(|asked| asked.key).collect();
         keys.len()
     }
 
@@ -129,7 +132,10 @@ impl State {
         for pair in members.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             // A list's members have one name.
-            form.entry(decoded(name)).and_modify(|held: &mut String| *held += ",").or_default().push_str(&decoded(value));
+            form.entry(decoded(name))
+                .and_modify(|held: &mut String| *held += ",")
+                .or_default()
+                .push_str(&decoded(value));
         }
         Ok(Asked { path: path.to_owned(), key, form })
     }
@@ -149,7 +155,10 @@ impl State {
             Ok(answer) => answer,
             Err(missing) => {
                 self.faults.push(format!("{}: {missing}", asked.path));
-                return (400, json!({ "error": { "type": "invalid_request_error", "message": missing } }));
+                return (
+                    400,
+                    json!({ "error": { "type": "invalid_request_error", "message": missing } }),
+                );
             }
         };
         self.answered.insert(asked.key, (asked.form, answer.clone()));
@@ -166,22 +175,31 @@ impl State {
 
     /// A card with its number.
     fn number(&mut self, asked: &Asked) -> (u16, Value) {
-        let id = asked.path.strip_prefix("/v1/issuing/cards/").filter(|id| self.cards.contains_key(*id));
+        let id =
+            asked.path.strip_prefix("/v1/issuing/cards/").filter(|id| self.cards.contains_key(*id));
         match (id, asked.form.get("expand[]").map(String::as_str)) {
             (Some(id), Some("number,cvc")) => (
                 200,
                 json!({ "id": id, "number": "4000009990000018", "cvc": "123", "exp_month": 9, "exp_year": 2031, "last4": "0018" }),
             ),
-            _ => (404, json!({ "error": { "type": "invalid_request_error", "code": "resource_missing" } })),
+            _ => (
+                404,
+                json!({ "error": { "type": "invalid_request_error", "code": "resource_missing" } }),
+            ),
         }
     }
 
     /// How a form bounds a card: its status and its limit.
     fn bound(form: &BTreeMap<String, String>) -> Result<(String, Option<String>), String> {
-        let status = form.get("status").filter(|status| ["active", "inactive", "canceled"].contains(&status.as_str()));
+        let status = form
+            .get("status")
+            .filter(|status| ["active", "inactive", "canceled"].contains(&status.as_str()));
         let limit = form.get("spending_controls[spending_limits][0][amount]");
-        let interval = form.get("spending_controls[spending_limits][0][interval]").map(String::as_str);
-        let known = interval.is_none_or(|interval| ["daily", "weekly", "monthly", "yearly", "all_time"].contains(&interval));
+        let interval =
+            form.get("spending_controls[spending_limits][0][interval]").map(String::as_str);
+        let known = interval.is_none_or(|interval| {
+            ["daily", "weekly", "monthly", "yearly", "all_time"].contains(&interval)
+        });
         if limit.is_some() != interval.is_some() || !known {
             return Err(format!("a limit of {limit:?} each {interval:?}"));
         }
@@ -205,26 +223,48 @@ impl State {
             "/v1/payment_intents" => {
                 is("currency", "usd")?;
                 is("confirm", "true")?;
-                for name in ["customer", "payment_method", "metadata[charter_hook]", "metadata[charter_invoice]"] {
+                for name in [
+                    "customer",
+                    "payment_method",
+                    "metadata[charter_hook]",
+                    "metadata[charter_invoice]",
+                ] {
                     need(name)?;
                 }
                 let amount: u64 = need("amount")?.parse().map_err(|_| "amount is no number")?;
-                Ok(json!({ "id": id("pi"), "object": "payment_intent", "status": "succeeded", "amount": amount }))
+                Ok(
+                    json!({ "id": id("pi"), "object": "payment_intent", "status": "succeeded", "amount": amount }),
+                )
             }
             "/v1/checkout/sessions" => {
                 is("mode", "payment")?;
                 is("line_items[0][quantity]", "1")?;
                 is("line_items[0][price_data][currency]", "usd")?;
                 is("payment_intent_data[setup_future_usage]", "off_session")?;
-                for name in ["customer", "success_url", "cancel_url", "line_items[0][price_data][product_data][name]"] {
+                for name in [
+                    "customer",
+                    "success_url",
+                    "cancel_url",
+                    "line_items[0][price_data][product_data][name]",
+                ] {
                     need(name)?;
                 }
                 is("client_reference_id", &need("metadata[charter_hook]")?)?;
-                is("payment_intent_data[metadata][charter_hook]", &need("metadata[charter_hook]")?)?;
-                is("payment_intent_data[metadata][charter_invoice]", &need("metadata[charter_invoice]")?)?;
-                need("line_items[0][price_data][unit_amount]")?.parse::<u64>().map_err(|_| "unit_amount is no number")?;
+                is(
+                    "payment_intent_data[metadata][charter_hook]",
+                    &need("metadata[charter_hook]")?,
+                )?;
+                is(
+                    "payment_intent_data[metadata][charter_invoice]",
+                    &need("metadata[charter_invoice]")?,
+                )?;
+                need("line_items[0][price_data][unit_amount]")?
+                    .parse::<u64>()
+                    .map_err(|_| "unit_amount is no number")?;
                 let session = id("cs");
-                Ok(json!({ "id": session, "url": format!("https://checkout.example/{session}"), "status": "open" }))
+                Ok(
+                    json!({ "id": session, "url": format!("https://checkout.example/{session}"), "status": "open" }),
+                )
             }
             "/v1/billing_portal/sessions" => {
                 need("customer")?;
@@ -235,7 +275,12 @@ impl State {
                 if !["individual", "company"].contains(&need("type")?.as_str()) {
                     return Err("type is neither individual nor company".into());
                 }
-                for name in ["name", "billing[address][line1]", "billing[address][city]", "billing[address][postal_code]"] {
+                for name in [
+                    "name",
+                    "billing[address][line1]",
+                    "billing[address][city]",
+                    "billing[address][postal_code]",
+                ] {
                     need(name)?;
                 }
                 if need("billing[address][country]")?.len() != 2 {
@@ -252,16 +297,21 @@ impl State {
                 }
                 let card = id("ic");
                 self.cards.insert(card.clone(), Self::bound(form)?);
-                Ok(json!({ "id": card, "object": "issuing.card", "last4": "0018", "status": "active" }))
+                Ok(
+                    json!({ "id": card, "object": "issuing.card", "last4": "0018", "status": "active" }),
+                )
             }
             path => {
-                let card = path.strip_prefix("/v1/issuing/cards/").ok_or("there is no such path")?;
+                let card =
+                    path.strip_prefix("/v1/issuing/cards/").ok_or("there is no such path")?;
                 let held = self.cards.get_mut(card).ok_or("there is no such card")?;
                 if held.0 == "canceled" {
                     return Err("a canceled card stays so".into());
                 }
                 *held = Self::bound(form)?;
-                Ok(json!({ "id": card, "object": "issuing.card", "last4": "0018", "status": held.0 }))
+                Ok(
+                    json!({ "id": card, "object": "issuing.card", "last4": "0018", "status": held.0 }),
+                )
             }
         }
     }

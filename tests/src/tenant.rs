@@ -29,10 +29,14 @@ impl Tenant {
     #[track_caller]
     pub fn register(anonymous: &Client) -> Self {
         let email = format!("{}@example.com", unique("someone"));
-        let answer =
-            anonymous.post("/v1/auth/register", &json!({"email": email, "password": PASSWORD, "company_name": "Tests"}));
+        let answer = anonymous.post(
+            "/v1/auth/register",
+            &json!({"email": email, "password": PASSWORD, "company_name": "Tests"}),
+        );
         let made = answer.expect(201);
-        let text = |value: &Value| value.as_str().unwrap_or_else(|| panic!("an id is missing in {answer}")).to_owned();
+        let text = |value: &Value| {
+            value.as_str().unwrap_or_else(|| panic!("an id is missing in {answer}")).to_owned()
+        };
         let key = text(&made["api_key"]["key"]);
         Self {
             client: anonymous.bearer(&key),
@@ -58,13 +62,18 @@ impl Tenant {
     /// A new user with a kit; answers its id.
     #[track_caller]
     pub fn user_with_kit(&self, name: &str, kit: &str) -> String {
-        id(&self.client.post("/v1/users", &json!({ "name": name, "kit_id": kit })).expect(201)["user"])
+        id(
+            &self.client.post("/v1/users", &json!({ "name": name, "kit_id": kit })).expect(201)["user"],
+        )
     }
 
     /// A new kit; answers its id.
     #[track_caller]
     pub fn kit(&self, name: &str, primitives: Value) -> String {
-        id(&self.client.post("/v1/kits", &json!({ "name": name, "primitives": primitives })).expect(201)["kit"])
+        id(&self
+            .client
+            .post("/v1/kits", &json!({ "name": name, "primitives": primitives }))
+            .expect(201)["kit"])
     }
 
     /// A new key; answers a client with it.

@@ -1,7 +1,8 @@
-//! A child process that ends when we end, however we end: no test leaves a server behind, not even one that was killed.
+//! A child process that ends when we end, however we end: no test leaves a server behind, not even
+//! one that was killed.
 //!
-//! A shell watches our end of a pipe and becomes the program itself, so the child's id is the program's. Knows nothing of
-//! what it runs.
+//! A shell watches our end of a pipe and becomes the program itself, so the child's id is the
+//! program's. Knows nothing of what it runs.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -10,8 +11,9 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// Waits for our end of the pipe to close. If nothing was said before, we are gone: ends the program and removes its folder,
-/// unless that holds a file `keep`. A word before the end says that we ended the program ourselves and still own the folder.
+/// Waits for our end of the pipe to close. If nothing was said before, we are gone: ends the
+/// program and removes its folder, unless that holds a file `keep`. A word before the end says that
+/// we ended the program ourselves and still own the folder.
 const WATCH: &str = r#"
 exec 3<&0
 (
@@ -25,7 +27,8 @@ exec 3<&0
 exec "$@" </dev/null 3<&-
 "#;
 
-/// The environment variable that limits the program: the arguments of the shell's `ulimit`, such as `-v 3000000`.
+/// The environment variable that limits the program: the arguments of the shell's `ulimit`, such as
+/// `-v 3000000`.
 pub const ULIMIT: &str = "TETHER_ULIMIT";
 
 /// How a program is started.
@@ -35,11 +38,14 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// Runs `program`, and ends it with `signal` (a name such as `KILL`) when we end; removes `folder` behind it.
+    /// Runs `program`, and ends it with `signal` (a name such as `KILL`) when we end; removes
+    /// `folder` behind it.
     pub fn new(program: &Path, signal: &str, folder: Option<&Path>) -> Self {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", WATCH, "sh"]).arg(program);
-        command.env("TETHER_SIGNAL", signal).env("TETHER_FOLDER", folder.map_or(OsStr::new(""), Path::as_os_str));
+        command
+            .env("TETHER_SIGNAL", signal)
+            .env("TETHER_FOLDER", folder.map_or(OsStr::new(""), Path::as_os_str));
         command.stdin(Stdio::piped());
         Self { command }
     }

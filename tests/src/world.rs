@@ -1,7 +1,8 @@
 //! A deployment under test: a server on a database of its own, its operator and its tenants.
 //!
-//! Most tests need a tenant and not a deployment: they share one world for each database, and tenancy keeps them apart, which is
-//! a test in itself. What changes the deployment (components, restarts, configuration) builds its own.
+//! Most tests need a tenant and not a deployment: they share one world for each database, and
+//! tenancy keeps them apart, which is a test in itself. What changes the deployment (components,
+//! restarts, configuration) builds its own.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -69,11 +70,14 @@ impl Builder {
         self
     }
 
-    /// Starts it. Where every primitive is installed, that was done once, and this is a copy: they were compiled then.
+    /// Starts it. Where every primitive is installed, that was done once, and this is a copy: they
+    /// were compiled then.
     pub fn start(self, database: Database) -> World {
         let data = Folder::new();
         let url = match self.components.as_ref() {
-            Some(folder) if *folder == Artefacts::get().components => furnished(database).copy_to(&data),
+            Some(folder) if *folder == Artefacts::get().components => {
+                furnished(database).copy_to(&data)
+            }
             _ => database.create(),
         };
         let mut options = Options {
@@ -87,7 +91,8 @@ impl Builder {
         options.environment.extend(self.environment);
         if let Some(toml) = self.configuration {
             let file = data.path().join("charter.toml");
-            std::fs::write(&file, toml).unwrap_or_else(|error| panic!("cannot write {}: {error}", file.display()));
+            std::fs::write(&file, toml)
+                .unwrap_or_else(|error| panic!("cannot write {}: {error}", file.display()));
             options.arguments.extend(["--config".to_owned(), file.to_string_lossy().into_owned()]);
         }
         let server = Server::start(&options).unwrap_or_else(|fault| panic!("{fault}"));
@@ -129,7 +134,10 @@ fn furnished(database: Database) -> &'static Furnished {
         };
         let server = Server::start(&options).unwrap_or_else(|fault| panic!("{fault}"));
         let ended = server.terminate(std::time::Duration::from_secs(40));
-        assert!(ended.is_some_and(|status| status.success()), "SIGTERM ended the server with {ended:?}");
+        assert!(
+            ended.is_some_and(|status| status.success()),
+            "SIGTERM ended the server with {ended:?}"
+        );
         let mut sweeper = Launch::new(Path::new("/bin/sleep"), "KILL", Some(data.path()));
         sweeper.command().arg("infinity");
         let sweeper = sweeper.start().unwrap_or_else(|fault| panic!("cannot start sleep: {fault}"));
@@ -140,8 +148,16 @@ fn furnished(database: Database) -> &'static Furnished {
 impl Furnished {
     /// Fills `data` and answers the URL of the copied database.
     fn copy_to(&self, data: &Folder) -> Option<String> {
-        let copied = std::process::Command::new("cp").arg("-a").arg(self.data.path().join(".")).arg(data.path()).status();
-        assert!(copied.is_ok_and(|status| status.success()), "cannot copy {}", self.data.path().display());
+        let copied = std::process::Command::new("cp")
+            .arg("-a")
+            .arg(self.data.path().join("."))
+            .arg(data.path())
+            .status();
+        assert!(
+            copied.is_ok_and(|status| status.success()),
+            "cannot copy {}",
+            self.data.path().display()
+        );
         self.database.copy(self.url.as_deref())
     }
 }
@@ -167,7 +183,9 @@ impl World {
             Database::Postgresql => &POSTGRESQL,
         };
         // Loopback stands in for the providers and pages outside.
-        shared.get_or_init(|| Builder::new().environment("CHARTER_EGRESS_ALLOW", "127.0.0.0/8").start(database))
+        shared.get_or_init(|| {
+            Builder::new().environment("CHARTER_EGRESS_ALLOW", "127.0.0.0/8").start(database)
+        })
     }
 
     /// The running server.
@@ -220,7 +238,10 @@ impl World {
     pub fn stop(&mut self) {
         if let Some(server) = self.server.take() {
             let status = server.terminate(std::time::Duration::from_secs(40));
-            assert!(status.is_some_and(|status| status.success()), "SIGTERM ended the server with {status:?}");
+            assert!(
+                status.is_some_and(|status| status.success()),
+                "SIGTERM ended the server with {status:?}"
+            );
         }
     }
 
@@ -239,7 +260,8 @@ impl World {
         self.data.path()
     }
 
-    /// Proves that accounts, holds and meters say the same, by the command that operators have for it.
+    /// Proves that accounts, holds and meters say the same, by the command that operators have for
+    /// it.
     #[track_caller]
     pub fn books_agree(&self) {
         let mut command = std::process::Command::new(&Artefacts::get().charter);
@@ -249,10 +271,16 @@ impl World {
         }
         let told = command.output().unwrap_or_else(|error| panic!("charter does not run: {error}"));
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        assert!(told.status.success(), "the books do not agree:\n{}{}", text(&told.stdout), text(&told.stderr));
+        assert!(
+            told.status.success(),
+            "the books do not agree:\n{}{}",
+            text(&told.stdout),
+            text(&told.stderr)
+        );
     }
 
-    /// A second server on the same database, with a data folder of its own and the first one's key file.
+    /// A second server on the same database, with a data folder of its own and the first one's key
+    /// file.
     pub fn replica(&self) -> (Server, Folder) {
         let folder = Folder::new();
         for entry in std::fs::read_dir(self.data.path()).into_iter().flatten().flatten() {

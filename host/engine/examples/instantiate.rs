@@ -1,5 +1,6 @@
-//! What a fresh instance costs: `instantiate <component.wasm>` makes some thousands, as calls make them, and prints one JSON
-//! document: the instantiation alone, the same with its store, its WASI context and its end, and how instances are allocated.
+//! What a fresh instance costs: `instantiate <component.wasm>` makes some thousands, as calls make
+//! them, and prints one JSON document: the instantiation alone, the same with its store, its WASI
+//! context and its end, and how instances are allocated.
 
 #![expect(clippy::unwrap_used, reason = "a measuring program stops at the first failure")]
 
@@ -27,7 +28,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[tokio::main]
 async fn main() {
-    let wasm = std::fs::read(std::env::args().nth(1).expect("instantiate <component.wasm>")).unwrap();
+    let wasm =
+        std::fs::read(std::env::args().nth(1).expect("instantiate <component.wasm>")).unwrap();
     let folder = std::env::temp_dir().join(format!("charter-instantiate-{}", std::process::id()));
     let clock: Arc<dyn Clock> = Arc::new(Still);
     let store = Store::open(StoreConfig::new(&folder, clock.clone())).await.unwrap();

@@ -1,7 +1,9 @@
-//! Who gets in: places below the pool's size, for the deployment, each tenant and each primitive, with a bounded queue.
+//! Who gets in: places below the pool's size, for the deployment, each tenant and each primitive,
+//! with a bounded queue.
 //!
-//! Knows nothing of wasmtime. A call holds a place of its tenant, of its primitive and of its class. Nested calls take from
-//! a reserve without waiting, so that outer calls that wait for inner ones cannot lock each other out.
+//! Knows nothing of wasmtime. A call holds a place of its tenant, of its primitive and of its
+//! class. Nested calls take from a reserve without waiting, so that outer calls that wait for inner
+//! ones cannot lock each other out.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -48,7 +50,11 @@ impl Gauge {
         Self { used: AtomicUsize::new(0), max }
     }
     fn take(&self, amount: usize) -> bool {
-        self.used.fetch_update(Relaxed, Relaxed, |used| used.checked_add(amount).filter(|sum| *sum <= self.max)).is_ok()
+        self.used
+            .fetch_update(Relaxed, Relaxed, |used| {
+                used.checked_add(amount).filter(|sum| *sum <= self.max)
+            })
+            .is_ok()
     }
     fn give(&self, amount: usize) {
         self.used.fetch_sub(amount, Relaxed);
@@ -116,7 +122,10 @@ struct Waiting<'a>(&'a AtomicUsize);
 
 impl<'a> Waiting<'a> {
     fn enter(count: &'a AtomicUsize, max: usize) -> Option<Self> {
-        count.fetch_update(Relaxed, Relaxed, |n| (n < max).then_some(n + 1)).ok().map(|_| Self(count))
+        count
+            .fetch_update(Relaxed, Relaxed, |n| (n < max).then_some(n + 1))
+            .ok()
+            .map(|_| Self(count))
     }
 }
 
@@ -197,7 +206,8 @@ impl Admission {
     ) -> Result<Place, Full> {
         let bytes = self.bytes(tenant);
         if nested {
-            let class = self.nested.clone().try_acquire_owned().map_err(|_| Full { tenant: false })?;
+            let class =
+                self.nested.clone().try_acquire_owned().map_err(|_| Full { tenant: false })?;
             return place(bytes, body_bytes, None, None, class);
         }
         let class = match class {
@@ -210,7 +220,8 @@ impl Admission {
             Ok(permit) => permit,
             Err(_) => {
                 let full = Full { tenant: true };
-                let _turn = Waiting::enter(&tenant.waiting, self.config.queue_max / 4).ok_or(full)?;
+                let _turn =
+                    Waiting::enter(&tenant.waiting, self.config.queue_max / 4).ok_or(full)?;
                 self.queue(&tenant.places, deadline, full).await?
             }
         };
@@ -239,7 +250,11 @@ impl Admission {
     /// Counts a call that waits for a change without holding a place.
     pub(crate) fn park(&self, tenant: &Arc<Tenant>) -> Result<Parked, Full> {
         let below = |max: usize| move |n: usize| (n < max).then_some(n + 1);
-        if tenant.parked.fetch_update(Relaxed, Relaxed, below(self.config.parked_tenant_max)).is_err() {
+        if tenant
+            .parked
+            .fetch_update(Relaxed, Relaxed, below(self.config.parked_tenant_max))
+            .is_err()
+        {
             return Err(Full { tenant: true });
         }
         if self.parked.fetch_update(Relaxed, Relaxed, below(self.config.parked_max)).is_err() {
@@ -293,13 +308,17 @@ mod tests {
     #[tokio::test]
     async fn a_tenant_that_used_its_share_up_leaves_room_for_others() {
         let admission = small();
-        let (hog, other, primitive) = (admission.tenant("hog"), admission.tenant("other"), admission.primitive());
+        let (hog, other, primitive) =
+            (admission.tenant("hog"), admission.tenant("other"), admission.primitive());
         let _one = admission.enter(&hog, &primitive, Class::Short, false, 0, NOW).await.unwrap();
         let _two = admission.enter(&hog, &primitive, Class::Short, false, 0, NOW).await.unwrap();
-        let full = admission.enter(&hog, &primitive, Class::Short, false, 0, NOW).await.unwrap_err();
+        let full =
+            admission.enter(&hog, &primitive, Class::Short, false, 0, NOW).await.unwrap_err();
         assert_eq!(full, Full { tenant: true });
-        let _three = admission.enter(&other, &primitive, Class::Short, false, 0, NOW).await.unwrap();
-        let full = admission.enter(&other, &primitive, Class::Short, false, 0, NOW).await.unwrap_err();
+        let _three =
+            admission.enter(&other, &primitive, Class::Short, false, 0, NOW).await.unwrap();
+        let full =
+            admission.enter(&other, &primitive, Class::Short, false, 0, NOW).await.unwrap_err();
         assert_eq!(full, Full { tenant: false });
     }
 
@@ -308,8 +327,10 @@ mod tests {
         let admission = small();
         let (tenant, primitive) = (admission.tenant("t"), admission.primitive());
         let _long = admission.enter(&tenant, &primitive, Class::Long, false, 0, NOW).await.unwrap();
-        let _short = admission.enter(&tenant, &primitive, Class::Short, false, 0, NOW).await.unwrap();
-        let _nested = admission.enter(&tenant, &primitive, Class::Short, true, 0, NOW).await.unwrap();
+        let _short =
+            admission.enter(&tenant, &primitive, Class::Short, false, 0, NOW).await.unwrap();
+        let _nested =
+            admission.enter(&tenant, &primitive, Class::Short, true, 0, NOW).await.unwrap();
         assert!(admission.enter(&tenant, &primitive, Class::Short, true, 0, NOW).await.is_err());
     }
 
@@ -317,7 +338,8 @@ mod tests {
     async fn bytes_are_counted_for_the_tenant_and_for_all_and_given_back() {
         let admission = small();
         let (tenant, primitive) = (admission.tenant("t"), admission.primitive());
-        let place = admission.enter(&tenant, &primitive, Class::Short, false, 40, NOW).await.unwrap();
+        let place =
+            admission.enter(&tenant, &primitive, Class::Short, false, 40, NOW).await.unwrap();
         assert!(place.bytes().take(10));
         assert!(!place.bytes().take(1), "half of all bytes is a tenant's share");
         place.bytes().give(10);

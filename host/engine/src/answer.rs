@@ -1,6 +1,7 @@
 //! How a call ends: the guest's answer, its refusal, or what the host made of it.
 //!
-//! Knows nothing of HTTP statuses: the server's one exhaustive function maps an [`Outcome`] to the wire.
+//! Knows nothing of HTTP statuses: the server's one exhaustive function maps an [`Outcome`] to the
+//! wire.
 
 use bytes::Bytes;
 use charter_kernel::unit::LogKey;
@@ -64,7 +65,8 @@ pub enum Outcome {
         /// The approval's id.
         approval: String,
     },
-    /// A guard that the caller gave no longer holds (or the idempotency claim is another's now): begin from the top.
+    /// A guard that the caller gave no longer holds (or the idempotency claim is another's now):
+    /// begin from the top.
     Restart,
     /// The user, key or organization was revoked while the call ran; nothing of it was committed.
     Inactive,
@@ -73,7 +75,8 @@ pub enum Outcome {
         /// An opaque incident id for the caller.
         id: String,
     },
-    /// The wall or CPU deadline passed; provably nothing was committed unless something had been dispatched.
+    /// The wall or CPU deadline passed; provably nothing was committed unless something had been
+    /// dispatched.
     Deadline,
     /// The guest wanted more memory than a call may have.
     OutOfMemory,
@@ -81,7 +84,8 @@ pub enum Outcome {
     Shed {
         /// When to try again.
         retry_after_s: u32,
-        /// True where the tenant's own share was used up (429), false where the deployment's was (503).
+        /// True where the tenant's own share was used up (429), false where the deployment's was
+        /// (503).
         tenant: bool,
     },
     /// The client left before anything was dispatched; nothing was committed.

@@ -1,6 +1,7 @@
 //! One call of a component, as the pipeline or a worker asks for it.
 //!
-//! Holds the proof of scope and what the commit must still find true. The loop that runs it is in `call/`.
+//! Holds the proof of scope and what the commit must still find true. The loop that runs it is in
+//! `call/`.
 
 use std::sync::Arc;
 
@@ -106,12 +107,13 @@ pub struct Signal {
     pub blob: Option<String>,
 }
 
-/// The idempotency claim. It rides in the request's first commit: usually that is the only one, and [`Finish`] writes the finished
-/// record at once. Before a checkpoint or an effect the engine commits `guards` and `writes` by themselves, and from then on
-/// adds `fence` to each further unit.
+/// The idempotency claim. It rides in the request's first commit: usually that is the only one, and
+/// [`Finish`] writes the finished record at once. Before a checkpoint or an effect the engine
+/// commits `guards` and `writes` by themselves, and from then on adds `fence` to each further unit.
 #[derive(Clone, Debug)]
 pub struct Claiming {
-    /// The record's row: a refusal about it means that another owner has it, and is [`crate::Outcome::Restart`].
+    /// The record's row: a refusal about it means that another owner has it, and is
+    /// [`crate::Outcome::Restart`].
     pub key: Key,
     /// What makes the claim.
     pub writes: Vec<Write>,
@@ -123,8 +125,9 @@ pub struct Claiming {
 
 /// What the unit says of the request beside the guest's writes.
 pub trait Finish: Send + Sync + 'static {
-    /// Adds audit row, idempotent answer, job settlement and the like. Called once an attempt, right before the commit; what
-    /// it adds must follow from its arguments, as an attempt can be run again. It commits nothing itself.
+    /// Adds audit row, idempotent answer, job settlement and the like. Called once an attempt,
+    /// right before the commit; what it adds must follow from its arguments, as an attempt can be
+    /// run again. It commits nothing itself.
     fn finish<'a>(&'a self, txn: &'a mut Txn, ending: Ending<'a>) -> BoxFuture<'a, ()>;
 }
 
@@ -133,7 +136,8 @@ pub trait Finish: Send + Sync + 'static {
 pub struct Ending<'a> {
     /// How it ends.
     pub result: EndingResult<'a>,
-    /// Whether [`Claiming::writes`] are already committed: the record is then replaced rather than inserted.
+    /// Whether [`Claiming::writes`] are already committed: the record is then replaced rather than
+    /// inserted.
     pub claimed: bool,
     /// Whether an effect has left the host, so that the outcome must be recorded whatever it is.
     pub dispatched: bool,

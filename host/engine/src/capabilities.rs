@@ -1,7 +1,8 @@
 //! What a guest can do beyond computing: one file an interface, each scoped to the call's caller.
 //!
-//! None of them takes an organization, project or reach from the guest. Each answers a failure rather than trapping; what
-//! this deployment or version does not have answers `not_configured` and names what is missing.
+//! None of them takes an organization, project or reach from the guest. Each answers a failure
+//! rather than trapping; what this deployment or version does not have answers `not_configured` and
+//! names what is missing.
 
 use wasmtime::component::{HasSelf, Linker};
 

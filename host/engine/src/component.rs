@@ -1,7 +1,7 @@
 //! A loaded component: its digest, its manifest, and what every call needs precomputed.
 //!
-//! Shared, and immutable but for what its neighbours look for; dropping the last `Arc` unloads the code. Nothing of a call is
-//! kept here.
+//! Shared, and immutable but for what its neighbours look for; dropping the last `Arc` unloads the
+//! code. Nothing of a call is kept here.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -35,7 +35,8 @@ pub struct Component {
 pub(crate) struct CollectionPlan {
     pub(crate) declared: Collection,
     pub(crate) space: Space,
-    /// What the other live versions look for: the one thing of a component that changes while it is loaded.
+    /// What the other live versions look for: the one thing of a component that changes while it is
+    /// loaded.
     further: RwLock<Arc<Further>>,
 }
 
@@ -53,10 +54,12 @@ impl Component {
         &self.stats
     }
 
-    /// Has it write what these versions of the same primitive look for, too. Calls that run see it with their next write.
+    /// Has it write what these versions of the same primitive look for, too. Calls that run see it
+    /// with their next write.
     pub fn stand_beside(&self, others: &[&Manifest]) {
         for plan in self.collections.values() {
-            let further = Further::of(&plan.declared, others.iter().flat_map(|other| &other.collections));
+            let further =
+                Further::of(&plan.declared, others.iter().flat_map(|other| &other.collections));
             if *plan.further() != further {
                 *plan.further.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(further);
             }
@@ -65,7 +68,9 @@ impl Component {
 
     /// A declared collection.
     pub(crate) fn collection(&self, name: &str) -> Result<&CollectionPlan, Failure> {
-        self.collections.get(name).ok_or_else(|| undeclared(format!("the manifest declares no collection `{name}`")))
+        self.collections
+            .get(name)
+            .ok_or_else(|| undeclared(format!("the manifest declares no collection `{name}`")))
     }
 }
 
@@ -74,7 +79,10 @@ impl CollectionPlan {
     pub(crate) fn all(manifest: &Manifest) -> HashMap<String, Self> {
         let plan = |declared: &Collection| {
             let space = Space::of(&manifest.name, &declared.name);
-            (declared.name.clone(), Self { declared: declared.clone(), space, further: RwLock::default() })
+            (
+                declared.name.clone(),
+                Self { declared: declared.clone(), space, further: RwLock::default() },
+            )
         };
         manifest.collections.iter().map(plan).collect()
     }
@@ -89,7 +97,10 @@ impl CollectionPlan {
         scope.reach(self.declared.reach).ok_or_else(|| {
             failure(
                 "invalid_input",
-                format!("the collection `{}` needs a caller that names whose documents it means", self.declared.name),
+                format!(
+                    "the collection `{}` needs a caller that names whose documents it means",
+                    self.declared.name
+                ),
             )
         })
     }
@@ -99,7 +110,10 @@ impl CollectionPlan {
         if scope.may_write(self.declared.reach) {
             return self.reach(scope);
         }
-        Err(failure("forbidden", format!("this caller may not write to the collection `{}`", self.declared.name)))
+        Err(failure(
+            "forbidden",
+            format!("this caller may not write to the collection `{}`", self.declared.name),
+        ))
     }
 }
 

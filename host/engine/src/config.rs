@@ -1,4 +1,5 @@
-//! What the engine is told at start: limits, each with a name and a unit, and where its code cache lies.
+//! What the engine is told at start: limits, each with a name and a unit, and where its code cache
+//! lies.
 //!
 //! Reads no environment and no file.
 
@@ -7,7 +8,8 @@ use std::path::PathBuf;
 /// The engine's settings.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
-    /// Where compiled code is kept: a directory of ours alone, made with mode 0700. `None` compiles at every start.
+    /// Where compiled code is kept: a directory of ours alone, made with mode 0700. `None` compiles
+    /// at every start.
     pub cache_dir: Option<PathBuf>,
     /// How large it may grow; the oldest files go first.
     pub cache_bytes_max: u64,

@@ -1,7 +1,7 @@
 //! One outbound request of a guest, as the server sends it.
 //!
-//! Knows the shape only: address guard, credentials and connections are the server's. A guest addresses
-//! `https://<binding>.binding/…`, or with the capability `public-web` any public host.
+//! Knows the shape only: address guard, credentials and connections are the server's. A guest
+//! addresses `https://<binding>.binding/…`, or with the capability `public-web` any public host.
 
 use bytes::Bytes;
 use charter_kernel::scope::Scope;
@@ -14,7 +14,10 @@ pub type EgressBody = UnsyncBoxBody<Bytes, EgressError>;
 /// The server's side of `wasi:http/outgoing-handler`.
 pub trait Egress: Send + Sync + 'static {
     /// Sends one request; the answer's body streams.
-    fn send(&self, outbound: Outbound) -> BoxFuture<'_, Result<http::Response<EgressBody>, EgressError>>;
+    fn send(
+        &self,
+        outbound: Outbound,
+    ) -> BoxFuture<'_, Result<http::Response<EgressBody>, EgressError>>;
 }
 
 /// One outbound request.

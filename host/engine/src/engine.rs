@@ -1,6 +1,7 @@
 //! The engine: one sandbox for the process, and what it does: stage, open, call, report.
 //!
-//! Knows nothing of routes or tenancy rules; it takes a [`Scope`](charter_kernel::scope::Scope) as given.
+//! Knows nothing of routes or tenancy rules; it takes a [`Scope`](charter_kernel::scope::Scope) as
+//! given.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock, Weak};
@@ -62,7 +63,8 @@ impl Shared {
     /// Bytes of the operating system's randomness.
     pub(crate) fn random<const N: usize>(&self) -> Result<[u8; N], Failure> {
         let mut bytes = [0; N];
-        getrandom::fill(&mut bytes).map_err(|_| failure("internal_error", "the machine gives no randomness"))?;
+        getrandom::fill(&mut bytes)
+            .map_err(|_| failure("internal_error", "the machine gives no randomness"))?;
         Ok(bytes)
     }
 }
@@ -77,20 +79,30 @@ impl Engine {
     }
 
     /// Sets the sandbox up; falls back, loudly, on machines with little address space.
-    pub fn new(config: EngineConfig, store: Store, clock: Arc<dyn Clock>) -> Result<Self, EngineError> {
+    pub fn new(
+        config: EngineConfig,
+        store: Store,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, EngineError> {
         let (wasmtime, mode) = sandbox::open(&config)?;
         let mut linker = Linker::new(&wasmtime);
-        crate::capabilities::link(&mut linker).map_err(|error| EngineError::Sandbox(format!("{error:#}").into()))?;
+        crate::capabilities::link(&mut linker)
+            .map_err(|error| EngineError::Sandbox(format!("{error:#}").into()))?;
         let cache = match &config.cache_dir {
-            Some(path) => {
-                Some(CodeCache::open(path, config.cache_bytes_max, store.derive("code-cache"), &wasmtime, clock.clone())?)
-            }
+            Some(path) => Some(CodeCache::open(
+                path,
+                config.cache_bytes_max,
+                store.derive("code-cache"),
+                &wasmtime,
+                clock.clone(),
+            )?),
             None => None,
         };
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let fairness = Arc::new(Fairness::new(cores));
         let turns = Arc::downgrade(&fairness);
-        let ticking = sandbox::tick(&wasmtime, move || turns.upgrade().map(|turns| turns.tick()).is_some());
+        let ticking =
+            sandbox::tick(&wasmtime, move || turns.upgrade().map(|turns| turns.tick()).is_some());
         ticking.map_err(|error| EngineError::Sandbox(error.into()))?;
         let shared = Shared {
             admission: Admission::new(config.admission.clone()),
@@ -111,22 +123,27 @@ impl Engine {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Hands in the server's side, which usually needs the engine itself; until then what rests on it answers
-    /// `not_configured`. Only the first call counts. The host is held weakly: it owns the engine, not the other way round.
+    /// Hands in the server's side, which usually needs the engine itself; until then what rests on
+    /// it answers `not_configured`. Only the first call counts. The host is held weakly: it owns
+    /// the engine, not the other way round.
     pub fn attach(&self, host: &Arc<dyn Host>, egress: Arc<dyn Egress>) {
         let _ = self.shared.host.set(Arc::downgrade(host));
         let _ = self.shared.egress.set(egress);
     }
 
-    /// Checks, compiles (or takes from the code cache) and self-tests a component: what an upload goes through. Every fault at
-    /// once, in plain words.
+    /// Checks, compiles (or takes from the code cache) and self-tests a component: what an upload
+    /// goes through. Every fault at once, in plain words.
     pub async fn stage(&self, wasm: Bytes) -> Result<Arc<Component>, Vec<Fault>> {
         load::stage(&self.shared, wasm).await
     }
 
-    /// Loads a component that this deployment has staged before. `wasm` is asked for only where the code cache has nothing for
-    /// the digest, and must be its bytes.
-    pub async fn open<F>(&self, digest: &str, wasm: impl FnOnce() -> F + Send) -> Result<Arc<Component>, Vec<Fault>>
+    /// Loads a component that this deployment has staged before. `wasm` is asked for only where the
+    /// code cache has nothing for the digest, and must be its bytes.
+    pub async fn open<F>(
+        &self,
+        digest: &str,
+        wasm: impl FnOnce() -> F + Send,
+    ) -> Result<Arc<Component>, Vec<Fault>>
     where
         F: Future<Output = Option<Bytes>> + Send,
     {
@@ -138,18 +155,23 @@ impl Engine {
         };
         let component = load::stage(&self.shared, wasm).await?;
         if component.digest() != digest {
-            return Err(vec![Fault::new("", format!("the bytes are those of {}, not of {digest}", component.digest()))]);
+            return Err(vec![Fault::new(
+                "",
+                format!("the bytes are those of {}, not of {digest}", component.digest()),
+            )]);
         }
         Ok(component)
     }
 
-    /// Runs one call to its end. One that changes something has a task of its own that outlives the client: dropping the future
-    /// does not stop it; cancelling [`Call::client_gone`] does, while nothing was dispatched. A read ends with its future.
+    /// Runs one call to its end. One that changes something has a task of its own that outlives the
+    /// client: dropping the future does not stop it; cancelling [`Call::client_gone`] does, while
+    /// nothing was dispatched. A read ends with its future.
     pub async fn call(&self, component: &Arc<Component>, call: Call) -> Outcome {
         run::call(&self.shared, component.clone(), call).await
     }
 
-    /// Makes a fresh instance, as a call would, and drops it; says how long the instantiation itself took. What a benchmark times.
+    /// Makes a fresh instance, as a call would, and drops it; says how long the instantiation
+    /// itself took. What a benchmark times.
     pub async fn instantiate(&self, component: &Component) -> Result<Duration, Fault> {
         load::instantiate(&self.shared, component).await
     }
@@ -159,7 +181,8 @@ impl Engine {
         &self.shared.stats
     }
 
-    /// How instances are allocated: `pooling`, `pooling-small` or `on-demand`; anything but the first is a fall-back.
+    /// How instances are allocated: `pooling`, `pooling-small` or `on-demand`; anything but the
+    /// first is a fall-back.
     pub fn mode(&self) -> &'static str {
         self.shared.mode.label()
     }

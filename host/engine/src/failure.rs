@@ -1,4 +1,5 @@
-//! The failures that the engine itself hands to guests, and the way of a failure across the interface.
+//! The failures that the engine itself hands to guests, and the way of a failure across the
+//! interface.
 //!
 //! Knows codes only as text: `kernel::refusal` holds the list and the statuses.
 
@@ -23,7 +24,8 @@ pub(crate) fn not_configured(what: &str, missing: &str) -> Failure {
     }
 }
 
-/// The component breaks its own declaration: a fault of the component, which reads as ours to its caller.
+/// The component breaks its own declaration: a fault of the component, which reads as ours to its
+/// caller.
 pub(crate) fn undeclared(message: impl Into<String>) -> Failure {
     Failure { reason: Some("UNDECLARED".into()), ..failure("internal_error", message) }
 }
@@ -42,10 +44,15 @@ pub(crate) fn not_found(what: &str) -> Failure {
 pub(crate) fn unread(error: &ReadError) -> Failure {
     match error {
         ReadError::Position => invalid("after", "this position does not belong to this query"),
-        ReadError::Overloaded => Failure { retry_after_seconds: Some(1), ..failure("overloaded", "too many reads wait") },
+        ReadError::Overloaded => {
+            Failure { retry_after_seconds: Some(1), ..failure("overloaded", "too many reads wait") }
+        }
         ReadError::Unavailable(source) | ReadError::Failed(source) => {
             tracing::error!(error = %error, source = ?source, "a read for a guest failed");
-            Failure { retry_after_seconds: Some(1), ..failure("overloaded", "the store does not answer") }
+            Failure {
+                retry_after_seconds: Some(1),
+                ..failure("overloaded", "the store does not answer")
+            }
         }
     }
 }
@@ -70,7 +77,10 @@ pub(crate) fn rule(refused: &Refused) -> Failure {
         Refused::ClaimLost { claim, .. } => match claim.field() {
             Some(field) => Failure {
                 param: Some(field.into()),
-                ..failure("duplicate_record", format!("another document holds this value of `{field}`"))
+                ..failure(
+                    "duplicate_record",
+                    format!("another document holds this value of `{field}`"),
+                )
             },
             None => failure("duplicate_record", "another document holds this value"),
         },
@@ -80,7 +90,9 @@ pub(crate) fn rule(refused: &Refused) -> Failure {
             ..failure("state_conflict", "the lease has ended")
         },
         Refused::Inactive { .. } => failure("forbidden", "the caller was revoked"),
-        Refused::NotAddable { field, .. } => invalid(field, format!("{field} is no integer, or the sum is out of range")),
+        Refused::NotAddable { field, .. } => {
+            invalid(field, format!("{field} is no integer, or the sum is out of range"))
+        }
         // What the host reserves it words itself; a primitive's own transfers end here.
         Refused::Overdrawn { available, .. } => Failure {
             reason: Some("OVERDRAWN".into()),
@@ -97,7 +109,9 @@ pub(crate) fn rule(refused: &Refused) -> Failure {
         },
         Refused::Moved { .. } => failure("state_conflict", "the period has changed meanwhile"),
         Refused::LogClosed { .. } => failure("state_conflict", "the log is closed"),
-        Refused::TooLarge { limit } => failure("payload_too_large", format!("one request may not change more than {limit}")),
+        Refused::TooLarge { limit } => {
+            failure("payload_too_large", format!("one request may not change more than {limit}"))
+        }
     }
 }
 
@@ -141,7 +155,10 @@ mod tests {
         let holder = Key::new(&reach, &space, "a");
         let lost = |claim: Claim| rule(&Refused::ClaimLost { claim, holder: holder.clone() });
         let unique = lost(Claim::unique(&reach, &space, "isbn", "1"));
-        assert_eq!((unique.code.as_str(), unique.param.as_deref()), ("duplicate_record", Some("isbn")));
+        assert_eq!(
+            (unique.code.as_str(), unique.param.as_deref()),
+            ("duplicate_record", Some("isbn"))
+        );
         assert_eq!(lost(Claim::name("domain#a", "example.org")).param, None);
     }
 }

@@ -1,7 +1,9 @@
-//! Who may burn CPU: guests past their first few epochs take turns, one a tenant, on all cores but one.
+//! Who may burn CPU: guests past their first few epochs take turns, one a tenant, on all cores but
+//! one.
 //!
-//! Knows nothing of wasmtime. A spinning guest slows only itself and its own tenant's other spinners: everybody else runs on the
-//! core that is left and yields within an epoch. A turn is never kept across a wait: it ends after two epochs by itself.
+//! Knows nothing of wasmtime. A spinning guest slows only itself and its own tenant's other
+//! spinners: everybody else runs on the core that is left and yields within an epoch. A turn is
+//! never kept across a wait: it ends after two epochs by itself.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -42,15 +44,22 @@ struct Waiter {
 impl Fairness {
     /// Turns for a machine with this many cores.
     pub(crate) fn new(cores: usize) -> Self {
-        Self { inner: Mutex::new(Turns { places: cores.saturating_sub(1).max(1), ..Turns::default() }) }
+        Self {
+            inner: Mutex::new(Turns { places: cores.saturating_sub(1).max(1), ..Turns::default() }),
+        }
     }
 
     fn turns(&self) -> MutexGuard<'_, Turns> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the call's turn, if it has one, and waits for the next. Dropping the future gives the place in the queue up.
-    pub(crate) fn turn(self: &Arc<Self>, tenant: &Arc<str>, call: u64) -> impl Future<Output = ()> + Send + use<> {
+    /// Ends the call's turn, if it has one, and waits for the next. Dropping the future gives the
+    /// place in the queue up.
+    pub(crate) fn turn(
+        self: &Arc<Self>,
+        tenant: &Arc<str>,
+        call: u64,
+    ) -> impl Future<Output = ()> + Send + use<> {
         let receiver = {
             let mut turns = self.turns();
             turns.release(call);
@@ -105,7 +114,11 @@ impl Turns {
             if let Some(queue) = self.waiting.get_mut(&tenant) {
                 while let Some(waiter) = queue.pop_front() {
                     if waiter.granted.send(()).is_ok() {
-                        self.held.push(Held { tenant: tenant.clone(), call: waiter.call, since: self.epoch });
+                        self.held.push(Held {
+                            tenant: tenant.clone(),
+                            call: waiter.call,
+                            since: self.epoch,
+                        });
                         break;
                     }
                 }

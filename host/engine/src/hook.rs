@@ -1,7 +1,8 @@
-//! The rows of `host.hooks`: inbound URLs, as the capability `hooks` opens them and the server's route finds them.
+//! The rows of `host.hooks`: inbound URLs, as the capability `hooks` opens them and the server's
+//! route finds them.
 //!
-//! A hook's row lies with its organization, so that an organization's hooks are counted and go with it; its id, which nobody guesses,
-//! is a name of the whole deployment. Knows nothing of HTTP.
+//! A hook's row lies with its organization, so that an organization's hooks are counted and go with
+//! it; its id, which nobody guesses, is a name of the whole deployment. Knows nothing of HTTP.
 
 use charter_kernel::scope::Scope;
 use charter_kernel::time::Instant;
@@ -63,7 +64,8 @@ impl Scheme {
             "none" => Some(Self::None),
             _ => {
                 let name = text.strip_prefix(BINDING)?;
-                (!name.is_empty() && name.len() <= BINDING_BYTES_MAX).then(|| Self::Binding(name.to_owned()))
+                (!name.is_empty() && name.len() <= BINDING_BYTES_MAX)
+                    .then(|| Self::Binding(name.to_owned()))
             }
         }
     }
@@ -170,7 +172,11 @@ impl HookRecord {
     /// Where its document lies.
     pub fn document_key(&self) -> Key {
         let (reach, id) = &self.document;
-        Key::new(&Reach::stored(reach.clone()), &Space::of(&self.primitive, &self.collection), id.as_str())
+        Key::new(
+            &Reach::stored(reach.clone()),
+            &Space::of(&self.primitive, &self.collection),
+            id.as_str(),
+        )
     }
 
     /// What its secret is sealed under, so that it opens nowhere else.
@@ -199,7 +205,9 @@ mod tests {
 
     #[test]
     fn a_scheme_is_known_by_its_name() {
-        for name in ["standard-webhooks", "hmac-sha256", "none", "binding:stripe", "binding:llm.upstream"] {
+        for name in
+            ["standard-webhooks", "hmac-sha256", "none", "binding:stripe", "binding:llm.upstream"]
+        {
             assert_eq!(Scheme::parse(name).map(String::from).as_deref(), Some(name));
         }
         for name in ["", "hmac", "binding:", "None"] {

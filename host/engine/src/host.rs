@@ -1,4 +1,5 @@
-//! What the engine asks of the server on a guest's behalf: bindings, settings, tools and nested calls.
+//! What the engine asks of the server on a guest's behalf: bindings, settings, tools and nested
+//! calls.
 //!
 //! The server implements it; the engine never learns how an operation is routed.
 
@@ -15,7 +16,8 @@ use crate::leave::{Granted, Leave, Origin, Ungranted};
 
 /// The server's side of the capabilities `settings` and `primitives`.
 pub trait Host: Send + Sync + 'static {
-    /// The value that the operator or the caller's kit has set; `None` leaves the manifest's default.
+    /// The value that the operator or the caller's kit has set; `None` leaves the manifest's
+    /// default.
     fn setting<'a>(
         &'a self,
         scope: &'a Scope,
@@ -23,8 +25,12 @@ pub trait Host: Send + Sync + 'static {
         key: &'a str,
     ) -> BoxFuture<'a, Result<Option<Value>, Failure>>;
     /// `[{name, kind, state, sandbox, options}]` of a provider that the manifest asks for.
-    fn bindings<'a>(&'a self, scope: &'a Scope, primitive: &'a str, provider: &'a str)
-    -> BoxFuture<'a, Result<Value, Failure>>;
+    fn bindings<'a>(
+        &'a self,
+        scope: &'a Scope,
+        primitive: &'a str,
+        provider: &'a str,
+    ) -> BoxFuture<'a, Result<Value, Failure>>;
     /// The operations that the caller's kit offers as tools.
     fn tools<'a>(&'a self, scope: &'a Scope) -> BoxFuture<'a, Result<Value, Failure>>;
     /// Another primitive, called as the same caller.
@@ -33,9 +39,15 @@ pub trait Host: Send + Sync + 'static {
     fn mutates(&self, operation: &str) -> bool;
     /// Asks for leave to take a regulated action, and takes the hold at once.
     fn authorize(&self, leave: Leave) -> BoxFuture<'_, Result<Granted, Ungranted>>;
-    /// What holds as long as another user of the caller's project is there and not revoked; `not_found` for anyone else.
-    fn standing_of<'a>(&'a self, scope: &'a Scope, user: &'a UserId) -> BoxFuture<'a, Result<Vec<Guard>, Failure>>;
-    /// Where calls of a hook come to that is asked for; `not_configured` where they could not be checked.
+    /// What holds as long as another user of the caller's project is there and not revoked;
+    /// `not_found` for anyone else.
+    fn standing_of<'a>(
+        &'a self,
+        scope: &'a Scope,
+        user: &'a UserId,
+    ) -> BoxFuture<'a, Result<Vec<Guard>, Failure>>;
+    /// Where calls of a hook come to that is asked for; `not_configured` where they could not be
+    /// checked.
     fn hook_address(&self, hook: Wanted<'_>) -> Result<String, Failure>;
     /// Whether the operator has named this primitive as the one that bills.
     fn bills(&self, primitive: &str) -> bool;
@@ -60,7 +72,8 @@ pub struct Nested {
     pub idempotency_key: String,
     /// Caps of the primitive's own.
     pub scopes: Vec<(String, String)>,
-    /// How deep this call is: the outer request's depth and one. The server hands it to [`crate::Call::depth`].
+    /// How deep this call is: the outer request's depth and one. The server hands it to
+    /// [`crate::Call::depth`].
     pub depth: u8,
     /// What is left of the outer deadline.
     pub deadline_ms: u32,

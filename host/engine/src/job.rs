@@ -1,7 +1,9 @@
-//! The rows of `host.jobs` and `host.schedules`: what the capability `jobs` writes and the server's workers run.
+//! The rows of `host.jobs` and `host.schedules`: what the capability `jobs` writes and the server's
+//! workers run.
 //!
-//! Knows nothing of the worker. A job is a leased row whose group is the primitive that runs it; the worker takes rows across all
-//! reaches, rebuilds the scope from the record, and calls [`crate::Engine::call`] with [`crate::Entry::React`].
+//! Knows nothing of the worker. A job is a leased row whose group is the primitive that runs it;
+//! the worker takes rows across all reaches, rebuilds the scope from the record, and calls
+//! [`crate::Engine::call`] with [`crate::Entry::React`].
 
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Draft, Reach, Space};
@@ -24,7 +26,8 @@ pub const UNIQUE_KEY: &str = "key";
 /// The group of jobs that have ended: nothing hands them out any more.
 pub const ENDED_GROUP: &str = "ended";
 
-/// The group of jobs of which people decide an action: they run by their approval, and nothing else hands them out.
+/// The group of jobs of which people decide an action: they run by their approval, and nothing else
+/// hands them out.
 pub const PARKED_GROUP: &str = "parked";
 
 /// The indexed moment of the end, by which finished jobs are swept.
@@ -49,9 +52,9 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// What a row tells of its owner: its reach, and the organization whose work inserted it. A user's project is not known from
-    /// it; the worker finds it. Rows of the deployment's reach are nobody's, and who wrote a row that many share is no part of
-    /// whose it is.
+    /// What a row tells of its owner: its reach, and the organization whose work inserted it. A
+    /// user's project is not known from it; the worker finds it. Rows of the deployment's reach are
+    /// nobody's, and who wrote a row that many share is no part of whose it is.
     pub fn of_reach(reach: &Reach, organization: Option<String>) -> Self {
         if *reach == Reach::deployment() {
             return Self { organization: String::new(), project: String::new(), user: None };
@@ -75,7 +78,8 @@ impl JobRecord {
         entries.map(|(field, value)| (field.to_owned(), value.to_owned())).into()
     }
 
-    /// The row of a job that ended then: its key is free for the next one, nothing hands it out again, and the sweeper finds it.
+    /// The row of a job that ended then: its key is free for the next one, nothing hands it out
+    /// again, and the sweeper finds it.
     ///
     /// # Errors
     /// Never: its maps have text keys.
@@ -134,7 +138,8 @@ pub struct JobRecord {
     pub request: Option<String>,
 }
 
-/// The body of a row in `host.schedules`, leased in the group `schedule` and due at its next occurrence.
+/// The body of a row in `host.schedules`, leased in the group `schedule` and due at its next
+/// occurrence.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ScheduleRecord {
     /// The key within the primitive and reach; the row's id is `<primitive>/<key>`.

@@ -55,13 +55,15 @@ pub struct Leave {
     pub guards: Vec<Guard>,
     /// When the hold ends by itself, should nobody settle it.
     pub until: Instant,
-    /// Whether the hold may be taken with the request's own commit, because nothing leaves the host before that.
+    /// Whether the hold may be taken with the request's own commit, because nothing leaves the host
+    /// before that.
     pub defers: bool,
     /// What the server handed to itself with the call.
     pub origin: Option<Origin>,
 }
 
-/// What the server hands to itself through a call: where the request came from, and how it is made again. The engine never looks.
+/// What the server hands to itself through a call: where the request came from, and how it is made
+/// again. The engine never looks.
 pub type Origin = Arc<dyn Any + Send + Sync>;
 
 /// Leave that was given.

@@ -1,8 +1,10 @@
-//! The sandbox: loads components, runs them one fresh instance a call, and hands them the capabilities of the interface.
+//! The sandbox: loads components, runs them one fresh instance a call, and hands them the
+//! capabilities of the interface.
 //!
-//! The only crate that knows wasmtime. It knows no HTTP listener, no SQL and no primitive: what a component may reach is
-//! its [`Call`]'s scope, its manifest's collections, and what the server's [`Host`] and [`Egress`] answer. Its invariant: no
-//! guest state outlives a call, and nothing a guest does costs more than its own call.
+//! The only crate that knows wasmtime. It knows no HTTP listener, no SQL and no primitive: what a
+//! component may reach is its [`Call`]'s scope, its manifest's collections, and what the server's
+//! [`Host`] and [`Egress`] answer. Its invariant: no guest state outlives a call, and nothing a
+//! guest does costs more than its own call.
 
 mod admission;
 pub mod answer;

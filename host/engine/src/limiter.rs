@@ -1,7 +1,8 @@
 //! The memory and table limits of one call, summed over all its memories and tables.
 //!
-//! wasmtime's own limits count per memory, so a component with four of them would get four times as much. Counts against the
-//! process's and the tenant's bytes too, and remembers that a limit was met, so that the trap that follows is told apart.
+//! wasmtime's own limits count per memory, so a component with four of them would get four times as
+//! much. Counts against the process's and the tenant's bytes too, and remembers that a limit was
+//! met, so that the trap that follows is told apart.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
@@ -39,7 +40,12 @@ impl Drop for Limiter {
 }
 
 impl wasmtime::ResourceLimiter for Limiter {
-    fn memory_growing(&mut self, current: usize, desired: usize, _maximum: Option<usize>) -> wasmtime::Result<bool> {
+    fn memory_growing(
+        &mut self,
+        current: usize,
+        desired: usize,
+        _maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
         let grown = desired.saturating_sub(current);
         if self.memory.saturating_add(grown) > self.memory_max || !self.bytes.take(grown) {
             self.exhausted = true;
@@ -49,7 +55,12 @@ impl wasmtime::ResourceLimiter for Limiter {
         self.gauge.fetch_add(grown as i64, Relaxed);
         Ok(true)
     }
-    fn table_growing(&mut self, current: usize, desired: usize, _maximum: Option<usize>) -> wasmtime::Result<bool> {
+    fn table_growing(
+        &mut self,
+        current: usize,
+        desired: usize,
+        _maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
         let grown = desired.saturating_sub(current);
         if self.elements.saturating_add(grown) > TABLES_ELEMENTS_MAX {
             self.exhausted = true;

@@ -1,7 +1,7 @@
 //! From bytes to a component that can be called: checked, described, compiled, tried.
 //!
-//! Nothing a component does here touches a tenant: `describe` runs sealed, and all faults are collected before anything is
-//! kept.
+//! Nothing a component does here touches a tenant: `describe` runs sealed, and all faults are
+//! collected before anything is kept.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +39,10 @@ pub(crate) fn digest(wasm: &[u8]) -> String {
 pub(crate) async fn stage(shared: &Arc<Shared>, wasm: Bytes) -> Result<Arc<Component>, Vec<Fault>> {
     let max = shared.config.component_bytes_max;
     if wasm.len() > max {
-        return Err(vec![Fault::new("", format!("the component has {} bytes; at most {max} are taken", wasm.len()))]);
+        return Err(vec![Fault::new(
+            "",
+            format!("the component has {} bytes; at most {max} are taken", wasm.len()),
+        )]);
     }
     let digest = digest(&wasm);
     let looked = {
@@ -89,7 +92,8 @@ pub(crate) async fn stage(shared: &Arc<Shared>, wasm: Bytes) -> Result<Arc<Compo
 pub(crate) async fn cached(shared: &Arc<Shared>, digest: &str) -> Option<Arc<Component>> {
     let cache = shared.cache.clone()?;
     let (engine, wanted) = (shared.wasmtime.clone(), digest.to_owned());
-    let (text, code) = tokio::task::spawn_blocking(move || cache.load(&engine, &wanted)).await.ok().flatten()?;
+    let (text, code) =
+        tokio::task::spawn_blocking(move || cache.load(&engine, &wanted)).await.ok().flatten()?;
     let manifest: Manifest = serde_json::from_str(&text).ok()?;
     let component = assemble(shared, digest.to_owned(), manifest, &code).await.ok()?;
     shared.stats.cache_hits.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -97,7 +101,10 @@ pub(crate) async fn cached(shared: &Arc<Shared>, digest: &str) -> Option<Arc<Com
 }
 
 /// Runs CPU-bound work off the async threads, few at once.
-async fn blocking<T: Send + 'static>(shared: &Shared, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Vec<Fault>> {
+async fn blocking<T: Send + 'static>(
+    shared: &Shared,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Vec<Fault>> {
     let permit = shared.compilations.clone().acquire_owned().await;
     let done = tokio::task::spawn_blocking(move || {
         let _permit = permit;
@@ -112,17 +119,27 @@ async fn blocking<T: Send + 'static>(shared: &Shared, work: impl FnOnce() -> T +
 /// What does not fit into an instance's share of the pool.
 fn too_large(shared: &Shared, code: &Code) -> Vec<Fault> {
     let Some(needs) = code.resources_required() else {
-        return vec![Fault::new("", "the component imports core modules, which this host does not offer")];
+        return vec![Fault::new(
+            "",
+            "the component imports core modules, which this host does not offer",
+        )];
     };
     let mut found = Vec::new();
     let mut limit = |what: &str, needs: u64, max: u64| {
         if needs > max {
-            found.push(Fault::new("", format!("the component needs {needs} {what}; at most {max} are given")));
+            found.push(Fault::new(
+                "",
+                format!("the component needs {needs} {what}; at most {max} are given"),
+            ));
         }
     };
     let memory = needs.max_initial_memory_size.unwrap_or(0);
     limit("bytes of memory at its start", memory, shared.config.guest_memory_bytes_max as u64);
-    limit("elements of a table", needs.max_initial_table_size.unwrap_or(0), TABLE_ELEMENTS_MAX as u64);
+    limit(
+        "elements of a table",
+        needs.max_initial_table_size.unwrap_or(0),
+        TABLE_ELEMENTS_MAX as u64,
+    );
     if shared.mode != Mode::OnDemand {
         limit("memories", needs.num_memories.into(), FIT.memories.into());
         limit("tables", needs.num_tables.into(), FIT.tables.into());
@@ -130,14 +147,23 @@ fn too_large(shared: &Shared, code: &Code) -> Vec<Fault> {
     found
 }
 
-/// The manifest behind `describe`'s text, with all its faults, and those between it and the imports.
-fn manifest(text: &str, imported: &std::collections::BTreeSet<String>, http: bool) -> Result<Manifest, Vec<Fault>> {
+/// The manifest behind `describe`'s text, with all its faults, and those between it and the
+/// imports.
+fn manifest(
+    text: &str,
+    imported: &std::collections::BTreeSet<String>,
+    http: bool,
+) -> Result<Manifest, Vec<Fault>> {
     let value = parse_json(text.as_bytes()).map_err(|fault| vec![fault.within("describe")])?;
     let manifest = faults::check(&value)?;
     let mut found = Vec::new();
-    let declared = |capability: &str| manifest.capabilities.iter().any(|declared| declared == capability);
+    let declared =
+        |capability: &str| manifest.capabilities.iter().any(|declared| declared == capability);
     for capability in imported.iter().filter(|capability| !declared(capability)) {
-        let message = format!("must name `{capability}`, which the component imports: {}", way_to_declare(capability));
+        let message = format!(
+            "must name `{capability}`, which the component imports: {}",
+            way_to_declare(capability)
+        );
         found.push(Fault::new("capabilities", message));
     }
     if http && !declared("http") && !declared("public-web") {
@@ -158,11 +184,19 @@ fn way_to_declare(capability: &str) -> String {
 }
 
 /// Links a component and tries whether an instance comes up.
-async fn assemble(shared: &Arc<Shared>, digest: String, manifest: Manifest, code: &Code) -> Result<Arc<Component>, Vec<Fault>> {
+async fn assemble(
+    shared: &Arc<Shared>,
+    digest: String,
+    manifest: Manifest,
+    code: &Code,
+) -> Result<Arc<Component>, Vec<Fault>> {
     let linked = shared.linker.instantiate_pre(code).and_then(PrimitivePre::new);
-    let pre = linked.map_err(|error| vec![Fault::new("", format!("the component does not fit the interface: {error:#}"))])?;
+    let pre = linked.map_err(|error| {
+        vec![Fault::new("", format!("the component does not fit the interface: {error:#}"))]
+    })?;
     describe::self_test(shared, &pre).await.map_err(|fault| vec![fault])?;
-    let declared = |capability: &str| manifest.capabilities.iter().any(|declared| declared == capability);
+    let declared =
+        |capability: &str| manifest.capabilities.iter().any(|declared| declared == capability);
     Ok(Arc::new(Component {
         digest,
         collections: CollectionPlan::all(&manifest),
@@ -176,6 +210,9 @@ async fn assemble(shared: &Arc<Shared>, digest: String, manifest: Manifest, code
 }
 
 /// Makes an instance of a loaded component and drops it; says what making it took.
-pub(crate) async fn instantiate(shared: &Arc<Shared>, component: &Component) -> Result<Duration, Fault> {
+pub(crate) async fn instantiate(
+    shared: &Arc<Shared>,
+    component: &Component,
+) -> Result<Duration, Fault> {
     describe::self_test(shared, &component.pre).await
 }

@@ -1,8 +1,9 @@
-//! The engine's end of `wasi:http/outgoing-handler`: who may send where, and the claim that goes before an effect.
+//! The engine's end of `wasi:http/outgoing-handler`: who may send where, and the claim that goes
+//! before an effect.
 //!
-//! Knows no connection: [`crate::Egress`] sends. Holds of the request are taken before anything is sent, since a provider may charge for
-//! an answer. A request that is not a GET is an effect: the idempotency claim is committed before it, and from then on the guest is not
-//! run again.
+//! Knows no connection: [`crate::Egress`] sends. Holds of the request are taken before anything is
+//! sent, since a provider may charge for an answer. A request that is not a GET is an effect: the
+//! idempotency claim is committed before it, and from then on the guest is not run again.
 
 use std::sync::Arc;
 
@@ -55,8 +56,11 @@ impl WasiHttpHooks for Outbounds {
     ) -> Box<dyn Future<Output = Sent> + Send> {
         let permit = self.0.clone();
         Box::new(async move {
-            let permit = permit.ok_or_else(|| denied("nothing may be sent while a component describes itself".into()))?;
-            let response = permit.send(request, options.unwrap_or_default()).await.map_err(to_guest)?;
+            let permit = permit.ok_or_else(|| {
+                denied("nothing may be sent while a component describes itself".into())
+            })?;
+            let response =
+                permit.send(request, options.unwrap_or_default()).await.map_err(to_guest)?;
             let response = response.map(|body| body.map_err(to_guest).boxed_unsync());
             Ok((response, Box::new(async { Ok(()) }) as Io))
         })
@@ -74,16 +78,24 @@ impl Permit {
         options: RequestOptions,
     ) -> Result<http::Response<EgressBody>, EgressError> {
         let target = self.target(request.uri())?;
-        let egress = self.shared.egress().ok_or_else(|| EgressError::Denied("this deployment sends nothing out".into()))?;
+        let egress = self
+            .shared
+            .egress()
+            .ok_or_else(|| EgressError::Denied("this deployment sends nothing out".into()))?;
         self.shared.take_untaken(&self.call, &self.marks).await.map_err(|_| over())?;
-        if !matches!(*request.method(), http::Method::GET | http::Method::HEAD | http::Method::OPTIONS) {
+        if !matches!(
+            *request.method(),
+            http::Method::GET | http::Method::HEAD | http::Method::OPTIONS
+        ) {
             self.shared.force_claim(&self.call, &self.marks).await.map_err(|_| over())?;
             if self.marks.aborted().is_some() {
                 return Err(over());
             }
             self.marks.dispatch();
         }
-        let ms = |time: Option<std::time::Duration>| time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+        let ms = |time: Option<std::time::Duration>| {
+            time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+        };
         let outbound = Outbound {
             scope: self.scope().clone(),
             primitive: self.component.manifest.name.clone(),
@@ -111,10 +123,14 @@ impl Permit {
         let host = uri.host().unwrap_or_default();
         if let Some(binding) = host.strip_suffix(".binding") {
             if !self.component.http {
-                return Err(EgressError::Denied(format!("`{name}` does not declare the capability `http`")));
+                return Err(EgressError::Denied(format!(
+                    "`{name}` does not declare the capability `http`"
+                )));
             }
             if !self.component.manifest.providers.iter().any(|provider| provider.name == binding) {
-                return Err(EgressError::Denied(format!("`{name}` declares no provider `{binding}`")));
+                return Err(EgressError::Denied(format!(
+                    "`{name}` declares no provider `{binding}`"
+                )));
             }
             return Ok(Target::Binding(binding.to_owned()));
         }

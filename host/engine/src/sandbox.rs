@@ -1,13 +1,15 @@
-//! The sandbox's settings: how wasmtime is configured, and what it falls back to on a small machine.
+//! The sandbox's settings: how wasmtime is configured, and what it falls back to on a small
+//! machine.
 //!
-//! The figures behind each choice stand in docs/engine.md. Fuel, threads, shared memory, memory64 and GC stay off; epochs bound
-//! time; the pooling allocator with copy-on-write images makes an instance cost microseconds.
+//! The figures behind each choice stand in docs/engine.md. Fuel, threads, shared memory, memory64
+//! and GC stay off; epochs bound time; the pooling allocator with copy-on-write images makes an
+//! instance cost microseconds.
 
 use std::time::Duration;
 
 use wasmtime::{
-    Config, Enabled, Engine, InstanceAllocationStrategy, ModuleVersionStrategy, OptLevel, PoolingAllocationConfig,
-    RegallocAlgorithm, WasmBacktraceDetails,
+    Config, Enabled, Engine, InstanceAllocationStrategy, ModuleVersionStrategy, OptLevel,
+    PoolingAllocationConfig, RegallocAlgorithm, WasmBacktraceDetails,
 };
 
 use crate::config::{EngineConfig, EngineError};
@@ -60,7 +62,8 @@ pub(crate) struct Fit {
 /// What every mode gives one component.
 pub(crate) const FIT: Fit = Fit { memories: MEMORIES_PER_COMPONENT, tables: TABLES_PER_COMPONENT };
 
-/// Sets wasmtime up in the best mode that this machine allows, and says loudly when that is not the first.
+/// Sets wasmtime up in the best mode that this machine allows, and says loudly when that is not the
+/// first.
 pub(crate) fn open(config: &EngineConfig) -> Result<(Engine, Mode), EngineError> {
     let mut last = None;
     for mode in [Mode::Pooling, Mode::PoolingSmall, Mode::OnDemand] {
@@ -75,7 +78,11 @@ pub(crate) fn open(config: &EngineConfig) -> Result<(Engine, Mode), EngineError>
                 return Ok((engine, mode));
             }
             Err(error) => {
-                tracing::warn!(mode = mode.label(), error = format!("{error:#}"), "the sandbox does not start in this mode");
+                tracing::warn!(
+                    mode = mode.label(),
+                    error = format!("{error:#}"),
+                    "the sandbox does not start in this mode"
+                );
                 last = Some(error);
             }
         }
@@ -98,19 +105,35 @@ fn settings(config: &EngineConfig, mode: Mode) -> Config {
         .async_stack_size(FIBRE_STACK_BYTES)
         .wasm_backtrace_details(WasmBacktraceDetails::Enable);
     // wasmtime compares its major version only; code of another patch release is not ours.
-    if let Err(error) = settings.module_version(ModuleVersionStrategy::Custom(env!("WASMTIME_VERSION").into())) {
-        tracing::warn!(error = format!("{error:#}"), "compiled code is not marked with the full version");
+    if let Err(error) =
+        settings.module_version(ModuleVersionStrategy::Custom(env!("WASMTIME_VERSION").into()))
+    {
+        tracing::warn!(
+            error = format!("{error:#}"),
+            "compiled code is not marked with the full version"
+        );
     }
     match mode {
         Mode::Pooling => {
-            settings.allocation_strategy(InstanceAllocationStrategy::Pooling(pool(config, config.instances_max)));
+            settings.allocation_strategy(InstanceAllocationStrategy::Pooling(pool(
+                config,
+                config.instances_max,
+            )));
         }
         Mode::PoolingSmall => {
-            settings.memory_reservation(config.guest_memory_bytes_max as u64).memory_guard_size(64 << 10);
-            settings.allocation_strategy(InstanceAllocationStrategy::Pooling(pool(config, config.instances_max.min(128))));
+            settings
+                .memory_reservation(config.guest_memory_bytes_max as u64)
+                .memory_guard_size(64 << 10);
+            settings.allocation_strategy(InstanceAllocationStrategy::Pooling(pool(
+                config,
+                config.instances_max.min(128),
+            )));
         }
         Mode::OnDemand => {
-            settings.memory_reservation(0).memory_guard_size(64 << 10).memory_reservation_for_growth(1 << 20);
+            settings
+                .memory_reservation(0)
+                .memory_guard_size(64 << 10)
+                .memory_reservation_for_growth(1 << 20);
             settings.allocation_strategy(InstanceAllocationStrategy::OnDemand);
         }
     }
@@ -138,9 +161,12 @@ fn pool(config: &EngineConfig, instances: u32) -> PoolingAllocationConfig {
     pool
 }
 
-/// Advances the epoch until the engine is gone, and tells `on_tick` each time. A thread of its own: a starved async runtime must
-/// not stop the clock that keeps guests from starving it.
-pub(crate) fn tick(engine: &Engine, on_tick: impl Fn() -> bool + Send + 'static) -> std::io::Result<()> {
+/// Advances the epoch until the engine is gone, and tells `on_tick` each time. A thread of its own:
+/// a starved async runtime must not stop the clock that keeps guests from starving it.
+pub(crate) fn tick(
+    engine: &Engine,
+    on_tick: impl Fn() -> bool + Send + 'static,
+) -> std::io::Result<()> {
     let weak = engine.weak();
     std::thread::Builder::new().name("charter-epoch".into()).spawn(move || {
         loop {

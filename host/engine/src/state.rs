@@ -1,7 +1,8 @@
-//! What one attempt at a call holds: the guest's limits and tables, its transaction, and what it has done so far.
+//! What one attempt at a call holds: the guest's limits and tables, its transaction, and what it
+//! has done so far.
 //!
-//! Lives as long as one instance. What must survive to the next attempt (takes, the claim, whether anything left the host) is in
-//! [`Story`], which is handed on.
+//! Lives as long as one instance. What must survive to the next attempt (takes, the claim, whether
+//! anything left the host) is in [`Story`], which is handed on.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
@@ -88,9 +89,11 @@ pub(crate) struct Marks {
     pub(crate) dispatched: AtomicBool,
     /// The idempotency claim is committed.
     pub(crate) claimed: tokio::sync::OnceCell<()>,
-    /// Holds that leave was given for and that are not taken yet: with the request's own commit, or before anything leaves the host.
+    /// Holds that leave was given for and that are not taken yet: with the request's own commit, or
+    /// before anything leaves the host.
     pub(crate) untaken: Arc<tokio::sync::Mutex<Vec<Untaken>>>,
-    /// Holds are taken when they are asked for: an attempt that put that off was refused by a rule, or something has left already.
+    /// Holds are taken when they are asked for: an attempt that put that off was refused by a rule,
+    /// or something has left already.
     at_once: AtomicBool,
     /// Set once: the attempt is over whatever the guest says.
     abort: OnceLock<Abort>,
@@ -111,9 +114,14 @@ impl Marks {
     pub(crate) fn take_at_once(&self) {
         self.at_once.store(true, SeqCst);
     }
-    /// For another attempt: nothing was dispatched, the claim stays made, and what was decided and not taken is decided anew.
+    /// For another attempt: nothing was dispatched, the claim stays made, and what was decided and
+    /// not taken is decided anew.
     pub(crate) fn again(&self) -> Self {
-        Self { claimed: self.claimed.clone(), at_once: AtomicBool::new(!self.defers()), ..Self::default() }
+        Self {
+            claimed: self.claimed.clone(),
+            at_once: AtomicBool::new(!self.defers()),
+            ..Self::default()
+        }
     }
     /// Ends the attempt; the first reason counts.
     pub(crate) fn abort(&self, why: Abort) {
@@ -153,10 +161,26 @@ pub(crate) struct TakeRecord {
 }
 
 impl State {
-    pub(crate) fn new(wasi: WasiCtx, printed: Printed, limiter: Limiter, work: Option<Work>, outbounds: Outbounds) -> Self {
+    pub(crate) fn new(
+        wasi: WasiCtx,
+        printed: Printed,
+        limiter: Limiter,
+        work: Option<Work>,
+        outbounds: Outbounds,
+    ) -> Self {
         let mut table = ResourceTable::new();
         table.set_max_capacity(TABLE_ENTRIES_MAX);
-        Self { table, wasi, http: WasiHttpCtx::new(), limiter, printed, cpu_ticks: 0, work, unsealed: false, outbounds }
+        Self {
+            table,
+            wasi,
+            http: WasiHttpCtx::new(),
+            limiter,
+            printed,
+            cpu_ticks: 0,
+            work,
+            unsealed: false,
+            outbounds,
+        }
     }
 
     /// The attempt's work, while it may go on.
@@ -167,7 +191,9 @@ impl State {
         };
         match work.story.marks.aborted() {
             None => Ok(work),
-            Some(_) => Err(crate::failure::failure("state_conflict", "this attempt is over: return")),
+            Some(_) => {
+                Err(crate::failure::failure("state_conflict", "this attempt is over: return"))
+            }
         }
     }
 

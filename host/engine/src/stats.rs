@@ -8,8 +8,8 @@ use std::sync::{Arc, RwLock};
 
 /// Upper bounds of the latency buckets, in microseconds; the last bucket is open.
 pub const LATENCY_BOUNDS_US: [u64; 16] = [
-    100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 51_200, 102_400, 204_800, 409_600, 1_638_400, 6_553_600,
-    26_214_400,
+    100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 51_200, 102_400, 204_800, 409_600,
+    1_638_400, 6_553_600, 26_214_400,
 ];
 
 /// The classes of outcomes.
@@ -105,7 +105,8 @@ impl PrimitiveStats {
     pub fn latency_sum_us(&self) -> u64 {
         self.latency_sum_us.load(Relaxed)
     }
-    /// The upper bound of the bucket that holds this quantile, in microseconds; 0 before the first call.
+    /// The upper bound of the bucket that holds this quantile, in microseconds; 0 before the first
+    /// call.
     pub fn quantile_us(&self, quantile: f64) -> u64 {
         let counts = self.latency();
         let total: u64 = counts.iter().sum();

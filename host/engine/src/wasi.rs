@@ -1,6 +1,8 @@
-//! WASI that grants nothing: no files, no environment, no arguments, no sockets. Clocks and randomness only.
+//! WASI that grants nothing: no files, no environment, no arguments, no sockets. Clocks and
+//! randomness only.
 //!
-//! What a guest prints is kept, up to a bound, for the operator's log: a panic's message arrives this way.
+//! What a guest prints is kept, up to a bound, for the operator's log: a panic's message arrives
+//! this way.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -32,7 +34,9 @@ impl Printed {
     }
     /// The text so far.
     pub(crate) fn text(&self) -> String {
-        String::from_utf8_lossy(&self.0.lock().unwrap_or_else(PoisonError::into_inner)).trim_end().to_owned()
+        String::from_utf8_lossy(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+            .trim_end()
+            .to_owned()
     }
 }
 

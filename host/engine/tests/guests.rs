@@ -1,4 +1,5 @@
-//! Real components through the engine: what loads, what a call does, and what a hostile guest costs.
+//! Real components through the engine: what loads, what a call does, and what a hostile guest
+//! costs.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -7,7 +8,10 @@ use std::process::Command;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 
-use charter_engine::{Answer, AnswerBody, Call, Component, Ending, Engine, EngineConfig, Entry, Finish, Outcome, Request};
+use charter_engine::{
+    Answer, AnswerBody, Call, Component, Ending, Engine, EngineConfig, Entry, Finish, Outcome,
+    Request,
+};
 use charter_kernel::id::{OrganizationId, ProjectId, UserId};
 use charter_kernel::manifest::Class;
 use charter_kernel::scope::{Actor, ActorKind, Proof, Scope, Subject};
@@ -40,9 +44,23 @@ fn fixture(name: &str) -> Vec<u8> {
             return given.into();
         }
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let packages = ["probe", "hostile", "wrong-world", "forbidden-import", "undeclared-import", "malformed"];
+        let packages = [
+            "probe",
+            "hostile",
+            "wrong-world",
+            "forbidden-import",
+            "undeclared-import",
+            "malformed",
+        ];
         let mut build = Command::new(env!("CARGO"));
-        build.current_dir(&root).args(["build", "--quiet", "--profile", "component", "--target", "wasm32-wasip2"]);
+        build.current_dir(&root).args([
+            "build",
+            "--quiet",
+            "--profile",
+            "component",
+            "--target",
+            "wasm32-wasip2",
+        ]);
         for package in packages {
             build.args(["--package", &format!("charter-fixture-{package}")]);
         }
@@ -63,7 +81,11 @@ struct World {
 impl World {
     async fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let folder = std::env::temp_dir().join(format!("charter-engine-{}-{}", std::process::id(), COUNT.fetch_add(1, SeqCst)));
+        let folder = std::env::temp_dir().join(format!(
+            "charter-engine-{}-{}",
+            std::process::id(),
+            COUNT.fetch_add(1, SeqCst)
+        ));
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
         let engine = Self::start(&folder).await;
@@ -145,7 +167,9 @@ fn call(operation: &str, body: &str) -> Call {
 
 fn json(outcome: Outcome) -> serde_json::Value {
     match outcome {
-        Outcome::Answered(Answer { body: AnswerBody::Json(text), .. }) => serde_json::from_str(&text).unwrap(),
+        Outcome::Answered(Answer { body: AnswerBody::Json(text), .. }) => {
+            serde_json::from_str(&text).unwrap()
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -166,8 +190,11 @@ async fn callers_of_one_hot_document_all_succeed_and_none_is_lost() {
     let world = World::new().await;
     let probe = world.stage("probe").await;
     let calls = (0..24).map(|_| world.call(&probe, "probe.count", "{}"));
-    let mut counts: Vec<u64> =
-        futures::future::join_all(calls).await.into_iter().map(|outcome| json(outcome)["count"].as_u64().unwrap()).collect();
+    let mut counts: Vec<u64> = futures::future::join_all(calls)
+        .await
+        .into_iter()
+        .map(|outcome| json(outcome)["count"].as_u64().unwrap())
+        .collect();
     counts.sort_unstable();
     assert_eq!(counts, (1..=24).collect::<Vec<_>>());
 }
@@ -199,7 +226,10 @@ async fn components_that_do_not_fit_are_told_what_differs() {
     let forbidden = world.faults("forbidden-import").await;
     assert!(forbidden.contains("this host does not offer it"), "{forbidden}");
     let undeclared = world.faults("undeclared-import").await;
-    assert!(undeclared.contains("which the component imports: in Rust, add `.uses("), "{undeclared}");
+    assert!(
+        undeclared.contains("which the component imports: in Rust, add `.uses("),
+        "{undeclared}"
+    );
     assert!(!world.faults("malformed").await.is_empty());
     let module = world.engine.stage((&b"\0asm\x01\0\0\0"[..]).into()).await.unwrap_err();
     assert!(module[0].message.contains("core WebAssembly module"), "{module:?}");
@@ -213,7 +243,9 @@ async fn a_hostile_guest_costs_one_call() {
     let hostile = world.stage("hostile").await;
     let run = |operation: &'static str| {
         let (world, hostile) = (&world, &hostile);
-        async move { world.engine.call(hostile, Call { deadline_ms: 1_500, ..call(operation, "{}") }).await }
+        async move {
+            world.engine.call(hostile, Call { deadline_ms: 1_500, ..call(operation, "{}") }).await
+        }
     };
     for (operation, wanted) in [
         ("hostile.good", "Answered"),

@@ -1,7 +1,9 @@
-//! A row of the audit log: who did what to which thing on whose behalf, by which rules it was decided, and what came of it.
+//! A row of the audit log: who did what to which thing on whose behalf, by which rules it was
+//! decided, and what came of it.
 //!
-//! A row has two halves. The public one is a leaf of the organization's Merkle log and stays for good. The private one, with a salt
-//! in it, is in the leaf by its SHA-256 only, so that it can go when the person it is about is erased, and every proof still holds.
+//! A row has two halves. The public one is a leaf of the organization's Merkle log and stays for
+//! good. The private one, with a salt in it, is in the leaf by its SHA-256 only, so that it can go
+//! when the person it is about is erased, and every proof still holds.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -56,7 +58,8 @@ pub struct Row<'a> {
     pub details: Option<&'a Value>,
 }
 
-/// The leaf. Its members stand in the order of their names, as do those of the other half: a proof is of these very bytes.
+/// The leaf. Its members stand in the order of their names, as do those of the other half: a proof
+/// is of these very bytes.
 #[derive(Serialize)]
 struct Public<'a> {
     action: &'a str,
@@ -92,7 +95,8 @@ struct Private<'a> {
     salt: String,
 }
 
-/// What became of one thing: SHA-256 of its content before and after, in hexadecimal; absent where it was or is not.
+/// What became of one thing: SHA-256 of its content before and after, in hexadecimal; absent where
+/// it was or is not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Change {
     /// After.
@@ -184,8 +188,13 @@ mod tests {
         let (one, two) = (row.fact([1; RANDOM_BYTES]), row.fact([2; RANDOM_BYTES]));
         let private = one.private.unwrap();
         assert!(private.contains("a@example.com") && !one.body.contains("example"), "{}", one.body);
-        let hash = |body: &str| serde_json::from_str::<Value>(body).unwrap()["private_sha256"].clone();
+        let hash =
+            |body: &str| serde_json::from_str::<Value>(body).unwrap()["private_sha256"].clone();
         assert_eq!(hash(&one.body), sha256(&private));
-        assert_ne!(hash(&one.body), hash(&two.body), "equal details tell nobody that they are equal");
+        assert_ne!(
+            hash(&one.body),
+            hash(&two.body),
+            "equal details tell nobody that they are equal"
+        );
     }
 }

@@ -1,8 +1,8 @@
 //! Opaque page positions that only this deployment can make.
 //!
-//! A cursor is base64url of a tag and a position; the tag is HMAC-SHA256 over the position and everything it is bound to
-//! (tenant, operation, filters). A cursor of another tenant, operation or filter does not verify, and reads exactly like a
-//! forged one.
+//! A cursor is base64url of a tag and a position; the tag is HMAC-SHA256 over the position and
+//! everything it is bound to (tenant, operation, filters). A cursor of another tenant, operation or
+//! filter does not verify, and reads exactly like a forged one.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -24,7 +24,8 @@ pub struct Binding<'a> {
     pub filters: &'a str,
 }
 
-/// The cursor does not verify: it is forged, damaged, or was made for another tenant, operation or filter.
+/// The cursor does not verify: it is forged, damaged, or was made for another tenant, operation or
+/// filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must be one that this list handed out; leave it out to start over")]
 pub struct Unverified;
@@ -60,7 +61,12 @@ fn tag(key: &[u8; 32], binding: Binding<'_>, position: &[u8]) -> [u8; TAG_BYTES]
     };
     mac.update(b"charter cursor 1");
     // Each part is preceded by its length: no two bindings share a byte string.
-    for part in [binding.tenant.as_bytes(), binding.operation.as_bytes(), binding.filters.as_bytes(), position] {
+    for part in [
+        binding.tenant.as_bytes(),
+        binding.operation.as_bytes(),
+        binding.filters.as_bytes(),
+        position,
+    ] {
         mac.update(&(part.len() as u64).to_be_bytes());
         mac.update(part);
     }

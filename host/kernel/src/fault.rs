@@ -1,6 +1,7 @@
 //! One thing that is wrong with a document somebody sent: a request, a manifest, a component.
 //!
-//! Faults are collected, never stopped at, so that whoever sent the document can mend all of it at once.
+//! Faults are collected, never stopped at, so that whoever sent the document can mend all of it at
+//! once.
 
 use std::fmt;
 
@@ -9,7 +10,8 @@ use serde::{Deserialize, Serialize};
 /// Where something is wrong, and what would be right.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Fault {
-    /// Dotted path of the offending member (`messages.0.delay_seconds`); empty for the document itself.
+    /// Dotted path of the offending member (`messages.0.delay_seconds`); empty for the document
+    /// itself.
     pub path: String,
     /// Reads on from the path and names the way out: `must be 1..100`, `is required`.
     pub message: String,
@@ -31,7 +33,11 @@ impl Fault {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.path.is_empty() { f.write_str(&self.message) } else { write!(f, "{} {}", self.path, self.message) }
+        if self.path.is_empty() {
+            f.write_str(&self.message)
+        } else {
+            write!(f, "{} {}", self.path, self.message)
+        }
     }
 }
 

@@ -1,9 +1,10 @@
 //! The rules that decide whether a regulated action may happen, and how much of it.
 //!
-//! Knows no primitive, no clock and no database: an action is a name, a moment is an argument, and what was spent is a row
-//! that the committer hands in. In the order in which they are asked: [`policy`] (may it happen at all, or does a person
-//! decide), [`limit`] and [`meter`] (does every cap still admit it), [`hold`] (what becomes of the money in between); [`calendar`] says
-//! which window of a period counts.
+//! Knows no primitive, no clock and no database: an action is a name, a moment is an argument, and
+//! what was spent is a row that the committer hands in. In the order in which they are asked:
+//! [`policy`] (may it happen at all, or does a person decide), [`limit`] and [`meter`] (does every
+//! cap still admit it), [`hold`] (what becomes of the money in between); [`calendar`] says which
+//! window of a period counts.
 
 pub mod calendar;
 pub mod hold;

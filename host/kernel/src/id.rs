@@ -1,7 +1,8 @@
 //! The one alphabetical list of typed ids.
 //!
-//! Every id is a lower-case UUID (RFC 9562), made as version 7 so that ids sort by age. An id is parsed once, where it
-//! enters; holding one says that its text is well formed, nothing about what it names. Randomness and time are arguments.
+//! Every id is a lower-case UUID (RFC 9562), made as version 7 so that ids sort by age. An id is
+//! parsed once, where it enters; holding one says that its text is well formed, nothing about what
+//! it names. Randomness and time are arguments.
 
 use std::fmt;
 
@@ -107,13 +108,15 @@ ids! {
 
 /// The text of a new UUIDv7: 48 bits of milliseconds, then 74 of the 80 random bits.
 ///
-/// Two ids of one millisecond are in no order; who needs one (a log) has sequence numbers. Moments before 1970 count as 1970.
+/// Two ids of one millisecond are in no order; who needs one (a log) has sequence numbers. Moments
+/// before 1970 count as 1970.
 pub fn uuid_v7(now: Instant, random: [u8; 10]) -> String {
     let ms = u64::try_from(now.0).unwrap_or(0);
     uuid::Builder::from_unix_timestamp_millis(ms, &random).into_uuid().hyphenated().to_string()
 }
 
-/// The canonical text of a hyphenated UUID. Braced, URN and bare forms are refused: one id has one spelling up to case.
+/// The canonical text of a hyphenated UUID. Braced, URN and bare forms are refused: one id has one
+/// spelling up to case.
 fn canonical(text: &str) -> Option<String> {
     if text.len() != 36 {
         return None;
@@ -140,9 +143,15 @@ mod tests {
     fn upper_case_is_folded_and_other_spellings_are_refused() {
         let id = uuid_v7(Instant(1), [7; 10]);
         assert_eq!(UserId::parse(&id.to_uppercase()).map(UserId::into_string), Some(id.clone()));
-        for text in
-            ["", "me", "default", &id.replace('-', ""), &format!("{{{id}}}"), &format!("urn:uuid:{id}"), &format!("{id} ")]
-        {
+        for text in [
+            "",
+            "me",
+            "default",
+            &id.replace('-', ""),
+            &format!("{{{id}}}"),
+            &format!("urn:uuid:{id}"),
+            &format!("{id} "),
+        ] {
             assert_eq!(UserId::parse(text), None, "{text}");
         }
     }

@@ -1,7 +1,7 @@
 //! Idempotency keys: what makes two requests the same one, and what the second one gets.
 //!
-//! A record lives in the scope of organization, project, user, principal, operation and key, so that no caller can replay
-//! another's answer. Knows nothing of how records are stored or sealed.
+//! A record lives in the scope of organization, project, user, principal, operation and key, so
+//! that no caller can replay another's answer. Knows nothing of how records are stored or sealed.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -15,7 +15,8 @@ use crate::time::Instant;
 pub struct Key(String);
 
 impl Key {
-    /// Reads the value of `Idempotency-Key`, bare or as a quoted string of structured fields (RFC 8941): both spell one key.
+    /// Reads the value of `Idempotency-Key`, bare or as a quoted string of structured fields (RFC
+    /// 8941): both spell one key.
     ///
     /// # Errors
     /// A sentence that says what a key looks like.
@@ -26,7 +27,8 @@ impl Key {
             Some(rest) => unquoted(rest).ok_or(RULE)?,
             None => header.to_owned(),
         };
-        let fits = (1..=IDEMPOTENCY_KEY_CHARS_MAX).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic());
+        let fits = (1..=IDEMPOTENCY_KEY_CHARS_MAX).contains(&key.len())
+            && key.bytes().all(|byte| byte.is_ascii_graphic());
         if fits { Ok(Self(key)) } else { Err(RULE) }
     }
 
@@ -64,7 +66,8 @@ pub struct Request<'a> {
     pub body: &'a [u8],
 }
 
-/// SHA-256 over what makes a request the same request. Each part is preceded by its length, so parts cannot run together.
+/// SHA-256 over what makes a request the same request. Each part is preceded by its length, so
+/// parts cannot run together.
 pub fn fingerprint(request: Request<'_>) -> [u8; 32] {
     let mut query: Vec<&(String, String)> = request.query.iter().collect();
     query.sort();
@@ -106,7 +109,15 @@ pub struct Place<'a> {
 pub fn record_id(place: Place<'_>) -> String {
     let mut hash = Sha256::new();
     let (kind, id) = place.principal;
-    for part in [place.organization, place.project, place.user, kind, id, place.operation, place.key.as_str()] {
+    for part in [
+        place.organization,
+        place.project,
+        place.user,
+        kind,
+        id,
+        place.operation,
+        place.key.as_str(),
+    ] {
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part.as_bytes());
     }
@@ -190,7 +201,8 @@ impl Record {
     }
 }
 
-/// What a request with this fingerprint gets from a record. Whether the record has expired is decided before.
+/// What a request with this fingerprint gets from a record. Whether the record has expired is
+/// decided before.
 pub fn decide(record: &Record, fingerprint: &[u8; 32]) -> Verdict {
     if record.fingerprint != hex(fingerprint) {
         return Verdict::Mismatch;
@@ -210,7 +222,8 @@ mod tests {
     use super::*;
 
     fn print(path: &str, query: &[(&str, &str)], content_type: &str, body: &[u8]) -> [u8; 32] {
-        let query: Vec<(String, String)> = query.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
+        let query: Vec<(String, String)> =
+            query.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
         fingerprint(Request { method: "POST", path, query: &query, content_type, body })
     }
 
@@ -219,7 +232,9 @@ mod tests {
         assert_eq!(Key::parse("\"a-1\"").unwrap(), Key::parse(" a-1 ").unwrap());
         assert_eq!(Key::parse("\"a\\\"b\\\\\"").unwrap().as_str(), "a\"b\\");
         assert_eq!(Key::parse(&"k".repeat(255)).unwrap().as_str().len(), 255);
-        for bad in ["", "\"\"", "\"", "\"a", "\"a\"b", "\"a\\n\"", "a b", "ä", "\u{7f}", &"k".repeat(256)] {
+        for bad in
+            ["", "\"\"", "\"", "\"a", "\"a\"b", "\"a\\n\"", "a b", "ä", "\u{7f}", &"k".repeat(256)]
+        {
             assert!(Key::parse(bad).is_err(), "{bad:?}");
         }
     }
@@ -242,7 +257,14 @@ mod tests {
     #[test]
     fn no_two_places_share_a_record() {
         let (a, b) = (Key::parse("a").unwrap(), Key::parse("b").unwrap());
-        let place = Place { organization: "o", project: "p", user: "", principal: ("key", "k"), operation: "x.y", key: &a };
+        let place = Place {
+            organization: "o",
+            project: "p",
+            user: "",
+            principal: ("key", "k"),
+            operation: "x.y",
+            key: &a,
+        };
         let ids = [
             record_id(place),
             record_id(Place { key: &b, ..place }),

@@ -1,7 +1,8 @@
 //! How values of a document become index entries, claims, searchable text and a lease group.
 //!
-//! Encodings keep order: comparing two encoded texts byte by byte gives what comparing the values gives, so a database needs
-//! one text index for all kinds. Integers and instants are sixteen hexadecimal digits with the sign bit turned over.
+//! Encodings keep order: comparing two encoded texts byte by byte gives what comparing the values
+//! gives, so a database needs one text index for all kinds. Integers and instants are sixteen
+//! hexadecimal digits with the sign bit turned over.
 
 use serde_json::Value;
 
@@ -17,7 +18,8 @@ pub struct Entries {
     pub index: Vec<(String, String)>,
     /// Field and encoded value, sorted.
     pub unique: Vec<(String, String)>,
-    /// What full-text search reads; absent where the collection declares nothing searchable, or all of it is empty.
+    /// What full-text search reads; absent where the collection declares nothing searchable, or all
+    /// of it is empty.
     pub text: Option<String>,
     /// The lease group, where the collection is leased.
     pub group: Option<String>,
@@ -31,9 +33,10 @@ pub fn entries(collection: &Collection, body: &Value) -> Result<Entries, Fault> 
     let mut entries = Entries::default();
     for index in &collection.indexes {
         for value in values(body, &index.field)? {
-            entries
-                .index
-                .push((index.field.clone(), encode_value(index.kind, value).map_err(|m| Fault::new(&index.field, m))?));
+            entries.index.push((
+                index.field.clone(),
+                encode_value(index.kind, value).map_err(|m| Fault::new(&index.field, m))?,
+            ));
         }
     }
     for field in &collection.unique {
@@ -49,14 +52,16 @@ pub fn entries(collection: &Collection, body: &Value) -> Result<Entries, Fault> 
     entries.text = searchable(&collection.searchable, body);
     if let Some(leased) = &collection.leased {
         let group = present(body, &leased.by).and_then(Value::as_str);
-        let group = group.ok_or_else(|| Fault::new(&leased.by, "must be a text: documents are handed out by it"))?;
+        let group = group.ok_or_else(|| {
+            Fault::new(&leased.by, "must be a text: documents are handed out by it")
+        })?;
         entries.group = Some(bounded(group).map_err(|m| Fault::new(&leased.by, m))?);
     }
     Ok(entries)
 }
 
-/// What other live versions of a primitive declare of a collection and this one does not. They share their documents, so whichever
-/// of them writes, all of them find.
+/// What other live versions of a primitive declare of a collection and this one does not. They
+/// share their documents, so whichever of them writes, all of them find.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Further {
     indexes: Vec<Index>,
@@ -84,12 +89,17 @@ impl Further {
     }
 }
 
-/// The same as [`entries`], and what other live versions look for. A value that does not fit another version's index is left out
-/// of it: this version's schema admits it, and the other's never would have.
+/// The same as [`entries`], and what other live versions look for. A value that does not fit
+/// another version's index is left out of it: this version's schema admits it, and the other's
+/// never would have.
 ///
 /// # Errors
 /// As [`entries`].
-pub fn entries_beside(collection: &Collection, further: &Further, body: &Value) -> Result<Entries, Fault> {
+pub fn entries_beside(
+    collection: &Collection,
+    further: &Further,
+    body: &Value,
+) -> Result<Entries, Fault> {
     let mut entries = entries(collection, body)?;
     for index in &further.indexes {
         let found = values(body, &index.field).unwrap_or_default();
@@ -104,8 +114,8 @@ pub fn entries_beside(collection: &Collection, further: &Further, body: &Value) 
     Ok(entries)
 }
 
-/// Encodes what a query compares an indexed field with: text as it is, an integer in decimal, an instant as RFC 3339 or as
-/// milliseconds since the Unix epoch.
+/// Encodes what a query compares an indexed field with: text as it is, an integer in decimal, an
+/// instant as RFC 3339 or as milliseconds since the Unix epoch.
 ///
 /// # Errors
 /// A sentence that says what the index holds.
@@ -124,7 +134,11 @@ pub fn encode_text(kind: IndexType, text: &str) -> Result<String, &'static str> 
 ///
 /// # Errors
 /// A sentence that says what the field holds.
-pub fn encode_unique(collection: &Collection, field: &str, text: &str) -> Result<String, &'static str> {
+pub fn encode_unique(
+    collection: &Collection,
+    field: &str,
+    text: &str,
+) -> Result<String, &'static str> {
     encode_text(declared_kind(collection, field).unwrap_or_default(), text)
 }
 
@@ -141,7 +155,8 @@ pub fn decode_integer(text: &str) -> Option<i64> {
     u64::from_str_radix(text, 16).ok().map(|bits| (bits ^ (1 << 63)).cast_signed())
 }
 
-const TEXT: &str = "must be a text, a boolean, or an array of them: the collection indexes it as text";
+const TEXT: &str =
+    "must be a text, a boolean, or an array of them: the collection indexes it as text";
 const INTEGER: &str = "must be an integer of 64 bits: the collection indexes it as integer";
 const INSTANT: &str = "must be an RFC 3339 timestamp or milliseconds since 1970: the collection indexes it as instant";
 const LONG: &str = "must be at most 512 bytes without NUL: the collection indexes it";
@@ -156,7 +171,9 @@ fn encode_value(kind: IndexType, value: &Value) -> Result<String, &'static str> 
         (IndexType::Text, Value::Bool(flag)) => Ok(flag.to_string()),
         (IndexType::Text, _) => Err(TEXT),
         (IndexType::Integer, value) => value.as_i64().map(encode_integer).ok_or(INTEGER),
-        (IndexType::Instant, Value::String(text)) => Instant::parse(text).map(|at| encode_integer(at.0)).ok_or(INSTANT),
+        (IndexType::Instant, Value::String(text)) => {
+            Instant::parse(text).map(|at| encode_integer(at.0)).ok_or(INSTANT)
+        }
         (IndexType::Instant, value) => value.as_i64().map(encode_integer).ok_or(INSTANT),
     }
 }
@@ -169,9 +186,10 @@ pub fn present<'v>(body: &'v Value, field: &str) -> Option<&'v Value> {
 fn values<'v>(body: &'v Value, field: &str) -> Result<Vec<&'v Value>, Fault> {
     match present(body, field) {
         None => Ok(Vec::new()),
-        Some(Value::Array(items)) if items.len() > INDEX_ENTRIES_MAX => {
-            Err(Fault::new(field, format!("must have at most {INDEX_ENTRIES_MAX} items: the collection indexes each")))
-        }
+        Some(Value::Array(items)) if items.len() > INDEX_ENTRIES_MAX => Err(Fault::new(
+            field,
+            format!("must have at most {INDEX_ENTRIES_MAX} items: the collection indexes each"),
+        )),
         Some(Value::Array(items)) => Ok(items.iter().collect()),
         Some(value) => Ok(vec![value]),
     }
@@ -238,10 +256,17 @@ mod tests {
         let body = json!({"state": "open", "size": 7, "title": "T", "note": "n"});
         let by_new = entries_beside(&new, &Further::of(&new, [&old, &other]), &body).unwrap();
         assert_eq!(by_new, entries(&new, &body).unwrap(), "nothing is wider than the newer one");
-        assert_eq!(entries_beside(&old, &Further::of(&old, [&new, &other]), &body).unwrap(), by_new);
+        assert_eq!(
+            entries_beside(&old, &Further::of(&old, [&new, &other]), &body).unwrap(),
+            by_new
+        );
         let odd = json!({"state": "open", "size": "seven", "title": "T"});
         let left = entries_beside(&old, &Further::of(&old, [&new]), &odd).unwrap();
-        assert_eq!(left.index, [("state".to_owned(), "open".to_owned())], "the old version's schema admits it");
+        assert_eq!(
+            left.index,
+            [("state".to_owned(), "open".to_owned())],
+            "the old version's schema admits it"
+        );
         assert!(entries_beside(&new, &Further::default(), &odd).is_err());
     }
 
@@ -254,7 +279,8 @@ mod tests {
         let body = json!({"state": "open", "meta": {"size": -1}, "at": "1970-01-01T00:00:00.001Z", "labels": ["b", "a", "b"],
             "slug": "s", "title": "T", "tags": ["x", 1, "y"], "board": "b-1"});
         let entries = entries(&notes, &body).unwrap();
-        let pairs: Vec<(&str, &str)> = entries.index.iter().map(|(f, v)| (f.as_str(), v.as_str())).collect();
+        let pairs: Vec<(&str, &str)> =
+            entries.index.iter().map(|(f, v)| (f.as_str(), v.as_str())).collect();
         let expected = [
             ("at", "8000000000000001"),
             ("labels", "a"),
@@ -270,15 +296,20 @@ mod tests {
 
     #[test]
     fn absent_and_null_values_have_no_entry_and_no_claim() {
-        let notes = collection(json!({"indexes": [{"field": "a.b"}], "unique": ["c"], "searchable": ["d"]}));
-        for body in [json!({}), json!({"a": null, "c": null, "d": null}), json!({"a": 1, "d": ""})] {
+        let notes = collection(
+            json!({"indexes": [{"field": "a.b"}], "unique": ["c"], "searchable": ["d"]}),
+        );
+        for body in [json!({}), json!({"a": null, "c": null, "d": null}), json!({"a": 1, "d": ""})]
+        {
             assert_eq!(entries(&notes, &body).unwrap(), Entries::default(), "{body}");
         }
     }
 
     #[test]
     fn what_cannot_be_indexed_is_a_fault_at_its_field() {
-        let notes = collection(json!({"indexes": [{"field": "n", "type": "integer"}, {"field": "t"}], "unique": ["u"]}));
+        let notes = collection(
+            json!({"indexes": [{"field": "n", "type": "integer"}, {"field": "t"}], "unique": ["u"]}),
+        );
         for (body, field) in [
             (json!({"n": "1"}), "n"),
             (json!({"n": 1.5}), "n"),
@@ -296,7 +327,9 @@ mod tests {
 
     #[test]
     fn a_lookup_encodes_as_the_document_did() {
-        let notes = collection(json!({"indexes": [{"field": "n", "type": "integer"}], "unique": ["n", "slug"]}));
+        let notes = collection(
+            json!({"indexes": [{"field": "n", "type": "integer"}], "unique": ["n", "slug"]}),
+        );
         let kept = entries(&notes, &json!({"n": 42, "slug": "s"})).unwrap().unique;
         assert_eq!(encode_unique(&notes, "n", "42").unwrap(), kept[0].1);
         assert_eq!(encode_unique(&notes, "slug", "s").unwrap(), kept[1].1);
@@ -306,7 +339,10 @@ mod tests {
     #[test]
     fn searchable_text_is_bounded_at_a_character() {
         let notes = collection(json!({"searchable": ["t"]}));
-        let text = entries(&notes, &json!({"t": "ä".repeat(SEARCH_TEXT_BYTES_MAX)})).unwrap().text.unwrap();
+        let text = entries(&notes, &json!({"t": "ä".repeat(SEARCH_TEXT_BYTES_MAX)}))
+            .unwrap()
+            .text
+            .unwrap();
         assert_eq!(text.len(), SEARCH_TEXT_BYTES_MAX);
     }
 

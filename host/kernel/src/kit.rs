@@ -1,7 +1,7 @@
 //! Account kits: which primitives a user has, at which version and under which policy.
 //!
-//! A kit is data that an organization owns; [`decide`] is the gate that each call of a primitive passes. Knows no primitive:
-//! names and gates come from manifests.
+//! A kit is data that an organization owns; [`decide`] is the gate that each call of a primitive
+//! passes. Knows no primitive: names and gates come from manifests.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,8 @@ use crate::id::KitId;
 use crate::manifest::Gate;
 use crate::refusal::{Code, Refusal};
 
-/// A reusable bundle of primitives and policy, assigned to users. Closed on the wire: an unknown member is refused.
+/// A reusable bundle of primitives and policy, assigned to users. Closed on the wire: an unknown
+/// member is refused.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Kit {
@@ -80,14 +81,16 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Whether going from one budget to another lets more be spent: a higher cap, another period, an excess that is no longer
-    /// refused, or no budget any more.
+    /// Whether going from one budget to another lets more be spent: a higher cap, another period,
+    /// an excess that is no longer refused, or no budget any more.
     pub fn loosens(before: Option<Self>, after: Option<Self>) -> bool {
         match (before, after) {
             (None, _) => false,
             (Some(_), None) => true,
             (Some(before), Some(after)) => {
-                after.cap_cents > before.cap_cents || after.period != before.period || (before.hard && !after.hard)
+                after.cap_cents > before.cap_cents
+                    || after.period != before.period
+                    || (before.hard && !after.hard)
             }
         }
     }
@@ -169,24 +172,36 @@ pub const DISABLED_REASON: &str = "primitive_disabled_by_kit";
 
 impl From<Denied> for Refusal {
     fn from(denied: Denied) -> Self {
-        Refusal::new(Code::Forbidden, format!("The account kit does not enable {}.", denied.primitive))
-            .hint("Enable the primitive in the kit that the user is assigned to, or assign another kit.")
-            .reason(DISABLED_REASON)
-            .detail("reason", DISABLED_REASON)
-            .detail("primitive", denied.primitive)
+        Refusal::new(
+            Code::Forbidden,
+            format!("The account kit does not enable {}.", denied.primitive),
+        )
+        .hint(
+            "Enable the primitive in the kit that the user is assigned to, or assign another kit.",
+        )
+        .reason(DISABLED_REASON)
+        .detail("reason", DISABLED_REASON)
+        .detail("primitive", denied.primitive)
     }
 }
 
 /// Whether a kit admits a primitive, and the version it pins. No kit is a kit that names nothing.
 ///
 /// # Errors
-/// [`Denied`] where the kit switches the primitive off, or does not name it and its gate is strict or opt-in.
-pub fn decide<'k>(primitive: &str, gate: Gate, kit: Option<&'k Kit>) -> Result<Option<&'k str>, Denied> {
+/// [`Denied`] where the kit switches the primitive off, or does not name it and its gate is strict
+/// or opt-in.
+pub fn decide<'k>(
+    primitive: &str,
+    gate: Gate,
+    kit: Option<&'k Kit>,
+) -> Result<Option<&'k str>, Denied> {
     let entry = kit.and_then(|kit| kit.primitives.get(primitive));
     match (entry, gate) {
         (Some(entry), _) if entry.enabled => Ok(entry.version.as_deref()),
         (None, Gate::Open) => Ok(None),
-        (Some(_), _) | (None, Gate::Strict | Gate::OptIn) => Err(Denied { primitive: primitive.into() }),
+        (Some(_), _) | (None, Gate::Strict | Gate::OptIn) => {
+            Err(Denied { primitive: primitive.into() })
+        }
     }
 }
 
@@ -198,7 +213,10 @@ mod tests {
 
     fn kit(primitives: Value) -> Kit {
         let id = crate::id::uuid_v7(crate::time::Instant(1), [1; 10]);
-        serde_json::from_value(json!({"id": id, "name": "default", "primitives": primitives, "budget": null})).unwrap()
+        serde_json::from_value(
+            json!({"id": id, "name": "default", "primitives": primitives, "budget": null}),
+        )
+        .unwrap()
     }
 
     #[test]
@@ -213,7 +231,9 @@ mod tests {
 
     #[test]
     fn a_named_primitive_follows_the_kit() {
-        let kit = kit(json!({"on": {"enabled": true, "version": "1.2.0"}, "off": {"enabled": false, "version": "1.2.0"}}));
+        let kit = kit(
+            json!({"on": {"enabled": true, "version": "1.2.0"}, "off": {"enabled": false, "version": "1.2.0"}}),
+        );
         for gate in [Gate::Open, Gate::Strict, Gate::OptIn] {
             assert_eq!(decide("on", gate, Some(&kit)), Ok(Some("1.2.0")));
             assert!(decide("off", gate, Some(&kit)).is_err());

@@ -1,7 +1,8 @@
 //! Double-entry accounts: what a transfer does to both sides, and when it may not.
 //!
-//! A transfer debits one account and credits another by the same amount, so the sum over all accounts is zero whatever
-//! happens; a balance is what the debits and credits say and is never set. Amounts are whole micro-US-dollars.
+//! A transfer debits one account and credits another by the same amount, so the sum over all
+//! accounts is zero whatever happens; a balance is what the debits and credits say and is never
+//! set. Amounts are whole micro-US-dollars.
 
 use serde::{Deserialize, Serialize};
 
@@ -108,14 +109,30 @@ impl Account {
     /// An account without a balance.
     pub fn new(normal: Normal, may_go_negative: bool) -> Self {
         let (debits, credits, pending_debits, pending_credits) = (0, 0, 0, 0);
-        Self { normal, may_go_negative, frozen: false, debits, credits, pending_debits, pending_credits }
+        Self {
+            normal,
+            may_go_negative,
+            frozen: false,
+            debits,
+            credits,
+            pending_debits,
+            pending_credits,
+        }
     }
 
     /// What it has.
     pub fn balance(&self) -> Balance {
         let (posted, pending_in, pending_out) = match self.normal {
-            Normal::Debit => (self.debits.saturating_sub(self.credits), self.pending_debits, self.pending_credits),
-            Normal::Credit => (self.credits.saturating_sub(self.debits), self.pending_credits, self.pending_debits),
+            Normal::Debit => (
+                self.debits.saturating_sub(self.credits),
+                self.pending_debits,
+                self.pending_credits,
+            ),
+            Normal::Credit => (
+                self.credits.saturating_sub(self.debits),
+                self.pending_credits,
+                self.pending_debits,
+            ),
         };
         Balance { posted, pending_in, pending_out, available: posted.saturating_sub(pending_out) }
     }
@@ -127,7 +144,12 @@ impl Account {
 }
 
 /// Debits `from` and credits `to`, or leaves both as they were.
-pub fn transfer(from: &mut Account, to: &mut Account, amount: i64, phase: Phase) -> Result<(), Denied> {
+pub fn transfer(
+    from: &mut Account,
+    to: &mut Account,
+    amount: i64,
+    phase: Phase,
+) -> Result<(), Denied> {
     if amount < 0 {
         return Err(Denied::OutOfRange);
     }
@@ -185,7 +207,10 @@ mod tests {
     fn what_is_set_aside_is_not_given_twice() {
         let (mut a, mut b) = (credit(10), credit(0));
         transfer(&mut a, &mut b, 7, Phase::Reserve).unwrap();
-        assert_eq!(transfer(&mut a, &mut b, 4, Phase::Reserve), Err(Denied::Overdrawn { debited: true, available: 3 }));
+        assert_eq!(
+            transfer(&mut a, &mut b, 4, Phase::Reserve),
+            Err(Denied::Overdrawn { debited: true, available: 3 })
+        );
         let set_aside = Balance { posted: 10, pending_in: 0, pending_out: 7, available: 3 };
         assert_eq!((a.balance(), b.balance().pending_in), (set_aside, 7));
         transfer(&mut a, &mut b, 5, Phase::Settle { reserved: 7 }).unwrap();
@@ -197,7 +222,8 @@ mod tests {
 
     #[test]
     fn a_debit_account_shrinks_when_it_is_credited() {
-        let (mut owed, mut cash) = (Account::new(Normal::Credit, true), Account::new(Normal::Debit, false));
+        let (mut owed, mut cash) =
+            (Account::new(Normal::Credit, true), Account::new(Normal::Debit, false));
         let denied = transfer(&mut owed, &mut cash, 1, Phase::Post);
         assert_eq!(denied, Err(Denied::Overdrawn { debited: false, available: 0 }));
         transfer(&mut cash, &mut owed, 8, Phase::Post).unwrap();
@@ -209,14 +235,18 @@ mod tests {
         let (mut a, mut b) = (credit(10), credit(0));
         transfer(&mut a, &mut b, 4, Phase::Reserve).unwrap();
         b.frozen = true;
-        assert_eq!(transfer(&mut a, &mut b, 1, Phase::Post), Err(Denied::Frozen { debited: false }));
+        assert_eq!(
+            transfer(&mut a, &mut b, 1, Phase::Post),
+            Err(Denied::Frozen { debited: false })
+        );
         transfer(&mut a, &mut b, 12, Phase::Settle { reserved: 4 }).unwrap();
         assert_eq!(a.balance().posted, -2, "what was truly spent is posted");
     }
 
     #[test]
     fn sums_out_of_range_change_nothing() {
-        let (mut a, mut b) = (Account::new(Normal::Debit, true), Account { credits: i64::MAX, ..credit(0) });
+        let (mut a, mut b) =
+            (Account::new(Normal::Debit, true), Account { credits: i64::MAX, ..credit(0) });
         let before = (a, b);
         assert_eq!(transfer(&mut a, &mut b, 1, Phase::Post), Err(Denied::OutOfRange));
         assert_eq!(transfer(&mut a, &mut b, -1, Phase::Post), Err(Denied::OutOfRange));

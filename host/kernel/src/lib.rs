@@ -1,7 +1,8 @@
 //! The rules of Charter as plain functions and values.
 //!
-//! Knows nothing of async, IO, clocks, databases, WebAssembly or HTTP: what a rule needs from the world is an argument, so
-//! every rule that guards tenants or money can be tested, and model-checked, by calling it.
+//! Knows nothing of async, IO, clocks, databases, WebAssembly or HTTP: what a rule needs from the
+//! world is an argument, so every rule that guards tenants or money can be tested, and
+//! model-checked, by calling it.
 
 pub mod apply;
 pub mod audit;
@@ -28,7 +29,8 @@ pub mod standing;
 pub mod time;
 pub mod unit;
 
-/// JSON text of a record of this crate: none of them fails to be one, since their maps have texts for keys.
+/// JSON text of a record of this crate: none of them fails to be one, since their maps have texts
+/// for keys.
 fn json_text(of: &impl serde::Serialize) -> String {
     serde_json::to_string(of).unwrap_or_default()
 }

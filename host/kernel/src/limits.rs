@@ -1,22 +1,26 @@
 //! The one list of the kernel's limits: a name, a unit (last in the name) and the reason.
 //!
-//! Every loop, depth and length that a caller or a guest can choose is bounded by one of these, and each has a test that
-//! hits it. Limits of machinery (pools, queues, time) live with the crate that owns the machine.
+//! Every loop, depth and length that a caller or a guest can choose is bounded by one of these, and
+//! each has a test that hits it. Limits of machinery (pools, queues, time) live with the crate that
+//! owns the machine.
 
 /// Rows that one unit of work may touch.
 pub const UNIT_ROWS_MAX: usize = 1_000;
 /// Bytes of bodies, entries and payloads that one unit of work may write.
 pub const UNIT_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Bytes of a row's id, of an indexed or unique value, and of a claimed name: what a database index holds everywhere.
+/// Bytes of a row's id, of an indexed or unique value, and of a claimed name: what a database index
+/// holds everywhere.
 pub const KEY_BYTES_MAX: usize = 512;
 /// Elements of an indexed array: one index entry each.
 pub const INDEX_ENTRIES_MAX: usize = 100;
 /// Bytes of text that full-text search reads of one document; the rest is not found by.
 pub const SEARCH_TEXT_BYTES_MAX: usize = 64 * 1024;
-/// Levels of arrays and objects in a JSON document from outside, checked before it is parsed. Below the 127 of the parser,
-/// so that the envelopes which the host and guests put around a document still parse.
+/// Levels of arrays and objects in a JSON document from outside, checked before it is parsed. Below
+/// the 127 of the parser, so that the envelopes which the host and guests put around a document
+/// still parse.
 pub const JSON_DEPTH_MAX: usize = 120;
-/// Values in a body above which validation stops at the first fault: naming all of a million costs more than it helps.
+/// Values in a body above which validation stops at the first fault: naming all of a million costs
+/// more than it helps.
 pub const FAULT_SEARCH_VALUES_MAX: usize = 10_000;
 /// Faults reported for one document; more are not looked for.
 pub const FAULTS_MAX: usize = 50;

@@ -1,7 +1,9 @@
-//! What a primitive declares of itself: the single source of its routes, schemas, documentation and rights.
+//! What a primitive declares of itself: the single source of its routes, schemas, documentation and
+//! rights.
 //!
-//! These are the shapes; [`faults`] holds the rules, and `wit/manifest.schema.json` the published schema. Every struct
-//! tolerates unknown members, so that a component of a newer minor interface still loads.
+//! These are the shapes; [`faults`] holds the rules, and `wit/manifest.schema.json` the published
+//! schema. Every struct tolerates unknown members, so that a component of a newer minor interface
+//! still loads.
 
 use std::collections::BTreeMap;
 
@@ -80,7 +82,8 @@ pub struct Operation {
     pub id: String,
     /// `GET`, `POST`, `PUT`, `PATCH` or `DELETE`.
     pub method: String,
-    /// Below `/v1`: `/queue/{id}/messages`. A literal beats a parameter; `{path*}` takes the rest; `reconcile-{name}` is allowed.
+    /// Below `/v1`: `/queue/{id}/messages`. A literal beats a parameter; `{path*}` takes the rest;
+    /// `reconcile-{name}` is allowed.
     pub path: String,
     /// Where it is served; company and user if empty.
     #[serde(default)]
@@ -151,7 +154,8 @@ pub struct Operation {
     /// False where the family's deprecation does not hold for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deprecated: Option<bool>,
-    /// What of paying it does, where the primitive is the one that bills: who is refused for not having paid is sent here.
+    /// What of paying it does, where the primitive is the one that bills: who is refused for not
+    /// having paid is sent here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pays: Option<Pays>,
     /// Whether it routes to a language model, which only bought credit pays for.

@@ -1,7 +1,8 @@
-//! The Merkle tree of RFC 6962, section 2: hashes, roots, proofs and their verification. Pure: who has the hashes is asked for them.
+//! The Merkle tree of RFC 6962, section 2: hashes, roots, proofs and their verification. Pure: who
+//! has the hashes is asked for them.
 //!
-//! A proof is a list of ranges of leaves, each the root of its own tree; a range falls apart into complete subtrees, which never
-//! change again once they are complete and can therefore be kept.
+//! A proof is a list of ranges of leaves, each the root of its own tree; a range falls apart into
+//! complete subtrees, which never change again once they are complete and can therefore be kept.
 
 use std::ops::Range;
 
@@ -29,7 +30,8 @@ pub fn node(left: &Hash, right: &Hash) -> Hash {
     Sha256::new().chain_update([1]).chain_update(left).chain_update(right).finalize().into()
 }
 
-/// The root over subtrees beside each other, largest first; that of no leaves is the hash of nothing.
+/// The root over subtrees beside each other, largest first; that of no leaves is the hash of
+/// nothing.
 pub fn root(subtrees: &[Hash]) -> Hash {
     let mut from_right = subtrees.iter().rev();
     let Some(last) = from_right.next() else { return Sha256::new().finalize().into() };
@@ -89,7 +91,8 @@ pub fn subtrees(range: &Range<u64>) -> Vec<Node> {
     found
 }
 
-/// What proves that a leaf is in a tree (section 2.1.1), nearest first. `index` is less than `size`.
+/// What proves that a leaf is in a tree (section 2.1.1), nearest first. `index` is less than
+/// `size`.
 pub fn inclusion(index: u64, size: u64) -> Vec<Range<u64>> {
     let (mut range, mut proof) = (0..size, Vec::new());
     while range.end - range.start > 1 {
@@ -106,7 +109,8 @@ pub fn inclusion(index: u64, size: u64) -> Vec<Range<u64>> {
     proof
 }
 
-/// What proves that a tree of `size` leaves begins with one of `old` leaves (section 2.1.2). `0 < old <= size`.
+/// What proves that a tree of `size` leaves begins with one of `old` leaves (section 2.1.2). `0 <
+/// old <= size`.
 pub fn consistency(old: u64, size: u64) -> Vec<Range<u64>> {
     let (mut range, mut proof, mut whole) = (0..size, Vec::new(), true);
     while old < range.end {
@@ -199,7 +203,12 @@ mod tests {
         let of = |range: &Range<u64>| {
             let parts: Vec<Hash> = subtrees(range)
                 .iter()
-                .map(|part| defined(&leaves[(part.index << part.level) as usize..((part.index + 1) << part.level) as usize]))
+                .map(|part| {
+                    defined(
+                        &leaves[(part.index << part.level) as usize
+                            ..((part.index + 1) << part.level) as usize],
+                    )
+                })
                 .collect();
             root(&parts)
         };

@@ -1,5 +1,5 @@
-//! Signed notes and the checkpoints in them, as c2sp.org/signed-note and c2sp.org/tlog-checkpoint write them. Text only: who holds
-//! a key signs and verifies.
+//! Signed notes and the checkpoints in them, as c2sp.org/signed-note and c2sp.org/tlog-checkpoint
+//! write them. Text only: who holds a key signs and verifies.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -53,7 +53,11 @@ pub struct Verifier {
 impl Verifier {
     /// The first bytes of each of its signatures.
     pub fn id(&self) -> [u8; 4] {
-        let hash = Sha256::new().chain_update(&self.name).chain_update([b'\n', ED25519]).chain_update(self.key).finalize();
+        let hash = Sha256::new()
+            .chain_update(&self.name)
+            .chain_update([b'\n', ED25519])
+            .chain_update(self.key)
+            .finalize();
         [hash[0], hash[1], hash[2], hash[3]]
     }
 
@@ -70,7 +74,8 @@ impl Verifier {
         let key = STANDARD.decode(key).ok()?;
         let (algorithm, key) = key.split_first()?;
         let found = Self { name: name.to_owned(), key: key.try_into().ok()? };
-        (*algorithm == ED25519 && id == format!("{:08x}", u32::from_be_bytes(found.id()))).then_some(found)
+        (*algorithm == ED25519 && id == format!("{:08x}", u32::from_be_bytes(found.id())))
+            .then_some(found)
     }
 
     /// The note with this key's signature.
@@ -81,7 +86,8 @@ impl Verifier {
 
     /// The text and this key's signature of a note; `None` where the key did not sign it.
     pub fn signature_of<'a>(&self, note: &'a str) -> Option<(&'a str, [u8; 64])> {
-        let (text, signatures) = (note.len() <= NOTE_BYTES_MAX).then(|| note.rsplit_once("\n\n"))??;
+        let (text, signatures) =
+            (note.len() <= NOTE_BYTES_MAX).then(|| note.rsplit_once("\n\n"))??;
         let text = &note[..=text.len()];
         signatures.lines().find_map(|line| {
             let (name, signature) = line.strip_prefix(DASH)?.split_once(' ')?;

@@ -1,8 +1,8 @@
 //! Why a request is refused, and how that reads on the wire.
 //!
-//! A [`Refusal`] is made where a rule says no and rendered once, at the end of the pipeline, in the operation's catalogue:
-//! one superset envelope that holds the documented shape of both. It carries no secret and no internal text: what the
-//! operator should read is logged where it happens.
+//! A [`Refusal`] is made where a rule says no and rendered once, at the end of the pipeline, in the
+//! operation's catalogue: one superset envelope that holds the documented shape of both. It carries
+//! no secret and no internal text: what the operator should read is logged where it happens.
 
 use serde_json::{Map, Value, json};
 
@@ -34,7 +34,8 @@ pub struct Refusal {
     pub details: Map<String, Value>,
     /// When trying again makes sense.
     pub retry_after_seconds: Option<u32>,
-    /// Which rate is used up, for the headers; where the pipeline's own buckets refuse, they say it themselves.
+    /// Which rate is used up, for the headers; where the pipeline's own buckets refuse, they say it
+    /// themselves.
     pub rate: Option<Rate>,
     /// Members beside the others in `error`, such as the spending fields.
     pub extra: Map<String, Value>,
@@ -79,7 +80,8 @@ impl Refusal {
             [first, rest @ ..] => format!("{first} ({} more in details.faults)", rest.len()),
         };
         let mut refusal = Self::new(Code::InvalidInput, message);
-        refusal.param = faults.first().map(|fault| fault.path.clone()).filter(|path| !path.is_empty());
+        refusal.param =
+            faults.first().map(|fault| fault.path.clone()).filter(|path| !path.is_empty());
         refusal.detail("faults", json!(faults))
     }
 
@@ -101,12 +103,17 @@ impl Refusal {
     /// A thing named in the body is absent, or somebody else's.
     pub fn resource_not_found(param: impl Into<String>) -> Self {
         let param = param.into();
-        Self::new(Code::ResourceNotFound, format!("What {param} names does not exist.")).param(param)
+        Self::new(Code::ResourceNotFound, format!("What {param} names does not exist."))
+            .param(param)
     }
 
     /// The path exists, the method does not; `allow` is the value of the header.
     pub fn method_not_allowed(allow: &str) -> Self {
-        Self::new(Code::MethodNotAllowed, format!("The method is not allowed here; these are: {allow}.")).detail("allow", allow)
+        Self::new(
+            Code::MethodNotAllowed,
+            format!("The method is not allowed here; these are: {allow}."),
+        )
+        .detail("allow", allow)
     }
 
     /// A unique thing exists.
@@ -134,7 +141,8 @@ impl Refusal {
 
     /// The host has no room now.
     pub fn overloaded(after_seconds: u32) -> Self {
-        Self::new(Code::Overloaded, "The service is busy; nothing was done.").retry_after(after_seconds)
+        Self::new(Code::Overloaded, "The service is busy; nothing was done.")
+            .retry_after(after_seconds)
     }
 
     /// The call took longer than it may.
@@ -150,9 +158,12 @@ impl Refusal {
     /// Something that the operator has not bound or set; `missing` names each.
     pub fn not_configured(missing: &[impl AsRef<str>]) -> Self {
         let missing: Vec<&str> = missing.iter().map(AsRef::as_ref).collect();
-        Self::new(Code::NotConfigured, format!("Not configured on this deployment: {}.", missing.join(", ")))
-            .hint("The operator has to configure what details.missing names.")
-            .detail("missing", json!(missing))
+        Self::new(
+            Code::NotConfigured,
+            format!("Not configured on this deployment: {}.", missing.join(", ")),
+        )
+        .hint("The operator has to configure what details.missing names.")
+        .detail("missing", json!(missing))
     }
 
     /// Adds what to do about it.

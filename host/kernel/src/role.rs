@@ -1,7 +1,7 @@
 //! What a member or a key may do, as a closed set.
 //!
-//! Roles form no ladder: an approver decides but does not write, a developer writes but does not decide. So a role is a set
-//! of powers, and "no higher than" means "a subset of".
+//! Roles form no ladder: an approver decides but does not write, a developer writes but does not
+//! decide. So a role is a set of powers, and "no higher than" means "a subset of".
 
 use std::fmt;
 
@@ -33,7 +33,8 @@ const OWNS: u8 = 16;
 
 impl Role {
     /// All of them.
-    pub const ALL: [Role; 5] = [Role::Viewer, Role::Developer, Role::Approver, Role::Admin, Role::Owner];
+    pub const ALL: [Role; 5] =
+        [Role::Viewer, Role::Developer, Role::Approver, Role::Admin, Role::Owner];
 
     /// Reads its name on the wire.
     pub fn parse(text: &str) -> Option<Self> {
@@ -135,7 +136,11 @@ mod tests {
         for role in Role::ALL {
             assert!(Role::Owner.invites(role));
             assert_eq!(Role::Admin.invites(role), role != Role::Owner);
-            assert!(![Role::Viewer, Role::Developer, Role::Approver].iter().any(|inviter| inviter.invites(role)));
+            assert!(
+                ![Role::Viewer, Role::Developer, Role::Approver]
+                    .iter()
+                    .any(|inviter| inviter.invites(role))
+            );
         }
     }
 

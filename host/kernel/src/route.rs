@@ -1,7 +1,8 @@
 //! Path templates, request paths and the table that brings them together.
 //!
-//! A template is made of literals, parameters (`{id}`), prefixed parameters (`reconcile-{name}`) and at most one tail
-//! (`{path*}`) at its end. Knows no route: templates come from manifests and from the server's own list.
+//! A template is made of literals, parameters (`{id}`), prefixed parameters (`reconcile-{name}`)
+//! and at most one tail (`{path*}`) at its end. Knows no route: templates come from manifests and
+//! from the server's own list.
 
 mod path;
 mod table;

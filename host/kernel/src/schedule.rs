@@ -1,7 +1,7 @@
 //! When a recurring job fires next: five-field cron, read in an IANA time zone.
 //!
-//! Knows no clock: the moment to look from is an argument. A wall-clock time that a zone skips fires right after the gap,
-//! one that happens twice fires once.
+//! Knows no clock: the moment to look from is an argument. A wall-clock time that a zone skips
+//! fires right after the gap, one that happens twice fires once.
 
 use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};
@@ -28,16 +28,24 @@ impl Schedule {
     pub fn parse(cron: &str, tz: &str) -> Result<Self, Fault> {
         let fields = cron.split_ascii_whitespace().count();
         if fields != 5 || cron.len() > CRON_CHARS_MAX {
-            return Err(Fault::new("cron", "must have exactly five fields: minute, hour, day of month, month, day of week"));
+            return Err(Fault::new(
+                "cron",
+                "must have exactly five fields: minute, hour, day of month, month, day of week",
+            ));
         }
-        let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
-        let cron = parser.parse(cron).map_err(|error| Fault::new("cron", format!("is no cron expression: {error}")))?;
-        let zone =
-            TimeZone::get(tz).map_err(|_| Fault::new("tz", "must be the name of an IANA time zone, such as Europe/Zurich"))?;
+        let parser =
+            CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
+        let cron = parser
+            .parse(cron)
+            .map_err(|error| Fault::new("cron", format!("is no cron expression: {error}")))?;
+        let zone = TimeZone::get(tz).map_err(|_| {
+            Fault::new("tz", "must be the name of an IANA time zone, such as Europe/Zurich")
+        })?;
         Ok(Self { cron, zone })
     }
 
-    /// The first occurrence after a moment; `None` where there is none in the next years (30 February).
+    /// The first occurrence after a moment; `None` where there is none in the next years (30
+    /// February).
     pub fn next_after(&self, after: Instant) -> Option<Instant> {
         let after = jiff::Timestamp::from_millisecond(after.0).ok()?.to_zoned(self.zone.clone());
         let next = self.cron.find_next_occurrence(&after, false).ok()?;
@@ -60,29 +68,52 @@ mod tests {
     use super::*;
 
     fn next(cron: &str, tz: &str, after: &str) -> String {
-        next_occurrence(cron, tz, Instant::parse(after).unwrap()).unwrap().map_or("never".into(), |at| at.to_string())
+        next_occurrence(cron, tz, Instant::parse(after).unwrap())
+            .unwrap()
+            .map_or("never".into(), |at| at.to_string())
     }
 
     #[test]
     fn an_occurrence_lies_strictly_after_the_moment() {
-        assert_eq!(next("0 9 * * *", "UTC", "2026-11-20T08:59:59.999Z"), "2026-11-20T09:00:00.000Z");
+        assert_eq!(
+            next("0 9 * * *", "UTC", "2026-11-20T08:59:59.999Z"),
+            "2026-11-20T09:00:00.000Z"
+        );
         assert_eq!(next("0 9 * * *", "UTC", "2026-11-20T09:00:00Z"), "2026-11-21T09:00:00.000Z");
-        assert_eq!(next("*/15 * * * MON", "UTC", "2026-11-20T09:00:00Z"), "2026-11-23T00:00:00.000Z");
+        assert_eq!(
+            next("*/15 * * * MON", "UTC", "2026-11-20T09:00:00Z"),
+            "2026-11-23T00:00:00.000Z"
+        );
         assert_eq!(next("0 0 30 2 *", "UTC", "2026-11-20T09:00:00Z"), "never");
     }
 
     #[test]
     fn the_zone_decides_what_nine_in_the_morning_is() {
-        assert_eq!(next("0 9 * * *", "Europe/Zurich", "2026-07-01T00:00:00Z"), "2026-07-01T07:00:00.000Z");
-        assert_eq!(next("0 9 * * *", "Europe/Zurich", "2026-12-01T00:00:00Z"), "2026-12-01T08:00:00.000Z");
+        assert_eq!(
+            next("0 9 * * *", "Europe/Zurich", "2026-07-01T00:00:00Z"),
+            "2026-07-01T07:00:00.000Z"
+        );
+        assert_eq!(
+            next("0 9 * * *", "Europe/Zurich", "2026-12-01T00:00:00Z"),
+            "2026-12-01T08:00:00.000Z"
+        );
     }
 
     #[test]
     fn a_skipped_time_fires_after_the_gap_and_a_repeated_one_once() {
         // On 2026-03-29 Zurich goes from 02:00 to 03:00, on 2026-10-25 from 03:00 back to 02:00.
-        assert_eq!(next("30 2 * * *", "Europe/Zurich", "2026-03-28T12:00:00Z"), "2026-03-29T01:00:00.000Z");
-        assert_eq!(next("30 2 * * *", "Europe/Zurich", "2026-10-24T12:00:00Z"), "2026-10-25T00:30:00.000Z");
-        assert_eq!(next("30 2 * * *", "Europe/Zurich", "2026-10-25T00:30:00Z"), "2026-10-26T01:30:00.000Z");
+        assert_eq!(
+            next("30 2 * * *", "Europe/Zurich", "2026-03-28T12:00:00Z"),
+            "2026-03-29T01:00:00.000Z"
+        );
+        assert_eq!(
+            next("30 2 * * *", "Europe/Zurich", "2026-10-24T12:00:00Z"),
+            "2026-10-25T00:30:00.000Z"
+        );
+        assert_eq!(
+            next("30 2 * * *", "Europe/Zurich", "2026-10-25T00:30:00Z"),
+            "2026-10-26T01:30:00.000Z"
+        );
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! JSON Schemas of requests and documents: compiled once, each violation named.
 //!
-//! Draft 2020-12 with references within the document only, patterns by a linear-time engine, depth and size bounded. Knows
-//! neither the network nor files: a schema of a stranger cannot make the host read either.
+//! Draft 2020-12 with references within the document only, patterns by a linear-time engine, depth
+//! and size bounded. Knows neither the network nor files: a schema of a stranger cannot make the
+//! host read either.
 
 use serde_json::Value;
 
@@ -36,12 +37,16 @@ impl Schema {
         let validator = jsonschema::options()
             .with_draft(jsonschema::Draft::Draft202012)
             .with_pattern_options(
-                jsonschema::PatternOptions::regex().size_limit(PATTERN_BYTES_MAX).dfa_size_limit(PATTERN_BYTES_MAX),
+                jsonschema::PatternOptions::regex()
+                    .size_limit(PATTERN_BYTES_MAX)
+                    .dfa_size_limit(PATTERN_BYTES_MAX),
             )
             .should_validate_formats(true)
             .offline()
             .build(source)
-            .map_err(|error| vec![Fault::new(words::dotted(error.instance_path().as_str()), error.to_string())])?;
+            .map_err(|error| {
+                vec![Fault::new(words::dotted(error.instance_path().as_str()), error.to_string())]
+            })?;
         Ok(Self { source: source.clone(), validator })
     }
 

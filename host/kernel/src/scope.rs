@@ -1,8 +1,8 @@
 //! On whose behalf a request runs: the proof that tenancy was resolved.
 //!
-//! The fields are private. A `Scope` is built in one place of the server, after the credential was checked and the project
-//! and user were found to belong to its organization; everything below takes the scope and cannot widen it. A guest sees
-//! its fields, never makes one.
+//! The fields are private. A `Scope` is built in one place of the server, after the credential was
+//! checked and the project and user were found to belong to its organization; everything below
+//! takes the scope and cannot widen it. A guest sees its fields, never makes one.
 
 use crate::id::{OrganizationId, ProjectId, UserId};
 use crate::manifest::CollectionReach;
@@ -107,23 +107,33 @@ impl Actor {
     }
 }
 
-/// Collects what was proven about a request. Call a method only where the check that it names was made.
+/// Collects what was proven about a request. Call a method only where the check that it names was
+/// made.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Proof(Scope);
 
 impl Proof {
-    /// The actor's credential was verified (or the actor is the host, or nobody). Without more this is the scope of the
-    /// deployment's own calls: no organization, no tenant data.
+    /// The actor's credential was verified (or the actor is the host, or nobody). Without more this
+    /// is the scope of the deployment's own calls: no organization, no tenant data.
     pub fn of(actor: Actor) -> Self {
-        Self(Scope { organization: None, project: None, test: false, user: None, subject: Subject::None, actor, role: None })
+        Self(Scope {
+            organization: None,
+            project: None,
+            test: false,
+            user: None,
+            subject: Subject::None,
+            actor,
+            role: None,
+        })
     }
     /// The actor belongs to this organization, and the organization is active.
     pub fn organization(mut self, id: OrganizationId) -> Self {
         self.0.organization = Some(id);
         self
     }
-    /// The project was found in that organization, and no pin of the key forbids it. `test`: it reaches sandboxes only.
+    /// The project was found in that organization, and no pin of the key forbids it. `test`: it
+    /// reaches sandboxes only.
     pub fn project(mut self, id: ProjectId, test: bool) -> Self {
         self.0.project = Some(id);
         self.0.test = test;
@@ -151,7 +161,8 @@ impl Scope {
     pub fn organization(&self) -> Option<&OrganizationId> {
         self.organization.as_ref()
     }
-    /// The organization's id as the committer's lane and a guest's `caller` want it; empty for the deployment's own calls.
+    /// The organization's id as the committer's lane and a guest's `caller` want it; empty for the
+    /// deployment's own calls.
     pub fn lane(&self) -> &str {
         self.organization.as_ref().map_or("", OrganizationId::as_str)
     }
@@ -180,27 +191,34 @@ impl Scope {
         self.role
     }
 
-    /// The reach of a collection under this scope; `None` where the scope names nobody at that level.
+    /// The reach of a collection under this scope; `None` where the scope names nobody at that
+    /// level.
     pub fn reach(&self, reach: CollectionReach) -> Option<Reach> {
         match reach {
             CollectionReach::User => self.user.as_ref().map(|id| Reach::user(id.as_str())),
             CollectionReach::Project => self.project.as_ref().map(|id| Reach::project(id.as_str())),
-            CollectionReach::Organization => self.organization.as_ref().map(|id| Reach::organization(id.as_str())),
+            CollectionReach::Organization => {
+                self.organization.as_ref().map(|id| Reach::organization(id.as_str()))
+            }
             CollectionReach::Deployment => Some(Reach::deployment()),
         }
     }
 
-    /// The reach of the narrowest level that it names: the user, else the project, the organization, the deployment.
+    /// The reach of the narrowest level that it names: the user, else the project, the
+    /// organization, the deployment.
     pub fn narrowest(&self) -> Reach {
-        let levels = [CollectionReach::User, CollectionReach::Project, CollectionReach::Organization];
+        let levels =
+            [CollectionReach::User, CollectionReach::Project, CollectionReach::Organization];
         levels.into_iter().find_map(|level| self.reach(level)).unwrap_or_else(Reach::deployment)
     }
 
-    /// Whether it may write to collections of that reach. What everyone reads, only the operator and the host itself write.
+    /// Whether it may write to collections of that reach. What everyone reads, only the operator
+    /// and the host itself write.
     pub fn may_write(&self, reach: CollectionReach) -> bool {
         match reach {
             CollectionReach::Deployment => {
-                self.organization.is_none() && matches!(self.actor.kind, ActorKind::Operator | ActorKind::System)
+                self.organization.is_none()
+                    && matches!(self.actor.kind, ActorKind::Operator | ActorKind::System)
             }
             _ => self.reach(reach).is_some(),
         }
@@ -219,9 +237,15 @@ mod tests {
 
     #[test]
     fn a_scope_reaches_only_what_was_proven() {
-        let (organization, project, user) =
-            (OrganizationId::parse(&id(1)).unwrap(), ProjectId::parse(&id(2)).unwrap(), UserId::parse(&id(3)).unwrap());
-        let wide = Proof::of(Actor::new(ActorKind::Key, "k")).organization(organization).project(project, true).scope();
+        let (organization, project, user) = (
+            OrganizationId::parse(&id(1)).unwrap(),
+            ProjectId::parse(&id(2)).unwrap(),
+            UserId::parse(&id(3)).unwrap(),
+        );
+        let wide = Proof::of(Actor::new(ActorKind::Key, "k"))
+            .organization(organization)
+            .project(project, true)
+            .scope();
         assert_eq!(wide.reach(CollectionReach::User), None);
         assert_eq!(wide.reach(CollectionReach::Project), Some(Reach::project(&id(2))));
         assert_eq!(wide.reach(CollectionReach::Organization), Some(Reach::organization(&id(1))));

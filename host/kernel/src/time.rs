@@ -32,7 +32,8 @@ impl Instant {
 /// The moment from which years, months and days of the calendar are counted.
 const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 
-/// A moment of the last day: the calendar ends there for every offset, a timestamp of the library a day earlier for all.
+/// A moment of the last day: the calendar ends there for every offset, a timestamp of the library a
+/// day earlier for all.
 fn late(text: &str) -> Option<Instant> {
     let pieces = Pieces::parse(text).ok()?;
     let ahead_s = match pieces.offset()? {
@@ -40,7 +41,8 @@ fn late(text: &str) -> Option<Instant> {
         PiecesOffset::Numeric(offset) => offset.offset().seconds(),
         _ => return None,
     };
-    let since = pieces.date().to_datetime(pieces.time()?).duration_since(EPOCH) - SignedDuration::from_secs(ahead_s.into());
+    let since = pieces.date().to_datetime(pieces.time()?).duration_since(EPOCH)
+        - SignedDuration::from_secs(ahead_s.into());
     let at = Instant(i64::try_from(since.as_millis()).ok()?);
     (at > Instant(0) && at <= Instant::LAST).then_some(at)
 }
@@ -118,7 +120,14 @@ mod tests {
 
     #[test]
     fn what_is_no_moment_or_lies_beyond_the_last_is_refused() {
-        for text in ["9999-12-31T23:59:59-00:01", "9999-12-31T23:59:59", "9999-12-31", "9999-12-32T00:00:00Z", "soon", ""] {
+        for text in [
+            "9999-12-31T23:59:59-00:01",
+            "9999-12-31T23:59:59",
+            "9999-12-31",
+            "9999-12-32T00:00:00Z",
+            "soon",
+            "",
+        ] {
             assert_eq!(Instant::parse(text), None, "{text}");
         }
         assert_eq!(Instant(i64::MAX).to_string(), i64::MAX.to_string());

@@ -1,7 +1,7 @@
 //! A unit of work: everything one request wants to read-validate and write, as one value.
 //!
-//! A unit is data. The committer (in the store) reads the rows it touches, [`crate::apply`] decides in memory, the committer
-//! writes what was decided. Nothing here knows how.
+//! A unit is data. The committer (in the store) reads the rows it touches, [`crate::apply`] decides
+//! in memory, the committer writes what was decided. Nothing here knows how.
 
 use std::sync::Arc;
 
@@ -11,9 +11,11 @@ use crate::governance::meter::{Admission, Count, Slot, Tally};
 use crate::ledger::Phase;
 use crate::time::Instant;
 
-/// Who shares a row: `u/<user>`, `p/<project>`, `o/<organization>`, or `d` for the whole deployment.
+/// Who shares a row: `u/<user>`, `p/<project>`, `o/<organization>`, or `d` for the whole
+/// deployment.
 ///
-/// Only [`crate::scope::Scope`] and the host's own routes make one; a guest never sees or names a reach.
+/// Only [`crate::scope::Scope`] and the host's own routes make one; a guest never sees or names a
+/// reach.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
 #[serde(from = "String")]
 pub struct Reach(Arc<str>);
@@ -49,13 +51,15 @@ impl Reach {
     }
 }
 
-/// A kind of row within a reach: `<primitive>.<collection>`, or `host.<collection>` for the host's own.
+/// A kind of row within a reach: `<primitive>.<collection>`, or `host.<collection>` for the host's
+/// own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
 #[serde(from = "String")]
 pub struct Space(Arc<str>);
 
 impl Space {
-    /// A collection of a primitive. Primitive names hold no dot, so no primitive can reach `host.*` or another's.
+    /// A collection of a primitive. Primitive names hold no dot, so no primitive can reach `host.*`
+    /// or another's.
     pub fn of(primitive: &str, collection: &str) -> Self {
         Self([primitive, ".", collection].concat().into())
     }
@@ -164,7 +168,8 @@ pub struct Draft {
     pub unique: Vec<(String, String)>,
     /// See [`Row::text`].
     pub text: Option<String>,
-    /// Group and first due time, where the collection is leased; a replace keeps the row's lease when absent.
+    /// Group and first due time, where the collection is leased; a replace keeps the row's lease
+    /// when absent.
     pub lease: Option<(String, Instant)>,
     /// A replace takes the row's lease away: it falls due no more.
     pub unleased: bool,
@@ -180,16 +185,17 @@ pub enum Guard {
         /// Its version when read; `None` if it was absent.
         version: Option<u64>,
     },
-    /// The row has this version still: one that requests are decided by and that hardly ever changes (a kit, a membership). Several
-    /// units may hold it at once. Broken: conflict.
+    /// The row has this version still: one that requests are decided by and that hardly ever
+    /// changes (a kit, a membership). Several units may hold it at once. Broken: conflict.
     Unchanged {
         /// Which row.
         key: Key,
         /// Its version when read.
         version: u64,
     },
-    /// The row is the very one that was read: its stamp is given by each write and never again, so that a row removed and
-    /// inserted anew, whose version starts at 1 again, is not taken for the old one. Broken: conflict. `Txn` records this one.
+    /// The row is the very one that was read: its stamp is given by each write and never again, so
+    /// that a row removed and inserted anew, whose version starts at 1 again, is not taken for the
+    /// old one. Broken: conflict. `Txn` records this one.
     Stamp {
         /// Which row.
         key: Key,
@@ -213,8 +219,9 @@ pub enum Guard {
         /// The holder's id when read.
         holder: Option<String>,
     },
-    /// The row exists and has this index entry (a user's `status=active`). Broken: refused. Several units may hold it at once;
-    /// a writer of the row waits for them, so a revocation lands between two batches and never within one.
+    /// The row exists and has this index entry (a user's `status=active`). Broken: refused. Several
+    /// units may hold it at once; a writer of the row waits for them, so a revocation lands between
+    /// two batches and never within one.
     Entry {
         /// Which row.
         key: Key,
@@ -223,7 +230,8 @@ pub enum Guard {
         /// The encoded value it must have.
         value: String,
     },
-    /// The row is still leased under this token: the fence of a job run or an idempotency owner. Broken: refused.
+    /// The row is still leased under this token: the fence of a job run or an idempotency owner.
+    /// Broken: refused.
     Lease {
         /// Which row.
         key: Key,
@@ -232,7 +240,8 @@ pub enum Guard {
     },
 }
 
-/// The address of a unique value: `space` is `<space>#<field>` for a declared unique field, or a space of names.
+/// The address of a unique value: `space` is `<space>#<field>` for a declared unique field, or a
+/// space of names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Claim {
     /// Within whom it is unique.
@@ -246,11 +255,18 @@ pub struct Claim {
 impl Claim {
     /// The claim behind a declared unique field of a collection.
     pub fn unique(reach: &Reach, space: &Space, field: &str, value: &str) -> Self {
-        Self { reach: reach.clone(), space: format!("{}#{field}", space.as_str()), name: value.into() }
+        Self {
+            reach: reach.clone(),
+            space: format!("{}#{field}", space.as_str()),
+            name: value.into(),
+        }
     }
     /// The declared unique field behind it, if it is no name.
     pub fn field(&self) -> Option<&str> {
-        self.space.split_once('#').filter(|(space, _)| !space.starts_with("name:")).map(|(_, field)| field)
+        self.space
+            .split_once('#')
+            .filter(|(space, _)| !space.starts_with("name:"))
+            .map(|(_, field)| field)
     }
     /// A name unique in the whole deployment.
     pub fn name(space: &str, name: &str) -> Self {
@@ -277,7 +293,8 @@ pub enum Write {
         /// What.
         draft: Draft,
     },
-    /// An existing row's new content; refused when it is absent, or at another version than `expected`.
+    /// An existing row's new content; refused when it is absent, or at another version than
+    /// `expected`.
     Replace {
         /// Where.
         key: Key,
@@ -293,7 +310,8 @@ pub enum Write {
         /// What.
         draft: Draft,
     },
-    /// A row that is there afterwards: inserted where it is missing, left as it is otherwise. Commutes: it never conflicts.
+    /// A row that is there afterwards: inserted where it is missing, left as it is otherwise.
+    /// Commutes: it never conflicts.
     Ensure {
         /// Where.
         key: Key,
@@ -316,7 +334,8 @@ pub enum Write {
         /// What to add.
         amount: i64,
     },
-    /// Reserves an amount of a cap; refused when the meter does not admit it. Commutes with its like: no caller conflicts.
+    /// Reserves an amount of a cap; refused when the meter does not admit it. Commutes with its
+    /// like: no caller conflicts.
     Reserve {
         /// The meter's row ([`crate::governance::meter::Meter`]); refused when absent.
         meter: Key,
@@ -336,7 +355,8 @@ pub enum Write {
         /// What becomes of it.
         tally: Tally,
     },
-    /// Moves money between two accounts ([`crate::ledger::Account`]); refused when a side may not. Commutes with its like.
+    /// Moves money between two accounts ([`crate::ledger::Account`]); refused when a side may not.
+    /// Commutes with its like.
     Transfer {
         /// The account that is debited; refused when absent.
         from: Key,
@@ -384,7 +404,8 @@ pub enum Write {
         /// The new end.
         until: Instant,
     },
-    /// Ends a lease, so that the row is handed out again from `due_at` on; refused when the token no longer holds.
+    /// Ends a lease, so that the row is handed out again from `due_at` on; refused when the token
+    /// no longer holds.
     Release {
         /// Which row.
         key: Key,
@@ -454,7 +475,8 @@ pub struct Fact {
     pub name: String,
     /// UTF-8 JSON text.
     pub body: String,
-    /// UTF-8 JSON text that goes when the user is erased, or earlier: what an audit row has beside its leaf.
+    /// UTF-8 JSON text that goes when the user is erased, or earlier: what an audit row has beside
+    /// its leaf.
     pub private: Option<String>,
     /// The tenant user whose erasure takes the private text with it.
     pub user: Option<String>,
@@ -489,8 +511,8 @@ pub enum FactKind {
 pub struct Unit {
     /// Whose work this is: the committer's lane and its fair turn. Empty for the deployment's own.
     pub organization: String,
-    /// When it was begun: the time that its rows bear, so that what an answer says of them is what later reads say. The
-    /// commit's own time where nobody was told of it before.
+    /// When it was begun: the time that its rows bear, so that what an answer says of them is what
+    /// later reads say. The commit's own time where nobody was told of it before.
     pub at: Option<Instant>,
     /// What must still be true.
     pub guards: Vec<Guard>,

@@ -63,7 +63,8 @@ pub struct App {
     pub clock: Arc<dyn Clock>,
     /// When it started, for the status page.
     pub started_at: charter_kernel::time::Instant,
-    /// Canceled once the server begins to drain: no new connections, streams end, workers stop taking.
+    /// Canceled once the server begins to drain: no new connections, streams end, workers stop
+    /// taking.
     pub draining: CancellationToken,
     /// Somebody waits for a job: the runner looks at once.
     pub job_wanted: tokio::sync::Notify,

@@ -1,7 +1,9 @@
-//! The audit log as a Merkle tree (RFC 6962): checkpoints that are signed as rows come, and proofs against them.
+//! The audit log as a Merkle tree (RFC 6962): checkpoints that are signed as rows come, and proofs
+//! against them.
 //!
-//! A leaf is the public half of a row as it was committed, so everything here is derived and can be derived again. What is kept is
-//! what would be dear to derive: full tiles of 256 hashes, and with each checkpoint the roots that it takes to go on.
+//! A leaf is the public half of a row as it was committed, so everything here is derived and can be
+//! derived again. What is kept is what would be dear to derive: full tiles of 256 hashes, and with
+//! each checkpoint the roots that it takes to go on.
 
 use charter_kernel::merkle::{self, Frontier, Hash, Node};
 use charter_kernel::note::{Checkpoint, Verifier};
@@ -100,7 +102,8 @@ impl Log {
     }
 
     fn sign(&self, tree: &Frontier) -> Sealed {
-        let text = Checkpoint { origin: self.origin(), size: tree.size(), root: tree.root() }.text();
+        let text =
+            Checkpoint { origin: self.origin(), size: tree.size(), root: tree.root() }.text();
         let note = self.verifier().signed(&text, &self.key().sign(text.as_bytes()).to_bytes());
         let roots = tree.roots().iter().map(text::base64).collect();
         Sealed { size: tree.size(), at: self.store.now(), note, roots }
@@ -130,7 +133,8 @@ impl Log {
     /// 404 where there is none.
     pub async fn sealed_at(&self, size: u64) -> Result<Sealed, Refusal> {
         let found = self.store.get(&self.at(size)).await.map_err(reading)?;
-        let found = found.ok_or_else(|| Refusal::resource_not_found("checkpoint").detail("size", size))?;
+        let found =
+            found.ok_or_else(|| Refusal::resource_not_found("checkpoint").detail("size", size))?;
         read(&found.body)
     }
 
@@ -145,7 +149,11 @@ impl Log {
                 Some(latest) => latest.frontier()?,
                 None => Frontier::default(),
             };
-            let head = self.store.facts_head(FactKind::Audit, &self.organization).await.map_err(reading)?;
+            let head = self
+                .store
+                .facts_head(FactKind::Audit, &self.organization)
+                .await
+                .map_err(reading)?;
             match latest {
                 Some(latest) if latest.size >= head => return Ok(latest),
                 None if head == 0 => return Ok(self.sign(&tree)),
@@ -155,16 +163,26 @@ impl Log {
             // Also the hashes of the tile that is not full yet.
             let first = from - from % TILE;
             let hashes = self.leaves(first, to).await?;
-            hashes.iter().skip(usize::try_from(from - first).unwrap_or(0)).for_each(|hash| tree.push(*hash));
+            hashes
+                .iter()
+                .skip(usize::try_from(from - first).unwrap_or(0))
+                .for_each(|hash| tree.push(*hash));
             let full = hashes.chunks_exact(TILE as usize).zip(first / TILE..);
-            let mut writes: Vec<Write> = full.map(|(hashes, index)| insert(self.tile(0, index), text::tile(hashes))).collect();
+            let mut writes: Vec<Write> = full
+                .map(|(hashes, index)| insert(self.tile(0, index), text::tile(hashes)))
+                .collect();
             let sealed = self.sign(&tree);
-            writes.push(insert(self.at(sealed.size), serde_json::to_string(&sealed).unwrap_or_default()));
+            writes.push(insert(
+                self.at(sealed.size),
+                serde_json::to_string(&sealed).unwrap_or_default(),
+            ));
             let unit = Unit { organization: self.organization.clone(), writes, ..Unit::default() };
             match self.store.commit_settling(unit).await {
                 Ok(_) => self.pile(from, sealed.size).await?,
                 // Another host was faster.
-                Err(CommitError::Rejected(Rejection::Refused(Refused::Exists { .. }) | Rejection::Conflict { .. })) => {}
+                Err(CommitError::Rejected(
+                    Rejection::Refused(Refused::Exists { .. }) | Rejection::Conflict { .. },
+                )) => {}
                 Err(error) => return Err(crate::pipeline::host::uncommitted(&error)),
             }
         }
@@ -182,7 +200,8 @@ impl Log {
                     writes: vec![insert(self.tile(level, index), text::tile(&hashes))],
                     ..Unit::default()
                 };
-                // One that is there already says the same; one that is missing is derived where it is asked for.
+                // One that is there already says the same; one that is missing is derived where it
+                // is asked for.
                 if let Err(error) = self.store.commit_settling(unit).await
                     && error.refused().is_none()
                 {
@@ -202,10 +221,19 @@ impl Log {
         let mut at = from;
         while at < to {
             let limit = u32::try_from(to - at).unwrap_or(PAGE_ROWS_MAX).min(PAGE_ROWS_MAX);
-            let rows = self.store.facts(FactKind::Audit, &self.organization, at, limit).await.map_err(reading)?;
-            let whole = rows.len() == limit as usize && rows.iter().zip(at + 1..).all(|(row, seq)| row.sequence == seq);
+            let rows = self
+                .store
+                .facts(FactKind::Audit, &self.organization, at, limit)
+                .await
+                .map_err(reading)?;
+            let whole = rows.len() == limit as usize
+                && rows.iter().zip(at + 1..).all(|(row, seq)| row.sequence == seq);
             if !whole {
-                tracing::error!(organization = self.organization, after = at, "rows of an audit log are missing");
+                tracing::error!(
+                    organization = self.organization,
+                    after = at,
+                    "rows of an audit log are missing"
+                );
                 return Err(Refusal::internal());
             }
             hashes.extend(rows.iter().map(|row| merkle::leaf(row.fact.body.as_bytes())));
@@ -215,12 +243,21 @@ impl Log {
     }
 
     /// `count` hashes of a level of tiles from `from` on, all of one tile.
-    fn hashes(&self, level: u32, from: u64, count: u64) -> BoxFuture<'_, Result<Vec<Hash>, Refusal>> {
+    fn hashes(
+        &self,
+        level: u32,
+        from: u64,
+        count: u64,
+    ) -> BoxFuture<'_, Result<Vec<Hash>, Refusal>> {
         Box::pin(async move {
             let kept = self.store.get(&self.tile(level, from / TILE)).await.map_err(reading)?;
             if let Some(hashes) = kept.and_then(|row| text::untile(&row.body)) {
                 let first = usize::try_from(from % TILE).unwrap_or(0);
-                return Ok(hashes.into_iter().skip(first).take(usize::try_from(count).unwrap_or(0)).collect());
+                return Ok(hashes
+                    .into_iter()
+                    .skip(first)
+                    .take(usize::try_from(count).unwrap_or(0))
+                    .collect());
             }
             if level == 0 {
                 return self.leaves(from, from + count).await;
@@ -272,5 +309,6 @@ fn insert(key: Key, body: String) -> Write {
 }
 
 fn read(body: &str) -> Result<Sealed, Refusal> {
-    serde_json::from_str(body).map_err(|_| unreadable(crate::records::Unreadable { collection: "audit_checkpoints" }))
+    serde_json::from_str(body)
+        .map_err(|_| unreadable(crate::records::Unreadable { collection: "audit_checkpoints" }))
 }

@@ -1,7 +1,8 @@
 //! Who may loosen, and what a pinned key sees.
 //!
-//! Loosening (raising a cap, restoring a user, moving a kit, members, wider keys) takes the session of an owner or admin, or an
-//! admin key that is pinned to no user; an organization can ask for a session always. Knows nothing of what is loosened.
+//! Loosening (raising a cap, restoring a user, moving a kit, members, wider keys) takes the session
+//! of an owner or admin, or an admin key that is pinned to no user; an organization can ask for a
+//! session always. Knows nothing of what is loosened.
 
 use charter_kernel::id::{ProjectId, UserId};
 use charter_kernel::refusal::Refusal;
@@ -66,7 +67,9 @@ pub fn audited(request: &HostRequest) -> Result<&str, Refusal> {
 pub fn loosen(identity: &Identity, organization: &OrganizationRecord) -> Result<(), Refusal> {
     let session_only = organization.loosening == Loosening::Session;
     let by_key = matches!(identity, Identity::Key(_));
-    let admits = role(identity).is_some_and(Role::loosens) && pinned_user(identity).is_none() && !(session_only && by_key);
+    let admits = role(identity).is_some_and(Role::loosens)
+        && pinned_user(identity).is_none()
+        && !(session_only && by_key);
     if admits {
         return Ok(());
     }
@@ -75,7 +78,11 @@ pub fn loosen(identity: &Identity, organization: &OrganizationRecord) -> Result<
     } else {
         "It takes the session of an owner or admin, or an admin key that is pinned to no user."
     };
-    Err(Refusal::forbidden("loosening_not_allowed", "This would loosen what the organization has set.").hint(hint))
+    Err(Refusal::forbidden(
+        "loosening_not_allowed",
+        "This would loosen what the organization has set.",
+    )
+    .hint(hint))
 }
 
 /// Refuses keys that are pinned to a tenant user: they see that user alone.
@@ -85,8 +92,11 @@ pub fn loosen(identity: &Identity, organization: &OrganizationRecord) -> Result<
 pub fn unpinned(identity: &Identity) -> Result<(), Refusal> {
     match pinned_user(identity) {
         None => Ok(()),
-        Some(_) => Err(Refusal::forbidden("key_user_pinned", "The key is pinned to one user and acts for that user only.")
-            .hint("Use a key that is pinned to no user.")),
+        Some(_) => Err(Refusal::forbidden(
+            "key_user_pinned",
+            "The key is pinned to one user and acts for that user only.",
+        )
+        .hint("Use a key that is pinned to no user.")),
     }
 }
 
@@ -106,10 +116,11 @@ pub fn organization_wide(identity: &Identity) -> Result<(), Refusal> {
     unpinned(identity)?;
     match pinned_project(identity) {
         None => Ok(()),
-        Some(_) => {
-            Err(Refusal::forbidden("key_project_pinned", "The key is pinned to one project and changes nothing beyond it.")
-                .hint("Use a key that is pinned to no project."))
-        }
+        Some(_) => Err(Refusal::forbidden(
+            "key_project_pinned",
+            "The key is pinned to one project and changes nothing beyond it.",
+        )
+        .hint("Use a key that is pinned to no project.")),
     }
 }
 

@@ -1,4 +1,5 @@
-//! The command line. Knows the operator's wishes only: what is done stands in the modules that do it.
+//! The command line. Knows the operator's wishes only: what is done stands in the modules that do
+//! it.
 //!
 //! Exit codes: 0 done, 1 refused or failed, 2 wrong usage or configuration.
 
@@ -38,8 +39,8 @@ struct Command {
 enum Verb {
     /// Run the host
     ///
-    /// The first line on standard output is the address. The log goes to standard error. SIGTERM drains: no new connections,
-    /// requests in flight finish, then the process ends.
+    /// The first line on standard output is the address. The log goes to standard error. SIGTERM
+    /// drains: no new connections, requests in flight finish, then the process ends.
     Serve(Serve),
     /// Install, activate and roll back components of a running host
     #[command(subcommand)]
@@ -84,7 +85,8 @@ enum Verb {
 
 #[derive(Subcommand)]
 enum LedgerVerb {
-    /// Sum up every account, hold and meter, and name whatever does not agree; the host may be running
+    /// Sum up every account, hold and meter, and name whatever does not agree; the host may be
+    /// running
     Verify {
         #[command(flatten)]
         settings: Settings,
@@ -93,14 +95,17 @@ enum LedgerVerb {
 
 #[derive(Subcommand)]
 enum AuditVerb {
-    /// Check an export of GET /v1/audit/export: that nothing was edited, removed, cut off or put elsewhere
+    /// Check an export of GET /v1/audit/export: that nothing was edited, removed, cut off or put
+    /// elsewhere
     Verify {
         /// The export; - for standard input
         file: PathBuf,
-        /// The public key that signs, as GET /v1/audit/checkpoint names it; without it the export's own is believed
+        /// The public key that signs, as GET /v1/audit/checkpoint names it; without it the export's
+        /// own is believed
         #[arg(long, value_name = "KEY")]
         key: Option<String>,
-        /// A signed checkpoint that was kept from before: the log must still begin with what it covers
+        /// A signed checkpoint that was kept from before: the log must still begin with what it
+        /// covers
         #[arg(long, value_name = "FILE")]
         since: Option<PathBuf>,
     },
@@ -110,8 +115,8 @@ enum AuditVerb {
 enum OperatorVerb {
     /// Replace the operator's token and print the new one, once
     ///
-    /// With --url and the token of now a running host does it; without, it is done on the database itself, and no host may run on
-    /// an embedded one meanwhile.
+    /// With --url and the token of now a running host does it; without, it is done on the database
+    /// itself, and no host may run on an embedded one meanwhile.
     RotateToken {
         /// The running host's address
         #[arg(long, value_name = "URL", requires = "token")]
@@ -133,10 +138,12 @@ enum KeysVerb {
 /// Where things are; what every command that opens the database takes.
 #[derive(Args, Clone, Default)]
 pub(crate) struct Settings {
-    /// The data directory: the embedded database, the key file, the code cache [default: charter-data]
+    /// The data directory: the embedded database, the key file, the code cache [default:
+    /// charter-data]
     #[arg(long, value_name = "DIR")]
     data: Option<String>,
-    /// postgres://user:password@host/name; the embedded SQLite if not given [env: CHARTER_DATABASE_URL]
+    /// postgres://user:password@host/name; the embedded SQLite if not given [env:
+    /// CHARTER_DATABASE_URL]
     #[arg(long, value_name = "URL")]
     database: Option<String>,
     /// A TOML file of settings; `charter config` lists them
@@ -152,7 +159,8 @@ struct Serve {
     /// A folder of .wasm files; it is watched, and what is new in it is installed and activated
     #[arg(long, value_name = "DIR")]
     components: Option<String>,
-    /// Ranges of the proxies in front, separated by commas; they say in Forwarded or X-Forwarded-For whose request it is
+    /// Ranges of the proxies in front, separated by commas; they say in Forwarded or
+    /// X-Forwarded-For whose request it is
     #[arg(long, value_name = "RANGES")]
     trusted_proxies: Option<String>,
     #[command(flatten)]
@@ -165,7 +173,9 @@ pub fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
-        Err(error) => return failed(&anyhow::Error::new(error).context("the runtime cannot be started")),
+        Err(error) => {
+            return failed(&anyhow::Error::new(error).context("the runtime cannot be started"));
+        }
     };
     let done = runtime.block_on(run(command.verb));
     // What still runs is background work of a process that has said its last word.
@@ -193,7 +203,9 @@ async fn run(verb: Verb) -> ExitCode {
             Ok(config) => return doctor::run(&config).await,
             Err(code) => return code,
         },
-        Verb::Operator(OperatorVerb::RotateToken { url: Some(url), token: Some(token), .. }) => rotate_token(url, &token).await,
+        Verb::Operator(OperatorVerb::RotateToken {
+            url: Some(url), token: Some(token), ..
+        }) => rotate_token(url, &token).await,
         Verb::Operator(OperatorVerb::RotateToken { settings, .. }) => match read(&settings, &[]) {
             Ok(config) => offline::rotate_token(&config).await,
             Err(code) => return code,
@@ -214,7 +226,9 @@ async fn run(verb: Verb) -> ExitCode {
             Ok(config) => offline::verify_ledger(&config).await,
             Err(code) => return code,
         },
-        Verb::Audit(AuditVerb::Verify { file, key, since }) => audit::verify(&file, key.as_deref(), since.as_deref()),
+        Verb::Audit(AuditVerb::Verify { file, key, since }) => {
+            audit::verify(&file, key.as_deref(), since.as_deref())
+        }
         Verb::Config => reference(),
     };
     match done {
@@ -248,7 +262,10 @@ fn failed(error: &anyhow::Error) -> ExitCode {
 }
 
 /// The configuration of all layers. Every fault is shown at once.
-fn read(settings: &Settings, more: &[(&'static str, &'static str, &Option<String>)]) -> Result<Config, ExitCode> {
+fn read(
+    settings: &Settings,
+    more: &[(&'static str, &'static str, &Option<String>)],
+) -> Result<Config, ExitCode> {
     let file = match &settings.config {
         None => None,
         Some(path) => match std::fs::read_to_string(path) {
@@ -259,10 +276,16 @@ fn read(settings: &Settings, more: &[(&'static str, &'static str, &Option<String
             }
         },
     };
-    let own = [("data.dir", "--data", &settings.data), ("database.url", "--database", &settings.database)];
-    let given = own.iter().chain(more).filter_map(|(key, flag, value)| Some((*key, *flag, (*value).clone()?)));
-    let environment =
-        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let own = [
+        ("data.dir", "--data", &settings.data),
+        ("database.url", "--database", &settings.database),
+    ];
+    let given = own
+        .iter()
+        .chain(more)
+        .filter_map(|(key, flag, value)| Some((*key, *flag, (*value).clone()?)));
+    let environment = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let layers = Layers { file, environment: environment.collect(), flags: given.collect() };
     Config::read(layers).map_err(|faults| {
         let noun = if faults.len() == 1 { "fault" } else { "faults" };
@@ -275,9 +298,15 @@ fn read(settings: &Settings, more: &[(&'static str, &'static str, &Option<String
 }
 
 fn reference() -> anyhow::Result<()> {
-    say("# Every setting of charter, for `charter serve --config FILE`. The environment overrides the file: [http] listen is");
-    say("# CHARTER_HTTP_LISTEN. Bindings are sections of their own: [providers.NAME] kind, url, credential, options.");
-    say("# So is what is set of a primitive: [primitives.NAME], with the keys that its manifest declares.");
+    say(
+        "# Every setting of charter, for `charter serve --config FILE`. The environment overrides the file: [http] listen is",
+    );
+    say(
+        "# CHARTER_HTTP_LISTEN. Bindings are sections of their own: [providers.NAME] kind, url, credential, options.",
+    );
+    say(
+        "# So is what is set of a primitive: [primitives.NAME], with the keys that its manifest declares.",
+    );
     let mut section = String::new();
     for entry in Config::reference() {
         let Some((of, key)) = entry.key.rsplit_once('.') else { continue };
@@ -285,7 +314,11 @@ fn reference() -> anyhow::Result<()> {
             of.clone_into(&mut section);
             say(&format!("\n[{section}]"));
         }
-        let value = if entry.default.is_empty() { format!("# {key} =") } else { format!("{key} = {}", entry.default) };
+        let value = if entry.default.is_empty() {
+            format!("# {key} =")
+        } else {
+            format!("{key} = {}", entry.default)
+        };
         say(&format!("{value:<40} # {}", entry.about));
     }
     Ok(())

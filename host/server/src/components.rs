@@ -1,7 +1,8 @@
 //! The component registry: what is installed, what is live, and the steps between.
 //!
-//! The database is the truth; a registry follows it and keeps one immutable [`Live`] for requests to take. Knows no primitive by
-//! name. Invariant: a step either happened whole or changed nothing, and no request ever waits for one.
+//! The database is the truth; a registry follows it and keeps one immutable [`Live`] for requests
+//! to take. Knows no primitive by name. Invariant: a step either happened whole or changed nothing,
+//! and no request ever waits for one.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -69,9 +70,19 @@ struct Inner {
 
 impl Registry {
     /// A registry that has read nothing yet: call [`Registry::refresh`].
-    pub fn new(store: Store, engine: Engine, config: &config::Config, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(
+        store: Store,
+        engine: Engine,
+        config: &config::Config,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
         let inner = Inner {
-            resident: Resident::new(store.clone(), engine.clone(), clock.clone(), config.primitives.clone()),
+            resident: Resident::new(
+                store.clone(),
+                engine.clone(),
+                clock.clone(),
+                config.primitives.clone(),
+            ),
             replicas: Replicas::new(store.clone(), clock.clone()),
             breaker: Breaker::new(config.components.breaker),
             settings: config.components.clone(),
@@ -104,9 +115,14 @@ impl Registry {
         self.inner.stepped_back.load(Relaxed)
     }
 
-    /// The version of a primitive that a kit pins, loaded if it is not in memory; `None` where it is not installed, or quarantined.
+    /// The version of a primitive that a kit pins, loaded if it is not in memory; `None` where it
+    /// is not installed, or quarantined.
     pub async fn pinned(&self, name: &str, version: &str) -> Option<Arc<Served>> {
-        let known = self.catalogue().numbered(name, version).filter(|known| known.state != State::Quarantined).cloned()?;
+        let known = self
+            .catalogue()
+            .numbered(name, version)
+            .filter(|known| known.state != State::Quarantined)
+            .cloned()?;
         if let Some(served) = self.inner.resident.get(&known.digest) {
             return Some(served);
         }
@@ -116,13 +132,19 @@ impl Registry {
                 Some(served)
             }
             Err(faults) => {
-                tracing::error!(component = name, version, ?faults, "a pinned version cannot be loaded");
+                tracing::error!(
+                    component = name,
+                    version,
+                    ?faults,
+                    "a pinned version cannot be loaded"
+                );
                 None
             }
         }
     }
 
-    /// Reads the rows and makes what they say live. A version that cannot be loaded leaves its primitive as it was.
+    /// Reads the rows and makes what they say live. A version that cannot be loaded leaves its
+    /// primitive as it was.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -130,7 +152,8 @@ impl Registry {
         let _one = self.inner.refreshing.lock().await;
         let catalogue = Catalogue::read(&mut self.inner.store.begin(""), true).await?;
         self.inner.replicas.keep(|digest| catalogue.by_digest(digest).is_some());
-        // Before this replica says that it has a version, the others already write what that one looks for.
+        // Before this replica says that it has a version, the others already write what that one
+        // looks for.
         self.widen(&catalogue);
         self.load_wanted(&catalogue).await;
         self.widen(&catalogue);
@@ -138,7 +161,8 @@ impl Registry {
         let mut primitives = Vec::new();
         for version in catalogue.serving() {
             let active = self.inner.resident.get(&version.digest).or_else(|| {
-                let former = before.primitive(&version.name).map(|primitive| primitive.active.clone());
+                let former =
+                    before.primitive(&version.name).map(|primitive| primitive.active.clone());
                 tracing::error!(
                     component = version.name,
                     digest = version.digest,
@@ -153,8 +177,13 @@ impl Registry {
         }
         let revision = self.inner.revision.fetch_add(1, Relaxed) + 1;
         match Live::new(revision, primitives, catalogue.live().map(|version| &version.manifest)) {
-            Ok(live) => *self.inner.live.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(live),
-            Err(faults) => tracing::error!(?faults, "the live components do not fit together: what served before still serves"),
+            Ok(live) => {
+                *self.inner.live.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(live)
+            }
+            Err(faults) => tracing::error!(
+                ?faults,
+                "the live components do not fit together: what served before still serves"
+            ),
         }
         let wanted = wanted(&catalogue);
         *self.inner.catalogue.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(catalogue);
@@ -162,31 +191,40 @@ impl Registry {
         Ok(())
     }
 
-    /// What of the operator's settings does not fit the version that serves, or would be the first to. What is set of a primitive
-    /// that is not installed is checked when it is.
+    /// What of the operator's settings does not fit the version that serves, or would be the first
+    /// to. What is set of a primitive that is not installed is checked when it is.
     pub fn settings_faults(&self) -> Vec<Fault> {
         let catalogue = self.catalogue();
         let mut faults = Vec::new();
         for name in self.inner.resident.settings.names() {
             let active = catalogue.active(name).and_then(|digest| catalogue.find(name, digest));
             match active.or_else(|| catalogue.versions.get(name)?.last()) {
-                Some(version) => faults.extend(self.inner.resident.fits(&version.manifest).err().into_iter().flatten()),
+                Some(version) => faults.extend(
+                    self.inner.resident.fits(&version.manifest).err().into_iter().flatten(),
+                ),
                 None => tracing::warn!("[primitives.{name}] is for no primitive that is installed"),
             }
         }
         faults
     }
 
-    /// Loads what is active, and compiles what is staged so that it can be activated at once; several at a time.
+    /// Loads what is active, and compiles what is staged so that it can be activated at once;
+    /// several at a time.
     async fn load_wanted(&self, catalogue: &Catalogue) {
         use futures::{FutureExt as _, StreamExt as _};
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let staged =
-            catalogue.live().filter(|version| version.state == State::Staged && !self.inner.replicas.knows(&version.digest));
-        let digests: BTreeSet<String> =
-            wanted(catalogue).into_iter().chain(staged.map(|version| version.digest.clone())).collect();
+        let staged = catalogue.live().filter(|version| {
+            version.state == State::Staged && !self.inner.replicas.knows(&version.digest)
+        });
+        let digests: BTreeSet<String> = wanted(catalogue)
+            .into_iter()
+            .chain(staged.map(|version| version.digest.clone()))
+            .collect();
         let loads = digests.into_iter().map(|digest| self.load_noted(digest).boxed());
-        futures::stream::iter(loads.collect::<Vec<_>>()).buffer_unordered(cores).collect::<Vec<()>>().await;
+        futures::stream::iter(loads.collect::<Vec<_>>())
+            .buffer_unordered(cores)
+            .collect::<Vec<()>>()
+            .await;
     }
 
     async fn load_noted(&self, digest: String) {
@@ -214,19 +252,26 @@ impl Registry {
         let pinnable = |served: &Arc<Served>| {
             served.name() == active.name()
                 && served.digest() != active.digest()
-                && catalogue.by_digest(served.digest()).is_some_and(|version| version.state != State::Quarantined)
+                && catalogue
+                    .by_digest(served.digest())
+                    .is_some_and(|version| version.state != State::Quarantined)
         };
         self.inner.resident.loaded().into_iter().filter(pinnable).collect()
     }
 
-    /// Drops versions that nobody wants. What is live keeps its own `Arc`s, so the next refresh frees them.
+    /// Drops versions that nobody wants. What is live keeps its own `Arc`s, so the next refresh
+    /// frees them.
     pub fn sweep(&self) {
         let wanted = wanted(&self.catalogue());
         self.evict(&wanted);
     }
 
     fn evict(&self, wanted: &BTreeSet<String>) {
-        let before = self.inner.clock.now().plus_ms(-i64::try_from(self.inner.resident_ms).unwrap_or(i64::MAX));
+        let before = self
+            .inner
+            .clock
+            .now()
+            .plus_ms(-i64::try_from(self.inner.resident_ms).unwrap_or(i64::MAX));
         if !self.inner.resident.evict(wanted, before) {
             return;
         }
@@ -238,7 +283,11 @@ impl Registry {
             others: self.others(&catalogue, &primitive.active),
         });
         let revision = self.inner.revision.fetch_add(1, Relaxed) + 1;
-        if let Ok(live) = Live::new(revision, primitives.collect(), catalogue.live().map(|version| &version.manifest)) {
+        if let Ok(live) = Live::new(
+            revision,
+            primitives.collect(),
+            catalogue.live().map(|version| &version.manifest),
+        ) {
             *self.inner.live.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(live);
         }
     }
@@ -272,8 +321,11 @@ impl Registry {
 /// What must stay in memory: what serves, and what a rollback goes to.
 fn wanted(catalogue: &Catalogue) -> BTreeSet<String> {
     let serving = catalogue.serving().map(|version| version.digest.clone());
-    let before =
-        catalogue.activations.keys().filter_map(|name| catalogue.predecessor(name)).map(|version| version.digest.clone());
+    let before = catalogue
+        .activations
+        .keys()
+        .filter_map(|name| catalogue.predecessor(name))
+        .map(|version| version.digest.clone());
     serving.chain(before).collect()
 }
 
@@ -300,7 +352,10 @@ impl Registry {
     pub async fn keep_alive(&self) {
         loop {
             if let Err(error) = self.beat().await {
-                tracing::warn!(error = &error as &dyn std::error::Error, "this replica could not say that it lives");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "this replica could not say that it lives"
+                );
             }
             tokio::select! {
                 () = tokio::time::sleep(replicas::BEAT_EVERY) => {}

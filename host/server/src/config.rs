@@ -1,7 +1,9 @@
-//! What the operator has set: one struct a section, read from a TOML file, under the environment, under flags.
+//! What the operator has set: one struct a section, read from a TOML file, under the environment,
+//! under flags.
 //!
-//! `CHARTER_<SECTION>_<KEY>` overrides `[section] key`, a flag overrides both. All faults are reported at once, each by the key
-//! that the person wrote. Nothing outside this module reads the environment.
+//! `CHARTER_<SECTION>_<KEY>` overrides `[section] key`, a flag overrides both. All faults are
+//! reported at once, each by the key that the person wrote. Nothing outside this module reads the
+//! environment.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -161,7 +163,10 @@ impl Config {
 }
 
 fn not_toml(path: &Path, fault: &toml::de::Error) -> Fault {
-    Fault { key: path.display().to_string(), message: format!("is not valid TOML: {}", fault.to_string().trim_end()) }
+    Fault {
+        key: path.display().to_string(),
+        message: format!("is not valid TOML: {}", fault.to_string().trim_end()),
+    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
-//! The cached directory of credentials and tenancy: keys, sessions, organizations with their standing, projects,
-//! users and kits.
+//! The cached directory of credentials and tenancy: keys, sessions, organizations with their
+//! standing, projects, users and kits.
 //!
-//! Look-ups answer from memory and fall back to the store; nothing here knows of HTTP. What is cached counts only while the
-//! store vouches that no record of the host has changed since it was read. Each request asks the store to catch up with other
-//! replicas before it looks here; mutations are guarded at their commit besides (`guards`).
+//! Look-ups answer from memory and fall back to the store; nothing here knows of HTTP. What is
+//! cached counts only while the store vouches that no record of the host has changed since it was
+//! read. Each request asks the store to catch up with other replicas before it looks here;
+//! mutations are guarded at their commit besides (`guards`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -108,7 +109,11 @@ impl SessionRecord {
     /// What must still hold when a mutation of this session is committed.
     pub fn guards(&self) -> Vec<Guard> {
         let member = Member::address(&self.organization, &self.account);
-        vec![still_active(Session::address(&self.digest)), still_active(member.clone()), unchanged(member, self.membership)]
+        vec![
+            still_active(Session::address(&self.digest)),
+            still_active(member.clone()),
+            unchanged(member, self.membership),
+        ]
     }
 }
 
@@ -224,7 +229,10 @@ impl KitRecord {
     /// # Errors
     /// [`Denied`] where it does not.
     pub fn decide(&self, primitive: &str, gate: Gate) -> Result<Option<&str>, Denied> {
-        if self.default && !self.kit.primitives.contains_key(primitive) && Entry::by_default(gate).enabled {
+        if self.default
+            && !self.kit.primitives.contains_key(primitive)
+            && Entry::by_default(gate).enabled
+        {
             return Ok(None);
         }
         charter_kernel::kit::decide(primitive, gate, Some(&self.kit))
@@ -258,7 +266,8 @@ struct Inner {
 pub struct Unreadable;
 
 impl Directory {
-    /// A directory over this store. `hashes_max`: passwords hashed at once; `attempts_per_minute`: failed sign-ins of one account.
+    /// A directory over this store. `hashes_max`: passwords hashed at once; `attempts_per_minute`:
+    /// failed sign-ins of one account.
     ///
     /// # Errors
     /// When the operating system gives no randomness.
@@ -296,26 +305,31 @@ impl Directory {
         &self.inner.throttle
     }
 
-    /// The key that was presented, by its secret; absent if there is none, or it has expired or was revoked.
+    /// The key that was presented, by its secret; absent if there is none, or it has expired or was
+    /// revoked.
     ///
     /// # Errors
     /// When the store cannot be asked.
     pub async fn key(&self, presented: &str) -> Result<Option<Arc<KeyRecord>>, Unreadable> {
         let digest = Plain::presented(presented).digest();
         let stored = digest.stored();
-        let found = self.remembered(&self.inner.keys, KEYS, &stored, self.load_key(&stored)).await?;
+        let found =
+            self.remembered(&self.inner.keys, KEYS, &stored, self.load_key(&stored)).await?;
         let now = self.inner.clock.now();
         Ok(found.filter(|key| key.expires_at.is_none_or(|end| now < end)))
     }
 
-    /// The session of a cookie; absent if there is none, or it has expired, or its account is no member any more.
+    /// The session of a cookie; absent if there is none, or it has expired, or its account is no
+    /// member any more.
     ///
     /// # Errors
     /// When the store cannot be asked.
     pub async fn session(&self, cookie: &str) -> Result<Option<Arc<SessionRecord>>, Unreadable> {
         let token = Plain::presented(cookie);
         let stored = token.digest().stored();
-        let found = self.remembered(&self.inner.sessions, SESSIONS, &stored, self.load_session(&token, &stored)).await?;
+        let found = self
+            .remembered(&self.inner.sessions, SESSIONS, &stored, self.load_session(&token, &stored))
+            .await?;
         let now = self.inner.clock.now();
         Ok(found.filter(|session| now < session.expires_at))
     }
@@ -324,17 +338,21 @@ impl Directory {
     ///
     /// # Errors
     /// When the store cannot be asked.
-    pub async fn organization(&self, id: &OrganizationId) -> Result<Option<Arc<OrganizationRecord>>, Unreadable> {
-        let load = self.load(Organization::address(id), |found: Organization, row| OrganizationRecord {
-            version: row.version,
-            id: found.id,
-            default_project: found.default_project,
-            loosening: found.loosening,
-            time_zone: found.time_zone,
-            budget: found.budget,
-            policy: found.policy,
-            limits: found.limits,
-        });
+    pub async fn organization(
+        &self,
+        id: &OrganizationId,
+    ) -> Result<Option<Arc<OrganizationRecord>>, Unreadable> {
+        let load =
+            self.load(Organization::address(id), |found: Organization, row| OrganizationRecord {
+                version: row.version,
+                id: found.id,
+                default_project: found.default_project,
+                loosening: found.loosening,
+                time_zone: found.time_zone,
+                budget: found.budget,
+                policy: found.policy,
+                limits: found.limits,
+            });
         self.remembered(&self.inner.organizations, ORGANIZATIONS, id.as_str(), load).await
     }
 
@@ -347,15 +365,16 @@ impl Directory {
         organization: &OrganizationId,
         id: &ProjectId,
     ) -> Result<Option<Arc<ProjectRecord>>, Unreadable> {
-        let load = self.load(Project::address(organization, id), |found: Project, row| ProjectRecord {
-            version: row.version,
-            budget: found.budget,
-            id: found.id,
-            organization: found.organization,
-            test: found.mode == Mode::Test,
-            default_user: found.default_user,
-            default_kit: found.default_kit,
-        });
+        let load =
+            self.load(Project::address(organization, id), |found: Project, row| ProjectRecord {
+                version: row.version,
+                budget: found.budget,
+                id: found.id,
+                organization: found.organization,
+                test: found.mode == Mode::Test,
+                default_user: found.default_user,
+                default_kit: found.default_kit,
+            });
         let found = self.remembered(&self.inner.projects, PROJECTS, id.as_str(), load).await?;
         Ok(found.filter(|project| project.organization == *organization))
     }
@@ -364,7 +383,11 @@ impl Directory {
     ///
     /// # Errors
     /// When the store cannot be asked.
-    pub async fn user(&self, project: &ProjectId, id: &UserId) -> Result<Option<Arc<UserRecord>>, Unreadable> {
+    pub async fn user(
+        &self,
+        project: &ProjectId,
+        id: &UserId,
+    ) -> Result<Option<Arc<UserRecord>>, Unreadable> {
         let load = self.load(User::address(project, id), |found: User, row| UserRecord {
             version: row.version,
             active: found.revoked.is_none(),
@@ -381,31 +404,46 @@ impl Directory {
     ///
     /// # Errors
     /// When the store cannot be asked.
-    pub async fn kit(&self, project: &ProjectRecord, id: Option<&KitId>) -> Result<Option<Arc<KitRecord>>, Unreadable> {
+    pub async fn kit(
+        &self,
+        project: &ProjectRecord,
+        id: Option<&KitId>,
+    ) -> Result<Option<Arc<KitRecord>>, Unreadable> {
         let id = id.unwrap_or(&project.default_kit);
-        let load = self.load(StoredKit::address(&project.id, id), |found: StoredKit, row| KitRecord {
-            id: found.id.clone(),
-            project: found.project.clone(),
-            default: found.default,
-            kit: found.rules(row.version),
-        });
-        // Kits of two projects never share an id, but the caller's project must not matter to what is remembered.
+        let load =
+            self.load(StoredKit::address(&project.id, id), |found: StoredKit, row| KitRecord {
+                id: found.id.clone(),
+                project: found.project.clone(),
+                default: found.default,
+                kit: found.rules(row.version),
+            });
+        // Kits of two projects never share an id, but the caller's project must not matter to what
+        // is remembered.
         self.remembered(&self.inner.kits, KITS, &format!("{}/{id}", project.id), load).await
     }
 
-    /// How the organization stands with who bills it, and the row's version; absent where nothing is stopped.
+    /// How the organization stands with who bills it, and the row's version; absent where nothing
+    /// is stopped.
     ///
     /// # Errors
     /// When the store cannot be asked.
-    pub async fn standing(&self, organization: &OrganizationId) -> Result<Option<(Standing, u64)>, Unreadable> {
+    pub async fn standing(
+        &self,
+        organization: &OrganizationId,
+    ) -> Result<Option<(Standing, u64)>, Unreadable> {
         let load = async {
-            let Some(row) = self.row(&Standing::address(organization.as_str())).await? else { return Ok(Some(None)) };
-            serde_json::from_str(&row.body).map(|standing| Some(Some((standing, row.version)))).map_err(|error| {
-                tracing::error!(%error, "a standing cannot be read");
-                Unreadable
-            })
+            let Some(row) = self.row(&Standing::address(organization.as_str())).await? else {
+                return Ok(Some(None));
+            };
+            serde_json::from_str(&row.body)
+                .map(|standing| Some(Some((standing, row.version))))
+                .map_err(|error| {
+                    tracing::error!(%error, "a standing cannot be read");
+                    Unreadable
+                })
         };
-        let found = self.remembered(&self.inner.standings, STANDINGS, organization.as_str(), load).await?;
+        let found =
+            self.remembered(&self.inner.standings, STANDINGS, organization.as_str(), load).await?;
         Ok(found.and_then(|standing| *standing))
     }
 
@@ -423,7 +461,8 @@ impl Directory {
         }
     }
 
-    /// Answers from the cache, or loads and remembers. `depends` names the collections that the value was read from.
+    /// Answers from the cache, or loads and remembers. `depends` names the collections that the
+    /// value was read from.
     async fn remembered<V>(
         &self,
         cache: &Cache<V>,
@@ -445,30 +484,34 @@ impl Directory {
         Ok(Some(value))
     }
 
-    /// A number that every write of these collections changes; `None` while nobody knows what other replicas have written.
+    /// A number that every write of these collections changes; `None` while nobody knows what other
+    /// replicas have written.
     fn epoch(&self, depends: &[&str]) -> Option<u64> {
         if self.inner.store.last_poll_age() >= CHANGES_AGE_MAX {
             return None;
         }
         let changes = self.inner.changes.borrow();
         let number = |space: &&str| changes.spaces.get(*space).copied().unwrap_or(0);
-        // Odd multiplier: no two states of one collection fall together, and of several collections practically none.
-        Some(
-            depends
-                .iter()
-                .map(number)
-                .fold(0, |mixed: u64, number| mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(number)),
-        )
+        // Odd multiplier: no two states of one collection fall together, and of several collections
+        // practically none.
+        Some(depends.iter().map(number).fold(0, |mixed: u64, number| {
+            mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(number)
+        }))
     }
 
-    async fn load<R: Record, V>(&self, key: Key, decode: impl FnOnce(R, &Row) -> V) -> Result<Option<V>, Unreadable> {
+    async fn load<R: Record, V>(
+        &self,
+        key: Key,
+        decode: impl FnOnce(R, &Row) -> V,
+    ) -> Result<Option<V>, Unreadable> {
         let Some(row) = self.row(&key).await? else { return Ok(None) };
         let record = R::read(&row).map_err(|_| Unreadable)?;
         Ok(Some(decode(record, &row)))
     }
 
     async fn load_key(&self, digest: &str) -> Result<Option<KeyRecord>, Unreadable> {
-        let holder = self.inner.store.begin("").lookup(&ApiKey::claim(digest)).await.map_err(unreadable)?;
+        let holder =
+            self.inner.store.begin("").lookup(&ApiKey::claim(digest)).await.map_err(unreadable)?;
         let Some(address) = holder else { return Ok(None) };
         let Some(row) = self.row(&address).await? else { return Ok(None) };
         let key = ApiKey::read(&row).map_err(|_| Unreadable)?;
@@ -492,13 +535,20 @@ impl Directory {
         }))
     }
 
-    async fn load_session(&self, token: &Plain, digest: &str) -> Result<Option<SessionRecord>, Unreadable> {
+    async fn load_session(
+        &self,
+        token: &Plain,
+        digest: &str,
+    ) -> Result<Option<SessionRecord>, Unreadable> {
         let Some(row) = self.row(&Session::address(digest)).await? else { return Ok(None) };
         let session = Session::read(&row).map_err(|_| Unreadable)?;
         if !secret::same(&session.digest, digest) {
             return Ok(None);
         }
-        let Some(row) = self.row(&Member::address(&session.organization, &session.account)).await? else { return Ok(None) };
+        let Some(row) = self.row(&Member::address(&session.organization, &session.account)).await?
+        else {
+            return Ok(None);
+        };
         let member = Member::read(&row).map_err(|_| Unreadable)?;
         Ok(Some(SessionRecord {
             id: session.id,
@@ -517,7 +567,8 @@ impl Directory {
     }
 }
 
-/// The CSRF token of a session's cookie: only who holds the cookie can know it, and it need not be kept.
+/// The CSRF token of a session's cookie: only who holds the cookie can know it, and it need not be
+/// kept.
 pub fn csrf_token(cookie: &Plain) -> Plain {
     cookie.derived("csrf")
 }
@@ -535,7 +586,10 @@ mod tests {
 
     fn kit(default: bool, primitives: serde_json::Value) -> KitRecord {
         let id = uuid_v7(Instant(1), [1; 10]);
-        let kit: Kit = serde_json::from_value(serde_json::json!({"id": id, "name": "k", "primitives": primitives})).unwrap();
+        let kit: Kit = serde_json::from_value(
+            serde_json::json!({"id": id, "name": "k", "primitives": primitives}),
+        )
+        .unwrap();
         let project = ProjectId::parse(&uuid_v7(Instant(1), [2; 10])).unwrap();
         KitRecord { id: kit.id.clone(), project, default, kit }
     }

@@ -1,9 +1,10 @@
-//! What leaves the host on a guest's behalf: to a provider that the operator bound, or to the public web behind the address
-//! guard.
+//! What leaves the host on a guest's behalf: to a provider that the operator bound, or to the
+//! public web behind the address guard.
 //!
-//! Each exchange has a connection of its own to an address that was checked: a name is resolved once and what was checked is
-//! what is dialled. Redirects are not followed; a guest that follows one is checked like any other request. A credential goes
-//! to its binding's origin and below its path only, and never back to the guest.
+//! Each exchange has a connection of its own to an address that was checked: a name is resolved
+//! once and what was checked is what is dialled. Redirects are not followed; a guest that follows
+//! one is checked like any other request. A credential goes to its binding's origin and below its
+//! path only, and never back to the guest.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -36,8 +37,8 @@ pub use dial::client_config;
 /// Tenants whose semaphores are kept before those without a connection are forgotten.
 const TENANTS_KEPT_MAX: usize = 4_096;
 
-/// Hands the engine its way out, and the server's answers to guests' questions. `own` is where the host really listens: a
-/// configured port may be 0.
+/// Hands the engine its way out, and the server's answers to guests' questions. `own` is where the
+/// host really listens: a configured port may be 0.
 pub fn attach(app: &Arc<App>, own: Vec<SocketAddr>) {
     let host: Arc<dyn Host> = app.clone();
     let gate = Arc::new(Gate::new(app.config.egress.clone(), app.providers.clone(), own));
@@ -69,27 +70,35 @@ impl Gate {
             let max = self.config.tenant_connections_max as usize;
             tenants.retain(|_, share| share.available_permits() < max);
         }
-        let share = tenants
-            .entry(organization.to_owned())
-            .or_insert_with(|| Arc::new(Semaphore::new(self.config.tenant_connections_max as usize)));
+        let share = tenants.entry(organization.to_owned()).or_insert_with(|| {
+            Arc::new(Semaphore::new(self.config.tenant_connections_max as usize))
+        });
         share.clone().try_acquire_owned().map_err(|_| EgressError::TooMany)
     }
 
-    async fn exchange(&self, outbound: Outbound) -> Result<http::Response<EgressBody>, EgressError> {
+    async fn exchange(
+        &self,
+        outbound: Outbound,
+    ) -> Result<http::Response<EgressBody>, EgressError> {
         let permit = self.connection(outbound.scope.lane())?;
-        let least = |asked: Option<u64>, ours: u64| Duration::from_millis(asked.unwrap_or(ours).min(ours));
+        let least =
+            |asked: Option<u64>, ours: u64| Duration::from_millis(asked.unwrap_or(ours).min(ours));
         let connect = least(outbound.connect_timeout_ms, self.config.connect_timeout_ms);
         let first_byte = least(outbound.first_byte_timeout_ms, self.config.timeout_ms);
         let between_bytes = least(outbound.between_bytes_timeout_ms, self.config.timeout_ms);
         let end = tokio::time::Instant::now() + Duration::from_millis(self.config.timeout_ms);
         let (aim, request) = match outbound.target {
             Target::Binding(name) => {
-                let binding = self.providers.resolve(&outbound.scope, &name).ok_or(EgressError::Unbound(name))?;
+                let binding = self
+                    .providers
+                    .resolve(&outbound.scope, &name)
+                    .ok_or(EgressError::Unbound(name))?;
                 target::bound(&binding, outbound.request)?
             }
             Target::Public => target::public(outbound.request)?,
         };
-        let address = tokio::time::timeout(connect, guard::resolve(&aim, &self.config.allow, &self.own));
+        let address =
+            tokio::time::timeout(connect, guard::resolve(&aim, &self.config.allow, &self.own));
         let address = address.await.map_err(|_| EgressError::Timeout)??;
         let limits = body::Limits { bytes_max: self.config.response_bytes_max, between_bytes, end };
         let request = request.map(|content| body::outgoing(content, limits.bytes_max));
@@ -97,10 +106,13 @@ impl Gate {
             let mut wire = tokio::time::timeout(connect, dial::dial(&self.tls, &aim, address))
                 .await
                 .map_err(|_| EgressError::Timeout)??;
-            let response = tokio::time::timeout(first_byte, wire.send(request)).await.map_err(|_| EgressError::Timeout)??;
+            let response = tokio::time::timeout(first_byte, wire.send(request))
+                .await
+                .map_err(|_| EgressError::Timeout)??;
             Ok((wire, response))
         };
-        let (wire, response) = tokio::time::timeout_at(end, sent).await.map_err(|_| EgressError::Timeout)??;
+        let (wire, response) =
+            tokio::time::timeout_at(end, sent).await.map_err(|_| EgressError::Timeout)??;
         let masks = aim.credential.map(credential::Masks::of).unwrap_or_default();
         let (mut parts, content) = response.into_parts();
         credential::mask_headers(&mut parts.headers, &masks);
@@ -121,7 +133,8 @@ impl Gate {
     pub async fn admits(&self, uri: &Uri) -> Result<(), EgressError> {
         let aim = target::aim(uri)?;
         let within = Duration::from_millis(self.config.connect_timeout_ms);
-        let resolved = tokio::time::timeout(within, guard::resolve(&aim, &self.config.allow, &self.own)).await;
+        let resolved =
+            tokio::time::timeout(within, guard::resolve(&aim, &self.config.allow, &self.own)).await;
         resolved.map_err(|_| EgressError::Timeout)?.map(drop)
     }
 
@@ -130,13 +143,21 @@ impl Gate {
         self.own.first().copied()
     }
 
-    /// A connection of the host's own to what the operator has bound, at any port: the name is resolved once, and the address that
-    /// was checked is dialled. A private range takes the operator's list, however the address is written.
+    /// A connection of the host's own to what the operator has bound, at any port: the name is
+    /// resolved once, and the address that was checked is dialled. A private range takes the
+    /// operator's list, however the address is written.
     ///
     /// # Errors
     /// Which rule forbids it, or what went wrong.
     pub async fn connect(&self, host: &str, port: u16) -> Result<TcpStream, EgressError> {
-        let aim = target::Aim { host: host.to_owned(), port, tls: false, trusted: false, bound: true, credential: None };
+        let aim = target::Aim {
+            host: host.to_owned(),
+            port,
+            tls: false,
+            trusted: false,
+            bound: true,
+            credential: None,
+        };
         let connected = async {
             let address = guard::resolve(&aim, &self.config.allow, &self.own).await?;
             TcpStream::connect(address).await.map_err(|_| EgressError::Connection)
@@ -145,13 +166,19 @@ impl Gate {
         tokio::time::timeout(within, connected).await.map_err(|_| EgressError::Timeout)?
     }
 
-    /// Sends a request of the host's own to the public web, behind the same guard, and answers the head of what comes back. No
-    /// redirect is followed, and nothing of the body is read.
+    /// Sends a request of the host's own to the public web, behind the same guard, and answers the
+    /// head of what comes back. No redirect is followed, and nothing of the body is read.
     ///
     /// # Errors
     /// What went wrong, `Timeout` included.
-    pub async fn post(&self, request: http::Request<Bytes>, within: Duration) -> Result<http::response::Parts, EgressError> {
-        let request = request.map(|body| http_body_util::Full::new(body).map_err(|never| match never {}).boxed_unsync());
+    pub async fn post(
+        &self,
+        request: http::Request<Bytes>,
+        within: Duration,
+    ) -> Result<http::response::Parts, EgressError> {
+        let request = request.map(|body| {
+            http_body_util::Full::new(body).map_err(|never| match never {}).boxed_unsync()
+        });
         let exchange = async {
             let (aim, request) = target::public(request)?;
             let address = guard::resolve(&aim, &self.config.allow, &self.own).await?;
@@ -163,7 +190,10 @@ impl Gate {
 }
 
 impl Egress for Gate {
-    fn send(&self, outbound: Outbound) -> BoxFuture<'_, Result<http::Response<EgressBody>, EgressError>> {
+    fn send(
+        &self,
+        outbound: Outbound,
+    ) -> BoxFuture<'_, Result<http::Response<EgressBody>, EgressError>> {
         Box::pin(self.exchange(outbound))
     }
 }

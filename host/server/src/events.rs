@@ -1,8 +1,8 @@
-//! What happened in an organization, as others are told of it: events of primitives and of the host, and each audit row as
-//! `activity.logged`.
+//! What happened in an organization, as others are told of it: events of primitives and of the
+//! host, and each audit row as `activity.logged`.
 //!
-//! Both are facts that rode in the commit of their cause and were numbered right behind it, so nobody is told of what did not happen,
-//! and nobody misses what did.
+//! Both are facts that rode in the commit of their cause and were numbered right behind it, so
+//! nobody is told of what did not happen, and nobody misses what did.
 
 use charter_kernel::refusal::Refusal;
 use charter_kernel::unit::FactKind;
@@ -18,7 +18,8 @@ pub const ACTIVITY: &str = "activity.logged";
 
 /// How far somebody has read: the sequence of the last event and of the last audit row.
 ///
-/// As text it is one number that only grows, as the wire has it: the first in the upper half of 64 bits, the second in the lower.
+/// As text it is one number that only grows, as the wire has it: the first in the upper half of 64
+/// bits, the second in the lower.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Position {
     /// The last event.
@@ -56,7 +57,8 @@ pub fn payload(body: &Value) -> Value {
 /// An audit row as an event says it.
 fn activity(row: &SequencedFact) -> Value {
     let parsed = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
-    let (body, private) = (parsed(&row.fact.body), row.fact.private.as_deref().map(parsed).unwrap_or_default());
+    let (body, private) =
+        (parsed(&row.fact.body), row.fact.private.as_deref().map(parsed).unwrap_or_default());
     json!({
         "actorType": body["actor"]["type"],
         "actorId": body["actor"]["id"],
@@ -73,7 +75,10 @@ fn activity(row: &SequencedFact) -> Value {
 pub fn told(row: &SequencedFact) -> (String, Value) {
     let (kind, payload) = match row.fact.kind {
         FactKind::Audit => (ACTIVITY.to_owned(), activity(row)),
-        FactKind::Event => (row.fact.name.clone(), payload(&serde_json::from_str(&row.fact.body).unwrap_or_default())),
+        FactKind::Event => (
+            row.fact.name.clone(),
+            payload(&serde_json::from_str(&row.fact.body).unwrap_or_default()),
+        ),
     };
     let data = json!({
         "id": row.fact.id, "companyId": row.fact.organization, "type": kind, "createdAt": row.fact.at, "payload": payload,

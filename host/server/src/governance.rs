@@ -1,8 +1,8 @@
 //! The gateway that every regulated action passes: policy, then caps, then the hold, in one unit.
 //!
-//! Knows no primitive: an action is a name that a manifest declares. The rules are the kernel's; here they meet the
-//! organization's records and the rows of its meters. Invariant: leave is committed together with the hold behind it, under
-//! the very policy, kit and budgets that decided.
+//! Knows no primitive: an action is a name that a manifest declares. The rules are the kernel's;
+//! here they meet the organization's records and the rows of its meters. Invariant: leave is
+//! committed together with the hold behind it, under the very policy, kit and budgets that decided.
 
 pub mod approvals;
 pub mod caps;
@@ -24,7 +24,13 @@ mod tests {
 
     #[test]
     fn an_amount_has_two_digits_or_as_many_as_it_needs() {
-        let told = [(0, "$0.00"), (1_000_000, "$1.00"), (1_250_000, "$1.25"), (1_000_001, "$1.000001"), (1_005_000, "$1.005")];
+        let told = [
+            (0, "$0.00"),
+            (1_000_000, "$1.00"),
+            (1_250_000, "$1.25"),
+            (1_000_001, "$1.000001"),
+            (1_005_000, "$1.005"),
+        ];
         for (micro_usd, text) in told {
             assert_eq!(dollars(micro_usd), text);
         }

@@ -1,7 +1,9 @@
-//! Calls of inbound URLs: whose they are, whether they are signed, and what the primitive is told, in the commit before the answer.
+//! Calls of inbound URLs: whose they are, whether they are signed, and what the primitive is told,
+//! in the commit before the answer.
 //!
-//! Whoever calls is a stranger. An unknown, a closed and a revoked hook look the same; a call that is not signed writes nothing and is
-//! counted. The same event twice is one signal. Knows of providers only what the files of their kinds say.
+//! Whoever calls is a stranger. An unknown, a closed and a revoked hook look the same; a call that
+//! is not signed writes nothing and is counted. The same event twice is one signal. Knows of
+//! providers only what the files of their kinds say.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -67,18 +69,36 @@ impl Counts {
     pub fn show(self: &Arc<Self>, metrics: &Metrics) {
         type Read = fn(&Counts) -> &AtomicU64;
         let shown: [(&'static str, &'static str, Read); 8] = [
-            ("hook_calls_taken", "Calls of inbound URLs that were told to a primitive", |counts| &counts.taken),
-            ("hook_calls_repeated", "Calls whose event had been told before", |counts| &counts.repeated),
+            ("hook_calls_taken", "Calls of inbound URLs that were told to a primitive", |counts| {
+                &counts.taken
+            }),
+            ("hook_calls_repeated", "Calls whose event had been told before", |counts| {
+                &counts.repeated
+            }),
             ("hook_calls_unknown", "Calls for no hook that there is", |counts| &counts.unknown),
-            ("hook_calls_unsigned", "Calls without a signature that counts", |counts| &counts.unsigned),
-            ("hook_calls_unmatched", "Signed calls of providers that no hook was opened for", |counts| &counts.unmatched),
-            ("hook_questions_answered", "Questions of providers that a primitive has answered", |counts| &counts.answered),
-            ("hook_questions_declined", "Questions of providers that a primitive, a rule or a cap has refused", |counts| {
-                &counts.declined
+            ("hook_calls_unsigned", "Calls without a signature that counts", |counts| {
+                &counts.unsigned
             }),
-            ("hook_questions_unanswered", "Questions of providers that were refused because nobody answered", |counts| {
-                &counts.unanswered
-            }),
+            (
+                "hook_calls_unmatched",
+                "Signed calls of providers that no hook was opened for",
+                |counts| &counts.unmatched,
+            ),
+            (
+                "hook_questions_answered",
+                "Questions of providers that a primitive has answered",
+                |counts| &counts.answered,
+            ),
+            (
+                "hook_questions_declined",
+                "Questions of providers that a primitive, a rule or a cap has refused",
+                |counts| &counts.declined,
+            ),
+            (
+                "hook_questions_unanswered",
+                "Questions of providers that were refused because nobody answered",
+                |counts| &counts.unanswered,
+            ),
         ];
         for (name, help, read) in shown {
             let counts = self.clone();
@@ -111,7 +131,12 @@ pub async fn find(app: &App, txn: &mut Txn, id: &str) -> Result<Option<Live>, Re
 ///
 /// # Errors
 /// When the store cannot be asked.
-pub async fn referred(app: &App, txn: &mut Txn, binding: &str, reference: &str) -> Result<Option<Live>, Refusal> {
+pub async fn referred(
+    app: &App,
+    txn: &mut Txn,
+    binding: &str,
+    reference: &str,
+) -> Result<Option<Live>, Refusal> {
     named(app, txn, &HookRecord::reference_name(binding, reference), reference).await
 }
 
@@ -122,7 +147,12 @@ async fn named(app: &App, txn: &mut Txn, name: &Claim, id: &str) -> Result<Optio
         tracing::error!(%error, hook = id, "a hook cannot be read");
         Refusal::internal()
     })?;
-    if !app.registry.current().listeners(charter_engine::hook::SIGNAL).any(|name| *name == record.primitive) {
+    if !app
+        .registry
+        .current()
+        .listeners(charter_engine::hook::SIGNAL)
+        .any(|name| *name == record.primitive)
+    {
         return Ok(None);
     }
     if txn.get_relaxed(&record.document_key()).await.map_err(stored::reading)?.is_none() {
@@ -131,24 +161,34 @@ async fn named(app: &App, txn: &mut Txn, name: &Claim, id: &str) -> Result<Optio
     Ok(scope(app, &record).await?.map(|scope| Live { record, scope }))
 }
 
-/// The scope of a hook, as long as everybody in it is there, and not revoked unless it is a provider that tells what has happened.
+/// The scope of a hook, as long as everybody in it is there, and not revoked unless it is a
+/// provider that tells what has happened.
 async fn scope(app: &App, record: &HookRecord) -> Result<Option<Scope>, Refusal> {
     let owner = &record.owner;
     let unread = |_| Refusal::overloaded(1);
     let Some(organization) = OrganizationId::parse(&owner.organization) else { return Ok(None) };
-    let Some(organization) = app.directory.organization(&organization).await.map_err(unread)? else { return Ok(None) };
-    let proof = Proof::of(Actor::new(ActorKind::Hook, record.id.clone())).organization(organization.id.clone());
+    let Some(organization) = app.directory.organization(&organization).await.map_err(unread)?
+    else {
+        return Ok(None);
+    };
+    let proof = Proof::of(Actor::new(ActorKind::Hook, record.id.clone()))
+        .organization(organization.id.clone());
     if owner.project.is_empty() {
         return Ok(Some(proof.scope()));
     }
     let Some(project) = ProjectId::parse(&owner.project) else { return Ok(None) };
-    let Some(project) = app.directory.project(&organization.id, &project).await.map_err(unread)? else { return Ok(None) };
+    let Some(project) = app.directory.project(&organization.id, &project).await.map_err(unread)?
+    else {
+        return Ok(None);
+    };
     let proof = proof.project(project.id.clone(), project.test);
     let Some(user) = &owner.user else { return Ok(Some(proof.scope())) };
     let Some(user) = UserId::parse(user) else { return Ok(None) };
     let user = app.directory.user(&project.id, &user).await.map_err(unread)?;
     let may_be_told = |user: &Arc<UserRecord>| user.active || record.provider().is_some();
-    Ok(user.filter(may_be_told).map(|user| proof.user(user.id.clone(), Subject::Credential).scope()))
+    Ok(user
+        .filter(may_be_told)
+        .map(|user| proof.user(user.id.clone(), Subject::Credential).scope()))
 }
 
 /// The secret of a hook that has one.
@@ -162,11 +202,15 @@ pub async fn secret(app: &App, record: &HookRecord) -> Result<Option<String>, Re
     };
     let Some(sealed) = &record.secret else { return Ok(None) };
     let sealed = STANDARD.decode(sealed).map_err(|_| broken())?;
-    let opened = app.store.unseal(&record.owner.organization, &HookRecord::context(&record.id), &sealed).await;
+    let opened = app
+        .store
+        .unseal(&record.owner.organization, &HookRecord::context(&record.id), &sealed)
+        .await;
     String::from_utf8(opened.map_err(|_| broken())?).map(Some).map_err(|_| broken())
 }
 
-/// Has the primitive told of an event, once, in this transaction's commit. Answers what the call counts as.
+/// Has the primitive told of an event, once, in this transaction's commit. Answers what the call
+/// counts as.
 ///
 /// # Errors
 /// `rate_limited` where the hook is called too often, or when the store cannot be asked.
@@ -208,7 +252,8 @@ fn enter(app: &App, request: &HostRequest, hook: &HookRecord) -> Result<(), Refu
 
 /// What the primitive is told.
 fn payload(request: &HostRequest, hook: &HookRecord, event: &str) -> Value {
-    let media = request.headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let media =
+        request.headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let mut payload = json!({
         "hook_id": hook.id,
         "collection": hook.collection,
@@ -230,7 +275,10 @@ pub const TOLERANCE_MS: i64 = 300_000;
 
 /// Whether a moment in seconds is within [`TOLERANCE_MS`] of now.
 pub fn is_fresh(seconds: i64, now: Instant) -> bool {
-    seconds.checked_mul(1_000).and_then(|ms| now.0.checked_sub(ms)).is_some_and(|apart| apart.abs() <= TOLERANCE_MS)
+    seconds
+        .checked_mul(1_000)
+        .and_then(|ms| now.0.checked_sub(ms))
+        .is_some_and(|apart| apart.abs() <= TOLERANCE_MS)
 }
 
 /// Where calls of a hook come to, below the address that clients use.

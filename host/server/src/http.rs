@@ -1,7 +1,8 @@
 //! The listener: accepts connections, bounds them, speaks HTTP/1.1 and HTTP/2, and drains.
 //!
-//! Knows nothing of routes or credentials: each request goes to [`crate::pipeline::handle`]. Invariant: every connection has a
-//! place of the bounded number, and no client can hold one without making progress.
+//! Knows nothing of routes or credentials: each request goes to [`crate::pipeline::handle`].
+//! Invariant: every connection has a place of the bounded number, and no client can hold one
+//! without making progress.
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,7 +26,8 @@ pub mod room;
 pub mod tls;
 mod watched;
 
-/// Bytes that hyper buffers of a head beyond what the pipeline admits, so that the pipeline's own refusal is the one answered.
+/// Bytes that hyper buffers of a head beyond what the pipeline admits, so that the pipeline's own
+/// refusal is the one answered.
 const HEAD_SLACK_BYTES: usize = 96 * 1024;
 /// The same for the number of header fields.
 const HEADERS_SLACK: usize = 400;
@@ -59,7 +61,11 @@ impl Listener {
     ///
     /// # Errors
     /// When the address cannot be bound.
-    pub async fn bind(address: SocketAddr, tls: Option<TlsAcceptor>, door: Door) -> io::Result<Self> {
+    pub async fn bind(
+        address: SocketAddr,
+        tls: Option<TlsAcceptor>,
+        door: Door,
+    ) -> io::Result<Self> {
         Ok(Self { socket: TcpListener::bind(address).await?, tls, door })
     }
 
@@ -71,8 +77,8 @@ impl Listener {
         self.socket.local_addr()
     }
 
-    /// Serves until the app drains; then stops accepting, lets requests in flight finish within the configured time, and
-    /// closes what is left.
+    /// Serves until the app drains; then stops accepting, lets requests in flight finish within the
+    /// configured time, and closes what is left.
     pub async fn serve(self, app: Arc<App>) {
         let limits = app.config.http.clone();
         let builder = Arc::new(builder(&limits));
@@ -100,11 +106,17 @@ impl Listener {
         connections.close();
         let within = Duration::from_millis(limits.drain_ms);
         if tokio::time::timeout(within, connections.wait()).await.is_err() {
-            tracing::warn!(left = connections.len(), "the time for draining is over: connections are closed");
+            tracing::warn!(
+                left = connections.len(),
+                "the time for draining is over: connections are closed"
+            );
         }
     }
 
-    async fn accept(&self, places: &Arc<Semaphore>) -> Option<(TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit)> {
+    async fn accept(
+        &self,
+        places: &Arc<Semaphore>,
+    ) -> Option<(TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit)> {
         let place = places.clone().acquire_owned().await.ok()?;
         match self.socket.accept().await {
             Ok((stream, peer)) => {
@@ -121,20 +133,25 @@ impl Listener {
     }
 }
 
-/// hyper's settings. Its own limits stand behind the pipeline's, which answer with the error envelope.
+/// hyper's settings. Its own limits stand behind the pipeline's, which answer with the error
+/// envelope.
 fn builder(limits: &Http) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(Duration::from_millis(limits.idle_timeout_ms.max(limits.head_timeout_ms)))
+        .header_read_timeout(Duration::from_millis(
+            limits.idle_timeout_ms.max(limits.head_timeout_ms),
+        ))
         .max_headers(limits.headers_max + HEADERS_SLACK)
         .max_buf_size(limits.head_bytes_max + HEAD_SLACK_BYTES);
     builder
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(limits.http2_streams_max)
-        .max_header_list_size(u32::try_from(limits.head_bytes_max + HEAD_SLACK_BYTES).unwrap_or(u32::MAX))
+        .max_header_list_size(
+            u32::try_from(limits.head_bytes_max + HEAD_SLACK_BYTES).unwrap_or(u32::MAX),
+        )
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(PING_TIMEOUT);
     builder

@@ -1,7 +1,8 @@
 //! The Charter server: HTTP in front of the engine and the store.
 //!
-//! A library with a thin `main`, so that tests and benchmarks embed the same server that is shipped. Knows hyper; knows no
-//! primitive by name: what is served comes from the components' manifests and from the one list in [`routes`].
+//! A library with a thin `main`, so that tests and benchmarks embed the same server that is
+//! shipped. Knows hyper; knows no primitive by name: what is served comes from the components'
+//! manifests and from the one list in [`routes`].
 
 pub mod app;
 pub mod audit;

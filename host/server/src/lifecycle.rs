@@ -1,8 +1,9 @@
-//! What primitives are told of a tenant user: that it was made, revoked, restored or deleted; and who removes what a deleted one
-//! leaves behind. And what who bills is told of an organization: that it registered, and was given credit.
+//! What primitives are told of a tenant user: that it was made, revoked, restored or deleted; and
+//! who removes what a deleted one leaves behind. And what who bills is told of an organization:
+//! that it registered, and was given credit.
 //!
-//! A signal is a job of the same commit as the change, so that it is told of every change that happened and of none that did
-//! not. Knows primitives by what their manifests ask for only.
+//! A signal is a job of the same commit as the change, so that it is told of every change that
+//! happened and of none that did not. Knows primitives by what their manifests ask for only.
 
 use charter_engine::hook::HookRecord;
 use charter_engine::job::{JobRecord, Owner, jobs};
@@ -70,12 +71,17 @@ pub struct Told<'a> {
 }
 
 impl Told<'_> {
-    /// Tells every primitive of which an installed version's manifest asks for it, whatever the kit says: a kit governs what the user does, and this is
-    /// done to it. Answers the jobs' ids.
+    /// Tells every primitive of which an installed version's manifest asks for it, whatever the kit
+    /// says: a kit governs what the user does, and this is done to it. Answers the jobs' ids.
     ///
     /// # Errors
     /// When the store cannot be asked.
-    pub async fn tell(&self, app: &App, txn: &mut Txn, change: Change) -> Result<Vec<String>, Refusal> {
+    pub async fn tell(
+        &self,
+        app: &App,
+        txn: &mut Txn,
+        change: Change,
+    ) -> Result<Vec<String>, Refusal> {
         let live = app.registry.current();
         let mut ids = Vec::new();
         for primitive in live.listeners(change.signal()) {
@@ -84,7 +90,12 @@ impl Told<'_> {
         Ok(ids)
     }
 
-    async fn enqueue(&self, txn: &mut Txn, change: Change, primitive: &str) -> Result<String, Refusal> {
+    async fn enqueue(
+        &self,
+        txn: &mut Txn,
+        change: Change,
+        primitive: &str,
+    ) -> Result<String, Refusal> {
         let user = self.user;
         let reason = user.revoked.as_ref().and_then(|revocation| revocation.reason.clone());
         let payload = json!({
@@ -109,7 +120,8 @@ impl Told<'_> {
             request: self.request,
             attempts: ATTEMPTS_MAX,
         };
-        // The user's own rows go with it, and with its project's: the word of its end must outlive both.
+        // The user's own rows go with it, and with its project's: the word of its end must outlive
+        // both.
         let reach = match change {
             Change::Deleted => Reach::organization(user.organization.as_str()),
             _ => Reach::user(user.id.as_str()),
@@ -117,7 +129,8 @@ impl Told<'_> {
         signal.enqueue(txn, &reach).await
     }
 
-    /// Removes the user, tells of it, and leaves the rest to the workers: what it owns may be more than one commit takes.
+    /// Removes the user, tells of it, and leaves the rest to the workers: what it owns may be more
+    /// than one commit takes.
     ///
     /// # Errors
     /// When the store cannot be asked.
@@ -145,23 +158,33 @@ pub struct Billed<'a> {
 }
 
 impl Billed<'_> {
-    /// Tells the primitive that bills, where one is named, installed, and asks for it. It is told in the scope of the whole
-    /// organization: no user's end takes what it then plans with it.
+    /// Tells the primitive that bills, where one is named, installed, and asks for it. It is told
+    /// in the scope of the whole organization: no user's end takes what it then plans with it.
     ///
     /// # Errors
     /// When the store cannot be asked.
     pub async fn tell(self, app: &App, txn: &mut Txn) -> Result<(), Refusal> {
         let live = app.registry.current();
         let billing = &app.config.billing;
-        let Some(primitive) = live.listeners(self.kind).find(|name| billing.is(name)) else { return Ok(()) };
-        let owner = Owner { organization: self.organization.to_string(), project: String::new(), user: None };
+        let Some(primitive) = live.listeners(self.kind).find(|name| billing.is(name)) else {
+            return Ok(());
+        };
+        let owner = Owner {
+            organization: self.organization.to_string(),
+            project: String::new(),
+            user: None,
+        };
         let reach = Reach::organization(self.organization.as_str());
         let Self { kind, payload, now, request, .. } = self;
-        Sent { primitive, kind, payload, owner, now, request, attempts: ATTEMPTS_MAX }.enqueue(txn, &reach).await.map(drop)
+        Sent { primitive, kind, payload, owner, now, request, attempts: ATTEMPTS_MAX }
+            .enqueue(txn, &reach)
+            .await
+            .map(drop)
     }
 }
 
-/// Runs of the signal that tells of a call: who called is answered already, and does not call again.
+/// Runs of the signal that tells of a call: who called is answered already, and does not call
+/// again.
 const CALL_ATTEMPTS_MAX: u32 = 100;
 
 /// A call of an inbound URL that was checked.
@@ -189,19 +212,25 @@ impl Called<'_> {
             (None, "") => Reach::organization(&owner.organization),
             (None, project) => Reach::project(project),
         };
-        let (primitive, kind, attempts) = (&hook.primitive, charter_engine::hook::SIGNAL, CALL_ATTEMPTS_MAX);
-        Sent { primitive, kind, payload, owner, now, request, attempts }.enqueue(txn, &reach).await.map(drop)
+        let (primitive, kind, attempts) =
+            (&hook.primitive, charter_engine::hook::SIGNAL, CALL_ATTEMPTS_MAX);
+        Sent { primitive, kind, payload, owner, now, request, attempts }
+            .enqueue(txn, &reach)
+            .await
+            .map(drop)
     }
 }
 
 /// The kind of the signal that asks a primitive what became of a hold in doubt.
 pub const DOUBT: &str = "doubt";
 
-/// The kind of the signal that tells a primitive what became of a call of its own that waited for a person.
+/// The kind of the signal that tells a primitive what became of a call of its own that waited for a
+/// person.
 pub const APPROVAL: &str = "approval";
 
-/// Whether a signal is of what is done to a user rather than by it, or of what a provider says has happened: neither its standing nor its
-/// kit keeps it from arriving, and there is nothing for a person to approve.
+/// Whether a signal is of what is done to a user rather than by it, or of what a provider says has
+/// happened: neither its standing nor its kit keeps it from arriving, and there is nothing for a
+/// person to approve.
 pub fn is_told(signal: &str, payload: &Value) -> bool {
     let of_a_provider = signal == charter_engine::hook::SIGNAL && payload["provider"].is_string();
     of_a_provider || Change::of(signal).is_some() || [DOUBT, APPROVAL].contains(&signal)
@@ -216,7 +245,8 @@ fn owner_of(subject: &Subject) -> Owner {
     }
 }
 
-/// What tells the primitive that made an approved call what became of it; `None` where a client made it, or it does not want to know.
+/// What tells the primitive that made an approved call what became of it; `None` where a client
+/// made it, or it does not want to know.
 ///
 /// # Errors
 /// Where the operating system has no randomness.
@@ -234,7 +264,8 @@ pub fn answered(approval: &Approval, now: Instant) -> Result<Option<Write>, Refu
     });
     let owner = owner_of(subject);
     let request = &approval.request_id;
-    let signal = Sent { primitive, kind: APPROVAL, payload, owner, now, request, attempts: ATTEMPTS_MAX };
+    let signal =
+        Sent { primitive, kind: APPROVAL, payload, owner, now, request, attempts: ATTEMPTS_MAX };
     signal.job(&subject.reach()).map(|(key, draft)| Some(Write::Insert { key, draft }))
 }
 
@@ -242,9 +273,17 @@ pub fn answered(approval: &Approval, now: Instant) -> Result<Option<Write>, Refu
 ///
 /// # Errors
 /// When the store cannot be asked.
-pub async fn ask(app: &App, txn: &mut Txn, id: &str, hold: &Hold, now: Instant) -> Result<(), Refusal> {
+pub async fn ask(
+    app: &App,
+    txn: &mut Txn,
+    id: &str,
+    hold: &Hold,
+    now: Instant,
+) -> Result<(), Refusal> {
     let live = app.registry.current();
-    let Some(primitive) = live.listeners(DOUBT).find(|name| **name == hold.primitive) else { return Ok(()) };
+    let Some(primitive) = live.listeners(DOUBT).find(|name| **name == hold.primitive) else {
+        return Ok(());
+    };
     let subject = &hold.subject;
     let payload = json!({
         "permit": id,
@@ -256,7 +295,8 @@ pub async fn ask(app: &App, txn: &mut Txn, id: &str, hold: &Hold, now: Instant) 
     });
     let owner = owner_of(subject);
     // Asked again in time, whatever becomes of this.
-    let signal = Sent { primitive, kind: DOUBT, payload, owner, now, request: &hold.request, attempts: 1 };
+    let signal =
+        Sent { primitive, kind: DOUBT, payload, owner, now, request: &hold.request, attempts: 1 };
     signal.enqueue(txn, &subject.reach()).await.map(drop)
 }
 
@@ -321,8 +361,23 @@ pub fn is_test(project: &Project) -> bool {
 ///
 /// # Errors
 /// When the store cannot be asked.
-pub async fn erase(txn: &mut Txn, organization: &str, reach: &Reach, after: Vec<String>, now: Instant) -> Result<(), Refusal> {
-    note(txn, &Erasure { organization: organization.to_owned(), reach: reach.as_str().to_owned(), after, since: now }).await
+pub async fn erase(
+    txn: &mut Txn,
+    organization: &str,
+    reach: &Reach,
+    after: Vec<String>,
+    now: Instant,
+) -> Result<(), Refusal> {
+    note(
+        txn,
+        &Erasure {
+            organization: organization.to_owned(),
+            reach: reach.as_str().to_owned(),
+            after,
+            since: now,
+        },
+    )
+    .await
 }
 
 /// Has this removed, from its own time on.

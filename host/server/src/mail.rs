@@ -1,7 +1,8 @@
 //! What the host mails itself: approval links, sign-in links, invitations.
 //!
-//! A mail is a row of the commit that causes it, and a worker sends it: at least once, under one Message-ID. Its words, which
-//! hold a link, are sealed while it waits and gone with the row. Knows no primitive, and no primitive mails through here.
+//! A mail is a row of the commit that causes it, and a worker sends it: at least once, under one
+//! Message-ID. Its words, which hold a link, are sealed while it waits and gone with the row. Knows
+//! no primitive, and no primitive mails through here.
 
 use charter_kernel::id::uuid_v7;
 use charter_kernel::refusal::{Code, Refusal};
@@ -46,13 +47,28 @@ impl Missing {
     /// The refusal of a request that would mail.
     pub fn refusal(&self, what: &str) -> Refusal {
         let (missing, message, hint) = match self {
-            Self::Relay => ("mail_relay", "has no mail relay", "The operator binds `mail.relay`, kind `smtp-submission`."),
-            Self::Base => ("http.public_url", "does not say where its links lead", "The operator sets http.public_url."),
-            Self::Unfit(_) => ("mail_relay", "has a mail relay that cannot be used", "The operator binds `mail.relay` anew."),
+            Self::Relay => (
+                "mail_relay",
+                "has no mail relay",
+                "The operator binds `mail.relay`, kind `smtp-submission`.",
+            ),
+            Self::Base => (
+                "http.public_url",
+                "does not say where its links lead",
+                "The operator sets http.public_url.",
+            ),
+            Self::Unfit(_) => (
+                "mail_relay",
+                "has a mail relay that cannot be used",
+                "The operator binds `mail.relay` anew.",
+            ),
         };
-        Refusal::new(Code::NotConfigured, format!("This deployment {message}, so it can send no {what}."))
-            .hint(hint)
-            .detail("missing", json!([missing]))
+        Refusal::new(
+            Code::NotConfigured,
+            format!("This deployment {message}, so it can send no {what}."),
+        )
+        .hint(hint)
+        .detail("missing", json!([missing]))
     }
 }
 
@@ -71,8 +87,8 @@ pub fn ready(app: &App) -> Result<Ready, Missing> {
     Ok(Ready { relay, base })
 }
 
-/// Where links lead: the address that the operator says clients use, or on this machine alone the one listened on. Never what a
-/// request says of where it was sent: whoever sends it writes that.
+/// Where links lead: the address that the operator says clients use, or on this machine alone the
+/// one listened on. Never what a request says of where it was sent: whoever sends it writes that.
 pub fn base(app: &App) -> Option<String> {
     let config = &app.config;
     if let Some(url) = &config.http.public_url {
@@ -84,10 +100,15 @@ pub fn base(app: &App) -> Option<String> {
 
 /// Whether this deployment receives the address's mail, or that is not certain: no link goes there.
 pub fn is_hosted(app: &App, email: &str) -> bool {
-    domains::is_hosted(&app.config.mail.hosted_domains, app.config.http.public_url.as_deref(), email)
+    domains::is_hosted(
+        &app.config.mail.hosted_domains,
+        app.config.http.public_url.as_deref(),
+        email,
+    )
 }
 
-/// The row that has people told of something, in the commit of what they are told of; nothing where no relay is bound.
+/// The row that has people told of something, in the commit of what they are told of; nothing where
+/// no relay is bound.
 ///
 /// # Errors
 /// Where the operating system has no randomness.

@@ -1,7 +1,8 @@
 //! What is counted, and how `/metrics` reads (OpenMetrics text).
 //!
-//! Counting is a few relaxed atomic additions on counters that a route keeps; nothing is locked or looked up on the hot path.
-//! Labels come from closed sets: route templates, statuses, outcome classes. No tenant, id or secret is ever a label.
+//! Counting is a few relaxed atomic additions on counters that a route keeps; nothing is locked or
+//! looked up on the hot path. Labels come from closed sets: route templates, statuses, outcome
+//! classes. No tenant, id or secret is ever a label.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,12 +18,14 @@ use prometheus_client::registry::Registry;
 mod collect;
 
 /// Upper bounds of the latency buckets, in microseconds.
-const BOUNDS_US: [u64; 14] =
-    [250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 128_000, 256_000, 1_000_000, 5_000_000, 30_000_000];
+const BOUNDS_US: [u64; 14] = [
+    250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 128_000, 256_000, 1_000_000,
+    5_000_000, 30_000_000,
+];
 /// The statuses that are counted by name; any other is counted as the first of its hundred.
 const STATUSES: [u16; 36] = [
-    100, 200, 201, 202, 204, 206, 300, 301, 302, 303, 304, 307, 308, 400, 401, 402, 403, 404, 405, 406, 408, 409, 410, 412,
-    413, 415, 422, 423, 428, 429, 431, 500, 501, 502, 503, 504,
+    100, 200, 201, 202, 204, 206, 300, 301, 302, 303, 304, 307, 308, 400, 401, 402, 403, 404, 405,
+    406, 408, 409, 410, 412, 413, 415, 422, 423, 428, 429, 431, 500, 501, 502, 503, 504,
 ];
 
 /// How a request ended, as a closed set.
@@ -46,8 +49,15 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    const ALL: [Self; 7] =
-        [Self::Answered, Self::Refused, Self::Replayed, Self::Failed, Self::Shed, Self::Panicked, Self::ClientGone];
+    const ALL: [Self; 7] = [
+        Self::Answered,
+        Self::Refused,
+        Self::Replayed,
+        Self::Failed,
+        Self::Shed,
+        Self::Panicked,
+        Self::ClientGone,
+    ];
     /// The label.
     pub fn label(self) -> &'static str {
         match self {
@@ -86,7 +96,10 @@ impl Default for RouteStats {
 impl RouteStats {
     /// Counts one request.
     pub fn record(&self, status: u16, outcome: Outcome, elapsed: Duration) {
-        let slot = STATUSES.binary_search(&status).or_else(|_| STATUSES.binary_search(&(status / 100 * 100))).unwrap_or(0);
+        let slot = STATUSES
+            .binary_search(&status)
+            .or_else(|_| STATUSES.binary_search(&(status / 100 * 100)))
+            .unwrap_or(0);
         self.statuses[slot].fetch_add(1, Relaxed);
         self.outcomes[outcome as usize].fetch_add(1, Relaxed);
         let us = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
@@ -174,7 +187,12 @@ impl Metrics {
     }
 
     /// Shows a value that is read at each scrape: a queue's depth, a flag.
-    pub fn gauge(&self, name: &'static str, help: &'static str, read: impl Fn() -> f64 + Send + Sync + 'static) {
+    pub fn gauge(
+        &self,
+        name: &'static str,
+        help: &'static str,
+        read: impl Fn() -> f64 + Send + Sync + 'static,
+    ) {
         let gauge = Gauge { name, help, read: Box::new(read) };
         self.0.gauges.write().unwrap_or_else(PoisonError::into_inner).push(gauge);
     }
@@ -224,7 +242,9 @@ mod tests {
         route.record(418, Outcome::Refused, Duration::from_secs(60));
         metrics.gauge("depth", "How deep", || 7.0);
         let _open = metrics.connection();
-        let text = metrics.text(vec![Asked { name: "asked", help: "What was asked", value: 3.0 }]).unwrap();
+        let text = metrics
+            .text(vec![Asked { name: "asked", help: "What was asked", value: 3.0 }])
+            .unwrap();
         for line in [
             r#"charter_requests_total{method="GET",route="/v1/things/{id}",status="200"} 1"#,
             r#"charter_requests_total{method="GET",route="/v1/things/{id}",status="400"} 1"#,

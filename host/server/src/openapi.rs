@@ -1,4 +1,5 @@
-//! The OpenAPI 3.1 description: every route of the host and every operation of the live primitives, at each mount.
+//! The OpenAPI 3.1 description: every route of the host and every operation of the live primitives,
+//! at each mount.
 //!
 //! Read from the declarations and nothing else, and made once for each state of the registry.
 
@@ -45,12 +46,20 @@ impl Description {
 /// The document.
 pub fn document(app: &App) -> Value {
     let mut paths: Map<String, Value> = Map::new();
-    let mut tags = vec![json!({"name": "host", "description": "The platform itself: accounts, users, kits, status."})];
+    let mut tags = vec![
+        json!({"name": "host", "description": "The platform itself: accounts, users, kits, status."}),
+    ];
     let mut schemas = Schemas::default();
     for entry in app.routes.entries() {
         for mount in entry.route.mounts {
             let described = Described::host(&entry.route, *mount);
-            add(&mut paths, *mount, entry.route.path, entry.route.method, described.write(&mut schemas));
+            add(
+                &mut paths,
+                *mount,
+                entry.route.path,
+                entry.route.method,
+                described.write(&mut schemas),
+            );
         }
     }
     for primitive in app.registry.current().primitives() {
@@ -59,11 +68,22 @@ pub fn document(app: &App) -> Value {
         for declared in &manifest.operations {
             for mount in declared.mounts() {
                 let described = Described::guest(manifest, declared, *mount);
-                add(&mut paths, *mount, &declared.path, &declared.method, described.write(&mut schemas));
+                add(
+                    &mut paths,
+                    *mount,
+                    &declared.path,
+                    &declared.method,
+                    described.write(&mut schemas),
+                );
             }
         }
     }
-    let servers = app.config.http.public_url.as_ref().map_or_else(|| json!([{"url": "/"}]), |url| json!([{"url": url}]));
+    let servers = app
+        .config
+        .http
+        .public_url
+        .as_ref()
+        .map_or_else(|| json!([{"url": "/"}]), |url| json!([{"url": url}]));
     json!({
         "openapi": "3.1.0",
         "info": {

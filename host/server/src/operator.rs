@@ -24,7 +24,8 @@ const LENGTH_MIN: usize = 22;
 /// The row that the hash is kept in.
 #[derive(Serialize, Deserialize)]
 struct Record {
-    /// SHA-256 of the token, base64. A token has 128 bits at least, so that a slow hash would add nothing.
+    /// SHA-256 of the token, base64. A token has 128 bits at least, so that a slow hash would add
+    /// nothing.
     hash: String,
 }
 
@@ -36,12 +37,15 @@ pub struct Operator {
 }
 
 impl Operator {
-    /// Reads the hash that the deployment keeps, or makes the first token, which is returned to be shown once. A token given by
-    /// the configuration replaces what was kept.
+    /// Reads the hash that the deployment keeps, or makes the first token, which is returned to be
+    /// shown once. A token given by the configuration replaces what was kept.
     ///
     /// # Errors
     /// When the store cannot be read or written.
-    pub async fn open(store: Store, given: Option<&Secret>) -> anyhow::Result<(Self, Option<Secret>)> {
+    pub async fn open(
+        store: Store,
+        given: Option<&Secret>,
+    ) -> anyhow::Result<(Self, Option<Secret>)> {
         if let Some(given) = given {
             let hash = digest(given.reveal());
             if stored(&store).await? != Some(hash) {
@@ -68,7 +72,8 @@ impl Operator {
         digest(presented).ct_eq(&hash).into()
     }
 
-    /// Replaces the token; the old one ends with the next request, on other replicas within a second.
+    /// Replaces the token; the old one ends with the next request, on other replicas within a
+    /// second.
     ///
     /// # Errors
     /// When the store cannot be written.
@@ -107,7 +112,8 @@ pub fn is_strong(token: &str) -> bool {
 
 fn fresh() -> anyhow::Result<Secret> {
     let mut bytes = zeroize::Zeroizing::new([0u8; TOKEN_BYTES]);
-    getrandom::fill(bytes.as_mut()).map_err(|error| anyhow::anyhow!("the operating system has no randomness: {error}"))?;
+    getrandom::fill(bytes.as_mut())
+        .map_err(|error| anyhow::anyhow!("the operating system has no randomness: {error}"))?;
     Ok(Secret::new(format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes.as_ref()))))
 }
 

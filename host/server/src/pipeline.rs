@@ -1,7 +1,8 @@
-//! The way of a request, top to bottom: one stage a file, each taking the type that the stage before it returned, so that
-//! none can be skipped or moved without a compile error.
+//! The way of a request, top to bottom: one stage a file, each taking the type that the stage
+//! before it returned, so that none can be skipped or moved without a compile error.
 //!
-//! [`handle`] wraps [`run`], so that audit and metrics see every exit: the answered, the refused and the panicked.
+//! [`handle`] wraps [`run`], so that audit and metrics see every exit: the answered, the refused
+//! and the panicked.
 
 use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
@@ -61,7 +62,8 @@ pub struct Peer {
     pub door: Door,
 }
 
-/// Answers one request, whatever happens. A change runs in a task of its own: a client that leaves does not stop it half-way.
+/// Answers one request, whatever happens. A change runs in a task of its own: a client that leaves
+/// does not stop it half-way.
 pub async fn handle(app: Arc<App>, peer: Peer, request: Request<Incoming>) -> Response<Body> {
     let gone = CancellationToken::new();
     let _leaving = gone.clone().drop_guard();
@@ -74,9 +76,13 @@ pub async fn handle(app: Arc<App>, peer: Peer, request: Request<Incoming>) -> Re
     }
     let id = trail.id.clone();
     let (at, door) = (trail.at, trail.door);
-    let task = app.tasks.spawn(Box::pin(observed(app.clone(), peer, trail, request, gone).instrument(span)));
+    let task = app
+        .tasks
+        .spawn(Box::pin(observed(app.clone(), peer, trail, request, gone).instrument(span)));
     // Panics are caught within; a task that is lost all the same was cancelled with the runtime.
-    task.await.unwrap_or_else(|_| respond::refusal(&Trail::begin(id, at, door, true), &Refusal::internal()))
+    task.await.unwrap_or_else(|_| {
+        respond::refusal(&Trail::begin(id, at, door, true), &Refusal::internal())
+    })
 }
 
 fn begin(app: &App, peer: Peer, mutates: bool) -> Trail {
@@ -112,7 +118,8 @@ async fn observed(
     gone: CancellationToken,
 ) -> Response<Body> {
     let mut watch = Watch { trail: &mut trail, app: &app, done: false };
-    let running = AssertUnwindSafe(run::run(&app, watch.trail, peer, request, &gone)).catch_unwind();
+    let running =
+        AssertUnwindSafe(run::run(&app, watch.trail, peer, request, &gone)).catch_unwind();
     let ended = match running.await {
         Ok(ended) => ended,
         Err(_) => {
@@ -142,23 +149,40 @@ fn count(app: &App, trail: &Trail, status: u16, outcome: Outcome) {
         Some(stats) => stats.record(status, outcome, elapsed),
         None => app.metrics.unmatched().record(status, outcome, elapsed),
     }
-    tracing::debug!(status, outcome = outcome.label(), elapsed_us = elapsed.as_micros() as u64, "answered");
+    tracing::debug!(
+        status,
+        outcome = outcome.label(),
+        elapsed_us = elapsed.as_micros() as u64,
+        "answered"
+    );
 }
 
-/// The row of a refusal that no commit carried. It is written before the refusal is answered, so that a flood of refused
-/// requests waits for its own rows.
+/// The row of a refusal that no commit carried. It is written before the refusal is answered, so
+/// that a flood of refused requests waits for its own rows.
 async fn audit_refusal(app: &App, trail: &mut Trail, refusal: &Refusal) {
     let status = refusal.status(trail.catalogue);
-    if trail.audited || !audit::leaves_row(trail.mutates, refusal, status) || refusal.code == Code::HeadersTooLarge {
+    if trail.audited
+        || !audit::leaves_row(trail.mutates, refusal, status)
+        || refusal.code == Code::HeadersTooLarge
+    {
         return;
     }
     let Some(subject) = audit::Subject::of(trail, None) else { return };
     let named = (refusal.row(trail.catalogue).0, refusal.reason.as_deref());
-    let fact = match subject.fact(audit::Decision { status, refused: Some(named), changes: &[], details: None }) {
+    let fact = match subject.fact(audit::Decision {
+        status,
+        refused: Some(named),
+        changes: &[],
+        details: None,
+    }) {
         Ok(fact) => fact,
         Err(error) => return tracing::error!(%error, "an audit row could not be made"),
     };
-    let unit = Unit { organization: subject.organization().to_owned(), facts: vec![fact], ..Unit::default() };
+    let unit = Unit {
+        organization: subject.organization().to_owned(),
+        facts: vec![fact],
+        ..Unit::default()
+    };
     match app.store.commit_settling(unit).await {
         Ok(_) => trail.audited = true,
         Err(error) => tracing::error!(%error, "the audit row of a refusal could not be written"),

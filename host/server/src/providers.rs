@@ -1,7 +1,8 @@
 //! Bindings: which provider answers for a name, at which address, with which credential.
 //!
-//! Set by the operator through the API (rows, which win) or the configuration. A copy is kept in memory, so that asking costs no
-//! read. Knows nothing of protocols; credentials are sealed in the database, opened here, and never shown.
+//! Set by the operator through the API (rows, which win) or the configuration. A copy is kept in
+//! memory, so that asking costs no read. Knows nothing of protocols; credentials are sealed in the
+//! database, opened here, and never shown.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -45,7 +46,8 @@ pub struct Binding {
 impl Binding {
     /// Whether it only pretends: a test project reaches such bindings alone.
     pub fn is_sandbox(&self) -> bool {
-        self.kind == "sandbox" || self.options.get("sandbox").and_then(Value::as_bool).unwrap_or(false)
+        self.kind == "sandbox"
+            || self.options.get("sandbox").and_then(Value::as_bool).unwrap_or(false)
     }
 
     /// Whether a provider of this kind calls: the host knows how its calls are signed.
@@ -93,7 +95,10 @@ impl Providers {
     ///
     /// # Errors
     /// When the store cannot be read, or a credential cannot be opened.
-    pub async fn open(store: Store, configured: &BTreeMap<String, config::Provider>) -> Result<Self, BindingFault> {
+    pub async fn open(
+        store: Store,
+        configured: &BTreeMap<String, config::Provider>,
+    ) -> Result<Self, BindingFault> {
         let configured = configured.iter().map(|(name, provider)| {
             let binding = Binding {
                 name: name.clone(),
@@ -101,15 +106,22 @@ impl Providers {
                 kind: provider.kind.clone(),
                 url: provider.url.clone(),
                 credential: provider.credential.clone(),
-                webhook_secrets: [provider.webhook_secret.clone(), provider.webhook_secret_previous.clone()],
+                webhook_secrets: [
+                    provider.webhook_secret.clone(),
+                    provider.webhook_secret_previous.clone(),
+                ],
                 options: serde_json::to_value(&provider.options).unwrap_or_default(),
                 configured: true,
             };
             ((name.clone(), Whose::Deployment), Arc::new(binding))
         });
         let configured: Arc<Bindings> = Arc::new(configured.collect());
-        let providers =
-            Self { store, current: Arc::new(RwLock::new(configured.clone())), configured, refreshing: Arc::default() };
+        let providers = Self {
+            store,
+            current: Arc::new(RwLock::new(configured.clone())),
+            configured,
+            refreshing: Arc::default(),
+        };
         providers.refresh().await?;
         Ok(providers)
     }
@@ -132,8 +144,8 @@ impl Providers {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The binding of this name that serves the scope: its project's, else its organization's, else the deployment's. A test
-    /// project gets sandboxes only.
+    /// The binding of this name that serves the scope: its project's, else its organization's, else
+    /// the deployment's. A test project gets sandboxes only.
     pub fn resolve(&self, scope: &Scope, name: &str) -> Option<Arc<Binding>> {
         let current = self.current();
         let project = scope.project().map(|id| Whose::Project(id.to_string()));
@@ -160,13 +172,20 @@ impl Providers {
     /// Those of `needs` that nothing is bound to for the deployment as a whole, for status pages.
     pub fn unbound(&self, needs: &[String]) -> Vec<String> {
         let current = self.current();
-        needs.iter().filter(|name| !current.contains_key(&((*name).clone(), Whose::Deployment))).cloned().collect()
+        needs
+            .iter()
+            .filter(|name| !current.contains_key(&((*name).clone(), Whose::Deployment)))
+            .cloned()
+            .collect()
     }
 
-    /// What a guest is told of a provider: `[{name, kind, state, sandbox, options}]`, without address and credential.
+    /// What a guest is told of a provider: `[{name, kind, state, sandbox, options}]`, without
+    /// address and credential.
     pub fn described(&self, scope: &Scope, name: &str) -> Value {
         match self.resolve(scope, name) {
-            None => json!([{"name": name, "kind": null, "state": "unbound", "sandbox": false, "options": {}}]),
+            None => {
+                json!([{"name": name, "kind": null, "state": "unbound", "sandbox": false, "options": {}}])
+            }
             Some(binding) => json!([{
                 "name": name,
                 "kind": binding.kind,
@@ -177,12 +196,16 @@ impl Providers {
         }
     }
 
-    /// Whether this is the deployment's shared secret of a binding. Takes the same time whatever was presented.
+    /// Whether this is the deployment's shared secret of a binding. Takes the same time whatever
+    /// was presented.
     pub fn admits(&self, name: &str, presented: &str) -> bool {
         let current = self.current();
-        let Some(binding) = current.get(&(name.to_owned(), Whose::Deployment)) else { return false };
+        let Some(binding) = current.get(&(name.to_owned(), Whose::Deployment)) else {
+            return false;
+        };
         let Some(credential) = &binding.credential else { return false };
-        let (given, kept) = (Sha256::digest(presented.as_bytes()), Sha256::digest(credential.reveal().as_bytes()));
+        let (given, kept) =
+            (Sha256::digest(presented.as_bytes()), Sha256::digest(credential.reveal().as_bytes()));
         given.ct_eq(&kept).into()
     }
 

@@ -1,7 +1,8 @@
 //! The host's own records of accounts and tenancy, as rows: one file a noun.
 //!
-//! A record knows its address, what it is found by and what is unique about it. It knows neither HTTP nor the store: a
-//! [`Draft`] goes out, a [`Row`] comes in. Whatever must not be read back by anyone (passwords, keys, tokens) is a hash here.
+//! A record knows its address, what it is found by and what is unique about it. It knows neither
+//! HTTP nor the store: a [`Draft`] goes out, a [`Row`] comes in. Whatever must not be read back by
+//! anyone (passwords, keys, tokens) is a hash here.
 
 use charter_kernel::unit::{Claim, Draft, Guard, Key, Row, Space};
 use serde::Serialize;
@@ -26,7 +27,8 @@ pub mod session;
 pub mod user;
 pub mod webhook;
 
-/// The indexed field that says whether a record still counts; its value is [`ACTIVE`] while it does.
+/// The indexed field that says whether a record still counts; its value is [`ACTIVE`] while it
+/// does.
 pub const STATUS: &str = "status";
 /// See [`STATUS`].
 pub const ACTIVE: &str = "active";
@@ -63,7 +65,8 @@ pub trait Record: Serialize + DeserializeOwned {
         index.sort();
         let mut unique = self.unique();
         unique.sort();
-        let body = serde_json::to_string(self).map_err(|_| Unreadable { collection: Self::COLLECTION })?;
+        let body =
+            serde_json::to_string(self).map_err(|_| Unreadable { collection: Self::COLLECTION })?;
         Ok(Draft { body, index, unique, ..Draft::default() })
     }
 
@@ -97,7 +100,8 @@ pub fn still_active(key: Key) -> Guard {
     Guard::Entry { key, field: STATUS.into(), value: ACTIVE.into() }
 }
 
-/// Requires at the commit that the record is as it was read: what was decided by it is decided anew where it is not.
+/// Requires at the commit that the record is as it was read: what was decided by it is decided anew
+/// where it is not.
 pub fn unchanged(key: Key, version: u64) -> Guard {
     Guard::Unchanged { key, version }
 }

@@ -26,7 +26,8 @@ pub struct Reply {
     pub entity: Option<(&'static str, String)>,
     /// Further details of the audit row; never a secret or a body.
     pub details: Option<serde_json::Value>,
-    /// Where the request is counted, once it is committed: however often it had to be run, it is one.
+    /// Where the request is counted, once it is committed: however often it had to be run, it is
+    /// one.
     pub counted: Option<Counter>,
 }
 
@@ -58,7 +59,8 @@ impl Reply {
     pub fn accepted<T: Serialize + ?Sized>(body: &T) -> Self {
         Self::json(StatusCode::ACCEPTED, body)
     }
-    /// A JSON body under this status. The host's own records serialize without failure: their maps have text keys.
+    /// A JSON body under this status. The host's own records serialize without failure: their maps
+    /// have text keys.
     pub fn json<T: Serialize + ?Sized>(status: StatusCode, body: &T) -> Self {
         let text = serde_json::to_vec(body).unwrap_or_else(|_| b"null".to_vec());
         Self { status, ..Self::of(ReplyBody::Json(text.into())) }
@@ -75,7 +77,14 @@ impl Reply {
     }
     /// 200 with this body, and nothing else.
     fn of(body: ReplyBody) -> Self {
-        Self { status: StatusCode::OK, headers: HeaderMap::new(), body, entity: None, details: None, counted: None }
+        Self {
+            status: StatusCode::OK,
+            headers: HeaderMap::new(),
+            body,
+            entity: None,
+            details: None,
+            counted: None,
+        }
     }
     /// 200 with a body that is written piece by piece.
     pub fn pieces(content_type: &'static str, pieces: mpsc::Receiver<Bytes>) -> Self {

@@ -1,7 +1,8 @@
-//! What a host route's handler is given: the request after identify, scope, admission and validation.
+//! What a host route's handler is given: the request after identify, scope, admission and
+//! validation.
 //!
-//! A handler never sees an unchecked field: parameters, query and body have passed the schemas of its route, and the identity
-//! has the role that the route asks for.
+//! A handler never sees an unchecked field: parameters, query and body have passed the schemas of
+//! its route, and the identity has the role that the route asks for.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -32,7 +33,8 @@ pub enum Identity {
     Operator,
 }
 
-/// Where the request acts: the organization of the credential, and the project and user that were named or defaulted.
+/// Where the request acts: the organization of the credential, and the project and user that were
+/// named or defaulted.
 #[derive(Clone, Debug)]
 pub struct Place {
     /// The proof that the kernel and the engine ask for.
@@ -87,18 +89,20 @@ impl HostRequest {
     pub fn query_text(&self, name: &str) -> Option<&str> {
         self.query.get(name).and_then(Value::as_str)
     }
-    /// The body as a typed value. The schema has been checked, so that a failure is the route's own fault. To a schema `5.0` is
-    /// the integer 5, and so it is here.
+    /// The body as a typed value. The schema has been checked, so that a failure is the route's own
+    /// fault. To a schema `5.0` is the integer 5, and so it is here.
     ///
     /// # Errors
     /// `invalid_input` when the body does not fit `T`.
     pub fn body_as<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
-        T::deserialize(&*integral(&self.body)).map_err(|error| Refusal::invalid("body", error.to_string()))
+        T::deserialize(&*integral(&self.body))
+            .map_err(|error| Refusal::invalid("body", error.to_string()))
     }
     /// Where the request acts.
     ///
     /// # Errors
-    /// `unauthorized` for an anonymous or operator request: the route's `auth` should have refused it.
+    /// `unauthorized` for an anonymous or operator request: the route's `auth` should have refused
+    /// it.
     pub fn place(&self) -> Result<&Place, Refusal> {
         self.place.as_ref().ok_or_else(|| Refusal::unauthorized("This needs a credential."))
     }
@@ -109,7 +113,11 @@ const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 
 /// The same value with every number that has no fraction written as an integer.
 fn integral(value: &Value) -> Cow<'_, Value> {
-    if holds_whole_float(value) { Cow::Owned(with_integers(value.clone())) } else { Cow::Borrowed(value) }
+    if holds_whole_float(value) {
+        Cow::Owned(with_integers(value.clone()))
+    } else {
+        Cow::Borrowed(value)
+    }
 }
 
 fn holds_whole_float(value: &Value) -> bool {
@@ -123,7 +131,9 @@ fn holds_whole_float(value: &Value) -> bool {
 fn with_integers(value: Value) -> Value {
     match value {
         Value::Array(items) => items.into_iter().map(with_integers).collect(),
-        Value::Object(members) => members.into_iter().map(|(name, value)| (name, with_integers(value))).collect(),
+        Value::Object(members) => {
+            members.into_iter().map(|(name, value)| (name, with_integers(value))).collect()
+        }
         value => whole(&value).map_or(value, Value::from),
     }
 }
@@ -131,7 +141,9 @@ fn with_integers(value: Value) -> Value {
 /// The integer that a float is.
 fn whole(value: &Value) -> Option<i64> {
     let Value::Number(number) = value else { return None };
-    let float = number.as_f64().filter(|float| number.is_f64() && float.fract() == 0.0 && float.abs() < EXACT_MAX)?;
+    let float = number
+        .as_f64()
+        .filter(|float| number.is_f64() && float.fract() == 0.0 && float.abs() < EXACT_MAX)?;
     Some(float as i64)
 }
 
@@ -143,9 +155,14 @@ mod tests {
 
     #[test]
     fn a_number_without_a_fraction_is_an_integer_however_it_is_written() {
-        let sent: Value =
-            serde_json::from_str(r#"{"a": 5.0, "b": [1e2, -0.0, 0.5, {"c": 3}], "d": "5.0", "e": 1e300}"#).unwrap();
-        assert_eq!(*integral(&sent), json!({"a": 5, "b": [100, 0, 0.5, {"c": 3}], "d": "5.0", "e": 1e300}));
+        let sent: Value = serde_json::from_str(
+            r#"{"a": 5.0, "b": [1e2, -0.0, 0.5, {"c": 3}], "d": "5.0", "e": 1e300}"#,
+        )
+        .unwrap();
+        assert_eq!(
+            *integral(&sent),
+            json!({"a": 5, "b": [100, 0, 0.5, {"c": 3}], "d": "5.0", "e": 1e300})
+        );
         assert!(matches!(integral(&json!({"a": [1, "x", null, 0.25]})), Cow::Borrowed(_)));
     }
 }

@@ -1,10 +1,11 @@
-//! The one list of the host's own routes. A route is declared here and nowhere else: router, validation, OpenAPI and sweeps
-//! read this list. Knows no primitive.
+//! The one list of the host's own routes. A route is declared here and nowhere else: router,
+//! validation, OpenAPI and sweeps read this list. Knows no primitive.
 //!
-//! Adding one: a line in [`all`], and `async fn name(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal>`
-//! in `routes/<noun>.rs`. Whatever the handler writes goes into `txn` and is committed by the pipeline together with the audit
-//! row and the idempotent answer; on a conflict the handler is run again. A handler must therefore have no other effect that
-//! matters, unless it is idempotent.
+//! Adding one: a line in [`all`], and `async fn name(app: &App, request: &HostRequest, txn: &mut
+//! Txn) -> Result<Reply, Refusal>` in `routes/<noun>.rs`. Whatever the handler writes goes into
+//! `txn` and is committed by the pipeline together with the audit row and the idempotent answer; on
+//! a conflict the handler is run again. A handler must therefore have no other effect that matters,
+//! unless it is idempotent.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -53,8 +54,11 @@ pub mod users;
 pub mod webhooks;
 
 /// A handler, as the list keeps it.
-pub type Handler =
-    for<'a> fn(&'a App, &'a HostRequest, &'a mut Txn) -> Pin<Box<dyn Future<Output = Result<Reply, Refusal>> + Send + 'a>>;
+pub type Handler = for<'a> fn(
+    &'a App,
+    &'a HostRequest,
+    &'a mut Txn,
+) -> Pin<Box<dyn Future<Output = Result<Reply, Refusal>> + Send + 'a>>;
 
 /// Makes a [`Handler`] of an `async fn(&App, &HostRequest, &mut Txn) -> Result<Reply, Refusal>`.
 #[macro_export]
@@ -80,7 +84,8 @@ pub enum Auth {
 /// One route of the host.
 #[derive(Clone, Copy)]
 pub struct HostRoute {
-    /// `<noun>.<verb>`: the name in metrics, audit rows and OpenAPI, and the operation of idempotency records.
+    /// `<noun>.<verb>`: the name in metrics, audit rows and OpenAPI, and the operation of
+    /// idempotency records.
     pub id: &'static str,
     /// `GET`, `POST`, …
     pub method: &'static str,
@@ -90,7 +95,8 @@ pub struct HostRoute {
     pub mounts: &'static [Mount],
     /// What credential it asks for.
     pub auth: Auth,
-    /// What power it needs: reading, writing or administering. Deciding and owning are checked by the handler.
+    /// What power it needs: reading, writing or administering. Deciding and owning are checked by
+    /// the handler.
     pub access: Access,
     /// Whether it loosens anything: refused to keys pinned to a user.
     pub loosens: bool,
@@ -119,7 +125,13 @@ pub struct HostRoute {
 }
 
 impl HostRoute {
-    const fn new(method: &'static str, id: &'static str, path: &'static str, access: Access, handler: Handler) -> Self {
+    const fn new(
+        method: &'static str,
+        id: &'static str,
+        path: &'static str,
+        access: Access,
+        handler: Handler,
+    ) -> Self {
         Self {
             id,
             method,
@@ -364,12 +376,16 @@ fn accounts() -> Vec<HostRoute> {
             .access(Access::Read)
             .summary("Sign out")
             .answer(200, sessions::ended),
-        HostRoute::post("session.switch_company", "/auth/session/switch-company", handler!(sessions::switch_company))
-            .session()
-            .access(Access::Read)
-            .summary("Move the session to another organization of the person")
-            .body(sessions::switch_body)
-            .answer(200, sessions::answer),
+        HostRoute::post(
+            "session.switch_company",
+            "/auth/session/switch-company",
+            handler!(sessions::switch_company),
+        )
+        .session()
+        .access(Access::Read)
+        .summary("Move the session to another organization of the person")
+        .body(sessions::switch_body)
+        .answer(200, sessions::answer),
         HostRoute::post("keys.create", "/auth/keys", handler!(keys::create))
             .refuses(&[Code::NotFound])
             .summary("Create an API key; it is shown once")
@@ -415,18 +431,30 @@ fn accounts() -> Vec<HostRoute> {
             .summary("Give a member another role")
             .body(members::change_body)
             .answer(200, members::change_answer),
-        HostRoute::delete("members.remove", "/organization/members/{id}", handler!(members::delete))
-            .access(Access::Read)
-            .summary("Remove a member, or leave")
-            .answer(200, members::deleted),
-        HostRoute::get("invitations.list", "/organization/invitations", handler!(invitations::list))
-            .summary("List invitations that were not accepted")
-            .paging(Paging::Offset)
-            .answer(200, invitations::list_answer),
-        HostRoute::delete("invitations.revoke", "/organization/invitations/{id}", handler!(invitations::delete))
-            .access(Access::Admin)
-            .summary("Take an invitation back")
-            .answer(200, shape::deleted),
+        HostRoute::delete(
+            "members.remove",
+            "/organization/members/{id}",
+            handler!(members::delete),
+        )
+        .access(Access::Read)
+        .summary("Remove a member, or leave")
+        .answer(200, members::deleted),
+        HostRoute::get(
+            "invitations.list",
+            "/organization/invitations",
+            handler!(invitations::list),
+        )
+        .summary("List invitations that were not accepted")
+        .paging(Paging::Offset)
+        .answer(200, invitations::list_answer),
+        HostRoute::delete(
+            "invitations.revoke",
+            "/organization/invitations/{id}",
+            handler!(invitations::delete),
+        )
+        .access(Access::Admin)
+        .summary("Take an invitation back")
+        .answer(200, shape::deleted),
     ]
 }
 
@@ -450,14 +478,27 @@ fn opened_by_mail() -> Vec<HostRoute> {
             .summary("Sign in by a mailed link")
             .consumes(FORM, FORM_BYTES_MAX)
             .refuses(&[Code::NotFound, Code::RateLimited]),
-        HostRoute::get("pages.invitation", pages::invitation::PATH, handler!(pages::invitation::show))
-            .summary("What a mailed invitation offers")
-            .query(pages::query)
-            .refuses(&[Code::NotFound, Code::RateLimited]),
-        HostRoute::post("pages.accept", pages::invitation::PATH, handler!(pages::invitation::accept))
-            .summary("Accept a mailed invitation")
-            .consumes(FORM, FORM_BYTES_MAX)
-            .refuses(&[Code::Unauthorized, Code::DuplicateRecord, Code::StateConflict, Code::RateLimited]),
+        HostRoute::get(
+            "pages.invitation",
+            pages::invitation::PATH,
+            handler!(pages::invitation::show),
+        )
+        .summary("What a mailed invitation offers")
+        .query(pages::query)
+        .refuses(&[Code::NotFound, Code::RateLimited]),
+        HostRoute::post(
+            "pages.accept",
+            pages::invitation::PATH,
+            handler!(pages::invitation::accept),
+        )
+        .summary("Accept a mailed invitation")
+        .consumes(FORM, FORM_BYTES_MAX)
+        .refuses(&[
+            Code::Unauthorized,
+            Code::DuplicateRecord,
+            Code::StateConflict,
+            Code::RateLimited,
+        ]),
     ];
     routes.into_iter().map(|route| route.root().open().produces(HTML)).collect()
 }
@@ -494,7 +535,9 @@ fn tenancy() -> Vec<HostRoute> {
             .paging(Paging::Offset)
             .query(users::list_query)
             .answer(200, users::list_answer),
-        HostRoute::get("users.get", "/users/{id}", handler!(users::get)).summary("One tenant user").answer(200, users::answer),
+        HostRoute::get("users.get", "/users/{id}", handler!(users::get))
+            .summary("One tenant user")
+            .answer(200, users::answer),
         HostRoute::patch("users.update", "/users/{id}", handler!(users::patch))
             .summary("Change a tenant user")
             .body(users::change_body)
@@ -518,7 +561,9 @@ fn tenancy() -> Vec<HostRoute> {
             .summary("List account kits")
             .paging(Paging::Offset)
             .answer(200, kits::list_answer),
-        HostRoute::get("kits.get", "/kits/{id}", handler!(kits::get)).summary("One account kit").answer(200, kits::answer),
+        HostRoute::get("kits.get", "/kits/{id}", handler!(kits::get))
+            .summary("One account kit")
+            .answer(200, kits::answer),
         HostRoute::patch("kits.update", "/kits/{id}", handler!(kits::patch))
             .summary("Change an account kit for all of its users")
             .body(kits::change_body)
@@ -541,11 +586,12 @@ fn told() -> Vec<HostRoute> {
             .paging(Paging::Cursor)
             .query(logs::query)
             .answer(200, logs::answer);
-        let checkpoint = HostRoute::get("audit.checkpoint", "/audit/checkpoint", handler!(audit::checkpoint))
-            .summary("The signed checkpoint of the audit log")
-            .query(audit::checkpoint_query)
-            .refuses(&[Code::ResourceNotFound])
-            .answer(200, audit::checkpoint_answer);
+        let checkpoint =
+            HostRoute::get("audit.checkpoint", "/audit/checkpoint", handler!(audit::checkpoint))
+                .summary("The signed checkpoint of the audit log")
+                .query(audit::checkpoint_query)
+                .refuses(&[Code::ResourceNotFound])
+                .answer(200, audit::checkpoint_answer);
         let proof = HostRoute::get("audit.proof", "/audit/proof", handler!(audit::proof))
             .summary("Proof that a row is in the audit log, or that the log only grew")
             .query(audit::proof_query)
@@ -568,9 +614,13 @@ fn told() -> Vec<HostRoute> {
 /// Who is told of events by HTTP.
 fn webhooks() -> Vec<HostRoute> {
     let routes = [
-        HostRoute::get("webhooks.event_types", "/webhooks/event-types", handler!(webhooks::list_event_types))
-            .summary("The events that webhooks can hear")
-            .answer(200, webhooks::event_types_answer),
+        HostRoute::get(
+            "webhooks.event_types",
+            "/webhooks/event-types",
+            handler!(webhooks::list_event_types),
+        )
+        .summary("The events that webhooks can hear")
+        .answer(200, webhooks::event_types_answer),
         HostRoute::post("webhooks.create", "/webhooks", handler!(webhooks::create))
             .summary("Tell an address of events; its secret is shown this once")
             .body(webhooks::create_body)
@@ -595,10 +645,14 @@ fn webhooks() -> Vec<HostRoute> {
         HostRoute::post("webhooks.rotate", "/webhooks/{id}/rotate", handler!(webhooks::rotate))
             .summary("Give a webhook a new secret; the former one signs beside it for a day")
             .answer(200, webhooks::made_answer),
-        HostRoute::get("webhooks.deliveries", "/webhooks/{id}/deliveries", handler!(webhooks::deliveries))
-            .summary("What was delivered, and what came of it, newest first")
-            .paging(Paging::Cursor)
-            .answer(200, webhooks::deliveries_answer),
+        HostRoute::get(
+            "webhooks.deliveries",
+            "/webhooks/{id}/deliveries",
+            handler!(webhooks::deliveries),
+        )
+        .summary("What was delivered, and what came of it, newest first")
+        .paging(Paging::Cursor)
+        .answer(200, webhooks::deliveries_answer),
         HostRoute::post(
             "webhooks.redeliver",
             "/webhooks/{id}/deliveries/{delivery_id}/redeliver",
@@ -613,12 +667,14 @@ fn webhooks() -> Vec<HostRoute> {
 /// What primitives are told by HTTP. A call is believed by what its hook says of it.
 fn hooks() -> Vec<HostRoute> {
     let routes = [
-        HostRoute::post("hooks.receive", "/hooks/{id}", handler!(hooks::receive)).summary("Call an inbound URL"),
+        HostRoute::post("hooks.receive", "/hooks/{id}", handler!(hooks::receive))
+            .summary("Call an inbound URL"),
         HostRoute::post("hooks.provider", "/hooks/providers/{binding}", handler!(hooks::provider))
             .summary("Call the address of a provider's own webhooks"),
     ];
     let declared = |route: HostRoute| {
-        let route = route.open().consumes("*/*", crate::hooks::BODY_BYTES_MAX).answer(200, hooks::answer);
+        let route =
+            route.open().consumes("*/*", crate::hooks::BODY_BYTES_MAX).answer(200, hooks::answer);
         route.refuses(&[Code::Unauthorized, Code::NotFound, Code::RateLimited])
     };
     routes.into_iter().map(declared).collect()
@@ -630,20 +686,32 @@ fn governance() -> Vec<HostRoute> {
         HostRoute::get("governance.policy.get", "/governance/policy", handler!(governance::policy))
             .summary("The organization's policy")
             .answer(200, governance::policy_answer),
-        HostRoute::put("governance.policy.put", "/governance/policy", handler!(governance::put_policy))
-            .access(Access::Admin)
-            .summary("Replace the organization's policy")
-            .body(governance::policy_body)
-            .refuses(&[Code::VersionConflict])
-            .answer(200, governance::policy_answer),
-        HostRoute::get("governance.limits.get", "/governance/limits", handler!(governance::get_limits))
-            .summary("How often, and for how much, users may take which actions")
-            .answer(200, governance::limits_schema),
-        HostRoute::put("governance.limits.put", "/governance/limits", handler!(governance::put_limits))
-            .access(Access::Admin)
-            .summary("Replace the organization's limits")
-            .body(governance::limits_schema)
-            .answer(200, governance::limits_schema),
+        HostRoute::put(
+            "governance.policy.put",
+            "/governance/policy",
+            handler!(governance::put_policy),
+        )
+        .access(Access::Admin)
+        .summary("Replace the organization's policy")
+        .body(governance::policy_body)
+        .refuses(&[Code::VersionConflict])
+        .answer(200, governance::policy_answer),
+        HostRoute::get(
+            "governance.limits.get",
+            "/governance/limits",
+            handler!(governance::get_limits),
+        )
+        .summary("How often, and for how much, users may take which actions")
+        .answer(200, governance::limits_schema),
+        HostRoute::put(
+            "governance.limits.put",
+            "/governance/limits",
+            handler!(governance::put_limits),
+        )
+        .access(Access::Admin)
+        .summary("Replace the organization's limits")
+        .body(governance::limits_schema)
+        .answer(200, governance::limits_schema),
         HostRoute::post("governance.grants.create", "/governance/grants", handler!(grants::create))
             .loosens()
             .summary("Give a user leave for a time, in place of a person's approval")
@@ -655,19 +723,27 @@ fn governance() -> Vec<HostRoute> {
             .paging(Paging::Offset)
             .query(grants::list_query)
             .answer(200, grants::list_answer),
-        HostRoute::delete("governance.grants.delete", "/governance/grants/{id}", handler!(grants::delete))
-            .summary("Take a grant back")
-            .answer(200, shape::deleted),
+        HostRoute::delete(
+            "governance.grants.delete",
+            "/governance/grants/{id}",
+            handler!(grants::delete),
+        )
+        .summary("Take a grant back")
+        .answer(200, shape::deleted),
         HostRoute::get("governance.holds.list", "/governance/holds", handler!(holds::list))
             .summary("Money that is held, was captured or voided, or is in doubt")
             .paging(Paging::Cursor)
             .query(holds::list_query)
             .answer(200, holds::list_answer),
-        HostRoute::post("governance.holds.resolve", "/governance/holds/{id}/resolve", handler!(holds::resolve))
-            .access(Access::Read)
-            .summary("Say what became of a hold that is in doubt")
-            .body(holds::resolve_body)
-            .answer(200, holds::answer),
+        HostRoute::post(
+            "governance.holds.resolve",
+            "/governance/holds/{id}/resolve",
+            handler!(holds::resolve),
+        )
+        .access(Access::Read)
+        .summary("Say what became of a hold that is in doubt")
+        .body(holds::resolve_body)
+        .answer(200, holds::answer),
         HostRoute::get("ledger.accounts", "/ledger/accounts", handler!(ledger::accounts))
             .both_mounts()
             .summary("The accounts of a tenant, and the organization's credit")
@@ -684,13 +760,19 @@ fn governance() -> Vec<HostRoute> {
             .paging(Paging::Offset)
             .answer(200, spend::answer),
         HostRoute::get("governance.spend", "/governance/spend", handler!(spend::sums))
-            .summary("What the organization has spent, by action, user, primitive, component or day")
+            .summary(
+                "What the organization has spent, by action, user, primitive, component or day",
+            )
             .query(spend::sums_query)
             .answer(200, spend::sums_answer),
-        HostRoute::get("teams.tenants.cost", "/teams/{team}/tenants/{tenant_user_id}/cost", handler!(spend::cost))
-            .summary("One tenant's cost report")
-            .query(spend::cost_query)
-            .answer(200, spend::cost_answer),
+        HostRoute::get(
+            "teams.tenants.cost",
+            "/teams/{team}/tenants/{tenant_user_id}/cost",
+            handler!(spend::cost),
+        )
+        .summary("One tenant's cost report")
+        .query(spend::cost_query)
+        .answer(200, spend::cost_answer),
         HostRoute::get("approvals.list", "/approvals", handler!(approvals::list))
             .summary("What waits for people, and what became of it, newest first")
             .paging(Paging::Cursor)
@@ -699,22 +781,30 @@ fn governance() -> Vec<HostRoute> {
         HostRoute::get("approvals.get", "/approvals/{id}", handler!(approvals::get))
             .summary("One approval")
             .answer(200, approvals::answer),
-        HostRoute::post("approvals.approve", "/approvals/{id}/approve", handler!(approvals::approve))
-            .access(Access::Read)
-            .summary("Approve: the request is made, once, as who asked for it")
-            .body(approvals::decide_body)
-            .answer(200, approvals::answer),
+        HostRoute::post(
+            "approvals.approve",
+            "/approvals/{id}/approve",
+            handler!(approvals::approve),
+        )
+        .access(Access::Read)
+        .summary("Approve: the request is made, once, as who asked for it")
+        .body(approvals::decide_body)
+        .answer(200, approvals::answer),
         HostRoute::post("approvals.deny", "/approvals/{id}/deny", handler!(approvals::deny))
             .access(Access::Read)
             .summary("Deny: the request is not made, and its funds are free again")
             .body(approvals::decide_body)
             .answer(200, approvals::answer),
-        HostRoute::post("governance.simulate", "/governance/simulate", handler!(governance::simulate))
-            .access(Access::Read)
-            .summary("What would become of a regulated action now, without effect")
-            .body(governance::simulate_body)
-            .refuses(&[Code::ResourceNotFound])
-            .answer(200, governance::simulate_answer),
+        HostRoute::post(
+            "governance.simulate",
+            "/governance/simulate",
+            handler!(governance::simulate),
+        )
+        .access(Access::Read)
+        .summary("What would become of a regulated action now, without effect")
+        .body(governance::simulate_body)
+        .refuses(&[Code::ResourceNotFound])
+        .answer(200, governance::simulate_answer),
     ]
 }
 

@@ -1,14 +1,17 @@
-//! Component versions with everything precomputed that a request needs, and the global table of what is live.
+//! Component versions with everything precomputed that a request needs, and the global table of
+//! what is live.
 //!
-//! A [`Served`] is immutable; a [`Live`] is replaced whole at each activation, so that a request sees one state from start to
-//! end. Knows no primitive by name: all of it comes from manifests.
+//! A [`Served`] is immutable; a [`Live`] is replaced whole at each activation, so that a request
+//! sees one state from start to end. Knows no primitive by name: all of it comes from manifests.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use charter_engine::Component;
 use charter_kernel::fault::Fault;
-use charter_kernel::manifest::{self, Access, Catalogue, Class, ErrorCode, Manifest, Mount, Paging};
+use charter_kernel::manifest::{
+    self, Access, Catalogue, Class, ErrorCode, Manifest, Mount, Paging,
+};
 use charter_kernel::route::{Table, Template};
 use charter_kernel::schema::Schema;
 use http::{HeaderMap, HeaderName, header};
@@ -101,7 +104,9 @@ pub struct Contract {
 impl Contract {
     /// The counters of the route at a mount.
     pub fn stats(&self, metrics: &Metrics, mount: Mount) -> Arc<RouteStats> {
-        self.stats[mount as usize].get_or_init(|| metrics.route(self.method, &template_at(mount, &self.path))).clone()
+        self.stats[mount as usize]
+            .get_or_init(|| metrics.route(self.method, &template_at(mount, &self.path)))
+            .clone()
     }
 
     /// The contract of a host route.
@@ -117,7 +122,9 @@ impl Contract {
         let query = compile("query", route.query);
         let body = compile("body", route.body);
         let body = match (body, route.consumes) {
-            (_, Some((media_type, size_max))) => BodyRule::Raw { media_type: media_type.into(), size_max: Some(size_max) },
+            (_, Some((media_type, size_max))) => {
+                BodyRule::Raw { media_type: media_type.into(), size_max: Some(size_max) }
+            }
             (Some(schema), None) => BodyRule::Json(schema),
             (None, None) => BodyRule::None,
         };
@@ -180,7 +187,9 @@ pub struct ServedOperation {
 impl ServedOperation {
     /// Whether the client asks for an event stream, and can get one.
     pub fn streams_wanted(&self, headers: &HeaderMap) -> bool {
-        let accepts = |line: &http::HeaderValue| line.to_str().is_ok_and(|line| line.contains("text/event-stream"));
+        let accepts = |line: &http::HeaderValue| {
+            line.to_str().is_ok_and(|line| line.contains("text/event-stream"))
+        };
         self.streams && headers.get_all(header::ACCEPT).iter().any(accepts)
     }
 }
@@ -211,19 +220,30 @@ impl Served {
         let mut operations = Vec::with_capacity(manifest.operations.len());
         for (at, declared) in manifest.operations.iter().enumerate() {
             let within = format!("operations.{at}");
-            let Some(operation) = operation(&manifest, at, declared, &within, &mut faults) else { continue };
+            let Some(operation) = operation(&manifest, at, declared, &within, &mut faults) else {
+                continue;
+            };
             let operation = Arc::new(operation);
             for mount in declared.mounts() {
-                let Some(template) = template(&declared.path, &within, &mut faults) else { continue };
+                let Some(template) = template(&declared.path, &within, &mut faults) else {
+                    continue;
+                };
                 let table = tables.entry(*mount).or_default();
-                if let Err(overlap) = table.insert(&manifest.name, &declared.method, template, operation.clone()) {
+                if let Err(overlap) =
+                    table.insert(&manifest.name, &declared.method, template, operation.clone())
+                {
                     faults.push(Fault::new(format!("{within}.path"), overlap.to_string()));
                 }
             }
             operations.push(operation);
         }
-        let deprecated = manifest.deprecation.as_ref().map(|declared| Arc::new(Deprecated::new(declared)));
-        if faults.is_empty() { Ok(Self { manifest, component, operations, deprecated, tables }) } else { Err(faults) }
+        let deprecated =
+            manifest.deprecation.as_ref().map(|declared| Arc::new(Deprecated::new(declared)));
+        if faults.is_empty() {
+            Ok(Self { manifest, component, operations, deprecated, tables })
+        } else {
+            Err(faults)
+        }
     }
 
     /// Its name.
@@ -266,7 +286,10 @@ fn operation(
     let query = compile("query", &declared.query);
     let body = compile("body", &declared.body);
     let Some(method) = method(&declared.method) else {
-        faults.push(Fault::new(format!("{within}.method"), "must be GET, POST, PUT, PATCH or DELETE"));
+        faults.push(Fault::new(
+            format!("{within}.method"),
+            "must be GET, POST, PUT, PATCH or DELETE",
+        ));
         return None;
     };
     let body = match (body, &declared.consumes) {
@@ -274,7 +297,11 @@ fn operation(
         (Some(schema), None) => BodyRule::Json(schema),
         (None, None) => BodyRule::None,
     };
-    let headers = declared.headers.iter().filter_map(|name| HeaderName::try_from(name.as_str()).ok()).collect();
+    let headers = declared
+        .headers
+        .iter()
+        .filter_map(|name| HeaderName::try_from(name.as_str()).ok())
+        .collect();
     Some(ServedOperation {
         contract: Contract {
             id: declared.id.as_str().into(),

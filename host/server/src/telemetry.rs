@@ -1,7 +1,8 @@
 //! Logs and, when configured, spans to an OTLP collector.
 //!
-//! One subscriber for the process. Log lines go to standard error, so that standard output stays the operator's (the first line
-//! there is the address). Every line within a request carries its id.
+//! One subscriber for the process. Log lines go to standard error, so that standard output stays
+//! the operator's (the first line there is the address). Every line within a request carries its
+//! id.
 
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_otlp::{SpanExporter, WithExportConfig as _};
@@ -51,8 +52,13 @@ impl Tracing {
 /// See [`TelemetryError`].
 pub fn install(settings: &Telemetry) -> Result<Tracing, TelemetryError> {
     // A filter that does not parse was reported as a fault of the configuration.
-    let filter: Targets = settings.log.parse().unwrap_or_else(|_| Targets::new().with_default(tracing::Level::INFO));
-    let provider = settings.otlp_endpoint.as_deref().map(|endpoint| provider(endpoint, settings.sample)).transpose()?;
+    let filter: Targets =
+        settings.log.parse().unwrap_or_else(|_| Targets::new().with_default(tracing::Level::INFO));
+    let provider = settings
+        .otlp_endpoint
+        .as_deref()
+        .map(|endpoint| provider(endpoint, settings.sample))
+        .transpose()?;
     let spans = provider.as_ref().map(|provider| spans(provider.tracer("charter")));
     Registry::default().with(lines(settings.log_format, filter)).with(spans).try_init()?;
     Ok(Tracing { provider })
@@ -65,9 +71,13 @@ where
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     match format {
         LogFormat::Text => lines.with_ansi(false).with_filter(filter).boxed(),
-        LogFormat::Json => {
-            lines.json().flatten_event(true).with_current_span(true).with_span_list(false).with_filter(filter).boxed()
-        }
+        LogFormat::Json => lines
+            .json()
+            .flatten_event(true)
+            .with_current_span(true)
+            .with_span_list(false)
+            .with_filter(filter)
+            .boxed(),
     }
 }
 
@@ -92,5 +102,9 @@ fn provider(endpoint: &str, sample: f64) -> Result<SdkTracerProvider, TelemetryE
         .with_attribute(opentelemetry::KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))
         .build();
     let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(sample)));
-    Ok(SdkTracerProvider::builder().with_span_processor(processor).with_resource(resource).with_sampler(sampler).build())
+    Ok(SdkTracerProvider::builder()
+        .with_span_processor(processor)
+        .with_resource(resource)
+        .with_sampler(sampler)
+        .build())
 }

@@ -1,7 +1,8 @@
-//! What runs beside requests: jobs, schedules, the sweeper, and whoever follows the other replicas' changes.
+//! What runs beside requests: jobs, schedules, the sweeper, and whoever follows the other replicas'
+//! changes.
 //!
-//! Each stops taking new work when the host drains and finishes what it holds; what a crash leaves behind is taken up again when
-//! its lease has ended.
+//! Each stops taking new work when the host drains and finishes what it holds; what a crash leaves
+//! behind is taken up again when its lease has ended.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,7 +55,10 @@ pub fn start(app: &Arc<App>, folder: Option<Folder>) {
 }
 
 /// Runs until the host drains. For work that may stop at any await: each of its commits is whole.
-fn until_drained(app: &Arc<App>, work: impl Future<Output = ()> + Send + 'static) -> impl Future<Output = ()> + Send + 'static {
+fn until_drained(
+    app: &Arc<App>,
+    work: impl Future<Output = ()> + Send + 'static,
+) -> impl Future<Output = ()> + Send + 'static {
     let draining: CancellationToken = app.draining.clone();
     async move {
         let _ = draining.run_until_cancelled(work).await;

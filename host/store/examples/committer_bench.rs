@@ -1,8 +1,10 @@
-//! The committer against a writer that spends a transaction a unit, over the same rows on the same database.
+//! The committer against a writer that spends a transaction a unit, over the same rows on the same
+//! database.
 //!
-//! `committer_bench [postgres://…] [seconds]`: without an address on SQLite in a temporary folder. Each unit replaces one row and
-//! appends one log entry, spread over 2,000 organizations or all on one hot row, with 1 to 128 in flight; then single-row reads.
-//! Prints one JSON document of rates a second; what is compared was measured in turns. `committer_bench [postgres://…] seconds
+//! `committer_bench [postgres://…] [seconds]`: without an address on SQLite in a temporary folder.
+//! Each unit replaces one row and appends one log entry, spread over 2,000 organizations or all on
+//! one hot row, with 1 to 128 in flight; then single-row reads. Prints one JSON document of rates a
+//! second; what is compared was measured in turns. `committer_bench [postgres://…] seconds
 //! in-flight [hot]` drives the committer alone, for a profiler to look at.
 
 #![expect(
@@ -40,7 +42,11 @@ impl Clock for Wall {
 }
 
 fn organization(hot: bool, n: u64) -> String {
-    if hot { "hot".into() } else { format!("org-{}", (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) % ORGANIZATIONS) }
+    if hot {
+        "hot".into()
+    } else {
+        format!("org-{}", (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) % ORGANIZATIONS)
+    }
 }
 
 fn body(n: u64) -> String {
@@ -67,7 +73,11 @@ struct Race {
 impl Race {
     fn new(seconds: f64) -> Arc<Self> {
         let begun = Moment::now();
-        Arc::new(Self { done: AtomicU64::new(0), until: begun + Duration::from_secs_f64(seconds), begun })
+        Arc::new(Self {
+            done: AtomicU64::new(0),
+            until: begun + Duration::from_secs_f64(seconds),
+            begun,
+        })
     }
     /// The next number, while there is time.
     fn next(&self) -> Option<u64> {
@@ -111,11 +121,12 @@ async fn reads(store: &Store, in_flight: u64, seconds: f64) -> f64 {
     race.rate()
 }
 
-/// The writer that is compared with keeps the same rows in tables of the same shape: the document, its space's revision, the log's
-/// head and its entry. It reads what it must know, as the committer does, and spends a transaction on each unit.
-const READ_ROW: &str =
-    "SELECT version, stamp, created_at FROM one_documents WHERE reach = $1 AND space = 'bench.rows' AND id = 'row'";
-const READ_SPACE: &str = "SELECT revision FROM one_revisions WHERE reach = $1 AND space = 'bench.rows'";
+/// The writer that is compared with keeps the same rows in tables of the same shape: the document,
+/// its space's revision, the log's head and its entry. It reads what it must know, as the committer
+/// does, and spends a transaction on each unit.
+const READ_ROW: &str = "SELECT version, stamp, created_at FROM one_documents WHERE reach = $1 AND space = 'bench.rows' AND id = 'row'";
+const READ_SPACE: &str =
+    "SELECT revision FROM one_revisions WHERE reach = $1 AND space = 'bench.rows'";
 const READ_LOG: &str = "SELECT head FROM one_logs WHERE reach = $1 AND log = 'bench.log'";
 const PUT_ROW: &str = "INSERT INTO one_documents (reach, space, id, organization, body, entries, version, stamp, was, created_at, \
      updated_at) VALUES ($1, 'bench.rows', 'row', $2, $3, '', $4, $5, 0, $6, $6) ON CONFLICT (reach, space, id) DO UPDATE SET \
@@ -130,7 +141,8 @@ const TABLES: [&str; 4] = ["documents", "revisions", "logs", "log_entries"];
 
 /// A writer that spends a transaction a unit, over the same rows.
 enum Writer {
-    /// SQLite has one writer: a thread that takes one unit after another, and answers it when it is on disk.
+    /// SQLite has one writer: a thread that takes one unit after another, and answers it when it is
+    /// on disk.
     Alone(mpsc::Sender<(bool, u64, oneshot::Sender<()>)>),
     /// As many connections as there are units in flight.
     Together(Vec<Mutex<PgConnection>>),
@@ -143,13 +155,20 @@ impl Writer {
             let (made, file) = (folder.join("charter.db"), folder.join("one_by_one.db"));
             let schema = rusqlite::Connection::open(made).unwrap();
             let connection = rusqlite::Connection::open(file).unwrap();
-            connection.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL").unwrap();
+            connection
+                .execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL")
+                .unwrap();
             for table in TABLES {
                 let sql = "SELECT sql FROM sqlite_schema WHERE tbl_name = $1 AND sql IS NOT NULL ORDER BY type DESC";
                 let mut statement = schema.prepare(sql).unwrap();
                 for sql in statement.query_map([table], |row| row.get::<_, String>(0)).unwrap() {
-                    let renamed = sql.unwrap().replacen(&format!("TABLE {table} "), &format!("TABLE one_{table} "), 1);
-                    let renamed = renamed.replace(&format!(" ON {table} "), &format!(" ON one_{table} "));
+                    let renamed = sql.unwrap().replacen(
+                        &format!("TABLE {table} "),
+                        &format!("TABLE one_{table} "),
+                        1,
+                    );
+                    let renamed =
+                        renamed.replace(&format!(" ON {table} "), &format!(" ON one_{table} "));
                     connection.execute_batch(&renamed).unwrap();
                 }
             }
@@ -167,8 +186,13 @@ impl Writer {
             connections.push(Mutex::new(PgConnection::connect(address).await.unwrap()));
         }
         for table in TABLES {
-            let sql = format!("DROP TABLE IF EXISTS one_{table}; CREATE TABLE one_{table} (LIKE {table} INCLUDING ALL)");
-            sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut *connections[0].lock().await).await.unwrap();
+            let sql = format!(
+                "DROP TABLE IF EXISTS one_{table}; CREATE TABLE one_{table} (LIKE {table} INCLUDING ALL)"
+            );
+            sqlx::raw_sql(sqlx::AssertSqlSafe(sql))
+                .execute(&mut *connections[0].lock().await)
+                .await
+                .unwrap();
         }
         Self::Together(connections)
     }
@@ -209,12 +233,23 @@ fn write_alone(connection: &rusqlite::Connection, hot: bool, n: u64) -> rusqlite
     let reach = format!("o/{organization}");
     let now = Wall.now().0;
     connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
-    let three = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?));
+    let three = |row: &rusqlite::Row<'_>| {
+        Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
+    };
     let row = connection.prepare_cached(READ_ROW)?.query_row([&reach], three).optional()?;
-    let one = |sql| connection.prepare_cached(sql)?.query_row([&reach], |row| row.get::<_, i64>(0)).optional();
+    let one = |sql| {
+        connection.prepare_cached(sql)?.query_row([&reach], |row| row.get::<_, i64>(0)).optional()
+    };
     let (revision, head) = (one(READ_SPACE)?.unwrap_or(0) + 1, one(READ_LOG)?.unwrap_or(0) + 1);
     let (version, _, created) = row.unwrap_or((0, 0, now));
-    connection.prepare_cached(PUT_ROW)?.execute((&reach, &organization, body(n), version + 1, revision, created))?;
+    connection.prepare_cached(PUT_ROW)?.execute((
+        &reach,
+        &organization,
+        body(n),
+        version + 1,
+        revision,
+        created,
+    ))?;
     connection.prepare_cached(PUT_SPACE)?.execute((&reach, revision))?;
     connection.prepare_cached(PUT_LOG)?.execute((&reach, head))?;
     connection.prepare_cached(ADD_ENTRY)?.execute((&reach, head, now))?;
@@ -228,16 +263,25 @@ async fn write_together(connection: &mut PgConnection, hot: bool, n: u64) -> sql
     sqlx::raw_sql("BEGIN").execute(&mut *connection).await?;
     let locked = |sql: &str| sqlx::AssertSqlSafe(format!("{sql} FOR NO KEY UPDATE"));
     let row = sqlx::query(locked(READ_ROW)).bind(&reach).fetch_optional(&mut *connection).await?;
-    let revision = sqlx::query(locked(READ_SPACE)).bind(&reach).fetch_optional(&mut *connection).await?;
+    let revision =
+        sqlx::query(locked(READ_SPACE)).bind(&reach).fetch_optional(&mut *connection).await?;
     let head = sqlx::query(locked(READ_LOG)).bind(&reach).fetch_optional(&mut *connection).await?;
     let number = |row: &Option<PgRow>, n: usize| row.as_ref().map_or(0, |row| row.get::<i64, _>(n));
-    let (version, created) = (number(&row, 0) + 1, if row.is_some() { number(&row, 2) } else { now });
+    let (version, created) =
+        (number(&row, 0) + 1, if row.is_some() { number(&row, 2) } else { now });
     let (revision, head) = (number(&revision, 0) + 1, number(&head, 0) + 1);
-    let put = sqlx::query(PUT_ROW).bind(&reach).bind(&organization).bind(body(n)).bind(version).bind(revision).bind(created);
+    let put = sqlx::query(PUT_ROW)
+        .bind(&reach)
+        .bind(&organization)
+        .bind(body(n))
+        .bind(version)
+        .bind(revision)
+        .bind(created);
     put.execute(&mut *connection).await?;
     sqlx::query(PUT_SPACE).bind(&reach).bind(revision).execute(&mut *connection).await?;
     sqlx::query(PUT_LOG).bind(&reach).bind(head).execute(&mut *connection).await?;
-    let added = sqlx::query(ADD_ENTRY).bind(&reach).bind(head).bind(now).execute(&mut *connection).await;
+    let added =
+        sqlx::query(ADD_ENTRY).bind(&reach).bind(head).bind(now).execute(&mut *connection).await;
     // Who made the row first has it: two that found it absent cannot both be right.
     let end = if added.is_ok() { "COMMIT" } else { "ROLLBACK" };
     sqlx::raw_sql(end).execute(&mut *connection).await.map(drop)
@@ -252,7 +296,8 @@ async fn open(address: Option<&str>) -> (Store, PathBuf) {
     (Store::open(config).await.unwrap(), folder)
 }
 
-/// One database, measured: `[{in_flight, hot, committer, writer}]` and single-row reads a second by requests in flight.
+/// One database, measured: `[{in_flight, hot, committer, writer}]` and single-row reads a second by
+/// requests in flight.
 async fn measure(address: Option<&str>, seconds: f64) -> Value {
     let (store, folder) = open(address).await;
     let writer = Arc::new(Writer::open(address, &folder).await);
@@ -267,7 +312,9 @@ async fn measure(address: Option<&str>, seconds: f64) -> Value {
             }
             rows.push(json!({ "in_flight": in_flight, "hot": hot, "committer": median(together), "writer": median(alone) }));
         }
-        read.push(json!({ "in_flight": in_flight, "rate": reads(&store, in_flight, seconds).await }));
+        read.push(
+            json!({ "in_flight": in_flight, "rate": reads(&store, in_flight, seconds).await }),
+        );
     }
     store.close().await;
     let _ = std::fs::remove_dir_all(&folder);
@@ -292,9 +339,13 @@ async fn main() {
         return println!("{}", measure(address.as_deref(), seconds).await);
     };
     let (store, folder) = open(address.as_deref()).await;
-    let rate = committer(&store, arguments.next().is_some(), in_flight.parse().unwrap(), seconds).await;
+    let rate =
+        committer(&store, arguments.next().is_some(), in_flight.parse().unwrap(), seconds).await;
     let status = store.status();
-    println!("{}", json!({ "rate": rate, "batch": status.units as f64 / status.batches as f64, "retries": status.retries }));
+    println!(
+        "{}",
+        json!({ "rate": rate, "batch": status.units as f64 / status.batches as f64, "retries": status.retries })
+    );
     store.close().await;
     let _ = std::fs::remove_dir_all(&folder);
 }

@@ -1,7 +1,9 @@
-//! Backup and restore, online, in one format for both databases: what was taken from SQLite restores to PostgreSQL too.
+//! Backup and restore, online, in one format for both databases: what was taken from SQLite
+//! restores to PostgreSQL too.
 //!
-//! A file of JSON lines: a header, then table by table its rows, then a line with the number of rows and the digest of all bytes
-//! before it. Everything is read in one snapshot. The key file is not part of it: without it the secrets in a backup stay sealed.
+//! A file of JSON lines: a header, then table by table its rows, then a line with the number of
+//! rows and the digest of all bytes before it. Everything is read in one snapshot. The key file is
+//! not part of it: without it the secrets in a backup stay sealed.
 
 mod table;
 
@@ -38,8 +40,8 @@ enum Line {
 const FORMAT: u32 = 1;
 
 impl Store {
-    /// Writes everything, as of one moment, to one file that either database can be restored from. Online.
-    /// Answers the number of rows.
+    /// Writes everything, as of one moment, to one file that either database can be restored from.
+    /// Online. Answers the number of rows.
     pub async fn backup(&self, to: &Path) -> Result<u64, BackupError> {
         let unfinished = to.with_extension("unfinished");
         let written = self.write_backup(&unfinished).await;
@@ -67,14 +69,17 @@ impl Store {
         file.finish().await
     }
 
-    /// Fills an empty database from a backup file; answers the number of rows. The file is checked whole before anything is written,
-    /// and nothing stays of an embedded database that was made for a restore that failed.
+    /// Fills an empty database from a backup file; answers the number of rows. The file is checked
+    /// whole before anything is written, and nothing stays of an embedded database that was made
+    /// for a restore that failed.
     pub async fn restore(config: StoreConfig, from: &Path) -> Result<u64, BackupError> {
         let rows = verify(from).await?;
         let database = Database::new(&config)?;
         let made = database.file().filter(|file| !file.exists());
         let folders = made.and_then(|file| file.parent()).into_iter().flat_map(Path::ancestors);
-        let folders: Vec<_> = folders.take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists()).collect();
+        let folders: Vec<_> = folders
+            .take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists())
+            .collect();
         let hold = Self::hold(&config)?;
         let filled = fill(&config, &database, from).await;
         if filled.is_err() && made.is_some() {
@@ -92,17 +97,20 @@ async fn fill(config: &StoreConfig, database: &Database, from: &Path) -> Result<
     let mut connection = database.writer().await?;
     run(&mut connection, database.dialect.begin()).await?;
     for table in TABLES {
-        let sql = database.dialect.composed(&format!("SELECT count(*) FROM (SELECT 1 FROM {} LIMIT 1) t", table.name));
+        let sql = database
+            .dialect
+            .composed(&format!("SELECT count(*) FROM (SELECT 1 FROM {} LIMIT 1) t", table.name));
         let rows: i64 = query(sql).fetch_one(&mut connection).await?.try_get(0)?;
         if rows > 0 {
-            return Err(BackupError::Refused("the target already holds data: restore into an empty database".into()));
+            return Err(BackupError::Refused(
+                "the target already holds data: restore into an empty database".into(),
+            ));
         }
     }
     read_rows(&mut connection, database.dialect, from).await?;
     table::rebuild(&mut connection, database.dialect).await?;
     if !crate::seal::opens(config, &mut connection, database.dialect).await? {
-        let other =
-            "the key file here is another deployment's, or an older copy of the right one: it does not open this backup";
+        let other = "the key file here is another deployment's, or an older copy of the right one: it does not open this backup";
         return Err(BackupError::Refused(other.into()));
     }
     run(&mut connection, "COMMIT").await?;
@@ -131,7 +139,12 @@ impl Writer {
     }
 
     /// Walks the table by its key, so that no more than some rows are in memory.
-    async fn table(&mut self, connection: &mut Connection, dialect: Dialect, table: &Table) -> Result<(), BackupError> {
+    async fn table(
+        &mut self,
+        connection: &mut Connection,
+        dialect: Dialect,
+        table: &Table,
+    ) -> Result<(), BackupError> {
         let mut last: Option<Vec<serde_json::Value>> = None;
         loop {
             let rows = table.page(connection, dialect, last.as_deref(), ROWS).await?;
@@ -183,7 +196,8 @@ impl Lines {
     }
 }
 
-/// Whether the file is whole and of a format and schema that this binary knows; how many rows it holds.
+/// Whether the file is whole and of a format and schema that this binary knows; how many rows it
+/// holds.
 async fn verify(from: &Path) -> Result<u64, BackupError> {
     let mut lines = Lines::open(from).await?;
     let (mut digest, mut rows, mut first) = (Sha256::new(), 0, true);
@@ -191,7 +205,9 @@ async fn verify(from: &Path) -> Result<u64, BackupError> {
         match serde_json::from_slice(&line).map_err(|_| torn())? {
             Line::Header { format, schema } if first => {
                 if format != FORMAT || schema > crate::migrate::newest() {
-                    return Err(BackupError::Refused("the backup is of a newer version than this binary".into()));
+                    return Err(BackupError::Refused(
+                        "the backup is of a newer version than this binary".into(),
+                    ));
                 }
             }
             _ if first => return Err(BackupError::Refused("this is no backup file".into())),
@@ -208,7 +224,11 @@ async fn verify(from: &Path) -> Result<u64, BackupError> {
     Err(torn())
 }
 
-async fn read_rows(connection: &mut Connection, dialect: Dialect, from: &Path) -> Result<(), BackupError> {
+async fn read_rows(
+    connection: &mut Connection,
+    dialect: Dialect,
+    from: &Path,
+) -> Result<(), BackupError> {
     let mut lines = Lines::open(from).await?;
     let mut table: Option<&Table> = None;
     let mut rows = Vec::new();
@@ -230,7 +250,11 @@ async fn read_rows(connection: &mut Connection, dialect: Dialect, from: &Path) -
             (rows, bytes) = (Vec::new(), 0);
         }
         if let Line::Table(name) = parsed {
-            let unknown = || BackupError::Refused(format!("the backup has a table {name} that this binary does not know"));
+            let unknown = || {
+                BackupError::Refused(format!(
+                    "the backup has a table {name} that this binary does not know"
+                ))
+            };
             table = Some(TABLES.iter().find(|table| table.name == name).ok_or_else(unknown)?);
         }
     }

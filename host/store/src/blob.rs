@@ -1,5 +1,6 @@
-//! Component binaries by digest, in parts of a megabyte. They are written once and never changed, so they need no committer:
-//! a blob is complete or absent because all of its parts are one transaction.
+//! Component binaries by digest, in parts of a megabyte. They are written once and never changed,
+//! so they need no committer: a blob is complete or absent because all of its parts are one
+//! transaction.
 
 use crate::connection::reading;
 use crate::error::{CommitError, ReadError};
@@ -35,19 +36,31 @@ impl Store {
 
     /// The bytes of a digest.
     pub async fn blob_get(&self, digest: &str) -> Result<Option<Vec<u8>>, ReadError> {
-        let sql = self.inner.database.dialect.sql("SELECT bytes FROM blobs WHERE digest = $1 ORDER BY part");
-        let rows = reading(query(sql).bind(digest.to_owned()).fetch_all(&self.inner.readers)).await?;
+        let sql = self
+            .inner
+            .database
+            .dialect
+            .sql("SELECT bytes FROM blobs WHERE digest = $1 ORDER BY part");
+        let rows =
+            reading(query(sql).bind(digest.to_owned()).fetch_all(&self.inner.readers)).await?;
         if rows.is_empty() {
             return Ok(None);
         }
-        let parts = rows.iter().map(|row| row.try_get::<Vec<u8>>(0)).collect::<sqlx::Result<Vec<_>>>();
+        let parts =
+            rows.iter().map(|row| row.try_get::<Vec<u8>>(0)).collect::<sqlx::Result<Vec<_>>>();
         Ok(Some(parts.map_err(|error| ReadError::Failed(Some(error)))?.concat()))
     }
 
     /// Whether the bytes are here.
     pub async fn blob_exists(&self, digest: &str) -> Result<bool, ReadError> {
-        let sql = self.inner.database.dialect.sql("SELECT part FROM blobs WHERE digest = $1 AND part = 0");
-        Ok(reading(query(sql).bind(digest.to_owned()).fetch_optional(&self.inner.readers)).await?.is_some())
+        let sql = self
+            .inner
+            .database
+            .dialect
+            .sql("SELECT part FROM blobs WHERE digest = $1 AND part = 0");
+        Ok(reading(query(sql).bind(digest.to_owned()).fetch_optional(&self.inner.readers))
+            .await?
+            .is_some())
     }
 
     /// Forgets the bytes of a digest; false where there are none.
@@ -56,13 +69,19 @@ impl Store {
         let (database, digest) = (self.inner.database.clone(), digest.to_owned());
         let removed = self.inner.database.apart(async move {
             let mut connection = database.writer().await?;
-            query(database.dialect.sql("DELETE FROM blobs WHERE digest = $1")).bind(digest).execute(&mut connection).await
+            query(database.dialect.sql("DELETE FROM blobs WHERE digest = $1"))
+                .bind(digest)
+                .execute(&mut connection)
+                .await
         });
         removed.await.map(|rows| rows > 0).map_err(|error: sqlx::Error| refused(&error))
     }
 }
 
 fn refused(error: &sqlx::Error) -> CommitError {
-    tracing::error!(error = error as &dyn std::error::Error, "a component's bytes could not be written");
+    tracing::error!(
+        error = error as &dyn std::error::Error,
+        "a component's bytes could not be written"
+    );
     CommitError::Failed
 }

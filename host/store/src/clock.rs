@@ -1,7 +1,8 @@
 //! The deployment's one clock: the database's, where replicas share one.
 //!
-//! What was read last goes on by the machine's steady clock, so that a machine whose wall clock is wrong, or jumps, opens no budget's
-//! window early, ends no lease early, and signs nothing in the future.
+//! What was read last goes on by the machine's steady clock, so that a machine whose wall clock is
+//! wrong, or jumps, opens no budget's window early, ends no lease early, and signs nothing in the
+//! future.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -23,11 +24,13 @@ impl DatabaseClock {
         Self { own, read: RwLock::default() }
     }
 
-    /// The database said `at` in answer to what was asked at `asked` and is answered now. It meant the middle, more or less.
+    /// The database said `at` in answer to what was asked at `asked` and is answered now. It meant
+    /// the middle, more or less.
     pub(crate) fn said(&self, at: Instant, asked: Steady) {
         let took = asked.elapsed();
         if took <= READING_MAX {
-            *self.read.write().unwrap_or_else(PoisonError::into_inner) = Some((at, asked + took / 2));
+            *self.read.write().unwrap_or_else(PoisonError::into_inner) =
+                Some((at, asked + took / 2));
         }
     }
 }
@@ -35,7 +38,9 @@ impl DatabaseClock {
 impl Clock for DatabaseClock {
     fn now(&self) -> Instant {
         match *self.read.read().unwrap_or_else(PoisonError::into_inner) {
-            Some((at, then)) => at.plus_ms(i64::try_from(then.elapsed().as_millis()).unwrap_or(i64::MAX)),
+            Some((at, then)) => {
+                at.plus_ms(i64::try_from(then.elapsed().as_millis()).unwrap_or(i64::MAX))
+            }
             None => self.own.now(),
         }
     }

@@ -1,9 +1,10 @@
 //! The committer: units from concurrent requests, committed in batches.
 //!
-//! A lane takes what is waiting (no timer: an idle one commits a batch of one at once), reads in one transaction every row that
-//! the batch touches, decides in memory with the kernel's rules, writes in bulk under guards, commits, and then answers all.
-//! It must not know what the units are about. Invariant: an answer leaves after its commit is on disk, and an error means that
-//! nothing was committed.
+//! A lane takes what is waiting (no timer: an idle one commits a batch of one at once), reads in
+//! one transaction every row that the batch touches, decides in memory with the kernel's rules,
+//! writes in bulk under guards, commits, and then answers all. It must not know what the units are
+//! about. Invariant: an answer leaves after its commit is on disk, and an error means that nothing
+//! was committed.
 
 mod attempt;
 mod checkpoint;
@@ -80,8 +81,12 @@ impl Committer {
             facts_written: Arc::default(),
         });
         let lanes = if database.is_postgres() { config.lanes.max(1) } else { 1 } as usize;
-        let queues = (0..lanes)
-            .map(|_| Arc::new(Queue::new(config.queue_units_max.div_ceil(lanes), config.queue_bytes_max.div_ceil(lanes))));
+        let queues = (0..lanes).map(|_| {
+            Arc::new(Queue::new(
+                config.queue_units_max.div_ceil(lanes),
+                config.queue_bytes_max.div_ceil(lanes),
+            ))
+        });
         let queues: Vec<_> = queues.collect();
         for queue in &queues {
             let (opened, open) = oneshot::channel();
@@ -98,7 +103,12 @@ impl Committer {
     }
 
     /// One that takes nothing, for a store that only looks.
-    pub(crate) fn idle(config: &StoreConfig, database: &Database, wakes: Arc<Wakes>, epochs: Arc<Epochs>) -> Self {
+    pub(crate) fn idle(
+        config: &StoreConfig,
+        database: &Database,
+        wakes: Arc<Wakes>,
+        epochs: Arc<Epochs>,
+    ) -> Self {
         let shared = Shared {
             config: config.clone(),
             database: database.clone(),
@@ -121,7 +131,8 @@ impl Committer {
         self.shared.room.admits(false)
     }
 
-    /// Queues a unit and waits for its outcome. The unit is decided whether or not anyone still waits.
+    /// Queues a unit and waits for its outcome. The unit is decided whether or not anyone still
+    /// waits.
     pub(crate) async fn submit(&self, unit: Unit, settling: bool) -> Result<Applied, CommitError> {
         self.shared.room.admits(settling)?;
         let (answer, answered) = oneshot::channel();
@@ -133,7 +144,8 @@ impl Committer {
 
     pub(crate) fn status(&self) -> StoreStatus {
         let queued = self.lanes.iter().map(|queue| queue.waiting());
-        let (queued_units, queued_bytes) = queued.fold((0, 0), |(units, bytes), (u, b)| (units + u, bytes + b));
+        let (queued_units, queued_bytes) =
+            queued.fold((0, 0), |(units, bytes), (u, b)| (units + u, bytes + b));
         let counts = &self.shared.counts;
         StoreStatus {
             read_only: self.shared.room.reason(),

@@ -14,11 +14,13 @@ pub struct StoreConfig {
     pub url: String,
     /// Where the embedded database, its ballast file and, unless given elsewhere, the key file lie.
     pub data_dir: PathBuf,
-    /// The master key: 32 random bytes in base64, made at first start with mode 0600. `None`: `master.key` in the data folder.
+    /// The master key: 32 random bytes in base64, made at first start with mode 0600. `None`:
+    /// `master.key` in the data folder.
     pub key_file: Option<PathBuf>,
     /// The time.
     pub clock: Arc<dyn Clock>,
-    /// Go by the database's time instead, where replicas share one. A test that moves its clock does not.
+    /// Go by the database's time instead, where replicas share one. A test that moves its clock
+    /// does not.
     pub database_time: bool,
     /// Connections that read.
     pub readers: u32,
@@ -28,12 +30,14 @@ pub struct StoreConfig {
     pub queue_units_max: usize,
     /// Bytes of units that may wait.
     pub queue_bytes_max: usize,
-    /// Bytes that the embedded database file may grow to; above it the store turns read-only as on a full disk.
+    /// Bytes that the embedded database file may grow to; above it the store turns read-only as on
+    /// a full disk.
     pub size_bytes_max: Option<u64>,
     /// Bytes of the ballast file that is freed when the disk is full.
     pub ballast_bytes: u64,
-    /// Spaces of the host whose writes do not count as a change of what is cached ([`crate::Store::epoch`]): jobs, idempotency
-    /// records. Every other `host.` space does, so that forgetting one costs time and not safety.
+    /// Spaces of the host whose writes do not count as a change of what is cached
+    /// ([`crate::Store::epoch`]): jobs, idempotency records. Every other `host.` space does, so
+    /// that forgetting one costs time and not safety.
     pub quiet_spaces: Vec<Space>,
 }
 
@@ -53,7 +57,9 @@ impl StoreConfig {
             queue_bytes_max: 64 * 1024 * 1024,
             size_bytes_max: None,
             ballast_bytes: 16 * 1024 * 1024,
-            quiet_spaces: ["jobs", "idempotency", "facts", "schedules", "deliveries"].map(Space::host).into(),
+            quiet_spaces: ["jobs", "idempotency", "facts", "schedules", "deliveries"]
+                .map(Space::host)
+                .into(),
         }
     }
 }

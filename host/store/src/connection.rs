@@ -13,7 +13,8 @@ use crate::dialect::Dialect;
 use crate::error::{OpenError, ReadError};
 use crate::sql::{Connection, Pool, PostgresConnection, SqliteConnection, SqlitePool, run};
 
-/// Milliseconds that a read may take before the database or the store gives it up: no read may hold up checkpoints for ever.
+/// Milliseconds that a read may take before the database or the store gives it up: no read may hold
+/// up checkpoints for ever.
 pub(crate) const READ_MS_MAX: u64 = 10_000;
 /// How long a connection attempt may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -35,20 +36,32 @@ impl Database {
     pub(crate) fn new(config: &StoreConfig) -> Result<Self, OpenError> {
         let url = config.url.as_str();
         if url.starts_with("postgres://") || url.starts_with("postgresql://") {
-            let fault = |_| OpenError::Configuration("the database address is no URL of the form postgres://…".into());
+            let fault = |_| {
+                OpenError::Configuration(
+                    "the database address is no URL of the form postgres://…".into(),
+                )
+            };
             // Statements are not logged: they carry tenants' data.
-            let options = PgConnectOptions::from_str(url).map_err(fault)?.disable_statement_logging();
-            return Ok(Self { address: Address::Postgres(Box::new(options)), dialect: Dialect::Postgres });
+            let options =
+                PgConnectOptions::from_str(url).map_err(fault)?.disable_statement_logging();
+            return Ok(Self {
+                address: Address::Postgres(Box::new(options)),
+                dialect: Dialect::Postgres,
+            });
         }
         let file = match url.strip_prefix("sqlite:") {
             Some(rest) => PathBuf::from(rest.trim_start_matches("//")),
             None if url.is_empty() => config.data_dir.join("charter.db"),
             None => {
-                return Err(OpenError::Configuration("the database address is neither postgres://… nor sqlite://path".into()));
+                return Err(OpenError::Configuration(
+                    "the database address is neither postgres://… nor sqlite://path".into(),
+                ));
             }
         };
         if file.as_os_str().is_empty() {
-            return Err(OpenError::Configuration("the database address sqlite:// names no file".into()));
+            return Err(OpenError::Configuration(
+                "the database address sqlite:// names no file".into(),
+            ));
         }
         let pages_max = config.size_bytes_max.map(|bytes| (bytes / 4096).max(1));
         Ok(Self { address: Address::Sqlite { file, pages_max }, dialect: Dialect::Sqlite })
@@ -68,15 +81,19 @@ impl Database {
 
     /// Makes the folder of the embedded database, where it is missing, for us alone.
     pub(crate) fn make_folder(&self) -> Result<(), OpenError> {
-        let Some(folder) = self.file().and_then(|file| file.parent()).filter(|folder| !folder.as_os_str().is_empty()) else {
+        let Some(folder) = self
+            .file()
+            .and_then(|file| file.parent())
+            .filter(|folder| !folder.as_os_str().is_empty())
+        else {
             return Ok(());
         };
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
         made.map_err(|source| OpenError::File { path: folder.display().to_string(), source })
     }
 
-    /// Makes the embedded database's file, where it is missing, and in any case ours alone to read: SQLite gives the files that it
-    /// puts beside it the same mode.
+    /// Makes the embedded database's file, where it is missing, and in any case ours alone to read:
+    /// SQLite gives the files that it puts beside it the same mode.
     pub(crate) fn make_file(&self) -> Result<(), OpenError> {
         let Some(file) = self.file() else { return Ok(()) };
         self.make_folder()?;
@@ -84,14 +101,22 @@ impl Database {
         match made {
             Ok(_) => return Ok(()),
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-            Err(source) => return Err(OpenError::File { path: file.display().to_string(), source }),
+            Err(source) => {
+                return Err(OpenError::File { path: file.display().to_string(), source });
+            }
         }
-        // By their paths: to close a file of SQLite's gives up the locks that this process has on it.
+        // By their paths: to close a file of SQLite's gives up the locks that this process has on
+        // it.
         for path in self.files() {
-            let open_to_others = std::fs::metadata(&path).is_ok_and(|found| found.permissions().mode() & 0o077 != 0);
+            let open_to_others =
+                std::fs::metadata(&path).is_ok_and(|found| found.permissions().mode() & 0o077 != 0);
             if open_to_others {
-                let closed = std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600));
-                closed.map_err(|source| OpenError::File { path: path.display().to_string(), source })?;
+                let closed =
+                    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600));
+                closed.map_err(|source| OpenError::File {
+                    path: path.display().to_string(),
+                    source,
+                })?;
             }
         }
         Ok(())
@@ -104,7 +129,9 @@ impl Database {
             path.push(suffix);
             PathBuf::from(path)
         };
-        self.file().map(|file| ["", "-wal", "-shm"].map(|suffix| beside(file, suffix)).into()).unwrap_or_default()
+        self.file()
+            .map(|file| ["", "-wal", "-shm"].map(|suffix| beside(file, suffix)).into())
+            .unwrap_or_default()
     }
 
     /// A pool of connections that only read.
@@ -113,7 +140,8 @@ impl Database {
         match &self.address {
             Address::Sqlite { file, .. } => {
                 let file = file.clone();
-                SqlitePool::new(connections, move || SqliteConnection::open(&file, words)).map(Pool::Sqlite)
+                SqlitePool::new(connections, move || SqliteConnection::open(&file, words))
+                    .map(Pool::Sqlite)
             }
             Address::Postgres(options) => {
                 let pool = PgPoolOptions::new()
@@ -123,7 +151,9 @@ impl Database {
                     .idle_timeout(None)
                     .max_lifetime(None)
                     .after_connect(move |connection, _| {
-                        Box::pin(async move { sqlx::raw_sql(words).execute(connection).await.map(drop) })
+                        Box::pin(
+                            async move { sqlx::raw_sql(words).execute(connection).await.map(drop) },
+                        )
                     });
                 pool.connect_with(options.as_ref().clone()).await.map(Pool::Postgres)
             }
@@ -139,17 +169,21 @@ impl Database {
     pub(crate) async fn writer(&self) -> sqlx::Result<Connection> {
         let mut connection = self.connect(self.dialect.words_for_writers()).await?;
         if let Address::Sqlite { pages_max: Some(pages), .. } = &self.address {
-            run(&mut connection, sqlx::AssertSqlSafe(format!("PRAGMA max_page_count = {pages}"))).await?;
+            run(&mut connection, sqlx::AssertSqlSafe(format!("PRAGMA max_page_count = {pages}")))
+                .await?;
         }
         Ok(connection)
     }
 
     async fn connect(&self, words: &'static str) -> sqlx::Result<Connection> {
         match &self.address {
-            Address::Sqlite { file, .. } => SqliteConnection::open(file, words).map(Connection::Sqlite),
+            Address::Sqlite { file, .. } => {
+                SqliteConnection::open(file, words).map(Connection::Sqlite)
+            }
             Address::Postgres(options) => {
                 let timed_out = |_| sqlx::Error::Io(std::io::ErrorKind::TimedOut.into());
-                let opening = tokio::time::timeout(CONNECT_TIMEOUT, PostgresConnection::open(options));
+                let opening =
+                    tokio::time::timeout(CONNECT_TIMEOUT, PostgresConnection::open(options));
                 let mut connection = Connection::Postgres(opening.await.map_err(timed_out)??);
                 run(&mut connection, words).await?;
                 Ok(connection)
@@ -170,12 +204,20 @@ impl Database {
         done.unwrap_or(Err(sqlx::Error::WorkerCrashed))
     }
 
-    /// Runs what works on for as long as the store is open, on a thread of its own: SQLite keeps it busy, and on PostgreSQL no rows
-    /// stay locked while some request computes.
-    pub(crate) fn spawn(&self, name: &str, work: impl Future<Output = ()> + Send + 'static) -> std::io::Result<()> {
+    /// Runs what works on for as long as the store is open, on a thread of its own: SQLite keeps it
+    /// busy, and on PostgreSQL no rows stay locked while some request computes.
+    pub(crate) fn spawn(
+        &self,
+        name: &str,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) -> std::io::Result<()> {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
-        let runtime = if self.is_postgres() { runtime.enable_all() } else { runtime.enable_time() }.build()?;
-        std::thread::Builder::new().name(name.to_owned()).spawn(move || runtime.block_on(work)).map(drop)
+        let runtime = if self.is_postgres() { runtime.enable_all() } else { runtime.enable_time() }
+            .build()?;
+        std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || runtime.block_on(work))
+            .map(drop)
     }
 }
 
@@ -193,8 +235,8 @@ impl Dialect {
         }
     }
 
-    /// PostgreSQL: a batch's plan does not depend on its size, and every table is reached through its key; a plan made while
-    /// the tables were small must not scan them when they have grown.
+    /// PostgreSQL: a batch's plan does not depend on its size, and every table is reached through
+    /// its key; a plan made while the tables were small must not scan them when they have grown.
     fn words_for_writers(self) -> &'static str {
         match self {
             Self::Sqlite => {
@@ -211,11 +253,15 @@ impl Dialect {
 }
 
 /// Bounds a read in time and says what went wrong in the store's words.
-pub(crate) async fn reading<T>(read: impl Future<Output = sqlx::Result<T>>) -> Result<T, ReadError> {
+pub(crate) async fn reading<T>(
+    read: impl Future<Output = sqlx::Result<T>>,
+) -> Result<T, ReadError> {
     match tokio::time::timeout(Duration::from_millis(READ_MS_MAX), read).await {
         Err(_) => Err(ReadError::Unavailable(None)),
         Ok(Err(error @ sqlx::Error::Database(_))) => Err(ReadError::Failed(Some(error))),
-        Ok(Err(error @ (sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_)))) => Err(ReadError::Failed(Some(error))),
+        Ok(Err(error @ (sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_)))) => {
+            Err(ReadError::Failed(Some(error)))
+        }
         Ok(Err(error)) => Err(ReadError::Unavailable(Some(error))),
         Ok(Ok(answer)) => Ok(answer),
     }

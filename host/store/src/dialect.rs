@@ -14,12 +14,16 @@ pub(crate) enum Dialect {
     Postgres,
 }
 
-/// Placeholder in SQL and migration texts, SQLite's word, PostgreSQL's word. `{each:$1}` opens one JSON text parameter as a
-/// table whose column `value` holds one array a row.
+/// Placeholder in SQL and migration texts, SQLite's word, PostgreSQL's word. `{each:$1}` opens one
+/// JSON text parameter as a table whose column `value` holds one array a row.
 const WORDS: &[(&str, &str, &str)] = &[
     ("{bytewise}", "", "COLLATE \"C\""),
     ("{blob}", "BLOB", "BYTEA"),
-    ("{ordinal}", "INTEGER PRIMARY KEY AUTOINCREMENT", "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"),
+    (
+        "{ordinal}",
+        "INTEGER PRIMARY KEY AUTOINCREMENT",
+        "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+    ),
     ("{row}", "row INTEGER PRIMARY KEY,", ""),
     ("{hot}", "", "WITH (fillfactor = 80)"),
     ("{clustered}", "WITHOUT ROWID", ""),
@@ -29,8 +33,8 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("{shared}", "", "FOR SHARE OF d"),
 ];
 
-/// The text index has one token a tenant's space beside the words, so that a search reads that tenant's postings only. On SQLite
-/// it is contentless, by the row's number.
+/// The text index has one token a tenant's space beside the words, so that a search reads that
+/// tenant's postings only. On SQLite it is contentless, by the row's number.
 const SQLITE_TEXT_TABLE: &str = "CREATE VIRTUAL TABLE document_text USING fts5(scope, words, content='', contentless_delete=1, \
                                  tokenize='unicode61 remove_diacritics 0');";
 const POSTGRES_TEXT_TABLE: &str = "CREATE TABLE document_text (reach TEXT COLLATE \"C\" NOT NULL, space TEXT COLLATE \"C\" NOT NULL, \
@@ -82,7 +86,11 @@ impl Dialect {
     }
 
     /// A statement that is put together from fixed parts: assembled once a combination.
-    pub(crate) fn assembled(self, parts: &[&'static str], assemble: impl FnOnce() -> String) -> SqlStr {
+    pub(crate) fn assembled(
+        self,
+        parts: &[&'static str],
+        assemble: impl FnOnce() -> String,
+    ) -> SqlStr {
         static ASSEMBLED: LazyLock<Mutex<Assembled>> = LazyLock::new(Mutex::default);
         let at = (self, parts.iter().map(|part| part.as_ptr() as usize).collect::<Vec<_>>());
         let mut assembled = ASSEMBLED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -90,7 +98,8 @@ impl Dialect {
             return text.into_sql_str();
         }
         let text = self.words(&assemble());
-        // Leaked once a combination, of which few occur; beyond the bound they are assembled each time.
+        // Leaked once a combination, of which few occur; beyond the bound they are assembled each
+        // time.
         if assembled.len() >= ASSEMBLED_MAX {
             return AssertSqlSafe(text).into_sql_str();
         }

@@ -45,12 +45,20 @@ struct EntriesOf<'a> {
 /// The text of the column `entries`; empty for a row that has none.
 pub(crate) fn entries(stored: &Stored) -> String {
     let row = &stored.row;
-    if row.index.is_empty() && row.unique.is_empty() && row.text.is_none() && stored.names.is_empty() {
+    if row.index.is_empty()
+        && row.unique.is_empty()
+        && row.text.is_none()
+        && stored.names.is_empty()
+    {
         return String::new();
     }
-    let names = stored.names.iter().map(|claim| (claim.reach.as_str(), claim.space.as_str(), claim.name.as_str()));
+    let names = stored
+        .names
+        .iter()
+        .map(|claim| (claim.reach.as_str(), claim.space.as_str(), claim.name.as_str()));
     let text = row.text.as_deref();
-    let entries = EntriesOf { index: &row.index, unique: &row.unique, text, names: names.collect() };
+    let entries =
+        EntriesOf { index: &row.index, unique: &row.unique, text, names: names.collect() };
     serde_json::to_string(&entries).unwrap_or_default()
 }
 
@@ -73,7 +81,11 @@ pub(crate) fn stored(row: &mut sql::Row, at: usize) -> sqlx::Result<(Key, Stored
             count: u32::try_from(number(14)?).unwrap_or(u32::MAX),
         }),
     };
-    let names = kept.names.into_iter().map(|(reach, space, name)| Claim { reach: Reach::stored(reach), space, name });
+    let names = kept.names.into_iter().map(|(reach, space, name)| Claim {
+        reach: Reach::stored(reach),
+        space,
+        name,
+    });
     let stored = Stored {
         row: Row {
             version: number(9)? as u64,
@@ -100,7 +112,8 @@ pub(crate) fn holder(key: &Key) -> String {
 
 /// The row that a column `holder` names.
 pub(crate) fn held_by(holder: &str) -> sqlx::Result<Key> {
-    let (reach, space, id) = serde_json::from_str(holder).map_err(|error| sqlx::Error::Decode(Box::new(error)))?;
+    let (reach, space, id) =
+        serde_json::from_str(holder).map_err(|error| sqlx::Error::Decode(Box::new(error)))?;
     Ok(Key { reach: Reach::stored(reach), space: Space::stored(space), id })
 }
 
@@ -123,8 +136,15 @@ impl Store {
         if !claim_fits(claim) {
             return Ok(None);
         }
-        let sql = self.inner.database.dialect.sql("SELECT holder FROM claims WHERE reach = $1 AND space = $2 AND name = $3");
-        let query = query(sql).bind(claim.reach.as_str()).bind(claim.space.clone()).bind(claim.name.clone());
+        let sql = self
+            .inner
+            .database
+            .dialect
+            .sql("SELECT holder FROM claims WHERE reach = $1 AND space = $2 AND name = $3");
+        let query = query(sql)
+            .bind(claim.reach.as_str())
+            .bind(claim.space.clone())
+            .bind(claim.name.clone());
         let row = reading(query.fetch_optional(&self.inner.readers)).await?;
         let Some(row) = row else { return Ok(None) };
         let holder: String = row.try_get(0).map_err(|error| ReadError::Failed(Some(error)))?;
@@ -146,7 +166,10 @@ impl Store {
             "SELECT id FROM documents WHERE reach = $1 AND space = $2 AND lease_group = $3 ORDER BY due_at, id LIMIT $4 + 0",
         );
         let query = query(sql).bind(reach.as_str()).bind(space.as_str());
-        let rows = reading(query.bind(group.to_owned()).bind(i64::from(limit)).fetch_all(&self.inner.readers)).await?;
+        let rows = reading(
+            query.bind(group.to_owned()).bind(i64::from(limit)).fetch_all(&self.inner.readers),
+        )
+        .await?;
         let ids = rows.iter().map(|row| row.try_get::<String>(0)).collect::<Result<Vec<_>, _>>();
         let ids = ids.map_err(|error| ReadError::Failed(Some(error)))?;
         Ok(ids.into_iter().map(|id| Key::new(reach, space, id)).collect())

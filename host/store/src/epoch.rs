@@ -1,7 +1,9 @@
-//! What caches of the host's own rows need to know: whether any of them has changed, and how fresh that knowledge is.
+//! What caches of the host's own rows need to know: whether any of them has changed, and how fresh
+//! that knowledge is.
 //!
-//! Each batch that writes a `host.` space which is not declared quiet counts it in a row of the revisions, spread over shards so
-//! that lanes do not wait for each other. Other replicas poll the sums. Within the process a commit is seen before it is answered.
+//! Each batch that writes a `host.` space which is not declared quiet counts it in a row of the
+//! revisions, spread over shards so that lanes do not wait for each other. Other replicas poll the
+//! sums. Within the process a commit is seen before it is answered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,7 +31,8 @@ const POLL_MS: u64 = 200;
 const LOOK: &str = "SELECT CAST(COALESCE(SUM(revision), 0) AS BIGINT), \
                     CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT) FROM revisions WHERE reach = 'epoch'";
 
-/// How often the host's cached spaces were written, by space. Compare for equality; the numbers mean nothing else.
+/// How often the host's cached spaces were written, by space. Compare for equality; the numbers
+/// mean nothing else.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Epoch {
     /// Space, and a number that every write of it changes.
@@ -60,7 +63,8 @@ struct Counts {
 impl Epochs {
     fn new(config: &StoreConfig, polls: bool, clock: Option<Arc<DatabaseClock>>) -> Self {
         let quiet = config.quiet_spaces.iter().cloned().collect();
-        let (now, counts, looking) = (watch::Sender::default(), Mutex::default(), tokio::sync::Mutex::default());
+        let (now, counts, looking) =
+            (watch::Sender::default(), Mutex::default(), tokio::sync::Mutex::default());
         Self { quiet, now, counts, looking, polls, clock }
     }
 
@@ -69,15 +73,20 @@ impl Epochs {
     }
 
     /// The counting rows that a batch bumps, sorted.
-    pub(crate) fn shards<'a>(&self, written: impl Iterator<Item = (&'a Reach, &'a Space)>) -> Vec<String> {
+    pub(crate) fn shards<'a>(
+        &self,
+        written: impl Iterator<Item = (&'a Reach, &'a Space)>,
+    ) -> Vec<String> {
         let counted = written.filter(|(_, space)| self.counts_for(space));
-        let shards = counted.map(|(reach, space)| format!("{}#{}", space.as_str(), shard(reach.as_str(), SHARDS)));
+        let shards = counted
+            .map(|(reach, space)| format!("{}#{}", space.as_str(), shard(reach.as_str(), SHARDS)));
         shards.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     /// This process committed a write of these.
     pub(crate) fn written<'a>(&self, spaces: impl Iterator<Item = &'a (Reach, Space)>) {
-        let spaces: BTreeSet<_> = spaces.map(|(_, space)| space).filter(|space| self.counts_for(space)).collect();
+        let spaces: BTreeSet<_> =
+            spaces.map(|(_, space)| space).filter(|space| self.counts_for(space)).collect();
         if spaces.is_empty() {
             return;
         }
@@ -101,7 +110,11 @@ impl Epochs {
     }
 
     /// Polls for other replicas' writes for as long as the store is open.
-    pub(crate) async fn watch(self: Arc<Self>, readers: Pool, closing: &CancellationToken) -> Result<(), ReadError> {
+    pub(crate) async fn watch(
+        self: Arc<Self>,
+        readers: Pool,
+        closing: &CancellationToken,
+    ) -> Result<(), ReadError> {
         if !self.polls {
             return Ok(());
         }
@@ -110,7 +123,10 @@ impl Epochs {
             loop {
                 tokio::time::sleep(Duration::from_millis(POLL_MS)).await;
                 if let Err(error) = self.catch_up(&readers).await {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "the epoch could not be polled");
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "the epoch could not be polled"
+                    );
                 }
             }
         }));
@@ -129,7 +145,8 @@ impl Epochs {
         if seen {
             return Ok(());
         }
-        // A database that hangs is waited for once by all who came meanwhile, not by one after another.
+        // A database that hangs is waited for once by all who came meanwhile, not by one after
+        // another.
         if failed {
             return Err(ReadError::Unavailable(None));
         }
@@ -150,7 +167,8 @@ impl Epochs {
         let failed = |error| ReadError::Failed(Some(error));
         let sum = query(LOOK);
         let row = reading(sum.fetch_one(readers)).await?;
-        let (sum, at): (i64, i64) = (row.try_get(0).map_err(failed)?, row.try_get(1).map_err(failed)?);
+        let (sum, at): (i64, i64) =
+            (row.try_get(0).map_err(failed)?, row.try_get(1).map_err(failed)?);
         if let Some(clock) = &self.clock {
             clock.said(charter_kernel::time::Instant(at), asked);
         }
@@ -166,7 +184,8 @@ impl Epochs {
         let rows = reading(query.fetch_all(readers)).await?;
         let mut polled = BTreeMap::new();
         for row in rows {
-            let (name, n): (String, i64) = (row.try_get(0).map_err(failed)?, row.try_get(1).map_err(failed)?);
+            let (name, n): (String, i64) =
+                (row.try_get(0).map_err(failed)?, row.try_get(1).map_err(failed)?);
             let space = name.rsplit_once('#').map_or(name.as_str(), |(space, _)| space);
             *polled.entry(space.to_owned()).or_insert(0) += n as u64;
         }
@@ -179,19 +198,25 @@ impl Epochs {
 }
 
 impl Database {
-    pub(crate) fn epochs(&self, config: &StoreConfig, clock: Option<Arc<DatabaseClock>>) -> Arc<Epochs> {
+    pub(crate) fn epochs(
+        &self,
+        config: &StoreConfig,
+        clock: Option<Arc<DatabaseClock>>,
+    ) -> Arc<Epochs> {
         Arc::new(Epochs::new(config, self.is_postgres(), clock))
     }
 }
 
 impl Store {
-    /// The current epoch and its changes. A cache drops what it read before a change of the spaces it read.
+    /// The current epoch and its changes. A cache drops what it read before a change of the spaces
+    /// it read.
     pub fn epoch(&self) -> watch::Receiver<Epoch> {
         self.inner.epochs.now.subscribe()
     }
 
-    /// Knows afterwards of everything that was committed before this was called, on whatever replica. Callers of one moment share
-    /// a look; where no replica shares the database there is nothing to ask.
+    /// Knows afterwards of everything that was committed before this was called, on whatever
+    /// replica. Callers of one moment share a look; where no replica shares the database there is
+    /// nothing to ask.
     ///
     /// # Errors
     /// When the database cannot be asked.
@@ -202,8 +227,8 @@ impl Store {
         }
     }
 
-    /// How old the knowledge behind [`Store::epoch`] is; caches are trusted only while it is below a second. Always zero where
-    /// no replica shares the database.
+    /// How old the knowledge behind [`Store::epoch`] is; caches are trusted only while it is below
+    /// a second. Always zero where no replica shares the database.
     pub fn last_poll_age(&self) -> Duration {
         let epochs = &self.inner.epochs;
         let at = epochs.counts().at;

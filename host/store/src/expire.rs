@@ -10,8 +10,15 @@ use crate::sql::{self, query};
 use crate::store::Store;
 
 impl Store {
-    /// Keys of rows of a host space, in all reaches, whose indexed field has an encoded value below `before`; lowest first.
-    pub async fn expired(&self, space: &Space, field: &str, before: &str, limit: u32) -> Result<Vec<Key>, ReadError> {
+    /// Keys of rows of a host space, in all reaches, whose indexed field has an encoded value below
+    /// `before`; lowest first.
+    pub async fn expired(
+        &self,
+        space: &Space,
+        field: &str,
+        before: &str,
+        limit: u32,
+    ) -> Result<Vec<Key>, ReadError> {
         let found = self.expired_rows(space, field, before, limit).await?;
         Ok(found.into_iter().map(|(key, _)| key).collect())
     }
@@ -28,16 +35,26 @@ impl Store {
              AND space >= 'host.' AND space < 'host/' ORDER BY value, reach, id LIMIT $4 + 0",
         );
         let query = query(sql).bind(space.as_str()).bind(field.to_owned()).bind(before.to_owned());
-        let rows = reading(query.bind(i64::from(limit.min(PAGE_ROWS_MAX))).fetch_all(&self.inner.readers)).await?;
+        let rows =
+            reading(query.bind(i64::from(limit.min(PAGE_ROWS_MAX))).fetch_all(&self.inner.readers))
+                .await?;
         let key = |row: &sql::Row| -> sqlx::Result<(Key, String)> {
-            let key = Key { reach: Reach::stored(row.try_get(0)?), space: space.clone(), id: row.try_get(1)? };
+            let key = Key {
+                reach: Reach::stored(row.try_get(0)?),
+                space: space.clone(),
+                id: row.try_get(1)?,
+            };
             Ok((key, row.try_get(2)?))
         };
-        rows.iter().map(key).collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))
+        rows.iter()
+            .map(key)
+            .collect::<sqlx::Result<_>>()
+            .map_err(|error| ReadError::Failed(Some(error)))
     }
 
-    /// Rows of a host space, in all reaches, whose indexed field has an encoded value within these bounds, both inclusive: by value,
-    /// behind the row `after` of the lower bound. Not validated, and not for guests: it crosses tenants.
+    /// Rows of a host space, in all reaches, whose indexed field has an encoded value within these
+    /// bounds, both inclusive: by value, behind the row `after` of the lower bound. Not validated,
+    /// and not for guests: it crosses tenants.
     pub async fn indexed(
         &self,
         space: &Space,
@@ -55,25 +72,49 @@ impl Store {
              ORDER BY i.value, i.reach, i.id LIMIT $7 + 0"
         ));
         let (reach, id) = after.map_or(("", ""), |key| (key.reach.as_str(), key.id.as_str()));
-        let query = query(sql).bind(space.as_str()).bind(field.to_owned()).bind(to.to_owned()).bind(from.to_owned());
-        let query = query.bind(reach.to_owned()).bind(id.to_owned()).bind(i64::from(limit.min(PAGE_ROWS_MAX)));
+        let query = query(sql)
+            .bind(space.as_str())
+            .bind(field.to_owned())
+            .bind(to.to_owned())
+            .bind(from.to_owned());
+        let query = query
+            .bind(reach.to_owned())
+            .bind(id.to_owned())
+            .bind(i64::from(limit.min(PAGE_ROWS_MAX)));
         let rows = reading(query.fetch_all(&self.inner.readers)).await?;
         let found = |mut row: sql::Row| -> sqlx::Result<(String, Key, Row)> {
             let (key, found) = stored(&mut row, 1)?;
             Ok((row.try_get(0)?, key, found.row))
         };
-        rows.into_iter().map(found).collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))
+        rows.into_iter()
+            .map(found)
+            .collect::<sqlx::Result<_>>()
+            .map_err(|error| ReadError::Failed(Some(error)))
     }
 
-    /// Removes such rows, each in a unit of its own, at most `limit`; says how many. A row whose time was moved meanwhile stays.
-    pub async fn expire(&self, space: &Space, field: &str, before: &str, limit: u32) -> Result<u32, CommitError> {
+    /// Removes such rows, each in a unit of its own, at most `limit`; says how many. A row whose
+    /// time was moved meanwhile stays.
+    pub async fn expire(
+        &self,
+        space: &Space,
+        field: &str,
+        before: &str,
+        limit: u32,
+    ) -> Result<u32, CommitError> {
         let found = self.expired_rows(space, field, before, limit).await.map_err(|error| {
-            tracing::warn!(error = &error as &dyn std::error::Error, "expired rows could not be read");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "expired rows could not be read"
+            );
             CommitError::Failed
         })?;
         let removals = found.into_iter().map(|(key, value)| async {
             let guards = vec![Guard::Entry { key: key.clone(), field: field.to_owned(), value }];
-            let unit = Unit { guards, writes: vec![Write::Remove { key, expected: None }], ..Unit::default() };
+            let unit = Unit {
+                guards,
+                writes: vec![Write::Remove { key, expected: None }],
+                ..Unit::default()
+            };
             self.commit(unit).await
         });
         let mut removed = 0;

@@ -80,47 +80,81 @@ impl Store {
         limit: u32,
     ) -> Result<Vec<SequencedFact>, ReadError> {
         let query = query(sql).bind(organization.to_owned()).bind(kind_name(kind)).bind(bound);
-        let rows = reading(query.bind(i64::from(limit.min(PAGE_ROWS_MAX))).fetch_all(&self.inner.readers)).await?;
+        let rows =
+            reading(query.bind(i64::from(limit.min(PAGE_ROWS_MAX))).fetch_all(&self.inner.readers))
+                .await?;
         let fact = |row: &Row| -> sqlx::Result<SequencedFact> {
-            let (id, at, organization) = (row.try_get(1)?, Instant(row.try_get(2)?), organization.to_owned());
-            let (name, body, private, user) = (row.try_get(3)?, row.try_get(4)?, row.try_get(5)?, row.try_get(6)?);
+            let (id, at, organization) =
+                (row.try_get(1)?, Instant(row.try_get(2)?), organization.to_owned());
+            let (name, body, private, user) =
+                (row.try_get(3)?, row.try_get(4)?, row.try_get(5)?, row.try_get(6)?);
             let fact = Fact { id, kind, organization, at, name, body, private, user };
             Ok(SequencedFact { sequence: row.try_get::<i64>(0)? as u64, fact })
         };
-        rows.iter().map(fact).collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))
+        rows.iter()
+            .map(fact)
+            .collect::<sqlx::Result<_>>()
+            .map_err(|error| ReadError::Failed(Some(error)))
     }
 
-    /// Which organizations have audit rows that were committed after an ordinal, and how many, among the next `limit` facts; and
-    /// the last ordinal looked at.
-    pub async fn audited_since(&self, ordinal: u64, limit: u32) -> Result<(Vec<(String, u64)>, u64), ReadError> {
+    /// Which organizations have audit rows that were committed after an ordinal, and how many,
+    /// among the next `limit` facts; and the last ordinal looked at.
+    pub async fn audited_since(
+        &self,
+        ordinal: u64,
+        limit: u32,
+    ) -> Result<(Vec<(String, u64)>, u64), ReadError> {
         let sql = self.inner.database.dialect.sql(
             "SELECT f.organization, CAST(COUNT(CASE WHEN f.kind = 'audit' THEN 1 END) AS BIGINT), CAST(MAX(f.ordinal) AS BIGINT) \
              FROM (SELECT organization, kind, ordinal FROM facts WHERE ordinal > $1 ORDER BY ordinal LIMIT $2 + 0) f \
              GROUP BY f.organization",
         );
-        let query = query(sql).bind(i64::try_from(ordinal).unwrap_or(i64::MAX)).bind(i64::from(limit));
+        let query =
+            query(sql).bind(i64::try_from(ordinal).unwrap_or(i64::MAX)).bind(i64::from(limit));
         let rows = reading(query.fetch_all(&self.inner.readers)).await?;
-        let found = |row: &Row| -> sqlx::Result<(String, i64, i64)> { Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?)) };
-        let rows: Vec<_> =
-            rows.iter().map(found).collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))?;
+        let found = |row: &Row| -> sqlx::Result<(String, i64, i64)> {
+            Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?))
+        };
+        let rows: Vec<_> = rows
+            .iter()
+            .map(found)
+            .collect::<sqlx::Result<_>>()
+            .map_err(|error| ReadError::Failed(Some(error)))?;
         let last = rows.iter().map(|(_, _, last)| *last as u64).max().unwrap_or(ordinal);
-        let told =
-            rows.into_iter().filter(|(_, count, _)| *count > 0).map(|(organization, count, _)| (organization, count as u64));
+        let told = rows
+            .into_iter()
+            .filter(|(_, count, _)| *count > 0)
+            .map(|(organization, count, _)| (organization, count as u64));
         Ok((told.collect(), last))
     }
 
-    /// Reaches whose row of this id in a space of the host says, in the indexed field, that it has read fewer events than there are.
-    pub async fn behind(&self, space: &Space, id: &str, field: &str, limit: u32) -> Result<Vec<Reach>, ReadError> {
+    /// Reaches whose row of this id in a space of the host says, in the indexed field, that it has
+    /// read fewer events than there are.
+    pub async fn behind(
+        &self,
+        space: &Space,
+        id: &str,
+        field: &str,
+        limit: u32,
+    ) -> Result<Vec<Reach>, ReadError> {
         let sql = self.inner.database.dialect.sql(
             "SELECT i.reach FROM document_index i JOIN logs l ON l.reach = i.reach AND l.log = $4 \
              WHERE i.space = $1 AND i.field = $3 AND i.id = $2 AND i.space >= 'host.' AND i.space < 'host/' \
              AND CAST(i.value AS BIGINT) < l.head LIMIT $5 + 0",
         );
         let log = facts_log("", FactKind::Event).log;
-        let query = query(sql).bind(space.as_str()).bind(id.to_owned()).bind(field.to_owned()).bind(log).bind(i64::from(limit));
+        let query = query(sql)
+            .bind(space.as_str())
+            .bind(id.to_owned())
+            .bind(field.to_owned())
+            .bind(log)
+            .bind(i64::from(limit));
         let rows = reading(query.fetch_all(&self.inner.readers)).await?;
         let reach = |row: &Row| -> sqlx::Result<Reach> { Ok(Reach::stored(row.try_get(0)?)) };
-        rows.iter().map(reach).collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))
+        rows.iter()
+            .map(reach)
+            .collect::<sqlx::Result<_>>()
+            .map_err(|error| ReadError::Failed(Some(error)))
     }
 
     /// Resolves at the first event of any organization that this process commits from now on.
@@ -133,28 +167,41 @@ impl Store {
         Ok(self.log_head(&facts_log(organization, kind)).await?.head)
     }
 
-    /// The number of the last fact that was committed before this was called. One that has no number yet is waited for: it would be
-    /// taken for a later one.
+    /// The number of the last fact that was committed before this was called. One that has no
+    /// number yet is waited for: it would be taken for a later one.
     ///
     /// # Errors
     /// When the database cannot be asked, or facts are not numbered in time.
-    pub async fn facts_head_settled(&self, kind: FactKind, organization: &str) -> Result<u64, ReadError> {
+    pub async fn facts_head_settled(
+        &self,
+        kind: FactKind,
+        organization: &str,
+    ) -> Result<u64, ReadError> {
         if self.is_shared() {
             let mut changed = self.facts_changed(kind, organization);
             let settled = async {
-                let Some(last) = self.unnumbered(kind, organization, i64::MAX).await? else { return Ok(()) };
+                let Some(last) = self.unnumbered(kind, organization, i64::MAX).await? else {
+                    return Ok(());
+                };
                 while self.unnumbered(kind, organization, last).await?.is_some() {
                     let _ = tokio::time::timeout(UNNUMBERED_LOOK, changed.wait()).await;
                 }
                 Ok(())
             };
-            tokio::time::timeout(UNNUMBERED_MAX, settled).await.unwrap_or(Err(ReadError::Unavailable(None)))?;
+            tokio::time::timeout(UNNUMBERED_MAX, settled)
+                .await
+                .unwrap_or(Err(ReadError::Unavailable(None)))?;
         }
         self.facts_head(kind, organization).await
     }
 
     /// The last fact up to an ordinal that has no number yet.
-    async fn unnumbered(&self, kind: FactKind, organization: &str, up_to: i64) -> Result<Option<i64>, ReadError> {
+    async fn unnumbered(
+        &self,
+        kind: FactKind,
+        organization: &str,
+        up_to: i64,
+    ) -> Result<Option<i64>, ReadError> {
         let sql =
             self.inner.database.dialect.sql(
                 "SELECT MAX(ordinal) FROM facts WHERE organization = $1 AND kind = $2 AND sequence IS NULL AND ordinal <= $3",

@@ -1,6 +1,7 @@
 //! Pages and counts over the rows of a space.
 //!
-//! The revision is read before the rows, so that rows can only be newer than what the commit validates, never older.
+//! The revision is read before the rows, so that rows can only be newer than what the commit
+//! validates, never older.
 
 use charter_kernel::unit::Row;
 
@@ -18,7 +19,8 @@ struct Conditions {
 }
 
 impl Conditions {
-    /// Reach and space are the first two parameters. Each test is a membership in the index, which starts with the same two.
+    /// Reach and space are the first two parameters. Each test is a membership in the index, which
+    /// starts with the same two.
     fn of(query: &Query, id: &str) -> Result<Self, ReadError> {
         if query.matching.len() > TESTS_MAX {
             return Err(ReadError::Failed(None));
@@ -31,7 +33,8 @@ impl Conditions {
                 Test::Equal(value) => format!("AND x.value = {}", on.bind(value)),
                 Test::Between(low, high) => {
                     let low = low.as_ref().map(|low| format!("AND x.value >= {}", on.bind(low)));
-                    let high = high.as_ref().map(|high| format!("AND x.value <= {}", on.bind(high)));
+                    let high =
+                        high.as_ref().map(|high| format!("AND x.value <= {}", on.bind(high)));
                     [low, high].into_iter().flatten().collect::<Vec<_>>().join(" ")
                 }
             };
@@ -52,7 +55,8 @@ impl Conditions {
     }
 }
 
-/// One equality alone walks the index in the order of ids, however many rows match; anything else filters the rows.
+/// One equality alone walks the index in the order of ids, however many rows match; anything else
+/// filters the rows.
 fn select(query: &Query) -> Result<(String, Conditions), ReadError> {
     let (compare, order) = match query.order {
         Order::Newest => ("<", "DESC"),
@@ -73,11 +77,18 @@ fn select(query: &Query) -> Result<(String, Conditions), ReadError> {
         }
         _ => ("documents d WHERE d.reach = $1 AND d.space = $2".to_owned(), "d.id"),
     };
-    let after = query.after.as_ref().map(|after| format!("AND {id} {compare} {}", on.bind(after))).unwrap_or_default();
+    let after = query
+        .after
+        .as_ref()
+        .map(|after| format!("AND {id} {compare} {}", on.bind(after)))
+        .unwrap_or_default();
     let limit = u64::from(query.limit.min(PAGE_ROWS_MAX)) + 1;
     let tests = std::mem::take(&mut on.text);
-    let text =
-        format!("SELECT {} FROM {from}{tests} {after} ORDER BY {id} {order} LIMIT {limit} OFFSET {}", columns!(), query.offset);
+    let text = format!(
+        "SELECT {} FROM {from}{tests} {after} ORDER BY {id} {order} LIMIT {limit} OFFSET {}",
+        columns!(),
+        query.offset
+    );
     Ok((text, on))
 }
 
@@ -114,8 +125,11 @@ impl Store {
         // Limits and offsets stand in the text: such a statement is not worth keeping prepared.
         let sql = sql::query(self.inner.database.dialect.composed(&text)).fleeting();
         let rows = reading(on.apply(sql).fetch_all(&self.inner.readers)).await?;
-        let items = rows.into_iter().map(|mut row| stored(&mut row, 0).map(|(key, stored)| (key, stored.row)));
-        let mut items: Vec<(_, Row)> = items.collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))?;
+        let items = rows
+            .into_iter()
+            .map(|mut row| stored(&mut row, 0).map(|(key, stored)| (key, stored.row)));
+        let mut items: Vec<(_, Row)> =
+            items.collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))?;
         let limit = query.limit.min(PAGE_ROWS_MAX) as usize;
         let more = items.len() > limit;
         items.truncate(limit);
@@ -129,7 +143,10 @@ impl Store {
             return Ok((0, revision));
         }
         let on = Conditions::of(query, "d.id")?;
-        let text = format!("SELECT count(*) FROM documents d WHERE d.reach = $1 AND d.space = $2{}", on.text);
+        let text = format!(
+            "SELECT count(*) FROM documents d WHERE d.reach = $1 AND d.space = $2{}",
+            on.text
+        );
         let sql = sql::query(self.inner.database.dialect.composed(&text)).fleeting();
         let row = reading(on.apply(sql).fetch_one(&self.inner.readers)).await?;
         let count: i64 = row.try_get(0).map_err(|error| ReadError::Failed(Some(error)))?;
@@ -137,11 +154,17 @@ impl Store {
     }
 
     async fn revision(&self, query: &Query) -> Result<u64, ReadError> {
-        let sql = self.inner.database.dialect.sql("SELECT revision FROM revisions WHERE reach = $1 AND space = $2");
+        let sql = self
+            .inner
+            .database
+            .dialect
+            .sql("SELECT revision FROM revisions WHERE reach = $1 AND space = $2");
         let sql = sql::query(sql).bind(query.reach.as_str()).bind(query.space.as_str());
         let row = reading(sql.fetch_optional(&self.inner.readers)).await?;
-        let revision: Option<i64> =
-            row.map(|row| row.try_get(0)).transpose().map_err(|error| ReadError::Failed(Some(error)))?;
+        let revision: Option<i64> = row
+            .map(|row| row.try_get(0))
+            .transpose()
+            .map_err(|error| ReadError::Failed(Some(error)))?;
         Ok(revision.unwrap_or(0) as u64)
     }
 }

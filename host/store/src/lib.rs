@@ -1,7 +1,9 @@
-//! Everything that must survive: rows, claims, logs, facts and blobs on SQLite or PostgreSQL, written by the committer.
+//! Everything that must survive: rows, claims, logs, facts and blobs on SQLite or PostgreSQL,
+//! written by the committer.
 //!
-//! The only crate that knows SQL and the databases' drivers. It must not know HTTP, WebAssembly or any primitive. Invariant: a unit is committed whole,
-//! once, and only if what it read still holds; an answer leaves after the commit is on disk.
+//! The only crate that knows SQL and the databases' drivers. It must not know HTTP, WebAssembly or
+//! any primitive. Invariant: a unit is committed whole, once, and only if what it read still holds;
+//! an answer leaves after the commit is on disk.
 
 mod backup;
 mod blob;
@@ -38,10 +40,14 @@ mod wake;
 pub use blob::BLOB_BYTES_MAX;
 pub use config::StoreConfig;
 pub use epoch::Epoch;
-pub use error::{BackupError, CommitError, OpenError, ReadError, SealError, TransactError, WriteError};
+pub use error::{
+    BackupError, CommitError, OpenError, ReadError, SealError, TransactError, WriteError,
+};
 pub use fact::audited;
 pub use presence::Hold;
-pub use query::{LogEntry, LogHead, Order, PAGE_ROWS_MAX, Page, Query, SequencedFact, Standing, TESTS_MAX, Test};
+pub use query::{
+    LogEntry, LogHead, Order, PAGE_ROWS_MAX, Page, Query, SequencedFact, Standing, TESTS_MAX, Test,
+};
 pub use snapshot::Snapshot;
 pub use store::{Store, StoreStatus};
 pub use ticket::Ticket;

@@ -12,17 +12,29 @@ use crate::store::Store;
 
 impl Store {
     /// Entries of a log after a sequence, oldest first.
-    pub async fn log_read(&self, log: &LogKey, after: u64, limit: u32) -> Result<Vec<LogEntry>, ReadError> {
+    pub async fn log_read(
+        &self,
+        log: &LogKey,
+        after: u64,
+        limit: u32,
+    ) -> Result<Vec<LogEntry>, ReadError> {
         entries(&self.inner.readers, self.inner.database.dialect, log, after, limit).await
     }
 
     /// How far a log is.
     pub async fn log_head(&self, log: &LogKey) -> Result<LogHead, ReadError> {
-        let sql = self.inner.database.dialect.sql("SELECT head, closed FROM logs WHERE reach = $1 AND log = $2");
+        let sql = self
+            .inner
+            .database
+            .dialect
+            .sql("SELECT head, closed FROM logs WHERE reach = $1 AND log = $2");
         let query = query(sql).bind(log.reach.as_str()).bind(log.log.clone());
-        let Some(row) = reading(query.fetch_optional(&self.inner.readers)).await? else { return Ok(LogHead::default()) };
+        let Some(row) = reading(query.fetch_optional(&self.inner.readers)).await? else {
+            return Ok(LogHead::default());
+        };
         let failed = |error| ReadError::Failed(Some(error));
-        let (head, closed): (i64, i64) = (row.try_get(0).map_err(failed)?, row.try_get(1).map_err(failed)?);
+        let (head, closed): (i64, i64) =
+            (row.try_get(0).map_err(failed)?, row.try_get(1).map_err(failed)?);
         Ok(LogHead { head: head as u64, closed: closed != 0 })
     }
 }
@@ -39,11 +51,21 @@ pub(crate) async fn entries(
          ORDER BY sequence LIMIT $4 + 0",
     );
     let query = query(sql).bind(log.reach.as_str()).bind(log.log.clone());
-    let query = query.bind(i64::try_from(after).unwrap_or(i64::MAX)).bind(i64::from(limit.min(PAGE_ROWS_MAX)));
+    let query = query
+        .bind(i64::try_from(after).unwrap_or(i64::MAX))
+        .bind(i64::from(limit.min(PAGE_ROWS_MAX)));
     let rows = reading(query.fetch_all(on)).await?;
     let entry = |row: &Row| -> sqlx::Result<LogEntry> {
         let sequence = row.try_get::<i64>(0)? as u64;
-        Ok(LogEntry { sequence, at: Instant(row.try_get(1)?), name: row.try_get(2)?, payload: row.try_get(3)? })
+        Ok(LogEntry {
+            sequence,
+            at: Instant(row.try_get(1)?),
+            name: row.try_get(2)?,
+            payload: row.try_get(3)?,
+        })
     };
-    rows.iter().map(entry).collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))
+    rows.iter()
+        .map(entry)
+        .collect::<sqlx::Result<_>>()
+        .map_err(|error| ReadError::Failed(Some(error)))
 }

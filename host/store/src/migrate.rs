@@ -1,7 +1,7 @@
 //! Brings the schema up to date, once, under a lock.
 //!
-//! Each migration is recorded with its digest. A database that a newer binary has migrated is refused: this one would not know
-//! what it must keep.
+//! Each migration is recorded with its digest. A database that a newer binary has migrated is
+//! refused: this one would not know what it must keep.
 
 use std::cmp::Ordering;
 
@@ -13,12 +13,17 @@ use crate::dialect::Dialect;
 use crate::error::OpenError;
 use crate::sql::{self, Connection, query};
 
-/// Number, name and text, in order. Numbers are never given twice; texts never change once released.
+/// Number, name and text, in order. Numbers are never given twice; texts never change once
+/// released.
 const MIGRATIONS: &[(i64, &str, &str)] = &[
     (1, "rows", include_str!("../../../migrations/0001_rows.sql")),
     (2, "logs, facts, blobs", include_str!("../../../migrations/0002_logs_facts_blobs.sql")),
     (3, "the age of events", include_str!("../../../migrations/0003_facts_age.sql")),
-    (4, "the private half of audit rows", include_str!("../../../migrations/0004_facts_private.sql")),
+    (
+        4,
+        "the private half of audit rows",
+        include_str!("../../../migrations/0004_facts_private.sql"),
+    ),
     (5, "holds beside each other", include_str!("../../../migrations/0005_books.sql")),
 ];
 
@@ -34,7 +39,9 @@ pub(crate) fn newest() -> i64 {
 pub(crate) async fn is_migrated(database: &Database) -> Result<bool, OpenError> {
     let mut connection = database.reader().await.map_err(OpenError::Database)?;
     let table = match database.dialect {
-        Dialect::Sqlite => "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'migrations'",
+        Dialect::Sqlite => {
+            "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'migrations'"
+        }
         Dialect::Postgres => {
             "SELECT 1 FROM pg_tables WHERE schemaname = ANY (current_schemas(false)) AND tablename = 'migrations'"
         }
@@ -46,7 +53,8 @@ pub(crate) async fn is_migrated(database: &Database) -> Result<bool, OpenError> 
 /// Refuses a database of another schema than this binary's, and changes nothing.
 pub(crate) async fn check(database: &Database) -> Result<(), OpenError> {
     let mut connection = database.reader().await.map_err(OpenError::Database)?;
-    let row = query("SELECT coalesce(max(number), 0) FROM migrations").fetch_one(&mut connection).await;
+    let row =
+        query("SELECT coalesce(max(number), 0) FROM migrations").fetch_one(&mut connection).await;
     let number: i64 = row.and_then(|row| row.try_get(0)).map_err(OpenError::Database)?;
     match number.cmp(&newest()) {
         Ordering::Equal => Ok(()),
@@ -63,7 +71,8 @@ pub(crate) async fn migrate(database: &Database) -> Result<(), OpenError> {
     database.make_file()?;
     let mut connection = database.writer().await.map_err(OpenError::Database)?;
     if database.is_postgres() {
-        // A migration of large tables takes the time it takes; so does waiting for another replica that runs it.
+        // A migration of large tables takes the time it takes; so does waiting for another replica
+        // that runs it.
         run(&mut connection, "SET statement_timeout = 0; SET lock_timeout = 0").await?;
     }
     run(&mut connection, database.dialect.begin()).await?;

@@ -1,7 +1,8 @@
 //! Whether a deployment is there, and the one process that may hold an embedded one.
 //!
-//! The lock is advisory and goes with the process, however that ends. Only SQLite needs it: what a host remembers of its own rows
-//! is not told to another process, so that a key revoked through one would go on working on the other.
+//! The lock is advisory and goes with the process, however that ends. Only SQLite needs it: what a
+//! host remembers of its own rows is not told to another process, so that a key revoked through one
+//! would go on working on the other.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::ErrorKind;
@@ -42,7 +43,13 @@ impl Store {
         database.make_folder()?;
         let path = file.with_extension("lock");
         let failed = |source| OpenError::File { path: path.display().to_string(), source };
-        let opened = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(failed)?;
+        let opened = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .map_err(failed)?;
         match lock(&opened) {
             Ok(()) => Ok(Hold(Some((opened, path)))),
             Err(TryLockError::WouldBlock) => Err(OpenError::Held(folder_of(file))),
@@ -60,13 +67,19 @@ impl Store {
     /// The same way where the database cannot be asked.
     pub async fn is_there(config: &StoreConfig) -> Result<(), OpenError> {
         let database = Database::new(config)?;
-        let there = database.file().is_none_or(|file| file.is_file()) && crate::migrate::is_migrated(&database).await?;
-        let place = || database.file().map_or_else(|| "this PostgreSQL database".into(), |file| folder_of(file));
+        let there = database.file().is_none_or(|file| file.is_file())
+            && crate::migrate::is_migrated(&database).await?;
+        let place = || {
+            database
+                .file()
+                .map_or_else(|| "this PostgreSQL database".into(), |file| folder_of(file))
+        };
         if there { Ok(()) } else { Err(OpenError::Absent(place())) }
     }
 }
 
-/// Takes the lock; waits a moment for a process that is just ending, or a child of one that is just beginning, to let go of it.
+/// Takes the lock; waits a moment for a process that is just ending, or a child of one that is just
+/// beginning, to let go of it.
 fn lock(file: &File) -> Result<(), TryLockError> {
     for _ in 0..LOOKS_MAX {
         match file.try_lock() {

@@ -1,7 +1,7 @@
 //! Small reads: those that wait at one moment become one statement.
 //!
-//! No timer: an idle reader answers a single question at once, and the more callers there are, the more a statement answers.
-//! Knows nothing of what is asked; that is a [`Questions`].
+//! No timer: an idle reader answers a single question at once, and the more callers there are, the
+//! more a statement answers. Knows nothing of what is asked; that is a [`Questions`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -68,8 +68,12 @@ impl<Q: Questions> Readers<Q> {
         let (questions, taken) = (Arc::new(questions), Arc::new(Mutex::new(taken)));
         for _ in 0..connections {
             let connection = Some(database.reader().await?);
-            let reader =
-                Reader { questions: questions.clone(), database: database.clone(), connection, waiting: taken.clone() };
+            let reader = Reader {
+                questions: questions.clone(),
+                database: database.clone(),
+                connection,
+                waiting: taken.clone(),
+            };
             let closing = closing.clone();
             tokio::spawn(async move { closing.run_until_cancelled(reader.run()).await });
         }
@@ -80,8 +84,12 @@ impl<Q: Questions> Readers<Q> {
     pub(crate) async fn ask(&self, asked: Q::Asked) -> Answer<Q> {
         match self {
             Self::Direct { questions, pool } => {
-                let row = reading(questions.one(Dialect::Sqlite, &asked).fetch_optional(pool)).await?;
-                let found = row.map(Q::found).transpose().map_err(|error| ReadError::Failed(Some(error)))?;
+                let row =
+                    reading(questions.one(Dialect::Sqlite, &asked).fetch_optional(pool)).await?;
+                let found = row
+                    .map(Q::found)
+                    .transpose()
+                    .map_err(|error| ReadError::Failed(Some(error)))?;
                 Ok(found.map(|(_, found)| found))
             }
             Self::Together(waiting) => {
@@ -142,7 +150,10 @@ impl<Q: Questions> Reader<Q> {
         }
     }
 
-    async fn read(&mut self, asked: &BTreeSet<Q::Asked>) -> Result<BTreeMap<Q::Asked, Q::Found>, ReadError> {
+    async fn read(
+        &mut self,
+        asked: &BTreeSet<Q::Asked>,
+    ) -> Result<BTreeMap<Q::Asked, Q::Found>, ReadError> {
         let connection = match &mut self.connection {
             Some(connection) => connection,
             none => none.insert(reading(self.database.reader()).await?),
@@ -154,7 +165,10 @@ impl<Q: Questions> Reader<Q> {
             _ => self.questions.all(dialect, asked),
         };
         let rows = reading(query.fetch_all(connection)).await?;
-        rows.into_iter().map(Q::found).collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))
+        rows.into_iter()
+            .map(Q::found)
+            .collect::<sqlx::Result<_>>()
+            .map_err(|error| ReadError::Failed(Some(error)))
     }
 }
 
@@ -166,8 +180,15 @@ impl Questions for Rows {
     type Found = Stored;
 
     fn one(&self, dialect: Dialect, key: &Key) -> Query {
-        let sql = concat!("SELECT ", columns!(), " FROM documents d WHERE d.reach = $1 AND d.space = $2 AND d.id = $3");
-        query(dialect.sql(sql)).bind(key.reach.as_str()).bind(key.space.as_str()).bind(key.id.as_str())
+        let sql = concat!(
+            "SELECT ",
+            columns!(),
+            " FROM documents d WHERE d.reach = $1 AND d.space = $2 AND d.id = $3"
+        );
+        query(dialect.sql(sql))
+            .bind(key.reach.as_str())
+            .bind(key.space.as_str())
+            .bind(key.id.as_str())
     }
 
     fn all(&self, dialect: Dialect, asked: &BTreeSet<Key>) -> Query {
@@ -177,7 +198,10 @@ impl Questions for Rows {
             " FROM {each:$1} k CROSS JOIN documents d \
              WHERE d.reach = k.value->>0 AND d.space = k.value->>1 AND d.id = k.value->>2"
         );
-        let keys: Vec<_> = asked.iter().map(|key| (key.reach.as_str(), key.space.as_str(), key.id.as_str())).collect();
+        let keys: Vec<_> = asked
+            .iter()
+            .map(|key| (key.reach.as_str(), key.space.as_str(), key.id.as_str()))
+            .collect();
         query(dialect.sql(sql)).bind(serde_json::to_string(&keys).unwrap_or_default())
     }
 

@@ -11,8 +11,14 @@ use crate::sql::{Ask, query};
 use crate::store::Store;
 
 impl Store {
-    /// Rows of a space in all reaches, by reach and id, after one of them. Not validated, and not for requests: it crosses tenants.
-    pub async fn scan(&self, space: &Space, after: Option<&Key>, limit: u32) -> Result<Vec<(Key, Row)>, ReadError> {
+    /// Rows of a space in all reaches, by reach and id, after one of them. Not validated, and not
+    /// for requests: it crosses tenants.
+    pub async fn scan(
+        &self,
+        space: &Space,
+        after: Option<&Key>,
+        limit: u32,
+    ) -> Result<Vec<(Key, Row)>, ReadError> {
         rows_of(&self.inner.readers, self.inner.database.dialect, space, after, limit).await
     }
 }
@@ -32,6 +38,7 @@ pub(crate) async fn rows_of(
     let (reach, id) = after.map_or(("", ""), |key| (key.reach.as_str(), key.id.as_str()));
     let query = query(sql).bind(space.as_str()).bind(reach.to_owned()).bind(id.to_owned());
     let rows = reading(query.bind(i64::from(limit.min(PAGE_ROWS_MAX))).fetch_all(on)).await?;
-    let rows = rows.into_iter().map(|mut row| stored(&mut row, 0).map(|(key, stored)| (key, stored.row)));
+    let rows =
+        rows.into_iter().map(|mut row| stored(&mut row, 0).map(|(key, stored)| (key, stored.row)));
     rows.collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))
 }

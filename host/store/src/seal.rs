@@ -1,7 +1,8 @@
 //! Envelope encryption: the key file seals organizations' data keys, a data key seals values.
 //!
-//! XChaCha20-Poly1305 with random nonces; what a value belongs to is authenticated with it, so that a sealed value put elsewhere
-//! does not open. Keys are wiped when dropped, and nothing here prints itself.
+//! XChaCha20-Poly1305 with random nonces; what a value belongs to is authenticated with it, so that
+//! a sealed value put elsewhere does not open. Keys are wiped when dropped, and nothing here prints
+//! itself.
 
 mod key_file;
 
@@ -54,8 +55,13 @@ struct Wrapped {
 }
 
 impl Sealer {
-    /// Reads the key file. It is made, if at all, only for a database that nothing was sealed in: a fresh key opens no other.
-    pub(crate) async fn open(config: &StoreConfig, database: &Database, makes: bool) -> Result<Self, OpenError> {
+    /// Reads the key file. It is made, if at all, only for a database that nothing was sealed in: a
+    /// fresh key opens no other.
+    pub(crate) async fn open(
+        config: &StoreConfig,
+        database: &Database,
+        makes: bool,
+    ) -> Result<Self, OpenError> {
         let path = path_of(config);
         let master = match Master::read(&path)? {
             Some(master) => master,
@@ -90,7 +96,11 @@ async fn root_row(connection: &mut Connection, dialect: Dialect) -> sqlx::Result
 }
 
 /// Whether the key file, where there is one, opens what the connection sees.
-pub(crate) async fn opens(config: &StoreConfig, connection: &mut Connection, dialect: Dialect) -> Result<bool, OpenError> {
+pub(crate) async fn opens(
+    config: &StoreConfig,
+    connection: &mut Connection,
+    dialect: Dialect,
+) -> Result<bool, OpenError> {
     let Some(master) = Master::read(&path_of(config))? else { return Ok(true) };
     let root = root_row(connection, dialect).await.map_err(OpenError::Database)?;
     Ok(root.is_none_or(|body| master.unwrap("", &body).is_ok()))
@@ -98,7 +108,11 @@ pub(crate) async fn opens(config: &StoreConfig, connection: &mut Connection, dia
 
 fn row_of(organization: &str) -> Key {
     // All in one reach, so that a rotation finds them.
-    Key::new(&Reach::deployment(), &Space::host("data_keys"), if organization.is_empty() { "-" } else { organization })
+    Key::new(
+        &Reach::deployment(),
+        &Space::host("data_keys"),
+        if organization.is_empty() { "-" } else { organization },
+    )
 }
 
 /// Seals bytes under a key; `context` is authenticated with them.
@@ -119,7 +133,8 @@ fn decrypt(key: &[u8; 32], context: &str, sealed: &[u8]) -> Result<Zeroizing<Vec
         return Err(SealError::Broken);
     }
     let cipher = XChaCha20Poly1305::new(&CipherKey::from(*key));
-    let opened = cipher.decrypt(&XNonce::from(nonce), Payload { msg: bytes, aad: context.as_bytes() });
+    let opened =
+        cipher.decrypt(&XNonce::from(nonce), Payload { msg: bytes, aad: context.as_bytes() });
     opened.map(Zeroizing::new).map_err(|_| SealError::Broken)
 }
 
@@ -148,7 +163,8 @@ impl Master {
     fn unwrap(&self, organization: &str, body: &str) -> Result<DataKey, SealError> {
         let wrapped: Wrapped = serde_json::from_str(body).map_err(|_| SealError::Broken)?;
         let sealed = STANDARD.decode(&wrapped.key).map_err(|_| SealError::Broken)?;
-        let key = self.keys().find(|key| name_of(key) == wrapped.master).ok_or(SealError::Broken)?;
+        let key =
+            self.keys().find(|key| name_of(key) == wrapped.master).ok_or(SealError::Broken)?;
         let opened = decrypt(key, &bound(organization, "data key"), &sealed)?;
         Ok(Zeroizing::new(opened.as_slice().try_into().map_err(|_| SealError::Broken)?))
     }
@@ -160,20 +176,32 @@ fn name_of(key: &[u8; 32]) -> String {
 }
 
 impl Store {
-    /// Encrypts bytes under the organization's data key; `context` (which row, which field) is authenticated with them.
-    pub async fn seal(&self, organization: &str, context: &str, bytes: &[u8]) -> Result<Vec<u8>, SealError> {
+    /// Encrypts bytes under the organization's data key; `context` (which row, which field) is
+    /// authenticated with them.
+    pub async fn seal(
+        &self,
+        organization: &str,
+        context: &str,
+        bytes: &[u8],
+    ) -> Result<Vec<u8>, SealError> {
         let key = self.data_key(organization).await?;
         encrypt(&key, &bound(organization, context), bytes)
     }
 
     /// Decrypts what was sealed under the same organization and context.
-    pub async fn unseal(&self, organization: &str, context: &str, sealed: &[u8]) -> Result<Vec<u8>, SealError> {
+    pub async fn unseal(
+        &self,
+        organization: &str,
+        context: &str,
+        sealed: &[u8],
+    ) -> Result<Vec<u8>, SealError> {
         let key = self.data_key(organization).await?;
         let opened = decrypt(&key, &bound(organization, context), sealed)?;
         Ok(opened.to_vec())
     }
 
-    /// A key for a purpose of its own (cursors, the code cache). It stays the same when the master key is rotated.
+    /// A key for a purpose of its own (cursors, the code cache). It stays the same when the master
+    /// key is rotated.
     pub fn derive(&self, label: &str) -> [u8; 32] {
         derived(&self.inner.root, label)
     }
@@ -198,8 +226,9 @@ impl Store {
         Ok(made)
     }
 
-    /// Reads or makes the row. A plain loop rather than [`Store::transact`]: a future that holds an async closure cannot be shown
-    /// to be `Send` for every lifetime, and guests' capabilities need that.
+    /// Reads or makes the row. A plain loop rather than [`Store::transact`]: a future that holds an
+    /// async closure cannot be shown to be `Send` for every lifetime, and guests' capabilities need
+    /// that.
     async fn make_data_key(&self, organization: &str) -> Result<DataKey, SealError> {
         let row = row_of(organization);
         for _ in 0..ATTEMPTS_MAX {
@@ -237,8 +266,9 @@ impl Store {
         Ok(key)
     }
 
-    /// Makes a new master key and wraps every data key anew; says how many. The key file holds the old one too, so that a crash
-    /// in between loses nothing. Replicas that share a database share the key file.
+    /// Makes a new master key and wraps every data key anew; says how many. The key file holds the
+    /// old one too, so that a crash in between loses nothing. Replicas that share a database share
+    /// the key file.
     pub async fn rotate_master(&self) -> Result<u64, SealError> {
         let sealer = &self.inner.sealer;
         let mut master = sealer.master.write().await;
@@ -247,7 +277,12 @@ impl Store {
         *master = next;
         let mut wrapped = 0;
         let reach = Reach::deployment();
-        let mut query = Query { order: Order::Oldest, limit: 200, ..Query::all(&reach, &Space::host("data_keys")) }.relaxed();
+        let mut query = Query {
+            order: Order::Oldest,
+            limit: 200,
+            ..Query::all(&reach, &Space::host("data_keys"))
+        }
+        .relaxed();
         loop {
             let page = self.find(&query).await?;
             for (key, _) in page.items {
@@ -255,7 +290,8 @@ impl Store {
                 let again = self.transact(organization, async |txn| -> Result<(), SealError> {
                     let Some(row) = txn.get(&key).await? else { return Ok(()) };
                     let data_key = master.unwrap(organization, &row.body)?;
-                    let body = serde_json::to_string(&master.wrap(organization, &data_key)?).map_err(|_| SealError::Broken)?;
+                    let body = serde_json::to_string(&master.wrap(organization, &data_key)?)
+                        .map_err(|_| SealError::Broken)?;
                     match txn.replace(key.clone(), Draft { body, ..Draft::default() }, None).await {
                         Ok(_) => Ok(()),
                         Err(crate::WriteError::Read(error)) => Err(error.into()),
@@ -273,8 +309,9 @@ impl Store {
                 None => break,
             }
         }
-        // The predecessor stays in the file until the next rotation: a replica that has not read the file yet may still wrap a
-        // new data key under it. Who has stolen it opens nothing that was wrapped anew.
+        // The predecessor stays in the file until the next rotation: a replica that has not read
+        // the file yet may still wrap a new data key under it. Who has stolen it opens nothing that
+        // was wrapped anew.
         let kept = master.newest_two();
         kept.write(&sealer.path)?;
         *master = kept;

@@ -1,7 +1,8 @@
 //! Full-text search: rows whose text has all the words asked for, best first.
 //!
-//! Both databases index the same words, split here, so that they find the same rows. Beside the words each row's text has one
-//! token of its tenant's space: a search reads that tenant's postings and no other's.
+//! Both databases index the same words, split here, so that they find the same rows. Beside the
+//! words each row's text has one token of its tenant's space: a search reads that tenant's postings
+//! and no other's.
 
 use charter_kernel::limits::SEARCH_TEXT_BYTES_MAX;
 use charter_kernel::unit::{Key, Reach, Row, Space};
@@ -24,7 +25,10 @@ const WORD_BYTES_MAX: usize = 128;
 fn words(text: &str) -> String {
     let lower = text.to_lowercase();
     let words = lower.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
-    words.map(|word| &word[..word.floor_char_boundary(WORD_BYTES_MAX)]).collect::<Vec<_>>().join(" ")
+    words
+        .map(|word| &word[..word.floor_char_boundary(WORD_BYTES_MAX)])
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// What the index holds of a row's text: the words of its beginning.
@@ -32,17 +36,29 @@ pub(crate) fn indexed_words(text: &str) -> String {
     words(&text[..text.floor_char_boundary(SEARCH_TEXT_BYTES_MAX)])
 }
 
-/// The token of a tenant's space. No word of a text is as long and begins so by chance, and a scope's words are in its own rows.
+/// The token of a tenant's space. No word of a text is as long and begins so by chance, and a
+/// scope's words are in its own rows.
 pub(crate) fn scope_token(reach: &Reach, space: &Space) -> String {
-    let digest = Sha256::new().chain_update(reach.as_str()).chain_update([0]).chain_update(space.as_str()).finalize();
+    let digest = Sha256::new()
+        .chain_update(reach.as_str())
+        .chain_update([0])
+        .chain_update(space.as_str())
+        .finalize();
     digest[..16].iter().fold("scope".to_owned(), |token, byte| format!("{token}{byte:02x}"))
 }
 
 impl Store {
     /// Rows whose text has all the words, best first.
-    pub async fn search(&self, reach: &Reach, space: &Space, text: &str, limit: u32) -> Result<Vec<(Key, Row)>, ReadError> {
+    pub async fn search(
+        &self,
+        reach: &Reach,
+        space: &Space,
+        text: &str,
+        limit: u32,
+    ) -> Result<Vec<(Key, Row)>, ReadError> {
         let words = words(text);
-        let words: Vec<_> = words.split(' ').filter(|word| !word.is_empty()).take(WORDS_MAX).collect();
+        let words: Vec<_> =
+            words.split(' ').filter(|word| !word.is_empty()).take(WORDS_MAX).collect();
         if words.is_empty() {
             return Ok(Vec::new());
         }
@@ -50,7 +66,11 @@ impl Store {
         let dialect = self.inner.database.dialect;
         let (sql, asked) = match dialect {
             Dialect::Sqlite => {
-                let all = words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(" AND ");
+                let all = words
+                    .iter()
+                    .map(|word| format!("\"{word}\""))
+                    .collect::<Vec<_>>()
+                    .join(" AND ");
                 let sql = concat!(
                     "SELECT ",
                     columns!(),
@@ -60,7 +80,8 @@ impl Store {
                 (sql, format!("scope : \"{token}\" AND words : ({all})"))
             }
             Dialect::Postgres => {
-                let all = words.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" & ");
+                let all =
+                    words.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" & ");
                 let sql = concat!(
                     "SELECT ",
                     columns!(),
@@ -74,7 +95,9 @@ impl Store {
         let query = query(dialect.sql(sql)).bind(reach.as_str()).bind(space.as_str());
         let query = query.bind(asked).bind(i64::from(limit.min(PAGE_ROWS_MAX)));
         let rows = reading(query.fetch_all(&self.inner.readers)).await?;
-        let rows = rows.into_iter().map(|mut row| stored(&mut row, 0).map(|(key, stored)| (key, stored.row)));
+        let rows = rows
+            .into_iter()
+            .map(|mut row| stored(&mut row, 0).map(|(key, stored)| (key, stored.row)));
         rows.collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))
     }
 }

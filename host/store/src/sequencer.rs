@@ -1,7 +1,8 @@
 //! Numbers facts right behind their commit, in bulk. PostgreSQL only: on SQLite the batch does it.
 //!
-//! One sequencer at a time in the deployment: the lock that says so belongs to the very transaction that gives the numbers, so a
-//! paused one can never number after another has taken over. Batches do not wait for it, nor it for them.
+//! One sequencer at a time in the deployment: the lock that says so belongs to the very transaction
+//! that gives the numbers, so a paused one can never number after another has taken over. Batches
+//! do not wait for it, nor it for them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,15 +17,16 @@ use crate::wake::Wakes;
 
 /// Between looks for facts that another replica committed and did not live to number.
 const LOOK_MS: u64 = 500;
-/// Between attempts that follow each other, or while another sequencer is at it: what comes meanwhile is numbered at once, and costs
-/// the disk one sync instead of one a batch.
+/// Between attempts that follow each other, or while another sequencer is at it: what comes
+/// meanwhile is numbered at once, and costs the disk one sync instead of one a batch.
 const PAUSE_MS: u64 = 20;
 /// Facts of one transaction.
 const BATCH_MAX: i64 = 5_000;
 /// The key of the advisory lock: "facts" as bytes.
 const LOCK: &str = "SELECT pg_try_advisory_xact_lock(439804355699)";
 
-/// Numbers what has none: heads are counted up per organization and kind, in the order in which facts were committed.
+/// Numbers what has none: heads are counted up per organization and kind, in the order in which
+/// facts were committed.
 const NUMBER: &str = "WITH pending AS MATERIALIZED ( \
        SELECT f.ordinal, f.organization, f.kind, row_number() OVER (PARTITION BY f.organization, f.kind ORDER BY f.ordinal) AS n \
        FROM (SELECT ordinal, organization, kind FROM facts WHERE sequence IS NULL ORDER BY ordinal LIMIT $1 + 0) f), \
@@ -36,7 +38,12 @@ const NUMBER: &str = "WITH pending AS MATERIALIZED ( \
        WHERE facts.ordinal = p.ordinal AND h.reach = 'o/' || p.organization AND h.log = 'host.facts.' || p.kind RETURNING 1) \
      SELECT h.reach, h.log, (SELECT count(*) FROM given) FROM heads h";
 
-pub(crate) fn start(database: Database, wakes: Arc<Wakes>, written: Arc<Notify>, closing: &CancellationToken) {
+pub(crate) fn start(
+    database: Database,
+    wakes: Arc<Wakes>,
+    written: Arc<Notify>,
+    closing: &CancellationToken,
+) {
     tokio::spawn(closing.clone().run_until_cancelled_owned(async move {
         let mut connection: Option<Connection> = None;
         loop {
@@ -64,7 +71,10 @@ pub(crate) fn start(database: Database, wakes: Arc<Wakes>, written: Arc<Notify>,
                 }
                 Err(error) => {
                     connection = None;
-                    tracing::warn!(error = &error as &dyn std::error::Error, "facts could not be numbered; trying again");
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "facts could not be numbered; trying again"
+                    );
                 }
             }
             let _ = tokio::time::timeout(Duration::from_millis(LOOK_MS), written.notified()).await;
@@ -72,8 +82,12 @@ pub(crate) fn start(database: Database, wakes: Arc<Wakes>, written: Arc<Notify>,
     }));
 }
 
-/// Numbers what there is, unless another sequencer is at it. Says how many facts, and whose logs grew.
-async fn number(connection: &mut Connection, begin: &'static str) -> sqlx::Result<Option<(i64, Vec<LogKey>)>> {
+/// Numbers what there is, unless another sequencer is at it. Says how many facts, and whose logs
+/// grew.
+async fn number(
+    connection: &mut Connection,
+    begin: &'static str,
+) -> sqlx::Result<Option<(i64, Vec<LogKey>)>> {
     run(&mut *connection, begin).await?;
     let locked: bool = query(LOCK).fetch_one(&mut *connection).await?.try_get(0)?;
     let mut logs = Vec::new();

@@ -24,7 +24,9 @@ pub(crate) async fn standing_still(database: &Database) -> sqlx::Result<Connecti
     let mut connection = database.reader().await?;
     let begin = match database.dialect {
         Dialect::Sqlite => "BEGIN",
-        Dialect::Postgres => "SET statement_timeout = 0; BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+        Dialect::Postgres => {
+            "SET statement_timeout = 0; BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+        }
     };
     run(&mut connection, begin).await?;
     Ok(connection)
@@ -34,18 +36,31 @@ impl Store {
     /// The database as of the first read.
     pub async fn snapshot(&self) -> Result<Snapshot, ReadError> {
         let database = &self.inner.database;
-        Ok(Snapshot { dialect: database.dialect, connection: reading(standing_still(database)).await? })
+        Ok(Snapshot {
+            dialect: database.dialect,
+            connection: reading(standing_still(database)).await?,
+        })
     }
 }
 
 impl Snapshot {
     /// See [`Store::scan`].
-    pub async fn scan(&mut self, space: &Space, after: Option<&Key>, limit: u32) -> Result<Vec<(Key, Row)>, ReadError> {
+    pub async fn scan(
+        &mut self,
+        space: &Space,
+        after: Option<&Key>,
+        limit: u32,
+    ) -> Result<Vec<(Key, Row)>, ReadError> {
         rows_of(&mut self.connection, self.dialect, space, after, limit).await
     }
 
     /// See [`Store::log_read`].
-    pub async fn log_read(&mut self, log: &LogKey, after: u64, limit: u32) -> Result<Vec<LogEntry>, ReadError> {
+    pub async fn log_read(
+        &mut self,
+        log: &LogKey,
+        after: u64,
+        limit: u32,
+    ) -> Result<Vec<LogEntry>, ReadError> {
         entries(&mut self.connection, self.dialect, log, after, limit).await
     }
 }

@@ -1,8 +1,8 @@
 //! One way to ask either database: a statement with what is bound to it, and rows.
 //!
-//! The only file, with those beside it, that knows the drivers. SQLite is asked in place, on the caller's thread: most reads take
-//! some microseconds, and handing one to another thread and back costs several times that. It must not know what the statements
-//! are about.
+//! The only file, with those beside it, that knows the drivers. SQLite is asked in place, on the
+//! caller's thread: most reads take some microseconds, and handing one to another thread and back
+//! costs several times that. It must not know what the statements are about.
 
 mod postgres;
 mod sqlite;
@@ -123,7 +123,8 @@ pub(crate) trait Ask {
     fn rows(self, query: Query) -> impl Future<Output = sqlx::Result<Vec<Row>>> + Send;
 }
 
-/// A connection to either database. SQLite's keeps its thread busy for as long as a statement takes.
+/// A connection to either database. SQLite's keeps its thread busy for as long as a statement
+/// takes.
 pub(crate) enum Connection {
     Sqlite(SqliteConnection),
     Postgres(PostgresConnection),
@@ -181,17 +182,22 @@ impl Row {
     /// A text that nobody asks for again.
     pub(crate) fn take_text(&mut self, n: usize) -> sqlx::Result<String> {
         match self {
-            Self::Sqlite(cells) => match cells.get_mut(n).map(|cell| std::mem::replace(cell, Cell::Null)) {
-                Some(Cell::Text(text)) => Ok(text),
-                _ => Err(unfit(n)),
-            },
+            Self::Sqlite(cells) => {
+                match cells.get_mut(n).map(|cell| std::mem::replace(cell, Cell::Null)) {
+                    Some(Cell::Text(text)) => Ok(text),
+                    _ => Err(unfit(n)),
+                }
+            }
             Self::Postgres(row) => row.try_get(n),
         }
     }
 }
 
 fn unfit(n: usize) -> sqlx::Error {
-    sqlx::Error::ColumnDecode { index: n.to_string(), source: "the column is missing or of another type".into() }
+    sqlx::Error::ColumnDecode {
+        index: n.to_string(),
+        source: "the column is missing or of another type".into(),
+    }
 }
 
 /// What a column can be read as.

@@ -1,7 +1,8 @@
 //! What groups of leased rows hold.
 //!
-//! A group may hold millions of rows, so they are not counted one by one: the committer keeps each group's size, and only the
-//! part of the index that lies in the future (held or put off), usually short, is counted, up to a bound.
+//! A group may hold millions of rows, so they are not counted one by one: the committer keeps each
+//! group's size, and only the part of the index that lies in the future (held or put off), usually
+//! short, is counted, up to a bound.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,10 +19,11 @@ use crate::reader::Questions;
 use crate::sql::{Query, Row, query};
 use crate::store::Store;
 
-/// Rows of the future that are counted one by one; beyond it held and put-off rows are told apart by this sample. Stands as a
-/// number in the statements.
+/// Rows of the future that are counted one by one; beyond it held and put-off rows are told apart
+/// by this sample. Stands as a number in the statements.
 const COUNTED_MAX: i64 = 20_000;
-/// What a held row counts beside the one that every row counts, so that one pass gives both numbers.
+/// What a held row counts beside the one that every row counts, so that one pass gives both
+/// numbers.
 const HELD: i64 = 1_000_000;
 
 /// A group of a leased collection.
@@ -59,7 +61,10 @@ const STANDING: &str = "SELECT {reach}, {space}, {group}, \
 /// The statement with the places of its parameters, or columns, filled in.
 fn standing(places: [&str; 4]) -> String {
     let names = ["{reach}", "{space}", "{group}", "{now}"];
-    names.iter().zip(places).fold(STANDING.to_owned(), |text, (name, place)| text.replace(name, place))
+    names
+        .iter()
+        .zip(places)
+        .fold(STANDING.to_owned(), |text, (name, place)| text.replace(name, place))
 }
 
 impl Questions for Groups {
@@ -69,40 +74,65 @@ impl Questions for Groups {
     fn one(&self, dialect: Dialect, group: &Group) -> Query {
         let places = ["CAST($1 AS TEXT)", "CAST($2 AS TEXT)", "CAST($3 AS TEXT)", "$4"];
         let sql = dialect.assembled(&[STANDING, "one"], || standing(places));
-        query(sql).bind(group.reach.as_str()).bind(group.space.as_str()).bind(group.name.as_str()).bind(self.clock.now().0)
+        query(sql)
+            .bind(group.reach.as_str())
+            .bind(group.space.as_str())
+            .bind(group.name.as_str())
+            .bind(self.clock.now().0)
     }
 
     fn all(&self, dialect: Dialect, asked: &BTreeSet<Group>) -> Query {
-        let groups: Vec<_> = asked.iter().map(|group| (group.reach.as_str(), group.space.as_str(), &group.name)).collect();
+        let groups: Vec<_> = asked
+            .iter()
+            .map(|group| (group.reach.as_str(), group.space.as_str(), &group.name))
+            .collect();
         let places = ["k.value->>0", "k.value->>1", "k.value->>2", "$2"];
-        let sql = dialect.assembled(&[STANDING, "all"], || format!("{} FROM {{each:$1}} k", standing(places)));
+        let sql = dialect
+            .assembled(&[STANDING, "all"], || format!("{} FROM {{each:$1}} k", standing(places)));
         query(sql).bind(serde_json::to_string(&groups).unwrap_or_default()).bind(self.clock.now().0)
     }
 
     fn found(row: Row) -> sqlx::Result<(Group, Seen)> {
         let (reach, space) = (Reach::stored(row.try_get(0)?), Space::stored(row.try_get(1)?));
         let counted: i64 = row.try_get(4)?;
-        let seen = Seen { total: row.try_get(3)?, future: counted % HELD, held: counted / HELD, oldest: row.try_get(5)? };
+        let seen = Seen {
+            total: row.try_get(3)?,
+            future: counted % HELD,
+            held: counted / HELD,
+            oldest: row.try_get(5)?,
+        };
         Ok((Group { reach, space, name: row.try_get(2)? }, seen))
     }
 }
 
 impl Store {
     /// What a group holds now. Exact while no more than 20,000 of its rows are held or put off.
-    pub async fn standing(&self, reach: &Reach, space: &Space, group: &str) -> Result<Standing, ReadError> {
+    pub async fn standing(
+        &self,
+        reach: &Reach,
+        space: &Space,
+        group: &str,
+    ) -> Result<Standing, ReadError> {
         if !text_fits(group) {
             return Ok(Standing::default());
         }
         let asked = Group { reach: reach.clone(), space: space.clone(), name: group.to_owned() };
-        let Some(Seen { total, future, held, oldest }) = self.inner.standings.ask(asked).await? else {
+        let Some(Seen { total, future, held, oldest }) = self.inner.standings.ask(asked).await?
+        else {
             return Ok(Standing::default());
         };
         let oldest = oldest.map(Instant);
         if future < COUNTED_MAX {
             let ready = (total - future).max(0) as u64;
-            return Ok(Standing { ready, held: held as u64, waiting: (future - held) as u64, oldest });
+            return Ok(Standing {
+                ready,
+                held: held as u64,
+                waiting: (future - held) as u64,
+                oldest,
+            });
         }
-        // Too many to count from this end: count the other, and let the sample say how many of the rest are held.
+        // Too many to count from this end: count the other, and let the sample say how many of the
+        // rest are held.
         let sql = self.inner.database.dialect.sql(
             "SELECT count(*) FROM (SELECT d.due_at FROM documents d WHERE d.reach = $1 AND d.space = $2 AND d.lease_group = $3 \
              AND d.due_at <= $4 LIMIT 20000) f",
@@ -112,10 +142,16 @@ impl Store {
         let ready = row.try_get::<i64>(0).map_err(|error| ReadError::Failed(Some(error)))?;
         let future = (total - ready).max(future);
         let held = held * future / COUNTED_MAX;
-        Ok(Standing { ready: ready as u64, held: held as u64, waiting: (future - held) as u64, oldest })
+        Ok(Standing {
+            ready: ready as u64,
+            held: held as u64,
+            waiting: (future - held) as u64,
+            oldest,
+        })
     }
 
-    /// Rows of a group in a space of the host, of whatever reach, held or not. Counts to 20,000 and no further.
+    /// Rows of a group in a space of the host, of whatever reach, held or not. Counts to 20,000 and
+    /// no further.
     pub async fn in_group(&self, space: &Space, group: &str) -> Result<u64, ReadError> {
         let sql = self.inner.database.dialect.sql(
             "SELECT count(*) FROM (SELECT d.due_at FROM documents d WHERE d.space = $1 AND d.lease_group = $2 \
@@ -127,8 +163,13 @@ impl Store {
         Ok(counted as u64)
     }
 
-    /// Groups of a space of the host, of whatever reach, whose next row is due; and when the next one of the others is.
-    pub async fn groups_due(&self, space: &Space, limit: u32) -> Result<(Vec<String>, Option<Instant>), ReadError> {
+    /// Groups of a space of the host, of whatever reach, whose next row is due; and when the next
+    /// one of the others is.
+    pub async fn groups_due(
+        &self,
+        space: &Space,
+        limit: u32,
+    ) -> Result<(Vec<String>, Option<Instant>), ReadError> {
         let sql = self.inner.database.dialect.sql(
             "WITH RECURSIVE g(name) AS ( \
                SELECT MIN(lease_group) FROM documents WHERE space = $1 AND lease_group IS NOT NULL \
@@ -139,17 +180,31 @@ impl Store {
                AND d.lease_group IS NOT NULL AND d.space >= 'host.' AND d.space < 'host/') AS due \
              FROM g WHERE g.name IS NOT NULL ORDER BY due LIMIT $2 + 0",
         );
-        let rows = reading(query(sql).bind(space.as_str()).bind(i64::from(limit)).fetch_all(&self.inner.readers)).await?;
-        let read = |row: &Row| -> sqlx::Result<(String, Instant)> { Ok((row.try_get(0)?, Instant(row.try_get(1)?))) };
-        let rows: Vec<_> =
-            rows.iter().map(read).collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))?;
+        let rows = reading(
+            query(sql).bind(space.as_str()).bind(i64::from(limit)).fetch_all(&self.inner.readers),
+        )
+        .await?;
+        let read = |row: &Row| -> sqlx::Result<(String, Instant)> {
+            Ok((row.try_get(0)?, Instant(row.try_get(1)?)))
+        };
+        let rows: Vec<_> = rows
+            .iter()
+            .map(read)
+            .collect::<sqlx::Result<_>>()
+            .map_err(|error| ReadError::Failed(Some(error)))?;
         let now = self.now();
         let next = rows.iter().map(|(_, due)| *due).find(|due| *due > now);
         Ok((rows.into_iter().filter(|(_, due)| *due <= now).map(|(name, _)| name).collect(), next))
     }
 
-    /// When the next row of a group is due; across all reaches for a space of the host where `reach` is `None`.
-    pub async fn next_due(&self, reach: Option<&Reach>, space: &Space, group: &str) -> Result<Option<Instant>, ReadError> {
+    /// When the next row of a group is due; across all reaches for a space of the host where
+    /// `reach` is `None`.
+    pub async fn next_due(
+        &self,
+        reach: Option<&Reach>,
+        space: &Space,
+        group: &str,
+    ) -> Result<Option<Instant>, ReadError> {
         if !text_fits(group) {
             return Ok(None);
         }
@@ -167,7 +222,10 @@ impl Store {
         };
         let query = query.bind(space.as_str()).bind(group.to_owned());
         let row = reading(query.fetch_optional(&self.inner.readers)).await?;
-        let due: Option<i64> = row.map(|row| row.try_get(0)).transpose().map_err(|error| ReadError::Failed(Some(error)))?;
+        let due: Option<i64> = row
+            .map(|row| row.try_get(0))
+            .transpose()
+            .map_err(|error| ReadError::Failed(Some(error)))?;
         Ok(due.map(Instant))
     }
 }

@@ -75,14 +75,16 @@ impl fmt::Debug for Store {
 }
 
 impl Store {
-    /// Opens the database, makes it if it is new, and brings its schema up to date. Makes the key file at the first start.
+    /// Opens the database, makes it if it is new, and brings its schema up to date. Makes the key
+    /// file at the first start.
     pub async fn open(config: StoreConfig) -> Result<Self, OpenError> {
         let database = Database::new(&config)?;
         crate::migrate::migrate(&database).await?;
         Self::on(config, database, false).await
     }
 
-    /// Opens what is there to read it, beside a running host too: nothing is made, migrated or committed.
+    /// Opens what is there to read it, beside a running host too: nothing is made, migrated or
+    /// committed.
     ///
     /// # Errors
     /// [`OpenError::Absent`] where there is no deployment.
@@ -93,41 +95,73 @@ impl Store {
         Self::on(config, database, true).await
     }
 
-    async fn on(mut config: StoreConfig, database: Database, looks: bool) -> Result<Self, OpenError> {
+    async fn on(
+        mut config: StoreConfig,
+        database: Database,
+        looks: bool,
+    ) -> Result<Self, OpenError> {
         let sealer = Sealer::open(&config, &database, !looks).await?;
         let readers = database.readers(config.readers.max(2)).await.map_err(OpenError::Database)?;
         let closing = CancellationToken::new();
         let wakes = Arc::new(Wakes::default());
-        let clock =
-            (config.database_time && database.is_postgres()).then(|| Arc::new(DatabaseClock::new(config.clock.clone())));
+        let clock = (config.database_time && database.is_postgres())
+            .then(|| Arc::new(DatabaseClock::new(config.clock.clone())));
         if let Some(clock) = &clock {
             config.clock = clock.clone();
         }
         let epochs = database.epochs(&config, clock);
         let connections = config.readers.max(2);
-        let rows = Readers::start(Rows, &database, &readers, connections, &closing).await.map_err(OpenError::Database)?;
+        let rows = Readers::start(Rows, &database, &readers, connections, &closing)
+            .await
+            .map_err(OpenError::Database)?;
         let groups = Groups { clock: config.clock.clone() };
-        let standings =
-            Readers::start(groups, &database, &readers, connections, &closing).await.map_err(OpenError::Database)?;
+        let standings = Readers::start(groups, &database, &readers, connections, &closing)
+            .await
+            .map_err(OpenError::Database)?;
         let committer = match looks {
             true => Committer::idle(&config, &database, wakes.clone(), epochs.clone()),
-            false => Committer::start(&config, &database, wakes.clone(), epochs.clone(), &closing).await?,
+            false => {
+                Committer::start(&config, &database, wakes.clone(), epochs.clone(), &closing)
+                    .await?
+            }
         };
         if database.is_postgres() && !looks {
-            crate::sequencer::start(database.clone(), wakes.clone(), committer.facts_written(), &closing);
+            crate::sequencer::start(
+                database.clone(),
+                wakes.clone(),
+                committer.facts_written(),
+                &closing,
+            );
             crate::wake::poll(readers.clone(), database.dialect, wakes.clone(), &closing);
         }
-        let unread = |error| OpenError::Configuration(format!("the database cannot be read: {error}"));
+        let unread =
+            |error| OpenError::Configuration(format!("the database cannot be read: {error}"));
         epochs.clone().watch(readers.clone(), &closing).await.map_err(unread)?;
         let tickets = Arc::new(Tickets::default());
         let root = Zeroizing::new([0; 32]);
-        let inner =
-            Inner { config, database, readers, rows, standings, committer, wakes, epochs, tickets, sealer, root, closing };
+        let inner = Inner {
+            config,
+            database,
+            readers,
+            rows,
+            standings,
+            committer,
+            wakes,
+            epochs,
+            tickets,
+            sealer,
+            root,
+            closing,
+        };
         let mut store = Self { inner: Arc::new(inner) };
         let root = store.root().await?;
         match Arc::get_mut(&mut store.inner) {
             Some(inner) => inner.root = root,
-            None => return Err(OpenError::Configuration("the deployment's keys cannot be kept".into())),
+            None => {
+                return Err(OpenError::Configuration(
+                    "the deployment's keys cannot be kept".into(),
+                ));
+            }
         }
         Ok(store)
     }
@@ -152,8 +186,8 @@ impl Store {
         self.submit(unit, false).await
     }
 
-    /// Commits a unit that settles what has already happened (gives back, voids, audits): taken even while the store is
-    /// read-only for want of space.
+    /// Commits a unit that settles what has already happened (gives back, voids, audits): taken
+    /// even while the store is read-only for want of space.
     pub async fn commit_settling(&self, unit: Unit) -> Result<Applied, CommitError> {
         self.submit(unit, true).await
     }
@@ -162,12 +196,13 @@ impl Store {
         if unit.is_empty() {
             return Ok(Applied::default());
         }
-        charter_kernel::apply::check(&unit).map_err(|refused| CommitError::Rejected(Rejection::Refused(refused)))?;
+        charter_kernel::apply::check(&unit)
+            .map_err(|refused| CommitError::Rejected(Rejection::Refused(refused)))?;
         self.inner.committer.submit(unit, settling).await
     }
 
-    /// Waits for its turn at these hot rows; the turn is over when the ticket is dropped. A key with an empty id stands for its
-    /// whole space.
+    /// Waits for its turn at these hot rows; the turn is over when the ticket is dropped. A key
+    /// with an empty id stands for its whole space.
     pub async fn ticket(&self, keys: &[Key]) -> Ticket {
         self.inner.tickets.take(keys).await
     }

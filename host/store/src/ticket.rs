@@ -1,8 +1,8 @@
 //! First-come queues for hot rows.
 //!
-//! After a conflict on a row, those who want it again stand in line, and so does every validated read of it while the line is
-//! not empty. Correctness does not rest on it (the commit validates in any case), so waiting is bounded and the lines live in
-//! this process only.
+//! After a conflict on a row, those who want it again stand in line, and so does every validated
+//! read of it while the line is not empty. Correctness does not rest on it (the commit validates in
+//! any case), so waiting is bounded and the lines live in this process only.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -46,7 +46,8 @@ impl fmt::Debug for Ticket {
 }
 
 impl Tickets {
-    /// Joins the rows' lines, in key order so that nobody waits in a circle, and waits for the turn in each.
+    /// Joins the rows' lines, in key order so that nobody waits in a circle, and waits for the turn
+    /// in each.
     pub(crate) async fn take(self: &Arc<Self>, keys: &[Key]) -> Ticket {
         let mut keys = keys.to_vec();
         keys.sort();
@@ -71,8 +72,11 @@ impl Tickets {
     /// Joins the row's line if there is one.
     pub(crate) async fn take_if_hot(self: &Arc<Self>, key: &Key) -> Option<Ticket> {
         let turn = self.join(key, false)?;
-        let mut ticket = Ticket { tickets: self.clone(), turns: Vec::new(), keys: vec![key.clone()] };
-        if let Ok(Ok(permit)) = tokio::time::timeout(Duration::from_millis(TURN_MS_MAX), turn.acquire_owned()).await {
+        let mut ticket =
+            Ticket { tickets: self.clone(), turns: Vec::new(), keys: vec![key.clone()] };
+        if let Ok(Ok(permit)) =
+            tokio::time::timeout(Duration::from_millis(TURN_MS_MAX), turn.acquire_owned()).await
+        {
             ticket.turns.push(permit);
         }
         Some(ticket)
@@ -118,7 +122,10 @@ mod tests {
     async fn turns_come_in_order_and_a_line_that_is_empty_is_gone() {
         let tickets = Arc::new(Tickets::default());
         let key = Key::new(&Reach::deployment(), &Space::host("x"), "a");
-        assert!(tickets.take_if_hot(&key).await.is_none(), "nobody waits for a row that is not hot");
+        assert!(
+            tickets.take_if_hot(&key).await.is_none(),
+            "nobody waits for a row that is not hot"
+        );
         let first = tickets.take(std::slice::from_ref(&key)).await;
         let (sender, mut order) = tokio::sync::mpsc::unbounded_channel();
         let mut waiting = Vec::new();
@@ -129,7 +136,9 @@ mod tests {
                 assert!(turn.is_some());
                 sender.send(n).expect("the receiver lives");
             }));
-            while tickets.lines.lock().expect("no panic").get(&key).map(|line| line.people) != Some(n + 2) {
+            while tickets.lines.lock().expect("no panic").get(&key).map(|line| line.people)
+                != Some(n + 2)
+            {
                 tokio::task::yield_now().await;
             }
         }

@@ -6,11 +6,13 @@ use crate::error::{CommitError, TransactError};
 use crate::store::Store;
 use crate::txn::Txn;
 
-/// Attempts before a conflict is handed to the caller. With tickets the second succeeds unless a space was searched.
+/// Attempts before a conflict is handed to the caller. With tickets the second succeeds unless a
+/// space was searched.
 const ATTEMPTS_MAX: u32 = 8;
 
-/// An attempt's body. Implemented by every `async |txn| …` whose future can be sent; nobody implements it by hand. It says
-/// what `AsyncFnMut` cannot yet: that the future is `Send`, for whichever lifetime the transaction has.
+/// An attempt's body. Implemented by every `async |txn| …` whose future can be sent; nobody
+/// implements it by hand. It says what `AsyncFnMut` cannot yet: that the future is `Send`, for
+/// whichever lifetime the transaction has.
 pub trait Body<'a, T, E> {
     /// One attempt.
     type Attempt: Future<Output = Result<T, E>> + Send;
@@ -30,9 +32,13 @@ where
 }
 
 impl Store {
-    /// Runs `body` on a transaction and commits it; on a conflict waits for its turn at the rows in question and runs it again.
-    /// The body must not do anything that cannot be done twice.
-    pub async fn transact<T, E, F>(&self, organization: &str, mut body: F) -> Result<T, TransactError<E>>
+    /// Runs `body` on a transaction and commits it; on a conflict waits for its turn at the rows in
+    /// question and runs it again. The body must not do anything that cannot be done twice.
+    pub async fn transact<T, E, F>(
+        &self,
+        organization: &str,
+        mut body: F,
+    ) -> Result<T, TransactError<E>>
     where
         T: Send,
         E: Send,
@@ -57,7 +63,9 @@ impl Store {
             };
             match txn.commit().await {
                 Ok(_) => return Ok(answer),
-                Err(CommitError::Rejected(Rejection::Conflict { keys })) if attempt < ATTEMPTS_MAX => {
+                Err(CommitError::Rejected(Rejection::Conflict { keys }))
+                    if attempt < ATTEMPTS_MAX =>
+                {
                     ticket = Some(self.ticket(&keys).await);
                 }
                 Err(error) => return Err(TransactError::Commit(error)),

@@ -1,7 +1,8 @@
 //! One request's work: reads that are validated at the commit, writes that are buffered until then.
 //!
-//! Must not know what the work is about. Invariant: nothing that was read through `get`, `find`, `count` and `lookup` can have
-//! changed when the unit commits; dropping a transaction changes nothing.
+//! Must not know what the work is about. Invariant: nothing that was read through `get`, `find`,
+//! `count` and `lookup` can have changed when the unit commits; dropping a transaction changes
+//! nothing.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,8 @@ use charter_kernel::governance::hold::is_book;
 use charter_kernel::hex::sha256;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{
-    Applied, Claim, Draft, Fact, Guard, Key, LogKey, Reach, Refused, Row, Space, Take, Taken, Unit, Write,
+    Applied, Claim, Draft, Fact, Guard, Key, LogKey, Reach, Refused, Row, Space, Take, Taken, Unit,
+    Write,
 };
 
 use crate::error::{CommitError, ReadError, WriteError};
@@ -42,7 +44,11 @@ pub struct Txn {
 impl Txn {
     pub(crate) fn new(store: Store, organization: &str) -> Self {
         Self {
-            unit: Unit { organization: organization.into(), at: Some(store.now()), ..Unit::default() },
+            unit: Unit {
+                organization: organization.into(),
+                at: Some(store.now()),
+                ..Unit::default()
+            },
             store,
             own: BTreeMap::new(),
             adds: BTreeMap::new(),
@@ -70,11 +76,16 @@ impl Txn {
         &self.unit
     }
 
-    /// What becomes of each row that this request writes itself, as far as it was read or written here: at most `limit`.
+    /// What becomes of each row that this request writes itself, as far as it was read or written
+    /// here: at most `limit`.
     pub fn changes(&self, limit: usize) -> Vec<Change> {
         let changes = self.own.iter().take(limit).map(|(key, after)| Change {
             what: format!("{}/{}", key.space.as_str(), key.id),
-            before: self.seen.get(key).and_then(Option::as_ref).map(|before| sha256(&before.row.body)),
+            before: self
+                .seen
+                .get(key)
+                .and_then(Option::as_ref)
+                .map(|before| sha256(&before.row.body)),
             after: after.as_ref().map(|after| sha256(&after.body)),
         });
         changes.collect()
@@ -152,14 +163,16 @@ impl Txn {
         Ok(stored)
     }
 
-    /// Rows of a space. Committed state: own writes are seen by `get` only. Validated unless relaxed.
+    /// Rows of a space. Committed state: own writes are seen by `get` only. Validated unless
+    /// relaxed.
     pub async fn find(&mut self, query: &Query) -> Result<Page, ReadError> {
         let (page, revision) = self.store.find_at(query).await?;
         self.guard_revision(&query.reach, &query.space, query.relaxed, revision);
         Ok(page)
     }
 
-    /// How many rows the query's tests match; order, limit, position and offset do not count. Validated unless relaxed.
+    /// How many rows the query's tests match; order, limit, position and offset do not count.
+    /// Validated unless relaxed.
     pub async fn count(&mut self, query: &Query) -> Result<u64, ReadError> {
         let (count, revision) = self.store.count_at(query).await?;
         self.guard_revision(&query.reach, &query.space, query.relaxed, revision);
@@ -173,7 +186,11 @@ impl Txn {
         assert!(!is_book(space), "the books have no revisions: they are searched relaxed");
         let seen = |guard: &Guard| matches!(guard, Guard::Revision { reach: r, space: s, .. } if r == reach && s == space);
         if !self.unit.guards.iter().any(seen) {
-            self.unit.guards.push(Guard::Revision { reach: reach.clone(), space: space.clone(), revision });
+            self.unit.guards.push(Guard::Revision {
+                reach: reach.clone(),
+                space: space.clone(),
+                revision,
+            });
         }
     }
 
@@ -185,21 +202,36 @@ impl Txn {
         }
         let holder = self.store.lookup(claim).await?;
         if !self.reading && claim_fits(claim) {
-            self.guard(Guard::Claim { claim: claim.clone(), holder: holder.as_ref().map(|key| key.id.clone()) });
+            self.guard(Guard::Claim {
+                claim: claim.clone(),
+                holder: holder.as_ref().map(|key| key.id.clone()),
+            });
         }
-        // Asked again within this transaction, the answer is the same; the guard finds out at the commit. Otherwise a caller that
-        // saw a value free would be refused for it at its insert, instead of being run again.
+        // Asked again within this transaction, the answer is the same; the guard finds out at the
+        // commit. Otherwise a caller that saw a value free would be refused for it at its insert,
+        // instead of being run again.
         self.claims.insert(at, holder.clone());
         Ok(holder)
     }
 
     /// Rows whose text has all the words, best first. Not validated.
-    pub async fn search(&self, reach: &Reach, space: &Space, text: &str, limit: u32) -> Result<Vec<(Key, Row)>, ReadError> {
+    pub async fn search(
+        &self,
+        reach: &Reach,
+        space: &Space,
+        text: &str,
+        limit: u32,
+    ) -> Result<Vec<(Key, Row)>, ReadError> {
         self.store.search(reach, space, text, limit).await
     }
 
     /// What a group of a leased space holds. Not validated.
-    pub async fn standing(&self, reach: &Reach, space: &Space, group: &str) -> Result<Standing, ReadError> {
+    pub async fn standing(
+        &self,
+        reach: &Reach,
+        space: &Space,
+        group: &str,
+    ) -> Result<Standing, ReadError> {
         self.store.standing(reach, space, group).await
     }
 
@@ -209,7 +241,8 @@ impl Txn {
         merged(old, draft, self.unit.at.unwrap_or(now), now)
     }
 
-    /// A new row. Refused at once where another row holds one of its unique values; a taken key is found at the commit.
+    /// A new row. Refused at once where another row holds one of its unique values; a taken key is
+    /// found at the commit.
     pub async fn insert(&mut self, key: Key, draft: Draft) -> Result<Row, WriteError> {
         if let Some(Some(_)) = self.own.get(&key) {
             return Err(Refused::Exists { key }.into());
@@ -221,8 +254,14 @@ impl Txn {
         Ok(row)
     }
 
-    /// An existing row's new content. Refused at once where the row is absent or not at the expected version.
-    pub async fn replace(&mut self, key: Key, draft: Draft, expected: Option<u64>) -> Result<Row, WriteError> {
+    /// An existing row's new content. Refused at once where the row is absent or not at the
+    /// expected version.
+    pub async fn replace(
+        &mut self,
+        key: Key,
+        draft: Draft,
+        expected: Option<u64>,
+    ) -> Result<Row, WriteError> {
         let Some(old) = self.get(&key).await? else { return Err(Refused::Missing { key }.into()) };
         if expected.is_some_and(|expected| expected != old.version) {
             return Err(Refused::Stale { key, current: old.version }.into());
@@ -256,15 +295,23 @@ impl Txn {
         Ok(true)
     }
 
-    /// Looks whether the draft's unique values are free, so that the caller can word the refusal, and notes them as its own.
-    async fn claim_values(&mut self, key: &Key, old: Option<&Row>, draft: &Draft) -> Result<(), WriteError> {
+    /// Looks whether the draft's unique values are free, so that the caller can word the refusal,
+    /// and notes them as its own.
+    async fn claim_values(
+        &mut self,
+        key: &Key,
+        old: Option<&Row>,
+        draft: &Draft,
+    ) -> Result<(), WriteError> {
         for (field, value) in &draft.unique {
             let claim = Claim::unique(&key.reach, &key.space, field, value);
             if old.is_some_and(|old| old.unique.iter().any(|(f, v)| f == field && v == value)) {
                 continue;
             }
             match self.lookup(&claim).await? {
-                Some(holder) if holder != *key => return Err(Refused::ClaimLost { claim, holder }.into()),
+                Some(holder) if holder != *key => {
+                    return Err(Refused::ClaimLost { claim, holder }.into());
+                }
                 _ => {}
             }
         }
@@ -285,7 +332,8 @@ impl Txn {
         }
     }
 
-    /// Adds to an integer field of a row that must exist. Commutes: never a conflict, unless the row was also read.
+    /// Adds to an integer field of a row that must exist. Commutes: never a conflict, unless the
+    /// row was also read.
     pub fn add(&mut self, key: &Key, field: &str, amount: i64) -> Result<(), Refused> {
         match self.own.get_mut(key) {
             Some(None) => return Err(Refused::Missing { key: key.clone() }),
@@ -299,7 +347,8 @@ impl Txn {
         Ok(())
     }
 
-    /// Claims a name for a row, which must exist when the unit commits; false where another row holds it.
+    /// Claims a name for a row, which must exist when the unit commits; false where another row
+    /// holds it.
     pub async fn claim(&mut self, claim: &Claim, holder: &Key) -> Result<bool, ReadError> {
         if self.lookup(claim).await?.is_some_and(|other| other != *holder) {
             return Ok(false);
@@ -328,7 +377,12 @@ impl Txn {
     }
 
     /// Committed entries of a log. Not validated.
-    pub async fn log_read(&self, log: &LogKey, after: u64, limit: u32) -> Result<Vec<LogEntry>, ReadError> {
+    pub async fn log_read(
+        &self,
+        log: &LogKey,
+        after: u64,
+        limit: u32,
+    ) -> Result<Vec<LogEntry>, ReadError> {
         self.store.log_read(log, after, limit).await
     }
 
@@ -359,8 +413,15 @@ impl Txn {
         self.unit.writes.push(Write::Defer { key: key.clone(), due_at });
     }
 
-    /// Removes rows of a group, held or not, at most `limit`; true while more is left. Not validated.
-    pub async fn purge(&mut self, reach: &Reach, space: &Space, group: &str, limit: u32) -> Result<bool, ReadError> {
+    /// Removes rows of a group, held or not, at most `limit`; true while more is left. Not
+    /// validated.
+    pub async fn purge(
+        &mut self,
+        reach: &Reach,
+        space: &Space,
+        group: &str,
+        limit: u32,
+    ) -> Result<bool, ReadError> {
         let keys = self.store.group_keys(reach, space, group, limit.saturating_add(1)).await?;
         let more = keys.len() > limit as usize;
         for key in keys.into_iter().take(limit as usize) {
@@ -382,7 +443,8 @@ impl Txn {
         }
     }
 
-    /// Writes that make a step from what the guards say: they must hold at the next commit, which makes them untrue.
+    /// Writes that make a step from what the guards say: they must hold at the next commit, which
+    /// makes them untrue.
     pub fn step(&mut self, guards: Vec<Guard>, writes: Vec<Write>) {
         self.once.extend(guards);
         self.unit.writes.extend(writes);
@@ -393,8 +455,8 @@ impl Txn {
         self.unit.writes.push(write);
     }
 
-    /// Rows handed out to this caller alone. Commits at once, under this transaction's entry and lease guards; remembered, so
-    /// that [`Txn::abandon`] gives them back.
+    /// Rows handed out to this caller alone. Commits at once, under this transaction's entry and
+    /// lease guards; remembered, so that [`Txn::abandon`] gives them back.
     pub async fn take(&mut self, take: Take) -> Result<Vec<Taken>, CommitError> {
         let fences = |guard: &&Guard| matches!(guard, Guard::Entry { .. } | Guard::Lease { .. });
         let unit = Unit {
@@ -413,7 +475,8 @@ impl Txn {
         &self.taken
     }
 
-    /// The request failed: gives back what was handed out, uncounted and in its old place, and forgets everything else.
+    /// The request failed: gives back what was handed out, uncounted and in its old place, and
+    /// forgets everything else.
     pub async fn abandon(self) -> Result<(), CommitError> {
         if self.taken.is_empty() {
             return Ok(());
@@ -422,7 +485,8 @@ impl Txn {
         let mut last = Ok(());
         for Taken { key, token, due_at, .. } in self.taken {
             let writes = vec![Write::Release { key, token, due_at, undo: true }];
-            let unit = Unit { organization: self.unit.organization.clone(), writes, ..Unit::default() };
+            let unit =
+                Unit { organization: self.unit.organization.clone(), writes, ..Unit::default() };
             match self.store.commit_settling(unit).await {
                 Err(error) if error.refused().is_none() => last = Err(error),
                 _ => {}
@@ -437,19 +501,23 @@ impl Txn {
         self.store.commit(self.unit).await
     }
 
-    /// Commits a unit that settles what has already happened: taken even while the store is read-only for want of space.
+    /// Commits a unit that settles what has already happened: taken even while the store is
+    /// read-only for want of space.
     pub async fn commit_settling(mut self) -> Result<Applied, CommitError> {
         self.unit.guards.append(&mut self.once);
         self.store.commit_settling(self.unit).await
     }
 
-    /// Commits what there is so far and goes on; later reads are validated anew. Entry and lease guards stay.
+    /// Commits what there is so far and goes on; later reads are validated anew. Entry and lease
+    /// guards stay.
     pub async fn checkpoint(&mut self) -> Result<Applied, CommitError> {
         let organization = self.unit.organization.clone();
         let fences = |guard: &&Guard| matches!(guard, Guard::Entry { .. } | Guard::Lease { .. });
         let guards = self.unit.guards.iter().filter(fences).cloned().collect();
-        let mut unit =
-            std::mem::replace(&mut self.unit, Unit { organization, at: Some(self.store.now()), guards, ..Unit::default() });
+        let mut unit = std::mem::replace(
+            &mut self.unit,
+            Unit { organization, at: Some(self.store.now()), guards, ..Unit::default() },
+        );
         unit.guards.append(&mut self.once);
         let applied = self.store.commit(unit).await?;
         self.own.clear();

@@ -1,4 +1,5 @@
-//! Waking those who wait for a change: at once within this process, by polling where other replicas share the database.
+//! Waking those who wait for a change: at once within this process, by polling where other replicas
+//! share the database.
 //!
 //! Nothing is polled while nobody waits, and only what is waited for.
 
@@ -58,8 +59,8 @@ impl fmt::Debug for Changed {
 }
 
 impl Changed {
-    /// Resolves at the first commit since the subscription or the last wait; at another replica's within 500 ms. May resolve
-    /// without a change.
+    /// Resolves at the first commit since the subscription or the last wait; at another replica's
+    /// within 500 ms. May resolve without a change.
     pub async fn wait(&mut self) {
         let woken = match &mut self.changes {
             Some(changes) => changes.changed().await.is_ok(),
@@ -124,7 +125,8 @@ impl Wakes {
     fn polled(&self, found: &HashMap<Topic, i64>) {
         for (topic, watched) in self.topics().iter_mut() {
             let now = found.get(topic).copied().unwrap_or(0);
-            // The first poll after a subscription cannot tell whether the change is older: it wakes, to be safe.
+            // The first poll after a subscription cannot tell whether the change is older: it
+            // wakes, to be safe.
             if watched.seen.replace(now) != Some(now) {
                 watched.changes.send_modify(|n| *n += 1);
             }
@@ -133,7 +135,12 @@ impl Wakes {
 }
 
 /// Looks for other replicas' commits while somebody waits.
-pub(crate) fn poll(readers: Pool, dialect: Dialect, wakes: Arc<Wakes>, closing: &CancellationToken) {
+pub(crate) fn poll(
+    readers: Pool,
+    dialect: Dialect,
+    wakes: Arc<Wakes>,
+    closing: &CancellationToken,
+) {
     tokio::spawn(closing.clone().run_until_cancelled_owned(async move {
         loop {
             let topics: Vec<_> = wakes.topics().keys().cloned().collect();
@@ -143,14 +150,21 @@ pub(crate) fn poll(readers: Pool, dialect: Dialect, wakes: Arc<Wakes>, closing: 
             }
             match look(&readers, dialect, &topics).await {
                 Ok(found) => wakes.polled(&found),
-                Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "changes could not be polled"),
+                Err(error) => tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "changes could not be polled"
+                ),
             }
             tokio::time::sleep(Duration::from_millis(POLL_MS)).await;
         }
     }));
 }
 
-async fn look(readers: &Pool, dialect: Dialect, topics: &[Topic]) -> Result<HashMap<Topic, i64>, crate::ReadError> {
+async fn look(
+    readers: &Pool,
+    dialect: Dialect,
+    topics: &[Topic],
+) -> Result<HashMap<Topic, i64>, crate::ReadError> {
     let spaces = topics.iter().filter_map(|topic| match topic {
         Topic::Space(reach, space) => Some((reach.as_str(), space.as_str())),
         Topic::Log(_) => None,
@@ -176,7 +190,10 @@ async fn look(readers: &Pool, dialect: Dialect, topics: &[Topic]) -> Result<Hash
         };
         Ok((topic, row.try_get(3)?))
     };
-    rows.iter().map(topic).collect::<sqlx::Result<_>>().map_err(|error| crate::ReadError::Failed(Some(error)))
+    rows.iter()
+        .map(topic)
+        .collect::<sqlx::Result<_>>()
+        .map_err(|error| crate::ReadError::Failed(Some(error)))
 }
 
 impl Store {

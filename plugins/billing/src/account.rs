@@ -1,7 +1,7 @@
 //! How an organization stands: its trial, whether it bought anything, and what is due next.
 //!
-//! A deployment that names no biller, or another one, bills nobody: then nobody has a trial and nothing is ever due, and invoices are
-//! made all the same.
+//! A deployment that names no biller, or another one, bills nobody: then nobody has a trial and
+//! nothing is ever due, and invoices are made all the same.
 
 use charter_sdk::money::micro_usd;
 use charter_sdk::prelude::*;
@@ -14,7 +14,8 @@ use crate::subscriptions::{self, Status, Subscription};
 /// The collection's name.
 const COLLECTION: &str = "accounts";
 
-pub(crate) const ACCOUNTS: Collection<Account> = Collection::new(COLLECTION).reach(Reach::Organization).unique(&["key"]);
+pub(crate) const ACCOUNTS: Collection<Account> =
+    Collection::new(COLLECTION).reach(Reach::Organization).unique(&["key"]);
 
 /// The job that does what is due.
 pub(crate) const TURN: &str = "turn";
@@ -36,7 +37,8 @@ pub(crate) struct Account {
     /// When it was first seen.
     began_at: Instant,
     trial_ends_at: Instant,
-    /// Purchases that were paid for and not given back in full: whoever has one goes on for as long as there is credit.
+    /// Purchases that were paid for and not given back in full: whoever has one goes on for as long
+    /// as there is credit.
     #[serde(default)]
     purchases: u32,
     /// Whether a subscription has come to its end.
@@ -59,7 +61,8 @@ pub(crate) struct Change {
     pub(crate) purchases: i32,
     /// A subscription that was paid for has ended.
     pub(crate) ended: bool,
-    /// What the credit has more by this request, or less, in micro-US-dollars: nobody reads what is not committed yet.
+    /// What the credit has more by this request, or less, in micro-US-dollars: nobody reads what is
+    /// not committed yet.
     pub(crate) credited: i64,
     /// What was paid with.
     pub(crate) payment_method: Option<String>,
@@ -84,7 +87,16 @@ impl Account {
     fn begin(now: Instant) -> Result<Self> {
         let trial_ends_at = now.plus_seconds(plans::trial_days()?.saturating_mul(DAY));
         let (customer, payment_method, hook) = (None, None, None);
-        Ok(Self { key: KEY.into(), began_at: now, trial_ends_at, purchases: 0, ended: false, customer, payment_method, hook })
+        Ok(Self {
+            key: KEY.into(),
+            began_at: now,
+            trial_ends_at,
+            purchases: 0,
+            ended: false,
+            customer,
+            payment_method,
+            hook,
+        })
     }
 
     /// The same, and who it is at the payment provider.
@@ -100,7 +112,8 @@ impl Account {
         self.trial_ends_at > self.began_at
     }
 
-    /// Whether it goes on for as long as it has credit: it has a plan that gives none, or none at all and has bought some.
+    /// Whether it goes on for as long as it has credit: it has a plan that gives none, or none at
+    /// all and has bought some.
     fn is_prepaid(&self, means: &Means<'_>, now: Instant) -> bool {
         match means.current.map(|current| current.status) {
             Some(Status::Active) => !means.included,
@@ -118,7 +131,9 @@ impl Account {
             Some(Status::Active) => None,
             Some(Status::PastDue) => Some("subscription_past_due"),
             _ if self.ended => Some("subscription_cancelled"),
-            _ if now < self.trial_ends_at => (!self.has_bought()).then_some("llm_routing_requires_payment"),
+            _ if now < self.trial_ends_at => {
+                (!self.has_bought()).then_some("llm_routing_requires_payment")
+            }
             _ if self.has_trial() => Some("trial_expired"),
             _ => Some("no_subscription"),
         }
@@ -127,8 +142,12 @@ impl Account {
 
 /// The trial, where there is one.
 pub(crate) fn trial() -> Result<Option<Trial>> {
-    let account = ACCOUNTS.lookup("key", KEY)?.map(|account| account.body).filter(Account::has_trial);
-    Ok(account.map(|account| Trial { ends_at: account.trial_ends_at, active: now() < account.trial_ends_at }))
+    let account =
+        ACCOUNTS.lookup("key", KEY)?.map(|account| account.body).filter(Account::has_trial);
+    Ok(account.map(|account| Trial {
+        ends_at: account.trial_ends_at,
+        active: now() < account.trial_ends_at,
+    }))
 }
 
 /// What is kept of the organization.
@@ -154,13 +173,15 @@ pub(crate) fn reachable(account: Doc<Account>) -> Result<Doc<Account>> {
     ACCOUNTS.replace(&account.id, Account { hook: Some(hook.id), ..account.body })
 }
 
-/// Does what is due by now, has the organization stand accordingly, and plans the next look. The first look begins the trial.
-/// Answers the account, where this deployment is billed by this primitive.
+/// Does what is due by now, has the organization stand accordingly, and plans the next look. The
+/// first look begins the trial. Answers the account, where this deployment is billed by this
+/// primitive.
 pub(crate) fn settle(change: Change) -> Result<Option<Doc<Account>>> {
     let now = now();
     let (current, ended) = subscriptions::turn(now)?;
     let kept = found()?;
-    let mut account = kept.as_ref().map_or_else(|| Account::begin(now), |kept| Ok(kept.body.clone()))?;
+    let mut account =
+        kept.as_ref().map_or_else(|| Account::begin(now), |kept| Ok(kept.body.clone()))?;
     account.purchases = account.purchases.saturating_add_signed(change.purchases);
     account.ended |= change.ended || ended;
     account.payment_method = change.payment_method.or(account.payment_method);
@@ -202,8 +223,9 @@ fn grant(account: &Account) -> Result<()> {
     Ok(())
 }
 
-/// Has a job look again when something falls due. A job that runs keeps its key, so each moment has one of its own. Nobody tells of
-/// credit that is spent: whoever lives on it is looked at each hour.
+/// Has a job look again when something falls due. A job that runs keeps its key, so each moment has
+/// one of its own. Nobody tells of credit that is spent: whoever lives on it is looked at each
+/// hour.
 fn plan(now: Instant, account: &Account, means: &Means<'_>) -> Result<()> {
     let current = means.current;
     let look = account.is_prepaid(means, now).then(|| next_hour(now));
@@ -213,7 +235,9 @@ fn plan(now: Instant, account: &Account, means: &Means<'_>) -> Result<()> {
         current.and_then(|current| current.due_at),
         look,
     ];
-    let Some(next) = dues.into_iter().flatten().filter(|due| *due > now).min() else { return Ok(()) };
+    let Some(next) = dues.into_iter().flatten().filter(|due| *due > now).min() else {
+        return Ok(());
+    };
     let job = jobs::Job::new(TURN, &json!({}))?;
     job.key(&format!("{TURN}-{}", next.as_ms())).at(next).attempts(ATTEMPTS).enqueue().map(drop)
 }

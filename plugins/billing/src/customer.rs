@@ -1,4 +1,5 @@
-//! Who an organization is at the payment provider: made when it is first needed, and kept in its account.
+//! Who an organization is at the payment provider: made when it is first needed, and kept in its
+//! account.
 
 use charter_sdk::documents;
 use charter_sdk::prelude::*;
@@ -17,15 +18,21 @@ pub(crate) fn named(binding: &Binding) -> Option<String> {
     binding.option("customer").filter(|id| stripe::is_id(id)).map(str::to_owned)
 }
 
-/// The customer of an account. It is committed as soon as it is made: whatever becomes of the rest, it is not made again.
-pub(crate) fn of(binding: &Binding, account: Doc<Account>, organization: &str) -> Result<String, Refused> {
+/// The customer of an account. It is committed as soon as it is made: whatever becomes of the rest,
+/// it is not made again.
+pub(crate) fn of(
+    binding: &Binding,
+    account: Doc<Account>,
+    organization: &str,
+) -> Result<String, Refused> {
     if let Some(customer) = named(binding).or_else(|| account.body.customer.clone()) {
         return Ok(customer);
     }
     let form = Form::default()
         .with("description", &format!("Organization {organization}"))
         .with("metadata[charter_organization]", organization);
-    let made = stripe::STRIPE.post("/v1/customers", form, &format!("charter-customer-{}", account.id))?;
+    let made =
+        stripe::STRIPE.post("/v1/customers", form, &format!("charter-customer-{}", account.id))?;
     let customer = stripe::text(&made, "id")?;
     let kept = || {
         ACCOUNTS.replace(&account.id, account.body.known_as(customer.clone()))?;

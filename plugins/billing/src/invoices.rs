@@ -7,7 +7,8 @@ use charter_sdk::{Reach, Signal, Soon, events, ledger, serde_json};
 use crate::payments::{self, Bought, Means};
 use crate::{account, plans, subscriptions};
 
-pub(crate) const INVOICES: Collection<Invoice> = Collection::new("invoices").reach(Reach::Organization);
+pub(crate) const INVOICES: Collection<Invoice> =
+    Collection::new("invoices").reach(Reach::Organization);
 
 /// What a plan includes beyond its price comes from here.
 const INCLUDED: &str = "included";
@@ -159,7 +160,9 @@ fn told(id: &str, status: Status) -> Result<()> {
 
 pub(crate) fn shown(invoice: Doc<Invoice>) -> Shown {
     let rest = dollars(invoice.body.left_cents());
-    let Invoice { status, purpose, amount_cents, received_cents, memo, plan, due_at, paid_at, .. } = invoice.body;
+    let Invoice {
+        status, purpose, amount_cents, received_cents, memo, plan, due_at, paid_at, ..
+    } = invoice.body;
     let refunded_cents = Some(invoice.body.refunded_cents).filter(|cents| *cents > 0);
     let taken_back_cents = refunded_cents.map(|_| invoice.body.taken_back_cents);
     let how = format!(
@@ -187,7 +190,10 @@ pub(crate) fn shown(invoice: Doc<Invoice>) -> Shown {
 
 /// Takes an invoice back that nobody needs to pay any more.
 pub(crate) fn void(id: &str) -> Result<()> {
-    let Some(invoice) = INVOICES.get(id)?.filter(|invoice| invoice.body.status == Status::Open) else { return Ok(()) };
+    let Some(invoice) = INVOICES.get(id)?.filter(|invoice| invoice.body.status == Status::Open)
+    else {
+        return Ok(());
+    };
     INVOICES.replace(id, Invoice { status: Status::Void, ..invoice.body })?;
     told(id, Status::Void)
 }
@@ -195,19 +201,28 @@ pub(crate) fn void(id: &str) -> Result<()> {
 pub(crate) fn top_up(Body(asked): Body<TopUp>) -> Result<Soon<Bought>> {
     let means = asked.means;
     let invoice = match (asked.amount_cents, asked.pack, asked.invoice_id) {
-        (Some(cents), None, None) => Invoice::new(Purpose::Credit, cents, format!("Credit for {}", dollars(cents))),
+        (Some(cents), None, None) => {
+            Invoice::new(Purpose::Credit, cents, format!("Credit for {}", dollars(cents)))
+        }
         (None, Some(pack), None) => {
             let pack = plans::pack(&pack)?;
             Invoice::new(Purpose::Credit, pack.price_cents, format!("Credit, {}", pack.id))
         }
         (None, None, Some(id)) => return pay(&id, &Means { invoice: Some(false), ..means }),
-        _ => return Err(Failure::invalid("amount_cents", "is what is bought, or pack or invoice_id is: one of them")),
+        _ => {
+            return Err(Failure::invalid(
+                "amount_cents",
+                "is what is bought, or pack or invoice_id is: one of them",
+            ));
+        }
     };
     let provider = means.provider()?;
     let invoice = invoice.open()?;
     let account = account::settle(account::Change::default())?;
     match (provider, account) {
-        (Some(binding), Some(account)) => payments::begin(&binding, account, &invoice, &means).map(Soon::Job),
+        (Some(binding), Some(account)) => {
+            payments::begin(&binding, account, &invoice, &means).map(Soon::Job)
+        }
         _ => Ok(Soon::Now(Bought { subscription: None, invoice: shown(invoice), payment: None })),
     }
 }
@@ -215,23 +230,32 @@ pub(crate) fn top_up(Body(asked): Body<TopUp>) -> Result<Soon<Bought>> {
 /// Pays an open invoice by card.
 fn pay(id: &str, means: &Means) -> Result<Soon<Bought>> {
     let provider = means.provider()?;
-    let invoice = INVOICES.get(id)?.ok_or_else(|| Failure::resource_not_found("invoice_id", "invoice"))?;
+    let invoice =
+        INVOICES.get(id)?.ok_or_else(|| Failure::resource_not_found("invoice_id", "invoice"))?;
     if invoice.body.status != Status::Open {
-        return Err(Failure::conflict("nothing is to be paid for the invoice any more").reason("invoice_closed"));
+        return Err(Failure::conflict("nothing is to be paid for the invoice any more")
+            .reason("invoice_closed"));
     }
     if payments::is_running(id)? {
         let told = "the payment provider is at work on a payment of the invoice";
-        return Err(Failure::conflict(told).reason("payment_running").hint("Look at the invoice in a moment."));
+        return Err(Failure::conflict(told)
+            .reason("payment_running")
+            .hint("Look at the invoice in a moment."));
     }
     match (provider, account::settle(account::Change::default())?) {
-        (Some(binding), Some(account)) => payments::begin(&binding, account, &invoice, means).map(Soon::Job),
+        (Some(binding), Some(account)) => {
+            payments::begin(&binding, account, &invoice, means).map(Soon::Job)
+        }
         _ => Err(Failure::not_configured(&[payments::BILLER])),
     }
 }
 
 pub(crate) fn list(Query(page): Query<Offset>) -> Result<InvoiceList> {
     let found = INVOICES.all().page(page)?;
-    Ok(InvoiceList { has_more: found.has_more, invoices: found.items.into_iter().map(shown).collect() })
+    Ok(InvoiceList {
+        has_more: found.has_more,
+        invoices: found.items.into_iter().map(shown).collect(),
+    })
 }
 
 pub(crate) fn read(Path(ById { id }): Path<ById>) -> Result<InvoiceAnswer> {
@@ -250,7 +274,8 @@ pub(crate) fn credited(signal: &Signal) -> Result<()> {
     account::settle(account::Change { purchases, ..account::Change::default() }).map(drop)
 }
 
-/// The payment provider has received money for an invoice. It is credit already; an invoice that is not open any more only notes it.
+/// The payment provider has received money for an invoice. It is credit already; an invoice that is
+/// not open any more only notes it.
 pub(crate) fn received(id: &str, cents: u64) -> Result<()> {
     let Some(invoice) = INVOICES.get(id)? else { return Ok(()) };
     if invoice.body.status == Status::Open {
@@ -260,7 +285,8 @@ pub(crate) fn received(id: &str, cents: u64) -> Result<()> {
     INVOICES.replace(id, Invoice { received_cents, ..invoice.body }).map(drop)
 }
 
-/// The payment provider has given back so much in all, and so much of it was taken back from the credit.
+/// The payment provider has given back so much in all, and so much of it was taken back from the
+/// credit.
 pub(crate) fn refunded(id: &str, refunded_cents: u64, taken_back_cents: u64) -> Result<()> {
     let Some(invoice) = INVOICES.get(id)? else { return Ok(()) };
     let status = invoice.body.status;
@@ -278,7 +304,13 @@ fn receive(invoice: Doc<Invoice>, cents: u64) -> Result<bool> {
         subscriptions::paid(&invoice.id, &body)?;
         if body.bonus_cents > 0 {
             ledger::open_source(INCLUDED)?;
-            ledger::transfer(INCLUDED, ledger::CREDIT, micro_usd(body.bonus_cents), INCLUDED, &invoice.id)?;
+            ledger::transfer(
+                INCLUDED,
+                ledger::CREDIT,
+                micro_usd(body.bonus_cents),
+                INCLUDED,
+                &invoice.id,
+            )?;
         }
     }
     INVOICES.replace(&invoice.id, body.clone())?;

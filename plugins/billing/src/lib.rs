@@ -1,9 +1,10 @@
-//! Billing: plans, packs of credit, invoices, and the trial before. Invoices are paid in a closed loop, by what the operator notes, or by
-//! card where a payment provider is bound.
+//! Billing: plans, packs of credit, invoices, and the trial before. Invoices are paid in a closed
+//! loop, by what the operator notes, or by card where a payment provider is bound.
 //!
-//! This file is the declaration. `plans` holds what can be bought, `invoices` what is owed and what becomes of a payment,
-//! `subscriptions` the plan that an organization has, `account` how it stands and what is due next. `payments` is what is asked of the
-//! provider, `receipts` what it says it received, `customer` and `portal` who the organization is there, `stripe` its interface.
+//! This file is the declaration. `plans` holds what can be bought, `invoices` what is owed and what
+//! becomes of a payment, `subscriptions` the plan that an organization has, `account` how it stands
+//! and what is due next. `payments` is what is asked of the provider, `receipts` what it says it
+//! received, `customer` and `portal` who the organization is there, `stripe` its interface.
 
 mod account;
 mod calendar;

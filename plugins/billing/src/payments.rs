@@ -1,7 +1,9 @@
-//! Payments by card: what is asked of the provider for an invoice, once, and what a person is shown meanwhile.
+//! Payments by card: what is asked of the provider for an invoice, once, and what a person is shown
+//! meanwhile.
 //!
-//! A payment is a document and a job of the same commit. The job asks the provider under a key that is the payment's own, so that a crash
-//! between asking and noting the answer asks the same again. It never makes credit: the provider's signed word does (`receipts`).
+//! A payment is a document and a job of the same commit. The job asks the provider under a key that
+//! is the payment's own, so that a crash between asking and noting the answer asks the same again.
+//! It never makes credit: the provider's signed word does (`receipts`).
 
 use charter_sdk::jobs::{self, Job};
 use charter_sdk::prelude::*;
@@ -22,7 +24,8 @@ pub(crate) const PAY: &str = "pay";
 
 /// What is missing where nobody is named as the biller: the operator's setting.
 pub(crate) const BILLER: &str = "[billing] primitive";
-/// When a payment that somebody waits for is looked at again, should its first run have come to nothing.
+/// When a payment that somebody waits for is looked at again, should its first run have come to
+/// nothing.
 const AGAIN_SECONDS: u32 = 120;
 /// Runs of a job whose work must not be lost.
 const ATTEMPTS: u32 = 12;
@@ -98,7 +101,8 @@ pub(crate) struct Shown {
 /// How a caller wants to pay: members of each body that buys something.
 #[derive(Default, Deserialize, JsonSchema)]
 pub(crate) struct Means {
-    /// `true`: by invoice, which is how it is done where no payment provider is bound; `false`: by card.
+    /// `true`: by invoice, which is how it is done where no payment provider is bound; `false`: by
+    /// card.
     #[serde(default)]
     pub(crate) invoice: Option<bool>,
     /// The payment provider's id of a payment method; the one that was paid with before if absent.
@@ -131,24 +135,37 @@ pub(crate) struct Bought {
 }
 
 impl Means {
-    /// The provider that is paid by, unless it is paid by invoice. Card payments need a provider and a deployment that bills: otherwise
-    /// nothing could become credit.
+    /// The provider that is paid by, unless it is paid by invoice. Card payments need a provider
+    /// and a deployment that bills: otherwise nothing could become credit.
     pub(crate) fn provider(&self) -> Result<Option<Binding>> {
         if self.invoice == Some(true) {
             return match (&self.payment_method, &self.return_url) {
                 (None, None) => Ok(None),
-                (Some(_), _) => Err(Failure::invalid("payment_method", "is not for what is paid by invoice")),
+                (Some(_), _) => {
+                    Err(Failure::invalid("payment_method", "is not for what is paid by invoice"))
+                }
                 _ => Err(Failure::invalid("return_url", "is not for what is paid by invoice")),
             };
         }
         if self.payment_method.as_deref().is_some_and(|id| !stripe::is_id(id)) {
-            return Err(Failure::invalid("payment_method", "must be the provider's id of one, such as pm_1MqLiJ"));
+            return Err(Failure::invalid(
+                "payment_method",
+                "must be the provider's id of one, such as pm_1MqLiJ",
+            ));
         }
-        if self.return_url.as_deref().is_some_and(|url| url.len() > RETURN_URL_BYTES_MAX || !url.starts_with("https://")) {
+        if self
+            .return_url
+            .as_deref()
+            .is_some_and(|url| url.len() > RETURN_URL_BYTES_MAX || !url.starts_with("https://"))
+        {
             return Err(Failure::invalid("return_url", "must be an https address"));
         }
-        let by_card = self.invoice == Some(false) || self.payment_method.is_some() || self.return_url.is_some();
-        let missing = |what: &str| Failure::not_configured(&[what]).hint("Leave invoice out, and pay by invoice.");
+        let by_card = self.invoice == Some(false)
+            || self.payment_method.is_some()
+            || self.return_url.is_some();
+        let missing = |what: &str| {
+            Failure::not_configured(&[what]).hint("Leave invoice out, and pay by invoice.")
+        };
         match customer::provider()? {
             Some(binding) if account::bills()? => Ok(Some(binding)),
             Some(_) if by_card => Err(missing(BILLER)),
@@ -157,11 +174,16 @@ impl Means {
         }
     }
 
-    fn way(&self, binding: &Binding, account: &Account) -> Result<(Way, Option<String>, Option<String>)> {
+    fn way(
+        &self,
+        binding: &Binding,
+        account: &Account,
+    ) -> Result<(Way, Option<String>, Option<String>)> {
         if let Some(method) = &self.payment_method {
             return Ok((Way::Card, Some(method.clone()), None));
         }
-        if let Some(method) = account.payment_method.as_ref().filter(|_| self.return_url.is_none()) {
+        if let Some(method) = account.payment_method.as_ref().filter(|_| self.return_url.is_none())
+        {
             return Ok((Way::Kept, Some(method.clone()), None));
         }
         let back = self.return_url.as_deref().or_else(|| binding.option("return_url"));
@@ -173,8 +195,14 @@ impl Means {
     }
 }
 
-/// Has an open invoice paid: with this request's commit; answers the job whose answer is the request's.
-pub(crate) fn begin(binding: &Binding, account: Doc<Account>, invoice: &Doc<Invoice>, means: &Means) -> Result<String> {
+/// Has an open invoice paid: with this request's commit; answers the job whose answer is the
+/// request's.
+pub(crate) fn begin(
+    binding: &Binding,
+    account: Doc<Account>,
+    invoice: &Doc<Invoice>,
+    means: &Means,
+) -> Result<String> {
     let account = account::reachable(account)?;
     let (way, payment_method, return_url) = means.way(binding, &account.body)?;
     let payment = new(invoice, way, payment_method, return_url)?;
@@ -182,10 +210,12 @@ pub(crate) fn begin(binding: &Binding, account: Doc<Account>, invoice: &Doc<Invo
     Job::new(PAY, &Wanted { payment: payment.id, waited: true })?.attempts(1).enqueue()
 }
 
-/// Charges the kept payment method for an invoice that fell due, where there is one and a provider is bound.
+/// Charges the kept payment method for an invoice that fell due, where there is one and a provider
+/// is bound.
 pub(crate) fn charge_kept(invoice: &Doc<Invoice>) -> Result<()> {
-    let method =
-        account::found()?.filter(|account| account.body.hook.is_some()).and_then(|account| account.body.payment_method);
+    let method = account::found()?
+        .filter(|account| account.body.hook.is_some())
+        .and_then(|account| account.body.payment_method);
     let Some(method) = method.filter(|_| invoice.body.left_cents() > 0) else { return Ok(()) };
     if customer::provider()?.is_none() {
         return Ok(());
@@ -203,7 +233,12 @@ pub(crate) fn is_running(invoice: &str) -> Result<bool> {
     Ok(PAYMENTS.matching("invoice", invoice).limit(200).find()?.items.iter().any(live))
 }
 
-fn new(invoice: &Doc<Invoice>, way: Way, payment_method: Option<String>, return_url: Option<String>) -> Result<Doc<Payment>> {
+fn new(
+    invoice: &Doc<Invoice>,
+    way: Way,
+    payment_method: Option<String>,
+    return_url: Option<String>,
+) -> Result<Doc<Payment>> {
     PAYMENTS.insert(Payment {
         invoice: invoice.id.clone(),
         way,
@@ -239,11 +274,13 @@ pub(crate) fn pay(run: &jobs::Run) -> Result<Answer> {
         Status::Open | Status::Processing => return told(payment, invoice),
     }
     if invoice.body.status != invoices::Status::Open {
-        let closed = Failure::conflict("nothing is to be paid for the invoice any more").reason("invoice_closed");
+        let closed = Failure::conflict("nothing is to be paid for the invoice any more")
+            .reason("invoice_closed");
         return fail(payment, invoice, closed, waited);
     }
     if now() > payment.created_at.plus_seconds(ASKED_SECONDS) {
-        let told = "the payment provider did not answer for most of a day; nothing more is asked of it";
+        let told =
+            "the payment provider did not answer for most of a day; nothing more is asked of it";
         return fail(payment, invoice, Failure::provider(told).reason("provider_silent"), waited);
     }
     match ask(&payment, &invoice, &run.signal.caller.organization) {
@@ -260,15 +297,22 @@ pub(crate) fn pay(run: &jobs::Run) -> Result<Answer> {
 }
 
 /// Asks the provider; answers the payment as it then is.
-fn ask(payment: &Doc<Payment>, invoice: &Doc<Invoice>, organization: &str) -> Result<Payment, Refused> {
+fn ask(
+    payment: &Doc<Payment>,
+    invoice: &Doc<Invoice>,
+    organization: &str,
+) -> Result<Payment, Refused> {
     let missing = |what: &str| Refused::Unsure(Failure::not_configured(&[what]));
-    let binding = customer::provider().map_err(Refused::Unsure)?.ok_or_else(|| missing(PROVIDER))?;
+    let binding =
+        customer::provider().map_err(Refused::Unsure)?.ok_or_else(|| missing(PROVIDER))?;
     let account = account::found().map_err(Refused::Unsure)?.ok_or_else(|| missing(BILLER))?;
     let hook = account.body.hook.clone().ok_or_else(|| missing("stripe.webhook_secret"))?;
     let customer = customer::of(&binding, account, organization)?;
-    // What was read so far is committed: what others write from here on does not make this request run again.
+    // What was read so far is committed: what others write from here on does not make this request
+    // run again.
     documents::checkpoint().map_err(Refused::Unsure)?;
-    let names = Names { customer: &customer, hook: &hook, key: format!("charter-payment-{}", payment.id) };
+    let names =
+        Names { customer: &customer, hook: &hook, key: format!("charter-payment-{}", payment.id) };
     match payment.body.way {
         Way::Page => page(&payment.body, &invoice.body, &names),
         Way::Card | Way::Kept => charge(&payment.body, &names),
@@ -301,7 +345,11 @@ fn charge(payment: &Payment, names: &Names<'_>) -> Result<Payment, Refused> {
     let intent = stripe::STRIPE.post("/v1/payment_intents", form, &names.key)?;
     let reference = stripe::text(&intent, "id")?;
     match intent["status"].as_str().unwrap_or_default() {
-        "succeeded" | "processing" => Ok(Payment { status: Status::Processing, reference: Some(reference), ..payment.clone() }),
+        "succeeded" | "processing" => Ok(Payment {
+            status: Status::Processing,
+            reference: Some(reference),
+            ..payment.clone()
+        }),
         _ => {
             let cancel = format!("/v1/payment_intents/{}/cancel", plain(&reference)?);
             stripe::STRIPE.post(&cancel, Form::default(), &format!("{}-cancel", names.key))?;
@@ -335,17 +383,31 @@ fn page(payment: &Payment, invoice: &Invoice, names: &Names<'_>) -> Result<Payme
         .with(&format!("payment_intent_data[metadata][{INVOICE}]"), &payment.invoice);
     let session = stripe::STRIPE.post("/v1/checkout/sessions", form, &names.key)?;
     let (reference, url) = (stripe::text(&session, "id")?, stripe::text(&session, "url")?);
-    Ok(Payment { status: Status::Open, reference: Some(reference), url: Some(url), ..payment.clone() })
+    Ok(Payment {
+        status: Status::Open,
+        reference: Some(reference),
+        url: Some(url),
+        ..payment.clone()
+    })
 }
 
-/// Notes that nothing was paid, for good, and says so. A purchase of credit ends with it; what a subscription owes stays open.
-fn fail(payment: Doc<Payment>, mut invoice: Doc<Invoice>, failure: Failure, waited: bool) -> Result<Answer> {
+/// Notes that nothing was paid, for good, and says so. A purchase of credit ends with it; what a
+/// subscription owes stays open.
+fn fail(
+    payment: Doc<Payment>,
+    mut invoice: Doc<Invoice>,
+    failure: Failure,
+    waited: bool,
+) -> Result<Answer> {
     let why = Why {
         code: failure.code().to_owned(),
         message: failure.message().to_owned(),
         reason: failure.reason_text().map(str::to_owned),
     };
-    let payment = PAYMENTS.replace(&payment.id, Payment { status: Status::Failed, failure: Some(why), ..payment.body })?;
+    let payment = PAYMENTS.replace(
+        &payment.id,
+        Payment { status: Status::Failed, failure: Some(why), ..payment.body },
+    )?;
     if invoice.body.purpose == Purpose::Credit && invoice.body.received_cents == 0 {
         invoices::void(&invoice.id)?;
         invoice.body.status = invoices::Status::Void;

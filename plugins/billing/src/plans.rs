@@ -1,4 +1,5 @@
-//! What can be bought: plans, packs of credit, and what a trial gives. Every number stands here, as the default of a setting.
+//! What can be bought: plans, packs of credit, and what a trial gives. Every number stands here, as
+//! the default of a setting.
 
 use charter_sdk::manifest::Setting;
 use charter_sdk::prelude::*;
@@ -79,11 +80,19 @@ fn bounded(mut setting: Setting) -> Setting {
 }
 
 pub(crate) fn plans_setting() -> Setting {
-    bounded(Setting::by_operator("plans", &first_plans(), "The plans; of two with one id the first counts."))
+    bounded(Setting::by_operator(
+        "plans",
+        &first_plans(),
+        "The plans; of two with one id the first counts.",
+    ))
 }
 
 pub(crate) fn packs_setting() -> Setting {
-    bounded(Setting::by_operator("packs", &first_packs(), "The packs of credit; of two with one id the first counts."))
+    bounded(Setting::by_operator(
+        "packs",
+        &first_packs(),
+        "The packs of credit; of two with one id the first counts.",
+    ))
 }
 
 pub(crate) fn trial_setting() -> Setting {
@@ -95,7 +104,13 @@ pub(crate) fn trial_setting() -> Setting {
 pub(crate) fn signup_setting() -> Setting {
     let schema = json!({ "type": "integer", "minimum": 0, "maximum": 1_000_000 });
     let description = "Cents of credit that a trial begins with.";
-    Setting { key: "signup_credit_cents", schema, default: SIGNUP_CREDIT_CENTS.into(), by: "operator", description }
+    Setting {
+        key: "signup_credit_cents",
+        schema,
+        default: SIGNUP_CREDIT_CENTS.into(),
+        by: "operator",
+        description,
+    }
 }
 
 fn offered() -> Result<Vec<Plan>> {
@@ -119,7 +134,9 @@ pub(crate) fn signup_credit_cents() -> Result<u64> {
 /// The plan that a caller names.
 pub(crate) fn plan(id: &str) -> Result<Plan> {
     let found = offered()?.into_iter().find(|plan| plan.id == id);
-    found.ok_or_else(|| Failure::invalid("plan", "there is no such plan").hint("GET /v1/billing/plans lists them."))
+    found.ok_or_else(|| {
+        Failure::invalid("plan", "there is no such plan").hint("GET /v1/billing/plans lists them.")
+    })
 }
 
 /// The plan that was subscribed to, if it is still offered.
@@ -130,7 +147,9 @@ pub(crate) fn known(id: &str) -> Result<Option<Plan>> {
 /// The pack that a caller names.
 pub(crate) fn pack(id: &str) -> Result<Pack> {
     let found = sold()?.into_iter().find(|pack| pack.id == id);
-    found.ok_or_else(|| Failure::invalid("pack", "there is no such pack").hint("GET /v1/billing/packs lists them."))
+    found.ok_or_else(|| {
+        Failure::invalid("pack", "there is no such pack").hint("GET /v1/billing/packs lists them.")
+    })
 }
 
 pub(crate) fn list() -> Result<Plans> {

@@ -24,7 +24,10 @@ pub(crate) fn open(caller: Caller, context: Context) -> Result<Portal> {
         form = form.with("return_url", back);
     }
     // A session is for whoever asks now: each request has its own.
-    let session =
-        stripe::STRIPE.post("/v1/billing_portal/sessions", form, &format!("charter-portal-{}", context.request_id))?;
+    let session = stripe::STRIPE.post(
+        "/v1/billing_portal/sessions",
+        form,
+        &format!("charter-portal-{}", context.request_id),
+    )?;
     Ok(Portal { url: stripe::text(&session, "url")? })
 }

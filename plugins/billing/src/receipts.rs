@@ -1,7 +1,9 @@
-//! What the payment provider says that it received and gave back: the only way in which a payment becomes credit.
+//! What the payment provider says that it received and gave back: the only way in which a payment
+//! becomes credit.
 //!
-//! Each payment has one receipt, by the provider's own id, and every event only moves it forward: told twice, late or in another order,
-//! the credit is the same. What came is posted as it came, whatever was asked for.
+//! Each payment has one receipt, by the provider's own id, and every event only moves it forward:
+//! told twice, late or in another order, the credit is the same. What came is posted as it came,
+//! whatever was asked for.
 
 use charter_sdk::hooks::Received;
 use charter_sdk::money::{cents, micro_usd};
@@ -12,7 +14,8 @@ use charter_sdk::{Reach, ledger, log};
 use crate::stripe::{CURRENCY, PROVIDER};
 use crate::{account, invoices};
 
-pub(crate) const RECEIPTS: Collection<Receipt> = Collection::new("receipts").reach(Reach::Organization).unique(&["reference"]);
+pub(crate) const RECEIPTS: Collection<Receipt> =
+    Collection::new("receipts").reach(Reach::Organization).unique(&["reference"]);
 
 /// The key of an object's metadata that names the invoice.
 pub(crate) const INVOICE: &str = "charter_invoice";
@@ -55,7 +58,8 @@ pub(crate) fn told(call: &Received) -> Result<()> {
 }
 
 fn read(kind: &str, object: &Value) -> Option<Told> {
-    let text = |member: &str| object[member].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+    let text =
+        |member: &str| object[member].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     let cents = |member: &str| object[member].as_u64().unwrap_or_default();
     let told = |reference: Option<String>| {
         Some(Told {
@@ -70,13 +74,22 @@ fn read(kind: &str, object: &Value) -> Option<Told> {
     match kind {
         "payment_intent.succeeded" => {
             // Older emulations of the API name the amount alone.
-            let received_cents = object["amount_received"].as_u64().unwrap_or_else(|| cents("amount"));
-            told(text("id")).map(|told| Told { received_cents, payment_method: text("payment_method"), ..told })
+            let received_cents =
+                object["amount_received"].as_u64().unwrap_or_else(|| cents("amount"));
+            told(text("id")).map(|told| Told {
+                received_cents,
+                payment_method: text("payment_method"),
+                ..told
+            })
         }
-        "checkout.session.completed" | "checkout.session.async_payment_succeeded" if object["payment_status"] == "paid" => {
-            told(text("payment_intent")).map(|told| Told { received_cents: cents("amount_total"), ..told })
+        "checkout.session.completed" | "checkout.session.async_payment_succeeded"
+            if object["payment_status"] == "paid" =>
+        {
+            told(text("payment_intent"))
+                .map(|told| Told { received_cents: cents("amount_total"), ..told })
         }
-        "charge.refunded" => told(text("payment_intent")).map(|told| Told { refunded_cents: cents("amount_refunded"), ..told }),
+        "charge.refunded" => told(text("payment_intent"))
+            .map(|told| Told { refunded_cents: cents("amount_refunded"), ..told }),
         _ => None,
     }
 }
@@ -90,22 +103,33 @@ fn note(told: Told) -> Result<()> {
         (receipt.received_cents, receipt.currency) = (told.received_cents, told.currency);
     }
     let posted = receipt.post()?;
-    let purchases = i32::from(receipt.counts()) - i32::from(kept.as_ref().is_some_and(|kept| kept.body.counts()));
+    let purchases = i32::from(receipt.counts())
+        - i32::from(kept.as_ref().is_some_and(|kept| kept.body.counts()));
     match kept {
         Some(kept) if kept.body == receipt => {}
         Some(kept) => drop(RECEIPTS.replace(&kept.id, receipt)?),
         None => drop(RECEIPTS.insert(receipt)?),
     }
     let payment_method = told.payment_method.filter(|_| told.received_cents > 0);
-    let change = account::Change { purchases, credited: posted, payment_method, ..Default::default() };
+    let change =
+        account::Change { purchases, credited: posted, payment_method, ..Default::default() };
     account::settle(change).map(drop)
 }
 
 impl Receipt {
     fn new(told: &Told) -> Self {
-        let (reference, invoice, currency) = (told.reference.clone(), told.invoice.clone(), told.currency.clone());
+        let (reference, invoice, currency) =
+            (told.reference.clone(), told.invoice.clone(), told.currency.clone());
         let (received_cents, refunded_cents, taken_back_cents) = (0, 0, 0);
-        Self { reference, invoice, currency, received_cents, credited: false, refunded_cents, taken_back_cents }
+        Self {
+            reference,
+            invoice,
+            currency,
+            received_cents,
+            credited: false,
+            refunded_cents,
+            taken_back_cents,
+        }
     }
 
     /// Whether it is a purchase: what was given back in full was none.
@@ -113,15 +137,17 @@ impl Receipt {
         self.credited && self.refunded_cents < self.received_cents
     }
 
-    /// Posts what was received and not posted yet, and takes back what was given back and not taken back yet. Answers what the credit
-    /// has more by it, or less, in micro-US-dollars.
+    /// Posts what was received and not posted yet, and takes back what was given back and not taken
+    /// back yet. Answers what the credit has more by it, or less, in micro-US-dollars.
     fn post(&mut self) -> Result<i64> {
         if self.received_cents == 0 {
             return Ok(0);
         }
         if self.currency != CURRENCY {
-            // What it is worth here nobody has said: the operator sees it at the provider, and here.
-            let fields = [("payment", self.reference.as_str()), ("currency", self.currency.as_str())];
+            // What it is worth here nobody has said: the operator sees it at the provider, and
+            // here.
+            let fields =
+                [("payment", self.reference.as_str()), ("currency", self.currency.as_str())];
             log::warn("a payment in another currency is not credited", &fields);
             return Ok(0);
         }
@@ -138,9 +164,11 @@ impl Receipt {
         Ok(posted - self.take_back(posted)?)
     }
 
-    /// Takes back from the credit what was given back, as far as it is there; `coming` is what this request has posted.
+    /// Takes back from the credit what was given back, as far as it is there; `coming` is what this
+    /// request has posted.
     fn take_back(&mut self, coming: i64) -> Result<i64> {
-        let wanted = self.refunded_cents.min(self.received_cents).saturating_sub(self.taken_back_cents);
+        let wanted =
+            self.refunded_cents.min(self.received_cents).saturating_sub(self.taken_back_cents);
         if wanted == 0 {
             return Ok(0);
         }
@@ -148,7 +176,13 @@ impl Receipt {
         let there = u64::try_from(there).unwrap_or_default();
         let taken = wanted.min(there);
         if taken > 0 {
-            ledger::transfer(ledger::CREDIT, PROVIDER, micro_usd(taken), "Refund", &self.reference)?;
+            ledger::transfer(
+                ledger::CREDIT,
+                PROVIDER,
+                micro_usd(taken),
+                "Refund",
+                &self.reference,
+            )?;
         }
         self.taken_back_cents += taken;
         if let Some(invoice) = &self.invoice {

@@ -1,4 +1,5 @@
-//! The subscription of an organization: paid for before it counts, renewed by an invoice, ended by hand.
+//! The subscription of an organization: paid for before it counts, renewed by an invoice, ended by
+//! hand.
 
 use charter_sdk::prelude::*;
 use charter_sdk::{Reach, Soon, events};
@@ -133,7 +134,8 @@ impl Subscription {
         for invoice in [self.invoice.take(), self.upgrade.take()].into_iter().flatten() {
             invoices::void(&invoice)?;
         }
-        (self.live, self.status, self.due_at, self.canceled_at) = (None, Status::Canceled, None, Some(now));
+        (self.live, self.status, self.due_at, self.canceled_at) =
+            (None, Status::Canceled, None, Some(now));
         Ok(())
     }
 
@@ -179,7 +181,10 @@ fn needed() -> Result<Doc<Subscription>> {
 }
 
 fn replaced(id: &str, subscription: Subscription) -> Result<Doc<Subscription>> {
-    events::emit("subscription.updated", &json!({ "subscription_id": id, "status": subscription.status }))?;
+    events::emit(
+        "subscription.updated",
+        &json!({ "subscription_id": id, "status": subscription.status }),
+    )?;
     SUBSCRIPTIONS.replace(id, subscription)
 }
 
@@ -189,7 +194,8 @@ fn invoice_for(plan: &Plan, purpose: Purpose) -> Invoice {
     Invoice { plan: Some(plan.id.clone()), bonus_cents: plan.bonus_cents(), ..invoice }
 }
 
-/// What the caller is told of what it owes by now; or has it paid by card, and what then is there is told.
+/// What the caller is told of what it owes by now; or has it paid by card, and what then is there
+/// is told.
 fn owed(
     subscription: Doc<Subscription>,
     invoice: Doc<Invoice>,
@@ -197,7 +203,9 @@ fn owed(
     account: Option<Doc<account::Account>>,
 ) -> Result<Soon<Bought>> {
     match (means.provider()?, account) {
-        (Some(binding), Some(account)) => payments::begin(&binding, account, &invoice, means).map(Soon::Job),
+        (Some(binding), Some(account)) => {
+            payments::begin(&binding, account, &invoice, means).map(Soon::Job)
+        }
         _ => {
             let (subscription, invoice) = (Some(shown(subscription)), invoices::shown(invoice));
             Ok(Soon::Now(Bought { subscription, invoice, payment: None }))
@@ -210,7 +218,9 @@ pub(crate) fn subscribe(Body(Wish { plan, means }): Body<Wish>) -> Result<Soon<C
     let account = account::settle(Change::default())?;
     if current()?.is_some() {
         let told = "there is a subscription already";
-        return Err(Failure::conflict(told).reason("subscribed_already").hint("Upgrade it, or cancel it first."));
+        return Err(Failure::conflict(told)
+            .reason("subscribed_already")
+            .hint("Upgrade it, or cancel it first."));
     }
     let invoice = invoice_for(&plan, Purpose::Subscription).open()?;
     let subscription = SUBSCRIPTIONS.insert(Subscription::new(plan.id, invoice.id.clone()))?;
@@ -222,9 +232,12 @@ pub(crate) fn upgrade(Body(Wish { plan, means }): Body<Wish>) -> Result<Soon<Bou
     let account = account::settle(Change::default())?;
     let Doc { id, body: mut subscription, .. } = needed()?;
     let before = plans::known(&subscription.plan)?;
-    let (price, bonus) = before.as_ref().map_or((0, 0), |plan| (plan.price_cents, plan.bonus_cents()));
+    let (price, bonus) =
+        before.as_ref().map_or((0, 0), |plan| (plan.price_cents, plan.bonus_cents()));
     if plan.id == subscription.plan || plan.price_cents <= price {
-        return Err(Failure::conflict("the plan is no dearer than the one there is").reason("no_upgrade"));
+        return Err(
+            Failure::conflict("the plan is no dearer than the one there is").reason("no_upgrade")
+        );
     }
     let invoice = match subscription.status {
         Status::Pending => {
@@ -245,7 +258,9 @@ pub(crate) fn upgrade(Body(Wish { plan, means }): Body<Wish>) -> Result<Soon<Bou
         }
         Status::PastDue | Status::Canceled => {
             let told = "an invoice of the subscription is overdue";
-            return Err(Failure::conflict(told).reason("subscription_past_due").hint("Pay it first."));
+            return Err(Failure::conflict(told)
+                .reason("subscription_past_due")
+                .hint("Pay it first."));
         }
     };
     owed(replaced(&id, subscription)?, invoice, &means, account)
@@ -257,7 +272,8 @@ pub(crate) fn read() -> Result<Current> {
 
 pub(crate) fn cancel(Body(asked): Body<Cancel>, caller: Caller) -> Result<SubscriptionAnswer> {
     if caller.subject == "credential" {
-        let told = "a credential that is pinned to one user does not cancel what the organization has";
+        let told =
+            "a credential that is pinned to one user does not cancel what the organization has";
         return Err(Failure::forbidden(told).reason("pinned_to_user"));
     }
     account::settle(Change::default())?;
@@ -321,14 +337,17 @@ pub(crate) fn turn(now: Instant) -> Result<(Option<Subscription>, bool)> {
     Ok((Some(found.body), false))
 }
 
-/// The next period, and its invoice. A plan that is no longer offered is not charged for again: it ends with its period.
+/// The next period, and its invoice. A plan that is no longer offered is not charged for again: it
+/// ends with its period.
 fn renew(found: &mut Subscription) -> Result<()> {
     let (Some(start), Some(end)) = (found.started_at, found.period_end) else { return Ok(()) };
     let Some(plan) = plans::known(&found.plan)? else { return found.end(end) };
     let due_at = end.plus_seconds(GRACE_SECONDS);
-    let invoice = Invoice { due_at: Some(due_at), ..invoice_for(&plan, Purpose::Renewal) }.open()?;
+    let invoice =
+        Invoice { due_at: Some(due_at), ..invoice_for(&plan, Purpose::Renewal) }.open()?;
     payments::charge_kept(&invoice)?;
-    (found.invoice, found.due_at, found.periods) = (Some(invoice.id), Some(due_at), found.periods + 1);
+    (found.invoice, found.due_at, found.periods) =
+        (Some(invoice.id), Some(due_at), found.periods + 1);
     found.period_end = Some(months_after(start, found.periods));
     Ok(())
 }

@@ -18,7 +18,8 @@ impl Bench {
     fn new() -> Self {
         let host = Host::new(primitive);
         host.bills();
-        host.signal("registered", json!({ "organization_id": "organization", "at": host.now() })).unwrap();
+        host.signal("registered", json!({ "organization_id": "organization", "at": host.now() }))
+            .unwrap();
         Self(host)
     }
     fn post(&self, path: &str, body: Value) -> Result<Reply, Failure> {
@@ -31,7 +32,8 @@ impl Bench {
     /// What the host tells of credit, after its own posting.
     fn credit(&self, kind: &str, cents: i64, reference: Option<&str>) {
         self.0.fund(cents * CENT);
-        let payload = json!({ "kind": kind, "amount_cents": cents, "reference": reference, "memo": "paid" });
+        let payload =
+            json!({ "kind": kind, "amount_cents": cents, "reference": reference, "memo": "paid" });
         self.0.signal("credit", payload).unwrap();
     }
     fn pay(&self, invoice: &str) {
@@ -49,7 +51,13 @@ impl Bench {
     }
     fn invoices(&self, status: &str) -> Vec<Value> {
         let listed = self.0.get("/billing/invoices?limit=100").unwrap().body["invoices"].clone();
-        listed.as_array().unwrap().iter().filter(|invoice| invoice["status"] == status).cloned().collect()
+        listed
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|invoice| invoice["status"] == status)
+            .cloned()
+            .collect()
     }
     fn subscription(&self) -> Value {
         self.0.get("/billing/subscription").unwrap().body["subscription"].clone()
@@ -185,7 +193,10 @@ fn what_is_unpaid_for_a_week_is_past_due_until_it_is_paid() {
     bench.days(37);
     assert_eq!(bench.standing(), None);
     bench.days(1);
-    assert_eq!((bench.standing(), bench.subscription()["status"].clone()), (is("subscription_past_due"), json!("past_due")));
+    assert_eq!(
+        (bench.standing(), bench.subscription()["status"].clone()),
+        (is("subscription_past_due"), json!("past_due"))
+    );
     assert_eq!(
         bench.post("/billing/upgrade", json!({ "plan": "pro" })).unwrap_err().reason_text(),
         Some("subscription_past_due")
@@ -194,22 +205,36 @@ fn what_is_unpaid_for_a_week_is_past_due_until_it_is_paid() {
     assert_eq!(bench.invoices("open").len(), 1, "who does not pay is not charged on");
     bench.pay(bench.invoices("open")[0]["id"].as_str().unwrap());
     assert_eq!((bench.standing(), bench.subscription()["status"].clone()), (None, json!("active")));
-    assert_eq!(bench.subscription()["period_start"], "2026-03-20T00:00:00.000Z", "its month begins with the payment");
+    assert_eq!(
+        bench.subscription()["period_start"],
+        "2026-03-20T00:00:00.000Z",
+        "its month begins with the payment"
+    );
     let late = Bench::subscribed("starter");
     late.days(39);
     late.pay(late.invoices("open")[0]["id"].as_str().unwrap());
-    assert_eq!(late.subscription()["period_end"], "2026-03-01T00:00:00.000Z", "within the month it goes on");
+    assert_eq!(
+        late.subscription()["period_end"],
+        "2026-03-01T00:00:00.000Z",
+        "within the month it goes on"
+    );
 }
 
 #[test]
 fn a_canceled_subscription_ends_with_its_period() {
     let bench = Bench::subscribed("starter");
     let canceled = bench.post("/billing/cancel", json!({})).unwrap().body["subscription"].clone();
-    assert_eq!((&canceled["status"], &canceled["cancel_at_period_end"]), (&json!("active"), &json!(true)));
+    assert_eq!(
+        (&canceled["status"], &canceled["cancel_at_period_end"]),
+        (&json!("active"), &json!(true))
+    );
     bench.days(30);
     assert_eq!(bench.standing(), None);
     bench.days(1);
-    assert_eq!((bench.standing(), bench.subscription()), (is("subscription_cancelled"), Value::Null));
+    assert_eq!(
+        (bench.standing(), bench.subscription()),
+        (is("subscription_cancelled"), Value::Null)
+    );
     assert!(bench.invoices("open").is_empty());
     bench.pay(&bench.owes("/billing/subscribe", json!({ "plan": "starter" })));
     assert_eq!(bench.standing(), None, "it can be begun anew");
@@ -223,7 +248,10 @@ fn a_subscription_can_be_ended_at_once_and_takes_its_invoices_with_it() {
     assert_eq!((bench.standing(), bench.invoices("void").len()), (is("subscription_cancelled"), 1));
     bench.pay(bench.invoices("void")[0]["id"].as_str().unwrap());
     assert_eq!(bench.standing(), is("subscription_cancelled"), "what is void is not paid");
-    assert_eq!(bench.post("/billing/cancel", json!({})).unwrap_err().reason_text(), Some("no_subscription"));
+    assert_eq!(
+        bench.post("/billing/cancel", json!({})).unwrap_err().reason_text(),
+        Some("no_subscription")
+    );
 }
 
 #[test]
@@ -231,14 +259,20 @@ fn what_was_never_paid_for_ends_without_a_trace() {
     let bench = Bench::new();
     let invoice = bench.owes("/billing/subscribe", json!({ "plan": "starter" }));
     let canceled = bench.post("/billing/cancel", json!({})).unwrap().body["subscription"].clone();
-    assert_eq!((&canceled["status"], &bench.invoice(&invoice)["status"]), (&json!("canceled"), &json!("void")));
+    assert_eq!(
+        (&canceled["status"], &bench.invoice(&invoice)["status"]),
+        (&json!("canceled"), &json!("void"))
+    );
     assert_eq!(bench.standing(), is("llm_routing_requires_payment"));
 }
 
 #[test]
 fn an_upgrade_costs_the_difference_and_counts_once_it_is_paid() {
     let bench = Bench::subscribed("starter");
-    assert_eq!(bench.post("/billing/upgrade", json!({ "plan": "starter" })).unwrap_err().reason_text(), Some("no_upgrade"));
+    assert_eq!(
+        bench.post("/billing/upgrade", json!({ "plan": "starter" })).unwrap_err().reason_text(),
+        Some("no_upgrade")
+    );
     let first = bench.owes("/billing/upgrade", json!({ "plan": "pro" }));
     let second = bench.owes("/billing/upgrade", json!({ "plan": "pro" }));
     assert_eq!(bench.invoice(&first)["status"], "void");
@@ -247,11 +281,17 @@ fn an_upgrade_costs_the_difference_and_counts_once_it_is_paid() {
         (json!("starter"), json!(8_000))
     );
     bench.pay(&second);
-    assert_eq!((bench.subscription()["plan"].clone(), bench.balance()), (json!("pro"), 500 + 2_000 + 8_000 + 1_000));
+    assert_eq!(
+        (bench.subscription()["plan"].clone(), bench.balance()),
+        (json!("pro"), 500 + 2_000 + 8_000 + 1_000)
+    );
     let pending = Bench::new();
     pending.owes("/billing/subscribe", json!({ "plan": "starter" }));
     pending.pay(&pending.owes("/billing/upgrade", json!({ "plan": "pro" })));
-    assert_eq!((pending.subscription()["plan"].clone(), pending.balance()), (json!("pro"), 500 + 11_000));
+    assert_eq!(
+        (pending.subscription()["plan"].clone(), pending.balance()),
+        (json!("pro"), 500 + 11_000)
+    );
 }
 
 #[test]
@@ -259,7 +299,10 @@ fn a_plan_that_is_no_longer_offered_ends_with_its_period() {
     let bench = Bench::subscribed("starter");
     bench.0.set("plans", json!([]));
     bench.days(31);
-    assert_eq!((bench.standing(), bench.subscription()), (is("subscription_cancelled"), Value::Null));
+    assert_eq!(
+        (bench.standing(), bench.subscription()),
+        (is("subscription_cancelled"), Value::Null)
+    );
 }
 
 #[test]
@@ -283,7 +326,10 @@ fn what_is_asked_is_checked() {
     }
     assert_eq!(refused("/billing/topup", json!({ "pack": "pack_1" })).param_text(), Some("pack"));
     assert_eq!(refused("/billing/subscribe", json!({ "plan": "gold" })).param_text(), Some("plan"));
-    assert!(refused("/billing/topup", json!({ "amount_cents": 5, "invoice": false })).is("not_configured"));
+    assert!(
+        refused("/billing/topup", json!({ "amount_cents": 5, "invoice": false }))
+            .is("not_configured")
+    );
     assert!(refused("/billing/portal", json!({})).is("not_configured"));
     assert!(bench.0.get("/billing/invoices/nowhere").unwrap_err().is("not_found"));
 }
@@ -298,5 +344,8 @@ fn the_portal_is_the_providers() {
         let body = br#"{"id": "bps_1", "url": "https://pay.example/session"}"#.to_vec();
         Some(charter_sdk::http::Response { status: 200, headers: Vec::new(), body })
     });
-    assert_eq!(bench.post("/billing/portal", json!({})).unwrap().body["url"], "https://pay.example/session");
+    assert_eq!(
+        bench.post("/billing/portal", json!({})).unwrap().body["url"],
+        "https://pay.example/session"
+    );
 }

@@ -9,9 +9,10 @@ use crate::cards::{find as card, usable};
 use crate::issuer::ENDED;
 use crate::money::{self, AUTHORIZE, MERCHANTS, SCOPE, account};
 
-/// `open` is the card's id while nothing was captured or given back; `issuer` is what its card's issuer calls it.
-pub(crate) const AUTHORIZATIONS: Collection<Authorization> =
-    Collection::new("authorizations").indexed(&[Index::text("card"), Index::text("open"), Index::text("issuer")]);
+/// `open` is the card's id while nothing was captured or given back; `issuer` is what its card's
+/// issuer calls it.
+pub(crate) const AUTHORIZATIONS: Collection<Authorization> = Collection::new("authorizations")
+    .indexed(&[Index::text("card"), Index::text("open"), Index::text("issuer")]);
 
 /// How long an authorization waits for its capture.
 const DAYS: u32 = 7;
@@ -115,7 +116,11 @@ impl Authorization {
     }
 
     fn now_stands(&self) -> Status {
-        if self.status == Status::Authorized && now() >= self.expires_at { Status::Expired } else { self.status }
+        if self.status == Status::Authorized && now() >= self.expires_at {
+            Status::Expired
+        } else {
+            self.status
+        }
     }
 }
 
@@ -144,11 +149,13 @@ fn told(doc: Doc<Authorization>) -> Result<AuthorizationAnswer> {
 }
 
 fn of_card(path: &OfCard) -> Result<Doc<Authorization>> {
-    let found = AUTHORIZATIONS.get(&path.authorization_id)?.filter(|found| found.body.card == path.id);
+    let found =
+        AUTHORIZATIONS.get(&path.authorization_id)?.filter(|found| found.body.card == path.id);
     found.or_not_found("authorization")
 }
 
-/// The authorization of the path, where it is the caller's to settle: what a card network has authorized, its issuer settles.
+/// The authorization of the path, where it is the caller's to settle: what a card network has
+/// authorized, its issuer settles.
 fn own(path: &OfCard) -> Result<Doc<Authorization>> {
     let found = of_card(path)?;
     match found.body.issuer {
@@ -158,7 +165,10 @@ fn own(path: &OfCard) -> Result<Doc<Authorization>> {
 }
 
 fn open_loop() -> Failure {
-    Failure::conflict("merchants of the card's network authorize, capture and refund through its issuer").reason("open_loop")
+    Failure::conflict(
+        "merchants of the card's network authorize, capture and refund through its issuer",
+    )
+    .reason("open_loop")
 }
 
 /// The authorization of the path, while it can be captured or given back.
@@ -166,8 +176,11 @@ fn open(path: &OfCard) -> Result<Doc<Authorization>> {
     let found = own(path)?;
     match found.body.now_stands() {
         Status::Authorized => Ok(found),
-        Status::Expired => Err(Failure::conflict("the authorization has expired").reason("authorization_expired")),
-        _ => Err(Failure::conflict("the authorization is settled already").reason("authorization_settled")),
+        Status::Expired => {
+            Err(Failure::conflict("the authorization has expired").reason("authorization_expired"))
+        }
+        _ => Err(Failure::conflict("the authorization is settled already")
+            .reason("authorization_settled")),
     }
 }
 
@@ -182,7 +195,10 @@ fn leave(card: &str, new: &NewAuthorization) -> Result<Permit> {
         .authorize()
 }
 
-pub(crate) fn create(Path(ById { id }): Path<ById>, Body(new): Body<NewAuthorization>) -> Result<Created<AuthorizationAnswer>> {
+pub(crate) fn create(
+    Path(ById { id }): Path<ById>,
+    Body(new): Body<NewAuthorization>,
+) -> Result<Created<AuthorizationAnswer>> {
     match usable(&id)?.body.issued {
         None => Ok(Created(told(hold(id, new, None, DAYS)?)?)),
         Some(_) => Err(open_loop()),
@@ -190,7 +206,12 @@ pub(crate) fn create(Path(ById { id }): Path<ById>, Body(new): Body<NewAuthoriza
 }
 
 /// Sets money aside. `issuer` is what the card's issuer calls it.
-fn hold(card: String, new: NewAuthorization, issuer: Option<String>, days: u32) -> Result<Doc<Authorization>> {
+fn hold(
+    card: String,
+    new: NewAuthorization,
+    issuer: Option<String>,
+    days: u32,
+) -> Result<Doc<Authorization>> {
     let permit = leave(&card, &new)?;
     let expires_at = now().plus_seconds(days * 86_400);
     let authorization = Authorization {
@@ -213,7 +234,8 @@ fn hold(card: String, new: NewAuthorization, issuer: Option<String>, days: u32) 
 /// What a merchant of a card network asks for: set aside, or refused.
 pub(crate) fn ask(card: String, issuer: String, merchant: String, amount_cents: u64) -> Result<()> {
     if ENDED.lookup("reference", &issuer)?.is_some() {
-        return Err(Failure::conflict("the issuer has ended the authorization").reason("authorization_ended"));
+        return Err(Failure::conflict("the issuer has ended the authorization")
+            .reason("authorization_ended"));
     }
     let new = NewAuthorization { amount_cents, merchant, reference: Some(issuer.clone()) };
     told(hold(card, new, Some(issuer), NETWORK_DAYS)?).map(drop)
@@ -221,8 +243,13 @@ pub(crate) fn ask(card: String, issuer: String, merchant: String, amount_cents: 
 
 /// What is still set aside for an authorization of the issuer's, oldest first.
 fn held(card: &str, issuer: &str) -> Result<Vec<Doc<Authorization>>> {
-    let found = AUTHORIZATIONS.matching("issuer", issuer).oldest_first().limit(REQUESTS_MAX).find()?;
-    Ok(found.items.into_iter().filter(|held| held.body.card == card && held.body.is_open()).collect())
+    let found =
+        AUTHORIZATIONS.matching("issuer", issuer).oldest_first().limit(REQUESTS_MAX).find()?;
+    Ok(found
+        .items
+        .into_iter()
+        .filter(|held| held.body.card == card && held.body.is_open())
+        .collect())
 }
 
 /// The issuer has ended an authorization: what is still set aside for it is given back.
@@ -232,7 +259,12 @@ pub(crate) fn release(card: &str, issuer: &str) -> Result<()> {
 
 fn give_back(found: Doc<Authorization>) -> Result<AuthorizationAnswer> {
     governance::reopen(&found.body.permit)?.cancel()?;
-    told(AUTHORIZATIONS.replace(&found.id, Authorization { status: Status::Reversed, open: None, ..found.body })?)
+    told(
+        AUTHORIZATIONS.replace(
+            &found.id,
+            Authorization { status: Status::Reversed, open: None, ..found.body },
+        )?,
+    )
 }
 
 /// Its card's profile is gone. What an issuer has said yes to counts as paid.
@@ -242,22 +274,34 @@ pub(crate) fn close(found: Doc<Authorization>) -> Result<()> {
     }
     let Some(issuer) = &found.body.issuer else { return give_back(found).map(drop) };
     let fields = [("card", found.body.card.as_str()), ("authorization", issuer.as_str())];
-    log::error("a profile was deleted while a payment of its card was under way; it counts as paid", &fields);
+    log::error(
+        "a profile was deleted while a payment of its card was under way; it counts as paid",
+        &fields,
+    );
     let amount_cents = found.body.amount_cents;
     take(found, amount_cents).map(drop)
 }
 
 fn take(found: Doc<Authorization>, captured_cents: u64) -> Result<AuthorizationAnswer> {
     governance::reopen(&found.body.permit)?.capture(micro_usd(captured_cents))?;
-    let settled = Authorization { status: Status::Captured, open: None, captured_cents, ..found.body };
+    let settled =
+        Authorization { status: Status::Captured, open: None, captured_cents, ..found.body };
     told(AUTHORIZATIONS.replace(&found.id, settled)?)
 }
 
-/// The issuer has paid a merchant. It comes from what was set aside for it, more than that included; where nothing is, leave is asked
-/// for it anew, and where even that is refused no more is posted than the card has. Answers how much of it the card had.
-pub(crate) fn pay(card: &str, issuer: Option<&str>, merchant: String, amount_cents: u64) -> Result<u64> {
+/// The issuer has paid a merchant. It comes from what was set aside for it, more than that
+/// included; where nothing is, leave is asked for it anew, and where even that is refused no more
+/// is posted than the card has. Answers how much of it the card had.
+pub(crate) fn pay(
+    card: &str,
+    issuer: Option<&str>,
+    merchant: String,
+    amount_cents: u64,
+) -> Result<u64> {
     let held = issuer.map(|issuer| held(card, issuer)).transpose()?.unwrap_or_default();
-    let Some(last) = held.len().checked_sub(1) else { return pay_unheld(card, merchant, amount_cents) };
+    let Some(last) = held.len().checked_sub(1) else {
+        return pay_unheld(card, merchant, amount_cents);
+    };
     let set_aside: u64 = held.iter().map(|found| found.body.amount_cents).sum();
     let there = money::there(&account(card))?;
     let (mut left, mut rest) = (amount_cents, 0);
@@ -271,8 +315,10 @@ pub(crate) fn pay(card: &str, issuer: Option<&str>, merchant: String, amount_cen
         && rest > 0
         && ENDED.lookup("reference", issuer)?.is_none()
     {
-        // It may be paid in parts: what is left of it stays set aside until the issuer says that it is over.
-        let new = NewAuthorization { amount_cents: rest, merchant, reference: Some(issuer.to_owned()) };
+        // It may be paid in parts: what is left of it stays set aside until the issuer says that it
+        // is over.
+        let new =
+            NewAuthorization { amount_cents: rest, merchant, reference: Some(issuer.to_owned()) };
         match hold(card.to_owned(), new, Some(issuer.to_owned()), NETWORK_DAYS) {
             Ok(held) => drop(told(held)?),
             Err(failure) if is_unsure(&failure) => return Err(failure),
@@ -296,17 +342,26 @@ fn pay_unheld(card: &str, merchant: String, amount_cents: u64) -> Result<u64> {
     }
 }
 
-pub(crate) fn list(Path(ById { id }): Path<ById>, Query(page): Query<Offset>) -> Result<AuthorizationList> {
+pub(crate) fn list(
+    Path(ById { id }): Path<ById>,
+    Query(page): Query<Offset>,
+) -> Result<AuthorizationList> {
     card(&id)?;
     let found = AUTHORIZATIONS.matching("card", &id).page(page)?;
-    Ok(AuthorizationList { has_more: found.has_more, authorizations: found.items.into_iter().map(shown).collect() })
+    Ok(AuthorizationList {
+        has_more: found.has_more,
+        authorizations: found.items.into_iter().map(shown).collect(),
+    })
 }
 
 pub(crate) fn read(Path(path): Path<OfCard>) -> Result<AuthorizationAnswer> {
     Ok(AuthorizationAnswer { authorization: shown(of_card(&path)?) })
 }
 
-pub(crate) fn capture(Path(path): Path<OfCard>, Body(Amount { amount_cents }): Body<Amount>) -> Result<AuthorizationAnswer> {
+pub(crate) fn capture(
+    Path(path): Path<OfCard>,
+    Body(Amount { amount_cents }): Body<Amount>,
+) -> Result<AuthorizationAnswer> {
     let found = open(&path)?;
     let captured_cents = amount_cents.unwrap_or(found.body.amount_cents);
     take(found, captured_cents)
@@ -316,18 +371,33 @@ pub(crate) fn reverse(Path(path): Path<OfCard>) -> Result<AuthorizationAnswer> {
     give_back(open(&path)?)
 }
 
-pub(crate) fn refund(Path(path): Path<OfCard>, Body(Amount { amount_cents }): Body<Amount>) -> Result<AuthorizationAnswer> {
+pub(crate) fn refund(
+    Path(path): Path<OfCard>,
+    Body(Amount { amount_cents }): Body<Amount>,
+) -> Result<AuthorizationAnswer> {
     let found = own(&path)?;
     let left = found.body.captured_cents.saturating_sub(found.body.refunded_cents);
     if left == 0 {
-        return Err(Failure::conflict("nothing of it is left to refund").reason("nothing_to_refund"));
+        return Err(
+            Failure::conflict("nothing of it is left to refund").reason("nothing_to_refund")
+        );
     }
     let amount = amount_cents.unwrap_or(left);
     if amount > left {
-        return Err(Failure::invalid("amount_cents", format!("at most {left} cents are left to refund")));
+        return Err(Failure::invalid(
+            "amount_cents",
+            format!("at most {left} cents are left to refund"),
+        ));
     }
     ledger::transfer(MERCHANTS, &account(&path.id), micro_usd(amount), "refund", &found.id)?;
     let refunded_cents = found.body.refunded_cents + amount;
-    let status = if refunded_cents == found.body.captured_cents { Status::Refunded } else { Status::Captured };
-    told(AUTHORIZATIONS.replace(&found.id, Authorization { status, refunded_cents, ..found.body })?)
+    let status = if refunded_cents == found.body.captured_cents {
+        Status::Refunded
+    } else {
+        Status::Captured
+    };
+    told(
+        AUTHORIZATIONS
+            .replace(&found.id, Authorization { status, refunded_cents, ..found.body })?,
+    )
 }

@@ -1,4 +1,5 @@
-//! The card itself: made, shown, bounded, frozen, topped up, canceled. What its issuer has to hear of it is `issuer`'s.
+//! The card itself: made, shown, bounded, frozen, topped up, canceled. What its issuer has to hear
+//! of it is `issuer`'s.
 
 use charter_sdk::governance::{self, Proposal};
 use charter_sdk::money::{cents, micro_usd};
@@ -68,7 +69,8 @@ pub(crate) struct NewCard {
     #[serde(default)]
     #[schemars(length(min = 1, max = 200))]
     label: Option<String>,
-    /// What may be authorized in a period; nothing bounds it where absent, but the budgets above it do.
+    /// What may be authorized in a period; nothing bounds it where absent, but the budgets above it
+    /// do.
     #[serde(default)]
     #[schemars(range(min = 1, max = 1_000_000_000))]
     cap_cents: Option<u64>,
@@ -119,7 +121,8 @@ pub(crate) struct Shown {
     label: Option<String>,
     status: Status,
     network: Network,
-    /// The last four digits by which people tell cards apart; null while its issuer has not answered.
+    /// The last four digits by which people tell cards apart; null while its issuer has not
+    /// answered.
     last4: Option<String>,
     /// What can be authorized now, as far as the balance goes.
     balance_cents: i64,
@@ -184,7 +187,8 @@ fn last4(card: &Doc<Card>) -> Option<String> {
     if let Some(issued) = &card.body.issued {
         return issued.last4().map(str::to_owned);
     }
-    let sum = card.id.bytes().fold(7_u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+    let sum =
+        card.id.bytes().fold(7_u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
     Some(format!("{:04}", sum % 10_000))
 }
 
@@ -267,11 +271,17 @@ fn is_looser(before: &Card, after: &Card) -> bool {
     match (before.cap_cents, after.cap_cents) {
         (None, _) => false,
         (Some(_), None) => true,
-        (Some(before_cents), Some(after_cents)) => after_cents > before_cents || before.period != after.period,
+        (Some(before_cents), Some(after_cents)) => {
+            after_cents > before_cents || before.period != after.period
+        }
     }
 }
 
-pub(crate) fn update(Path(ById { id }): Path<ById>, Body(change): Body<Change>, caller: Caller) -> Result<CardAnswer> {
+pub(crate) fn update(
+    Path(ById { id }): Path<ById>,
+    Body(change): Body<Change>,
+    caller: Caller,
+) -> Result<CardAnswer> {
     let before = find(&id)?.body;
     if before.status == Status::Canceled {
         return Err(Failure::conflict("the card is canceled").reason("card_canceled"));
@@ -307,13 +317,24 @@ pub(crate) fn unfreeze(Path(ById { id }): Path<ById>, caller: Caller) -> Result<
 pub(crate) fn cancel(Path(ById { id }): Path<ById>) -> Result<CardAnswer> {
     let card = find(&id)?.body;
     match card.status {
-        Status::Canceled => return Err(Failure::conflict("the card is canceled already").reason("card_canceled")),
+        Status::Canceled => {
+            return Err(Failure::conflict("the card is canceled already").reason("card_canceled"));
+        }
         Status::Pending => return Err(pending()),
         Status::Active | Status::Frozen => {}
     }
-    if AUTHORIZATIONS.matching("open", &id).limit(1).find()?.items.iter().any(|held| held.body.is_open()) {
+    if AUTHORIZATIONS
+        .matching("open", &id)
+        .limit(1)
+        .find()?
+        .items
+        .iter()
+        .any(|held| held.body.is_open())
+    {
         let told = "an authorization of the card is open";
-        return Err(Failure::conflict(told).reason("authorization_open").hint("capture or reverse it first"));
+        return Err(Failure::conflict(told)
+            .reason("authorization_open")
+            .hint("capture or reverse it first"));
     }
     let rest = ledger::balance(&account(&id))?.available;
     if rest > 0 {
@@ -323,14 +344,20 @@ pub(crate) fn cancel(Path(ById { id }): Path<ById>) -> Result<CardAnswer> {
     Ok(CardAnswer { card: Shown { balance_cents: cents(rest.min(0)), ..answer.card } })
 }
 
-pub(crate) fn top_up(Path(ById { id }): Path<ById>, Body(TopUp { amount_cents }): Body<TopUp>) -> Result<CardAnswer> {
+pub(crate) fn top_up(
+    Path(ById { id }): Path<ById>,
+    Body(TopUp { amount_cents }): Body<TopUp>,
+) -> Result<CardAnswer> {
     let card = usable(&id)?;
     let amount = micro_usd(amount_cents);
     let name = || format!("card ending in {}", last4(&card).unwrap_or_default());
     let name = card.body.label.clone().unwrap_or_else(name);
     let permit = Proposal::new(TOP_UP, &id)
         .amount(amount)
-        .told("top_up", format!("Moves {amount_cents} cents of the organization's credit to {name}."))
+        .told(
+            "top_up",
+            format!("Moves {amount_cents} cents of the organization's credit to {name}."),
+        )
         .pays(ledger::CREDIT, &account(&id))
         .authorize()?;
     let before = available(&id)?;
@@ -338,8 +365,9 @@ pub(crate) fn top_up(Path(ById { id }): Path<ById>, Body(TopUp { amount_cents })
     Ok(CardAnswer { card: shown(card, before + amount) })
 }
 
-/// The profile is gone: what is set aside is given back, what the cards hold returns to the organization's credit, and their issuer
-/// cancels them. What an issuer has said yes to is paid from now on: nobody will be there to hear what becomes of it.
+/// The profile is gone: what is set aside is given back, what the cards hold returns to the
+/// organization's credit, and their issuer cancels them. What an issuer has said yes to is paid
+/// from now on: nobody will be there to hear what becomes of it.
 pub(crate) fn close_all() -> Result<()> {
     let (mut cards, mut cursor) = (Vec::new(), None);
     loop {
@@ -368,15 +396,24 @@ pub(crate) fn close_all() -> Result<()> {
     cards.iter().try_for_each(issuer::end)
 }
 
-pub(crate) fn transactions(Path(ById { id }): Path<ById>, Query(page): Query<Cursor>) -> Result<Transactions> {
+pub(crate) fn transactions(
+    Path(ById { id }): Path<ById>,
+    Query(page): Query<Cursor>,
+) -> Result<Transactions> {
     find(&id)?;
-    let (entries, next_cursor) = ledger::entries(&account(&id), page.cursor.as_deref(), page.limit)?;
+    let (entries, next_cursor) =
+        ledger::entries(&account(&id), page.cursor.as_deref(), page.limit)?;
     let transactions = entries.into_iter().map(|entry| Transaction {
         id: entry.id,
         kind: entry.memo,
         amount_cents: cents(entry.amount),
         at: entry.at,
-        reference: Some(entry.reference).filter(|reference| !reference.is_empty() && reference != "cards"),
+        reference: Some(entry.reference)
+            .filter(|reference| !reference.is_empty() && reference != "cards"),
     });
-    Ok(Transactions { transactions: transactions.collect(), has_more: next_cursor.is_some(), next_cursor })
+    Ok(Transactions {
+        transactions: transactions.collect(),
+        has_more: next_cursor.is_some(),
+        next_cursor,
+    })
 }

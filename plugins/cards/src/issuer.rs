@@ -1,8 +1,11 @@
-//! Cards of a card network: made by the issuer that is bound, which asks here before each payment and says afterwards what it has paid.
+//! Cards of a card network: made by the issuer that is bound, which asks here before each payment
+//! and says afterwards what it has paid.
 //!
-//! The money is the ledger's, as in a closed loop: a payment is held on the card's account before the issuer hears yes, and captured from
-//! there when it has paid. The issuer's own status and limit of a card follow what is written here, as a second fence. An issuer's word
-//! comes at least once and in any order; each move of money has a record by the issuer's own id, and is posted once.
+//! The money is the ledger's, as in a closed loop: a payment is held on the card's account before
+//! the issuer hears yes, and captured from there when it has paid. The issuer's own status and
+//! limit of a card follow what is written here, as a second fence. An issuer's word comes at least
+//! once and in any order; each move of money has a record by the issuer's own id, and is posted
+//! once.
 
 use charter_sdk::hooks::{self, Received, Scheme};
 use charter_sdk::jobs::{self, Job};
@@ -25,12 +28,14 @@ pub(crate) const MIRROR: &str = "mirror";
 
 /// What the issuer has paid and got back, by its own ids.
 pub(crate) const MOVES: Collection<Move> = Collection::new("moves").unique(&["reference"]);
-/// Authorizations that the issuer has ended, or never began: its word of that may come before the question is through.
+/// Authorizations that the issuer has ended, or never began: its word of that may come before the
+/// question is through.
 pub(crate) const ENDED: Collection<End> = Collection::new("ended").unique(&["reference"]);
 
 const STRIPE: Stripe = Stripe::bound(ISSUER);
 const CURRENCY: &str = "usd";
-/// When a card that somebody waits for is asked for again, should the first run have come to nothing.
+/// When a card that somebody waits for is asked for again, should the first run have come to
+/// nothing.
 const AGAIN_SECONDS: u32 = 120;
 /// Runs of a job whose work must not be lost: with the waits between them more than a day.
 const ATTEMPTS: u32 = 100;
@@ -160,7 +165,8 @@ pub(crate) struct Number {
 /// Whose card a new one is to be: who the request names, else whom the operator has named.
 pub(crate) fn holder(named: Option<Cardholder>) -> Result<Holder> {
     let hint = "Leave network out for a card in a closed loop.";
-    let binding = settings::binding(ISSUER)?.ok_or_else(|| Failure::not_configured(&[ISSUER]).hint(hint))?;
+    let binding =
+        settings::binding(ISSUER)?.ok_or_else(|| Failure::not_configured(&[ISSUER]).hint(hint))?;
     if let Some(holder) = named {
         return Ok(Holder::New(Box::new(holder)));
     }
@@ -171,13 +177,18 @@ pub(crate) fn holder(named: Option<Cardholder>) -> Result<Holder> {
     })
 }
 
-/// Has the issuer make a card, after this request's commit; answers the job whose answer is the request's.
+/// Has the issuer make a card, after this request's commit; answers the job whose answer is the
+/// request's.
 pub(crate) fn issue_soon(card: Doc<Card>, holder: Holder) -> Result<String> {
     let hook = hooks::open("cards", &card.id, Scheme::Binding(ISSUER))?.id;
     let issued = Issued { hook, reference: None, last4: None, holder: Some(holder) };
     CARDS.replace(&card.id, Card { issued: Some(issued), ..card.body })?;
     let wanted = |waited| Job::new(ISSUE, &Wanted { card: card.id.clone(), waited });
-    wanted(false)?.key(&again(&card.id)).at(now().plus_seconds(AGAIN_SECONDS)).attempts(ATTEMPTS).enqueue()?;
+    wanted(false)?
+        .key(&again(&card.id))
+        .at(now().plus_seconds(AGAIN_SECONDS))
+        .attempts(ATTEMPTS)
+        .enqueue()?;
     wanted(true)?.attempts(1).enqueue()
 }
 
@@ -189,15 +200,20 @@ fn again(card: &str) -> String {
 pub(crate) fn issue(run: &jobs::Run) -> Result<Answer> {
     let Wanted { card, waited } = run.read()?;
     let card = cards::find(&card)?;
-    let Some(issued) = card.body.issued.clone().filter(|_| card.body.status == Status::Pending) else {
+    let Some(issued) = card.body.issued.clone().filter(|_| card.body.status == Status::Pending)
+    else {
         return Answer::json(&cards::answered(card)?);
     };
-    // What was read so far is committed: what others write from here on does not make this run again.
+    // What was read so far is committed: what others write from here on does not make this run
+    // again.
     documents::checkpoint()?;
     let silent = now() > card.created_at.plus_seconds(ASKED_SECONDS);
     let made = match silent {
         false => make(&card, &issued),
-        true => Err(Refused::Final(Failure::provider("the issuer did not answer for most of a day").reason("provider_silent"))),
+        true => Err(Refused::Final(
+            Failure::provider("the issuer did not answer for most of a day")
+                .reason("provider_silent"),
+        )),
     };
     // As it is by now: what was changed meanwhile stays.
     let card = cards::find(&card.id)?;
@@ -220,7 +236,8 @@ pub(crate) fn issue(run: &jobs::Run) -> Result<Answer> {
     };
     hooks::close(&issued.hook)?;
     let issued = Some(Issued { holder: None, ..issued });
-    let canceled = cards::changed(&card.id, Card { status: Status::Canceled, issued, ..card.body })?;
+    let canceled =
+        cards::changed(&card.id, Card { status: Status::Canceled, issued, ..card.body })?;
     if !waited {
         return Answer::json(&canceled);
     }
@@ -235,7 +252,11 @@ fn make(card: &Doc<Card>, issued: &Issued) -> Result<Issued, Refused> {
         None => return Err(Refused::Final(Failure::internal("the card has no holder"))),
         Some(Holder::Known(id)) => id.clone(),
         Some(Holder::New(holder)) => {
-            let made = STRIPE.post("/v1/issuing/cardholders", holder.form(), &format!("charter-cardholder-{}", card.id))?;
+            let made = STRIPE.post(
+                "/v1/issuing/cardholders",
+                holder.form(),
+                &format!("charter-cardholder-{}", card.id),
+            )?;
             text(&made, "id")?
         }
     };
@@ -245,8 +266,11 @@ fn make(card: &Doc<Card>, issued: &Issued) -> Result<Issued, Refused> {
         .with("type", "virtual")
         .with("metadata[charter_hook]", &issued.hook)
         .with("metadata[charter_card]", &card.id);
-    let made =
-        STRIPE.post("/v1/issuing/cards", bounded(form, Status::Active, &card.body), &format!("charter-card-{}", card.id))?;
+    let made = STRIPE.post(
+        "/v1/issuing/cards",
+        bounded(form, Status::Active, &card.body),
+        &format!("charter-card-{}", card.id),
+    )?;
     let reference = text(&made, "id")?;
     if !is_id(&reference) {
         return Err(Refused::Unsure(Failure::provider("the issuer's answer has an odd id")));
@@ -263,7 +287,9 @@ fn bounded(form: Form, status: Status, card: &Card) -> Form {
         Status::Frozen | Status::Pending => "inactive",
     };
     let form = form.with("status", status);
-    let Some(cap_cents) = card.cap_cents else { return form.with("spending_controls[spending_limits]", "") };
+    let Some(cap_cents) = card.cap_cents else {
+        return form.with("spending_controls[spending_limits]", "");
+    };
     let interval = match card.period {
         Period::Day => "daily",
         Period::Week => "weekly",
@@ -279,22 +305,32 @@ fn bounded(form: Form, status: Status, card: &Card) -> Form {
 pub(crate) fn mirror_later(card: &Doc<Card>) -> Result<()> {
     match &card.body.issued {
         Some(Issued { reference: Some(_), .. }) => {
-            Job::new(MIRROR, &Mirrored { card: card.id.clone() })?.attempts(ATTEMPTS).enqueue().map(drop)
+            Job::new(MIRROR, &Mirrored { card: card.id.clone() })?
+                .attempts(ATTEMPTS)
+                .enqueue()
+                .map(drop)
         }
         _ => Ok(()),
     }
 }
 
-/// One run of the job that tells the issuer how a card stands now. Where that changes meanwhile, this run does not count, and the next one
-/// tells it anew.
+/// One run of the job that tells the issuer how a card stands now. Where that changes meanwhile,
+/// this run does not count, and the next one tells it anew.
 pub(crate) fn mirror(run: &jobs::Run) -> Result<()> {
     let Mirrored { card } = run.read()?;
     let Some(card) = CARDS.get(&card)? else { return Ok(()) };
-    Ok(tell(&card, card.body.status, &format!("charter-card-{}-{}-{}", card.id, run.id, run.attempt))?)
+    Ok(tell(
+        &card,
+        card.body.status,
+        &format!("charter-card-{}-{}-{}", card.id, run.id, run.attempt),
+    )?)
 }
 
 fn tell(card: &Doc<Card>, status: Status, key: &str) -> Result<(), Refused> {
-    let Some(reference) = card.body.issued.as_ref().and_then(|issued| issued.reference.as_ref()) else { return Ok(()) };
+    let Some(reference) = card.body.issued.as_ref().and_then(|issued| issued.reference.as_ref())
+    else {
+        return Ok(());
+    };
     let form = match status {
         // Nothing else of such a card may be changed.
         Status::Canceled => Form::default().with("status", "canceled"),
@@ -322,10 +358,19 @@ pub(crate) fn end(card: &Doc<Card>) -> Result<()> {
 pub(crate) fn number(Path(ById { id }): Path<ById>) -> Result<Number> {
     let card = cards::usable(&id)?.body;
     let reference = card.issued.and_then(|issued| issued.reference);
-    let reference = reference.ok_or_else(|| Failure::conflict("a closed-loop card has no number").reason("closed_loop"))?;
-    let found = STRIPE.get(&format!("/v1/issuing/cards/{reference}"), &[("expand[]", "number"), ("expand[]", "cvc")])?;
+    let reference = reference.ok_or_else(|| {
+        Failure::conflict("a closed-loop card has no number").reason("closed_loop")
+    })?;
+    let found = STRIPE.get(
+        &format!("/v1/issuing/cards/{reference}"),
+        &[("expand[]", "number"), ("expand[]", "cvc")],
+    )?;
     let (number, cvc) = (text(&found, "number")?, text(&found, "cvc")?);
-    let part = |name: &str| found[name].as_u64().ok_or_else(|| Failure::provider(format!("the issuer's answer has no {name}")));
+    let part = |name: &str| {
+        found[name]
+            .as_u64()
+            .ok_or_else(|| Failure::provider(format!("the issuer's answer has no {name}")))
+    };
     let (exp_month, exp_year) = (part("exp_month")?, part("exp_year")?);
     events::emit("card.revealed", &json!({ "card_id": id }))?;
     Ok(Number { number, cvc, exp_month, exp_year })
@@ -341,7 +386,10 @@ fn merchant(object: &Value) -> String {
 fn in_dollars(object: &Value) -> Result<()> {
     match object["currency"].as_str() {
         Some(currency) if currency.eq_ignore_ascii_case(CURRENCY) => Ok(()),
-        other => Err(Failure::provider(format!("the card's currency is usd, not {}", other.unwrap_or("missing")))),
+        other => Err(Failure::provider(format!(
+            "the card's currency is usd, not {}",
+            other.unwrap_or("missing")
+        ))),
     }
 }
 
@@ -351,7 +399,9 @@ pub(crate) fn decide(call: &Received) -> Result<Value> {
     let asked = &event["data"]["object"];
     let (wanted, card) = (&asked["pending_request"], cards::usable(&call.document)?);
     in_dollars(wanted)?;
-    let amount_cents = wanted["amount"].as_u64().ok_or_else(|| Failure::provider("the issuer's question has no amount"))?;
+    let amount_cents = wanted["amount"]
+        .as_u64()
+        .ok_or_else(|| Failure::provider("the issuer's question has no amount"))?;
     // Nothing is paid where a merchant only looks whether there is such a card.
     if amount_cents > 0 {
         authorizations::ask(card.id, text(asked, "id")?, merchant(asked), amount_cents)?;
@@ -366,16 +416,25 @@ pub(crate) fn told(call: &Received) -> Result<()> {
     let id = text(object, "id")?;
     match event["type"].as_str().unwrap_or_default() {
         // Its answer came too late, or the issuer itself has declined.
-        "issuing_authorization.created" if object["approved"] == false => ended(&call.document, id, object),
-        "issuing_authorization.updated" if object["status"] != "pending" => ended(&call.document, id, object),
+        "issuing_authorization.created" if object["approved"] == false => {
+            ended(&call.document, id, object)
+        }
+        "issuing_authorization.updated" if object["status"] != "pending" => {
+            ended(&call.document, id, object)
+        }
         "issuing_transaction.created" => moved(&call.document, id, object),
         _ => Ok(()),
     }
 }
 
-/// An authorization is over. What was paid by it and is not told yet still comes from what is set aside; the rest is given back.
+/// An authorization is over. What was paid by it and is not told yet still comes from what is set
+/// aside; the rest is given back.
 fn ended(card: &str, reference: String, object: &Value) -> Result<()> {
-    let paid = object["transactions"].as_array().into_iter().flatten().filter_map(|paid| paid["id"].as_str());
+    let paid = object["transactions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|paid| paid["id"].as_str());
     let mut untold = false;
     for id in paid.take(PAID_MAX) {
         untold |= MOVES.lookup("reference", id)?.is_none();
@@ -396,13 +455,27 @@ fn moved(card: &str, reference: String, object: &Value) -> Result<()> {
     }
     in_dollars(object)?;
     let card = cards::find(card)?;
-    let amount = object["amount"].as_i64().ok_or_else(|| Failure::provider("the issuer's transaction has no amount"))?;
+    let amount = object["amount"]
+        .as_i64()
+        .ok_or_else(|| Failure::provider("the issuer's transaction has no amount"))?;
     let amount_cents = amount.unsigned_abs();
     let (kind, covered_cents) = if amount < 0 {
-        ("capture", authorizations::pay(&card.id, object["authorization"].as_str(), merchant(object), amount_cents)?)
+        (
+            "capture",
+            authorizations::pay(
+                &card.id,
+                object["authorization"].as_str(),
+                merchant(object),
+                amount_cents,
+            )?,
+        )
     } else {
         // What comes back to a card that is no more is the organization's.
-        let to = if card.body.status == Status::Canceled { ledger::CREDIT.to_owned() } else { account(&card.id) };
+        let to = if card.body.status == Status::Canceled {
+            ledger::CREDIT.to_owned()
+        } else {
+            account(&card.id)
+        };
         ("refund", money::post(MERCHANTS, &to, amount_cents, "refund", &reference)?)
     };
     let id = card.id.clone();
@@ -413,7 +486,9 @@ fn moved(card: &str, reference: String, object: &Value) -> Result<()> {
             cards::changed(&id, Card { status: Status::Frozen, ..card.body })?;
         }
     }
-    MOVES.insert(Move { reference, card: id, kind: kind.to_owned(), amount_cents, covered_cents }).map(drop)
+    MOVES
+        .insert(Move { reference, card: id, kind: kind.to_owned(), amount_cents, covered_cents })
+        .map(drop)
 }
 
 impl Cardholder {
@@ -435,6 +510,7 @@ impl Cardholder {
             ("billing[address][country]", Some(&address.country)),
         ];
         let members = always.into_iter().filter_map(|(name, value)| Some((name, value?)));
-        members.fold(Form::default().with("type", kind), |form, (name, value)| form.with(name, value))
+        members
+            .fold(Form::default().with("type", kind), |form, (name, value)| form.with(name, value))
     }
 }

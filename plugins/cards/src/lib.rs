@@ -1,9 +1,10 @@
-//! Cards of a profile: topped up from the organization's credit, authorized under a cap, captured, reversed and refunded; in a closed loop,
-//! or at the merchants of a card network where an issuer is bound.
+//! Cards of a profile: topped up from the organization's credit, authorized under a cap, captured,
+//! reversed and refunded; in a closed loop, or at the merchants of a card network where an issuer
+//! is bound.
 //!
-//! This file is the declaration. `cards` holds the card itself, `authorizations` what merchants do with it, `money` the accounts, `issuer`
-//! what a card network adds. Whether money may move is the host's to say: each move that leaves asks for leave first, and nothing here
-//! counts a cap.
+//! This file is the declaration. `cards` holds the card itself, `authorizations` what merchants do
+//! with it, `money` the accounts, `issuer` what a card network adds. Whether money may move is the
+//! host's to say: each move that leaves asks for leave first, and nothing here counts a cap.
 
 mod authorizations;
 mod cards;

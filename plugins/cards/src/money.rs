@@ -24,7 +24,13 @@ pub(crate) fn there(account: &str) -> Result<u64> {
 }
 
 /// Moves money that has moved already elsewhere, as far as it is there; answers how much that was.
-pub(crate) fn post(from: &str, to: &str, amount_cents: u64, memo: &str, reference: &str) -> Result<u64> {
+pub(crate) fn post(
+    from: &str,
+    to: &str,
+    amount_cents: u64,
+    memo: &str,
+    reference: &str,
+) -> Result<u64> {
     let posted = amount_cents.min(there(from)?);
     if posted > 0 {
         ledger::transfer(from, to, micro_usd(posted), memo, reference)?;

@@ -20,7 +20,8 @@ impl Bench {
     fn new(card: Value) -> Self {
         let host = Host::new(primitive);
         host.fund(100 * DOLLAR);
-        let card = host.post("/cards", card).unwrap().body["card"]["id"].as_str().unwrap().to_owned();
+        let card =
+            host.post("/cards", card).unwrap().body["card"]["id"].as_str().unwrap().to_owned();
         Self { host, card }
     }
     fn card(&self) -> Value {
@@ -33,11 +34,13 @@ impl Bench {
         self.post("/top-up", json!({ "amount_cents": cents }))
     }
     fn authorize(&self, cents: u64) -> Result<String, Failure> {
-        let made = self.post("/authorizations", json!({ "amount_cents": cents, "merchant": "books" }))?;
+        let made =
+            self.post("/authorizations", json!({ "amount_cents": cents, "merchant": "books" }))?;
         Ok(made["authorization"]["id"].as_str().unwrap().to_owned())
     }
     fn settle(&self, authorization: &str, how: &str, body: Value) -> Result<Value, Failure> {
-        self.post(&format!("/authorizations/{authorization}/{how}"), body).map(|told| told["authorization"].clone())
+        self.post(&format!("/authorizations/{authorization}/{how}"), body)
+            .map(|told| told["authorization"].clone())
     }
     fn balance(&self) -> i64 {
         self.card()["balance_cents"].as_i64().unwrap()
@@ -61,7 +64,10 @@ fn an_authorization_sets_aside_and_a_capture_gives_the_rest_back() {
     assert_eq!(bench.balance(), 200);
     assert!(bench.authorize(201).unwrap_err().is("insufficient_credits"));
     let captured = bench.settle(&authorization, "capture", json!({ "amount_cents": 300 })).unwrap();
-    assert_eq!((captured["status"].as_str(), captured["captured_cents"].as_u64()), (Some("captured"), Some(300)));
+    assert_eq!(
+        (captured["status"].as_str(), captured["captured_cents"].as_u64()),
+        (Some("captured"), Some(300))
+    );
     assert_eq!(bench.balance(), 700);
     let again = bench.settle(&authorization, "capture", json!({})).unwrap_err();
     assert_eq!(again.reason_text(), Some("authorization_settled"));
@@ -82,9 +88,15 @@ fn refunds_never_exceed_what_was_captured() {
     let bench = Bench::new(json!({}));
     bench.top_up(1_000).unwrap();
     let authorization = bench.authorize(900).unwrap();
-    assert_eq!(bench.settle(&authorization, "refund", json!({})).unwrap_err().reason_text(), Some("nothing_to_refund"));
+    assert_eq!(
+        bench.settle(&authorization, "refund", json!({})).unwrap_err().reason_text(),
+        Some("nothing_to_refund")
+    );
     bench.settle(&authorization, "capture", json!({})).unwrap();
-    assert_eq!(bench.settle(&authorization, "refund", json!({ "amount_cents": 400 })).unwrap()["status"], "captured");
+    assert_eq!(
+        bench.settle(&authorization, "refund", json!({ "amount_cents": 400 })).unwrap()["status"],
+        "captured"
+    );
     let more = bench.settle(&authorization, "refund", json!({ "amount_cents": 501 })).unwrap_err();
     assert_eq!((more.code(), more.param_text()), ("invalid_input", Some("amount_cents")));
     // No amount means the rest.
@@ -125,10 +137,16 @@ fn a_canceled_card_returns_its_balance_and_stays_canceled() {
     let bench = Bench::new(json!({}));
     bench.top_up(1_000).unwrap();
     let authorization = bench.authorize(500).unwrap();
-    assert_eq!(bench.post("/cancel", json!({})).unwrap_err().reason_text(), Some("authorization_open"));
+    assert_eq!(
+        bench.post("/cancel", json!({})).unwrap_err().reason_text(),
+        Some("authorization_open")
+    );
     bench.settle(&authorization, "capture", json!({})).unwrap();
     let canceled = bench.post("/cancel", json!({})).unwrap();
-    assert_eq!((&canceled["card"]["status"], &canceled["card"]["balance_cents"]), (&json!("canceled"), &json!(0)));
+    assert_eq!(
+        (&canceled["card"]["status"], &canceled["card"]["balance_cents"]),
+        (&json!("canceled"), &json!(0))
+    );
     for below in ["/cancel", "/freeze", "/unfreeze"] {
         assert!(bench.post(below, json!({})).unwrap_err().is("state_conflict"), "{below}");
     }
@@ -157,7 +175,10 @@ fn a_deleted_profile_leaves_no_money_on_its_cards() {
     bench.host.signal("deleted", json!({})).unwrap();
     assert_eq!(bench.balance(), 0);
     // All of the hundred dollars are the organization's again: another card can have them.
-    let other = bench.host.post("/cards", json!({})).unwrap().body["card"]["id"].as_str().unwrap().to_owned();
+    let other = bench.host.post("/cards", json!({})).unwrap().body["card"]["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     bench.host.post(&format!("/cards/{other}/top-up"), json!({ "amount_cents": 10_000 })).unwrap();
 }
 
@@ -178,11 +199,20 @@ fn transactions_tell_what_moved() {
     bench.settle(&authorization, "refund", json!({ "amount_cents": 200 })).unwrap();
     let told = bench.host.get(&format!("/cards/{}/transactions?limit=2", bench.card)).unwrap().body;
     let amounts = |told: &Value| -> Vec<i64> {
-        told["transactions"].as_array().unwrap().iter().map(|one| one["amount_cents"].as_i64().unwrap()).collect()
+        told["transactions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| one["amount_cents"].as_i64().unwrap())
+            .collect()
     };
     assert_eq!(amounts(&told), [1_000, -600]);
     assert_eq!(told["has_more"], true);
     let cursor = told["next_cursor"].as_str().unwrap();
-    let rest = bench.host.get(&format!("/cards/{}/transactions?cursor={cursor}", bench.card)).unwrap().body;
+    let rest = bench
+        .host
+        .get(&format!("/cards/{}/transactions?cursor={cursor}", bench.card))
+        .unwrap()
+        .body;
     assert_eq!((amounts(&rest), &rest["has_more"]), (vec![200], &json!(false)));
 }

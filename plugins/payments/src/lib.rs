@@ -1,8 +1,10 @@
-//! Payments between the users of a project, in a closed loop: charges and their refunds, transfers, and requests to be paid.
+//! Payments between the users of a project, in a closed loop: charges and their refunds, transfers,
+//! and requests to be paid.
 //!
-//! This file is the declaration. `payments` holds what a user made, `requests` what one asks of another, `moves` the postings behind
-//! both with the balance, `money` who pays whom and the words for it. Whether money may move is the host's to say: every move but
-//! the last one of a deleted user asks for leave first.
+//! This file is the declaration. `payments` holds what a user made, `requests` what one asks of
+//! another, `moves` the postings behind both with the balance, `money` who pays whom and the words
+//! for it. Whether money may move is the host's to say: every move but the last one of a deleted
+//! user asks for leave first.
 
 mod money;
 mod moves;

@@ -67,7 +67,9 @@ pub(crate) fn purpose(description: Option<&str>) -> String {
 /// Who calls: a payment is always somebody's.
 pub(crate) fn user(caller: &Caller) -> Result<&str> {
     let hint = "Call it below /users/{user_id}, or name the user in X-Service-User-Id.";
-    let nobody = || Failure::new("invalid_input", "a payment is a user's, and the caller names none").hint(hint);
+    let nobody = || {
+        Failure::new("invalid_input", "a payment is a user's, and the caller names none").hint(hint)
+    };
     caller.user.as_deref().ok_or_else(nobody)
 }
 
@@ -76,7 +78,8 @@ pub(crate) fn takes_credit(caller: &Caller) -> Result<()> {
     if caller.subject != "credential" {
         return Ok(());
     }
-    let told = "a credential that is pinned to one user takes nothing from the organization's credit";
+    let told =
+        "a credential that is pinned to one user takes nothing from the organization's credit";
     Err(Failure::forbidden(told).reason("pinned_to_user"))
 }
 

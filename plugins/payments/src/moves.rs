@@ -8,8 +8,10 @@ use charter_sdk::{Reach, serde_json};
 
 use crate::money::{BALANCE, Party};
 
-/// The ledger tells neither side who the other user is; this does. It outlives both, as the ledger's entries do.
-pub(crate) const MOVES: Collection<Move> = Collection::new("moves").reach(Reach::Project).unique(&["transfer"]);
+/// The ledger tells neither side who the other user is; this does. It outlives both, as the
+/// ledger's entries do.
+pub(crate) const MOVES: Collection<Move> =
+    Collection::new("moves").reach(Reach::Project).unique(&["transfer"]);
 
 /// A posting, as it is kept.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -47,11 +49,13 @@ pub(crate) struct Leave {
 }
 
 impl Moving<'_> {
-    /// Asks for leave. What is asked says nothing that another run of the same request would say differently.
+    /// Asks for leave. What is asked says nothing that another run of the same request would say
+    /// differently.
     pub(crate) fn authorize(self) -> Result<Leave> {
         if matches!(self.payer, Party::Me(_)) && own()?.is_none() {
             let told = "nothing has come to the balance so far";
-            return Err(Failure::new("insufficient_credits", told).details(json!({ "available_micro_usd": 0 })));
+            return Err(Failure::new("insufficient_credits", told)
+                .details(json!({ "available_micro_usd": 0 })));
         }
         ledger::open(BALANCE)?;
         let amount = micro_usd(self.amount_cents);
@@ -125,17 +129,30 @@ fn own() -> Result<Option<ledger::Balance>> {
 }
 
 pub(crate) fn balance() -> Result<BalanceAnswer> {
-    let (available, pending, posted) = own()?.map_or((0, 0, 0), |own| (own.available, own.pending_out, own.posted));
-    let balance = Balance { available_cents: cents(available), pending_cents: cents(pending), posted_cents: cents(posted) };
+    let (available, pending, posted) =
+        own()?.map_or((0, 0, 0), |own| (own.available, own.pending_out, own.posted));
+    let balance = Balance {
+        available_cents: cents(available),
+        pending_cents: cents(pending),
+        posted_cents: cents(posted),
+    };
     Ok(BalanceAnswer { balance })
 }
 
 pub(crate) fn shown(entry: Entry) -> Result<Transaction> {
     let posting = MOVES.lookup("transfer", &entry.id)?.map(|posting| posting.body);
     let reference = posting.as_ref().map(|posting| posting.payment.clone());
-    let counterparty = posting.and_then(|posting| if entry.amount < 0 { posting.payee } else { posting.payer });
+    let counterparty =
+        posting.and_then(|posting| if entry.amount < 0 { posting.payee } else { posting.payer });
     let amount_cents = cents(entry.amount);
-    Ok(Transaction { id: entry.id, kind: entry.memo, amount_cents, counterparty, reference, at: entry.at })
+    Ok(Transaction {
+        id: entry.id,
+        kind: entry.memo,
+        amount_cents,
+        counterparty,
+        reference,
+        at: entry.at,
+    })
 }
 
 pub(crate) fn transactions(Query(page): Query<Cursor>) -> Result<Transactions> {

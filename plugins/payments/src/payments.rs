@@ -175,7 +175,8 @@ fn shown(doc: Doc<Payment>) -> Shown {
 
 fn told(doc: Doc<Payment>) -> Result<PaymentAnswer> {
     let payment = shown(doc);
-    let payload = json!({ "payment_id": payment.id, "kind": payment.kind, "status": payment.status });
+    let payload =
+        json!({ "payment_id": payment.id, "kind": payment.kind, "status": payment.status });
     events::emit("payment.updated", &payload)?;
     Ok(PaymentAnswer { payment })
 }
@@ -197,7 +198,10 @@ pub(crate) fn charge(Body(new): Body<NewCharge>, caller: Caller) -> Result<Creat
         amount_cents: new.amount_cents,
         payer: Party::User(new.customer.clone()),
         payee: Party::Me(me.into()),
-        message: format!("Takes {amount} from the balance of user {} for user {me}{purpose}.", new.customer),
+        message: format!(
+            "Takes {amount} from the balance of user {} for user {me}{purpose}.",
+            new.customer
+        ),
         context: json!({ "customer": new.customer, "to_user_id": me, "description": new.description }),
     };
     let leave = leave.authorize().map_err(money::absent("customer"))?;
@@ -222,16 +226,22 @@ pub(crate) fn refund(
 ) -> Result<PaymentAnswer> {
     let me = money::user(&caller)?;
     let found = find(&id)?;
-    let Some(customer) = found.body.customer.clone().filter(|_| found.body.kind == Kind::Charge) else {
+    let Some(customer) = found.body.customer.clone().filter(|_| found.body.kind == Kind::Charge)
+    else {
         return Err(Failure::conflict("only a charge is refunded").reason("not_a_charge"));
     };
     let left = found.body.amount_cents.saturating_sub(found.body.refunded_cents);
     if left == 0 {
-        return Err(Failure::conflict("nothing of it is left to refund").reason("nothing_to_refund"));
+        return Err(
+            Failure::conflict("nothing of it is left to refund").reason("nothing_to_refund")
+        );
     }
     let amount_cents = amount_cents.unwrap_or(left);
     if amount_cents > left {
-        return Err(Failure::invalid("amount_cents", format!("at most {left} cents are left to refund")));
+        return Err(Failure::invalid(
+            "amount_cents",
+            format!("at most {left} cents are left to refund"),
+        ));
     }
     let leave = Moving {
         action: REFUND,
@@ -280,12 +290,18 @@ impl PaymentAnswer {
     }
 }
 
-pub(crate) fn transfer(Body(new): Body<NewTransfer>, caller: Caller) -> Result<Created<PaymentAnswer>> {
+pub(crate) fn transfer(
+    Body(new): Body<NewTransfer>,
+    caller: Caller,
+) -> Result<Created<PaymentAnswer>> {
     let me = money::user(&caller)?;
     let to_oneself = new.to_user_id == me;
     let (payer, whose) = match new.source {
         Source::Balance if to_oneself => {
-            return Err(Failure::invalid("to_user_id", "nobody transfers from a balance to itself"));
+            return Err(Failure::invalid(
+                "to_user_id",
+                "nobody transfers from a balance to itself",
+            ));
         }
         Source::Balance => (Party::Me(me.into()), format!("the balance of user {me}")),
         Source::Credit => {
@@ -301,7 +317,10 @@ pub(crate) fn transfer(Body(new): Body<NewTransfer>, caller: Caller) -> Result<C
         amount_cents: new.amount_cents,
         payer,
         payee: if to_oneself { Party::Me(me.into()) } else { Party::User(new.to_user_id.clone()) },
-        message: format!("Moves {amount} from {whose} to the balance of user {}{purpose}.", new.to_user_id),
+        message: format!(
+            "Moves {amount} from {whose} to the balance of user {}{purpose}.",
+            new.to_user_id
+        ),
         context: json!({ "source": new.source, "to_user_id": new.to_user_id, "memo": new.memo }),
     };
     Ok(Created(send(moving, new.memo).map_err(money::absent("to_user_id"))?))
@@ -310,9 +329,13 @@ pub(crate) fn transfer(Body(new): Body<NewTransfer>, caller: Caller) -> Result<C
 pub(crate) fn list(Query(which): Query<Which>) -> Result<PaymentList> {
     let found = PAYMENTS.all();
     let found = which.kind.into_iter().fold(found, |found, kind| found.and("kind", kind.as_str()));
-    let found = which.status.into_iter().fold(found, |found, status| found.and("status", status.as_str()));
+    let found =
+        which.status.into_iter().fold(found, |found, status| found.and("status", status.as_str()));
     let found = found.page(which.page)?;
-    Ok(PaymentList { has_more: found.has_more, payments: found.items.into_iter().map(shown).collect() })
+    Ok(PaymentList {
+        has_more: found.has_more,
+        payments: found.items.into_iter().map(shown).collect(),
+    })
 }
 
 pub(crate) fn read(Path(ById { id }): Path<ById>) -> Result<PaymentAnswer> {

@@ -10,12 +10,13 @@ use crate::moves::Moving;
 use crate::payments::send;
 
 /// Both parties see them, so they lie with the project; who is neither is kept out by [`find`].
-pub(crate) const REQUESTS: Collection<Request> = Collection::new("requests").reach(Reach::Project).indexed(&[
-    Index::text("from_user_id"),
-    Index::text("to_user_id"),
-    Index::text("status"),
-    Index::instant("expires_at"),
-]);
+pub(crate) const REQUESTS: Collection<Request> =
+    Collection::new("requests").reach(Reach::Project).indexed(&[
+        Index::text("from_user_id"),
+        Index::text("to_user_id"),
+        Index::text("status"),
+        Index::instant("expires_at"),
+    ]);
 
 const DAY_SECONDS: u32 = 86_400;
 /// How long a request waits that says nothing of it.
@@ -131,7 +132,11 @@ pub(crate) struct RequestList {
 
 impl Request {
     fn now_stands(&self) -> Status {
-        if self.status == Status::Pending && now() >= self.expires_at { Status::Expired } else { self.status }
+        if self.status == Status::Pending && now() >= self.expires_at {
+            Status::Expired
+        } else {
+            self.status
+        }
     }
 
     /// Refuses what was settled before.
@@ -175,13 +180,18 @@ fn told(doc: Doc<Request>) -> Result<RequestAnswer> {
     Ok(RequestAnswer { payment_request })
 }
 
-fn settled(found: Doc<Request>, status: Status, payment_id: Option<String>) -> Result<RequestAnswer> {
+fn settled(
+    found: Doc<Request>,
+    status: Status,
+    payment_id: Option<String>,
+) -> Result<RequestAnswer> {
     told(REQUESTS.replace(&found.id, Request { status, payment_id, ..found.body })?)
 }
 
 /// The request of the path, for its two parties.
 fn find(id: &str, me: &str) -> Result<Doc<Request>> {
-    let found = REQUESTS.get(id)?.filter(|found| found.from_user_id == me || found.to_user_id == me);
+    let found =
+        REQUESTS.get(id)?.filter(|found| found.from_user_id == me || found.to_user_id == me);
     found.or_not_found("payment request")
 }
 
@@ -189,13 +199,17 @@ fn find(id: &str, me: &str) -> Result<Doc<Request>> {
 fn asked(id: &str, me: &str) -> Result<Doc<Request>> {
     let found = find(id, me)?;
     if found.from_user_id != me {
-        return Err(Failure::forbidden("only the user who is asked pays or declines a request").reason("not_the_one_asked"));
+        return Err(Failure::forbidden("only the user who is asked pays or declines a request")
+            .reason("not_the_one_asked"));
     }
     found.still_pending()?;
     Ok(found)
 }
 
-pub(crate) fn create(Body(new): Body<NewRequest>, caller: Caller) -> Result<Created<RequestAnswer>> {
+pub(crate) fn create(
+    Body(new): Body<NewRequest>,
+    caller: Caller,
+) -> Result<Created<RequestAnswer>> {
     let me = money::user(&caller)?;
     if new.from_user_id == me {
         return Err(Failure::invalid("from_user_id", "nobody asks themselves for money"));
@@ -203,7 +217,10 @@ pub(crate) fn create(Body(new): Body<NewRequest>, caller: Caller) -> Result<Crea
     let now = now();
     let expires_at = new.expires_at.unwrap_or_else(|| now.plus_seconds(DAYS * DAY_SECONDS));
     if expires_at <= now || expires_at > now.plus_seconds(DAYS_MAX * DAY_SECONDS) {
-        return Err(Failure::invalid("expires_at", format!("a request expires within the next {DAYS_MAX} days")));
+        return Err(Failure::invalid(
+            "expires_at",
+            format!("a request expires within the next {DAYS_MAX} days"),
+        ));
     }
     let request = REQUESTS.insert(Request {
         from_user_id: new.from_user_id,
@@ -232,13 +249,18 @@ pub(crate) fn list(Query(which): Query<Which>, caller: Caller) -> Result<Request
     let found = match which.status {
         None => found,
         Some(Status::Pending) => pending(found),
-        Some(Status::Expired) => {
-            found.and("status", Status::Pending.as_str()).between("expires_at", None, Some(now().to_string()))
-        }
+        Some(Status::Expired) => found.and("status", Status::Pending.as_str()).between(
+            "expires_at",
+            None,
+            Some(now().to_string()),
+        ),
         Some(status) => found.and("status", status.as_str()),
     };
     let found = found.page(which.page)?;
-    Ok(RequestList { has_more: found.has_more, payment_requests: found.items.into_iter().map(shown).collect() })
+    Ok(RequestList {
+        has_more: found.has_more,
+        payment_requests: found.items.into_iter().map(shown).collect(),
+    })
 }
 
 pub(crate) fn read(Path(ById { id }): Path<ById>, caller: Caller) -> Result<RequestAnswer> {
@@ -274,7 +296,8 @@ pub(crate) fn cancel(Path(ById { id }): Path<ById>, caller: Caller) -> Result<Re
     let me = money::user(&caller)?;
     let found = find(&id, me)?;
     if found.to_user_id != me {
-        return Err(Failure::forbidden("only the user who asked takes a request back").reason("not_the_asker"));
+        return Err(Failure::forbidden("only the user who asked takes a request back")
+            .reason("not_the_asker"));
     }
     found.still_pending()?;
     settled(found, Status::Canceled, None)
@@ -291,7 +314,9 @@ pub(crate) fn close_all(signal: &Signal) -> Result<()> {
             }
             for found in open.items {
                 // Once more, so that the commit asks whether it is still pending.
-                if let Some(found) = REQUESTS.get(&found.id)?.filter(|found| found.status == Status::Pending) {
+                if let Some(found) =
+                    REQUESTS.get(&found.id)?.filter(|found| found.status == Status::Pending)
+                {
                     settled(found, status, None)?;
                 }
             }

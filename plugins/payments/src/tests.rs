@@ -1,5 +1,6 @@
-//! The rules of payments against the double of the host. It has one user's accounts, those of `user`; `ana` is another user, whose
-//! balance is `@ana/balance`. Whoever else calls has the same accounts and other rights.
+//! The rules of payments against the double of the host. It has one user's accounts, those of
+//! `user`; `ana` is another user, whose balance is `@ana/balance`. Whoever else calls has the same
+//! accounts and other rights.
 
 mod requests;
 
@@ -37,7 +38,10 @@ impl Bench {
         self.host.get(&format!("/payments{below}")).unwrap().body
     }
     fn charge(&self, cents: u64) -> Result<Value, Failure> {
-        let told = self.post("/charge", json!({ "customer": "ana", "amount_cents": cents, "description": "lunch" }))?;
+        let told = self.post(
+            "/charge",
+            json!({ "customer": "ana", "amount_cents": cents, "description": "lunch" }),
+        )?;
         Ok(told["payment"].clone())
     }
     fn refund(&self, payment: &Value, body: Value) -> Result<Value, Failure> {
@@ -108,9 +112,11 @@ fn a_charge_moves_what_the_customer_has_and_no_more() {
 #[test]
 fn nobody_charges_or_pays_themselves() {
     let bench = Bench::new();
-    let charged = bench.post("/charge", json!({ "customer": "user", "amount_cents": 1 })).unwrap_err();
+    let charged =
+        bench.post("/charge", json!({ "customer": "user", "amount_cents": 1 })).unwrap_err();
     assert_eq!((charged.code(), charged.param_text()), ("invalid_input", Some("customer")));
-    let paid = bench.post("/transfer", json!({ "to_user_id": "user", "amount_cents": 1 })).unwrap_err();
+    let paid =
+        bench.post("/transfer", json!({ "to_user_id": "user", "amount_cents": 1 })).unwrap_err();
     assert_eq!((paid.code(), paid.param_text()), ("invalid_input", Some("to_user_id")));
 }
 
@@ -120,16 +126,31 @@ fn refunds_never_exceed_the_charge() {
     bench.give("ana", 1_000);
     let payment = bench.charge(900).unwrap();
     let first = bench.refund(&payment, json!({ "amount_cents": 400 })).unwrap();
-    assert_eq!((&first["status"], &first["refunded_cents"]), (&json!("partially_refunded"), &json!(400)));
+    assert_eq!(
+        (&first["status"], &first["refunded_cents"]),
+        (&json!("partially_refunded"), &json!(400))
+    );
     let more = bench.refund(&payment, json!({ "amount_cents": 501 })).unwrap_err();
     assert_eq!((more.code(), more.param_text()), ("invalid_input", Some("amount_cents")));
     // No amount means the rest.
     let rest = bench.refund(&payment, json!({})).unwrap();
     assert_eq!((&rest["status"], &rest["refunded_cents"]), (&json!("refunded"), &json!(900)));
     assert_eq!((bench.balance(), balance_of("ana")), (0, 1_000));
-    assert_eq!(bench.refund(&payment, json!({})).unwrap_err().reason_text(), Some("nothing_to_refund"));
-    assert_eq!(bench.refund(&payment, json!({ "amount_cents": 1 })).unwrap_err().code(), "state_conflict");
-    assert_eq!((bench.told("payment.updated", "partially_refunded"), bench.told("payment.updated", "refunded")), (1, 1));
+    assert_eq!(
+        bench.refund(&payment, json!({})).unwrap_err().reason_text(),
+        Some("nothing_to_refund")
+    );
+    assert_eq!(
+        bench.refund(&payment, json!({ "amount_cents": 1 })).unwrap_err().code(),
+        "state_conflict"
+    );
+    assert_eq!(
+        (
+            bench.told("payment.updated", "partially_refunded"),
+            bench.told("payment.updated", "refunded")
+        ),
+        (1, 1)
+    );
 }
 
 #[test]
@@ -139,16 +160,26 @@ fn a_refund_takes_no_more_than_the_balance_has() {
     let payment = bench.charge(1_000).unwrap();
     bench.post("/transfer", json!({ "to_user_id": "bob", "amount_cents": 700 })).unwrap();
     assert!(bench.refund(&payment, json!({})).unwrap_err().is("insufficient_credits"));
-    assert_eq!(bench.refund(&payment, json!({ "amount_cents": 300 })).unwrap()["refunded_cents"], 300);
+    assert_eq!(
+        bench.refund(&payment, json!({ "amount_cents": 300 })).unwrap()["refunded_cents"],
+        300
+    );
 }
 
 #[test]
 fn only_a_charge_is_refunded() {
     let bench = Bench::new();
     bench.give("user", 500);
-    let sent = bench.post("/transfer", json!({ "to_user_id": "ana", "amount_cents": 500 })).unwrap();
-    assert_eq!(bench.refund(&sent["payment"], json!({})).unwrap_err().reason_text(), Some("not_a_charge"));
-    assert_eq!(bench.refund(&json!({ "id": "nowhere" }), json!({})).unwrap_err().code(), "not_found");
+    let sent =
+        bench.post("/transfer", json!({ "to_user_id": "ana", "amount_cents": 500 })).unwrap();
+    assert_eq!(
+        bench.refund(&sent["payment"], json!({})).unwrap_err().reason_text(),
+        Some("not_a_charge")
+    );
+    assert_eq!(
+        bench.refund(&json!({ "id": "nowhere" }), json!({})).unwrap_err().code(),
+        "not_found"
+    );
 }
 
 #[test]
@@ -177,7 +208,8 @@ fn credit_funds_a_balance_and_is_kept_from_pinned_credentials() {
     let refused = serve(pinned(), "payments.transfer", None, body).unwrap_err();
     assert_eq!((refused.code(), refused.reason_text()), ("forbidden", Some("pinned_to_user")));
     // Its own balance is its own.
-    serve(pinned(), "payments.transfer", None, json!({ "to_user_id": "ana", "amount_cents": 1 })).unwrap();
+    serve(pinned(), "payments.transfer", None, json!({ "to_user_id": "ana", "amount_cents": 1 }))
+        .unwrap();
 }
 
 #[test]
@@ -191,7 +223,12 @@ fn leave_that_is_not_given_moves_nothing() {
     }
     assert!(bench.charge(1).unwrap_err().is("forbidden"));
     assert!(bench.refund(&payment, json!({})).unwrap_err().is("forbidden"));
-    assert!(bench.post("/transfer", json!({ "to_user_id": "ana", "amount_cents": 1 })).unwrap_err().is("forbidden"));
+    assert!(
+        bench
+            .post("/transfer", json!({ "to_user_id": "ana", "amount_cents": 1 }))
+            .unwrap_err()
+            .is("forbidden")
+    );
     assert_eq!((bench.balance(), balance_of("ana")), (1_100, 900));
     assert_eq!((bench.host.documents("payments"), bench.host.documents("moves")), (3, 3));
 }
@@ -206,7 +243,8 @@ fn a_user_that_does_not_exist_is_named_where_the_body_names_it() {
     }
     let charged = bench.charge(1).unwrap_err();
     assert_eq!((charged.code(), charged.param_text()), ("resource_not_found", Some("customer")));
-    let paid = bench.post("/transfer", json!({ "to_user_id": "ana", "amount_cents": 1 })).unwrap_err();
+    let paid =
+        bench.post("/transfer", json!({ "to_user_id": "ana", "amount_cents": 1 })).unwrap_err();
     assert_eq!((paid.code(), paid.param_text()), ("resource_not_found", Some("to_user_id")));
     let refunded = bench.refund(&payment, json!({})).unwrap_err();
     assert_eq!((refunded.code(), refunded.reason_text()), ("state_conflict", Some("user_gone")));
@@ -221,7 +259,12 @@ fn payments_are_listed_by_kind_and_status() {
     bench.refund(&payment, json!({})).unwrap();
     let amounts = |query: &str| -> Vec<i64> {
         let told = bench.get(query);
-        told["payments"].as_array().unwrap().iter().map(|one| one["amount_cents"].as_i64().unwrap()).collect()
+        told["payments"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| one["amount_cents"].as_i64().unwrap())
+            .collect()
     };
     assert_eq!(amounts(""), [1_000, 100, 200]);
     assert_eq!(amounts("?kind=charge"), [100, 200]);
@@ -243,7 +286,12 @@ fn transactions_tell_what_came_and_what_went() {
     let payment = bench.charge(300).unwrap();
     bench.refund(&payment, json!({ "amount_cents": 100 })).unwrap();
     let amounts = |told: &Value| -> Vec<i64> {
-        told["transactions"].as_array().unwrap().iter().map(|one| one["amount_cents"].as_i64().unwrap()).collect()
+        told["transactions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| one["amount_cents"].as_i64().unwrap())
+            .collect()
     };
     let told = bench.get("/transactions?limit=2");
     assert_eq!((amounts(&told), &told["has_more"]), (vec![500, 300], &json!(true)));
@@ -263,8 +311,12 @@ fn a_transaction_names_the_other_user_and_the_payment() {
     let posted = MOVES.all().oldest_first().find().unwrap().items;
     let seen = |at: usize, amount: i64| {
         let (id, at) = (posted[at].transfer.clone(), Instant::from_ms(0));
-        let (memo, counter_account, reference) = ("charge".into(), "balance".into(), "payments".into());
-        serde_json::to_value(shown(Entry { id, at, amount, counter_account, memo, reference }).unwrap()).unwrap()
+        let (memo, counter_account, reference) =
+            ("charge".into(), "balance".into(), "payments".into());
+        serde_json::to_value(
+            shown(Entry { id, at, amount, counter_account, memo, reference }).unwrap(),
+        )
+        .unwrap()
     };
     let charge = seen(2, 3 * DOLLAR);
     assert_eq!((&charge["counterparty"], &charge["reference"]), (&json!("ana"), &payment["id"]));
@@ -278,18 +330,29 @@ fn a_transaction_names_the_other_user_and_the_payment() {
 #[test]
 fn a_balance_is_empty_before_anything_came() {
     let told = Bench::new().get("/balance");
-    assert_eq!(told["balance"], json!({ "available_cents": 0, "pending_cents": 0, "posted_cents": 0 }));
+    assert_eq!(
+        told["balance"],
+        json!({ "available_cents": 0, "pending_cents": 0, "posted_cents": 0 })
+    );
 }
 
 #[test]
 fn a_payment_needs_a_user() {
     let bench = Bench::new();
     bench.give("ana", 100);
-    let refused = |operation: &str, body: Value| serve(caller(None, "none"), operation, Some("x"), body).unwrap_err();
+    let refused = |operation: &str, body: Value| {
+        serve(caller(None, "none"), operation, Some("x"), body).unwrap_err()
+    };
     let charge = json!({ "customer": "ana", "amount_cents": 1 });
     assert!(refused("payments.charge", charge).is("invalid_input"));
-    assert!(refused("payments.transfer", json!({ "to_user_id": "ana", "amount_cents": 1 })).is("invalid_input"));
-    assert!(refused("payments.request", json!({ "from_user_id": "ana", "amount_cents": 1 })).is("invalid_input"));
+    assert!(
+        refused("payments.transfer", json!({ "to_user_id": "ana", "amount_cents": 1 }))
+            .is("invalid_input")
+    );
+    assert!(
+        refused("payments.request", json!({ "from_user_id": "ana", "amount_cents": 1 }))
+            .is("invalid_input")
+    );
     assert!(refused("payments.request_pay", json!({})).is("invalid_input"));
 }
 

@@ -1,7 +1,9 @@
-//! Message queues of a profile: send with delay and dedupe key, receive under a lease with long poll, acknowledge, dead-letter, purge.
+//! Message queues of a profile: send with delay and dedupe key, receive under a lease with long
+//! poll, acknowledge, dead-letter, purge.
 //!
-//! This file is the declaration. `queues` holds the queue itself, `send`, `receive` and `receipt` what happens to messages, `seal`
-//! what makes a receipt genuine. Handing out is the host's lease, so no message is ever in two hands; nothing here keeps time or locks.
+//! This file is the declaration. `queues` holds the queue itself, `send`, `receive` and `receipt`
+//! what happens to messages, `seal` what makes a receipt genuine. Handing out is the host's lease,
+//! so no message is ever in two hands; nothing here keeps time or locks.
 
 mod queues;
 mod receipt;

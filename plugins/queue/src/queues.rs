@@ -13,7 +13,8 @@ pub(crate) const QUEUES: Collection<Record> =
 
 const ACTIVE: &str = "active";
 const DELETING: &str = "deleting";
-/// How often a message is received at most, where a queue has a dead-letter queue and says nothing else.
+/// How often a message is received at most, where a queue has a dead-letter queue and says nothing
+/// else.
 const MAX_RECEIVES_DEFAULT: u32 = 5;
 
 /// A queue, as it is kept.
@@ -25,7 +26,8 @@ pub(crate) struct Record {
     pub(crate) max_receives: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) dead_letter_queue_id: Option<String>,
-    /// What its receipts are sealed with. A queue that was made without one gets it with its first receive.
+    /// What its receipts are sealed with. A queue that was made without one gets it with its first
+    /// receive.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) receipt_key: Option<String>,
     state: String,
@@ -41,8 +43,9 @@ pub(crate) struct NewQueue {
     #[serde(default = "thirty")]
     #[schemars(range(min = 0, max = 43_200))]
     visibility_timeout_seconds: u32,
-    /// After so many receives a message moves to the dead-letter queue, or is dropped where there is none. Without it a message is
-    /// received until it is acknowledged; with a dead-letter queue it is 5.
+    /// After so many receives a message moves to the dead-letter queue, or is dropped where there
+    /// is none. Without it a message is received until it is acknowledged; with a dead-letter queue
+    /// it is 5.
     #[schemars(range(min = 1, max = 1_000))]
     max_receives: Option<u32>,
     /// Another queue of the same profile.
@@ -118,10 +121,13 @@ fn standing(queue: Doc<Record>) -> Result<Queue> {
 
 pub(crate) fn create(Body(new): Body<NewQueue>) -> Result<Created<QueueAnswer>> {
     if let Some(id) = &new.dead_letter_queue_id {
-        // A queue can only name one that is there already, so dead letters never go round in a circle.
+        // A queue can only name one that is there already, so dead letters never go round in a
+        // circle.
         active(id).map_err(|_| Failure::resource_not_found("dead_letter_queue_id", "queue"))?;
     }
-    let max_receives = new.max_receives.or_else(|| new.dead_letter_queue_id.as_ref().map(|_| MAX_RECEIVES_DEFAULT));
+    let max_receives = new
+        .max_receives
+        .or_else(|| new.dead_letter_queue_id.as_ref().map(|_| MAX_RECEIVES_DEFAULT));
     let queue = QUEUES.insert(Record {
         name: new.name,
         visibility_timeout_seconds: new.visibility_timeout_seconds,
@@ -131,7 +137,8 @@ pub(crate) fn create(Body(new): Body<NewQueue>) -> Result<Created<QueueAnswer>> 
         state: ACTIVE.into(),
     })?;
     let created_at = queue.created_at;
-    let Record { name, visibility_timeout_seconds, max_receives, dead_letter_queue_id, .. } = queue.body;
+    let Record { name, visibility_timeout_seconds, max_receives, dead_letter_queue_id, .. } =
+        queue.body;
     let (depth, delayed, in_flight, oldest_age_seconds) = (0, 0, 0, None);
     let queue = Queue {
         id: queue.id,
@@ -166,10 +173,11 @@ pub(crate) fn purge(Path(ById { id }): Path<ById>) -> Result<Done> {
 
 pub(crate) fn delete(Path(ById { id }): Path<ById>) -> Result<Done> {
     let queue = QUEUES.get(&id)?.or_not_found("queue")?;
-    if let Some(source) = QUEUES.matching("dead_letter_queue_id", &id).and("state", ACTIVE).first()? {
-        return Err(
-            Failure::conflict(format!("the queue {} dead-letters into it", source.id)).reason("dead_letter_queue_in_use")
-        );
+    if let Some(source) =
+        QUEUES.matching("dead_letter_queue_id", &id).and("state", ACTIVE).first()?
+    {
+        return Err(Failure::conflict(format!("the queue {} dead-letters into it", source.id))
+            .reason("dead_letter_queue_in_use"));
     }
     if queue.state == ACTIVE {
         QUEUES.replace(&id, Record { state: DELETING.into(), ..queue.body })?;

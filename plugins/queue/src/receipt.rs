@@ -1,7 +1,8 @@
 //! Receipts, and what they are good for: ack, nack, extend.
 //!
-//! A receipt is `<message id>.<receive count>.<lease token>.<seal>`. The seal is this queue's word that the token is the lease of that
-//! message at that delivery; the host checks that the lease still holds. A receipt that does not hold is 409, whatever the reason.
+//! A receipt is `<message id>.<receive count>.<lease token>.<seal>`. The seal is this queue's word
+//! that the token is the lease of that message at that delivery; the host checks that the lease
+//! still holds. A receipt that does not hold is 409, whatever the reason.
 
 use charter_sdk::leases;
 use charter_sdk::prelude::*;
@@ -80,9 +81,11 @@ pub(crate) struct Extended {
 }
 
 fn expired() -> Failure {
-    Failure::conflict("the receipt has expired: the message was acknowledged, given back, or is another's by now")
-        .reason("receipt_expired")
-        .param("receipt")
+    Failure::conflict(
+        "the receipt has expired: the message was acknowledged, given back, or is another's by now",
+    )
+    .reason("receipt_expired")
+    .param("receipt")
 }
 
 /// A lease that no longer holds, or a token that never did, is an expired receipt.
@@ -91,7 +94,10 @@ fn or_expired(failure: Failure) -> Failure {
 }
 
 /// The queue, the message and the token that a receipt claims to hold.
-fn held<'a>(path: &ByMessage, receipt: &'a str) -> Result<(Doc<Record>, Doc<Message>, Receipt<'a>)> {
+fn held<'a>(
+    path: &ByMessage,
+    receipt: &'a str,
+) -> Result<(Doc<Record>, Doc<Message>, Receipt<'a>)> {
     let queue = active(&path.id)?;
     let genuine = queue.receipt_key.as_deref().and_then(|key| Receipt::read(receipt, key));
     let receipt = genuine.filter(|receipt| receipt.message_id == path.message_id);
@@ -102,8 +108,8 @@ fn held<'a>(path: &ByMessage, receipt: &'a str) -> Result<(Doc<Record>, Doc<Mess
     match (message, receipt) {
         (Some(message), Some(receipt)) => Ok((queue, message, receipt)),
         (None, None) => Err(Failure::not_found("message")),
-        // A message that is gone, with a receipt that was for it: acknowledged already. Or one that is there, with a receipt that
-        // this queue did not give out for it.
+        // A message that is gone, with a receipt that was for it: acknowledged already. Or one that
+        // is there, with a receipt that this queue did not give out for it.
         _ => Err(expired()),
     }
 }
@@ -119,7 +125,8 @@ pub(crate) fn nack(Path(path): Path<ByMessage>, Body(body): Body<Nack>) -> Resul
     if queue.max_receives.is_some_and(|most| receipt.count >= most) {
         dead_letter(&queue, message, receipt.count, receipt.token).map_err(or_expired)?;
     } else {
-        leases::release(receipt.token, now().plus_seconds(body.delay_seconds)).map_err(or_expired)?;
+        leases::release(receipt.token, now().plus_seconds(body.delay_seconds))
+            .map_err(or_expired)?;
     }
     Ok(Done::new())
 }

@@ -1,4 +1,5 @@
-//! Receiving: what is due is handed out under a lease; what was received too often goes to the dead letters instead.
+//! Receiving: what is due is handed out under a lease; what was received too often goes to the dead
+//! letters instead.
 
 use charter_sdk::leases::{Leased, extend, settle};
 use charter_sdk::prelude::*;
@@ -7,15 +8,15 @@ use crate::queues::{Record, active, receipt_key};
 use crate::receipt::Receipt;
 use crate::send::{BODY_BYTES_MAX, DeadLetter, MESSAGES, Message};
 
-/// Rounds of looking for a message behind ones that go to the dead letters. Each moves up to ten, three rows a message, so that
-/// all of them stay within a unit's 1,000 rows.
+/// Rounds of looking for a message behind ones that go to the dead letters. Each moves up to ten,
+/// three rows a message, so that all of them stay within a unit's 1,000 rows.
 const ROUNDS_MAX: u32 = 10;
 /// Bytes of messages that one receive moves to the dead letters, of a unit's 4 MiB.
 const MOVED_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// Bytes of a message at most: its body, and what is kept around it.
 const MESSAGE_BYTES_MAX: usize = BODY_BYTES_MAX + 2 * 1024;
-/// How long messages are leased at least where some may go to the dead letters: as long as a receive runs at most, so that they
-/// are still held when it commits.
+/// How long messages are leased at least where some may go to the dead letters: as long as a
+/// receive runs at most, so that they are still held when it commits.
 const LEASE_SECONDS_MIN: u32 = 30;
 
 #[derive(Deserialize, JsonSchema)]
@@ -57,17 +58,23 @@ struct Delivery {
     dead_letter: Option<DeadLetter>,
 }
 
-pub(crate) fn receive(Path(ById { id }): Path<ById>, Body(ask): Body<Ask>, context: Context) -> Result<Wait<Received>> {
+pub(crate) fn receive(
+    Path(ById { id }): Path<ById>,
+    Body(ask): Body<Ask>,
+    context: Context,
+) -> Result<Wait<Received>> {
     let queue = active(&id)?;
     let seconds = ask.visibility_timeout_seconds.unwrap_or(queue.visibility_timeout_seconds);
     let Taken { messages, all } = take(&queue, ask.max_messages, now().plus_seconds(seconds))?;
     let patience = context.started_at.plus_seconds(ask.wait_seconds);
-    // Where dead letters are left to move there is no waiting: they are moved by the commit of an answer.
+    // Where dead letters are left to move there is no waiting: they are moved by the commit of an
+    // answer.
     if messages.is_empty() && all && now() < patience {
         return Ok(Wait::For { collection: MESSAGES.name(), until: patience });
     }
     let key = if messages.is_empty() { String::new() } else { receipt_key(&queue)? };
-    let messages = messages.into_iter().map(|leased| deliver(leased, &key)).collect::<Result<_>>()?;
+    let messages =
+        messages.into_iter().map(|leased| deliver(leased, &key)).collect::<Result<_>>()?;
     Ok(Wait::Ready(Received { messages }))
 }
 
@@ -93,8 +100,9 @@ fn take(queue: &Doc<Record>, most: u32, until: Instant) -> Result<Taken> {
             break;
         }
         let taken = MESSAGES.take(&queue.id, limit, leased_until)?;
-        let (spent, fresh): (Vec<_>, Vec<_>) =
-            taken.into_iter().partition(|leased| queue.max_receives.is_some_and(|most| leased.count > most));
+        let (spent, fresh): (Vec<_>, Vec<_>) = taken
+            .into_iter()
+            .partition(|leased| queue.max_receives.is_some_and(|most| leased.count > most));
         messages.extend(fresh);
         if spent.is_empty() {
             all = true;
@@ -113,13 +121,28 @@ fn take(queue: &Doc<Record>, most: u32, until: Instant) -> Result<Taken> {
 }
 
 /// Moves a message to the dead-letter queue; where there is none, or no longer, it is dropped.
-pub(crate) fn dead_letter(queue: &Doc<Record>, message: Doc<Message>, receive_count: u32, token: &str) -> Result<()> {
+pub(crate) fn dead_letter(
+    queue: &Doc<Record>,
+    message: Doc<Message>,
+    receive_count: u32,
+    token: &str,
+) -> Result<()> {
     settle(token)?;
     let (message_id, sent_at) = (message.id, message.created_at);
     let target = queue.dead_letter_queue_id.as_deref().and_then(|id| active(id).ok());
     let moved = target.map(|target| {
-        let from = DeadLetter { queue_id: queue.id.clone(), message_id: message_id.clone(), receive_count, sent_at };
-        MESSAGES.insert(Message { queue_id: target.id, body: message.body.body, dedupe: None, dead_letter: Some(from) })
+        let from = DeadLetter {
+            queue_id: queue.id.clone(),
+            message_id: message_id.clone(),
+            receive_count,
+            sent_at,
+        };
+        MESSAGES.insert(Message {
+            queue_id: target.id,
+            body: message.body.body,
+            dedupe: None,
+            dead_letter: Some(from),
+        })
     });
     let moved = moved.transpose()?;
     charter_sdk::events::emit(
@@ -135,7 +158,8 @@ pub(crate) fn dead_letter(queue: &Doc<Record>, message: Doc<Message>, receive_co
 }
 
 fn deliver(leased: Leased<Message>, key: &str) -> Result<Delivery> {
-    let receipt = Receipt { message_id: &leased.doc.id, count: leased.count, token: &leased.token }.text(key)?;
+    let receipt = Receipt { message_id: &leased.doc.id, count: leased.count, token: &leased.token }
+        .text(key)?;
     Ok(Delivery {
         receipt,
         receive_count: leased.count,

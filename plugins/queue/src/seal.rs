@@ -1,7 +1,8 @@
 //! The seal of a receipt: a queue knows its own receipts by it, to the letter.
 //!
-//! A lease's token says who holds a message, and not which message or which delivery it is: the seal binds the three, so nothing of
-//! a receipt can be exchanged or invented. The key is the queue's own and never leaves it. Knows nothing of what it seals.
+//! A lease's token says who holds a message, and not which message or which delivery it is: the
+//! seal binds the three, so nothing of a receipt can be exchanged or invented. The key is the
+//! queue's own and never leaves it. Knows nothing of what it seals.
 
 use charter_sdk::prelude::*;
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -15,7 +16,8 @@ const SEAL_BYTES: usize = 16;
 /// A fresh key, as a queue keeps it.
 pub(crate) fn fresh_key() -> Result<String> {
     let mut key = [0; KEY_BYTES];
-    getrandom::fill(&mut key).map_err(|error| Failure::internal(format!("no randomness: {error}")))?;
+    getrandom::fill(&mut key)
+        .map_err(|error| Failure::internal(format!("no randomness: {error}")))?;
     Ok(hex(&key))
 }
 
@@ -35,7 +37,8 @@ pub(crate) fn opened<'a>(key: &str, sealed: &'a str) -> Option<&'a str> {
 
 fn mac(key: &str, text: &str) -> Result<Hmac<Sha256>> {
     let mac = Hmac::<Sha256>::new_from_slice(key.as_bytes());
-    let mac = mac.map_err(|error| Failure::internal(format!("a queue's key cannot be used: {error}")))?;
+    let mac =
+        mac.map_err(|error| Failure::internal(format!("a queue's key cannot be used: {error}")))?;
     Ok(mac.chain_update(text))
 }
 
@@ -44,7 +47,8 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digits: Option<Vec<u8>> = text.chars().map(|digit| u8::try_from(digit.to_digit(16)?).ok()).collect();
+    let digits: Option<Vec<u8>> =
+        text.chars().map(|digit| u8::try_from(digit.to_digit(16)?).ok()).collect();
     let digits = digits.filter(|digits| digits.len() % 2 == 0)?;
     Some(digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect())
 }
@@ -60,7 +64,15 @@ mod tests {
         assert_eq!(opened(&key, &text), Some("m.1.a.b"));
         assert_eq!(opened(&other, &text), None);
         let (_, seal) = text.rsplit_once('.').unwrap();
-        for forged in ["", ".", "m.1.a.b", "m.1.a.b.", "m.1.a.b.é", &text[..text.len() - 2], &format!("m.2.a.b.{seal}")] {
+        for forged in [
+            "",
+            ".",
+            "m.1.a.b",
+            "m.1.a.b.",
+            "m.1.a.b.é",
+            &text[..text.len() - 2],
+            &format!("m.2.a.b.{seal}"),
+        ] {
             assert_eq!(opened(&key, forged), None, "{forged}");
         }
     }

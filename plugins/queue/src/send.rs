@@ -6,8 +6,10 @@ use charter_sdk::prelude::*;
 
 use crate::queues::active;
 
-/// Messages are handed out within one queue. A dedupe key is claimed while its message lives: gone with an ack or a purge.
-pub(crate) const MESSAGES: Collection<Message> = Collection::new("messages").unique(&["dedupe"]).leased_by("queue_id");
+/// Messages are handed out within one queue. A dedupe key is claimed while its message lives: gone
+/// with an ack or a purge.
+pub(crate) const MESSAGES: Collection<Message> =
+    Collection::new("messages").unique(&["dedupe"]).leased_by("queue_id");
 
 /// Bytes of one message's body as JSON.
 pub(crate) const BODY_BYTES_MAX: usize = 256 * 1024;
@@ -73,15 +75,23 @@ struct Sent {
     deduplicated: bool,
 }
 
-pub(crate) fn send(Path(ById { id }): Path<ById>, Body(batch): Body<Batch>) -> Result<Created<SentList>> {
+pub(crate) fn send(
+    Path(ById { id }): Path<ById>,
+    Body(batch): Body<Batch>,
+) -> Result<Created<SentList>> {
     check_sizes(&batch)?;
     active(&id)?;
     let mut keys = BTreeMap::new();
-    let messages = batch.messages.into_iter().map(|new| send_one(&id, new, &mut keys)).collect::<Result<_>>()?;
+    let messages = batch
+        .messages
+        .into_iter()
+        .map(|new| send_one(&id, new, &mut keys))
+        .collect::<Result<_>>()?;
     Ok(Created(SentList { messages }))
 }
 
-/// Sends one message, unless its key is known: from this batch, whose writes a look-up does not see, or from before.
+/// Sends one message, unless its key is known: from this batch, whose writes a look-up does not
+/// see, or from before.
 fn send_one(queue_id: &str, new: NewMessage, keys: &mut BTreeMap<String, String>) -> Result<Sent> {
     let dedupe = new.dedupe_key.map(|key| format!("{queue_id}/{key}"));
     if let Some(dedupe) = &dedupe {
@@ -93,7 +103,12 @@ fn send_one(queue_id: &str, new: NewMessage, keys: &mut BTreeMap<String, String>
             return Ok(Sent { id, deduplicated: true });
         }
     }
-    let message = Message { queue_id: queue_id.into(), body: new.body, dedupe: dedupe.clone(), dead_letter: None };
+    let message = Message {
+        queue_id: queue_id.into(),
+        body: new.body,
+        dedupe: dedupe.clone(),
+        dead_letter: None,
+    };
     let sent = match new.delay_seconds {
         0 => MESSAGES.insert(message)?,
         seconds => MESSAGES.insert_due(message, now().plus_seconds(seconds))?,
@@ -105,7 +120,10 @@ fn send_one(queue_id: &str, new: NewMessage, keys: &mut BTreeMap<String, String>
 fn check_sizes(batch: &Batch) -> Result<()> {
     let sizes = batch.messages.iter().map(|message| message.body.text().len());
     if let Some(at) = sizes.clone().position(|bytes| bytes > BODY_BYTES_MAX) {
-        return Err(Failure::too_large(&format!("messages.{at}.body"), "a message's body has at most 256 KiB"));
+        return Err(Failure::too_large(
+            &format!("messages.{at}.body"),
+            "a message's body has at most 256 KiB",
+        ));
     }
     if sizes.sum::<usize>() > BATCH_BYTES_MAX {
         return Err(Failure::too_large("messages", "a batch has at most 1 MiB"));

@@ -18,15 +18,25 @@ impl Bench {
         Self { host, queue }
     }
     fn send(&self, messages: Value) -> Reply {
-        self.host.post(&format!("/queue/{}/messages", self.queue), json!({ "messages": messages })).unwrap()
+        self.host
+            .post(&format!("/queue/{}/messages", self.queue), json!({ "messages": messages }))
+            .unwrap()
     }
     fn receive(&self, ask: Value) -> Vec<Value> {
         receive(&self.host, &self.queue, ask)
     }
-    fn settle(&self, how: &str, message: &Value, more: Value) -> Result<Reply, charter_sdk::Failure> {
+    fn settle(
+        &self,
+        how: &str,
+        message: &Value,
+        more: Value,
+    ) -> Result<Reply, charter_sdk::Failure> {
         let mut body = more;
         body["receipt"] = message["receipt"].clone();
-        self.host.post(&format!("/queue/{}/messages/{}/{how}", self.queue, message["id"].as_str().unwrap()), body)
+        self.host.post(
+            &format!("/queue/{}/messages/{}/{how}", self.queue, message["id"].as_str().unwrap()),
+            body,
+        )
     }
     fn read(&self) -> Value {
         self.host.get(&format!("/queue/{}", self.queue)).unwrap().body["queue"].clone()
@@ -40,7 +50,10 @@ fn create(host: &Host, options: Value) -> String {
 }
 
 fn receive(host: &Host, queue: &str, ask: Value) -> Vec<Value> {
-    host.post(&format!("/queue/{queue}/receive"), ask).unwrap().body["messages"].as_array().unwrap().clone()
+    host.post(&format!("/queue/{queue}/receive"), ask).unwrap().body["messages"]
+        .as_array()
+        .unwrap()
+        .clone()
 }
 
 #[test]
@@ -48,7 +61,10 @@ fn a_message_is_received_once_and_gone_after_its_ack() {
     let bench = Bench::new(json!({ "name": "orders" }));
     assert_eq!(bench.send(json!([{ "body": { "n": 1 } }])).status, 201);
     let received = bench.receive(json!({}));
-    assert_eq!((&received[0]["body"], &received[0]["receive_count"]), (&json!({ "n": 1 }), &json!(1)));
+    assert_eq!(
+        (&received[0]["body"], &received[0]["receive_count"]),
+        (&json!({ "n": 1 }), &json!(1))
+    );
     assert!(bench.receive(json!({})).is_empty());
     assert_eq!((&bench.read()["depth"], &bench.read()["in_flight"]), (&json!(0), &json!(1)));
     bench.settle("ack", &received[0], json!({})).unwrap();
@@ -66,7 +82,10 @@ fn an_unacknowledged_message_comes_back_and_its_old_receipt_is_stale() {
     bench.host.pass_seconds(10);
     let second = bench.receive(json!({ "visibility_timeout_seconds": 60 }));
     assert_eq!(second[0]["receive_count"], json!(2));
-    assert_eq!(bench.settle("ack", &first[0], json!({})).unwrap_err().reason_text(), Some("receipt_expired"));
+    assert_eq!(
+        bench.settle("ack", &first[0], json!({})).unwrap_err().reason_text(),
+        Some("receipt_expired")
+    );
     bench.settle("extend", &second[0], json!({ "visibility_timeout_seconds": 120 })).unwrap();
     bench.host.pass_seconds(119);
     assert!(bench.receive(json!({})).is_empty());
@@ -92,7 +111,9 @@ fn a_long_poll_waits_for_a_delayed_message_and_gives_up_in_time() {
 #[test]
 fn a_dedupe_key_holds_while_its_message_lives() {
     let bench = Bench::new(json!({ "name": "orders" }));
-    let sent = bench.send(json!([{ "body": 1, "dedupe_key": "k" }, { "body": 2, "dedupe_key": "k" }])).body;
+    let sent = bench
+        .send(json!([{ "body": 1, "dedupe_key": "k" }, { "body": 2, "dedupe_key": "k" }]))
+        .body;
     assert_eq!(sent["messages"][0]["id"], sent["messages"][1]["id"]);
     let again = bench.send(json!([{ "body": 3, "dedupe_key": "k" }])).body;
     assert_eq!(
@@ -110,7 +131,8 @@ fn a_dedupe_key_holds_while_its_message_lives() {
 fn a_message_received_too_often_becomes_a_dead_letter() {
     let host = Host::new(primitive);
     let dead = create(&host, json!({ "name": "dead" }));
-    let queue = create(&host, json!({ "name": "orders", "max_receives": 2, "dead_letter_queue_id": dead }));
+    let queue =
+        create(&host, json!({ "name": "orders", "max_receives": 2, "dead_letter_queue_id": dead }));
     let bench = Bench { host, queue };
     bench.send(json!([{ "body": "by time" }]));
     for _ in 0..2 {
@@ -119,7 +141,10 @@ fn a_message_received_too_often_becomes_a_dead_letter() {
     }
     assert!(bench.receive(json!({})).is_empty());
     let letter = receive(&bench.host, &dead, json!({}));
-    assert_eq!((&letter[0]["body"], &letter[0]["dead_letter"]["receive_count"]), (&json!("by time"), &json!(2)));
+    assert_eq!(
+        (&letter[0]["body"], &letter[0]["dead_letter"]["receive_count"]),
+        (&json!("by time"), &json!(2))
+    );
     bench.send(json!([{ "body": "by nack" }]));
     for _ in 0..2 {
         let received = bench.receive(json!({}));
@@ -132,7 +157,9 @@ fn a_message_received_too_often_becomes_a_dead_letter() {
 
 #[test]
 fn a_message_that_is_never_hidden_becomes_a_dead_letter_too() {
-    for (of_queue, ask) in [(0, json!({})), (30, json!({ "visibility_timeout_seconds": 0, "max_messages": 10 }))] {
+    for (of_queue, ask) in
+        [(0, json!({})), (30, json!({ "visibility_timeout_seconds": 0, "max_messages": 10 }))]
+    {
         let host = Host::new(primitive);
         let dead = create(&host, json!({ "name": "dead" }));
         let options = json!({ "name": "orders", "visibility_timeout_seconds": of_queue, "max_receives": 1, "dead_letter_queue_id": dead });
@@ -151,7 +178,10 @@ fn a_message_that_is_never_hidden_becomes_a_dead_letter_too() {
 #[test]
 fn a_message_is_hidden_for_as_long_as_was_asked_wherever_it_may_be_given_up() {
     let host = Host::new(primitive);
-    let queue = create(&host, json!({ "name": "orders", "visibility_timeout_seconds": 3, "max_receives": 3 }));
+    let queue = create(
+        &host,
+        json!({ "name": "orders", "visibility_timeout_seconds": 3, "max_receives": 3 }),
+    );
     let bench = Bench { host, queue };
     bench.send(json!([{ "body": 1 }]));
     for seconds in [3, 60] {
@@ -167,7 +197,8 @@ fn a_message_is_hidden_for_as_long_as_was_asked_wherever_it_may_be_given_up() {
 fn large_dead_letters_are_moved_by_several_receives() {
     let host = Host::new(primitive);
     let dead = create(&host, json!({ "name": "dead" }));
-    let queue = create(&host, json!({ "name": "orders", "max_receives": 1, "dead_letter_queue_id": dead }));
+    let queue =
+        create(&host, json!({ "name": "orders", "max_receives": 1, "dead_letter_queue_id": dead }));
     let bench = Bench { host, queue };
     let sent = 32;
     for _ in 0..sent / 4 {
@@ -178,7 +209,9 @@ fn large_dead_letters_are_moved_by_several_receives() {
     }
     bench.host.pass_seconds(1);
     bench.send(json!([{ "body": "fresh" }]));
-    let letters = || bench.host.get(&format!("/queue/{dead}")).unwrap().body["queue"]["depth"].as_u64().unwrap();
+    let letters = || {
+        bench.host.get(&format!("/queue/{dead}")).unwrap().body["queue"]["depth"].as_u64().unwrap()
+    };
     let mut before = letters();
     loop {
         // However patient: what was moved is not held back.
@@ -202,8 +235,14 @@ fn a_purge_empties_a_large_queue_and_a_delete_leaves_nothing() {
     for _ in 0..13 {
         bench.send(json!(vec![json!({ "body": 0 }); 100]));
     }
-    assert_eq!(bench.host.delete(&format!("/queue/{}/messages", bench.queue)).unwrap().body, json!({ "ok": true }));
-    assert_eq!((&bench.read()["depth"], &bench.read()["oldest_age_seconds"]), (&json!(0), &Value::Null));
+    assert_eq!(
+        bench.host.delete(&format!("/queue/{}/messages", bench.queue)).unwrap().body,
+        json!({ "ok": true })
+    );
+    assert_eq!(
+        (&bench.read()["depth"], &bench.read()["oldest_age_seconds"]),
+        (&json!(0), &Value::Null)
+    );
     bench.send(json!([{ "body": 0 }]));
     bench.host.delete(&format!("/queue/{}", bench.queue)).unwrap();
     assert_eq!((bench.host.documents("messages"), bench.host.documents("queues")), (0, 0));
@@ -216,7 +255,10 @@ fn a_receipt_is_for_its_own_message_only() {
     bench.send(json!([{ "body": 1 }, { "body": 2 }]));
     let received = bench.receive(json!({ "max_messages": 2 }));
     let mixed = json!({ "id": received[0]["id"], "receipt": received[1]["receipt"] });
-    assert_eq!(bench.settle("ack", &mixed, json!({})).unwrap_err().reason_text(), Some("receipt_expired"));
+    assert_eq!(
+        bench.settle("ack", &mixed, json!({})).unwrap_err().reason_text(),
+        Some("receipt_expired")
+    );
     let unknown = json!({ "id": "0197c0de-0000-7000-8000-ffffffffffff", "receipt": "x" });
     assert_eq!(bench.settle("ack", &unknown, json!({})).unwrap_err().code(), "not_found");
 }
@@ -226,14 +268,24 @@ fn nothing_of_a_receipt_can_be_exchanged_or_invented() {
     let host = Host::new(primitive);
     let dead = create(&host, json!({ "name": "dead" }));
     let other = create(&host, json!({ "name": "other" }));
-    let queue = create(&host, json!({ "name": "orders", "max_receives": 2, "dead_letter_queue_id": dead }));
+    let queue =
+        create(&host, json!({ "name": "orders", "max_receives": 2, "dead_letter_queue_id": dead }));
     for (queue, message) in [(&queue, "a"), (&queue, "b"), (&other, "c")] {
-        host.post(&format!("/queue/{queue}/messages"), json!({ "messages": [{ "body": message }] })).unwrap();
+        host.post(
+            &format!("/queue/{queue}/messages"),
+            json!({ "messages": [{ "body": message }] }),
+        )
+        .unwrap();
     }
-    let received = [receive(&host, &queue, json!({})), receive(&host, &queue, json!({})), receive(&host, &other, json!({}))];
+    let received = [
+        receive(&host, &queue, json!({})),
+        receive(&host, &queue, json!({})),
+        receive(&host, &other, json!({})),
+    ];
     let [a, b, c] = received.map(|messages| messages[0].clone());
-    let parts =
-        |message: &Value| -> Vec<String> { message["receipt"].as_str().unwrap().splitn(3, '.').map(str::to_owned).collect() };
+    let parts = |message: &Value| -> Vec<String> {
+        message["receipt"].as_str().unwrap().splitn(3, '.').map(str::to_owned).collect()
+    };
     let (of_a, of_b, of_c) = (parts(&a), parts(&b), parts(&c));
     let (token, seal) = of_a[2].rsplit_once('.').unwrap();
     let foreign = of_b[2].rsplit_once('.').unwrap().0;
@@ -249,8 +301,14 @@ fn nothing_of_a_receipt_can_be_exchanged_or_invented() {
         "x".into(),
     ] {
         for how in ["ack", "nack", "extend"] {
-            let refusal = bench.settle(how, &json!({ "id": a["id"], "receipt": forged }), json!({})).unwrap_err();
-            assert_eq!((refusal.code(), refusal.reason_text()), ("state_conflict", Some("receipt_expired")), "{how} {forged}");
+            let refusal = bench
+                .settle(how, &json!({ "id": a["id"], "receipt": forged }), json!({}))
+                .unwrap_err();
+            assert_eq!(
+                (refusal.code(), refusal.reason_text()),
+                ("state_conflict", Some("receipt_expired")),
+                "{how} {forged}"
+            );
         }
     }
     let standing = |queue: &str| {
@@ -281,13 +339,23 @@ fn a_queue_that_was_made_without_a_key_for_its_receipts_gets_one() {
 #[test]
 fn sizes_and_names_are_checked() {
     let bench = Bench::new(json!({ "name": "orders" }));
-    let send = |messages: Value| bench.host.post(&format!("/queue/{}/messages", bench.queue), json!({ "messages": messages }));
+    let send = |messages: Value| {
+        bench
+            .host
+            .post(&format!("/queue/{}/messages", bench.queue), json!({ "messages": messages }))
+    };
     let large = send(json!([{ "body": 1 }, { "body": "x".repeat(256 * 1024) }])).unwrap_err();
     assert_eq!((large.code(), large.param_text()), ("payload_too_large", Some("messages.1.body")));
     let many = send(json!(vec![json!({ "body": "x".repeat(200 * 1024) }); 6])).unwrap_err();
     assert_eq!(many.param_text(), Some("messages"));
-    let unknown = bench.host.post("/queue", json!({ "name": "a", "dead_letter_queue_id": "nowhere" })).unwrap_err();
-    assert_eq!((unknown.code(), unknown.param_text()), ("resource_not_found", Some("dead_letter_queue_id")));
+    let unknown = bench
+        .host
+        .post("/queue", json!({ "name": "a", "dead_letter_queue_id": "nowhere" }))
+        .unwrap_err();
+    assert_eq!(
+        (unknown.code(), unknown.param_text()),
+        ("resource_not_found", Some("dead_letter_queue_id"))
+    );
 }
 
 #[test]
@@ -298,7 +366,11 @@ fn queues_are_listed_in_pages_each_once() {
     }
     let page = |query: &str| -> (Vec<String>, bool) {
         let page = bench.host.get(&format!("/queue?{query}")).unwrap().body;
-        let names = page["queues"].as_array().unwrap().iter().map(|queue| queue["name"].as_str().unwrap().to_owned());
+        let names = page["queues"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|queue| queue["name"].as_str().unwrap().to_owned());
         (names.collect(), page["has_more"].as_bool().unwrap())
     };
     let ((first, more), (second, none)) = (page("limit=2"), page("limit=2&offset=2"));

@@ -1,7 +1,9 @@
-//! Addresses of pages: what may be asked for, and what a reference on a page means (RFC 3986, section 5.2).
+//! Addresses of pages: what may be asked for, and what a reference on a page means (RFC 3986,
+//! section 5.2).
 //!
-//! Whether an address is public is not decided here: the host resolves it and refuses what is not. What is decided here is that an
-//! address which a caller or a page names is never one of our own providers: the host would add the operator's credential.
+//! Whether an address is public is not decided here: the host resolves it and refuses what is not.
+//! What is decided here is that an address which a caller or a page names is never one of our own
+//! providers: the host would add the operator's credential.
 
 /// Characters of an address.
 pub(crate) const CHARS_MAX: usize = 2_048;
@@ -18,8 +20,8 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// Reads an absolute address; a fragment is dropped. `None` for another scheme, credentials, or a host that is absent, not in
-    /// ASCII, or a provider's.
+    /// Reads an absolute address; a fragment is dropped. `None` for another scheme, credentials, or
+    /// a host that is absent, not in ASCII, or a provider's.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         if text.len() > CHARS_MAX || text.chars().any(|c| c.is_control() || c == ' ' || c == '\\') {
@@ -72,7 +74,8 @@ impl Address {
     }
 }
 
-/// Whether it is a host and perhaps a port, in the characters that such have, and so without credentials.
+/// Whether it is a host and perhaps a port, in the characters that such have, and so without
+/// credentials.
 fn is_plain_name(authority: &str) -> bool {
     let (host, port) = match authority.rfind(':') {
         Some(colon) if !authority.ends_with(']') => (&authority[..colon], &authority[colon + 1..]),
@@ -80,9 +83,14 @@ fn is_plain_name(authority: &str) -> bool {
     };
     let host = host.trim_end_matches('.');
     let is_plain = |c: u8| c.is_ascii_alphanumeric() || b"-._".contains(&c);
-    let is_ip6 =
-        || host.starts_with('[') && host.ends_with(']') && host.bytes().all(|c| c.is_ascii_hexdigit() || b"[]:.".contains(&c));
-    !host.is_empty() && (host.bytes().all(is_plain) || is_ip6()) && port.bytes().all(|c| c.is_ascii_digit())
+    let is_ip6 = || {
+        host.starts_with('[')
+            && host.ends_with(']')
+            && host.bytes().all(|c| c.is_ascii_hexdigit() || b"[]:.".contains(&c))
+    };
+    !host.is_empty()
+        && (host.bytes().all(is_plain) || is_ip6())
+        && port.bytes().all(|c| c.is_ascii_digit())
 }
 
 fn has_scheme(reference: &str) -> bool {
@@ -160,9 +168,21 @@ mod tests {
 
     #[test]
     fn only_web_addresses_without_credentials_are_read() {
-        for bad in ["", "x", "ftp://a/", "http://", "http://u:p@a/", "http:///x", "file:///etc/passwd", "http://a b/"] {
+        for bad in [
+            "",
+            "x",
+            "ftp://a/",
+            "http://",
+            "http://u:p@a/",
+            "http:///x",
+            "file:///etc/passwd",
+            "http://a b/",
+        ] {
             assert_eq!(Address::parse(bad), None, "{bad}");
         }
-        assert_eq!(Address::parse("HTTPS://Example.COM?q#f").map(|a| a.text()).as_deref(), Some("https://example.com/?q"));
+        assert_eq!(
+            Address::parse("HTTPS://Example.COM?q#f").map(|a| a.text()).as_deref(),
+            Some("https://example.com/?q")
+        );
     }
 }

@@ -59,19 +59,30 @@ struct RawResults {
 }
 
 pub(crate) fn search(Body(ask): Body<Ask>) -> Result<Results> {
-    let source = settings::binding(ENGINE)?.map(|binding| binding.kind).ok_or_else(|| Failure::not_configured(&[ENGINE]))?;
+    let source = settings::binding(ENGINE)?
+        .map(|binding| binding.kind)
+        .ok_or_else(|| Failure::not_configured(&[ENGINE]))?;
     Ok(Results { results: hits(&ask.query, ask.limit)?, source })
 }
 
 /// The best results of the engine, each page once.
 pub(crate) fn hits(query: &str, limit: u32) -> Result<Vec<Hit>> {
     let request = http::binding(ENGINE).get("/search").query("q", query).query("format", "json");
-    let response = request.header("accept", "application/json").timeout(15_000).at_most(ANSWER_BYTES_MAX).send()?;
+    let response = request
+        .header("accept", "application/json")
+        .timeout(15_000)
+        .at_most(ANSWER_BYTES_MAX)
+        .send()?;
     let answer: RawResults = response.json()?;
     let mut seen = BTreeSet::new();
     let hits = answer.results.into_iter().filter_map(|raw| {
-        let url = raw.url.filter(|url| url.starts_with("https://") || url.starts_with("http://"))?;
-        seen.insert(url.clone()).then(|| Hit { title: text(raw.title), snippet: text(raw.content), url })
+        let url =
+            raw.url.filter(|url| url.starts_with("https://") || url.starts_with("http://"))?;
+        seen.insert(url.clone()).then(|| Hit {
+            title: text(raw.title),
+            snippet: text(raw.content),
+            url,
+        })
     });
     Ok(hits.take(limit as usize).collect())
 }

@@ -1,7 +1,9 @@
-//! The outside world, read: web search through a bound engine, any public page as markdown, and research that cites its sources.
+//! The outside world, read: web search through a bound engine, any public page as markdown, and
+//! research that cites its sources.
 //!
-//! This file is the declaration. `engine` asks the search engine, `page` fetches and reads one page, `research` puts both before a
-//! model. Nothing is kept, and nothing pretends: what is not bound is 501.
+//! This file is the declaration. `engine` asks the search engine, `page` fetches and reads one
+//! page, `research` puts both before a model. Nothing is kept, and nothing pretends: what is not
+//! bound is 501.
 
 mod address;
 mod charset;

@@ -1,7 +1,8 @@
-//! The vault: secrets of one profile. A value goes in by `PUT`, comes out by `reveal` alone, and is nowhere else: not in lists, events,
-//! audit rows or logs.
+//! The vault: secrets of one profile. A value goes in by `PUT`, comes out by `reveal` alone, and is
+//! nowhere else: not in lists, events, audit rows or logs.
 //!
-//! Values lie in the host's encrypted secrets; beside each one a document holds what may be shown: name, version, time.
+//! Values lie in the host's encrypted secrets; beside each one a document holds what may be shown:
+//! name, version, time.
 
 #[cfg(test)]
 mod tests;
@@ -69,7 +70,10 @@ fn find(name: &str) -> Result<Option<Doc<Entry>>> {
 /// Bytes of a value.
 const VALUE_BYTES_MAX: usize = 64 * 1024;
 
-fn put_secret(Path(ByName { name }): Path<ByName>, Body(new): Body<NewSecret>) -> Result<SecretAnswer> {
+fn put_secret(
+    Path(ByName { name }): Path<ByName>,
+    Body(new): Body<NewSecret>,
+) -> Result<SecretAnswer> {
     // The schema counts characters; what is kept is bytes.
     if new.value.len() > VALUE_BYTES_MAX {
         return Err(Failure::too_large("value", "a value has at most 64 KiB"));
@@ -84,7 +88,10 @@ fn put_secret(Path(ByName { name }): Path<ByName>, Body(new): Body<NewSecret>) -
 
 fn list(Query(page): Query<Offset>) -> Result<SecretList> {
     let found = ENTRIES.all().page(page)?;
-    Ok(SecretList { has_more: found.has_more, secrets: found.items.into_iter().map(shown).collect() })
+    Ok(SecretList {
+        has_more: found.has_more,
+        secrets: found.items.into_iter().map(shown).collect(),
+    })
 }
 
 fn reveal(Path(ByName { name }): Path<ByName>) -> Result<Revealed> {
@@ -111,7 +118,9 @@ pub fn primitive() -> Primitive {
         .uses("events")
         .collection(&ENTRIES)
         .operation(
-            put("vault.put", "/vault/{name}", put_secret).summary("Set a secret; each time makes a new version").no_tool(),
+            put("vault.put", "/vault/{name}", put_secret)
+                .summary("Set a secret; each time makes a new version")
+                .no_tool(),
         )
         .operation(get("vault.list", "/vault", list).summary("List the names of secrets"))
         .operation(

@@ -1,4 +1,5 @@
-//! Any text as a cursor: nothing verifies that was not handed out, and everything that was does, in its own list only.
+//! Any text as a cursor: nothing verifies that was not handed out, and everything that was does, in
+//! its own list only.
 #![no_main]
 
 use charter_kernel::cursor::{Binding, open, seal};

@@ -1,4 +1,5 @@
-//! Any header value as an idempotency key: what passes is bounded, visible ASCII, and spelled bare or quoted it is one key.
+//! Any header value as an idempotency key: what passes is bounded, visible ASCII, and spelled bare
+//! or quoted it is one key.
 #![no_main]
 
 use charter_kernel::idempotency::Key;

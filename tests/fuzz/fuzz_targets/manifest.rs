@@ -1,4 +1,5 @@
-//! Any text as a manifest: faults, never a panic; and what passes is a manifest again when the host writes it.
+//! Any text as a manifest: faults, never a panic; and what passes is a manifest again when the host
+//! writes it.
 #![no_main]
 
 use charter_kernel::manifest::faults;

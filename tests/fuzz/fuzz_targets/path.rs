@@ -1,4 +1,5 @@
-//! Any request path against any template: a parsed path has one reading, and a match gives back what stood in the path.
+//! Any request path against any template: a parsed path has one reading, and a match gives back
+//! what stood in the path.
 #![no_main]
 
 use charter_kernel::route::{Path, Table, Template};

@@ -21,12 +21,18 @@ pub async fn serve(body: Bytes) -> Result<()> {
             let service = service_fn(move |_| {
                 let body = body.clone();
                 async move {
-                    let answer = http::Response::builder().header("content-type", "application/json").body(Full::new(body));
+                    let answer = http::Response::builder()
+                        .header("content-type", "application/json")
+                        .body(Full::new(body));
                     Ok::<_, Infallible>(answer.unwrap_or_default())
                 }
             });
             // A client that hangs up is how each run ends.
-            drop(hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await);
+            drop(
+                hyper::server::conn::http1::Builder::new()
+                    .serve_connection(TokioIo::new(stream), service)
+                    .await,
+            );
         });
     }
 }

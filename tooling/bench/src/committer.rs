@@ -11,7 +11,8 @@ use crate::tools::{self, Tools};
 pub struct Figures(Value);
 
 impl Figures {
-    /// Units a second of the committer with that many in flight, on one hot row or spread over organizations.
+    /// Units a second of the committer with that many in flight, on one hot row or spread over
+    /// organizations.
     pub fn rate(&self, hot: bool, in_flight: u64) -> f64 {
         self.figure(hot, in_flight, "committer")
     }
@@ -42,7 +43,12 @@ pub fn measure(tools: &Tools, sqlite: &Figures) -> Result<Vec<Row>> {
     let server = Postgres::durable("bench").map_err(anyhow::Error::msg).context("PostgreSQL")?;
     let postgres = Figures(tools::figures(&tools.committer, &[&server.database(), "2"])?);
     let spread = (postgres.rate(false, 32), postgres.writer(false, 32));
-    rows.push(Row::at_least("committer, 32 in flight / 32 connections one by one, PostgreSQL", spread.0, spread.1, 4.0));
+    rows.push(Row::at_least(
+        "committer, 32 in flight / 32 connections one by one, PostgreSQL",
+        spread.0,
+        spread.1,
+        4.0,
+    ));
     let hot = (postgres.rate(true, 32), postgres.writer(true, 32));
     rows.push(Row::at_least("the same on one hot row", hot.0, hot.1, 15.0));
     Ok(rows)

@@ -1,4 +1,5 @@
-//! The decision alone: a policy of fifty rules, and five caps that must all admit the amount, in memory.
+//! The decision alone: a policy of fifty rules, and five caps that must all admit the amount, in
+//! memory.
 
 use std::time::Instant as Moment;
 
@@ -27,18 +28,23 @@ pub fn measure() -> Result<Vec<Row>> {
         .collect();
     let policy: Policy = serde_json::from_value(json!({ "rules": rules }))?;
     let zone = Zone::named("Europe/Zurich").context("the time zone")?;
-    let calendar = Calendar::new(Period::Month, "Europe/Zurich").map_err(|fault| anyhow::anyhow!("{fault:?}"))?;
+    let calendar = Calendar::new(Period::Month, "Europe/Zurich")
+        .map_err(|fault| anyhow::anyhow!("{fault:?}"))?;
     let at = Instant::parse("2026-11-21T12:00:00Z").context("a moment")?;
     let slot = calendar.window(at).slot;
     let reaches = ["o", "p", "k", "u", "c"].map(Reach::user);
-    let meters: Vec<Key> = reaches.iter().map(|reach| Key::new(reach, &Space::host("meters"), "meter")).collect();
+    let meters: Vec<Key> =
+        reaches.iter().map(|reach| Key::new(reach, &Space::host("meters"), "meter")).collect();
     let mut state = State::new(true);
     for (key, reach) in meters.iter().zip(&reaches) {
         let body = serde_json::to_string(&Meter::opened(slot.clone(), 0))?;
         state.know_row(key.clone(), None);
         state.know_space(reach.clone(), Space::host("meters"), Some(0));
         let unit = Unit {
-            writes: vec![Write::Insert { key: key.clone(), draft: Draft { body, ..Draft::default() } }],
+            writes: vec![Write::Insert {
+                key: key.clone(),
+                draft: Draft { body, ..Draft::default() },
+            }],
             ..Unit::default()
         };
         apply(&mut state, &unit, at).map_err(|refused| anyhow::anyhow!("{refused:?}"))?;
@@ -58,7 +64,12 @@ pub fn measure() -> Result<Vec<Row>> {
         std::hint::black_box(policy.decide(&ask, &[]));
         let slot = calendar.window(at).slot;
         let admission = Admission::Within(i64::MAX);
-        let reserve = |meter: &Key| Write::Reserve { meter: meter.clone(), slot: slot.clone(), amount: 1, admission };
+        let reserve = |meter: &Key| Write::Reserve {
+            meter: meter.clone(),
+            slot: slot.clone(),
+            amount: 1,
+            admission,
+        };
         let unit = Unit { writes: meters.iter().map(reserve).collect(), ..Unit::default() };
         apply(&mut state, &unit, at).map_err(|refused| anyhow::anyhow!("{refused:?}"))?;
     }

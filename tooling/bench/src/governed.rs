@@ -1,5 +1,5 @@
-//! What governing costs: top-ups that pass policy, caps and the ledger beside ungoverned durable writes, a cap that all contend for beside
-//! caps of their own, and two replicas beside one.
+//! What governing costs: top-ups that pass policy, caps and the ledger beside ungoverned durable
+//! writes, a cap that all contend for beside caps of their own, and two replicas beside one.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -16,8 +16,8 @@ use crate::table::Row;
 use crate::tools::{Scratch, Tools};
 
 const CONNECTIONS: usize = 64;
-/// Clients of each replica: few enough that two replicas, their clients and PostgreSQL do not fill two cores. Four of one replica's fill
-/// five sixths of them.
+/// Clients of each replica: few enough that two replicas, their clients and PostgreSQL do not fill
+/// two cores. Four of one replica's fill five sixths of them.
 const REPLICA_CLIENTS: usize = 1;
 /// Rounds in turns: what is compared was measured in the same minutes.
 const ROUNDS: usize = 3;
@@ -42,7 +42,8 @@ impl Bed {
     async fn new(server: &Server, name: &str) -> Result<Self> {
         let body = json!({"email": format!("{name}@example.com"), "password": "correct horse battery staple"});
         let account = server.json("POST", "/v1/auth/register", "", Some(&body)).await?;
-        let (key, organization) = (text(&account, &["api_key", "key"])?, text(&account, &["organization", "id"])?);
+        let (key, organization) =
+            (text(&account, &["api_key", "key"])?, text(&account, &["organization", "id"])?);
         let mut bed = Self { key, organization, cards: Vec::new(), queues: Vec::new() };
         let credit = json!({"organization_id": bed.organization, "amount_cents": 1_000_000_000, "memo": "to measure"});
         server.json("POST", "/v1/operator/credits", OPERATOR, Some(&credit)).await?;
@@ -53,13 +54,29 @@ impl Bed {
         let rules: Vec<Value> = (0..20)
             .map(|n| json!({"id": format!("r{n}"), "effect": "require_approval", "actions": ["cards.*"], "when": {"amount_over_micro_usd": 1_000_000_000 + n}}))
             .collect();
-        server.json("PUT", "/v1/governance/policy", &bed.key, Some(&json!({ "rules": rules }))).await?;
+        server
+            .json("PUT", "/v1/governance/policy", &bed.key, Some(&json!({ "rules": rules })))
+            .await?;
         for n in 0..CONNECTIONS {
-            let user = server.json("POST", "/v1/users", &bed.key, Some(&json!({"name": format!("u{n}")}))).await?;
+            let user = server
+                .json("POST", "/v1/users", &bed.key, Some(&json!({"name": format!("u{n}")})))
+                .await?;
             let user = text(&user, &["user", "id"])?;
-            let card = server.json("POST", &format!("/v1/users/{user}/cards"), &bed.key, Some(&json!({}))).await?;
-            let queue = server.json("POST", &format!("/v1/users/{user}/queue"), &bed.key, Some(&json!({"name": "q"}))).await?;
-            bed.queues.push(format!("/v1/users/{user}/queue/{}/messages", text(&queue, &["queue", "id"])?));
+            let card = server
+                .json("POST", &format!("/v1/users/{user}/cards"), &bed.key, Some(&json!({})))
+                .await?;
+            let queue = server
+                .json(
+                    "POST",
+                    &format!("/v1/users/{user}/queue"),
+                    &bed.key,
+                    Some(&json!({"name": "q"})),
+                )
+                .await?;
+            bed.queues.push(format!(
+                "/v1/users/{user}/queue/{}/messages",
+                text(&queue, &["queue", "id"])?
+            ));
             bed.cards.push((user, text(&card, &["card", "id"])?));
         }
         Ok(bed)
@@ -101,7 +118,12 @@ impl Bed {
 }
 
 async fn run(address: &str, connections: usize, requests: Requests) -> Report {
-    let plan = Plan { address: address.to_owned(), connections, duration: Duration::from_secs(3), rate: None };
+    let plan = Plan {
+        address: address.to_owned(),
+        connections,
+        duration: Duration::from_secs(3),
+        rate: None,
+    };
     let report = load::run(&plan, requests).await;
     if let Some(failure) = &report.first_failure {
         eprintln!("{} requests were not 2xx; the first: {failure}", report.failed);
@@ -141,16 +163,24 @@ pub async fn measure(tools: &Tools) -> Result<Vec<Row>> {
 fn replica(tools: &Tools, data: &Path, database: &str) -> Result<Server> {
     std::fs::create_dir_all(data)?;
     let mut command = Command::new(&tools.charter);
-    command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data).arg("--components").arg(&tools.components);
+    command
+        .args(["serve", "--listen", "127.0.0.1:0", "--data"])
+        .arg(data)
+        .arg("--components")
+        .arg(&tools.components);
     command.args(["--database", database]);
-    command.env("CHARTER_OPERATOR_TOKEN", OPERATOR).env("CHARTER_TELEMETRY_LOG", "warn").env("TOKIO_WORKER_THREADS", "1");
+    command
+        .env("CHARTER_OPERATOR_TOKEN", OPERATOR)
+        .env("CHARTER_TELEMETRY_LOG", "warn")
+        .env("TOKIO_WORKER_THREADS", "1");
     Server::start(command.stderr(Stdio::null()))
 }
 
 /// Two replicas beside one, on one PostgreSQL, within one organization.
 async fn replicas(tools: &Tools) -> Result<Row> {
     let scratch = Scratch::new(tools, "replicas")?;
-    let postgres = Postgres::durable("governed").map_err(anyhow::Error::msg).context("PostgreSQL")?;
+    let postgres =
+        Postgres::durable("governed").map_err(anyhow::Error::msg).context("PostgreSQL")?;
     let database = postgres.database();
     let first = replica(tools, &scratch.0.join("first"), &database)?;
     first.reachable().await?;
@@ -176,5 +206,10 @@ async fn replicas(tools: &Tools) -> Result<Row> {
         );
         both.push(one.rate() + two.rate());
     }
-    Ok(Row::at_least("two replicas / one, as many clients each, one organization", median(both), median(alone), 1.5))
+    Ok(Row::at_least(
+        "two replicas / one, as many clients each, one organization",
+        median(both),
+        median(alone),
+        1.5,
+    ))
 }

@@ -7,7 +7,10 @@ use crate::tools::{self, Tools};
 
 /// The row of this part.
 pub fn measure(tools: &Tools) -> Result<Vec<Row>> {
-    let figures = tools::figures(&tools.instantiate, &[&tools.components.join("queue.wasm").to_string_lossy()])?;
+    let figures = tools::figures(
+        &tools.instantiate,
+        &[&tools.components.join("queue.wasm").to_string_lossy()],
+    )?;
     let figure = |name: &str| figures[name].as_f64().with_context(|| format!("no figure {name}"));
     let micros = figure("instantiate_p50_us")?;
     Ok(vec![Row {

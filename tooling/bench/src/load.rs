@@ -1,5 +1,6 @@
-//! A load generator that costs little itself: fixed request bytes over kept-alive HTTP/1.1 connections, responses framed by
-//! `Content-Length`. It knows nothing of what it asks for; it counts what comes back.
+//! A load generator that costs little itself: fixed request bytes over kept-alive HTTP/1.1
+//! connections, responses framed by `Content-Length`. It knows nothing of what it asks for; it
+//! counts what comes back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,7 +50,8 @@ pub struct Plan {
     pub rate: Option<f64>,
 }
 
-/// One request's bytes. `{n}` in the body or head of a template is not touched: requests are made by the caller.
+/// One request's bytes. `{n}` in the body or head of a template is not touched: requests are made
+/// by the caller.
 pub type Requests = Arc<dyn Fn(usize, u64) -> Vec<u8> + Send + Sync>;
 
 /// A request whose bytes never change.
@@ -64,7 +66,10 @@ pub fn request(method: &str, path: &str, headers: &[(&str, &str)], body: Option<
         text.push_str(&format!("{name}: {value}\r\n"));
     }
     if let Some(body) = body {
-        text.push_str(&format!("content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}", body.len()));
+        text.push_str(&format!(
+            "content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        ));
     } else {
         text.push_str("\r\n");
     }
@@ -117,7 +122,9 @@ async fn drive(connection: usize, plan: &Plan, stop: &AtomicBool, requests: &Req
             }
             Ok(status) => {
                 report.failed += 1;
-                report.first_failure.get_or_insert_with(|| format!("{status}: {}", String::from_utf8_lossy(&buffer)));
+                report.first_failure.get_or_insert_with(|| {
+                    format!("{status}: {}", String::from_utf8_lossy(&buffer))
+                });
             }
             Err(error) => {
                 socket = None;
@@ -130,7 +137,12 @@ async fn drive(connection: usize, plan: &Plan, stop: &AtomicBool, requests: &Req
 }
 
 /// Sends one request and reads its whole answer; `buffer` then holds the answer's bytes.
-pub async fn exchange(address: &str, socket: &mut Option<TcpStream>, request: &[u8], buffer: &mut Vec<u8>) -> Result<u16> {
+pub async fn exchange(
+    address: &str,
+    socket: &mut Option<TcpStream>,
+    request: &[u8],
+    buffer: &mut Vec<u8>,
+) -> Result<u16> {
     if socket.is_none() {
         let fresh = TcpStream::connect(address).await.context("connect")?;
         fresh.set_nodelay(true)?;

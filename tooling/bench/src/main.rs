@@ -1,7 +1,8 @@
-//! `cargo xtask bench`: what Charter costs and what it gains, as ratios within one run on one machine.
+//! `cargo xtask bench`: what Charter costs and what it gains, as ratios within one run on one
+//! machine.
 //!
-//! Every figure stands beside its yardstick, measured in the same minutes by the same load generator. Absolute figures are
-//! printed for people; only ratios are compared with targets.
+//! Every figure stands beside its yardstick, measured in the same minutes by the same load
+//! generator. Absolute figures are printed for people; only ratios are compared with targets.
 
 mod bare;
 mod committer;
@@ -25,7 +26,8 @@ use anyhow::Result;
 fn main() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let mut arguments = std::env::args().skip(1);
-    let (first, second, third) = (arguments.next().unwrap_or_default(), arguments.next(), arguments.next());
+    let (first, second, third) =
+        (arguments.next().unwrap_or_default(), arguments.next(), arguments.next());
     runtime.block_on(async {
         if first == "bare" {
             return bare::serve(second.unwrap_or_default().into()).await;

@@ -1,5 +1,6 @@
-//! A budget that admits seven, asked for by two hundred clients at once: how many come through, here and at LiteLLM's proxy, whose budget
-//! is kept in its memory. Its model is one that it answers itself, with a price.
+//! A budget that admits seven, asked for by two hundred clients at once: how many come through,
+//! here and at LiteLLM's proxy, whose budget is kept in its memory. Its model is one that it
+//! answers itself, with a price.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -55,7 +56,9 @@ async fn race(address: &str, request: &[u8]) -> Result<usize> {
     let mut clients = tokio::task::JoinSet::new();
     for _ in 0..CLIENTS {
         let (address, request) = (address.to_owned(), request.to_vec());
-        clients.spawn(async move { load::exchange(&address, &mut None, &request, &mut Vec::new()).await });
+        clients.spawn(async move {
+            load::exchange(&address, &mut None, &request, &mut Vec::new()).await
+        });
     }
     let statuses: Result<Vec<u16>> = clients.join_all().await.into_iter().collect();
     Ok(statuses?.into_iter().filter(|status| *status == 200).count())
@@ -73,12 +76,15 @@ async fn charter(tools: &Tools) -> Result<usize> {
     server.json("POST", "/v1/operator/credits", OPERATOR, Some(&credit)).await?;
     let kits = server.json("GET", "/v1/kits", &key, None).await?;
     let budget = json!({"budget": {"cap_cents": 150 * ADMITTED, "period": "month", "hard": true}});
-    server.json("PATCH", &format!("/v1/kits/{}", text(&kits["kits"][0]["id"])?), &key, Some(&budget)).await?;
+    server
+        .json("PATCH", &format!("/v1/kits/{}", text(&kits["kits"][0]["id"])?), &key, Some(&budget))
+        .await?;
     let card = server.json("POST", "/v1/cards", &key, Some(&json!({}))).await?;
     let path = format!("/v1/cards/{}/top-up", text(&card["card"]["id"])?);
     let authorization = format!("Bearer {key}");
     let headers = [("authorization", authorization.as_str())];
-    race(&server.address, &load::request("POST", &path, &headers, Some(r#"{"amount_cents":150}"#))).await
+    race(&server.address, &load::request("POST", &path, &headers, Some(r#"{"amount_cents":150}"#)))
+        .await
 }
 
 /// A process that ends with its handle.
@@ -102,7 +108,11 @@ async fn litellm(tools: &Tools) -> Result<usize> {
     let authorization = format!("Bearer {MASTER_KEY}");
     let body = json!({"model": "priced", "messages": [{"role": "user", "content": "as many words as cost something"}]});
     let headers = [("authorization", authorization.as_str())];
-    race(&address, &load::request("POST", "/v1/chat/completions", &headers, Some(&body.to_string()))).await
+    race(
+        &address,
+        &load::request("POST", "/v1/chat/completions", &headers, Some(&body.to_string())),
+    )
+    .await
 }
 
 fn start(folder: &Path, config: &Path, port: u16) -> Result<Ended> {

@@ -1,4 +1,5 @@
-//! Reading one queue through the whole pipeline, beside a bare hyper server and beside `wasmtime serve`.
+//! Reading one queue through the whole pipeline, beside a bare hyper server and beside `wasmtime
+//! serve`.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -29,7 +30,10 @@ pub async fn measure(tools: &Tools) -> Result<Vec<Row>> {
     let serve = match &tools.wasmtime {
         Some(wasmtime) => {
             let mut command = Command::new(wasmtime);
-            command.args(["serve", "--addr", "127.0.0.1:0", "-Scli", "--env"]).arg(format!("BODY={body}")).arg(&tools.proxy);
+            command
+                .args(["serve", "--addr", "127.0.0.1:0", "-Scli", "--env"])
+                .arg(format!("BODY={body}"))
+                .arg(&tools.proxy);
             command.stderr(Stdio::piped());
             Some(wasmtime_serve(command)?)
         }
@@ -53,7 +57,12 @@ pub async fn measure(tools: &Tools) -> Result<Vec<Row>> {
 }
 
 async fn drive(address: &str, request: Vec<u8>) -> Report {
-    let plan = Plan { address: address.to_owned(), connections: CONNECTIONS, duration: Duration::from_secs(4), rate: None };
+    let plan = Plan {
+        address: address.to_owned(),
+        connections: CONNECTIONS,
+        duration: Duration::from_secs(4),
+        rate: None,
+    };
     load::run(&plan, load::fixed(request)).await
 }
 
@@ -76,9 +85,13 @@ fn wasmtime_serve(mut command: Command) -> Result<(Child, String)> {
     use std::io::{BufRead, BufReader};
     let mut child = Child(command.spawn()?);
     let stderr = child.0.stderr.take();
-    let mut lines = BufReader::new(stderr.ok_or_else(|| anyhow::anyhow!("no standard error"))?).lines();
-    let first = lines.next().ok_or_else(|| anyhow::anyhow!("wasmtime serve ended without an address"))??;
-    let address = first.split("http://").nth(1).unwrap_or_default().trim_end_matches('/').to_owned();
+    let mut lines =
+        BufReader::new(stderr.ok_or_else(|| anyhow::anyhow!("no standard error"))?).lines();
+    let first = lines
+        .next()
+        .ok_or_else(|| anyhow::anyhow!("wasmtime serve ended without an address"))??;
+    let address =
+        first.split("http://").nth(1).unwrap_or_default().trim_end_matches('/').to_owned();
     std::thread::spawn(move || lines.for_each(drop));
     Ok((child, address))
 }

@@ -26,9 +26,18 @@ pub async fn measure(tools: &Tools) -> Result<Vec<Row>> {
         digests.push(staged["component"]["digest"].as_str().unwrap_or_default().to_owned());
     }
 
-    let read = load::request("GET", &format!("/v1/queue/{queue}"), &[("authorization", &format!("Bearer {key}"))], None);
-    let plan =
-        Plan { address: charter.address.clone(), connections: CONNECTIONS, duration: Duration::from_secs(5), rate: None };
+    let read = load::request(
+        "GET",
+        &format!("/v1/queue/{queue}"),
+        &[("authorization", &format!("Bearer {key}"))],
+        None,
+    );
+    let plan = Plan {
+        address: charter.address.clone(),
+        connections: CONNECTIONS,
+        duration: Duration::from_secs(5),
+        rate: None,
+    };
     let full = load::run(&plan, load::fixed(read.clone())).await.rate();
     let calm_plan = Plan { duration: Duration::from_secs(30), rate: Some(full * 0.7), ..plan };
     let calm = load::run(&calm_plan, load::fixed(read.clone())).await;
@@ -44,14 +53,22 @@ pub async fn measure(tools: &Tools) -> Result<Vec<Row>> {
             figure: storm.failed.to_string(),
             target: "0".into(),
             reached: storm.failed == 0,
-            detail: storm.first_failure.clone().unwrap_or_else(|| format!("{} answered during 100 activations", storm.ok)),
+            detail: storm
+                .first_failure
+                .clone()
+                .unwrap_or_else(|| format!("{} answered during 100 activations", storm.ok)),
         },
         Row {
             name: "reload storm: p99 / calm p99",
             figure: format!("{ratio:.2} ×"),
             target: "≤ 1.5 ×".into(),
             reached: ratio <= 1.5,
-            detail: format!("{:?} and {:?} at {:.0}/s", storm.percentile(0.99), calm.percentile(0.99), full * 0.7),
+            detail: format!(
+                "{:?} and {:?} at {:.0}/s",
+                storm.percentile(0.99),
+                calm.percentile(0.99),
+                full * 0.7
+            ),
         },
     ];
 
@@ -69,10 +86,17 @@ pub async fn measure(tools: &Tools) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-async fn activations(charter: &Server, digests: &[String], count: usize, pause: Duration) -> Result<()> {
+async fn activations(
+    charter: &Server,
+    digests: &[String],
+    count: usize,
+    pause: Duration,
+) -> Result<()> {
     for n in 0..count {
         let body = json!({"digest": digests[n % digests.len()]});
-        charter.json("POST", "/v1/operator/components/queue/activate", OPERATOR, Some(&body)).await?;
+        charter
+            .json("POST", "/v1/operator/components/queue/activate", OPERATOR, Some(&body))
+            .await?;
         tokio::time::sleep(pause).await;
     }
     Ok(())

@@ -1,7 +1,8 @@
 //! Reads while the deployment is small, and while it holds a million users.
 //!
-//! The large one is made of the small one's backup: its users and queues are repeated under other ids, and the file is restored.
-//! Gigabytes and minutes, so this part runs only when it is asked for by name.
+//! The large one is made of the small one's backup: its users and queues are repeated under other
+//! ids, and the file is restored. Gigabytes and minutes, so this part runs only when it is asked
+//! for by name.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
@@ -67,7 +68,10 @@ pub async fn measure(tools: &Tools, users: usize) -> Result<Vec<Row>> {
         figure: format!("{ratio:.2} ×"),
         target: "≤ 1.5 ×".into(),
         reached: ratio <= 1.5,
-        detail: format!("{large:?} with {users} users and {} documents, {small:?} with {SMALL}", users * DOCUMENTS),
+        detail: format!(
+            "{large:?} with {users} users and {} documents, {small:?} with {SMALL}",
+            users * DOCUMENTS
+        ),
     }])
 }
 
@@ -76,10 +80,15 @@ async fn furnish(charter: &Server, key: &str) -> Result<Requests> {
     let authorization = format!("Bearer {key}");
     let mut reads = Vec::with_capacity(SMALL);
     for n in 0..SMALL {
-        let user = charter.json("POST", "/v1/users", key, Some(&json!({"name": format!("user {n}")}))).await?;
+        let user = charter
+            .json("POST", "/v1/users", key, Some(&json!({"name": format!("user {n}")})))
+            .await?;
         let user = user["user"]["id"].as_str().context("a user's id")?.to_owned();
-        let headers = [("authorization", authorization.as_str()), ("x-service-user-id", user.as_str())];
-        let made = charter.send(&load::request("POST", "/v1/queue", &headers, Some(r#"{"name":"queue"}"#))).await?;
+        let headers =
+            [("authorization", authorization.as_str()), ("x-service-user-id", user.as_str())];
+        let made = charter
+            .send(&load::request("POST", "/v1/queue", &headers, Some(r#"{"name":"queue"}"#)))
+            .await?;
         let queue = made["queue"]["id"].as_str().context("a queue's id")?;
         reads.push(load::request("GET", &format!("/v1/queue/{queue}"), &headers, None));
     }
@@ -91,8 +100,12 @@ async fn furnish(charter: &Server, key: &str) -> Result<Requests> {
 }
 
 async fn read(server: &Server, reads: &Requests, seconds: u64) -> Result<Report> {
-    let plan =
-        Plan { address: server.address.clone(), connections: 16, duration: Duration::from_secs(seconds), rate: Some(RATE) };
+    let plan = Plan {
+        address: server.address.clone(),
+        connections: 16,
+        duration: Duration::from_secs(seconds),
+        rate: Some(RATE),
+    };
     let report = load::run(&plan, reads.clone()).await;
     match &report.first_failure {
         Some(failure) => bail!("a read failed: {failure}"),
@@ -101,7 +114,8 @@ async fn read(server: &Server, reads: &Requests, seconds: u64) -> Result<Report>
 }
 
 fn command(tools: &Tools, verb: &[&str], file: &Path, data: &Path) -> Result<()> {
-    let done = Command::new(&tools.charter).args(verb).arg(file).arg("--data").arg(data).output()?;
+    let done =
+        Command::new(&tools.charter).args(verb).arg(file).arg("--data").arg(data).output()?;
     if !done.status.success() {
         bail!("charter {} failed: {}", verb.join(" "), String::from_utf8_lossy(&done.stderr));
     }
@@ -120,7 +134,9 @@ impl Pattern {
         let own = format!("{user:08x}-0000-7000-8000-000000000000");
         let line = self.line.replace(&self.user, &own);
         match &self.queue {
-            Some(known) => line.replace(known, &format!("{user:08x}-{queue:04x}-7000-9000-000000000000")),
+            Some(known) => {
+                line.replace(known, &format!("{user:08x}-{queue:04x}-7000-9000-000000000000"))
+            }
             None => line,
         }
     }
@@ -129,22 +145,30 @@ impl Pattern {
 /// Writes the backup with more users, each with the rows that one user and its queue have.
 fn grow(from: &Path, to: &Path, users: usize) -> Result<()> {
     let lines = BufReader::new(File::open(from)?).lines().collect::<std::io::Result<Vec<_>>>()?;
-    let rows: Vec<Value> = lines.iter().map(|line| serde_json::from_str(line)).collect::<serde_json::Result<_>>()?;
+    let rows: Vec<Value> =
+        lines.iter().map(|line| serde_json::from_str(line)).collect::<serde_json::Result<_>>()?;
     let cell = |row: &Value, n: usize| row["row"][n].as_str().unwrap_or_default().to_owned();
-    let known = rows.iter().find(|row| cell(row, 1) == "queue.queues").context("no queue in the backup")?;
+    let known =
+        rows.iter().find(|row| cell(row, 1) == "queue.queues").context("no queue in the backup")?;
     let (user, queue) = (cell(known, 0).trim_start_matches("u/").to_owned(), cell(known, 2));
-    let mut out = Grown { file: BufWriter::with_capacity(1 << 20, File::create(to)?), digest: Sha256::new(), rows: 0 };
+    let mut out = Grown {
+        file: BufWriter::with_capacity(1 << 20, File::create(to)?),
+        digest: Sha256::new(),
+        rows: 0,
+    };
     let mut table = Vec::new();
     for (line, row) in lines.iter().zip(&rows) {
         if row.get("row").is_none() {
-            // The table is over: its added rows, in the order of its key, follow those that were there.
+            // The table is over: its added rows, in the order of its key, follow those that were
+            // there.
             out.repeat(&std::mem::take(&mut table), users)?;
         }
         if row.get("trailer").is_some() {
             break;
         }
         out.line(line)?;
-        let own = cell(row, 0) == format!("u/{user}") || (cell(row, 1) == "host.users" && line.contains(&user));
+        let own = cell(row, 0) == format!("u/{user}")
+            || (cell(row, 1) == "host.users" && line.contains(&user));
         if own {
             let queue = line.contains(&queue).then(|| queue.clone());
             table.push(Pattern { line: line.clone(), user: user.clone(), queue });
@@ -182,7 +206,8 @@ impl Grown {
     }
 
     fn end(mut self) -> Result<()> {
-        let sha256: String = self.digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        let sha256: String =
+            self.digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
         writeln!(self.file, "{}", json!({"trailer": {"rows": self.rows, "sha256": sha256}}))?;
         Ok(self.file.flush()?)
     }

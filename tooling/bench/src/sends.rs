@@ -1,4 +1,5 @@
-//! Durable sends through the whole pipeline, beside the committer alone and a writer of one transaction a request.
+//! Durable sends through the whole pipeline, beside the committer alone and a writer of one
+//! transaction a request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,8 +32,12 @@ pub async fn measure(tools: &Tools, committer: &Figures) -> Result<Vec<Row>> {
             Some(body),
         ));
     }
-    let plan =
-        Plan { address: charter.address.clone(), connections: CONNECTIONS, duration: Duration::from_secs(6), rate: None };
+    let plan = Plan {
+        address: charter.address.clone(),
+        connections: CONNECTIONS,
+        duration: Duration::from_secs(6),
+        rate: None,
+    };
     let make: load::Requests = Arc::new(move |connection, _| requests[connection].clone());
     load::run(&Plan { duration: Duration::from_secs(2), ..plan.clone() }, Arc::clone(&make)).await;
     let report = load::run(&plan, make).await;

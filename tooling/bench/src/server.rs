@@ -32,7 +32,8 @@ impl Drop for Server {
 impl Server {
     /// Starts `command`, whose first line of output must hold its `http://` address.
     pub fn start(command: &mut Command) -> Result<Self> {
-        let mut child = command.stdout(Stdio::piped()).spawn().with_context(|| format!("start {command:?}"))?;
+        let mut child =
+            command.stdout(Stdio::piped()).spawn().with_context(|| format!("start {command:?}"))?;
         let stdout = child.stdout.take().context("no standard output")?;
         let mut lines = BufReader::new(stdout).lines();
         let first = lines.next().context("the server ended without an address")??;
@@ -45,8 +46,15 @@ impl Server {
     /// A Charter on SQLite with its data in `data` and the components of `components`.
     pub fn charter(binary: &Path, data: &Path, components: &Path) -> Result<Self> {
         let mut command = Command::new(binary);
-        command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data).arg("--components").arg(components);
-        command.env("CHARTER_OPERATOR_TOKEN", OPERATOR).env("CHARTER_TELEMETRY_LOG", "warn").stderr(Stdio::null());
+        command
+            .args(["serve", "--listen", "127.0.0.1:0", "--data"])
+            .arg(data)
+            .arg("--components")
+            .arg(components);
+        command
+            .env("CHARTER_OPERATOR_TOKEN", OPERATOR)
+            .env("CHARTER_TELEMETRY_LOG", "warn")
+            .stderr(Stdio::null());
         Self::start(&mut command)
     }
 
@@ -71,10 +79,17 @@ impl Server {
     }
 
     /// One JSON request; anything but 2xx is an error.
-    pub async fn json(&self, method: &str, path: &str, token: &str, body: Option<&Value>) -> Result<Value> {
+    pub async fn json(
+        &self,
+        method: &str,
+        path: &str,
+        token: &str,
+        body: Option<&Value>,
+    ) -> Result<Value> {
         let text = body.map(Value::to_string);
         let authorization = format!("Bearer {token}");
-        let headers: Vec<(&str, &str)> = if token.is_empty() { vec![] } else { vec![("authorization", &authorization)] };
+        let headers: Vec<(&str, &str)> =
+            if token.is_empty() { vec![] } else { vec![("authorization", &authorization)] };
         self.send(&load::request(method, path, &headers, text.as_deref())).await
     }
 
@@ -92,7 +107,8 @@ impl Server {
     pub async fn send(&self, request: &[u8]) -> Result<Value> {
         let mut answer = Vec::new();
         let status = load::exchange(&self.address, &mut None, request, &mut answer).await?;
-        let start = answer.windows(4).position(|window| window == b"\r\n\r\n").context("no head")? + 4;
+        let start =
+            answer.windows(4).position(|window| window == b"\r\n\r\n").context("no head")? + 4;
         let body = String::from_utf8_lossy(&answer[start..]);
         if !(200..300).contains(&status) {
             bail!("{status}: {body}");

@@ -1,4 +1,5 @@
-//! Cold start with fifty components whose compiled code is cached: time to the first answer, and memory.
+//! Cold start with fifty components whose compiled code is cached: time to the first answer, and
+//! memory.
 
 use std::time::{Duration, Instant};
 
@@ -32,9 +33,13 @@ pub async fn measure(tools: &Tools) -> Result<Vec<Row>> {
     for _ in 0..5 {
         let began = Instant::now();
         let server = Server::charter(&tools.charter, &data, &components)?;
-        let request = load::request("GET", path, &[("authorization", &format!("Bearer {key}"))], None);
+        let request =
+            load::request("GET", path, &[("authorization", &format!("Bearer {key}"))], None);
         let mut answer = Vec::new();
-        while !matches!(load::exchange(&server.address, &mut None, &request, &mut answer).await, Ok(200)) {
+        while !matches!(
+            load::exchange(&server.address, &mut None, &request, &mut answer).await,
+            Ok(200)
+        ) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         times.push(began.elapsed());

@@ -1,4 +1,5 @@
-//! What open streams cost that nobody sends anything on: resident memory of the host before and after.
+//! What open streams cost that nobody sends anything on: resident memory of the host before and
+//! after.
 
 use anyhow::{Result, bail};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

@@ -47,7 +47,14 @@ impl Tools {
             committer: target.join("release/examples/committer_bench"),
             instantiate: target.join("release/examples/instantiate"),
         };
-        for path in [&tools.charter, &tools.components, &tools.proxy, &tools.copied, &tools.committer, &tools.instantiate] {
+        for path in [
+            &tools.charter,
+            &tools.components,
+            &tools.proxy,
+            &tools.copied,
+            &tools.committer,
+            &tools.instantiate,
+        ] {
             if !path.exists() {
                 bail!("{} is missing: run this through `cargo xtask bench`", path.display());
             }
@@ -62,7 +69,8 @@ pub struct Scratch(pub PathBuf);
 impl Scratch {
     /// A fresh folder on the same disk as the build.
     pub fn new(tools: &Tools, name: &str) -> Result<Self> {
-        let path = tools.components.with_file_name("bench").join(format!("{name}-{}", std::process::id()));
+        let path =
+            tools.components.with_file_name("bench").join(format!("{name}-{}", std::process::id()));
         drop(std::fs::remove_dir_all(&path));
         std::fs::create_dir_all(&path)?;
         Ok(Self(path))
@@ -77,7 +85,8 @@ impl Drop for Scratch {
 
 /// Registers an organization and answers its key.
 pub async fn register(server: &Server, name: &str) -> Result<String> {
-    let body = json!({"email": format!("{name}@example.com"), "password": "correct horse battery staple"});
+    let body =
+        json!({"email": format!("{name}@example.com"), "password": "correct horse battery staple"});
     let answer = server.json("POST", "/v1/auth/register", "", Some(&body)).await?;
     text(&answer, &["api_key", "key"])
 }
@@ -93,7 +102,8 @@ fn text(answer: &Value, path: &[&str]) -> Result<String> {
     found.as_str().map(str::to_owned).with_context(|| format!("no {} in {answer}", path.join(".")))
 }
 
-/// `wasm` under another name: the placeholder is replaced wherever it stands, by a name of the same length.
+/// `wasm` under another name: the placeholder is replaced wherever it stands, by a name of the same
+/// length.
 pub fn renamed(wasm: &[u8], name: &str) -> Vec<u8> {
     replaced(wasm, PLACEHOLDER.as_bytes(), name.as_bytes())
 }
@@ -116,10 +126,13 @@ fn replaced(wasm: &[u8], old: &[u8], new: &[u8]) -> Vec<u8> {
 
 /// Runs a program that prints one JSON document, and reads it.
 pub fn figures(program: &Path, arguments: &[&str]) -> Result<Value> {
-    let output =
-        std::process::Command::new(program).args(arguments).output().with_context(|| format!("run {}", program.display()))?;
+    let output = std::process::Command::new(program)
+        .args(arguments)
+        .output()
+        .with_context(|| format!("run {}", program.display()))?;
     if !output.status.success() {
         bail!("{} failed: {}", program.display(), String::from_utf8_lossy(&output.stderr));
     }
-    serde_json::from_slice(&output.stdout).with_context(|| format!("read what {} printed", program.display()))
+    serde_json::from_slice(&output.stdout)
+        .with_context(|| format!("read what {} printed", program.display()))
 }

@@ -1,7 +1,8 @@
 //! Builds the primitives and the test fixtures as WebAssembly components, and the host itself.
 //!
-//! The folders decide: each folder under `plugins/` is one primitive, `target/components/<folder>.wasm`; each under
-//! `tests/fixtures/` is one fixture, `target/fixtures/<folder>.wasm`. No list is kept anywhere.
+//! The folders decide: each folder under `plugins/` is one primitive,
+//! `target/components/<folder>.wasm`; each under `tests/fixtures/` is one fixture,
+//! `target/fixtures/<folder>.wasm`. No list is kept anywhere.
 
 use std::path::{Path, PathBuf};
 
@@ -52,10 +53,18 @@ fn release(workspace: &Workspace) -> Result<()> {
 pub fn host(workspace: &Workspace, release: bool) -> Result<PathBuf> {
     let mut command = process::cargo(&workspace.root);
     eprintln!("The host and what it stands on: minutes, the first time.");
-    // The tests' build selects the whole workspace; so does this one, or cargo would unify features otherwise and build every
-    // heavy dependency a second time.
+    // The tests' build selects the whole workspace; so does this one, or cargo would unify features
+    // otherwise and build every heavy dependency a second time.
     match release {
-        true => command.args(["build", "--quiet", "--release", "--package", "charter-server", "--bin", "charter"]),
+        true => command.args([
+            "build",
+            "--quiet",
+            "--release",
+            "--package",
+            "charter-server",
+            "--bin",
+            "charter",
+        ]),
         false => command.args(["build", "--quiet", "--workspace", "--bin", "charter"]),
     };
     process::run(command)?;
@@ -84,23 +93,38 @@ fn guests(workspace: &Workspace, folder: &str, output: &Path) -> Result<PathBuf>
     Ok(output.to_path_buf())
 }
 
-fn build(workspace: &Workspace, folder: &str, members: &[(String, &Package)], output: &Path) -> Result<()> {
+fn build(
+    workspace: &Workspace,
+    folder: &str,
+    members: &[(String, &Package)],
+    output: &Path,
+) -> Result<()> {
     prerequisites::guest_target(&workspace.root)?;
     std::fs::create_dir_all(output).with_context(|| format!("cannot make {}", output.display()))?;
     if !members.is_empty() {
         eprintln!("The components of {folder}: minutes, the first time.");
         let mut command = process::cargo(&workspace.root);
-        command.args(["build", "--quiet", "--profile", PROFILE, "--target", prerequisites::GUEST_TARGET]);
+        command.args([
+            "build",
+            "--quiet",
+            "--profile",
+            PROFILE,
+            "--target",
+            prerequisites::GUEST_TARGET,
+        ]);
         for (_, package) in members {
             command.args(["--package", &package.name]);
         }
-        // A target directory for guests alone would build their shared dependencies twice for nothing.
+        // A target directory for guests alone would build their shared dependencies twice for
+        // nothing.
         process::run(command)?;
     }
     let built = workspace.target.join(prerequisites::GUEST_TARGET).join(PROFILE);
     for (name, package) in members {
         let Some(artefact) = &package.artefact else {
-            bail!("{folder}/{name} builds no component: its Cargo.toml needs `[lib] crate-type = [\"cdylib\", \"rlib\"]`");
+            bail!(
+                "{folder}/{name} builds no component: its Cargo.toml needs `[lib] crate-type = [\"cdylib\", \"rlib\"]`"
+            );
         };
         place(&built.join(format!("{artefact}.wasm")), &output.join(format!("{name}.wasm")))?;
     }
@@ -114,18 +138,23 @@ fn place(from: &Path, to: &Path) -> Result<()> {
         return Ok(());
     }
     let temporary = to.with_extension("wasm.part");
-    std::fs::write(&temporary, bytes).with_context(|| format!("cannot write {}", temporary.display()))?;
-    std::fs::rename(&temporary, to).with_context(|| format!("cannot move {} into place", temporary.display()))
+    std::fs::write(&temporary, bytes)
+        .with_context(|| format!("cannot write {}", temporary.display()))?;
+    std::fs::rename(&temporary, to)
+        .with_context(|| format!("cannot move {} into place", temporary.display()))
 }
 
 /// A component whose folder is gone must not be served by the next start.
 fn remove_strangers(folder: &Path, keep: impl Fn(&str) -> bool) -> Result<()> {
-    for entry in std::fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))? {
+    for entry in
+        std::fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))?
+    {
         let path = entry?.path();
         let is_component = path.extension().is_some_and(|extension| extension == "wasm");
         let known = path.file_stem().and_then(|stem| stem.to_str()).is_some_and(&keep);
         if is_component && !known {
-            std::fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+            std::fs::remove_file(&path)
+                .with_context(|| format!("cannot remove {}", path.display()))?;
         }
     }
     Ok(())

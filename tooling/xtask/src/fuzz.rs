@@ -1,5 +1,5 @@
-//! `cargo xtask fuzz`: coverage-guided fuzzing of what parses strangers' input. The same entry points run under proptest in
-//! the ordinary tests; this looks longer and deeper.
+//! `cargo xtask fuzz`: coverage-guided fuzzing of what parses strangers' input. The same entry
+//! points run under proptest in the ordinary tests; this looks longer and deeper.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -33,7 +33,15 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     };
     for target in targets {
         let mut command = Command::new("cargo");
-        command.current_dir(&folder).args(["+nightly", "fuzz", "run", "--fuzz-dir", ".", &target, "--"]);
+        command.current_dir(&folder).args([
+            "+nightly",
+            "fuzz",
+            "run",
+            "--fuzz-dir",
+            ".",
+            &target,
+            "--",
+        ]);
         command.arg(format!("-max_total_time={}", options.seconds));
         process::run(command)?;
     }
@@ -61,7 +69,8 @@ fn missing() -> Vec<&'static str> {
 
 fn targets(folder: &Path) -> Result<Vec<String>> {
     let folder = folder.join("fuzz_targets");
-    let entries = std::fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))?;
+    let entries =
+        std::fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))?;
     let mut names: Vec<String> = entries
         .flatten()
         .filter(|entry| entry.path().extension().is_some_and(|extension| extension == "rs"))

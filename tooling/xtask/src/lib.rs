@@ -1,5 +1,5 @@
-//! The project's own commands, as functions: `cargo xtask` is a thin command line over them, and the end-to-end tests call
-//! the same ones, so that `cargo test` alone builds what it needs.
+//! The project's own commands, as functions: `cargo xtask` is a thin command line over them, and
+//! the end-to-end tests call the same ones, so that `cargo test` alone builds what it needs.
 //!
 //! Knows cargo, rustup and the layout of the workspace; knows nothing of what the code in it does.
 

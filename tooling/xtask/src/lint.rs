@@ -1,4 +1,5 @@
-//! `cargo xtask lint`: format, the repository's own rules, lints and docs, cheapest first, so that a slip is found early.
+//! `cargo xtask lint`: format, the repository's own rules, lints and docs, cheapest first, so that
+//! a slip is found early.
 
 use anyhow::Result;
 
@@ -15,7 +16,15 @@ pub fn run(workspace: &Workspace) -> Result<()> {
     };
     process::run(cargo(&["fmt", "--all", "--check"]))?;
     tidy::run(workspace)?;
-    process::run(cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]))?;
+    process::run(cargo(&[
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--locked",
+        "--",
+        "-D",
+        "warnings",
+    ]))?;
     let mut docs = cargo(&["doc", "--workspace", "--no-deps", "--locked"]);
     docs.env("RUSTDOCFLAGS", "-D warnings");
     process::run(docs)

@@ -1,4 +1,5 @@
-//! `cargo xtask`: everything that is done to this repository, as one command line without shell scripts.
+//! `cargo xtask`: everything that is done to this repository, as one command line without shell
+//! scripts.
 //!
 //! Only parses arguments; each command is a function of the library beside it.
 
@@ -8,7 +9,11 @@ use xtask::workspace::Workspace;
 use xtask::{bench, components, fuzz, lint, run, scaffold, test, tidy};
 
 #[derive(Parser)]
-#[command(name = "cargo xtask", about = "Build, run, test and extend Charter", disable_help_subcommand = true)]
+#[command(
+    name = "cargo xtask",
+    about = "Build, run, test and extend Charter",
+    disable_help_subcommand = true
+)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -57,7 +62,11 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
-        for good in [&["xtask", "build"] as &[&str], &["xtask", "build", "notes", "--into", "x"], &["xtask", "test", "notes"]] {
+        for good in [
+            &["xtask", "build"] as &[&str],
+            &["xtask", "build", "notes", "--into", "x"],
+            &["xtask", "test", "notes"],
+        ] {
             assert!(Arguments::try_parse_from(good).is_ok(), "{good:?}");
         }
         assert!(Arguments::try_parse_from(["xtask", "build", "--into", "x"]).is_err(), "of what");

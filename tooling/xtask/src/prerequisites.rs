@@ -1,4 +1,5 @@
-//! What the machine must have. What rustup can add is added; what it cannot is named, with the command that installs it.
+//! What the machine must have. What rustup can add is added; what it cannot is named, with the
+//! command that installs it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +15,8 @@ pub const GUEST_TARGET: &str = "wasm32-wasip2";
 pub fn guest_target(root: &Path) -> Result<()> {
     let mut sysroot = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
     sysroot.current_dir(root).args(["--print", "sysroot"]);
-    let sysroot = String::from_utf8(process::output(sysroot)?).context("rustc's sysroot is not UTF-8")?;
+    let sysroot =
+        String::from_utf8(process::output(sysroot)?).context("rustc's sysroot is not UTF-8")?;
     if Path::new(sysroot.trim()).join("lib/rustlib").join(GUEST_TARGET).join("lib").is_dir() {
         return Ok(());
     }
@@ -25,10 +27,13 @@ pub fn guest_target(root: &Path) -> Result<()> {
     }
     let mut add = Command::new("rustup");
     add.current_dir(root).args(["target", "add", GUEST_TARGET]);
-    process::run(add).with_context(|| format!("Rust's {GUEST_TARGET} target is missing: `rustup target add {GUEST_TARGET}`"))
+    process::run(add).with_context(|| {
+        format!("Rust's {GUEST_TARGET} target is missing: `rustup target add {GUEST_TARGET}`")
+    })
 }
 
-/// Everything that the tests run beside what cargo builds; all that is missing is named at once, with the command that installs it.
+/// Everything that the tests run beside what cargo builds; all that is missing is named at once,
+/// with the command that installs it.
 pub fn of_tests() -> Result<()> {
     let python = || {
         let mut makes_environments = Command::new("python3");
@@ -41,7 +46,8 @@ pub fn of_tests() -> Result<()> {
         ("openssl", process::find("openssl").is_some()),
         ("python3 python3-venv", python()),
     ];
-    let missing: Vec<&str> = needed.into_iter().filter(|(_, there)| !there).map(|(package, _)| package).collect();
+    let missing: Vec<&str> =
+        needed.into_iter().filter(|(_, there)| !there).map(|(package, _)| package).collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -54,14 +60,19 @@ pub fn of_tests() -> Result<()> {
 
 /// The folder of PostgreSQL's server programs: on `PATH`, or where Debian keeps them.
 pub fn postgresql() -> Result<PathBuf> {
-    if let Some(folder) =
-        process::find("initdb").and_then(|file| file.canonicalize().ok()).and_then(|file| file.parent().map(Path::to_path_buf))
+    if let Some(folder) = process::find("initdb")
+        .and_then(|file| file.canonicalize().ok())
+        .and_then(|file| file.parent().map(Path::to_path_buf))
     {
         return Ok(folder);
     }
-    let versions =
-        std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten().map(|entry| entry.path().join("bin"));
-    let mut found: Vec<PathBuf> = versions.filter(|folder| folder.join("initdb").is_file()).collect();
+    let versions = std::fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path().join("bin"));
+    let mut found: Vec<PathBuf> =
+        versions.filter(|folder| folder.join("initdb").is_file()).collect();
     found.sort();
     found.pop().context(
         "PostgreSQL's server programs (initdb, postgres) are missing: `apt-get install postgresql`, or put their folder on PATH.\n\

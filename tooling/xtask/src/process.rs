@@ -27,7 +27,10 @@ pub fn run(mut command: Command) -> Result<()> {
 /// Runs it like [`run`], and shows each line of its standard output to `look` besides.
 pub fn watched(mut command: Command, mut look: impl FnMut(&str)) -> Result<()> {
     eprintln!("$ {}", shown(&command));
-    let mut child = command.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot start `{}`", shown(&command)))?;
+    let mut child = command
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot start `{}`", shown(&command)))?;
     for line in child.stdout.take().into_iter().flat_map(|output| BufReader::new(output).lines()) {
         let line = line.with_context(|| format!("`{}` prints what is no text", shown(&command)))?;
         println!("{line}");
@@ -42,7 +45,10 @@ pub fn watched(mut command: Command, mut look: impl FnMut(&str)) -> Result<()> {
 
 /// Runs the command quietly and answers its standard output.
 pub fn output(mut command: Command) -> Result<Vec<u8>> {
-    let output = command.stderr(Stdio::inherit()).output().with_context(|| format!("cannot start `{}`", shown(&command)))?;
+    let output = command
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(|| format!("cannot start `{}`", shown(&command)))?;
     if !output.status.success() {
         bail!("`{}` failed: {}", shown(&command), output.status);
     }
@@ -58,6 +64,7 @@ pub fn find(program: &str) -> Option<PathBuf> {
 fn shown(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let name = program.file_name().unwrap_or(program.as_os_str());
-    let words: Vec<_> = std::iter::once(name).chain(command.get_args()).map(OsStr::to_string_lossy).collect();
+    let words: Vec<_> =
+        std::iter::once(name).chain(command.get_args()).map(OsStr::to_string_lossy).collect();
     words.join(" ")
 }

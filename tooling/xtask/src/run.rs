@@ -35,7 +35,8 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     } else {
         options.data.clone()
     };
-    let names: Vec<String> = workspace.members_in("plugins").into_iter().map(|(name, _)| name).collect();
+    let names: Vec<String> =
+        workspace.members_in("plugins").into_iter().map(|(name, _)| name).collect();
     let base = format!("http://{}", options.listen);
     eprintln!(
         "\nCharter with {primitives}, data in {data}.\n\n\

@@ -1,8 +1,10 @@
-//! `cargo xtask new <name>`: a primitive that builds, is tested end to end and shows up in OpenAPI, with no other file touched.
+//! `cargo xtask new <name>`: a primitive that builds, is tested end to end and shows up in OpenAPI,
+//! with no other file touched.
 //!
-//! `tooling/scaffold/` is the template, laid out as the folder it becomes. In its files and file names `{{name}}` stands for the
-//! kebab name, `{{crate_name}}` for the name as Rust writes it, `{{Name}}` for a type's name and `{{title}}` for people; a
-//! last extension `.template` is dropped, so that no tool takes the template for code.
+//! `tooling/scaffold/` is the template, laid out as the folder it becomes. In its files and file
+//! names `{{name}}` stands for the kebab name, `{{crate_name}}` for the name as Rust writes it,
+//! `{{Name}}` for a type's name and `{{title}}` for people; a last extension `.template` is
+//! dropped, so that no tool takes the template for code.
 
 use std::path::Path;
 
@@ -19,7 +21,8 @@ pub struct Options {
 }
 
 /// Names that a primitive cannot have: the host's own, and cargo's for artefacts of the workspace.
-const RESERVED: [&str; 8] = ["host", "server", "store", "engine", "kernel", "sdk", "tests", "bench"];
+const RESERVED: [&str; 8] =
+    ["host", "server", "store", "engine", "kernel", "sdk", "tests", "bench"];
 
 /// Writes `plugins/<name>`.
 pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
@@ -55,7 +58,10 @@ fn hints(name: &str) -> String {
 
 /// Why it cannot be a primitive's name.
 pub fn fault(name: &str) -> Option<&'static str> {
-    let is_word = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    let is_word = |word: &str| {
+        !word.is_empty()
+            && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+    };
     if name.len() > 40 {
         return Some("it is longer than 40 characters");
     }
@@ -87,21 +93,30 @@ impl Words {
     }
 
     fn fill(&self, text: &str) -> String {
-        self.0.iter().fold(text.to_owned(), |text, (placeholder, word)| text.replace(placeholder, word))
+        self.0
+            .iter()
+            .fold(text.to_owned(), |text, (placeholder, word)| text.replace(placeholder, word))
     }
 }
 
 fn copy(from: &Path, to: &Path, words: &Words) -> Result<()> {
     std::fs::create_dir_all(to).with_context(|| format!("cannot make {}", to.display()))?;
-    for entry in std::fs::read_dir(from).with_context(|| format!("cannot list {}", from.display()))? {
+    for entry in
+        std::fs::read_dir(from).with_context(|| format!("cannot list {}", from.display()))?
+    {
         let path = entry?.path();
-        let name = path.file_name().and_then(|name| name.to_str()).context("a template's file name is not UTF-8")?;
+        let name = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .context("a template's file name is not UTF-8")?;
         let target = to.join(words.fill(name.strip_suffix(".template").unwrap_or(name)));
         if path.is_dir() {
             copy(&path, &target, words)?;
         } else {
-            let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-            std::fs::write(&target, words.fill(&text)).with_context(|| format!("cannot write {}", target.display()))?;
+            let text = std::fs::read_to_string(&path)
+                .with_context(|| format!("cannot read {}", path.display()))?;
+            std::fs::write(&target, words.fill(&text))
+                .with_context(|| format!("cannot write {}", target.display()))?;
         }
     }
     Ok(())
@@ -116,7 +131,9 @@ mod tests {
         for good in ["notes", "address-book", "web3"] {
             assert_eq!(fault(good), None, "{good}");
         }
-        for bad in ["", "Notes", "notes-", "-notes", "a--b", "a_b", "3d", "host", "a/../b", "sdk", "é"] {
+        for bad in
+            ["", "Notes", "notes-", "-notes", "a--b", "a_b", "3d", "host", "a/../b", "sdk", "é"]
+        {
             assert!(fault(bad).is_some(), "{bad}");
         }
         assert!(fault(&"a".repeat(41)).is_some());

@@ -1,6 +1,7 @@
 //! `cargo xtask test`: everything that the README promises is tested, on one debug build.
 //!
-//! The host, the primitives and the fixtures are built once, here; the end-to-end tests are told where they are.
+//! The host, the primitives and the fixtures are built once, here; the end-to-end tests are told
+//! where they are.
 
 use std::process::Command;
 
@@ -38,10 +39,17 @@ pub struct Options {
 pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     prerequisites::of_tests()?;
     let primitives = workspace.members_in("plugins");
-    let named = |word: &str| primitives.iter().find(|(name, _)| name == word).map(|(name, package)| (name.as_str(), *package));
+    let named = |word: &str| {
+        primitives
+            .iter()
+            .find(|(name, _)| name == word)
+            .map(|(name, package)| (name.as_str(), *package))
+    };
     match (options.filter.as_deref(), options.package.as_deref()) {
         (None, package) => process::run(all(workspace, package)?),
-        (Some(word), None) if let Some((name, package)) = named(word) => primitive(workspace, name, package),
+        (Some(word), None) if let Some((name, package)) = named(word) => {
+            primitive(workspace, name, package)
+        }
         (Some(word), package) => {
             let mut command = all(workspace, package)?;
             command.arg(word);
@@ -49,7 +57,10 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
             process::watched(command, |line| count += running(line))?;
             if count == 0 {
                 let names: Vec<&str> = primitives.iter().map(|(name, _)| name.as_str()).collect();
-                bail!("no test's name contains `{word}`, and no primitive is called so; there are {}", names.join(", "));
+                bail!(
+                    "no test's name contains `{word}`, and no primitive is called so; there are {}",
+                    names.join(", ")
+                );
             }
             Ok(())
         }
@@ -63,10 +74,16 @@ fn primitive(workspace: &Workspace, name: &str, package: &Package) -> Result<()>
     process::run(rules)?;
     let holds_cases = || {
         let entries = std::fs::read_dir(package.folder.join("cases")).ok()?;
-        Some(entries.flatten().any(|entry| entry.path().extension().is_some_and(|extension| extension == "json")))
+        Some(
+            entries
+                .flatten()
+                .any(|entry| entry.path().extension().is_some_and(|extension| extension == "json")),
+        )
     };
     if holds_cases() != Some(true) {
-        bail!("its rules hold, but plugins/{name}/cases has no case to run through a server (tests/CASES.md)");
+        bail!(
+            "its rules hold, but plugins/{name}/cases has no case to run through a server (tests/CASES.md)"
+        );
     }
     let mut cases = process::cargo(&workspace.root);
     cases.args(["test", "--workspace", "--test", "e2e", CASES_TEST]);
@@ -107,7 +124,13 @@ fn running(line: &str) -> u64 {
 mod tests {
     #[test]
     fn what_runs_is_counted() {
-        let lines = ["running 12 tests", "test a ... ok", "running 1 test", "running late", "running 0 tests"];
+        let lines = [
+            "running 12 tests",
+            "test a ... ok",
+            "running 1 test",
+            "running late",
+            "running 0 tests",
+        ];
         assert_eq!(lines.map(super::running).iter().sum::<u64>(), 13);
     }
 }

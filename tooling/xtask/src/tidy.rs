@@ -1,6 +1,7 @@
 //! `cargo xtask tidy`: the rules of the repository that no compiler checks. Runs as a test too.
 //!
-//! Each check answers faults, each naming the file and what to do; all checks run before anything is reported.
+//! Each check answers faults, each naming the file and what to do; all checks run before anything
+//! is reported.
 
 use std::path::{Path, PathBuf};
 
@@ -45,12 +46,23 @@ struct File {
 impl Files {
     fn read(root: &Path) -> Result<Self> {
         let mut command = std::process::Command::new("git");
-        command.current_dir(root).args(["ls-files", "--cached", "--others", "--exclude-standard", "-z"]);
+        command.current_dir(root).args([
+            "ls-files",
+            "--cached",
+            "--others",
+            "--exclude-standard",
+            "-z",
+        ]);
         let listed = crate::process::output(command)?;
-        let paths =
-            listed.split(|byte| *byte == 0).filter_map(|path| std::str::from_utf8(path).ok()).filter(|path| !path.is_empty());
+        let paths = listed
+            .split(|byte| *byte == 0)
+            .filter_map(|path| std::str::from_utf8(path).ok())
+            .filter(|path| !path.is_empty());
         let read = |path: &str| {
-            Some(File { path: path.to_owned(), text: std::fs::read_to_string(root.join(PathBuf::from(path))).ok()? })
+            Some(File {
+                path: path.to_owned(),
+                text: std::fs::read_to_string(root.join(PathBuf::from(path))).ok()?,
+            })
         };
         let mut files: Vec<File> = paths.filter_map(read).collect();
         files.sort_by(|left, right| left.path.cmp(&right.path));

@@ -1,6 +1,7 @@
 //! Where the workspace lies and what its members are, as cargo itself sees it.
 //!
-//! Asks `cargo metadata` instead of guessing, so that `CARGO_TARGET_DIR` and a `build.target-dir` hold everywhere.
+//! Asks `cargo metadata` instead of guessing, so that `CARGO_TARGET_DIR` and a `build.target-dir`
+//! hold everywhere.
 
 use std::path::{Path, PathBuf};
 
@@ -37,19 +38,26 @@ impl Workspace {
     /// Reads the workspace that this crate was built in.
     pub fn find() -> Result<Self> {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let root = here.ancestors().nth(2).context("the xtask crate lies two folders below the root")?;
+        let root =
+            here.ancestors().nth(2).context("the xtask crate lies two folders below the root")?;
         let mut command = process::cargo(root);
         command.args(["metadata", "--no-deps", "--format-version", "1"]);
-        let metadata: Value = serde_json::from_slice(&process::output(command)?).context("cargo metadata is no JSON")?;
-        let packages = metadata["packages"].as_array().context("cargo metadata names no packages")?;
+        let metadata: Value = serde_json::from_slice(&process::output(command)?)
+            .context("cargo metadata is no JSON")?;
+        let packages =
+            metadata["packages"].as_array().context("cargo metadata names no packages")?;
         Ok(Self {
             root: root.to_path_buf(),
-            target: metadata["target_directory"].as_str().context("cargo metadata names no target directory")?.into(),
+            target: metadata["target_directory"]
+                .as_str()
+                .context("cargo metadata names no target directory")?
+                .into(),
             packages: packages.iter().map(Package::read).collect::<Result<_>>()?,
         })
     }
 
-    /// The members whose folder lies directly in `folder`, as `(<folder name>, package)`, sorted by name.
+    /// The members whose folder lies directly in `folder`, as `(<folder name>, package)`, sorted by
+    /// name.
     pub fn members_in(&self, folder: &str) -> Vec<(String, &Package)> {
         let parent = self.root.join(folder);
         let mut found: Vec<_> = self
@@ -68,7 +76,9 @@ impl Workspace {
         let known = || all.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
         let find = |name: &String| {
             let found = all.iter().find(|(folder, _)| folder == name);
-            found.cloned().with_context(|| format!("there is no primitive `{name}`; plugins/ holds {}", known()))
+            found.cloned().with_context(|| {
+                format!("there is no primitive `{name}`; plugins/ holds {}", known())
+            })
         };
         names.iter().map(find).collect()
     }
@@ -84,16 +94,26 @@ impl Workspace {
 
 impl Package {
     fn read(value: &Value) -> Result<Self> {
-        let manifest = Path::new(value["manifest_path"].as_str().context("a package without a manifest path")?);
-        let is_component =
-            |target: &&Value| target["kind"].as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind == "cdylib"));
-        let artefact = value["targets"].as_array().and_then(|targets| targets.iter().find(is_component));
+        let manifest = Path::new(
+            value["manifest_path"].as_str().context("a package without a manifest path")?,
+        );
+        let is_component = |target: &&Value| {
+            target["kind"].as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind == "cdylib"))
+        };
+        let artefact =
+            value["targets"].as_array().and_then(|targets| targets.iter().find(is_component));
         let dependencies = value["dependencies"].as_array().map(Vec::as_slice).unwrap_or_default();
         Ok(Self {
             name: value["name"].as_str().context("a package without a name")?.to_owned(),
             folder: manifest.parent().context("a manifest without a folder")?.to_path_buf(),
-            artefact: artefact.and_then(|target| target["name"].as_str()).map(|name| name.replace('-', "_")),
-            dependencies: dependencies.iter().filter_map(|dependency| dependency["name"].as_str()).map(str::to_owned).collect(),
+            artefact: artefact
+                .and_then(|target| target["name"].as_str())
+                .map(|name| name.replace('-', "_")),
+            dependencies: dependencies
+                .iter()
+                .filter_map(|dependency| dependency["name"].as_str())
+                .map(str::to_owned)
+                .collect(),
         })
     }
 }

@@ -1,6 +1,7 @@
 //! What a handler may answer, and what each kind of answer declares of itself.
 //!
-//! A return type is the contract: its schema and status go into the manifest, so the two cannot drift apart.
+//! A return type is the contract: its schema and status go into the manifest, so the two cannot
+//! drift apart.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -84,8 +85,8 @@ impl Default for Done {
 pub enum Wait<T> {
     /// The answer.
     Ready(T),
-    /// Nothing yet. The host runs the request again when the collection changes, when one of its leased documents falls due, and
-    /// at the latest at `until`: no guest is kept alive meanwhile.
+    /// Nothing yet. The host runs the request again when the collection changes, when one of its
+    /// leased documents falls due, and at the latest at `until`: no guest is kept alive meanwhile.
     For {
         /// The collection that is watched.
         collection: &'static str,
@@ -111,8 +112,9 @@ impl<T: Serialize + JsonSchema> Respond for Wait<T> {
     }
 }
 
-/// An answer that is there at once, or the result of a job that this request enqueued: the host runs it right after the commit and
-/// answers what it answers, or 202 `{job}` past the deadline. The job's answer has the same shape.
+/// An answer that is there at once, or the result of a job that this request enqueued: the host
+/// runs it right after the commit and answers what it answers, or 202 `{job}` past the deadline.
+/// The job's answer has the same shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Soon<T> {
     /// The answer.
@@ -122,7 +124,8 @@ pub enum Soon<T> {
 }
 
 impl<T> Soon<T> {
-    /// The same about what is made of the answer that is there; a job's has its status by the declaration.
+    /// The same about what is made of the answer that is there; a job's has its status by the
+    /// declaration.
     pub fn map<U>(self, of: impl FnOnce(T) -> U) -> Soon<U> {
         match self {
             Self::Now(answer) => Soon::Now(of(answer)),
@@ -143,7 +146,8 @@ impl<T: Respond> Respond for Soon<T> {
     }
 }
 
-/// An answer put together by hand, for what the typed ones cannot say. It declares nothing: see [`crate::Operation::answers`].
+/// An answer put together by hand, for what the typed ones cannot say. It declares nothing: see
+/// [`crate::Operation::answers`].
 #[derive(Debug)]
 pub struct Answer(pub(crate) Raw);
 
@@ -163,7 +167,8 @@ impl Answer {
     pub fn blob(key: &str) -> Self {
         Self::of(AnswerBody::Blob(key.into()))
     }
-    /// The result of a job that this request enqueued: the host runs it at once, and answers 202 `{job}` past the deadline.
+    /// The result of a job that this request enqueued: the host runs it at once, and answers 202
+    /// `{job}` past the deadline.
     pub fn job(id: &str) -> Self {
         Self::of(AnswerBody::Job(id.into()))
     }

@@ -1,6 +1,8 @@
-//! The guest's half of `primitive.wit`, generated. Nothing else in the SDK knows how a call crosses the boundary.
+//! The guest's half of `primitive.wit`, generated. Nothing else in the SDK knows how a call crosses
+//! the boundary.
 //!
-//! The types exist on every target; the functions reach a host under wasm32 only, and `host` picks the double elsewhere.
+//! The types exist on every target; the functions reach a host under wasm32 only, and `host` picks
+//! the double elsewhere.
 
 #![expect(missing_docs, reason = "wit/primitive.wit documents what its author documents")]
 

@@ -1,7 +1,8 @@
-//! Documents of the caller's own scope, typed: `const NOTES: Collection<Note> = Collection::new("notes");`
+//! Documents of the caller's own scope, typed: `const NOTES: Collection<Note> =
+//! Collection::new("notes");`
 //!
-//! Reads are validated at the commit and writes are buffered until it; on a conflict the host runs the request again, so there is
-//! no retry code here and none in a primitive.
+//! Reads are validated at the commit and writes are buffered until it; on a conflict the host runs
+//! the request again, so there is no retry code here and none in a primitive.
 
 mod query;
 
@@ -143,9 +144,18 @@ impl<T: DeserializeOwned> Doc<T> {
 }
 
 impl<T> Collection<T> {
-    /// A collection of this name, lower case, unique within the primitive; each tenant user has documents of their own.
+    /// A collection of this name, lower case, unique within the primitive; each tenant user has
+    /// documents of their own.
     pub const fn new(name: &'static str) -> Self {
-        Self { name, reach: Reach::User, indexes: &[], unique: &[], searchable: &[], leased_by: None, kind: PhantomData }
+        Self {
+            name,
+            reach: Reach::User,
+            indexes: &[],
+            unique: &[],
+            searchable: &[],
+            leased_by: None,
+            kind: PhantomData,
+        }
     }
     /// Who shares its documents.
     #[must_use]
@@ -171,7 +181,8 @@ impl<T> Collection<T> {
         self.searchable = fields;
         self
     }
-    /// Documents are handed out under leases, within one value of this field; see [`crate::leases`].
+    /// Documents are handed out under leases, within one value of this field; see
+    /// [`crate::leases`].
     #[must_use]
     pub const fn leased_by(mut self, field: &'static str) -> Self {
         self.leased_by = Some(field);
@@ -262,7 +273,8 @@ fn written<T>(document: raw::Document, body: T) -> Result<Doc<T>> {
     })
 }
 
-/// Commits what was written so far and goes on; for long work. What comes after is not run again on a conflict.
+/// Commits what was written so far and goes on; for long work. What comes after is not run again on
+/// a conflict.
 pub fn checkpoint() -> Result<()> {
     Ok(host::checkpoint()?)
 }

@@ -1,8 +1,10 @@
-//! A host in memory, for tests of a primitive's rules: documents with their indexes and unique fields, leases on a clock that the
-//! test moves, secrets, events, jobs, and scripted providers. One per thread, so tests run side by side.
+//! A host in memory, for tests of a primitive's rules: documents with their indexes and unique
+//! fields, leases on a clock that the test moves, secrets, events, jobs, and scripted providers.
+//! One per thread, so tests run side by side.
 //!
-//! It keeps the promises that a rule can depend on (a refused request leaves no document, its facts stay; a waiting request is
-//! run again) and none of the machinery: no schemas, no tenants, no concurrency. The end-to-end cases test those.
+//! It keeps the promises that a rule can depend on (a refused request leaves no document, its facts
+//! stay; a waiting request is run again) and none of the machinery: no schemas, no tenants, no
+//! concurrency. The end-to-end cases test those.
 
 pub(crate) mod capabilities;
 pub(crate) mod documents;
@@ -15,7 +17,9 @@ mod state;
 pub use request::{Refusal, Reply};
 pub use state::{Audited, Emitted};
 
-pub(crate) use capabilities::{clock, events, hooks, jobs, log, primitives, secrets, settings, streams};
+pub(crate) use capabilities::{
+    clock, events, hooks, jobs, log, primitives, secrets, settings, streams,
+};
 pub(crate) use money::{governance, ledger};
 
 use std::collections::BTreeMap;
@@ -39,7 +43,8 @@ impl Host {
         let collections = primitive().collections;
         state::with(|state| {
             *state = state::State::default();
-            state.declared = collections.iter().map(|spec| (spec.name, *spec)).collect::<BTreeMap<_, _>>();
+            state.declared =
+                collections.iter().map(|spec| (spec.name, *spec)).collect::<BTreeMap<_, _>>();
         });
         Self { primitive }
     }
@@ -73,7 +78,8 @@ impl Host {
         let primitive = (self.primitive)();
         request::transact(|| primitive.react(caller(), signal)).map_err(Failure::from)
     }
-    /// Calls a hook that the primitive has opened, with this event; `not_found` where it is closed, or its document is gone.
+    /// Calls a hook that the primitive has opened, with this event; `not_found` where it is closed,
+    /// or its document is gone.
     pub fn call_hook(&self, id: &str, event: &str, body: &str) -> Result<(), Failure> {
         self.signal("hook", Self::called(id, event, body)?)
     }
@@ -87,7 +93,8 @@ impl Host {
     fn called(id: &str, event: &str, body: &str) -> Result<Value, Failure> {
         let found = state::with(|state| {
             let (collection, document) = state.hooks.get(id)?;
-            let is_there = state.rows.get(collection).is_some_and(|rows| rows.contains_key(document));
+            let is_there =
+                state.rows.get(collection).is_some_and(|rows| rows.contains_key(document));
             is_there.then(|| (collection.clone(), document.clone()))
         });
         let (collection, document) = found.ok_or_else(|| Failure::not_found("hook"))?;
@@ -105,7 +112,10 @@ impl Host {
         let due = state::with(state::State::take_due_jobs);
         for (id, job) in &due {
             let payload: Value = serde_json::from_str(&job.payload)?;
-            self.signal("job", serde_json::json!({ "id": id, "name": job.name, "payload": payload, "attempt": 1 }))?;
+            self.signal(
+                "job",
+                serde_json::json!({ "id": id, "name": job.name, "payload": payload, "attempt": 1 }),
+            )?;
         }
         Ok(due.len())
     }
@@ -118,7 +128,8 @@ impl Host {
     pub fn pass_seconds(&self, seconds: u32) {
         state::with(|state| state.now_ms += i64::from(seconds) * 1_000);
     }
-    /// Scripts the outside world: the first answer that is `Some` wins; a request that nobody answers is unreachable.
+    /// Scripts the outside world: the first answer that is `Some` wins; a request that nobody
+    /// answers is unreachable.
     pub fn outside(&self, answer: impl Fn(&HttpRequest) -> Option<Response> + 'static) {
         state::with(|state| state.outside.push(std::rc::Rc::new(answer)));
     }

@@ -1,4 +1,5 @@
-//! Facts for others. They are kept even when the request is refused afterwards: a refusal is a fact too.
+//! Facts for others. They are kept even when the request is refused afterwards: a refusal is a fact
+//! too.
 
 use serde::Serialize;
 
@@ -11,6 +12,11 @@ pub fn emit<T: Serialize>(name: &str, payload: &T) -> Result<()> {
 }
 
 /// A row in the audit log beside the host's own: who read what, and why it was let.
-pub fn audit<T: Serialize>(action: &str, entity_type: &str, entity_id: &str, details: &T) -> Result<()> {
+pub fn audit<T: Serialize>(
+    action: &str,
+    entity_type: &str,
+    entity_id: &str,
+    details: &T,
+) -> Result<()> {
     Ok(host::audit(action, entity_type, entity_id, &serde_json::to_string(details)?)?)
 }

@@ -1,7 +1,8 @@
-//! What a handler may take: each argument's type says where it comes from, and its schema goes into the manifest.
+//! What a handler may take: each argument's type says where it comes from, and its schema goes into
+//! the manifest.
 //!
-//! The host has checked path, query and body against those schemas before the guest runs; a value that still does not fit
-//! (a number beyond its type) is the caller's fault and refused as such.
+//! The host has checked path, query and body against those schemas before the guest runs; a value
+//! that still does not fit (a number beyond its type) is the caller's fault and refused as such.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -133,7 +134,8 @@ impl Extract for Context {
     fn declare(_: &mut Contract) {}
     fn extract(request: &Request) -> Result<Self> {
         let facts: Value = serde_json::from_str(&request.context).unwrap_or_default();
-        let started_at = facts.get("started_at").and_then(Value::as_i64).map_or_else(now, Instant::from_ms);
+        let started_at =
+            facts.get("started_at").and_then(Value::as_i64).map_or_else(now, Instant::from_ms);
         Ok(Self { request_id: request.id.clone(), started_at, facts })
     }
 }

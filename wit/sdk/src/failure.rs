@@ -1,4 +1,5 @@
-//! A refusal, worded for the caller. The host maps the code to its status and to the operation's catalogue.
+//! A refusal, worded for the caller. The host maps the code to its status and to the operation's
+//! catalogue.
 //!
 //! Knows nothing of statuses: the host's list of codes does.
 
@@ -13,7 +14,8 @@ pub type Result<T, E = Failure> = std::result::Result<T, E>;
 
 /// A refusal: a code, a sentence for people, and where it hurts.
 ///
-/// `?` works on every capability call. The documents that the request wrote so far roll back; its audit rows and events stay.
+/// `?` works on every capability call. The documents that the request wrote so far roll back; its
+/// audit rows and events stay.
 #[derive(Clone)]
 pub struct Failure(Box<Raw>);
 
@@ -35,7 +37,8 @@ impl Failure {
     pub fn invalid(param: &str, message: impl Into<String>) -> Self {
         Self::new("invalid_input", message).param(param)
     }
-    /// 404: the addressed thing is absent (or another tenant's, which looks the same). `what` is the noun: `queue`.
+    /// 404: the addressed thing is absent (or another tenant's, which looks the same). `what` is
+    /// the noun: `queue`.
     pub fn not_found(what: &str) -> Self {
         Self::new("not_found", format!("no such {what}"))
     }
@@ -65,7 +68,8 @@ impl Failure {
     }
     /// 501: nothing is bound that could do it; `details.missing` names what.
     pub fn not_configured(missing: &[&str]) -> Self {
-        Self::new("not_configured", format!("not configured: {}", missing.join(", "))).details(json!({ "missing": missing }))
+        Self::new("not_configured", format!("not configured: {}", missing.join(", ")))
+            .details(json!({ "missing": missing }))
     }
     /// 502: the provider failed, and nothing is billed.
     pub fn provider(message: impl Into<String>) -> Self {
@@ -141,7 +145,8 @@ impl std::fmt::Debug for Failure {
 
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let place: Cow<'_, str> = self.param_text().map_or("".into(), |param| format!(" ({param})").into());
+        let place: Cow<'_, str> =
+            self.param_text().map_or("".into(), |param| format!(" ({param})").into());
         write!(f, "{}{place}: {}", self.0.code, self.0.message)
     }
 }
@@ -160,7 +165,8 @@ impl From<Failure> for Raw {
     }
 }
 
-/// A stored document, or an answer, that does not fit its type: the primitive's fault, not the caller's.
+/// A stored document, or an answer, that does not fit its type: the primitive's fault, not the
+/// caller's.
 impl From<serde_json::Error> for Failure {
     fn from(error: serde_json::Error) -> Self {
         Self::internal(format!("a value does not fit its type: {error}"))

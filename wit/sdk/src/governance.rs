@@ -1,8 +1,8 @@
 //! Leave to take a regulated action, and caps of the primitive's own.
 //!
-//! A proposal is refused, or becomes a [`Permit`] behind which the money is held already. What becomes of the permit is part of the
-//! request's own commit: captured, cancelled or kept; dropped, its hold is voided. Where an effect leaves the host, call
-//! [`Permit::dispatched`] first.
+//! A proposal is refused, or becomes a [`Permit`] behind which the money is held already. What
+//! becomes of the permit is part of the request's own commit: captured, cancelled or kept; dropped,
+//! its hold is voided. Where an effect leaves the host, call [`Permit::dispatched`] first.
 
 use serde_json::Value;
 
@@ -17,7 +17,8 @@ use crate::time::Instant;
 pub struct Proposal(Raw);
 
 impl Proposal {
-    /// One of the actions that the manifest declares, done to `entity`: a card, a recipient, a record.
+    /// One of the actions that the manifest declares, done to `entity`: a card, a recipient, a
+    /// record.
     pub fn new(action: &str, entity: &str) -> Self {
         let component = action.split('.').next().unwrap_or_default();
         Self(Raw {
@@ -94,7 +95,8 @@ impl Permit {
     pub fn cancel(self) -> Result<()> {
         Ok(self.0.cancel()?)
     }
-    /// The hold outlives this request: a later one of this primitive and user reopens it by its id. At most 31 days.
+    /// The hold outlives this request: a later one of this primitive and user reopens it by its id.
+    /// At most 31 days.
     pub fn keep(self, until: Instant) -> Result<()> {
         Ok(self.0.keep(until.as_ms())?)
     }
@@ -105,14 +107,20 @@ pub fn reopen(permit: &str) -> Result<Permit> {
     Ok(Permit(host::reopen(permit)?))
 }
 
-/// Takes one of a rate: at most `amount` within any `per_seconds`, shared by the caller's `user`, `project` or `organization`. A request
-/// that is refused gives it back.
+/// Takes one of a rate: at most `amount` within any `per_seconds`, shared by the caller's `user`,
+/// `project` or `organization`. A request that is refused gives it back.
 pub fn take(rate: &str, reach: &str, amount: u32, per_seconds: u32) -> Result<()> {
     Ok(host::take(rate, reach, amount, per_seconds)?)
 }
 
-/// Caps a scope of the primitive's own, over `total`, `day`, `week`, `month` or `year` in a time zone, empty for the organization's;
-/// `None` lifts the cap.
-pub fn set_cap(scope: &str, id: &str, cap_micro_usd: Option<i64>, period: &str, time_zone: &str) -> Result<()> {
+/// Caps a scope of the primitive's own, over `total`, `day`, `week`, `month` or `year` in a time
+/// zone, empty for the organization's; `None` lifts the cap.
+pub fn set_cap(
+    scope: &str,
+    id: &str,
+    cap_micro_usd: Option<i64>,
+    period: &str,
+    time_zone: &str,
+) -> Result<()> {
     Ok(host::set_cap(scope, id, cap_micro_usd, period, time_zone)?)
 }

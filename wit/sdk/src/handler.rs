@@ -1,4 +1,5 @@
-//! Plain functions as handlers: up to four arguments, each an [`Extract`], and a `Result` of something that is [`Respond`].
+//! Plain functions as handlers: up to four arguments, each an [`Extract`], and a `Result` of
+//! something that is [`Respond`].
 
 use crate::answer::{Answer, Respond};
 use crate::bindings::Request;

@@ -1,5 +1,6 @@
-//! Inbound URLs: whoever calls one is heard by [`Primitive::hook`](crate::Primitive::hook), in the scope of the document that it belongs
-//! to, once the host has checked the call. Each event is told once.
+//! Inbound URLs: whoever calls one is heard by [`Primitive::hook`](crate::Primitive::hook), in the
+//! scope of the document that it belongs to, once the host has checked the call. Each event is told
+//! once.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -18,8 +19,8 @@ pub enum Scheme<'a> {
     HmacSha256,
     /// Nothing but the URL, which nobody guesses.
     None,
-    /// The provider of this name calls one URL for everybody, and signs as its kind does. Its calls reach the hook whose id the primitive
-    /// has put into the provider's object.
+    /// The provider of this name calls one URL for everybody, and signs as its kind does. Its calls
+    /// reach the hook whose id the primitive has put into the provider's object.
     Binding(&'a str),
 }
 
@@ -34,7 +35,8 @@ pub struct Hook {
     pub secret: Option<String>,
 }
 
-/// Opens a hook of a document, with this request's commit. Close it when the document goes: until then its calls are refused.
+/// Opens a hook of a document, with this request's commit. Close it when the document goes: until
+/// then its calls are refused.
 pub fn open(collection: &str, document: &str, scheme: Scheme<'_>) -> Result<Hook> {
     let name = match scheme {
         Scheme::StandardWebhooks => "standard-webhooks".to_owned(),
@@ -46,7 +48,8 @@ pub fn open(collection: &str, document: &str, scheme: Scheme<'_>) -> Result<Hook
     Ok(Hook { id: hook.id, url: hook.url, secret: hook.secret })
 }
 
-/// Tells the host what the bound provider itself calls the hook's object: events that name no hook reach it by that.
+/// Tells the host what the bound provider itself calls the hook's object: events that name no hook
+/// reach it by that.
 pub fn refer(id: &str, reference: &str) -> Result<()> {
     Ok(host::refer(id, reference)?)
 }
@@ -85,9 +88,12 @@ impl Received {
         Ok(serde_json::from_value(signal.payload.clone())?)
     }
 
-    /// The JSON body. One that is none, or of another shape, is the sender's fault: the signal fails, and is tried again.
+    /// The JSON body. One that is none, or of another shape, is the sender's fault: the signal
+    /// fails, and is tried again.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T> {
         let text = self.body.as_deref().unwrap_or_default();
-        serde_json::from_str(text).map_err(|error| Failure::provider(format!("the call's body has an unknown shape: {error}")))
+        serde_json::from_str(text).map_err(|error| {
+            Failure::provider(format!("the call's body has an unknown shape: {error}"))
+        })
     }
 }

@@ -1,12 +1,15 @@
-//! Where capability calls go: to the host under wasm32, to the double elsewhere. The one switch of the SDK.
+//! Where capability calls go: to the host under wasm32, to the double elsewhere. The one switch of
+//! the SDK.
 
 #[cfg(target_arch = "wasm32")]
 pub(crate) use crate::bindings::charter::primitive::{
-    documents, events, governance, hooks, jobs, leases, ledger, log, primitives, secrets, settings, streams,
+    documents, events, governance, hooks, jobs, leases, ledger, log, primitives, secrets, settings,
+    streams,
 };
 #[cfg(not(target_arch = "wasm32"))]
 pub(crate) use crate::double::{
-    clock, documents, events, governance, hooks, jobs, leases, ledger, log, primitives, secrets, settings, streams,
+    clock, documents, events, governance, hooks, jobs, leases, ledger, log, primitives, secrets,
+    settings, streams,
 };
 
 /// The host's clock by WASI.
@@ -14,6 +17,7 @@ pub(crate) use crate::double::{
 pub(crate) mod clock {
     pub(crate) fn now_ms() -> i64 {
         let now = wasip2::clocks::wall_clock::now();
-        i64::try_from(now.seconds).unwrap_or(i64::MAX).saturating_mul(1_000) + i64::from(now.nanoseconds / 1_000_000)
+        i64::try_from(now.seconds).unwrap_or(i64::MAX).saturating_mul(1_000)
+            + i64::from(now.nanoseconds / 1_000_000)
     }
 }

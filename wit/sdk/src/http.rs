@@ -1,5 +1,6 @@
-//! Outbound HTTP: to a provider that the operator bound (`https://<binding>.binding/…`, the host adds the credential), or with the
-//! capability `public-web` to any public page. Every call is bounded in time and bytes; redirects are answers, not followed.
+//! Outbound HTTP: to a provider that the operator bound (`https://<binding>.binding/…`, the host
+//! adds the credential), or with the capability `public-web` to any public page. Every call is
+//! bounded in time and bytes; redirects are answers, not followed.
 //!
 //! Holds no credential and no address of a provider: the host knows both.
 
@@ -47,11 +48,13 @@ pub fn get(url: &str) -> Request {
     Request { public: true, ..Request::new("GET", url.into()) }
 }
 
-/// Whether the host would take the URL for a provider's: `https://<binding>.binding/…`, in whatever case.
+/// Whether the host would take the URL for a provider's: `https://<binding>.binding/…`, in whatever
+/// case.
 fn names_a_provider(url: &str) -> bool {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or_default();
-    let host = authority.rsplit('@').next().unwrap_or_default().split(':').next().unwrap_or_default();
+    let host =
+        authority.rsplit('@').next().unwrap_or_default().split(':').next().unwrap_or_default();
     let last = host.trim_end_matches('.').rsplit('.').next().unwrap_or_default();
     last.eq_ignore_ascii_case("binding")
 }
@@ -80,7 +83,15 @@ impl Request {
     /// A request of this method to this absolute URL.
     pub fn new(method: &str, url: String) -> Self {
         let (timeout_ms, body_bytes_max) = (TIMEOUT_MS_DEFAULT, BODY_BYTES_MAX_DEFAULT);
-        Self { method: method.into(), url, headers: Vec::new(), body: Vec::new(), timeout_ms, body_bytes_max, public: false }
+        Self {
+            method: method.into(),
+            url,
+            headers: Vec::new(),
+            body: Vec::new(),
+            timeout_ms,
+            body_bytes_max,
+            public: false,
+        }
     }
     /// Adds a query parameter, percent-encoded.
     pub fn query(mut self, name: &str, value: &str) -> Self {
@@ -158,8 +169,9 @@ impl Response {
         if !self.is_success() {
             return Err(Failure::provider(format!("the provider answered {}", self.status)));
         }
-        serde_json::from_slice(&self.body)
-            .map_err(|error| Failure::provider(format!("the provider's answer has an unknown shape: {error}")))
+        serde_json::from_slice(&self.body).map_err(|error| {
+            Failure::provider(format!("the provider's answer has an unknown shape: {error}"))
+        })
     }
 }
 
@@ -168,7 +180,8 @@ impl Response {
 pub enum Error {
     /// The URL cannot be requested at all.
     BadUrl,
-    /// The host does not let this request out: an address that is not public, a binding that is not there.
+    /// The host does not let this request out: an address that is not public, a binding that is not
+    /// there.
     Denied(String),
     /// No answer in time.
     Timeout,
@@ -217,8 +230,12 @@ mod tests {
         ] {
             assert_eq!(get(provider).send(), Err(Error::BadUrl), "{provider}");
         }
-        for public in ["https://binding.example/", "https://bookbinding/", "https://example.com/x.binding", "http://192.0.2.1/"]
-        {
+        for public in [
+            "https://binding.example/",
+            "https://bookbinding/",
+            "https://example.com/x.binding",
+            "http://192.0.2.1/",
+        ] {
             assert!(!names_a_provider(public), "{public}");
         }
     }

@@ -1,4 +1,5 @@
-//! Durable work after the commit: what must happen exactly as recorded (a mail, a provider's mutation) is a job.
+//! Durable work after the commit: what must happen exactly as recorded (a mail, a provider's
+//! mutation) is a job.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -16,11 +17,19 @@ use crate::time::Instant;
 pub struct Job(raw::Job);
 
 impl Job {
-    /// A job that [`crate::Primitive::job`] of this name runs, with this payload: at once, five attempts.
+    /// A job that [`crate::Primitive::job`] of this name runs, with this payload: at once, five
+    /// attempts.
     pub fn new<T: Serialize>(name: &str, payload: &T) -> Result<Self> {
         let payload = serde_json::to_string(payload)?;
-        let job =
-            raw::Job { name: name.into(), payload, run_at: None, key: None, attempts_max: 5, deadline_ms: None, public: false };
+        let job = raw::Job {
+            name: name.into(),
+            payload,
+            run_at: None,
+            key: None,
+            attempts_max: 5,
+            deadline_ms: None,
+            public: false,
+        };
         Ok(Self(job))
     }
     /// Not before this.
@@ -52,9 +61,15 @@ impl Job {
     pub fn enqueue(self) -> Result<String> {
         Ok(host::enqueue(&self.0)?)
     }
-    /// Runs it at each occurrence of a five-field cron in an IANA zone, once in the deployment. Answers the next occurrence.
+    /// Runs it at each occurrence of a five-field cron in an IANA zone, once in the deployment.
+    /// Answers the next occurrence.
     pub fn every(self, key: &str, cron: &str, time_zone: &str) -> Result<Instant> {
-        let schedule = raw::Schedule { key: key.into(), cron: cron.into(), time_zone: time_zone.into(), job: self.0 };
+        let schedule = raw::Schedule {
+            key: key.into(),
+            cron: cron.into(),
+            time_zone: time_zone.into(),
+            job: self.0,
+        };
         Ok(Instant::from_ms(host::set_schedule(&schedule)?))
     }
 }
@@ -90,7 +105,10 @@ pub struct Run {
 impl Run {
     pub(crate) fn of(signal: &Signal) -> Result<Self> {
         let id = signal.payload["id"].as_str().unwrap_or_default().into();
-        let attempt = signal.payload["attempt"].as_u64().and_then(|attempt| u32::try_from(attempt).ok()).unwrap_or(1);
+        let attempt = signal.payload["attempt"]
+            .as_u64()
+            .and_then(|attempt| u32::try_from(attempt).ok())
+            .unwrap_or(1);
         Ok(Self { id, attempt, payload: signal.payload["payload"].clone(), signal: signal.clone() })
     }
     /// The payload, typed.

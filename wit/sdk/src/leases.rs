@@ -1,4 +1,5 @@
-//! Documents handed out one at a time, never twice: what a collection declared [`Collection::leased_by`] can do.
+//! Documents handed out one at a time, never twice: what a collection declared
+//! [`Collection::leased_by`] can do.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -35,13 +36,19 @@ pub struct Standing {
 }
 
 impl<T: Serialize + DeserializeOwned> Collection<T> {
-    /// Up to `limit` documents of the group that are due, until `until`. Commits at once; given back if the request fails.
+    /// Up to `limit` documents of the group that are due, until `until`. Commits at once; given
+    /// back if the request fails.
     pub fn take(&self, group: &str, limit: u32, until: Instant) -> Result<Vec<Leased<T>>> {
         let taken = host::take(self.name(), group, limit, until.as_ms())?.into_iter();
         taken
             .map(|leased| {
                 let until = Instant::from_ms(leased.until);
-                Ok(Leased { doc: Doc::read(leased.document)?, token: leased.token, count: leased.count, until })
+                Ok(Leased {
+                    doc: Doc::read(leased.document)?,
+                    token: leased.token,
+                    count: leased.count,
+                    until,
+                })
             })
             .collect()
     }
@@ -49,7 +56,12 @@ impl<T: Serialize + DeserializeOwned> Collection<T> {
     pub fn standing(&self, group: &str) -> Result<Standing> {
         let standing = host::standing_of(self.name(), group)?;
         let oldest = standing.oldest.map(Instant::from_ms);
-        Ok(Standing { ready: standing.ready, held: standing.held, waiting: standing.waiting, oldest })
+        Ok(Standing {
+            ready: standing.ready,
+            held: standing.held,
+            waiting: standing.waiting,
+            oldest,
+        })
     }
     /// A document that nobody holds is not handed out before `due`.
     pub fn defer(&self, id: &str, due: Instant) -> Result<()> {

@@ -1,5 +1,5 @@
-//! Double-entry accounts of the caller's scope. `credit` is the organization's own: money leaves it by leave only, as what a
-//! [`Proposal`](crate::governance::Proposal) pays from.
+//! Double-entry accounts of the caller's scope. `credit` is the organization's own: money leaves it
+//! by leave only, as what a [`Proposal`](crate::governance::Proposal) pays from.
 
 use crate::bindings::charter::primitive::ledger::Normal;
 use crate::failure::Result;
@@ -22,8 +22,9 @@ pub struct Balance {
     pub available: i64,
 }
 
-/// The name of this primitive's account of another user of the project: money goes there by [`transfer`] or by leave, and leaves
-/// there by leave only. Unknown and foreign users are `not_found`, revoked ones `state_conflict`.
+/// The name of this primitive's account of another user of the project: money goes there by
+/// [`transfer`] or by leave, and leaves there by leave only. Unknown and foreign users are
+/// `not_found`, revoked ones `state_conflict`.
 pub fn of_user(user: &str, account: &str) -> String {
     format!("@{user}/{account}")
 }
@@ -45,13 +46,15 @@ pub struct Entry {
     pub reference: String,
 }
 
-/// Opens an account that owes (a balance that grows when it is credited) and never falls below zero. Opening it again changes nothing.
+/// Opens an account that owes (a balance that grows when it is credited) and never falls below
+/// zero. Opening it again changes nothing.
 pub fn open(account: &str) -> Result<()> {
     Ok(host::open(account, Normal::Credit, false)?)
 }
 
-/// Opens an account that says how much came from somewhere outside, and therefore may go negative: its balance grows when it is
-/// debited. Only the primitive that bills has one, and moves money from it into [`CREDIT`]; for any other it is `forbidden`.
+/// Opens an account that says how much came from somewhere outside, and therefore may go negative:
+/// its balance grows when it is debited. Only the primitive that bills has one, and moves money
+/// from it into [`CREDIT`]; for any other it is `forbidden`.
 pub fn open_source(account: &str) -> Result<()> {
     Ok(host::open(account, Normal::Debit, true)?)
 }
@@ -65,16 +68,31 @@ pub fn freeze(account: &str, frozen: bool) -> Result<()> {
 pub fn balance(account: &str) -> Result<Balance> {
     let balance = host::balance_of(account)?;
     let (posted, pending_in) = (balance.posted, balance.pending_in);
-    Ok(Balance { posted, pending_in, pending_out: balance.pending_out, available: balance.available })
+    Ok(Balance {
+        posted,
+        pending_in,
+        pending_out: balance.pending_out,
+        available: balance.available,
+    })
 }
 
 /// Moves money between two accounts with this request's commit; answers the transfer's id.
-pub fn transfer(from: &str, to: &str, micro_usd: i64, memo: &str, reference: &str) -> Result<String> {
+pub fn transfer(
+    from: &str,
+    to: &str,
+    micro_usd: i64,
+    memo: &str,
+    reference: &str,
+) -> Result<String> {
     Ok(host::transfer(from, to, micro_usd, memo, reference)?)
 }
 
 /// An account's entries, oldest first, and the position of the next page.
-pub fn entries(account: &str, after: Option<&str>, limit: u32) -> Result<(Vec<Entry>, Option<String>)> {
+pub fn entries(
+    account: &str,
+    after: Option<&str>,
+    limit: u32,
+) -> Result<(Vec<Entry>, Option<String>)> {
     let (found, next) = host::entries(account, after, limit)?;
     let entries = found.into_iter().map(|entry| Entry {
         id: entry.id,

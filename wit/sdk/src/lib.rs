@@ -1,4 +1,5 @@
-//! Write a Charter primitive. A primitive is one value of [`Primitive`]: what it declares, and the functions that serve it.
+//! Write a Charter primitive. A primitive is one value of [`Primitive`]: what it declares, and the
+//! functions that serve it.
 //!
 //! ```
 //! use charter_sdk::prelude::*;
@@ -36,9 +37,10 @@
 //! # use charter_sdk::double::Host;
 //! ```
 //!
-//! The signature is the contract: argument and return types give the schemas, the status and the list style; doc comments become
-//! descriptions. The host validates before the function runs, commits what it wrote together with the answer, and runs it again on
-//! a conflict. Natively the same function runs against [`double::Host`], so its rules are tested without a runtime.
+//! The signature is the contract: argument and return types give the schemas, the status and the
+//! list style; doc comments become descriptions. The host validates before the function runs,
+//! commits what it wrote together with the answer, and runs it again on a conflict. Natively the
+//! same function runs against [`double::Host`], so its rules are tested without a runtime.
 //!
 //! The SDK knows the interface (`wit/primitive.wit`) and nothing of the host's insides.
 
@@ -80,7 +82,9 @@ pub use extract::{Body, ById, Bytes, Caller, Context, Extract, Headers, Path, Qu
 pub use failure::{Failure, OrNotFound, Result};
 pub use handler::Handler;
 pub use json::AnyJson;
-pub use manifest::{Access, Catalogue, Gate, Mount, Operation, Primitive, delete, get, patch, post, put};
+pub use manifest::{
+    Access, Catalogue, Gate, Mount, Operation, Primitive, delete, get, patch, post, put,
+};
 pub use signals::Signal;
 pub use time::{Instant, now};
 
@@ -90,16 +94,17 @@ pub use {schemars, serde, serde_json};
 pub mod prelude {
     pub use crate::paging::{After, Cursor, Envelope, Offset};
     pub use crate::{
-        Access, AnyJson, Body, ById, Caller, Collection, Context, Created, Doc, Done, Failure, Index, Instant, NoContent,
-        OrNotFound, Path, Primitive, Query, Result, Signal, Wait, delete, get, now, patch, post, put,
+        Access, AnyJson, Body, ById, Caller, Collection, Context, Created, Doc, Done, Failure,
+        Index, Instant, NoContent, OrNotFound, Path, Primitive, Query, Result, Signal, Wait,
+        delete, get, now, patch, post, put,
     };
     pub use schemars::JsonSchema;
     pub use serde::{Deserialize, Serialize};
     pub use serde_json::json;
 }
 
-/// Makes a component of a function that answers a [`Primitive`]. Natively it exports nothing: the linker of no other target knows
-/// the component's symbol names.
+/// Makes a component of a function that answers a [`Primitive`]. Natively it exports nothing: the
+/// linker of no other target knows the component's symbol names.
 #[macro_export]
 macro_rules! export {
     ($primitive:ident) => {

@@ -24,6 +24,7 @@ pub fn error(message: &str, fields: &[(&str, &str)]) {
 }
 
 fn write(level: Level, message: &str, fields: &[(&str, &str)]) {
-    let fields: Vec<_> = fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    let fields: Vec<_> =
+        fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     host::write(level, message, &fields);
 }

@@ -1,7 +1,8 @@
-//! The manifest as the primitive declares it: plain builders, serialised by `describe` and by nothing else.
+//! The manifest as the primitive declares it: plain builders, serialised by `describe` and by
+//! nothing else.
 //!
-//! The shapes are those of `wit/manifest.schema.json`. What a signature already says (schemas, status, list style) is not said
-//! again: see [`Contract`].
+//! The shapes are those of `wit/manifest.schema.json`. What a signature already says (schemas,
+//! status, list style) is not said again: see [`Contract`].
 
 mod operation;
 mod primitive;
@@ -101,9 +102,20 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// One that the operator sets, and whose schema is its type's: a member that the type does not know is refused.
-    pub fn by_operator<T: JsonSchema + Serialize>(key: &'static str, default: &T, description: &'static str) -> Self {
+    /// One that the operator sets, and whose schema is its type's: a member that the type does not
+    /// know is refused.
+    pub fn by_operator<T: JsonSchema + Serialize>(
+        key: &'static str,
+        default: &T,
+        description: &'static str,
+    ) -> Self {
         let schema = crate::schema::of_request::<T>();
-        Self { key, schema, default: serde_json::to_value(default).unwrap_or_default(), by: "operator", description }
+        Self {
+            key,
+            schema,
+            default: serde_json::to_value(default).unwrap_or_default(),
+            by: "operator",
+            description,
+        }
     }
 }

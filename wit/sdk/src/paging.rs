@@ -1,7 +1,8 @@
-//! The list styles: what a list operation takes and answers. Use one of the query types here, alone or flattened into a struct
-//! with filters, and the operation's style is declared with it.
+//! The list styles: what a list operation takes and answers. Use one of the query types here, alone
+//! or flattened into a struct with filters, and the operation's style is declared with it.
 //!
-//! Positions are the host's business: the guest sees them unsealed and hands the next one out raw; the host seals it.
+//! Positions are the host's business: the guest sees them unsealed and hands the next one out raw;
+//! the host seals it.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -75,9 +76,16 @@ pub struct Envelope<T> {
 
 impl<T> Envelope<T> {
     /// A page found in a collection, each item worded for the caller.
-    pub fn of<D>(found: crate::documents::Found<D>, word: impl FnMut(crate::documents::Doc<D>) -> T) -> Self {
+    pub fn of<D>(
+        found: crate::documents::Found<D>,
+        word: impl FnMut(crate::documents::Doc<D>) -> T,
+    ) -> Self {
         let next_cursor = found.has_more.then_some(found.next).flatten();
-        Self { has_more: next_cursor.is_some(), data: found.items.into_iter().map(word).collect(), next_cursor }
+        Self {
+            has_more: next_cursor.is_some(),
+            data: found.items.into_iter().map(word).collect(),
+            next_cursor,
+        }
     }
 }
 

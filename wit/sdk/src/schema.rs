@@ -1,7 +1,9 @@
-//! JSON Schemas (2020-12) of the guest's own structs, as the manifest carries them: self-contained and without titles.
+//! JSON Schemas (2020-12) of the guest's own structs, as the manifest carries them: self-contained
+//! and without titles.
 //!
-//! A request's object is closed unless its struct keeps the rest (`#[serde(flatten)]` on a map): a misspelt field is refused
-//! by name instead of being ignored. Made in `describe` only; serving a request costs nothing of it.
+//! A request's object is closed unless its struct keeps the rest (`#[serde(flatten)]` on a map): a
+//! misspelt field is refused by name instead of being ignored. Made in `describe` only; serving a
+//! request costs nothing of it.
 
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -32,10 +34,15 @@ fn generate<T: JsonSchema>(request: bool) -> Value {
 fn tidy(schema: &mut Value, close: bool) {
     let Value::Object(members) = schema else { return };
     members.remove("title");
-    if members.get("format").and_then(Value::as_str).is_some_and(|format| format.starts_with("uint")) {
+    if members
+        .get("format")
+        .and_then(Value::as_str)
+        .is_some_and(|format| format.starts_with("uint"))
+    {
         members.remove("format");
     }
-    if close && members.contains_key("properties") && !members.contains_key("additionalProperties") {
+    if close && members.contains_key("properties") && !members.contains_key("additionalProperties")
+    {
         members.insert("additionalProperties".into(), Value::Bool(false));
     }
     for (word, value) in members.iter_mut() {

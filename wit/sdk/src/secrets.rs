@@ -23,7 +23,8 @@ pub fn names() -> Result<Vec<String>> {
     Ok(host::names()?)
 }
 
-/// Makes a key pair (`ed25519`, …) whose private half never leaves the host; answers the public half.
+/// Makes a key pair (`ed25519`, …) whose private half never leaves the host; answers the public
+/// half.
 pub fn generate(name: &str, algorithm: &str) -> Result<Vec<u8>> {
     Ok(host::generate(name, algorithm)?)
 }

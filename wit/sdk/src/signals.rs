@@ -1,4 +1,5 @@
-//! What comes from the host rather than from a caller: due jobs, hooks, mail, life-cycle changes, others' events.
+//! What comes from the host rather than from a caller: due jobs, hooks, mail, life-cycle changes,
+//! others' events.
 
 use serde_json::Value;
 
@@ -9,8 +10,8 @@ use crate::failure::Result;
 /// One signal, in the scope of whom it concerns.
 #[derive(Clone, Debug)]
 pub struct Signal {
-    /// `job`, `hook`, `question`, `mail`, `bounce`, `name`, `approval`, `event`, `created`, `revoked`, `restored`, `deleted`,
-    /// `registered`, `credit`, `doubt`.
+    /// `job`, `hook`, `question`, `mail`, `bounce`, `name`, `approval`, `event`, `created`,
+    /// `revoked`, `restored`, `deleted`, `registered`, `credit`, `doubt`.
     pub kind: String,
     /// Its content.
     pub payload: Value,

@@ -1,4 +1,5 @@
-//! Append-only, gap-free logs, served by the host as pages or event streams: answer [`crate::Answer::follow`].
+//! Append-only, gap-free logs, served by the host as pages or event streams: answer
+//! [`crate::Answer::follow`].
 
 use serde::Serialize;
 use serde_json::Value;
@@ -31,7 +32,12 @@ pub fn read(log: &str, after: u64, limit: u32) -> Result<Vec<Entry>> {
     entries
         .map(|entry| {
             let payload = serde_json::from_str(&entry.payload)?;
-            Ok(Entry { sequence: entry.sequence, at: Instant::from_ms(entry.at), name: entry.name, payload })
+            Ok(Entry {
+                sequence: entry.sequence,
+                at: Instant::from_ms(entry.at),
+                name: entry.name,
+                payload,
+            })
         })
         .collect()
 }

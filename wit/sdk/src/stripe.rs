@@ -1,6 +1,8 @@
-//! Stripe's API, as primitives use it that are bound to it: form-encoded requests of one pinned version, and what its refusals mean.
+//! Stripe's API, as primitives use it that are bound to it: form-encoded requests of one pinned
+//! version, and what its refusals mean.
 //!
-//! Knows neither documents nor jobs. Each change has an idempotency key, so that asking again does nothing twice.
+//! Knows neither documents nor jobs. Each change has an idempotency key, so that asking again does
+//! nothing twice.
 
 use serde_json::Value;
 
@@ -60,7 +62,9 @@ impl Stripe {
 
     /// Sends a form; the same key is the same request for ever.
     pub fn post(self, path: &str, form: Form, key: &str) -> Result<Value, Refused> {
-        let request = http::binding(self.0).post(path).header("content-type", "application/x-www-form-urlencoded");
+        let request = http::binding(self.0)
+            .post(path)
+            .header("content-type", "application/x-www-form-urlencoded");
         let mut request = request.header("idempotency-key", key);
         request.body = form.0.into_bytes();
         send(request)
@@ -68,12 +72,19 @@ impl Stripe {
 
     /// Asks for an object.
     pub fn get(self, path: &str, query: &[(&str, &str)]) -> Result<Value, Refused> {
-        send(query.iter().fold(http::binding(self.0).get(path), |request, (name, value)| request.query(name, value)))
+        send(query.iter().fold(http::binding(self.0).get(path), |request, (name, value)| {
+            request.query(name, value)
+        }))
     }
 }
 
 fn send(request: Request) -> Result<Value, Refused> {
-    read(&request.header("stripe-version", VERSION).send().map_err(|error| Refused::Unsure(error.into()))?)
+    read(
+        &request
+            .header("stripe-version", VERSION)
+            .send()
+            .map_err(|error| Refused::Unsure(error.into()))?,
+    )
 }
 
 fn read(answer: &Response) -> Result<Value, Refused> {
@@ -81,10 +92,12 @@ fn read(answer: &Response) -> Result<Value, Refused> {
     match answer.status {
         200..=299 if body.is_object() => Ok(body),
         402 => Err(Refused::Final(declined(&body))),
-        // Another request under the same key is on its way, or there are too many, or the provider is in trouble.
-        200..=299 | 409 | 429 | 500..=599 => {
-            Err(Refused::Unsure(Failure::provider(format!("the provider answered {}", answer.status))))
-        }
+        // Another request under the same key is on its way, or there are too many, or the provider
+        // is in trouble.
+        200..=299 | 409 | 429 | 500..=599 => Err(Refused::Unsure(Failure::provider(format!(
+            "the provider answered {}",
+            answer.status
+        )))),
         status => {
             let told = format!("the provider refuses with {status}: {}", message(&body));
             Err(Refused::Final(Failure::provider(told).reason(code(&body))))
@@ -94,15 +107,22 @@ fn read(answer: &Response) -> Result<Value, Refused> {
 
 /// What the provider's refusal of a payment is to the caller.
 fn declined(body: &Value) -> Failure {
-    Failure::new("payment_rejected", format!("the payment was declined: {}", message(body))).reason(code(body))
+    Failure::new("payment_rejected", format!("the payment was declined: {}", message(body)))
+        .reason(code(body))
 }
 
 fn code(body: &Value) -> &str {
     let error = &body["error"];
     let plain = |text: &&str| {
-        !text.is_empty() && text.len() <= 60 && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+        !text.is_empty()
+            && text.len() <= 60
+            && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
     };
-    error["code"].as_str().or_else(|| error["type"].as_str()).filter(plain).unwrap_or("provider_refused")
+    error["code"]
+        .as_str()
+        .or_else(|| error["type"].as_str())
+        .filter(plain)
+        .unwrap_or("provider_refused")
 }
 
 fn message(body: &Value) -> String {
@@ -112,13 +132,16 @@ fn message(body: &Value) -> String {
 
 /// A text that may be an id at the provider.
 pub fn is_id(text: &str) -> bool {
-    !text.is_empty() && text.len() <= 255 && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    !text.is_empty()
+        && text.len() <= 255
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
 /// A text member of an answer that must be there.
 pub fn text(of: &Value, member: &str) -> Result<String, Refused> {
     let found = of[member].as_str().filter(|text| !text.is_empty());
-    let absent = || Refused::Unsure(Failure::provider(format!("the provider's answer has no {member}")));
+    let absent =
+        || Refused::Unsure(Failure::provider(format!("the provider's answer has no {member}")));
     found.map(str::to_owned).ok_or_else(absent)
 }
 
@@ -134,17 +157,26 @@ mod tests {
 
     #[test]
     fn a_refusal_says_whether_it_is_worth_asking_again() {
-        let answer = |status, body: &str| read(&Response { status, headers: Vec::new(), body: body.into() });
+        let answer =
+            |status, body: &str| read(&Response { status, headers: Vec::new(), body: body.into() });
         let told = r#"{"error": {"type": "card_error", "code": "card_declined", "message": "Your card was declined."}}"#;
         let Err(Refused::Final(failure)) = answer(402, told) else { panic!("a decline is final") };
-        assert_eq!((failure.code(), failure.reason_text()), ("payment_rejected", Some("card_declined")));
+        assert_eq!(
+            (failure.code(), failure.reason_text()),
+            ("payment_rejected", Some("card_declined"))
+        );
         assert!(failure.message().contains("Your card was declined."));
         for status in [409, 429, 500, 503] {
             assert!(matches!(answer(status, "{}"), Err(Refused::Unsure(_))), "{status}");
         }
         assert!(matches!(answer(200, "<html>"), Err(Refused::Unsure(_))));
-        let Err(Refused::Final(failure)) = answer(400, r#"{"error": {"type": "Hm!"}}"#) else { panic!("final") };
-        assert_eq!((failure.code(), failure.reason_text()), ("provider_error", Some("provider_refused")));
+        let Err(Refused::Final(failure)) = answer(400, r#"{"error": {"type": "Hm!"}}"#) else {
+            panic!("final")
+        };
+        assert_eq!(
+            (failure.code(), failure.reason_text()),
+            ("provider_error", Some("provider_refused"))
+        );
         assert!(answer(200, r#"{"id": "pi_1"}"#).is_ok());
     }
 }

@@ -1,6 +1,8 @@
-//! Moments and the clock. On the wire a moment is RFC 3339 in UTC with milliseconds: `2026-11-20T23:15:00.123Z`.
+//! Moments and the clock. On the wire a moment is RFC 3339 in UTC with milliseconds:
+//! `2026-11-20T23:15:00.123Z`.
 //!
-//! Knows no time zone and no leap second: milliseconds since the Unix epoch, as the interface counts them.
+//! Knows no time zone and no leap second: milliseconds since the Unix epoch, as the interface
+//! counts them.
 
 use std::borrow::Cow;
 use std::ops::{Add, Sub};
@@ -46,12 +48,19 @@ impl Instant {
         };
         let bytes = text.as_bytes();
         let separators = [(4, b"-"), (7, b"-"), (10, b"T"), (13, b":"), (16, b":")];
-        if bytes.len() < 20 || separators.iter().any(|(at, wanted)| !bytes[*at].eq_ignore_ascii_case(&wanted[0])) {
+        if bytes.len() < 20
+            || separators.iter().any(|(at, wanted)| !bytes[*at].eq_ignore_ascii_case(&wanted[0]))
+        {
             return None;
         }
         let (year, month, day) = (number(0..4)?, number(5..7)?, number(8..10)?);
         let (hour, minute, second) = (number(11..13)?, number(14..16)?, number(17..19)?);
-        if !(1..=12).contains(&month) || !(1..=31).contains(&day) || hour > 23 || minute > 59 || second > 60 {
+        if !(1..=12).contains(&month)
+            || !(1..=31).contains(&day)
+            || hour > 23
+            || minute > 59
+            || second > 60
+        {
             return None;
         }
         let mut rest = text.get(19..)?;
@@ -67,7 +76,8 @@ impl Instant {
         let offset_minutes = match rest.as_bytes() {
             b"Z" | b"z" => 0,
             [sign @ (b'+' | b'-'), _, _, b':', _, _] => {
-                let minutes = rest.get(1..3)?.parse::<i64>().ok()? * 60 + rest.get(4..6)?.parse::<i64>().ok()?;
+                let minutes = rest.get(1..3)?.parse::<i64>().ok()? * 60
+                    + rest.get(4..6)?.parse::<i64>().ok()?;
                 if *sign == b'-' { -minutes } else { minutes }
             }
             _ => return None,
@@ -103,7 +113,8 @@ fn days_before(year: i64, month: i64, day: i64) -> i64 {
 fn date_after(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let shifted = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * shifted + 2) / 5 + 1;
@@ -152,19 +163,30 @@ mod tests {
 
     #[test]
     fn a_moment_reads_and_writes_the_same_text() {
-        for text in
-            ["1970-01-01T00:00:00.000Z", "2026-11-20T23:15:00.123Z", "2024-02-29T12:00:00.999Z", "1969-12-31T23:59:59.001Z"]
-        {
+        for text in [
+            "1970-01-01T00:00:00.000Z",
+            "2026-11-20T23:15:00.123Z",
+            "2024-02-29T12:00:00.999Z",
+            "1969-12-31T23:59:59.001Z",
+        ] {
             assert_eq!(Instant::parse(text).unwrap().to_string(), text);
         }
-        assert_eq!(Instant::parse("2026-11-21T01:15:00.5+02:00").unwrap().to_string(), "2026-11-20T23:15:00.500Z");
+        assert_eq!(
+            Instant::parse("2026-11-21T01:15:00.5+02:00").unwrap().to_string(),
+            "2026-11-20T23:15:00.500Z"
+        );
     }
 
     #[test]
     fn what_is_no_moment_is_refused() {
-        for text in
-            ["", "2026-11-20", "2026-13-20T23:15:00Z", "2026-11-20T23:15:00", "2026-11-20T23:15:00.Z", "x026-11-20T23:15:00Z"]
-        {
+        for text in [
+            "",
+            "2026-11-20",
+            "2026-13-20T23:15:00Z",
+            "2026-11-20T23:15:00",
+            "2026-11-20T23:15:00.Z",
+            "x026-11-20T23:15:00Z",
+        ] {
             assert_eq!(Instant::parse(text), None, "{text}");
         }
     }

@@ -1,4 +1,5 @@
-//! The example of docs/write-a-primitive.md: what an index, a unique field, full text, an expected version and a delete do.
+//! The example of docs/write-a-primitive.md: what an index, a unique field, full text, an expected
+//! version and a delete do.
 
 use charter_sdk::double::Host;
 use charter_sdk::prelude::*;
@@ -10,8 +11,10 @@ struct Book {
     shelf: String,
 }
 
-const BOOKS: Collection<Book> =
-    Collection::new("books").indexed(&[Index::text("shelf")]).unique(&["isbn"]).searchable(&["title"]);
+const BOOKS: Collection<Book> = Collection::new("books")
+    .indexed(&[Index::text("shelf")])
+    .unique(&["isbn"])
+    .searchable(&["title"]);
 
 #[derive(Serialize, JsonSchema)]
 struct Shown {
@@ -73,7 +76,10 @@ fn by_isbn(Path(ByIsbn { isbn }): Path<ByIsbn>) -> Result<BookAnswer> {
 }
 
 fn titled(Query(asked): Query<Words>) -> Result<Books> {
-    Ok(Books { has_more: false, books: BOOKS.search(&asked.q, 20)?.into_iter().map(shown).collect() })
+    Ok(Books {
+        has_more: false,
+        books: BOOKS.search(&asked.q, 20)?.into_iter().map(shown).collect(),
+    })
 }
 
 fn change(Path(ById { id }): Path<ById>, Body(change): Body<Change>) -> Result<BookAnswer> {
@@ -94,7 +100,9 @@ fn primitive() -> Primitive {
         .operation(post("books.put_in", "/books", put_in).summary("Put a book in"))
         .operation(get("books.on_shelf", "/books", on_shelf).summary("List a shelf, oldest first"))
         .operation(get("books.titled", "/books/titled", titled).summary("Search titles"))
-        .operation(get("books.by_isbn", "/books/isbn/{isbn}", by_isbn).summary("Find a book by its ISBN"))
+        .operation(
+            get("books.by_isbn", "/books/isbn/{isbn}", by_isbn).summary("Find a book by its ISBN"),
+        )
         .operation(patch("books.change", "/books/{id}", change).summary("Change a book"))
         .operation(delete("books.remove", "/books/{id}", remove).summary("Remove a book"))
 }
@@ -110,7 +118,8 @@ fn the_example_does_what_it_says() {
     assert_eq!(host.get("/books?shelf=red").unwrap().body["books"][0], made["book"]);
     assert_eq!(host.get("/books/isbn/1").unwrap().body, made);
     assert_eq!(host.get("/books/titled?q=fox").unwrap().body["books"][0], made["book"]);
-    let changed = host.patch(&path, json!({ "title": "A slow fox", "expected_version": 1 })).unwrap().body;
+    let changed =
+        host.patch(&path, json!({ "title": "A slow fox", "expected_version": 1 })).unwrap().body;
     assert_eq!(changed["book"]["version"], 2);
     let late = host.patch(&path, json!({ "title": "Another", "expected_version": 1 })).unwrap_err();
     assert_eq!(late.code(), "version_conflict");

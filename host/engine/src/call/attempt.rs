@@ -1,7 +1,8 @@
 //! One attempt: a fresh instance, the guest's export, and how it ended. Nothing is committed here.
 //!
-//! Time is bounded twice: CPU by epochs, which interrupt a guest that computes, and the wall by a timeout around everything,
-//! which ends one that is parked in a host call. After either the instance is dropped.
+//! Time is bounded twice: CPU by epochs, which interrupt a guest that computes, and the wall by a
+//! timeout around everything, which ends one that is parked in a host call. After either the
+//! instance is dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -130,8 +131,12 @@ pub(super) async fn run(setting: Setting, txn: Txn, story: &mut Story) -> Ended 
     match result {
         Err(failure) => Ended::Refused { failure: failure.into(), facts: work.facts },
         Ok(answer) => match wit::said(&work, answer) {
-            Ok(Said::Answer(answer)) => Ended::Answered { answer, txn: Box::new(work.txn), facts: work.facts },
-            Ok(Said::Again { collection, until }) => Ended::Again { collection, until, groups: work.groups },
+            Ok(Said::Answer(answer)) => {
+                Ended::Answered { answer, txn: Box::new(work.txn), facts: work.facts }
+            }
+            Ok(Said::Again { collection, until }) => {
+                Ended::Again { collection, until, groups: work.groups }
+            }
             Err(fault) => trapped(&work, &fault, ""),
         },
     }
@@ -148,9 +153,17 @@ async fn client_gone(call: &Call, story: &Story) {
 fn arm(setting: &Setting, txn: Txn, story: &Story, number: u64) -> Store<State> {
     let Setting { shared, component, call, .. } = setting;
     let printed = Printed::default();
-    let limiter = Limiter::new(shared.config.guest_memory_bytes_max, setting.bytes.clone(), shared.stats.memory_bytes.clone());
-    let permit =
-        Permit { shared: shared.clone(), component: component.clone(), call: call.clone(), marks: story.marks.clone() };
+    let limiter = Limiter::new(
+        shared.config.guest_memory_bytes_max,
+        setting.bytes.clone(),
+        shared.stats.memory_bytes.clone(),
+    );
+    let permit = Permit {
+        shared: shared.clone(),
+        component: component.clone(),
+        call: call.clone(),
+        marks: story.marks.clone(),
+    };
     let work = Work {
         shared: shared.clone(),
         component: component.clone(),
@@ -167,8 +180,13 @@ fn arm(setting: &Setting, txn: Txn, story: &Story, number: u64) -> Store<State> 
         log_bytes_left: shared.config.log_bytes_max,
         deadline: setting.deadline,
     };
-    let outbounds = if component.http || component.public_web { Outbounds::of(permit) } else { Outbounds::none() };
-    let state = State::new(wasi::of_call(&shared.clock, &printed), printed, limiter, Some(work), outbounds);
+    let outbounds = if component.http || component.public_web {
+        Outbounds::of(permit)
+    } else {
+        Outbounds::none()
+    };
+    let state =
+        State::new(wasi::of_call(&shared.clock, &printed), printed, limiter, Some(work), outbounds);
     let mut store = Store::new(&shared.wasmtime, state);
     store.limiter(|state| &mut state.limiter);
     store.set_hostcall_fuel(HOSTCALL_FUEL);
@@ -199,7 +217,11 @@ fn arm(setting: &Setting, txn: Txn, story: &Story, number: u64) -> Store<State> 
 
 type Returned = Result<bindings::Answer, bindings::charter::primitive::types::Failure>;
 
-async fn enter(setting: &Setting, store: &mut Store<State>, attempt: u32) -> wasmtime::Result<Returned> {
+async fn enter(
+    setting: &Setting,
+    store: &mut Store<State>,
+    attempt: u32,
+) -> wasmtime::Result<Returned> {
     let instance = setting.component.pre.instantiate_async(&mut *store).await?;
     match &setting.call.entry {
         Entry::Handle(request) => {
@@ -207,8 +229,14 @@ async fn enter(setting: &Setting, store: &mut Store<State>, attempt: u32) -> was
             instance.call_handle(store, &request).await
         }
         Entry::React(signal) => {
-            let reacted = instance.call_react(store, &wit::caller(&setting.call.scope), &wit::signal(signal)).await?;
-            let nothing = || bindings::Answer { status: None, headers: Vec::new(), body: bindings::AnswerBody::None };
+            let reacted = instance
+                .call_react(store, &wit::caller(&setting.call.scope), &wit::signal(signal))
+                .await?;
+            let nothing = || bindings::Answer {
+                status: None,
+                headers: Vec::new(),
+                body: bindings::AnswerBody::None,
+            };
             Ok(reacted.map(|answer| answer.unwrap_or_else(nothing)))
         }
     }
@@ -228,7 +256,11 @@ fn failed(work: &Work, error: &wasmtime::Error, exhausted: bool, printed: &str) 
         return Ended::Exhausted;
     }
     if exhausted {
-        tracing::warn!(primitive = work.component.manifest.name, request = work.call.request_id, "a call met its memory limit");
+        tracing::warn!(
+            primitive = work.component.manifest.name,
+            request = work.call.request_id,
+            "a call met its memory limit"
+        );
         return Ended::OutOfMemory;
     }
     trapped(work, &format!("{error:?}"), printed)

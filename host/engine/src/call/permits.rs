@@ -1,11 +1,13 @@
-//! What becomes of the leave that a request was given: settled in the request's own commit, whichever that is.
+//! What becomes of the leave that a request was given: settled in the request's own commit,
+//! whichever that is.
 //!
-//! Invariant: no hold of a request outlives it unless it was kept, or something left the host under it and nobody knows what
-//! became of that.
+//! Invariant: no hold of a request outlives it unless it was kept, or something left the host under
+//! it and nobody knows what became of that.
 //!
-//! Holds are taken by that same commit: decided once, in one unit with all that depends on them. Before anything leaves the host or is
-//! committed apart from it, what is not taken yet is taken; where a cap then refuses, the guest is run again and its holds are taken when
-//! it asks for them, so that it hears the refusal.
+//! Holds are taken by that same commit: decided once, in one unit with all that depends on them.
+//! Before anything leaves the host or is committed apart from it, what is not taken yet is taken;
+//! where a cap then refuses, the guest is run again and its holds are taken when it asks for them,
+//! so that it hears the refusal.
 
 use std::sync::Arc;
 
@@ -66,7 +68,8 @@ impl Permitted {
         }
     }
 
-    /// Adds to the request's last unit a hold that is taken with it. Of one that nothing was done under only the decision is left.
+    /// Adds to the request's last unit a hold that is taken with it. Of one that nothing was done
+    /// under only the decision is left.
     fn take(&self, unit: &Unit, txn: &mut Txn, answered: bool, now: Instant) {
         for fact in &unit.facts {
             txn.fact(fact.clone());
@@ -87,7 +90,14 @@ fn join(txn: &mut Txn, unit: &Unit, taken: impl IntoIterator<Item = Write>) {
 }
 
 /// Adds to the request's last unit what becomes of each hold.
-pub(super) fn settle(permits: &[Permitted], untaken: &[Untaken], txn: &mut Txn, answered: bool, attempt: u32, now: Instant) {
+pub(super) fn settle(
+    permits: &[Permitted],
+    untaken: &[Untaken],
+    txn: &mut Txn,
+    answered: bool,
+    attempt: u32,
+    now: Instant,
+) {
     for permit in permits {
         match untaken.iter().find(|untaken| untaken.id == permit.id) {
             Some(untaken) => permit.take(&untaken.unit, txn, answered, now),
@@ -99,8 +109,14 @@ pub(super) fn settle(permits: &[Permitted], untaken: &[Untaken], txn: &mut Txn, 
     }
 }
 
-/// Adds to a unit in the middle of a request what the guest has already decided. The rest is left for the end.
-pub(crate) fn settle_so_far(permits: &mut Vec<Permitted>, txn: &mut Txn, attempt: u32, now: Instant) {
+/// Adds to a unit in the middle of a request what the guest has already decided. The rest is left
+/// for the end.
+pub(crate) fn settle_so_far(
+    permits: &mut Vec<Permitted>,
+    txn: &mut Txn,
+    attempt: u32,
+    now: Instant,
+) {
     for permit in permits.iter().filter(|permit| permit.wish.is_some()) {
         let step = permit.end(true, attempt, now);
         txn.step(step.guards, step.writes);
@@ -122,7 +138,8 @@ impl Story {
 }
 
 impl Marks {
-    /// A rule has refused holds that were to be taken later, a cap perhaps: the guest is run again and asks for them at once.
+    /// A rule has refused holds that were to be taken later, a cap perhaps: the guest is run again
+    /// and asks for them at once.
     pub(super) fn again_at_once(&self, abort: Abort) -> Abort {
         match abort {
             Abort::Refused(_) => {
@@ -135,10 +152,15 @@ impl Marks {
 }
 
 impl Shared {
-    /// Takes what is not taken yet, and whatever is asked for from here on at once: something is about to leave the host, to be committed
-    /// apart from the request, or to be asked that holds count in. Who comes at the same time waits until it is taken, and leaves nothing
-    /// where it is not. Whoever waits may be gone before it is committed: it is known as taken all the same.
-    pub(crate) async fn take_untaken(&self, call: &Arc<Call>, marks: &Arc<Marks>) -> Result<(), Failure> {
+    /// Takes what is not taken yet, and whatever is asked for from here on at once: something is
+    /// about to leave the host, to be committed apart from the request, or to be asked that holds
+    /// count in. Who comes at the same time waits until it is taken, and leaves nothing where it is
+    /// not. Whoever waits may be gone before it is committed: it is known as taken all the same.
+    pub(crate) async fn take_untaken(
+        &self,
+        call: &Arc<Call>,
+        marks: &Arc<Marks>,
+    ) -> Result<(), Failure> {
         let mut untaken = marks.untaken.clone().lock_owned().await;
         if let Some(abort) = marks.aborted() {
             return Err(abort.failure());
@@ -163,6 +185,8 @@ impl Shared {
             untaken.clear();
             Ok(())
         });
-        taking.await.unwrap_or_else(|_| Err(failure("internal_error", "holds could not be taken").into()))
+        taking
+            .await
+            .unwrap_or_else(|_| Err(failure("internal_error", "holds could not be taken").into()))
     }
 }

@@ -1,7 +1,8 @@
-//! The loop around a call: admit, run, commit; again on a conflict, again on a wake-up, at most until the deadline.
+//! The loop around a call: admit, run, commit; again on a conflict, again on a wake-up, at most
+//! until the deadline.
 //!
-//! What changes something runs in a task of its own that outlives the client; a read ends with who asked for it. A guest is run
-//! again only while nothing has left the host.
+//! What changes something runs in a task of its own that outlives the client; a read ends with who
+//! asked for it. A guest is run again only while nothing has left the host.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -26,7 +27,8 @@ use crate::failure::{failure, rule};
 use crate::state::{Abort, Story, TakeRecord};
 use crate::stats::{OutcomeClass, PrimitiveStats};
 
-/// Shortest sleep of a waiting call: a guest that names a moment in the past again and again does not spin.
+/// Shortest sleep of a waiting call: a guest that names a moment in the past again and again does
+/// not spin.
 const WAIT_MIN: Duration = Duration::from_millis(10);
 /// Longest sleep of a waiting call: a bound on what a lost wake-up costs.
 const WAIT_MAX: Duration = Duration::from_secs(5);
@@ -34,7 +36,8 @@ const WAIT_MAX: Duration = Duration::from_secs(5);
 /// Runs a call to its end.
 pub(crate) async fn call(shared: &Arc<Shared>, component: Arc<Component>, call: Call) -> Outcome {
     let started = tokio::time::Instant::now();
-    let mut counted = Counted { stats: component.stats.clone(), started, class: OutcomeClass::ClientGone };
+    let mut counted =
+        Counted { stats: component.stats.clone(), started, class: OutcomeClass::ClientGone };
     let (shared, request) = (shared.clone(), call.request_id.clone());
     let mutates = call.mutates;
     // Apart from the caller's state: a request is moved about while it is small.
@@ -59,7 +62,9 @@ pub(crate) async fn call(shared: &Arc<Shared>, component: Arc<Component>, call: 
     });
     let outcome = if mutates {
         // In a task of its own: who asked for it may leave, and it goes on.
-        tokio::spawn(running.instrument(tracing::Span::current())).await.map_err(|error| error.to_string())
+        tokio::spawn(running.instrument(tracing::Span::current()))
+            .await
+            .map_err(|error| error.to_string())
     } else {
         AssertUnwindSafe(running).catch_unwind().await.map_err(|_| "a panic".to_owned())
     };
@@ -98,7 +103,8 @@ fn class(outcome: &Outcome) -> OutcomeClass {
     }
 }
 
-/// Something has left the host or was committed, and the rest was not: nothing that a client could take for "try again".
+/// Something has left the host or was committed, and the rest was not: nothing that a client could
+/// take for "try again".
 fn effect_without_record(code: &str, message: &str) -> Failure {
     Failure { reason: Some("EFFECT_WITHOUT_RECORD".into()), ..failure(code, message) }
 }
@@ -134,13 +140,17 @@ impl Run {
                 Next::Over(outcome) => {
                     if matches!(
                         outcome,
-                        Outcome::Restart | Outcome::Inactive | Outcome::Unavailable { .. } | Outcome::Shed { .. }
+                        Outcome::Restart
+                            | Outcome::Inactive
+                            | Outcome::Unavailable { .. }
+                            | Outcome::Shed { .. }
                     ) {
                         self.give_up_claim().await;
                     }
                     return outcome;
                 }
-                // The claim is the request's, not the attempt's: what is committed need not be committed again.
+                // The claim is the request's, not the attempt's: what is committed need not be
+                // committed again.
                 Next::Again => {
                     self.story.forget_untaken().await;
                     self.story.marks = Arc::new(self.story.marks.again());
@@ -149,16 +159,23 @@ impl Run {
         }
     }
 
-    /// Nothing was done, and nothing of this request will be: a claim that went ahead of it must not stand in the way of the next
-    /// one. Every other end is recorded, and the record takes the claim's place.
+    /// Nothing was done, and nothing of this request will be: a claim that went ahead of it must
+    /// not stand in the way of the next one. Every other end is recorded, and the record takes the
+    /// claim's place.
     async fn give_up_claim(&self) {
         let marks = &self.story.marks;
-        let Some(claim) = self.call.claim.as_ref().filter(|_| marks.claimed.initialized() && !marks.is_dispatched()) else {
+        let Some(claim) = self
+            .call
+            .claim
+            .as_ref()
+            .filter(|_| marks.claimed.initialized() && !marks.is_dispatched())
+        else {
             return;
         };
         let organization = self.call.scope.lane().to_owned();
         let writes = vec![Write::Remove { key: claim.key.clone(), expected: None }];
-        let unit = Unit { organization, guards: vec![claim.fence.clone()], writes, ..Unit::default() };
+        let unit =
+            Unit { organization, guards: vec![claim.fence.clone()], writes, ..Unit::default() };
         if let Err(error) = self.shared.store.commit_settling(unit).await {
             tracing::warn!(%error, request = self.call.request_id, "an idempotency claim is left behind; it ends with its time");
         }
@@ -167,15 +184,23 @@ impl Run {
     async fn attempt(&mut self) -> Next {
         let left = self.deadline.saturating_duration_since(tokio::time::Instant::now());
         let (class, nested) = (self.call.class, self.call.depth > 0);
-        let entering =
-            self.shared.admission.enter(&self.tenant, &self.component.places, class, nested, self.call.body_bytes(), left);
+        let entering = self.shared.admission.enter(
+            &self.tenant,
+            &self.component.places,
+            class,
+            nested,
+            self.call.body_bytes(),
+            left,
+        );
         let place = tokio::select! {
             place = entering => place,
             () = self.call.client_gone.cancelled() => return self.decide_end(Ended::ClientGone).await,
         };
         let place = match place {
             Ok(place) => place,
-            Err(full) => return Next::Over(Outcome::Shed { retry_after_s: 1, tenant: full.tenant }),
+            Err(full) => {
+                return Next::Over(Outcome::Shed { retry_after_s: 1, tenant: full.tenant });
+            }
         };
         let mut txn = self.shared.store.begin(self.call.scope.lane());
         if !self.call.mutates {
@@ -213,16 +238,26 @@ impl Run {
                 for fact in facts {
                     txn.fact(fact);
                 }
-                match unit::commit(&self.call, &mut self.story, txn, EndingResult::Answered(&answer)).await {
+                match unit::commit(
+                    &self.call,
+                    &mut self.story,
+                    txn,
+                    EndingResult::Answered(&answer),
+                )
+                .await
+                {
                     Ok(()) => Outcome::Answered(answer),
                     Err(abort) => return self.aborted(abort, Some(true)).await,
                 }
             }
             Ended::Refused { failure, facts } => return self.refuse(failure, facts).await,
-            Ended::Again { collection, until, groups } => return self.wait(collection, until, groups).await,
-            Ended::Trapped { id } => {
-                self.record(EndingResult::Trapped(&id)).await.unwrap_or(Outcome::Trapped { id: id.clone() })
+            Ended::Again { collection, until, groups } => {
+                return self.wait(collection, until, groups).await;
             }
+            Ended::Trapped { id } => self
+                .record(EndingResult::Trapped(&id))
+                .await
+                .unwrap_or(Outcome::Trapped { id: id.clone() }),
             Ended::Deadline => {
                 let late = match self.story.marks.is_dispatched() {
                     // A 504 says that provably nothing was done.
@@ -234,8 +269,12 @@ impl Run {
                 };
                 self.record(EndingResult::Deadline).await.unwrap_or(late)
             }
-            Ended::OutOfMemory => self.record(EndingResult::OutOfMemory).await.unwrap_or(Outcome::OutOfMemory),
-            Ended::ClientGone => self.record(EndingResult::ClientGone).await.unwrap_or(Outcome::ClientGone),
+            Ended::OutOfMemory => {
+                self.record(EndingResult::OutOfMemory).await.unwrap_or(Outcome::OutOfMemory)
+            }
+            Ended::ClientGone => {
+                self.record(EndingResult::ClientGone).await.unwrap_or(Outcome::ClientGone)
+            }
             Ended::Exhausted => Outcome::Shed { retry_after_s: 1, tenant: false },
         };
         Next::Over(outcome)
@@ -255,10 +294,15 @@ impl Run {
             Abort::Restart if !dispatched => Next::Over(Outcome::Restart),
             Abort::Inactive if !dispatched => Next::Over(Outcome::Inactive),
             Abort::Pending(approval) => Next::Over(self.pending(approval).await),
-            Abort::Unavailable(retry_after_s) if !dispatched => Next::Over(Outcome::Unavailable { retry_after_s }),
+            Abort::Unavailable(retry_after_s) if !dispatched => {
+                Next::Over(Outcome::Unavailable { retry_after_s })
+            }
             Abort::Conflict(keys) if !dispatched => {
                 if self.reruns >= self.shared.config.reruns_max {
-                    tracing::warn!(request = self.call.request_id, "a request gave up after its re-runs all met a conflict");
+                    tracing::warn!(
+                        request = self.call.request_id,
+                        "a request gave up after its re-runs all met a conflict"
+                    );
                     return Next::Over(Outcome::Unavailable { retry_after_s: 1 });
                 }
                 self.reruns += 1;
@@ -272,7 +316,8 @@ impl Run {
                 Next::Again
             }
             Abort::Refused(refused) => self.refuse(rule(&refused), Vec::new()).await,
-            // Something has left the host, so there is no way back: the outcome is recorded without the guest's documents.
+            // Something has left the host, so there is no way back: the outcome is recorded without
+            // the guest's documents.
             Abort::Restart | Abort::Inactive | Abort::Conflict(_) => {
                 let what = "what the request read has changed after it had acted; its later documents were not written";
                 self.refuse(effect_without_record("state_conflict", what), Vec::new()).await
@@ -284,12 +329,14 @@ impl Run {
         }
     }
 
-    /// A person decides. Nothing of the guest's is committed; what the pipeline says of the request is. The approval stands already, so
-    /// that what the request was admitted under is not asked once more.
+    /// A person decides. Nothing of the guest's is committed; what the pipeline says of the request
+    /// is. The approval stands already, so that what the request was admitted under is not asked
+    /// once more.
     async fn pending(&mut self, approval: String) -> Outcome {
         let mut txn = self.shared.store.begin(self.call.scope.lane());
         unit::fence(&mut txn, &self.call, &self.story.marks);
-        match unit::commit(&self.call, &mut self.story, txn, EndingResult::Pending(&approval)).await {
+        match unit::commit(&self.call, &mut self.story, txn, EndingResult::Pending(&approval)).await
+        {
             Ok(()) => Outcome::Pending { approval },
             Err(abort) => {
                 tracing::warn!(
@@ -312,23 +359,28 @@ impl Run {
             txn.fact(fact);
         }
         let dispatched = self.story.marks.is_dispatched();
-        Next::Over(match unit::commit(&self.call, &mut self.story, txn, EndingResult::Refused(&failure)).await {
-            Ok(()) => Outcome::Refused(failure),
-            Err(abort) if dispatched => {
-                tracing::error!(
-                    request = self.call.request_id,
-                    ?abort,
-                    "the end of a request that had acted could not be recorded"
-                );
-                Outcome::Refused(failure)
-            }
-            Err(Abort::Inactive) => Outcome::Inactive,
-            Err(Abort::Unavailable(retry_after_s)) => Outcome::Unavailable { retry_after_s },
-            Err(_) => Outcome::Restart,
-        })
+        Next::Over(
+            match unit::commit(&self.call, &mut self.story, txn, EndingResult::Refused(&failure))
+                .await
+            {
+                Ok(()) => Outcome::Refused(failure),
+                Err(abort) if dispatched => {
+                    tracing::error!(
+                        request = self.call.request_id,
+                        ?abort,
+                        "the end of a request that had acted could not be recorded"
+                    );
+                    Outcome::Refused(failure)
+                }
+                Err(Abort::Inactive) => Outcome::Inactive,
+                Err(Abort::Unavailable(retry_after_s)) => Outcome::Unavailable { retry_after_s },
+                Err(_) => Outcome::Restart,
+            },
+        )
     }
 
-    /// The guest is gone: only what the pipeline says of it is committed. `Some` where even that did not work.
+    /// The guest is gone: only what the pipeline says of it is committed. `Some` where even that
+    /// did not work.
     async fn record(&mut self, result: EndingResult<'_>) -> Option<Outcome> {
         let mut txn = self.shared.store.begin(self.call.scope.lane());
         if self.call.mutates && self.story.marks.claimed.initialized() {
@@ -337,13 +389,18 @@ impl Run {
         match unit::commit(&self.call, &mut self.story, txn, result).await {
             Ok(()) => None,
             Err(abort) => {
-                tracing::warn!(request = self.call.request_id, ?abort, "the end of a failed request could not be recorded");
+                tracing::warn!(
+                    request = self.call.request_id,
+                    ?abort,
+                    "the end of a failed request could not be recorded"
+                );
                 None
             }
         }
     }
 
-    /// Waits, without an instance and without a place, for a change, for what falls due, or for the time the guest named.
+    /// Waits, without an instance and without a place, for a change, for what falls due, or for the
+    /// time the guest named.
     async fn wait(
         &mut self,
         collection: String,
@@ -352,11 +409,19 @@ impl Run {
     ) -> Next {
         if self.story.marks.is_dispatched() {
             return self
-                .refuse(failure("internal_error", "a request that has acted cannot wait to be run again"), Vec::new())
+                .refuse(
+                    failure(
+                        "internal_error",
+                        "a request that has acted cannot wait to be run again",
+                    ),
+                    Vec::new(),
+                )
                 .await;
         }
-        let target =
-            self.component.collection(&collection).and_then(|plan| Ok((plan.reach(&self.call.scope)?, plan.space.clone())));
+        let target = self
+            .component
+            .collection(&collection)
+            .and_then(|plan| Ok((plan.reach(&self.call.scope)?, plan.space.clone())));
         let (reach, space) = match target {
             Ok(target) => target,
             Err(failure) => return self.refuse(failure, Vec::new()).await,
@@ -364,14 +429,17 @@ impl Run {
         let mut changed = match self.changed.take() {
             Some((known, changed)) if known == collection => changed,
             _ => {
-                // Subscribed, then read, then wait: the guest reads once more, so that no change in between is missed.
+                // Subscribed, then read, then wait: the guest reads once more, so that no change in
+                // between is missed.
                 self.changed = Some((collection, self.shared.store.changed(&reach, &space)));
                 return Next::Again;
             }
         };
         let parked = match self.shared.admission.park(&self.tenant) {
             Ok(parked) => parked,
-            Err(full) => return Next::Over(Outcome::Shed { retry_after_s: 1, tenant: full.tenant }),
+            Err(full) => {
+                return Next::Over(Outcome::Shed { retry_after_s: 1, tenant: full.tenant });
+            }
         };
         let now = self.shared.clock.now();
         let mut wake = until.map(Instant);
@@ -381,7 +449,8 @@ impl Run {
             }
         }
         let wait = wake.map_or(WAIT_MAX, |wake| {
-            Duration::from_millis(u64::try_from(wake.0.saturating_sub(now.0)).unwrap_or(0)).min(WAIT_MAX)
+            Duration::from_millis(u64::try_from(wake.0.saturating_sub(now.0)).unwrap_or(0))
+                .min(WAIT_MAX)
         });
         let wait = wait.max(WAIT_MIN);
         let gone = tokio::select! {
@@ -405,13 +474,17 @@ impl Run {
         Box::pin(self.decide(ended)).await
     }
 
-    /// Gives back what was handed out and is not wanted: all of it unless the request was answered, and then what only an
-    /// earlier attempt asked for. Holds that no commit of the request has settled end here.
+    /// Gives back what was handed out and is not wanted: all of it unless the request was answered,
+    /// and then what only an earlier attempt asked for. Holds that no commit of the request has
+    /// settled end here.
     async fn give_back(&mut self, outcome: &Outcome) {
         self.story.forget_untaken().await;
-        for step in permits::abandoned(std::mem::take(&mut self.story.permits), self.shared.clock.now()) {
+        for step in
+            permits::abandoned(std::mem::take(&mut self.story.permits), self.shared.clock.now())
+        {
             let organization = self.call.scope.lane().to_owned();
-            let unit = Unit { organization, guards: step.guards, writes: step.writes, ..Unit::default() };
+            let unit =
+                Unit { organization, guards: step.guards, writes: step.writes, ..Unit::default() };
             if let Err(error) = self.shared.store.commit_settling(unit).await
                 && error.refused().is_none()
             {
@@ -420,7 +493,9 @@ impl Run {
         }
         let answered = matches!(outcome, Outcome::Answered(_));
         let attempt = self.story.attempt;
-        let unwanted = |record: &TakeRecord| record.attempt != u32::MAX && !(answered && record.attempt == attempt);
+        let unwanted = |record: &TakeRecord| {
+            record.attempt != u32::MAX && !(answered && record.attempt == attempt)
+        };
         let dispatched = self.story.marks.is_dispatched();
         for rate in std::mem::take(&mut self.story.rates) {
             // What left the host counts, whatever was answered.
@@ -430,8 +505,14 @@ impl Run {
         }
         let takes = std::mem::take(&mut self.story.takes);
         for taken in takes.into_iter().filter(unwanted).flat_map(|record| record.taken) {
-            let writes = vec![Write::Release { key: taken.key, token: taken.token, due_at: taken.due_at, undo: true }];
-            let unit = Unit { organization: self.call.scope.lane().to_owned(), writes, ..Unit::default() };
+            let writes = vec![Write::Release {
+                key: taken.key,
+                token: taken.token,
+                due_at: taken.due_at,
+                undo: true,
+            }];
+            let unit =
+                Unit { organization: self.call.scope.lane().to_owned(), writes, ..Unit::default() };
             if let Err(error) = self.shared.store.commit_settling(unit).await
                 && error.refused().is_none()
             {

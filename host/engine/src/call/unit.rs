@@ -1,4 +1,5 @@
-//! What a request commits: the guest's work or only its facts, the caller's guards, and what the pipeline adds.
+//! What a request commits: the guest's work or only its facts, the caller's guards, and what the
+//! pipeline adds.
 //!
 //! The one place that reads a commit's rejection and says what becomes of the request.
 
@@ -26,7 +27,11 @@ impl Abort {
             CommitError::Rejected(Rejection::Refused(refused)) => refused_by(refused, call),
             CommitError::Overloaded { retry_after_s } => Abort::Unavailable(retry_after_s),
             CommitError::ReadOnly { reason } => {
-                tracing::error!(reason, request = call.request_id, "a request could not be committed: the store is read-only");
+                tracing::error!(
+                    reason,
+                    request = call.request_id,
+                    "a request could not be committed: the store is read-only"
+                );
                 Abort::Unavailable(30)
             }
             CommitError::Failed => {
@@ -53,24 +58,35 @@ fn is_callers(call: &Call, keys: &[Key]) -> bool {
         | Guard::Stamp { key, .. }
         | Guard::Entry { key, .. }
         | Guard::Lease { key, .. } => keys.contains(key),
-        Guard::Revision { reach, space, .. } => keys.is_empty() || keys.contains(&Key::new(reach, space, "")),
+        Guard::Revision { reach, space, .. } => {
+            keys.is_empty() || keys.contains(&Key::new(reach, space, ""))
+        }
         Guard::Claim { .. } => keys.is_empty(),
     };
-    call.guards.iter().any(about) || call.claim.as_ref().is_some_and(|claim| keys.contains(&claim.key))
+    call.guards.iter().any(about)
+        || call.claim.as_ref().is_some_and(|claim| keys.contains(&claim.key))
 }
 
 fn refused_by(refused: Refused, call: &Call) -> Abort {
     let claims = |key: &Key| call.claim.as_ref().is_some_and(|claim| claim.key == *key);
     match refused {
         Refused::Inactive { .. } => Abort::Inactive,
-        Refused::Exists { key } | Refused::Stale { key, .. } | Refused::Missing { key } if claims(&key) => Abort::Restart,
-        Refused::LeaseLost { key } if claims(&key) || is_callers(call, std::slice::from_ref(&key)) => Abort::Restart,
+        Refused::Exists { key } | Refused::Stale { key, .. } | Refused::Missing { key }
+            if claims(&key) =>
+        {
+            Abort::Restart
+        }
+        Refused::LeaseLost { key }
+            if claims(&key) || is_callers(call, std::slice::from_ref(&key)) =>
+        {
+            Abort::Restart
+        }
         refused => Abort::Refused(refused),
     }
 }
 
-/// Adds what every unit of the request carries beside the guest's work. After an effect only the claim's fence is left: the
-/// unit that settles must not be refused for what has changed since.
+/// Adds what every unit of the request carries beside the guest's work. After an effect only the
+/// claim's fence is left: the unit that settles must not be refused for what has changed since.
 pub(super) fn arm(txn: &mut Txn, call: &Call, marks: &Marks) {
     if !marks.is_dispatched() {
         for guard in &call.guards {
@@ -89,14 +105,21 @@ pub(super) fn fence(txn: &mut Txn, call: &Call, marks: &Marks) {
     }
 }
 
-/// Adds what becomes of the request's holds and what the pipeline says of it, and commits where there is anything to commit.
-pub(super) async fn commit(call: &Call, story: &mut Story, mut txn: Txn, result: EndingResult<'_>) -> Result<(), Abort> {
+/// Adds what becomes of the request's holds and what the pipeline says of it, and commits where
+/// there is anything to commit.
+pub(super) async fn commit(
+    call: &Call,
+    story: &mut Story,
+    mut txn: Txn,
+    result: EndingResult<'_>,
+) -> Result<(), Abort> {
     let marks = story.marks.clone();
     let answered = matches!(result, EndingResult::Answered(_));
     let now = txn.store().now();
     let mut untaken = marks.untaken.lock().await;
     permits::settle(&story.permits, &untaken, &mut txn, answered, story.attempt, now);
-    let ending = Ending { result, claimed: marks.claimed.initialized(), dispatched: marks.is_dispatched() };
+    let ending =
+        Ending { result, claimed: marks.claimed.initialized(), dispatched: marks.is_dispatched() };
     call.finish.finish(&mut txn, ending).await;
     if txn.unit().is_empty() {
         return Ok(());
@@ -114,13 +137,20 @@ pub(super) async fn commit(call: &Call, story: &mut Story, mut txn: Txn, result:
 
 impl Shared {
     /// Commits the idempotency claim before an effect; the guest's own work stays uncommitted.
-    pub(crate) async fn force_claim(&self, call: &Call, marks: &Marks) -> Result<(), types::Failure> {
+    pub(crate) async fn force_claim(
+        &self,
+        call: &Call,
+        marks: &Marks,
+    ) -> Result<(), types::Failure> {
         let Some(claim) = &call.claim else { return Ok(()) };
         let force = async || {
-            let fences = |guard: &&Guard| matches!(guard, Guard::Entry { .. } | Guard::Lease { .. });
-            let guards = claim.guards.iter().chain(call.guards.iter().filter(fences)).cloned().collect();
+            let fences =
+                |guard: &&Guard| matches!(guard, Guard::Entry { .. } | Guard::Lease { .. });
+            let guards =
+                claim.guards.iter().chain(call.guards.iter().filter(fences)).cloned().collect();
             let organization = call.scope.lane().to_owned();
-            let unit = Unit { organization, guards, writes: claim.writes.clone(), ..Unit::default() };
+            let unit =
+                Unit { organization, guards, writes: claim.writes.clone(), ..Unit::default() };
             match self.store.commit(unit).await {
                 Ok(_) => Ok(()),
                 Err(error) => {
@@ -138,7 +168,8 @@ impl Shared {
 impl Work {
     /// Commits what was written so far, with the facts so far.
     pub(crate) async fn checkpoint(&mut self) -> Result<(), types::Failure> {
-        let (shared, call, marks) = (self.shared.clone(), self.call.clone(), self.story.marks.clone());
+        let (shared, call, marks) =
+            (self.shared.clone(), self.call.clone(), self.story.marks.clone());
         shared.take_untaken(&call, &marks).await?;
         let first = !marks.claimed.initialized();
         shared.force_claim(&call, &marks).await?;
@@ -148,7 +179,12 @@ impl Work {
         for fact in self.facts.drain(..) {
             self.txn.fact(fact);
         }
-        permits::settle_so_far(&mut self.story.permits, &mut self.txn, self.story.attempt, self.now);
+        permits::settle_so_far(
+            &mut self.story.permits,
+            &mut self.txn,
+            self.story.attempt,
+            self.now,
+        );
         match self.txn.checkpoint().await {
             Ok(_) => {
                 marks.dispatch();

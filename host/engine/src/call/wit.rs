@@ -1,4 +1,5 @@
-//! A call and its answer across the interface: what the guest is told of its caller, and what its answer may be.
+//! A call and its answer across the interface: what the guest is told of its caller, and what its
+//! answer may be.
 
 use charter_kernel::scope::Scope;
 use serde_json::json;
@@ -21,7 +22,12 @@ pub(super) fn caller(scope: &Scope) -> bindings::Caller {
 }
 
 /// The request, as the guest sees it; `started` is when it was admitted, the same in every attempt.
-pub(super) fn request(call: &Call, request: &Request, attempt: u32, started: i64) -> bindings::Request {
+pub(super) fn request(
+    call: &Call,
+    request: &Request,
+    attempt: u32,
+    started: i64,
+) -> bindings::Request {
     let mut context = request.context.clone();
     context.insert("attempt".into(), json!(attempt));
     context.entry("started_at").or_insert_with(|| json!(started));
@@ -41,7 +47,11 @@ pub(super) fn request(call: &Call, request: &Request, attempt: u32, started: i64
 
 /// The signal, as the guest sees it.
 pub(super) fn signal(signal: &Signal) -> bindings::Signal {
-    bindings::Signal { kind: signal.kind.clone(), payload: signal.payload.clone(), blob: signal.blob.clone() }
+    bindings::Signal {
+        kind: signal.kind.clone(),
+        payload: signal.payload.clone(),
+        blob: signal.blob.clone(),
+    }
 }
 
 /// What an answer turned out to be.
@@ -81,13 +91,20 @@ pub(super) fn said(work: &Work, answer: bindings::Answer) -> Result<Said, String
     use bindings::AnswerBody as Body;
     let max = work.shared.config.answer_bytes_max;
     let sized = |bytes: usize| {
-        if bytes > max { Err(format!("the answer has {bytes} bytes; at most {max} are taken")) } else { Ok(()) }
+        if bytes > max {
+            Err(format!("the answer has {bytes} bytes; at most {max} are taken"))
+        } else {
+            Ok(())
+        }
     };
     let mut headers = answer.headers;
     for (name, _) in &mut headers {
         name.make_ascii_lowercase();
     }
-    let until = headers.iter().find(|(name, _)| name == WAIT_UNTIL).and_then(|(_, value)| value.parse().ok());
+    let until = headers
+        .iter()
+        .find(|(name, _)| name == WAIT_UNTIL)
+        .and_then(|(_, value)| value.parse().ok());
     headers.retain(|(name, value)| {
         name != WAIT_UNTIL
             && !OWN_HEADERS.contains(&name.as_str())
@@ -104,17 +121,21 @@ pub(super) fn said(work: &Work, answer: bindings::Answer) -> Result<Said, String
         Body::None => AnswerBody::None,
         Body::Json(text) => {
             sized(text.len())?;
-            serde_json::from_str::<serde::de::IgnoredAny>(&text).map_err(|error| format!("the answer is not JSON: {error}"))?;
+            serde_json::from_str::<serde::de::IgnoredAny>(&text)
+                .map_err(|error| format!("the answer is not JSON: {error}"))?;
             AnswerBody::Json(text)
         }
         Body::Bytes((content_type, bytes)) => {
             sized(bytes.len())?;
-            http::HeaderValue::from_str(&content_type).map_err(|_| "the answer's media type is malformed".to_owned())?;
+            http::HeaderValue::from_str(&content_type)
+                .map_err(|_| "the answer's media type is malformed".to_owned())?;
             AnswerBody::Bytes { content_type, bytes: bytes.into() }
         }
         Body::Blob(key) => AnswerBody::Blob(key),
         Body::Job(id) => AnswerBody::Job(id),
-        Body::Follow((log, after)) => AnswerBody::Follow { log: work.log(&log).map_err(|failure| failure.message)?, after },
+        Body::Follow((log, after)) => {
+            AnswerBody::Follow { log: work.log(&log).map_err(|failure| failure.message)?, after }
+        }
         Body::Again(collection) => return Ok(Said::Again { collection, until }),
         Body::Written => return Err("the answer says that it was written, and it was not".into()),
     };

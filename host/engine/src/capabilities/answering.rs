@@ -16,7 +16,11 @@ fn missing<T>() -> Result<T, Failure> {
 }
 
 impl Host for State {
-    async fn start(&mut self, _status: u16, _headers: Vec<(String, String)>) -> Result<Resource<Writer>, Failure> {
+    async fn start(
+        &mut self,
+        _status: u16,
+        _headers: Vec<(String, String)>,
+    ) -> Result<Resource<Writer>, Failure> {
         missing()
     }
 }

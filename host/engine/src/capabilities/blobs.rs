@@ -10,10 +10,20 @@ fn missing<T>() -> Result<T, Failure> {
 }
 
 impl Host for State {
-    async fn write(&mut self, _key: String, _content_type: String, _bytes: Vec<u8>) -> Result<Blob, Failure> {
+    async fn write(
+        &mut self,
+        _key: String,
+        _content_type: String,
+        _bytes: Vec<u8>,
+    ) -> Result<Blob, Failure> {
         missing()
     }
-    async fn read(&mut self, _key: String, _offset: u64, _length: u32) -> Result<Option<Vec<u8>>, Failure> {
+    async fn read(
+        &mut self,
+        _key: String,
+        _offset: u64,
+        _length: u32,
+    ) -> Result<Option<Vec<u8>>, Failure> {
         missing()
     }
     async fn stat(&mut self, _key: String) -> Result<Option<Blob>, Failure> {
@@ -22,7 +32,12 @@ impl Host for State {
     async fn remove(&mut self, _key: String) -> Result<bool, Failure> {
         missing()
     }
-    async fn presign_put(&mut self, _key: String, _content_type: Option<String>, _size_max: u64) -> Result<Link, Failure> {
+    async fn presign_put(
+        &mut self,
+        _key: String,
+        _content_type: Option<String>,
+        _size_max: u64,
+    ) -> Result<Link, Failure> {
         missing()
     }
     async fn presign_get(&mut self, _key: String) -> Result<Link, Failure> {

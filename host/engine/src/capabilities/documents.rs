@@ -1,7 +1,7 @@
 //! `documents`: the caller's own documents, through the call's transaction.
 //!
-//! A guest names collections of its manifest; the reach comes from the scope. Reads are validated at the commit, writes are
-//! buffered until then.
+//! A guest names collections of its manifest; the reach comes from the scope. Reads are validated
+//! at the commit, writes are buffered until then.
 
 use charter_kernel::id::uuid_v7;
 use charter_kernel::unit::{Claim, Key, Row};
@@ -67,13 +67,18 @@ impl Work {
     }
 }
 
-fn matching(plan: &CollectionPlan, tests: Vec<(String, Test)>) -> Result<Vec<(String, Wanted)>, Failure> {
+fn matching(
+    plan: &CollectionPlan,
+    tests: Vec<(String, Test)>,
+) -> Result<Vec<(String, Wanted)>, Failure> {
     let mut matching = Vec::with_capacity(tests.len());
     for (field, test) in tests {
         let wanted = match test {
             Test::Equal(value) => Wanted::Equal(encode(&plan.declared, &field, &value)?),
             Test::Between((low, high)) => {
-                let bound = |value: Option<String>| value.map(|value| encode(&plan.declared, &field, &value)).transpose();
+                let bound = |value: Option<String>| {
+                    value.map(|value| encode(&plan.declared, &field, &value)).transpose()
+                };
                 Wanted::Between(bound(low)?, bound(high)?)
             }
         };
@@ -83,7 +88,12 @@ fn matching(plan: &CollectionPlan, tests: Vec<(String, Test)>) -> Result<Vec<(St
 }
 
 impl Host for State {
-    async fn insert(&mut self, collection: String, body: String, due_at: Option<i64>) -> Result<Document, Failure> {
+    async fn insert(
+        &mut self,
+        collection: String,
+        body: String,
+        due_at: Option<i64>,
+    ) -> Result<Document, Failure> {
         let work = self.mutation()?;
         let id = work.fresh_id()?;
         let key = work.key(&collection, &id, true)?;
@@ -101,17 +111,27 @@ impl Host for State {
         Ok(row.map(|row| document(&id, row)))
     }
 
-    async fn lookup(&mut self, collection: String, field: String, value: String) -> Result<Option<Document>, Failure> {
+    async fn lookup(
+        &mut self,
+        collection: String,
+        field: String,
+        value: String,
+    ) -> Result<Option<Document>, Failure> {
         let work = self.work()?;
         let component = work.component.clone();
         let plan = component.collection(&collection)?;
         if !plan.declared.unique.contains(&field) {
-            return Err(crate::failure::undeclared(format!("`{collection}.{field}` is not declared unique")).into());
+            return Err(crate::failure::undeclared(format!(
+                "`{collection}.{field}` is not declared unique"
+            ))
+            .into());
         }
         let reach = plan.reach(&work.call.scope)?;
         let value = encode(&plan.declared, &field, &value)?;
         let claim = Claim::unique(&reach, &plan.space, &field, &value);
-        let Some(holder) = work.txn.lookup(&claim).await.map_err(|error| unread(&error))? else { return Ok(None) };
+        let Some(holder) = work.txn.lookup(&claim).await.map_err(|error| unread(&error))? else {
+            return Ok(None);
+        };
         let row = work.txn.get(&holder).await.map_err(|error| unread(&error))?;
         Ok(row.map(|row| document(&holder.id, row)))
     }
@@ -130,11 +150,17 @@ impl Host for State {
         let mut draft = draft(plan, &work.call.scope, body, None, work.now)?;
         draft.user = None;
         draft.lease = None;
-        let row = work.txn.replace(key, draft, expected).await.map_err(|error| unwritten(&error))?;
+        let row =
+            work.txn.replace(key, draft, expected).await.map_err(|error| unwritten(&error))?;
         Ok(document(&id, row))
     }
 
-    async fn remove(&mut self, collection: String, id: String, expected: Option<u64>) -> Result<bool, Failure> {
+    async fn remove(
+        &mut self,
+        collection: String,
+        id: String,
+        expected: Option<u64>,
+    ) -> Result<bool, Failure> {
         let work = self.mutation()?;
         let key = work.key(&collection, &id, true)?;
         Ok(work.txn.remove(&key, expected).await.map_err(|error| unwritten(&error))?)
@@ -158,10 +184,19 @@ impl Host for State {
         let find = work.find(query)?;
         let page = work.txn.find(&find).await.map_err(|error| unread(&error))?;
         let has_more = page.has_more();
-        Ok(Page { next: page.next, has_more, items: page.items.into_iter().map(|(key, row)| document(&key.id, row)).collect() })
+        Ok(Page {
+            next: page.next,
+            has_more,
+            items: page.items.into_iter().map(|(key, row)| document(&key.id, row)).collect(),
+        })
     }
 
-    async fn count(&mut self, collection: String, tests: Vec<(String, Test)>, relaxed: bool) -> Result<u64, Failure> {
+    async fn count(
+        &mut self,
+        collection: String,
+        tests: Vec<(String, Test)>,
+        relaxed: bool,
+    ) -> Result<u64, Failure> {
         let work = self.work()?;
         let find = work.find(Query {
             collection,
@@ -175,19 +210,37 @@ impl Host for State {
         Ok(work.txn.count(&find).await.map_err(|error| unread(&error))?)
     }
 
-    async fn search(&mut self, collection: String, text: String, limit: u32) -> Result<Vec<Document>, Failure> {
+    async fn search(
+        &mut self,
+        collection: String,
+        text: String,
+        limit: u32,
+    ) -> Result<Vec<Document>, Failure> {
         let work = self.work()?;
         let component = work.component.clone();
         let plan = component.collection(&collection)?;
         if plan.declared.searchable.is_empty() {
-            return Err(crate::failure::undeclared(format!("`{collection}` declares no searchable field")).into());
+            return Err(crate::failure::undeclared(format!(
+                "`{collection}` declares no searchable field"
+            ))
+            .into());
         }
         let reach = plan.reach(&work.call.scope)?;
-        let found = work.txn.search(&reach, &plan.space, &text, limit.clamp(1, 200)).await.map_err(|error| unread(&error))?;
+        let found = work
+            .txn
+            .search(&reach, &plan.space, &text, limit.clamp(1, 200))
+            .await
+            .map_err(|error| unread(&error))?;
         Ok(found.into_iter().map(|(key, row)| document(&key.id, row)).collect())
     }
 
-    async fn add(&mut self, collection: String, id: String, field: String, amount: i64) -> Result<(), Failure> {
+    async fn add(
+        &mut self,
+        collection: String,
+        id: String,
+        field: String,
+        amount: i64,
+    ) -> Result<(), Failure> {
         let work = self.mutation()?;
         let key = work.key(&collection, &id, true)?;
         let component = work.component.clone();
@@ -201,9 +254,10 @@ impl Host for State {
             return Err(invalid("field", "only a top-level member can be added to").into());
         }
         if known(&field) {
-            return Err(
-                crate::failure::undeclared(format!("`{collection}.{field}` is indexed: it changes by replace only")).into()
-            );
+            return Err(crate::failure::undeclared(format!(
+                "`{collection}.{field}` is indexed: it changes by replace only"
+            ))
+            .into());
         }
         if work.txn.get_relaxed(&key).await.map_err(|error| unread(&error))?.is_none() {
             return Err(not_found("the document").into());

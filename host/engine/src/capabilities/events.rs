@@ -1,4 +1,5 @@
-//! `events`: facts for others. Kept apart from the documents, because they stand even when the guest refuses.
+//! `events`: facts for others. Kept apart from the documents, because they stand even when the
+//! guest refuses.
 
 use charter_kernel::audit::Row;
 use charter_kernel::unit::Fact;
@@ -19,7 +20,11 @@ impl Work {
     fn tell(&mut self, fact: Fact) -> Result<(), Failure> {
         let bytes = fact.body.len() + fact.private.as_ref().map_or(0, String::len);
         if self.facts.len() >= FACTS_MAX || bytes > FACT_BYTES_MAX {
-            return Err(failure("payload_too_large", "too many events or audit rows, or one that is too large").into());
+            return Err(failure(
+                "payload_too_large",
+                "too many events or audit rows, or one that is too large",
+            )
+            .into());
         }
         self.facts.push(fact);
         Ok(())
@@ -39,7 +44,12 @@ impl Work {
         Ok(Fact::event(id, scope.lane(), self.shared.clock.now(), name, &body))
     }
 
-    fn row(&self, action: &str, (kind, id): (&str, &str), details: &Value) -> Result<Fact, Failure> {
+    fn row(
+        &self,
+        action: &str,
+        (kind, id): (&str, &str),
+        details: &Value,
+    ) -> Result<Fact, Failure> {
         let scope = &self.call.scope;
         let row = Row {
             organization: scope.lane(),
@@ -56,7 +66,8 @@ impl Work {
             details: Some(details),
             ..Row::default()
         };
-        Ok(audited(&row).map_err(|_| failure("internal_error", "the machine gives no randomness"))?)
+        Ok(audited(&row)
+            .map_err(|_| failure("internal_error", "the machine gives no randomness"))?)
     }
 }
 
@@ -76,7 +87,13 @@ impl Host for State {
         work.tell(fact)
     }
 
-    async fn audit(&mut self, action: String, entity_type: String, entity_id: String, details: String) -> Result<(), Failure> {
+    async fn audit(
+        &mut self,
+        action: String,
+        entity_type: String,
+        entity_id: String,
+        details: String,
+    ) -> Result<(), Failure> {
         let work = self.work()?;
         let fact = work.row(&action, (&entity_type, &entity_id), &json("details", &details)?)?;
         work.tell(fact)

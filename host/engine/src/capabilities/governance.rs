@@ -1,7 +1,8 @@
 //! `governance`: leave to take a regulated action.
 //!
-//! The server decides and takes the hold at once; here a proposal gets its place in the request, so that a re-run is given the
-//! same permit, and a permit's end is noted, so that it becomes part of the request's own commit ([`crate::call::permits`]).
+//! The server decides and takes the hold at once; here a proposal gets its place in the request, so
+//! that a re-run is given the same permit, and a permit's end is noted, so that it becomes part of
+//! the request's own commit ([`crate::call::permits`]).
 
 use charter_kernel::governance::hold::{self, AMOUNT_MAX, Hold, Settler, State as Stand};
 use charter_kernel::kit::Period;
@@ -41,28 +42,53 @@ pub struct Permit {
 
 impl Work {
     async fn proposal(&mut self, from: Proposed) -> Result<(Proposal, Vec<Guard>), Failure> {
-        let declared = self.component.manifest.actions.iter().find(|action| action.name == from.action);
+        let declared =
+            self.component.manifest.actions.iter().find(|action| action.name == from.action);
         let Some(declared) = declared else {
-            return Err(undeclared(format!("the manifest declares no action `{}`", from.action)).into());
+            return Err(
+                undeclared(format!("the manifest declares no action `{}`", from.action)).into()
+            );
         };
         if from.amount.is_some_and(|amount| !(0..=AMOUNT_MAX).contains(&amount)) {
-            return Err(invalid("amount", format!("an amount is 0 to {AMOUNT_MAX} micro-US-dollars")).into());
+            return Err(invalid(
+                "amount",
+                format!("an amount is 0 to {AMOUNT_MAX} micro-US-dollars"),
+            )
+            .into());
         }
         let spends = declared.spends;
         if spends && from.amount.is_none() {
             // What no cap could be asked about would pass them all.
-            return Err(undeclared(format!("`{}` spends, so a proposal of it names an amount", from.action)).into());
+            return Err(undeclared(format!(
+                "`{}` spends, so a proposal of it names an amount",
+                from.action
+            ))
+            .into());
         }
-        if from.component.is_empty() || from.component.len() > COMPONENT_BYTES_MAX || from.component.contains(char::is_control)
+        if from.component.is_empty()
+            || from.component.len() > COMPONENT_BYTES_MAX
+            || from.component.contains(char::is_control)
         {
-            return Err(invalid("component", format!("a component has 1 to {COMPONENT_BYTES_MAX} visible bytes")).into());
+            return Err(invalid(
+                "component",
+                format!("a component has 1 to {COMPONENT_BYTES_MAX} visible bytes"),
+            )
+            .into());
         }
         if from.scopes.len() > SCOPES_MAX {
-            return Err(invalid("scopes", format!("an action counts in at most {SCOPES_MAX} scopes of its primitive")).into());
+            return Err(invalid(
+                "scopes",
+                format!("an action counts in at most {SCOPES_MAX} scopes of its primitive"),
+            )
+            .into());
         }
-        for (name, text) in [("entity", &from.entity), ("title", &from.title), ("message", &from.message)] {
+        for (name, text) in
+            [("entity", &from.entity), ("title", &from.title), ("message", &from.message)]
+        {
             if text.len() > TEXT_BYTES_MAX {
-                return Err(invalid(name, format!("`{name}` has at most {TEXT_BYTES_MAX} bytes")).into());
+                return Err(
+                    invalid(name, format!("`{name}` has at most {TEXT_BYTES_MAX} bytes")).into()
+                );
             }
         }
         let mut guards = Vec::new();
@@ -89,7 +115,11 @@ impl Work {
     /// When a hold of this request ends by itself.
     fn until(&self) -> Instant {
         let left = self.deadline.saturating_duration_since(tokio::time::Instant::now());
-        self.shared.clock.now().plus_ms(i64::try_from(left.as_millis()).unwrap_or(i64::MAX)).plus_ms(GRACE_MS)
+        self.shared
+            .clock
+            .now()
+            .plus_ms(i64::try_from(left.as_millis()).unwrap_or(i64::MAX))
+            .plus_ms(GRACE_MS)
     }
 
     /// What this place of the request was given before, where it proposes the same again.
@@ -108,15 +138,20 @@ impl Work {
             return Err(undeclared("leave is asked for before anything leaves the host").into());
         }
         if self.permits >= PERMITS_MAX {
-            return Err(
-                failure("payload_too_large", format!("one request takes at most {PERMITS_MAX} regulated actions")).into()
-            );
+            return Err(failure(
+                "payload_too_large",
+                format!("one request takes at most {PERMITS_MAX} regulated actions"),
+            )
+            .into());
         }
         if let Some(id) = self.permitted_before(&proposal) {
             self.permits += 1;
             return Ok(id);
         }
-        let host = self.shared.host().ok_or_else(|| not_configured("governance of regulated actions", "governance"))?;
+        let host = self
+            .shared
+            .host()
+            .ok_or_else(|| not_configured("governance of regulated actions", "governance"))?;
         let leave = Leave {
             scope: self.call.scope.clone(),
             primitive: self.component.manifest.name.clone(),
@@ -140,7 +175,11 @@ impl Work {
         self.permitted(Some(proposal), granted).await
     }
 
-    async fn permitted(&mut self, proposal: Option<Proposal>, granted: Granted) -> Result<String, Failure> {
+    async fn permitted(
+        &mut self,
+        proposal: Option<Proposal>,
+        granted: Granted,
+    ) -> Result<String, Failure> {
         let Granted { id, hold, untaken } = granted;
         let late = match untaken {
             None => false,
@@ -151,8 +190,10 @@ impl Work {
                 !self.story.marks.defers()
             }
         };
-        let record = Permitted { proposal, id: id.clone(), hold, wish: None, attempt: self.story.attempt };
-        // What an earlier attempt was given at this place, and this one did not ask for, is voided at the end.
+        let record =
+            Permitted { proposal, id: id.clone(), hold, wish: None, attempt: self.story.attempt };
+        // What an earlier attempt was given at this place, and this one did not ask for, is voided
+        // at the end.
         self.story.permits.insert(self.permits.min(self.story.permits.len()), record);
         self.permits += 1;
         if late {
@@ -163,13 +204,19 @@ impl Work {
 
     fn permit(&mut self, id: &str) -> Result<&mut Permitted, Failure> {
         let attempt = self.story.attempt;
-        let record = self.story.permits.iter_mut().find(|record| record.id == id && record.attempt == attempt);
+        let record = self
+            .story
+            .permits
+            .iter_mut()
+            .find(|record| record.id == id && record.attempt == attempt);
         record.ok_or_else(|| undeclared("this permit is settled already").into())
     }
 
-    /// Commits that an effect is about to leave the host, under everything that the request was admitted under.
+    /// Commits that an effect is about to leave the host, under everything that the request was
+    /// admitted under.
     async fn dispatching(&mut self, id: &str) -> Result<(), Failure> {
-        let (shared, call, marks) = (self.shared.clone(), self.call.clone(), self.story.marks.clone());
+        let (shared, call, marks) =
+            (self.shared.clone(), self.call.clone(), self.story.marks.clone());
         shared.take_untaken(&call, &marks).await?;
         shared.force_claim(&call, &marks).await?;
         let record = self.permit(id)?;
@@ -177,9 +224,17 @@ impl Work {
             return Ok(());
         }
         let step = record.hold.dispatched(id);
-        let fences = call.guards.iter().filter(|guard| matches!(guard, Guard::Entry { .. } | Guard::Lease { .. }));
+        let fences = call
+            .guards
+            .iter()
+            .filter(|guard| matches!(guard, Guard::Entry { .. } | Guard::Lease { .. }));
         let guards = step.guards.into_iter().chain(fences.cloned()).collect();
-        let unit = Unit { organization: call.scope.lane().to_owned(), guards, writes: step.writes, ..Unit::default() };
+        let unit = Unit {
+            organization: call.scope.lane().to_owned(),
+            guards,
+            writes: step.writes,
+            ..Unit::default()
+        };
         if let Err(error) = self.shared.store.commit(unit).await {
             return Err(self.uncommitted(error));
         }
@@ -191,25 +246,40 @@ impl Work {
     /// A hold of an earlier request of this primitive and caller, for this request alone.
     async fn reopening(&mut self, id: &str) -> Result<String, Failure> {
         if self.permits >= PERMITS_MAX {
-            return Err(failure("payload_too_large", format!("one request settles at most {PERMITS_MAX} holds")).into());
+            return Err(failure(
+                "payload_too_large",
+                format!("one request settles at most {PERMITS_MAX} holds"),
+            )
+            .into());
         }
         let scope = &self.call.scope;
         let key = hold::key(scope.lane(), id);
-        let known = self.story.permits.iter_mut().find(|record| record.id == id && record.proposal.is_none());
+        let known = self
+            .story
+            .permits
+            .iter_mut()
+            .find(|record| record.id == id && record.proposal.is_none());
         if let Some(known) = known {
             (known.attempt, known.wish) = (self.story.attempt, None);
             return Ok(id.to_owned());
         }
         let row = self.txn.get_relaxed(&key).await.map_err(|error| unread(&error))?;
         let row = row.ok_or_else(|| not_found("the permit"))?;
-        let hold: Hold = serde_json::from_str(&row.body).map_err(|_| failure("internal_error", "the permit cannot be read"))?;
-        if hold.primitive != self.component.manifest.name || hold.subject.reach() != scope.narrowest() {
+        let hold: Hold = serde_json::from_str(&row.body)
+            .map_err(|_| failure("internal_error", "the permit cannot be read"))?;
+        if hold.primitive != self.component.manifest.name
+            || hold.subject.reach() != scope.narrowest()
+        {
             return Err(not_found("the permit").into());
         }
-        let over =
-            || Refusal { reason: Some("PERMIT_SETTLED".into()), ..failure("state_conflict", "the permit is settled already") };
-        let busy =
-            || Refusal { retry_after_seconds: Some(1), ..failure("job_not_ready", "another request settles the permit") };
+        let over = || Refusal {
+            reason: Some("PERMIT_SETTLED".into()),
+            ..failure("state_conflict", "the permit is settled already")
+        };
+        let busy = || Refusal {
+            retry_after_seconds: Some(1),
+            ..failure("job_not_ready", "another request settles the permit")
+        };
         let open = hold.state == Stand::InDoubt || (hold.state == Stand::Held && hold.kept);
         if !open {
             return Err(over().into());
@@ -219,11 +289,21 @@ impl Work {
         }
         let settler = Settler { request: self.call.request_id.clone(), until: self.until() };
         let step = hold.reopened(id, row.version, settler);
-        let unit = Unit { organization: scope.lane().to_owned(), guards: step.guards, writes: step.writes, ..Unit::default() };
+        let unit = Unit {
+            organization: scope.lane().to_owned(),
+            guards: step.guards,
+            writes: step.writes,
+            ..Unit::default()
+        };
         match self.shared.store.commit(unit).await {
-            Ok(_) => self.permitted(None, Granted { id: id.to_owned(), hold: step.hold, untaken: None }).await,
+            Ok(_) => {
+                self.permitted(None, Granted { id: id.to_owned(), hold: step.hold, untaken: None })
+                    .await
+            }
             Err(CommitError::Rejected(Rejection::Conflict { .. })) => Err(busy().into()),
-            Err(CommitError::Rejected(Rejection::Refused(Refused::Inactive { .. }))) => Err(over().into()),
+            Err(CommitError::Rejected(Rejection::Refused(Refused::Inactive { .. }))) => {
+                Err(over().into())
+            }
             Err(error) => Err(self.uncommitted(error)),
         }
     }
@@ -233,7 +313,11 @@ impl Work {
         if scope.is_empty() || id.is_empty() || scope.len() + id.len() > 200 {
             return Err(invalid("scope", "a scope and its id have 1 to 200 bytes").into());
         }
-        Ok(Key::new(&self.call.scope.narrowest(), &caps_space(), own_scope(&self.component.manifest.name, scope, id)))
+        Ok(Key::new(
+            &self.call.scope.narrowest(),
+            &caps_space(),
+            own_scope(&self.component.manifest.name, scope, id),
+        ))
     }
 }
 
@@ -242,12 +326,18 @@ impl Host for State {
         let work = self.mutation()?;
         let (proposal, guards) = work.proposal(proposal).await?;
         let id = work.leave(proposal, guards).await?;
-        Ok(self.table.push(Permit { id }).map_err(|_| failure("payload_too_large", "too many handles"))?)
+        Ok(self
+            .table
+            .push(Permit { id })
+            .map_err(|_| failure("payload_too_large", "too many handles"))?)
     }
 
     async fn reopen(&mut self, permit: String) -> Result<Resource<Permit>, Failure> {
         let id = self.mutation()?.reopening(&permit).await?;
-        Ok(self.table.push(Permit { id }).map_err(|_| failure("payload_too_large", "too many handles"))?)
+        Ok(self
+            .table
+            .push(Permit { id })
+            .map_err(|_| failure("payload_too_large", "too many handles"))?)
     }
 
     async fn set_cap(
@@ -264,17 +354,28 @@ impl Host for State {
             work.txn.remove(&key, None).await.map_err(|error| unwritten(&error))?;
             return Ok(());
         };
-        let period: Period = serde_json::from_value(Value::from(period))
-            .map_err(|_| invalid("period", "a period is `total`, `day`, `week`, `month` or `year`"))?;
+        let period: Period = serde_json::from_value(Value::from(period)).map_err(|_| {
+            invalid("period", "a period is `total`, `day`, `week`, `month` or `year`")
+        })?;
         if !(0..=AMOUNT_MAX).contains(&cap) {
-            return Err(invalid("cap", format!("a cap is 0 to {AMOUNT_MAX} micro-US-dollars")).into());
+            return Err(
+                invalid("cap", format!("a cap is 0 to {AMOUNT_MAX} micro-US-dollars")).into()
+            );
         }
         // None named: the organization's, whatever it is by then.
         if !time_zone.is_empty() && charter_kernel::time::Zone::named(&time_zone).is_none() {
-            return Err(invalid("time_zone", "a time zone is an IANA name, or empty for the organization's").into());
+            return Err(invalid(
+                "time_zone",
+                "a time zone is an IANA name, or empty for the organization's",
+            )
+            .into());
         }
-        let body = json!({ "cap_micro_usd": cap, "period": period, "time_zone": time_zone }).to_string();
-        work.txn.put(key, Draft { body, ..Draft::default() }).await.map_err(|error| unwritten(&error))?;
+        let body =
+            json!({ "cap_micro_usd": cap, "period": period, "time_zone": time_zone }).to_string();
+        work.txn
+            .put(key, Draft { body, ..Draft::default() })
+            .await
+            .map_err(|error| unwritten(&error))?;
         Ok(())
     }
 
@@ -284,7 +385,8 @@ impl Host for State {
         let cap = work.own(&scope, &id)?;
         let key = Key::new(&cap.reach, &hold::meters_space(), &cap.id);
         let cap = work.txn.get_relaxed(&cap).await.map_err(|error| unread(&error))?;
-        let cap: Value = cap.and_then(|row| serde_json::from_str(&row.body).ok()).unwrap_or_default();
+        let cap: Value =
+            cap.and_then(|row| serde_json::from_str(&row.body).ok()).unwrap_or_default();
         let meter = work.txn.get_relaxed(&key).await.map_err(|error| unread(&error))?;
         let meter: Option<charter_kernel::governance::meter::Meter> =
             meter.and_then(|row| serde_json::from_str(&row.body).ok());
@@ -294,7 +396,13 @@ impl Host for State {
         Ok(Value::Array(vec![entry]).to_string())
     }
 
-    async fn take(&mut self, rate: String, reach: String, amount: u32, per_seconds: u32) -> Result<(), Failure> {
+    async fn take(
+        &mut self,
+        rate: String,
+        reach: String,
+        amount: u32,
+        per_seconds: u32,
+    ) -> Result<(), Failure> {
         self.mutation()?.take_rate(&rate, &reach, amount, per_seconds).await
     }
 }
@@ -315,7 +423,11 @@ impl HostPermit for State {
 
     async fn capture(&mut self, permit: Resource<Permit>, actual: i64) -> Result<(), Failure> {
         if !(0..=AMOUNT_MAX).contains(&actual) {
-            return Err(invalid("actual", format!("an amount is 0 to {AMOUNT_MAX} micro-US-dollars")).into());
+            return Err(invalid(
+                "actual",
+                format!("an amount is 0 to {AMOUNT_MAX} micro-US-dollars"),
+            )
+            .into());
         }
         self.wish(&permit, Wish::Capture(actual))
     }

@@ -1,5 +1,5 @@
-//! `hooks`: inbound URLs of the caller's scope. Opening and closing ride in the request's commit; the server's route checks each call
-//! and tells the primitive by a signal.
+//! `hooks`: inbound URLs of the caller's scope. Opening and closing ride in the request's commit;
+//! the server's route checks each call and tells the primitive by a signal.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -23,11 +23,17 @@ impl Work {
     fn hook_owner(&self, document: &Key) -> Result<Owner, Failure> {
         let scope = &self.call.scope;
         if scope.organization().is_none() {
-            return Err(invalid("document", "a hook needs a caller that belongs to an organization").into());
+            return Err(invalid(
+                "document",
+                "a hook needs a caller that belongs to an organization",
+            )
+            .into());
         }
         let mut owner = Owner::of_reach(&document.reach, Some(scope.lane().to_owned()));
         if document.reach == Reach::deployment() {
-            return Err(invalid("collection", "a document that everyone shares has no hooks").into());
+            return Err(
+                invalid("collection", "a document that everyone shares has no hooks").into()
+            );
         }
         if owner.user.is_some() {
             owner.project = scope.project().map_or_else(String::new, |id| id.as_str().to_owned());
@@ -41,7 +47,10 @@ impl Work {
         let scheme = Scheme::parse(text).ok_or_else(|| invalid("scheme", told))?;
         let manifest = &self.component.manifest;
         if !manifest.signals.iter().any(|signal| signal == SIGNAL) {
-            return Err(undeclared("the manifest asks for no signal `hook`: nothing would hear the calls").into());
+            return Err(undeclared(
+                "the manifest asks for no signal `hook`: nothing would hear the calls",
+            )
+            .into());
         }
         if let Scheme::Binding(name) = &scheme
             && !manifest.providers.iter().any(|provider| provider.name == *name)
@@ -55,7 +64,11 @@ impl Work {
     async fn hook_secret(&self, id: &str) -> Result<(String, String), Failure> {
         let bytes = Zeroizing::new(self.shared.random::<32>()?);
         let secret = format!("{SECRET_PREFIX}{}", STANDARD.encode(*bytes));
-        let sealed = self.shared.store.seal(self.call.scope.lane(), &HookRecord::context(id), secret.as_bytes()).await;
+        let sealed = self
+            .shared
+            .store
+            .seal(self.call.scope.lane(), &HookRecord::context(id), secret.as_bytes())
+            .await;
         let sealed = sealed.map_err(|error| {
             tracing::error!(%error, "a hook's secret could not be sealed");
             failure("internal_error", "the hook's secret cannot be sealed")
@@ -63,7 +76,8 @@ impl Work {
         Ok((secret, STANDARD.encode(sealed)))
     }
 
-    /// The organization's hooks, with what this request has opened and closed, which a count does not see.
+    /// The organization's hooks, with what this request has opened and closed, which a count does
+    /// not see.
     async fn hooks_open(&mut self, organization: &str) -> Result<u64, Failure> {
         let all = Query::all(&Reach::organization(organization), &hooks());
         let committed = self.txn.count(&all).await.map_err(|error| unread(&error))?;
@@ -74,7 +88,12 @@ impl Work {
         }))
     }
 
-    async fn open_hook(&mut self, collection: &str, document: &str, scheme: &str) -> Result<Hook, Failure> {
+    async fn open_hook(
+        &mut self,
+        collection: &str,
+        document: &str,
+        scheme: &str,
+    ) -> Result<Hook, Failure> {
         let key = self.key(collection, document, true)?;
         let owner = self.hook_owner(&key)?;
         let scheme = self.scheme(scheme)?;
@@ -86,11 +105,15 @@ impl Work {
             return Err(failure("state_conflict", told).into());
         }
         let id = hex(&self.shared.random::<16>()?);
-        let host = self.shared.host().ok_or_else(|| not_configured("inbound URLs", "the server"))?;
+        let host =
+            self.shared.host().ok_or_else(|| not_configured("inbound URLs", "the server"))?;
         let (scope, origin) = (&self.call.scope, self.call.origin.as_ref());
-        let url = host.hook_address(Wanted { scope, owner: &owner, origin, id: &id, scheme: &scheme })?;
+        let url =
+            host.hook_address(Wanted { scope, owner: &owner, origin, id: &id, scheme: &scheme })?;
         let (secret, sealed) = match scheme.is_keyed() {
-            true => self.hook_secret(&id).await.map(|(secret, sealed)| (Some(secret), Some(sealed)))?,
+            true => {
+                self.hook_secret(&id).await.map(|(secret, sealed)| (Some(secret), Some(sealed)))?
+            }
             false => (None, None),
         };
         let record = HookRecord {
@@ -104,20 +127,28 @@ impl Work {
             reference: None,
             opened_at: self.now,
         };
-        let draft = record.draft().map_err(|_| failure("internal_error", "the hook cannot be written"))?;
+        let draft =
+            record.draft().map_err(|_| failure("internal_error", "the hook cannot be written"))?;
         self.txn.insert(record.key(), draft).await.map_err(|error| unwritten(&error))?;
-        self.txn.claim(&HookRecord::name(&id), &record.key()).await.map_err(|error| unread(&error))?;
+        self.txn
+            .claim(&HookRecord::name(&id), &record.key())
+            .await
+            .map_err(|error| unread(&error))?;
         Ok(Hook { id, url, secret })
     }
 
     /// The hook of this id, where it belongs to a document that the caller may write.
     async fn own_hook(&mut self, id: &str) -> Result<Option<HookRecord>, Failure> {
         let key = HookRecord::address(self.call.scope.lane(), id);
-        let Some(row) = self.txn.get(&key).await.map_err(|error| unread(&error))? else { return Ok(None) };
-        let record: HookRecord =
-            serde_json::from_str(&row.body).map_err(|_| failure("internal_error", "the hook cannot be read"))?;
+        let Some(row) = self.txn.get(&key).await.map_err(|error| unread(&error))? else {
+            return Ok(None);
+        };
+        let record: HookRecord = serde_json::from_str(&row.body)
+            .map_err(|_| failure("internal_error", "the hook cannot be read"))?;
         let own = record.primitive == self.component.manifest.name
-            && self.key(&record.collection, &record.document.1, true).is_ok_and(|key| key == record.document_key());
+            && self
+                .key(&record.collection, &record.document.1, true)
+                .is_ok_and(|key| key == record.document_key());
         Ok(own.then_some(record))
     }
 
@@ -126,8 +157,15 @@ impl Work {
         if hook.provider().is_none() {
             return Err(invalid("id", "is no hook that a provider calls one URL for").into());
         }
-        if reference.is_empty() || reference.len() > REFERENCE_BYTES_MAX || reference.contains(char::is_control) {
-            return Err(invalid("reference", format!("has 1 to {REFERENCE_BYTES_MAX} visible bytes")).into());
+        if reference.is_empty()
+            || reference.len() > REFERENCE_BYTES_MAX
+            || reference.contains(char::is_control)
+        {
+            return Err(invalid(
+                "reference",
+                format!("has 1 to {REFERENCE_BYTES_MAX} visible bytes"),
+            )
+            .into());
         }
         if hook.reference.as_ref() == Some(&reference) {
             return Ok(());
@@ -137,7 +175,8 @@ impl Work {
             self.txn.unclaim(&name, &key);
         }
         hook.reference = Some(reference);
-        let draft = hook.draft().map_err(|_| failure("internal_error", "the hook cannot be written"))?;
+        let draft =
+            hook.draft().map_err(|_| failure("internal_error", "the hook cannot be written"))?;
         self.txn.replace(key.clone(), draft, None).await.map_err(|error| unwritten(&error))?;
         if let Some(name) = hook.referred() {
             self.txn.claim(&name, &key).await.map_err(|error| unread(&error))?;
@@ -147,7 +186,12 @@ impl Work {
 }
 
 impl Host for State {
-    async fn open(&mut self, collection: String, document: String, scheme: String) -> Result<Hook, Failure> {
+    async fn open(
+        &mut self,
+        collection: String,
+        document: String,
+        scheme: String,
+    ) -> Result<Hook, Failure> {
         self.mutation()?.open_hook(&collection, &document, &scheme).await
     }
 

@@ -1,4 +1,5 @@
-//! `jobs`: rows of `host.jobs` and `host.schedules`, written with the request's commit and run by the server's workers.
+//! `jobs`: rows of `host.jobs` and `host.schedules`, written with the request's commit and run by
+//! the server's workers.
 //!
 //! A guest sees the jobs of its own primitive and scope only.
 
@@ -24,12 +25,21 @@ impl Work {
     }
 
     fn record(&self, job: Job) -> Result<JobRecord, Failure> {
-        let named = |text: &str| !text.is_empty() && text.len() <= NAME_BYTES_MAX && !text.contains('\0');
+        let named =
+            |text: &str| !text.is_empty() && text.len() <= NAME_BYTES_MAX && !text.contains('\0');
         if !named(&job.name) || !job.key.as_deref().is_none_or(named) {
-            return Err(invalid("job", format!("a job's name and key have 1 to {NAME_BYTES_MAX} bytes")).into());
+            return Err(invalid(
+                "job",
+                format!("a job's name and key have 1 to {NAME_BYTES_MAX} bytes"),
+            )
+            .into());
         }
         if job.payload.len() > PAYLOAD_BYTES_MAX {
-            return Err(failure("payload_too_large", format!("a job's payload has at most {PAYLOAD_BYTES_MAX} bytes")).into());
+            return Err(failure(
+                "payload_too_large",
+                format!("a job's payload has at most {PAYLOAD_BYTES_MAX} bytes"),
+            )
+            .into());
         }
         let scope = &self.call.scope;
         Ok(JobRecord {
@@ -61,7 +71,11 @@ impl Work {
     /// Writes a job's row; answers its id.
     pub(super) async fn put_job(&mut self, record: JobRecord) -> Result<String, Failure> {
         let id = self.fresh_id()?;
-        let reach = match (&record.owner.user, record.owner.project.as_str(), record.owner.organization.as_str()) {
+        let reach = match (
+            &record.owner.user,
+            record.owner.project.as_str(),
+            record.owner.organization.as_str(),
+        ) {
             (Some(user), _, _) => Reach::user(user),
             (None, "", "") => Reach::deployment(),
             (None, "", organization) => Reach::organization(organization),
@@ -75,28 +89,35 @@ impl Work {
             body: body(&record)?,
             ..Draft::default()
         };
-        self.txn.insert(Key::new(&reach, &jobs(), &*id), draft).await.map_err(|error| unwritten(&error))?;
+        self.txn
+            .insert(Key::new(&reach, &jobs(), &*id), draft)
+            .await
+            .map_err(|error| unwritten(&error))?;
         Ok(id)
     }
 
     /// The live job under a key.
     async fn keyed(&mut self, key: &str) -> Result<Option<Key>, Failure> {
-        let claim = Claim::unique(&self.call.scope.narrowest(), &jobs(), UNIQUE_KEY, &self.unique(key));
+        let claim =
+            Claim::unique(&self.call.scope.narrowest(), &jobs(), UNIQUE_KEY, &self.unique(key));
         Ok(self.txn.lookup(&claim).await.map_err(|error| unread(&error))?)
     }
 
     /// A job of this primitive, by its id.
     async fn job(&mut self, id: &str) -> Result<Option<(Key, JobRecord)>, Failure> {
         let key = Key::new(&self.call.scope.narrowest(), &jobs(), id);
-        let Some(row) = self.txn.get(&key).await.map_err(|error| unread(&error))? else { return Ok(None) };
-        let record: JobRecord =
-            serde_json::from_str(&row.body).map_err(|_| failure("internal_error", "the job cannot be read"))?;
+        let Some(row) = self.txn.get(&key).await.map_err(|error| unread(&error))? else {
+            return Ok(None);
+        };
+        let record: JobRecord = serde_json::from_str(&row.body)
+            .map_err(|_| failure("internal_error", "the job cannot be read"))?;
         Ok((record.primitive == self.component.manifest.name).then_some((key, record)))
     }
 }
 
 fn body<T: serde::Serialize>(record: &T) -> Result<String, Failure> {
-    serde_json::to_string(record).map_err(|_| failure("internal_error", "the record cannot be written").into())
+    serde_json::to_string(record)
+        .map_err(|_| failure("internal_error", "the record cannot be written").into())
 }
 
 impl Host for State {
@@ -129,11 +150,14 @@ impl Host for State {
 
     async fn progress(&mut self, id: String, fraction: f32, note: String) -> Result<(), Failure> {
         let work = self.mutation()?;
-        let Some((key, mut record)) = work.job(&id).await? else { return Err(not_found("the job").into()) };
+        let Some((key, mut record)) = work.job(&id).await? else {
+            return Err(not_found("the job").into());
+        };
         record.fraction = Some(if fraction.is_finite() { fraction.clamp(0.0, 1.0) } else { 0.0 });
         record.note = Some(note.chars().take(NAME_BYTES_MAX).collect());
         let unique = record.key.iter().map(|key| (UNIQUE_KEY.into(), work.unique(key))).collect();
-        let draft = Draft { unique, index: record.index(), body: body(&record)?, ..Draft::default() };
+        let draft =
+            Draft { unique, index: record.index(), body: body(&record)?, ..Draft::default() };
         work.txn.replace(key, draft, None).await.map_err(|error| unwritten(&error))?;
         Ok(())
     }
@@ -141,14 +165,27 @@ impl Host for State {
     async fn set_schedule(&mut self, schedule: Schedule) -> Result<i64, Failure> {
         let work = self.mutation()?;
         if schedule.key.is_empty() || schedule.key.len() > NAME_BYTES_MAX {
-            return Err(invalid("key", format!("a schedule's key has 1 to {NAME_BYTES_MAX} bytes")).into());
+            return Err(invalid(
+                "key",
+                format!("a schedule's key has 1 to {NAME_BYTES_MAX} bytes"),
+            )
+            .into());
         }
-        let next = charter_kernel::schedule::next_occurrence(&schedule.cron, &schedule.time_zone, work.now)
-            .map_err(|fault| invalid(&fault.path, fault.message))?
-            .ok_or_else(|| invalid("cron", "this schedule never comes due"))?;
+        let next = charter_kernel::schedule::next_occurrence(
+            &schedule.cron,
+            &schedule.time_zone,
+            work.now,
+        )
+        .map_err(|fault| invalid(&fault.path, fault.message))?
+        .ok_or_else(|| invalid("cron", "this schedule never comes due"))?;
         let mut job = work.record(schedule.job)?;
         job.run_at = next;
-        let record = ScheduleRecord { key: schedule.key, cron: schedule.cron, time_zone: schedule.time_zone, job };
+        let record = ScheduleRecord {
+            key: schedule.key,
+            cron: schedule.cron,
+            time_zone: schedule.time_zone,
+            job,
+        };
         let key = Key::new(&work.call.scope.narrowest(), &schedules(), work.unique(&record.key));
         let draft = Draft {
             user: record.job.owner.user.clone(),

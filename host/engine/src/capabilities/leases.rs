@@ -1,7 +1,8 @@
 //! `leases`: documents handed out one at a time, decided by the committer.
 //!
-//! The token that a guest holds names the row, so that a later request can settle it by the token alone; the committer
-//! compares the random half. A take is known by its place in the request: a re-run gets the same rows.
+//! The token that a guest holds names the row, so that a later request can settle it by the token
+//! alone; the committer compares the random half. A take is known by its place in the request: a
+//! re-run gets the same rows.
 
 mod token;
 
@@ -23,7 +24,11 @@ const PURGED_MAX: u32 = 500;
 
 fn leased(plan: &CollectionPlan) -> Result<&CollectionPlan, Failure> {
     if plan.declared.leased.is_none() {
-        return Err(undeclared(format!("the collection `{}` is not declared leased", plan.declared.name)).into());
+        return Err(undeclared(format!(
+            "the collection `{}` is not declared leased",
+            plan.declared.name
+        ))
+        .into());
     }
     Ok(plan)
 }
@@ -41,14 +46,24 @@ impl Work {
     fn taken_before(&mut self, collection: &str, group: &str, limit: u32) -> Option<Vec<Taken>> {
         let attempt = self.story.attempt;
         let record = self.story.takes.get_mut(self.takes)?;
-        if record.collection != collection || record.group != group || record.limit != limit || record.attempt == attempt {
+        if record.collection != collection
+            || record.group != group
+            || record.limit != limit
+            || record.attempt == attempt
+        {
             return None;
         }
         record.attempt = attempt;
         Some(record.taken.clone())
     }
 
-    async fn take(&mut self, collection: &str, group: &str, limit: u32, until: Instant) -> Result<Vec<Taken>, Failure> {
+    async fn take(
+        &mut self,
+        collection: &str,
+        group: &str,
+        limit: u32,
+        until: Instant,
+    ) -> Result<Vec<Taken>, Failure> {
         let plan_key = self.key(collection, "", true)?;
         leased(self.component.collection(collection)?)?;
         self.groups.push((plan_key.reach.clone(), plan_key.space.clone(), group.to_owned()));
@@ -60,13 +75,20 @@ impl Work {
         for _ in 0..limit {
             tokens.push(Token::random(&self.shared)?);
         }
-        let take = Take { reach: Some(plan_key.reach), space: plan_key.space, group: group.to_owned(), until, tokens };
+        let take = Take {
+            reach: Some(plan_key.reach),
+            space: plan_key.space,
+            group: group.to_owned(),
+            until,
+            tokens,
+        };
         let taken = match self.txn.take(take).await {
             Ok(taken) => taken,
             Err(error) => return Err(self.uncommitted(error)),
         };
         if taken.is_empty() {
-            // Nothing was handed out, so there is nothing to repeat: a request that waits must see what has come since.
+            // Nothing was handed out, so there is nothing to repeat: a request that waits must see
+            // what has come since.
             return Ok(taken);
         }
         let record = TakeRecord {
@@ -76,7 +98,8 @@ impl Work {
             taken: taken.clone(),
             attempt: self.story.attempt,
         };
-        // What an earlier attempt was handed out at this place, and this one did not ask for, goes back at the end.
+        // What an earlier attempt was handed out at this place, and this one did not ask for, goes
+        // back at the end.
         self.story.takes.insert(self.takes.min(self.story.takes.len()), record);
         self.takes += 1;
         Ok(taken)
@@ -84,7 +107,13 @@ impl Work {
 }
 
 impl Host for State {
-    async fn take(&mut self, collection: String, group: String, limit: u32, until: i64) -> Result<Vec<Leased>, Failure> {
+    async fn take(
+        &mut self,
+        collection: String,
+        group: String,
+        limit: u32,
+        until: i64,
+    ) -> Result<Vec<Leased>, Failure> {
         let work = self.mutation()?;
         let limit = limit.min(TAKEN_MAX);
         if limit == 0 {
@@ -92,9 +121,19 @@ impl Host for State {
         }
         let taken = work.take(&collection, &group, limit, Instant(until)).await?;
         let lease = |taken: Taken| {
-            let (count, until) = taken.row.lease.as_ref().map_or((0, until), |lease| (lease.count, lease.due_at.0));
-            let token = Token { random: taken.token, collection: collection.clone(), id: taken.key.id.clone() };
-            Leased { document: document(&taken.key.id, taken.row), token: token.text(), count, until }
+            let (count, until) =
+                taken.row.lease.as_ref().map_or((0, until), |lease| (lease.count, lease.due_at.0));
+            let token = Token {
+                random: taken.token,
+                collection: collection.clone(),
+                id: taken.key.id.clone(),
+            };
+            Leased {
+                document: document(&taken.key.id, taken.row),
+                token: token.text(),
+                count,
+                until,
+            }
         };
         Ok(taken.into_iter().map(lease).collect())
     }
@@ -131,11 +170,19 @@ impl Host for State {
         Ok(())
     }
 
-    async fn standing_of(&mut self, collection: String, group: String) -> Result<Standing, Failure> {
+    async fn standing_of(
+        &mut self,
+        collection: String,
+        group: String,
+    ) -> Result<Standing, Failure> {
         let work = self.work()?;
         let key = work.key(&collection, "", false)?;
         leased(work.component.collection(&collection)?)?;
-        let standing = work.txn.standing(&key.reach, &key.space, &group).await.map_err(|error| unread(&error))?;
+        let standing = work
+            .txn
+            .standing(&key.reach, &key.space, &group)
+            .await
+            .map_err(|error| unread(&error))?;
         work.groups.push((key.reach, key.space, group));
         Ok(Standing {
             ready: standing.ready,
@@ -155,13 +202,17 @@ impl Host for State {
 }
 
 impl Work {
-    /// Looks whether the lease still holds, so that the guest can word the refusal; the commit decides.
+    /// Looks whether the lease still holds, so that the guest can word the refusal; the commit
+    /// decides.
     async fn still_held(&mut self, key: &Key, token: &str) -> Result<(), Failure> {
         let row = self.txn.get_relaxed(key).await.map_err(|error| unread(&error))?;
         let lease = row.and_then(|row| row.lease);
-        if lease.is_some_and(|lease| lease.token.as_deref() == Some(token) && lease.due_at > self.now) {
+        if lease
+            .is_some_and(|lease| lease.token.as_deref() == Some(token) && lease.due_at > self.now)
+        {
             return Ok(());
         }
-        Err(crate::failure::rule(&charter_kernel::unit::Refused::LeaseLost { key: key.clone() }).into())
+        Err(crate::failure::rule(&charter_kernel::unit::Refused::LeaseLost { key: key.clone() })
+            .into())
     }
 }

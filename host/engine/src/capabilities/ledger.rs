@@ -1,12 +1,15 @@
 //! `ledger`: double-entry accounts of the caller's scope.
 //!
-//! An account is named within its primitive and lies with the user, else with the project or organization; `credit` is the
-//! organization's own, `@<user>/<account>` another user's of the same project. Money leaves `credit` and others' accounts by leave
-//! only, and comes into `credit` only from accounts that cannot be overdrawn. Only the primitive that the operator has named as the
-//! one that bills opens one that can be, brings money from it, and takes back to it what its provider gave back; that one's accounts
-//! are the organization's.
+//! An account is named within its primitive and lies with the user, else with the project or
+//! organization; `credit` is the organization's own, `@<user>/<account>` another user's of the same
+//! project. Money leaves `credit` and others' accounts by leave only, and comes into `credit` only
+//! from accounts that cannot be overdrawn. Only the primitive that the operator has named as the
+//! one that bills opens one that can be, brings money from it, and takes back to it what its
+//! provider gave back; that one's accounts are the organization's.
 
-use charter_kernel::governance::hold::{AMOUNT_MAX, CREDIT, Pay, accounts_space, entries, entries_of};
+use charter_kernel::governance::hold::{
+    AMOUNT_MAX, CREDIT, Pay, accounts_space, entries, entries_of,
+};
 use charter_kernel::id::UserId;
 use charter_kernel::ledger::{Account, Normal as Side, Phase};
 use charter_kernel::refusal::Failure as Refusal;
@@ -33,35 +36,55 @@ impl Work {
             return Ok(Key::new(&Reach::organization(scope.lane()), &accounts_space(), CREDIT));
         }
         if name.starts_with(ANOTHERS) {
-            return Err(invalid("account", "another user's account is neither opened nor read").into());
+            return Err(
+                invalid("account", "another user's account is neither opened nor read").into()
+            );
         }
-        let reach = if self.bills() { Reach::organization(scope.lane()) } else { scope.narrowest() };
+        let reach =
+            if self.bills() { Reach::organization(scope.lane()) } else { scope.narrowest() };
         self.own_account(&reach, name)
     }
 
     fn own_account(&self, reach: &Reach, name: &str) -> Result<Key, Failure> {
         if name.is_empty() || name.len() > NAME_BYTES_MAX {
-            return Err(invalid("account", format!("an account's name has 1 to {NAME_BYTES_MAX} bytes")).into());
+            return Err(invalid(
+                "account",
+                format!("an account's name has 1 to {NAME_BYTES_MAX} bytes"),
+            )
+            .into());
         }
         Ok(Key::new(reach, &accounts_space(), format!("{}.{name}", self.component.manifest.name)))
     }
 
     /// Where a party of a payment lies, and what must go on to hold where it is another user.
     async fn party(&mut self, name: &str) -> Result<(Key, Vec<Guard>), Failure> {
-        let Some((user, account)) = name.strip_prefix(ANOTHERS).and_then(|rest| rest.split_once('/')) else {
+        let Some((user, account)) =
+            name.strip_prefix(ANOTHERS).and_then(|rest| rest.split_once('/'))
+        else {
             return Ok((self.account(name)?, Vec::new()));
         };
-        let host = self.shared.host().ok_or_else(|| not_configured("other users' accounts", "the server's pipeline"))?;
+        let host = self
+            .shared
+            .host()
+            .ok_or_else(|| not_configured("other users' accounts", "the server's pipeline"))?;
         let user = UserId::parse(user).ok_or_else(|| not_found("user"))?;
         let guards = host.standing_of(&self.call.scope, &user).await?;
         Ok((self.own_account(&Reach::user(user.as_str()), account)?, guards))
     }
 
     /// The accounts that a proposal pays between. Another user's receiving account is opened.
-    pub(super) async fn payment(&mut self, from: &str, to: &str) -> Result<(Key, Key, Vec<Guard>), Failure> {
+    pub(super) async fn payment(
+        &mut self,
+        from: &str,
+        to: &str,
+    ) -> Result<(Key, Key, Vec<Guard>), Failure> {
         if from.starts_with(ANOTHERS) && self.call.scope.subject() == Subject::Credential {
             let told = "a credential that is pinned to one user takes nothing from another";
-            return Err(Refusal { reason: Some("pinned_to_user".into()), ..failure("forbidden", told) }.into());
+            return Err(Refusal {
+                reason: Some("pinned_to_user".into()),
+                ..failure("forbidden", told)
+            }
+            .into());
         }
         let (debited, mut guards) = self.party(from).await?;
         let (credited, more) = self.party(to).await?;
@@ -70,7 +93,8 @@ impl Work {
         Ok((debited, credited, guards))
     }
 
-    /// Nothing that could be overdrawn pays into `credit`, unless by the biller: what was open before it was named, or after, counts.
+    /// Nothing that could be overdrawn pays into `credit`, unless by the biller: what was open
+    /// before it was named, or after, counts.
     async fn covered(&self, from: &Key, to: &Key) -> Result<(), Failure> {
         if to.id != CREDIT || self.bills() {
             return Ok(());
@@ -78,12 +102,17 @@ impl Work {
         let row = self.txn.get_relaxed(from).await.map_err(|error| unread(&error))?;
         let account = row.map(|row| account(&row.body)).transpose()?;
         match account.filter(|account| account.may_go_negative) {
-            Some(_) => Err(invalid("to_account", "`credit` takes nothing from an account that may go negative").into()),
+            Some(_) => Err(invalid(
+                "to_account",
+                "`credit` takes nothing from an account that may go negative",
+            )
+            .into()),
             None => Ok(()),
         }
     }
 
-    /// Whether what leaves `credit` goes back to where the biller brought it from: an account of its own that may go negative.
+    /// Whether what leaves `credit` goes back to where the biller brought it from: an account of
+    /// its own that may go negative.
     async fn takes_back(&self, to: &Key) -> Result<bool, Failure> {
         let own = self.bills() && to.id.starts_with(&format!("{}.", self.component.manifest.name));
         if !own {
@@ -98,12 +127,16 @@ impl Work {
         // Locked first: what is taken while the row is read would count in neither.
         let untaken = self.story.marks.untaken.lock().await;
         let row = self.txn.get_relaxed(key).await.map_err(|error| unread(&error))?;
-        let paid: Vec<(&Pay, i64)> =
-            untaken.iter().filter_map(|untaken| untaken.hold.pay.as_ref().zip(untaken.hold.amount)).collect();
+        let paid: Vec<(&Pay, i64)> = untaken
+            .iter()
+            .filter_map(|untaken| untaken.hold.pay.as_ref().zip(untaken.hold.amount))
+            .collect();
         let mut account = match row {
             Some(row) => account(&row.body)?,
             // Before anybody has funded it.
-            None if key.id == CREDIT || paid.iter().any(|(pay, _)| pay.to == *key) => Account::credit(),
+            None if key.id == CREDIT || paid.iter().any(|(pay, _)| pay.to == *key) => {
+                Account::credit()
+            }
             None => return Err(not_found("the account").into()),
         };
         // What the request has leave to pay counts, taken or not.
@@ -129,7 +162,12 @@ fn account(body: &str) -> Result<Account, charter_kernel::refusal::Failure> {
 }
 
 impl Host for State {
-    async fn open(&mut self, name: String, normal: Normal, may_go_negative: bool) -> Result<(), Failure> {
+    async fn open(
+        &mut self,
+        name: String,
+        normal: Normal,
+        may_go_negative: bool,
+    ) -> Result<(), Failure> {
         let work = self.mutation()?;
         let key = work.account(&name)?;
         if key.id == CREDIT {
@@ -147,7 +185,12 @@ impl Host for State {
     async fn freeze(&mut self, name: String, frozen: bool) -> Result<(), Failure> {
         let work = self.mutation()?;
         let key = work.account(&name)?;
-        let row = work.txn.get(&key).await.map_err(|error| unread(&error))?.ok_or_else(|| not_found("the account"))?;
+        let row = work
+            .txn
+            .get(&key)
+            .await
+            .map_err(|error| unread(&error))?
+            .ok_or_else(|| not_found("the account"))?;
         let changed = Account { frozen, ..account(&row.body)? };
         work.txn.replace(key, changed.draft(), None).await.map_err(|error| unwritten(&error))?;
         Ok(())
@@ -177,11 +220,19 @@ impl Host for State {
         let from = work.account(&from_account)?;
         let (to, guards) = work.party(&to_account).await?;
         if from.id == CREDIT && !work.takes_back(&to).await? {
-            return Err(invalid("from_account", "money leaves `credit` by leave only: name it as `pay` of a proposal").into());
+            return Err(invalid(
+                "from_account",
+                "money leaves `credit` by leave only: name it as `pay` of a proposal",
+            )
+            .into());
         }
         work.covered(&from, &to).await?;
         if !(0..=AMOUNT_MAX).contains(&amount) {
-            return Err(invalid("amount", format!("an amount is 0 to {AMOUNT_MAX} micro-US-dollars")).into());
+            return Err(invalid(
+                "amount",
+                format!("an amount is 0 to {AMOUNT_MAX} micro-US-dollars"),
+            )
+            .into());
         }
         let id = work.fresh_id()?;
         if to.id == CREDIT || to.reach != from.reach {
@@ -190,7 +241,12 @@ impl Host for State {
         for guard in guards {
             work.txn.guard(guard);
         }
-        work.txn.write(Write::Transfer { from: from.clone(), to: to.clone(), amount, phase: Phase::Post });
+        work.txn.write(Write::Transfer {
+            from: from.clone(),
+            to: to.clone(),
+            amount,
+            phase: Phase::Post,
+        });
         for entry in entries(&Pay { from, to, memo }, amount, &id, &reference) {
             work.txn.write(entry);
         }
@@ -206,12 +262,18 @@ impl Host for State {
         let work = self.work()?;
         let key = work.account(&name)?;
         let after: u64 = match after {
-            Some(text) => text.parse().map_err(|_| invalid("after", "this position does not belong to this account"))?,
+            Some(text) => text
+                .parse()
+                .map_err(|_| invalid("after", "this position does not belong to this account"))?,
             None => 0,
         };
         let limit = limit.clamp(1, PAGE_MAX);
         let normal = work.read(&key).await?.normal;
-        let mut found = work.txn.log_read(&entries_of(&key), after, limit + 1).await.map_err(|error| unread(&error))?;
+        let mut found = work
+            .txn
+            .log_read(&entries_of(&key), after, limit + 1)
+            .await
+            .map_err(|error| unread(&error))?;
         let more = found.len() > limit as usize;
         found.truncate(limit as usize);
         let next = found.last().filter(|_| more).map(|entry| entry.sequence.to_string());

@@ -6,7 +6,8 @@ use crate::state::State;
 impl Host for State {
     async fn write(&mut self, level: Level, message: String, fields: Vec<(String, String)>) {
         let Some(work) = self.work.as_mut() else { return };
-        let bytes = message.len() + fields.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
+        let bytes = message.len()
+            + fields.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
         if work.log_bytes_left == 0 {
             return;
         }
@@ -22,10 +23,18 @@ impl Host for State {
         work.log_bytes_left -= bytes;
         let (primitive, request) = (&work.component.manifest.name, &work.call.request_id);
         match level {
-            Level::Debug => tracing::debug!(target: "charter::guest", primitive, request, ?fields, "{message}"),
-            Level::Info => tracing::info!(target: "charter::guest", primitive, request, ?fields, "{message}"),
-            Level::Warn => tracing::warn!(target: "charter::guest", primitive, request, ?fields, "{message}"),
-            Level::Error => tracing::error!(target: "charter::guest", primitive, request, ?fields, "{message}"),
+            Level::Debug => {
+                tracing::debug!(target: "charter::guest", primitive, request, ?fields, "{message}")
+            }
+            Level::Info => {
+                tracing::info!(target: "charter::guest", primitive, request, ?fields, "{message}")
+            }
+            Level::Warn => {
+                tracing::warn!(target: "charter::guest", primitive, request, ?fields, "{message}")
+            }
+            Level::Error => {
+                tracing::error!(target: "charter::guest", primitive, request, ?fields, "{message}")
+            }
         }
     }
 }

@@ -13,7 +13,12 @@ impl Host for State {
     async fn domain_of(&mut self, _name: String) -> Result<Domain, Failure> {
         missing()
     }
-    async fn queue(&mut self, _sender: String, _recipients: Vec<String>, _message_blob: String) -> Result<String, Failure> {
+    async fn queue(
+        &mut self,
+        _sender: String,
+        _recipients: Vec<String>,
+        _message_blob: String,
+    ) -> Result<String, Failure> {
         missing()
     }
 }

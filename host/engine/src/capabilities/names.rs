@@ -1,4 +1,5 @@
-//! `names`: names unique in the whole deployment. Who holds one can be reached by it, and learns nothing of who asks but the payload.
+//! `names`: names unique in the whole deployment. Who holds one can be reached by it, and learns
+//! nothing of who asks but the payload.
 
 use charter_kernel::unit::Claim;
 use serde_json::{Value, json};
@@ -23,7 +24,13 @@ impl Work {
 }
 
 impl Host for State {
-    async fn claim(&mut self, space: String, name: String, collection: String, document: String) -> Result<bool, Failure> {
+    async fn claim(
+        &mut self,
+        space: String,
+        name: String,
+        collection: String,
+        document: String,
+    ) -> Result<bool, Failure> {
         let work = self.mutation()?;
         let claim = work.name(&space, &name)?;
         let holder = work.key(&collection, &document, true)?;
@@ -33,24 +40,33 @@ impl Host for State {
     async fn release(&mut self, space: String, name: String) -> Result<(), Failure> {
         let work = self.mutation()?;
         let claim = work.name(&space, &name)?;
-        let Some(holder) = work.txn.lookup(&claim).await.map_err(|error| unread(&error))? else { return Ok(()) };
-        // Only a holder within the caller's own reach: the key is made anew from the scope and compared.
+        let Some(holder) = work.txn.lookup(&claim).await.map_err(|error| unread(&error))? else {
+            return Ok(());
+        };
+        // Only a holder within the caller's own reach: the key is made anew from the scope and
+        // compared.
         let component = work.component.clone();
-        let own = component
-            .collections
-            .values()
-            .filter(|plan| plan.space == holder.space)
-            .any(|plan| plan.reach_to_write(&work.call.scope).is_ok_and(|reach| reach == holder.reach));
+        let own =
+            component.collections.values().filter(|plan| plan.space == holder.space).any(|plan| {
+                plan.reach_to_write(&work.call.scope).is_ok_and(|reach| reach == holder.reach)
+            });
         if own {
             work.txn.unclaim(&claim, &holder);
         }
         Ok(())
     }
 
-    async fn deliver(&mut self, space: String, name: String, payload: String) -> Result<bool, Failure> {
+    async fn deliver(
+        &mut self,
+        space: String,
+        name: String,
+        payload: String,
+    ) -> Result<bool, Failure> {
         let work = self.mutation()?;
         let claim = work.name(&space, &name)?;
-        let Some(holder) = work.txn.lookup(&claim).await.map_err(|error| unread(&error))? else { return Ok(false) };
+        let Some(holder) = work.txn.lookup(&claim).await.map_err(|error| unread(&error))? else {
+            return Ok(false);
+        };
         let payload = json!({
             "space": space,
             "name": name,
@@ -58,12 +74,20 @@ impl Host for State {
             "document": holder.id,
             "payload": super::events::json("payload", &payload)?,
         });
-        let organization = work.txn.organization_of(&holder).await.map_err(|error| unread(&error))?;
+        let organization =
+            work.txn.organization_of(&holder).await.map_err(|error| unread(&error))?;
         if organization.is_none() {
             return Ok(false);
         }
         let owner = Owner::of_reach(&holder.reach, organization);
-        work.signal("name", &format!("{}.{space}", work.component.manifest.name), payload, owner, ATTEMPTS_MAX).await?;
+        work.signal(
+            "name",
+            &format!("{}.{space}", work.component.manifest.name),
+            payload,
+            owner,
+            ATTEMPTS_MAX,
+        )
+        .await?;
         Ok(true)
     }
 }

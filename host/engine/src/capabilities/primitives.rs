@@ -1,7 +1,8 @@
 //! `primitives`: another primitive, called as the same caller, through the server's own pipeline.
 //!
-//! A mutation commits on its own and counts as an effect: the outer request's claim goes before it, and the guest is not run
-//! again after it. Depth is bounded. The organization's standing is a row of the call's own commit, and the biller's to write.
+//! A mutation commits on its own and counts as an effect: the outer request's claim goes before it,
+//! and the guest is not run again after it. Depth is bounded. The organization's standing is a row
+//! of the call's own commit, and the biller's to write.
 
 use charter_kernel::standing::{Reason, Standing};
 use charter_kernel::unit::Draft;
@@ -25,21 +26,30 @@ impl Host for State {
         scopes: Vec<(String, String)>,
     ) -> Result<Reply, Failure> {
         let work = self.work()?;
-        let host = work.shared.host().ok_or_else(|| not_configured("nested calls", "the server's pipeline"))?;
+        let host = work
+            .shared
+            .host()
+            .ok_or_else(|| not_configured("nested calls", "the server's pipeline"))?;
         if work.call.depth >= DEPTH_MAX {
-            return Err(failure("state_conflict", format!("calls of primitives nest at most {DEPTH_MAX} deep")).into());
+            return Err(failure(
+                "state_conflict",
+                format!("calls of primitives nest at most {DEPTH_MAX} deep"),
+            )
+            .into());
         }
         let mutates = host.mutates(&operation);
         if mutates {
             let work = self.mutation()?;
-            let (shared, call, marks) = (work.shared.clone(), work.call.clone(), work.story.marks.clone());
+            let (shared, call, marks) =
+                (work.shared.clone(), work.call.clone(), work.story.marks.clone());
             shared.take_untaken(&call, &marks).await?;
             shared.force_claim(&call, &marks).await?;
             marks.dispatch();
         }
         let work = self.work()?;
         work.nested += 1;
-        let derived = || format!("{}:{}:{}", work.call.request_id, work.component.manifest.name, work.nested);
+        let derived =
+            || format!("{}:{}:{}", work.call.request_id, work.component.manifest.name, work.nested);
         let nested = Nested {
             request: work.call.request_id.clone(),
             scope: work.call.scope.clone(),
@@ -64,18 +74,26 @@ impl Host for State {
 
     async fn tools(&mut self) -> Result<String, Failure> {
         let work = self.work()?;
-        let host = work.shared.host().ok_or_else(|| not_configured("tools", "the server's pipeline"))?;
+        let host =
+            work.shared.host().ok_or_else(|| not_configured("tools", "the server's pipeline"))?;
         Ok(host.tools(&work.call.scope).await?.to_string())
     }
 
     async fn set_standing(&mut self, reason: Option<String>) -> Result<(), Failure> {
         let work = self.mutation()?;
         if !work.bills() {
-            return Err(failure("forbidden", "the operator has not named this primitive as the one that bills").into());
+            return Err(failure(
+                "forbidden",
+                "the operator has not named this primitive as the one that bills",
+            )
+            .into());
         }
         let reason = match reason {
             None => None,
-            Some(name) => Some(Reason::named(&name).ok_or_else(|| invalid("reason", "is no reason that stops anything"))?),
+            Some(name) => Some(
+                Reason::named(&name)
+                    .ok_or_else(|| invalid("reason", "is no reason that stops anything"))?,
+            ),
         };
         work.stand(reason).await
     }
@@ -87,10 +105,15 @@ impl Work {
         self.shared.host().is_some_and(|host| host.bills(&self.component.manifest.name))
     }
 
-    /// Has the organization stand so from this request's commit on. What is so already keeps its time.
+    /// Has the organization stand so from this request's commit on. What is so already keeps its
+    /// time.
     async fn stand(&mut self, reason: Option<Reason>) -> Result<(), Failure> {
         let Some(organization) = self.call.scope.organization() else {
-            return Err(invalid("reason", "nobody's standing is set: the caller names no organization").into());
+            return Err(invalid(
+                "reason",
+                "nobody's standing is set: the caller names no organization",
+            )
+            .into());
         };
         let key = Standing::address(organization.as_str());
         let row = self.txn.get(&key).await.map_err(|error| unread(&error))?;
@@ -100,8 +123,12 @@ impl Work {
             Some(reason) if before.is_some_and(|before| before.reason == reason) => {}
             Some(reason) => {
                 let body = serde_json::to_string(&Standing { reason, since: self.now });
-                let body = body.map_err(|_| failure("internal_error", "the standing cannot be written"))?;
-                self.txn.put(key, Draft { body, ..Draft::default() }).await.map_err(|error| unwritten(&error))?;
+                let body =
+                    body.map_err(|_| failure("internal_error", "the standing cannot be written"))?;
+                self.txn
+                    .put(key, Draft { body, ..Draft::default() })
+                    .await
+                    .map_err(|error| unwritten(&error))?;
             }
         }
         Ok(())

@@ -1,5 +1,5 @@
-//! Rates of a primitive's own: taken at once, because what they bound may leave the host in the same request, and given back where
-//! the request comes to nothing.
+//! Rates of a primitive's own: taken at once, because what they bound may leave the host in the
+//! same request, and given back where the request comes to nothing.
 
 use charter_kernel::governance::rate::{AMOUNT_MAX, PER_SECONDS_MAX, Rate};
 use charter_kernel::manifest::CollectionReach;
@@ -31,12 +31,18 @@ fn read(row: Option<&str>) -> Result<Rate, Refusal> {
     row.map_or(Ok(Rate::default()), |body| serde_json::from_str(body).map_err(unreadable))
 }
 
-async fn change(txn: &mut Txn, key: &Key, with: impl FnOnce(&mut Rate) -> Result<(), Refusal>) -> Result<(), Refusal> {
+async fn change(
+    txn: &mut Txn,
+    key: &Key,
+    with: impl FnOnce(&mut Rate) -> Result<(), Refusal>,
+) -> Result<(), Refusal> {
     let row = txn.get(key).await.map_err(|error| unread(&error))?;
     let mut rate = read(row.as_ref().map(|row| row.body.as_str()))?;
     with(&mut rate)?;
-    let body = serde_json::to_string(&rate).map_err(|_| failure("internal_error", "the rate cannot be written"))?;
-    let written: Result<_, WriteError> = txn.put(key.clone(), Draft { body, ..Draft::default() }).await;
+    let body = serde_json::to_string(&rate)
+        .map_err(|_| failure("internal_error", "the rate cannot be written"))?;
+    let written: Result<_, WriteError> =
+        txn.put(key.clone(), Draft { body, ..Draft::default() }).await;
     written.map(drop).map_err(|error| unwritten(&error))
 }
 
@@ -54,28 +60,51 @@ impl RateRecord {
             })
             .await;
         if given.is_err() {
-            tracing::warn!(organization, rate = key.id, "a rate could not be given back; it counts until its time is over");
+            tracing::warn!(
+                organization,
+                rate = key.id,
+                "a rate could not be given back; it counts until its time is over"
+            );
         }
     }
 }
 
 impl Work {
     /// Takes one from a rate, unless this place of the request has it from before.
-    pub(super) async fn take_rate(&mut self, name: &str, reach: &str, amount: u32, per_seconds: u32) -> Result<(), Failure> {
-        let level = [CollectionReach::User, CollectionReach::Project, CollectionReach::Organization]
-            .into_iter()
-            .find(|level| name_of(*level) == reach)
-            .ok_or_else(|| invalid("reach", "a rate is shared by a `user`, a `project` or an `organization`"))?;
-        let of = self.call.scope.reach(level).ok_or_else(|| invalid("reach", "the caller has none"))?;
+    pub(super) async fn take_rate(
+        &mut self,
+        name: &str,
+        reach: &str,
+        amount: u32,
+        per_seconds: u32,
+    ) -> Result<(), Failure> {
+        let level =
+            [CollectionReach::User, CollectionReach::Project, CollectionReach::Organization]
+                .into_iter()
+                .find(|level| name_of(*level) == reach)
+                .ok_or_else(|| {
+                    invalid(
+                        "reach",
+                        "a rate is shared by a `user`, a `project` or an `organization`",
+                    )
+                })?;
+        let of =
+            self.call.scope.reach(level).ok_or_else(|| invalid("reach", "the caller has none"))?;
         if name.is_empty()
             || name.len() > NAME_BYTES_MAX
             || amount > AMOUNT_MAX
             || !(1..=PER_SECONDS_MAX).contains(&per_seconds)
         {
-            let told = format!("a rate has a name, at most {AMOUNT_MAX} and 1 to {PER_SECONDS_MAX} seconds");
+            let told = format!(
+                "a rate has a name, at most {AMOUNT_MAX} and 1 to {PER_SECONDS_MAX} seconds"
+            );
             return Err(invalid("rate", told).into());
         }
-        let key = Key::new(&of, &Space::host("rates"), format!("{}.{name}", self.component.manifest.name));
+        let key = Key::new(
+            &of,
+            &Space::host("rates"),
+            format!("{}.{name}", self.component.manifest.name),
+        );
         let wanted = RateRecord { key, amount, per_seconds, attempt: self.story.attempt };
         if let Some(record) = self.story.rates.get_mut(self.rates)
             && record.attempt != wanted.attempt
@@ -86,15 +115,21 @@ impl Work {
             return Ok(());
         }
         if self.rates >= TAKEN_MAX {
-            return Err(undeclared(format!("one request takes from at most {TAKEN_MAX} rates")).into());
+            return Err(
+                undeclared(format!("one request takes from at most {TAKEN_MAX} rates")).into()
+            );
         }
         let now = self.shared.clock.now();
         let taken = self.shared.store.transact(self.call.scope.lane(), async |txn: &mut Txn| {
             change(txn, &wanted.key, |rate| {
                 rate.take(amount, per_seconds, now).map_err(|wait_ms| {
                     // Who came first may have been run again since, by a clock that read less.
-                    let wait = u32::try_from((wait_ms + 999) / 1_000).unwrap_or(u32::MAX).min(per_seconds);
-                    Refusal { retry_after_seconds: Some(wait), ..failure("rate_limited", "this is done too often") }
+                    let wait =
+                        u32::try_from((wait_ms + 999) / 1_000).unwrap_or(u32::MAX).min(per_seconds);
+                    Refusal {
+                        retry_after_seconds: Some(wait),
+                        ..failure("rate_limited", "this is done too often")
+                    }
                 })
             })
             .await
@@ -104,7 +139,8 @@ impl Work {
             Err(TransactError::Body(refused)) => return Err(refused.into()),
             Err(TransactError::Commit(error)) => return Err(self.uncommitted(error)),
         }
-        // What an earlier attempt took at this place, and this one did not ask for, goes back at the end.
+        // What an earlier attempt took at this place, and this one did not ask for, goes back at
+        // the end.
         self.story.rates.insert(self.rates.min(self.story.rates.len()), wanted);
         self.rates += 1;
         Ok(())

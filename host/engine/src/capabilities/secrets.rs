@@ -1,7 +1,7 @@
 //! `secrets`: encrypted values of the caller's scope, one primitive's apart from another's.
 //!
-//! A value is sealed by the store under the organization's data key, bound to its row; plain text is never logged and never
-//! indexed. A signing key's private half never leaves this file.
+//! A value is sealed by the store under the organization's data key, bound to its row; plain text
+//! is never logged and never indexed. A signing key's private half never leaves this file.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -41,11 +41,18 @@ fn space() -> Space {
 impl Work {
     fn secret(&self, name: &str) -> Result<Key, Failure> {
         if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains('\0') {
-            return Err(invalid("name", format!("a secret's name has 1 to {NAME_BYTES_MAX} bytes")).into());
+            return Err(invalid(
+                "name",
+                format!("a secret's name has 1 to {NAME_BYTES_MAX} bytes"),
+            )
+            .into());
         }
-        let narrowest = [CollectionReach::User, CollectionReach::Project, CollectionReach::Organization];
+        let narrowest =
+            [CollectionReach::User, CollectionReach::Project, CollectionReach::Organization];
         let reach = narrowest.into_iter().find_map(|reach| self.call.scope.reach(reach));
-        let reach = reach.ok_or_else(|| failure("invalid_input", "a secret needs a caller that belongs to an organization"))?;
+        let reach = reach.ok_or_else(|| {
+            failure("invalid_input", "a secret needs a caller that belongs to an organization")
+        })?;
         Ok(Key::new(&reach, &space(), format!("{}/{name}", self.component.manifest.name)))
     }
 
@@ -56,12 +63,14 @@ impl Work {
 
     async fn seal_into(&mut self, name: &str, kind: &str, value: &[u8]) -> Result<(), Failure> {
         let key = self.secret(name)?;
-        let sealed = self.shared.store.seal(self.call.scope.lane(), &Self::context(&key), value).await;
+        let sealed =
+            self.shared.store.seal(self.call.scope.lane(), &Self::context(&key), value).await;
         let sealed = sealed.map_err(|error| unsealed(&error))?;
         let body = Sealed { name: name.into(), kind: kind.into(), sealed: STANDARD.encode(sealed) };
         let draft = Draft {
             user: self.call.scope.user().map(|id| id.as_str().to_owned()),
-            body: serde_json::to_string(&body).map_err(|_| failure("internal_error", "the secret cannot be written"))?,
+            body: serde_json::to_string(&body)
+                .map_err(|_| failure("internal_error", "the secret cannot be written"))?,
             index: vec![("primitive".into(), self.component.manifest.name.clone())],
             ..Draft::default()
         };
@@ -69,13 +78,19 @@ impl Work {
         Ok(())
     }
 
-    async fn unseal(&mut self, name: &str) -> Result<Option<(String, Zeroizing<Vec<u8>>)>, Failure> {
+    async fn unseal(
+        &mut self,
+        name: &str,
+    ) -> Result<Option<(String, Zeroizing<Vec<u8>>)>, Failure> {
         let key = self.secret(name)?;
-        let Some(row) = self.txn.get(&key).await.map_err(|error| unread(&error))? else { return Ok(None) };
+        let Some(row) = self.txn.get(&key).await.map_err(|error| unread(&error))? else {
+            return Ok(None);
+        };
         let damaged = || failure("internal_error", "the secret cannot be read");
         let body: Sealed = serde_json::from_str(&row.body).map_err(|_| damaged())?;
         let sealed = STANDARD.decode(&body.sealed).map_err(|_| damaged())?;
-        let value = self.shared.store.unseal(self.call.scope.lane(), &Self::context(&key), &sealed).await;
+        let value =
+            self.shared.store.unseal(self.call.scope.lane(), &Self::context(&key), &sealed).await;
         Ok(Some((body.kind, Zeroizing::new(value.map_err(|error| unsealed(&error))?.to_vec()))))
     }
 }
@@ -90,7 +105,11 @@ impl Host for State {
         let value = Zeroizing::new(value);
         let work = self.mutation()?;
         if value.len() > VALUE_BYTES_MAX {
-            return Err(failure("payload_too_large", format!("a secret has at most {VALUE_BYTES_MAX} bytes")).into());
+            return Err(failure(
+                "payload_too_large",
+                format!("a secret has at most {VALUE_BYTES_MAX} bytes"),
+            )
+            .into());
         }
         work.seal_into(&name, "value", &value).await
     }
@@ -99,7 +118,9 @@ impl Host for State {
         let work = self.work()?;
         match work.unseal(&name).await? {
             Some((kind, value)) if kind == "value" => Ok(Some(value.to_vec())),
-            Some(_) => Err(failure("forbidden", "a signing key's private half is not handed out").into()),
+            Some(_) => {
+                Err(failure("forbidden", "a signing key's private half is not handed out").into())
+            }
             None => Ok(None),
         }
     }
@@ -132,7 +153,9 @@ impl Host for State {
     async fn generate(&mut self, name: String, algorithm: String) -> Result<Vec<u8>, Failure> {
         let work = self.mutation()?;
         if algorithm != "ed25519" {
-            return Err(invalid("algorithm", "the host makes keys of the algorithm `ed25519`").into());
+            return Err(
+                invalid("algorithm", "the host makes keys of the algorithm `ed25519`").into()
+            );
         }
         let private = Zeroizing::new(work.shared.random::<32>()?);
         let public = SigningKey::from_bytes(&private).verifying_key().to_bytes().to_vec();
@@ -142,7 +165,9 @@ impl Host for State {
 
     async fn sign(&mut self, name: String, message: Vec<u8>) -> Result<Vec<u8>, Failure> {
         let work = self.work()?;
-        let Some((kind, private)) = work.unseal(&name).await? else { return Err(not_found("the key").into()) };
+        let Some((kind, private)) = work.unseal(&name).await? else {
+            return Err(not_found("the key").into());
+        };
         let private: Option<&[u8; 32]> = private.as_slice().try_into().ok();
         match private.filter(|_| kind == "ed25519") {
             Some(private) => Ok(SigningKey::from_bytes(private).sign(&message).to_bytes().to_vec()),

@@ -1,4 +1,5 @@
-//! `settings`: what the operator and the caller's kit have set; the manifest's default where they have not.
+//! `settings`: what the operator and the caller's kit have set; the manifest's default where they
+//! have not.
 
 use crate::bindings::charter::primitive::settings::Host;
 use crate::bindings::charter::primitive::types::Failure;
@@ -9,7 +10,8 @@ impl Host for State {
     async fn get(&mut self, key: String) -> Result<Option<String>, Failure> {
         let work = self.work()?;
         let component = work.component.clone();
-        let Some(declared) = component.manifest.settings.iter().find(|setting| setting.key == key) else {
+        let Some(declared) = component.manifest.settings.iter().find(|setting| setting.key == key)
+        else {
             return Err(undeclared(format!("the manifest declares no setting `{key}`")).into());
         };
         let set = match work.shared.host() {
@@ -24,7 +26,9 @@ impl Host for State {
         let work = self.work()?;
         let name = &work.component.manifest.name;
         if !work.component.manifest.providers.iter().any(|declared| declared.name == provider) {
-            return Err(undeclared(format!("the manifest declares no provider `{provider}`")).into());
+            return Err(
+                undeclared(format!("the manifest declares no provider `{provider}`")).into()
+            );
         }
         let host = work.shared.host().ok_or_else(|| not_configured("bindings", "bindings"))?;
         Ok(host.bindings(&work.call.scope, name, &provider).await?.to_string())

@@ -17,11 +17,16 @@ impl Work {
     /// The log of that name in the narrowest reach of the caller.
     pub(crate) fn log(&self, name: &str) -> Result<LogKey, Failure> {
         if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains('\0') {
-            return Err(invalid("log", format!("a log's name has 1 to {NAME_BYTES_MAX} bytes")).into());
+            return Err(
+                invalid("log", format!("a log's name has 1 to {NAME_BYTES_MAX} bytes")).into()
+            );
         }
-        let narrowest = [CollectionReach::User, CollectionReach::Project, CollectionReach::Organization];
+        let narrowest =
+            [CollectionReach::User, CollectionReach::Project, CollectionReach::Organization];
         let reach = narrowest.into_iter().find_map(|reach| self.call.scope.reach(reach));
-        let reach = reach.ok_or_else(|| failure("invalid_input", "a log needs a caller that belongs to an organization"))?;
+        let reach = reach.ok_or_else(|| {
+            failure("invalid_input", "a log needs a caller that belongs to an organization")
+        })?;
         Ok(LogKey { reach, log: format!("{}.{name}", self.component.manifest.name) })
     }
 }
@@ -38,7 +43,11 @@ impl Host for State {
     async fn read(&mut self, log: String, after: u64, limit: u32) -> Result<Vec<Entry>, Failure> {
         let work = self.work()?;
         let log = work.log(&log)?;
-        let entries = work.txn.log_read(&log, after, limit.clamp(1, READ_MAX)).await.map_err(|error| unread(&error))?;
+        let entries = work
+            .txn
+            .log_read(&log, after, limit.clamp(1, READ_MAX))
+            .await
+            .map_err(|error| unread(&error))?;
         let entry = |entry: charter_store::LogEntry| Entry {
             sequence: entry.sequence,
             at: entry.at.0,

@@ -1,7 +1,8 @@
 //! The code cache: compiled components by digest, engine and machine.
 //!
-//! A file here is native code that the host will run. So the directory is ours alone or the host does not start, and each file is
-//! read once, its MAC checked, and only then deserialised from those very bytes. Anything torn, foreign or stale is a miss.
+//! A file here is native code that the host will run. So the directory is ours alone or the host
+//! does not start, and each file is read once, its MAC checked, and only then deserialised from
+//! those very bytes. Anything torn, foreign or stale is a miss.
 
 use std::fs::{self, File};
 use std::hash::{Hash, Hasher};
@@ -37,7 +38,8 @@ struct Inner {
     path: PathBuf,
     bytes_max: u64,
     key: zeroize::Zeroizing<[u8; 32]>,
-    /// What the code depends on besides the component: wasmtime's version, its settings, the machine.
+    /// What the code depends on besides the component: wasmtime's version, its settings, the
+    /// machine.
     engine: [u8; 32],
     written: AtomicU64,
     clock: Arc<dyn Clock>,
@@ -74,7 +76,8 @@ impl CodeCache {
         if let Err(error) = fs::DirBuilder::new().recursive(true).mode(0o700).create(path) {
             return Err(refuse(format!("cannot be made: {error}")));
         }
-        let found = fs::symlink_metadata(path).map_err(|error| refuse(format!("cannot be read: {error}")))?;
+        let found = fs::symlink_metadata(path)
+            .map_err(|error| refuse(format!("cannot be read: {error}")))?;
         if !found.is_dir() {
             return Err(refuse("is no directory".into()));
         }
@@ -117,7 +120,9 @@ impl CodeCache {
     }
 
     fn mac(&self, digest: &str, content: &[u8]) -> [u8; MAC_BYTES] {
-        let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&*self.inner.key) else { return [0; MAC_BYTES] };
+        let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&*self.inner.key) else {
+            return [0; MAC_BYTES];
+        };
         mac.update(&self.inner.engine);
         mac.update(digest.as_bytes());
         mac.update(content);
@@ -134,9 +139,13 @@ impl CodeCache {
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).ok()?;
         let loaded = self.verified(digest, &bytes).and_then(|(text, code)| {
-            // SAFETY: these bytes came out of `Code::serialize` in a process that held this deployment's key, for this very engine:
-            // the MAC over them, the engine's hash and the digest was just checked on this copy in memory.
-            #[expect(unsafe_code, reason = "native code is loaded only after its MAC was checked; see the comment")]
+            // SAFETY: these bytes came out of `Code::serialize` in a process that held this
+            // deployment's key, for this very engine: the MAC over them, the engine's hash and the
+            // digest was just checked on this copy in memory.
+            #[expect(
+                unsafe_code,
+                reason = "native code is loaded only after its MAC was checked; see the comment"
+            )]
             let code = unsafe { Code::deserialize(engine, code) };
             code.ok().map(|code| (text, code))
         });
@@ -144,7 +153,10 @@ impl CodeCache {
             // Its age is its last use: the oldest are evicted first.
             Some(_) => drop(file.set_modified(self.now())),
             None => {
-                tracing::warn!(digest, "a file of the code cache is damaged or foreign; the component is compiled again");
+                tracing::warn!(
+                    digest,
+                    "a file of the code cache is damaged or foreign; the component is compiled again"
+                );
                 let _ = fs::remove_file(&path);
             }
         }
@@ -165,7 +177,10 @@ impl CodeCache {
 
     /// Keeps a component's code: written beside its place, flushed to disk, and moved there whole.
     pub(crate) fn store(&self, digest: &str, text: &str, code: &Code) {
-        let kept = code.serialize().map_err(std::io::Error::other).and_then(|code| self.keep(digest, text, &code));
+        let kept = code
+            .serialize()
+            .map_err(std::io::Error::other)
+            .and_then(|code| self.keep(digest, text, &code));
         if let Err(error) = kept {
             tracing::warn!(%error, digest, "the code cache could not keep a component");
         }
@@ -181,7 +196,8 @@ impl CodeCache {
         let number = self.inner.written.fetch_add(1, Relaxed);
         let temporary = self.inner.path.join(format!(".new-{}-{number}", std::process::id()));
         let write = || {
-            let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+            let mut file =
+                fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
             file.write_all(MAGIC)?;
             file.write_all(&self.mac(digest, &content))?;
             file.write_all(&content)?;

@@ -1,4 +1,5 @@
-//! `describe` in a sealed instance: imports of the interface trap, the clock stands still, randomness is fixed, time is short.
+//! `describe` in a sealed instance: imports of the interface trap, the clock stands still,
+//! randomness is fixed, time is short.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,9 +28,13 @@ pub(crate) const HANDLES_MAX: usize = 1_000;
 /// A store that belongs to no call.
 fn sealed(shared: &Arc<Shared>, printed: &Printed) -> Store<State> {
     let tenant = shared.admission.tenant("");
-    let limiter =
-        Limiter::new(shared.config.guest_memory_bytes_max, shared.admission.bytes(&tenant), shared.stats.memory_bytes.clone());
-    let state = State::new(wasi::sealed(printed), printed.clone(), limiter, None, Outbounds::none());
+    let limiter = Limiter::new(
+        shared.config.guest_memory_bytes_max,
+        shared.admission.bytes(&tenant),
+        shared.stats.memory_bytes.clone(),
+    );
+    let state =
+        State::new(wasi::sealed(printed), printed.clone(), limiter, None, Outbounds::none());
     let mut store = Store::new(&shared.wasmtime, state);
     store.limiter(|state| &mut state.limiter);
     store.set_hostcall_fuel(HOSTCALL_FUEL);
@@ -45,13 +50,16 @@ fn sealed(shared: &Arc<Shared>, printed: &Printed) -> Store<State> {
     store
 }
 
-/// The text that a component describes itself with. Its imports are linked as they are for a call, but with no call behind them:
-/// each answers a failure, and having used one is a fault. What this host does not offer traps.
+/// The text that a component describes itself with. Its imports are linked as they are for a call,
+/// but with no call behind them: each answers a failure, and having used one is a fault. What this
+/// host does not offer traps.
 pub(crate) async fn describe(shared: &Arc<Shared>, code: &Code) -> Result<String, Fault> {
     let mut linker = shared.linker.clone();
     if linker.instantiate_pre(code).is_err() {
         linker = Linker::new(&shared.wasmtime);
-        linker.define_unknown_imports_as_traps(code).map_err(|error| fault(format!("it does not link: {error:#}")))?;
+        linker
+            .define_unknown_imports_as_traps(code)
+            .map_err(|error| fault(format!("it does not link: {error:#}")))?;
     }
     let printed = Printed::default();
     let mut store = sealed(shared, &printed);
@@ -63,25 +71,40 @@ pub(crate) async fn describe(shared: &Arc<Shared>, code: &Code) -> Result<String
     let text = match tokio::time::timeout(DESCRIBE_TIME, described).await {
         Ok(Ok((text,))) => text,
         Ok(Err(error)) => return Err(fault(reason(&error, &printed))),
-        Err(_) => return Err(fault(format!("it does not return within {} seconds", DESCRIBE_TIME.as_secs()))),
+        Err(_) => {
+            return Err(fault(format!(
+                "it does not return within {} seconds",
+                DESCRIBE_TIME.as_secs()
+            )));
+        }
     };
     if store.data().unsealed {
-        return Err(fault("it calls an import: what a component declares may depend on nothing".into()));
+        return Err(fault(
+            "it calls an import: what a component declares may depend on nothing".into(),
+        ));
     }
     if text.len() > MANIFEST_BYTES_MAX {
-        return Err(fault(format!("it answers {} bytes; at most {MANIFEST_BYTES_MAX} are taken", text.len())));
+        return Err(fault(format!(
+            "it answers {} bytes; at most {MANIFEST_BYTES_MAX} are taken",
+            text.len()
+        )));
     }
     Ok(text)
 }
 
 /// Whether an instance comes up with all imports linked, and in what time.
-pub(crate) async fn self_test(shared: &Arc<Shared>, pre: &PrimitivePre<State>) -> Result<Duration, Fault> {
+pub(crate) async fn self_test(
+    shared: &Arc<Shared>,
+    pre: &PrimitivePre<State>,
+) -> Result<Duration, Fault> {
     let printed = Printed::default();
     let mut store = sealed(shared, &printed);
     let begun = tokio::time::Instant::now();
     match tokio::time::timeout(DESCRIBE_TIME, pre.instantiate_async(&mut store)).await {
         Ok(Ok(_)) => Ok(begun.elapsed()),
-        Ok(Err(error)) => Err(Fault::new("", format!("no instance comes up: {}", reason(&error, &printed)))),
+        Ok(Err(error)) => {
+            Err(Fault::new("", format!("no instance comes up: {}", reason(&error, &printed))))
+        }
         Err(_) => Err(Fault::new("", "no instance comes up in time")),
     }
 }

@@ -1,4 +1,5 @@
-//! Whether a component's world is the interface's: every import and export compared, all faults at once, in plain words.
+//! Whether a component's world is the interface's: every import and export compared, all faults at
+//! once, in plain words.
 //!
 //! Runs on the binary alone: nothing is compiled for a component that does not fit.
 
@@ -16,7 +17,8 @@ const PACKAGE: &str = "charter:primitive/";
 /// Interfaces of the package that need no declaration: shapes only, and the log.
 const UNDECLARED: [&str; 2] = ["types", "log"];
 /// WASI packages that are linked, on a context that grants nothing.
-const WASI: [&str; 6] = ["wasi:cli/", "wasi:clocks/", "wasi:filesystem/", "wasi:io/", "wasi:random/", "wasi:sockets/"];
+const WASI: [&str; 6] =
+    ["wasi:cli/", "wasi:clocks/", "wasi:filesystem/", "wasi:io/", "wasi:random/", "wasi:sockets/"];
 /// Interfaces of `wasi:http` that a component with outbound capabilities may import.
 const HTTP: [&str; 2] = ["wasi:http/types", "wasi:http/outgoing-handler"];
 
@@ -42,7 +44,10 @@ pub(crate) fn look(wasm: &[u8]) -> Looked {
 }
 
 fn features() -> WasmFeatures {
-    WasmFeatures::default() & !WasmFeatures::CM_ASYNC & !WasmFeatures::MEMORY64 & !WasmFeatures::THREADS
+    WasmFeatures::default()
+        & !WasmFeatures::CM_ASYNC
+        & !WasmFeatures::MEMORY64
+        & !WasmFeatures::THREADS
 }
 
 fn examine(wasm: &[u8]) -> Result<Looked, String> {
@@ -51,27 +56,38 @@ fn examine(wasm: &[u8]) -> Result<Looked, String> {
         Some(Ok(Payload::Version { .. })) => {
             return Err("this is a core WebAssembly module, not a component; build it for wasm32-wasip2, or wrap it with `wasm-tools component new`".into());
         }
-        _ => return Err("this is not a WebAssembly component: it does not begin with the magic number".into()),
+        _ => {
+            return Err(
+                "this is not a WebAssembly component: it does not begin with the magic number"
+                    .into(),
+            );
+        }
     }
     let (imports, exports) = names(wasm)?;
     let types = Validator::new_with_features(features())
         .validate_all(wasm)
         .map_err(|error| format!("the component is not valid: {}", error.message()))?;
     let types = types.as_ref();
-    let found: Vec<(&String, &ComponentItem)> =
-        imports.iter().filter_map(|name| Some((name, types.component_item_for_import(name)?))).collect();
+    let found: Vec<(&String, &ComponentItem)> = imports
+        .iter()
+        .filter_map(|name| Some((name, types.component_item_for_import(name)?)))
+        .collect();
     let side = Side::new(types, found.iter().map(|(_, item)| *item));
 
-    let own = Validator::new_with_features(features()).validate_all(COMPONENT_TYPE).map_err(|error| error.to_string())?;
+    let own = Validator::new_with_features(features())
+        .validate_all(COMPONENT_TYPE)
+        .map_err(|error| error.to_string())?;
     let own = own.as_ref();
     let world = world(own).ok_or("the interface's own description cannot be read")?;
     let world = &own[world];
     let expected = Side::new(own, world.imports.values());
 
     let mut looked = Looked::default();
-    // The world's own types are imported by name; what they hold is compared where a function uses them.
-    let shape =
-        |item: &ComponentItem| matches!(item.ty, ComponentEntityType::Type { created: ComponentAnyTypeId::Defined(_), .. });
+    // The world's own types are imported by name; what they hold is compared where a function uses
+    // them.
+    let shape = |item: &ComponentItem| {
+        matches!(item.ty, ComponentEntityType::Type { created: ComponentAnyTypeId::Defined(_), .. })
+    };
     for (name, item) in found.into_iter().filter(|(_, item)| !shape(item)) {
         if let Some(local) = name.strip_prefix(PACKAGE) {
             import(&mut looked, (&expected, world.imports.iter()), (&side, item), name, local);
@@ -87,14 +103,18 @@ fn examine(wasm: &[u8]) -> Result<Looked, String> {
     looked.describes = true;
     for (name, item) in &world.exports {
         let ComponentEntityType::Func(wanted) = item.ty else { continue };
-        let fault = match exports.contains(name).then(|| types.component_item_for_export(name)).flatten() {
-            Some(ComponentItem { ty: ComponentEntityType::Func(id), .. }) => {
-                let differences = functions((&expected, wanted), (&side, *id));
-                (!differences.is_empty()).then(|| differences.join("; "))
-            }
-            Some(_) => Some("it is exported, but not as a function".into()),
-            None => Some(format!("it is missing; a primitive exports {}", exported(world.exports.keys()))),
-        };
+        let fault =
+            match exports.contains(name).then(|| types.component_item_for_export(name)).flatten() {
+                Some(ComponentItem { ty: ComponentEntityType::Func(id), .. }) => {
+                    let differences = functions((&expected, wanted), (&side, *id));
+                    (!differences.is_empty()).then(|| differences.join("; "))
+                }
+                Some(_) => Some("it is exported, but not as a function".into()),
+                None => Some(format!(
+                    "it is missing; a primitive exports {}",
+                    exported(world.exports.keys())
+                )),
+            };
         if let Some(fault) = fault {
             looked.describes &= name != "describe";
             looked.faults.push(Fault::new(format!("export {name}"), fault));
@@ -115,20 +135,29 @@ fn import<'e>(
     local: &str,
 ) {
     let interface = local.split('@').next().unwrap_or(local);
-    let Some((offered_name, offer)) = offered.find(|(offered, _)| unversioned(offered) == unversioned(name)) else {
+    let Some((offered_name, offer)) =
+        offered.find(|(offered, _)| unversioned(offered) == unversioned(name))
+    else {
         looked.faults.push(Fault::new(format!("import {name}"), "the interface has no such part"));
         return;
     };
     if !compatible(offered_name, name) {
         let version = offered_name.rsplit('@').next().unwrap_or_default();
-        looked.faults.push(Fault::new(format!("import {name}"), format!("this host offers version {version}")));
+        looked.faults.push(Fault::new(
+            format!("import {name}"),
+            format!("this host offers version {version}"),
+        ));
         return;
     }
     if !UNDECLARED.contains(&interface) {
         looked.capabilities.insert(interface.to_owned());
     }
-    let (ComponentEntityType::Instance(wanted), ComponentEntityType::Instance(offer)) = (item.ty, offer.ty) else {
-        looked.faults.push(Fault::new(format!("import {name}"), "it must be imported as an interface"));
+    let (ComponentEntityType::Instance(wanted), ComponentEntityType::Instance(offer)) =
+        (item.ty, offer.ty)
+    else {
+        looked
+            .faults
+            .push(Fault::new(format!("import {name}"), "it must be imported as an interface"));
         return;
     };
     for (function, item) in &side.exports(wanted).exports {
@@ -151,7 +180,8 @@ fn unversioned(name: &str) -> &str {
     name.split('@').next().unwrap_or(name)
 }
 
-/// Whether what is offered satisfies what is asked for, as the linker sees it: the same 0.x, or the same major version.
+/// Whether what is offered satisfies what is asked for, as the linker sees it: the same 0.x, or the
+/// same major version.
 fn compatible(offered: &str, asked: &str) -> bool {
     let track = |name: &str| {
         let version = name.split_once('@').map_or("", |(_, version)| version).to_owned();
@@ -162,7 +192,8 @@ fn compatible(offered: &str, asked: &str) -> bool {
     track(offered) == track(asked)
 }
 
-/// The names of the component's own imports and exports; those of nested components are not among them.
+/// The names of the component's own imports and exports; those of nested components are not among
+/// them.
 fn names(wasm: &[u8]) -> Result<(Vec<String>, BTreeSet<String>), String> {
     let (mut imports, mut exports, mut depth) = (Vec::new(), BTreeSet::new(), 0_u32);
     for payload in Parser::new(0).parse_all(wasm) {
@@ -171,12 +202,16 @@ fn names(wasm: &[u8]) -> Result<(Vec<String>, BTreeSet<String>), String> {
             Payload::End(_) => depth -= 1,
             Payload::ComponentImportSection(section) if depth == 1 => {
                 for import in section {
-                    imports.push(import.map_err(|error| error.message().to_owned())?.name.name.to_owned());
+                    imports.push(
+                        import.map_err(|error| error.message().to_owned())?.name.name.to_owned(),
+                    );
                 }
             }
             Payload::ComponentExportSection(section) if depth == 1 => {
                 for export in section {
-                    exports.insert(export.map_err(|error| error.message().to_owned())?.name.name.to_owned());
+                    exports.insert(
+                        export.map_err(|error| error.message().to_owned())?.name.name.to_owned(),
+                    );
                 }
             }
             _ => {}
@@ -185,11 +220,18 @@ fn names(wasm: &[u8]) -> Result<(Vec<String>, BTreeSet<String>), String> {
     Ok((imports, exports))
 }
 
-/// The interface's world within its own encoded description: a component type within a component type.
-fn world(types: wasmparser::types::TypesRef<'_>) -> Option<wasmparser::component_types::ComponentTypeId> {
+/// The interface's world within its own encoded description: a component type within a component
+/// type.
+fn world(
+    types: wasmparser::types::TypesRef<'_>,
+) -> Option<wasmparser::component_types::ComponentTypeId> {
     let (_, exports) = names(COMPONENT_TYPE).ok()?;
     let item = types.component_item_for_export(exports.iter().next()?)?;
-    let ComponentEntityType::Type { referenced: ComponentAnyTypeId::Component(outer), .. } = item.ty else { return None };
+    let ComponentEntityType::Type { referenced: ComponentAnyTypeId::Component(outer), .. } =
+        item.ty
+    else {
+        return None;
+    };
     types[outer].exports.values().find_map(|item| match item.ty {
         ComponentEntityType::Component(id) => Some(id),
         _ => None,

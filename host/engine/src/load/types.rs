@@ -1,13 +1,15 @@
-//! The types of two worlds, compared part by part, so that a component that does not fit is told which part differs and how.
+//! The types of two worlds, compared part by part, so that a component that does not fit is told
+//! which part differs and how.
 //!
-//! Works on wasmparser's view of a binary, before anything is compiled. Resources are the same when their names are.
+//! Works on wasmparser's view of a binary, before anything is compiled. Resources are the same when
+//! their names are.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
 use wasmparser::component_types::{
-    ComponentAnyTypeId, ComponentDefinedType, ComponentEntityType, ComponentFuncTypeId, ComponentInstanceType,
-    ComponentInstanceTypeId, ComponentItem, ComponentValType, ResourceId,
+    ComponentAnyTypeId, ComponentDefinedType, ComponentEntityType, ComponentFuncTypeId,
+    ComponentInstanceType, ComponentInstanceTypeId, ComponentItem, ComponentValType, ResourceId,
 };
 use wasmparser::types::TypesRef;
 
@@ -18,8 +20,12 @@ pub(crate) struct Side<'a> {
 }
 
 impl<'a> Side<'a> {
-    /// The types of one binary; `named` yields each interface's items, whose resources are known by their names.
-    pub(crate) fn new<'b>(types: TypesRef<'a>, interfaces: impl Iterator<Item = &'b ComponentItem>) -> Self {
+    /// The types of one binary; `named` yields each interface's items, whose resources are known by
+    /// their names.
+    pub(crate) fn new<'b>(
+        types: TypesRef<'a>,
+        interfaces: impl Iterator<Item = &'b ComponentItem>,
+    ) -> Self {
         let mut resources = HashMap::new();
         for item in interfaces {
             let ComponentEntityType::Instance(id) = item.ty else { continue };
@@ -51,7 +57,8 @@ impl<'a> Side<'a> {
             ComponentValType::Primitive(primitive) => return primitive.to_string(),
             ComponentValType::Type(id) => id,
         };
-        let optional = |ty: &Option<ComponentValType>| ty.map_or_else(|| "_".into(), |ty| self.name(ty));
+        let optional =
+            |ty: &Option<ComponentValType>| ty.map_or_else(|| "_".into(), |ty| self.name(ty));
         match &self.types[id] {
             ComponentDefinedType::Primitive(primitive) => primitive.to_string(),
             ComponentDefinedType::Record(record) => {
@@ -63,19 +70,34 @@ impl<'a> Side<'a> {
                 format!("variant {{{}}}", cases.join(", "))
             }
             ComponentDefinedType::Enum(names) => {
-                format!("enum {{{}}}", names.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", "))
+                format!(
+                    "enum {{{}}}",
+                    names.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", ")
+                )
             }
             ComponentDefinedType::Flags(names) => {
-                format!("flags {{{}}}", names.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", "))
+                format!(
+                    "flags {{{}}}",
+                    names.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", ")
+                )
             }
             ComponentDefinedType::List { element, .. } => format!("list<{}>", self.name(*element)),
-            ComponentDefinedType::FixedLengthList { element, length, .. } => format!("list<{}, {length}>", self.name(*element)),
-            ComponentDefinedType::Map { key, value, .. } => format!("map<{}, {}>", self.name(*key), self.name(*value)),
+            ComponentDefinedType::FixedLengthList { element, length, .. } => {
+                format!("list<{}, {length}>", self.name(*element))
+            }
+            ComponentDefinedType::Map { key, value, .. } => {
+                format!("map<{}, {}>", self.name(*key), self.name(*value))
+            }
             ComponentDefinedType::Tuple(tuple) => {
-                format!("tuple<{}>", tuple.types.iter().map(|ty| self.name(*ty)).collect::<Vec<_>>().join(", "))
+                format!(
+                    "tuple<{}>",
+                    tuple.types.iter().map(|ty| self.name(*ty)).collect::<Vec<_>>().join(", ")
+                )
             }
             ComponentDefinedType::Option { ty, .. } => format!("option<{}>", self.name(*ty)),
-            ComponentDefinedType::Result { ok, err, .. } => format!("result<{}, {}>", optional(ok), optional(err)),
+            ComponentDefinedType::Result { ok, err, .. } => {
+                format!("result<{}, {}>", optional(ok), optional(err))
+            }
             ComponentDefinedType::Own(id) => format!("own<{}>", self.resource(id.resource())),
             ComponentDefinedType::Borrow(id) => format!("borrow<{}>", self.resource(id.resource())),
             ComponentDefinedType::Future { ty, .. } => format!("future<{}>", optional(ty)),
@@ -116,7 +138,9 @@ fn optional(
     match (a, b) {
         (None, None) => {}
         (Some(a), Some(b)) => value((expected, a), (found, b), at, differences),
-        (Some(a), None) => differences.push(format!("{at} must be {}, and there is none", expected.name(a))),
+        (Some(a), None) => {
+            differences.push(format!("{at} must be {}, and there is none", expected.name(a)))
+        }
         (None, Some(b)) => differences.push(format!("{at} must be nothing, not {}", found.name(b))),
     }
 }
@@ -127,9 +151,10 @@ fn value(
     at: &str,
     differences: &mut Vec<String>,
 ) {
-    let pair = |a: ComponentValType, b: ComponentValType, at: &str, differences: &mut Vec<String>| {
-        value((expected, a), (found, b), at, differences);
-    };
+    let pair =
+        |a: ComponentValType, b: ComponentValType, at: &str, differences: &mut Vec<String>| {
+            value((expected, a), (found, b), at, differences);
+        };
     let differ = |differences: &mut Vec<String>| {
         differences.push(format!("{at} must be {}, not {}", expected.name(a), found.name(b)));
     };
@@ -141,11 +166,14 @@ fn value(
             for (name, ty) in &a.fields {
                 match b.fields.get(name) {
                     Some(other) => pair(*ty, *other, &format!("{at}, field `{name}`"), differences),
-                    None => differences.push(format!("{at} lacks the field `{name}: {}`", expected.name(*ty))),
+                    None => differences
+                        .push(format!("{at} lacks the field `{name}: {}`", expected.name(*ty))),
                 }
             }
             for name in b.fields.keys().filter(|name| !a.fields.contains_key(*name)) {
-                differences.push(format!("{at} has the field `{name}`, which the interface does not know"));
+                differences.push(format!(
+                    "{at} has the field `{name}`, which the interface does not know"
+                ));
             }
             if a.fields.len() == b.fields.len()
                 && a.fields.keys().all(|name| b.fields.contains_key(name))
@@ -158,17 +186,25 @@ fn value(
             for (name, case) in &a.cases {
                 match b.cases.get(name) {
                     Some(other) => {
-                        optional((expected, case.ty), (found, other.ty), &format!("{at}, case `{name}`"), differences);
+                        optional(
+                            (expected, case.ty),
+                            (found, other.ty),
+                            &format!("{at}, case `{name}`"),
+                            differences,
+                        );
                     }
                     None => differences.push(format!("{at} lacks the case `{name}`")),
                 }
             }
             for name in b.cases.keys().filter(|name| !a.cases.contains_key(*name)) {
-                differences.push(format!("{at} has the case `{name}`, which the interface does not know"));
+                differences
+                    .push(format!("{at} has the case `{name}`, which the interface does not know"));
             }
         }
         (T::Enum(a), T::Enum(b)) | (T::Flags(a), T::Flags(b)) if a.iter().eq(b.iter()) => {}
-        (T::List { element: a, .. }, T::List { element: b, .. }) => pair(*a, *b, &format!("{at}, each item"), differences),
+        (T::List { element: a, .. }, T::List { element: b, .. }) => {
+            pair(*a, *b, &format!("{at}, each item"), differences)
+        }
         (T::Option { ty: a, .. }, T::Option { ty: b, .. }) => pair(*a, *b, at, differences),
         (T::Tuple(a), T::Tuple(b)) if a.types.len() == b.types.len() => {
             for (n, (a, b)) in a.types.iter().zip(b.types.iter()).enumerate() {
@@ -188,7 +224,9 @@ fn value(
 /// The shape behind a type; a primitive stands for itself.
 fn resolve<'s>(side: &'s Side<'_>, ty: ComponentValType) -> Cow<'s, ComponentDefinedType> {
     match ty {
-        ComponentValType::Primitive(primitive) => Cow::Owned(ComponentDefinedType::Primitive(primitive)),
+        ComponentValType::Primitive(primitive) => {
+            Cow::Owned(ComponentDefinedType::Primitive(primitive))
+        }
         ComponentValType::Type(id) => Cow::Borrowed(&side.types[id]),
     }
 }

@@ -10,8 +10,8 @@ use serde_json::value::RawValue;
 use crate::time::Instant;
 use crate::unit::{Draft, Key, Lease, Refused, Row};
 
-/// The row that a draft makes of the old one, or of none: written `at`, and a row's time never goes back. A lease that somebody
-/// holds `now` outlives the replace.
+/// The row that a draft makes of the old one, or of none: written `at`, and a row's time never goes
+/// back. A lease that somebody holds `now` outlives the replace.
 pub fn merged(old: Option<&Row>, draft: &Draft, at: Instant, now: Instant) -> Row {
     let kept = old.and_then(|old| old.lease.as_ref());
     let lease = match (&draft.lease, kept) {
@@ -20,9 +20,12 @@ pub fn merged(old: Option<&Row>, draft: &Draft, at: Instant, now: Instant) -> Ro
         (Some((group, _)), Some(kept)) if kept.token.is_some() && kept.due_at > now => {
             Some(Lease { group: group.clone(), ..kept.clone() })
         }
-        (Some((group, due_at)), kept) => {
-            Some(Lease { group: group.clone(), due_at: *due_at, token: None, count: kept.map_or(0, |kept| kept.count) })
-        }
+        (Some((group, due_at)), kept) => Some(Lease {
+            group: group.clone(),
+            due_at: *due_at,
+            token: None,
+            count: kept.map_or(0, |kept| kept.count),
+        }),
     };
     let mut index = draft.index.clone();
     index.sort();
@@ -43,7 +46,8 @@ pub fn merged(old: Option<&Row>, draft: &Draft, at: Instant, now: Instant) -> Ro
     }
 }
 
-/// The body with `amount` added to a top-level integer; absent counts as 0. Every other byte of a member's value stays.
+/// The body with `amount` added to a top-level integer; absent counts as 0. Every other byte of a
+/// member's value stays.
 pub fn add_to_body(key: &Key, body: &str, field: &str, amount: i64) -> Result<String, Refused> {
     let refused = || Refused::NotAddable { key: key.clone(), field: field.into() };
     let mut members: Members = serde_json::from_str(body).map_err(|_| refused())?;

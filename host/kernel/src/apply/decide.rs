@@ -9,11 +9,23 @@ use super::{lease, money};
 use crate::governance::hold::is_book;
 use crate::time::Instant;
 use crate::unit::{
-    Applied, Claim, Draft, Guard, Key, Lease, LogKey, Reach, Refused, Rejection, Row, Space, Take, Taken, Unit, Write,
+    Applied, Claim, Draft, Guard, Key, Lease, LogKey, Reach, Refused, Rejection, Row, Space, Take,
+    Taken, Unit, Write,
 };
 
-pub(super) fn decide(state: &State, unit: &Unit, now: Instant) -> Result<(Overlay, Applied), Rejection> {
-    let mut on = Deciding { state, unit, now, over: Overlay::default(), applied: Applied::default(), touched: Vec::new() };
+pub(super) fn decide(
+    state: &State,
+    unit: &Unit,
+    now: Instant,
+) -> Result<(Overlay, Applied), Rejection> {
+    let mut on = Deciding {
+        state,
+        unit,
+        now,
+        over: Overlay::default(),
+        applied: Applied::default(),
+        touched: Vec::new(),
+    };
     on.guards()?;
     for write in &unit.writes {
         on.write(write)?;
@@ -45,7 +57,10 @@ struct Deciding<'a> {
 
 impl Deciding<'_> {
     fn stored(&self, key: &Key) -> Option<&Stored> {
-        debug_assert!(self.over.rows.contains_key(key) || self.state.knows_row(key), "a row was not prefetched");
+        debug_assert!(
+            self.over.rows.contains_key(key) || self.state.knows_row(key),
+            "a row was not prefetched"
+        );
         self.state.row(&self.over, key)
     }
 
@@ -62,7 +77,9 @@ impl Deciding<'_> {
                 Guard::Entry { key, field, value } => {
                     let has = |row: &Row| row.index.iter().any(|(f, v)| f == field && v == value);
                     if !self.row(key).is_some_and(has) {
-                        return Err(Refused::Inactive { key: key.clone(), field: field.clone() }.into());
+                        return Err(
+                            Refused::Inactive { key: key.clone(), field: field.clone() }.into()
+                        );
                     }
                 }
                 Guard::Lease { key, token } => {
@@ -137,7 +154,8 @@ impl Deciding<'_> {
                 Ok(())
             }
             Write::Reserve { meter, slot, amount, admission } => {
-                let body = money::reserved(meter, &self.existing(meter)?.body, slot, *amount, *admission)?;
+                let body =
+                    money::reserved(meter, &self.existing(meter)?.body, slot, *amount, *admission)?;
                 self.change(meter, |row| row.body = body);
                 Ok(())
             }
@@ -167,7 +185,13 @@ impl Deciding<'_> {
                 }
                 let sequence = self.next(log);
                 let (name, payload) = (name.clone(), payload.clone());
-                self.over.entries.push(NewEntry { log: log.clone(), sequence, at: self.now, name, payload });
+                self.over.entries.push(NewEntry {
+                    log: log.clone(),
+                    sequence,
+                    at: self.now,
+                    name,
+                    payload,
+                });
                 self.applied.sequences.push(sequence);
                 Ok(())
             }
@@ -178,12 +202,14 @@ impl Deciding<'_> {
                 Ok(())
             }
             Write::Extend { key, token, until } => {
-                let lease = Lease { due_at: *until, ..lease::held(key, self.row(key), token)?.clone() };
+                let lease =
+                    Lease { due_at: *until, ..lease::held(key, self.row(key), token)?.clone() };
                 self.change(key, |row| row.lease = Some(lease));
                 Ok(())
             }
             Write::Release { key, token, due_at, undo } => {
-                let lease = lease::released(lease::held(key, self.row(key), token)?, *due_at, *undo);
+                let lease =
+                    lease::released(lease::held(key, self.row(key), token)?, *due_at, *undo);
                 self.change(key, |row| row.lease = Some(lease));
                 Ok(())
             }
@@ -207,7 +233,9 @@ impl Deciding<'_> {
     fn expected(&self, key: &Key, expected: Option<u64>) -> Result<(), Refused> {
         let current = self.existing(key)?.version;
         match expected {
-            Some(expected) if expected != current => Err(Refused::Stale { key: key.clone(), current }),
+            Some(expected) if expected != current => {
+                Err(Refused::Stale { key: key.clone(), current })
+            }
             _ => Ok(()),
         }
     }
@@ -235,14 +263,24 @@ impl Deciding<'_> {
     /// Inserts or replaces, with the claims that the draft has and the old row no longer.
     fn content(&mut self, key: &Key, draft: &Draft) -> Result<(), Refused> {
         let old = self.stored(key).cloned();
-        let row = merged(old.as_ref().map(|old| &old.row), draft, self.unit.at.unwrap_or(self.now), self.now);
+        let row = merged(
+            old.as_ref().map(|old| &old.row),
+            draft,
+            self.unit.at.unwrap_or(self.now),
+            self.now,
+        );
         if let Some(old) = &old {
             let gone = old.row.unique.iter().filter(|pair| !row.unique.contains(pair));
-            let gone: Vec<_> = gone.map(|(field, value)| Claim::unique(&key.reach, &key.space, field, value)).collect();
+            let gone: Vec<_> = gone
+                .map(|(field, value)| Claim::unique(&key.reach, &key.space, field, value))
+                .collect();
             self.give_up(key, gone);
         }
         for (field, value) in &row.unique {
-            if old.as_ref().is_some_and(|old| old.row.unique.iter().any(|(f, v)| f == field && v == value)) {
+            if old
+                .as_ref()
+                .is_some_and(|old| old.row.unique.iter().any(|(f, v)| f == field && v == value))
+            {
                 continue;
             }
             let claim = Claim::unique(&key.reach, &key.space, field, value);
@@ -288,7 +326,11 @@ impl Deciding<'_> {
 
     fn remove(&mut self, key: &Key) {
         let Some(old) = self.stored(key).cloned() else { return };
-        let unique = old.row.unique.iter().map(|(field, value)| Claim::unique(&key.reach, &key.space, field, value));
+        let unique = old
+            .row
+            .unique
+            .iter()
+            .map(|(field, value)| Claim::unique(&key.reach, &key.space, field, value));
         let all = unique.chain(old.names).collect();
         self.give_up(key, all);
         self.touch(key, old.row.version + 1);
@@ -310,7 +352,9 @@ impl Deciding<'_> {
 
     fn claim(&mut self, claim: &Claim, holder: &Key) -> Result<(), Refused> {
         match self.state.claim(&self.over, claim) {
-            Some(other) if other != holder => Err(Refused::ClaimLost { claim: claim.clone(), holder: other.clone() }),
+            Some(other) if other != holder => {
+                Err(Refused::ClaimLost { claim: claim.clone(), holder: other.clone() })
+            }
             _ => {
                 self.over.claims.insert(claim.clone(), Some(holder.clone()));
                 Ok(())
@@ -318,12 +362,15 @@ impl Deciding<'_> {
         }
     }
 
-    /// Names are kept with the rows that hold them, so that a row takes them along when it is removed. A name may be claimed
-    /// before its row is inserted; at the end of the unit the row must be there.
+    /// Names are kept with the rows that hold them, so that a row takes them along when it is
+    /// removed. A name may be claimed before its row is inserted; at the end of the unit the row
+    /// must be there.
     fn holders_exist(&mut self) -> Result<(), Refused> {
         for write in &self.unit.writes {
             let (claim, holder) = match write {
-                Write::Claim { claim, holder } | Write::Unclaim { claim, holder } => (claim, holder),
+                Write::Claim { claim, holder } | Write::Unclaim { claim, holder } => {
+                    (claim, holder)
+                }
                 _ => continue,
             };
             let holds = self.state.claim(&self.over, claim) == Some(holder);
@@ -351,7 +398,8 @@ impl Deciding<'_> {
     }
 
     fn take(&mut self, take: &Take) -> Vec<Taken> {
-        let due = self.state.due(&self.over, &take.space, &take.group, take.reach.as_ref(), self.now);
+        let due =
+            self.state.due(&self.over, &take.space, &take.group, take.reach.as_ref(), self.now);
         // Even a lease that would end at once keeps the row from the others of this batch.
         let until = take.until.max(self.now.plus_ms(1));
         let mut taken = Vec::new();
@@ -367,7 +415,8 @@ impl Deciding<'_> {
 
     fn facts(&mut self) {
         for fact in &self.unit.facts {
-            let sequence = self.state.numbered.then(|| self.next(&facts_log(&fact.organization, fact.kind)));
+            let sequence =
+                self.state.numbered.then(|| self.next(&facts_log(&fact.organization, fact.kind)));
             self.over.facts.push(NewFact { fact: fact.clone(), sequence });
         }
     }

@@ -1,6 +1,7 @@
 //! What reserving, tallying and transferring make of the rows of meters and accounts.
 //!
-//! The rules are [`crate::governance::meter`]'s and [`crate::ledger`]'s; this is their way into rows and out.
+//! The rules are [`crate::governance::meter`]'s and [`crate::ledger`]'s; this is their way into
+//! rows and out.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -10,7 +11,13 @@ use crate::ledger::{self, Account, Phase};
 use crate::unit::{Key, Refused};
 
 /// The meter's new body.
-pub(super) fn reserved(key: &Key, body: &str, slot: &Slot, amount: i64, admission: Admission) -> Result<String, Refused> {
+pub(super) fn reserved(
+    key: &Key,
+    body: &str,
+    slot: &Slot,
+    amount: i64,
+    admission: Admission,
+) -> Result<String, Refused> {
     let mut row: Meter = read(key, body)?;
     row.reserve(slot, amount, admission).map_err(|denied| match denied {
         meter::Denied::Frozen => Refused::Frozen { key: key.clone() },
@@ -40,22 +47,32 @@ pub(super) fn transferred(
     if from == to {
         return Err(Refused::NotAddable { key: from.clone(), field: "account".into() });
     }
-    let (mut debited, mut credited): (Account, Account) = (read(from, debited)?, read(to, credited)?);
-    ledger::transfer(&mut debited, &mut credited, amount, phase).map_err(|denied| match denied {
-        ledger::Denied::Overdrawn { debited, available } => {
-            Refused::Overdrawn { account: if debited { from } else { to }.clone(), available }
-        }
-        ledger::Denied::Frozen { debited } => Refused::Frozen { key: if debited { from } else { to }.clone() },
-        ledger::Denied::OutOfRange => Refused::NotAddable { key: from.clone(), field: "amount".into() },
-    })?;
+    let (mut debited, mut credited): (Account, Account) =
+        (read(from, debited)?, read(to, credited)?);
+    ledger::transfer(&mut debited, &mut credited, amount, phase).map_err(
+        |denied| match denied {
+            ledger::Denied::Overdrawn { debited, available } => {
+                Refused::Overdrawn { account: if debited { from } else { to }.clone(), available }
+            }
+            ledger::Denied::Frozen { debited } => {
+                Refused::Frozen { key: if debited { from } else { to }.clone() }
+            }
+            ledger::Denied::OutOfRange => {
+                Refused::NotAddable { key: from.clone(), field: "amount".into() }
+            }
+        },
+    )?;
     Ok((written(from, &debited)?, written(to, &credited)?))
 }
 
-/// A row that holds something else is a fault of this build, and refuses like a sum that cannot be made.
+/// A row that holds something else is a fault of this build, and refuses like a sum that cannot be
+/// made.
 fn read<T: DeserializeOwned>(key: &Key, body: &str) -> Result<T, Refused> {
-    serde_json::from_str(body).map_err(|_| Refused::NotAddable { key: key.clone(), field: "body".into() })
+    serde_json::from_str(body)
+        .map_err(|_| Refused::NotAddable { key: key.clone(), field: "body".into() })
 }
 
 fn written<T: Serialize>(key: &Key, row: &T) -> Result<String, Refused> {
-    serde_json::to_string(row).map_err(|_| Refused::NotAddable { key: key.clone(), field: "body".into() })
+    serde_json::to_string(row)
+        .map_err(|_| Refused::NotAddable { key: key.clone(), field: "body".into() })
 }

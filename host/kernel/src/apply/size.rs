@@ -3,12 +3,14 @@
 use crate::limits::{KEY_BYTES_MAX, UNIT_BYTES_MAX, UNIT_ROWS_MAX};
 use crate::unit::{Claim, Draft, Fact, Guard, Key, LogKey, Refused, Unit, Write};
 
-/// Rows and bytes of a unit, for the bounds of queues and batches. Guards count as rows that are read.
+/// Rows and bytes of a unit, for the bounds of queues and batches. Guards count as rows that are
+/// read.
 pub fn size(unit: &Unit) -> (usize, usize) {
     let taken: usize = unit.takes.iter().map(|take| take.tokens.len()).sum();
     let rows = unit.writes.len() + taken + unit.facts.len() + unit.guards.len();
     let written: usize = unit.writes.iter().map(written).sum();
-    let told: usize = unit.facts.iter().map(|fact| fact.id.len() + fact.name.len() + says(fact)).sum();
+    let told: usize =
+        unit.facts.iter().map(|fact| fact.id.len() + fact.name.len() + says(fact)).sum();
     (rows, written + told + 128 * rows)
 }
 
@@ -18,9 +20,14 @@ fn says(fact: &Fact) -> usize {
 
 fn written(write: &Write) -> usize {
     match write {
-        Write::Insert { draft, .. } | Write::Replace { draft, .. } | Write::Put { draft, .. } | Write::Ensure { draft, .. } => {
+        Write::Insert { draft, .. }
+        | Write::Replace { draft, .. }
+        | Write::Put { draft, .. }
+        | Write::Ensure { draft, .. } => {
             let pairs = draft.index.iter().chain(&draft.unique);
-            draft.body.len() + draft.text.as_ref().map_or(0, String::len) + pairs.map(|(f, v)| f.len() + v.len()).sum::<usize>()
+            draft.body.len()
+                + draft.text.as_ref().map_or(0, String::len)
+                + pairs.map(|(f, v)| f.len() + v.len()).sum::<usize>()
         }
         Write::Append { name, payload, .. } => name.len() + payload.len(),
         _ => 0,
@@ -61,7 +68,8 @@ pub fn check(unit: &Unit) -> Result<(), Refused> {
     if fits { Ok(()) } else { too_large("keys of 1 to 512 bytes without NUL") }
 }
 
-/// Whether every database can hold the text in a column that is compared: what cannot be held is nowhere to be found.
+/// Whether every database can hold the text in a column that is compared: what cannot be held is
+/// nowhere to be found.
 pub fn text_fits(text: &str) -> bool {
     text.len() <= KEY_BYTES_MAX && !text.contains('\0')
 }
@@ -85,7 +93,11 @@ fn log_fits(log: &LogKey) -> bool {
 }
 
 fn draft_fits(draft: &Draft) -> bool {
-    draft.index.iter().chain(&draft.unique).all(|(field, value)| name_fits(field) && text_fits(value))
+    draft
+        .index
+        .iter()
+        .chain(&draft.unique)
+        .all(|(field, value)| name_fits(field) && text_fits(value))
         && draft.lease.as_ref().is_none_or(|(group, _)| text_fits(group))
         && draft.user.as_ref().is_none_or(|user| text_fits(user))
         && !draft.body.contains('\0')
@@ -93,11 +105,14 @@ fn draft_fits(draft: &Draft) -> bool {
 
 fn guard_fits(guard: &Guard) -> bool {
     match guard {
-        Guard::Version { key, .. } | Guard::Unchanged { key, .. } | Guard::Stamp { key, .. } | Guard::Lease { key, .. } => {
-            key_fits(key)
-        }
+        Guard::Version { key, .. }
+        | Guard::Unchanged { key, .. }
+        | Guard::Stamp { key, .. }
+        | Guard::Lease { key, .. } => key_fits(key),
         Guard::Entry { key, field, .. } => key_fits(key) && name_fits(field),
-        Guard::Revision { reach, space, .. } => name_fits(reach.as_str()) && name_fits(space.as_str()),
+        Guard::Revision { reach, space, .. } => {
+            name_fits(reach.as_str()) && name_fits(space.as_str())
+        }
         Guard::Claim { claim, .. } => claim_fits(claim),
     }
 }
@@ -114,11 +129,15 @@ fn write_fits(write: &Write) -> bool {
         | Write::Tally { meter: key, .. } => key_fits(key),
         Write::Transfer { from, to, .. } => key_fits(from) && key_fits(to),
         Write::Add { key, field, .. } => key_fits(key) && text_fits(field),
-        Write::Claim { claim, holder } | Write::Unclaim { claim, holder } => claim_fits(claim) && key_fits(holder),
-        Write::Append { log, name, payload } => log_fits(log) && text_fits(name) && !payload.contains('\0'),
-        Write::Close { log } => log_fits(log),
-        Write::Extend { key, token, .. } | Write::Release { key, token, .. } | Write::Settle { key, token } => {
-            key_fits(key) && text_fits(token)
+        Write::Claim { claim, holder } | Write::Unclaim { claim, holder } => {
+            claim_fits(claim) && key_fits(holder)
         }
+        Write::Append { log, name, payload } => {
+            log_fits(log) && text_fits(name) && !payload.contains('\0')
+        }
+        Write::Close { log } => log_fits(log),
+        Write::Extend { key, token, .. }
+        | Write::Release { key, token, .. }
+        | Write::Settle { key, token } => key_fits(key) && text_fits(token),
     }
 }

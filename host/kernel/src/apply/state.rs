@@ -11,7 +11,8 @@ use crate::unit::{Claim, Fact, Key, LogKey, Reach, Row, Space};
 pub struct Stored {
     /// What its readers see.
     pub row: Row,
-    /// The revision of its space that its last write made, of a row of the books its version: never given twice.
+    /// The revision of its space that its last write made, of a row of the books its version: never
+    /// given twice.
     pub stamp: u64,
     /// Whose work inserted it.
     pub organization: String,
@@ -132,14 +133,25 @@ impl State {
         self.claims.contains_key(claim)
     }
     pub(super) fn revision(&self, at: &(Reach, Space)) -> u64 {
-        self.merged.spaces.get(at).copied().unwrap_or_else(|| self.spaces.get(at).copied().flatten().unwrap_or(0))
+        self.merged
+            .spaces
+            .get(at)
+            .copied()
+            .unwrap_or_else(|| self.spaces.get(at).copied().flatten().unwrap_or(0))
     }
     pub(super) fn log(&self, over: &Overlay, log: &LogKey) -> Head {
         let changed = over.logs.get(log).or_else(|| self.merged.logs.get(log)).copied();
         changed.unwrap_or_else(|| self.logs.get(log).copied().flatten().unwrap_or_default())
     }
     /// Rows of a group that are due, earliest first, as the unit sees them.
-    pub(super) fn due(&self, over: &Overlay, space: &Space, group: &str, reach: Option<&Reach>, now: Instant) -> Vec<Key> {
+    pub(super) fn due(
+        &self,
+        over: &Overlay,
+        space: &Space,
+        group: &str,
+        reach: Option<&Reach>,
+        now: Instant,
+    ) -> Vec<Key> {
         let empty = BTreeSet::new();
         let known = self.due.get(&(space.clone(), group.into())).unwrap_or(&empty);
         let known = known.iter().filter(|(_, key)| !over.rows.contains_key(key)).cloned();
@@ -158,7 +170,8 @@ impl State {
             self.claims.entry(claim).or_insert(Some(key));
         }
         for (key, stored) in over.rows {
-            let old = self.merged.rows.get(&key).or_else(|| self.rows.get(&key)).and_then(Option::as_ref);
+            let old =
+                self.merged.rows.get(&key).or_else(|| self.rows.get(&key)).and_then(Option::as_ref);
             if let Some(lease) = old.and_then(|old| old.row.lease.as_ref())
                 && let Some(due) = self.due.get_mut(&(key.space.clone(), lease.group.clone()))
             {
@@ -187,7 +200,9 @@ impl State {
         for change in rows.iter().filter(|change| !is_book(&change.key.space)) {
             for (stored, by) in [(change.before, -1), (change.after, 1)] {
                 if let Some(lease) = stored.and_then(|stored| stored.row.lease.as_ref()) {
-                    *groups.entry((&change.key.reach, &change.key.space, &lease.group)).or_default() += by;
+                    *groups
+                        .entry((&change.key.reach, &change.key.space, &lease.group))
+                        .or_default() += by;
                 }
             }
         }
@@ -196,7 +211,12 @@ impl State {
             (before != after).then_some(ClaimChange { claim, before, after })
         });
         let bumped = self.merged.spaces.iter().map(|(at, after)| (at, *after));
-        let searched = self.merged.searched.iter().filter(|at| !self.merged.spaces.contains_key(at)).map(|at| (at, 0));
+        let searched = self
+            .merged
+            .searched
+            .iter()
+            .filter(|at| !self.merged.spaces.contains_key(at))
+            .map(|at| (at, 0));
         let spaces = bumped.chain(searched).map(|((reach, space), after)| {
             let before = self.spaces.get(&(reach.clone(), space.clone())).copied().flatten();
             SpaceChange { reach, space, before, after }
@@ -216,8 +236,18 @@ impl State {
             logs: logs.collect(),
             entries: &self.merged.entries,
             facts: &self.merged.facts,
-            absent_rows: self.merged.absent_rows.iter().filter(|key| !self.is_written(key)).collect(),
-            absent_claims: self.merged.absent_claims.iter().filter(|claim| !self.is_claimed(claim)).collect(),
+            absent_rows: self
+                .merged
+                .absent_rows
+                .iter()
+                .filter(|key| !self.is_written(key))
+                .collect(),
+            absent_claims: self
+                .merged
+                .absent_claims
+                .iter()
+                .filter(|claim| !self.is_claimed(claim))
+                .collect(),
             rows,
         }
     }
@@ -229,7 +259,8 @@ impl State {
     }
 
     fn is_claimed(&self, claim: &Claim) -> bool {
-        let known = |claims: &BTreeMap<Claim, Option<Key>>| matches!(claims.get(claim), Some(Some(_)));
+        let known =
+            |claims: &BTreeMap<Claim, Option<Key>>| matches!(claims.get(claim), Some(Some(_)));
         known(&self.claims) || known(&self.merged.claims)
     }
 
@@ -248,7 +279,8 @@ pub struct Changes<'a> {
     pub rows: Vec<RowChange<'a>>,
     /// Claims taken or given up.
     pub claims: Vec<ClaimChange<'a>>,
-    /// Revisions; those that were only searched, and never had one, are written as 0 so that others can lock them.
+    /// Revisions; those that were only searched, and never had one, are written as 0 so that others
+    /// can lock them.
     pub spaces: Vec<SpaceChange<'a>>,
     /// How many more rows groups hold; nobody asks that of the books.
     pub groups: Vec<GroupChange<'a>>,
@@ -267,7 +299,10 @@ pub struct Changes<'a> {
 impl Changes<'_> {
     /// Whether there is nothing to write.
     pub fn is_empty(&self) -> bool {
-        let rows = self.rows.is_empty() && self.claims.is_empty() && self.spaces.is_empty() && self.logs.is_empty();
+        let rows = self.rows.is_empty()
+            && self.claims.is_empty()
+            && self.spaces.is_empty()
+            && self.logs.is_empty();
         rows && self.entries.is_empty() && self.facts.is_empty()
     }
 }

@@ -1,4 +1,5 @@
-//! A batch decided at once against the same units decided one by one, each on a database of its own making.
+//! A batch decided at once against the same units decided one by one, each on a database of its own
+//! making.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,9 @@ use crate::governance::hold::is_book;
 use crate::governance::meter::{Admission, Meter, Slot, Tally};
 use crate::ledger::{Account, Normal, Phase};
 use crate::time::Instant;
-use crate::unit::{Applied, Claim, Draft, Guard, Key, LogKey, Reach, Refused, Rejection, Space, Take, Unit, Write};
+use crate::unit::{
+    Applied, Claim, Draft, Guard, Key, LogKey, Reach, Refused, Rejection, Space, Take, Unit, Write,
+};
 
 /// A database, as plainly as one can be written down.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -36,7 +39,9 @@ impl Model {
         for wanted in touches.groups.keys() {
             for (key, stored) in &self.rows {
                 let lease = stored.row.lease.as_ref();
-                if key.space == wanted.space && lease.is_some_and(|lease| lease.group == wanted.group && lease.due_at <= NOW) {
+                if key.space == wanted.space
+                    && lease.is_some_and(|lease| lease.group == wanted.group && lease.due_at <= NOW)
+                {
                     state.know_row(key.clone(), Some(stored.clone()));
                     touches.spaces.insert((key.reach.clone(), key.space.clone()));
                 }
@@ -61,7 +66,10 @@ impl Model {
     fn write(&mut self, state: &State) {
         let changes = state.changes();
         for change in &changes.rows {
-            assert_eq!(self.rows.get(change.key).map(|row| row.stamp), change.before.map(|row| row.stamp));
+            assert_eq!(
+                self.rows.get(change.key).map(|row| row.stamp),
+                change.before.map(|row| row.stamp)
+            );
             match change.after {
                 Some(after) => self.rows.insert(change.key.clone(), after.clone()),
                 None => self.rows.remove(change.key),
@@ -83,7 +91,8 @@ impl Model {
             self.logs.insert(change.log.clone(), change.after);
         }
         for change in &changes.groups {
-            *self.groups.entry((change.space.clone(), change.group.into())).or_default() += change.by;
+            *self.groups.entry((change.space.clone(), change.group.into())).or_default() +=
+                change.by;
         }
         self.groups.retain(|_, n| *n != 0);
         self.entries += changes.entries.len();
@@ -103,10 +112,18 @@ impl Model {
         for (key, stored) in &self.rows {
             for (field, value) in &stored.row.unique {
                 let claim = Claim::unique(&key.reach, &key.space, field, value);
-                assert_eq!(claims.insert(claim, key.clone()), None, "two rows have one unique value");
+                assert_eq!(
+                    claims.insert(claim, key.clone()),
+                    None,
+                    "two rows have one unique value"
+                );
             }
             for name in &stored.names {
-                assert_eq!(claims.insert(name.clone(), key.clone()), None, "two rows have one name");
+                assert_eq!(
+                    claims.insert(name.clone(), key.clone()),
+                    None,
+                    "two rows have one name"
+                );
             }
             if let Some(lease) = stored.row.lease.as_ref().filter(|_| !is_book(&key.space)) {
                 *groups.entry((key.space.clone(), lease.group.clone())).or_default() += 1;
@@ -115,8 +132,13 @@ impl Model {
         assert_eq!(self.claims, claims, "claims and rows agree");
         assert_eq!(self.groups, groups, "group sizes and rows agree");
         let accounts = self.rows.iter().filter(|(key, _)| key.space == account(0).space);
-        let sums = accounts.map(|(_, stored)| serde_json::from_str::<Account>(&stored.row.body).unwrap());
-        assert_eq!(sums.map(|account| account.debits - account.credits).sum::<i64>(), 0, "debits and credits agree");
+        let sums =
+            accounts.map(|(_, stored)| serde_json::from_str::<Account>(&stored.row.body).unwrap());
+        assert_eq!(
+            sums.map(|account| account.debits - account.credits).sum::<i64>(),
+            0,
+            "debits and credits agree"
+        );
     }
 }
 
@@ -135,13 +157,15 @@ fn log(n: u8) -> LogKey {
 }
 
 fn draft() -> impl Strategy<Value = Draft> {
-    (0..50_i64, prop::option::of(0..3_u8), prop::option::of((0..2_u8, 990..1_010_i64))).prop_map(|(n, unique, lease)| Draft {
-        body: format!("{{\"n\":{n}}}"),
-        index: vec![("n".into(), n.to_string())],
-        unique: unique.map(|value| ("v".into(), value.to_string())).into_iter().collect(),
-        lease: lease.map(|(group, due)| (format!("g{group}"), Instant(due))),
-        ..Draft::default()
-    })
+    (0..50_i64, prop::option::of(0..3_u8), prop::option::of((0..2_u8, 990..1_010_i64))).prop_map(
+        |(n, unique, lease)| Draft {
+            body: format!("{{\"n\":{n}}}"),
+            index: vec![("n".into(), n.to_string())],
+            unique: unique.map(|value| ("v".into(), value.to_string())).into_iter().collect(),
+            lease: lease.map(|(group, due)| (format!("g{group}"), Instant(due))),
+            ..Draft::default()
+        },
+    )
 }
 
 fn write() -> impl Strategy<Value = Write> {
@@ -180,11 +204,19 @@ fn day(n: u8) -> Slot {
 
 /// The row is made by whoever comes first.
 fn ensured<T: serde::Serialize>(key: Key, row: &T) -> Write {
-    Write::Ensure { key, draft: Draft { body: serde_json::to_string(row).unwrap(), ..Draft::default() } }
+    Write::Ensure {
+        key,
+        draft: Draft { body: serde_json::to_string(row).unwrap(), ..Draft::default() },
+    }
 }
 
 fn money() -> impl Strategy<Value = Write> {
-    let phase = prop_oneof![Just(Phase::Post), Just(Phase::Reserve), Just(Phase::Settle { reserved: 2 }), Just(Phase::Void)];
+    let phase = prop_oneof![
+        Just(Phase::Post),
+        Just(Phase::Reserve),
+        Just(Phase::Settle { reserved: 2 }),
+        Just(Phase::Void)
+    ];
     let tally = (0..3_i64, 0..3_i64, any::<bool>()).prop_map(|(released, spent, beyond)| Tally {
         released,
         spent,
@@ -200,7 +232,11 @@ fn money() -> impl Strategy<Value = Write> {
             amount,
             admission: Admission::Within(7)
         }),
-        (0..2_u8, 1..3_u8, tally).prop_map(|(n, date, tally)| Write::Tally { meter: meter(n), slot: day(date), tally }),
+        (0..2_u8, 1..3_u8, tally).prop_map(|(n, date, tally)| Write::Tally {
+            meter: meter(n),
+            slot: day(date),
+            tally
+        }),
         (0..3_u8, 0..3_u8, 0..4_i64, phase).prop_map(|(from, to, amount, phase)| Write::Transfer {
             from: account(from),
             to: account(to),
@@ -212,25 +248,46 @@ fn money() -> impl Strategy<Value = Write> {
 
 fn guard() -> impl Strategy<Value = Guard> {
     prop_oneof![
-        (0..5_u8, prop::option::of(1..3_u64)).prop_map(|(k, version)| Guard::Version { key: key(k), version }),
+        (0..5_u8, prop::option::of(1..3_u64))
+            .prop_map(|(k, version)| Guard::Version { key: key(k), version }),
         (0..5_u8, 1..3_u64).prop_map(|(k, version)| Guard::Unchanged { key: key(k), version }),
         (0..5_u8, 1..6_u64).prop_map(|(k, stamp)| Guard::Stamp { key: key(k), stamp }),
-        (0..6_u64).prop_map(|revision| Guard::Revision { reach: key(0).reach, space: key(0).space, revision }),
-        (0..2_u8, prop::option::of(0..5_u8)).prop_map(|(n, k)| Guard::Claim { claim: name(n), holder: k.map(|k| key(k).id) }),
-        (0..5_u8, 0..5_i64).prop_map(|(k, n)| Guard::Entry { key: key(k), field: "n".into(), value: n.to_string() }),
+        (0..6_u64).prop_map(|revision| Guard::Revision {
+            reach: key(0).reach,
+            space: key(0).space,
+            revision
+        }),
+        (0..2_u8, prop::option::of(0..5_u8))
+            .prop_map(|(n, k)| Guard::Claim { claim: name(n), holder: k.map(|k| key(k).id) }),
+        (0..5_u8, 0..5_i64).prop_map(|(k, n)| Guard::Entry {
+            key: key(k),
+            field: "n".into(),
+            value: n.to_string()
+        }),
     ]
 }
 
 fn unit() -> impl Strategy<Value = Unit> {
-    let take = (0..2_u8, 1..3_usize, 0..4_u8, any::<bool>()).prop_map(|(group, n, token, within)| Take {
-        reach: within.then(|| Reach::user("u")),
-        space: Space::of("p", "c"),
-        group: format!("g{group}"),
-        until: Instant(2_000),
-        tokens: (0..n).map(|at| format!("t{}", (usize::from(token) + at) % 4)).collect(),
-    });
-    (prop::collection::vec(guard(), 0..2), prop::collection::vec(write(), 0..4), prop::collection::vec(take, 0..2))
-        .prop_map(|(guards, writes, takes)| Unit { organization: "o".into(), guards, writes, takes, ..Unit::default() })
+    let take =
+        (0..2_u8, 1..3_usize, 0..4_u8, any::<bool>()).prop_map(|(group, n, token, within)| Take {
+            reach: within.then(|| Reach::user("u")),
+            space: Space::of("p", "c"),
+            group: format!("g{group}"),
+            until: Instant(2_000),
+            tokens: (0..n).map(|at| format!("t{}", (usize::from(token) + at) % 4)).collect(),
+        });
+    (
+        prop::collection::vec(guard(), 0..2),
+        prop::collection::vec(write(), 0..4),
+        prop::collection::vec(take, 0..2),
+    )
+        .prop_map(|(guards, writes, takes)| Unit {
+            organization: "o".into(),
+            guards,
+            writes,
+            takes,
+            ..Unit::default()
+        })
 }
 
 proptest! {
@@ -274,7 +331,8 @@ fn a_refused_unit_leaves_no_trace() {
     let mut model = Model::default();
     let insert = |n| Write::Insert { key: key(n), draft: Draft::default() };
     let append = Write::Append { log: log(0), name: "e".into(), payload: "{}".into() };
-    let answers = model.run(&[one(vec![append.clone(), insert(0)]), one(vec![append, insert(1), insert(0)])]);
+    let answers =
+        model.run(&[one(vec![append.clone(), insert(0)]), one(vec![append, insert(1), insert(0)])]);
     assert!(answers[0].is_ok());
     assert_eq!(answers[1], Err(Refused::Exists { key: key(0) }.into()));
     assert_eq!((model.rows.len(), model.entries), (1, 1));
@@ -284,7 +342,10 @@ fn a_refused_unit_leaves_no_trace() {
 #[test]
 fn a_batch_never_hands_out_one_row_twice() {
     let mut model = Model::default();
-    let leased = |n| Write::Insert { key: key(n), draft: Draft { lease: Some(("g".into(), Instant(10))), ..Draft::default() } };
+    let leased = |n| Write::Insert {
+        key: key(n),
+        draft: Draft { lease: Some(("g".into(), Instant(10))), ..Draft::default() },
+    };
     model.run(&[one((0..3).map(leased).collect())]);
     let take = |token: &str, until| Unit {
         takes: vec![Take {
@@ -298,13 +359,24 @@ fn a_batch_never_hands_out_one_row_twice() {
     };
     // The first asks for leases that end before they begin.
     let answers = model.run(&[take("a", 0), take("b", 5_000), take("c", 5_000)]);
-    let keys: Vec<_> = answers.into_iter().flatten().flat_map(|applied| applied.taken).flatten().map(|t| t.key.id).collect();
+    let keys: Vec<_> = answers
+        .into_iter()
+        .flatten()
+        .flat_map(|applied| applied.taken)
+        .flatten()
+        .map(|t| t.key.id)
+        .collect();
     assert_eq!(keys, ["k0", "k1", "k2"]);
 }
 
 #[test]
 fn a_replace_does_not_end_a_lease_that_somebody_holds() {
-    let lease = crate::unit::Lease { group: "g".into(), due_at: Instant(2_000), token: Some("t".into()), count: 3 };
+    let lease = crate::unit::Lease {
+        group: "g".into(),
+        due_at: Instant(2_000),
+        token: Some("t".into()),
+        count: 3,
+    };
     let leased = Draft { lease: Some(("g".into(), Instant(1))), ..Draft::default() };
     let mut old = merged(None, &leased, NOW, NOW);
     old.lease = Some(lease.clone());
@@ -331,7 +403,10 @@ fn the_limits_of_a_unit_are_checked() {
 fn what_requests_are_decided_by_is_held_by_many_and_must_be_as_it_was() {
     let mut model = Model::default();
     let insert = Write::Insert { key: key(1), draft: Draft::default() };
-    let by = |version: u64| Unit { guards: vec![Guard::Unchanged { key: key(1), version }], ..one(vec![]) };
+    let by = |version: u64| Unit {
+        guards: vec![Guard::Unchanged { key: key(1), version }],
+        ..one(vec![])
+    };
     let answers = model.run(&[one(vec![insert]), by(1), by(2)]);
     assert!(answers[1].is_ok());
     assert_eq!(answers[2], Err(Rejection::Conflict { keys: vec![key(1)] }));

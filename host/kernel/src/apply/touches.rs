@@ -1,6 +1,7 @@
 //! What a batch must have read, and locked, before it can be decided.
 //!
-//! Everything is kept sorted: two committers that lock in this order never wait for each other in a circle.
+//! Everything is kept sorted: two committers that lock in this order never wait for each other in a
+//! circle.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,8 +57,8 @@ pub fn is_of_events(log: &LogKey) -> bool {
     log.log == facts_log("", FactKind::Event).log
 }
 
-/// The rows that a unit moves money in and that more than one user shares: requests of an organization meet there, on whatever
-/// replicas.
+/// The rows that a unit moves money in and that more than one user shares: requests of an
+/// organization meet there, on whatever replicas.
 pub fn meeting_rows(unit: &Unit) -> impl Iterator<Item = &Key> {
     let moved = unit.writes.iter().flat_map(|write| match write {
         Write::Transfer { from, to, .. } => [Some(from), Some(to)],
@@ -72,8 +73,12 @@ impl Touches {
     pub fn add(&mut self, unit: &Unit, numbered: bool) {
         for guard in &unit.guards {
             match guard {
-                Guard::Entry { key, .. } | Guard::Unchanged { key, .. } => self.row(key, Hold::Shared),
-                Guard::Version { key, .. } | Guard::Stamp { key, .. } | Guard::Lease { key, .. } => self.row(key, Hold::Alone),
+                Guard::Entry { key, .. } | Guard::Unchanged { key, .. } => {
+                    self.row(key, Hold::Shared)
+                }
+                Guard::Version { key, .. }
+                | Guard::Stamp { key, .. }
+                | Guard::Lease { key, .. } => self.row(key, Hold::Alone),
                 Guard::Revision { reach, space, .. } => {
                     self.spaces.insert((reach.clone(), space.clone()));
                 }
@@ -89,11 +94,16 @@ impl Touches {
             if let Some(reach) = &take.reach {
                 self.spaces.insert((reach.clone(), take.space.clone()));
             }
-            let wanted = Wanted { reach: take.reach.clone(), space: take.space.clone(), group: take.group.clone() };
+            let wanted = Wanted {
+                reach: take.reach.clone(),
+                space: take.space.clone(),
+                group: take.group.clone(),
+            };
             *self.groups.entry(wanted).or_default() += take.tokens.len() as u32;
         }
         if numbered {
-            self.logs.extend(unit.facts.iter().map(|fact| facts_log(&fact.organization, fact.kind)));
+            self.logs
+                .extend(unit.facts.iter().map(|fact| facts_log(&fact.organization, fact.kind)));
         }
     }
 
@@ -118,7 +128,8 @@ impl Touches {
                 self.written(from);
                 self.written(to);
             }
-            // The holder's row keeps the list of its names, so that it takes them along when it is removed.
+            // The holder's row keeps the list of its names, so that it takes them along when it is
+            // removed.
             Write::Claim { claim, holder } | Write::Unclaim { claim, holder } => {
                 self.claims.insert(claim.clone());
                 self.written(holder);
@@ -142,7 +153,10 @@ impl Touches {
     }
 
     fn unique(&mut self, key: &Key, draft: &Draft) {
-        let claims = draft.unique.iter().map(|(field, value)| Claim::unique(&key.reach, &key.space, field, value));
+        let claims = draft
+            .unique
+            .iter()
+            .map(|(field, value)| Claim::unique(&key.reach, &key.space, field, value));
         self.claims.extend(claims);
     }
 }

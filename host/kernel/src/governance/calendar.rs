@@ -1,7 +1,7 @@
 //! Which window of a calendar period a moment falls into.
 //!
-//! Windows are named by local date text, so that a name says the same on every host, and later windows of one period sort
-//! behind earlier ones.
+//! Windows are named by local date text, so that a name says the same on every host, and later
+//! windows of one period sort behind earlier ones.
 
 use jiff::ToSpan;
 
@@ -35,7 +35,9 @@ impl Calendar {
     /// # Errors
     /// The fault of `time_zone`.
     pub fn new(period: Period, time_zone: &str) -> Result<Self, Fault> {
-        let fault = || Fault::new("time_zone", "must be the name of an IANA time zone, such as Europe/Zurich");
+        let fault = || {
+            Fault::new("time_zone", "must be the name of an IANA time zone, such as Europe/Zurich")
+        };
         let zone = Zone::named(time_zone).ok_or_else(fault)?;
         let basis = match period {
             Period::Total => "total".to_owned(),
@@ -46,13 +48,16 @@ impl Calendar {
 
     /// The window that a moment falls into.
     pub fn window(&self, at: Instant) -> Window {
-        let never = || Window { slot: Slot::new(&self.basis, "ever"), starts: Instant(0), ends: None };
+        let never =
+            || Window { slot: Slot::new(&self.basis, "ever"), starts: Instant(0), ends: None };
         let Some(today) = self.zone.local(at).map(|at| at.date()) else { return never() };
         let (first, next) = match self.period {
             Period::Total => return never(),
             Period::Day => (today, today.tomorrow()),
             Period::Week => {
-                let monday = today.checked_sub(i64::from(today.weekday().to_monday_zero_offset()).days()).unwrap_or(today);
+                let monday = today
+                    .checked_sub(i64::from(today.weekday().to_monday_zero_offset()).days())
+                    .unwrap_or(today);
                 (monday, monday.checked_add(7.days()))
             }
             Period::Month => (today.first_of_month(), today.last_of_month().tomorrow()),
@@ -85,9 +90,19 @@ mod tests {
     #[test]
     fn the_zone_says_which_day_it_is() {
         let at = "2026-11-20T23:30:00Z";
-        is(window(Period::Day, "UTC", at), "day UTC 2026-11-20", "2026-11-20T00:00:00.000Z", "2026-11-21T00:00:00.000Z");
+        is(
+            window(Period::Day, "UTC", at),
+            "day UTC 2026-11-20",
+            "2026-11-20T00:00:00.000Z",
+            "2026-11-21T00:00:00.000Z",
+        );
         let zurich = window(Period::Day, "Europe/Zurich", at);
-        is(zurich, "day Europe/Zurich 2026-11-21", "2026-11-20T23:00:00.000Z", "2026-11-21T23:00:00.000Z");
+        is(
+            zurich,
+            "day Europe/Zurich 2026-11-21",
+            "2026-11-20T23:00:00.000Z",
+            "2026-11-21T23:00:00.000Z",
+        );
     }
 
     #[test]
@@ -104,15 +119,24 @@ mod tests {
         is(month, "month UTC 2028-02-01", "2028-02-01T00:00:00.000Z", "2028-03-01T00:00:00.000Z");
         let year = window(Period::Year, "UTC", "2026-12-31T23:59:59.999Z");
         is(year, "year UTC 2026-01-01", "2026-01-01T00:00:00.000Z", "2027-01-01T00:00:00.000Z");
-        is(window(Period::Total, "Asia/Tokyo", "2026-11-20T00:00:00Z"), "total ever", "1970-01-01T00:00:00.000Z", "never");
+        is(
+            window(Period::Total, "Asia/Tokyo", "2026-11-20T00:00:00Z"),
+            "total ever",
+            "1970-01-01T00:00:00.000Z",
+            "never",
+        );
     }
 
     #[test]
     fn days_with_a_clock_change_are_as_long_as_they_are() {
-        let long = Calendar::new(Period::Day, "Europe/Zurich").unwrap().window(Instant::parse("2026-10-25T12:00:00Z").unwrap());
+        let long = Calendar::new(Period::Day, "Europe/Zurich")
+            .unwrap()
+            .window(Instant::parse("2026-10-25T12:00:00Z").unwrap());
         assert_eq!(long.ends.unwrap().0 - long.starts.0, 25 * 3_600_000);
         // Beirut skips midnight on the last Sunday of March.
-        let short = Calendar::new(Period::Day, "Asia/Beirut").unwrap().window(Instant::parse("2026-03-29T12:00:00Z").unwrap());
+        let short = Calendar::new(Period::Day, "Asia/Beirut")
+            .unwrap()
+            .window(Instant::parse("2026-03-29T12:00:00Z").unwrap());
         assert_eq!(short.ends.unwrap().0 - short.starts.0, 23 * 3_600_000);
     }
 

@@ -1,8 +1,8 @@
 //! A hold: leave for one regulated action, and the money that is set aside for it.
 //!
-//! Its states move by compare-and-set: held → dispatched → captured, voided or in doubt. Each move is data, the guards and
-//! writes of a unit: the caller commits it, alone or with the request's own work. Invariant: what a hold reserved is
-//! released exactly once, in the window that admitted it.
+//! Its states move by compare-and-set: held → dispatched → captured, voided or in doubt. Each move
+//! is data, the guards and writes of a unit: the caller commits it, alone or with the request's own
+//! work. Invariant: what a hold reserved is released exactly once, in the window that admitted it.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +24,8 @@ pub const DOUBT: &str = "doubt";
 const WAITING: &str = "waiting";
 /// How long a hold that has ended is kept, in milliseconds: 90 days.
 pub const KEPT_MS: i64 = 90 * 86_400_000;
-/// The width of a spend record, in milliseconds: a quarter of an hour, so that each time zone's days are whole records.
+/// The width of a spend record, in milliseconds: a quarter of an hour, so that each time zone's
+/// days are whole records.
 pub const RECORD_MS: i64 = 15 * 60_000;
 
 /// Where a hold stands.
@@ -195,16 +196,18 @@ pub struct Step {
     pub writes: Vec<Write>,
 }
 
-/// The largest amount, in micro-US-dollars: nine thousand million dollars. Sums of a thousand of them still fit.
+/// The largest amount, in micro-US-dollars: nine thousand million dollars. Sums of a thousand of
+/// them still fit.
 pub const AMOUNT_MAX: i64 = 9_000_000_000_000_000;
-/// Spaces whose rows outlive whom they are about: without them no sum could be proved. See also [`is_book`].
+/// Spaces whose rows outlive whom they are about: without them no sum could be proved. See also
+/// [`is_book`].
 pub const BOOKS: [&str; 4] = ["host.holds", "host.ledger", "host.meters", "host.spend"];
 /// What the logs of accounts' entries begin with; they stay, too.
 pub const BOOKS_LOGS: &str = "host.ledger.";
 
-/// Whether a space is one of [`BOOKS`]. Their rows are never made anew under a former one's key, whoever searches them takes what there is,
-/// and nobody waits for their changes or asks how many there are: so they have neither revisions nor sizes, and who only adds to them
-/// shares nothing.
+/// Whether a space is one of [`BOOKS`]. Their rows are never made anew under a former one's key,
+/// whoever searches them takes what there is, and nobody waits for their changes or asks how many
+/// there are: so they have neither revisions nor sizes, and who only adds to them shares nothing.
 pub fn is_book(space: &Space) -> bool {
     BOOKS.contains(&space.as_str())
 }
@@ -243,7 +246,8 @@ pub fn entries_of(account: &Key) -> LogKey {
 }
 
 impl Subject {
-    /// Who may settle its holds and shares its spend records: the user, else the project, else the organization.
+    /// Who may settle its holds and shares its spend records: the user, else the project, else the
+    /// organization.
     pub fn reach(&self) -> Reach {
         match (&self.user, &self.project) {
             (Some(user), _) => Reach::user(user),
@@ -279,7 +283,12 @@ impl Hold {
     fn reserved(&self) -> Vec<Write> {
         let mut writes: Vec<Write> = self.charges.iter().map(Charge::reserved).collect();
         if let (Some(pay), Some(amount)) = (&self.pay, self.amount) {
-            writes.push(Write::Transfer { from: pay.from.clone(), to: pay.to.clone(), amount, phase: Phase::Reserve });
+            writes.push(Write::Transfer {
+                from: pay.from.clone(),
+                to: pay.to.clone(),
+                amount,
+                phase: Phase::Reserve,
+            });
         }
         writes
     }
@@ -300,7 +309,8 @@ impl Hold {
         self.step(id, next, vec![replaced])
     }
 
-    /// A later request settles it, alone: `version` is the row's, so that of two at once one finds it taken.
+    /// A later request settles it, alone: `version` is the row's, so that of two at once one finds
+    /// it taken.
     pub fn reopened(&self, id: &str, version: u64, settler: Settler) -> Step {
         let next = Self { settler: Some(settler), ..self.clone() };
         let replaced = next.replaced(id, self.until);
@@ -316,11 +326,12 @@ impl Hold {
         self.step(id, next, vec![replaced])
     }
 
-    /// It happened, and this is what was spent: recorded as it is, also where it is more than was held. Then the narrowest
-    /// scope admits nothing more until a person has looked.
+    /// It happened, and this is what was spent: recorded as it is, also where it is more than was
+    /// held. Then the narrowest scope admits nothing more until a person has looked.
     pub fn captured(&self, id: &str, actual: i64, now: Instant) -> Step {
         let money = self.amount.map(|_| actual);
-        let next = Self { state: State::Captured, actual: money, ended_at: Some(now), ..self.clone() };
+        let next =
+            Self { state: State::Captured, actual: money, ended_at: Some(now), ..self.clone() };
         let over = self.amount.is_some_and(|held| actual > held);
         let narrowest = self.charges.iter().rposition(|charge| charge.unit == Counted::Money);
         let ends = self.charges.iter().enumerate().map(|(at, charge)| {
@@ -330,7 +341,12 @@ impl Hold {
         let mut writes: Vec<Write> = ends.collect();
         if let (Some(pay), Some(held)) = (&self.pay, self.amount) {
             let phase = Phase::Settle { reserved: held };
-            writes.push(Write::Transfer { from: pay.from.clone(), to: pay.to.clone(), amount: actual, phase });
+            writes.push(Write::Transfer {
+                from: pay.from.clone(),
+                to: pay.to.clone(),
+                amount: actual,
+                phase,
+            });
             writes.extend(entries(pay, actual, id, &self.component));
         }
         if let Some(spent) = money {
@@ -343,15 +359,22 @@ impl Hold {
     /// It did not happen.
     pub fn voided(&self, id: &str, now: Instant) -> Step {
         let next = Self { state: State::Voided, ended_at: Some(now), ..self.clone() };
-        let mut writes: Vec<Write> = self.charges.iter().map(|charge| charge.ended(0, false)).collect();
+        let mut writes: Vec<Write> =
+            self.charges.iter().map(|charge| charge.ended(0, false)).collect();
         if let (Some(pay), Some(amount)) = (&self.pay, self.amount) {
-            writes.push(Write::Transfer { from: pay.from.clone(), to: pay.to.clone(), amount, phase: Phase::Void });
+            writes.push(Write::Transfer {
+                from: pay.from.clone(),
+                to: pay.to.clone(),
+                amount,
+                phase: Phase::Void,
+            });
         }
         writes.push(next.replaced(id, now));
         self.step(id, next, writes)
     }
 
-    /// Nobody knows whether it happened: what it reserved stays reserved until a person, or the primitive, says what became of it.
+    /// Nobody knows whether it happened: what it reserved stays reserved until a person, or the
+    /// primitive, says what became of it.
     pub fn doubted(&self, id: &str) -> Step {
         let next = Self { state: State::InDoubt, ..self.clone() };
         let replaced = next.replaced(id, next.until);
@@ -364,7 +387,11 @@ impl Hold {
     }
 
     fn step(&self, id: &str, hold: Self, writes: Vec<Write>) -> Step {
-        let guard = Guard::Entry { key: self.key(id), field: STATE.into(), value: self.state.as_str().into() };
+        let guard = Guard::Entry {
+            key: self.key(id),
+            field: STATE.into(),
+            value: self.state.as_str().into(),
+        };
         Step { hold, guards: vec![guard], writes }
     }
 
@@ -377,7 +404,14 @@ impl Hold {
         let index = if self.state.is_over() { Vec::new() } else { vec![state] };
         let lease = self.state.group().map(|group| (group.to_owned(), due_at));
         let unleased = lease.is_none();
-        Draft { user: self.subject.user.clone(), body: json_text(self), index, lease, unleased, ..Draft::default() }
+        Draft {
+            user: self.subject.user.clone(),
+            body: json_text(self),
+            index,
+            lease,
+            unleased,
+            ..Draft::default()
+        }
     }
 
     /// What it adds to the record of the quarter of an hour in which it was admitted.
@@ -395,7 +429,8 @@ impl Hold {
         });
         let index = vec![("found".to_owned(), format!("{} {quarter}", self.subject.organization))];
         let draft = Draft { user: self.subject.user.clone(), body, index, ..Draft::default() };
-        let add = |field: &str, amount| Write::Add { key: key.clone(), field: field.into(), amount };
+        let add =
+            |field: &str, amount| Write::Add { key: key.clone(), field: field.into(), amount };
         [Write::Ensure { key: key.clone(), draft }, add("spent_micro_usd", spent), add("count", 1)]
     }
 }

@@ -1,7 +1,7 @@
 //! Limits: how often a user may take an action in a period, and for how much in all.
 //!
-//! What a budget is for money that leaves, a limit is for everything regulated: mails sent, money charged. Each counts on a
-//! meter of its own for each user.
+//! What a budget is for money that leaves, a limit is for everything regulated: mails sent, money
+//! charged. Each counts on a meter of its own for each user.
 
 use std::collections::BTreeSet;
 
@@ -77,15 +77,25 @@ pub fn faults(limits: &[Limit]) -> Vec<Fault> {
     }
     let mut seen = BTreeSet::new();
     for (at, limit) in limits.iter().enumerate() {
-        let mut fault = |member: &str, message: String| faults.push(Fault::new(format!("limits.{at}.{member}"), message));
+        let mut fault = |member: &str, message: String| {
+            faults.push(Fault::new(format!("limits.{at}.{member}"), message))
+        };
         let visible = |c: char| c.is_ascii_graphic();
         if limit.id.is_empty() || limit.id.len() > ID_CHARS_MAX || !limit.id.chars().all(visible) {
             fault("id", format!("must have 1 to {ID_CHARS_MAX} visible ASCII characters"));
         } else if !seen.insert(&limit.id) {
             fault("id", "is the id of an earlier limit too".into());
         }
-        if limit.actions.is_empty() || limit.actions.len() > NAMED_MAX || !limit.actions.iter().all(|glob| is_glob(glob)) {
-            fault("actions", format!("must name 1 to {NAMED_MAX} actions: `shop.buy`, `shop.*` or `*`, in lower case"));
+        if limit.actions.is_empty()
+            || limit.actions.len() > NAMED_MAX
+            || !limit.actions.iter().all(|glob| is_glob(glob))
+        {
+            fault(
+                "actions",
+                format!(
+                    "must name 1 to {NAMED_MAX} actions: `shop.buy`, `shop.*` or `*`, in lower case"
+                ),
+            );
         }
         if limit.users.as_ref().is_some_and(|users| users.is_empty() || users.len() > NAMED_MAX) {
             fault("users", format!("must name 1 to {NAMED_MAX} ids, or be left out"));
@@ -93,7 +103,9 @@ pub fn faults(limits: &[Limit]) -> Vec<Fault> {
         if limit.max_count.is_none() && limit.max_amount_micro_usd.is_none() {
             fault("max_count", "or `max_amount_micro_usd` is required".into());
         }
-        for (member, most) in [("max_count", limit.max_count), ("max_amount_micro_usd", limit.max_amount_micro_usd)] {
+        for (member, most) in
+            [("max_count", limit.max_count), ("max_amount_micro_usd", limit.max_amount_micro_usd)]
+        {
             if most.is_some_and(|most| !(0..=AMOUNT_MAX).contains(&most)) {
                 fault(member, format!("must be 0 to {AMOUNT_MAX}"));
             }
@@ -102,8 +114,8 @@ pub fn faults(limits: &[Limit]) -> Vec<Fault> {
     faults
 }
 
-/// Whether going from one list to another lets more happen. It may say so where nothing is loosened in effect, never the other
-/// way round.
+/// Whether going from one list to another lets more happen. It may say so where nothing is loosened
+/// in effect, never the other way round.
 pub fn is_loosened(before: &[Limit], after: &[Limit]) -> bool {
     !before.iter().all(|old| after.iter().any(|new| new.bounds_at_least(old)))
 }
@@ -115,7 +127,8 @@ mod tests {
     use super::*;
 
     fn limit(changes: Value) -> Limit {
-        let mut limit = json!({ "id": "daily", "actions": ["post.send"], "period": "day", "max_count": 10 });
+        let mut limit =
+            json!({ "id": "daily", "actions": ["post.send"], "period": "day", "max_count": 10 });
         limit.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
         serde_json::from_value(limit).unwrap()
     }
@@ -131,7 +144,8 @@ mod tests {
     #[test]
     fn loosening_is_what_lets_more_happen() {
         let before = limit(json!({ "users": ["u1"], "max_amount_micro_usd": 5 }));
-        let loosened = |changes: Value| is_loosened(std::slice::from_ref(&before), &[limit(changes)]);
+        let loosened =
+            |changes: Value| is_loosened(std::slice::from_ref(&before), &[limit(changes)]);
         let same = json!({ "users": ["u1"], "max_amount_micro_usd": 5 });
         let with = |member: &str, value: Value| {
             let mut changes = same.clone();
@@ -139,17 +153,29 @@ mod tests {
             loosened(changes)
         };
         assert!(!loosened(same.clone()) && is_loosened(std::slice::from_ref(&before), &[]));
-        assert!(with("max_count", json!(11)) && with("max_count", Value::Null) && with("period", json!("week")));
-        assert!(with("id", json!("other")) && with("actions", json!(["post.read"])) && with("users", json!(["u2"])));
         assert!(
-            !with("max_count", json!(9)) && !with("users", json!(["u1", "u2"])) && !with("actions", json!(["post.send", "*"]))
+            with("max_count", json!(11))
+                && with("max_count", Value::Null)
+                && with("period", json!("week"))
+        );
+        assert!(
+            with("id", json!("other"))
+                && with("actions", json!(["post.read"]))
+                && with("users", json!(["u2"]))
+        );
+        assert!(
+            !with("max_count", json!(9))
+                && !with("users", json!(["u1", "u2"]))
+                && !with("actions", json!(["post.send", "*"]))
         );
         assert!(!is_loosened(&[], &[before]));
     }
 
     #[test]
     fn each_fault_names_its_field() {
-        let of = |changes: Value| faults(&[limit(changes)]).into_iter().map(|fault| fault.path).collect::<Vec<_>>();
+        let of = |changes: Value| {
+            faults(&[limit(changes)]).into_iter().map(|fault| fault.path).collect::<Vec<_>>()
+        };
         assert_eq!(of(json!({})), Vec::<String>::new());
         assert_eq!(of(json!({ "id": "a b" })), ["limits.0.id"]);
         assert_eq!(of(json!({ "actions": [] })), ["limits.0.actions"]);

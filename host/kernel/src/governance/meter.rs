@@ -1,8 +1,9 @@
 //! How much of a cap is spent and reserved: one row for each scope that has a cap.
 //!
-//! The committer decides [`Meter::reserve`] under the row's lock, one caller after another, so of N callers at once exactly
-//! those are admitted that the cap admits. Invariant: within each window `spent + reserved <= cap` at every admission; what a
-//! person let through beyond a soft cap stands beside it, as `over`.
+//! The committer decides [`Meter::reserve`] under the row's lock, one caller after another, so of N
+//! callers at once exactly those are admitted that the cap admits. Invariant: within each window
+//! `spent + reserved <= cap` at every admission; what a person let through beyond a soft cap stands
+//! beside it, as `over`.
 
 use std::collections::BTreeMap;
 
@@ -76,7 +77,8 @@ pub struct Meter {
     /// Nothing more is admitted: more was captured than was held, and a person has to look.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub frozen: bool,
-    /// The current window, and earlier ones in which something is still held: a hold counts where it was admitted.
+    /// The current window, and earlier ones in which something is still held: a hold counts where
+    /// it was admitted.
     pub counts: BTreeMap<Slot, Count>,
 }
 
@@ -121,8 +123,8 @@ impl Meter {
         Self { current, frozen: false, counts }
     }
 
-    /// The same scope counted by another period or zone from now on: `spent` is what the new window has seen. What is held
-    /// stays where it was admitted.
+    /// The same scope counted by another period or zone from now on: `spent` is what the new window
+    /// has seen. What is held stays where it was admitted.
     pub fn counted_anew(&mut self, current: Slot, spent: i64) {
         self.current = current.clone();
         self.counts.entry(current).or_default().spent = spent;
@@ -140,7 +142,12 @@ impl Meter {
     }
 
     /// Reserves an amount, or leaves the row as it was. Amounts are not negative.
-    pub fn reserve(&mut self, slot: &Slot, amount: i64, admission: Admission) -> Result<(), Denied> {
+    pub fn reserve(
+        &mut self,
+        slot: &Slot,
+        amount: i64,
+        admission: Admission,
+    ) -> Result<(), Denied> {
         if self.frozen {
             return Err(Denied::Frozen);
         }
@@ -152,7 +159,10 @@ impl Meter {
         let over = Denied::Over(count);
         match admission {
             Admission::Within(cap) => {
-                let stands = count.spent.checked_add(count.reserved).and_then(|stands| stands.checked_add(amount));
+                let stands = count
+                    .spent
+                    .checked_add(count.reserved)
+                    .and_then(|stands| stands.checked_add(amount));
                 if amount < 0 || stands.is_none_or(|stands| stands > cap) {
                     return Err(over);
                 }
@@ -208,7 +218,9 @@ mod tests {
     #[test]
     fn a_cap_that_admits_seven_admits_exactly_seven() {
         let mut meter = Meter::opened(day(1), 0);
-        let admitted = (0..200).filter(|_| meter.reserve(&day(1), 100, Admission::Within(799)).is_ok()).count();
+        let admitted = (0..200)
+            .filter(|_| meter.reserve(&day(1), 100, Admission::Within(799)).is_ok())
+            .count();
         assert_eq!(admitted, 7);
         assert_eq!(meter.now(), Count { reserved: 700, ..Count::default() });
     }
@@ -227,7 +239,10 @@ mod tests {
     fn windows_never_go_back_and_another_period_has_to_ask() {
         let mut meter = Meter::opened(day(2), 0);
         assert_eq!(meter.reserve(&day(1), 1, Admission::Within(10)), Err(Denied::Moved));
-        assert_eq!(meter.reserve(&Slot::new("week UTC", "2026-11-30"), 1, Admission::Within(10)), Err(Denied::Moved));
+        assert_eq!(
+            meter.reserve(&Slot::new("week UTC", "2026-11-30"), 1, Admission::Within(10)),
+            Err(Denied::Moved)
+        );
         assert_eq!(meter, Meter::opened(day(2), 0));
     }
 
@@ -250,7 +265,10 @@ mod tests {
         meter.reserve(&day(1), 50, Admission::Beyond).unwrap();
         meter.tally(&day(1), Tally { released: 50, spent: 45, beyond: true, freezes: false });
         meter.reserve(&day(1), 10, Admission::Within(100)).unwrap();
-        assert_eq!(meter.now(), Count { spent: 90, reserved: 10, over_spent: 45, over_reserved: 0 });
+        assert_eq!(
+            meter.now(),
+            Count { spent: 90, reserved: 10, over_spent: 45, over_reserved: 0 }
+        );
     }
 
     #[test]
@@ -285,7 +303,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against the plainest book there is: each hold by itself, summed up whenever somebody asks.
+        /// Against the plainest book there is: each hold by itself, summed up whenever somebody
+        /// asks.
         #[test]
         fn a_meter_says_what_the_book_of_holds_says(steps in steps(), cap in 0i64..200) {
             let mut meter = Meter::opened(day(1), 0);

@@ -1,8 +1,9 @@
 //! An organization's policy: which regulated actions are allowed, denied, or decided by a person.
 //!
-//! Deny beats require-approval beats allow, whatever the order of the rules; a shadow rule is reported and never acts. A
-//! grant is time-boxed leave: it stands in for a missing allow and for a person's approval, never against a deny. Knows
-//! neither caps nor amounts spent: those are [`super::meter`]'s.
+//! Deny beats require-approval beats allow, whatever the order of the rules; a shadow rule is
+//! reported and never acts. A grant is time-boxed leave: it stands in for a missing allow and for a
+//! person's approval, never against a deny. Knows neither caps nor amounts spent: those are
+//! [`super::meter`]'s.
 
 use std::collections::BTreeSet;
 
@@ -83,7 +84,8 @@ pub enum Mode {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct When {
-    /// The amount is larger, in micro-US-dollars; an action that spends without naming an amount counts as larger than any.
+    /// The amount is larger, in micro-US-dollars; an action that spends without naming an amount
+    /// counts as larger than any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub amount_over_micro_usd: Option<i64>,
     /// The tenant user is one of these.
@@ -95,7 +97,8 @@ pub struct When {
     /// The project is one of these.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub projects: Option<BTreeSet<String>>,
-    /// What it is done to (a recipient, a merchant, a card) matches one of these, `*` standing for any text.
+    /// What it is done to (a recipient, a merchant, a card) matches one of these, `*` standing for
+    /// any text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entities: Option<Vec<String>>,
     /// It happens within these hours.
@@ -109,7 +112,8 @@ pub struct When {
 pub struct Hours {
     /// The first minute, `09:00`.
     pub from: String,
-    /// The first minute after, `17:30`; where it is not later than `from`, the hours go on past midnight.
+    /// The first minute after, `17:30`; where it is not later than `from`, the hours go on past
+    /// midnight.
     pub to: String,
     /// `mon` … `sun`, the day on which the hours begin; every day where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -219,7 +223,8 @@ pub struct Shadow {
     pub effect: Effect,
 }
 
-/// Time-boxed leave for one user. How often and how much it may be used is counted by meters of its own.
+/// Time-boxed leave for one user. How often and how much it may be used is counted by meters of its
+/// own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Grant {
@@ -259,40 +264,66 @@ impl Policy {
         }
         let mut seen = BTreeSet::new();
         for (at, rule) in self.rules.iter().enumerate() {
-            let mut fault = |member: &str, message: String| faults.push(Fault::new(format!("rules.{at}.{member}"), message));
+            let mut fault = |member: &str, message: String| {
+                faults.push(Fault::new(format!("rules.{at}.{member}"), message))
+            };
             if rule.id.is_empty() || rule.id.chars().count() > TEXT_CHARS_MAX {
                 fault("id", format!("must have 1 to {TEXT_CHARS_MAX} characters"));
             } else if !seen.insert(&rule.id) {
                 fault("id", "is the id of an earlier rule too".into());
             }
-            if rule.actions.is_empty() || rule.actions.len() > NAMED_MAX || !rule.actions.iter().all(|glob| is_glob(glob)) {
-                fault("actions", format!("must name 1 to {NAMED_MAX} actions: `shop.buy`, `payments.*` or `*`, in lower case"));
+            if rule.actions.is_empty()
+                || rule.actions.len() > NAMED_MAX
+                || !rule.actions.iter().all(|glob| is_glob(glob))
+            {
+                fault(
+                    "actions",
+                    format!(
+                        "must name 1 to {NAMED_MAX} actions: `shop.buy`, `payments.*` or `*`, in lower case"
+                    ),
+                );
             }
             match (rule.effect, rule.approvals_required) {
                 (_, None) | (Effect::RequireApproval, Some(1..=APPROVALS_MAX)) => {}
                 (Effect::RequireApproval, Some(_)) => {
                     fault("approvals_required", format!("must be 1 to {APPROVALS_MAX}"));
                 }
-                _ => fault("approvals_required", "is only for rules whose effect is `require_approval`".into()),
+                _ => fault(
+                    "approvals_required",
+                    "is only for rules whose effect is `require_approval`".into(),
+                ),
             }
             let Some(when) = &rule.when else { continue };
             if when.amount_over_micro_usd.is_some_and(|amount| amount < 0) {
                 fault("when.amount_over_micro_usd", "must be 0 or more".into());
             }
-            let lists = [("users", &when.users), ("kits", &when.kits), ("projects", &when.projects)];
+            let lists =
+                [("users", &when.users), ("kits", &when.kits), ("projects", &when.projects)];
             for (name, list) in lists {
                 if list.as_ref().is_some_and(|list| list.is_empty() || list.len() > NAMED_MAX) {
-                    fault(&format!("when.{name}"), format!("must name 1 to {NAMED_MAX} ids, or be left out"));
+                    fault(
+                        &format!("when.{name}"),
+                        format!("must name 1 to {NAMED_MAX} ids, or be left out"),
+                    );
                 }
             }
-            let long = |entity: &String| entity.is_empty() || entity.chars().count() > TEXT_CHARS_MAX;
-            if when.entities.as_ref().is_some_and(|list| list.is_empty() || list.len() > NAMED_MAX || list.iter().any(long)) {
-                fault("when.entities", format!("must name 1 to {NAMED_MAX} entities, or be left out"));
+            let long =
+                |entity: &String| entity.is_empty() || entity.chars().count() > TEXT_CHARS_MAX;
+            if when.entities.as_ref().is_some_and(|list| {
+                list.is_empty() || list.len() > NAMED_MAX || list.iter().any(long)
+            }) {
+                fault(
+                    "when.entities",
+                    format!("must name 1 to {NAMED_MAX} entities, or be left out"),
+                );
             }
             let Some(hours) = &when.hours else { continue };
             for (name, text) in [("from", &hours.from), ("to", &hours.to)] {
                 if minute(text).is_none() {
-                    fault(&format!("when.hours.{name}"), "must be a time of day such as `09:30`".into());
+                    fault(
+                        &format!("when.hours.{name}"),
+                        "must be a time of day such as `09:30`".into(),
+                    );
                 }
             }
             if hours.days.as_ref().is_some_and(BTreeSet::is_empty) {
@@ -302,10 +333,12 @@ impl Policy {
         faults
     }
 
-    /// What becomes of an action. Grants of other users, and those that are over, may be among `grants`.
+    /// What becomes of an action. Grants of other users, and those that are over, may be among
+    /// `grants`.
     pub fn decide(&self, ask: &Ask<'_>, grants: &[Grant]) -> Decision {
         let matching: Vec<&Rule> = self.rules.iter().filter(|rule| rule.matches(ask)).collect();
-        let (enforced, shadow): (Vec<&Rule>, Vec<&Rule>) = matching.into_iter().partition(|rule| rule.mode == Mode::Enforce);
+        let (enforced, shadow): (Vec<&Rule>, Vec<&Rule>) =
+            matching.into_iter().partition(|rule| rule.mode == Mode::Enforce);
         let strongest = enforced.iter().map(|rule| rule.effect).max();
         let deciding = || enforced.iter().filter(|rule| Some(rule.effect) == strongest);
         let mut decision = Decision {
@@ -316,21 +349,27 @@ impl Policy {
             },
             rules: deciding().map(|rule| rule.id.clone()).collect(),
             grant: None,
-            shadow: shadow.iter().map(|rule| Shadow { rule: rule.id.clone(), effect: rule.effect }).collect(),
+            shadow: shadow
+                .iter()
+                .map(|rule| Shadow { rule: rule.id.clone(), effect: rule.effect })
+                .collect(),
             approvals_required: 0,
         };
-        let lifts = decision.verdict == Verdict::RequireApproval || (decision.verdict == Verdict::Deny && strongest.is_none());
+        let lifts = decision.verdict == Verdict::RequireApproval
+            || (decision.verdict == Verdict::Deny && strongest.is_none());
         if lifts && let Some(grant) = grants.iter().find(|grant| grant.covers(ask)) {
             decision.verdict = Verdict::Allow;
             decision.grant = Some(grant.id.clone());
         } else if decision.verdict == Verdict::RequireApproval {
-            decision.approvals_required = deciding().filter_map(|rule| rule.approvals_required).max().unwrap_or(1);
+            decision.approvals_required =
+                deciding().filter_map(|rule| rule.approvals_required).max().unwrap_or(1);
         }
         decision
     }
 
-    /// Whether `next` lets anything happen that this one does not: a denial or an approval that is gone or weaker, leave that
-    /// is new where the default is to deny. It may say so where nothing is loosened in effect, never the other way round.
+    /// Whether `next` lets anything happen that this one does not: a denial or an approval that is
+    /// gone or weaker, leave that is new where the default is to deny. It may say so where nothing
+    /// is loosened in effect, never the other way round.
     pub fn is_loosened_by(&self, next: &Policy) -> bool {
         if self.default == Otherwise::Deny && next.default == Otherwise::Allow {
             return true;
@@ -382,13 +421,18 @@ impl When {
             && among(&self.users, ask.user)
             && among(&self.kits, ask.kit)
             && among(&self.projects, ask.project)
-            && self.entities.as_ref().is_none_or(|named| named.iter().any(|glob| text_matches(glob, ask.entity)))
+            && self
+                .entities
+                .as_ref()
+                .is_none_or(|named| named.iter().any(|glob| text_matches(glob, ask.entity)))
             && self.hours.as_ref().is_none_or(|hours| hours.hold(ask.at, ask.zone))
     }
 
     /// Whether it holds wherever `other` does, as far as that can be seen without asking.
     fn is_as_wide_as(&self, other: &When) -> bool {
-        let wider = |mine: &Option<BTreeSet<String>>, others: &Option<BTreeSet<String>>| match (mine, others) {
+        let wider = |mine: &Option<BTreeSet<String>>, others: &Option<BTreeSet<String>>| match (
+            mine, others,
+        ) {
             (None, _) => true,
             (Some(mine), Some(others)) => mine.is_superset(others),
             (Some(_), None) => false,
@@ -416,7 +460,8 @@ impl Hours {
     fn hold(&self, at: Instant, zone: &Zone) -> bool {
         let (Some(from), Some(to)) = (minute(&self.from), minute(&self.to)) else { return false };
         let Some(local) = zone.local(at) else { return false };
-        let now = u16::from(local.hour().unsigned_abs()) * 60 + u16::from(local.minute().unsigned_abs());
+        let now =
+            u16::from(local.hour().unsigned_abs()) * 60 + u16::from(local.minute().unsigned_abs());
         let on = |day: Weekday| self.days.as_ref().is_none_or(|days| days.contains(&day.into()));
         let today = local.weekday();
         if from < to {
@@ -439,22 +484,32 @@ impl Grant {
 /// Minutes since midnight of `HH:MM`; `24:00` is the day's end.
 fn minute(text: &str) -> Option<u16> {
     let (hours, minutes) = text.split_once(':')?;
-    if hours.len() != 2 || minutes.len() != 2 || !text.bytes().all(|byte| byte.is_ascii_digit() || byte == b':') {
+    if hours.len() != 2
+        || minutes.len() != 2
+        || !text.bytes().all(|byte| byte.is_ascii_digit() || byte == b':')
+    {
         return None;
     }
-    let minute = hours.parse::<u16>().ok()? * 60 + minutes.parse::<u16>().ok().filter(|minutes| *minutes < 60)?;
+    let minute = hours.parse::<u16>().ok()? * 60
+        + minutes.parse::<u16>().ok().filter(|minutes| *minutes < 60)?;
     (minute <= 24 * 60).then_some(minute)
 }
 
 /// Whether a text is `*`, `<primitive>.*` or `<primitive>.<verb>`.
 pub fn is_glob(text: &str) -> bool {
     let word = |word: &str| {
-        !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-".contains(&byte))
+        !word.is_empty()
+            && word.bytes().all(|byte| {
+                byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-".contains(&byte)
+            })
     };
     if text == "*" {
         return true;
     }
-    text.len() <= TEXT_CHARS_MAX && text.split_once('.').is_some_and(|(first, rest)| word(first) && (rest == "*" || word(rest)))
+    text.len() <= TEXT_CHARS_MAX
+        && text
+            .split_once('.')
+            .is_some_and(|(first, rest)| word(first) && (rest == "*" || word(rest)))
 }
 
 /// Whether an action is one of those that a glob names.
@@ -465,10 +520,13 @@ pub fn action_matches(glob: &str, action: &str) -> bool {
     }
 }
 
-/// Whether a text is one that a glob names, `*` standing for any run of characters: in time of both lengths' product.
+/// Whether a text is one that a glob names, `*` standing for any run of characters: in time of both
+/// lengths' product.
 fn text_matches(glob: &str, text: &str) -> bool {
     let mut pieces = glob.split('*');
-    let Some(mut rest) = pieces.next().and_then(|first| text.strip_prefix(first)) else { return false };
+    let Some(mut rest) = pieces.next().and_then(|first| text.strip_prefix(first)) else {
+        return false;
+    };
     let mut last = None;
     for piece in pieces {
         if let Some(earlier) = last.replace(piece) {

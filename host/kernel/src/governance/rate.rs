@@ -1,6 +1,8 @@
-//! How often something may be done: at most so many times within any stretch of so many seconds, to the millisecond.
+//! How often something may be done: at most so many times within any stretch of so many seconds, to
+//! the millisecond.
 //!
-//! What was done is remembered as it was, one moment each, so that no stretch of time admits more than another.
+//! What was done is remembered as it was, one moment each, so that no stretch of time admits more
+//! than another.
 
 use serde::{Deserialize, Serialize};
 
@@ -57,7 +59,11 @@ mod tests {
         rate.give_back();
         assert_eq!(rate.take(2, 60, Instant(61_001)), Ok(()));
         assert_eq!(rate.take(0, 60, Instant(200_000)), Err(60_000));
-        assert_eq!(rate.take(1, 60, Instant(200_000)), Ok(()), "a narrower rate counts what still counts");
+        assert_eq!(
+            rate.take(1, 60, Instant(200_000)),
+            Ok(()),
+            "a narrower rate counts what still counts"
+        );
     }
 
     proptest! {

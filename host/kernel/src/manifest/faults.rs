@@ -1,7 +1,8 @@
 //! The rules of a manifest, checked all at once.
 //!
-//! First the published JSON Schema, then what a schema cannot say: names that must be unique or must exist, paths that must
-//! not collide, schemas that must compile. A manifest that passes needs no further check anywhere.
+//! First the published JSON Schema, then what a schema cannot say: names that must be unique or
+//! must exist, paths that must not collide, schemas that must compile. A manifest that passes needs
+//! no further check anywhere.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -25,8 +26,9 @@ pub use narrower::narrowings;
 /// The published schema of manifests.
 pub const PUBLISHED_SCHEMA: &str = include_str!("../../../../wit/manifest.schema.json");
 
-static PUBLISHED: LazyLock<Option<Schema>> =
-    LazyLock::new(|| parse_json(PUBLISHED_SCHEMA.as_bytes()).ok().and_then(|schema| Schema::compile(&schema).ok()));
+static PUBLISHED: LazyLock<Option<Schema>> = LazyLock::new(|| {
+    parse_json(PUBLISHED_SCHEMA.as_bytes()).ok().and_then(|schema| Schema::compile(&schema).ok())
+});
 
 /// Reads a manifest from what `describe` answered.
 ///
@@ -34,7 +36,10 @@ static PUBLISHED: LazyLock<Option<Schema>> =
 /// Every fault, with its path.
 pub fn read(text: &str) -> Result<Manifest, Vec<Fault>> {
     if text.len() > MANIFEST_BYTES_MAX {
-        return Err(vec![Fault::new("", format!("The manifest must be at most {MANIFEST_BYTES_MAX} bytes."))]);
+        return Err(vec![Fault::new(
+            "",
+            format!("The manifest must be at most {MANIFEST_BYTES_MAX} bytes."),
+        )]);
     }
     check(&parse_json(text.as_bytes()).map_err(|fault| vec![fault])?)
 }
@@ -42,11 +47,13 @@ pub fn read(text: &str) -> Result<Manifest, Vec<Fault>> {
 /// Checks a manifest by its schema and its rules.
 ///
 /// # Errors
-/// Every fault, with its path, up to [`FAULTS_MAX`]. The rules are looked at only once the shapes are right.
+/// Every fault, with its path, up to [`FAULTS_MAX`]. The rules are looked at only once the shapes
+/// are right.
 pub fn check(manifest: &Value) -> Result<Manifest, Vec<Fault>> {
     // A test holds the published schema to compile; without it no manifest is accepted.
-    let published =
-        PUBLISHED.as_ref().ok_or_else(|| vec![Fault::new("", "The host's schema of manifests does not compile.")])?;
+    let published = PUBLISHED
+        .as_ref()
+        .ok_or_else(|| vec![Fault::new("", "The host's schema of manifests does not compile.")])?;
     published.validate(manifest)?;
     let manifest: Manifest = serde_json::from_value(manifest.clone())
         .map_err(|error| vec![Fault::new("", format!("The manifest does not read: {error}."))])?;
@@ -59,10 +66,12 @@ pub fn check(manifest: &Value) -> Result<Manifest, Vec<Fault>> {
     if faults.is_empty() { Ok(manifest) } else { Err(faults) }
 }
 
-/// The operations that would be served below one of the host's own prefixes (`/v1/auth`, `/v1/operator/components`).
+/// The operations that would be served below one of the host's own prefixes (`/v1/auth`,
+/// `/v1/operator/components`).
 pub fn reserved(manifest: &Manifest, prefixes: &[&str]) -> Vec<Fault> {
-    let below =
-        |path: &str, prefix: &str| path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let below = |path: &str, prefix: &str| {
+        path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
     let mut faults = Vec::new();
     for (at, operation) in manifest.operations.iter().enumerate() {
         for (_, path) in served(operation) {

@@ -1,4 +1,5 @@
-//! The closed list of refusals: each row of the error tables, its name and status in both catalogues.
+//! The closed list of refusals: each row of the error tables, its name and status in both
+//! catalogues.
 //!
 //! One exhaustive `match` per column: a new row does not compile until every column has it.
 
@@ -149,8 +150,8 @@ impl Code {
         self.row(catalogue).1
     }
 
-    /// The row of a name from either catalogue. Where a name stands for several rows, the one that bears it in both, or else
-    /// in the primary one.
+    /// The row of a name from either catalogue. Where a name stands for several rows, the one that
+    /// bears it in both, or else in the primary one.
     pub fn named(name: &str) -> Option<Self> {
         let called = |code: &Code, catalogue| code.name(catalogue) == name;
         let find = |fits: &dyn Fn(&Code) -> bool| Self::ALL.into_iter().find(fits);
@@ -167,7 +168,8 @@ impl Code {
 
     /// Whether the same request may succeed later.
     pub fn should_retry(self) -> bool {
-        matches!(self, Code::JobNotReady | Code::CompliancePending) || retryable(self.status(Catalogue::Primary))
+        matches!(self, Code::JobNotReady | Code::CompliancePending)
+            || retryable(self.status(Catalogue::Primary))
     }
 
     /// The reason that tells rows of one primary name apart.
@@ -266,7 +268,11 @@ mod tests {
     fn the_list_is_complete_and_in_order_of_status() {
         assert_eq!(BTreeSet::from(Code::ALL).len(), Code::ALL.len());
         assert_eq!(Code::ALL.last(), Some(&Code::DeadlineExceeded));
-        assert_eq!(Code::DeadlineExceeded as usize + 1, Code::ALL.len(), "a row is missing from ALL");
+        assert_eq!(
+            Code::DeadlineExceeded as usize + 1,
+            Code::ALL.len(),
+            "a row is missing from ALL"
+        );
     }
 
     #[test]
@@ -274,7 +280,11 @@ mod tests {
         for catalogue in [Catalogue::Primary, Catalogue::Typed] {
             for code in Code::ALL {
                 let found = Code::named(code.name(catalogue)).unwrap();
-                assert!([Catalogue::Primary, Catalogue::Typed].iter().any(|c| found.name(*c) == code.name(catalogue)));
+                assert!(
+                    [Catalogue::Primary, Catalogue::Typed]
+                        .iter()
+                        .any(|c| found.name(*c) == code.name(catalogue))
+                );
             }
         }
         assert_eq!(Code::named("forbidden"), Some(Code::Forbidden));

@@ -28,7 +28,8 @@ impl Refusal {
         }
     }
 
-    /// Status and body: `{error: {type, code, message, request_id, param, hint?, reason?, details?, …}}`.
+    /// Status and body: `{error: {type, code, message, request_id, param, hint?, reason?, details?,
+    /// …}}`.
     pub fn render(&self, catalogue: Catalogue, request_id: &str) -> (u16, Value) {
         let (_, status) = self.row(catalogue);
         let mut members = self.members(catalogue, request_id);
@@ -36,7 +37,8 @@ impl Refusal {
         (status, json!({ "error": members }))
     }
 
-    /// Status and body in the format of RFC 9457, with the envelope's members beside the standard ones.
+    /// Status and body in the format of RFC 9457, with the envelope's members beside the standard
+    /// ones.
     pub fn problem(&self, catalogue: Catalogue, request_id: &str) -> (u16, Value) {
         let (code, status) = self.row(catalogue);
         let code = code.to_owned();
@@ -77,7 +79,10 @@ mod tests {
 
     #[test]
     fn both_catalogues_share_one_envelope() {
-        let refusal = Refusal::faults(vec![Fault::new("name", "must be a string"), Fault::new("size", "must be at most 3")]);
+        let refusal = Refusal::faults(vec![
+            Fault::new("name", "must be a string"),
+            Fault::new("size", "must be at most 3"),
+        ]);
         let (status, primary) = refusal.render(Catalogue::Primary, "r-1");
         let (_, typed) = refusal.render(Catalogue::Typed, "r-1");
         assert_eq!(status, 400);
@@ -87,7 +92,10 @@ mod tests {
             assert_eq!(body["error"]["type"], "invalid_request");
             assert_eq!(body["error"]["request_id"], "r-1");
             assert_eq!(body["error"]["param"], "name");
-            assert_eq!(body["error"]["details"]["faults"][1], json!({"path": "size", "message": "must be at most 3"}));
+            assert_eq!(
+                body["error"]["details"]["faults"][1],
+                json!({"path": "size", "message": "must be at most 3"})
+            );
         }
     }
 
@@ -102,7 +110,8 @@ mod tests {
 
     #[test]
     fn a_breached_cap_reads_as_each_catalogue_says() {
-        let refusal = Refusal::new(Code::BudgetExceeded, "The cap is used up.").detail("scope", "user");
+        let refusal =
+            Refusal::new(Code::BudgetExceeded, "The cap is used up.").detail("scope", "user");
         let (status, body) = refusal.render(Catalogue::Primary, "r");
         assert_eq!(
             (status, &body["error"]["code"], &body["error"]["reason"]),
@@ -114,7 +123,10 @@ mod tests {
 
     #[test]
     fn extra_members_never_replace_the_envelopes_own() {
-        let refusal = Refusal::not_found().extra("code", "spoofed").extra("request_id", "spoofed").extra("balance", 3);
+        let refusal = Refusal::not_found()
+            .extra("code", "spoofed")
+            .extra("request_id", "spoofed")
+            .extra("balance", 3);
         let (_, body) = refusal.render(Catalogue::Primary, "r");
         assert_eq!(body["error"]["code"], "not_found");
         assert_eq!(body["error"]["request_id"], "r");
@@ -124,7 +136,10 @@ mod tests {
     #[test]
     fn a_problem_document_has_the_standard_members_and_ours() {
         let (status, body) = Refusal::rate_limited(7).problem(Catalogue::Typed, "r");
-        assert_eq!((status, &body["status"], &body["code"]), (429, &json!(429), &json!("rate_limited")));
+        assert_eq!(
+            (status, &body["status"], &body["code"]),
+            (429, &json!(429), &json!("rate_limited"))
+        );
         assert_eq!(body["title"], "rate limited");
         assert_eq!(body["detail"], body["message"]);
     }

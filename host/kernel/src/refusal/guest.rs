@@ -1,7 +1,8 @@
 //! What a guest's failure becomes.
 //!
-//! A guest names a code of the host's list, in either catalogue, or one that its manifest declares. Anything else is a bug
-//! of the guest and reads as our fault. Texts are bounded: a guest cannot make an error of any size.
+//! A guest names a code of the host's list, in either catalogue, or one that its manifest declares.
+//! Anything else is a bug of the guest and reads as our fault. Texts are bounded: a guest cannot
+//! make an error of any size.
 
 use serde_json::{Map, Value, json};
 
@@ -39,11 +40,12 @@ pub struct Declared {
 }
 
 /// Members of `error` that accompany refusals about spending; a guest puts them into its details.
-const SPENDING_MEMBERS: [&str; 5] = ["block_reason", "credit_kind", "balance", "balance_note", "actions"];
+const SPENDING_MEMBERS: [&str; 5] =
+    ["block_reason", "credit_kind", "balance", "balance_note", "actions"];
 
 impl Refusal {
-    /// The refusal that a guest's failure means. `None` if its code is neither the host's nor declared: the caller logs that
-    /// and answers [`Refusal::internal`].
+    /// The refusal that a guest's failure means. `None` if its code is neither the host's nor
+    /// declared: the caller logs that and answers [`Refusal::internal`].
     pub fn guest(failure: Failure, declared: &[ErrorCode]) -> Option<Self> {
         let own = declared.iter().find(|own| own.code == failure.code);
         let code = match own {
@@ -58,7 +60,8 @@ impl Refusal {
         refusal.details = details(failure.details);
         refusal.retry_after_seconds = failure.retry_after_seconds;
         if code == Code::InvalidInput && !refusal.details.contains_key("faults") {
-            let fault = Fault::new(refusal.param.clone().unwrap_or_default(), refusal.message.clone());
+            let fault =
+                Fault::new(refusal.param.clone().unwrap_or_default(), refusal.message.clone());
             refusal.details.insert("faults".into(), json!([fault]));
         }
         if is_about_spending(code) {
@@ -126,9 +129,13 @@ fn bounded(text: String) -> String {
     }
 }
 
-/// Details that are too large, too deep or no object are left out: the refusal itself must still arrive.
+/// Details that are too large, too deep or no object are left out: the refusal itself must still
+/// arrive.
 fn details(text: Option<String>) -> Map<String, Value> {
-    match text.filter(|text| text.len() <= REFUSAL_DETAILS_BYTES_MAX).map(|text| crate::schema::parse_json(text.as_bytes())) {
+    match text
+        .filter(|text| text.len() <= REFUSAL_DETAILS_BYTES_MAX)
+        .map(|text| crate::schema::parse_json(text.as_bytes()))
+    {
         Some(Ok(Value::Object(members))) => members,
         _ => Map::new(),
     }
@@ -173,8 +180,16 @@ mod tests {
     fn texts_are_bounded_and_odd_details_left_out() {
         let mut long = failure("not_found");
         long.message = "ä".repeat(REFUSAL_TEXT_CHARS_MAX + 1);
-        assert_eq!(Refusal::guest(long, &[]).unwrap().message.chars().count(), REFUSAL_TEXT_CHARS_MAX);
-        for odd in ["[1]", "{", "{\"a\":1}garbage", &format!("{{\"a\":\"{}\"}}", "x".repeat(REFUSAL_DETAILS_BYTES_MAX))] {
+        assert_eq!(
+            Refusal::guest(long, &[]).unwrap().message.chars().count(),
+            REFUSAL_TEXT_CHARS_MAX
+        );
+        for odd in [
+            "[1]",
+            "{",
+            "{\"a\":1}garbage",
+            &format!("{{\"a\":\"{}\"}}", "x".repeat(REFUSAL_DETAILS_BYTES_MAX)),
+        ] {
             let mut failure = failure("not_found");
             failure.details = Some(odd.into());
             assert!(Refusal::guest(failure, &[]).unwrap().details.is_empty());
@@ -192,7 +207,8 @@ mod tests {
     #[test]
     fn spending_fields_stand_beside_the_code() {
         let mut blocked = failure("billing_blocked");
-        blocked.details = Some(r#"{"block_reason":"trial_expired","balance":4,"since":"x"}"#.into());
+        blocked.details =
+            Some(r#"{"block_reason":"trial_expired","balance":4,"since":"x"}"#.into());
         let (_, body) = Refusal::guest(blocked, &[]).unwrap().render(Catalogue::Primary, "r");
         assert_eq!(body["error"]["block_reason"], "trial_expired");
         assert_eq!(body["error"]["details"], json!({"since": "x"}));
@@ -200,7 +216,8 @@ mod tests {
 
     #[test]
     fn a_refusal_survives_the_way_through_a_guest() {
-        let refusal = Refusal::new(Code::BudgetExceeded, "over").detail("scope", "user").retry_after(3);
+        let refusal =
+            Refusal::new(Code::BudgetExceeded, "over").detail("scope", "user").retry_after(3);
         assert_eq!(Refusal::guest(refusal.to_failure(), &[]), Some(refusal));
     }
 }

@@ -1,7 +1,8 @@
 //! A request's path, decoded once.
 //!
-//! Each segment is percent-decoded on its own, and what decoding could turn into structure (a slash, a dot segment, NUL) is
-//! refused, so nothing behind the table ever decodes again or sees a path with two readings.
+//! Each segment is percent-decoded on its own, and what decoding could turn into structure (a
+//! slash, a dot segment, NUL) is refused, so nothing behind the table ever decodes again or sees a
+//! path with two readings.
 
 use crate::limits::{PATH_BYTES_MAX, PATH_SEGMENTS_MAX};
 
@@ -67,11 +68,14 @@ fn segment(raw: &str) -> Result<String, PathFault> {
         return Err(PathFault::Empty);
     }
     let text = decode(raw).ok_or(PathFault::Encoding)?;
-    let forbidden = text == "." || text == ".." || text.chars().any(|c| c.is_control() || c == '/' || c == '\\');
+    let forbidden = text == "."
+        || text == ".."
+        || text.chars().any(|c| c.is_control() || c == '/' || c == '\\');
     if forbidden { Err(PathFault::Forbidden) } else { Ok(text) }
 }
 
-/// Percent-decodes (RFC 3986, section 2.1); a plus stays a plus. `None` for a broken escape or what is not UTF-8.
+/// Percent-decodes (RFC 3986, section 2.1); a plus stays a plus. `None` for a broken escape or what
+/// is not UTF-8.
 pub(crate) fn decode(raw: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(raw.len());
     let mut rest = raw.bytes();

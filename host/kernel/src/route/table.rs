@@ -1,8 +1,9 @@
 //! The table of routes: a tree of segments.
 //!
-//! At each segment a literal beats a prefixed parameter, the longer prefix beats the shorter, any of them beats a plain
-//! parameter, and that beats a tail; where the better branch has no route of the method, the next one is tried. A lookup
-//! visits each node at most once, so no path costs more than the table is large.
+//! At each segment a literal beats a prefixed parameter, the longer prefix beats the shorter, any
+//! of them beats a plain parameter, and that beats a tail; where the better branch has no route of
+//! the method, the next one is tried. A lookup visits each node at most once, so no path costs more
+//! than the table is large.
 
 use std::collections::BTreeMap;
 
@@ -78,7 +79,12 @@ impl<T> Default for Table<T> {
 
 impl<T> Default for Node<T> {
     fn default() -> Self {
-        Self { literals: BTreeMap::new(), parameters: Vec::new(), tail: BTreeMap::new(), here: BTreeMap::new() }
+        Self {
+            literals: BTreeMap::new(),
+            parameters: Vec::new(),
+            tail: BTreeMap::new(),
+            here: BTreeMap::new(),
+        }
     }
 }
 
@@ -91,13 +97,26 @@ impl<T> Table<T> {
     /// Adds a route.
     ///
     /// # Errors
-    /// [`Overlap`] where a path would fit a route of another owner too, even a less specific one: an owner must never take
-    /// requests from another. Within one owner only templates that differ in nothing but names collide.
-    pub fn insert(&mut self, owner: &str, method: &str, template: Template, value: T) -> Result<(), Overlap> {
-        if let Some((other_owner, _, other)) = self.routes.iter().find(|(other_owner, other_method, other)| {
-            other_method == method
-                && if other_owner == owner { same_shape(other, &template) } else { other.overlaps(&template) }
-        }) {
+    /// [`Overlap`] where a path would fit a route of another owner too, even a less specific one:
+    /// an owner must never take requests from another. Within one owner only templates that differ
+    /// in nothing but names collide.
+    pub fn insert(
+        &mut self,
+        owner: &str,
+        method: &str,
+        template: Template,
+        value: T,
+    ) -> Result<(), Overlap> {
+        if let Some((other_owner, _, other)) =
+            self.routes.iter().find(|(other_owner, other_method, other)| {
+                other_method == method
+                    && if other_owner == owner {
+                        same_shape(other, &template)
+                    } else {
+                        other.overlaps(&template)
+                    }
+            })
+        {
             return Err(Overlap {
                 method: method.into(),
                 template: template.to_string(),
@@ -120,7 +139,8 @@ impl<T> Table<T> {
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str, &Template, &T)> {
         let mut all = Vec::new();
         self.root.collect(&mut all);
-        all.into_iter().map(|(method, route)| (route.owner.as_str(), method, &route.template, &route.value))
+        all.into_iter()
+            .map(|(method, route)| (route.owner.as_str(), method, &route.template, &route.value))
     }
 
     /// The route of a request. `HEAD` falls back to `GET`.
@@ -158,7 +178,9 @@ impl<T> Node<T> {
         match segments {
             [] => &mut self.here,
             [Segment::Tail(_), ..] => &mut self.tail,
-            [Segment::Literal(text), rest @ ..] => self.literals.entry(text.clone()).or_default().place(rest),
+            [Segment::Literal(text), rest @ ..] => {
+                self.literals.entry(text.clone()).or_default().place(rest)
+            }
             [Segment::Parameter { prefix, .. }, rest @ ..] => self.parameter(prefix).place(rest),
         }
     }
@@ -175,7 +197,11 @@ impl<T> Node<T> {
         &mut self.parameters[at].1
     }
 
-    fn search<'t>(&'t self, segments: &[String], search: &mut Search<'_, 't>) -> Option<&'t Route<T>> {
+    fn search<'t>(
+        &'t self,
+        segments: &[String],
+        search: &mut Search<'_, 't>,
+    ) -> Option<&'t Route<T>> {
         let Some((first, rest)) = segments.split_first() else {
             return pick(&self.here, search);
         };
@@ -196,13 +222,18 @@ impl<T> Node<T> {
     }
 
     fn collect<'t>(&'t self, all: &mut Vec<(&'t str, &'t Route<T>)>) {
-        all.extend(self.here.iter().chain(&self.tail).map(|(method, route)| (method.as_str(), route)));
+        all.extend(
+            self.here.iter().chain(&self.tail).map(|(method, route)| (method.as_str(), route)),
+        );
         let below = self.literals.values().chain(self.parameters.iter().map(|(_, node)| node));
         below.for_each(|node| node.collect(all));
     }
 }
 
-fn pick<'t, T>(methods: &'t BTreeMap<String, Route<T>>, search: &mut Search<'_, 't>) -> Option<&'t Route<T>> {
+fn pick<'t, T>(
+    methods: &'t BTreeMap<String, Route<T>>,
+    search: &mut Search<'_, 't>,
+) -> Option<&'t Route<T>> {
     let found = methods.get(search.method);
     if found.is_none() {
         search.allow.extend(methods.keys().map(String::as_str));
@@ -224,7 +255,9 @@ fn parameters(template: &Template, path: &[String]) -> Vec<(String, String)> {
     for (at, segment) in template.segments().iter().enumerate() {
         match segment {
             Segment::Literal(_) => {}
-            Segment::Parameter { prefix, name } => named.push((name.clone(), path[at][prefix.len()..].to_owned())),
+            Segment::Parameter { prefix, name } => {
+                named.push((name.clone(), path[at][prefix.len()..].to_owned()))
+            }
             Segment::Tail(name) => named.push((name.clone(), path[at..].join("/"))),
         }
     }

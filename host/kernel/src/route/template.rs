@@ -125,28 +125,47 @@ fn meet(a: &Segment, b: &Segment) -> bool {
 
 fn segment(text: &str) -> Result<Segment, String> {
     let Some((prefix, rest)) = text.split_once('{') else {
-        return if is_literal(text) { Ok(Segment::Literal(text.into())) } else { Err(bad_literal(text)) };
+        return if is_literal(text) {
+            Ok(Segment::Literal(text.into()))
+        } else {
+            Err(bad_literal(text))
+        };
     };
-    let name = rest.strip_suffix('}').ok_or_else(|| format!("has {text:?}; a parameter ends its segment"))?;
+    let name = rest
+        .strip_suffix('}')
+        .ok_or_else(|| format!("has {text:?}; a parameter ends its segment"))?;
     let (name, tail) = match name.strip_suffix('*') {
         Some(name) => (name, true),
         None => (name, false),
     };
     if !is_name(name) {
-        return Err(format!("has the parameter {name:?}; names are lower-case letters, digits and underscores"));
+        return Err(format!(
+            "has the parameter {name:?}; names are lower-case letters, digits and underscores"
+        ));
     }
     if !prefix.is_empty() && (!is_literal(prefix) || tail) {
-        return Err(format!("has {text:?}; what stands before a parameter is a literal, and a tail stands alone"));
+        return Err(format!(
+            "has {text:?}; what stands before a parameter is a literal, and a tail stands alone"
+        ));
     }
-    Ok(if tail { Segment::Tail(name.into()) } else { Segment::Parameter { prefix: prefix.into(), name: name.into() } })
+    Ok(if tail {
+        Segment::Tail(name.into())
+    } else {
+        Segment::Parameter { prefix: prefix.into(), name: name.into() }
+    })
 }
 
 fn bad_literal(text: &str) -> String {
-    format!("has the segment {text:?}; a literal is letters, digits, dots, hyphens and underscores, and not empty")
+    format!(
+        "has the segment {text:?}; a literal is letters, digits, dots, hyphens and underscores, and not empty"
+    )
 }
 
 fn is_literal(text: &str) -> bool {
-    !text.is_empty() && text != "." && text != ".." && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+    !text.is_empty()
+        && text != "."
+        && text != ".."
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
 }
 
 fn is_name(text: &str) -> bool {
@@ -160,16 +179,25 @@ mod tests {
 
     #[test]
     fn templates_read_and_print_the_same() {
-        for text in ["/", "/a", "/a/{id}", "/a/{id}/b.c", "/proxy/{router}/{path*}", "/cron/reconcile-{name}", "/v1/skill.md"] {
+        for text in [
+            "/",
+            "/a",
+            "/a/{id}",
+            "/a/{id}/b.c",
+            "/proxy/{router}/{path*}",
+            "/cron/reconcile-{name}",
+            "/v1/skill.md",
+        ] {
             assert_eq!(Template::parse(text).unwrap().to_string(), text);
         }
     }
 
     #[test]
     fn every_broken_rule_is_named() {
-        for bad in
-            ["", "a", "/a/", "//", "/{}", "/{Id}", "/{a}b", "/{a*}/b", "/x-{a*}", "/{a}/{a}", "/..", "/a b", "/{a", "/a}", "/ä"]
-        {
+        for bad in [
+            "", "a", "/a/", "//", "/{}", "/{Id}", "/{a}b", "/{a*}/b", "/x-{a*}", "/{a}/{a}", "/..",
+            "/a b", "/{a", "/a}", "/ä",
+        ] {
             assert!(Template::parse(bad).is_err(), "{bad}");
         }
         assert_eq!(Template::parse("/{A}/{B}").unwrap_err().len(), 2);

@@ -1,4 +1,5 @@
-//! Which schemas are admitted: bounded in size and depth, closed under their own references, and free of endless ones.
+//! Which schemas are admitted: bounded in size and depth, closed under their own references, and
+//! free of endless ones.
 
 use serde_json::Value;
 
@@ -19,7 +20,10 @@ pub(super) fn faults(schema: &Value) -> Vec<Fault> {
     let mut faults = Vec::new();
     walk(schema, schema, "", &mut faults);
     if faults.is_empty() && endless(schema) {
-        faults.push(Fault::new("", "has a $ref that leads back to itself without going into the value"));
+        faults.push(Fault::new(
+            "",
+            "has a $ref that leads back to itself without going into the value",
+        ));
     }
     faults.truncate(FAULTS_MAX);
     faults
@@ -44,14 +48,25 @@ fn walk(root: &Value, schema: &Value, path: &str, faults: &mut Vec<Fault>) {
                 let path = join(path, name);
                 match (name.as_str(), value) {
                     (data, _) if DATA.contains(&data) => continue,
-                    ("$id" | "$anchor" | "$dynamicRef" | "$dynamicAnchor" | "$vocabulary", Value::String(_)) => {
-                        faults.push(Fault::new(&path, "is not supported; refer to definitions as #/$defs/<name>"));
+                    (
+                        "$id" | "$anchor" | "$dynamicRef" | "$dynamicAnchor" | "$vocabulary",
+                        Value::String(_),
+                    ) => {
+                        faults.push(Fault::new(
+                            &path,
+                            "is not supported; refer to definitions as #/$defs/<name>",
+                        ));
                     }
-                    ("$schema", Value::String(dialect)) if dialect.trim_end_matches('#') != DIALECT => {
+                    ("$schema", Value::String(dialect))
+                        if dialect.trim_end_matches('#') != DIALECT =>
+                    {
                         faults.push(Fault::new(&path, format!("must be {DIALECT}")));
                     }
                     ("$ref", Value::String(reference)) if target(root, reference).is_none() => {
-                        faults.push(Fault::new(&path, format!("must name a definition in this schema, not {reference:?}")));
+                        faults.push(Fault::new(
+                            &path,
+                            format!("must name a definition in this schema, not {reference:?}"),
+                        ));
                     }
                     _ => {}
                 }
@@ -75,9 +90,15 @@ pub(super) fn target<'s>(root: &'s Value, reference: &str) -> Option<&'s Value> 
     root.pointer(&pointer)
 }
 
-/// Whether some reference leads back to itself through keywords that stay at the same value: validation would never end.
+/// Whether some reference leads back to itself through keywords that stay at the same value:
+/// validation would never end.
 fn endless(root: &Value) -> bool {
-    fn visit<'s>(root: &'s Value, schema: &'s Value, on_way: &mut Vec<*const Value>, done: &mut Vec<*const Value>) -> bool {
+    fn visit<'s>(
+        root: &'s Value,
+        schema: &'s Value,
+        on_way: &mut Vec<*const Value>,
+        done: &mut Vec<*const Value>,
+    ) -> bool {
         let here: *const Value = schema;
         if on_way.contains(&here) {
             return true;
@@ -86,7 +107,8 @@ fn endless(root: &Value) -> bool {
             return false;
         }
         on_way.push(here);
-        let endless = in_place(root, schema).into_iter().any(|next| visit(root, next, on_way, done));
+        let endless =
+            in_place(root, schema).into_iter().any(|next| visit(root, next, on_way, done));
         on_way.pop();
         done.push(here);
         endless

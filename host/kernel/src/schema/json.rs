@@ -1,7 +1,7 @@
 //! JSON text from outside, parsed with care: UTF-8, bounded depth, no member twice.
 //!
-//! Two readers of one document must read the same thing. A member that stands twice is where they differ (the host checks the
-//! last, a guest takes the first), so it is refused.
+//! Two readers of one document must read the same thing. A member that stands twice is where they
+//! differ (the host checks the last, a guest takes the first), so it is refused.
 
 use std::fmt;
 
@@ -17,16 +17,21 @@ use crate::limits::JSON_DEPTH_MAX;
 /// # Errors
 /// What is wrong with it, at the document's own path (empty).
 pub fn parse_json(bytes: &[u8]) -> Result<Value, Fault> {
-    let text = std::str::from_utf8(bytes).map_err(|_| Fault::new("", "The JSON document must be UTF-8."))?;
+    let text = std::str::from_utf8(bytes)
+        .map_err(|_| Fault::new("", "The JSON document must be UTF-8."))?;
     if depth(text) > JSON_DEPTH_MAX {
-        return Err(Fault::new("", format!("The JSON document must nest at most {JSON_DEPTH_MAX} arrays and objects.")));
+        return Err(Fault::new(
+            "",
+            format!("The JSON document must nest at most {JSON_DEPTH_MAX} arrays and objects."),
+        ));
     }
     let mut reader = serde_json::Deserializer::from_str(text);
     let value = reader.deserialize_any(Document).and_then(|value| reader.end().map(|()| value));
     value.map_err(|error| Fault::new("", format!("The document is not valid JSON: {error}.")))
 }
 
-/// How deep a text nests, without parsing it. Of a text that is no JSON the number is an upper bound.
+/// How deep a text nests, without parsing it. Of a text that is no JSON the number is an upper
+/// bound.
 fn depth(text: &str) -> usize {
     let (mut now, mut most, mut in_string, mut escaped) = (0_usize, 0, false, false);
     for byte in text.bytes() {
@@ -124,7 +129,10 @@ mod tests {
     #[test]
     fn a_member_that_stands_twice_is_refused() {
         for text in [r#"{"a":1,"a":1}"#, r#"[{"b":{"a":1,"\u0061":2}}]"#] {
-            assert!(parse_json(text.as_bytes()).unwrap_err().message.contains("\"a\" stands twice"), "{text}");
+            assert!(
+                parse_json(text.as_bytes()).unwrap_err().message.contains("\"a\" stands twice"),
+                "{text}"
+            );
         }
         assert!(parse_json(br#"{"a":{"a":1},"b":{"a":1}}"#).is_ok());
     }
@@ -146,7 +154,11 @@ mod tests {
             assert!(parse_json(bytes).is_err(), "{bytes:?}");
         }
         let raw = json!({"$serde_json::private::RawValue": "[1]"});
-        assert_eq!(parse_json(raw.to_string().as_bytes()), Ok(raw), "no member name has a meaning of its own");
+        assert_eq!(
+            parse_json(raw.to_string().as_bytes()),
+            Ok(raw),
+            "no member name has a meaning of its own"
+        );
     }
 
     proptest! {

@@ -1,4 +1,5 @@
-//! Query strings: decoded into pairs, read by a schema, refused where they say more than the schema knows.
+//! Query strings: decoded into pairs, read by a schema, refused where they say more than the schema
+//! knows.
 
 use serde_json::{Map, Value};
 
@@ -22,7 +23,10 @@ pub fn parse_query(raw: &str) -> Result<Vec<(String, String)>, Fault> {
     let mut pairs = Vec::new();
     for pair in raw.split('&').filter(|pair| !pair.is_empty()) {
         if pairs.len() == QUERY_PAIRS_MAX {
-            return Err(Fault::new("query", format!("must have at most {QUERY_PAIRS_MAX} parameters")));
+            return Err(Fault::new(
+                "query",
+                format!("must have at most {QUERY_PAIRS_MAX} parameters"),
+            ));
         }
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         pairs.push((part(name)?, part(value)?));
@@ -30,12 +34,18 @@ pub fn parse_query(raw: &str) -> Result<Vec<(String, String)>, Fault> {
     Ok(pairs)
 }
 
-/// Reads the pairs of a query by a schema: each value as its property's type says, defaults filled in, all of it validated.
-/// Without a schema no parameter is known; `words` are read elsewhere, and named among what is known. An array is given by repeating its parameter; anything else stands once.
+/// Reads the pairs of a query by a schema: each value as its property's type says, defaults filled
+/// in, all of it validated. Without a schema no parameter is known; `words` are read elsewhere, and
+/// named among what is known. An array is given by repeating its parameter; anything else stands
+/// once.
 ///
 /// # Errors
 /// Every unknown, repeated or ill-typed parameter, and every violation of the schema.
-pub fn coerce_query(schema: Option<&Schema>, pairs: &[(String, String)], words: &[&str]) -> Result<Value, Vec<Fault>> {
+pub fn coerce_query(
+    schema: Option<&Schema>,
+    pairs: &[(String, String)],
+    words: &[&str],
+) -> Result<Value, Vec<Fault>> {
     let none = Value::Bool(false);
     let source = schema.map_or(&none, Schema::source);
     let properties = source.get("properties").and_then(Value::as_object);
@@ -44,7 +54,10 @@ pub fn coerce_query(schema: Option<&Schema>, pairs: &[(String, String)], words: 
     for (name, text) in pairs {
         let Some(property) = properties.and_then(|properties| properties.get(name)) else {
             let name: String = name.chars().take(64).collect();
-            faults.push(Fault::new(name, format!("is not a known query parameter{}", known(properties, words))));
+            faults.push(Fault::new(
+                name,
+                format!("is not a known query parameter{}", known(properties, words)),
+            ));
             continue;
         };
         let types = Types::of(source, property, 0);
@@ -68,16 +81,27 @@ pub fn coerce_query(schema: Option<&Schema>, pairs: &[(String, String)], words: 
     if let Some(Err(violations)) = schema.map(|schema| schema.validate(&object)) {
         // A parameter that is already known to be wrong is not reported twice.
         faults.extend(
-            violations.into_iter().filter(|fault| !faults.iter().any(|other| other.path == fault.path)).collect::<Vec<_>>(),
+            violations
+                .into_iter()
+                .filter(|fault| !faults.iter().any(|other| other.path == fault.path))
+                .collect::<Vec<_>>(),
         );
     }
     if faults.is_empty() { Ok(object) } else { Err(faults) }
 }
 
 fn known(properties: Option<&Map<String, Value>>, words: &[&str]) -> String {
-    let own = properties.into_iter().flatten().map(|(name, _)| name.as_str()).filter(|name| !words.contains(name));
+    let own = properties
+        .into_iter()
+        .flatten()
+        .map(|(name, _)| name.as_str())
+        .filter(|name| !words.contains(name));
     let names: Vec<&str> = own.chain(words.iter().copied()).take(20).collect();
-    if names.is_empty() { "; this operation takes none".into() } else { format!("; known are {}", names.join(", ")) }
+    if names.is_empty() {
+        "; this operation takes none".into()
+    } else {
+        format!("; known are {}", names.join(", "))
+    }
 }
 
 /// What types a property takes.
@@ -91,12 +115,15 @@ struct Types {
 }
 
 impl Types {
-    /// Collects the types of a schema: its own, those behind a reference, and those of its branches.
+    /// Collects the types of a schema: its own, those behind a reference, and those of its
+    /// branches.
     fn of(root: &Value, schema: &Value, depth: u8) -> Self {
         let schema = resolve(root, schema);
         let mut types = Self::default();
         let named = schema.get("type");
-        let names = named.into_iter().flat_map(|named| named.as_array().map_or(std::slice::from_ref(named), Vec::as_slice));
+        let names = named
+            .into_iter()
+            .flat_map(|named| named.as_array().map_or(std::slice::from_ref(named), Vec::as_slice));
         for name in names.filter_map(Value::as_str) {
             match name {
                 "integer" => types.integer = true,
@@ -107,7 +134,8 @@ impl Types {
                 _ => {}
             }
         }
-        let branches = ["anyOf", "oneOf", "allOf"].into_iter().filter_map(|name| schema.get(name)?.as_array());
+        let branches =
+            ["anyOf", "oneOf", "allOf"].into_iter().filter_map(|name| schema.get(name)?.as_array());
         for branch in branches.flatten().filter(|_| depth < 8) {
             let other = Self::of(root, branch, depth + 1);
             types.integer |= other.integer;
@@ -119,10 +147,12 @@ impl Types {
         types
     }
 
-    /// Reads a text as the first type that fits; what fits none stays a text, which validation then refuses by name.
+    /// Reads a text as the first type that fits; what fits none stays a text, which validation then
+    /// refuses by name.
     fn read(self, text: &str) -> Value {
         // Only plain decimal: "+1", "1_000" and " 1" are texts.
-        let plain = text.bytes().all(|b| b.is_ascii_digit() || b"-.eE+".contains(&b)) && !text.starts_with('+');
+        let plain = text.bytes().all(|b| b.is_ascii_digit() || b"-.eE+".contains(&b))
+            && !text.starts_with('+');
         if self.integer
             && plain
             && let Ok(integer) = text.parse::<i64>()
@@ -147,7 +177,11 @@ impl Types {
 fn resolve<'s>(root: &'s Value, schema: &'s Value) -> &'s Value {
     let mut schema = schema;
     for _ in 0..8 {
-        match schema.get("$ref").and_then(Value::as_str).and_then(|reference| admit::target(root, reference)) {
+        match schema
+            .get("$ref")
+            .and_then(Value::as_str)
+            .and_then(|reference| admit::target(root, reference))
+        {
             Some(next) => schema = next,
             None => break,
         }

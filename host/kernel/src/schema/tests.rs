@@ -25,7 +25,10 @@ fn all_faults_are_named_with_their_paths() {
         },
         "$defs": {"item": {"type": "object", "required": ["id"], "properties": {"id": {"type": "string", "format": "uuid"}}}}
     });
-    let mut found = words(source, json!({"name": "abcd", "limit": 101, "kind": "c", "items": [{"id": "x"}, {}, 3], "more": 1}));
+    let mut found = words(
+        source,
+        json!({"name": "abcd", "limit": 101, "kind": "c", "items": [{"id": "x"}, {}, 3], "more": 1}),
+    );
     found.sort();
     assert_eq!(
         found,
@@ -69,9 +72,9 @@ fn faults_are_bounded_and_a_huge_value_stops_at_the_first() {
 
 #[test]
 fn no_fault_repeats_the_value() {
-    let source =
-        json!({"properties": {"a": {"const": 1}, "b": {"pattern": "^x$"}, "c": {"enum": ["y"]}, "d": {"format": "email"}}});
-    for fault in words(source, json!({"a": "s3cret", "b": "s3cret", "c": "s3cret", "d": "s3cret"})) {
+    let source = json!({"properties": {"a": {"const": 1}, "b": {"pattern": "^x$"}, "c": {"enum": ["y"]}, "d": {"format": "email"}}});
+    for fault in words(source, json!({"a": "s3cret", "b": "s3cret", "c": "s3cret", "d": "s3cret"}))
+    {
         assert!(!fault.contains("s3cret"), "{fault}");
     }
 }
@@ -102,7 +105,9 @@ fn foreign_endless_and_oversized_schemas_are_not_admitted() {
         assert!(Schema::compile(&bad).is_err(), "{shown}");
     }
     let tree = json!({"type": "object", "properties": {"children": {"type": "array", "items": {"$ref": "#"}}}});
-    assert!(schema(tree).validate(&json!({"children": [{"children": [{"children": 1}]}]})).is_err());
+    assert!(
+        schema(tree).validate(&json!({"children": [{"children": [{"children": 1}]}]})).is_err()
+    );
 }
 
 #[test]
@@ -125,8 +130,16 @@ fn a_query_is_read_as_its_schema_says() {
         "state": {"anyOf": [{"$ref": "#/$defs/state"}, {"type": "null"}]},
         "text": {"type": "string"}},
         "$defs": {"state": {"type": "string", "enum": ["open"]}}}));
-    let read = coerce_query(Some(&schema), &pairs("deep=true&ratio=0.5&tag=1&tag=2&state=open&text=1+%2B"), &[]).unwrap();
-    assert_eq!(read, json!({"limit": 20, "deep": true, "ratio": 0.5, "tag": [1, 2], "state": "open", "text": "1 +"}));
+    let read = coerce_query(
+        Some(&schema),
+        &pairs("deep=true&ratio=0.5&tag=1&tag=2&state=open&text=1+%2B"),
+        &[],
+    )
+    .unwrap();
+    assert_eq!(
+        read,
+        json!({"limit": 20, "deep": true, "ratio": 0.5, "tag": [1, 2], "state": "open", "text": "1 +"})
+    );
     let faults = |raw: &str| {
         let faults = coerce_query(Some(&schema), &pairs(raw), &[]).unwrap_err();
         faults.iter().map(ToString::to_string).collect::<Vec<_>>()
@@ -136,7 +149,10 @@ fn a_query_is_read_as_its_schema_says() {
     assert_eq!(faults("limit=abc"), ["limit must be an integer"]);
     assert_eq!(faults("tag=x"), ["tag.0 must be an integer"]);
     assert_eq!(faults("deep=1").len(), 1);
-    assert_eq!(faults("nope=1"), ["nope is not a known query parameter; known are deep, limit, ratio, state, tag, text"]);
+    assert_eq!(
+        faults("nope=1"),
+        ["nope is not a known query parameter; known are deep, limit, ratio, state, tag, text"]
+    );
 }
 
 #[test]
@@ -147,7 +163,10 @@ fn without_a_schema_no_parameter_is_known() {
 
 #[test]
 fn a_query_string_is_bounded_and_decoded_once() {
-    assert_eq!(pairs("a=%2526&b&&=x"), [("a".into(), "%26".into()), ("b".into(), String::new()), (String::new(), "x".into())]);
+    assert_eq!(
+        pairs("a=%2526&b&&=x"),
+        [("a".into(), "%26".into()), ("b".into(), String::new()), (String::new(), "x".into())]
+    );
     assert!(parse_query(&"a=1&".repeat(crate::limits::QUERY_PAIRS_MAX + 1)).is_err());
     assert!(parse_query(&"a".repeat(crate::limits::QUERY_BYTES_MAX + 1)).is_err());
     for bad in ["a=%", "a=%00", "a=%ff"] {

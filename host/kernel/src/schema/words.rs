@@ -1,4 +1,5 @@
-//! Violations in words: where, and what would be right. Never shows the value that was sent: it may be a secret.
+//! Violations in words: where, and what would be right. Never shows the value that was sent: it may
+//! be a secret.
 
 use jsonschema::ValidationError;
 use jsonschema::error::{TypeKind, ValidationErrorKind as Kind};
@@ -21,15 +22,18 @@ pub(super) fn describe(error: &ValidationError<'_>, schema: &Value, faults: &mut
                 faults.push(Fault::new(join(&path, &name), format!("is not a known field{known}")));
             }
         }
-        Kind::AnyOf { context } | Kind::OneOfNotValid { context } => match meant(context, error.instance_path().as_str()) {
-            Some(branch) => branch.iter().for_each(|error| describe(error, schema, faults)),
-            None => faults.push(Fault::new(path, one_of(context))),
-        },
+        Kind::AnyOf { context } | Kind::OneOfNotValid { context } => {
+            match meant(context, error.instance_path().as_str()) {
+                Some(branch) => branch.iter().for_each(|error| describe(error, schema, faults)),
+                None => faults.push(Fault::new(path, one_of(context))),
+            }
+        }
         kind => faults.push(Fault::new(path, sentence(kind, error, schema))),
     }
 }
 
-/// What a pattern asks for, beside it, in words that go on from the field's name: `must be an e-mail address`.
+/// What a pattern asks for, beside it, in words that go on from the field's name: `must be an
+/// e-mail address`.
 const WORDS: &str = "x-words";
 
 fn sentence(kind: &Kind, error: &ValidationError<'_>, schema: &Value) -> String {
@@ -40,7 +44,9 @@ fn sentence(kind: &Kind, error: &ValidationError<'_>, schema: &Value) -> String 
         Kind::Minimum { limit } => bound(schema, error, "maximum")
             .map_or(format!("must be at least {limit}"), |most| format!("must be {limit}..{most}")),
         Kind::Maximum { limit } => bound(schema, error, "minimum")
-            .map_or(format!("must be at most {limit}"), |least| format!("must be {least}..{limit}")),
+            .map_or(format!("must be at most {limit}"), |least| {
+                format!("must be {least}..{limit}")
+            }),
         Kind::ExclusiveMinimum { limit } => format!("must be more than {limit}"),
         Kind::ExclusiveMaximum { limit } => format!("must be less than {limit}"),
         Kind::MultipleOf { multiple_of } => format!("must be a multiple of {multiple_of}"),
@@ -62,21 +68,30 @@ fn sentence(kind: &Kind, error: &ValidationError<'_>, schema: &Value) -> String 
         Kind::Format { format } => format!("must be {}", format_words(format)),
         Kind::FalseSchema => "must be left out".into(),
         Kind::Not { .. } => "is of a form that is ruled out".into(),
-        Kind::OneOfMultipleValid { .. } => "fits several of the allowed forms; it must fit one".into(),
-        Kind::PropertyNames { error } => format!("has a member name that {}", sentence(error.kind(), error, schema)),
+        Kind::OneOfMultipleValid { .. } => {
+            "fits several of the allowed forms; it must fit one".into()
+        }
+        Kind::PropertyNames { error } => {
+            format!("has a member name that {}", sentence(error.kind(), error, schema))
+        }
         _ => "is not valid".into(),
     }
 }
 
-/// The branch that the value was meant to fit: the only one that takes its type, or else the one with a matching constant.
-fn meant<'c, 'e>(context: &'c [Vec<ValidationError<'e>>], at: &str) -> Option<&'c [ValidationError<'e>]> {
+/// The branch that the value was meant to fit: the only one that takes its type, or else the one
+/// with a matching constant.
+fn meant<'c, 'e>(
+    context: &'c [Vec<ValidationError<'e>>],
+    at: &str,
+) -> Option<&'c [ValidationError<'e>]> {
     let here = |error: &ValidationError<'_>| error.instance_path().as_str() == at;
     let of_type = |branch: &&Vec<ValidationError<'_>>| {
         !branch.iter().any(|error| here(error) && matches!(error.kind(), Kind::Type { .. }))
     };
     let of_kind = |branch: &&Vec<ValidationError<'_>>| {
         !branch.iter().any(|error| {
-            matches!(error.kind(), Kind::Constant { .. }) || (here(error) && matches!(error.kind(), Kind::Enum { .. }))
+            matches!(error.kind(), Kind::Constant { .. })
+                || (here(error) && matches!(error.kind(), Kind::Enum { .. }))
         })
     };
     let mut typed = context.iter().filter(of_type);
@@ -101,13 +116,19 @@ fn one_of(context: &[Vec<ValidationError<'_>>]) -> String {
             forms.push(form);
         }
     }
-    if forms.is_empty() { "fits none of the allowed forms".into() } else { format!("must be {}", forms.join(" or ")) }
+    if forms.is_empty() {
+        "fits none of the allowed forms".into()
+    } else {
+        format!("must be {}", forms.join(" or "))
+    }
 }
 
 fn types(kind: &TypeKind) -> String {
     match kind {
         TypeKind::Single(single) => article(&single.to_string()),
-        TypeKind::Multiple(several) => several.iter().map(|one| article(&one.to_string())).collect::<Vec<_>>().join(" or "),
+        TypeKind::Multiple(several) => {
+            several.iter().map(|one| article(&one.to_string())).collect::<Vec<_>>().join(" or ")
+        }
     }
 }
 
@@ -132,8 +153,11 @@ fn format_words(format: &str) -> String {
 
 fn list(options: &Value) -> String {
     let options = options.as_array().map(Vec::as_slice).unwrap_or_default();
-    let shown: Vec<String> =
-        options.iter().take(20).map(|option| option.as_str().map_or(option.to_string(), Into::into)).collect();
+    let shown: Vec<String> = options
+        .iter()
+        .take(20)
+        .map(|option| option.as_str().map_or(option.to_string(), Into::into))
+        .collect();
     let more = if options.len() > shown.len() { ", …" } else { "" };
     format!("{}{more}", shown.join(", "))
 }
@@ -157,5 +181,10 @@ fn parent<'s>(schema: &'s Value, location: &str) -> Option<&'s Value> {
 
 /// A JSON pointer (RFC 6901) as a dotted path.
 pub(super) fn dotted(pointer: &str) -> String {
-    pointer.split('/').skip(1).map(|name| name.replace("~1", "/").replace("~0", "~")).collect::<Vec<_>>().join(".")
+    pointer
+        .split('/')
+        .skip(1)
+        .map(|name| name.replace("~1", "/").replace("~0", "~"))
+        .collect::<Vec<_>>()
+        .join(".")
 }

@@ -1,7 +1,7 @@
 //! Verifying an export offline: nothing but the file and the public key is needed.
 //!
-//! Rows are read one at a time. What is wrong is named as closely as it can be: by its row where the row tells on itself, else by
-//! the checkpoints that it lies between.
+//! Rows are read one at a time. What is wrong is named as closely as it can be: by its row where
+//! the row tells on itself, else by the checkpoints that it lies between.
 
 use std::io::BufRead;
 
@@ -42,12 +42,18 @@ pub struct Report {
 /// # Errors
 /// In plain words.
 pub fn checkpoint(note: &str, key: &Verifier) -> Result<Checkpoint, String> {
-    let (signed, signature) = key.signature_of(note).ok_or_else(|| format!("{} did not sign it", key.text()))?;
-    let verifying = VerifyingKey::from_bytes(&key.key).map_err(|_| "the public key is none".to_owned())?;
+    let (signed, signature) =
+        key.signature_of(note).ok_or_else(|| format!("{} did not sign it", key.text()))?;
+    let verifying =
+        VerifyingKey::from_bytes(&key.key).map_err(|_| "the public key is none".to_owned())?;
     let verified = verifying.verify_strict(signed.as_bytes(), &Signature::from_bytes(&signature));
     verified.map_err(|_| "its signature is not the key's".to_owned())?;
     let found = Checkpoint::parse(signed).ok_or_else(|| "it says nothing".to_owned())?;
-    if found.origin == key.name { Ok(found) } else { Err(format!("it is of another log, {}", found.origin)) }
+    if found.origin == key.name {
+        Ok(found)
+    } else {
+        Err(format!("it is of another log, {}", found.origin))
+    }
 }
 
 struct Check {
@@ -61,13 +67,19 @@ struct Check {
     broken: bool,
 }
 
-/// Verifies an export: with `key` instead of the one that it names itself, and against a checkpoint that was kept from before.
+/// Verifies an export: with `key` instead of the one that it names itself, and against a checkpoint
+/// that was kept from before.
 ///
 /// # Errors
 /// What is no export at all.
-pub fn export(mut from: impl BufRead, key: Option<&Verifier>, since: Option<&str>) -> Result<Report, String> {
+pub fn export(
+    mut from: impl BufRead,
+    key: Option<&Verifier>,
+    since: Option<&str>,
+) -> Result<Report, String> {
     let first = line(&mut from)?.ok_or("the file is empty")?;
-    let head: Head = serde_json::from_str(&first).map_err(|_| "the first line is not that of an export".to_owned())?;
+    let head: Head = serde_json::from_str(&first)
+        .map_err(|_| "the first line is not that of an export".to_owned())?;
     if head.format != FORMAT {
         return Err(format!("the file is {}, not {FORMAT}", head.format));
     }
@@ -79,10 +91,15 @@ pub fn export(mut from: impl BufRead, key: Option<&Verifier>, since: Option<&str
     }
     let mut waiting: Vec<Checkpoint> = Vec::new();
     let kept = since.map(|note| (note, "the checkpoint that was kept"));
-    for (note, name) in head.checkpoints.iter().map(|note| (note.as_str(), "a checkpoint")).chain(kept) {
+    for (note, name) in
+        head.checkpoints.iter().map(|note| (note.as_str(), "a checkpoint")).chain(kept)
+    {
         match checkpoint(note, key) {
             Ok(found) if found.size < head.after => {
-                faults.push(format!("{name} is of {} rows, and the export begins behind them", found.size));
+                faults.push(format!(
+                    "{name} is of {} rows, and the export begins behind them",
+                    found.size
+                ));
             }
             Ok(found) => waiting.push(found),
             Err(why) => faults.push(format!("{name} does not hold: {why}")),
@@ -92,9 +109,16 @@ pub fn export(mut from: impl BufRead, key: Option<&Verifier>, since: Option<&str
     let roots: Option<Vec<Hash>> = head.frontier.iter().map(|root| text::hash(root)).collect();
     let tree = roots.and_then(|roots| Frontier::of(head.after, roots));
     let tree = tree.ok_or("the first line has no roots for the rows before it")?;
-    let report =
-        Report { origin: head.origin, after: head.after, to: head.after, key: key.text(), faults, ..Report::default() };
-    let mut check = Check { report, tree, waiting: waiting.into(), good: head.after, broken: false };
+    let report = Report {
+        origin: head.origin,
+        after: head.after,
+        to: head.after,
+        key: key.text(),
+        faults,
+        ..Report::default()
+    };
+    let mut check =
+        Check { report, tree, waiting: waiting.into(), good: head.after, broken: false };
     check.reached();
     while let Some(text) = line(&mut from)? {
         match serde_json::from_str::<Line>(&text) {
@@ -130,8 +154,12 @@ impl Check {
         let (seq, last) = (row.seq, self.report.to);
         match seq {
             _ if seq == expected => self.report.to = seq,
-            _ if seq > expected && seq == expected + 1 => self.fault(format!("row {expected} is missing")),
-            _ if seq > expected => self.fault(format!("rows {expected} to {} are missing", seq - 1)),
+            _ if seq > expected && seq == expected + 1 => {
+                self.fault(format!("row {expected} is missing"))
+            }
+            _ if seq > expected => {
+                self.fault(format!("rows {expected} to {} are missing", seq - 1))
+            }
             _ => self.fault(format!("row {seq} stands behind row {last}, out of its place")),
         }
         if seq != expected {
@@ -143,8 +171,13 @@ impl Check {
             self.fault(format!("row {seq} was edited: it is not what its hash says"));
         }
         match &row.private {
-            Some(private) if member(&row.leaf, "private_sha256").is_none_or(|hash| hash != sha256(private)) => {
-                self.fault(format!("row {seq} was edited: its private half is not what its leaf says"));
+            Some(private)
+                if member(&row.leaf, "private_sha256")
+                    .is_none_or(|hash| hash != sha256(private)) =>
+            {
+                self.fault(format!(
+                    "row {seq} was edited: its private half is not what its leaf says"
+                ));
             }
             Some(_) => {}
             None => self.report.erased += 1,
@@ -163,7 +196,10 @@ impl Check {
             if found.root == root {
                 (self.good, self.report.checkpoints) = (size, self.report.checkpoints + 1);
             } else {
-                self.fault(format!("rows {} to {size} are not those that were signed", self.good + 1));
+                self.fault(format!(
+                    "rows {} to {size} are not those that were signed",
+                    self.good + 1
+                ));
             }
         }
     }
@@ -171,7 +207,9 @@ impl Check {
     fn end(mut self) -> Report {
         let (to, last) = (self.report.to, self.waiting.back().map(|found| found.size));
         if let Some(size) = last {
-            self.fault(format!("the export ends with row {to}, but {size} rows were signed: it was cut off"));
+            self.fault(format!(
+                "the export ends with row {to}, but {size} rows were signed: it was cut off"
+            ));
         } else if self.good < to && self.report.faults.is_empty() {
             self.fault(format!("no checkpoint holds for the rows from {} on", self.good + 1));
         }

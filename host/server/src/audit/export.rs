@@ -1,6 +1,7 @@
 //! An audit log for somebody who is not here: one line that says what it is, then a line a row.
 //!
-//! A line has the leaf as the exact text whose hash is in the tree, so that whoever verifies needs no rules of writing JSON.
+//! A line has the leaf as the exact text whose hash is in the tree, so that whoever verifies needs
+//! no rules of writing JSON.
 
 use std::time::Duration;
 
@@ -93,24 +94,34 @@ impl Log {
         notes.reverse();
         let checkpoints = notes.into_iter().map(|found| found.note).chain([sealed.note]).collect();
         let frontier = self.subtrees(&(0..after)).await?.iter().map(text::base64).collect();
-        let (format, origin, public_key) = (FORMAT.to_owned(), self.origin(), self.verifier().text());
+        let (format, origin, public_key) =
+            (FORMAT.to_owned(), self.origin(), self.verifier().text());
         let head = Head { format, origin, public_key, after, frontier, checkpoints };
         Ok(Export { log: self.clone(), head, to: sealed.size })
     }
 }
 
 impl Export {
-    /// Writes it piece by piece, until all is written or the reader is gone, or takes nothing for too long.
+    /// Writes it piece by piece, until all is written or the reader is gone, or takes nothing for
+    /// too long.
     pub async fn write(self, pieces: mpsc::Sender<Bytes>, _place: Place) {
-        let send = async |text: Vec<u8>| matches!(tokio::time::timeout(PATIENCE, pieces.send(text.into())).await, Ok(Ok(())));
+        let send = async |text: Vec<u8>| {
+            matches!(tokio::time::timeout(PATIENCE, pieces.send(text.into())).await, Ok(Ok(())))
+        };
         let mut at = self.head.after;
         if !send(line(&self.head)).await {
             return;
         }
         while at < self.to {
             let limit = u32::try_from(self.to - at).unwrap_or(STEP).min(STEP.min(PAGE_ROWS_MAX));
-            let rows = self.log.store.facts(FactKind::Audit, &self.log.organization, at, limit).await.map_err(reading);
-            // What ends early is found out by its reader: the checkpoint says how many rows there are.
+            let rows = self
+                .log
+                .store
+                .facts(FactKind::Audit, &self.log.organization, at, limit)
+                .await
+                .map_err(reading);
+            // What ends early is found out by its reader: the checkpoint says how many rows there
+            // are.
             let Ok(rows) = rows else { return };
             let Some(last) = rows.last() else { return };
             at = last.sequence;

@@ -1,4 +1,5 @@
-//! `charter approvals`: what waits for people, and their word on it. By a person's own sign-in: no key decides.
+//! `charter approvals`: what waits for people, and their word on it. By a person's own sign-in: no
+//! key decides.
 
 use clap::{Args, Subcommand};
 use http::{HeaderName, Method, header};
@@ -15,7 +16,8 @@ const CSRF: HeaderName = HeaderName::from_static("x-service-csrf");
 pub(super) enum Verb {
     /// List approvals, newest first
     List {
-        /// Only in this state: `pending_approval`, `approved`, `succeeded`, `failed`, `denied`, `expired`
+        /// Only in this state: `pending_approval`, `approved`, `succeeded`, `failed`, `denied`,
+        /// `expired`
         #[arg(long, default_value = "pending_approval")]
         status: String,
         #[command(flatten)]
@@ -78,28 +80,47 @@ struct SignedIn<'a> {
 impl Person {
     async fn sign_in(&self) -> anyhow::Result<SignedIn<'_>> {
         let email = self.email.as_deref().filter(|email| !email.is_empty());
-        let email = email.ok_or_else(|| Usage("nobody signs in: set CHARTER_EMAIL, or give --email".into()))?;
+        let email = email
+            .ok_or_else(|| Usage("nobody signs in: set CHARTER_EMAIL, or give --email".into()))?;
         let password = match &self.password {
             Some(password) => password.clone(),
-            None => rpassword::prompt_password(format!("Password of {email}: "))
-                .map_err(|_| Usage("there is no password: set CHARTER_PASSWORD, or run this at a terminal".into()))?,
+            None => rpassword::prompt_password(format!("Password of {email}: ")).map_err(|_| {
+                Usage(
+                    "there is no password: set CHARTER_PASSWORD, or run this at a terminal".into(),
+                )
+            })?,
         };
-        let sent = Sent::new(Method::POST, "/v1/auth/login", "").json(&json!({ "email": email, "password": password }));
+        let sent = Sent::new(Method::POST, "/v1/auth/login", "")
+            .json(&json!({ "email": email, "password": password }));
         let (headers, answer) = self.target.answer(sent).await?;
         let cookie = headers.get(header::SET_COOKIE).and_then(|value| value.to_str().ok());
-        let cookie = cookie.and_then(|cookie| cookie.split(';').next()).unwrap_or_default().to_owned();
+        let cookie =
+            cookie.and_then(|cookie| cookie.split(';').next()).unwrap_or_default().to_owned();
         let csrf = answer["session"]["csrf_token"].as_str().unwrap_or_default().to_owned();
         let person = SignedIn { target: &self.target, cookie, csrf };
         if let Some(organization) = &self.organization {
-            person.send(Method::POST, "/v1/auth/session/switch-company", Some(&json!({ "company_id": organization }))).await?;
+            person
+                .send(
+                    Method::POST,
+                    "/v1/auth/session/switch-company",
+                    Some(&json!({ "company_id": organization })),
+                )
+                .await?;
         }
         Ok(person)
     }
 }
 
 impl SignedIn<'_> {
-    async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> anyhow::Result<Value> {
-        let sent = Sent::new(method, path, "").header(header::COOKIE, &self.cookie).header(CSRF, &self.csrf);
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> anyhow::Result<Value> {
+        let sent = Sent::new(method, path, "")
+            .header(header::COOKIE, &self.cookie)
+            .header(CSRF, &self.csrf);
         let sent = sent.header(header::ORIGIN, self.target.origin());
         let sent = body.into_iter().fold(sent, |sent, body| sent.json(body));
         self.target.send(sent).await
@@ -126,14 +147,18 @@ pub(super) async fn run(verb: Verb) -> anyhow::Result<()> {
 async fn decide(verb: &Verb, person: &SignedIn<'_>) -> anyhow::Result<()> {
     let word = async |word: &Word, how: &str| {
         let body = json!({ "reason": word.reason });
-        let answer = person.send(Method::POST, &format!("/v1/approvals/{}/{how}", word.id), Some(&body)).await?;
+        let answer = person
+            .send(Method::POST, &format!("/v1/approvals/{}/{how}", word.id), Some(&body))
+            .await?;
         let approval = &answer["approval"];
         say(&format!("{}  {}", word.id, approval["status"].as_str().unwrap_or_default()));
         anyhow::Ok(())
     };
     match verb {
         Verb::List { status, .. } => {
-            let answer = person.send(Method::GET, &format!("/v1/approvals?limit=200&status={status}"), None).await?;
+            let answer = person
+                .send(Method::GET, &format!("/v1/approvals?limit=200&status={status}"), None)
+                .await?;
             for approval in answer["approvals"].as_array().into_iter().flatten() {
                 let text = |name: &str| approval[name].as_str().unwrap_or("-").to_owned();
                 let amount = approval["amount_micro_usd"].as_i64().map_or("-".into(), dollars);

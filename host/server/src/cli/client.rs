@@ -72,37 +72,49 @@ impl Target {
         let tls = uri.scheme_str() == Some("https");
         let port = uri.port_u16().unwrap_or(if tls { 443 } else { 80 });
         let stream = TcpStream::connect((host.trim_matches(['[', ']']), port)).await;
-        let stream = stream.with_context(|| format!("nothing answers at {} (--url, CHARTER_URL)", self.url))?;
-        let mut request = Request::builder()
-            .method(sent.method)
-            .uri(&sent.path)
-            .header(header::HOST, uri.authority().map_or(host.as_str(), http::uri::Authority::as_str));
+        let stream = stream
+            .with_context(|| format!("nothing answers at {} (--url, CHARTER_URL)", self.url))?;
+        let mut request = Request::builder().method(sent.method).uri(&sent.path).header(
+            header::HOST,
+            uri.authority().map_or(host.as_str(), http::uri::Authority::as_str),
+        );
         if !sent.bearer.is_empty() {
             request = request.header(header::AUTHORIZATION, format!("Bearer {}", sent.bearer));
         }
         for (name, value) in sent.headers {
             request = request.header(name, value);
         }
-        let request = request.body(Full::new(sent.body)).context("the request cannot be written")?;
+        let request =
+            request.body(Full::new(sent.body)).context("the request cannot be written")?;
         let (status, headers, body) = if tls {
-            let name = rustls::pki_types::ServerName::try_from(host).context("the address names no host")?;
-            let stream = connector().connect(name, stream).await.context("the TLS handshake failed")?;
+            let name = rustls::pki_types::ServerName::try_from(host)
+                .context("the address names no host")?;
+            let stream =
+                connector().connect(name, stream).await.context("the TLS handshake failed")?;
             exchange(TokioIo::new(stream), request).await?
         } else {
             exchange(TokioIo::new(stream), request).await?
         };
         let answer: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
-        if status.is_success() { Ok((headers, answer)) } else { Err(Refused { status, answer }.into()) }
+        if status.is_success() {
+            Ok((headers, answer))
+        } else {
+            Err(Refused { status, answer }.into())
+        }
     }
 }
 
 fn connector() -> tokio_rustls::TlsConnector {
     let roots: rustls::RootCertStore = webpki_roots::TLS_SERVER_ROOTS.iter().cloned().collect();
-    let config = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    let config =
+        rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
     tokio_rustls::TlsConnector::from(Arc::new(config))
 }
 
-async fn exchange<S>(stream: S, request: Request<Full<Bytes>>) -> anyhow::Result<(StatusCode, HeaderMap, Bytes)>
+async fn exchange<S>(
+    stream: S,
+    request: Request<Full<Bytes>>,
+) -> anyhow::Result<(StatusCode, HeaderMap, Bytes)>
 where
     S: hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static,
 {
@@ -138,10 +150,12 @@ impl Refused {
 
     fn faults(&self) -> impl Iterator<Item = (&str, &str)> {
         let faults = self.answer["error"]["details"]["faults"].as_array();
-        faults
-            .into_iter()
-            .flatten()
-            .map(|fault| (fault["path"].as_str().unwrap_or_default(), fault["message"].as_str().unwrap_or_default()))
+        faults.into_iter().flatten().map(|fault| {
+            (
+                fault["path"].as_str().unwrap_or_default(),
+                fault["message"].as_str().unwrap_or_default(),
+            )
+        })
     }
 }
 

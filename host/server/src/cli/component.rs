@@ -19,7 +19,8 @@ pub(super) enum Verb {
     Install {
         /// The .wasm file; a signature beside it (<file>.sig) is sent along
         file: PathBuf,
-        /// The primitive's name; if not given the file's, also as cargo writes it: charter_address_book.wasm is address-book
+        /// The primitive's name; if not given the file's, also as cargo writes it:
+        /// charter_address_book.wasm is address-book
         #[arg(long)]
         name: Option<String>,
         /// Also swap to it
@@ -88,25 +89,38 @@ pub(super) struct Operator {
 impl Operator {
     fn token(&self) -> anyhow::Result<&str> {
         let token = self.token.as_deref().filter(|token| !token.is_empty());
-        token.ok_or_else(|| Usage("there is no operator's token: set CHARTER_OPERATOR_TOKEN, or give --token".into()).into())
+        token.ok_or_else(|| {
+            Usage(
+                "there is no operator's token: set CHARTER_OPERATOR_TOKEN, or give --token".into(),
+            )
+            .into()
+        })
     }
 
     /// The digest of an installed version, by its number, its digest or the beginning of that.
     async fn digest(&self, name: &str, version: &str) -> anyhow::Result<String> {
         let answer = self.send(Method::GET, &format!("/{name}"), None).await?;
         let hex = version.strip_prefix("sha256:").unwrap_or(version);
-        let text = |known: &Value, member: &str| known[member].as_str().unwrap_or_default().to_owned();
+        let text =
+            |known: &Value, member: &str| known[member].as_str().unwrap_or_default().to_owned();
         let versions = || answer["component"]["versions"].as_array().into_iter().flatten();
         let numbered = versions().find(|known| text(known, "version") == version);
         if let Some(numbered) = numbered {
             return Ok(text(numbered, "digest"));
         }
-        let begins = |digest: &String| !hex.is_empty() && digest.trim_start_matches("sha256:").starts_with(hex);
-        let found: Vec<String> = versions().map(|known| text(known, "digest")).filter(begins).collect();
+        let begins = |digest: &String| {
+            !hex.is_empty() && digest.trim_start_matches("sha256:").starts_with(hex)
+        };
+        let found: Vec<String> =
+            versions().map(|known| text(known, "digest")).filter(begins).collect();
         match found.as_slice() {
             [digest] => Ok(digest.clone()),
-            [] => anyhow::bail!("{name} has no version {version}: `charter component list {name}` lists them"),
-            _ => anyhow::bail!("several versions of {name} begin with {version}: `charter component list {name}` lists them"),
+            [] => anyhow::bail!(
+                "{name} has no version {version}: `charter component list {name}` lists them"
+            ),
+            _ => anyhow::bail!(
+                "several versions of {name} begin with {version}: `charter component list {name}` lists them"
+            ),
         }
     }
 
@@ -124,13 +138,20 @@ impl Operator {
 /// Does it.
 pub(super) async fn run(verb: Verb) -> anyhow::Result<()> {
     match verb {
-        Verb::Install { file, name, activate, operator } => install(&file, name, activate, &operator).await,
+        Verb::Install { file, name, activate, operator } => {
+            install(&file, name, activate, &operator).await
+        }
         Verb::List { name: None, operator } => {
             let answer = operator.send(Method::GET, "", None).await?;
             for component in answer["components"].as_array().into_iter().flatten() {
                 let active = &component["active"];
                 let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
-                say(&format!("{:<24} {:<12} {}", text(&component["name"]), text(&active["version"]), text(&active["digest"])));
+                say(&format!(
+                    "{:<24} {:<12} {}",
+                    text(&component["name"]),
+                    text(&active["version"]),
+                    text(&active["digest"])
+                ));
             }
             Ok(())
         }
@@ -143,12 +164,15 @@ pub(super) async fn run(verb: Verb) -> anyhow::Result<()> {
         }
         Verb::Activate { name, version, operator } => {
             let digest = operator.digest(&name, &version).await?;
-            let answer = operator.send(Method::POST, &format!("/{name}/activate"), Some(json!({"digest": digest}))).await?;
+            let answer = operator
+                .send(Method::POST, &format!("/{name}/activate"), Some(json!({"digest": digest})))
+                .await?;
             show(&answer["component"]);
             Ok(())
         }
         Verb::Rollback { name, operator } => {
-            let answer = operator.send(Method::POST, &format!("/{name}/rollback"), Some(json!({}))).await?;
+            let answer =
+                operator.send(Method::POST, &format!("/{name}/rollback"), Some(json!({}))).await?;
             show(&answer["component"]);
             Ok(())
         }
@@ -162,22 +186,34 @@ pub(super) async fn run(verb: Verb) -> anyhow::Result<()> {
     }
 }
 
-async fn install(file: &Path, name: Option<String>, activate: bool, operator: &Operator) -> anyhow::Result<()> {
-    let bytes = tokio::fs::read(file).await.with_context(|| format!("{} cannot be read", file.display()))?;
+async fn install(
+    file: &Path,
+    name: Option<String>,
+    activate: bool,
+    operator: &Operator,
+) -> anyhow::Result<()> {
+    let bytes = tokio::fs::read(file)
+        .await
+        .with_context(|| format!("{} cannot be read", file.display()))?;
     let named = name.is_some();
-    let name = name.or_else(|| name_of(file)).context("the file has no name: give one with --name")?;
+    let name =
+        name.or_else(|| name_of(file)).context("the file has no name: give one with --name")?;
     let query = if activate { "?activate=true" } else { "" };
-    let mut sent = Sent::new(Method::PUT, format!("/v1/operator/components/{name}{query}"), operator.token()?);
+    let mut sent =
+        Sent::new(Method::PUT, format!("/v1/operator/components/{name}{query}"), operator.token()?);
     sent.headers.push((header::CONTENT_TYPE, "application/wasm".into()));
     if let Ok(signature) = tokio::fs::read_to_string(beside(file)).await {
-        sent.headers.push((HeaderName::from_static("x-component-signature"), signature.trim().to_owned()));
+        sent.headers
+            .push((HeaderName::from_static("x-component-signature"), signature.trim().to_owned()));
     }
     sent.body = bytes.into();
-    let answer = operator.target.send(sent).await.map_err(|error| match error.downcast_ref::<Refused>() {
-        Some(refused) if !named && refused.names("name") => {
-            anyhow::anyhow!("{error}\n  the name came from the file's: give --name")
+    let answer = operator.target.send(sent).await.map_err(|error| {
+        match error.downcast_ref::<Refused>() {
+            Some(refused) if !named && refused.names("name") => {
+                anyhow::anyhow!("{error}\n  the name came from the file's: give --name")
+            }
+            _ => error,
         }
-        _ => error,
     })?;
     let installed = &answer["component"];
     show(installed);
@@ -188,7 +224,8 @@ async fn install(file: &Path, name: Option<String>, activate: bool, operator: &O
     Ok(())
 }
 
-/// The primitive's name by its file's. Cargo writes `charter_address_book.wasm` for the crate of `address-book`.
+/// The primitive's name by its file's. Cargo writes `charter_address_book.wasm` for the crate of
+/// `address-book`.
 fn name_of(file: &Path) -> Option<String> {
     let stem = file.file_stem()?.to_str()?;
     Some(stem.strip_prefix("charter_").unwrap_or(stem).replace('_', "-"))
@@ -196,7 +233,13 @@ fn name_of(file: &Path) -> Option<String> {
 
 fn show(version: &Value) {
     let text = |name: &str| version[name].as_str().unwrap_or("-");
-    say(&format!("{:<24} {:<12} {:<12} {}", text("name"), text("version"), text("state"), text("digest")));
+    say(&format!(
+        "{:<24} {:<12} {:<12} {}",
+        text("name"),
+        text("version"),
+        text("state"),
+        text("digest")
+    ));
 }
 
 fn beside(file: &Path) -> PathBuf {
@@ -207,13 +250,19 @@ fn beside(file: &Path) -> PathBuf {
 
 fn verify(file: &Path, key: &str, signature_file: Option<PathBuf>) -> anyhow::Result<()> {
     let key = match std::fs::read_to_string(key) {
-        Ok(text) => signature::public_key(&text).with_context(|| format!("--key {key} holds no ed25519 public key"))?,
-        Err(error) => signature::public_key(key)
-            .with_context(|| format!("--key {key} is neither a file ({error}) nor the base64 of an ed25519 public key"))?,
+        Ok(text) => signature::public_key(&text)
+            .with_context(|| format!("--key {key} holds no ed25519 public key"))?,
+        Err(error) => signature::public_key(key).with_context(|| {
+            format!(
+                "--key {key} is neither a file ({error}) nor the base64 of an ed25519 public key"
+            )
+        })?,
     };
-    let bytes = std::fs::read(file).with_context(|| format!("{} cannot be read", file.display()))?;
+    let bytes =
+        std::fs::read(file).with_context(|| format!("{} cannot be read", file.display()))?;
     let at = signature_file.unwrap_or_else(|| beside(file));
-    let signed = std::fs::read_to_string(&at).with_context(|| format!("the signature {} cannot be read", at.display()))?;
+    let signed = std::fs::read_to_string(&at)
+        .with_context(|| format!("the signature {} cannot be read", at.display()))?;
     let digest: [u8; 32] = Sha256::digest(&bytes).into();
     match signature::check(&[key], &digest, Some(signed.trim())) {
         Ok(()) => {
@@ -231,9 +280,11 @@ mod tests {
 
     #[test]
     fn a_component_is_named_by_its_file() {
-        for (file, name) in
-            [("a/notes.wasm", "notes"), ("charter_address_book.wasm", "address-book"), ("charter.wasm", "charter")]
-        {
+        for (file, name) in [
+            ("a/notes.wasm", "notes"),
+            ("charter_address_book.wasm", "address-book"),
+            ("charter.wasm", "charter"),
+        ] {
             assert_eq!(name_of(Path::new(file)).as_deref(), Some(name));
         }
     }

@@ -1,4 +1,5 @@
-//! `charter doctor`: looks at what a host needs, and says what to do about what is missing. It makes and changes nothing.
+//! `charter doctor`: looks at what a host needs, and says what to do about what is missing. It
+//! makes and changes nothing.
 
 use std::fmt::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -68,10 +69,16 @@ pub(super) async fn run(config: &Config) -> ExitCode {
             Err(error) => report.line(&Verdict::Bad, "database", &format!("{error:#}")),
         },
         Err(error @ OpenError::Absent(_)) => {
-            report.line(&Verdict::Odd, "database", &format!("{error} yet: the first start makes one"));
+            report.line(
+                &Verdict::Odd,
+                "database",
+                &format!("{error} yet: the first start makes one"),
+            );
             sandbox(&mut report, engine(config, None));
         }
-        Err(error) => report.line(&Verdict::Bad, "database", &format!("{:#}", offline::explained(error))),
+        Err(error) => {
+            report.line(&Verdict::Bad, "database", &format!("{:#}", offline::explained(error)))
+        }
     }
     match report.bad {
         0 => ExitCode::SUCCESS,
@@ -83,14 +90,22 @@ fn clock(report: &mut Report) {
     let now = SystemClock.now();
     match now.0 >= CLOCK_MIN_MS {
         true => report.line(&Verdict::Fine, "clock", &now.to_string()),
-        false => report.line(&Verdict::Bad, "clock", &format!("reads {now}: set it, or run a time service")),
+        false => report.line(
+            &Verdict::Bad,
+            "clock",
+            &format!("reads {now}: set it, or run a time service"),
+        ),
     }
 }
 
 fn folder(report: &mut Report, config: &Config) {
     let dir = &config.data.dir;
     match std::fs::metadata(dir) {
-        Err(_) => report.line(&Verdict::Odd, "data", &format!("{} is made at the first start", dir.display())),
+        Err(_) => report.line(
+            &Verdict::Odd,
+            "data",
+            &format!("{} is made at the first start", dir.display()),
+        ),
         Ok(metadata) => match metadata.permissions().mode() & 0o777 {
             0o700 => report.line(&Verdict::Fine, "data", &dir.display().to_string()),
             mode if mode & 0o022 != 0 => {
@@ -100,16 +115,26 @@ fn folder(report: &mut Report, config: &Config) {
                     &format!("{} can be written by others ({mode:o}): chmod 700 it", dir.display()),
                 );
             }
-            mode => {
-                report.line(&Verdict::Odd, "data", &format!("{} can be read by others ({mode:o}): chmod 700 it", dir.display()))
-            }
+            mode => report.line(
+                &Verdict::Odd,
+                "data",
+                &format!("{} can be read by others ({mode:o}): chmod 700 it", dir.display()),
+            ),
         },
     }
     let key = config.data.master_key();
     if let Ok(metadata) = std::fs::metadata(&key) {
         match metadata.permissions().mode() & 0o077 {
-            0 => report.line(&Verdict::Fine, "master key", &format!("{}; keep a copy elsewhere", key.display())),
-            _ => report.line(&Verdict::Bad, "master key", &format!("{} can be read by others: chmod 600 it", key.display())),
+            0 => report.line(
+                &Verdict::Fine,
+                "master key",
+                &format!("{}; keep a copy elsewhere", key.display()),
+            ),
+            _ => report.line(
+                &Verdict::Bad,
+                "master key",
+                &format!("{} can be read by others: chmod 600 it", key.display()),
+            ),
         }
     }
 }
@@ -123,20 +148,31 @@ fn disk(report: &mut Report, dir: &Path) {
         .output()
         .ok()
         .and_then(|output| String::from_utf8(output.stdout).ok());
-    let free = told.and_then(|text| text.lines().nth(1)?.split_whitespace().nth(3)?.parse::<u64>().ok());
+    let free =
+        told.and_then(|text| text.lines().nth(1)?.split_whitespace().nth(3)?.parse::<u64>().ok());
     match free.map(|kilobytes| kilobytes << 10) {
         None => report.line(&Verdict::Odd, "disk", "its free space cannot be told here"),
         Some(free) if free < DISK_BYTES_MIN => {
-            report.line(&Verdict::Bad, "disk", &format!("{} MiB free: mutations are refused when it is full", free >> 20));
+            report.line(
+                &Verdict::Bad,
+                "disk",
+                &format!("{} MiB free: mutations are refused when it is full", free >> 20),
+            );
         }
         Some(free) => report.line(&Verdict::Fine, "disk", &format!("{} MiB free", free >> 20)),
     }
 }
 
 async fn database(report: &mut Report, store: &Store) {
-    let kind = if store.is_shared() { "PostgreSQL, replicas can share it" } else { "embedded SQLite, one process" };
+    let kind = if store.is_shared() {
+        "PostgreSQL, replicas can share it"
+    } else {
+        "embedded SQLite, one process"
+    };
     match store.ping().await {
-        true => report.line(&Verdict::Fine, "database", &format!("{kind}; the schema is up to date")),
+        true => {
+            report.line(&Verdict::Fine, "database", &format!("{kind}; the schema is up to date"))
+        }
         false => report.line(&Verdict::Bad, "database", "does not answer"),
     }
 }
@@ -151,7 +187,10 @@ fn settings(report: &mut Report, config: &Config) {
     }
     let mut signing = String::new();
     let _ = match config.components.signing_keys.len() {
-        0 => write!(signing, "any component is admitted: set components.signing_keys to admit signed ones only"),
+        0 => write!(
+            signing,
+            "any component is admitted: set components.signing_keys to admit signed ones only"
+        ),
         keys => write!(signing, "components must be signed by one of {keys} keys"),
     };
     report.line(&Verdict::Fine, "signing", &signing);
@@ -167,20 +206,26 @@ fn engine(config: &Config, store: Option<&Store>) -> Result<&'static str, Engine
     let cache_dir = Some(config.data.code_cache()).filter(|dir| dir.is_dir());
     let settings = EngineConfig { cache_dir, ..EngineConfig::default() };
     match store {
-        Some(store) => Engine::new(settings, store.clone(), Arc::new(SystemClock)).map(|engine| engine.mode()),
+        Some(store) => {
+            Engine::new(settings, store.clone(), Arc::new(SystemClock)).map(|engine| engine.mode())
+        }
         None => Engine::probe(&settings),
     }
 }
 
 fn sandbox(report: &mut Report, mode: Result<&'static str, EngineError>) {
     match mode {
-        Err(error) => report.line(&Verdict::Bad, "sandbox", &format!("{:#}", anyhow::Error::new(error))),
+        Err(error) => {
+            report.line(&Verdict::Bad, "sandbox", &format!("{:#}", anyhow::Error::new(error)))
+        }
         Ok(mode) => match mode {
             "pooling" => report.line(&Verdict::Fine, "sandbox", "instances are pooled"),
             mode => report.line(
                 &Verdict::Odd,
                 "sandbox",
-                &format!("fell back to {mode}: slower; give the process more address space (ulimit -v)"),
+                &format!(
+                    "fell back to {mode}: slower; give the process more address space (ulimit -v)"
+                ),
             ),
         },
     }
@@ -188,7 +233,9 @@ fn sandbox(report: &mut Report, mode: Result<&'static str, EngineError>) {
 
 async fn components(report: &mut Report, store: &Store) {
     match Catalogue::read(&mut store.begin(""), true).await {
-        Err(error) => report.line(&Verdict::Bad, "components", &format!("{:#}", anyhow::Error::new(error))),
+        Err(error) => {
+            report.line(&Verdict::Bad, "components", &format!("{:#}", anyhow::Error::new(error)))
+        }
         Ok(catalogue) => {
             let mut missing = Vec::new();
             for version in catalogue.serving() {
@@ -217,16 +264,32 @@ async fn components(report: &mut Report, store: &Store) {
 async fn mail(report: &mut Report, store: &Store, config: &Config) {
     let providers = match Providers::open(store.clone(), &config.providers).await {
         Ok(providers) => providers,
-        Err(error) => return report.line(&Verdict::Bad, "mail", &format!("the bindings cannot be read: {error}")),
+        Err(error) => {
+            return report.line(
+                &Verdict::Bad,
+                "mail",
+                &format!("the bindings cannot be read: {error}"),
+            );
+        }
     };
     let Some(binding) = providers.get(relay::BINDING, &Whose::Deployment) else {
         return report.line(&Verdict::Fine, "mail", "no relay is bound: nobody is mailed");
     };
     match Relay::of(&binding) {
-        Err(unfit) => report.line(&Verdict::Bad, "mail", &format!("the relay cannot be used: {unfit}")),
-        Ok(_) if !config.http.has_base() => {
-            report.line(&Verdict::Bad, "mail", "a relay is bound, but links would lead nowhere: set http.public_url");
+        Err(unfit) => {
+            report.line(&Verdict::Bad, "mail", &format!("the relay cannot be used: {unfit}"))
         }
-        Ok(relay) => report.line(&Verdict::Fine, "mail", &format!("goes through {}:{}", relay.host, relay.port)),
+        Ok(_) if !config.http.has_base() => {
+            report.line(
+                &Verdict::Bad,
+                "mail",
+                "a relay is bound, but links would lead nowhere: set http.public_url",
+            );
+        }
+        Ok(relay) => report.line(
+            &Verdict::Fine,
+            "mail",
+            &format!("goes through {}:{}", relay.host, relay.port),
+        ),
     }
 }

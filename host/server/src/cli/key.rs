@@ -56,7 +56,10 @@ pub(super) struct Caller {
 impl Caller {
     fn key(&self) -> anyhow::Result<&str> {
         let key = self.key.as_deref().filter(|key| !key.is_empty());
-        key.ok_or_else(|| Usage("there is no key of the organization: set CHARTER_KEY, or give --key".into()).into())
+        key.ok_or_else(|| {
+            Usage("there is no key of the organization: set CHARTER_KEY, or give --key".into())
+                .into()
+        })
     }
 }
 
@@ -64,26 +67,47 @@ impl Caller {
 pub(super) async fn run(verb: Verb) -> anyhow::Result<()> {
     match verb {
         Verb::Create { name, role, project, user, expires_at, caller } => {
-            let given =
-                [("name", Some(name)), ("role", role), ("project_id", project), ("user_id", user), ("expires_at", expires_at)];
-            let body: Map<String, Value> =
-                given.into_iter().filter_map(|(name, value)| Some((name.to_owned(), Value::String(value?)))).collect();
-            let sent = Sent::new(Method::POST, "/v1/auth/keys", caller.key()?).json(&Value::Object(body));
+            let given = [
+                ("name", Some(name)),
+                ("role", role),
+                ("project_id", project),
+                ("user_id", user),
+                ("expires_at", expires_at),
+            ];
+            let body: Map<String, Value> = given
+                .into_iter()
+                .filter_map(|(name, value)| Some((name.to_owned(), Value::String(value?))))
+                .collect();
+            let sent =
+                Sent::new(Method::POST, "/v1/auth/keys", caller.key()?).json(&Value::Object(body));
             let made = caller.target.send(sent).await?;
             say(made["key"].as_str().unwrap_or_default());
         }
         Verb::List { caller } => {
-            let answer = caller.target.send(Sent::new(Method::GET, "/v1/auth/keys?limit=200", caller.key()?)).await?;
+            let answer = caller
+                .target
+                .send(Sent::new(Method::GET, "/v1/auth/keys?limit=200", caller.key()?))
+                .await?;
             for key in answer["keys"].as_array().into_iter().flatten() {
                 let text = |name: &str| key[name].as_str().unwrap_or("-").to_owned();
-                say(&format!("{}  {:<16} {:<10} {}", text("id"), text("prefix"), text("role"), text("name")));
+                say(&format!(
+                    "{}  {:<16} {:<10} {}",
+                    text("id"),
+                    text("prefix"),
+                    text("role"),
+                    text("name")
+                ));
             }
         }
         Verb::Revoke { id, caller } => {
             let sent = Sent::new(Method::DELETE, format!("/v1/auth/keys/{id}"), caller.key()?);
-            caller.target.send(sent).await.map_err(|error| match error.downcast_ref::<Refused>() {
-                Some(refused) if refused.is_absent() => error.context(format!("there is no key {id} (charter key list)")),
-                _ => error,
+            caller.target.send(sent).await.map_err(|error| {
+                match error.downcast_ref::<Refused>() {
+                    Some(refused) if refused.is_absent() => {
+                        error.context(format!("there is no key {id} (charter key list)"))
+                    }
+                    _ => error,
+                }
             })?;
             say(&format!("revoked {id}"));
         }

@@ -1,6 +1,7 @@
 //! What the operator does on the database itself: backup, restore, the token, the master key.
 //!
-//! Only `restore` makes anything: the others refuse a place where no deployment is, since most of those are misspelt.
+//! Only `restore` makes anything: the others refuse a place where no deployment is, since most of
+//! those are misspelt.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -33,7 +34,9 @@ async fn open(config: &Config) -> anyhow::Result<(Store, Hold)> {
 pub(super) fn explained(error: OpenError) -> anyhow::Error {
     let advice = match &error {
         OpenError::Absent(_) => Some("give the deployment's --data DIR, or --database URL"),
-        OpenError::Held(_) => Some("stop that one first; replicas share a PostgreSQL database (--database)"),
+        OpenError::Held(_) => {
+            Some("stop that one first; replicas share a PostgreSQL database (--database)")
+        }
         _ => None,
     };
     match advice {
@@ -47,10 +50,16 @@ pub(super) async fn backup(config: &Config, file: &Path) -> anyhow::Result<()> {
         anyhow::bail!("{} exists; a backup overwrites nothing", file.display());
     }
     let store = look(config).await?;
-    let done = store.backup(file).await.with_context(|| format!("the backup {} was not written", file.display()));
+    let done = store
+        .backup(file)
+        .await
+        .with_context(|| format!("the backup {} was not written", file.display()));
     store.close().await;
     say(&format!("wrote {} rows to {}", done?, file.display()));
-    say(&format!("the master key is not in it: keep {} elsewhere", config.data.master_key().display()));
+    say(&format!(
+        "the master key is not in it: keep {} elsewhere",
+        config.data.master_key().display()
+    ));
     Ok(())
 }
 
@@ -75,15 +84,21 @@ pub(super) async fn verify_ledger(config: &Config) -> anyhow::Result<()> {
 
 pub(super) async fn restore(config: &Config, file: &Path) -> anyhow::Result<()> {
     check_data_dir(&config.data.dir)?;
-    let restored = Store::restore(store_config(config, Arc::new(SystemClock)), file).await.map_err(|error| match error {
-        BackupError::Open(error) => explained(error),
-        error => anyhow::Error::new(error),
-    });
+    let restored =
+        Store::restore(store_config(config, Arc::new(SystemClock)), file).await.map_err(|error| {
+            match error {
+                BackupError::Open(error) => explained(error),
+                error => anyhow::Error::new(error),
+            }
+        });
     let rows = restored.with_context(|| format!("{} was not restored", file.display()))?;
     say(&format!("restored {rows} rows from {}", file.display()));
     let key = config.data.master_key();
     if !key.exists() {
-        say(&format!("before the first start: put the master key of the backed-up host at {}, with mode 600", key.display()));
+        say(&format!(
+            "before the first start: put the master key of the backed-up host at {}, with mode 600",
+            key.display()
+        ));
     }
     Ok(())
 }
@@ -96,7 +111,8 @@ pub(super) async fn rotate_token(config: &Config) -> anyhow::Result<()> {
         );
     }
     let opened = open(config).await;
-    let (store, _hold) = opened.context("the token was not replaced (a running host does it, with --url and --token)")?;
+    let (store, _hold) = opened
+        .context("the token was not replaced (a running host does it, with --url and --token)")?;
     let (operator, fresh) = Operator::open(store.clone(), None).await?;
     let token = match fresh {
         Some(token) => token,
@@ -111,7 +127,11 @@ pub(super) async fn rotate_master(config: &Config) -> anyhow::Result<()> {
     let (store, _hold) = open(config).await?;
     let sealed = store.rotate_master().await.context("the master key was not replaced");
     store.close().await;
-    say(&format!("a new master key seals {} organizations' keys: {}", sealed?, config.data.master_key().display()));
+    say(&format!(
+        "a new master key seals {} organizations' keys: {}",
+        sealed?,
+        config.data.master_key().display()
+    ));
     Ok(())
 }
 
@@ -132,7 +152,8 @@ mod tests {
 
     impl Bed {
         fn new(name: &str) -> Self {
-            let folder = std::env::temp_dir().join(format!("charter-offline-{}-{name}", std::process::id()));
+            let folder =
+                std::env::temp_dir().join(format!("charter-offline-{}-{name}", std::process::id()));
             let _ = std::fs::remove_dir_all(&folder);
             std::fs::create_dir(&folder).expect("a folder");
             Self { config: at(&folder.join("data")), folder }
@@ -151,8 +172,10 @@ mod tests {
     }
 
     fn at(data: &Path) -> Config {
-        let flags =
-            vec![("data.dir", "--data", data.display().to_string()), ("http.listen", "--listen", "127.0.0.1:0".to_owned())];
+        let flags = vec![
+            ("data.dir", "--data", data.display().to_string()),
+            ("http.listen", "--listen", "127.0.0.1:0".to_owned()),
+        ];
         Config::read(Layers { flags, ..Layers::default() }).expect("the configuration is whole")
     }
 
@@ -185,9 +208,17 @@ mod tests {
         let dir = &bed.config.data.dir;
         std::fs::create_dir(dir).expect("a folder");
         std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755)).expect("a mode");
-        let running = serve::start(bed.config.clone(), Arc::new(SystemClock)).await.expect("a host starts");
+        let running =
+            serve::start(bed.config.clone(), Arc::new(SystemClock)).await.expect("a host starts");
         assert_eq!(bed.mode(""), 0o700);
-        for name in ["charter.db", "charter.db-wal", "charter.db-shm", "charter.ballast", "charter.lock", "master.key"] {
+        for name in [
+            "charter.db",
+            "charter.db-wal",
+            "charter.db-shm",
+            "charter.ballast",
+            "charter.lock",
+            "master.key",
+        ] {
             assert_eq!(bed.mode(name), 0o600, "{name}");
         }
         let second = refusal(serve::start(bed.config.clone(), Arc::new(SystemClock)).await);
@@ -205,12 +236,16 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn a_restore_makes_no_key_and_a_failed_one_nothing() {
         let bed = Bed::new("restore");
-        let running = serve::start(bed.config.clone(), Arc::new(SystemClock)).await.expect("a host starts");
+        let running =
+            serve::start(bed.config.clone(), Arc::new(SystemClock)).await.expect("a host starts");
         let file = bed.folder.join("backup");
         backup(&bed.config, &file).await.expect("a backup");
         running.stop().await;
         assert!(refusal(restore(&bed.config, &file).await).contains("empty"));
-        assert!(bed.config.data.dir.join("charter.db").exists(), "a refused restore took the database that was there");
+        assert!(
+            bed.config.data.dir.join("charter.db").exists(),
+            "a refused restore took the database that was there"
+        );
         // Under another deployment's key.
         let other = bed.folder.join("other.key");
         std::fs::write(&other, "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=").expect("a key");

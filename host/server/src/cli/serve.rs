@@ -40,9 +40,13 @@ const WORKERS_DRAIN: Duration = Duration::from_secs(10);
 pub struct SystemClock;
 
 impl Clock for SystemClock {
-    #[expect(clippy::disallowed_methods, reason = "this is the clock that everybody else is handed")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the clock that everybody else is handed"
+    )]
     fn now(&self) -> Instant {
-        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let since =
+            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         Instant(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
     }
 }
@@ -102,10 +106,18 @@ fn engine_config(config: &Config) -> EngineConfig {
 }
 
 /// What a data directory holds.
-const OURS: [&str; 7] =
-    ["charter.db", "charter.db-wal", "charter.db-shm", "charter.ballast", "charter.lock", "master.key", "code"];
+const OURS: [&str; 7] = [
+    "charter.db",
+    "charter.db-wal",
+    "charter.db-shm",
+    "charter.ballast",
+    "charter.lock",
+    "master.key",
+    "code",
+];
 
-/// Makes the data directory, or makes the one that is there ours alone, unless it holds other things too.
+/// Makes the data directory, or makes the one that is there ours alone, unless it holds other
+/// things too.
 fn data_dir(dir: &Path) -> anyhow::Result<()> {
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
     made.with_context(|| format!("the data directory {} cannot be made (--data)", dir.display()))?;
@@ -117,7 +129,9 @@ fn data_dir(dir: &Path) -> anyhow::Result<()> {
     let mode = std::fs::metadata(dir).map_or(0, |metadata| metadata.permissions().mode() & 0o077);
     if mode != 0 && is_ours() == Some(true) {
         let closed = std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700));
-        closed.with_context(|| format!("the data directory {} can be read by others; chmod 700 it", dir.display()))?;
+        closed.with_context(|| {
+            format!("the data directory {} can be read by others; chmod 700 it", dir.display())
+        })?;
     }
     Ok(())
 }
@@ -126,7 +140,10 @@ fn data_dir(dir: &Path) -> anyhow::Result<()> {
 pub(super) fn check_data_dir(dir: &Path) -> anyhow::Result<()> {
     let mode = std::fs::metadata(dir).map(|metadata| metadata.permissions().mode() & 0o777);
     if mode.is_ok_and(|mode| mode & 0o022 != 0) {
-        anyhow::bail!("the data directory {} can be written by others; chmod 700 it", dir.display());
+        anyhow::bail!(
+            "the data directory {} can be written by others; chmod 700 it",
+            dir.display()
+        );
     }
     Ok(())
 }
@@ -143,13 +160,23 @@ pub async fn start(config: Config, clock: Arc<dyn Clock>) -> anyhow::Result<Runn
     // From here on the deployment's, which all replicas share.
     let clock = store.clock();
     let (operator, token) = Operator::open(store.clone(), config.operator.token.as_ref()).await?;
-    let engine = Engine::new(engine_config(&config), store.clone(), clock.clone()).context("the sandbox cannot be started")?;
+    let engine = Engine::new(engine_config(&config), store.clone(), clock.clone())
+        .context("the sandbox cannot be started")?;
     let registry = Registry::new(store.clone(), engine.clone(), &config, clock.clone());
-    let providers = Providers::open(store.clone(), &config.providers).await.context("the bindings cannot be read")?;
-    let directory = Directory::new(store.clone(), clock.clone(), config.auth.hashes_max, config.auth.attempts_per_minute)
-        .context("passwords cannot be checked on this machine")?;
-    let routes = HostTable::new().map_err(|faults| anyhow::anyhow!("the host's own routes are at fault: {faults:?}"))?;
-    let acceptor = config.tls.as_ref().map(tls::acceptor).transpose().context("TLS cannot be set up")?;
+    let providers = Providers::open(store.clone(), &config.providers)
+        .await
+        .context("the bindings cannot be read")?;
+    let directory = Directory::new(
+        store.clone(),
+        clock.clone(),
+        config.auth.hashes_max,
+        config.auth.attempts_per_minute,
+    )
+    .context("passwords cannot be checked on this machine")?;
+    let routes = HostTable::new()
+        .map_err(|faults| anyhow::anyhow!("the host's own routes are at fault: {faults:?}"))?;
+    let acceptor =
+        config.tls.as_ref().map(tls::acceptor).transpose().context("TLS cannot be set up")?;
     let app = Arc::new(App {
         cursor_key: store.derive("cursors"),
         buckets: Buckets::new(&config.rates),
@@ -194,7 +221,14 @@ pub async fn start(config: Config, clock: Arc<dyn Clock>) -> anyhow::Result<Runn
     };
     let operator_address = own.as_ref().map(Listener::address).transpose()?;
     egress::attach(&app, std::iter::once(address).chain(operator_address).collect());
-    let mut running = Running { app: app.clone(), address, operator_address, token, listeners: Vec::new(), _hold: hold };
+    let mut running = Running {
+        app: app.clone(),
+        address,
+        operator_address,
+        token,
+        listeners: Vec::new(),
+        _hold: hold,
+    };
     running.listeners.extend(own.map(|own| tokio::spawn(own.serve(app.clone()))));
     running.listeners.push(tokio::spawn(public.serve(app.clone())));
     workers::start(&app, folder);
@@ -214,7 +248,9 @@ async fn folder(app: &Arc<App>) -> anyhow::Result<Option<Folder>> {
     let Some(dir) = app.config.components.dir.clone() else { return Ok(None) };
     let mut folder = Folder::new(dir.clone(), app.config.engine.component_bytes_max);
     let first = folder.first(&app.registry).await;
-    first.with_context(|| format!("the components folder {} cannot be read (--components)", dir.display()))?;
+    first.with_context(|| {
+        format!("the components folder {} cannot be read (--components)", dir.display())
+    })?;
     Ok(Some(folder))
 }
 
@@ -223,30 +259,46 @@ fn gauges(app: &Arc<App>) {
     app.hooks.show(&app.metrics);
     let registry = app.registry.clone();
     let read = move || registry.stepped_back() as f64;
-    app.metrics.gauge("components_stepped_back", "Times the breaker of this replica stepped a component back", read);
+    app.metrics.gauge(
+        "components_stepped_back",
+        "Times the breaker of this replica stepped a component back",
+        read,
+    );
     let registry = app.registry.clone();
-    app.metrics.gauge("components_live", "Primitives that are served", move || registry.current().primitives().count() as f64);
+    app.metrics.gauge("components_live", "Primitives that are served", move || {
+        registry.current().primitives().count() as f64
+    });
     type Read = fn(StoreStatus) -> f64;
     let shown: [(&'static str, &'static str, Read); 4] = [
-        ("store_queued_units", "Units that wait for the committers", |status| status.queued_units as f64),
-        ("store_units", "Units that the committers of this replica have committed", |status| status.units as f64),
+        ("store_queued_units", "Units that wait for the committers", |status| {
+            status.queued_units as f64
+        }),
+        ("store_units", "Units that the committers of this replica have committed", |status| {
+            status.units as f64
+        }),
         ("store_batches", "Batches that they were committed in", |status| status.batches as f64),
-        ("store_retries", "Batches run again because another committer came first", |status| status.retries as f64),
+        ("store_retries", "Batches run again because another committer came first", |status| {
+            status.retries as f64
+        }),
     ];
     for (name, help, read) in shown {
         let store = app.store.clone();
         app.metrics.gauge(name, help, move || read(store.status()));
     }
     let room = app.room.clone();
-    app.metrics.gauge("request_body_bytes", "Bytes of request bodies that are held", move || room.bytes() as f64);
+    app.metrics.gauge("request_body_bytes", "Bytes of request bodies that are held", move || {
+        room.bytes() as f64
+    });
     let store = app.store.clone();
     app.metrics.gauge("store_read_only", "1 while no mutations are taken", move || {
         f64::from(u8::from(store.status().read_only.is_some()))
     });
     let fallen_back = app.engine.mode() != "pooling";
-    app.metrics.gauge("sandbox_fallback", "1 where instances are not pooled as they should be", move || {
-        f64::from(u8::from(fallen_back))
-    });
+    app.metrics.gauge(
+        "sandbox_fallback",
+        "1 where instances are not pooled as they should be",
+        move || f64::from(u8::from(fallen_back)),
+    );
 }
 
 impl Running {
@@ -299,7 +351,9 @@ fn welcome(running: &Running) {
     let live = running.app.registry.current();
     let names: Vec<&str> = live.primitives().map(|primitive| primitive.name.as_str()).collect();
     match names.as_slice() {
-        [] => say("no components yet: charter component install FILE, or start with --components DIR"),
+        [] => {
+            say("no components yet: charter component install FILE, or start with --components DIR")
+        }
         names => say(&format!("serving {}", names.join(", "))),
     }
     say(&format!("next: curl {url}/register.md"));
@@ -313,7 +367,10 @@ struct Signals {
 impl Signals {
     fn new() -> anyhow::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
     }
 
     async fn wait(&mut self) -> &'static str {

@@ -1,4 +1,5 @@
-//! Activating, rolling back, stepping back and removing: one commit each, decided by what that commit has read.
+//! Activating, rolling back, stepping back and removing: one commit each, decided by what that
+//! commit has read.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -40,11 +41,19 @@ impl Registry {
     ///
     /// # Errors
     /// Nothing was changed.
-    pub async fn activate(&self, name: &str, digest: &str, by: &str) -> Result<Activated, LifeCycleError> {
+    pub async fn activate(
+        &self,
+        name: &str,
+        digest: &str,
+        by: &str,
+    ) -> Result<Activated, LifeCycleError> {
         let _one = self.inner.stepping.lock().await;
         self.refresh().await?;
         let catalogue = self.catalogue();
-        let version = catalogue.find(name, digest).ok_or_else(|| LifeCycleError::Absent(format!("{name} {digest}")))?.clone();
+        let version = catalogue
+            .find(name, digest)
+            .ok_or_else(|| LifeCycleError::Absent(format!("{name} {digest}")))?
+            .clone();
         usable(&version)?;
         self.inner.resident.load(digest).await.map_err(LifeCycleError::Unfit)?;
         self.inner.replicas.note(digest, None);
@@ -56,25 +65,39 @@ impl Registry {
         let activated = loop {
             let mut txn = attempts.begin();
             let catalogue = Catalogue::read(&mut txn, false).await?;
-            let version =
-                catalogue.find(name, digest).ok_or_else(|| LifeCycleError::Absent(format!("{name} {digest}")))?.clone();
+            let version = catalogue
+                .find(name, digest)
+                .ok_or_else(|| LifeCycleError::Absent(format!("{name} {digest}")))?
+                .clone();
             usable(&version)?;
-            let activated = swap(&mut txn, &catalogue, version, Step::Forward, by, self.now()).await?;
+            let activated =
+                swap(&mut txn, &catalogue, version, Step::Forward, by, self.now()).await?;
             if attempts.commit(txn).await? {
                 break activated;
             }
         };
         self.refresh().await?;
-        tracing::info!(component = name, digest, by, changed = activated.changed, "a component is active");
+        tracing::info!(
+            component = name,
+            digest,
+            by,
+            changed = activated.changed,
+            "a component is active"
+        );
         Ok(activated)
     }
 
-    /// Goes back to the version that served before. Nothing is compiled: it is still in memory, or in the code cache.
-    /// `from` is what is to be left; another one serving by now is a conflict.
+    /// Goes back to the version that served before. Nothing is compiled: it is still in memory, or
+    /// in the code cache. `from` is what is to be left; another one serving by now is a conflict.
     ///
     /// # Errors
     /// Nothing was changed.
-    pub async fn rollback(&self, name: &str, from: Option<&str>, by: &str) -> Result<Activated, LifeCycleError> {
+    pub async fn rollback(
+        &self,
+        name: &str,
+        from: Option<&str>,
+        by: &str,
+    ) -> Result<Activated, LifeCycleError> {
         let mut attempts = Attempts::new(&self.inner.store, "");
         let activated = loop {
             let mut txn = attempts.begin();
@@ -84,19 +107,32 @@ impl Registry {
             }
         };
         self.refresh().await?;
-        tracing::warn!(component = name, digest = activated.active.digest, by, "a component was rolled back");
+        tracing::warn!(
+            component = name,
+            digest = activated.active.digest,
+            by,
+            "a component was rolled back"
+        );
         Ok(activated)
     }
 
-    async fn back(&self, txn: &mut Txn, name: &str, from: Option<&str>, by: &str) -> Result<Activated, LifeCycleError> {
+    async fn back(
+        &self,
+        txn: &mut Txn,
+        name: &str,
+        from: Option<&str>,
+        by: &str,
+    ) -> Result<Activated, LifeCycleError> {
         let catalogue = Catalogue::read(txn, false).await?;
-        let active = catalogue.active(name).ok_or_else(|| LifeCycleError::Absent(name.to_owned()))?;
+        let active =
+            catalogue.active(name).ok_or_else(|| LifeCycleError::Absent(name.to_owned()))?;
         if from.is_some_and(|from| from != active) {
             let message = format!("{active} serves by now, not what was to be left");
             return Err(LifeCycleError::State { reason: "not_active", message });
         }
         let Some(version) = catalogue.predecessor(name).cloned() else {
-            let message = format!("no version of {name} served before this one; activate one by its digest");
+            let message =
+                format!("no version of {name} served before this one; activate one by its digest");
             return Err(LifeCycleError::State { reason: "no_predecessor", message });
         };
         // It served under what was set then.
@@ -104,7 +140,8 @@ impl Registry {
         swap(txn, &catalogue, version, Step::Back, by, self.now()).await
     }
 
-    /// The breaker's step: once, from exactly this version, to a healthy predecessor; the version is quarantined.
+    /// The breaker's step: once, from exactly this version, to a healthy predecessor; the version
+    /// is quarantined.
     pub(super) async fn step_back(&self, name: &str, digest: &str) {
         let stepped = self.stepped(name, digest).await;
         match stepped {
@@ -117,7 +154,10 @@ impl Registry {
                     "THE BREAKER STEPPED BACK: {name} trapped too often, for several organizations; the version is quarantined"
                 );
                 if let Err(error) = self.refresh().await {
-                    tracing::error!(error = &error as &dyn std::error::Error, "the registry cannot be read");
+                    tracing::error!(
+                        error = &error as &dyn std::error::Error,
+                        "the registry cannot be read"
+                    );
                 }
             }
             Ok(None) => tracing::error!(
@@ -126,7 +166,11 @@ impl Registry {
                 "a component traps too often and there is nothing healthy to step back to"
             ),
             Err(error) => {
-                tracing::error!(error = &error as &dyn std::error::Error, component = name, "the breaker could not step back")
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    component = name,
+                    "the breaker could not step back"
+                )
             }
         }
     }
@@ -141,10 +185,14 @@ impl Registry {
             if activation.active.as_deref() != Some(digest) || activation.by == "breaker" {
                 return Ok(None);
             }
-            let fits = |version: &&Arc<Version>| self.inner.resident.fits(&version.manifest).is_ok();
-            let healthy = catalogue.predecessor(name).filter(|version| self.inner.breaker.healthy(&version.digest));
+            let fits =
+                |version: &&Arc<Version>| self.inner.resident.fits(&version.manifest).is_ok();
+            let healthy = catalogue
+                .predecessor(name)
+                .filter(|version| self.inner.breaker.healthy(&version.digest));
             let Some(version) = healthy.filter(fits).cloned() else { return Ok(None) };
-            let activated = swap(&mut txn, &catalogue, version, Step::Back, "breaker", self.now()).await?;
+            let activated =
+                swap(&mut txn, &catalogue, version, Step::Back, "breaker", self.now()).await?;
             if let Some(bad) = catalogue.find(name, digest) {
                 let reason = Some("it trapped too often, for several organizations".to_owned());
                 let bad = Version { state: State::Quarantined, reason, ..Version::clone(bad) };
@@ -171,16 +219,27 @@ impl Registry {
         };
         self.refresh().await?;
         if let Err(error) = self.inner.store.blob_remove(digest).await {
-            tracing::warn!(error = &error as &dyn std::error::Error, digest, "a removed component's bytes are left behind");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                digest,
+                "a removed component's bytes are left behind"
+            );
         }
         tracing::info!(component = name, digest, "a component was removed");
         Ok(removed)
     }
 }
 
-async fn taken_off(txn: &mut Txn, name: &str, digest: &str) -> Result<Arc<Version>, LifeCycleError> {
+async fn taken_off(
+    txn: &mut Txn,
+    name: &str,
+    digest: &str,
+) -> Result<Arc<Version>, LifeCycleError> {
     let catalogue = Catalogue::read(txn, false).await?;
-    let version = catalogue.find(name, digest).ok_or_else(|| LifeCycleError::Absent(format!("{name} {digest}")))?.clone();
+    let version = catalogue
+        .find(name, digest)
+        .ok_or_else(|| LifeCycleError::Absent(format!("{name} {digest}")))?
+        .clone();
     let active = catalogue.active(name) == Some(digest);
     if active && catalogue.versions.get(name).is_some_and(|versions| versions.len() > 1) {
         let message = "it serves; roll back or activate another version first".to_owned();
@@ -210,7 +269,11 @@ async fn unpinned(txn: &mut Txn, version: &Version) -> Result<(), LifeCycleError
     }
     let kits = found.iter().map(|(_, row)| Pin::read(row)).collect::<Result<_, _>>()?;
     let all = txn.count(&query).await?;
-    Err(LifeCycleError::Pinned { version: format!("{} {}", version.name, version.version), kits, all })
+    Err(LifeCycleError::Pinned {
+        version: format!("{} {}", version.name, version.version),
+        kits,
+        all,
+    })
 }
 
 fn usable(version: &Version) -> Result<(), LifeCycleError> {
@@ -218,8 +281,10 @@ fn usable(version: &Version) -> Result<(), LifeCycleError> {
         return Ok(());
     }
     let why = version.reason.as_deref().unwrap_or("it was stepped back from");
-    let message =
-        format!("{} {} is quarantined: {why}; install a mended version under a new number", version.name, version.version);
+    let message = format!(
+        "{} {} is quarantined: {why}; install a mended version under a new number",
+        version.name, version.version
+    );
     Err(LifeCycleError::State { reason: "quarantined", message })
 }
 
@@ -241,10 +306,18 @@ async fn swap(
     match step {
         Step::Forward => history.extend(previous.clone()),
         // What is gone back to, and whatever came after it, is no longer before what serves.
-        Step::Back => history.truncate(history.iter().rposition(|digest| *digest == to.digest).unwrap_or(0)),
+        Step::Back => {
+            history.truncate(history.iter().rposition(|digest| *digest == to.digest).unwrap_or(0))
+        }
     }
     history.drain(..history.len().saturating_sub(HISTORY_MAX));
-    let activation = Activation { name: to.name.clone(), active: Some(to.digest.clone()), history, at: now, by: by.to_owned() };
+    let activation = Activation {
+        name: to.name.clone(),
+        active: Some(to.digest.clone()),
+        history,
+        at: now,
+        by: by.to_owned(),
+    };
     txn.put(activation.key(), activation.draft()?).await?;
     let active = Version { state: State::Active, reason: None, ..Version::clone(&to) };
     txn.put(active.key(), active.draft()?).await?;
@@ -259,7 +332,13 @@ async fn swap(
 }
 
 /// What others are told: the deployment's own event.
-fn fact(active: &Version, previous: Option<&str>, step: Step, by: &str, now: Instant) -> Result<Fact, getrandom::Error> {
+fn fact(
+    active: &Version,
+    previous: Option<&str>,
+    step: Step,
+    by: &str,
+    now: Instant,
+) -> Result<Fact, getrandom::Error> {
     let mut random = [0; 10];
     getrandom::fill(&mut random)?;
     let name = if step == Step::Forward { "component.activated" } else { "component.rolled_back" };
@@ -270,8 +349,8 @@ fn fact(active: &Version, previous: Option<&str>, step: Step, by: &str, now: Ins
 }
 
 impl Registry {
-    /// Removes retired versions beyond the latest `kept` of each primitive. What serves, what a rollback goes to, what a kit pins
-    /// and what is quarantined stay.
+    /// Removes retired versions beyond the latest `kept` of each primitive. What serves, what a
+    /// rollback goes to, what a kit pins and what is quarantined stay.
     ///
     /// # Errors
     /// When the store does not take it.
@@ -279,8 +358,9 @@ impl Registry {
         let catalogue = self.catalogue();
         for (name, versions) in &catalogue.versions {
             let back = catalogue.predecessor(name).map(|version| version.digest.clone());
-            let retired =
-                versions.iter().filter(|version| version.state == State::Retired && Some(&version.digest) != back.as_ref());
+            let retired = versions.iter().filter(|version| {
+                version.state == State::Retired && Some(&version.digest) != back.as_ref()
+            });
             let retired: Vec<_> = retired.collect();
             let surplus = retired.len().saturating_sub(kept as usize);
             for version in retired.into_iter().take(surplus) {

@@ -1,4 +1,5 @@
-//! Host work that is run again when what it read has changed, as a plain loop whose futures can move between threads.
+//! Host work that is run again when what it read has changed, as a plain loop whose futures can
+//! move between threads.
 
 use charter_kernel::unit::Rejection;
 use charter_store::{CommitError, Store, Ticket, Txn};
@@ -34,7 +35,9 @@ impl<'a> Attempts<'a> {
     pub(crate) async fn commit(&mut self, txn: Txn) -> Result<bool, CommitError> {
         match txn.commit().await {
             Ok(_) => Ok(true),
-            Err(CommitError::Rejected(Rejection::Conflict { keys })) if self.made < ATTEMPTS_MAX => {
+            Err(CommitError::Rejected(Rejection::Conflict { keys }))
+                if self.made < ATTEMPTS_MAX =>
+            {
                 self.ticket = Some(self.store.ticket(&keys).await);
                 Ok(false)
             }

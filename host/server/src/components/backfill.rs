@@ -1,7 +1,7 @@
 //! Index entries for documents that were written before their index was declared.
 //!
-//! Runs before an activation, in bounded batches, each document re-validated by version at its commit; a document that changes
-//! meanwhile is simply read again. Knows documents as bodies only.
+//! Runs before an activation, in bounded batches, each document re-validated by version at its
+//! commit; a document that changes meanwhile is simply read again. Knows documents as bodies only.
 
 use charter_kernel::index::{self, Further};
 use charter_kernel::manifest::{Collection, Manifest};
@@ -17,7 +17,8 @@ const BATCH_ROWS: u32 = 200;
 const ATTEMPTS_MAX: u32 = 20;
 
 impl Registry {
-    /// Builds what `next` declares and `former` did not, beside what `others` that are live look for.
+    /// Builds what `next` declares and `former` did not, beside what `others` that are live look
+    /// for.
     pub(super) async fn backfill(
         &self,
         former: Option<&Manifest>,
@@ -26,18 +27,29 @@ impl Registry {
     ) -> Result<(), LifeCycleError> {
         let Some(former) = former else { return Ok(()) };
         for collection in &next.collections {
-            let Some(old) = former.collections.iter().find(|old| old.name == collection.name) else { continue };
+            let Some(old) = former.collections.iter().find(|old| old.name == collection.name)
+            else {
+                continue;
+            };
             let new_index = collection.indexes.iter().any(|index| !old.indexes.contains(index));
-            let new_text = collection.searchable.iter().any(|field| !old.searchable.contains(field));
+            let new_text =
+                collection.searchable.iter().any(|field| !old.searchable.contains(field));
             if new_index || new_text {
-                let further = Further::of(collection, others.iter().flat_map(|other| &other.collections));
-                self.rebuild(&Space::of(&next.name, &collection.name), collection, &further).await?;
+                let further =
+                    Further::of(collection, others.iter().flat_map(|other| &other.collections));
+                self.rebuild(&Space::of(&next.name, &collection.name), collection, &further)
+                    .await?;
             }
         }
         Ok(())
     }
 
-    async fn rebuild(&self, space: &Space, collection: &Collection, further: &Further) -> Result<(), LifeCycleError> {
+    async fn rebuild(
+        &self,
+        space: &Space,
+        collection: &Collection,
+        further: &Further,
+    ) -> Result<(), LifeCycleError> {
         let mut after: Option<Key> = None;
         let mut rebuilt = 0_u64;
         let mut attempts = 0;
@@ -65,10 +77,18 @@ impl Registry {
 }
 
 /// The write that gives a document its entries, if it lacks any.
-fn add(unit: &mut Unit, (collection, further): (&Collection, &Further), key: &Key, row: &Row) -> Result<(), LifeCycleError> {
+fn add(
+    unit: &mut Unit,
+    (collection, further): (&Collection, &Further),
+    key: &Key,
+    row: &Row,
+) -> Result<(), LifeCycleError> {
     let body: Value = serde_json::from_str(&row.body).unwrap_or_default();
     let entries = index::entries_beside(collection, further, &body).map_err(|wrong| {
-        LifeCycleError::Unfit(vec![fault(format!("the document {} does not fit the new index: {wrong}", key.id))])
+        LifeCycleError::Unfit(vec![fault(format!(
+            "the document {} does not fit the new index: {wrong}",
+            key.id
+        ))])
     })?;
     if entries.index == row.index && entries.text == row.text {
         return Ok(());

@@ -1,7 +1,8 @@
 //! The trap-rate breaker: counts what became of calls, and says when a version has to go.
 //!
-//! Counting is a look-up and a few atomic operations. Knows nothing of how a version is stepped back from. Traps of one organization
-//! alone never trip it, nor do those of a few among many: tenants who find a crashing input must not decide what the others run.
+//! Counting is a look-up and a few atomic operations. Knows nothing of how a version is stepped
+//! back from. Traps of one organization alone never trip it, nor do those of a few among many:
+//! tenants who find a crashing input must not decide what the others run.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -36,7 +37,8 @@ struct Window {
     trapped: Distinct,
 }
 
-/// How many different organizations there were, each a bit of its hash: exact for a few, too few for very many.
+/// How many different organizations there were, each a bit of its hash: exact for a few, too few
+/// for very many.
 #[derive(Debug, Default)]
 struct Distinct([AtomicU64; 16]);
 
@@ -61,7 +63,13 @@ impl Breaker {
     }
 
     /// Counts a call; true where this trap trips the breaker.
-    pub(super) fn observe(&self, digest: &str, organization: &str, trapped: bool, now: Instant) -> bool {
+    pub(super) fn observe(
+        &self,
+        digest: &str,
+        organization: &str,
+        trapped: bool,
+        now: Instant,
+    ) -> bool {
         if self.settings.traps_min == 0 {
             return false;
         }
@@ -85,11 +93,14 @@ impl Breaker {
     pub(super) fn healthy(&self, digest: &str) -> bool {
         let window = self.window(digest);
         let (calls, traps) = (window.calls.load(Relaxed), window.traps.load(Relaxed));
-        traps < self.settings.traps_min.max(1) || f64::from(traps) < self.settings.rate_min * f64::from(calls)
+        traps < self.settings.traps_min.max(1)
+            || f64::from(traps) < self.settings.rate_min * f64::from(calls)
     }
 
     fn window(&self, digest: &str) -> Arc<Window> {
-        if let Some(window) = self.windows.read().unwrap_or_else(PoisonError::into_inner).get(digest) {
+        if let Some(window) =
+            self.windows.read().unwrap_or_else(PoisonError::into_inner).get(digest)
+        {
             return window.clone();
         }
         let mut windows = self.windows.write().unwrap_or_else(PoisonError::into_inner);
@@ -136,7 +147,10 @@ mod tests {
             breaker.observe("d", &format!("calm-{caller}"), false, Instant(5_000));
         }
         for n in 0..100 {
-            assert!(!breaker.observe("d", if n % 2 == 0 { "one" } else { "two" }, true, Instant(5_000)), "{n}");
+            assert!(
+                !breaker.observe("d", if n % 2 == 0 { "one" } else { "two" }, true, Instant(5_000)),
+                "{n}"
+            );
         }
     }
 
@@ -147,7 +161,10 @@ mod tests {
             breaker.observe("d", "one", false, Instant(5_000 + n));
         }
         for n in 0..40 {
-            assert!(!breaker.observe("d", if n % 2 == 0 { "one" } else { "two" }, true, Instant(5_100)), "{n}");
+            assert!(
+                !breaker.observe("d", if n % 2 == 0 { "one" } else { "two" }, true, Instant(5_100)),
+                "{n}"
+            );
         }
         assert!(breaker.healthy("d"));
     }

@@ -1,7 +1,7 @@
 //! All rows about components, read at once: what is installed, and what is active.
 //!
-//! A plain value. Whoever decides by it reads it through the transaction that then commits, so that two activations cannot both
-//! be admitted by what the other one changed.
+//! A plain value. Whoever decides by it reads it through the transaction that then commits, so that
+//! two activations cannot both be admitted by what the other one changed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,7 +36,8 @@ impl Catalogue {
             catalogue.versions.entry(version.name.clone()).or_default().push(Arc::new(version));
         }
         for versions in catalogue.versions.values_mut() {
-            versions.sort_by(|a, b| (a.installed_at, &a.version).cmp(&(b.installed_at, &b.version)));
+            versions
+                .sort_by(|a, b| (a.installed_at, &a.version).cmp(&(b.installed_at, &b.version)));
         }
         for activation in all::<Activation>(txn, relaxed).await? {
             catalogue.activations.insert(activation.name.clone(), Arc::new(activation));
@@ -64,11 +65,19 @@ impl Catalogue {
         self.activations.get(name)?.active.as_deref()
     }
 
-    /// The version that a rollback goes to: the latest one before the active one that still is there and is not quarantined.
+    /// The version that a rollback goes to: the latest one before the active one that still is
+    /// there and is not quarantined.
     pub fn predecessor(&self, name: &str) -> Option<&Arc<Version>> {
         let activation = self.activations.get(name)?;
-        let usable = |digest: &String| self.find(name, digest).filter(|version| version.state != State::Quarantined);
-        activation.history.iter().rev().filter(|digest| Some(*digest) != activation.active.as_ref()).find_map(usable)
+        let usable = |digest: &String| {
+            self.find(name, digest).filter(|version| version.state != State::Quarantined)
+        };
+        activation
+            .history
+            .iter()
+            .rev()
+            .filter(|digest| Some(*digest) != activation.active.as_ref())
+            .find_map(usable)
     }
 
     /// Every version that a request can reach: the active one, and those that a kit may pin.
@@ -76,21 +85,31 @@ impl Catalogue {
         self.versions.values().flatten().filter(|version| version.state != State::Quarantined)
     }
 
-    /// The other versions that a request of the same primitive can reach: what they look for, each of them writes.
+    /// The other versions that a request of the same primitive can reach: what they look for, each
+    /// of them writes.
     pub fn beside(&self, version: &Version) -> impl Iterator<Item = &Manifest> {
         let (name, digest) = (version.name.clone(), version.digest.clone());
-        self.live().filter(move |other| other.name == name && other.digest != digest).map(|other| &other.manifest)
+        self.live()
+            .filter(move |other| other.name == name && other.digest != digest)
+            .map(|other| &other.manifest)
     }
 
     /// The active versions.
     pub fn serving(&self) -> impl Iterator<Item = &Arc<Version>> {
-        self.activations.values().filter_map(|activation| self.find(&activation.name, activation.active.as_deref()?))
+        self.activations
+            .values()
+            .filter_map(|activation| self.find(&activation.name, activation.active.as_deref()?))
     }
 }
 
-/// All records of a collection of the deployment. One that this build cannot read is logged and left out.
+/// All records of a collection of the deployment. One that this build cannot read is logged and
+/// left out.
 pub(super) async fn all<R: Record>(txn: &mut Txn, relaxed: bool) -> Result<Vec<R>, ReadError> {
-    let mut query = Query { order: Order::Oldest, relaxed, ..Query::all(&Reach::deployment(), &R::space()).limit(PAGE_ROWS) };
+    let mut query = Query {
+        order: Order::Oldest,
+        relaxed,
+        ..Query::all(&Reach::deployment(), &R::space()).limit(PAGE_ROWS)
+    };
     let mut found = Vec::new();
     loop {
         let page = txn.find(&query).await?;

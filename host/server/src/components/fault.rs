@@ -91,9 +91,10 @@ impl From<LifeCycleError> for Refusal {
                 refusal.code = Code::InvalidComponent;
                 refusal
             }
-            LifeCycleError::Absent(what) => {
-                Refusal { message: format!("There is no component {what}."), ..Refusal::not_found() }
-            }
+            LifeCycleError::Absent(what) => Refusal {
+                message: format!("There is no component {what}."),
+                ..Refusal::not_found()
+            },
             LifeCycleError::State { reason, message } => Refusal::state_conflict(reason, message),
             LifeCycleError::Pinned { ref kits, all, .. } => {
                 let named = kits
@@ -104,11 +105,15 @@ impl From<LifeCycleError> for Refusal {
                     .detail("kits", named.collect::<Value>())
                     .detail("kits_total", all)
             }
-            LifeCycleError::Lags(message) => {
-                Refusal::new(Code::Overloaded, message).reason("replica_lags").detail("changed", json!(false)).retry_after(5)
-            }
+            LifeCycleError::Lags(message) => Refusal::new(Code::Overloaded, message)
+                .reason("replica_lags")
+                .detail("changed", json!(false))
+                .retry_after(5),
             LifeCycleError::Store(fault) => {
-                tracing::error!(error = &fault as &dyn std::error::Error, "the component registry could not use the store");
+                tracing::error!(
+                    error = &fault as &dyn std::error::Error,
+                    "the component registry could not use the store"
+                );
                 Refusal::overloaded(1)
             }
         }

@@ -49,11 +49,14 @@ impl Registry {
     /// Every fault at once; nothing was changed.
     pub async fn install(&self, upload: Upload) -> Result<Installed, LifeCycleError> {
         let (digest, raw) = digest(&upload.bytes);
-        if let Err(message) = signature::check(&self.inner.settings.signing_keys, &raw, upload.signature.as_deref()) {
+        if let Err(message) =
+            signature::check(&self.inner.settings.signing_keys, &raw, upload.signature.as_deref())
+        {
             // A component that is not trusted is not even described.
             return Err(LifeCycleError::Unfit(vec![Fault::new("signature", message)]));
         }
-        let component = self.inner.engine.stage(upload.bytes.clone()).await.map_err(LifeCycleError::Unfit)?;
+        let component =
+            self.inner.engine.stage(upload.bytes.clone()).await.map_err(LifeCycleError::Unfit)?;
         let served = Arc::new(Served::new(component).map_err(LifeCycleError::Unfit)?);
         let manifest = served.manifest.clone();
         let version = Version {
@@ -68,7 +71,8 @@ impl Registry {
             reason: None,
         };
         let mut attempts = Attempts::new(&self.inner.store, "");
-        // Looked at once ahead of its own commit, so that the bytes of what is refused are not kept.
+        // Looked at once ahead of its own commit, so that the bytes of what is refused are not
+        // kept.
         self.stage(&mut attempts.begin(), &served, &version, upload.name.as_deref()).await?;
         self.inner.store.blob_put(&digest, &upload.bytes).await?;
         let installed = loop {
@@ -116,10 +120,19 @@ impl Registry {
     }
 
     /// What keeps a fit component from standing beside those that are live.
-    fn faults(&self, catalogue: &Catalogue, served: &Arc<Served>, version: &Version, name: Option<&str>) -> Vec<Fault> {
+    fn faults(
+        &self,
+        catalogue: &Catalogue,
+        served: &Arc<Served>,
+        version: &Version,
+        name: Option<&str>,
+    ) -> Vec<Fault> {
         let mut faults = Vec::new();
         if let Some(name) = name.filter(|name| *name != version.name) {
-            let message = format!("is {:?}, but the component was uploaded as {name:?}: use the manifest's name", version.name);
+            let message = format!(
+                "is {:?}, but the component was uploaded as {name:?}: use the manifest's name",
+                version.name
+            );
             faults.push(Fault::new("name", message));
         }
         if let Some(other) = catalogue.numbered(&version.name, &version.version) {
@@ -134,7 +147,10 @@ impl Registry {
         faults.extend(self.fits(served));
         faults.extend(overlaps(catalogue, &version.manifest));
         for live in catalogue.live().filter(|live| live.name == version.name) {
-            faults.extend(charter_kernel::manifest::faults::narrowings(&live.manifest, &version.manifest));
+            faults.extend(charter_kernel::manifest::faults::narrowings(
+                &live.manifest,
+                &version.manifest,
+            ));
         }
         faults.sort();
         faults.dedup();
@@ -148,7 +164,11 @@ impl Registry {
             .primitives()
             .filter(|primitive| primitive.name != served.name())
             .map(|primitive| Primitive::clone(primitive));
-        let own = Primitive { name: served.name().to_owned(), active: served.clone(), others: Vec::new() };
+        let own = Primitive {
+            name: served.name().to_owned(),
+            active: served.clone(),
+            others: Vec::new(),
+        };
         Live::new(0, others.chain([own]).collect(), []).err().unwrap_or_default()
     }
 }
@@ -161,10 +181,9 @@ fn overlaps(catalogue: &Catalogue, manifest: &Manifest) -> Vec<Fault> {
         let operations = manifest.operations.iter().enumerate();
         operations
             .flat_map(|(n, operation)| {
-                operation
-                    .mounts()
-                    .iter()
-                    .filter_map(move |mount| Some((n, operation.method.clone(), at(*mount, &operation.path)?)))
+                operation.mounts().iter().filter_map(move |mount| {
+                    Some((n, operation.method.clone(), at(*mount, &operation.path)?))
+                })
             })
             .collect()
     };
@@ -187,5 +206,7 @@ fn overlaps(catalogue: &Catalogue, manifest: &Manifest) -> Vec<Fault> {
 
 /// Bytes that are no component at all, for the folder.
 pub(super) fn too_large(bytes_max: usize) -> LifeCycleError {
-    LifeCycleError::Unfit(vec![fault(format!("is larger than the {bytes_max} bytes that engine.component_bytes_max allows"))])
+    LifeCycleError::Unfit(vec![fault(format!(
+        "is larger than the {bytes_max} bytes that engine.component_bytes_max allows"
+    ))])
 }

@@ -1,4 +1,5 @@
-//! The rows that say what is installed and what is active. The database is the truth; everything else is a copy of it.
+//! The rows that say what is installed and what is active. The database is the truth; everything
+//! else is a copy of it.
 //!
 //! A version's row never changes its digest, so that a (name, version) means one thing for ever.
 

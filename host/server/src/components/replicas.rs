@@ -1,4 +1,5 @@
-//! The replicas of a deployment: each says that it lives and what it has compiled, so that an activation can wait for all.
+//! The replicas of a deployment: each says that it lives and what it has compiled, so that an
+//! activation can wait for all.
 //!
 //! A replica that has not been heard of for a while counts as gone: nobody waits for the dead.
 
@@ -51,7 +52,8 @@ impl Replicas {
         known.compiled.contains(digest) || known.failed.contains_key(digest)
     }
 
-    /// Forgets what is not installed any more, so that this replica's row names what somebody may wait for.
+    /// Forgets what is not installed any more, so that this replica's row names what somebody may
+    /// wait for.
     pub(super) fn keep(&self, installed: impl Fn(&str) -> bool) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.compiled.retain(|digest| installed(digest));
@@ -93,7 +95,11 @@ impl Replicas {
                 host: format!("process {}", std::process::id()),
                 seen_at: self.clock.now(),
                 compiled: known.compiled.iter().cloned().collect(),
-                failed: known.failed.iter().map(|(digest, why)| (digest.clone(), why.clone())).collect(),
+                failed: known
+                    .failed
+                    .iter()
+                    .map(|(digest, why)| (digest.clone(), why.clone()))
+                    .collect(),
             }
         };
         let mut txn = self.store.begin("");
@@ -106,7 +112,10 @@ impl Replicas {
     pub(super) async fn living(&self) -> Result<Vec<Replica>, LifeCycleError> {
         let now = self.clock.now();
         let all = all_records::<Replica>(&mut self.store.begin(""), true).await?;
-        Ok(all.into_iter().filter(|replica| replica.seen_at.plus_ms(GONE_AFTER_MS) >= now).collect())
+        Ok(all
+            .into_iter()
+            .filter(|replica| replica.seen_at.plus_ms(GONE_AFTER_MS) >= now)
+            .collect())
     }
 
     /// Waits until every other living replica has compiled it.
@@ -118,16 +127,26 @@ impl Replicas {
         loop {
             let living = self.living().await?;
             let others = living.iter().filter(|replica| replica.id != self.id);
-            let behind: Vec<&Replica> =
-                others.filter(|replica| !replica.compiled.iter().any(|known| known == digest)).collect();
+            let behind: Vec<&Replica> = others
+                .filter(|replica| !replica.compiled.iter().any(|known| known == digest))
+                .collect();
             let Some(first) = behind.first() else { return Ok(()) };
             if let Some((_, why)) = first.failed.iter().find(|(failed, _)| failed == digest) {
-                let message = format!("the replica {} ({}) cannot load {digest}: {why}", first.id, first.host);
+                let message = format!(
+                    "the replica {} ({}) cannot load {digest}: {why}",
+                    first.id, first.host
+                );
                 return Err(LifeCycleError::State { reason: "replica_cannot_load", message });
             }
             if tokio::time::Instant::now() >= deadline {
-                let names: Vec<String> = behind.iter().map(|replica| format!("{} ({})", replica.id, replica.host)).collect();
-                let message = format!("not compiled yet by the replica {}: nothing was activated; try again", names.join(", "));
+                let names: Vec<String> = behind
+                    .iter()
+                    .map(|replica| format!("{} ({})", replica.id, replica.host))
+                    .collect();
+                let message = format!(
+                    "not compiled yet by the replica {}: nothing was activated; try again",
+                    names.join(", ")
+                );
                 return Err(LifeCycleError::Lags(message));
             }
             tokio::time::sleep(LOOK_EVERY).await;
@@ -136,9 +155,14 @@ impl Replicas {
 
     /// Takes this replica off the list.
     pub(super) async fn leave(&self) {
-        let key =
-            Replica { id: self.id.clone(), host: String::new(), seen_at: self.clock.now(), compiled: vec![], failed: vec![] }
-                .key();
+        let key = Replica {
+            id: self.id.clone(),
+            host: String::new(),
+            seen_at: self.clock.now(),
+            compiled: vec![],
+            failed: vec![],
+        }
+        .key();
         let mut txn: Txn = self.store.begin("");
         if self.store.is_shared() {
             txn.write(charter_kernel::unit::Write::Remove { key, expected: None });
@@ -154,7 +178,10 @@ impl Replicas {
         for replica in all_records::<Replica>(&mut self.store.begin(""), true).await? {
             if replica.seen_at.plus_ms(FORGOTTEN_AFTER_MS) < now {
                 let mut txn = self.store.begin("");
-                txn.write(charter_kernel::unit::Write::Remove { key: replica.key(), expected: None });
+                txn.write(charter_kernel::unit::Write::Remove {
+                    key: replica.key(),
+                    expected: None,
+                });
                 txn.commit().await?;
             }
         }

@@ -21,7 +21,8 @@ impl Registry {
         let catalogue = self.catalogue();
         let versions = catalogue.versions.get(name)?;
         let draining = self.inner.resident.draining();
-        let loaded: BTreeSet<String> = self.inner.resident.loaded().iter().map(|served| served.digest().to_owned()).collect();
+        let loaded: BTreeSet<String> =
+            self.inner.resident.loaded().iter().map(|served| served.digest().to_owned()).collect();
         let mut shown = self.summary(&catalogue, &draining, name);
         let rows = versions.iter().rev().map(|version| {
             let mut row = shown_version(version, &draining);
@@ -59,8 +60,11 @@ impl Registry {
 
 /// One version, as everything that answers one shows it.
 pub(crate) fn shown_version(version: &Version, draining: &BTreeSet<String>) -> Value {
-    let state =
-        if version.state == State::Retired && draining.contains(&version.digest) { "draining" } else { version.state.as_str() };
+    let state = if version.state == State::Retired && draining.contains(&version.digest) {
+        "draining"
+    } else {
+        version.state.as_str()
+    };
     json!({
         "name": version.name,
         "version": version.version,

@@ -1,7 +1,7 @@
 //! Component versions in memory: loaded once however many ask, kept while used, dropped when not.
 //!
-//! Knows nothing of which one is active. A request in flight holds its version by itself: what is dropped here lives until the
-//! last such request ends, and is called draining until then.
+//! Knows nothing of which one is active. A request in flight holds its version by itself: what is
+//! dropped here lives until the last such request ends, and is called draining until then.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
@@ -38,7 +38,12 @@ struct Slot {
 }
 
 impl Resident {
-    pub(super) fn new(store: Store, engine: Engine, clock: Arc<dyn Clock>, settings: Primitives) -> Self {
+    pub(super) fn new(
+        store: Store,
+        engine: Engine,
+        clock: Arc<dyn Clock>,
+        settings: Primitives,
+    ) -> Self {
         Self { store, engine, clock, settings, slots: Mutex::default(), dropped: Mutex::default() }
     }
 
@@ -58,7 +63,11 @@ impl Resident {
             match store.blob_get(&blob).await {
                 Ok(bytes) => bytes.map(Into::into),
                 Err(error) => {
-                    tracing::error!(error = &error as &dyn std::error::Error, blob, "a component's blob cannot be read");
+                    tracing::error!(
+                        error = &error as &dyn std::error::Error,
+                        blob,
+                        "a component's blob cannot be read"
+                    );
                     None
                 }
             }
@@ -102,7 +111,9 @@ impl Resident {
             if n >= surplus && used_at >= before.0 {
                 continue;
             }
-            if let Some(served) = slots.remove(&digest).and_then(|slot| slot.served.get().map(Arc::downgrade)) {
+            if let Some(served) =
+                slots.remove(&digest).and_then(|slot| slot.served.get().map(Arc::downgrade))
+            {
                 dropped.push((digest, served));
             }
         }
@@ -114,7 +125,11 @@ impl Resident {
     /// Digests that nothing wants but requests in flight still run.
     pub(super) fn draining(&self) -> BTreeSet<String> {
         let dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
-        dropped.iter().filter(|(_, served)| served.strong_count() > 0).map(|(digest, _)| digest.clone()).collect()
+        dropped
+            .iter()
+            .filter(|(_, served)| served.strong_count() > 0)
+            .map(|(digest, _)| digest.clone())
+            .collect()
     }
 
     /// What nothing wants but requests in flight still run.

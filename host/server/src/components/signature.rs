@@ -1,7 +1,8 @@
 //! Detached ed25519 signatures (RFC 8032) over a component's SHA-256 digest.
 //!
-//! The signed message is the 32 bytes of the digest; a signature travels as base64 in `X-Component-Signature`, or beside the
-//! file as `<name>.wasm.sig`. Knows nothing of components beyond their digest.
+//! The signed message is the 32 bytes of the digest; a signature travels as base64 in
+//! `X-Component-Signature`, or beside the file as `<name>.wasm.sig`. Knows nothing of components
+//! beyond their digest.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -24,8 +25,13 @@ pub fn signature(text: &str) -> Option<Signature> {
     Some(Signature::from_bytes(&bytes))
 }
 
-/// The key that signed this digest, if one of them did. `verify_strict` refuses weak keys and malleable signatures.
-pub fn signer<'a>(keys: &'a [VerifyingKey], digest: &[u8; 32], signature: &Signature) -> Option<&'a VerifyingKey> {
+/// The key that signed this digest, if one of them did. `verify_strict` refuses weak keys and
+/// malleable signatures.
+pub fn signer<'a>(
+    keys: &'a [VerifyingKey],
+    digest: &[u8; 32],
+    signature: &Signature,
+) -> Option<&'a VerifyingKey> {
     keys.iter().find(|key| key.verify_strict(digest, signature).is_ok())
 }
 
@@ -33,7 +39,11 @@ pub fn signer<'a>(keys: &'a [VerifyingKey], digest: &[u8; 32], signature: &Signa
 ///
 /// # Errors
 /// When keys are configured and none of them signed the digest.
-pub fn check(keys: &[VerifyingKey], digest: &[u8; 32], presented: Option<&str>) -> Result<(), String> {
+pub fn check(
+    keys: &[VerifyingKey],
+    digest: &[u8; 32],
+    presented: Option<&str>,
+) -> Result<(), String> {
     if keys.is_empty() {
         return Ok(());
     }
@@ -47,7 +57,9 @@ pub fn check(keys: &[VerifyingKey], digest: &[u8; 32], presented: Option<&str>) 
     };
     match signer(keys, digest, &signature) {
         Some(_) => Ok(()),
-        None => Err("has a signature that none of the configured keys made over this digest".into()),
+        None => {
+            Err("has a signature that none of the configured keys made over this digest".into())
+        }
     }
 }
 

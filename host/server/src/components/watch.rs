@@ -1,8 +1,10 @@
-//! The watched folder: `.wasm` files, with `<file>.wasm.sig` beside them where signatures are asked for.
+//! The watched folder: `.wasm` files, with `<file>.wasm.sig` beside them where signatures are asked
+//! for.
 //!
-//! At start only digests that are new to the deployment are acted on, so that a rollback stays rolled back and a replica with an old
-//! image cannot downgrade the rest; while running, each completed change is. A signature that comes, or is changed, behind its file
-//! lets in what was refused without it, and does nothing to what is installed.
+//! At start only digests that are new to the deployment are acted on, so that a rollback stays
+//! rolled back and a replica with an old image cannot downgrade the rest; while running, each
+//! completed change is. A signature that comes, or is changed, behind its file lets in what was
+//! refused without it, and does nothing to what is installed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -60,7 +62,8 @@ impl Folder {
         Self { dir, bytes_max, seen: BTreeMap::new() }
     }
 
-    /// What the start does: installs and activates every digest that is new to the deployment, as many at once as there are cores.
+    /// What the start does: installs and activates every digest that is new to the deployment, as
+    /// many at once as there are cores.
     ///
     /// # Errors
     /// When the folder cannot be read; a file that is not fit is logged and left out.
@@ -70,7 +73,10 @@ impl Folder {
         let bytes_max = self.bytes_max;
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let steps = files.into_keys().map(|path| first_visit(registry, path, bytes_max).boxed());
-        futures::stream::iter(steps.collect::<Vec<_>>()).buffer_unordered(cores).collect::<Vec<()>>().await;
+        futures::stream::iter(steps.collect::<Vec<_>>())
+            .buffer_unordered(cores)
+            .collect::<Vec<()>>()
+            .await;
         Ok(())
     }
 
@@ -84,7 +90,9 @@ impl Folder {
                 let _ = sender.try_send(());
             }
         });
-        let watching = watcher.and_then(|mut watcher| watcher.watch(&self.dir, RecursiveMode::NonRecursive).map(|()| watcher));
+        let watching = watcher.and_then(|mut watcher| {
+            watcher.watch(&self.dir, RecursiveMode::NonRecursive).map(|()| watcher)
+        });
         if let Err(error) = &watching {
             tracing::warn!(%error, dir = %self.dir.display(), "the folder cannot be watched: it is looked at every few seconds");
         }
@@ -102,8 +110,11 @@ impl Folder {
 
     async fn changed(&mut self, registry: &Registry) -> io::Result<()> {
         let before = self.list().await?;
-        let pending: BTreeSet<PathBuf> =
-            before.iter().filter(|(path, stamp)| self.seen.get(*path) != Some(stamp)).map(|(path, _)| path.clone()).collect();
+        let pending: BTreeSet<PathBuf> = before
+            .iter()
+            .filter(|(path, stamp)| self.seen.get(*path) != Some(stamp))
+            .map(|(path, _)| path.clone())
+            .collect();
         if pending.is_empty() {
             self.seen = before;
             return Ok(());
@@ -111,7 +122,10 @@ impl Folder {
         tokio::time::sleep(QUIET).await;
         let now = self.list().await?;
         for path in pending {
-            let Some(signed) = now.get(&path).filter(|signed| before.get(&path) == Some(signed)) else { continue };
+            let Some(signed) = now.get(&path).filter(|signed| before.get(&path) == Some(signed))
+            else {
+                continue;
+            };
             let former = self.seen.insert(path.clone(), *signed);
             if former.is_none_or(|former| former.component != signed.component) {
                 let done = async { act(registry, read(&path, self.bytes_max).await?).await };
@@ -158,7 +172,9 @@ async fn first_visit(registry: &Registry, path: PathBuf, bytes_max: usize) {
 
 /// The file and its signature.
 async fn read(path: &Path, bytes_max: usize) -> Result<Upload, LifeCycleError> {
-    let unreadable = |error: io::Error| LifeCycleError::Unfit(vec![super::fault(format!("cannot be read: {error}"))]);
+    let unreadable = |error: io::Error| {
+        LifeCycleError::Unfit(vec![super::fault(format!("cannot be read: {error}"))])
+    };
     let metadata = tokio::fs::metadata(path).await.map_err(unreadable)?;
     if metadata.len() > bytes_max as u64 {
         return Err(too_large(bytes_max));

@@ -32,20 +32,33 @@ pub struct Auth {
 
 impl Auth {
     pub(super) fn read(mut of: Section<'_>) -> Self {
-        let registration =
-            [("open", Registration::Open), ("invitation", Registration::Invitation), ("closed", Registration::Closed)];
+        let registration = [
+            ("open", Registration::Open),
+            ("invitation", Registration::Invitation),
+            ("closed", Registration::Closed),
+        ];
         Self {
             registration: of
                 .choice("registration", &registration, "open, invitation or closed")
                 .unwrap_or(Registration::Closed),
-            session_hours: of.within("session_hours", 14 * 24, (1, 24 * 365), "how long a session lasts"),
+            session_hours: of.within(
+                "session_hours",
+                14 * 24,
+                (1, 24 * 365),
+                "how long a session lasts",
+            ),
             attempts_per_minute: of.within(
                 "attempts_per_minute",
                 10,
                 (1, 10_000),
                 "sign-in attempts of one account or address",
             ),
-            hashes_max: of.within("hashes_max", 4, (1, 256), "passwords checked at once; each takes 19 MiB"),
+            hashes_max: of.within(
+                "hashes_max",
+                4,
+                (1, 256),
+                "passwords checked at once; each takes 19 MiB",
+            ),
         }
     }
 }
@@ -64,7 +77,11 @@ pub struct Rates {
 impl Rates {
     pub(super) fn read(mut of: Section<'_>) -> Self {
         Self {
-            key_per_minute: of.take("key_per_minute", 0, "requests a minute of one key; 0: no limit"),
+            key_per_minute: of.take(
+                "key_per_minute",
+                0,
+                "requests a minute of one key; 0: no limit",
+            ),
             organization_per_minute: of.take(
                 "organization_per_minute",
                 0,
@@ -86,22 +103,34 @@ pub struct Operator {
 
 impl Operator {
     pub(super) fn read(mut of: Section<'_>) -> Self {
-        let mut token: Option<Secret> =
-            of.optional("token", "the operator's token, 22 characters at least; made at first start if not set");
-        if let Some(path) = of.optional::<PathBuf>("token_file", "a file that holds the operator's token") {
+        let mut token: Option<Secret> = of.optional(
+            "token",
+            "the operator's token, 22 characters at least; made at first start if not set",
+        );
+        if let Some(path) =
+            of.optional::<PathBuf>("token_file", "a file that holds the operator's token")
+        {
             match std::fs::read_to_string(&path) {
                 Ok(text) => token = Some(Secret::new(text.trim().to_owned())),
-                Err(error) => of.fault("token_file", format!("cannot be read: {}: {error}", path.display())),
+                Err(error) => {
+                    of.fault("token_file", format!("cannot be read: {}: {error}", path.display()))
+                }
             }
         }
         if let Some(given) = &token
             && !crate::operator::is_strong(given.reveal())
         {
-            of.fault("token", "is too weak: 128 bits at least, such as the output of `openssl rand -base64 24`");
+            of.fault(
+                "token",
+                "is too weak: 128 bits at least, such as the output of `openssl rand -base64 24`",
+            );
         }
         Self {
             token,
-            listen: of.optional("listen", "serves the operator's routes on an address of their own, and nowhere else"),
+            listen: of.optional(
+                "listen",
+                "serves the operator's routes on an address of their own, and nowhere else",
+            ),
         }
     }
 }

@@ -14,8 +14,16 @@ pub struct Billing {
 impl Billing {
     pub(super) fn read(mut of: Section<'_>) -> Self {
         let billing = Self {
-            primitive: of.take("primitive", String::new(), "the primitive that bills organizations; empty: nobody is billed"),
-            enforce: of.take("enforce", false, "refuse what an organization has not paid for; nothing is refused where false"),
+            primitive: of.take(
+                "primitive",
+                String::new(),
+                "the primitive that bills organizations; empty: nobody is billed",
+            ),
+            enforce: of.take(
+                "enforce",
+                false,
+                "refuse what an organization has not paid for; nothing is refused where false",
+            ),
         };
         if billing.enforce && billing.primitive.is_empty() {
             of.fault("enforce", "needs billing.primitive: without it nobody could pay");

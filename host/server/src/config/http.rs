@@ -22,7 +22,8 @@ pub enum ClientField {
 pub struct Http {
     /// Where the API listens; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// The address that clients use, in links and documents; absent means the one a request came to.
+    /// The address that clients use, in links and documents; absent means the one a request came
+    /// to.
     pub public_url: Option<String>,
     /// The proxies that say who the client is.
     pub trusted_proxies: Vec<IpNet>,
@@ -54,43 +55,91 @@ pub struct Http {
 
 impl Http {
     pub(super) fn read(mut of: Section<'_>) -> Self {
-        let fields = [("x-forwarded-for", ClientField::ForwardedFor), ("forwarded", ClientField::Forwarded)];
+        let fields =
+            [("x-forwarded-for", ClientField::ForwardedFor), ("forwarded", ClientField::Forwarded)];
         let http = Self {
             listen: of.take(
                 "listen",
                 SocketAddr::from(([127, 0, 0, 1], 8080)),
                 "where the API listens; port 0 takes a free port",
             ),
-            public_url: of.optional("public_url", "the address that clients use, such as https://api.example.com"),
+            public_url: of.optional(
+                "public_url",
+                "the address that clients use, such as https://api.example.com",
+            ),
             client_field: of
-                .choice("client_field", &fields, "where the trusted proxies name their clients: x-forwarded-for or forwarded")
+                .choice(
+                    "client_field",
+                    &fields,
+                    "where the trusted proxies name their clients: x-forwarded-for or forwarded",
+                )
                 .unwrap_or(ClientField::ForwardedFor),
             trusted_proxies: of.take(
                 "trusted_proxies",
                 Vec::new(),
                 "ranges of the proxies in front, which say whose request it is",
             ),
-            connections_max: of.within("connections_max", 10_000, (1, 1_000_000), "open connections"),
-            head_bytes_max: of.within("head_bytes_max", 32 * 1024, (8 * 1024, 1024 * 1024), "bytes of one request's head"),
+            connections_max: of.within(
+                "connections_max",
+                10_000,
+                (1, 1_000_000),
+                "open connections",
+            ),
+            head_bytes_max: of.within(
+                "head_bytes_max",
+                32 * 1024,
+                (8 * 1024, 1024 * 1024),
+                "bytes of one request's head",
+            ),
             headers_max: of.within("headers_max", 100, (16, 1_000), "header fields of one request"),
-            body_bytes_max: of.within("body_bytes_max", 4 << 20, (1024, 1 << 30), "bytes of one request's body"),
+            body_bytes_max: of.within(
+                "body_bytes_max",
+                4 << 20,
+                (1024, 1 << 30),
+                "bytes of one request's body",
+            ),
             bodies_bytes_max: of.within(
                 "bodies_bytes_max",
                 256 << 20,
                 (1 << 20, 1 << 40),
                 "bytes of all requests' bodies that are held at once",
             ),
-            head_timeout_ms: of.within("head_timeout_ms", 10_000, (10, 600_000), "time for a request's head to arrive"),
-            body_timeout_ms: of.within("body_timeout_ms", 30_000, (10, 3_600_000), "time for a request's body to arrive"),
-            idle_timeout_ms: of.within("idle_timeout_ms", 75_000, (10, 3_600_000), "time a connection may idle"),
+            head_timeout_ms: of.within(
+                "head_timeout_ms",
+                10_000,
+                (10, 600_000),
+                "time for a request's head to arrive",
+            ),
+            body_timeout_ms: of.within(
+                "body_timeout_ms",
+                30_000,
+                (10, 3_600_000),
+                "time for a request's body to arrive",
+            ),
+            idle_timeout_ms: of.within(
+                "idle_timeout_ms",
+                75_000,
+                (10, 3_600_000),
+                "time a connection may idle",
+            ),
             deadline_ms: of.within(
                 "deadline_ms",
                 30_000,
                 (10, 600_000),
                 "time a call may take where its operation declares none",
             ),
-            drain_ms: of.within("drain_ms", 30_000, (0, 600_000), "time that requests in flight get on shutdown"),
-            http2_streams_max: of.within("http2_streams_max", 200, (1, 10_000), "concurrent streams of one HTTP/2 connection"),
+            drain_ms: of.within(
+                "drain_ms",
+                30_000,
+                (0, 600_000),
+                "time that requests in flight get on shutdown",
+            ),
+            http2_streams_max: of.within(
+                "http2_streams_max",
+                200,
+                (1, 10_000),
+                "concurrent streams of one HTTP/2 connection",
+            ),
         };
         if http.bodies_bytes_max / Room::SHARE < http.body_bytes_max {
             of.fault(
@@ -100,16 +149,21 @@ impl Http {
         }
         if let Some(url) = &http.public_url {
             let parsed = url.parse::<::http::Uri>().ok();
-            let ok = parsed.is_some_and(|uri| matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some());
+            let ok = parsed.is_some_and(|uri| {
+                matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some()
+            });
             if !ok {
-                of.fault("public_url", "must be an http or https address, such as https://api.example.com");
+                of.fault(
+                    "public_url",
+                    "must be an http or https address, such as https://api.example.com",
+                );
             }
         }
         http
     }
 
-    /// Whether links can be written that lead here: by the address that clients use, or on this machine alone. What a request
-    /// says of the address that it was sent to is the client's word.
+    /// Whether links can be written that lead here: by the address that clients use, or on this
+    /// machine alone. What a request says of the address that it was sent to is the client's word.
     pub fn has_base(&self) -> bool {
         self.public_url.is_some() || self.listen.ip().is_loopback()
     }
@@ -126,8 +180,10 @@ pub struct Tls {
 
 impl Tls {
     pub(super) fn read(mut of: Section<'_>) -> Option<Self> {
-        let certificate =
-            of.optional("certificate", "PEM file of the certificate chain, leaf first; with `key` it switches TLS on");
+        let certificate = of.optional(
+            "certificate",
+            "PEM file of the certificate chain, leaf first; with `key` it switches TLS on",
+        );
         let key = of.optional("key", "PEM file of the certificate's private key");
         match (certificate, key) {
             (Some(certificate), Some(key)) => Some(Self { certificate, key }),
@@ -137,7 +193,10 @@ impl Tls {
                 None
             }
             (None, Some(_)) => {
-                of.fault("certificate", "is missing: TLS needs the certificate beside the private key");
+                of.fault(
+                    "certificate",
+                    "is missing: TLS needs the certificate beside the private key",
+                );
                 None
             }
         }

@@ -6,7 +6,8 @@ use crate::mail::domains;
 /// `[mail]`
 #[derive(Clone, Debug)]
 pub struct Mail {
-    /// Domains whose mail this deployment itself receives, in their ASCII form; their sub-domains are meant too.
+    /// Domains whose mail this deployment itself receives, in their ASCII form; their sub-domains
+    /// are meant too.
     pub hosted_domains: Vec<String>,
     /// Mails that one organization causes in an hour.
     pub organization_per_hour: u32,
@@ -25,14 +26,22 @@ impl Mail {
         for domain in domains {
             match domains::ascii(&domain) {
                 Some(domain) => hosted_domains.push(domain),
-                None => of.fault("hosted_domains", format!("holds {domain:?}, which is no domain such as mail.example.com")),
+                None => of.fault(
+                    "hosted_domains",
+                    format!("holds {domain:?}, which is no domain such as mail.example.com"),
+                ),
             }
         }
         let told = "mails that one organization causes in an hour; further approvals are told of in one summary to each person";
         Self {
             hosted_domains,
             organization_per_hour: of.within("organization_per_hour", 100, (1, 100_000), told),
-            recipient_per_hour: of.within("recipient_per_hour", 30, (1, 10_000), "mails that one address gets in an hour"),
+            recipient_per_hour: of.within(
+                "recipient_per_hour",
+                30,
+                (1, 10_000),
+                "mails that one address gets in an hour",
+            ),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! What the operator has set of primitives. Knows none of them: what can be set, and how it looks, a version's manifest says.
+//! What the operator has set of primitives. Knows none of them: what can be set, and how it looks,
+//! a version's manifest says.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +29,8 @@ impl Primitives {
         self.0.get(primitive)?.get(key)
     }
 
-    /// What keeps a version from running under what is set: each member that it does not know, or that is not as it says.
+    /// What keeps a version from running under what is set: each member that it does not know, or
+    /// that is not as it says.
     pub fn faults(&self, manifest: &Manifest) -> Vec<Fault> {
         let set = self.0.get(&manifest.name).into_iter().flatten();
         set.flat_map(|(key, value)| {
@@ -41,13 +43,25 @@ impl Primitives {
 
 fn faults(manifest: &Manifest, key: &str, value: &Value) -> Vec<Fault> {
     let Some(setting) = manifest.settings.iter().find(|setting| setting.key == key) else {
-        let known = manifest.settings.iter().map(|setting| setting.key.as_str()).collect::<Vec<_>>().join(", ");
-        let known = if known.is_empty() { "it has none".to_owned() } else { format!("it has {known}") };
-        return vec![Fault::new("", format!("is no setting of {} {}: {known}", manifest.name, manifest.version))];
+        let known = manifest
+            .settings
+            .iter()
+            .map(|setting| setting.key.as_str())
+            .collect::<Vec<_>>()
+            .join(", ");
+        let known =
+            if known.is_empty() { "it has none".to_owned() } else { format!("it has {known}") };
+        return vec![Fault::new(
+            "",
+            format!("is no setting of {} {}: {known}", manifest.name, manifest.version),
+        )];
     };
     match &setting.schema {
         Value::Null => Vec::new(),
-        schema => Schema::compile(schema).and_then(|schema| schema.validate(value)).err().unwrap_or_default(),
+        schema => Schema::compile(schema)
+            .and_then(|schema| schema.validate(value))
+            .err()
+            .unwrap_or_default(),
     }
 }
 
@@ -71,7 +85,10 @@ mod tests {
         };
         assert_eq!(told(json!({ "size_max": 3, "any": [null] })), [""; 0]);
         let faults = told(json!({ "size_max": "3", "size": 3 }));
-        assert_eq!(faults[0], "primitives.notes.size is no setting of notes 1.0.0: it has size_max, any");
+        assert_eq!(
+            faults[0],
+            "primitives.notes.size is no setting of notes 1.0.0: it has size_max, any"
+        );
         assert!(faults[1].starts_with("primitives.notes.size_max must be"), "{}", faults[1]);
     }
 }

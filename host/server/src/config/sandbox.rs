@@ -1,4 +1,5 @@
-//! What guests may use: the engine's limits, where components come from, what leaves the host, and to whom.
+//! What guests may use: the engine's limits, where components come from, what leaves the host, and
+//! to whom.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -47,19 +48,79 @@ impl Engine {
     pub(super) fn read(mut of: Section<'_>) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Self {
-            instances_max: of.within("instances_max", 512, (4, 10_000), "instances at once; the pool's size"),
-            memory_bytes_max: of.within("memory_bytes_max", 64 << 20, (1 << 20, 1 << 30), "bytes of one call's memories"),
-            total_bytes_max: of.within("total_bytes_max", 2 << 30, (16 << 20, 1 << 40), "bytes that all calls hold together"),
+            instances_max: of.within(
+                "instances_max",
+                512,
+                (4, 10_000),
+                "instances at once; the pool's size",
+            ),
+            memory_bytes_max: of.within(
+                "memory_bytes_max",
+                64 << 20,
+                (1 << 20, 1 << 30),
+                "bytes of one call's memories",
+            ),
+            total_bytes_max: of.within(
+                "total_bytes_max",
+                2 << 30,
+                (16 << 20, 1 << 40),
+                "bytes that all calls hold together",
+            ),
             short_calls_max: of.within("short_calls_max", 256, (1, 10_000), "short calls at once"),
-            long_calls_max: of.within("long_calls_max", 128, (1, 10_000), "long polls, streams and outside calls at once"),
-            tenant_calls_max: of.within("tenant_calls_max", 64, (1, 10_000), "calls at once of one organization"),
-            primitive_calls_max: of.within("primitive_calls_max", 192, (1, 10_000), "calls at once of one primitive"),
-            queue_max: of.within("queue_max", 1_024, (0, 100_000), "calls that may wait for a place before 429 or 503"),
-            queue_ms_max: of.within("queue_ms_max", 2_000, (0, 60_000), "how long a call waits for a place"),
-            compute_ms_max: of.within("compute_ms_max", 2_000, (10, 600_000), "time of computing that a call may use"),
-            component_bytes_max: of.within("component_bytes_max", 32 << 20, (1 << 16, 64 << 20), "bytes of a component's file"),
-            compilations_max: of.within("compilations_max", cores, (1, 64), "components compiled at once; the machine's cores"),
-            cache_bytes_max: of.within("cache_bytes_max", 2 << 30, (1 << 20, 1 << 40), "bytes of the cache of compiled code"),
+            long_calls_max: of.within(
+                "long_calls_max",
+                128,
+                (1, 10_000),
+                "long polls, streams and outside calls at once",
+            ),
+            tenant_calls_max: of.within(
+                "tenant_calls_max",
+                64,
+                (1, 10_000),
+                "calls at once of one organization",
+            ),
+            primitive_calls_max: of.within(
+                "primitive_calls_max",
+                192,
+                (1, 10_000),
+                "calls at once of one primitive",
+            ),
+            queue_max: of.within(
+                "queue_max",
+                1_024,
+                (0, 100_000),
+                "calls that may wait for a place before 429 or 503",
+            ),
+            queue_ms_max: of.within(
+                "queue_ms_max",
+                2_000,
+                (0, 60_000),
+                "how long a call waits for a place",
+            ),
+            compute_ms_max: of.within(
+                "compute_ms_max",
+                2_000,
+                (10, 600_000),
+                "time of computing that a call may use",
+            ),
+            component_bytes_max: of.within(
+                "component_bytes_max",
+                32 << 20,
+                (1 << 16, 64 << 20),
+                "bytes of a component's file",
+            ),
+            compilations_max: of.within(
+                "compilations_max",
+                cores,
+                (1, 64),
+                "components compiled at once; the machine's cores",
+            ),
+            cache_bytes_max: of.within(
+                "cache_bytes_max",
+                2 << 30,
+                (1 << 20, 1 << 40),
+                "bytes of the cache of compiled code",
+            ),
             resident_ms: of.within(
                 "resident_ms",
                 60_000,
@@ -105,16 +166,28 @@ impl Components {
         for text in texts {
             match crate::components::signature::public_key(&text) {
                 Some(key) => signing_keys.push(key),
-                None => of.fault("signing_keys", format!("holds {text:?}, which is no ed25519 public key in base64 or PEM")),
+                None => of.fault(
+                    "signing_keys",
+                    format!("holds {text:?}, which is no ed25519 public key in base64 or PEM"),
+                ),
             }
         }
-        let traps_min =
-            of.within("breaker_traps_min", 10, (0, 1_000_000), "traps within the window that step a version back; 0: never");
-        let rate_min: f64 = of.take("breaker_rate_min", 0.2, "part of the window's calls that must have trapped, 0 to 1");
+        let traps_min = of.within(
+            "breaker_traps_min",
+            10,
+            (0, 1_000_000),
+            "traps within the window that step a version back; 0: never",
+        );
+        let rate_min: f64 = of.take(
+            "breaker_rate_min",
+            0.2,
+            "part of the window's calls that must have trapped, 0 to 1",
+        );
         if rate_min > 1.0 {
             of.fault("breaker_rate_min", "must be from 0 to 1");
         }
-        let window_ms = of.within("breaker_window_ms", 60_000, (1_000, 3_600_000), "the breaker's window");
+        let window_ms =
+            of.within("breaker_window_ms", 60_000, (1_000, 3_600_000), "the breaker's window");
         Self {
             dir: of.optional("dir", "a folder of .wasm files that is watched: what is new in it is installed and activated"),
             signing_keys,
@@ -143,9 +216,24 @@ pub struct Jobs {
 impl Jobs {
     pub(super) fn read(mut of: Section<'_>) -> Self {
         Self {
-            concurrency: of.within("concurrency", 32, (1, 1_000), "jobs that this replica runs at once"),
-            deadline_ms: of.within("deadline_ms", 60_000, (100, 3_600_000), "time one run may take where the job names none"),
-            backoff_ms_max: of.within("backoff_ms_max", 3_600_000, (1_000, 86_400_000), "longest wait between two attempts"),
+            concurrency: of.within(
+                "concurrency",
+                32,
+                (1, 1_000),
+                "jobs that this replica runs at once",
+            ),
+            deadline_ms: of.within(
+                "deadline_ms",
+                60_000,
+                (100, 3_600_000),
+                "time one run may take where the job names none",
+            ),
+            backoff_ms_max: of.within(
+                "backoff_ms_max",
+                3_600_000,
+                (1_000, 86_400_000),
+                "longest wait between two attempts",
+            ),
         }
     }
 }
@@ -168,10 +256,29 @@ pub struct Egress {
 impl Egress {
     pub(super) fn read(mut of: Section<'_>) -> Self {
         Self {
-            allow: of.take("allow", Vec::new(), "private ranges that outbound requests may reach, such as 10.1.0.0/16"),
-            connect_timeout_ms: of.within("connect_timeout_ms", 5_000, (10, 60_000), "time to connect"),
-            timeout_ms: of.within("timeout_ms", 60_000, (10, 3_600_000), "time of one whole exchange"),
-            response_bytes_max: of.within("response_bytes_max", 32 << 20, (1024, 1 << 32), "bytes of one answer"),
+            allow: of.take(
+                "allow",
+                Vec::new(),
+                "private ranges that outbound requests may reach, such as 10.1.0.0/16",
+            ),
+            connect_timeout_ms: of.within(
+                "connect_timeout_ms",
+                5_000,
+                (10, 60_000),
+                "time to connect",
+            ),
+            timeout_ms: of.within(
+                "timeout_ms",
+                60_000,
+                (10, 3_600_000),
+                "time of one whole exchange",
+            ),
+            response_bytes_max: of.within(
+                "response_bytes_max",
+                32 << 20,
+                (1024, 1 << 32),
+                "bytes of one answer",
+            ),
             tenant_connections_max: of.within(
                 "tenant_connections_max",
                 32,
@@ -214,7 +321,10 @@ impl Provider {
 
     pub(super) fn read_all(source: &mut Source) -> BTreeMap<String, Self> {
         let names = source.named("providers", &Self::KEYS);
-        names.into_iter().map(|name| (name.clone(), Self::read(source.section_of("providers", &name), &name))).collect()
+        names
+            .into_iter()
+            .map(|name| (name.clone(), Self::read(source.section_of("providers", &name), &name)))
+            .collect()
     }
 
     fn read(mut of: Section<'_>, name: &str) -> Self {
@@ -232,19 +342,28 @@ impl Provider {
         let webhook_secret = secret(
             &mut of,
             ("webhook_secret", "what the provider's own calls are signed with"),
-            ("webhook_secret_file", "a file that holds what the provider's own calls are signed with"),
+            (
+                "webhook_secret_file",
+                "a file that holds what the provider's own calls are signed with",
+            ),
         );
         let webhook_secret_previous = secret(
             &mut of,
             ("webhook_secret_previous", "what they were signed with before, while it is rotated"),
             ("webhook_secret_previous_file", "a file that holds what they were signed with before"),
         );
-        if !crate::providers::Binding::calls(&kind) && (webhook_secret.is_some() || webhook_secret_previous.is_some()) {
-            of.fault("webhook_secret", format!("is for providers that call, and none of the kind {kind} does"));
-        }
-        let options = match of
-            .optional::<toml::Value>("options", "what the protocol wants beside: a table, in the environment as JSON")
+        if !crate::providers::Binding::calls(&kind)
+            && (webhook_secret.is_some() || webhook_secret_previous.is_some())
         {
+            of.fault(
+                "webhook_secret",
+                format!("is for providers that call, and none of the kind {kind} does"),
+            );
+        }
+        let options = match of.optional::<toml::Value>(
+            "options",
+            "what the protocol wants beside: a table, in the environment as JSON",
+        ) {
             None => toml::Table::new(),
             Some(toml::Value::Table(table)) => table,
             Some(_) => {
@@ -254,7 +373,13 @@ impl Provider {
         };
         if !url.is_empty() {
             let shown = serde_json::to_value(&options).unwrap_or_default();
-            let wish = Wish { name, kind: &kind, url: &url, options: &shown, credential: credential.is_some() };
+            let wish = Wish {
+                name,
+                kind: &kind,
+                url: &url,
+                options: &shown,
+                credential: credential.is_some(),
+            };
             if let Some((field, message)) = wish.fault() {
                 of.fault(field, message);
             }

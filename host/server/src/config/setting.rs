@@ -1,6 +1,7 @@
 //! How one setting is read from text or TOML.
 //!
-//! Knows no setting by name. Each error says what was expected, in words that end a sentence which begins with the key.
+//! Knows no setting by name. Each error says what was expected, in words that end a sentence which
+//! begins with the key.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -33,9 +34,19 @@ impl Raw {
         match self {
             Self::Toml(toml::Value::Array(items)) => items
                 .iter()
-                .map(|item| item.as_str().map(str::to_owned).ok_or_else(|| "must be a list of texts".to_owned()))
+                .map(|item| {
+                    item.as_str()
+                        .map(str::to_owned)
+                        .ok_or_else(|| "must be a list of texts".to_owned())
+                })
                 .collect(),
-            _ => Ok(self.text()?.split(',').map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned).collect()),
+            _ => Ok(self
+                .text()?
+                .split(',')
+                .map(str::trim)
+                .filter(|item| !item.is_empty())
+                .map(str::to_owned)
+                .collect()),
         }
     }
 }
@@ -89,7 +100,9 @@ impl Setting for f64 {
             Raw::Text(text) => text.trim().parse().ok(),
             Raw::Toml(_) => None,
         };
-        number.filter(|number: &f64| number.is_finite() && *number >= 0.0).ok_or_else(|| "must be a number, 0 or more".into())
+        number
+            .filter(|number: &f64| number.is_finite() && *number >= 0.0)
+            .ok_or_else(|| "must be a number, 0 or more".into())
     }
     fn show(&self) -> String {
         self.to_string()
@@ -133,7 +146,11 @@ impl Setting for SocketAddr {
         }
         let named = text.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
         let named = named.or_else(|| text.strip_prefix(':').map(|port| format!("0.0.0.0:{port}")));
-        named.as_deref().unwrap_or(text).parse().map_err(|_| "must be an address and a port, such as 127.0.0.1:8080".into())
+        named
+            .as_deref()
+            .unwrap_or(text)
+            .parse()
+            .map_err(|_| "must be an address and a port, such as 127.0.0.1:8080".into())
     }
     fn show(&self) -> String {
         format!("\"{self}\"")
@@ -154,7 +171,9 @@ impl Setting for Vec<IpNet> {
         raw.list()?
             .iter()
             .map(|text| {
-                let net = text.parse::<IpNet>().or_else(|_| text.parse::<std::net::IpAddr>().map(IpNet::from));
+                let net = text
+                    .parse::<IpNet>()
+                    .or_else(|_| text.parse::<std::net::IpAddr>().map(IpNet::from));
                 net.map_err(|_| format!("holds {text:?}, which is no range such as 10.0.0.0/8"))
             })
             .collect()

@@ -1,7 +1,8 @@
 //! The layers a configuration is read from: a TOML file, under the environment, under flags.
 //!
-//! Knows no setting by name; it hands out values by key, remembers what was asked for, and so finds what nobody asked for. It
-//! never stops at the first fault, because a person who fixes one at a time restarts a server ten times.
+//! Knows no setting by name; it hands out values by key, remembers what was asked for, and so finds
+//! what nobody asked for. It never stops at the first fault, because a person who fixes one at a
+//! time restarts a server ten times.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,7 +36,8 @@ pub struct Entry {
     pub about: &'static str,
 }
 
-/// Variables of the command-line client and of tests, which share the prefix but are no settings of the host.
+/// Variables of the command-line client and of tests, which share the prefix but are no settings of
+/// the host.
 const FOREIGN: [&str; 4] = ["CHARTER_URL", "CHARTER_KEY", "CHARTER_CONFIG", "CHARTER_TEST_"];
 
 /// The layers, and what was found wrong with them so far.
@@ -57,19 +59,26 @@ impl Source {
         environment: impl IntoIterator<Item = (String, String)>,
         flags: impl IntoIterator<Item = (&'static str, &'static str, String)>,
     ) -> Self {
-        let flags = flags.into_iter().map(|(key, flag, text)| (key.to_owned(), (flag, text))).collect();
+        let flags =
+            flags.into_iter().map(|(key, flag, text)| (key.to_owned(), (flag, text))).collect();
         let mut source = Self { flags, ..Self::default() };
         for (name, value) in file {
             match value {
                 toml::Value::Table(table) => {
                     source.file.insert(name, table);
                 }
-                _ => source.fault(name, "stands outside a section; settings live in sections such as [http]"),
+                _ => source.fault(
+                    name,
+                    "stands outside a section; settings live in sections such as [http]",
+                ),
             }
         }
         source.environment = environment
             .into_iter()
-            .filter(|(name, _)| name.starts_with("CHARTER_") && !FOREIGN.iter().any(|foreign| name.starts_with(foreign)))
+            .filter(|(name, _)| {
+                name.starts_with("CHARTER_")
+                    && !FOREIGN.iter().any(|foreign| name.starts_with(foreign))
+            })
             .collect();
         source
     }
@@ -93,10 +102,18 @@ impl Source {
         let prefix = format!("CHARTER_{}_", parent.to_uppercase());
         for variable in self.environment.keys() {
             let rest = variable.strip_prefix(&prefix).unwrap_or_default();
-            // The longest key wins, so that `…_CREDENTIAL_FILE` is not the credential of a binding called `…-file`.
-            let key = keys.iter().filter(|key| rest.ends_with(&format!("_{}", key.to_uppercase()))).max_by_key(|key| key.len());
-            if let Some(name) = key.and_then(|key| rest.get(..rest.len() - key.len() - 1)).filter(|name| !name.is_empty()) {
-                // A binding that the file names keeps the file's spelling; otherwise `SEARCH_ENGINE` is `search.engine`.
+            // The longest key wins, so that `…_CREDENTIAL_FILE` is not the credential of a binding
+            // called `…-file`.
+            let key = keys
+                .iter()
+                .filter(|key| rest.ends_with(&format!("_{}", key.to_uppercase())))
+                .max_by_key(|key| key.len());
+            if let Some(name) = key
+                .and_then(|key| rest.get(..rest.len() - key.len() - 1))
+                .filter(|name| !name.is_empty())
+            {
+                // A binding that the file names keeps the file's spelling; otherwise
+                // `SEARCH_ENGINE` is `search.engine`.
                 if !names.iter().any(|known| variable_part(known) == name) {
                     names.insert(name.to_lowercase().replace('_', "."));
                 }
@@ -105,14 +122,17 @@ impl Source {
         names.into_iter().collect()
     }
 
-    /// The sections below one whose keys others know, as JSON: `[primitives.<name>]`, and `CHARTER_PRIMITIVES_<NAME>`, an object whose
-    /// members come before the file's.
+    /// The sections below one whose keys others know, as JSON: `[primitives.<name>]`, and
+    /// `CHARTER_PRIMITIVES_<NAME>`, an object whose members come before the file's.
     pub(super) fn tables(&mut self, parent: &str) -> BTreeMap<String, Map<String, Value>> {
         let mut found: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
         for (name, value) in self.file.remove(parent).unwrap_or_default() {
             match serde_json::to_value(value) {
                 Ok(Value::Object(members)) => drop(found.insert(name, members)),
-                _ => self.fault(format!("{parent}.{name}"), format!("must be a section of its own, [{parent}.{name}]")),
+                _ => self.fault(
+                    format!("{parent}.{name}"),
+                    format!("must be a section of its own, [{parent}.{name}]"),
+                ),
             }
         }
         let prefix = format!("CHARTER_{}_", parent.to_uppercase());
@@ -133,12 +153,24 @@ impl Source {
         found
     }
 
-    /// A section, or the sections within it: `[providers.search.engine]` is the binding `search.engine`.
-    fn name_sections(&mut self, parent: &str, name: String, value: toml::Value, keys: &[&str], names: &mut BTreeSet<String>) {
+    /// A section, or the sections within it: `[providers.search.engine]` is the binding
+    /// `search.engine`.
+    fn name_sections(
+        &mut self,
+        parent: &str,
+        name: String,
+        value: toml::Value,
+        keys: &[&str],
+        names: &mut BTreeSet<String>,
+    ) {
         let toml::Value::Table(table) = value else {
-            return self.fault(format!("{parent}.{name}"), format!("must be a section of its own, [{parent}.{name}]"));
+            return self.fault(
+                format!("{parent}.{name}"),
+                format!("must be a section of its own, [{parent}.{name}]"),
+            );
         };
-        let is_outer = !table.is_empty() && table.iter().all(|(key, value)| value.is_table() && !keys.contains(&key.as_str()));
+        let is_outer = !table.is_empty()
+            && table.iter().all(|(key, value)| value.is_table() && !keys.contains(&key.as_str()));
         if is_outer {
             for (inner, value) in table {
                 self.name_sections(parent, format!("{name}.{inner}"), value, keys, names);
@@ -159,21 +191,30 @@ impl Source {
         let known: Vec<String> = self.asked.iter().cloned().collect();
         let mut faults = Vec::new();
         for (section, table) in &self.file {
-            let is_known = known.iter().any(|key| key.rsplit_once('.').is_some_and(|(of, _)| of == section));
+            let is_known =
+                known.iter().any(|key| key.rsplit_once('.').is_some_and(|(of, _)| of == section));
             if !is_known {
-                let sections = known.iter().filter_map(|key| key.rsplit_once('.')).map(|(of, _)| of);
-                faults.push(Fault { key: format!("[{section}]"), message: unknown("section", section, sections) });
+                let sections =
+                    known.iter().filter_map(|key| key.rsplit_once('.')).map(|(of, _)| of);
+                faults.push(Fault {
+                    key: format!("[{section}]"),
+                    message: unknown("section", section, sections),
+                });
                 continue;
             }
             for key in table.keys() {
                 let full = format!("{section}.{key}");
                 if !self.asked.contains(&full) {
-                    faults.push(Fault { message: unknown("setting", &full, known.iter().map(String::as_str)), key: full });
+                    faults.push(Fault {
+                        message: unknown("setting", &full, known.iter().map(String::as_str)),
+                        key: full,
+                    });
                 }
             }
         }
         for name in self.environment.keys().filter(|name| !self.asked_variables.contains(*name)) {
-            let message = unknown("variable", name, self.asked_variables.iter().map(String::as_str));
+            let message =
+                unknown("variable", name, self.asked_variables.iter().map(String::as_str));
             faults.push(Fault { key: name.clone(), message });
         }
         self.faults.append(&mut faults);
@@ -184,7 +225,9 @@ impl Source {
 fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str>) -> String {
     let nearest = known.map(|known| (distance(name, known), known)).min();
     match nearest {
-        Some((distance, known)) if distance <= 1 + name.len() / 4 => format!("is no known {what}; did you mean {known}?"),
+        Some((distance, known)) if distance <= 1 + name.len() / 4 => {
+            format!("is no known {what}; did you mean {known}?")
+        }
         _ => format!("is no known {what}; `charter config` lists all of them"),
     }
 }
@@ -217,13 +260,22 @@ pub(super) struct Section<'a> {
 
 impl Section<'_> {
     /// A setting that may be left out.
-    pub(super) fn optional<T: Setting>(&mut self, key: &'static str, about: &'static str) -> Option<T> {
+    pub(super) fn optional<T: Setting>(
+        &mut self,
+        key: &'static str,
+        about: &'static str,
+    ) -> Option<T> {
         self.note(key, String::new(), about);
         self.read(key)
     }
 
     /// A setting with a default.
-    pub(super) fn take<T: Setting>(&mut self, key: &'static str, default: T, about: &'static str) -> T {
+    pub(super) fn take<T: Setting>(
+        &mut self,
+        key: &'static str,
+        default: T,
+        about: &'static str,
+    ) -> T {
         self.note(key, default.show(), about);
         self.read(key).unwrap_or(default)
     }
@@ -294,7 +346,9 @@ impl Section<'_> {
         let full = format!("{}.{key}", self.name);
         let raw = if let Some((_, text)) = self.source.flags.get(&full) {
             Raw::Text(text.clone())
-        } else if let Some(text) = self.source.environment.get(&self.variable(key)).filter(|text| !text.is_empty()) {
+        } else if let Some(text) =
+            self.source.environment.get(&self.variable(key)).filter(|text| !text.is_empty())
+        {
             Raw::Text(text.clone())
         } else {
             Raw::Toml(self.source.file.get(&self.name)?.get(key)?.clone())

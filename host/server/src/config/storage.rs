@@ -17,9 +17,15 @@ pub struct Data {
 impl Data {
     pub(super) fn read(mut of: Section<'_>) -> Self {
         Self {
-            dir: of.take("dir", PathBuf::from("charter-data"), "holds the embedded database, the key file and the code cache"),
-            key_file: of
-                .optional("key_file", "the master key; master.key in the data directory if not set, made at first start"),
+            dir: of.take(
+                "dir",
+                PathBuf::from("charter-data"),
+                "holds the embedded database, the key file and the code cache",
+            ),
+            key_file: of.optional(
+                "key_file",
+                "the master key; master.key in the data directory if not set, made at first start",
+            ),
         }
     }
     /// Where compiled components are cached.
@@ -35,7 +41,8 @@ impl Data {
 /// `[database]`
 #[derive(Clone, Debug)]
 pub struct Database {
-    /// `postgres://…` or `sqlite:…`; absent means the embedded one. Secret, because it can hold a password.
+    /// `postgres://…` or `sqlite:…`; absent means the embedded one. Secret, because it can hold a
+    /// password.
     pub url: Option<Secret>,
     /// Connections for reading.
     pub readers: u32,
@@ -88,9 +95,24 @@ impl Retention {
                 (24, 24 * 90),
                 "answers kept for replays of an Idempotency-Key",
             ),
-            events_hours: of.within("events_hours", 24 * 7, (72, 24 * 365), "events kept for readers that resume"),
-            jobs_hours: of.within("jobs_hours", 24 * 7, (1, 24 * 365), "finished jobs kept for GET /v1/jobs"),
-            component_versions: of.within("component_versions", 20, (1, 1_000), "retired versions kept of each component"),
+            events_hours: of.within(
+                "events_hours",
+                24 * 7,
+                (72, 24 * 365),
+                "events kept for readers that resume",
+            ),
+            jobs_hours: of.within(
+                "jobs_hours",
+                24 * 7,
+                (1, 24 * 365),
+                "finished jobs kept for GET /v1/jobs",
+            ),
+            component_versions: of.within(
+                "component_versions",
+                20,
+                (1, 1_000),
+                "retired versions kept of each component",
+            ),
         }
     }
 }

@@ -26,7 +26,11 @@ pub struct Telemetry {
 
 impl Telemetry {
     pub(super) fn read(mut of: Section<'_>) -> Self {
-        let log: String = of.take("log", "info".to_owned(), "which lines are logged: error, warn, info, debug, or per module");
+        let log: String = of.take(
+            "log",
+            "info".to_owned(),
+            "which lines are logged: error, warn, info, debug, or per module",
+        );
         if log.parse::<tracing_subscriber::filter::Targets>().is_err() {
             of.fault("log", "is no filter such as info or charter_server=debug,info");
         }
@@ -35,14 +39,18 @@ impl Telemetry {
             of.fault("sample", "must be from 0 to 1");
         }
         let formats = [("text", LogFormat::Text), ("json", LogFormat::Json)];
-        let otlp_endpoint: Option<String> =
-            of.optional("otlp_endpoint", "an OTLP/HTTP collector that spans go to, such as http://localhost:4318");
+        let otlp_endpoint: Option<String> = of.optional(
+            "otlp_endpoint",
+            "an OTLP/HTTP collector that spans go to, such as http://localhost:4318",
+        );
         if otlp_endpoint.as_deref().is_some_and(|url| !crate::providers::is_address(url)) {
             of.fault("otlp_endpoint", "must be an http or https address");
         }
         Self {
             log,
-            log_format: of.choice("log_format", &formats, "text or json").unwrap_or(LogFormat::Text),
+            log_format: of
+                .choice("log_format", &formats, "text or json")
+                .unwrap_or(LogFormat::Text),
             otlp_endpoint,
             sample,
         }

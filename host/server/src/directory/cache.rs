@@ -1,8 +1,9 @@
 //! A bounded cache of what was read under an epoch.
 //!
-//! An entry is answered only while the store's epoch is still the one that was read *before* the entry was, so a change that
-//! slipped in between can never be cached away. Two generations a shard: when the young one is full it becomes the old one, and
-//! what is asked for again moves back; no entry costs more than its own look-up. Only what exists is kept.
+//! An entry is answered only while the store's epoch is still the one that was read *before* the
+//! entry was, so a change that slipped in between can never be cached away. Two generations a
+//! shard: when the young one is full it becomes the old one, and what is asked for again moves
+//! back; no entry costs more than its own look-up. Only what exists is kept.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -71,7 +72,11 @@ impl<V> Cache<V> {
 
     #[cfg(test)]
     fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.read().unwrap()).map(|shard| shard.young.len() + shard.old.len()).sum()
+        self.shards
+            .iter()
+            .map(|shard| shard.read().unwrap())
+            .map(|shard| shard.young.len() + shard.old.len())
+            .sum()
     }
 }
 

@@ -1,8 +1,8 @@
 //! Passwords: the rules for a new one, and hashing with Argon2id (RFC 9106).
 //!
-//! Hashing costs 19 MiB and tens of milliseconds, so it runs on blocking threads, a few at once behind a short queue: a flood
-//! of sign-ins is told to come back later and delays no other request. Verifying against no account costs the same as
-//! verifying against one.
+//! Hashing costs 19 MiB and tens of milliseconds, so it runs on blocking threads, a few at once
+//! behind a short queue: a flood of sign-ins is told to come back later and delays no other
+//! request. Verifying against no account costs the same as verifying against one.
 
 use std::sync::Arc;
 
@@ -79,16 +79,25 @@ impl Passwords {
     ///
     /// # Errors
     /// When too many are waiting, or the operating system fails.
-    pub async fn verify(&self, password: String, stored: Option<String>) -> Result<bool, PasswordError> {
+    pub async fn verify(
+        &self,
+        password: String,
+        stored: Option<String>,
+    ) -> Result<bool, PasswordError> {
         let exists = stored.is_some();
         let against = stored.unwrap_or_else(|| self.nobody.to_string());
         let fits = self.run(move || matches_hash(&password, &against)).await?;
         Ok(fits && exists)
     }
 
-    async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, PasswordError> {
-        let _admitted = Arc::clone(&self.admitted).try_acquire_owned().map_err(|_| PasswordError::Busy)?;
-        let running = Arc::clone(&self.running).acquire_owned().await.map_err(|_| PasswordError::Failed)?;
+    async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, PasswordError> {
+        let _admitted =
+            Arc::clone(&self.admitted).try_acquire_owned().map_err(|_| PasswordError::Busy)?;
+        let running =
+            Arc::clone(&self.running).acquire_owned().await.map_err(|_| PasswordError::Failed)?;
         tokio::task::spawn_blocking(move || {
             // The permit ends with the work, not with a caller that went away.
             let _running = running;
@@ -100,14 +109,17 @@ impl Passwords {
 }
 
 fn hashed(password: &str) -> Result<String, PasswordError> {
-    let hash: PasswordHash = Argon2::default().hash_password(password.as_bytes()).map_err(|_| PasswordError::Failed)?;
+    let hash: PasswordHash =
+        Argon2::default().hash_password(password.as_bytes()).map_err(|_| PasswordError::Failed)?;
     Ok(hash.to_string())
 }
 
 fn matches_hash(password: &str, stored: &str) -> bool {
-    // A password that no hash was ever made of is not worth hashing, and no existing account has one.
+    // A password that no hash was ever made of is not worth hashing, and no existing account has
+    // one.
     let password = if password.len() > PASSWORD_BYTES_MAX { "" } else { password };
-    PasswordHash::new(stored).is_ok_and(|hash| Argon2::default().verify_password(password.as_bytes(), &hash).is_ok())
+    PasswordHash::new(stored)
+        .is_ok_and(|hash| Argon2::default().verify_password(password.as_bytes(), &hash).is_ok())
 }
 
 #[cfg(test)]
@@ -127,7 +139,9 @@ mod tests {
     #[tokio::test]
     async fn a_flood_is_refused_rather_than_queued_without_end() {
         let passwords = Passwords::new(1).unwrap();
-        let held = Arc::clone(&passwords.admitted).try_acquire_many_owned(WAITING_PER_SLOT as u32 + 1).unwrap();
+        let held = Arc::clone(&passwords.admitted)
+            .try_acquire_many_owned(WAITING_PER_SLOT as u32 + 1)
+            .unwrap();
         assert!(matches!(passwords.hash("correct horse".into()).await, Err(PasswordError::Busy)));
         drop(held);
         assert!(passwords.hash("correct horse".into()).await.is_ok());

@@ -1,7 +1,7 @@
 //! Secrets that the deployment hands out: API keys, session tokens, invitation tokens.
 //!
-//! A plain secret exists once, in the answer that hands it out; what is stored is its SHA-256. 256 random bits need no slow
-//! hash. Neither type prints itself.
+//! A plain secret exists once, in the answer that hands it out; what is stored is its SHA-256. 256
+//! random bits need no slow hash. Neither type prints itself.
 
 use std::fmt;
 
@@ -136,6 +136,9 @@ mod tests {
         let secret = Plain::presented("token");
         assert!(secret.derived("csrf").is(secret.derived("csrf").reveal()));
         assert_ne!(secret.derived("csrf").reveal(), secret.derived("other").reveal());
-        assert_ne!(secret.derived("csrf").reveal(), Plain::presented("tokem").derived("csrf").reveal());
+        assert_ne!(
+            secret.derived("csrf").reveal(),
+            Plain::presented("tokem").derived("csrf").reveal()
+        );
     }
 }

@@ -1,10 +1,12 @@
 //! Failed sign-ins per address and e-mail, as token buckets in memory.
 //!
-//! Nothing is counted for an e-mail address alone: whoever guesses somebody's password from elsewhere must not keep them out.
+//! Nothing is counted for an e-mail address alone: whoever guesses somebody's password from
+//! elsewhere must not keep them out.
 //!
-//! An attempt costs a token while it runs and gets it back when it succeeds, so that somebody who knows the password is never
-//! locked out by their own work, and a hundred attempts at once are no better than one after the other. Every key is a hash: the
-//! table holds no address and no e-mail. Bounded: at its limit it forgets the buckets that are full again, then the fullest.
+//! An attempt costs a token while it runs and gets it back when it succeeds, so that somebody who
+//! knows the password is never locked out by their own work, and a hundred attempts at once are no
+//! better than one after the other. Every key is a hash: the table holds no address and no e-mail.
+//! Bounded: at its limit it forgets the buckets that are full again, then the fullest.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -55,7 +57,8 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// A sign-in for `email` (normalised) from `address`. Of an IPv6 address its network counts: each has as many as it likes.
+    /// A sign-in for `email` (normalised) from `address`. Of an IPv6 address its network counts:
+    /// each has as many as it likes.
     pub fn new(address: IpAddr, email: &str) -> Self {
         let whose = match address {
             IpAddr::V4(address) => address.to_string(),
@@ -78,7 +81,11 @@ impl Throttle {
     /// With so many attempts a minute for one account from one address.
     pub fn new(per_minute: u32) -> Self {
         let attempts = i64::from(per_minute.max(1));
-        let allowance = |name, attempts: i64| Allowance { name, attempts, refill_ms: (60_000 / attempts).max(1) };
+        let allowance = |name, attempts: i64| Allowance {
+            name,
+            attempts,
+            refill_ms: (60_000 / attempts).max(1),
+        };
         Self {
             account: allowance("sign-in", attempts),
             address: allowance("sign-in-address", attempts * ACCOUNTS_PER_ADDRESS),
@@ -222,7 +229,9 @@ mod tests {
         let now = Instant(1_000_000);
         for number in 0..BUCKETS_MAX * 2 {
             let address = std::net::Ipv4Addr::from_bits(number as u32);
-            throttle.admit(&Attempt::new(address.into(), "a@b.co"), now.plus_ms(number as i64)).unwrap();
+            throttle
+                .admit(&Attempt::new(address.into(), "a@b.co"), now.plus_ms(number as i64))
+                .unwrap();
         }
         assert!(throttle.full_at.lock().unwrap().len() <= BUCKETS_MAX);
     }

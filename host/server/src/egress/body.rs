@@ -35,7 +35,13 @@ pub(super) fn outgoing(body: EgressBody, bytes_max: u64) -> EgressBody {
 }
 
 /// An answer's body; it keeps the connection and the tenant's place until its end.
-pub(super) fn incoming(body: Incoming, masks: Masks, limits: Limits, wire: Wire, permit: OwnedSemaphorePermit) -> EgressBody {
+pub(super) fn incoming(
+    body: Incoming,
+    masks: Masks,
+    limits: Limits,
+    wire: Wire,
+    permit: OwnedSemaphorePermit,
+) -> EgressBody {
     let timer = Box::pin(tokio::time::sleep_until(wait(limits)));
     let answer = Answer {
         body: Some(body),
@@ -85,7 +91,10 @@ impl Body for Answer {
     type Data = Bytes;
     type Error = EgressError;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, EgressError>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, EgressError>>> {
         let this = self.get_mut();
         loop {
             let Some(body) = &mut this.body else {
@@ -123,7 +132,9 @@ impl Body for Answer {
                 None => {
                     this.body = None;
                     this.held.clear();
-                    return Poll::Ready(Some(Err(EgressError::TooLarge { limit: this.limits.bytes_max })));
+                    return Poll::Ready(Some(Err(EgressError::TooLarge {
+                        limit: this.limits.bytes_max,
+                    })));
                 }
             };
             let ready = this.masked(piece);

@@ -32,14 +32,20 @@ impl Placed {
     }
 }
 
-/// Replaces whatever the guest set with the binding's credential. The way is the option `auth`: `bearer` (also where it is not
-/// given), `basic`, `header` (its name in the option `header`), `query` (its name in the option `query`) or `none`.
-pub(super) fn place(binding: &Binding, request: &mut Request<EgressBody>) -> Result<Option<Placed>, EgressError> {
+/// Replaces whatever the guest set with the binding's credential. The way is the option `auth`:
+/// `bearer` (also where it is not given), `basic`, `header` (its name in the option `header`),
+/// `query` (its name in the option `query`) or `none`.
+pub(super) fn place(
+    binding: &Binding,
+    request: &mut Request<EgressBody>,
+) -> Result<Option<Placed>, EgressError> {
     let option = |name: &str| binding.options.get(name).and_then(serde_json::Value::as_str);
     let headers = request.headers_mut();
     headers.remove(header::AUTHORIZATION);
     headers.remove(header::COOKIE);
-    let own = option("header").map(|name| name.parse::<HeaderName>().map_err(|_| malformed(binding))).transpose()?;
+    let own = option("header")
+        .map(|name| name.parse::<HeaderName>().map_err(|_| malformed(binding)))
+        .transpose()?;
     if let Some(name) = &own {
         headers.remove(name);
     }
@@ -107,7 +113,9 @@ impl Masks {
     pub(super) fn apply(&self, bytes: &mut [u8]) {
         for text in &self.0 {
             let mut from = 0;
-            while let Some(at) = bytes[from..].windows(text.len()).position(|window| window == text.as_bytes()) {
+            while let Some(at) =
+                bytes[from..].windows(text.len()).position(|window| window == text.as_bytes())
+            {
                 bytes[from + at..from + at + text.len()].fill(b'*');
                 from += at + text.len();
             }
@@ -126,7 +134,8 @@ pub(super) fn mask_headers(headers: &mut HeaderMap, masks: &Masks) {
         let mut bytes = value.as_bytes().to_vec();
         masks.apply(&mut bytes);
         if bytes != value.as_bytes() {
-            *value = HeaderValue::from_bytes(&bytes).unwrap_or_else(|_| HeaderValue::from_static("***"));
+            *value =
+                HeaderValue::from_bytes(&bytes).unwrap_or_else(|_| HeaderValue::from_static("***"));
         }
     }
 }

@@ -1,4 +1,5 @@
-//! One connection for one exchange: TCP to the checked address, TLS for the name, HTTP/1.1 or HTTP/2 as they agree.
+//! One connection for one exchange: TCP to the checked address, TLS for the name, HTTP/1.1 or
+//! HTTP/2 as they agree.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -39,7 +40,8 @@ impl Drop for Wire {
 
 /// TLS that trusts the public certificate authorities.
 pub(super) fn tls() -> TlsConnector {
-    let mut config = trusting(rustls::RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.into() });
+    let mut config =
+        trusting(rustls::RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.into() });
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     TlsConnector::from(Arc::new(config))
 }
@@ -48,7 +50,9 @@ pub(super) fn tls() -> TlsConnector {
 ///
 /// # Errors
 /// Where one of them is no certificate.
-pub fn client_config(authorities: &[CertificateDer<'static>]) -> Result<rustls::ClientConfig, rustls::Error> {
+pub fn client_config(
+    authorities: &[CertificateDer<'static>],
+) -> Result<rustls::ClientConfig, rustls::Error> {
     let mut roots = rustls::RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.into() };
     for authority in authorities {
         roots.add(authority.clone())?;
@@ -58,7 +62,9 @@ pub fn client_config(authorities: &[CertificateDer<'static>]) -> Result<rustls::
 
 fn trusting(roots: rustls::RootCertStore) -> rustls::ClientConfig {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = match rustls::ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions() {
+    let builder = match rustls::ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+    {
         Ok(builder) => builder,
         // Unreachable with this provider; TLS 1.3 alone then.
         Err(_) => rustls::ClientConfig::builder_with_protocol_versions(&[&rustls::version::TLS13]),
@@ -67,7 +73,11 @@ fn trusting(roots: rustls::RootCertStore) -> rustls::ClientConfig {
 }
 
 /// Connects to the address that was checked.
-pub(super) async fn dial(tls: &TlsConnector, aim: &Aim, address: SocketAddr) -> Result<Wire, EgressError> {
+pub(super) async fn dial(
+    tls: &TlsConnector,
+    aim: &Aim,
+    address: SocketAddr,
+) -> Result<Wire, EgressError> {
     let stream = TcpStream::connect(address).await.map_err(|_| EgressError::Connection)?;
     let _ = stream.set_nodelay(true);
     if !aim.tls {
@@ -79,13 +89,20 @@ pub(super) async fn dial(tls: &TlsConnector, aim: &Aim, address: SocketAddr) -> 
         tracing::info!(%error, host = aim.host, "a TLS handshake failed");
         EgressError::Tls
     })?;
-    if stream.get_ref().1.alpn_protocol() == Some(b"h2") { two(stream).await } else { one(stream).await }
+    if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+        two(stream).await
+    } else {
+        one(stream).await
+    }
 }
 
-async fn one(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Result<Wire, EgressError> {
+async fn one(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+) -> Result<Wire, EgressError> {
     let mut builder = http1::Builder::new();
     builder.max_buf_size(HEAD_BYTES_MAX).max_headers(HEADERS_MAX);
-    let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(|error| broken(&error))?;
+    let (sender, connection) =
+        builder.handshake(TokioIo::new(stream)).await.map_err(|error| broken(&error))?;
     let task = tokio::spawn(async move {
         // What went wrong is told by the request or the body.
         let _ = connection.await;
@@ -93,10 +110,13 @@ async fn one(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Re
     Ok(Wire { sender: Sender::One(sender), task: task.abort_handle() })
 }
 
-async fn two(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Result<Wire, EgressError> {
+async fn two(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+) -> Result<Wire, EgressError> {
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder.max_header_list_size(HEAD_BYTES_MAX as u32);
-    let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(|error| broken(&error))?;
+    let (sender, connection) =
+        builder.handshake(TokioIo::new(stream)).await.map_err(|error| broken(&error))?;
     let task = tokio::spawn(async move {
         let _ = connection.await;
     });
@@ -111,8 +131,11 @@ impl Wire {
     ) -> Result<http::Response<Incoming>, EgressError> {
         let response = match &mut self.sender {
             Sender::One(sender) => {
-                let path = request.uri().path_and_query().map_or("/", |path| path.as_str()).to_owned();
-                *request.uri_mut() = path.parse().map_err(|_| EgressError::Protocol("the path is malformed".into()))?;
+                let path =
+                    request.uri().path_and_query().map_or("/", |path| path.as_str()).to_owned();
+                *request.uri_mut() = path
+                    .parse()
+                    .map_err(|_| EgressError::Protocol("the path is malformed".into()))?;
                 sender.send_request(request).await
             }
             Sender::Two(sender) => {
@@ -127,11 +150,15 @@ impl Wire {
 
 /// What a failure of the protocol is to a guest. A limit that its own body met travels inside.
 pub(super) fn broken(error: &hyper::Error) -> EgressError {
-    if let Some(own) = std::error::Error::source(error).and_then(|source| source.downcast_ref::<EgressError>()) {
+    if let Some(own) =
+        std::error::Error::source(error).and_then(|source| source.downcast_ref::<EgressError>())
+    {
         return own.clone();
     }
     if error.is_parse() || error.is_parse_too_large() {
-        return EgressError::Protocol("the other side does not speak HTTP, or sends too large a head".into());
+        return EgressError::Protocol(
+            "the other side does not speak HTTP, or sends too large a head".into(),
+        );
     }
     EgressError::Connection
 }

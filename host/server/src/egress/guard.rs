@@ -1,8 +1,9 @@
 //! The address guard: which addresses a guest's request may be sent to.
 //!
-//! Knows nothing of HTTP. Refuses everything that is not plainly public: loopback, private, link-local (cloud metadata),
-//! shared, multicast and reserved ranges, and the ways to write an IPv4 address inside an IPv6 one. The operator's list lifts
-//! a range by name; the host's own listeners stay closed.
+//! Knows nothing of HTTP. Refuses everything that is not plainly public: loopback, private,
+//! link-local (cloud metadata), shared, multicast and reserved ranges, and the ways to write an
+//! IPv4 address inside an IPv6 one. The operator's list lifts a range by name; the host's own
+//! listeners stay closed.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -12,7 +13,11 @@ use ipnet::IpNet;
 use super::target::{Aim, literal};
 
 /// Resolves once, and answers the first address that may be dialled.
-pub(super) async fn resolve(aim: &Aim, allow: &[IpNet], own: &[SocketAddr]) -> Result<SocketAddr, EgressError> {
+pub(super) async fn resolve(
+    aim: &Aim,
+    allow: &[IpNet],
+    own: &[SocketAddr],
+) -> Result<SocketAddr, EgressError> {
     let found: Vec<SocketAddr> = match literal(&aim.host) {
         Some(address) => vec![SocketAddr::new(address, aim.port)],
         None => {
@@ -30,7 +35,12 @@ pub(super) async fn resolve(aim: &Aim, allow: &[IpNet], own: &[SocketAddr]) -> R
     Err(denied)
 }
 
-fn check(address: SocketAddr, aim: &Aim, allow: &[IpNet], own: &[SocketAddr]) -> Result<(), String> {
+fn check(
+    address: SocketAddr,
+    aim: &Aim,
+    allow: &[IpNet],
+    own: &[SocketAddr],
+) -> Result<(), String> {
     let ip = plain(address.ip());
     let is_own = |own: &&SocketAddr| {
         own.port() == address.port()
@@ -49,7 +59,10 @@ fn check(address: SocketAddr, aim: &Aim, allow: &[IpNet], own: &[SocketAddr]) ->
         ));
     }
     if !aim.bound && !allowed && !matches!(address.port(), 80 | 443) {
-        return Err(format!("port {} is not reachable: public addresses are reached at 80 and 443", address.port()));
+        return Err(format!(
+            "port {} is not reachable: public addresses are reached at 80 and 443",
+            address.port()
+        ));
     }
     Ok(())
 }
@@ -78,9 +91,13 @@ fn special_v4(ip: Ipv4Addr) -> Option<&'static str> {
         (100, 64..=127, _) => "an address of a carrier's own network",
         (127, ..) => "a loopback address",
         (169, 254, _) => "a link-local address, where clouds serve credentials",
-        (192, 0, 0) | (192, 0, 2) | (192, 31, 196) | (192, 52, 193) | (192, 175, 48) | (198, 51, 100) | (203, 0, 113) => {
-            "a reserved address"
-        }
+        (192, 0, 0)
+        | (192, 0, 2)
+        | (192, 31, 196)
+        | (192, 52, 193)
+        | (192, 175, 48)
+        | (198, 51, 100)
+        | (203, 0, 113) => "a reserved address",
         (192, 88, 99) => "a 6to4 relay",
         (198, 18..=19, _) => "an address for measurements",
         (224..=239, ..) => "a multicast address",
@@ -120,7 +137,14 @@ mod tests {
     use super::*;
 
     fn aim() -> Aim {
-        Aim { host: "x".into(), port: 443, tls: true, trusted: false, bound: false, credential: None }
+        Aim {
+            host: "x".into(),
+            port: 443,
+            tls: true,
+            trusted: false,
+            bound: false,
+            credential: None,
+        }
     }
 
     #[test]
@@ -159,7 +183,14 @@ mod tests {
         ] {
             assert!(special(text.parse().unwrap()).is_some(), "{text}");
         }
-        for text in ["1.1.1.1", "93.184.216.34", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "2a00:1450:4001::8a"] {
+        for text in [
+            "1.1.1.1",
+            "93.184.216.34",
+            "172.32.0.1",
+            "100.128.0.1",
+            "2606:4700::1111",
+            "2a00:1450:4001::8a",
+        ] {
             assert_eq!(special(text.parse().unwrap()), None, "{text}");
         }
     }
@@ -180,7 +211,10 @@ mod tests {
             assert!(check(text.parse().unwrap(), &aim(), &all, &own).is_err(), "{text}");
         }
         assert!(check("1.1.1.1:8443".parse().unwrap(), &aim(), &[], &own).is_err());
-        assert!(check("1.1.1.1:8443".parse().unwrap(), &Aim { bound: true, ..aim() }, &[], &own).is_ok());
+        assert!(
+            check("1.1.1.1:8443".parse().unwrap(), &Aim { bound: true, ..aim() }, &[], &own)
+                .is_ok()
+        );
     }
 
     proptest! {

@@ -1,7 +1,7 @@
 //! What the server answers to a guest's questions about its surroundings.
 //!
-//! Bindings are told without address and credential. Settings come from the caller's kit, else from the operator, else the manifest's
-//! defaults hold.
+//! Bindings are told without address and credential. Settings come from the caller's kit, else from
+//! the operator, else the manifest's defaults hold.
 
 use charter_engine::hook::{Scheme, Wanted};
 use charter_engine::leave::Origin;
@@ -47,27 +47,41 @@ impl Host for App {
     }
 
     fn mutates(&self, operation: &str) -> bool {
-        self.registry.current().operation(operation).is_none_or(|known| known.operation.contract.mutates)
+        self.registry
+            .current()
+            .operation(operation)
+            .is_none_or(|known| known.operation.contract.mutates)
     }
 
     fn authorize(&self, leave: Leave) -> BoxFuture<'_, Result<Granted, Ungranted>> {
         Box::pin(gateway::authorize(self, leave))
     }
 
-    fn standing_of<'a>(&'a self, scope: &'a Scope, user: &'a UserId) -> BoxFuture<'a, Result<Vec<Guard>, Failure>> {
-        Box::pin(async move { standing_of(self, scope, user).await.map_err(|refusal| refusal.to_failure()) })
+    fn standing_of<'a>(
+        &'a self,
+        scope: &'a Scope,
+        user: &'a UserId,
+    ) -> BoxFuture<'a, Result<Vec<Guard>, Failure>> {
+        Box::pin(async move {
+            standing_of(self, scope, user).await.map_err(|refusal| refusal.to_failure())
+        })
     }
 
     fn hook_address(&self, hook: Wanted<'_>) -> Result<String, Failure> {
         if let Scheme::Binding(name) = hook.scheme {
-            // A provider whose calls nobody could check would be called in vain; so would one that serves only a part of those who
-            // are to be told.
+            // A provider whose calls nobody could check would be called in vain; so would one that
+            // serves only a part of those who are to be told.
             let missing = match self.providers.resolve(hook.scope, name) {
                 None => Some(name.clone()),
-                Some(binding) if matches!(binding.whose, Whose::Project(_)) && hook.owner.project.is_empty() => {
+                Some(binding)
+                    if matches!(binding.whose, Whose::Project(_))
+                        && hook.owner.project.is_empty() =>
+                {
                     Some(format!("{name} of the organization"))
                 }
-                Some(binding) if binding.calling_secrets().is_empty() => Some(format!("{name}.webhook_secret")),
+                Some(binding) if binding.calling_secrets().is_empty() => {
+                    Some(format!("{name}.webhook_secret"))
+                }
                 Some(_) => None,
             };
             if let Some(missing) = missing {
@@ -82,12 +96,15 @@ impl Host for App {
     }
 }
 
-/// The address that clients use: what the operator has set, else what the request was sent to, else where the host listens.
+/// The address that clients use: what the operator has set, else what the request was sent to, else
+/// where the host listens.
 fn base(app: &App, origin: Option<&Origin>) -> String {
     if let Some(url) = &app.config.http.public_url {
         return url.trim_end_matches('/').to_owned();
     }
-    let asked = origin.and_then(|origin| origin.downcast_ref::<approvals::Origin>()).map(|origin| origin.asked_by().1);
+    let asked = origin
+        .and_then(|origin| origin.downcast_ref::<approvals::Origin>())
+        .map(|origin| origin.asked_by().1);
     asked.filter(|base| !base.is_empty()).unwrap_or_else(|| {
         let scheme = if app.config.tls.is_some() { "https" } else { "http" };
         let own = app.gate.get().and_then(|gate| gate.own()).unwrap_or(app.config.http.listen);
@@ -98,9 +115,17 @@ fn base(app: &App, origin: Option<&Origin>) -> String {
 async fn standing_of(app: &App, scope: &Scope, user: &UserId) -> Result<Vec<Guard>, Refusal> {
     let absent = || Refusal::resource_not_found("user");
     let project = scope.project().ok_or_else(absent)?;
-    let found = app.directory.user(project, user).await.map_err(|_| Refusal::overloaded(1))?.ok_or_else(absent)?;
+    let found = app
+        .directory
+        .user(project, user)
+        .await
+        .map_err(|_| Refusal::overloaded(1))?
+        .ok_or_else(absent)?;
     if !found.active {
-        return Err(Refusal::state_conflict("profile_revoked", "The other user's profile is revoked."));
+        return Err(Refusal::state_conflict(
+            "profile_revoked",
+            "The other user's profile is revoked.",
+        ));
     }
     Ok(vec![found.guard()])
 }

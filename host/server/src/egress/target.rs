@@ -1,6 +1,7 @@
 //! From the address that a guest wrote to the one that is dialled.
 //!
-//! Invariant: a request to a binding stays at the binding's origin and below its path, whatever the guest's path looks like.
+//! Invariant: a request to a binding stays at the binding's origin and below its path, whatever the
+//! guest's path looks like.
 
 use charter_engine::{EgressBody, EgressError};
 use http::{HeaderValue, Request, Uri, header};
@@ -15,8 +16,8 @@ pub(super) struct Aim {
     pub(super) host: String,
     pub(super) port: u16,
     pub(super) tls: bool,
-    /// Whether the operator named the address: a binding's own host is not checked against the private ranges where it is an
-    /// address itself, or where the binding says `private: true`.
+    /// Whether the operator named the address: a binding's own host is not checked against the
+    /// private ranges where it is an address itself, or where the binding says `private: true`.
     pub(super) trusted: bool,
     /// Whether the operator bound it at all: any port, then.
     pub(super) bound: bool,
@@ -34,9 +35,13 @@ pub(super) fn public(mut request: Request<EgressBody>) -> Result<Aimed, EgressEr
 }
 
 /// A request to a binding: its origin, its path before the guest's, its credential.
-pub(super) fn bound(binding: &Binding, mut request: Request<EgressBody>) -> Result<Aimed, EgressError> {
-    let base: Uri =
-        binding.url.parse().map_err(|_| EgressError::Denied(format!("the address bound as {} is malformed", binding.name)))?;
+pub(super) fn bound(
+    binding: &Binding,
+    mut request: Request<EgressBody>,
+) -> Result<Aimed, EgressError> {
+    let base: Uri = binding.url.parse().map_err(|_| {
+        EgressError::Denied(format!("the address bound as {} is malformed", binding.name))
+    })?;
     let path = request.uri().path().to_owned();
     if escapes(&path) {
         return Err(EgressError::Denied("a path to a binding may not contain `..`".into()));
@@ -54,9 +59,11 @@ pub(super) fn bound(binding: &Binding, mut request: Request<EgressBody>) -> Resu
         .scheme(base.scheme_str().unwrap_or("https"))
         .authority(authority)
         .path_and_query(format!("{prefix}{path}{query}"));
-    *request.uri_mut() = uri.build().map_err(|_| EgressError::Protocol("the address is malformed".into()))?;
+    *request.uri_mut() =
+        uri.build().map_err(|_| EgressError::Protocol("the address is malformed".into()))?;
     let mut aim = aim(request.uri())?;
-    let private = binding.options.get("private").and_then(serde_json::Value::as_bool).unwrap_or(false);
+    let private =
+        binding.options.get("private").and_then(serde_json::Value::as_bool).unwrap_or(false);
     aim.trusted = private || aim.host == "localhost" || literal(&aim.host).is_some();
     aim.bound = true;
     if placed.is_some() {
@@ -70,7 +77,8 @@ pub(super) fn bound(binding: &Binding, mut request: Request<EgressBody>) -> Resu
 
 /// Whether a path has a segment that leads upwards, in any spelling.
 fn escapes(path: &str) -> bool {
-    let plain = path.to_ascii_lowercase().replace("%2e", ".").replace("%2f", "/").replace("%5c", "\\");
+    let plain =
+        path.to_ascii_lowercase().replace("%2e", ".").replace("%2f", "/").replace("%5c", "\\");
     plain.split(['/', '\\']).any(|segment| segment == "..")
 }
 
@@ -83,9 +91,12 @@ pub(super) fn aim(uri: &Uri) -> Result<Aim, EgressError> {
     let tls = match uri.scheme_str() {
         Some("https") => true,
         Some("http") => false,
-        _ => return Err(EgressError::Denied("only http and https addresses can be reached".into())),
+        _ => {
+            return Err(EgressError::Denied("only http and https addresses can be reached".into()));
+        }
     };
-    let authority = uri.authority().ok_or_else(|| EgressError::Protocol("the address names no host".into()))?;
+    let authority =
+        uri.authority().ok_or_else(|| EgressError::Protocol("the address names no host".into()))?;
     if authority.as_str().contains('@') {
         return Err(EgressError::Denied("an address may not hold a user and password".into()));
     }
@@ -101,13 +112,22 @@ pub(super) fn aim(uri: &Uri) -> Result<Aim, EgressError> {
 fn dress(request: &mut Request<EgressBody>, aim: &Aim) -> Result<(), EgressError> {
     let standard = aim.port == if aim.tls { 443 } else { 80 };
     let host = if standard { aim.host.clone() } else { format!("{}:{}", aim.host, aim.port) };
-    let host = HeaderValue::from_str(&host).map_err(|_| EgressError::Protocol("the host's name is malformed".into()))?;
+    let host = HeaderValue::from_str(&host)
+        .map_err(|_| EgressError::Protocol("the host's name is malformed".into()))?;
     let headers = request.headers_mut();
-    for name in [header::CONNECTION, header::UPGRADE, header::TE, header::TRAILER, header::PROXY_AUTHORIZATION] {
+    for name in [
+        header::CONNECTION,
+        header::UPGRADE,
+        header::TE,
+        header::TRAILER,
+        header::PROXY_AUTHORIZATION,
+    ] {
         headers.remove(name);
     }
     headers.insert(header::HOST, host);
-    headers.entry(header::USER_AGENT).or_insert(HeaderValue::from_static(concat!("charter/", env!("CARGO_PKG_VERSION"))));
+    headers
+        .entry(header::USER_AGENT)
+        .or_insert(HeaderValue::from_static(concat!("charter/", env!("CARGO_PKG_VERSION"))));
     Ok(())
 }
 
@@ -135,7 +155,9 @@ mod tests {
         let empty = http_body_util::Empty::new().map_err(|never| match never {}).boxed_unsync();
         let mut request = Request::new(empty);
         *request.uri_mut() = uri.parse().unwrap();
-        request.headers_mut().insert(header::AUTHORIZATION, HeaderValue::from_static("Bearer forged"));
+        request
+            .headers_mut()
+            .insert(header::AUTHORIZATION, HeaderValue::from_static("Bearer forged"));
         request
     }
 
@@ -154,19 +176,28 @@ mod tests {
         let bound_to = binding("https://api.example.com/v1", serde_json::json!({}));
         for path in ["/../admin", "/a/%2e%2E/b", "/..%2fadmin", "/a\\..\\b"] {
             let address = format!("https://engine.binding{}", path.replace('\\', "%5c"));
-            assert!(matches!(bound(&bound_to, request(&address)), Err(EgressError::Denied(_))), "{path}");
+            assert!(
+                matches!(bound(&bound_to, request(&address)), Err(EgressError::Denied(_))),
+                "{path}"
+            );
         }
         assert!(bound(&bound_to, request("https://engine.binding/a..b/...")).is_ok());
     }
 
     #[test]
     fn a_credential_can_be_a_header_of_its_own_or_a_query_member() {
-        let own = binding("http://127.0.0.1:9/", serde_json::json!({ "auth": "header", "header": "x-api-key" }));
+        let own = binding(
+            "http://127.0.0.1:9/",
+            serde_json::json!({ "auth": "header", "header": "x-api-key" }),
+        );
         let (aim, sent) = bound(&own, request("https://engine.binding/")).unwrap();
         assert_eq!(sent.headers()["x-api-key"], "s3cret-token");
         assert!(!sent.headers().contains_key(header::AUTHORIZATION), "the guest's own was sent");
         assert!(aim.trusted, "an address that the operator wrote down is meant");
-        let query = binding("https://api.example.com", serde_json::json!({ "auth": "query", "query": "key" }));
+        let query = binding(
+            "https://api.example.com",
+            serde_json::json!({ "auth": "query", "query": "key" }),
+        );
         let (_, sent) = bound(&query, request("https://engine.binding/a?b=c")).unwrap();
         assert_eq!(sent.uri(), "https://api.example.com/a?b=c&key=s3cret-token");
     }

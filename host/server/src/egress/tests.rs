@@ -32,7 +32,9 @@ async fn provider(head: &'static str) -> SocketAddr {
             tokio::spawn(async move {
                 let mut got = vec![0; 16 << 10];
                 let length = stream.read(&mut got).await.unwrap_or(0);
-                let _ = stream.write_all(format!("HTTP/1.1 {head}\r\nconnection: close\r\n\r\n").as_bytes()).await;
+                let _ = stream
+                    .write_all(format!("HTTP/1.1 {head}\r\nconnection: close\r\n\r\n").as_bytes())
+                    .await;
                 // In small pieces, so that what must be masked spans several.
                 for piece in got[..length].chunks(7) {
                     let _ = stream.write_all(piece).await;
@@ -49,7 +51,12 @@ async fn gate(name: &str, address: SocketAddr, bytes_max: u64) -> (Gate, PathBuf
 }
 
 /// A way out of a host that listens at `own`.
-async fn gate_beside(name: &str, address: SocketAddr, bytes_max: u64, own: Vec<SocketAddr>) -> (Gate, PathBuf) {
+async fn gate_beside(
+    name: &str,
+    address: SocketAddr,
+    bytes_max: u64,
+    own: Vec<SocketAddr>,
+) -> (Gate, PathBuf) {
     let folder = std::env::temp_dir().join(format!("charter-egress-{}-{name}", std::process::id()));
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).expect("a folder");
@@ -62,7 +69,9 @@ async fn gate_beside(name: &str, address: SocketAddr, bytes_max: u64, own: Vec<S
         webhook_secret_previous: None,
         options: toml::Table::new(),
     };
-    let providers = Providers::open(store, &BTreeMap::from([("engine".to_owned(), bound)])).await.expect("bindings");
+    let providers = Providers::open(store, &BTreeMap::from([("engine".to_owned(), bound)]))
+        .await
+        .expect("bindings");
     let config = config::Egress {
         allow: Vec::new(),
         connect_timeout_ms: 2_000,
@@ -74,7 +83,8 @@ async fn gate_beside(name: &str, address: SocketAddr, bytes_max: u64, own: Vec<S
 }
 
 fn outbound(target: Target, address: &str) -> Outbound {
-    let mut request = http::Request::new(Empty::<Bytes>::new().map_err(|never| match never {}).boxed_unsync());
+    let mut request =
+        http::Request::new(Empty::<Bytes>::new().map_err(|never| match never {}).boxed_unsync());
     *request.uri_mut() = address.parse().expect("an address");
     Outbound {
         scope: Proof::of(Actor::anonymous()).scope(),
@@ -113,9 +123,14 @@ async fn a_redirect_is_handed_to_the_guest() {
     assert_eq!(response.status(), 302);
     let followed = gate.send(outbound(Target::Public, "http://169.254.169.254/")).await;
     drop(response);
-    assert!(matches!(followed, Err(EgressError::TooMany)), "the first answer still holds the only place");
+    assert!(
+        matches!(followed, Err(EgressError::TooMany)),
+        "the first answer still holds the only place"
+    );
     let denied = gate.send(outbound(Target::Public, "http://169.254.169.254/")).await;
-    assert!(matches!(denied, Err(EgressError::Denied(text)) if text.contains("CHARTER_EGRESS_ALLOW")));
+    assert!(
+        matches!(denied, Err(EgressError::Denied(text)) if text.contains("CHARTER_EGRESS_ALLOW"))
+    );
     let _ = std::fs::remove_dir_all(folder);
 }
 
@@ -126,12 +141,14 @@ async fn an_answer_that_is_too_large_ends() {
     let response = gate.send(to_binding()).await.expect("an answer");
     let read = response.into_body().collect().await;
     assert_eq!(read.err(), Some(EgressError::TooLarge { limit: 20 }));
-    let unbound = gate.send(outbound(Target::Binding("other".into()), "https://other.binding/")).await;
+    let unbound =
+        gate.send(outbound(Target::Binding("other".into()), "https://other.binding/")).await;
     assert_eq!(unbound.err(), Some(EgressError::Unbound("other".into())));
     let _ = std::fs::remove_dir_all(folder);
 }
 
-/// A provider that answers at once and then echoes what it is sent, piece by piece, until the other side ends.
+/// A provider that answers at once and then echoes what it is sent, piece by piece, until the other
+/// side ends.
 async fn echo() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("an address");
@@ -174,11 +191,17 @@ fn pieces() -> (tokio::sync::mpsc::Sender<Bytes>, EgressBody) {
         let piece = pieces.recv().await?;
         Some((Ok::<_, EgressError>(http_body::Frame::data(piece)), pieces))
     };
-    (sender, http_body_util::StreamBody::new(Box::pin(futures::stream::unfold(pieces, next))).boxed_unsync())
+    (
+        sender,
+        http_body_util::StreamBody::new(Box::pin(futures::stream::unfold(pieces, next)))
+            .boxed_unsync(),
+    )
 }
 
 async fn piece(body: &mut EgressBody) -> Option<Bytes> {
-    let frame = tokio::time::timeout(Duration::from_secs(10), body.frame()).await.expect("a piece in time")?;
+    let frame = tokio::time::timeout(Duration::from_secs(10), body.frame())
+        .await
+        .expect("a piece in time")?;
     Some(frame.expect("no fault").into_data().expect("no trailers"))
 }
 
@@ -199,7 +222,9 @@ async fn both_bodies_stream_at_once() {
         sender.send(text.clone().into()).await.expect("the body is read");
         let before = got.len();
         while got.len() < before + text.len() - held {
-            got.extend_from_slice(&piece(&mut answer).await.expect("an echo while the request goes on"));
+            got.extend_from_slice(
+                &piece(&mut answer).await.expect("an echo while the request goes on"),
+            );
         }
     }
     drop(sender);
@@ -216,13 +241,19 @@ async fn a_request_that_is_too_large_ends() {
     let (gate, folder) = gate("large-request", address, 20).await;
     let mut asked = to_binding();
     *asked.request.method_mut() = http::Method::POST;
-    *asked.request.body_mut() =
-        http_body_util::Full::new(Bytes::from(vec![b'A'; 21])).map_err(|never| match never {}).boxed_unsync();
+    *asked.request.body_mut() = http_body_util::Full::new(Bytes::from(vec![b'A'; 21]))
+        .map_err(|never| match never {})
+        .boxed_unsync();
     let ended = match gate.send(asked).await {
         Err(error) => error,
-        Ok(response) => response.into_body().collect().await.expect_err("the body does not end well"),
+        Ok(response) => {
+            response.into_body().collect().await.expect_err("the body does not end well")
+        }
     };
-    assert!(matches!(ended, EgressError::TooLarge { limit: 20 } | EgressError::Connection), "{ended:?}");
+    assert!(
+        matches!(ended, EgressError::TooLarge { limit: 20 } | EgressError::Connection),
+        "{ended:?}"
+    );
     let _ = std::fs::remove_dir_all(folder);
 }
 
@@ -251,12 +282,22 @@ async fn nobody_reaches_the_host_itself_and_no_name_leads_inwards() {
     let address = provider("200 OK").await;
     let (gate, folder) = gate_beside("own", address, 1 << 20, vec![address]).await;
     let own = gate.send(to_binding()).await.err();
-    assert!(matches!(&own, Some(EgressError::Denied(text)) if text.contains("own address")), "{own:?}");
-    for inward in
-        ["http://localhost/", "http://127.0.0.1/", "http://[::1]/", "http://0x7f000001/", "http://[::ffff:127.0.0.1]/"]
-    {
+    assert!(
+        matches!(&own, Some(EgressError::Denied(text)) if text.contains("own address")),
+        "{own:?}"
+    );
+    for inward in [
+        "http://localhost/",
+        "http://127.0.0.1/",
+        "http://[::1]/",
+        "http://0x7f000001/",
+        "http://[::ffff:127.0.0.1]/",
+    ] {
         let denied = gate.send(outbound(Target::Public, inward)).await.err();
-        assert!(matches!(denied, Some(EgressError::Denied(_) | EgressError::Dns)), "{inward}: {denied:?}");
+        assert!(
+            matches!(denied, Some(EgressError::Denied(_) | EgressError::Dns)),
+            "{inward}: {denied:?}"
+        );
     }
     let _ = std::fs::remove_dir_all(folder);
 }

@@ -1,7 +1,8 @@
 //! What a webhook is sent: the body, and how it is signed.
 //!
-//! Twice: `X-Service-Signature` is the hexadecimal HMAC-SHA256 of the body under the secret as it is shown, and beside it stand the
-//! headers of Standard Webhooks (<https://www.standardwebhooks.com>), keyed with the bytes that the secret encodes.
+//! Twice: `X-Service-Signature` is the hexadecimal HMAC-SHA256 of the body under the secret as it
+//! is shown, and beside it stand the headers of Standard Webhooks
+//! (<https://www.standardwebhooks.com>), keyed with the bytes that the secret encodes.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -37,10 +38,16 @@ pub fn secret() -> Result<String, getrandom::Error> {
 /// Every type that a webhook can subscribe to: the manifests' and the host's own.
 pub fn event_types(app: &App) -> Vec<(String, String)> {
     let live = app.registry.current();
-    let declared = live.primitives().flat_map(|primitive| primitive.active().manifest.events.clone());
-    let mut types: Vec<(String, String)> =
-        declared.filter(|event| event.webhook).map(|event| (event.name, event.description)).collect();
-    let told = ["An approval was approved, denied or failed.", "A webhook was switched off because its endpoint failed."];
+    let declared =
+        live.primitives().flat_map(|primitive| primitive.active().manifest.events.clone());
+    let mut types: Vec<(String, String)> = declared
+        .filter(|event| event.webhook)
+        .map(|event| (event.name, event.description))
+        .collect();
+    let told = [
+        "An approval was approved, denied or failed.",
+        "A webhook was switched off because its endpoint failed.",
+    ];
     types.extend(OWN.iter().zip(told).map(|(name, told)| ((*name).to_owned(), told.to_owned())));
     types.sort();
     types.dedup_by(|one, other| one.0 == other.0);
@@ -77,7 +84,10 @@ pub fn headers(event: &str, id: &str, now: Instant, body: &str, secrets: &[Strin
     let own = |secret: &String| hex(&mac(secret.as_bytes(), &[body.as_bytes()]));
     let mut headers = HeaderMap::new();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(header::USER_AGENT, HeaderValue::from_static(concat!("charter/", env!("CARGO_PKG_VERSION"))));
+    headers.insert(
+        header::USER_AGENT,
+        HeaderValue::from_static(concat!("charter/", env!("CARGO_PKG_VERSION"))),
+    );
     let mut set = |name: &'static str, value: &str| {
         if let Ok(value) = HeaderValue::from_str(value) {
             headers.insert(HeaderName::from_static(name), value);
@@ -99,11 +109,13 @@ pub fn headers(event: &str, id: &str, now: Instant, body: &str, secrets: &[Strin
 
 /// The secrets of a webhook that count now, the newest first; `None` where they cannot be opened.
 pub async fn secrets(app: &App, webhook: &Webhook, now: Instant) -> Option<Vec<String>> {
-    let previous = webhook.previous.iter().filter(|(_, until)| *until > now).map(|(sealed, _)| sealed);
+    let previous =
+        webhook.previous.iter().filter(|(_, until)| *until > now).map(|(sealed, _)| sealed);
     let mut opened = Vec::new();
     for sealed in std::iter::once(&webhook.secret).chain(previous) {
         let sealed = STANDARD.decode(sealed).ok()?;
-        let bytes = app.store.unseal(webhook.organization.as_str(), &webhook.id, &sealed).await.ok()?;
+        let bytes =
+            app.store.unseal(webhook.organization.as_str(), &webhook.id, &sealed).await.ok()?;
         opened.push(String::from_utf8(bytes).ok()?);
     }
     Some(opened)
@@ -113,9 +125,17 @@ pub async fn secrets(app: &App, webhook: &Webhook, now: Instant) -> Option<Vec<S
 ///
 /// # Errors
 /// When it cannot be sealed.
-pub async fn sealed(app: &App, organization: &str, id: &str, secret: &str) -> Result<String, charter_kernel::refusal::Refusal> {
+pub async fn sealed(
+    app: &App,
+    organization: &str,
+    id: &str,
+    secret: &str,
+) -> Result<String, charter_kernel::refusal::Refusal> {
     let sealed = app.store.seal(organization, id, secret.as_bytes()).await.map_err(|error| {
-        tracing::error!(error = &error as &dyn std::error::Error, "a webhook's secret cannot be sealed");
+        tracing::error!(
+            error = &error as &dyn std::error::Error,
+            "a webhook's secret cannot be sealed"
+        );
         charter_kernel::refusal::Refusal::internal()
     })?;
     Ok(STANDARD.encode(sealed))

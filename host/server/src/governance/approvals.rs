@@ -165,7 +165,10 @@ impl Job {
             parameters: Vec::new(),
             body: Some(self.record.payload.to_string()),
             organization: scope.lane().to_owned(),
-            project: (scope.project().map(|project| id(project)).unwrap_or_default(), scope.is_test()),
+            project: (
+                scope.project().map(|project| id(project)).unwrap_or_default(),
+                scope.is_test(),
+            ),
             user: scope.user().map(|user| id(user)),
             actor: (actor.kind.as_str().to_owned(), actor.id.clone()),
             account: None,
@@ -213,7 +216,12 @@ pub async fn unpark(txn: &mut Txn, approval: &Approval, now: Instant) -> Result<
     }
     let reason = format!("approval_{}", approval.status.as_str());
     let told = "What the job wanted to do was not approved.";
-    job.error = Some(approval.error.clone().unwrap_or_else(|| json!({"code": "forbidden", "reason": reason, "message": told})));
+    job.error = Some(
+        approval
+            .error
+            .clone()
+            .unwrap_or_else(|| json!({"code": "forbidden", "reason": reason, "message": told})),
+    );
     job.state = "failed".into();
     let draft = job.ended(row.user, now).map_err(|_| Refusal::internal())?;
     txn.replace(key.clone(), draft, None).await.map_err(stored::breaking).map(drop)
@@ -233,16 +241,28 @@ pub fn origin(leave: &Leave) -> Option<&Origin> {
 ///
 /// # Errors
 /// When the request cannot be sealed.
-pub async fn asked(app: &App, leave: &Leave, hold: &Hold, hold_id: &str, request: &Request) -> Result<Approval, Refusal> {
+pub async fn asked(
+    app: &App,
+    leave: &Leave,
+    hold: &Hold,
+    hold_id: &str,
+    request: &Request,
+) -> Result<Approval, Refusal> {
     let (now, proposal) = (hold.at, &leave.proposal);
     let id = charter_kernel::id::uuid_v7(now, stored::random()?);
-    let organization = OrganizationId::parse(&hold.subject.organization).ok_or_else(Refusal::internal)?;
-    let sealed = app.store.seal(organization.as_str(), &id, json!(request).to_string().as_bytes()).await;
+    let organization =
+        OrganizationId::parse(&hold.subject.organization).ok_or_else(Refusal::internal)?;
+    let sealed =
+        app.store.seal(organization.as_str(), &id, json!(request).to_string().as_bytes()).await;
     let sealed = sealed.map_err(|error| {
-        tracing::error!(error = &error as &dyn std::error::Error, "a request that waits for approval cannot be sealed");
+        tracing::error!(
+            error = &error as &dyn std::error::Error,
+            "a request that waits for approval cannot be sealed"
+        );
         Refusal::internal()
     })?;
-    let title = if proposal.title.is_empty() { proposal.action.clone() } else { proposal.title.clone() };
+    let title =
+        if proposal.title.is_empty() { proposal.action.clone() } else { proposal.title.clone() };
     Ok(Approval {
         id,
         organization,
@@ -284,21 +304,34 @@ pub async fn asked(app: &App, leave: &Leave, hold: &Hold, hold_id: &str, request
 /// When it cannot be unsealed, or is not the one that was decided on.
 pub async fn request(store: &Store, approval: &Approval) -> Result<Request, Refusal> {
     let broken = |error: &(dyn std::error::Error + 'static)| {
-        tracing::error!(error, approval = approval.id, "the request behind an approval cannot be read");
+        tracing::error!(
+            error,
+            approval = approval.id,
+            "the request behind an approval cannot be read"
+        );
         Refusal::internal()
     };
     let sealed = STANDARD.decode(&approval.request).map_err(|error| broken(&error))?;
-    let text = store.unseal(approval.organization.as_str(), &approval.id, &sealed).await.map_err(|error| broken(&error))?;
+    let text = store
+        .unseal(approval.organization.as_str(), &approval.id, &sealed)
+        .await
+        .map_err(|error| broken(&error))?;
     let request: Request = serde_json::from_slice(&text).map_err(|error| broken(&error))?;
     if request.sha256() != approval.request_sha256 {
-        return Err(Refusal::state_conflict("proposal_changed", "The request is not the one that was approved."));
+        return Err(Refusal::state_conflict(
+            "proposal_changed",
+            "The request is not the one that was approved.",
+        ));
     }
     Ok(request)
 }
 
 /// What who asked is told while people decide.
 pub fn pending(approval: &Approval) -> Value {
-    let look = format!("curl -s {}/v1/approvals/{} -H \"Authorization: Bearer $CHARTER_API_KEY\"", approval.base, approval.id);
+    let look = format!(
+        "curl -s {}/v1/approvals/{} -H \"Authorization: Bearer $CHARTER_API_KEY\"",
+        approval.base, approval.id
+    );
     json!({
         "status": Status::PendingApproval.as_str(),
         "approval_id": approval.id,
@@ -332,7 +365,10 @@ pub async fn release(txn: &mut Txn, approval: &Approval, now: Instant) -> Result
 fn resolved(approval: &Approval, now: Instant) -> Result<Fact, Refusal> {
     let (status, reason) = match approval.status {
         Status::Succeeded => ("approved", None),
-        Status::Failed => ("failed", approval.error.as_ref().and_then(|error| error["reason"].as_str()).map(str::to_owned)),
+        Status::Failed => (
+            "failed",
+            approval.error.as_ref().and_then(|error| error["reason"].as_str()).map(str::to_owned),
+        ),
         Status::Denied => ("denied", approval.reason.clone()),
         other => ("denied", Some(other.as_str().to_owned())),
     };
@@ -349,7 +385,8 @@ fn resolved(approval: &Approval, now: Instant) -> Result<Fact, Refusal> {
 }
 
 impl Run {
-    /// Whether a proposal is the one that was approved: the same action on the same thing, and no larger.
+    /// Whether a proposal is the one that was approved: the same action on the same thing, and no
+    /// larger.
     pub fn covers(&self, leave: &Leave) -> bool {
         let (approved, proposal) = (&self.approval, &leave.proposal);
         let amount = match (approved.amount_micro_usd, proposal.amount) {
@@ -369,8 +406,8 @@ impl Run {
         Guard::Lease { key, token: self.token.clone() }
     }
 
-    /// What is written before the first effect of the request leaves the host: from then on it is not made again, whatever becomes of
-    /// this host. `None` where it cannot be written.
+    /// What is written before the first effect of the request leaves the host: from then on it is
+    /// not made again, whatever becomes of this host. `None` where it cannot be written.
     pub fn claiming(&self, now: Instant) -> Option<Claiming> {
         let key = Approval::address(self.approval.organization.as_str(), &self.approval.id);
         let draft = Approval { begun: true, ..self.approval.clone() }.due(now).ok()?;
@@ -396,7 +433,11 @@ impl Run {
             }
         }
         if let Err(error) = settle(txn, &approval, &self.token, now) {
-            tracing::error!(message = error.message, approval = approval.id, "the end of an approval cannot be written");
+            tracing::error!(
+                message = error.message,
+                approval = approval.id,
+                "the end of an approval cannot be written"
+            );
         }
     }
 }
@@ -405,8 +446,14 @@ impl Run {
 ///
 /// # Errors
 /// Where the operating system has no randomness.
-pub fn settle(txn: &mut Txn, approval: &Approval, token: &str, now: Instant) -> Result<(), Refusal> {
-    let (key, due_at) = (Approval::address(approval.organization.as_str(), &approval.id), now.plus_ms(KEPT_MS));
+pub fn settle(
+    txn: &mut Txn,
+    approval: &Approval,
+    token: &str,
+    now: Instant,
+) -> Result<(), Refusal> {
+    let (key, due_at) =
+        (Approval::address(approval.organization.as_str(), &approval.id), now.plus_ms(KEPT_MS));
     let draft = approval.due(due_at).map_err(stored::unreadable)?;
     let writes = vec![
         Write::Replace { key: key.clone(), draft, expected: None },

@@ -1,8 +1,9 @@
 //! Which caps an amount counts against, and where each stands.
 //!
-//! Outermost first: organization, project, kit (each user of a kit has its budget), user, then what the primitive has set for
-//! scopes of its own. Money of a user is counted whether or not there is a cap, so that a budget which is set later, and the
-//! user's own spend report, begin with what is true.
+//! Outermost first: organization, project, kit (each user of a kit has its budget), user, then what
+//! the primitive has set for scopes of its own. Money of a user is counted whether or not there is
+//! a cap, so that a budget which is set later, and the user's own spend report, begin with what is
+//! true.
 
 use std::sync::Arc;
 
@@ -44,7 +45,8 @@ pub struct Case {
 /// One scope, its cap and where it stands.
 #[derive(Clone, Debug)]
 pub struct Standing {
-    /// `organization`, `project`, `kit`, `user`, a scope of the primitive's own, or `limit:` and its id.
+    /// `organization`, `project`, `kit`, `user`, a scope of the primitive's own, or `limit:` and
+    /// its id.
     pub scope: String,
     /// What is counted.
     pub unit: Counted,
@@ -121,7 +123,11 @@ impl Case {
 
     fn wanted(&self) -> Result<Vec<Wanted>, Refusal> {
         let mut all = Vec::new();
-        let mut add = |scope: &str, reach: Reach, budget: Option<&Budget>, always: bool| -> Result<(), Refusal> {
+        let mut add = |scope: &str,
+                       reach: Reach,
+                       budget: Option<&Budget>,
+                       always: bool|
+         -> Result<(), Refusal> {
             if budget.is_none() && !always {
                 return Ok(());
             }
@@ -145,7 +151,12 @@ impl Case {
         }
         if let Some(user) = &self.user {
             let reach = Reach::user(user.id.as_str());
-            add("kit", reach.clone(), self.kit.as_ref().and_then(|kit| kit.kit.budget.as_ref()), true)?;
+            add(
+                "kit",
+                reach.clone(),
+                self.kit.as_ref().and_then(|kit| kit.kit.budget.as_ref()),
+                true,
+            )?;
             add("user", reach, user.budget.as_ref(), false)?;
         }
         Ok(all)
@@ -195,15 +206,23 @@ impl Case {
     ///
     /// # Errors
     /// When the store cannot be asked.
-    pub async fn grant(&self, app: &App, txn: &Txn, grant: &Grant, now: Instant) -> Result<Vec<Standing>, Refusal> {
+    pub async fn grant(
+        &self,
+        app: &App,
+        txn: &Txn,
+        grant: &Grant,
+        now: Instant,
+    ) -> Result<Vec<Standing>, Refusal> {
         let mut standings = Vec::new();
-        for (kind, unit, most) in
-            [("count", Counted::Times, grant.max_uses.map(i64::from)), ("amount", Counted::Money, grant.cap_micro_usd)]
-        {
+        for (kind, unit, most) in [
+            ("count", Counted::Times, grant.max_uses.map(i64::from)),
+            ("amount", Counted::Money, grant.cap_micro_usd),
+        ] {
             let Some(most) = most else { continue };
             let (scope, meter) = (format!("grant:{}", grant.id), grant_meter(grant, kind));
             let calendar = self.calendar(Period::Total)?;
-            let wanted = Wanted { scope, unit, meter, budget: Some((most, true)), calendar, guard: None };
+            let wanted =
+                Wanted { scope, unit, meter, budget: Some((most, true)), calendar, guard: None };
             standings.push(self.standing(app, txn, wanted, now).await?);
         }
         Ok(standings)
@@ -213,29 +232,56 @@ impl Case {
     ///
     /// # Errors
     /// When the store cannot be asked.
-    pub async fn limits(&self, app: &App, txn: &Txn, action: &str, now: Instant) -> Result<Vec<Standing>, Refusal> {
+    pub async fn limits(
+        &self,
+        app: &App,
+        txn: &Txn,
+        action: &str,
+        now: Instant,
+    ) -> Result<Vec<Standing>, Refusal> {
         let Some(user) = &self.user else { return Ok(Vec::new()) };
         let reach = Reach::user(user.id.as_str());
         let mut standings = Vec::new();
-        for limit in self.organization.limits.iter().filter(|limit| limit.counts(action, user.id.as_str())) {
-            let most = [("count", Counted::Times, limit.max_count), ("amount", Counted::Money, limit.max_amount_micro_usd)];
+        for limit in
+            self.organization.limits.iter().filter(|limit| limit.counts(action, user.id.as_str()))
+        {
+            let most = [
+                ("count", Counted::Times, limit.max_count),
+                ("amount", Counted::Money, limit.max_amount_micro_usd),
+            ];
             for (kind, unit, most) in most {
                 let Some(most) = most else { continue };
                 let scope = format!("limit:{}", limit.id);
                 let meter = Key::new(&reach, &meters_space(), format!("{scope}:{kind}"));
                 let calendar = self.calendar(limit.period)?;
-                let wanted = Wanted { scope, unit, meter, budget: Some((most, true)), calendar, guard: None };
+                let wanted = Wanted {
+                    scope,
+                    unit,
+                    meter,
+                    budget: Some((most, true)),
+                    calendar,
+                    guard: None,
+                };
                 standings.push(self.standing(app, txn, wanted, now).await?);
             }
         }
         Ok(standings)
     }
 
-    async fn standing(&self, app: &App, txn: &Txn, wanted: Wanted, now: Instant) -> Result<Standing, Refusal> {
+    async fn standing(
+        &self,
+        app: &App,
+        txn: &Txn,
+        wanted: Wanted,
+        now: Instant,
+    ) -> Result<Standing, Refusal> {
         let Wanted { scope, unit, meter, budget, calendar, guard } = wanted;
         let row = txn.get_relaxed(&meter).await.map_err(stored::reading)?;
-        let known: Option<Meter> =
-            row.as_ref().map(|row| serde_json::from_str(&row.body)).transpose().map_err(|_| Refusal::internal())?;
+        let known: Option<Meter> = row
+            .as_ref()
+            .map(|row| serde_json::from_str(&row.body))
+            .transpose()
+            .map_err(|_| Refusal::internal())?;
         let mut window = calendar.window(now);
         let (count, opens) = match (known, row) {
             (Some(known), Some(row)) if !known.current.is_alike(&window.slot) => {
@@ -251,7 +297,10 @@ impl Case {
             }
             (Some(known), _) => (known.count(&window.slot), None),
             (None, _) => {
-                let opened = Meter::opened(window.slot.clone(), self.spent(app, &meter, &scope, window.starts).await?);
+                let opened = Meter::opened(
+                    window.slot.clone(),
+                    self.spent(app, &meter, &scope, window.starts).await?,
+                );
                 (opened.now(), Some(Opening::Made(opened)))
             }
         };
@@ -260,7 +309,13 @@ impl Case {
     }
 
     /// What the spend records of a scope say was spent since a moment.
-    async fn spent(&self, app: &App, meter: &Key, scope: &str, since: Instant) -> Result<i64, Refusal> {
+    async fn spent(
+        &self,
+        app: &App,
+        meter: &Key,
+        scope: &str,
+        since: Instant,
+    ) -> Result<i64, Refusal> {
         let mut sum = 0_i64;
         let mut add = |row: &Row| {
             let body: Value = serde_json::from_str(&row.body).unwrap_or_default();
@@ -285,7 +340,10 @@ impl Case {
         let to = format!("{} ~", self.organization.id);
         let mut after = None;
         loop {
-            let page = app.store.indexed(&spend_space(), "found", (&from, &to), after.as_ref(), PAGE).await;
+            let page = app
+                .store
+                .indexed(&spend_space(), "found", (&from, &to), after.as_ref(), PAGE)
+                .await;
             let page = page.map_err(stored::reading)?;
             for (_, _, row) in &page {
                 let body: Value = serde_json::from_str(&row.body).unwrap_or_default();
@@ -294,7 +352,9 @@ impl Case {
                     add(row);
                 }
             }
-            let Some((value, key, _)) = page.into_iter().nth(PAGE as usize - 1) else { return Ok(sum) };
+            let Some((value, key, _)) = page.into_iter().nth(PAGE as usize - 1) else {
+                return Ok(sum);
+            };
             (from, after) = (value, Some(key));
         }
     }
@@ -317,11 +377,18 @@ impl Standing {
         };
         match &self.opens {
             None => {}
-            Some(Opening::Made(meter)) => txn.write(Write::Ensure { key: self.meter.clone(), draft: draft(meter)? }),
+            Some(Opening::Made(meter)) => {
+                txn.write(Write::Ensure { key: self.meter.clone(), draft: draft(meter)? })
+            }
             Some(Opening::Anew(meter, version)) => {
-                // What was captured since the sum was made would be missed: the row must be the one that was read.
+                // What was captured since the sum was made would be missed: the row must be the one
+                // that was read.
                 txn.guard(Guard::Version { key: self.meter.clone(), version: Some(*version) });
-                txn.write(Write::Replace { key: self.meter.clone(), draft: draft(meter)?, expected: None });
+                txn.write(Write::Replace {
+                    key: self.meter.clone(),
+                    draft: draft(meter)?,
+                    expected: None,
+                });
             }
         }
         Ok(())

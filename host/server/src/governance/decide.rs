@@ -1,7 +1,9 @@
-//! A person's word on what waits: the one place where an approval is decided, whichever way the word came.
+//! A person's word on what waits: the one place where an approval is decided, whichever way the
+//! word came.
 //!
-//! Who speaks was proven before, by a session or by a link that was mailed to them, and is still a member whose role decides:
-//! that was read within the unit, so that whoever loses it meanwhile decides nothing.
+//! Who speaks was proven before, by a session or by a link that was mailed to them, and is still a
+//! member whose role decides: that was read within the unit, so that whoever loses it meanwhile
+//! decides nothing.
 
 use charter_kernel::id::OrganizationId;
 use charter_kernel::refusal::Refusal;
@@ -115,7 +117,10 @@ pub async fn decide(
     }
     let own = approval.asked_by.as_deref() == Some(person.account);
     if own && others_decide(txn, person).await? {
-        return Err(Refusal::forbidden("own_request", "Nobody decides on what they have asked for themselves."));
+        return Err(Refusal::forbidden(
+            "own_request",
+            "Nobody decides on what they have asked for themselves.",
+        ));
     }
     let word = Word {
         by: person.account.to_owned(),
@@ -126,7 +131,8 @@ pub async fn decide(
     };
     approval.decisions.push(word);
     let due_at = if decision == Decision::Deny {
-        (approval.status, approval.reason, approval.resolved_at) = (Status::Denied, reason, Some(now));
+        (approval.status, approval.reason, approval.resolved_at) =
+            (Status::Denied, reason, Some(now));
         approvals::release(txn, &approval, now).await?;
         approvals::unpark(txn, &approval, now).await?;
         approvals::tell(txn, &approval, now)?;
@@ -152,5 +158,7 @@ pub async fn decide(
 async fn others_decide(txn: &mut Txn, person: &Person<'_>) -> Result<bool, Refusal> {
     let reach = Reach::organization(person.organization.as_str());
     let (members, _) = stored::list::<Member>(txn, &reach, &[], MEMBERS_MAX, 0).await?;
-    Ok(members.iter().any(|member| member.record.role.decides() && member.record.account.as_str() != person.account))
+    Ok(members.iter().any(|member| {
+        member.record.role.decides() && member.record.account.as_str() != person.account
+    }))
 }

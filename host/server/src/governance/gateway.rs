@@ -1,6 +1,7 @@
 //! Leave for one regulated action: decided and held in one unit, or refused with nothing taken.
 //!
-//! The order is the specification's: revocation and standing (the guards), kit (passed by the pipeline), policy, then caps.
+//! The order is the specification's: revocation and standing (the guards), kit (passed by the
+//! pipeline), policy, then caps.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -40,23 +41,30 @@ pub async fn authorize(app: &App, leave: Leave) -> Result<Granted, Ungranted> {
             Ok(granted) => return Ok(granted),
             Err(Turn::Refused(refusal)) => return Err(refusal.to_failure().into()),
             Err(Turn::Pending(approval)) => return Err(Ungranted::Pending { approval }),
-            // A soft cap is full: a person may let it through, beyond that cap and no other. Or a grant is, and stands in for
-            // nothing any more.
+            // A soft cap is full: a person may let it through, beyond that cap and no other. Or a
+            // grant is, and stands in for nothing any more.
             Err(Turn::Full(meter)) if attempt < ATTEMPTS_MAX => {
                 full.insert(meter);
             }
             Err(Turn::Full(_)) => break,
             Err(Turn::Uncommitted(error)) => {
                 let again = match &error {
-                    CommitError::Rejected(Rejection::Conflict { keys }) => !is_callers(&leave.guards, keys),
-                    CommitError::Rejected(Rejection::Refused(Refused::Moved { .. } | Refused::Missing { .. })) => true,
+                    CommitError::Rejected(Rejection::Conflict { keys }) => {
+                        !is_callers(&leave.guards, keys)
+                    }
+                    CommitError::Rejected(Rejection::Refused(
+                        Refused::Moved { .. } | Refused::Missing { .. },
+                    )) => true,
                     _ => false,
                 };
                 if !again || attempt >= ATTEMPTS_MAX {
                     return Err(Ungranted::Uncommitted(error));
                 }
                 // Another replica may have written what decides.
-                app.store.refresh_epoch().await.map_err(|error| Ungranted::from(stored::reading(error).to_failure()))?;
+                app.store
+                    .refresh_epoch()
+                    .await
+                    .map_err(|error| Ungranted::from(stored::reading(error).to_failure()))?;
             }
         }
     }
@@ -76,18 +84,24 @@ impl From<Refusal> for Turn {
     }
 }
 
-/// Whether a conflict is about what the request itself was admitted under: then it begins from the top.
+/// Whether a conflict is about what the request itself was admitted under: then it begins from the
+/// top.
 fn is_callers(guards: &[Guard], keys: &[Key]) -> bool {
     guards.iter().any(|guard| matches!(guard, Guard::Unchanged { key, .. } if keys.contains(key)))
 }
 
-/// One attempt. `full` are meters that an attempt before has found full, where there is a way beyond: a soft cap, or a grant's own.
+/// One attempt. `full` are meters that an attempt before has found full, where there is a way
+/// beyond: a soft cap, or a grant's own.
 async fn once(app: &App, leave: &Leave, full: &BTreeSet<Key>) -> Result<Granted, Turn> {
     let (mut request, mut approved, mut job) = (None, None, None);
     match approvals::origin(leave) {
         Some(Origin::Request(made)) => request = Some(Cow::Borrowed(&**made)),
-        Some(Origin::Approved(run)) => approved = Some(run).filter(|run| run.approval.ordinal == leave.ordinal),
-        Some(Origin::Job(run)) => (request, job) = (Some(Cow::Owned(run.request(&leave.scope))), Some(run)),
+        Some(Origin::Approved(run)) => {
+            approved = Some(run).filter(|run| run.approval.ordinal == leave.ordinal)
+        }
+        Some(Origin::Job(run)) => {
+            (request, job) = (Some(Cow::Owned(run.request(&leave.scope))), Some(run))
+        }
         None => {}
     }
     if approved.is_some_and(|run| !run.covers(leave)) {
@@ -109,13 +123,15 @@ async fn once(app: &App, leave: &Leave, full: &BTreeSet<Key>) -> Result<Granted,
     if decision.verdict != Verdict::Allow {
         // What is used up stands in for nothing.
         let grants = grants(app, &case).await?;
-        let left =
-            grants.iter().filter(|(grant, _)| ["count", "amount"].iter().all(|kind| !full.contains(&grant_meter(grant, kind))));
+        let left = grants.iter().filter(|(grant, _)| {
+            ["count", "amount"].iter().all(|kind| !full.contains(&grant_meter(grant, kind)))
+        });
         let left: Vec<Grant> = left.map(|(grant, _)| grant.clone()).collect();
         decision = decide(&case, &proposal.action, asked_for, &proposal.entity, &left, now)?;
         used = grants.into_iter().find(|(grant, _)| decision.grant.as_ref() == Some(&grant.id));
     }
-    let beyond: BTreeSet<&Key> = full.iter().filter(|meter| !meter.id.starts_with("grant:")).collect();
+    let beyond: BTreeSet<&Key> =
+        full.iter().filter(|meter| !meter.id.starts_with("grant:")).collect();
     let mut hold = Hold {
         state: State::Held,
         primitive: leave.primitive.clone(),
@@ -162,7 +178,10 @@ async fn once(app: &App, leave: &Leave, full: &BTreeSet<Key>) -> Result<Granted,
     if proposal.spends {
         standings.extend(case.standings(app, &txn, &leave.primitive, &proposal.scopes, now).await?);
     }
-    hold.charges = standings.iter().map(|standing| charge(standing, proposal.amount.unwrap_or(0), &beyond)).collect();
+    hold.charges = standings
+        .iter()
+        .map(|standing| charge(standing, proposal.amount.unwrap_or(0), &beyond))
+        .collect();
     for standing in &standings {
         standing.open(&mut txn).await?;
         if let Some(guard) = &standing.guard {
@@ -187,7 +206,10 @@ async fn once(app: &App, leave: &Leave, full: &BTreeSet<Key>) -> Result<Granted,
         hold.until = asked.expires_at;
         let draft = asked.due(asked.expires_at).map_err(stored::unreadable)?;
         txn.write(Write::Insert { key: asked.key(), draft });
-        let about = About::Approval { organization: asked.organization.to_string(), approval: asked.id.clone() };
+        let about = About::Approval {
+            organization: asked.organization.to_string(),
+            approval: asked.id.clone(),
+        };
         mail::notice(app, about, now)?.into_iter().for_each(|write| txn.write(write));
         approval = Some(asked.id);
     }
@@ -207,17 +229,22 @@ async fn once(app: &App, leave: &Leave, full: &BTreeSet<Key>) -> Result<Granted,
             None => Ok(Granted { id, hold, untaken: None }),
         },
         Err(CommitError::Rejected(Rejection::Refused(Refused::OverCap { meter, .. })))
-            if !full.contains(&meter) && standings.iter().any(|standing| standing.meter == meter && standing.gives_way()) =>
+            if !full.contains(&meter)
+                && standings
+                    .iter()
+                    .any(|standing| standing.meter == meter && standing.gives_way()) =>
         {
             Err(Turn::Full(meter))
         }
-        Err(CommitError::Rejected(Rejection::Refused(refused))) => match worded(&refused, &hold, &standings) {
-            Some(refusal) => {
-                tell(app, leave, &hold, &id, Some(&refusal)).await;
-                Err(refusal.into())
+        Err(CommitError::Rejected(Rejection::Refused(refused))) => {
+            match worded(&refused, &hold, &standings) {
+                Some(refusal) => {
+                    tell(app, leave, &hold, &id, Some(&refusal)).await;
+                    Err(refusal.into())
+                }
+                None => Err(Turn::Uncommitted(CommitError::Rejected(Rejection::Refused(refused)))),
             }
-            None => Err(Turn::Uncommitted(CommitError::Rejected(Rejection::Refused(refused)))),
-        },
+        }
         Err(error) => Err(Turn::Uncommitted(error)),
     }
 }
@@ -227,10 +254,13 @@ async fn once(app: &App, leave: &Leave, full: &BTreeSet<Key>) -> Result<Granted,
 /// # Errors
 /// Where nobody is: a regulated action is always somebody's.
 pub async fn case(app: &App, scope: &Scope) -> Result<Case, Refusal> {
-    let absent = || Refusal::forbidden("no_tenant", "A regulated action is taken on behalf of an organization.");
+    let absent = || {
+        Refusal::forbidden("no_tenant", "A regulated action is taken on behalf of an organization.")
+    };
     let unread = |_| Refusal::overloaded(1);
     let organization = scope.organization().ok_or_else(absent)?;
-    let organization = app.directory.organization(organization).await.map_err(unread)?.ok_or_else(absent)?;
+    let organization =
+        app.directory.organization(organization).await.map_err(unread)?.ok_or_else(absent)?;
     let project = match scope.project() {
         Some(id) => app.directory.project(&organization.id, id).await.map_err(unread)?,
         None => None,
@@ -282,7 +312,10 @@ pub fn decide(
 pub async fn grants(app: &App, case: &Case) -> Result<Vec<(Grant, Guard)>, Refusal> {
     let Some(user) = &case.user else { return Ok(Vec::new()) };
     let reach = Reach::organization(case.organization.id.as_str());
-    let query = Query::all(&reach, &Given::space()).equal("user", user.id.as_str()).limit(PAGE_ROWS_MAX).relaxed();
+    let query = Query::all(&reach, &Given::space())
+        .equal("user", user.id.as_str())
+        .limit(PAGE_ROWS_MAX)
+        .relaxed();
     let found = app.store.find(&query).await.map_err(stored::reading)?;
     let read = |(key, row): &(Key, Row)| {
         let given = Given::read(row).map_err(stored::unreadable)?;
@@ -302,7 +335,10 @@ pub fn amount(spends: bool, amount: Option<i64>) -> Amount {
 
 /// An excess over a soft cap, where nobody can be asked.
 fn over_soft() -> Refusal {
-    Refusal::new(Code::BudgetExceeded, "The amount exceeds what is left of the budget, and nobody can be asked.")
+    Refusal::new(
+        Code::BudgetExceeded,
+        "The amount exceeds what is left of the budget, and nobody can be asked.",
+    )
 }
 
 fn charge(standing: &Standing, amount: i64, beyond: &BTreeSet<&Key>) -> Charge {
@@ -324,26 +360,41 @@ fn charge(standing: &Standing, amount: i64, beyond: &BTreeSet<&Key>) -> Charge {
 pub fn forbidden(decision: &Decision) -> Option<Refusal> {
     let refusal = match decision.verdict {
         Verdict::Allow => return None,
-        Verdict::Deny => Refusal::forbidden("policy_denied", "The organization's policy does not allow this action."),
-        Verdict::RequireApproval => {
-            Refusal::forbidden("approval_required", "The organization's policy asks for a person's approval of this action.")
-        }
+        Verdict::Deny => Refusal::forbidden(
+            "policy_denied",
+            "The organization's policy does not allow this action.",
+        ),
+        Verdict::RequireApproval => Refusal::forbidden(
+            "approval_required",
+            "The organization's policy asks for a person's approval of this action.",
+        ),
     };
     Some(refusal.detail("policy_ids", decision.rules.clone()))
 }
 
-/// What a rule of the committer says of a hold that was not taken; `None` where it is to be asked again.
+/// What a rule of the committer says of a hold that was not taken; `None` where it is to be asked
+/// again.
 fn worded(refused: &Refused, hold: &Hold, standings: &[Standing]) -> Option<Refusal> {
     match refused {
         Refused::OverCap { meter, count, cap } => {
             let standing = standings.iter().find(|standing| standing.meter == *meter)?;
             if let Some(limit) = standing.scope.strip_prefix("limit:") {
-                let refusal = Refusal::forbidden("limit_exceeded", "The organization's limit on this action is reached.");
-                let refusal =
-                    refusal.detail("limit_id", limit).detail("max", *cap).detail("used", count.spent + count.reserved);
-                return Some(refusal.detail("resets_at", standing.window.ends.map(|at| at.to_string())));
+                let refusal = Refusal::forbidden(
+                    "limit_exceeded",
+                    "The organization's limit on this action is reached.",
+                );
+                let refusal = refusal
+                    .detail("limit_id", limit)
+                    .detail("max", *cap)
+                    .detail("used", count.spent + count.reserved);
+                return Some(
+                    refusal.detail("resets_at", standing.window.ends.map(|at| at.to_string())),
+                );
             }
-            let refusal = Refusal::new(Code::BudgetExceeded, "The amount exceeds what is left of the budget.");
+            let refusal = Refusal::new(
+                Code::BudgetExceeded,
+                "The amount exceeds what is left of the budget.",
+            );
             Some(
                 refusal
                     .detail("scope", standing.scope.clone())
@@ -354,7 +405,10 @@ fn worded(refused: &Refused, hold: &Hold, standings: &[Standing]) -> Option<Refu
             )
         }
         Refused::Frozen { key } => {
-            let scope = standings.iter().find(|standing| standing.meter == *key).map(|standing| standing.scope.clone());
+            let scope = standings
+                .iter()
+                .find(|standing| standing.meter == *key)
+                .map(|standing| standing.scope.clone());
             Some(match scope {
                 Some(scope) => {
                     let told = "More was spent than was held, and nothing more is admitted until a person has looked.";
@@ -364,9 +418,12 @@ fn worded(refused: &Refused, hold: &Hold, standings: &[Standing]) -> Option<Refu
             })
         }
         Refused::Overdrawn { account, available } => {
-            let refusal = Refusal::new(Code::InsufficientCredits, "The account does not cover the amount.");
+            let refusal =
+                Refusal::new(Code::InsufficientCredits, "The account does not cover the amount.");
             let wanted = hold.amount.unwrap_or(0);
-            let refusal = refusal.detail("available_micro_usd", *available).detail("amount_micro_usd", wanted);
+            let refusal = refusal
+                .detail("available_micro_usd", *available)
+                .detail("amount_micro_usd", wanted);
             Some(refusal.detail("account", account.id.clone()))
         }
         _ => None,

@@ -1,10 +1,14 @@
-//! Proves the books of a deployment: that they sum to zero, and that balances, holds and meters say the same.
+//! Proves the books of a deployment: that they sum to zero, and that balances, holds and meters say
+//! the same.
 //!
-//! Reads what is committed as of one moment and changes nothing, so that it may run beside a host that spends meanwhile.
+//! Reads what is committed as of one moment and changes nothing, so that it may run beside a host
+//! that spends meanwhile.
 
 use std::collections::BTreeMap;
 
-use charter_kernel::governance::hold::{Counted, Hold, accounts_space, entries_of, meters_space, space};
+use charter_kernel::governance::hold::{
+    Counted, Hold, accounts_space, entries_of, meters_space, space,
+};
 use charter_kernel::governance::meter::{Admission, Meter, Slot};
 use charter_kernel::ledger::Account;
 use charter_kernel::unit::{Key, Row, Space};
@@ -42,14 +46,20 @@ pub async fn verify(store: &Store) -> Result<Report, ReadError> {
     each(&mut moment, &space(), &mut report, |report, key, hold: Hold| {
         report.holds += 1;
         if hold.state.is_over() {
-            if hold.amount.is_some() && (hold.state.as_str() == "captured") != hold.actual.is_some() {
-                report.faults.push(format!("the hold {} is {} and says otherwise", key.id, hold.state.as_str()));
+            if hold.amount.is_some() && (hold.state.as_str() == "captured") != hold.actual.is_some()
+            {
+                report.faults.push(format!(
+                    "the hold {} is {} and says otherwise",
+                    key.id,
+                    hold.state.as_str()
+                ));
             }
             return;
         }
         for charge in hold.charges {
             let beyond = charge.unit == Counted::Money && charge.admission == Admission::Beyond;
-            *reserved.entry((charge.meter, charge.slot, beyond)).or_default() += i128::from(charge.amount);
+            *reserved.entry((charge.meter, charge.slot, beyond)).or_default() +=
+                i128::from(charge.amount);
         }
         if let (Some(pay), Some(amount)) = (hold.pay, hold.amount) {
             *pending.entry(pay.from).or_default() += i128::from(amount);
@@ -76,17 +86,23 @@ pub async fn verify(store: &Store) -> Result<Report, ReadError> {
     .await?;
     for ((meter, slot, _), held) in reserved.into_iter().filter(|(_, held)| *held != 0) {
         let (id, reach) = (&meter.id, meter.reach.as_str());
-        report.faults.push(format!("holds reserve {held} in {} of the meter {id} of {reach}, which has none", slot.as_str()));
+        report.faults.push(format!(
+            "holds reserve {held} in {} of the meter {id} of {reach}, which has none",
+            slot.as_str()
+        ));
     }
     let mut accounts = Vec::new();
     let mut sum = 0_i128;
     each(&mut moment, &accounts_space(), &mut report, |report, key, account: Account| {
         report.accounts += 1;
         sum += i128::from(account.debits) - i128::from(account.credits);
-        let (stands, held) = (account.pending_debits - account.pending_credits, pending.remove(&key).unwrap_or(0));
+        let (stands, held) =
+            (account.pending_debits - account.pending_credits, pending.remove(&key).unwrap_or(0));
         if i128::from(stands) != held {
             let (id, reach) = (&key.id, key.reach.as_str());
-            report.faults.push(format!("the account {id} of {reach} sets {stands} aside, and its holds {held}"));
+            report.faults.push(format!(
+                "the account {id} of {reach} sets {stands} aside, and its holds {held}"
+            ));
         }
         accounts.push((key, account));
     })
@@ -108,7 +124,11 @@ pub async fn verify(store: &Store) -> Result<Report, ReadError> {
 }
 
 /// What an account's entries sum up to: debits and credits.
-async fn posted(moment: &mut Snapshot, account: &Key, report: &mut Report) -> Result<(i128, i128), ReadError> {
+async fn posted(
+    moment: &mut Snapshot,
+    account: &Key,
+    report: &mut Report,
+) -> Result<(i128, i128), ReadError> {
     let (mut debits, mut credits, mut after) = (0, 0, 0);
     loop {
         let page = moment.log_read(&entries_of(account), after, PAGE).await?;
@@ -139,7 +159,11 @@ async fn each<T: DeserializeOwned>(
         for (key, row) in page {
             match serde_json::from_str(&row.body) {
                 Ok(record) => look(report, key, record),
-                Err(error) => report.faults.push(format!("{} {} cannot be read: {error}", space.as_str(), key.id)),
+                Err(error) => report.faults.push(format!(
+                    "{} {} cannot be read: {error}",
+                    space.as_str(),
+                    key.id
+                )),
             }
         }
         if last {

@@ -1,14 +1,18 @@
-//! Questions of providers: what waits for an answer is answered by the primitive whose hook it is for, at once, and each event once.
+//! Questions of providers: what waits for an answer is answered by the primitive whose hook it is
+//! for, at once, and each event once.
 //!
-//! Deny by default: whatever goes wrong is no answer, and that is the provider's refusal. What the primitive did, and that it answered so,
-//! is one commit before the provider hears of it; the same event again gets the same answer. Nobody can be asked for approval
-//! meanwhile, so that what needs one is refused.
+//! Deny by default: whatever goes wrong is no answer, and that is the provider's refusal. What the
+//! primitive did, and that it answered so, is one commit before the provider hears of it; the same
+//! event again gets the same answer. Nobody can be asked for approval meanwhile, so that what needs
+//! one is refused.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use charter_engine::hook::{HookRecord, QUESTION};
-use charter_engine::{AnswerBody, Call, Claiming, Ending, EndingResult, Entry, Finish, Outcome, Signal};
+use charter_engine::{
+    AnswerBody, Call, Claiming, Ending, EndingResult, Entry, Finish, Outcome, Signal,
+};
 use charter_kernel::id::OrganizationId;
 use charter_kernel::manifest::Class;
 use charter_kernel::unit::{Guard, Write};
@@ -29,7 +33,8 @@ use crate::workers::owner::{self, Admitted, Work};
 
 /// How long a primitive may take: providers of payments wait two seconds for the whole exchange.
 const DEADLINE: Duration = Duration::from_millis(1_500);
-/// Runs of one question: another replica was asked the same, or what it was admitted under has changed.
+/// Runs of one question: another replica was asked the same, or what it was admitted under has
+/// changed.
 const RUNS_MAX: u32 = 4;
 /// Bytes of an answer.
 const ANSWER_BYTES_MAX: usize = 16 << 10;
@@ -48,12 +53,23 @@ pub enum Said {
 /// Asks the primitive.
 pub async fn ask(app: &App, request: &HostRequest, hook: &HookRecord, event: &str) -> Said {
     once(app, request, hook, event).await.unwrap_or_else(|why| {
-        tracing::warn!(hook = hook.id, event, request = request.id, why, "a provider's question was not answered");
+        tracing::warn!(
+            hook = hook.id,
+            event,
+            request = request.id,
+            why,
+            "a provider's question was not answered"
+        );
         Said::Unanswered
     })
 }
 
-async fn once(app: &App, request: &HostRequest, hook: &HookRecord, event: &str) -> Result<Said, String> {
+async fn once(
+    app: &App,
+    request: &HostRequest,
+    hook: &HookRecord,
+    event: &str,
+) -> Result<Said, String> {
     let note = Arc::new(HookEvent::new(hook, event, request.now));
     let payload = payload(request, hook, event);
     let until = Instant::now() + DEADLINE;
@@ -65,30 +81,49 @@ async fn once(app: &App, request: &HostRequest, hook: &HookRecord, event: &str) 
         if run == 0 {
             enter(app, request, hook).map_err(|refusal| refusal.message)?;
         }
-        let work = Work { primitive: &hook.primitive, signal: QUESTION, payload: &payload, owner: &hook.owner };
-        let Admitted { scope, mut guards, served } = owner::admit(app, &work).await.map_err(|why| why.to_string())?;
-        let organization = OrganizationId::parse(&hook.owner.organization).ok_or("the hook belongs to nobody")?;
+        let work = Work {
+            primitive: &hook.primitive,
+            signal: QUESTION,
+            payload: &payload,
+            owner: &hook.owner,
+        };
+        let Admitted { scope, mut guards, served } =
+            owner::admit(app, &work).await.map_err(|why| why.to_string())?;
+        let organization =
+            OrganizationId::parse(&hook.owner.organization).ok_or("the hook belongs to nobody")?;
         let standing = standing::ask(app, &organization, served.name(), false).await;
         guards.extend(standing.map_err(|refusal| refusal.message)?);
         let lane = scope.lane().to_owned();
         let call = Call {
             request_id: request.id.clone(),
             scope,
-            entry: Entry::React(Signal { kind: QUESTION.into(), payload: payload.to_string(), blob: None }),
+            entry: Entry::React(Signal {
+                kind: QUESTION.into(),
+                payload: payload.to_string(),
+                blob: None,
+            }),
             guards,
             claim: Some(claiming(&note).map_err(|error| error.to_string())?),
             finish: Arc::new(Answering { note: note.clone() }) as Arc<dyn Finish>,
             mutates: true,
-            deadline_ms: u32::try_from(until.saturating_duration_since(Instant::now()).as_millis()).unwrap_or(0),
+            deadline_ms: u32::try_from(until.saturating_duration_since(Instant::now()).as_millis())
+                .unwrap_or(0),
             class: Class::Short,
             depth: 0,
             client_gone: CancellationToken::new(),
             origin: None,
         };
         let outcome = app.engine.call(&served.component, call).await;
-        app.registry.observe(served.name(), served.digest(), &lane, matches!(outcome, Outcome::Trapped { .. }));
+        app.registry.observe(
+            served.name(),
+            served.digest(),
+            &lane,
+            matches!(outcome, Outcome::Trapped { .. }),
+        );
         match outcome {
-            Outcome::Answered(answer) => return Ok(read(&answer.body).map_or(Said::Unanswered, Said::Answered)),
+            Outcome::Answered(answer) => {
+                return Ok(read(&answer.body).map_or(Said::Unanswered, Said::Answered));
+            }
             Outcome::Restart => {}
             Outcome::Refused(_) => return Ok(Said::Declined),
             other => return Err(format!("{other:?}")),
@@ -100,11 +135,16 @@ async fn once(app: &App, request: &HostRequest, hook: &HookRecord, event: &str) 
 /// The claim of an event, for a primitive that commits in several units.
 fn claiming(note: &HookEvent) -> Result<Claiming, Unreadable> {
     let key = note.key();
-    let expires = note.index().into_iter().find(|(field, _)| field == EXPIRES).map(|(_, value)| value);
+    let expires =
+        note.index().into_iter().find(|(field, _)| field == EXPIRES).map(|(_, value)| value);
     Ok(Claiming {
         writes: vec![Write::Insert { key: key.clone(), draft: note.draft()? }],
         guards: vec![Guard::Version { key: key.clone(), version: None }],
-        fence: Guard::Entry { key: key.clone(), field: EXPIRES.into(), value: expires.unwrap_or_default() },
+        fence: Guard::Entry {
+            key: key.clone(),
+            field: EXPIRES.into(),
+            value: expires.unwrap_or_default(),
+        },
         key,
     })
 }
@@ -134,7 +174,9 @@ impl Finish for Answering {
             let key = note.key();
             let draft = match note.draft() {
                 Ok(draft) => draft,
-                Err(error) => return tracing::error!(%error, "an answer to a provider cannot be noted"),
+                Err(error) => {
+                    return tracing::error!(%error, "an answer to a provider cannot be noted");
+                }
             };
             if ending.claimed {
                 txn.write(Write::Put { key, draft });

@@ -28,14 +28,16 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// Whether this is the HMAC-SHA256 of the parts, one after another. Takes the same time whatever was presented.
+/// Whether this is the HMAC-SHA256 of the parts, one after another. Takes the same time whatever
+/// was presented.
 pub fn is_mac(key: &[u8], parts: &[&[u8]], presented: &[u8]) -> bool {
     let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key) else { return false };
     parts.iter().for_each(|part| mac.update(part));
     mac.verify_slice(presented).is_ok()
 }
 
-/// The headers of Standard Webhooks (<https://www.standardwebhooks.com>): `webhook-id`, `webhook-timestamp` and `webhook-signature`.
+/// The headers of Standard Webhooks (<https://www.standardwebhooks.com>): `webhook-id`,
+/// `webhook-timestamp` and `webhook-signature`.
 pub fn standard(headers: &HeaderMap, body: &[u8], secret: &str, now: Instant) -> Option<Signed> {
     let id = text(headers, "webhook-id").filter(|id| !id.is_empty() && id.len() <= ID_BYTES_MAX)?;
     let timestamp = text(headers, "webhook-timestamp")?;
@@ -44,12 +46,14 @@ pub fn standard(headers: &HeaderMap, body: &[u8], secret: &str, now: Instant) ->
     }
     let key = STANDARD.decode(secret.trim_start_matches(PREFIX)).ok()?;
     let parts = [id.as_bytes(), b".", timestamp.as_bytes(), b".", body];
-    let presented = text(headers, "webhook-signature")?.split(' ').filter_map(|one| one.strip_prefix("v1,"));
+    let presented =
+        text(headers, "webhook-signature")?.split(' ').filter_map(|one| one.strip_prefix("v1,"));
     let mut decoded = presented.take(SIGNATURES_MAX).filter_map(|one| STANDARD.decode(one).ok());
     decoded.any(|one| is_mac(&key, &parts, &one)).then(|| Signed { event: Some(id.to_owned()) })
 }
 
-/// `X-Service-Signature`: hexadecimal HMAC-SHA256 of the body, keyed with the secret as it is shown.
+/// `X-Service-Signature`: hexadecimal HMAC-SHA256 of the body, keyed with the secret as it is
+/// shown.
 pub fn plain(headers: &HeaderMap, body: &[u8], secret: &str) -> Option<Signed> {
     let presented = unhex(text(headers, "x-service-signature")?)?;
     is_mac(secret.as_bytes(), &[body], &presented).then_some(Signed { event: None })
@@ -62,7 +66,9 @@ mod tests {
     const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
     fn headers(all: &[(&'static str, &str)]) -> HeaderMap {
-        all.iter().map(|(name, value)| (http::HeaderName::from_static(name), value.parse().unwrap())).collect()
+        all.iter()
+            .map(|(name, value)| (http::HeaderName::from_static(name), value.parse().unwrap()))
+            .collect()
     }
 
     /// The example of the standard's own documents.
@@ -79,8 +85,14 @@ mod tests {
         let good = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=";
         let now = Instant(1_614_265_330_000);
         let check = |headers: HeaderMap, now| standard(&headers, body, SECRET, now);
-        assert_eq!(check(sent(good, "1614265330"), now).unwrap().event.as_deref(), Some("msg_p5jXN8AQM9LWM0D4loKWxJek"));
-        assert!(check(sent(&format!("v1,AAAA v2,x {good}"), "1614265330"), now).is_some(), "one of several counts");
+        assert_eq!(
+            check(sent(good, "1614265330"), now).unwrap().event.as_deref(),
+            Some("msg_p5jXN8AQM9LWM0D4loKWxJek")
+        );
+        assert!(
+            check(sent(&format!("v1,AAAA v2,x {good}"), "1614265330"), now).is_some(),
+            "one of several counts"
+        );
         assert!(check(sent(good, "1614265330"), now.plus_ms(300_001)).is_none(), "stale");
         assert!(check(sent(good, "1614265331"), now).is_none(), "another time than was signed");
         assert!(check(sent("v1,AAAA", "1614265330"), now).is_none());

@@ -1,7 +1,8 @@
-//! Providers of the kind `stripe`: how one signs its events, and where in an event the id of a hook stands.
+//! Providers of the kind `stripe`: how one signs its events, and where in an event the id of a hook
+//! stands.
 //!
-//! All that the host knows of Stripe's shapes stands here. It does not know what an event means: that is the primitive's, which had put
-//! the hook's id into the object that the event is about.
+//! All that the host knows of Stripe's shapes stands here. It does not know what an event means:
+//! that is the primitive's, which had put the hook's id into the object that the event is about.
 
 use charter_engine::hook::REFERENCE_BYTES_MAX;
 use charter_kernel::hex::unhex;
@@ -26,18 +27,27 @@ const PARTS_MAX: usize = 20;
 /// Bytes of an event's id.
 const ID_BYTES_MAX: usize = 200;
 
-/// Whether `Stripe-Signature` (`t=<seconds>,v1=<hex>[,v1=<hex>…]`) signs the body under one of these secrets, not long ago.
+/// Whether `Stripe-Signature` (`t=<seconds>,v1=<hex>[,v1=<hex>…]`) signs the body under one of
+/// these secrets, not long ago.
 pub fn is_signed(headers: &HeaderMap, body: &[u8], secrets: &[&str], now: Instant) -> bool {
-    let Some(header) = headers.get("stripe-signature").and_then(|value| value.to_str().ok()) else { return false };
-    let parts: Vec<(&str, &str)> = header.split(',').take(PARTS_MAX).filter_map(|part| part.trim().split_once('=')).collect();
+    let Some(header) = headers.get("stripe-signature").and_then(|value| value.to_str().ok()) else {
+        return false;
+    };
+    let parts: Vec<(&str, &str)> =
+        header.split(',').take(PARTS_MAX).filter_map(|part| part.trim().split_once('=')).collect();
     let Some((_, at)) = parts.iter().find(|(name, _)| *name == "t") else { return false };
     if !at.parse().is_ok_and(|seconds| is_fresh(seconds, now)) {
         return false;
     }
     let signed = [at.as_bytes(), b".", body];
-    let presented: Vec<Vec<u8>> =
-        parts.iter().filter(|(name, _)| *name == "v1").filter_map(|(_, signature)| unhex(signature)).collect();
-    secrets.iter().any(|secret| presented.iter().any(|one| signature::is_mac(secret.as_bytes(), &signed, one)))
+    let presented: Vec<Vec<u8>> = parts
+        .iter()
+        .filter(|(name, _)| *name == "v1")
+        .filter_map(|(_, signature)| unhex(signature))
+        .collect();
+    secrets.iter().any(|secret| {
+        presented.iter().any(|one| signature::is_mac(secret.as_bytes(), &signed, one))
+    })
 }
 
 /// An event, as far as the host looks at it.
@@ -71,11 +81,13 @@ impl Question {
 /// What a signed body is about; `None` where it is no event.
 pub fn event(body: &[u8]) -> Option<Event> {
     let event: Value = serde_json::from_slice(body).ok()?;
-    let id = event["id"].as_str().filter(|id| !id.is_empty() && id.len() <= ID_BYTES_MAX)?.to_owned();
+    let id =
+        event["id"].as_str().filter(|id| !id.is_empty() && id.len() <= ID_BYTES_MAX)?.to_owned();
     let object = &event["data"]["object"];
     let metadata = |of: &Value| of["metadata"][METADATA].clone();
-    // An object's own metadata; that of the card that an authorization is of; a Checkout Session's reference; the subscription's, as its
-    // invoices bear it, in the places of older and newer versions of the API.
+    // An object's own metadata; that of the card that an authorization is of; a Checkout Session's
+    // reference; the subscription's, as its invoices bear it, in the places of older and newer
+    // versions of the API.
     let places = [
         metadata(object),
         metadata(&object["card"]),
@@ -90,9 +102,11 @@ pub fn event(body: &[u8]) -> Option<Event> {
         }
     }
     // What was captured or refunded names the card that it is of, and nothing of the card's.
-    let reference = object["card"].as_str().filter(|id| id.len() <= REFERENCE_BYTES_MAX).map(str::to_owned);
-    let question = (event["type"] == AUTHORIZATION_REQUEST)
-        .then(|| Question { version: event["api_version"].as_str().unwrap_or_default().to_owned() });
+    let reference =
+        object["card"].as_str().filter(|id| id.len() <= REFERENCE_BYTES_MAX).map(str::to_owned);
+    let question = (event["type"] == AUTHORIZATION_REQUEST).then(|| Question {
+        version: event["api_version"].as_str().unwrap_or_default().to_owned(),
+    });
     Some(Event { id, hooks, reference, question })
 }
 
@@ -114,12 +128,22 @@ mod tests {
 
     #[test]
     fn an_event_is_signed_by_one_of_the_secrets_and_not_long_ago() {
-        let sent =
-            |header: &str| HeaderMap::from_iter([(http::HeaderName::from_static("stripe-signature"), header.parse().unwrap())]);
-        let (good, now) = (format!("t={AT},v1={},v0=ff", signature()), Instant(AT * 1_000 + 299_000));
-        let check = |header: &str, secrets: &[&str], now| is_signed(&sent(header), BODY, secrets, now);
+        let sent = |header: &str| {
+            HeaderMap::from_iter([(
+                http::HeaderName::from_static("stripe-signature"),
+                header.parse().unwrap(),
+            )])
+        };
+        let (good, now) =
+            (format!("t={AT},v1={},v0=ff", signature()), Instant(AT * 1_000 + 299_000));
+        let check =
+            |header: &str, secrets: &[&str], now| is_signed(&sent(header), BODY, secrets, now);
         assert!(check(&good, &["whsec_new", "whsec_test_secret"], now));
-        assert!(check(&format!("t={AT}, v1=00ff, v1={}", signature()), &["whsec_test_secret"], now));
+        assert!(check(
+            &format!("t={AT}, v1=00ff, v1={}", signature()),
+            &["whsec_test_secret"],
+            now
+        ));
         for (header, secret) in [
             (good.as_str(), "whsec_other"),
             (&format!("t={},v1={}", AT + 1, signature()), "whsec_test_secret"),
@@ -130,17 +154,31 @@ mod tests {
             assert!(!check(header, &[secret], now), "{header} {secret}");
         }
         assert!(!check(&good, &["whsec_test_secret"], Instant(AT * 1_000 + 301_000)), "too late");
-        assert!(!check(&good, &["whsec_test_secret"], Instant(AT * 1_000 - 301_000)), "from the future");
+        assert!(
+            !check(&good, &["whsec_test_secret"], Instant(AT * 1_000 - 301_000)),
+            "from the future"
+        );
         assert!(!check(&good, &[], now));
         assert!(!is_signed(&HeaderMap::new(), BODY, &["whsec_test_secret"], now));
     }
 
     #[test]
     fn a_hook_is_named_by_the_object_or_by_what_it_is_of() {
-        let hooks =
-            |object: Value| event(serde_json::json!({ "id": "evt_1", "data": { "object": object } }).to_string().as_bytes());
-        let found = hooks(serde_json::json!({ "metadata": { "charter_hook": "a" }, "client_reference_id": "b" })).unwrap();
-        assert_eq!((found.id.as_str(), found.hooks), ("evt_1", vec!["a".to_owned(), "b".to_owned()]));
+        let hooks = |object: Value| {
+            event(
+                serde_json::json!({ "id": "evt_1", "data": { "object": object } })
+                    .to_string()
+                    .as_bytes(),
+            )
+        };
+        let found = hooks(
+            serde_json::json!({ "metadata": { "charter_hook": "a" }, "client_reference_id": "b" }),
+        )
+        .unwrap();
+        assert_eq!(
+            (found.id.as_str(), found.hooks),
+            ("evt_1", vec!["a".to_owned(), "b".to_owned()])
+        );
         let invoice = serde_json::json!({ "metadata": {}, "parent": { "subscription_details": { "metadata": { "charter_hook": "c" } } } });
         assert_eq!(hooks(invoice).unwrap().hooks, ["c"]);
         assert_eq!(hooks(serde_json::json!({})).unwrap().hooks, Vec::<String>::new());

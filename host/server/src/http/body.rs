@@ -48,11 +48,16 @@ impl HttpBody for Body {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match &mut self.0 {
             Kind::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
             Kind::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            Kind::Pieces(channel) => channel.poll_recv(cx).map(|piece| piece.map(|bytes| Ok(Frame::data(bytes)))),
+            Kind::Pieces(channel) => {
+                channel.poll_recv(cx).map(|piece| piece.map(|bytes| Ok(Frame::data(bytes))))
+            }
         }
     }
     fn is_end_stream(&self) -> bool {
@@ -83,7 +88,12 @@ pub enum Unread {
 ///
 /// # Errors
 /// See [`Unread`].
-pub async fn read<B>(mut body: B, size_max: usize, time_max: Duration, mut hold: Option<&mut Hold>) -> Result<Bytes, Unread>
+pub async fn read<B>(
+    mut body: B,
+    size_max: usize,
+    time_max: Duration,
+    mut hold: Option<&mut Hold>,
+) -> Result<Bytes, Unread>
 where
     B: HttpBody<Data = Bytes> + Unpin,
 {
@@ -93,7 +103,8 @@ where
     let declared = body.size_hint().lower();
     if declared > size_max as u64 {
         if declared <= 2 * size_max as u64 {
-            // Who is still writing may not hear the answer: what is not much too long is let finish, and thrown away.
+            // Who is still writing may not hear the answer: what is not much too long is let
+            // finish, and thrown away.
             let finish = async { while let Some(Ok(_)) = body.frame().await {} };
             let _ = tokio::time::timeout(time_max, finish).await;
         }
@@ -134,8 +145,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_is_read_whole_up_to_its_limit() {
-        assert_eq!(read(Full::new(Bytes::from_static(b"12345")), 5, LONG, None).await, Ok(Bytes::from_static(b"12345")));
-        assert_eq!(read(Full::new(Bytes::from_static(b"123456")), 5, LONG, None).await, Err(Unread::TooLarge));
+        assert_eq!(
+            read(Full::new(Bytes::from_static(b"12345")), 5, LONG, None).await,
+            Ok(Bytes::from_static(b"12345"))
+        );
+        assert_eq!(
+            read(Full::new(Bytes::from_static(b"123456")), 5, LONG, None).await,
+            Err(Unread::TooLarge)
+        );
         assert_eq!(read(Full::<Bytes>::default(), 0, LONG, None).await, Ok(Bytes::new()));
     }
 

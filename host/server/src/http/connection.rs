@@ -1,4 +1,5 @@
-//! One connection from handshake to close: its requests go to the pipeline, its progress is watched.
+//! One connection from handshake to close: its requests go to the pipeline, its progress is
+//! watched.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -35,7 +36,10 @@ impl Serving {
     pub(super) async fn run(self, stream: TcpStream) {
         let _open = self.app.metrics.connection();
         let Some(tls) = self.tls.clone() else { return self.serve(stream, false).await };
-        let handshake = tokio::time::timeout(Duration::from_millis(self.app.config.http.head_timeout_ms), tls.accept(stream));
+        let handshake = tokio::time::timeout(
+            Duration::from_millis(self.app.config.http.head_timeout_ms),
+            tls.accept(stream),
+        );
         match handshake.await {
             Ok(Ok(stream)) => self.serve(stream, true).await,
             Ok(Err(error)) => tracing::debug!(%error, "the TLS handshake failed"),
@@ -50,7 +54,8 @@ impl Serving {
             idle: Duration::from_millis(limits.idle_timeout_ms),
             write: Duration::from_millis(limits.body_timeout_ms),
         };
-        let watch_every = (patience.head.min(patience.idle).min(patience.write) / 2).clamp(WATCH_EVERY.0, WATCH_EVERY.1);
+        let watch_every = (patience.head.min(patience.idle).min(patience.write) / 2)
+            .clamp(WATCH_EVERY.0, WATCH_EVERY.1);
         let progress = Arc::new(Progress::new());
         let http2 = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let service = service_fn(|request: http::Request<Incoming>| {
@@ -60,7 +65,12 @@ impl Serving {
             }
             let app = self.app.clone();
             // Each request of a proxy's connection may be another client's.
-            let address = forwarded::client(self.peer, request.headers(), &limits.trusted_proxies, limits.client_field);
+            let address = forwarded::client(
+                self.peer,
+                request.headers(),
+                &limits.trusted_proxies,
+                limits.client_field,
+            );
             let peer = Peer { address, tls, door: self.door };
             async move {
                 let answer = pipeline::handle(app, peer, request).await;
@@ -68,7 +78,8 @@ impl Serving {
                 Ok::<_, Infallible>(answer)
             }
         });
-        let connection = self.builder.serve_connection(Io::new(Watched::new(stream, progress.clone())), service);
+        let connection =
+            self.builder.serve_connection(Io::new(Watched::new(stream, progress.clone())), service);
         tokio::pin!(connection);
         let mut leaving = false;
         loop {

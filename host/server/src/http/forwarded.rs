@@ -1,7 +1,8 @@
 //! Whose request it is behind proxies: the address nearest to us that none of our own proxies has.
 //!
-//! A header is believed only as far as it was written by proxies that the operator trusts, so it is read from its end. Whatever
-//! cannot be read there leaves the request with the connection's own address. What stands further left was sent by anybody.
+//! A header is believed only as far as it was written by proxies that the operator trusts, so it is
+//! read from its end. Whatever cannot be read there leaves the request with the connection's own
+//! address. What stands further left was sent by anybody.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -20,9 +21,14 @@ const FIELD_BYTES_MAX: usize = 8 * 1024;
 /// Bytes of one address, with brackets, port and quotes.
 const NODE_BYTES_MAX: usize = 64;
 
-/// The address of the client whose connection, or whose proxy's, comes from `peer`. Only the field that the proxies write is read:
-/// the other one may be the client's own.
-pub(super) fn client(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet], field: ClientField) -> IpAddr {
+/// The address of the client whose connection, or whose proxy's, comes from `peer`. Only the field
+/// that the proxies write is read: the other one may be the client's own.
+pub(super) fn client(
+    peer: IpAddr,
+    headers: &HeaderMap,
+    trusted: &[IpNet],
+    field: ClientField,
+) -> IpAddr {
     let peer = peer.to_canonical();
     if !is_trusted(peer, trusted) {
         return peer;
@@ -38,8 +44,8 @@ fn is_trusted(address: IpAddr, trusted: &[IpNet]) -> bool {
     trusted.iter().any(|range| range.contains(&address))
 }
 
-/// Of hops, the last first: the first that is no trusted proxy, or the farthest one where all are. `None` where one on the way
-/// to it cannot be read, or there are too many.
+/// Of hops, the last first: the first that is no trusted proxy, or the farthest one where all are.
+/// `None` where one on the way to it cannot be read, or there are too many.
 fn nearest(hops: impl Iterator<Item = Option<IpAddr>>, trusted: &[IpNet]) -> Option<IpAddr> {
     let mut farthest = None;
     for (passed, hop) in hops.enumerate() {
@@ -55,10 +61,13 @@ fn nearest(hops: impl Iterator<Item = Option<IpAddr>>, trusted: &[IpNet]) -> Opt
 /// The hops of all `X-Forwarded-For` fields, the last first.
 fn forwarded_for(headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> {
     let fields = headers.get_all(FORWARDED_FOR).iter().collect::<Vec<_>>().into_iter().rev();
-    fields.flat_map(|field| field.as_bytes().rsplit(|byte| *byte == b',')).map(|node| address(std::str::from_utf8(node).ok()?))
+    fields
+        .flat_map(|field| field.as_bytes().rsplit(|byte| *byte == b','))
+        .map(|node| address(std::str::from_utf8(node).ok()?))
 }
 
-/// The hops of all `Forwarded` fields, the last first. A field that cannot be read is one hop that cannot.
+/// The hops of all `Forwarded` fields, the last first. A field that cannot be read is one hop that
+/// cannot.
 fn forwarded(headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> {
     let fields = headers.get_all(FORWARDED).iter().collect::<Vec<_>>().into_iter().rev();
     fields.flat_map(|field| {
@@ -110,7 +119,8 @@ fn split(text: &str, separator: char) -> Option<Vec<&str>> {
     (!quoted).then_some(parts)
 }
 
-/// `192.0.2.43`, `2001:db8::1`, `[2001:db8::1]`, each with or without a port (in brackets where IPv6).
+/// `192.0.2.43`, `2001:db8::1`, `[2001:db8::1]`, each with or without a port (in brackets where
+/// IPv6).
 fn address(node: &str) -> Option<IpAddr> {
     let node = node.trim();
     if node.len() > NODE_BYTES_MAX {
@@ -134,7 +144,8 @@ mod tests {
         for (name, value) in sent {
             headers.append(HeaderName::from_static(name), value.parse().unwrap());
         }
-        let trusted: Vec<IpNet> = ["10.0.0.0/8", "2001:db8:1::/48"].iter().map(|range| range.parse().unwrap()).collect();
+        let trusted: Vec<IpNet> =
+            ["10.0.0.0/8", "2001:db8:1::/48"].iter().map(|range| range.parse().unwrap()).collect();
         let standard = sent.first().is_some_and(|(name, _)| *name == "forwarded");
         let field = if standard { ClientField::Forwarded } else { ClientField::ForwardedFor };
         client(peer.parse().unwrap(), &headers, &trusted, field).to_string()

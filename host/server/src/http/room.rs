@@ -1,4 +1,5 @@
-//! Memory for the bodies of requests that are under way: bounded for the process, and for each organization within it.
+//! Memory for the bodies of requests that are under way: bounded for the process, and for each
+//! organization within it.
 //!
 //! A client that sends slowly holds what it has sent; without a bound many of them hold everything.
 
@@ -121,7 +122,10 @@ mod tests {
     fn what_is_dropped_leaves_nothing_behind() {
         let room = Room::new(400);
         let (mut one, mut other) = (room.hold("a"), room.hold("a"));
-        assert_eq!((one.grow(40), one.grow(20), other.grow(41)), (Ok(()), Ok(()), Err(Full::Owner)));
+        assert_eq!(
+            (one.grow(40), one.grow(20), other.grow(41)),
+            (Ok(()), Ok(()), Err(Full::Owner))
+        );
         drop(one);
         assert_eq!(other.grow(100), Ok(()));
         drop(other);

@@ -39,7 +39,8 @@ pub enum TlsError {
 /// When a file is not readable PEM, or key and certificate do not belong together.
 pub fn acceptor(files: &Tls) -> Result<TlsAcceptor, TlsError> {
     let chain = certificates(&files.certificate)?;
-    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|source| TlsError::Pem { path: files.key.clone(), source })?;
+    let key = PrivateKeyDer::from_pem_file(&files.key)
+        .map_err(|source| TlsError::Pem { path: files.key.clone(), source })?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
@@ -51,6 +52,9 @@ pub fn acceptor(files: &Tls) -> Result<TlsAcceptor, TlsError> {
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let fault = |source| TlsError::Pem { path: path.into(), source };
-    let chain = CertificateDer::pem_file_iter(path).map_err(fault)?.collect::<Result<Vec<_>, _>>().map_err(fault)?;
+    let chain = CertificateDer::pem_file_iter(path)
+        .map_err(fault)?
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(fault)?;
     if chain.is_empty() { Err(TlsError::Empty { path: path.into() }) } else { Ok(chain) }
 }

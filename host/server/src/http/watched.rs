@@ -1,7 +1,7 @@
 //! A stream that notes when its peer stalls, so that the connection's watch can close it.
 //!
-//! hyper bounds the time of a head only together with the idle time before it, and the time of a write not at all; this notes
-//! the two moments apart. Costs one relaxed load a read and a write.
+//! hyper bounds the time of a head only together with the idle time before it, and the time of a
+//! write not at all; this notes the two moments apart. Costs one relaxed load a read and a write.
 
 use std::io;
 use std::pin::Pin;
@@ -13,7 +13,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-/// What is known of one connection's progress. Moments are milliseconds since it was accepted, plus one; 0 means never.
+/// What is known of one connection's progress. Moments are milliseconds since it was accepted, plus
+/// one; 0 means never.
 pub(super) struct Progress {
     accepted: Instant,
     /// Requests being answered.
@@ -77,11 +78,18 @@ impl Progress {
             return Verdict::Fine;
         }
         let served = self.served.load(Relaxed);
-        // HTTP/2 peers send frames that begin no request (pings, window updates): only their first head is timed.
-        if !served && self.now() > patience.head.as_millis() as u64 || !http2 && late(&self.head_since, patience.head) {
+        // HTTP/2 peers send frames that begin no request (pings, window updates): only their first
+        // head is timed.
+        if !served && self.now() > patience.head.as_millis() as u64
+            || !http2 && late(&self.head_since, patience.head)
+        {
             return Verdict::Cut;
         }
-        if served && late(&self.idle_since, patience.idle) { Verdict::Retire } else { Verdict::Fine }
+        if served && late(&self.idle_since, patience.idle) {
+            Verdict::Retire
+        } else {
+            Verdict::Fine
+        }
     }
     fn now(&self) -> u64 {
         self.accepted.elapsed().as_millis() as u64 + 1
@@ -120,10 +128,17 @@ impl<T> Watched<T> {
 }
 
 impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let polled = Pin::new(&mut self.inner).poll_read(cx, into);
         let progress = &self.progress;
-        if polled.is_ready() && progress.head_since.load(Relaxed) == 0 && progress.in_flight.load(Relaxed) == 0 {
+        if polled.is_ready()
+            && progress.head_since.load(Relaxed) == 0
+            && progress.in_flight.load(Relaxed) == 0
+        {
             progress.head_since.store(progress.now(), Relaxed);
         }
         polled
@@ -131,7 +146,11 @@ impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
 }
 
 impl<T: AsyncWrite + Unpin> AsyncWrite for Watched<T> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.inner).poll_write(cx, bytes);
         self.wrote(polled)
     }
@@ -159,8 +178,11 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Watched<T> {
 mod tests {
     use super::*;
 
-    const PATIENCE: Patience =
-        Patience { head: Duration::from_secs(10), idle: Duration::from_secs(75), write: Duration::from_secs(30) };
+    const PATIENCE: Patience = Patience {
+        head: Duration::from_secs(10),
+        idle: Duration::from_secs(75),
+        write: Duration::from_secs(30),
+    };
 
     #[tokio::test(start_paused = true)]
     async fn a_silent_connection_is_cut_and_an_idle_one_retired() {

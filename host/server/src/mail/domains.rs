@@ -1,6 +1,7 @@
 //! Whose mail this deployment receives itself: an agent could read it, so no link is mailed there.
 //!
-//! Every question is decided on the ASCII form of a domain (UTS 46), and whatever has none counts as hosted.
+//! Every question is decided on the ASCII form of a domain (UTS 46), and whatever has none counts
+//! as hosted.
 
 use idna::AsciiDenyList;
 
@@ -9,11 +10,13 @@ const DOMAIN_BYTES_MAX: usize = 253;
 /// The longest part of one.
 const LABEL_BYTES_MAX: usize = 63;
 
-/// The one spelling of a domain: ASCII, small letters, no dot at its end. `None` for what is no domain.
+/// The one spelling of a domain: ASCII, small letters, no dot at its end. `None` for what is no
+/// domain.
 pub fn ascii(domain: &str) -> Option<String> {
     let domain = domain.trim();
     let domain = domain.strip_suffix('.').unwrap_or(domain);
-    let ascii = idna::domain_to_ascii_cow(domain.as_bytes(), AsciiDenyList::STD3).ok()?.into_owned();
+    let ascii =
+        idna::domain_to_ascii_cow(domain.as_bytes(), AsciiDenyList::STD3).ok()?.into_owned();
     let fits = |label: &str| !label.is_empty() && label.len() <= LABEL_BYTES_MAX;
     (ascii.len() <= DOMAIN_BYTES_MAX && ascii.split('.').all(fits)).then_some(ascii)
 }
@@ -24,11 +27,15 @@ pub fn host(url: &str) -> Option<String> {
     url.host().map(|host| host.trim_start_matches('[').trim_end_matches(']').to_owned())
 }
 
-/// Whether an address is at one of the hosted domains, below one, or at the host of the public address. In doubt it is.
-/// `hosted` are ASCII forms.
+/// Whether an address is at one of the hosted domains, below one, or at the host of the public
+/// address. In doubt it is. `hosted` are ASCII forms.
 pub fn is_hosted(hosted: &[String], public_url: Option<&str>, email: &str) -> bool {
-    let Some(domain) = email.rsplit_once('@').and_then(|(_, domain)| ascii(domain)) else { return true };
-    let within = |own: &str| domain == own || domain.strip_suffix(own).is_some_and(|rest| rest.ends_with('.'));
+    let Some(domain) = email.rsplit_once('@').and_then(|(_, domain)| ascii(domain)) else {
+        return true;
+    };
+    let within = |own: &str| {
+        domain == own || domain.strip_suffix(own).is_some_and(|rest| rest.ends_with('.'))
+    };
     if hosted.iter().any(|own| within(own)) {
         return true;
     }
@@ -62,7 +69,12 @@ mod tests {
         ] {
             assert!(is_hosted(&hosted(), None, email), "{email}");
         }
-        for email in ["a@example.com", "a@notmail.example.com", "a@mail.example.com.evil.net", "mail.example.com@example.net"] {
+        for email in [
+            "a@example.com",
+            "a@notmail.example.com",
+            "a@mail.example.com.evil.net",
+            "mail.example.com@example.net",
+        ] {
             assert!(!is_hosted(&hosted(), None, email), "{email}");
         }
     }
@@ -82,7 +94,16 @@ mod tests {
 
     #[test]
     fn what_is_in_doubt_is_hosted() {
-        for email in ["", "nobody", "a@", "a@x..y", "a@[127.0.0.1]", "a@under_score.example", "a@xn--a", "a@b c.de"] {
+        for email in [
+            "",
+            "nobody",
+            "a@",
+            "a@x..y",
+            "a@[127.0.0.1]",
+            "a@under_score.example",
+            "a@xn--a",
+            "a@b c.de",
+        ] {
             assert!(is_hosted(&[], None, email), "{email}");
         }
     }

@@ -12,11 +12,17 @@ use crate::records::mail::Cause;
 use crate::records::organization::Organization;
 use crate::routes::{pages, stored};
 
-/// Has the invitation mailed in the same commit, where that can be; says what becomes of it. The inviter has the token either way.
+/// Has the invitation mailed in the same commit, where that can be; says what becomes of it. The
+/// inviter has the token either way.
 ///
 /// # Errors
 /// When the store cannot be asked, or the mail cannot be sealed.
-pub async fn mailed(app: &App, txn: &mut Txn, invitation: &Invitation, token: &Plain) -> Result<&'static str, Refusal> {
+pub async fn mailed(
+    app: &App,
+    txn: &mut Txn,
+    invitation: &Invitation,
+    token: &Plain,
+) -> Result<&'static str, Refusal> {
     let Ok(ready) = super::ready(app) else { return Ok("not_configured") };
     let (organization, now) = (&invitation.organization, invitation.created_at);
     if super::is_hosted(app, &invitation.email) || letter::mailbox(&invitation.email).is_none() {

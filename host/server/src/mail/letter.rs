@@ -1,7 +1,8 @@
 //! The words of each mail, and the message that they become.
 //!
-//! What a primitive, an agent or a stranger wrote is one line here, cut, without controls and without an address that a reader's
-//! program would make a link of: the only link of a mail is the host's.
+//! What a primitive, an agent or a stranger wrote is one line here, cut, without controls and
+//! without an address that a reader's program would make a link of: the only link of a mail is the
+//! host's.
 
 use std::time::{Duration, SystemTime};
 
@@ -49,8 +50,10 @@ pub struct Asked<'a> {
 pub fn line(text: &str) -> String {
     // Marks of direction turn around what follows them: they go, and controls become spaces.
     let turns = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
-    let breaks = |c: char| c.is_control() || c.is_whitespace() || matches!(c, '\u{2028}' | '\u{2029}');
-    let plain: String = text.chars().filter(|c| !turns(*c)).map(|c| if breaks(c) { ' ' } else { c }).collect();
+    let breaks =
+        |c: char| c.is_control() || c.is_whitespace() || matches!(c, '\u{2028}' | '\u{2029}');
+    let plain: String =
+        text.chars().filter(|c| !turns(*c)).map(|c| if breaks(c) { ' ' } else { c }).collect();
     let words: Vec<&str> = plain.split(' ').filter(|word| !word.is_empty()).collect();
     let joined = words.join(" ").replace("://", ": //").replace("www.", "www .");
     match joined.char_indices().nth(LINE_CHARS_MAX) {
@@ -61,7 +64,8 @@ pub fn line(text: &str) -> String {
 
 /// A person is asked, and has a link to answer by.
 pub fn approval(asked: &Asked<'_>, link: &str) -> Letter {
-    let mut facts = vec![format!("What:    {}", line(asked.title)), format!("Action:  {}", line(asked.action))];
+    let mut facts =
+        vec![format!("What:    {}", line(asked.title)), format!("Action:  {}", line(asked.action))];
     facts.extend(asked.amount.map(|amount| format!("Amount:  {}", dollars(amount))));
     facts.extend(asked.organization.map(|name| format!("In:      {}", line(name))));
     facts.extend(asked.whom.map(|whom| format!("For:     {}", line(whom))));
@@ -124,10 +128,17 @@ pub fn mailbox(email: &str) -> Option<Mailbox> {
 ///
 /// # Errors
 /// Why it cannot be a mail.
-pub fn message(letter: &Letter, from: &Mailbox, to: &str, id: &str, at: Instant) -> Result<Sent, String> {
+pub fn message(
+    letter: &Letter,
+    from: &Mailbox,
+    to: &str,
+    id: &str,
+    at: Instant,
+) -> Result<Sent, String> {
     let to = mailbox(to).ok_or("the address can receive no mail")?;
     let date = SystemTime::UNIX_EPOCH + Duration::from_millis(u64::try_from(at.0).unwrap_or(0));
-    let generated = HeaderValue::new(HeaderName::new_from_ascii_str("Auto-Submitted"), "auto-generated".into());
+    let generated =
+        HeaderValue::new(HeaderName::new_from_ascii_str("Auto-Submitted"), "auto-generated".into());
     let message = Message::builder()
         .from(from.clone())
         .to(to)
@@ -161,19 +172,26 @@ mod tests {
 
     #[test]
     fn no_subject_makes_a_header() {
-        let letter = Letter { subject: "Hi\r\nBcc: x@evil.example\r\n\r\nBody".into(), text: "Ä text".into() };
+        let letter = Letter {
+            subject: "Hi\r\nBcc: x@evil.example\r\n\r\nBody".into(),
+            text: "Ä text".into(),
+        };
         let from: Mailbox = "Charter <charter@example.com>".parse().unwrap();
         let sent = message(&letter, &from, "ann@exämple.de", "1@host", Instant(0)).unwrap();
         let text = String::from_utf8(sent.bytes).unwrap();
         let (head, _) = text.split_once("\r\n\r\n").unwrap();
         assert!(!head.lines().any(|line| line.to_ascii_lowercase().starts_with("bcc")), "{head}");
-        assert!(head.contains("Message-ID: <1@host>") && head.contains("xn--exmple-cua.de"), "{head}");
+        assert!(
+            head.contains("Message-ID: <1@host>") && head.contains("xn--exmple-cua.de"),
+            "{head}"
+        );
         assert_eq!(sent.envelope.to().len(), 1);
     }
 
     #[test]
     fn an_address_that_no_mail_can_have_is_said_to_be_one() {
-        for email in ["", "ann", "ann@", "a b@example.com", "a\r\n@example.com", "<a>@example.com"] {
+        for email in ["", "ann", "ann@", "a b@example.com", "a\r\n@example.com", "<a>@example.com"]
+        {
             assert!(mailbox(email).is_none(), "{email:?}");
         }
     }

@@ -1,7 +1,8 @@
 //! One-time links: made for one person and one purpose, mailed, and taken up once.
 //!
-//! A link holds 256 random bits and is stored as their hash. One that is unknown, used, over, or for something else reads the
-//! same, and who tries many is slowed down as who guesses passwords is.
+//! A link holds 256 random bits and is stored as their hash. One that is unknown, used, over, or
+//! for something else reads the same, and who tries many is slowed down as who guesses passwords
+//! is.
 
 use charter_kernel::id::AccountId;
 use charter_kernel::refusal::Refusal;
@@ -51,7 +52,8 @@ pub fn gone() -> Refusal {
     refusal
 }
 
-/// Slows down who tries secrets of links, by client address. What it takes is given back to who had a right one.
+/// Slows down who tries secrets of links, by client address. What it takes is given back to who had
+/// a right one.
 ///
 /// # Errors
 /// 429 after too many.
@@ -64,16 +66,23 @@ pub fn throttled(app: &App, request: &HostRequest) -> Result<Attempt, Refusal> {
     Ok(attempt)
 }
 
-/// The link of a token that was presented, unless it was used. What was read is validated at the commit, so that of two who
-/// present it one comes first.
+/// The link of a token that was presented, unless it was used. What was read is validated at the
+/// commit, so that of two who present it one comes first.
 ///
 /// # Errors
 /// [`gone`], and 429 after too many.
-pub async fn presented(app: &App, request: &HostRequest, txn: &mut Txn, token: &str) -> Result<Versioned<Link>, Refusal> {
+pub async fn presented(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+    token: &str,
+) -> Result<Versioned<Link>, Refusal> {
     let attempt = throttled(app, request)?;
     let digest = Plain::presented(token).digest();
     let found = stored::get::<Link>(txn, &Link::address(&digest.stored())).await?;
-    let found = found.filter(|found| digest.is(&found.record.digest) && !found.record.used).ok_or_else(gone)?;
+    let found = found
+        .filter(|found| digest.is(&found.record.digest) && !found.record.used)
+        .ok_or_else(gone)?;
     app.directory.throttle().give_back(&attempt);
     Ok(found)
 }

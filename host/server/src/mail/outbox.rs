@@ -1,4 +1,5 @@
-//! A mail becomes a row of its cause's commit, its words sealed: they hold a link, and whoever reads the database reads none.
+//! A mail becomes a row of its cause's commit, its words sealed: they hold a link, and whoever
+//! reads the database reads none.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -33,7 +34,8 @@ pub struct Wanted<'a> {
     pub hello: &'a str,
 }
 
-/// The name that a host goes by whose links lead there: what its mails' ids end with, and what it says to the relay.
+/// The name that a host goes by whose links lead there: what its mails' ids end with, and what it
+/// says to the relay.
 pub fn hello(base: &str) -> String {
     let bare = domains::host(base).unwrap_or_default();
     match bare.parse::<std::net::IpAddr>() {
@@ -54,11 +56,14 @@ fn context(id: &str) -> String {
 /// When its words cannot be sealed.
 pub async fn enqueue(txn: &mut Txn, wanted: Wanted<'_>, now: Instant) -> Result<(), Refusal> {
     let id = uuid_v7(now, stored::random()?);
-    let words = zeroize::Zeroizing::new(serde_json::to_vec(&wanted.letter).map_err(|_| Refusal::internal())?);
-    let sealed = txn.store().seal(wanted.organization, &context(&id), &words).await.map_err(|error| {
-        tracing::error!(error = &error as &dyn std::error::Error, "a mail cannot be sealed");
-        Refusal::internal()
-    })?;
+    let words = zeroize::Zeroizing::new(
+        serde_json::to_vec(&wanted.letter).map_err(|_| Refusal::internal())?,
+    );
+    let sealed =
+        txn.store().seal(wanted.organization, &context(&id), &words).await.map_err(|error| {
+            tracing::error!(error = &error as &dyn std::error::Error, "a mail cannot be sealed");
+            Refusal::internal()
+        })?;
     let mail = Mail {
         message_id: format!("{id}@{}", wanted.hello),
         id,
@@ -80,8 +85,12 @@ pub async fn enqueue(txn: &mut Txn, wanted: Wanted<'_>, now: Instant) -> Result<
 /// Why they cannot be read.
 pub async fn opened(store: &Store, mail: &Mail) -> Result<Letter, String> {
     let sealed = STANDARD.decode(&mail.sealed).map_err(|error| error.to_string())?;
-    let words = store.unseal(&mail.organization, &context(&mail.id), &sealed).await.map_err(|error| error.to_string())?;
-    serde_json::from_slice(&zeroize::Zeroizing::new(words)).map_err(|_| "its words cannot be read".to_owned())
+    let words = store
+        .unseal(&mail.organization, &context(&mail.id), &sealed)
+        .await
+        .map_err(|error| error.to_string())?;
+    serde_json::from_slice(&zeroize::Zeroizing::new(words))
+        .map_err(|_| "its words cannot be read".to_owned())
 }
 
 /// How many mails wait to be sent, whosever they are.

@@ -1,6 +1,8 @@
-//! How much is mailed: so many in an hour for one organization, and so many to one address, whoever causes them.
+//! How much is mailed: so many in an hour for one organization, and so many to one address, whoever
+//! causes them.
 //!
-//! Counted in rows of the very commit that makes a mail, so that it holds across replicas and restarts.
+//! Counted in rows of the very commit that makes a mail, so that it holds across replicas and
+//! restarts.
 
 use charter_kernel::hex::sha256;
 use charter_kernel::refusal::Refusal;
@@ -16,16 +18,26 @@ use crate::routes::stored;
 /// The window.
 pub const HOUR_MS: i64 = 3_600_000;
 
-/// Counts one mail to this address for this organization, if both admit it; `None` counts the address alone.
+/// Counts one mail to this address for this organization, if both admit it; `None` counts the
+/// address alone.
 ///
 /// # Errors
 /// When the store cannot be asked.
-pub async fn admit(app: &App, txn: &mut Txn, organization: Option<&str>, to: &str, now: Instant) -> Result<bool, Refusal> {
+pub async fn admit(
+    app: &App,
+    txn: &mut Txn,
+    organization: Option<&str>,
+    to: &str,
+    now: Instant,
+) -> Result<bool, Refusal> {
     let limits = &app.config.mail;
     let recipient = recipient(to);
     let mut counts = vec![(counted(txn, None, &recipient, now).await?, limits.recipient_per_hour)];
     if let Some(organization) = organization {
-        counts.push((counted(txn, Some(organization), "organization", now).await?, limits.organization_per_hour));
+        counts.push((
+            counted(txn, Some(organization), "organization", now).await?,
+            limits.organization_per_hour,
+        ));
     }
     if counts.iter().any(|(quota, max)| quota.count >= *max) {
         return Ok(false);
@@ -36,11 +48,17 @@ pub async fn admit(app: &App, txn: &mut Txn, organization: Option<&str>, to: &st
     Ok(true)
 }
 
-/// Until when a person is told nothing more than the one summary, where that was not said within this hour; `None` where it was.
+/// Until when a person is told nothing more than the one summary, where that was not said within
+/// this hour; `None` where it was.
 ///
 /// # Errors
 /// When the store cannot be asked.
-pub async fn summary(txn: &mut Txn, organization: &str, account: &str, now: Instant) -> Result<Option<Instant>, Refusal> {
+pub async fn summary(
+    txn: &mut Txn,
+    organization: &str,
+    account: &str,
+    now: Instant,
+) -> Result<Option<Instant>, Refusal> {
     let quota = counted(txn, Some(organization), &format!("summary:{account}"), now).await?;
     if quota.count > 0 {
         return Ok(None);
@@ -56,8 +74,15 @@ fn recipient(to: &str) -> String {
 }
 
 /// What was counted in the hour of now; nothing where another hour has begun.
-async fn counted(txn: &mut Txn, organization: Option<&str>, id: &str, now: Instant) -> Result<Quota, Refusal> {
-    let found = stored::get::<Quota>(txn, &Quota::address(organization, id)).await?.map(|found| found.record);
+async fn counted(
+    txn: &mut Txn,
+    organization: Option<&str>,
+    id: &str,
+    now: Instant,
+) -> Result<Quota, Refusal> {
+    let found = stored::get::<Quota>(txn, &Quota::address(organization, id))
+        .await?
+        .map(|found| found.record);
     let current = found.filter(|quota| now < quota.began_at.plus_ms(HOUR_MS));
     Ok(current.unwrap_or_else(|| Quota {
         id: id.to_owned(),

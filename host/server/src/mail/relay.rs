@@ -1,4 +1,5 @@
-//! The relay that the host's mail goes through: what a binding of kind `smtp-submission` says, checked.
+//! The relay that the host's mail goes through: what a binding of kind `smtp-submission` says,
+//! checked.
 
 use std::net::IpAddr;
 
@@ -90,8 +91,16 @@ impl Relay {
     /// # Errors
     /// What does not fit.
     pub fn read(url: &str, options: &Value, credential: bool) -> Result<Self, Unfit> {
-        if let Some(unknown) = options.as_object().into_iter().flatten().find(|(name, _)| !OPTIONS.contains(&name.as_str())) {
-            return Err(unfit(&format!("options.{}", unknown.0), format!("is no option; there are {}", OPTIONS.join(", "))));
+        if let Some(unknown) = options
+            .as_object()
+            .into_iter()
+            .flatten()
+            .find(|(name, _)| !OPTIONS.contains(&name.as_str()))
+        {
+            return Err(unfit(
+                &format!("options.{}", unknown.0),
+                format!("is no option; there are {}", OPTIONS.join(", ")),
+            ));
         }
         let plain = match options.get("plain") {
             None | Some(Value::Null) => false,
@@ -100,17 +109,31 @@ impl Relay {
         };
         let (host, port, security) = address(url, plain)?;
         match (option(options, "user")?, credential) {
-            (Some(user), _) if user.is_empty() || user.len() > USER_BYTES_MAX || user.chars().any(char::is_control) => {
+            (Some(user), _)
+                if user.is_empty()
+                    || user.len() > USER_BYTES_MAX
+                    || user.chars().any(char::is_control) =>
+            {
                 return Err(unfit("options.user", "must be one line of at most 512 bytes"));
             }
-            (Some(_), false) => return Err(unfit("credential", "is missing: it is the password of options.user")),
-            (None, true) => return Err(unfit("options.user", "is missing: the credential is somebody's password")),
+            (Some(_), false) => {
+                return Err(unfit("credential", "is missing: it is the password of options.user"));
+            }
+            (None, true) => {
+                return Err(unfit(
+                    "options.user",
+                    "is missing: the credential is somebody's password",
+                ));
+            }
             _ => {}
         }
-        let from = option(options, "from")?.ok_or_else(|| unfit("options.from", "is missing: whom mails are from"))?;
+        let from = option(options, "from")?
+            .ok_or_else(|| unfit("options.from", "is missing: whom mails are from"))?;
         let wrong = "must be a mailbox such as `Charter <charter@example.com>`";
         let from: Mailbox = from.parse().map_err(|_| unfit("options.from", wrong))?;
-        if !from.email.to_string().is_ascii() || from.name.as_deref().is_some_and(|name| name.chars().any(char::is_control)) {
+        if !from.email.to_string().is_ascii()
+            || from.name.as_deref().is_some_and(|name| name.chars().any(char::is_control))
+        {
             return Err(unfit("options.from", wrong));
         }
         let authorities = option(options, "ca")?.map(authorities).transpose()?.unwrap_or_default();
@@ -127,7 +150,8 @@ fn option<'v>(options: &'v Value, name: &str) -> Result<Option<&'v str>, Unfit> 
 }
 
 fn address(url: &str, plain: bool) -> Result<(String, u16, Security), Unfit> {
-    let wrong = || unfit("url", "must be smtp://host:587 or smtps://host:465, without user and path");
+    let wrong =
+        || unfit("url", "must be smtp://host:587 or smtps://host:465, without user and path");
     let uri: http::Uri = url.parse().map_err(|_| wrong())?;
     let (security, port) = match uri.scheme_str() {
         Some("smtps") => (Security::Wrapped, 465),
@@ -135,8 +159,14 @@ fn address(url: &str, plain: bool) -> Result<(String, u16, Security), Unfit> {
         _ => return Err(wrong()),
     };
     let authority = uri.authority().ok_or_else(wrong)?;
-    let bare = matches!(uri.path(), "" | "/") && uri.query().is_none() && !url.contains(['@', '#', '\\']);
-    let host = authority.host().trim_start_matches('[').trim_end_matches(']').trim_end_matches('.').to_ascii_lowercase();
+    let bare =
+        matches!(uri.path(), "" | "/") && uri.query().is_none() && !url.contains(['@', '#', '\\']);
+    let host = authority
+        .host()
+        .trim_start_matches('[')
+        .trim_end_matches(']')
+        .trim_end_matches('.')
+        .to_ascii_lowercase();
     if !bare || rustls_pki_types::ServerName::try_from(host.as_str()).is_err() {
         return Err(wrong());
     }
@@ -146,8 +176,13 @@ fn address(url: &str, plain: bool) -> Result<(String, u16, Security), Unfit> {
     }
     let own = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
     match (security, own) {
-        (Security::Wrapped, _) => Err(unfit("options.plain", "contradicts smtps://, which is TLS from the first byte")),
-        (_, false) => Err(unfit("options.plain", "is for a relay on this machine alone: over a network links go by TLS")),
+        (Security::Wrapped, _) => {
+            Err(unfit("options.plain", "contradicts smtps://, which is TLS from the first byte"))
+        }
+        (_, false) => Err(unfit(
+            "options.plain",
+            "is for a relay on this machine alone: over a network links go by TLS",
+        )),
         (_, true) => Ok((host, port, Security::None)),
     }
 }
@@ -157,7 +192,9 @@ fn authorities(pem: &str) -> Result<Vec<CertificateDer<'static>>, Unfit> {
     if pem.len() > CA_BYTES_MAX {
         return Err(wrong());
     }
-    let found = CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<Vec<_>, _>>().map_err(|_| wrong())?;
+    let found = CertificateDer::pem_slice_iter(pem.as_bytes())
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|_| wrong())?;
     let mut roots = rustls::RootCertStore::empty();
     let (added, ignored) = roots.add_parsable_certificates(found.iter().cloned());
     if added == 0 || ignored > 0 { Err(wrong()) } else { Ok(found) }

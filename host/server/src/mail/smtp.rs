@@ -1,7 +1,9 @@
-//! One mail to the relay: a connection to the address that was checked, TLS for the relay's name, then the SMTP client's session.
+//! One mail to the relay: a connection to the address that was checked, TLS for the relay's name,
+//! then the SMTP client's session.
 //!
-//! STARTTLS is done here and not by the client: whatever the other side said ahead of TLS must not be taken for an answer behind
-//! it. Nothing is sent in the clear but where the operator says so, and then to this machine alone. No word of a mail is logged.
+//! STARTTLS is done here and not by the client: whatever the other side said ahead of TLS must not
+//! be taken for an answer behind it. Nothing is sent in the clear but where the operator says so,
+//! and then to this machine alone. No word of a mail is logged.
 
 use std::io;
 use std::net::SocketAddr;
@@ -68,22 +70,30 @@ async fn conversation(gate: &Gate, relay: &Relay, hello: &str, sent: &Sent) -> R
     let peer = stream.peer_addr().map_err(later)?;
     let wire: Box<dyn AsyncTokioStream> = match relay.security {
         // Whatever the name led to: the address decides.
-        Security::None if !peer.ip().to_canonical().is_loopback() => return Err(later("plain text stays on this machine")),
+        Security::None if !peer.ip().to_canonical().is_loopback() => {
+            return Err(later("plain text stays on this machine"));
+        }
         Security::None => Box::new(Wire { stream, said: b"", peer }),
-        Security::Wrapped => Box::new(Wire { stream: private(relay, stream).await?, said: b"", peer }),
+        Security::Wrapped => {
+            Box::new(Wire { stream: private(relay, stream).await?, said: b"", peer })
+        }
         Security::Upgraded => {
             let stream = step(upgraded(stream, hello)).await??;
-            // The greeting was said ahead of TLS; the client expects one at the beginning of what it is handed.
+            // The greeting was said ahead of TLS; the client expects one at the beginning of what
+            // it is handed.
             Box::new(Wire { stream: private(relay, stream).await?, said: b"220 by TLS\r\n", peer })
         }
     };
     let hello = ClientId::Domain(hello.to_owned());
-    let mut session = step(AsyncSmtpConnection::connect_with_transport(wire, &hello)).await?.map_err(later)?;
+    let mut session =
+        step(AsyncSmtpConnection::connect_with_transport(wire, &hello)).await?.map_err(later)?;
     if let Some((user, password)) = &relay.login {
         let credentials = Credentials::new(user.clone(), password.reveal().to_owned());
-        let signed_in = step(session.auth(&[Mechanism::Plain, Mechanism::Login], &credentials)).await?;
+        let signed_in =
+            step(session.auth(&[Mechanism::Plain, Mechanism::Login], &credentials)).await?;
         // Whatever the code: the operator can mend it, and the mail is no worse for it.
-        signed_in.map_err(|error| later(format!("the relay does not take the credential: {error}")))?;
+        signed_in
+            .map_err(|error| later(format!("the relay does not take the credential: {error}")))?;
     }
     let taken = tokio::time::timeout(TAKING, taken(&mut session, sent)).await;
     let taken = taken.unwrap_or_else(|_| Err(later("the relay did not answer in time")));
@@ -91,8 +101,8 @@ async fn conversation(gate: &Gate, relay: &Relay, hello: &str, sent: &Sent) -> R
     taken
 }
 
-/// The mail itself. Step by step, and not by the client's one call for all of them: that waits for a good-bye before it says why a
-/// mail was refused.
+/// The mail itself. Step by step, and not by the client's one call for all of them: that waits for
+/// a good-bye before it says why a mail was refused.
 async fn taken(session: &mut AsyncSmtpConnection, sent: &Sent) -> Result<(), Fate> {
     let from = sent.envelope.from().cloned();
     let addresses = sent.envelope.to().iter().chain(&from);
@@ -101,7 +111,8 @@ async fn taken(session: &mut AsyncSmtpConnection, sent: &Sent) -> Result<(), Fat
         if !session.server_info().supports_feature(Extension::SmtpUtfEight) {
             return Err(Fate::Never("the relay carries no address that is not ASCII".into()));
         }
-        parameters = vec![MailParameter::SmtpUtfEight, MailParameter::Body(MailBodyParameter::EightBitMime)];
+        parameters =
+            vec![MailParameter::SmtpUtfEight, MailParameter::Body(MailBodyParameter::EightBitMime)];
     }
     said(session.command(Mail::new(from, parameters)).await, 250)?;
     for to in sent.envelope.to() {
@@ -111,7 +122,8 @@ async fn taken(session: &mut AsyncSmtpConnection, sent: &Sent) -> Result<(), Fat
     said(session.message(&sent.bytes).await, 250)
 }
 
-/// Whether a step was answered so: what is refused for good is, and anything else may be otherwise the next time.
+/// Whether a step was answered so: what is refused for good is, and anything else may be otherwise
+/// the next time.
 fn said(answer: Result<Response, Error>, code: u16) -> Result<(), Fate> {
     match answer {
         Ok(answer) if answer.has_code(code) || (code == 250 && answer.has_code(251)) => Ok(()),
@@ -125,11 +137,16 @@ async fn step<T>(work: impl Future<Output = T>) -> Result<T, Fate> {
     tokio::time::timeout(STEP, work).await.map_err(|_| later("the relay did not answer in time"))
 }
 
-async fn private(relay: &Relay, stream: TcpStream) -> Result<tokio_rustls::client::TlsStream<TcpStream>, Fate> {
+async fn private(
+    relay: &Relay,
+    stream: TcpStream,
+) -> Result<tokio_rustls::client::TlsStream<TcpStream>, Fate> {
     let name = ServerName::try_from(relay.host.clone()).map_err(later)?;
     let config = crate::egress::client_config(&relay.authorities).map_err(later)?;
     let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
-    step(connector.connect(name, stream)).await?.map_err(|error| later(format!("TLS with the relay failed: {error}")))
+    step(connector.connect(name, stream))
+        .await?
+        .map_err(|error| later(format!("TLS with the relay failed: {error}")))
 }
 
 /// Greeting, EHLO and STARTTLS, up to where TLS begins.
@@ -138,7 +155,9 @@ async fn upgraded(mut stream: TcpStream, hello: &str) -> Result<TcpStream, Fate>
     expect(reply(&mut stream, &mut unread).await?, "220")?;
     stream.write_all(format!("EHLO {hello}\r\n").as_bytes()).await.map_err(later)?;
     let offered = expect(reply(&mut stream, &mut unread).await?, "250")?;
-    let starts = |line: &String| line.get(4..).is_some_and(|word| word.trim().eq_ignore_ascii_case("STARTTLS"));
+    let starts = |line: &String| {
+        line.get(4..).is_some_and(|word| word.trim().eq_ignore_ascii_case("STARTTLS"))
+    };
     if !offered.iter().any(starts) {
         return Err(later("the relay does not offer STARTTLS, and nothing is sent in the clear"));
     }
@@ -191,7 +210,11 @@ struct Wire<S> {
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         if self.said.is_empty() {
             return Pin::new(&mut self.stream).poll_read(cx, into);
         }
@@ -203,7 +226,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -214,7 +241,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Send + Sync + Unpin + std::fmt::Debug> AsyncTokioStream for Wire<S> {
+impl<S: AsyncRead + AsyncWrite + Send + Sync + Unpin + std::fmt::Debug> AsyncTokioStream
+    for Wire<S>
+{
     fn peer_addr(&self) -> io::Result<SocketAddr> {
         Ok(self.peer)
     }

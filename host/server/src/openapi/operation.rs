@@ -66,7 +66,8 @@ impl Described {
     }
 
     pub(super) fn guest(manifest: &Manifest, declared: &manifest::Operation, mount: Mount) -> Self {
-        let outside = manifest.capabilities.iter().any(|asked| asked == "http" || asked == "public-web");
+        let outside =
+            manifest.capabilities.iter().any(|asked| asked == "http" || asked == "public-web");
         let mut refuses = vec![Code::BillingBlocked];
         refuses.extend(declared.llm_routing.then_some(Code::LlmRoutingRequiresPayment));
         refuses.extend(outside.then_some(Code::ProviderError));
@@ -126,31 +127,52 @@ impl Described {
     fn parameters(&self, schemas: &mut Schemas) -> Vec<Value> {
         let mut parameters = Vec::new();
         let full = template_at(self.mount, &self.path);
-        let names: Vec<String> =
-            Template::parse(&full).map(|template| template.parameters().map(Into::into).collect()).unwrap_or_default();
-        let schema = self.path_schema.as_ref().map(|schema| schemas.place(&format!("{}.path", self.id), schema));
+        let names: Vec<String> = Template::parse(&full)
+            .map(|template| template.parameters().map(Into::into).collect())
+            .unwrap_or_default();
+        let schema = self
+            .path_schema
+            .as_ref()
+            .map(|schema| schemas.place(&format!("{}.path", self.id), schema));
         for name in names {
-            let declared = schema.as_ref().and_then(|schema| schema.get("properties")?.get(&name).cloned());
+            let declared =
+                schema.as_ref().and_then(|schema| schema.get("properties")?.get(&name).cloned());
             let schema = declared.unwrap_or_else(|| json!({"type": "string"}));
-            let mut parameter = json!({"name": name, "in": "path", "required": true, "schema": schema});
+            let mut parameter =
+                json!({"name": name, "in": "path", "required": true, "schema": schema});
             if name == "user_id" && self.mount == Mount::User {
-                parameter["description"] = "A tenant user's id, or default or me for the account's own profile.".into();
+                parameter["description"] =
+                    "A tenant user's id, or default or me for the account's own profile.".into();
             }
             parameters.push(parameter);
         }
         parameters.extend(self.query_parameters(schemas));
         if matches!(self.auth, Auth::Key | Auth::Session) {
-            parameters
-                .push(header("X-Service-Project-Id", "The project; the key's, else the organization's default if absent."));
+            parameters.push(header(
+                "X-Service-Project-Id",
+                "The project; the key's, else the organization's default if absent.",
+            ));
             if self.mount == Mount::Company {
-                parameters.push(header("X-Service-User-Id", "The tenant user; the account's default profile if absent."));
+                parameters.push(header(
+                    "X-Service-User-Id",
+                    "The tenant user; the account's default profile if absent.",
+                ));
             }
         }
-        if self.mutates && self.security().as_array().is_some_and(|all| all.iter().any(|one| one.get("session").is_some())) {
-            parameters.push(header("X-Service-CSRF", "The session's token, where the change is made by cookie."));
+        if self.mutates
+            && self
+                .security()
+                .as_array()
+                .is_some_and(|all| all.iter().any(|one| one.get("session").is_some()))
+        {
+            parameters.push(header(
+                "X-Service-CSRF",
+                "The session's token, where the change is made by cookie.",
+            ));
         }
         if self.mutates && self.auth != Auth::Open {
-            let mut key = header("Idempotency-Key", "Makes a retry of this request safe for 24 hours.");
+            let mut key =
+                header("Idempotency-Key", "Makes a retry of this request safe for 24 hours.");
             key["schema"] = json!({"type": "string", "minLength": 1, "maxLength": 255});
             parameters.push(key);
         }
@@ -162,21 +184,33 @@ impl Described {
         let mut parameters = Vec::new();
         if let Some(query) = &self.query {
             let placed = schemas.place(&format!("{}.query", self.id), query);
-            let required: Vec<&str> =
-                placed.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+            let required: Vec<&str> = placed
+                .get("required")
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+                .filter_map(Value::as_str)
+                .collect();
             let properties = placed.get("properties").and_then(Value::as_object);
-            for (name, schema) in properties.into_iter().flatten().filter(|(name, _)| !words.contains(&name.as_str())) {
+            for (name, schema) in
+                properties.into_iter().flatten().filter(|(name, _)| !words.contains(&name.as_str()))
+            {
                 let required = required.contains(&name.as_str());
-                parameters.push(json!({"name": name, "in": "query", "required": required, "schema": schema}));
+                parameters.push(
+                    json!({"name": name, "in": "query", "required": required, "schema": schema}),
+                );
             }
         }
         for word in words {
             let schema = match *word {
-                "limit" => json!({"type": "integer", "minimum": 1, "maximum": page::limit_max(self.paging), "default": 20}),
+                "limit" => {
+                    json!({"type": "integer", "minimum": 1, "maximum": page::limit_max(self.paging), "default": 20})
+                }
                 "offset" | "after_seq" => json!({"type": "integer", "minimum": 0, "default": 0}),
                 _ => json!({"type": "string", "description": "Opaque; from the page before."}),
             };
-            parameters.push(json!({"name": word, "in": "query", "required": false, "schema": schema}));
+            parameters
+                .push(json!({"name": word, "in": "query", "required": false, "schema": schema}));
         }
         parameters
     }
@@ -186,7 +220,8 @@ impl Described {
             return Some(json!({"required": true, "content": {media.as_str(): {"schema": {}}}}));
         }
         let body = self.body.as_ref()?;
-        let required = body.get("required").and_then(Value::as_array).is_some_and(|names| !names.is_empty());
+        let required =
+            body.get("required").and_then(Value::as_array).is_some_and(|names| !names.is_empty());
         let schema = schemas.place(&format!("{}.body", self.id), body);
         Some(json!({"required": required, "content": {"application/json": {"schema": schema}}}))
     }
@@ -195,7 +230,9 @@ impl Described {
         let mut responses = Map::new();
         let mut content = Map::new();
         match (&self.produces, &self.answer) {
-            (Some(media), _) => drop(content.insert(media.clone(), json!({"schema": {"type": "string"}}))),
+            (Some(media), _) => {
+                drop(content.insert(media.clone(), json!({"schema": {"type": "string"}})))
+            }
             (None, Some(answer)) => {
                 let schema = schemas.place(&format!("{}.answer", self.id), answer);
                 content.insert("application/json".into(), json!({"schema": schema}));
@@ -220,7 +257,8 @@ impl Described {
         }
         for code in self.refusals() {
             let (name, status) = code.row(self.catalogue);
-            let entry = responses.entry(status.to_string()).or_insert_with(|| refused(String::new()));
+            let entry =
+                responses.entry(status.to_string()).or_insert_with(|| refused(String::new()));
             if let Some(Value::String(text)) = entry.get_mut("description") {
                 if !text.is_empty() {
                     text.push_str(", ");
@@ -250,7 +288,9 @@ impl Described {
         if self.tag != "host" {
             codes.extend([Code::NotConfigured, Code::DeadlineExceeded]);
         }
-        codes.extend(self.refuses.iter().filter(|code| !codes.contains(code)).copied().collect::<Vec<_>>());
+        codes.extend(
+            self.refuses.iter().filter(|code| !codes.contains(code)).copied().collect::<Vec<_>>(),
+        );
         codes
     }
 
@@ -259,7 +299,9 @@ impl Described {
             Auth::Open | Auth::Hook => json!([]),
             Auth::Operator | Auth::SharedSecret(_) => json!([{"operator": []}]),
             Auth::Session => json!([{"session": []}]),
-            Auth::Key if self.tag == "host" || !self.mutates => json!([{"key": []}, {"session": []}]),
+            Auth::Key if self.tag == "host" || !self.mutates => {
+                json!([{"key": []}, {"session": []}])
+            }
             Auth::Key => json!([{"key": []}]),
         }
     }

@@ -1,4 +1,5 @@
-//! The schemas of the description: those of the declarations, with their local definitions moved to where OpenAPI keeps them.
+//! The schemas of the description: those of the declarations, with their local definitions moved to
+//! where OpenAPI keeps them.
 
 use charter_kernel::manifest::Catalogue;
 use charter_kernel::refusal::Code;
@@ -49,7 +50,9 @@ fn redirect(schema: &mut Value, prefix: &str) {
     match schema {
         Value::Object(members) => {
             if let Some(Value::String(reference)) = members.get_mut("$ref") {
-                let own = reference.strip_prefix("#/$defs/").or_else(|| reference.strip_prefix("#/definitions/"));
+                let own = reference
+                    .strip_prefix("#/$defs/")
+                    .or_else(|| reference.strip_prefix("#/definitions/"));
                 if let Some(own) = own {
                     *reference = format!("#/components/schemas/{prefix}.{}", component_name(own));
                 }
@@ -63,7 +66,9 @@ fn redirect(schema: &mut Value, prefix: &str) {
 
 /// OpenAPI allows letters, digits, dot, hyphen and underscore in a component's name.
 fn component_name(name: &str) -> String {
-    name.chars().map(|c| if c.is_ascii_alphanumeric() || ".-_".contains(c) { c } else { '_' }).collect()
+    name.chars()
+        .map(|c| if c.is_ascii_alphanumeric() || ".-_".contains(c) { c } else { '_' })
+        .collect()
 }
 
 fn error() -> Value {
@@ -85,14 +90,19 @@ fn problem() -> Value {
         properties.insert("status".into(), json!({"type": "integer"}));
         properties.insert("detail".into(), json!({"type": "string"}));
         properties.insert("instance".into(), json!({"type": "string"}));
-        properties.insert("kind".into(), json!({"type": "string", "description": "What stands in error.type elsewhere."}));
+        properties.insert(
+            "kind".into(),
+            json!({"type": "string", "description": "What stands in error.type elsewhere."}),
+        );
     }
     json!({"type": "object", "description": "RFC 9457, where Accept asks for application/problem+json.", "properties": properties})
 }
 
 fn members() -> Value {
-    let mut codes: Vec<&str> =
-        Code::ALL.iter().flat_map(|code| [code.name(Catalogue::Primary), code.name(Catalogue::Typed)]).collect();
+    let mut codes: Vec<&str> = Code::ALL
+        .iter()
+        .flat_map(|code| [code.name(Catalogue::Primary), code.name(Catalogue::Typed)])
+        .collect();
     codes.sort_unstable();
     codes.dedup();
     json!({
@@ -126,7 +136,10 @@ mod tests {
             json!({"type": "object", "properties": {"a": {"$ref": "#/components/schemas/things.create.body.One"}}})
         );
         let components = schemas.into_components();
-        assert_eq!(components["things.create.body.One"]["items"]["$ref"], "#/components/schemas/things.create.body.Two");
+        assert_eq!(
+            components["things.create.body.One"]["items"]["$ref"],
+            "#/components/schemas/things.create.body.Two"
+        );
         assert_eq!(components["things.create.body.Two"], json!({"type": "string"}));
     }
 }

@@ -13,12 +13,19 @@ use super::trail::Trail;
 use super::{Peer, claim, scope};
 use crate::app::App;
 
-/// Bytes that a header field costs beside its name and value, as HTTP/2 counts them (RFC 9113, section 6.5.2).
+/// Bytes that a header field costs beside its name and value, as HTTP/2 counts them (RFC 9113,
+/// section 6.5.2).
 const FIELD_COST_BYTES: usize = 32;
 
 /// Fields that stand once (RFC 9110, section 5.3; Host: RFC 9112, section 3.2).
-const SINGLE: [HeaderName; 6] =
-    [header::HOST, header::AUTHORIZATION, header::CONTENT_TYPE, claim::HEADER, scope::PROJECT, scope::USER];
+const SINGLE: [HeaderName; 6] = [
+    header::HOST,
+    header::AUTHORIZATION,
+    header::CONTENT_TYPE,
+    claim::HEADER,
+    scope::PROJECT,
+    scope::USER,
+];
 
 /// A request that may be looked at.
 pub struct Accepted {
@@ -47,27 +54,44 @@ pub enum Body {
 }
 
 /// Bounds and decodes the head.
-pub fn accept(app: &App, trail: &mut Trail, peer: Peer, request: Request<Incoming>) -> Result<Accepted, Refusal> {
+pub fn accept(
+    app: &App,
+    trail: &mut Trail,
+    peer: Peer,
+    request: Request<Incoming>,
+) -> Result<Accepted, Refusal> {
     let (mut head, body) = request.into_parts();
     // HTTP/2 names the host beside the headers; nothing behind this cares which version brought it.
     if !head.headers.contains_key(header::HOST)
-        && let Some(Ok(host)) = head.uri.authority().map(|authority| HeaderValue::from_str(authority.as_str()))
+        && let Some(Ok(host)) =
+            head.uri.authority().map(|authority| HeaderValue::from_str(authority.as_str()))
     {
         head.headers.insert(header::HOST, host);
     }
     trail.problem = wants_problem(&head.headers);
     if !framed_once(&head.headers) {
-        // Ahead of every other refusal: whatever is wrong beside it, nothing behind this request may be heard.
+        // Ahead of every other refusal: whatever is wrong beside it, nothing behind this request
+        // may be heard.
         trail.closes = true;
-        return Err(Refusal::invalid("Transfer-Encoding", "must be chunked, once and alone: no other coding is undone here"));
+        return Err(Refusal::invalid(
+            "Transfer-Encoding",
+            "must be chunked, once and alone: no other coding is undone here",
+        ));
     }
     if let Some(fault) = ambiguous(&head.headers, head.version) {
         return Err(Refusal::faults(vec![fault]));
     }
     let limits = &app.config.http;
-    let bytes: usize = head.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD_COST_BYTES).sum();
+    let bytes: usize = head
+        .headers
+        .iter()
+        .map(|(name, value)| name.as_str().len() + value.len() + FIELD_COST_BYTES)
+        .sum();
     if head.headers.len() > limits.headers_max || bytes > limits.head_bytes_max {
-        let message = format!("At most {} header fields of {} bytes together.", limits.headers_max, limits.head_bytes_max);
+        let message = format!(
+            "At most {} header fields of {} bytes together.",
+            limits.headers_max, limits.head_bytes_max
+        );
         return Err(Refusal::new(Code::HeadersTooLarge, message));
     }
     let raw_path = head.uri.path().to_owned();
@@ -75,12 +99,22 @@ pub fn accept(app: &App, trail: &mut Trail, peer: Peer, request: Request<Incomin
         charter_kernel::route::PathFault::Empty => Refusal::not_found(),
         fault => Refusal::invalid("path", fault.to_string()),
     })?;
-    let query = parse_query(head.uri.query().unwrap_or_default()).map_err(|fault| Refusal::faults(vec![fault]))?;
+    let query = parse_query(head.uri.query().unwrap_or_default())
+        .map_err(|fault| Refusal::faults(vec![fault]))?;
     let method = if head.method == Method::HEAD { Method::GET } else { head.method };
-    Ok(Accepted { peer, method, raw_path, path, query, headers: head.headers, body: Body::Unread(body) })
+    Ok(Accepted {
+        peer,
+        method,
+        raw_path,
+        path,
+        query,
+        headers: head.headers,
+        body: Body::Unread(body),
+    })
 }
 
-/// What says two things where one counts: of two values somebody in front of us may have looked at the other.
+/// What says two things where one counts: of two values somebody in front of us may have looked at
+/// the other.
 fn ambiguous(headers: &HeaderMap, version: Version) -> Option<Fault> {
     for name in SINGLE {
         if headers.get_all(&name).iter().nth(1).is_some() {
@@ -95,15 +129,18 @@ fn ambiguous(headers: &HeaderMap, version: Version) -> Option<Fault> {
     }
 }
 
-/// Whether the body ends where everybody in front of us says that it does. The HTTP library looks at the last coding only: a
-/// proxy that undoes one more, or knows one less, would find the next request elsewhere.
+/// Whether the body ends where everybody in front of us says that it does. The HTTP library looks
+/// at the last coding only: a proxy that undoes one more, or knows one less, would find the next
+/// request elsewhere.
 fn framed_once(headers: &HeaderMap) -> bool {
     let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
     let first = codings.next();
-    codings.next().is_none() && first.is_none_or(|coding| coding.as_bytes().eq_ignore_ascii_case(b"chunked"))
+    codings.next().is_none()
+        && first.is_none_or(|coding| coding.as_bytes().eq_ignore_ascii_case(b"chunked"))
 }
 
-/// Whether errors are wanted in the format of RFC 9457: it is asked for by name, and plain JSON not rather (RFC 9110, section 12.5.1).
+/// Whether errors are wanted in the format of RFC 9457: it is asked for by name, and plain JSON not
+/// rather (RFC 9110, section 12.5.1).
 fn wants_problem(headers: &HeaderMap) -> bool {
     let lines = headers.get_all(header::ACCEPT).iter().filter_map(|line| line.to_str().ok());
     let (mut problem, mut json) = (0.0, 0.0);

@@ -1,4 +1,5 @@
-//! Admission: role, pins, revocation, rate, billing, and the providers without which the operation can do nothing.
+//! Admission: role, pins, revocation, rate, billing, and the providers without which the operation
+//! can do nothing.
 
 use charter_kernel::manifest::Access;
 use charter_kernel::refusal::Refusal;
@@ -39,7 +40,9 @@ pub async fn admit(app: &App, trail: &mut Trail, matched: Matched) -> Result<Adm
     let mut standing = None;
     if let Operation::Guest(served, operation) = &matched.operation {
         if let Some(place) = &trail.place {
-            standing = standing::ask(app, &place.organization.id, served.name(), operation.llm_routing).await?;
+            standing =
+                standing::ask(app, &place.organization.id, served.name(), operation.llm_routing)
+                    .await?;
         }
         if !operation.needs.is_empty() {
             needs(app, trail, &operation.needs)?;
@@ -48,8 +51,13 @@ pub async fn admit(app: &App, trail: &mut Trail, matched: Matched) -> Result<Adm
     Ok(Admitted { matched, standing })
 }
 
-/// A pinned version may ask for another credential than the active one, by which the sender was identified.
-fn credential(identity: &Identity, contract: &Contract, operation: &Operation) -> Result<(), Refusal> {
+/// A pinned version may ask for another credential than the active one, by which the sender was
+/// identified.
+fn credential(
+    identity: &Identity,
+    contract: &Contract,
+    operation: &Operation,
+) -> Result<(), Refusal> {
     let primitive = matches!(operation, Operation::Guest(..));
     match (&contract.auth, identity) {
         (Auth::Open, _)
@@ -58,10 +66,13 @@ fn credential(identity: &Identity, contract: &Contract, operation: &Operation) -
         | (Auth::Session, Identity::Session(_)) => Ok(()),
         // The cookie serves the host's own routes, and reads of primitives.
         (Auth::Key, Identity::Session(_)) if !primitive || !contract.mutates => Ok(()),
-        (Auth::Key, Identity::Session(_)) => {
-            Err(Refusal::forbidden("key_required", "Changes of primitives need an API key; the cookie serves their reads."))
+        (Auth::Key, Identity::Session(_)) => Err(Refusal::forbidden(
+            "key_required",
+            "Changes of primitives need an API key; the cookie serves their reads.",
+        )),
+        (Auth::Session, Identity::Key(_)) => {
+            Err(Refusal::forbidden("session_required", "This needs a person's session."))
         }
-        (Auth::Session, Identity::Key(_)) => Err(Refusal::forbidden("session_required", "This needs a person's session.")),
         _ => Err(Refusal::unauthorized("This route needs another credential.")),
     }
 }
@@ -88,7 +99,8 @@ fn loosening(route: &HostRoute, identity: &Identity, place: &Place) -> Result<()
 fn revocation(trail: &Trail, place: &Place, operation: &Operation) -> Result<(), Refusal> {
     let Some(user) = place.user.as_ref().filter(|_| trail.mutates) else { return Ok(()) };
     // On the host's own routes the default profile is no party, unless it was named.
-    let party = matches!(operation, Operation::Guest(..)) || !matches!(place.scope.subject(), Subject::Default | Subject::None);
+    let party = matches!(operation, Operation::Guest(..))
+        || !matches!(place.scope.subject(), Subject::Default | Subject::None);
     if party && !user.active { Err(profile_revoked()) } else { Ok(()) }
 }
 
@@ -99,7 +111,8 @@ fn rate(app: &App, trail: &mut Trail, matched: &Matched) -> Result<(), Refusal> 
         return Ok(());
     }
     let rates = &app.config.rates;
-    let per_user = matched.gated.kit.as_ref().and_then(|kit| kit.kit.limits.requests_per_minute).unwrap_or(0);
+    let per_user =
+        matched.gated.kit.as_ref().and_then(|kit| kit.kit.limits.requests_per_minute).unwrap_or(0);
     if rates.key_per_minute == 0 && rates.organization_per_minute == 0 && per_user == 0 {
         return Ok(());
     }
@@ -110,7 +123,11 @@ fn rate(app: &App, trail: &mut Trail, matched: &Matched) -> Result<(), Refusal> 
     };
     let user = place.user.as_ref().map_or("", |user| user.id.as_str());
     let gates = [
-        Gate { kind: Kind::Organization, owner: place.organization.id.as_str(), per_minute: rates.organization_per_minute },
+        Gate {
+            kind: Kind::Organization,
+            owner: place.organization.id.as_str(),
+            per_minute: rates.organization_per_minute,
+        },
         Gate { kind: Kind::Key, owner: key, per_minute: rates.key_per_minute },
         Gate { kind: Kind::User, owner: user, per_minute: per_user },
     ];

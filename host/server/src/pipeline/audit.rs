@@ -45,7 +45,8 @@ pub struct Decision<'a> {
 pub const CHANGES_MAX: usize = 20;
 
 impl Subject {
-    /// The request of a credential; `None` for the anonymous, who are counted only. The operator's rows are the deployment's.
+    /// The request of a credential; `None` for the anonymous, who are counted only. The operator's
+    /// rows are the deployment's.
     pub fn of(trail: &Trail, entity: Option<(String, String)>) -> Option<Self> {
         let operation = trail.operation.clone().unwrap_or_else(|| Arc::from("unmatched"));
         let (request, at) = (trail.id.clone(), trail.at);
@@ -53,7 +54,16 @@ impl Subject {
             let by_operator = matches!(trail.identity, Identity::Operator);
             let actor = ("operator", "operator".to_owned());
             let organization = String::new();
-            let subject = Self { request, at, organization, actor, on_behalf_of: None, project: None, operation, entity };
+            let subject = Self {
+                request,
+                at,
+                organization,
+                actor,
+                on_behalf_of: None,
+                project: None,
+                operation,
+                entity,
+            };
             return by_operator.then_some(subject);
         };
         let actor = place.scope.actor();
@@ -69,8 +79,14 @@ impl Subject {
         })
     }
 
-    /// What a person does before there is a credential: registering, signing in, accepting an invitation.
-    pub fn of_person(request: &HostRequest, operation: &str, organization: &str, account: &str) -> Option<Self> {
+    /// What a person does before there is a credential: registering, signing in, accepting an
+    /// invitation.
+    pub fn of_person(
+        request: &HostRequest,
+        operation: &str,
+        organization: &str,
+        account: &str,
+    ) -> Option<Self> {
         Some(Self {
             request: RequestId::parse(&request.id)?,
             at: request.now,
@@ -97,7 +113,8 @@ impl Subject {
 
     /// The row. Fails only where the operating system has no randomness.
     pub fn fact(&self, decision: Decision<'_>) -> Result<Fact, getrandom::Error> {
-        let (entity_type, entity_id) = self.entity.as_ref().map(|(kind, id)| (kind.as_str(), id.as_str())).unzip();
+        let (entity_type, entity_id) =
+            self.entity.as_ref().map(|(kind, id)| (kind.as_str(), id.as_str())).unzip();
         let row = Row {
             organization: &self.organization,
             at: self.at,
@@ -120,7 +137,8 @@ impl Subject {
     }
 }
 
-/// Whether a refusal leaves a row: every refused change, and reads that were forbidden. Rates are counted only.
+/// Whether a refusal leaves a row: every refused change, and reads that were forbidden. Rates are
+/// counted only.
 pub fn leaves_row(mutates: bool, refusal: &Refusal, status: u16) -> bool {
     use charter_kernel::refusal::Code;
     match refusal.code {

@@ -1,8 +1,9 @@
 //! Idempotency: whether a key was used before, and the record that the request's own commit leaves.
 //!
-//! The record is a row of `host.idempotency` in the organization's reach; its answer is sealed. It is written in the commit of
-//! the effect and shared by all replicas. A request that commits in several units claims it with the first one, and every later
-//! unit is fenced by the record's owner.
+//! The record is a row of `host.idempotency` in the organization's reach; its answer is sealed. It
+//! is written in the commit of the effect and shared by all replicas. A request that commits in
+//! several units claims it with the first one, and every later unit is fenced by the record's
+//! owner.
 
 use std::sync::Arc;
 
@@ -94,7 +95,9 @@ pub fn client_key(trail: &Trail, headers: &HeaderMap) -> Result<Option<ClientKey
 
 /// Looks the key up.
 pub async fn claim(app: &App, trail: &Trail, asked: Asked<'_>) -> Result<Claimed, Refusal> {
-    let Some(client) = client_key(trail, asked.headers).map_err(|fault| Refusal::faults(vec![fault]))? else {
+    let Some(client) =
+        client_key(trail, asked.headers).map_err(|fault| Refusal::faults(vec![fault]))?
+    else {
         return Ok(Claimed::Free(None));
     };
     let (organization, key) = address(trail, asked.operation, &client);
@@ -117,7 +120,8 @@ pub async fn claim(app: &App, trail: &Trail, asked: Asked<'_>) -> Result<Claimed
     };
     let owner = trail.id.as_str().to_owned();
     let expires_at = now.plus_ms(IDEMPOTENCY_KEPT_MS);
-    let claim = Claim { key, organization, fingerprint, owner, expires_at, replaces, _running: running };
+    let claim =
+        Claim { key, organization, fingerprint, owner, expires_at, replaces, _running: running };
     Ok(Claimed::Free(Some(Arc::new(claim))))
 }
 
@@ -136,12 +140,22 @@ fn address(trail: &Trail, operation: &str, client: &ClientKey) -> (String, Key) 
         operation,
         key: client,
     });
-    let reach = if organization.is_empty() { Reach::deployment() } else { Reach::organization(&organization) };
+    let reach = if organization.is_empty() {
+        Reach::deployment()
+    } else {
+        Reach::organization(&organization)
+    };
     let key = Key::new(&reach, &Space::host(COLLECTION), id);
     (organization, key)
 }
 
-async fn known(app: &App, organization: &str, key: &Key, record: Record, fingerprint: &[u8; 32]) -> Result<Claimed, Refusal> {
+async fn known(
+    app: &App,
+    organization: &str,
+    key: &Key,
+    record: Record,
+    fingerprint: &[u8; 32],
+) -> Result<Claimed, Refusal> {
     match idempotency::decide(&record, fingerprint) {
         Verdict::Replay => match (record.approval.clone(), record.job.clone()) {
             (Some(approval), _) => Ok(Claimed::Approval(approval)),
@@ -151,13 +165,13 @@ async fn known(app: &App, organization: &str, key: &Key, record: Record, fingerp
         Verdict::Mismatch => Err(mismatch()),
         Verdict::Running => Err(still_running()),
         Verdict::Large => {
-            let message =
-                "The answer to this idempotency key was too large to be kept: what it did stands, and is read where it lies.";
+            let message = "The answer to this idempotency key was too large to be kept: what it did stands, and is read where it lies.";
             Err(Refusal::state_conflict("answer_not_kept", message))
         }
-        Verdict::Streamed => {
-            Err(Refusal::state_conflict("streamed", "The answer to this idempotency key was a stream, which is not kept."))
-        }
+        Verdict::Streamed => Err(Refusal::state_conflict(
+            "streamed",
+            "The answer to this idempotency key was a stream, which is not kept.",
+        )),
     }
 }
 
@@ -168,13 +182,20 @@ fn mismatch() -> Refusal {
 }
 
 fn still_running() -> Refusal {
-    let message = "A request with this idempotency key is still running, or its outcome is in doubt.";
+    let message =
+        "A request with this idempotency key is still running, or its outcome is in doubt.";
     Refusal::new(Code::JobNotReady, message).retry_after(RUNNING_RETRY_S)
 }
 
-async fn replay(app: &App, organization: &str, key: &Key, record: Record) -> Result<Answered, Refusal> {
+async fn replay(
+    app: &App,
+    organization: &str,
+    key: &Key,
+    record: Record,
+) -> Result<Answered, Refusal> {
     let sealed = STANDARD.decode(&record.body).map_err(|error| broken(&error))?;
-    let body = app.store.unseal(organization, &key.id, &sealed).await.map_err(|error| broken(&error))?;
+    let body =
+        app.store.unseal(organization, &key.id, &sealed).await.map_err(|error| broken(&error))?;
     let mut headers = HeaderMap::with_capacity(record.headers.len() + 8);
     for (name, value) in &record.headers {
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_str(value)) {
@@ -216,7 +237,8 @@ impl Claim {
         &self.key
     }
 
-    /// Whether another request has taken the key since it was looked up: what this one found in its way may be that one's work.
+    /// Whether another request has taken the key since it was looked up: what this one found in its
+    /// way may be that one's work.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -231,7 +253,11 @@ impl Claim {
             key: self.key.clone(),
             writes: vec![self.first(self.draft(&record))],
             guards: vec![Guard::Version { key: self.key.clone(), version: self.replaces }],
-            fence: Guard::Entry { key: self.key.clone(), field: OWNER.into(), value: self.owner.clone() },
+            fence: Guard::Entry {
+                key: self.key.clone(),
+                field: OWNER.into(),
+                value: self.owner.clone(),
+            },
         }
     }
 
@@ -239,21 +265,30 @@ impl Claim {
     ///
     /// # Errors
     /// When the answer cannot be sealed.
-    pub async fn done(&self, store: &Store, txn: &mut Txn, kept: Kept<'_>, claimed: bool) -> Result<(), SealError> {
+    pub async fn done(
+        &self,
+        store: &Store,
+        txn: &mut Txn,
+        kept: Kept<'_>,
+        claimed: bool,
+    ) -> Result<(), SealError> {
         let mut record = Record::begun(&self.fingerprint, self.owner.clone(), self.expires_at);
         record.status = kept.status;
         record.job = kept.job.map(Into::into);
         record.approval = kept.approval.map(Into::into);
         if kept.approval.is_some() {
-            // It outlives the approval by as long as any other record its answer: asked again meanwhile it would act twice.
+            // It outlives the approval by as long as any other record its answer: asked again
+            // meanwhile it would act twice.
             record.expires_at = self.expires_at.plus_ms(DECIDE_MS);
         }
         match kept.body {
             Some(body) if body.len() <= ANSWER_BYTES_MAX && fits(txn, body.len()) => {
                 record.state = State::Done;
-                record.body = STANDARD.encode(store.seal(&self.organization, &self.key.id, body).await?);
-                let named =
-                    |(name, value): (&HeaderName, &HeaderValue)| Some((name.to_string(), value.to_str().ok()?.to_owned()));
+                record.body =
+                    STANDARD.encode(store.seal(&self.organization, &self.key.id, body).await?);
+                let named = |(name, value): (&HeaderName, &HeaderValue)| {
+                    Some((name.to_string(), value.to_str().ok()?.to_owned()))
+                };
                 record.headers = kept.headers.iter().filter_map(named).collect();
             }
             Some(_) => record.state = State::Large,
@@ -263,7 +298,8 @@ impl Claim {
         Ok(())
     }
 
-    /// Something left the host and no outcome is known: the record stays until it is reconciled or forgotten.
+    /// Something left the host and no outcome is known: the record stays until it is reconciled or
+    /// forgotten.
     pub fn in_doubt(&self, txn: &mut Txn) {
         let mut record = Record::begun(&self.fingerprint, self.owner.clone(), self.expires_at);
         record.state = State::InDoubt;
@@ -288,12 +324,17 @@ impl Claim {
     fn first(&self, draft: Draft) -> Write {
         match self.replaces {
             None => Write::Insert { key: self.key.clone(), draft },
-            Some(version) => Write::Replace { key: self.key.clone(), draft, expected: Some(version) },
+            Some(version) => {
+                Write::Replace { key: self.key.clone(), draft, expected: Some(version) }
+            }
         }
     }
 
     fn draft(&self, record: &Record) -> Draft {
-        let index = vec![(EXPIRES.to_owned(), record.expires_at.to_string()), (OWNER.to_owned(), self.owner.clone())];
+        let index = vec![
+            (EXPIRES.to_owned(), record.expires_at.to_string()),
+            (OWNER.to_owned(), self.owner.clone()),
+        ];
         // A record has text members only: it always serializes.
         Draft { body: serde_json::to_string(record).unwrap_or_default(), index, ..Draft::default() }
     }

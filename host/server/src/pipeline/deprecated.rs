@@ -7,7 +7,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 const DEPRECATION: HeaderName = HeaderName::from_static("deprecation");
 const DEPRECATION_ID: HeaderName = HeaderName::from_static("x-service-deprecation-id");
 
-/// `Deprecation` (RFC 9745), `Link`, `Warning: 299` and `X-Service-Deprecation-Id`. There is no `Sunset`.
+/// `Deprecation` (RFC 9745), `Link`, `Warning: 299` and `X-Service-Deprecation-Id`. There is no
+/// `Sunset`.
 #[derive(Clone, Debug, Default)]
 pub struct Deprecated {
     headers: HeaderMap,
@@ -28,7 +29,8 @@ impl Deprecated {
         if !declared.link.is_empty() {
             put(header::LINK, format!("<{}>; rel=\"deprecation\"", declared.link));
         }
-        let note = if declared.note.is_empty() { "This route is deprecated." } else { &declared.note };
+        let note =
+            if declared.note.is_empty() { "This route is deprecated." } else { &declared.note };
         put(header::WARNING, format!("299 - \"{}\"", note.replace(['"', '\\'], "'")));
         put(DEPRECATION_ID, declared.id.clone());
         Self { headers }

@@ -1,7 +1,7 @@
 //! Whom the path belongs to: a route of the host, or a primitive of the global table.
 //!
-//! Runs ahead of the credential, so that every later refusal speaks the right catalogue and carries the family's deprecation.
-//! Decides nothing that depends on the caller.
+//! Runs ahead of the credential, so that every later refusal speaks the right catalogue and carries
+//! the family's deprecation. Decides nothing that depends on the caller.
 
 use std::sync::Arc;
 
@@ -80,7 +80,8 @@ pub fn locate(app: &App, trail: &mut Trail, accepted: Accepted) -> Result<Locate
         }
         match live.find(mounted.mount, method, &mounted.path) {
             Ok(found) => {
-                let target = Target::Primitive(found.value.primitive.clone(), found.value.operation.clone());
+                let target =
+                    Target::Primitive(found.value.primitive.clone(), found.value.operation.clone());
                 return Ok(located(app, trail, accepted, mounted, target));
             }
             Err(missing) => note(&mut allow, missing),
@@ -96,7 +97,13 @@ pub fn locate(app: &App, trail: &mut Trail, accepted: Accepted) -> Result<Locate
     }
 }
 
-fn located(app: &App, trail: &mut Trail, accepted: Accepted, mounted: Mounted, target: Target) -> Located {
+fn located(
+    app: &App,
+    trail: &mut Trail,
+    accepted: Accepted,
+    mounted: Mounted,
+    target: Target,
+) -> Located {
     let contract = match &target {
         Target::Host(entry, _) => {
             trail.deprecated = None;
@@ -134,7 +141,8 @@ fn note(allow: &mut Option<String>, missing: Missing) {
     }
 }
 
-/// The readings of a path, the literal one first: `/v1/users/{id}/revoke` is the host's own before it is `revoke` of a user.
+/// The readings of a path, the literal one first: `/v1/users/{id}/revoke` is the host's own before
+/// it is `revoke` of a user.
 fn candidates(path: &Path) -> Vec<Mounted> {
     let segments = path.segments();
     let mounted = |mount, project: Option<&String>, user: Option<&String>, skip| Mounted {
@@ -144,16 +152,22 @@ fn candidates(path: &Path) -> Vec<Mounted> {
         path: path.below(skip),
     };
     match segments {
-        [v1, operator, ..] if v1 == "v1" && operator == "operator" => vec![mounted(Mount::Operator, None, None, 2)],
+        [v1, operator, ..] if v1 == "v1" && operator == "operator" => {
+            vec![mounted(Mount::Operator, None, None, 2)]
+        }
         [v1, projects, project, _, ..] if v1 == "v1" && projects == "projects" => {
             let mut readings = vec![mounted(Mount::Company, None, None, 1)];
-            readings
-                .extend(below(segments, 3).into_iter().map(|(mount, user, skip)| mounted(mount, Some(project), user, skip)));
+            readings.extend(
+                below(segments, 3)
+                    .into_iter()
+                    .map(|(mount, user, skip)| mounted(mount, Some(project), user, skip)),
+            );
             readings
         }
-        [v1, ..] if v1 == "v1" => {
-            below(segments, 1).into_iter().map(|(mount, user, skip)| mounted(mount, None, user, skip)).collect()
-        }
+        [v1, ..] if v1 == "v1" => below(segments, 1)
+            .into_iter()
+            .map(|(mount, user, skip)| mounted(mount, None, user, skip))
+            .collect(),
         _ => vec![mounted(Mount::Root, None, None, 0)],
     }
 }
@@ -162,7 +176,9 @@ fn candidates(path: &Path) -> Vec<Mounted> {
 fn below(segments: &[String], skip: usize) -> Vec<(Mount, Option<&String>, usize)> {
     let company = (Mount::Company, None, skip);
     match &segments[skip..] {
-        [users, user, _, ..] if users == "users" => vec![company, (Mount::User, Some(user), skip + 2)],
+        [users, user, _, ..] if users == "users" => {
+            vec![company, (Mount::User, Some(user), skip + 2)]
+        }
         _ => vec![company],
     }
 }
@@ -184,7 +200,9 @@ mod tests {
 
     fn readings(path: &str) -> Vec<Reading> {
         let path = Path::parse(path).unwrap();
-        let own = |mounted: Mounted| (mounted.mount, mounted.project, mounted.user, mounted.path.segments().to_vec());
+        let own = |mounted: Mounted| {
+            (mounted.mount, mounted.project, mounted.user, mounted.path.segments().to_vec())
+        };
         candidates(&path).into_iter().map(own).collect()
     }
 
@@ -194,14 +212,25 @@ mod tests {
         user: Option<&str>,
         rest: &[&str],
     ) -> (Mount, Option<String>, Option<String>, Vec<String>) {
-        (mount, project.map(Into::into), user.map(Into::into), rest.iter().map(|part| (*part).to_owned()).collect())
+        (
+            mount,
+            project.map(Into::into),
+            user.map(Into::into),
+            rest.iter().map(|part| (*part).to_owned()).collect(),
+        )
     }
 
     #[test]
     fn a_path_is_read_at_each_mount_that_it_could_be_below() {
         assert_eq!(readings("/health"), [reading(Mount::Root, None, None, &["health"])]);
-        assert_eq!(readings("/v1/things/7"), [reading(Mount::Company, None, None, &["things", "7"])]);
-        assert_eq!(readings("/v1/operator/providers"), [reading(Mount::Operator, None, None, &["providers"])]);
+        assert_eq!(
+            readings("/v1/things/7"),
+            [reading(Mount::Company, None, None, &["things", "7"])]
+        );
+        assert_eq!(
+            readings("/v1/operator/providers"),
+            [reading(Mount::Operator, None, None, &["providers"])]
+        );
         assert_eq!(
             readings("/v1/users/me/things"),
             [
@@ -218,6 +247,9 @@ mod tests {
                 reading(Mount::User, Some("p"), Some("u"), &["things"]),
             ]
         );
-        assert_eq!(readings("/v1/projects/p"), [reading(Mount::Company, None, None, &["projects", "p"])]);
+        assert_eq!(
+            readings("/v1/projects/p"),
+            [reading(Mount::Company, None, None, &["projects", "p"])]
+        );
     }
 }

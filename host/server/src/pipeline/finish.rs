@@ -1,4 +1,5 @@
-//! What a guest's commit says of its request beside the guest's own writes: the audit row and the idempotent answer.
+//! What a guest's commit says of its request beside the guest's own writes: the audit row and the
+//! idempotent answer.
 
 use std::sync::Arc;
 
@@ -53,9 +54,13 @@ impl Finish for Finisher {
                 }
                 EndingResult::Pending(approval) => self.pending(txn, ending, approval).await,
                 EndingResult::Refused(failure) => self.refused(txn, ending, failure).await,
-                EndingResult::Trapped(_) | EndingResult::OutOfMemory => self.failed(txn, ending, &Refusal::internal()),
+                EndingResult::Trapped(_) | EndingResult::OutOfMemory => {
+                    self.failed(txn, ending, &Refusal::internal())
+                }
                 EndingResult::Deadline => self.failed(txn, ending, &Refusal::deadline_exceeded()),
-                EndingResult::ClientGone => self.failed(txn, ending, &Refusal::internal().reason("client_gone")),
+                EndingResult::ClientGone => {
+                    self.failed(txn, ending, &Refusal::internal().reason("client_gone"))
+                }
             }
         })
     }
@@ -82,9 +87,15 @@ impl Finisher {
         let refusal = guest::worded(&self.served, failure);
         let answered = respond::refused(&self.wording, &refusal);
         let status = answered.status.as_u16();
-        if let Some(run) = self.approved.as_ref().filter(|_| !refusal.should_retry() || ending.dispatched) {
+        if let Some(run) =
+            self.approved.as_ref().filter(|_| !refusal.should_retry() || ending.dispatched)
+        {
             if let Err(error) = approvals::release(txn, &run.approval, txn.store().now()).await {
-                tracing::warn!(message = error.message, approval = run.approval.id, "the hold of a failed approval stays");
+                tracing::warn!(
+                    message = error.message,
+                    approval = run.approval.id,
+                    "the hold of a failed approval stays"
+                );
             }
             run.ended(txn, Err(told(&refusal)));
         }
@@ -113,8 +124,14 @@ impl Finisher {
         if !leaves {
             return;
         }
-        let named = refused.map(|refusal| (refusal.row(self.wording.catalogue).0, refusal.reason.as_deref()));
-        match subject.fact(Decision { status, refused: named, changes: &txn.changes(CHANGES_MAX), details: None }) {
+        let named = refused
+            .map(|refusal| (refusal.row(self.wording.catalogue).0, refusal.reason.as_deref()));
+        match subject.fact(Decision {
+            status,
+            refused: named,
+            changes: &txn.changes(CHANGES_MAX),
+            details: None,
+        }) {
             Ok(fact) => txn.fact(fact),
             Err(error) => tracing::error!(%error, "an audit row could not be made"),
         }

@@ -1,8 +1,8 @@
-//! A log, or what happens in an organization, as an event stream (WHATWG, Server-sent events), served by the host without keeping a
-//! guest alive.
+//! A log, or what happens in an organization, as an event stream (WHATWG, Server-sent events),
+//! served by the host without keeping a guest alive.
 //!
-//! Bounded: a reader that does not take what is sent is closed and can resume with `Last-Event-ID`. A credential that was
-//! revoked ends its streams within seconds.
+//! Bounded: a reader that does not take what is sent is closed and can resume with `Last-Event-ID`.
+//! A credential that was revoked ends its streams within seconds.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -55,11 +55,13 @@ pub enum Source {
 /// Serves what comes.
 ///
 /// # Errors
-/// 429 where the organization has too many streams open; a change that was made already is answered all the same.
+/// 429 where the organization has too many streams open; a change that was made already is answered
+/// all the same.
 pub fn stream(app: &Arc<App>, trail: &Trail, source: Source) -> Result<Answered, Refusal> {
     let organization = trail.place.as_ref().map_or("", |place| place.organization.id.as_str());
     let place = app.streams.take(organization, trail.mutates).ok_or_else(|| {
-        Refusal::rate_limited(STREAMS_RETRY_S).hint("Close streams that are not read before opening another.")
+        Refusal::rate_limited(STREAMS_RETRY_S)
+            .hint("Close streams that are not read before opening another.")
     })?;
     let (sender, pieces) = mpsc::channel(PIECES_MAX);
     let guards = super::host::guards(&trail.identity, None);
@@ -70,7 +72,8 @@ pub fn stream(app: &Arc<App>, trail: &Trail, source: Source) -> Result<Answered,
     };
     let user = trail.place.as_ref().and_then(|place| place.user.as_ref());
     let user = user.map(|user| User::address(&user.project, &user.id));
-    let following = Following { app: app.clone(), guards, ends, user, source, sender, _place: place };
+    let following =
+        Following { app: app.clone(), guards, ends, user, source, sender, _place: place };
     app.tasks.spawn(following.run());
     let mut headers = HeaderMap::with_capacity(12);
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -134,7 +137,8 @@ impl Following {
         }
     }
 
-    /// Sends what there is; false once it has come to its end, `None` where the reader or the store is gone.
+    /// Sends what there is; false once it has come to its end, `None` where the reader or the store
+    /// is gone.
     async fn catch_up(&mut self) -> Option<bool> {
         loop {
             let (text, next, more) = match &self.source {
@@ -169,15 +173,18 @@ impl Following {
         let store = &self.app.store;
         // The head first: events behind it that are not there are past their time.
         let head = store.facts_head(FactKind::Event, organization).await.ok()?;
-        let events = store.facts(FactKind::Event, organization, after.event, ENTRIES_MAX).await.ok()?;
-        let rows = store.facts(FactKind::Audit, organization, after.audit, ENTRIES_MAX).await.ok()?;
+        let events =
+            store.facts(FactKind::Event, organization, after.event, ENTRIES_MAX).await.ok()?;
+        let rows =
+            store.facts(FactKind::Audit, organization, after.audit, ENTRIES_MAX).await.ok()?;
         let (mut at, mut text) = (after, String::new());
         let first = events.first().map_or(head, |event| event.sequence - 1);
         if first > after.event {
             at.event = first;
             let missed = first - after.event;
             // Writing to a string cannot fail.
-            let _ = write!(text, "event: gap\nid: {}\ndata: {{\"missed\":{missed}}}\n\n", at.number());
+            let _ =
+                write!(text, "event: gap\nid: {}\ndata: {{\"missed\":{missed}}}\n\n", at.number());
         }
         // By time, but each kind in its own order: a position covers all that was told before it.
         let (mut events, mut rows) = (events.iter().peekable(), rows.iter().peekable());
@@ -193,7 +200,8 @@ impl Following {
                 FactKind::Audit => at.audit = row.sequence,
             }
             let (kind, data) = events::told(row);
-            let _ = write!(text, "event: {}\nid: {}\ndata: {data}\n\n", one_line(&kind), at.number());
+            let _ =
+                write!(text, "event: {}\nid: {}\ndata: {data}\n\n", one_line(&kind), at.number());
         }
         Some((text, at))
     }
@@ -260,6 +268,9 @@ mod tests {
             payload: payload.into(),
         };
         let text = frames(&[entry(1, "a", "{\n\"x\": 1\n}"), entry(2, "b\ndata: forged", "{}")]);
-        assert_eq!(text, "event: a\nid: 1\ndata: { \"x\": 1 }\n\nevent: bdata: forged\nid: 2\ndata: {}\n\n");
+        assert_eq!(
+            text,
+            "event: a\nid: 1\ndata: { \"x\": 1 }\n\nevent: bdata: forged\nid: 2\ndata: {}\n\n"
+        );
     }
 }

@@ -13,7 +13,8 @@ use crate::directory::KitRecord;
 use crate::request::Place;
 use crate::served::{Primitive, Served};
 
-/// A request that its kit admits, and the component version that serves it; host routes have neither.
+/// A request that its kit admits, and the component version that serves it; host routes have
+/// neither.
 pub struct Gated {
     /// The stage before.
     pub scoped: Scoped,
@@ -40,7 +41,11 @@ pub async fn gate(app: &App, trail: &Trail, scoped: Scoped) -> Result<Gated, Ref
 ///
 /// # Errors
 /// 403 where the kit says no.
-pub async fn decide(app: &App, primitive: &Primitive, place: &Place) -> Result<(Arc<Served>, Option<Arc<KitRecord>>), Refusal> {
+pub async fn decide(
+    app: &App,
+    primitive: &Primitive,
+    place: &Place,
+) -> Result<(Arc<Served>, Option<Arc<KitRecord>>), Refusal> {
     let kit = kit(app, place).await?;
     let served = version(app, primitive, kit.as_deref()).await?;
     Ok((served, kit))
@@ -55,7 +60,11 @@ pub async fn kit(app: &App, place: &Place) -> Result<Option<Arc<KitRecord>>, Ref
     app.directory.kit(&place.project, assigned).await.map_err(unreadable)
 }
 
-async fn version(app: &App, primitive: &Primitive, kit: Option<&KitRecord>) -> Result<Arc<Served>, Refusal> {
+async fn version(
+    app: &App,
+    primitive: &Primitive,
+    kit: Option<&KitRecord>,
+) -> Result<Arc<Served>, Refusal> {
     let gate = primitive.active().manifest.gate;
     let pinned = match kit {
         Some(kit) => kit.decide(&primitive.name, gate)?,
@@ -68,7 +77,8 @@ async fn version(app: &App, primitive: &Primitive, kit: Option<&KitRecord>) -> R
         (None, None) => None,
     };
     served.ok_or_else(|| {
-        // The kit names a version that is not installed: the operator has to install it, or the kit to let go of it.
+        // The kit names a version that is not installed: the operator has to install it, or the kit
+        // to let go of it.
         Refusal::not_configured(&[format!("{}@{}", primitive.name, pinned.unwrap_or_default())])
     })
 }

@@ -43,7 +43,9 @@ pub async fn run(
     gone: &CancellationToken,
 ) -> Result<Ended, Refusal> {
     let matched = &validated.admitted.matched;
-    let Operation::Guest(served, operation) = &matched.operation else { return Err(Refusal::internal()) };
+    let Operation::Guest(served, operation) = &matched.operation else {
+        return Err(Refusal::internal());
+    };
     let scope = match &trail.place {
         Some(place) => place.scope.clone(),
         None => Proof::of(nobody(&trail.identity)).scope(),
@@ -51,7 +53,11 @@ pub async fn run(
     let finisher = Finisher {
         store: app.store.clone(),
         // A read leaves a row only where it is forbidden, and that one is written with the refusal.
-        subject: if trail.mutates { Subject::of(trail, entity(served, &matched.parameters)) } else { None },
+        subject: if trail.mutates {
+            Subject::of(trail, entity(served, &matched.parameters))
+        } else {
+            None
+        },
         claim: claim.cloned(),
         wording: trail.wording(),
         served: served.clone(),
@@ -63,7 +69,11 @@ pub async fn run(
         request_id: trail.id.as_str().to_owned(),
         scope,
         entry: Entry::Handle(request(trail, served, operation, validated)),
-        guards: if trail.mutates { mutation_guards(trail, &validated.admitted) } else { Vec::new() },
+        guards: if trail.mutates {
+            mutation_guards(trail, &validated.admitted)
+        } else {
+            Vec::new()
+        },
         claim: claim.map(|claim| claim.claiming()),
         finish: Arc::new(finisher) as Arc<dyn Finish>,
         mutates: trail.mutates,
@@ -75,24 +85,41 @@ pub async fn run(
     };
     let organization = call.scope.lane().to_owned();
     let outcome = app.engine.call(&served.component, call).await;
-    app.registry.observe(served.name(), served.digest(), &organization, matches!(outcome, Outcome::Trapped { .. }));
+    app.registry.observe(
+        served.name(),
+        served.digest(),
+        &organization,
+        matches!(outcome, Outcome::Trapped { .. }),
+    );
     if let Outcome::Pending { approval } = outcome {
         trail.audited = true;
         return Ok(Ended::Answered(approval_answer(app, trail, &approval).await?));
     }
     match ended(app, trail, served, outcome)? {
         None => Ok(Ended::Restart),
-        Some(answer) => answered(app, trail, (served, operation), &validated.page, answer).await.map(Ended::Answered),
+        Some(answer) => answered(app, trail, (served, operation), &validated.page, answer)
+            .await
+            .map(Ended::Answered),
     }
 }
 
-/// The request as it can be made again once a person has approved it: only where anything of its primitive is regulated.
-fn again(app: &App, trail: &Trail, served: &Served, operation: &ServedOperation, validated: &Validated) -> Option<Origin> {
-    let place = trail.place.as_ref().filter(|_| trail.mutates && !served.manifest.actions.is_empty())?;
+/// The request as it can be made again once a person has approved it: only where anything of its
+/// primitive is regulated.
+fn again(
+    app: &App,
+    trail: &Trail,
+    served: &Served,
+    operation: &ServedOperation,
+    validated: &Validated,
+) -> Option<Origin> {
+    let place =
+        trail.place.as_ref().filter(|_| trail.mutates && !served.manifest.actions.is_empty())?;
     let matched = &validated.admitted.matched;
     let accepted = &matched.gated.scoped.identified.located.accepted;
     let body = match &operation.contract.body {
-        BodyRule::Json(_) if !validated.bytes.is_empty() => String::from_utf8(validated.bytes.to_vec()).ok(),
+        BodyRule::Json(_) if !validated.bytes.is_empty() => {
+            String::from_utf8(validated.bytes.to_vec()).ok()
+        }
         // What comes as bytes is not kept: such an operation is refused where it needs a person.
         BodyRule::Raw { .. } => return None,
         _ => None,
@@ -123,32 +150,41 @@ fn base(app: &App, accepted: &Accepted) -> String {
     if let Some(url) = &app.config.http.public_url {
         return url.trim_end_matches('/').to_owned();
     }
-    let host = accepted.headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let host =
+        accepted.headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     format!("{}://{host}", if accepted.peer.tls { "https" } else { "http" })
 }
 
-/// What became of an approval so far, in the place of its request's answer: that it waits, its answer, or why it has none.
+/// What became of an approval so far, in the place of its request's answer: that it waits, its
+/// answer, or why it has none.
 ///
 /// # Errors
 /// Why the request was not made, or failed.
 pub async fn approval_answer(app: &App, trail: &Trail, id: &str) -> Result<Answered, Refusal> {
     let organization = trail.place.as_ref().map_or("", |place| place.organization.id.as_str());
     let row = app.store.get(&Approval::address(organization, id)).await.map_err(stored::reading)?;
-    let approval = Approval::read(&row.ok_or_else(Refusal::not_found)?).map_err(stored::unreadable)?;
+    let approval =
+        Approval::read(&row.ok_or_else(Refusal::not_found)?).map_err(stored::unreadable)?;
     let over = |what: &str| {
-        let refusal =
-            Refusal::forbidden(format!("approval_{what}"), format!("The approval that the request waited for is {what}."));
+        let refusal = Refusal::forbidden(
+            format!("approval_{what}"),
+            format!("The approval that the request waited for is {what}."),
+        );
         refusal.detail("approval_id", approval.id.clone())
     };
     match approval.status {
         Status::Succeeded => {
-            let status = StatusCode::from_u16(approval.result_status.unwrap_or(200)).unwrap_or(StatusCode::OK);
+            let status = StatusCode::from_u16(approval.result_status.unwrap_or(200))
+                .unwrap_or(StatusCode::OK);
             Ok(Answered::json(status, approval.result.unwrap_or_default().to_string()))
         }
         Status::Failed => {
             let error = approval.error.unwrap_or_default();
             let code = error["code"].as_str().and_then(Code::named).unwrap_or(Code::InternalError);
-            let mut refusal = Refusal::new(code, error["message"].as_str().unwrap_or("The approved request failed."));
+            let mut refusal = Refusal::new(
+                code,
+                error["message"].as_str().unwrap_or("The approved request failed."),
+            );
             refusal.reason = error["reason"].as_str().map(str::to_owned).or(refusal.reason);
             refusal.details = error["details"].as_object().cloned().unwrap_or_default();
             Err(refusal)
@@ -185,7 +221,12 @@ fn mutation_guards(trail: &Trail, admitted: &Admitted) -> Vec<charter_kernel::un
     all
 }
 
-fn request(trail: &Trail, served: &Served, operation: &ServedOperation, validated: &Validated) -> Request {
+fn request(
+    trail: &Trail,
+    served: &Served,
+    operation: &ServedOperation,
+    validated: &Validated,
+) -> Request {
     let matched = &validated.admitted.matched;
     let accepted = &matched.gated.scoped.identified.located.accepted;
     let mut query = validated.query.clone();
@@ -221,16 +262,28 @@ fn request(trail: &Trail, served: &Served, operation: &ServedOperation, validate
     }
 }
 
-/// What the audit row names: the thing that the path's last id names, as the primitive calls itself.
+/// What the audit row names: the thing that the path's last id names, as the primitive calls
+/// itself.
 fn entity(served: &Served, parameters: &[(String, String)]) -> Option<(String, String)> {
     parameters.last().map(|(_, id)| (served.name().to_owned(), id.clone()))
 }
 
 /// The one place where the outcomes of a call become refusals. `None`: begin from the top.
-pub(super) fn ended(app: &App, trail: &mut Trail, served: &Served, outcome: Outcome) -> Result<Option<Answer>, Refusal> {
+pub(super) fn ended(
+    app: &App,
+    trail: &mut Trail,
+    served: &Served,
+    outcome: Outcome,
+) -> Result<Option<Answer>, Refusal> {
     // Where a unit ends with the call, the finisher has put the audit row into it.
     trail.audited = trail.mutates
-        && !matches!(outcome, Outcome::Restart | Outcome::Inactive | Outcome::Shed { .. } | Outcome::Unavailable { .. });
+        && !matches!(
+            outcome,
+            Outcome::Restart
+                | Outcome::Inactive
+                | Outcome::Shed { .. }
+                | Outcome::Unavailable { .. }
+        );
     match outcome {
         Outcome::Answered(answer) => Ok(Some(answer)),
         Outcome::Refused(failure) => Err(worded(served, &failure)),
@@ -254,7 +307,8 @@ pub(super) fn ended(app: &App, trail: &mut Trail, served: &Served, outcome: Outc
     }
 }
 
-/// A guest's failure in the words of the wire. A code that nobody declared is a fault of the component.
+/// A guest's failure in the words of the wire. A code that nobody declared is a fault of the
+/// component.
 pub fn worded(served: &Served, failure: &Failure) -> Refusal {
     Refusal::guest(failure.clone(), served.errors()).unwrap_or_else(|| {
         tracing::error!(
@@ -267,9 +321,11 @@ pub fn worded(served: &Served, failure: &Failure) -> Refusal {
     })
 }
 
-/// The answer as far as it is known at the commit: a job's is its acceptance, a followed log's is a stream.
+/// The answer as far as it is known at the commit: a job's is its acceptance, a followed log's is a
+/// stream.
 pub fn rendered(operation: &ServedOperation, page: &Page, answer: &Answer) -> Answered {
-    let status = |default| StatusCode::from_u16(answer.status.unwrap_or(default)).unwrap_or(StatusCode::OK);
+    let status =
+        |default| StatusCode::from_u16(answer.status.unwrap_or(default)).unwrap_or(StatusCode::OK);
     let headers = headers(&answer.headers);
     match &answer.body {
         AnswerBody::None => Answered {
@@ -279,10 +335,12 @@ pub fn rendered(operation: &ServedOperation, page: &Page, answer: &Answer) -> An
         },
         AnswerBody::Json(text) => {
             let text = page::seal_answer(page, text.clone());
-            Answered { headers, ..Answered::json(status(operation.status), text) }.typed("application/json")
+            Answered { headers, ..Answered::json(status(operation.status), text) }
+                .typed("application/json")
         }
         AnswerBody::Bytes { content_type, bytes } => {
-            Answered { status: status(operation.status), headers, body: Body::whole(bytes.clone()) }.typed(content_type)
+            Answered { status: status(operation.status), headers, body: Body::whole(bytes.clone()) }
+                .typed(content_type)
         }
         AnswerBody::Job(id) => job::accepted(id),
         AnswerBody::Follow { .. } | AnswerBody::Blob(_) => {
@@ -300,10 +358,14 @@ async fn answered(
     answer: Answer,
 ) -> Result<Answered, Refusal> {
     match &answer.body {
-        AnswerBody::Follow { log, after } => follow::stream(app, trail, follow::Source::Log(log.clone(), *after)),
+        AnswerBody::Follow { log, after } => {
+            follow::stream(app, trail, follow::Source::Log(log.clone(), *after))
+        }
         AnswerBody::Job(id) => job::result(app, trail, served, operation, id).await,
         AnswerBody::Blob(_) => Err(Refusal::not_configured(&["object_store"])),
-        AnswerBody::None | AnswerBody::Json(_) | AnswerBody::Bytes { .. } => Ok(rendered(operation, page, &answer)),
+        AnswerBody::None | AnswerBody::Json(_) | AnswerBody::Bytes { .. } => {
+            Ok(rendered(operation, page, &answer))
+        }
     }
 }
 
@@ -311,8 +373,15 @@ async fn answered(
 fn headers(given: &[(String, String)]) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(given.len() + 8);
     for (name, value) in given {
-        let (Ok(name), Ok(value)) = (HeaderName::try_from(name.as_str()), HeaderValue::from_str(value)) else { continue };
-        if name != header::CONTENT_LENGTH && name != header::SET_COOKIE && !name.as_str().starts_with("wait-until") {
+        let (Ok(name), Ok(value)) =
+            (HeaderName::try_from(name.as_str()), HeaderValue::from_str(value))
+        else {
+            continue;
+        };
+        if name != header::CONTENT_LENGTH
+            && name != header::SET_COOKIE
+            && !name.as_str().starts_with("wait-until")
+        {
             headers.append(name, value);
         }
     }

@@ -1,7 +1,8 @@
-//! Runs a handler of the host's own: its writes, the audit row and the idempotent answer are one commit.
+//! Runs a handler of the host's own: its writes, the audit row and the idempotent answer are one
+//! commit.
 //!
-//! A conflict runs the handler again in turn; a rule that refused the commit runs it once more, so that it words the refusal
-//! itself.
+//! A conflict runs the handler again in turn; a rule that refused the commit runs it once more, so
+//! that it words the refusal itself.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -68,8 +69,12 @@ pub async fn run(
             Err(refusal) => {
                 give_back(txn).await;
                 return match claim {
-                    Some(claim) if claim.is_taken(&app.store).await.map_err(stored::reading)? => Ok(Ended::Restart),
-                    Some(claim) if is_final(trail, &refusal) => refused(app, trail, &standing, claim, &refusal).await,
+                    Some(claim) if claim.is_taken(&app.store).await.map_err(stored::reading)? => {
+                        Ok(Ended::Restart)
+                    }
+                    Some(claim) if is_final(trail, &refusal) => {
+                        refused(app, trail, &standing, claim, &refusal).await
+                    }
                     _ => Err(refusal),
                 };
             }
@@ -84,15 +89,17 @@ pub async fn run(
                 }
                 return Ok(Ended::Answered(answered));
             }
-            // Somebody else's request under the same key came first: its answer is this one's. Or what the credential may do
-            // has changed: it is asked anew.
+            // Somebody else's request under the same key came first: its answer is this one's. Or
+            // what the credential may do has changed: it is asked anew.
             Err(CommitError::Rejected(Rejection::Conflict { keys }))
                 if claim.is_some_and(|claim| keys.contains(claim.key()))
                     || standing.iter().any(|guard| concerns(guard, &keys)) =>
             {
                 return Ok(Ended::Restart);
             }
-            Err(CommitError::Rejected(Rejection::Conflict { keys })) => ticket = Some(app.store.ticket(&keys).await),
+            Err(CommitError::Rejected(Rejection::Conflict { keys })) => {
+                ticket = Some(app.store.ticket(&keys).await)
+            }
             Err(CommitError::Rejected(Rejection::Refused(refused))) => {
                 if claim.is_some_and(|claim| about(&refused) == Some(claim.key())) {
                     return Ok(Ended::Restart);
@@ -116,10 +123,16 @@ async fn record(
     reply: Reply,
     claim: Option<&Arc<Claim>>,
 ) -> Result<Answered, Refusal> {
-    if let Some(subject) = audit::Subject::of(trail, reply.entity.clone().map(|(kind, id)| (kind.to_owned(), id))) {
+    if let Some(subject) =
+        audit::Subject::of(trail, reply.entity.clone().map(|(kind, id)| (kind.to_owned(), id)))
+    {
         let changes = txn.changes(audit::CHANGES_MAX);
-        let decision =
-            Decision { status: reply.status.as_u16(), refused: None, changes: &changes, details: reply.details.as_ref() };
+        let decision = Decision {
+            status: reply.status.as_u16(),
+            refused: None,
+            changes: &changes,
+            details: reply.details.as_ref(),
+        };
         txn.fact(subject.fact(decision).map_err(stored::no_randomness)?);
     }
     let answered = Answered::from(reply);
@@ -129,11 +142,14 @@ async fn record(
     Ok(answered)
 }
 
-/// Whether a refusal is kept under its idempotency key: the thing that was asked for is absent, or its state does not admit it.
-/// What is wrong with the request or its credential, and what may go otherwise the next time, is asked again.
+/// Whether a refusal is kept under its idempotency key: the thing that was asked for is absent, or
+/// its state does not admit it. What is wrong with the request or its credential, and what may go
+/// otherwise the next time, is asked again.
 fn is_final(trail: &Trail, refusal: &Refusal) -> bool {
     let status = refusal.status(trail.catalogue);
-    (400..500).contains(&status) && !matches!(status, 400 | 401 | 403 | 408 | 429) && !refusal.should_retry()
+    (400..500).contains(&status)
+        && !matches!(status, 400 | 401 | 403 | 408 | 429)
+        && !refusal.should_retry()
 }
 
 /// Commits a refusal with its audit row, so that whoever asks again under the key is told the same.
@@ -144,14 +160,20 @@ async fn refused(
     claim: &Arc<Claim>,
     refusal: &Refusal,
 ) -> Result<Ended, Refusal> {
-    let mut txn = app.store.begin(trail.place.as_ref().map_or("", |place| place.organization.id.as_str()));
+    let mut txn =
+        app.store.begin(trail.place.as_ref().map_or("", |place| place.organization.id.as_str()));
     for guard in standing {
         txn.guard(guard.clone());
     }
     let answered = respond::refused(&trail.wording(), refusal);
     if let Some(subject) = audit::Subject::of(trail, None) {
         let named = (refusal.row(trail.catalogue).0, refusal.reason.as_deref());
-        let decision = Decision { status: answered.status.as_u16(), refused: Some(named), changes: &[], details: None };
+        let decision = Decision {
+            status: answered.status.as_u16(),
+            refused: Some(named),
+            changes: &[],
+            details: None,
+        };
         txn.fact(subject.fact(decision).map_err(stored::no_randomness)?);
     }
     keep(app, &mut txn, claim, &answered).await?;
@@ -210,8 +232,8 @@ fn concerns(guard: &Guard, keys: &[Key]) -> bool {
     matches!(guard, Guard::Unchanged { key, .. } if keys.contains(key))
 }
 
-/// Whether a refusal is about what a guard of ours requires: the credential, or who it acts for. What a handler has required itself
-/// it finds otherwise when it is run again, and words that.
+/// Whether a refusal is about what a guard of ours requires: the credential, or who it acts for.
+/// What a handler has required itself it finds otherwise when it is run again, and words that.
 fn is_of(guard: &Guard, refused: &Refused) -> bool {
     matches!((guard, refused), (Guard::Entry { key, .. }, Refused::Inactive { key: about, .. }) if key == about)
 }
@@ -243,14 +265,20 @@ pub fn ruled(refused: &Refused) -> Refusal {
         Refused::Stale { current, .. } => Refusal::version_conflict(*current),
         Refused::LeaseLost { .. } => Refusal::state_conflict("lease_lost", "The lease has ended."),
         Refused::LogClosed { .. } => Refusal::state_conflict("log_closed", "The log is closed."),
-        Refused::TooLarge { limit } => Refusal::new(Code::PayloadTooLarge, format!("The change exceeds {limit}.")),
+        Refused::TooLarge { limit } => {
+            Refusal::new(Code::PayloadTooLarge, format!("The change exceeds {limit}."))
+        }
         Refused::Overdrawn { available, .. } => {
-            let refusal = Refusal::new(Code::InsufficientCredits, "The account does not cover the amount.");
+            let refusal =
+                Refusal::new(Code::InsufficientCredits, "The account does not cover the amount.");
             refusal.detail("available_micro_usd", *available)
         }
-        Refused::Frozen { .. } => Refusal::state_conflict("account_frozen", "The account is frozen."),
+        Refused::Frozen { .. } => {
+            Refusal::state_conflict("account_frozen", "The account is frozen.")
+        }
         Refused::OverCap { cap, .. } => {
-            Refusal::new(Code::BudgetExceeded, "The budget does not admit the amount.").detail("cap_micro_usd", *cap)
+            Refusal::new(Code::BudgetExceeded, "The budget does not admit the amount.")
+                .detail("cap_micro_usd", *cap)
         }
         Refused::Moved { .. } => Refusal::overloaded(1),
         Refused::Inactive { key, .. } => inactive(key.space.as_str()),
@@ -271,8 +299,11 @@ pub fn inactive(space: &str) -> Refusal {
 
 /// The tenant user is revoked.
 pub fn profile_revoked() -> Refusal {
-    Refusal::forbidden("profile_revoked", "The profile is revoked: its reads still answer, its changes do not.")
-        .hint("POST /v1/users/{id}/restore lifts a revocation.")
+    Refusal::forbidden(
+        "profile_revoked",
+        "The profile is revoked: its reads still answer, its changes do not.",
+    )
+    .hint("POST /v1/users/{id}/restore lifts a revocation.")
 }
 
 /// A unit that provably was not committed, and that nobody's rule refused.
@@ -280,7 +311,9 @@ pub fn uncommitted(error: &CommitError) -> Refusal {
     match error {
         CommitError::Overloaded { retry_after_s } => Refusal::overloaded(*retry_after_s),
         CommitError::ReadOnly { reason } => {
-            Refusal::new(Code::Overloaded, format!("Changes are not taken now: {reason}.")).retry_after(30).reason("read_only")
+            Refusal::new(Code::Overloaded, format!("Changes are not taken now: {reason}."))
+                .retry_after(30)
+                .reason("read_only")
         }
         CommitError::Rejected(_) | CommitError::Failed => {
             tracing::error!(%error, "a unit could not be committed");

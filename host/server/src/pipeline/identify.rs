@@ -1,7 +1,8 @@
 //! Who sends the request: the credential that the route asks for is found and checked.
 //!
-//! Comparisons are in constant time or by digest; nothing of a credential is logged. A cookie is honoured only as the browser
-//! of the person would send it: with the CSRF token, JSON and a same-site origin for whatever changes something.
+//! Comparisons are in constant time or by digest; nothing of a credential is logged. A cookie is
+//! honoured only as the browser of the person would send it: with the CSRF token, JSON and a
+//! same-site origin for whatever changes something.
 
 use std::sync::Arc;
 
@@ -29,13 +30,18 @@ pub struct Identified {
 }
 
 /// Finds the credential that the route asks for.
-pub async fn identify(app: &App, trail: &mut Trail, located: Located) -> Result<Identified, Refusal> {
+pub async fn identify(
+    app: &App,
+    trail: &mut Trail,
+    located: Located,
+) -> Result<Identified, Refusal> {
     let headers = &located.accepted.headers;
     let identity = match located.target.auth() {
         Auth::Open => Identity::Anonymous,
         Auth::Operator => operator(app, headers)?,
         Auth::Key | Auth::Session => {
-            // What another replica has revoked, granted or changed before now holds for this request.
+            // What another replica has revoked, granted or changed before now holds for this
+            // request.
             app.store.refresh_epoch().await.map_err(crate::routes::stored::reading)?;
             caller(app, &located).await?
         }
@@ -52,30 +58,39 @@ fn operator(app: &App, headers: &HeaderMap) -> Result<Identity, Refusal> {
     match bearer(headers) {
         Some(token) if app.operator.admits(token) => Ok(Identity::Operator),
         Some(_) => Err(Refusal::unauthorized("The operator's token is not valid.")),
-        None => Err(Refusal::unauthorized("This route needs the operator's token: Authorization: Bearer <token>.")),
+        None => Err(Refusal::unauthorized(
+            "This route needs the operator's token: Authorization: Bearer <token>.",
+        )),
     }
 }
 
 fn shared_secret(app: &App, headers: &HeaderMap, binding: &str) -> Result<Identity, Refusal> {
     match bearer(headers) {
         Some(secret) if app.providers.admits(binding, secret) => Ok(Identity::Operator),
-        _ => Err(Refusal::unauthorized("This route needs the secret that the deployment shares with its caller.")),
+        _ => Err(Refusal::unauthorized(
+            "This route needs the secret that the deployment shares with its caller.",
+        )),
     }
 }
 
 async fn caller(app: &App, located: &Located) -> Result<Identity, Refusal> {
     let headers = &located.accepted.headers;
     if headers.contains_key(header::AUTHORIZATION) {
-        let key = bearer(headers).ok_or_else(|| Refusal::unauthorized("Send the API key as Authorization: Bearer <key>."))?;
+        let key = bearer(headers).ok_or_else(|| {
+            Refusal::unauthorized("Send the API key as Authorization: Bearer <key>.")
+        })?;
         let found = app.directory.key(key).await.map_err(unreadable)?;
-        return found.map(Identity::Key).ok_or_else(|| Refusal::unauthorized("The API key is not valid."));
+        return found
+            .map(Identity::Key)
+            .ok_or_else(|| Refusal::unauthorized("The API key is not valid."));
     }
     let Some(cookie) = cookie(headers, COOKIE) else {
         return Err(Refusal::unauthorized("Send an API key as Authorization: Bearer <key>.")
             .hint("POST /v1/auth/register makes an account and its first key."));
     };
     let found = app.directory.session(cookie).await.map_err(unreadable)?;
-    let session = found.ok_or_else(|| Refusal::unauthorized("The session has ended; sign in again."))?;
+    let session =
+        found.ok_or_else(|| Refusal::unauthorized("The session has ended; sign in again."))?;
     if located.accepted.method != Method::GET {
         by_its_own_page(app, headers, &located.accepted.method, &session)?;
     }
@@ -83,7 +98,12 @@ async fn caller(app: &App, located: &Located) -> Result<Identity, Refusal> {
 }
 
 /// A mutation by cookie must come from the person's own page.
-fn by_its_own_page(app: &App, headers: &HeaderMap, method: &Method, session: &Arc<SessionRecord>) -> Result<(), Refusal> {
+fn by_its_own_page(
+    app: &App,
+    headers: &HeaderMap,
+    method: &Method,
+    session: &Arc<SessionRecord>,
+) -> Result<(), Refusal> {
     let token = headers.get(CSRF).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if !session.csrf_token.is(token) {
         return Err(Refusal::forbidden(
@@ -92,12 +112,20 @@ fn by_its_own_page(app: &App, headers: &HeaderMap, method: &Method, session: &Ar
         )
         .hint("GET /v1/auth/session answers the token."));
     }
-    let json = headers.get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/json"));
+    let json = headers
+        .get(header::CONTENT_TYPE)
+        .is_some_and(|value| value.as_bytes().starts_with(b"application/json"));
     if !json && *method != Method::DELETE {
-        return Err(Refusal::new(Code::UnsupportedMediaType, "A change by cookie needs Content-Type: application/json."));
+        return Err(Refusal::new(
+            Code::UnsupportedMediaType,
+            "A change by cookie needs Content-Type: application/json.",
+        ));
     }
     if !same_site(headers, app.config.http.public_url.as_deref()) {
-        return Err(Refusal::forbidden("cross_site", "A change by cookie must come from this site."));
+        return Err(Refusal::forbidden(
+            "cross_site",
+            "A change by cookie must come from this site.",
+        ));
     }
     Ok(())
 }
@@ -113,7 +141,8 @@ fn same_site(headers: &HeaderMap, public_url: Option<&str>) -> bool {
     let Some(origin) = text(&header::ORIGIN).and_then(host_of) else { return false };
     let own = public_url.and_then(host_of);
     let addressed = text(&header::HOST).map(without_port);
-    own.is_some_and(|host| host.eq_ignore_ascii_case(origin)) || addressed.is_some_and(|host| host.eq_ignore_ascii_case(origin))
+    own.is_some_and(|host| host.eq_ignore_ascii_case(origin))
+        || addressed.is_some_and(|host| host.eq_ignore_ascii_case(origin))
 }
 
 fn host_of(origin: &str) -> Option<&str> {
@@ -155,7 +184,10 @@ mod tests {
     use super::*;
 
     fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
-        pairs.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap())).collect()
+        pairs
+            .iter()
+            .map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()))
+            .collect()
     }
 
     #[test]
@@ -177,10 +209,17 @@ mod tests {
     #[test]
     fn only_a_page_of_this_host_is_same_site() {
         let from = |origin: &str, site: &str| {
-            headers(&[("host", "api.example.com:8080"), ("origin", origin), ("sec-fetch-site", site)])
+            headers(&[
+                ("host", "api.example.com:8080"),
+                ("origin", origin),
+                ("sec-fetch-site", site),
+            ])
         };
         assert!(same_site(&from("http://api.example.com:3000", "same-site"), None));
-        assert!(same_site(&from("https://app.example.com", "same-site"), Some("https://app.example.com/")));
+        assert!(same_site(
+            &from("https://app.example.com", "same-site"),
+            Some("https://app.example.com/")
+        ));
         assert!(!same_site(&from("https://evil.example.net", "same-origin"), None));
         assert!(!same_site(&from("http://api.example.com", "cross-site"), None));
         assert!(!same_site(&from("null", "same-origin"), None));

@@ -1,5 +1,5 @@
-//! An answer that is a job's: the job was committed with the request, the workers run it at once, and its result is answered,
-//! or 202 with its id where it takes longer than the request may.
+//! An answer that is a job's: the job was committed with the request, the workers run it at once,
+//! and its result is answered, or 202 with its id where it takes longer than the request may.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,8 @@ pub async fn result(
     operation: &ServedOperation,
     id: &str,
 ) -> Result<Answered, Refusal> {
-    let reach = trail.place.as_ref().map_or_else(Reach::deployment, |place| place.scope.narrowest());
+    let reach =
+        trail.place.as_ref().map_or_else(Reach::deployment, |place| place.scope.narrowest());
     let key = Key::new(&reach, &jobs(), id);
     let deadline_ms = operation.deadline_ms.unwrap_or(app.config.http.deadline_ms);
     let mut changed = app.store.changed(&reach, &jobs());
@@ -41,11 +42,16 @@ pub async fn result(
     let waiting = async {
         loop {
             let Some(row) = app.store.get(&key).await.map_err(reading)? else { return Ok(None) };
-            let job: JobRecord = serde_json::from_str(&row.body).map_err(|_| Refusal::internal())?;
+            let job: JobRecord =
+                serde_json::from_str(&row.body).map_err(|_| Refusal::internal())?;
             match job.state.as_str() {
-                "succeeded" => return Ok(Some(Answered::json(status(operation.status), result_text(&job)))),
+                "succeeded" => {
+                    return Ok(Some(Answered::json(status(operation.status), result_text(&job))));
+                }
                 "failed" => return Err(failure(served, &job)),
-                "cancelled" => return Err(Refusal::state_conflict("job_cancelled", "The job was cancelled.")),
+                "cancelled" => {
+                    return Err(Refusal::state_conflict("job_cancelled", "The job was cancelled."));
+                }
                 _ => changed.wait().await,
             }
         }
@@ -65,17 +71,23 @@ fn result_text(job: &JobRecord) -> String {
     job.result.as_ref().map_or_else(|| "null".into(), Value::to_string)
 }
 
-/// What the job's last run said, in the words of the wire: codes of the host, and those that the component declares.
+/// What the job's last run said, in the words of the wire: codes of the host, and those that the
+/// component declares.
 fn failure(served: &Served, job: &JobRecord) -> Refusal {
-    let text = |name: &str| job.error.as_ref().and_then(|error| error.get(name)).and_then(Value::as_str);
+    let text =
+        |name: &str| job.error.as_ref().and_then(|error| error.get(name)).and_then(Value::as_str);
     let message = text("message").unwrap_or("The job has failed.");
-    let (code, reason) = (text("code").unwrap_or("internal_error"), text("reason").map(str::to_owned));
+    let (code, reason) =
+        (text("code").unwrap_or("internal_error"), text("reason").map(str::to_owned));
     match Code::named(code) {
         Some(code) => Refusal { reason, ..Refusal::new(code, message) },
         None => {
             let (code, message) = (code.to_owned(), message.to_owned());
             let (hint, param, details, retry_after_seconds) = (None, None, None, None);
-            guest::worded(served, &Failure { code, message, hint, reason, param, details, retry_after_seconds })
+            guest::worded(
+                served,
+                &Failure { code, message, hint, reason, param, details, retry_after_seconds },
+            )
         }
     }
 }

@@ -45,12 +45,16 @@ pub struct Matched {
 pub fn match_operation(app: &App, trail: &mut Trail, gated: Gated) -> Result<Matched, Refusal> {
     let located = &gated.scoped.identified.located;
     let (operation, parameters) = match (&located.target, &gated.served) {
-        (Target::Host(entry, parameters), _) => (Operation::Host(entry.clone()), parameters.clone()),
+        (Target::Host(entry, parameters), _) => {
+            (Operation::Host(entry.clone()), parameters.clone())
+        }
         (Target::Primitive(..), None) => return Err(Refusal::internal()),
         (Target::Primitive(..), Some(served)) => {
             let table = served.table(located.mount).ok_or_else(Refusal::not_found)?;
             match table.find(located.accepted.method.as_str(), &located.path) {
-                Ok(found) => (Operation::Guest(served.clone(), found.value.clone()), found.parameters),
+                Ok(found) => {
+                    (Operation::Guest(served.clone(), found.value.clone()), found.parameters)
+                }
                 Err(Missing::Path) => return Err(Refusal::not_found()),
                 Err(Missing::Method { allow }) => {
                     let refusal = Refusal::method_not_allowed(&allow);

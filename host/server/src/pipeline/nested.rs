@@ -1,5 +1,5 @@
-//! A call from one primitive to another, as the same caller: kit, role, revocation, needs, schemas and idempotency hold as they
-//! do for a request that comes by HTTP. A change commits on its own.
+//! A call from one primitive to another, as the same caller: kit, role, revocation, needs, schemas
+//! and idempotency hold as they do for a request that comes by HTTP. A change commits on its own.
 
 use std::sync::Arc;
 
@@ -70,7 +70,8 @@ async fn run(app: &App, nested: &Nested, approved: Option<&Arc<Run>>) -> Result<
         let place = scope::place_of(app, &nested.scope).await?;
         let mut trail = trail(app, nested, place);
         let ready = admitted(app, &mut trail, nested).await?;
-        // An approved request is made once because its approval is: the key that it was asked under is answered by that.
+        // An approved request is made once because its approval is: the key that it was asked under
+        // is answered by that.
         let claimed = match approved {
             Some(_) => Claimed::Free(None),
             None => claimed(app, &trail, nested, &ready).await?,
@@ -85,7 +86,10 @@ async fn run(app: &App, nested: &Nested, approved: Option<&Arc<Run>>) -> Result<
         let guards = guards(app, &trail, &ready).await?;
         let outcome = app
             .engine
-            .call(&ready.served.component, to_engine(app, &trail, nested, &ready, claim.as_ref(), guards, approved))
+            .call(
+                &ready.served.component,
+                to_engine(app, &trail, nested, &ready, claim.as_ref(), guards, approved),
+            )
             .await;
         if let Outcome::Pending { approval } = &outcome {
             return guest::approval_answer(app, &trail, approval).await;
@@ -115,22 +119,30 @@ async fn admitted(app: &App, trail: &mut Trail, nested: &Nested) -> Result<Ready
     let operation = served.operation(&nested.operation).ok_or_else(unknown)?.clone();
     let contract = &operation.contract;
     if contract.auth != Auth::Key {
-        return Err(Refusal::forbidden("not_callable", "Only operations that take an API key can be called by primitives."));
+        return Err(Refusal::forbidden(
+            "not_callable",
+            "Only operations that take an API key can be called by primitives.",
+        ));
     }
     if contract.mutates && !known.operation.contract.mutates {
-        // The outer request was armed for a read, which is what the version asked before has under this id.
+        // The outer request was armed for a read, which is what the version asked before has under
+        // this id.
         return Err(Refusal::forbidden(
             "not_callable",
             "The version that the kit pins changes something where another one reads.",
         ));
     }
     if nested.scope.role().is_some_and(|role| !role.allows(contract.access)) {
-        return Err(Refusal::forbidden("role_insufficient", "The caller's role does not admit this."));
+        return Err(Refusal::forbidden(
+            "role_insufficient",
+            "The caller's role does not admit this.",
+        ));
     }
     if contract.mutates && place.user.as_ref().is_some_and(|user| !user.active) {
         return Err(profile_revoked());
     }
-    let standing = standing::ask(app, &place.organization.id, served.name(), operation.llm_routing).await?;
+    let standing =
+        standing::ask(app, &place.organization.id, served.name(), operation.llm_routing).await?;
     let missing = app.providers.missing(&place.scope, &operation.needs);
     if !missing.is_empty() {
         return Err(Refusal::not_configured(&missing));
@@ -154,12 +166,15 @@ fn checked(
     let mut parameters = Vec::new();
     for name in template.parameters() {
         match nested.parameters.iter().find(|(own, _)| own == name) {
-            Some((_, value)) if !value.is_empty() => parameters.push((name.to_owned(), value.clone())),
+            Some((_, value)) if !value.is_empty() => {
+                parameters.push((name.to_owned(), value.clone()))
+            }
             _ => faults.push(Fault::new(name, "is required")),
         }
     }
     let in_path = |name: &str| template.parameters().any(|own| own == name);
-    let pairs: Vec<(String, String)> = nested.parameters.iter().filter(|(name, _)| !in_path(name)).cloned().collect();
+    let pairs: Vec<(String, String)> =
+        nested.parameters.iter().filter(|(name, _)| !in_path(name)).cloned().collect();
     validate::path(contract, &parameters, &mut faults);
     let seal = || Seal::new(app.cursor_key, &validate::tenant(trail), &contract.id, &pairs);
     let page = Page::read(contract.paging, &pairs, seal).unwrap_or_else(|found| {
@@ -175,9 +190,17 @@ fn checked(
     }
 }
 
-async fn claimed(app: &App, trail: &Trail, nested: &Nested, ready: &Ready) -> Result<Claimed, Refusal> {
+async fn claimed(
+    app: &App,
+    trail: &Trail,
+    nested: &Nested,
+    ready: &Ready,
+) -> Result<Claimed, Refusal> {
     let Ok(key) = HeaderValue::from_str(&nested.idempotency_key) else {
-        return Err(Refusal::invalid("idempotency_key", "must be 1 to 255 visible ASCII characters"));
+        return Err(Refusal::invalid(
+            "idempotency_key",
+            "must be 1 to 255 visible ASCII characters",
+        ));
     };
     let headers: HeaderMap = [(claim::HEADER, key)].into_iter().collect();
     let contract = &ready.operation.contract;
@@ -199,7 +222,8 @@ async fn claimed(app: &App, trail: &Trail, nested: &Nested, ready: &Ready) -> Re
 
 /// The path that a client would have asked for, below the mount.
 fn filled(template: &Template, parameters: &[(String, String)]) -> String {
-    let value = |name: &str| parameters.iter().find(|(own, _)| own == name).map_or("", |(_, value)| value);
+    let value =
+        |name: &str| parameters.iter().find(|(own, _)| own == name).map_or("", |(_, value)| value);
     let segment = |segment: &Segment| match segment {
         Segment::Literal(text) => text.clone(),
         Segment::Parameter { prefix, name } => format!("{prefix}{}", value(name)),
@@ -219,7 +243,8 @@ fn to_engine(
 ) -> Call {
     let mut query = ready.query.clone();
     ready.page.show(&mut query);
-    let entity = ready.parameters.last().map(|(_, id)| (ready.served.name().to_owned(), id.clone()));
+    let entity =
+        ready.parameters.last().map(|(_, id)| (ready.served.name().to_owned(), id.clone()));
     let finisher = Finisher {
         store: app.store.clone(),
         subject: if trail.mutates { Subject::of(trail, entity) } else { None },
@@ -230,7 +255,8 @@ fn to_engine(
         page: ready.page.clone(),
         approved: approved.cloned(),
     };
-    let context = [("component", json!(ready.served.digest())), ("nested", json!(nested.primitive))];
+    let context =
+        [("component", json!(ready.served.digest())), ("nested", json!(nested.primitive))];
     let takes_body = matches!(ready.operation.contract.body, crate::served::BodyRule::Json(_));
     Call {
         request_id: trail.id.as_str().to_owned(),
@@ -246,10 +272,14 @@ fn to_engine(
             context: context.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         }),
         guards,
-        claim: claim.map(|claim| claim.claiming()).or_else(|| approved.and_then(|run| run.claiming(trail.at))),
+        claim: claim
+            .map(|claim| claim.claiming())
+            .or_else(|| approved.and_then(|run| run.claiming(trail.at))),
         finish: Arc::new(finisher) as Arc<dyn Finish>,
         mutates: trail.mutates,
-        deadline_ms: nested.deadline_ms.min(ready.operation.deadline_ms.unwrap_or(app.config.http.deadline_ms)),
+        deadline_ms: nested
+            .deadline_ms
+            .min(ready.operation.deadline_ms.unwrap_or(app.config.http.deadline_ms)),
         class: ready.operation.class,
         depth: nested.depth,
         client_gone: CancellationToken::new(),
@@ -260,9 +290,18 @@ fn to_engine(
     }
 }
 
-/// The call as it can be made again once a person has approved it, as who made the outermost request.
-fn again(app: &App, trail: &Trail, nested: &Nested, ready: &Ready) -> Option<charter_engine::leave::Origin> {
-    let place = trail.place.as_ref().filter(|_| trail.mutates && !ready.served.manifest.actions.is_empty())?;
+/// The call as it can be made again once a person has approved it, as who made the outermost
+/// request.
+fn again(
+    app: &App,
+    trail: &Trail,
+    nested: &Nested,
+    ready: &Ready,
+) -> Option<charter_engine::leave::Origin> {
+    let place = trail
+        .place
+        .as_ref()
+        .filter(|_| trail.mutates && !ready.served.manifest.actions.is_empty())?;
     let outer = nested.origin.as_ref().and_then(|origin| origin.downcast_ref::<Origin>())?;
     let (account, base) = outer.asked_by();
     let actor = nested.scope.actor();
@@ -283,7 +322,8 @@ fn again(app: &App, trail: &Trail, nested: &Nested, ready: &Ready) -> Option<cha
     }))))
 }
 
-/// The outer caller's key, with those that it descends from, its organization, user and kit must go on to count.
+/// The outer caller's key, with those that it descends from, its organization, user and kit must go
+/// on to count.
 async fn guards(app: &App, trail: &Trail, ready: &Ready) -> Result<Vec<Guard>, Refusal> {
     let Some(place) = trail.place.as_ref().filter(|_| trail.mutates) else { return Ok(Vec::new()) };
     let mut guards = vec![place.organization.guard()];
@@ -295,9 +335,12 @@ async fn guards(app: &App, trail: &Trail, ready: &Ready) -> Result<Vec<Guard>, R
         let revoked = || Refusal::unauthorized("The credential was revoked.");
         let address = |id: &KeyId| ApiKey::address(&place.organization.id, id);
         let id = KeyId::parse(&actor.id).ok_or_else(revoked)?;
-        let row = app.store.get(&address(&id)).await.map_err(stored::reading)?.ok_or_else(revoked)?;
+        let row =
+            app.store.get(&address(&id)).await.map_err(stored::reading)?.ok_or_else(revoked)?;
         let key = ApiKey::read(&row).map_err(stored::unreadable)?;
-        guards.extend(std::iter::once(&key.id).chain(&key.ancestors).map(|id| still_active(address(id))));
+        guards.extend(
+            std::iter::once(&key.id).chain(&key.ancestors).map(|id| still_active(address(id))),
+        );
     }
     Ok(guards)
 }
@@ -305,9 +348,16 @@ async fn guards(app: &App, trail: &Trail, ready: &Ready) -> Result<Vec<Guard>, R
 fn reply(answered: Answered) -> Result<Reply, Refusal> {
     let status = answered.status.as_u16();
     let Some(bytes) = answered.body.as_whole() else {
-        return Err(Refusal::state_conflict("streamed", "An operation that streams cannot be called by a primitive."));
+        return Err(Refusal::state_conflict(
+            "streamed",
+            "An operation that streams cannot be called by a primitive.",
+        ));
     };
-    let body = if bytes.is_empty() { "null".to_owned() } else { String::from_utf8_lossy(bytes).into_owned() };
+    let body = if bytes.is_empty() {
+        "null".to_owned()
+    } else {
+        String::from_utf8_lossy(bytes).into_owned()
+    };
     if status < 400 { Ok(Reply { status, body }) } else { Err(replayed(&body)) }
 }
 
@@ -324,7 +374,8 @@ fn replayed(body: &str) -> Refusal {
     refusal
 }
 
-/// The operations that the caller's kit offers as tools: `[{name, operation, description, mutates, input_schema}]`.
+/// The operations that the caller's kit offers as tools: `[{name, operation, description, mutates,
+/// input_schema}]`.
 ///
 /// # Errors
 /// When the directory cannot be asked.
@@ -333,7 +384,12 @@ pub async fn tools(app: &App, scope: &charter_kernel::scope::Scope) -> Result<Va
     let mut tools = Vec::new();
     for primitive in app.registry.current().primitives() {
         let Ok((served, _)) = gate::decide(app, primitive, &place).await else { continue };
-        for declared in served.manifest.operations.iter().filter(|declared| declared.tool && declared.auth == "key") {
+        for declared in served
+            .manifest
+            .operations
+            .iter()
+            .filter(|declared| declared.tool && declared.auth == "key")
+        {
             tools.push(json!({
                 "name": declared.id.replace(['.', '-'], "_"),
                 "operation": declared.id,
@@ -346,7 +402,8 @@ pub async fn tools(app: &App, scope: &charter_kernel::scope::Scope) -> Result<Va
     Ok(Value::Array(tools))
 }
 
-/// The value that the caller's kit sets, where the primitive lets a kit set it; else the operator's.
+/// The value that the caller's kit sets, where the primitive lets a kit set it; else the
+/// operator's.
 ///
 /// # Errors
 /// When the directory cannot be asked.
@@ -358,8 +415,9 @@ pub async fn setting(
 ) -> Result<Option<Value>, Failure> {
     let set = app.config.primitives.get(primitive, key).cloned();
     let live = app.registry.current();
-    let declared =
-        live.primitive(primitive).and_then(|found| found.active().manifest.settings.iter().find(|own| own.key == key));
+    let declared = live
+        .primitive(primitive)
+        .and_then(|found| found.active().manifest.settings.iter().find(|own| own.key == key));
     if declared.is_none_or(|declared| declared.by != "kit") {
         return Ok(set);
     }

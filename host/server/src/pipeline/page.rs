@@ -1,11 +1,15 @@
-//! The list styles: which words a query may use, their bounds, and positions that only this deployment can have made.
+//! The list styles: which words a query may use, their bounds, and positions that only this
+//! deployment can have made.
 //!
-//! Guests and host routes see unsealed positions; clients see cursors bound to tenant, operation and filters (the envelope's is an
-//! id, as the specification wants it). `docs/paging.md` tells it from the outside.
+//! Guests and host routes see unsealed positions; clients see cursors bound to tenant, operation
+//! and filters (the envelope's is an id, as the specification wants it). `docs/paging.md` tells it
+//! from the outside.
 
 use charter_kernel::cursor::{self, Binding};
 use charter_kernel::fault::Fault;
-use charter_kernel::limits::{ENVELOPE_LIMIT_MAX, KEY_BYTES_MAX, PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX};
+use charter_kernel::limits::{
+    ENVELOPE_LIMIT_MAX, KEY_BYTES_MAX, PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX,
+};
 use charter_kernel::manifest::Paging;
 use serde_json::{Map, Value};
 
@@ -18,7 +22,8 @@ pub struct Page {
     pub limit: u32,
     /// How many to leave out first, in the offset style.
     pub offset: u32,
-    /// The unsealed position, in the cursor style; the id of the last object, in the envelope style.
+    /// The unsealed position, in the cursor style; the id of the last object, in the envelope
+    /// style.
     pub position: Option<String>,
     /// The last sequence that the client has, in the log style.
     pub after_seq: u64,
@@ -38,7 +43,8 @@ pub struct Seal {
 impl Seal {
     /// A seal for the list of `operation` in `tenant` under the filters `pairs`.
     pub fn new(key: [u8; 32], tenant: &str, operation: &str, pairs: &[(String, String)]) -> Self {
-        let mut filters: Vec<&(String, String)> = pairs.iter().filter(|(name, _)| !WORDS.contains(&name.as_str())).collect();
+        let mut filters: Vec<&(String, String)> =
+            pairs.iter().filter(|(name, _)| !WORDS.contains(&name.as_str())).collect();
         filters.sort();
         // JSON keeps names and values apart whatever they contain.
         let filters = serde_json::to_string(&filters).unwrap_or_default();
@@ -77,7 +83,11 @@ impl Page {
     ///
     /// # Errors
     /// Every fault.
-    pub fn read(style: Paging, pairs: &[(String, String)], seal: impl FnOnce() -> Seal) -> Result<Self, Vec<Fault>> {
+    pub fn read(
+        style: Paging,
+        pairs: &[(String, String)],
+        seal: impl FnOnce() -> Seal,
+    ) -> Result<Self, Vec<Fault>> {
         if style == Paging::None {
             return Ok(Self::default());
         }
@@ -103,7 +113,9 @@ impl Page {
         match name {
             "limit" => {
                 let max = limit_max(self.style);
-                let limit = number(text).and_then(|limit| u32::try_from(limit).ok()).filter(|limit| (1..=max).contains(limit));
+                let limit = number(text)
+                    .and_then(|limit| u32::try_from(limit).ok())
+                    .filter(|limit| (1..=max).contains(limit));
                 self.limit = limit.ok_or_else(|| format!("must be 1..{max}"))?;
             }
             "offset" => {
@@ -113,13 +125,16 @@ impl Page {
             "after_seq" => {
                 self.after_seq = number(text).ok_or("must be a whole number, 0 or above")?;
             }
-            // `cursor` and `after`: an empty one is the first page, as clients that loop over pages send it.
+            // `cursor` and `after`: an empty one is the first page, as clients that loop over pages
+            // send it.
             _ if text.is_empty() => {}
-            // The id of the last object, as it is: it only says where to go on within what the caller sees anyway.
+            // The id of the last object, as it is: it only says where to go on within what the
+            // caller sees anyway.
             "after" if text.len() <= KEY_BYTES_MAX => self.position = Some(text.to_owned()),
             "after" => return Err("must be the id of the last object".into()),
             _ => {
-                let opened = self.seal.as_ref().map(|seal| cursor::open(&seal.key, seal.binding(), text));
+                let opened =
+                    self.seal.as_ref().map(|seal| cursor::open(&seal.key, seal.binding(), text));
                 self.position = match opened {
                     Some(Ok(position)) => Some(position),
                     Some(Err(error)) => return Err(error.to_string()),
@@ -156,10 +171,12 @@ impl Page {
 
 /// Plain decimal digits: no sign, no spaces, no leading plus.
 fn number(text: &str) -> Option<u64> {
-    (!text.is_empty() && text.len() <= 19 && text.bytes().all(|byte| byte.is_ascii_digit())).then(|| text.parse().ok())?
+    (!text.is_empty() && text.len() <= 19 && text.bytes().all(|byte| byte.is_ascii_digit()))
+        .then(|| text.parse().ok())?
 }
 
-/// Seals the `next_cursor` of a guest's page, leaving every other byte as the guest wrote it. A page without one is unchanged.
+/// Seals the `next_cursor` of a guest's page, leaving every other byte as the guest wrote it. A
+/// page without one is unchanged.
 pub fn seal_answer(page: &Page, json: String) -> String {
     use serde_json::value::RawValue;
     if page.seal.is_none() {
@@ -171,8 +188,12 @@ pub fn seal_answer(page: &Page, json: String) -> String {
             #[serde(borrow, default)]
             next_cursor: Option<&'a RawValue>,
         }
-        let Ok(Next { next_cursor: Some(raw) }) = serde_json::from_str::<Next<'_>>(&json) else { return json };
-        let Ok(Some(position)) = serde_json::from_str::<Option<String>>(raw.get()) else { return json };
+        let Ok(Next { next_cursor: Some(raw) }) = serde_json::from_str::<Next<'_>>(&json) else {
+            return json;
+        };
+        let Ok(Some(position)) = serde_json::from_str::<Option<String>>(raw.get()) else {
+            return json;
+        };
         // The raw value borrows from the text: its place there is where it is replaced.
         let start = raw.get().as_ptr() as usize - json.as_ptr() as usize;
         (position, start, raw.get().len())
@@ -197,10 +218,17 @@ mod tests {
 
     #[test]
     fn a_limit_out_of_range_is_refused_in_every_style_and_never_clamped() {
-        for (style, max) in [(Paging::Offset, 200), (Paging::Cursor, 200), (Paging::Envelope, 100), (Paging::Log, 200)] {
+        for (style, max) in [
+            (Paging::Offset, 200),
+            (Paging::Cursor, 200),
+            (Paging::Envelope, 100),
+            (Paging::Log, 200),
+        ] {
             assert_eq!(read(style, &[]).unwrap().limit, 20);
             assert_eq!(read(style, &[("limit", &max.to_string())]).unwrap().limit, max);
-            for wrong in ["0", &(max + 1).to_string(), "-1", "+1", "1.0", "", "x", "99999999999999999999"] {
+            for wrong in
+                ["0", &(max + 1).to_string(), "-1", "+1", "1.0", "", "x", "99999999999999999999"]
+            {
                 let faults = read(style, &[("limit", wrong)]).unwrap_err();
                 assert_eq!(faults, [Fault::new("limit", format!("must be 1..{max}"))], "{wrong}");
             }
@@ -211,9 +239,13 @@ mod tests {
     fn a_cursor_comes_back_under_the_same_filters_only() {
         let first = read(Paging::Cursor, &[("status", "open"), ("limit", "2")]).unwrap();
         let cursor = first.cursor("42").unwrap();
-        let next = read(Paging::Cursor, &[("limit", "9"), ("cursor", &cursor), ("status", "open")]).unwrap();
+        let next = read(Paging::Cursor, &[("limit", "9"), ("cursor", &cursor), ("status", "open")])
+            .unwrap();
         assert_eq!((next.position.as_deref(), next.limit), (Some("42"), 9));
-        for foreign in [vec![("cursor", cursor.as_str())], vec![("cursor", cursor.as_str()), ("status", "done")]] {
+        for foreign in [
+            vec![("cursor", cursor.as_str())],
+            vec![("cursor", cursor.as_str()), ("status", "done")],
+        ] {
             assert_eq!(read(Paging::Cursor, &foreign).unwrap_err()[0].path, "cursor");
         }
         assert_eq!(read(Paging::Cursor, &[("cursor", "forged")]).unwrap_err()[0].path, "cursor");
@@ -222,8 +254,12 @@ mod tests {
 
     #[test]
     fn all_faults_are_named_and_a_word_is_given_once() {
-        let faults = read(Paging::Offset, &[("limit", "0"), ("offset", "x"), ("offset", "1")]).unwrap_err();
-        assert_eq!(faults.iter().map(|fault| fault.path.as_str()).collect::<Vec<_>>(), ["limit", "offset", "offset"]);
+        let faults =
+            read(Paging::Offset, &[("limit", "0"), ("offset", "x"), ("offset", "1")]).unwrap_err();
+        assert_eq!(
+            faults.iter().map(|fault| fault.path.as_str()).collect::<Vec<_>>(),
+            ["limit", "offset", "offset"]
+        );
     }
 
     #[test]
@@ -239,9 +275,17 @@ mod tests {
     #[test]
     fn only_the_next_position_of_a_page_is_replaced() {
         let page = read(Paging::Cursor, &[]).unwrap();
-        let sealed = seal_answer(&page, r#"{"items": [1.0, {"next_cursor":"inner"}], "next_cursor" : "p\"1", "z":0}"#.into());
+        let sealed = seal_answer(
+            &page,
+            r#"{"items": [1.0, {"next_cursor":"inner"}], "next_cursor" : "p\"1", "z":0}"#.into(),
+        );
         let cursor = page.cursor("p\"1").unwrap();
-        assert_eq!(sealed, format!(r#"{{"items": [1.0, {{"next_cursor":"inner"}}], "next_cursor" : "{cursor}", "z":0}}"#));
+        assert_eq!(
+            sealed,
+            format!(
+                r#"{{"items": [1.0, {{"next_cursor":"inner"}}], "next_cursor" : "{cursor}", "z":0}}"#
+            )
+        );
         for same in [r#"{"next_cursor":null}"#, r#"{"items":[]}"#, "[]"] {
             assert_eq!(seal_answer(&page, same.into()), same);
         }

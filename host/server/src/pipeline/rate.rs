@@ -1,7 +1,7 @@
 //! Token buckets per key, organization and tenant user, where the operator or a kit has set a rate.
 //!
-//! Buckets live in this process and are bounded in number: a bucket that is full again says nothing and is forgotten first.
-//! Time is an argument.
+//! Buckets live in this process and are bounded in number: a bucket that is full again says nothing
+//! and is forgotten first. Time is an argument.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -84,17 +84,26 @@ struct Bucket {
 impl Bucket {
     fn filled(self, now: Instant) -> Self {
         let passed = now.0.saturating_sub(self.at.0).max(0) as f64;
-        Self { tokens: (self.tokens + passed * self.per_ms).min(self.size), at: now.max(self.at), ..self }
+        Self {
+            tokens: (self.tokens + passed * self.per_ms).min(self.size),
+            at: now.max(self.at),
+            ..self
+        }
     }
 }
 
 impl Buckets {
     /// No buckets yet; they are made full at their owner's first request.
     pub fn new(rates: &Rates) -> Self {
-        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), hasher: RandomState::new(), burst: rates.burst }
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            hasher: RandomState::new(),
+            burst: rates.burst,
+        }
     }
 
-    /// Takes one token from each gate's bucket, or none where one is empty. `None` where no gate has a rate.
+    /// Takes one token from each gate's bucket, or none where one is empty. `None` where no gate
+    /// has a rate.
     pub fn take(&self, gates: &[Gate<'_>], now: Instant) -> Option<Standing> {
         let mut narrowest: Option<(Gate<'_>, Bucket)> = None;
         let gates = gates.iter().filter(|gate| gate.per_minute > 0);
@@ -112,7 +121,11 @@ impl Buckets {
     }
 
     fn take_one(&self, gate: &Gate<'_>, now: Instant) -> (bool, Bucket) {
-        let size = f64::from(if self.burst > 0 { self.burst.min(gate.per_minute) } else { gate.per_minute });
+        let size = f64::from(if self.burst > 0 {
+            self.burst.min(gate.per_minute)
+        } else {
+            gate.per_minute
+        });
         let per_ms = f64::from(gate.per_minute) / MINUTE_MS;
         let mut shard = self.shard(gate.owner).lock().unwrap_or_else(PoisonError::into_inner);
         let at = (gate.kind, Box::from(gate.owner));
@@ -196,9 +209,17 @@ mod tests {
     #[test]
     fn no_rate_is_no_bucket_and_headers_name_the_policy() {
         let buckets = buckets(0);
-        assert_eq!(buckets.take(&[Gate { kind: Kind::Key, owner: "k", per_minute: 0 }], Instant(0)), None);
-        let standing = buckets.take(&[Gate { kind: Kind::Key, owner: "k", per_minute: 10 }], Instant(0)).unwrap();
-        assert_eq!((standing.policy.as_str(), standing.left.as_str()), ("\"key\";q=10;w=60", "\"key\";r=9;t=6"));
+        assert_eq!(
+            buckets.take(&[Gate { kind: Kind::Key, owner: "k", per_minute: 0 }], Instant(0)),
+            None
+        );
+        let standing = buckets
+            .take(&[Gate { kind: Kind::Key, owner: "k", per_minute: 10 }], Instant(0))
+            .unwrap();
+        assert_eq!(
+            (standing.policy.as_str(), standing.left.as_str()),
+            ("\"key\";q=10;w=60", "\"key\";r=9;t=6")
+        );
     }
 
     #[test]

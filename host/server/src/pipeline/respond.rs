@@ -1,4 +1,5 @@
-//! The one place where answers and refusals become HTTP: envelope, status, and the headers that every answer carries.
+//! The one place where answers and refusals become HTTP: envelope, status, and the headers that
+//! every answer carries.
 
 use charter_kernel::id::RequestId;
 use charter_kernel::manifest::Catalogue;
@@ -117,7 +118,10 @@ pub fn refused(wording: &Wording, refusal: &Refusal) -> Answered {
     if wording.problem && !wording.page {
         headers.insert(header::CONTENT_TYPE, PROBLEM);
     }
-    headers.insert(SHOULD_RETRY, HeaderValue::from_static(if refusal.should_retry() { "true" } else { "false" }));
+    headers.insert(
+        SHOULD_RETRY,
+        HeaderValue::from_static(if refusal.should_retry() { "true" } else { "false" }),
+    );
     if let Some(seconds) = refusal.retry_after_seconds {
         headers.insert(header::RETRY_AFTER, seconds.into());
     }

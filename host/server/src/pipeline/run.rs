@@ -1,5 +1,5 @@
-//! The line itself: accept ─ match family ─ identify ─ resolve scope ─ kit gate ─ match operation ─ admit ─ validate ─ claim key ─
-//! guest ─ commit ─ respond.
+//! The line itself: accept ─ match family ─ identify ─ resolve scope ─ kit gate ─ match operation ─
+//! admit ─ validate ─ claim key ─ guest ─ commit ─ respond.
 
 use std::sync::Arc;
 
@@ -17,12 +17,16 @@ use super::matched::Operation;
 use super::respond::Answered;
 use super::trail::Trail;
 use super::validate::Validated;
-use super::{Peer, accept, admit, claim, family, gate, guest, host, identify, job, matched, respond, scope, validate};
+use super::{
+    Peer, accept, admit, claim, family, gate, guest, host, identify, job, matched, respond, scope,
+    validate,
+};
 use crate::app::App;
 use crate::metrics::Outcome;
 use crate::request::HostRequest;
 
-/// Runs of one request: another request had its idempotency key, or what it was admitted under has changed.
+/// Runs of one request: another request had its idempotency key, or what it was admitted under has
+/// changed.
 const RUNS_MAX: u32 = 4;
 
 /// Answers or refuses.
@@ -49,7 +53,12 @@ enum Turn {
     Again(Box<Accepted>),
 }
 
-async fn once(app: &Arc<App>, trail: &mut Trail, accepted: Accepted, gone: &CancellationToken) -> Result<Turn, Refusal> {
+async fn once(
+    app: &Arc<App>,
+    trail: &mut Trail,
+    accepted: Accepted,
+    gone: &CancellationToken,
+) -> Result<Turn, Refusal> {
     let located = family::locate(app, trail, accepted)?;
     let identified = identify::identify(app, trail, located).await?;
     let scoped = scope::resolve(app, trail, identified).await?;
@@ -98,9 +107,17 @@ async fn once(app: &Arc<App>, trail: &mut Trail, accepted: Accepted, gone: &Canc
     })
 }
 
-/// What the job has become since: the same as its first caller was told, or would have been told had it waited longer.
-async fn replayed_job(app: &Arc<App>, trail: &Trail, validated: &Validated, id: &str) -> Result<Answered, Refusal> {
-    let Operation::Guest(served, operation) = &validated.admitted.matched.operation else { return Err(Refusal::internal()) };
+/// What the job has become since: the same as its first caller was told, or would have been told
+/// had it waited longer.
+async fn replayed_job(
+    app: &Arc<App>,
+    trail: &Trail,
+    validated: &Validated,
+    id: &str,
+) -> Result<Answered, Refusal> {
+    let Operation::Guest(served, operation) = &validated.admitted.matched.operation else {
+        return Err(Refusal::internal());
+    };
     let answered = match job::result(app, trail, served, operation, id).await {
         Ok(answered) => answered,
         Err(refusal) => respond::refused(&trail.wording(), &refusal),
@@ -115,9 +132,14 @@ async fn claimed(app: &App, trail: &Trail, validated: &Validated) -> Result<Clai
     if !accepted.headers.contains_key(claim::HEADER) {
         return Ok(Claimed::Free(None));
     }
-    // The path below its mount: project and user are part of the record's place, so that `me` and an id are one.
+    // The path below its mount: project and user are part of the record's place, so that `me` and
+    // an id are one.
     let path = located.path.segments().join("/");
-    let content_type = accepted.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let content_type = accepted
+        .headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
     let asked = Asked {
         operation: &matched.operation.contract().id,
         request: idempotency::Request {

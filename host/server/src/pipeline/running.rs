@@ -1,7 +1,8 @@
-//! Requests under an idempotency key that this replica is running now: the same request beside it is told so, and runs nothing.
+//! Requests under an idempotency key that this replica is running now: the same request beside it
+//! is told so, and runs nothing.
 //!
-//! Saves work and says what is going on; what keeps an effect from happening twice is the record in the effect's own commit, which
-//! every replica sees.
+//! Saves work and says what is going on; what keeps an effect from happening twice is the record in
+//! the effect's own commit, which every replica sees.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

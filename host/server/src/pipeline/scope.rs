@@ -1,7 +1,8 @@
-//! Where the request acts: organization, project and tenant user are found and checked against the credential's pins.
+//! Where the request acts: organization, project and tenant user are found and checked against the
+//! credential's pins.
 //!
-//! The one place that makes a [`Scope`] of a request. What is another tenant's reads as absent; the one exception is a key that
-//! is pinned to another project of its own organization.
+//! The one place that makes a [`Scope`] of a request. What is another tenant's reads as absent; the
+//! one exception is a key that is pinned to another project of its own organization.
 
 use std::sync::Arc;
 
@@ -58,13 +59,18 @@ fn holder(identity: &Identity) -> Option<Holder<'_>> {
 }
 
 /// Resolves the place of a request that has a credential of an organization.
-pub async fn resolve(app: &App, trail: &mut Trail, identified: Identified) -> Result<Scoped, Refusal> {
+pub async fn resolve(
+    app: &App,
+    trail: &mut Trail,
+    identified: Identified,
+) -> Result<Scoped, Refusal> {
     let identity = trail.identity.clone();
     let Some(holder) = holder(&identity) else { return Ok(Scoped { identified }) };
     let accepted = &identified.located.accepted;
     let organization = app.directory.organization(holder.organization).await.map_err(unreadable)?;
-    let organization =
-        organization.ok_or_else(|| Refusal::unauthorized("The organization of this credential does not exist."))?;
+    let organization = organization.ok_or_else(|| {
+        Refusal::unauthorized("The organization of this credential does not exist.")
+    })?;
     let named = match &identified.located.project {
         Some(segment) => Some(segment.as_str()),
         None => text(&accepted.headers, &PROJECT)?,
@@ -87,11 +93,29 @@ pub async fn resolve(app: &App, trail: &mut Trail, identified: Identified) -> Re
 /// # Errors
 /// 404 where one of them is gone since.
 pub async fn place_of(app: &App, scope: &Scope) -> Result<Place, Refusal> {
-    let (Some(organization), Some(project)) = (scope.organization(), scope.project()) else { return Err(Refusal::not_found()) };
-    let organization = app.directory.organization(organization).await.map_err(unreadable)?.ok_or_else(Refusal::not_found)?;
-    let project = app.directory.project(&organization.id, project).await.map_err(unreadable)?.ok_or_else(Refusal::not_found)?;
+    let (Some(organization), Some(project)) = (scope.organization(), scope.project()) else {
+        return Err(Refusal::not_found());
+    };
+    let organization = app
+        .directory
+        .organization(organization)
+        .await
+        .map_err(unreadable)?
+        .ok_or_else(Refusal::not_found)?;
+    let project = app
+        .directory
+        .project(&organization.id, project)
+        .await
+        .map_err(unreadable)?
+        .ok_or_else(Refusal::not_found)?;
     let user = match scope.user() {
-        Some(id) => Some(app.directory.user(&project.id, id).await.map_err(unreadable)?.ok_or_else(Refusal::not_found)?),
+        Some(id) => Some(
+            app.directory
+                .user(&project.id, id)
+                .await
+                .map_err(unreadable)?
+                .ok_or_else(Refusal::not_found)?,
+        ),
         None => None,
     };
     Ok(Place { scope: scope.clone(), organization, project, user })
@@ -110,11 +134,17 @@ async fn project(
         (None, None) => organization.default_project.clone(),
     };
     // Found first: a foreign project reads as absent even to a key that is pinned elsewhere.
-    let found = app.directory.project(&organization.id, &id).await.map_err(unreadable)?.ok_or_else(Refusal::not_found)?;
+    let found = app
+        .directory
+        .project(&organization.id, &id)
+        .await
+        .map_err(unreadable)?
+        .ok_or_else(Refusal::not_found)?;
     match holder.project {
-        Some(pinned) if *pinned != found.id => {
-            Err(Refusal::forbidden("key_project_mismatch", "The API key is pinned to another project."))
-        }
+        Some(pinned) if *pinned != found.id => Err(Refusal::forbidden(
+            "key_project_mismatch",
+            "The API key is pinned to another project.",
+        )),
         _ => Ok(found),
     }
 }

@@ -1,6 +1,8 @@
-//! Whether the organization has paid: how it stands with who bills it, and what it is told where that stops an operation.
+//! Whether the organization has paid: how it stands with who bills it, and what it is told where
+//! that stops an operation.
 //!
-//! The host's own routes and the biller are never stopped. Who is refused is told how to pay by the biller's own manifest.
+//! The host's own routes and the biller are never stopped. Who is refused is told how to pay by the
+//! biller's own manifest.
 
 use charter_kernel::governance::hold::{CREDIT, accounts_space};
 use charter_kernel::id::OrganizationId;
@@ -19,8 +21,8 @@ use crate::served::template_at;
 /// Micro-US-dollars of a cent.
 const MICRO_USD_PER_CENT: i64 = 10_000;
 
-/// Refuses an operation of a primitive that the organization's standing stops; answers what a change requires to be so still when it
-/// is committed.
+/// Refuses an operation of a primitive that the organization's standing stops; answers what a
+/// change requires to be so still when it is committed.
 ///
 /// # Errors
 /// 402 with what to do about it.
@@ -36,7 +38,8 @@ pub async fn ask(
     let standing = app.directory.standing(organization).await.map_err(unreadable)?;
     match standing.map(|(standing, _)| standing.reason).filter(|reason| reason.stops(llm_routing)) {
         None => {
-            let (key, version) = (Standing::address(organization.as_str()), standing.map(|(_, version)| version));
+            let (key, version) =
+                (Standing::address(organization.as_str()), standing.map(|(_, version)| version));
             Ok(Some(Guard::Version { key, version }))
         }
         Some(reason @ Reason::LlmRoutingRequiresPayment) => {
@@ -48,15 +51,24 @@ pub async fn ask(
 
 fn blocked(app: &App, reason: Reason) -> Refusal {
     let told = "The organization's billing stops this; nothing was done.";
-    with_actions(app, Refusal::new(Code::BillingBlocked, told).extra("block_reason", reason.as_str()))
+    with_actions(
+        app,
+        Refusal::new(Code::BillingBlocked, told).extra("block_reason", reason.as_str()),
+    )
 }
 
 fn unpaid(app: &App, reason: Reason, cents: i64) -> Refusal {
-    let refusal = Refusal::new(Code::LlmRoutingRequiresPayment, "Only credit that was bought pays for model calls.")
-        .extra("block_reason", reason.as_str())
-        .extra("credit_kind", "trial")
-        .extra("balance", cents)
-        .extra("balance_note", "In cents. The balance is not what was refused: all of it was given, and none bought.");
+    let refusal = Refusal::new(
+        Code::LlmRoutingRequiresPayment,
+        "Only credit that was bought pays for model calls.",
+    )
+    .extra("block_reason", reason.as_str())
+    .extra("credit_kind", "trial")
+    .extra("balance", cents)
+    .extra(
+        "balance_note",
+        "In cents. The balance is not what was refused: all of it was given, and none bought.",
+    );
     with_actions(app, refusal)
 }
 

@@ -48,7 +48,9 @@ impl HostTable {
             Ok(template) => {
                 for mount in route.mounts {
                     let table = self.tables.entry(*mount).or_default();
-                    if let Err(overlap) = table.insert("host", route.method, template.clone(), entry.clone()) {
+                    if let Err(overlap) =
+                        table.insert("host", route.method, template.clone(), entry.clone())
+                    {
                         faults.push(Fault::new(route.id, overlap.to_string()));
                     }
                 }
@@ -62,7 +64,12 @@ impl HostTable {
     ///
     /// # Errors
     /// See [`Missing`].
-    pub fn find(&self, mount: Mount, method: &str, path: &Path) -> Result<Found<'_, Arc<HostEntry>>, Missing> {
+    pub fn find(
+        &self,
+        mount: Mount,
+        method: &str,
+        path: &Path,
+    ) -> Result<Found<'_, Arc<HostEntry>>, Missing> {
         self.tables.get(&mount).map_or(Err(Missing::Path), |table| table.find(method, path))
     }
 

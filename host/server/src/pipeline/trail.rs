@@ -1,4 +1,5 @@
-//! What is known of a request so far, whatever becomes of it: audit, metrics and the rendering of refusals read it.
+//! What is known of a request so far, whatever becomes of it: audit, metrics and the rendering of
+//! refusals read it.
 //!
 //! Stages write what they have found out; nothing decides by it.
 
@@ -68,7 +69,8 @@ impl Trail {
     /// A request that has just come in.
     pub fn begin(id: RequestId, at: Instant, door: Door, mutates: bool) -> Self {
         // An id is hexadecimal and hyphens.
-        let id_header = HeaderValue::from_str(id.as_str()).unwrap_or_else(|_| HeaderValue::from_static(""));
+        let id_header =
+            HeaderValue::from_str(id.as_str()).unwrap_or_else(|_| HeaderValue::from_static(""));
         Self {
             id,
             id_header,
@@ -96,6 +98,11 @@ impl Trail {
 
     /// How its refusals are worded.
     pub fn wording(&self) -> Wording {
-        Wording { id: self.id.clone(), catalogue: self.catalogue, problem: self.problem, page: self.page }
+        Wording {
+            id: self.id.clone(),
+            catalogue: self.catalogue,
+            problem: self.problem,
+            page: self.page,
+        }
     }
 }

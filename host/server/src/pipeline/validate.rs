@@ -1,6 +1,8 @@
-//! Whether the request is well formed: path, query, media type, size, body. All faults are named at once.
+//! Whether the request is well formed: path, query, media type, size, body. All faults are named at
+//! once.
 //!
-//! Schemas were compiled when the route was loaded. A JSON body goes on as the text that was sent; nothing is written again.
+//! Schemas were compiled when the route was loaded. A JSON body goes on as the text that was sent;
+//! nothing is written again.
 
 use std::time::Duration;
 
@@ -45,7 +47,11 @@ pub struct Validated {
 }
 
 /// Reads and checks everything.
-pub async fn validate(app: &App, trail: &mut Trail, mut admitted: Admitted) -> Result<Validated, Refusal> {
+pub async fn validate(
+    app: &App,
+    trail: &mut Trail,
+    mut admitted: Admitted,
+) -> Result<Validated, Refusal> {
     let began = tokio::time::Instant::now();
     let bytes = read(app, trail, &mut admitted).await?;
     let late = began.elapsed() > PROMPT;
@@ -62,7 +68,11 @@ pub async fn validate(app: &App, trail: &mut Trail, mut admitted: Admitted) -> R
     let query = query(contract, &accepted.query, &mut faults);
     let body = body(contract, &bytes, &mut faults);
     faults.extend(claim::client_key(trail, &accepted.headers).err());
-    if faults.is_empty() { Ok(Validated { admitted, query, page, bytes, body, late }) } else { Err(Refusal::faults(faults)) }
+    if faults.is_empty() {
+        Ok(Validated { admitted, query, page, bytes, body, late })
+    } else {
+        Err(Refusal::faults(faults))
+    }
 }
 
 /// A body that is not there counts as an empty object.
@@ -100,9 +110,14 @@ pub(super) fn path(contract: &Contract, parameters: &[(String, String)], faults:
     }
 }
 
-pub(super) fn query(contract: &Contract, pairs: &[(String, String)], faults: &mut Vec<Fault>) -> Map<String, Value> {
+pub(super) fn query(
+    contract: &Contract,
+    pairs: &[(String, String)],
+    faults: &mut Vec<Fault>,
+) -> Map<String, Value> {
     let words = page::words(contract.paging);
-    let rest: Vec<(String, String)> = pairs.iter().filter(|(name, _)| !words.contains(&name.as_str())).cloned().collect();
+    let rest: Vec<(String, String)> =
+        pairs.iter().filter(|(name, _)| !words.contains(&name.as_str())).cloned().collect();
     // Whoever probes an open route (a load balancer, a browser) may say more than it knows.
     if contract.query.is_none() && (rest.is_empty() || contract.auth == Auth::Open) {
         return Map::new();
@@ -127,9 +142,12 @@ async fn read(app: &App, trail: &mut Trail, admitted: &mut Admitted) -> Result<B
     let (size_max, media) = match &admitted.matched.operation.contract().body {
         BodyRule::None => (limits.body_bytes_max, None),
         BodyRule::Json(_) => (limits.body_bytes_max, Some("application/json".to_owned())),
-        BodyRule::Raw { media_type, size_max } => (size_max.unwrap_or(limits.body_bytes_max), Some(media_type.clone())),
+        BodyRule::Raw { media_type, size_max } => {
+            (size_max.unwrap_or(limits.body_bytes_max), Some(media_type.clone()))
+        }
     };
-    // Nobody has shown who they are, or nothing is to be read: either way little has to be held for it.
+    // Nobody has shown who they are, or nothing is to be read: either way little has to be held for
+    // it.
     let contract = admitted.matched.operation.contract();
     let small = match contract.body {
         BodyRule::None => true,
@@ -143,7 +161,8 @@ async fn read(app: &App, trail: &mut Trail, admitted: &mut Admitted) -> Result<B
         Body::Read(bytes) => bytes.clone(),
         Body::Unread(incoming) => {
             let time_max = Duration::from_millis(limits.body_timeout_ms);
-            // Whoever runs the deployment uploads components, which are larger than any body of a tenant's.
+            // Whoever runs the deployment uploads components, which are larger than any body of a
+            // tenant's.
             let counts = !matches!(trail.identity, Identity::Operator);
             let owner = trail.place.as_ref().map_or("", |place| place.organization.id.as_str());
             trail.hold = counts.then(|| app.room.hold(owner));
@@ -161,31 +180,44 @@ async fn read(app: &App, trail: &mut Trail, admitted: &mut Admitted) -> Result<B
 
 fn refused(unread: Unread, size_max: usize) -> Refusal {
     match unread {
-        Unread::TooLarge => Refusal::new(Code::PayloadTooLarge, format!("The body must be at most {size_max} bytes.")),
-        Unread::TooSlow => Refusal::new(Code::RequestTimeout, "The body did not arrive in time; nothing was done."),
+        Unread::TooLarge => Refusal::new(
+            Code::PayloadTooLarge,
+            format!("The body must be at most {size_max} bytes."),
+        ),
+        Unread::TooSlow => {
+            Refusal::new(Code::RequestTimeout, "The body did not arrive in time; nothing was done.")
+        }
         Unread::NoRoom(Full::Process) => Refusal::overloaded(1),
-        Unread::NoRoom(Full::Owner) => Refusal::rate_limited(1).hint("Send fewer large bodies at once."),
+        Unread::NoRoom(Full::Owner) => {
+            Refusal::rate_limited(1).hint("Send fewer large bodies at once.")
+        }
         Unread::Broken => Refusal::invalid("body", "The body broke off."),
     }
 }
 
-/// Whether the body is of the declared type; `image/*` and `*/*` are ranges. A missing type is taken for JSON where JSON is
-/// declared, and refused elsewhere.
+/// Whether the body is of the declared type; `image/*` and `*/*` are ranges. A missing type is
+/// taken for JSON where JSON is declared, and refused elsewhere.
 fn media_type(headers: &HeaderMap, declared: &str) -> Result<(), Refusal> {
     let sent = match headers.get(header::CONTENT_TYPE) {
         None if declared == "application/json" => return Ok(()),
         None => "",
-        Some(value) => value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim(),
+        Some(value) => {
+            value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim()
+        }
     };
     let fits = match declared.strip_suffix("/*") {
         Some("*") => true,
         Some(kind) => sent.split_once('/').is_some_and(|(main, _)| main.eq_ignore_ascii_case(kind)),
-        None => sent.eq_ignore_ascii_case(declared) || declared == "application/json" && json_suffix(sent),
+        None => {
+            sent.eq_ignore_ascii_case(declared)
+                || declared == "application/json" && json_suffix(sent)
+        }
     };
     if fits {
         return Ok(());
     }
-    Err(Refusal::new(Code::UnsupportedMediaType, format!("The body must be {declared}.")).param("Content-Type"))
+    Err(Refusal::new(Code::UnsupportedMediaType, format!("The body must be {declared}."))
+        .param("Content-Type"))
 }
 
 /// `application/merge-patch+json` and the like are JSON as well (RFC 6839).
@@ -212,8 +244,16 @@ mod tests {
         ] {
             assert!(media_type(&sent(media), declared).is_ok(), "{media} {declared}");
         }
-        for (media, declared) in [("text/plain", "application/json"), ("audio/mpeg", "image/*"), ("json", "application/json")] {
-            assert_eq!(media_type(&sent(media), declared).unwrap_err().code, Code::UnsupportedMediaType, "{media} {declared}");
+        for (media, declared) in [
+            ("text/plain", "application/json"),
+            ("audio/mpeg", "image/*"),
+            ("json", "application/json"),
+        ] {
+            assert_eq!(
+                media_type(&sent(media), declared).unwrap_err().code,
+                Code::UnsupportedMediaType,
+                "{media} {declared}"
+            );
         }
         assert!(media_type(&HeaderMap::new(), "application/json").is_ok());
         assert!(media_type(&HeaderMap::new(), "application/wasm").is_err());

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use crate::mail::relay;
 
-/// Whether it is an http or https address with a host, and without user, query and fragment: the credential goes to its origin
-/// and below its path, so both must be plain to see.
+/// Whether it is an http or https address with a host, and without user, query and fragment: the
+/// credential goes to its origin and below its path, so both must be plain to see.
 pub fn is_address(text: &str) -> bool {
     let Ok(uri) = text.parse::<http::Uri>() else { return false };
     matches!(uri.scheme_str(), Some("http" | "https"))
@@ -37,10 +37,18 @@ impl Wish<'_> {
         let unfit = match self.kind {
             relay::KIND => relay::Relay::read(self.url, self.options, self.credential).err()?,
             kind if self.name == relay::BINDING => {
-                return Some(("kind", format!("is {kind}; what the host mails goes through {}", relay::KIND)));
+                return Some((
+                    "kind",
+                    format!("is {kind}; what the host mails goes through {}", relay::KIND),
+                ));
             }
             _ if is_address(self.url) => return None,
-            _ => return Some(("url", "must be an http or https address without user, query and fragment".into())),
+            _ => {
+                return Some((
+                    "url",
+                    "must be an http or https address without user, query and fragment".into(),
+                ));
+            }
         };
         match unfit.field.as_str() {
             "url" => Some(("url", unfit.message)),
@@ -68,7 +76,10 @@ mod tests {
         };
         assert_eq!(fault("mail.relay", "smtp-submission", "smtp://relay.example.com", &from), "");
         assert_eq!(fault("mail.relay", "http", "http://relay.example.com", &from), "kind");
-        assert_eq!(fault("mail.relay", "smtp-submission", "http://relay.example.com", &from), "url");
+        assert_eq!(
+            fault("mail.relay", "smtp-submission", "http://relay.example.com", &from),
+            "url"
+        );
         assert_eq!(fault("other", "smtp-submission", "smtp://relay.example.com", &none), "options");
         assert_eq!(fault("other", "http", "smtp://relay.example.com", &from), "url");
     }
@@ -78,9 +89,15 @@ mod tests {
         for good in ["http://127.0.0.1:8080", "https://api.example.com/v1/"] {
             assert!(is_address(good), "{good}");
         }
-        for bad in
-            ["", "ftp://x/", "api.example.com", "https://user:pw@x/", "https://x/?q=1", "https://x/#f", "https://x/a/../b"]
-        {
+        for bad in [
+            "",
+            "ftp://x/",
+            "api.example.com",
+            "https://user:pw@x/",
+            "https://x/?q=1",
+            "https://x/#f",
+            "https://x/a/../b",
+        ] {
             assert!(!is_address(bad), "{bad}");
         }
     }

@@ -123,7 +123,8 @@ fn calling_context(name: &str, whose: &Whose) -> String {
     format!("binding-webhook/{}", id(name, whose))
 }
 
-/// All rows, opened. One whose credential does not open is left out, loudly: its users then read "not configured".
+/// All rows, opened. One whose credential does not open is left out, loudly: its users then read
+/// "not configured".
 pub(super) async fn all(store: &Store) -> Result<Vec<Binding>, BindingFault> {
     let mut txn = store.begin("");
     let mut bindings = Vec::new();
@@ -156,12 +157,20 @@ type Opened = (Option<Secret>, [Option<Secret>; 2]);
 async fn open(store: &Store, stored: &Stored) -> Result<Opened, SealError> {
     let calling = calling_context(&stored.name, &stored.whose);
     let [secret, previous] = &stored.webhook_secrets;
-    let credential = unsealed(store, &context(&stored.name, &stored.whose), stored.sealed.as_ref()).await?;
-    let secrets = [unsealed(store, &calling, secret.as_ref()).await?, unsealed(store, &calling, previous.as_ref()).await?];
+    let credential =
+        unsealed(store, &context(&stored.name, &stored.whose), stored.sealed.as_ref()).await?;
+    let secrets = [
+        unsealed(store, &calling, secret.as_ref()).await?,
+        unsealed(store, &calling, previous.as_ref()).await?,
+    ];
     Ok((credential, secrets))
 }
 
-async fn unsealed(store: &Store, context: &str, sealed: Option<&String>) -> Result<Option<Secret>, SealError> {
+async fn unsealed(
+    store: &Store,
+    context: &str,
+    sealed: Option<&String>,
+) -> Result<Option<Secret>, SealError> {
     let Some(sealed) = sealed else { return Ok(None) };
     let sealed = STANDARD.decode(sealed).map_err(|_| SealError::Broken)?;
     let bytes = store.unseal("", context, &sealed).await?;
@@ -170,14 +179,22 @@ async fn unsealed(store: &Store, context: &str, sealed: Option<&String>) -> Resu
 }
 
 /// A value as it is to be kept: `None` keeps the one that is there, `Some(None)` removes it.
-async fn sealed(store: &Store, context: &str, given: Option<Option<String>>) -> Result<Option<Option<String>>, SealError> {
+async fn sealed(
+    store: &Store,
+    context: &str,
+    given: Option<Option<String>>,
+) -> Result<Option<Option<String>>, SealError> {
     let Some(given) = given else { return Ok(None) };
     let Some(text) = given.filter(|text| !text.is_empty()) else { return Ok(Some(None)) };
     let text = zeroize::Zeroizing::new(text);
     Ok(Some(Some(STANDARD.encode(store.seal("", context, text.as_bytes()).await?))))
 }
 
-pub(super) async fn set(store: &Store, name: &str, input: BindingInput) -> Result<(), BindingFault> {
+pub(super) async fn set(
+    store: &Store,
+    name: &str,
+    input: BindingInput,
+) -> Result<(), BindingFault> {
     let calling = calling_context(name, &input.scope);
     let fresh = sealed(store, &context(name, &input.scope), input.credential).await?;
     let secret = sealed(store, &calling, input.webhook_secret).await?;
@@ -200,7 +217,10 @@ pub(super) async fn set(store: &Store, name: &str, input: BindingInput) -> Resul
             kind: input.kind.clone(),
             url: input.url.clone(),
             sealed: fresh.clone().unwrap_or(kept),
-            webhook_secrets: [secret.clone().unwrap_or(kept_secret), previous.clone().unwrap_or(kept_previous)],
+            webhook_secrets: [
+                secret.clone().unwrap_or(kept_secret),
+                previous.clone().unwrap_or(kept_previous),
+            ],
             options: options.clone(),
         };
         txn.put(key.clone(), stored.draft()?).await.map_err(write_fault)?;

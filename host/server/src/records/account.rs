@@ -51,19 +51,22 @@ impl Record for Account {
     }
 }
 
-/// The form in which two spellings of one address are equal. The local part is case-sensitive in RFC 5321 and nowhere else.
+/// The form in which two spellings of one address are equal. The local part is case-sensitive in
+/// RFC 5321 and nowhere else.
 pub fn normalised(email: &str) -> String {
     email.trim().to_lowercase()
 }
 
-/// What is wrong with an e-mail address. Deliberately coarse: only a mail proves that an address exists.
+/// What is wrong with an e-mail address. Deliberately coarse: only a mail proves that an address
+/// exists.
 pub fn email_fault(email: &str) -> Option<&'static str> {
     let Some((local, domain)) = email.rsplit_once('@') else {
         return Some("must be an e-mail address");
     };
     let domain_fits = domain.contains('.') && domain.split('.').all(label_fits);
-    let local_fits =
-        !local.is_empty() && local.len() <= 64 && !local.chars().any(|c| c.is_whitespace() || c.is_control() || c == '@');
+    let local_fits = !local.is_empty()
+        && local.len() <= 64
+        && !local.chars().any(|c| c.is_whitespace() || c.is_control() || c == '@');
     if email.len() > EMAIL_BYTES_MAX {
         Some("must have at most 254 characters")
     } else if !domain_fits || !local_fits {
@@ -75,7 +78,11 @@ pub fn email_fault(email: &str) -> Option<&'static str> {
 
 fn label_fits(label: &str) -> bool {
     let inner = |c: char| c.is_alphanumeric() || c == '-';
-    !label.is_empty() && label.len() <= 63 && label.chars().all(inner) && !label.starts_with('-') && !label.ends_with('-')
+    !label.is_empty()
+        && label.len() <= 63
+        && label.chars().all(inner)
+        && !label.starts_with('-')
+        && !label.ends_with('-')
 }
 
 #[cfg(test)]
@@ -90,7 +97,17 @@ mod tests {
 
     #[test]
     fn what_is_no_address_is_refused() {
-        for email in ["", "ann", "ann@", "@example.com", "ann@example", "an n@example.com", "a@-x.com", "a@b..c", "a@b@c.com"] {
+        for email in [
+            "",
+            "ann",
+            "ann@",
+            "@example.com",
+            "ann@example",
+            "an n@example.com",
+            "a@-x.com",
+            "a@b..c",
+            "a@b@c.com",
+        ] {
             assert!(email_fault(email).is_some(), "{email}");
         }
         for email in ["ann@example.com", "ann+tag@mail.example.co.uk", "änn@exämple.de"] {

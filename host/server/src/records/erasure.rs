@@ -1,8 +1,9 @@
-//! What remains to be removed of a user or a project that was deleted, or of a key that was revoked: taken up by the workers, and
-//! gone when it is done.
+//! What remains to be removed of a user or a project that was deleted, or of a key that was
+//! revoked: taken up by the workers, and gone when it is done.
 //!
-//! A commit that ends something removes the keys that it finds; one that another request commits at the same moment it does not.
-//! From then on no more are made, so what is found by [`Erasure::keys`] is the rest.
+//! A commit that ends something removes the keys that it finds; one that another request commits at
+//! the same moment it does not. From then on no more are made, so what is found by
+//! [`Erasure::keys`] is the rest.
 
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Key, Reach, Space};

@@ -1,4 +1,5 @@
-//! Events that primitives were told of by their hooks, kept as long as a sender may send them again.
+//! Events that primitives were told of by their hooks, kept as long as a sender may send them
+//! again.
 
 use charter_engine::hook::HookRecord;
 use charter_kernel::hex::sha256;

@@ -1,7 +1,7 @@
 //! A membership that was offered: a one-time token makes a member of whoever presents it.
 //!
-//! It counts only while whoever offered it could offer it still. Removals and revocations therefore end what they find by
-//! [`INVITER`], and what they do not find leads nowhere all the same.
+//! It counts only while whoever offered it could offer it still. Removals and revocations therefore
+//! end what they find by [`INVITER`], and what they do not find leads nowhere all the same.
 
 use charter_kernel::id::{InvitationId, KeyId, OrganizationId};
 use charter_kernel::role::Role;
@@ -15,7 +15,8 @@ use super::{Record, entry, secret_claim};
 /// How long an invitation can be accepted.
 pub const LIFETIME_MS: i64 = 7 * 24 * 60 * 60 * 1000;
 
-/// The field by which the invitations of an account, or of a key and of all that descend from it, are found.
+/// The field by which the invitations of an account, or of a key and of all that descend from it,
+/// are found.
 pub const INVITER: &str = "inviter";
 
 /// A membership that was offered.
@@ -45,7 +46,11 @@ pub struct Invitation {
 impl Invitation {
     /// Where the invitation of this id lies.
     pub fn address(organization: &OrganizationId, id: &InvitationId) -> Key {
-        Key::new(&Reach::organization(organization.as_str()), &Space::host(Self::COLLECTION), id.as_str())
+        Key::new(
+            &Reach::organization(organization.as_str()),
+            &Space::host(Self::COLLECTION),
+            id.as_str(),
+        )
     }
 
     /// What a token is looked up by.
@@ -62,7 +67,10 @@ impl Record for Invitation {
     }
 
     fn index(&self) -> Vec<(String, String)> {
-        let mut index = vec![entry("email", normalised(&self.email)), entry("expires_at", self.expires_at.to_string())];
+        let mut index = vec![
+            entry("email", normalised(&self.email)),
+            entry("expires_at", self.expires_at.to_string()),
+        ];
         index.push(entry(INVITER, self.invited_by.1.clone()));
         index.extend(self.ancestors.iter().map(|ancestor| entry(INVITER, ancestor.as_str())));
         index

@@ -1,7 +1,8 @@
 //! An API key, without its secret.
 //!
-//! A key is revoked by removing its row. It counts only while each of its ancestors (the key that made it, the key that made
-//! that one, …) is there as well, so revoking a key revokes what it made in the same commit, however much that is.
+//! A key is revoked by removing its row. It counts only while each of its ancestors (the key that
+//! made it, the key that made that one, …) is there as well, so revoking a key revokes what it made
+//! in the same commit, however much that is.
 
 use charter_kernel::id::{KeyId, OrganizationId, ProjectId, UserId};
 use charter_kernel::role::Role;
@@ -50,7 +51,11 @@ pub struct ApiKey {
 impl ApiKey {
     /// Where the key of this id lies.
     pub fn address(organization: &OrganizationId, id: &KeyId) -> Key {
-        Key::new(&Reach::organization(organization.as_str()), &Space::host(Self::COLLECTION), id.as_str())
+        Key::new(
+            &Reach::organization(organization.as_str()),
+            &Space::host(Self::COLLECTION),
+            id.as_str(),
+        )
     }
 
     /// What a secret is looked up by.

@@ -27,8 +27,8 @@ pub struct StoredKit {
     pub project: ProjectId,
     /// Its name, unique within the project.
     pub name: String,
-    /// Whether it is the project's default kit: what it does not name it has as each primitive's manifest says, so that a
-    /// primitive which is installed later joins it.
+    /// Whether it is the project's default kit: what it does not name it has as each primitive's
+    /// manifest says, so that a primitive which is installed later joins it.
     pub default: bool,
     /// By primitive name.
     pub primitives: BTreeMap<String, Entry>,
@@ -54,7 +54,12 @@ impl StoredKit {
     }
 
     /// The kit that every project begins with.
-    pub fn first(id: KitId, organization: OrganizationId, project: ProjectId, now: Instant) -> Self {
+    pub fn first(
+        id: KitId,
+        organization: OrganizationId,
+        project: ProjectId,
+        now: Instant,
+    ) -> Self {
         Self {
             id,
             organization,
@@ -95,7 +100,8 @@ impl Record for StoredKit {
     }
 }
 
-/// Whether a change gives the kit's users anything that they did not have: then it takes the authority to loosen.
+/// Whether a change gives the kit's users anything that they did not have: then it takes the
+/// authority to loosen.
 ///
 /// Deliberately coarse: what is not plainly a tightening counts as loosening.
 pub fn loosens(before: &StoredKit, after: &StoredKit) -> bool {
@@ -106,12 +112,17 @@ pub fn loosens(before: &StoredKit, after: &StoredKit) -> bool {
 }
 
 fn primitives_loosen(before: &StoredKit, after: &StoredKit) -> bool {
-    let switched_on = |(name, entry): (&String, &Entry)| entry.enabled && before.primitives.get(name) != Some(entry);
+    let switched_on = |(name, entry): (&String, &Entry)| {
+        entry.enabled && before.primitives.get(name) != Some(entry)
+    };
     // An entry that says no and goes away may leave an open gate behind.
-    let forgotten = |(name, entry): (&String, &Entry)| !entry.enabled && !after.primitives.contains_key(name);
+    let forgotten =
+        |(name, entry): (&String, &Entry)| !entry.enabled && !after.primitives.contains_key(name);
     // A pin that goes away moves the users to another version.
     let unpinned = |(name, entry): (&String, &Entry)| {
-        entry.enabled && (entry.version.is_some() || entry.policy.is_some()) && !after.primitives.contains_key(name)
+        entry.enabled
+            && (entry.version.is_some() || entry.policy.is_some())
+            && !after.primitives.contains_key(name)
     };
     after.primitives.iter().any(switched_on)
         || before.primitives.iter().any(forgotten)
@@ -137,13 +148,22 @@ mod tests {
     }
 
     fn kit() -> StoredKit {
-        let (kit, organization, project) =
-            (KitId::parse(&id(1)).unwrap(), OrganizationId::parse(&id(2)).unwrap(), ProjectId::parse(&id(3)).unwrap());
+        let (kit, organization, project) = (
+            KitId::parse(&id(1)).unwrap(),
+            OrganizationId::parse(&id(2)).unwrap(),
+            ProjectId::parse(&id(3)).unwrap(),
+        );
         StoredKit { default: false, ..StoredKit::first(kit, organization, project, Instant(1)) }
     }
 
     fn with(entries: &[(&str, Entry)]) -> StoredKit {
-        StoredKit { primitives: entries.iter().map(|(name, entry)| ((*name).into(), entry.clone())).collect(), ..kit() }
+        StoredKit {
+            primitives: entries
+                .iter()
+                .map(|(name, entry)| ((*name).into(), entry.clone()))
+                .collect(),
+            ..kit()
+        }
     }
 
     fn budget(cap_cents: u64, period: Period, hard: bool) -> StoredKit {

@@ -1,4 +1,5 @@
-//! A one-time link that is mailed to one person. Its row's id is the digest of its token: one read finds it, and nothing leaks it.
+//! A one-time link that is mailed to one person. Its row's id is the digest of its token: one read
+//! finds it, and nothing leaks it.
 
 use charter_kernel::id::AccountId;
 use charter_kernel::time::Instant;

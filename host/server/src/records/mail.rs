@@ -1,4 +1,5 @@
-//! What the host is about to mail: of what people are to be told, the mails that this became, and how many there were lately.
+//! What the host is about to mail: of what people are to be told, the mails that this became, and
+//! how many there were lately.
 
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Draft, Key, Reach};
@@ -12,7 +13,8 @@ pub const NOTICES: &str = "notices";
 /// The lease group of mails.
 pub const MAILS: &str = "mails";
 
-/// Of what people are to be told. Whom, and whether at all, is found out behind the request that caused it.
+/// Of what people are to be told. Whom, and whether at all, is found out behind the request that
+/// caused it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum About {

@@ -26,7 +26,11 @@ pub struct Member {
 impl Member {
     /// Where the membership of this account lies.
     pub fn address(organization: &OrganizationId, account: &AccountId) -> Key {
-        Key::new(&Reach::organization(organization.as_str()), &Space::host(Self::COLLECTION), account.as_str())
+        Key::new(
+            &Reach::organization(organization.as_str()),
+            &Space::host(Self::COLLECTION),
+            account.as_str(),
+        )
     }
 }
 

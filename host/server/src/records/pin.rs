@@ -1,7 +1,9 @@
-//! A kit's pin on a component version, as a row of the deployment: there whoever removes a version finds the kits of all tenants.
+//! A kit's pin on a component version, as a row of the deployment: there whoever removes a version
+//! finds the kits of all tenants.
 //!
-//! Invariant: the commit that changes a kit writes its pins and has read the rows of the versions; the commit that removes a
-//! version has searched the pins. Of a pin and a removal that meet, one is therefore run again and sees the other.
+//! Invariant: the commit that changes a kit writes its pins and has read the rows of the versions;
+//! the commit that removes a version has searched the pins. Of a pin and a removal that meet, one
+//! is therefore run again and sees the other.
 
 use charter_kernel::id::{KitId, OrganizationId, ProjectId};
 use charter_kernel::unit::{Key, Reach};
@@ -32,7 +34,8 @@ impl Pin {
     /// What a kit pins. An entry that is switched off gives its users nothing that they could lose.
     pub fn all(kit: &StoredKit) -> Vec<Self> {
         let pinned = kit.primitives.iter().filter(|(_, entry)| entry.enabled);
-        let pinned = pinned.filter_map(|(primitive, entry)| Some((primitive, entry.version.as_ref()?)));
+        let pinned =
+            pinned.filter_map(|(primitive, entry)| Some((primitive, entry.version.as_ref()?)));
         let pin = |(primitive, version): (&String, &String)| Self {
             primitive: primitive.clone(),
             version: version.clone(),

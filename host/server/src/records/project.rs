@@ -57,7 +57,11 @@ impl Mode {
 impl Project {
     /// Where the project of this id lies.
     pub fn address(organization: &OrganizationId, id: &ProjectId) -> Key {
-        Key::new(&Reach::organization(organization.as_str()), &Space::host(Self::COLLECTION), id.as_str())
+        Key::new(
+            &Reach::organization(organization.as_str()),
+            &Space::host(Self::COLLECTION),
+            id.as_str(),
+        )
     }
 }
 

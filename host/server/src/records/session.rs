@@ -1,4 +1,5 @@
-//! A signed-in person's session. Its row's id is the digest of the cookie: one read finds it, and nothing leaks it.
+//! A signed-in person's session. Its row's id is the digest of the cookie: one read finds it, and
+//! nothing leaks it.
 
 use charter_kernel::id::{AccountId, OrganizationId, SessionId};
 use charter_kernel::time::Instant;
@@ -42,6 +43,10 @@ impl Record for Session {
     }
 
     fn index(&self) -> Vec<(String, String)> {
-        vec![entry(STATUS, ACTIVE), entry("account", self.account.as_str()), entry("expires_at", self.expires_at.to_string())]
+        vec![
+            entry(STATUS, ACTIVE),
+            entry("account", self.account.as_str()),
+            entry("expires_at", self.expires_at.to_string()),
+        ]
     }
 }

@@ -1,4 +1,5 @@
-//! Who is told of events by HTTP, what is still to be told, and how far each organization's events have been handed out.
+//! Who is told of events by HTTP, what is still to be told, and how far each organization's events
+//! have been handed out.
 
 use charter_kernel::id::OrganizationId;
 use charter_kernel::time::Instant;
@@ -183,7 +184,8 @@ impl Delivery {
         Self::space()
     }
 
-    /// The row's content; due then among its webhook's as long as it is pending, and after that for nobody.
+    /// The row's content; due then among its webhook's as long as it is pending, and after that for
+    /// nobody.
     ///
     /// # Errors
     /// Never: its maps have text keys.

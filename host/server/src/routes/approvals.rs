@@ -1,6 +1,7 @@
 //! What waits for people, and their word: `/v1/approvals`.
 //!
-//! Only people decide: a session whose role decides, and never on what that very person asked for, unless nobody else could.
+//! Only people decide: a session whose role decides, and never on what that very person asked for,
+//! unless nobody else could.
 
 use charter_kernel::refusal::Refusal;
 use charter_kernel::unit::{Reach, Space};
@@ -119,7 +120,9 @@ async fn named(request: &HostRequest, txn: &mut Txn) -> Result<Versioned<Approva
     let key = Approval::address(organization.as_str(), request.parameter("id"));
     let found = stored::get::<Approval>(txn, &key).await?.ok_or_else(Refusal::not_found)?;
     match pinned_user(&request.identity) {
-        Some(pinned) if found.record.subject.user.as_deref() != Some(pinned.as_str()) => Err(Refusal::not_found()),
+        Some(pinned) if found.record.subject.user.as_deref() != Some(pinned.as_str()) => {
+            Err(Refusal::not_found())
+        }
         _ => Ok(found),
     }
 }
@@ -131,7 +134,8 @@ async fn named(request: &HostRequest, txn: &mut Txn) -> Result<Versioned<Approva
 pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let reach = Reach::organization(request.place()?.organization.id.as_str());
     let limit = request.page.limit;
-    let mut query = Query::all(&reach, &Space::host(Approval::COLLECTION)).limit(limit + 1).relaxed();
+    let mut query =
+        Query::all(&reach, &Space::host(Approval::COLLECTION)).limit(limit + 1).relaxed();
     query.after.clone_from(&request.page.position);
     if let Some(status) = request.query_text("status") {
         query = query.equal("status", status);
@@ -162,7 +166,14 @@ pub async fn get(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply,
 
 /// Who was told of it by mail, and whether that arrived at the relay.
 async fn mails(txn: &mut Txn, approval: &Approval) -> Result<Vec<Value>, Refusal> {
-    let (links, _) = stored::list::<Link>(txn, &Reach::deployment(), &[(link::APPROVAL, &approval.id)], LINKS_MAX, 0).await?;
+    let (links, _) = stored::list::<Link>(
+        txn,
+        &Reach::deployment(),
+        &[(link::APPROVAL, &approval.id)],
+        LINKS_MAX,
+        0,
+    )
+    .await?;
     let own = |link: &Link| matches!(&link.purpose, Purpose::Approval { organization, .. } if *organization == approval.organization.as_str());
     let shown = |link: &Link| json!({"account_id": link.account, "status": link.mailed.as_str(), "reason": link.reason});
     Ok(links.iter().map(|link| &link.record).filter(|link| own(link)).map(shown).collect())
@@ -189,16 +200,28 @@ pub async fn deny(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
     decide(app, request, txn, Decision::Deny).await
 }
 
-async fn decide(app: &App, request: &HostRequest, txn: &mut Txn, decision: Decision) -> Result<Reply, Refusal> {
+async fn decide(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+    decision: Decision,
+) -> Result<Reply, Refusal> {
     let person = "Only people decide: it takes the session of an owner, admin or approver.";
     let Identity::Session(session) = &request.identity else {
-        return Err(Refusal::forbidden("person_required", person).hint("Sign in with POST /v1/auth/login."));
+        return Err(
+            Refusal::forbidden("person_required", person).hint("Sign in with POST /v1/auth/login.")
+        );
     };
     decide::may_decide(session.role)?;
     let body: Option<Decide> = if request.body.is_null() { None } else { Some(request.body_as()?) };
     let found = named(request, txn).await?;
     let organization = &request.place()?.organization.id;
-    let person = Person { organization, account: session.account.as_str(), role: session.role, via: "session" };
+    let person = Person {
+        organization,
+        account: session.account.as_str(),
+        role: session.role,
+        via: "session",
+    };
     let reason = body.and_then(|body| body.reason);
     let said = decide::decide(app, txn, &person, found, decision, reason, request.now).await?;
     let shown = Reply::ok(&json!({"approval": view(&said.approval, said.version)}));

@@ -1,4 +1,5 @@
-//! `/v1/audit/*`: checkpoints, proofs and exports of the organization's audit log; `/v1/operator/audit/*` of the deployment's own.
+//! `/v1/audit/*`: checkpoints, proofs and exports of the organization's audit log;
+//! `/v1/operator/audit/*` of the deployment's own.
 
 use charter_kernel::merkle;
 use charter_kernel::refusal::Refusal;
@@ -105,12 +106,17 @@ pub async fn proof(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Repl
         (Some(seq), None) => {
             let index = within("seq", seq)? - 1;
             let hashes = log.proof(&merkle::inclusion(index, sealed.size)).await?;
-            let rows = app.store.facts(FactKind::Audit, audited(request)?, index, 1).await.map_err(reading)?;
+            let rows = app
+                .store
+                .facts(FactKind::Audit, audited(request)?, index, 1)
+                .await
+                .map_err(reading)?;
             let row = Line::of(rows.into_iter().next().ok_or_else(Refusal::internal)?);
             json!({ "row": row, "hashes": hashes.iter().map(text::base64).collect::<Vec<_>>() })
         }
         (None, Some(from)) => {
-            let hashes = log.proof(&merkle::consistency(within("from_size", from)?, sealed.size)).await?;
+            let hashes =
+                log.proof(&merkle::consistency(within("from_size", from)?, sealed.size)).await?;
             json!({ "from_size": from, "hashes": hashes.iter().map(text::base64).collect::<Vec<_>>() })
         }
         _ => return Err(Refusal::invalid("seq", "give either `seq` or `from_size`")),
@@ -128,8 +134,9 @@ pub async fn export(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Rep
     let export = log.export(request.query["after"].as_u64().unwrap_or(0)).await?;
     // An export lasts as long as its reader: it takes a place among the organization's streams.
     let place = app.streams.take(audited(request)?, false);
-    let place =
-        place.ok_or_else(|| Refusal::rate_limited(5).hint("Close streams that are not read before opening another."))?;
+    let place = place.ok_or_else(|| {
+        Refusal::rate_limited(5).hint("Close streams that are not read before opening another.")
+    })?;
     let (sender, pieces) = mpsc::channel(PIECES_MAX);
     app.tasks.spawn(export.write(sender, place));
     Ok(Reply::pieces("application/x-ndjson", pieces))

@@ -1,7 +1,7 @@
 //! Registration, sign-in and sign-in links.
 //!
-//! Whether an account exists is told by registration alone, which has to refuse a second one; sign-in answers and takes as
-//! long either way.
+//! Whether an account exists is told by registration alone, which has to refuse a second one;
+//! sign-in answers and takes as long either way.
 
 use charter_kernel::fault::Fault;
 use charter_kernel::governance::policy::Policy;
@@ -45,13 +45,21 @@ struct Register {
 
 /// The body of a registration.
 pub fn register_body() -> Value {
-    object(&[("email", shape::email()), ("password", shape::new_password()), ("company_name?", name())])
+    object(&[
+        ("email", shape::email()),
+        ("password", shape::new_password()),
+        ("company_name?", name()),
+    ])
 }
 
 /// Its answer.
 pub fn register_answer() -> Value {
     let named = || object(&[("id", id()), ("name", name())]);
-    let key = object(&[("id", id()), ("key", json!({"type": "string"})), ("prefix", json!({"type": "string"}))]);
+    let key = object(&[
+        ("id", id()),
+        ("key", json!({"type": "string"})),
+        ("prefix", json!({"type": "string"})),
+    ]);
     object(&[
         ("account", account_schema()),
         ("organization", named()),
@@ -65,7 +73,8 @@ fn account_schema() -> Value {
     object(&[("id", id()), ("email", json!({"type": "string"}))])
 }
 
-/// Makes an account with an organization, its default project, user and kit, and the platform's first key: all or nothing.
+/// Makes an account with an organization, its default project, user and kit, and the platform's
+/// first key: all or nothing.
 ///
 /// # Errors
 /// When registration is not open, a field is wrong, or the address has an account.
@@ -101,7 +110,9 @@ pub fn audited(
     organization: &OrganizationId,
     account: &AccountId,
 ) -> Result<(), Refusal> {
-    if let Some(subject) = Subject::of_person(request, operation, organization.as_str(), account.as_str()) {
+    if let Some(subject) =
+        Subject::of_person(request, operation, organization.as_str(), account.as_str())
+    {
         let changes = txn.changes(CHANGES_MAX);
         let decision = Decision { status, refused: None, changes: &changes, details: None };
         txn.fact(subject.fact(decision).map_err(stored::no_randomness)?);
@@ -111,7 +122,8 @@ pub fn audited(
 
 /// The answer to a second registration of one address.
 pub fn taken() -> Refusal {
-    Refusal::duplicate("email", "An account with this e-mail address exists.").hint("Sign in with POST /v1/auth/login.")
+    Refusal::duplicate("email", "An account with this e-mail address exists.")
+        .hint("Sign in with POST /v1/auth/login.")
 }
 
 /// Where registration is not open, the operator's token opens it.
@@ -119,10 +131,13 @@ fn admits_registration(setting: Registration, by_operator: bool) -> Result<(), R
     let (reason, hint) = match setting {
         Registration::Open => return Ok(()),
         _ if by_operator => return Ok(()),
-        Registration::Invitation => {
-            ("registration_by_invitation", "Ask a member to invite you, and accept with POST /v1/auth/invitations/accept.")
+        Registration::Invitation => (
+            "registration_by_invitation",
+            "Ask a member to invite you, and accept with POST /v1/auth/invitations/accept.",
+        ),
+        Registration::Closed => {
+            ("registration_closed", "Ask the operator of this deployment for an account.")
         }
-        Registration::Closed => ("registration_closed", "Ask the operator of this deployment for an account."),
     };
     Err(Refusal::forbidden(reason, "Registration is not open on this deployment.").hint(hint))
 }
@@ -211,7 +226,13 @@ async fn found(
     stored::insert(txn, &member, "id").await?;
     super::keys::insert(txn, &key).await?;
     let payload = json!({"organization_id": organization.id, "at": now});
-    let told = Billed { organization: &organization.id, kind: "registered", payload, now, request: &request.id };
+    let told = Billed {
+        organization: &organization.id,
+        kind: "registered",
+        payload,
+        now,
+        request: &request.id,
+    };
     told.tell(app, txn).await?;
     Ok(Founded { account, organization, project, key, secret })
 }
@@ -252,7 +273,12 @@ pub async fn new_project(
         metadata: std::collections::BTreeMap::new(),
         created_at: now,
     };
-    let kit = StoredKit::first(project.default_kit.clone(), organization.clone(), project.id.clone(), now);
+    let kit = StoredKit::first(
+        project.default_kit.clone(),
+        organization.clone(),
+        project.id.clone(),
+        now,
+    );
     stored::insert(txn, &project, "name").await?;
     stored::insert(txn, &user, "id").await?;
     stored::insert(txn, &kit, "name").await?;
@@ -274,8 +300,16 @@ pub fn login_body() -> Value {
 
 /// Its answer.
 pub fn login_answer() -> Value {
-    let session = object(&[("id", id()), ("expires_at", instant()), ("csrf_token", json!({"type": "string"}))]);
-    object(&[("account", account_schema()), ("organization", object(&[("id", id()), ("name", name())])), ("session", session)])
+    let session = object(&[
+        ("id", id()),
+        ("expires_at", instant()),
+        ("csrf_token", json!({"type": "string"})),
+    ]);
+    object(&[
+        ("account", account_schema()),
+        ("organization", object(&[("id", id()), ("name", name())])),
+        ("session", session),
+    ])
 }
 
 /// Signs a person in.
@@ -284,15 +318,19 @@ pub fn login_answer() -> Value {
 /// 401 for a wrong address or password alike, 429 after too many.
 pub async fn login(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let body: Login = request.body_as()?;
-    let account = authenticate(app, request, &body.email, body.password).await?.ok_or_else(wrong)?;
-    let SignedIn { organization, session, token, cookie } = signed_in(app, request, txn, &account).await?;
+    let account =
+        authenticate(app, request, &body.email, body.password).await?.ok_or_else(wrong)?;
+    let SignedIn { organization, session, token, cookie } =
+        signed_in(app, request, txn, &account).await?;
     let answer = json!({
         "account": {"id": account.id, "email": account.email},
         "organization": {"id": organization.id, "name": organization.name},
         "session": sessions::view(&session, &token),
     });
     audited(txn, request, "auth.login", 200, &organization.id, &account.id)?;
-    Ok(Reply::ok(&answer).header(http::header::SET_COOKIE, &cookie).about("session", session.id.to_string()))
+    Ok(Reply::ok(&answer)
+        .header(http::header::SET_COOKIE, &cookie)
+        .about("session", session.id.to_string()))
 }
 
 /// A session that was opened.
@@ -311,21 +349,41 @@ pub struct SignedIn {
 ///
 /// # Errors
 /// 403 for a member of no organization.
-pub async fn signed_in(app: &App, request: &HostRequest, txn: &mut Txn, account: &Account) -> Result<SignedIn, Refusal> {
+pub async fn signed_in(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+    account: &Account,
+) -> Result<SignedIn, Refusal> {
     let (organization, member) = membership(txn, account).await?;
     let token = Plain::generate("").map_err(stored::no_randomness)?;
     let id = SessionId::new(request.now, stored::random()?);
     let lifetime_ms = i64::from(app.config.auth.session_hours) * 3_600_000;
-    let session = sessions::open(txn, id, &token, &account.id, &member.organization, request.now, lifetime_ms).await?;
+    let session = sessions::open(
+        txn,
+        id,
+        &token,
+        &account.id,
+        &member.organization,
+        request.now,
+        lifetime_ms,
+    )
+    .await?;
     let cookie = sessions::cookie(token.reveal(), lifetime_ms, request.tls);
     Ok(SignedIn { organization, session, token, cookie })
 }
 
-/// The account of this address, if the password is its own. Attempts are counted, and take as long where there is none.
+/// The account of this address, if the password is its own. Attempts are counted, and take as long
+/// where there is none.
 ///
 /// # Errors
 /// 429 after too many attempts, 503 while too many are being checked.
-pub async fn authenticate(app: &App, request: &HostRequest, email: &str, password: String) -> Result<Option<Account>, Refusal> {
+pub async fn authenticate(
+    app: &App,
+    request: &HostRequest,
+    email: &str,
+    password: String,
+) -> Result<Option<Account>, Refusal> {
     let attempt = Attempt::new(request.peer, &normalised(email));
     let throttle = app.directory.throttle();
     throttle.admit(&attempt, request.now).map_err(|exceeded| {
@@ -362,10 +420,13 @@ pub fn busy(error: PasswordError) -> Refusal {
 /// The first organization that the account is still a member of.
 async fn membership(txn: &mut Txn, account: &Account) -> Result<(Organization, Member), Refusal> {
     for id in &account.organizations {
-        let Some(member) = stored::get::<Member>(txn, &Member::address(id, &account.id)).await? else {
+        let Some(member) = stored::get::<Member>(txn, &Member::address(id, &account.id)).await?
+        else {
             continue;
         };
-        if let Some(organization) = stored::get::<Organization>(txn, &Organization::address(id)).await? {
+        if let Some(organization) =
+            stored::get::<Organization>(txn, &Organization::address(id)).await?
+        {
             return Ok((organization.record, member.record));
         }
     }
@@ -383,15 +444,17 @@ struct AskedLink {
     email: String,
 }
 
-/// Has a sign-in link mailed. Whether anybody has the address is found out behind the answer, so that neither the answer nor its
-/// time tells.
+/// Has a sign-in link mailed. Whether anybody has the address is found out behind the answer, so
+/// that neither the answer nor its time tells.
 ///
 /// # Errors
 /// 501 without a relay, 429 after too many.
 pub async fn link(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let body: AskedLink = request.body_as()?;
     mail::ready(app).map_err(|missing| match missing {
-        mail::Missing::Relay => missing.refusal("sign-in link").hint("Sign in with POST /v1/auth/login."),
+        mail::Missing::Relay => {
+            missing.refusal("sign-in link").hint("Sign in with POST /v1/auth/login.")
+        }
         missing => missing.refusal("sign-in link"),
     })?;
     let email = body.email.trim();

@@ -36,10 +36,15 @@ pub async fn stream(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Rep
     let from = match given {
         None | Some("") => now,
         Some(text) => {
-            let number = text.parse().map_err(|_| Refusal::invalid(name, "must be the id of an event of this stream"))?;
+            let number = text
+                .parse()
+                .map_err(|_| Refusal::invalid(name, "must be the id of an event of this stream"))?;
             let position = Position::of(number);
             if position.event > now.event || position.audit > now.audit {
-                return Err(Refusal::invalid(name, "names what has not happened: it is not an id of this stream"));
+                return Err(Refusal::invalid(
+                    name,
+                    "names what has not happened: it is not an id of this stream",
+                ));
             }
             position
         }

@@ -67,7 +67,10 @@ fn version() -> Value {
 
 /// The answer of the policy's routes.
 pub fn policy_answer() -> Value {
-    object(&[("policy", object(&[("rules", rules()), ("default", otherwise()), ("version", version())]))])
+    object(&[(
+        "policy",
+        object(&[("rules", rules()), ("default", otherwise()), ("version", version())]),
+    )])
 }
 
 fn view(organization: &Organization) -> Value {
@@ -112,7 +115,8 @@ pub fn policy_body() -> Value {
 pub async fn put_policy(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     organization_wide(&request.identity)?;
     let body: Put = request.body_as()?;
-    let rules = serde_json::from_value(body.rules).map_err(|error| Refusal::invalid("rules", error.to_string()))?;
+    let rules = serde_json::from_value(body.rules)
+        .map_err(|error| Refusal::invalid("rules", error.to_string()))?;
     let wanted = Policy { rules, default: body.default };
     checked(wanted.faults())?;
     let mut organization = own(request, txn).await?;
@@ -234,14 +238,16 @@ pub async fn simulate(app: &App, request: &HostRequest, txn: &mut Txn) -> Result
     let place = request.place()?;
     let live = app.registry.current();
     let declared = live.action(&body.action);
-    let (primitive, spends) =
-        declared.ok_or_else(|| Refusal::invalid("action", "No installed primitive declares this action."))?;
+    let (primitive, spends) = declared.ok_or_else(|| {
+        Refusal::invalid("action", "No installed primitive declares this action.")
+    })?;
     let user = match &body.user_id {
         Some(text) => UserId::parse(text).ok_or_else(|| Refusal::resource_not_found("user_id"))?,
         None => pinned_user(&request.identity).unwrap_or(&place.project.default_user).clone(),
     };
     sees_user(&request.identity, &user)?;
-    let known = txn.get_relaxed(&User::address(&place.project.id, &user)).await.map_err(stored::reading)?;
+    let known =
+        txn.get_relaxed(&User::address(&place.project.id, &user)).await.map_err(stored::reading)?;
     let known = known.as_ref().map(User::read).transpose().map_err(stored::unreadable)?;
     let revoked = known.ok_or_else(|| Refusal::resource_not_found("user_id"))?.revoked.is_some();
     let scope = Proof::of(place.scope.actor().clone())
@@ -252,19 +258,25 @@ pub async fn simulate(app: &App, request: &HostRequest, txn: &mut Txn) -> Result
     let case = gateway::case(app, &scope).await?;
     let now = app.clock.now();
     let amount = gateway::amount(spends, body.amount_micro_usd);
-    let grants: Vec<Grant> = gateway::grants(app, &case).await?.into_iter().map(|(grant, _)| grant).collect();
+    let grants: Vec<Grant> =
+        gateway::grants(app, &case).await?.into_iter().map(|(grant, _)| grant).collect();
     let entity = body.entity.as_deref().unwrap_or_default();
     let decision = gateway::decide(&case, &body.action, amount, entity, &grants, now)?;
     let wanted = body.amount_micro_usd.filter(|_| spends);
     let limited = case.limits(app, txn, &body.action, now).await?.iter().any(|standing| {
-        let more = if standing.unit == Counted::Times { 1 } else { body.amount_micro_usd.unwrap_or(0) };
+        let more =
+            if standing.unit == Counted::Times { 1 } else { body.amount_micro_usd.unwrap_or(0) };
         standing.cap.is_some_and(|cap| standing.count.spent + standing.count.reserved + more > cap)
     });
     let standings = case.standings(app, txn, &primitive.name, &[], now).await?;
     let mut over = None;
     let mut caps = Vec::new();
     for standing in standings.iter().filter(|standing| standing.cap.is_some()) {
-        let stands = standing.count.spent.saturating_add(standing.count.reserved).saturating_add(wanted.unwrap_or(0));
+        let stands = standing
+            .count
+            .spent
+            .saturating_add(standing.count.reserved)
+            .saturating_add(wanted.unwrap_or(0));
         let admits = standing.cap.is_none_or(|cap| stands <= cap);
         over = over.or((!admits && spends).then_some(standing.hard));
         caps.push(json!({
@@ -276,11 +288,16 @@ pub async fn simulate(app: &App, request: &HostRequest, txn: &mut Txn) -> Result
             "admits": admits,
         }));
     }
-    let kit = case.kit.as_ref().and_then(|kit| kit.decide(&primitive.name, primitive.active.manifest.gate).err());
+    let kit = case
+        .kit
+        .as_ref()
+        .and_then(|kit| kit.decide(&primitive.name, primitive.active.manifest.gate).err());
     let (verdict, reason) = match (revoked, kit.is_some(), gateway::forbidden(&decision), over) {
         (true, ..) => ("deny", Some("profile_revoked".to_owned())),
         (_, true, ..) => ("deny", Some("primitive_disabled_by_kit".to_owned())),
-        (.., Some(refusal), _) if refusal.reason.as_deref() == Some("policy_denied") => ("deny", refusal.reason),
+        (.., Some(refusal), _) if refusal.reason.as_deref() == Some("policy_denied") => {
+            ("deny", refusal.reason)
+        }
         _ if limited => ("deny", Some("limit_exceeded".to_owned())),
         (.., Some(true)) => ("deny", Some("budget_exceeded".to_owned())),
         (.., Some(refusal), _) => ("require_approval", refusal.reason),

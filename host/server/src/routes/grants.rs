@@ -36,7 +36,10 @@ fn item() -> Value {
         ("cap_micro_usd", json!({"type": ["integer", "null"]})),
         ("until", instant()),
         ("reason", json!({"type": "string"})),
-        ("given_by", object(&[("type", json!({"type": "string"})), ("id", json!({"type": "string"}))])),
+        (
+            "given_by",
+            object(&[("type", json!({"type": "string"})), ("id", json!({"type": "string"}))]),
+        ),
         ("created_at", instant()),
     ])
 }
@@ -62,7 +65,10 @@ pub fn create_body() -> Value {
         ("user_id", reference()),
         ("actions", actions()),
         ("max_uses?", nullable(&json!({"type": "integer", "minimum": 1, "maximum": 1_000_000}))),
-        ("cap_micro_usd?", nullable(&json!({"type": "integer", "minimum": 1, "maximum": AMOUNT_MAX}))),
+        (
+            "cap_micro_usd?",
+            nullable(&json!({"type": "integer", "minimum": 1, "maximum": AMOUNT_MAX})),
+        ),
         ("until", instant()),
         ("reason", shape::visible(1_000)),
     ])
@@ -103,7 +109,10 @@ pub async fn create(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
     let body: Create = request.body_as()?;
     let mut faults = Vec::new();
     if !body.actions.iter().all(|glob| is_glob(glob)) {
-        faults.push(Fault::new("actions", "must name actions: `shop.buy`, `shop.*` or `*`, in lower case"));
+        faults.push(Fault::new(
+            "actions",
+            "must name actions: `shop.buy`, `shop.*` or `*`, in lower case",
+        ));
     }
     if body.until <= request.now || body.until > request.now.plus_ms(LASTS_MS_MAX) {
         faults.push(Fault::new("until", "must lie within the next year"));
@@ -114,7 +123,10 @@ pub async fn create(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
     stored::get::<User>(txn, &User::address(&place.project.id, &user)).await?.ok_or_else(absent)?;
     let reach = Reach::organization(place.organization.id.as_str());
     if stored::count::<Given>(txn, &reach, &[]).await? >= GRANTS_MAX {
-        return Err(Refusal::state_conflict("too_many_grants", "The organization has as many grants as it can have."));
+        return Err(Refusal::state_conflict(
+            "too_many_grants",
+            "The organization has as many grants as it can have.",
+        ));
     }
     let grant = Grant {
         id: uuid_v7(request.now, stored::random()?),
@@ -129,7 +141,9 @@ pub async fn create(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
     let given = Given { organization, grant, given_by, created_at: request.now };
     stored::insert(txn, &given, "id").await?;
     let note = json!({"after": view(&given)});
-    Ok(Reply::created(&json!({"grant": view(&given)})).about("grant", given.grant.id.clone()).noting(note))
+    Ok(Reply::created(&json!({"grant": view(&given)}))
+        .about("grant", given.grant.id.clone())
+        .noting(note))
 }
 
 /// `GET /v1/governance/grants`, oldest first.
@@ -140,7 +154,8 @@ pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply
     organization_wide(&request.identity)?;
     let reach = Reach::organization(request.place()?.organization.id.as_str());
     let (limit, offset) = (request.page.limit, request.page.offset);
-    let matching: Vec<(&str, &str)> = request.query_text("user_id").map(|user| ("user", user)).into_iter().collect();
+    let matching: Vec<(&str, &str)> =
+        request.query_text("user_id").map(|user| ("user", user)).into_iter().collect();
     let (grants, more) = stored::list::<Given>(txn, &reach, &matching, limit, offset).await?;
     let items = grants.iter().map(|given| view(&given.record)).collect();
     Ok(Reply::ok(&shape::listed("grants", items, (limit, offset), more)))

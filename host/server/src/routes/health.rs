@@ -37,7 +37,8 @@ pub async fn get(app: &App, _: &HostRequest, _: &mut Txn) -> Result<Reply, Refus
         (true, true) => "degraded",
         (true, false) => "ok",
     };
-    let code = if reachable && !draining { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let code =
+        if reachable && !draining { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     Ok(Reply::json(
         code,
         &json!({

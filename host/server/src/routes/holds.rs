@@ -26,7 +26,11 @@ fn state() -> Value {
 fn item() -> Value {
     let text = json!({"type": "string"});
     let amount = json!({"type": ["integer", "null"]});
-    let scope = object(&[("scope", text.clone()), ("window", text.clone()), ("amount", json!({"type": "integer"}))]);
+    let scope = object(&[
+        ("scope", text.clone()),
+        ("window", text.clone()),
+        ("amount", json!({"type": "integer"})),
+    ]);
     object(&[
         ("id", id()),
         ("state", state()),
@@ -71,8 +75,9 @@ pub fn resolve_body() -> Value {
 }
 
 fn view(id: &str, hold: &Hold) -> Value {
-    let scopes =
-        hold.charges.iter().map(|charge| json!({"scope": charge.scope, "window": charge.slot, "amount": charge.amount}));
+    let scopes = hold.charges.iter().map(
+        |charge| json!({"scope": charge.scope, "window": charge.slot, "amount": charge.amount}),
+    );
     json!({
         "id": id,
         "state": hold.state,
@@ -166,18 +171,26 @@ pub async fn resolve(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Re
             .hint("Sign in with POST /v1/auth/login."));
     };
     if !session.role.decides() {
-        return Err(Refusal::forbidden("role_insufficient", "It takes an owner, admin or approver."));
+        return Err(Refusal::forbidden(
+            "role_insufficient",
+            "It takes an owner, admin or approver.",
+        ));
     }
     let body: Resolve = request.body_as()?;
     let id = request.parameter("id");
     let key = hold::key(request.place()?.organization.id.as_str(), id);
-    let hold = read(&txn.get(&key).await.map_err(stored::reading)?.ok_or_else(Refusal::not_found)?)?;
+    let hold =
+        read(&txn.get(&key).await.map_err(stored::reading)?.ok_or_else(Refusal::not_found)?)?;
     if hold.state != State::InDoubt {
         let told = "Only a hold that is in doubt takes a person's word.";
-        return Err(Refusal::state_conflict("hold_not_in_doubt", told).detail("state", hold.state.as_str()));
+        return Err(
+            Refusal::state_conflict("hold_not_in_doubt", told).detail("state", hold.state.as_str())
+        );
     }
     let step = match body.outcome.as_str() {
-        "captured" => hold.captured(id, body.amount_micro_usd.or(hold.amount).unwrap_or(0), request.now),
+        "captured" => {
+            hold.captured(id, body.amount_micro_usd.or(hold.amount).unwrap_or(0), request.now)
+        }
         _ => hold.voided(id, request.now),
     };
     let shown = view(id, &step.hold);

@@ -35,12 +35,14 @@ fn unsigned(app: &App) -> Refusal {
     Refusal::unauthorized("The call is not signed as it should be, or not lately.")
 }
 
-/// `POST /v1/hooks/{id}`: a call of one hook. The primitive is told in the commit before this answers, each event once.
+/// `POST /v1/hooks/{id}`: a call of one hook. The primitive is told in the commit before this
+/// answers, each event once.
 ///
 /// # Errors
 /// 404 for a hook that is unknown, closed or revoked; 401 where the call is not signed.
 pub async fn receive(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let hook = hooks::find(app, txn, request.parameter("id")).await?.ok_or_else(|| unknown(app))?.record;
+    let hook =
+        hooks::find(app, txn, request.parameter("id")).await?.ok_or_else(|| unknown(app))?.record;
     let secret = hooks::secret(app, &hook).await?.unwrap_or_default();
     let (headers, body) = (&request.headers, &request.bytes);
     let signed = match hook.scheme {
@@ -54,9 +56,10 @@ pub async fn receive(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<
     hooks::take(app, request, txn, &hook, signed.event.as_deref()).await.map(received)
 }
 
-/// `POST /v1/hooks/providers/{binding}`: an event of a provider that calls one address for everybody. It is for the hook that it
-/// names, if its binding is the one that serves that hook; what is for none is answered all the same, so that it is not sent for days.
-/// Where the provider waits for an answer, it is the hook's primitive that answers, and a no where nobody does.
+/// `POST /v1/hooks/providers/{binding}`: an event of a provider that calls one address for
+/// everybody. It is for the hook that it names, if its binding is the one that serves that hook;
+/// what is for none is answered all the same, so that it is not sent for days. Where the provider
+/// waits for an answer, it is the hook's primitive that answers, and a no where nobody does.
 ///
 /// # Errors
 /// 404 where nothing is bound that calls; 401 where the event is not signed.
@@ -66,8 +69,11 @@ pub async fn provider(app: &App, request: &HostRequest, txn: &mut Txn) -> Result
     if bindings.is_empty() {
         return Err(unknown(app));
     }
-    let signs = |secrets: &[&str]| stripe::is_signed(&request.headers, &request.bytes, secrets, request.now);
-    let signed: Vec<_> = bindings.into_iter().filter(|binding| signs(&binding.calling_secrets())).collect();
+    let signs = |secrets: &[&str]| {
+        stripe::is_signed(&request.headers, &request.bytes, secrets, request.now)
+    };
+    let signed: Vec<_> =
+        bindings.into_iter().filter(|binding| signs(&binding.calling_secrets())).collect();
     if signed.is_empty() {
         return Err(unsigned(app));
     }
@@ -76,7 +82,9 @@ pub async fn provider(app: &App, request: &HostRequest, txn: &mut Txn) -> Result
     let hook = meant(app, txn, name, &event, &signed).await?;
     let Some(asked) = &event.question else {
         return match hook {
-            Some(hook) => hooks::take(app, request, txn, &hook, Some(&event.id)).await.map(received),
+            Some(hook) => {
+                hooks::take(app, request, txn, &hook, Some(&event.id)).await.map(received)
+            }
             None => Ok(received(unmatched)),
         };
     };
@@ -93,7 +101,8 @@ pub async fn provider(app: &App, request: &HostRequest, txn: &mut Txn) -> Result
     })
 }
 
-/// The hook that an event is for, where one of the bindings that may have signed it serves that hook.
+/// The hook that an event is for, where one of the bindings that may have signed it serves that
+/// hook.
 async fn meant(
     app: &App,
     txn: &mut Txn,

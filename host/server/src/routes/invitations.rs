@@ -1,9 +1,11 @@
 //! Invitations into an organization.
 //!
-//! The one-time token is handed to the inviter, who can hand it on; with a mail relay it is mailed as well. Only its digest is kept. Whoever accepts
-//! proves the token, and the password of the account if the address has one.
+//! The one-time token is handed to the inviter, who can hand it on; with a mail relay it is mailed
+//! as well. Only its digest is kept. Whoever accepts proves the token, and the password of the
+//! account if the address has one.
 //!
-//! An invitation is worth what its inviter is: it ends with the membership or the key that offered it.
+//! An invitation is worth what its inviter is: it ends with the membership or the key that offered
+//! it.
 
 use charter_kernel::id::{AccountId, InvitationId, KeyId, OrganizationId};
 use charter_kernel::refusal::Refusal;
@@ -31,7 +33,8 @@ use crate::records::organization::{Loosening, Organization};
 use crate::reply::Reply;
 use crate::request::{HostRequest, Identity};
 
-/// How many invitations go with the commit that ends their inviter. Any beyond lead nowhere, and are removed at their end.
+/// How many invitations go with the commit that ends their inviter. Any beyond lead nowhere, and
+/// are removed at their end.
 const ENDED_MAX: u32 = 200;
 
 fn item() -> Value {
@@ -94,13 +97,15 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     if let Some(account) = stored::holder::<Account>(txn, &Account::claim(&email)).await? {
         let address = Member::address(&place.organization.id, &account.record.id);
         if stored::get::<Member>(txn, &address).await?.is_some() {
-            return Err(Refusal::duplicate("email", "This person is a member already.").hint("Change their role with PATCH."));
+            return Err(Refusal::duplicate("email", "This person is a member already.")
+                .hint("Change their role with PATCH."));
         }
     }
     let reach = Reach::organization(place.organization.id.as_str());
     let earlier = [("email", normalised(&email))];
     let earlier = earlier.each_ref().map(|(field, value)| (*field, value.as_str()));
-    let (pending, _) = stored::list::<Invitation>(txn, &reach, &earlier, shape::PAGE_MAX, 0).await?;
+    let (pending, _) =
+        stored::list::<Invitation>(txn, &reach, &earlier, shape::PAGE_MAX, 0).await?;
     for invitation in &pending {
         remove(txn, &invitation.record).await?;
     }
@@ -127,13 +132,17 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
         return Err(Refusal::forbidden("role_insufficient", "The role does not invite any more."));
     }
     stored::insert(txn, &invitation, "email").await?;
-    txn.claim(&Invitation::claim(&invitation.digest), &invitation.key()).await.map_err(stored::reading)?;
+    txn.claim(&Invitation::claim(&invitation.digest), &invitation.key())
+        .await
+        .map_err(stored::reading)?;
     let mailed = mail::invited::mailed(app, txn, &invitation, &token).await?;
     let mut shown = view(&invitation);
     shown["accept_token"] = json!(token.reveal());
     shown["mail"] = json!(mailed);
     let note = json!({"after": view(&invitation), "mail": mailed});
-    Ok(Reply::created(&json!({"invitation": shown})).about("invitation", invitation.id.to_string()).noting(note))
+    Ok(Reply::created(&json!({"invitation": shown}))
+        .about("invitation", invitation.id.to_string())
+        .noting(note))
 }
 
 async fn remove(txn: &mut Txn, invitation: &Invitation) -> Result<(), Refusal> {
@@ -141,8 +150,9 @@ async fn remove(txn: &mut Txn, invitation: &Invitation) -> Result<(), Refusal> {
     stored::remove(txn, invitation).await
 }
 
-/// Whether whoever offered the invitation could offer it still: the member or the key is there, with all keys that it descends
-/// from, and has the role for it. What is read is validated at the commit.
+/// Whether whoever offered the invitation could offer it still: the member or the key is there,
+/// with all keys that it descends from, and has the role for it. What is read is validated at the
+/// commit.
 ///
 /// # Errors
 /// When the store cannot be asked.
@@ -154,10 +164,12 @@ async fn standing(txn: &mut Txn, invitation: &Invitation, now: Instant) -> Resul
     match kind.as_str() {
         "account" => {
             let Some(account) = AccountId::parse(id) else { return Ok(false) };
-            let member = stored::get::<Member>(txn, &Member::address(organization, &account)).await?;
+            let member =
+                stored::get::<Member>(txn, &Member::address(organization, &account)).await?;
             // Somebody who left and came back begins anew.
             Ok(member.is_some_and(|member| {
-                member.record.role.invites(invitation.role) && member.record.created_at <= invitation.created_at
+                member.record.role.invites(invitation.role)
+                    && member.record.created_at <= invitation.created_at
             }))
         }
         "key" => key_standing(txn, invitation, id, now).await,
@@ -165,10 +177,17 @@ async fn standing(txn: &mut Txn, invitation: &Invitation, now: Instant) -> Resul
     }
 }
 
-async fn key_standing(txn: &mut Txn, invitation: &Invitation, id: &str, now: Instant) -> Result<bool, Refusal> {
+async fn key_standing(
+    txn: &mut Txn,
+    invitation: &Invitation,
+    id: &str,
+    now: Instant,
+) -> Result<bool, Refusal> {
     let Some(id) = KeyId::parse(id) else { return Ok(false) };
     let organization = &invitation.organization;
-    let Some(key) = stored::get::<ApiKey>(txn, &ApiKey::address(organization, &id)).await? else { return Ok(false) };
+    let Some(key) = stored::get::<ApiKey>(txn, &ApiKey::address(organization, &id)).await? else {
+        return Ok(false);
+    };
     let key = key.record;
     if !key.role.invites(invitation.role) || key.expires_at.is_some_and(|end| now >= end) {
         return Ok(false);
@@ -183,8 +202,8 @@ async fn key_standing(txn: &mut Txn, invitation: &Invitation, id: &str, now: Ins
     Ok(found.is_some_and(|found| found.record.loosening != Loosening::Session))
 }
 
-/// Ends what a member or a key has offered, in the caller's commit; answers the ids. `keeps` is the role that the inviter has
-/// from now on, if any: what that role may offer stays.
+/// Ends what a member or a key has offered, in the caller's commit; answers the ids. `keeps` is the
+/// role that the inviter has from now on, if any: what that role may offer stays.
 ///
 /// # Errors
 /// When the store cannot be asked.
@@ -195,7 +214,8 @@ pub async fn end_of(
     keeps: Option<Role>,
 ) -> Result<Vec<InvitationId>, Refusal> {
     let reach = Reach::organization(organization.as_str());
-    let (offered, _) = stored::list::<Invitation>(txn, &reach, &[(INVITER, inviter)], ENDED_MAX, 0).await?;
+    let (offered, _) =
+        stored::list::<Invitation>(txn, &reach, &[(INVITER, inviter)], ENDED_MAX, 0).await?;
     let mut ended = Vec::new();
     for offered in offered {
         if keeps.is_some_and(|role| role.invites(offered.record.role)) {
@@ -237,7 +257,9 @@ pub async fn delete(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
     let invitation = found.ok_or_else(Refusal::not_found)?.record;
     remove(txn, &invitation).await?;
     let note = json!({"before": view(&invitation)});
-    Ok(Reply::ok(&json!({"id": id, "deleted": true})).about("invitation", id.to_string()).noting(note))
+    Ok(Reply::ok(&json!({"id": id, "deleted": true}))
+        .about("invitation", id.to_string())
+        .noting(note))
 }
 
 #[derive(Deserialize)]
@@ -248,7 +270,10 @@ struct Accept {
 
 /// The body of an acceptance.
 pub fn accept_body() -> Value {
-    object(&[("token", json!({"type": "string", "minLength": 1, "maxLength": 200})), ("password", shape::new_password())])
+    object(&[
+        ("token", json!({"type": "string", "minLength": 1, "maxLength": 200})),
+        ("password", shape::new_password()),
+    ])
 }
 
 /// Its answer.
@@ -260,7 +285,8 @@ pub fn accept_answer() -> Value {
     ])
 }
 
-/// Accepts an invitation: with the password of the account that the address has, or with that of a new one.
+/// Accepts an invitation: with the password of the account that the address has, or with that of a
+/// new one.
 ///
 /// # Errors
 /// 401 for a token that is unknown or has expired, or a wrong password.
@@ -276,23 +302,38 @@ pub async fn accept(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     Ok(Reply::created(&answer).about("member", account.id.to_string()))
 }
 
-/// The invitation of a token as long as it counts, the organization that it leads into, and whether its address has an account.
+/// The invitation of a token as long as it counts, the organization that it leads into, and whether
+/// its address has an account.
 ///
 /// # Errors
 /// When the store cannot be asked.
-pub async fn offered(txn: &mut Txn, token: &str, now: Instant) -> Result<Option<(Invitation, Organization, bool)>, Refusal> {
+pub async fn offered(
+    txn: &mut Txn,
+    token: &str,
+    now: Instant,
+) -> Result<Option<(Invitation, Organization, bool)>, Refusal> {
     let Some(invitation) = standing_of(txn, token, now).await? else { return Ok(None) };
-    let organization = stored::get::<Organization>(txn, &Organization::address(&invitation.organization)).await?;
+    let organization =
+        stored::get::<Organization>(txn, &Organization::address(&invitation.organization)).await?;
     let Some(organization) = organization else { return Ok(None) };
-    let known = txn.lookup(&Account::claim(&invitation.email)).await.map_err(stored::reading)?.is_some();
+    let known =
+        txn.lookup(&Account::claim(&invitation.email)).await.map_err(stored::reading)?.is_some();
     Ok(Some((invitation, organization.record, known)))
 }
 
 /// The invitation of a token, if it could be offered still.
-async fn standing_of(txn: &mut Txn, token: &str, now: Instant) -> Result<Option<Invitation>, Refusal> {
+async fn standing_of(
+    txn: &mut Txn,
+    token: &str,
+    now: Instant,
+) -> Result<Option<Invitation>, Refusal> {
     let digest = Plain::presented(token).digest();
-    let invitation = stored::holder::<Invitation>(txn, &Invitation::claim(&digest.stored())).await?.map(|found| found.record);
-    let Some(invitation) = invitation.filter(|found| digest.is(&found.digest)) else { return Ok(None) };
+    let invitation = stored::holder::<Invitation>(txn, &Invitation::claim(&digest.stored()))
+        .await?
+        .map(|found| found.record);
+    let Some(invitation) = invitation.filter(|found| digest.is(&found.digest)) else {
+        return Ok(None);
+    };
     Ok(standing(txn, &invitation, now).await?.then_some(invitation))
 }
 
@@ -317,10 +358,13 @@ pub async fn taken_up(
     token: &str,
     password: String,
 ) -> Result<Accepted, Refusal> {
-    let ended =
-        || Refusal::unauthorized("The invitation does not exist, was accepted, or has ended.").hint("Ask for a new one.");
+    let ended = || {
+        Refusal::unauthorized("The invitation does not exist, was accepted, or has ended.")
+            .hint("Ask for a new one.")
+    };
     let invitation = standing_of(txn, token, request.now).await?.ok_or_else(ended)?;
-    let organization = stored::get::<Organization>(txn, &Organization::address(&invitation.organization)).await?;
+    let organization =
+        stored::get::<Organization>(txn, &Organization::address(&invitation.organization)).await?;
     let organization = organization.ok_or_else(Refusal::not_found)?.record;
     let account = match stored::holder::<Account>(txn, &Account::claim(&invitation.email)).await? {
         Some(_) => existing(app, request, txn, &invitation, password).await?,
@@ -347,7 +391,8 @@ async fn existing(
     password: String,
 ) -> Result<Account, Refusal> {
     let proven = auth::authenticate(app, request, &invitation.email, password).await?;
-    let proven = proven.ok_or_else(|| Refusal::unauthorized("The password of this address's account is wrong."))?;
+    let proven = proven
+        .ok_or_else(|| Refusal::unauthorized("The password of this address's account is wrong."))?;
     let found = stored::get::<Account>(txn, &Account::address(&proven.id)).await?;
     let mut account = found.ok_or_else(Refusal::internal)?.record;
     if account.organizations.contains(&invitation.organization) {
@@ -372,8 +417,11 @@ async fn fresh(
     password: String,
 ) -> Result<Account, Refusal> {
     if app.config.auth.registration == Registration::Closed {
-        return Err(Refusal::forbidden("registration_closed", "This deployment makes no new accounts.")
-            .hint("Ask the operator of this deployment for an account."));
+        return Err(Refusal::forbidden(
+            "registration_closed",
+            "This deployment makes no new accounts.",
+        )
+        .hint("Ask the operator of this deployment for an account."));
     }
     let mut faults = Vec::new();
     check(&mut faults, "password", password::fault(&password, &invitation.email));

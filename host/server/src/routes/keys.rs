@@ -1,4 +1,5 @@
-//! API keys. A key never has more power than its maker: no higher role, no wider pin, no longer life.
+//! API keys. A key never has more power than its maker: no higher role, no wider pin, no longer
+//! life.
 
 use std::collections::BTreeMap;
 
@@ -28,9 +29,11 @@ use crate::request::{HostRequest, Identity};
 
 /// Roles that a key can have. Deciding and owning take a person.
 const ROLES: [Role; 4] = [Role::Viewer, Role::Developer, Role::Approver, Role::Admin];
-/// How many keys one unit removes; a key with more descendants is removed last, after units for them.
+/// How many keys one unit removes; a key with more descendants is removed last, after units for
+/// them.
 const DESCENDANTS_A_UNIT: u32 = 400;
-/// How many such units one revocation commits. What is left over is dead all the same, not listed, and left to the workers.
+/// How many such units one revocation commits. What is left over is dead all the same, not listed,
+/// and left to the workers.
 const UNITS_MAX: usize = 100;
 
 #[derive(Deserialize)]
@@ -76,7 +79,10 @@ fn item() -> Value {
         ("active_project_id", nullable(&id())),
         ("role", json!({"type": "string"})),
         ("user_id", nullable(&id())),
-        ("made_by", object(&[("type", json!({"type": "string"})), ("id", json!({"type": "string"}))])),
+        (
+            "made_by",
+            object(&[("type", json!({"type": "string"})), ("id", json!({"type": "string"}))]),
+        ),
         ("expires_at", nullable(&instant())),
         ("created_at", instant()),
     ])
@@ -108,7 +114,9 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     let role = maker.role(body.role)?;
     let expires_at = maker.end(wanted_end.flatten())?;
     let ancestors = maker.ancestors()?;
-    let project = pinned_to(app, &place.organization.id, body.project_id.as_deref(), &request.identity).await?;
+    let project =
+        pinned_to(app, &place.organization.id, body.project_id.as_deref(), &request.identity)
+            .await?;
     let within = project.as_deref().unwrap_or(&place.project);
     let user = user_of(txn, within, body.user_id.as_deref(), &request.identity).await?;
     // A key that is pinned to a user acts in that user's project only.
@@ -116,7 +124,8 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     if let Some(project) = &project {
         projects::still_there(txn, &place.organization.id, &project.id).await?;
     }
-    let mode = if project.as_ref().is_some_and(|project| project.test) { Mode::Test } else { Mode::Live };
+    let mode =
+        if project.as_ref().is_some_and(|project| project.test) { Mode::Test } else { Mode::Live };
     let secret = Plain::generate(mode.key_prefix()).map_err(stored::no_randomness)?;
     let key = ApiKey {
         id: KeyId::new(request.now, stored::random()?),
@@ -138,7 +147,9 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     if let Some(members) = answer.as_object_mut() {
         members.remove("made_by");
     }
-    Ok(Reply::created(&answer).about("key", key.id.to_string()).noting(json!({"after": view(&key)})))
+    Ok(Reply::created(&answer)
+        .about("key", key.id.to_string())
+        .noting(json!({"after": view(&key)})))
 }
 
 /// Inserts a key and makes it findable by its secret.
@@ -171,7 +182,8 @@ struct Maker<'a> {
 
 impl<'a> Maker<'a> {
     fn of(identity: &'a Identity) -> Result<Self, Refusal> {
-        let role = role(identity).ok_or_else(|| Refusal::unauthorized("Making a key takes a key or a session."))?;
+        let role = role(identity)
+            .ok_or_else(|| Refusal::unauthorized("Making a key takes a key or a session."))?;
         let key = match identity {
             Identity::Key(key) => Some(&**key),
             _ => None,
@@ -180,18 +192,26 @@ impl<'a> Maker<'a> {
     }
 
     fn role(&self, wanted: Option<Role>) -> Result<Role, Refusal> {
-        let wanted = wanted.unwrap_or(if Role::Developer.no_higher_than(self.role) { Role::Developer } else { Role::Viewer });
+        let wanted = wanted.unwrap_or(if Role::Developer.no_higher_than(self.role) {
+            Role::Developer
+        } else {
+            Role::Viewer
+        });
         if wanted.no_higher_than(self.role) {
             return Ok(wanted);
         }
-        Err(wider("role", format!("A key's role can be no higher than its maker's, which is {}.", self.role)))
+        Err(wider(
+            "role",
+            format!("A key's role can be no higher than its maker's, which is {}.", self.role),
+        ))
     }
 
     fn end(&self, wanted: Option<Instant>) -> Result<Option<Instant>, Refusal> {
         match (self.key.and_then(|key| key.expires_at), wanted) {
-            (Some(own), Some(wanted)) if wanted > own => {
-                Err(wider("expires_at", format!("A key ends no later than the key that makes it, which ends at {own}.")))
-            }
+            (Some(own), Some(wanted)) if wanted > own => Err(wider(
+                "expires_at",
+                format!("A key ends no later than the key that makes it, which ends at {own}."),
+            )),
             (own, wanted) => Ok(wanted.or(own)),
         }
     }
@@ -199,8 +219,11 @@ impl<'a> Maker<'a> {
     fn ancestors(&self) -> Result<Vec<KeyId>, Refusal> {
         let Some(key) = self.key else { return Ok(Vec::new()) };
         if key.ancestors.len() >= ANCESTORS_MAX {
-            return Err(Refusal::forbidden("key_too_deep", "This key descends from too many keys to make another.")
-                .hint("Make the key with a session, or with the key that made this one."));
+            return Err(Refusal::forbidden(
+                "key_too_deep",
+                "This key descends from too many keys to make another.",
+            )
+            .hint("Make the key with a session, or with the key that made this one."));
         }
         Ok(std::iter::once(&key.id).chain(&key.ancestors).cloned().collect())
     }
@@ -219,11 +242,14 @@ async fn pinned_to(
 ) -> Result<Option<std::sync::Arc<ProjectRecord>>, Refusal> {
     let pinned = pinned_project(identity).cloned();
     let wanted = match wanted {
-        Some(text) => Some(ProjectId::parse(text).ok_or_else(|| Refusal::resource_not_found("project_id"))?),
+        Some(text) => {
+            Some(ProjectId::parse(text).ok_or_else(|| Refusal::resource_not_found("project_id"))?)
+        }
         None => pinned,
     };
     let Some(id) = wanted else { return Ok(None) };
-    let found = app.directory.project(organization, &id).await.map_err(|_| Refusal::overloaded(1))?;
+    let found =
+        app.directory.project(organization, &id).await.map_err(|_| Refusal::overloaded(1))?;
     let project = found.ok_or_else(|| Refusal::resource_not_found("project_id"))?;
     sees_project(identity, &project.id)?;
     Ok(Some(project))
@@ -246,7 +272,8 @@ async fn user_of(
         },
     };
     sees_user(identity, &id).map_err(|_| absent())?;
-    let user = stored::get::<User>(txn, &User::address(&project.id, &id)).await?.ok_or_else(absent)?;
+    let user =
+        stored::get::<User>(txn, &User::address(&project.id, &id)).await?.ok_or_else(absent)?;
     Ok(Some(user.record.id))
 }
 
@@ -290,14 +317,22 @@ pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply
     Ok(Reply::ok(&shape::listed("keys", items, (limit, offset), more)))
 }
 
-/// Whether every key that this one descends from is there: one that was made while its maker was revoked is dead, and goes as
-/// soon as the workers come to it. `known` remembers which keys are there.
-async fn counts(txn: &mut Txn, key: &ApiKey, known: &mut BTreeMap<KeyId, bool>) -> Result<bool, Refusal> {
+/// Whether every key that this one descends from is there: one that was made while its maker was
+/// revoked is dead, and goes as soon as the workers come to it. `known` remembers which keys are
+/// there.
+async fn counts(
+    txn: &mut Txn,
+    key: &ApiKey,
+    known: &mut BTreeMap<KeyId, bool>,
+) -> Result<bool, Refusal> {
     for ancestor in &key.ancestors {
         let there = match known.get(ancestor) {
             Some(there) => *there,
             None => {
-                let found = txn.get_relaxed(&ApiKey::address(&key.organization, ancestor)).await.map_err(stored::reading)?;
+                let found = txn
+                    .get_relaxed(&ApiKey::address(&key.organization, ancestor))
+                    .await
+                    .map_err(stored::reading)?;
                 known.insert(ancestor.clone(), found.is_some());
                 found.is_some()
             }
@@ -311,10 +346,15 @@ async fn counts(txn: &mut Txn, key: &ApiKey, known: &mut BTreeMap<KeyId, bool>) 
 
 /// What a revocation answers.
 pub fn deleted() -> Value {
-    object(&[("id", id()), ("deleted", json!({"const": true})), ("invitations", json!({"type": "array", "items": id()}))])
+    object(&[
+        ("id", id()),
+        ("deleted", json!({"const": true})),
+        ("invitations", json!({"type": "array", "items": id()})),
+    ])
 }
 
-/// Revokes a key and the keys that it made, directly or through others. What any of them has offered ends, and the answer names it.
+/// Revokes a key and the keys that it made, directly or through others. What any of them has
+/// offered ends, and the answer names it.
 ///
 /// # Errors
 /// 404 for a key that the caller does not see, 403 for one that is not theirs to revoke.
@@ -329,11 +369,15 @@ pub async fn delete(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
     };
     visible?;
     // The same as the list: a key that is pinned to a project sees those with its own pin.
-    if pinned_project(&request.identity).is_some_and(|pinned| key.project.as_ref() != Some(pinned)) {
+    if pinned_project(&request.identity).is_some_and(|pinned| key.project.as_ref() != Some(pinned))
+    {
         return Err(Refusal::not_found());
     }
     if !is_own(&key, &request.identity) && !role(&request.identity).is_some_and(Role::loosens) {
-        return Err(Refusal::forbidden("not_your_key", "Only an owner or admin revokes keys that others made."));
+        return Err(Refusal::forbidden(
+            "not_your_key",
+            "Only an owner or admin revokes keys that others made.",
+        ));
     }
     let revoked = remove_with_descendants(txn, &key).await?;
     // A key that it makes until this is committed is not among them.
@@ -344,8 +388,8 @@ pub async fn delete(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
     Ok(Reply::ok(&answer).about("key", key.id.to_string()).noting(note))
 }
 
-/// Removes a key and the keys that it made; answers how many went. The key itself goes in the caller's commit, and with it
-/// everything that descends from it stops to count at once.
+/// Removes a key and the keys that it made; answers how many went. The key itself goes in the
+/// caller's commit, and with it everything that descends from it stops to count at once.
 ///
 /// # Errors
 /// When the store cannot be asked.
@@ -353,7 +397,14 @@ pub async fn remove_with_descendants(txn: &mut Txn, key: &ApiKey) -> Result<usiz
     let reach = Reach::organization(key.organization.as_str());
     let mut gone = 1;
     for _ in 0..UNITS_MAX {
-        let (made, more) = stored::list::<ApiKey>(txn, &reach, &[(ANCESTOR, key.id.as_str())], DESCENDANTS_A_UNIT, 0).await?;
+        let (made, more) = stored::list::<ApiKey>(
+            txn,
+            &reach,
+            &[(ANCESTOR, key.id.as_str())],
+            DESCENDANTS_A_UNIT,
+            0,
+        )
+        .await?;
         gone += made.len();
         for descendant in &made {
             remove(txn, &descendant.record).await?;
@@ -367,15 +418,20 @@ pub async fn remove_with_descendants(txn: &mut Txn, key: &ApiKey) -> Result<usiz
     Ok(gone)
 }
 
-/// Removes the keys that are pinned to what goes away: `("user_id", id)` or `("project_id", id)`. One that is made until the
-/// caller's commit goes with what else is erased after it.
+/// Removes the keys that are pinned to what goes away: `("user_id", id)` or `("project_id", id)`.
+/// One that is made until the caller's commit goes with what else is erased after it.
 ///
 /// # Errors
 /// When the store cannot be asked.
-pub async fn remove_pinned(txn: &mut Txn, organization: &OrganizationId, pin: (&str, &str)) -> Result<(), Refusal> {
+pub async fn remove_pinned(
+    txn: &mut Txn,
+    organization: &OrganizationId,
+    pin: (&str, &str),
+) -> Result<(), Refusal> {
     let reach = Reach::organization(organization.as_str());
     for _ in 0..UNITS_MAX {
-        let (pinned, more) = stored::list::<ApiKey>(txn, &reach, &[pin], DESCENDANTS_A_UNIT, 0).await?;
+        let (pinned, more) =
+            stored::list::<ApiKey>(txn, &reach, &[pin], DESCENDANTS_A_UNIT, 0).await?;
         for key in &pinned {
             remove(txn, &key.record).await?;
         }
@@ -442,7 +498,10 @@ mod tests {
     #[test]
     fn a_key_names_all_keys_that_it_descends_from() {
         let first = record(Role::Admin, None, 0);
-        assert_eq!(Maker { role: first.role, key: Some(&first) }.ancestors().unwrap(), vec![first.id.clone()]);
+        assert_eq!(
+            Maker { role: first.role, key: Some(&first) }.ancestors().unwrap(),
+            vec![first.id.clone()]
+        );
         let deep = record(Role::Admin, None, ANCESTORS_MAX);
         assert!(Maker { role: deep.role, key: Some(&deep) }.ancestors().is_err());
         assert!(Maker { role: Role::Owner, key: None }.ancestors().unwrap().is_empty());

@@ -1,4 +1,5 @@
-//! Account kits: which primitives a project's users have, at which version, under which budget and limits.
+//! Account kits: which primitives a project's users have, at which version, under which budget and
+//! limits.
 //!
 //! Knows primitives only as the registry names them.
 
@@ -55,12 +56,18 @@ fn primitives(entry: &Value) -> Value {
 fn connections() -> Value {
     object(&[
         ("mode?", json!({"enum": ["open", "listed"]})),
-        ("toolkits?", json!({"type": "array", "maxItems": 200, "items": {"type": "string", "minLength": 1, "maxLength": 200}})),
+        (
+            "toolkits?",
+            json!({"type": "array", "maxItems": 200, "items": {"type": "string", "minLength": 1, "maxLength": 200}}),
+        ),
     ])
 }
 
 fn limits() -> Value {
-    object(&[("requests_per_minute?", nullable(&json!({"type": "integer", "minimum": 1, "maximum": u32::MAX})))])
+    object(&[(
+        "requests_per_minute?",
+        nullable(&json!({"type": "integer", "minimum": 1, "maximum": u32::MAX})),
+    )])
 }
 
 fn item() -> Value {
@@ -108,13 +115,15 @@ fn installed(app: &App) -> Vec<Installed> {
     known.collect()
 }
 
-/// What the wire shows of a kit. A default kit names every installed primitive: what it says nothing about is as the
-/// primitive's manifest has it.
+/// What the wire shows of a kit. A default kit names every installed primitive: what it says
+/// nothing about is as the primitive's manifest has it.
 fn view(kit: &StoredKit, version: u64, installed: &[Installed]) -> Value {
     let mut named = kit.primitives.clone();
     if kit.default {
         for primitive in installed {
-            named.entry(primitive.name.clone()).or_insert_with(|| Entry::by_default(primitive.gate));
+            named
+                .entry(primitive.name.clone())
+                .or_insert_with(|| Entry::by_default(primitive.gate));
         }
     }
     json!({
@@ -130,8 +139,8 @@ fn view(kit: &StoredKit, version: u64, installed: &[Installed]) -> Value {
     })
 }
 
-/// What is wrong with what a body says about primitives: a kit names only what is installed, so that a typing error is found
-/// when it is made.
+/// What is wrong with what a body says about primitives: a kit names only what is installed, so
+/// that a typing error is found when it is made.
 fn primitive_faults(named: &BTreeMap<String, Entry>, installed: &[Installed]) -> Vec<Fault> {
     let mut faults = Vec::new();
     for (name, entry) in named {
@@ -140,7 +149,9 @@ fn primitive_faults(named: &BTreeMap<String, Entry>, installed: &[Installed]) ->
             faults.push(Fault::new(path, "is not an installed primitive"));
             continue;
         };
-        if let Some(version) = entry.version.as_ref().filter(|version| !primitive.versions.contains(version)) {
+        if let Some(version) =
+            entry.version.as_ref().filter(|version| !primitive.versions.contains(version))
+        {
             let known = primitive.versions.join(", ");
             faults.push(Fault::new(
                 format!("{path}.version"),
@@ -197,7 +208,10 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     projects::still_there(txn, &place.organization.id, &place.project.id).await?;
     let reach = Reach::project(place.project.id.as_str());
     if stored::count::<StoredKit>(txn, &reach, &[]).await? >= KITS_MAX {
-        return Err(Refusal::state_conflict("too_many_kits", "The project has as many kits as it can have."));
+        return Err(Refusal::state_conflict(
+            "too_many_kits",
+            "The project has as many kits as it can have.",
+        ));
     }
     let kit = StoredKit {
         id: KitId::new(request.now, stored::random()?),
@@ -227,10 +241,20 @@ pub async fn list(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
     let (limit, offset) = (request.page.limit, request.page.offset);
     let (kits, more) = match own(request, txn).await? {
         Some(own) => {
-            let kit = stored::get::<StoredKit>(txn, &StoredKit::address(&place.project.id, &own)).await?;
+            let kit =
+                stored::get::<StoredKit>(txn, &StoredKit::address(&place.project.id, &own)).await?;
             (kit.into_iter().filter(|_| offset == 0).collect(), false)
         }
-        None => stored::list::<StoredKit>(txn, &Reach::project(place.project.id.as_str()), &[], limit, offset).await?,
+        None => {
+            stored::list::<StoredKit>(
+                txn,
+                &Reach::project(place.project.id.as_str()),
+                &[],
+                limit,
+                offset,
+            )
+            .await?
+        }
     };
     let installed = installed(app);
     let items = kits.iter().map(|kit| view(&kit.record, kit.version, &installed)).collect();
@@ -310,7 +334,10 @@ pub async fn patch(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Re
     let before = found.record;
     let after = changed(&before, body);
     if after.primitives.len() > PRIMITIVES_MAX {
-        return Err(Refusal::invalid("primitives", format!("A kit names at most {PRIMITIVES_MAX} primitives.")));
+        return Err(Refusal::invalid(
+            "primitives",
+            format!("A kit names at most {PRIMITIVES_MAX} primitives."),
+        ));
     }
     if loosens(&before, &after) {
         loosen(&request.identity, &place.organization)?;
@@ -324,7 +351,10 @@ pub async fn patch(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Re
 
 /// The entries that a change sets.
 fn entries(primitives: Option<&BTreeMap<String, Option<Entry>>>) -> BTreeMap<String, Entry> {
-    let set = primitives.into_iter().flatten().filter_map(|(name, entry)| Some((name.clone(), entry.clone()?)));
+    let set = primitives
+        .into_iter()
+        .flatten()
+        .filter_map(|(name, entry)| Some((name.clone(), entry.clone()?)));
     set.collect()
 }
 
@@ -357,14 +387,15 @@ pub async fn delete(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     let reach = Reach::project(place.project.id.as_str());
     // Validated at the commit: nobody is moved to it meanwhile.
     if stored::count::<User>(txn, &reach, &[("kit_id", kit.record.id.as_str())]).await? > 0 {
-        return Err(
-            Refusal::state_conflict("kit_in_use", "Users are assigned to the kit.").hint("Move them to another kit first.")
-        );
+        return Err(Refusal::state_conflict("kit_in_use", "Users are assigned to the kit.")
+            .hint("Move them to another kit first."));
     }
     stored::remove(txn, &kit.record).await?;
     pins::follow(txn, Some(&kit.record), None).await?;
     let note = json!({"before": view(&kit.record, kit.version, &installed(app))});
-    Ok(Reply::ok(&json!({"id": kit.record.id, "deleted": true})).about("kit", kit.record.id.to_string()).noting(note))
+    Ok(Reply::ok(&json!({"id": kit.record.id, "deleted": true}))
+        .about("kit", kit.record.id.to_string())
+        .noting(note))
 }
 
 #[cfg(test)]
@@ -376,8 +407,11 @@ mod tests {
 
     fn kit() -> StoredKit {
         let id = |n| uuid_v7(Instant(1), [n; 10]);
-        let (kit, organization, project) =
-            (KitId::parse(&id(1)).unwrap(), OrganizationId::parse(&id(2)).unwrap(), ProjectId::parse(&id(3)).unwrap());
+        let (kit, organization, project) = (
+            KitId::parse(&id(1)).unwrap(),
+            OrganizationId::parse(&id(2)).unwrap(),
+            ProjectId::parse(&id(3)).unwrap(),
+        );
         StoredKit::first(kit, organization, project, Instant(1))
     }
 
@@ -394,7 +428,10 @@ mod tests {
     #[test]
     fn a_default_kit_names_every_installed_primitive() {
         let shown = view(&kit(), 3, &mail());
-        assert_eq!(shown["primitives"], json!({"mail": {"enabled": true}, "people": {"enabled": false}}));
+        assert_eq!(
+            shown["primitives"],
+            json!({"mail": {"enabled": true}, "people": {"enabled": false}})
+        );
         assert_eq!(shown["version"], 3);
         let other = StoredKit { default: false, ..kit() };
         assert_eq!(view(&other, 1, &mail())["primitives"], json!({}));
@@ -408,7 +445,10 @@ mod tests {
         }));
         let faults = primitive_faults(&named.unwrap(), &mail());
         let paths: Vec<_> = faults.iter().map(|fault| fault.path.as_str()).collect();
-        assert_eq!(paths, ["primitives.mail.version", "primitives.mail.policy.hourly", "primitives.male"]);
+        assert_eq!(
+            paths,
+            ["primitives.mail.version", "primitives.mail.policy.hourly", "primitives.male"]
+        );
     }
 
     #[test]
@@ -416,12 +456,18 @@ mod tests {
         let change = |body: Value| serde_json::from_value::<Change>(body).unwrap();
         let one = changed(
             &kit(),
-            change(json!({"primitives": {"mail": {"enabled": false}}, "budget": {"cap_cents": 5, "period": "day"}})),
+            change(
+                json!({"primitives": {"mail": {"enabled": false}}, "budget": {"cap_cents": 5, "period": "day"}}),
+            ),
         );
         assert!(!one.primitives["mail"].enabled);
         assert!(one.budget.is_some_and(|budget| budget.hard));
         let two = changed(&one, change(json!({"primitives": {"people": {"enabled": true}}})));
-        assert!(two.primitives.contains_key("mail") && two.primitives.contains_key("people") && two.budget.is_some());
+        assert!(
+            two.primitives.contains_key("mail")
+                && two.primitives.contains_key("people")
+                && two.budget.is_some()
+        );
         let three = changed(&two, change(json!({"primitives": {"mail": null}, "budget": null})));
         assert!(!three.primitives.contains_key("mail") && three.budget.is_none());
     }

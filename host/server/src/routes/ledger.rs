@@ -1,4 +1,5 @@
-//! `/v1/ledger/*`: accounts and their statements, as JSON and as CSV: the organization's credit, and a tenant user's accounts.
+//! `/v1/ledger/*`: accounts and their statements, as JSON and as CSV: the organization's credit,
+//! and a tenant user's accounts.
 
 use charter_kernel::fault::Fault;
 use charter_kernel::governance::hold::{CREDIT, accounts_space, entries_of};
@@ -92,12 +93,22 @@ pub async fn accounts(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
         let credit = txn.get_relaxed(&credit(request)?).await.map_err(reading)?;
         items.extend(credit.map(|row| view(CREDIT, &row.body)));
     }
-    items.extend(found.items.iter().filter(|(key, _)| key.id != CREDIT).map(|(key, row)| view(&key.id, &row.body)));
+    items.extend(
+        found
+            .items
+            .iter()
+            .filter(|(key, _)| key.id != CREDIT)
+            .map(|(key, row)| view(&key.id, &row.body)),
+    );
     Ok(Reply::ok(&shape::listed_at("accounts", items, page, found.next.as_deref())))
 }
 
 fn credit(request: &HostRequest) -> Result<Key, Refusal> {
-    Ok(Key::new(&Reach::organization(request.place()?.organization.id.as_str()), &accounts_space(), CREDIT))
+    Ok(Key::new(
+        &Reach::organization(request.place()?.organization.id.as_str()),
+        &accounts_space(),
+        CREDIT,
+    ))
 }
 
 fn view(name: &str, body: &str) -> Value {
@@ -136,7 +147,11 @@ pub async fn statement(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<
         CREDIT => return Err(Refusal::resource_not_found("account")),
         name => Key::new(&own(request)?, &accounts_space(), name),
     };
-    let row = txn.get_relaxed(&key).await.map_err(reading)?.ok_or_else(|| Refusal::resource_not_found("account"))?;
+    let row = txn
+        .get_relaxed(&key)
+        .await
+        .map_err(reading)?
+        .ok_or_else(|| Refusal::resource_not_found("account"))?;
     let account: Account = serde_json::from_str(&row.body).map_err(|_| Refusal::internal())?;
     let moment = |name: &str| request.query_text(name).and_then(Instant::parse);
     let (from, to) = (moment("from"), moment("to"));
@@ -160,9 +175,13 @@ pub async fn statement(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<
             lines.push(line);
         }
         match page.last() {
-            Some(last) if page.len() == PAGE_ROWS_MAX as usize && last.sequence < READ_MAX => after = last.sequence,
+            Some(last) if page.len() == PAGE_ROWS_MAX as usize && last.sequence < READ_MAX => {
+                after = last.sequence
+            }
             Some(last) if last.sequence >= READ_MAX => {
-                let told = format!("lies behind the first {READ_MAX} entries of the account, which is as far as statements go");
+                let told = format!(
+                    "lies behind the first {READ_MAX} entries of the account, which is as far as statements go"
+                );
                 checked(vec![Fault::new("from", told)])?;
             }
             _ => break,
@@ -210,13 +229,23 @@ fn csv(lines: &[Line]) -> Result<Reply, Refusal> {
         tracing::error!(%error, "a statement cannot be written");
         Refusal::internal()
     };
-    out.write_record(["at", "id", "amount_micro_usd", "balance_micro_usd", "counter_account", "memo", "reference"])
-        .map_err(failed)?;
+    out.write_record([
+        "at",
+        "id",
+        "amount_micro_usd",
+        "balance_micro_usd",
+        "counter_account",
+        "memo",
+        "reference",
+    ])
+    .map_err(failed)?;
     for line in lines {
-        let (amount, balance) = (line.amount_micro_usd.to_string(), line.balance_micro_usd.to_string());
+        let (amount, balance) =
+            (line.amount_micro_usd.to_string(), line.balance_micro_usd.to_string());
         let texts = [&line.counter_account, &line.memo, &line.reference].map(|text| plain(text));
         let [counter, memo, reference] = &texts;
-        out.write_record([&line.at, &line.id, &amount, &balance, counter, memo, reference]).map_err(failed)?;
+        out.write_record([&line.at, &line.id, &amount, &balance, counter, memo, reference])
+            .map_err(failed)?;
     }
     let bytes = out.into_inner().map_err(|_| Refusal::internal())?;
     Ok(Reply::text("text/csv; charset=utf-8", bytes))

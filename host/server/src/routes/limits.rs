@@ -1,4 +1,5 @@
-//! `GET /v1/limits`: limits and guarantees, as this build truly keeps them (service-api.md, Limits).
+//! `GET /v1/limits`: limits and guarantees, as this build truly keeps them (service-api.md,
+//! Limits).
 
 use charter_kernel::id::UserId;
 use charter_kernel::kit::ConnectionMode;
@@ -51,8 +52,13 @@ pub async fn get(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply,
         ConnectionMode::Listed => json!(connections.toolkits),
     };
     let (http, rates) = (&app.config.http, &app.config.rates);
-    let rate =
-        |per_minute: u32| if per_minute == 0 { Value::Null } else { json!({"requests": per_minute, "window_seconds": 60}) };
+    let rate = |per_minute: u32| {
+        if per_minute == 0 {
+            Value::Null
+        } else {
+            json!({"requests": per_minute, "window_seconds": 60})
+        }
+    };
     let no_lifetime = "no lifetime is configured or enforced";
     Ok(Reply::ok(&json!({
         "snapshot": {"notAfter": null, "snapshot_unavailable_because": no_lifetime},
@@ -91,7 +97,10 @@ pub async fn get(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply,
     })))
 }
 
-async fn kit(app: &App, request: &HostRequest) -> Result<Option<std::sync::Arc<KitRecord>>, Refusal> {
+async fn kit(
+    app: &App,
+    request: &HostRequest,
+) -> Result<Option<std::sync::Arc<KitRecord>>, Refusal> {
     let place = request.place()?;
     let named = match request.query_text("tenant") {
         None | Some("default" | "me") => place.user.clone(),

@@ -1,4 +1,5 @@
-//! `GET /v1/logs`: the organization's audit rows, newest first; `GET /v1/operator/logs` those of the operator's acts.
+//! `GET /v1/logs`: the organization's audit rows, newest first; `GET /v1/operator/logs` those of
+//! the operator's acts.
 
 use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Instant;
@@ -18,7 +19,8 @@ const ROWS_MAX: usize = 5_000;
 /// Rows of one read.
 const STEP: u32 = 500;
 /// Members that a query can ask for, and where a row has them.
-const FILTERS: [&str; 6] = ["action", "entity_type", "entity_id", "decision", "request_id", "user_id"];
+const FILTERS: [&str; 6] =
+    ["action", "entity_type", "entity_id", "decision", "request_id", "user_id"];
 
 fn item() -> Value {
     let text = json!({"type": ["string", "null"]});
@@ -59,7 +61,9 @@ pub fn query() -> Value {
 
 /// A row as it is shown. Rows of users who were erased have lost what was private.
 pub fn view(row: &SequencedFact) -> Value {
-    let parsed = |text: Option<&String>| text.and_then(|text| serde_json::from_str::<Value>(text).ok()).unwrap_or_default();
+    let parsed = |text: Option<&String>| {
+        text.and_then(|text| serde_json::from_str::<Value>(text).ok()).unwrap_or_default()
+    };
     let (body, private) = (parsed(Some(&row.fact.body)), parsed(row.fact.private.as_ref()));
     json!({
         "seq": row.sequence,
@@ -79,7 +83,8 @@ pub fn view(row: &SequencedFact) -> Value {
     })
 }
 
-/// The organization's rows. Some pages hold fewer rows than asked for although there are more: follow `next_cursor`.
+/// The organization's rows. Some pages hold fewer rows than asked for although there are more:
+/// follow `next_cursor`.
 ///
 /// # Errors
 /// 403 for a key that is pinned: what others did is beyond its pin.
@@ -87,17 +92,23 @@ pub async fn list(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply
     let organization = audited(request)?;
     let moment = |name: &str| request.query_text(name).and_then(Instant::parse);
     let (since, until) = (moment("since"), moment("until"));
-    let wanted: Vec<(&str, &str)> = FILTERS.iter().filter_map(|name| Some((*name, request.query_text(name)?))).collect();
+    let wanted: Vec<(&str, &str)> =
+        FILTERS.iter().filter_map(|name| Some((*name, request.query_text(name)?))).collect();
     let fits = |row: &Value| {
         wanted.iter().all(|(name, value)| {
             let member = if *name == "user_id" { "on_behalf_of" } else { name };
             row[member].as_str() == Some(value)
         })
     };
-    let mut before: Option<u64> = request.page.position.as_deref().and_then(|position| position.parse().ok());
+    let mut before: Option<u64> =
+        request.page.position.as_deref().and_then(|position| position.parse().ok());
     let (mut items, mut looked, mut more) = (Vec::new(), 0, true);
     while more && items.len() < request.page.limit as usize && looked < ROWS_MAX {
-        let rows = app.store.facts_before(FactKind::Audit, organization, before, STEP).await.map_err(reading)?;
+        let rows = app
+            .store
+            .facts_before(FactKind::Audit, organization, before, STEP)
+            .await
+            .map_err(reading)?;
         more = rows.len() == STEP as usize;
         for row in rows {
             (before, looked) = (Some(row.sequence), looked + 1);

@@ -1,5 +1,6 @@
-//! The people of an organization and their roles. Whoever could loosen by adding, promoting or removing somebody needs the
-//! authority to loosen; ownership is given and taken by owners alone, and the last owner stays.
+//! The people of an organization and their roles. Whoever could loosen by adding, promoting or
+//! removing somebody needs the authority to loosen; ownership is given and taken by owners alone,
+//! and the last owner stays.
 
 use charter_kernel::id::AccountId;
 use charter_kernel::refusal::Refusal;
@@ -28,7 +29,12 @@ pub fn role_schema() -> Value {
 }
 
 fn item() -> Value {
-    object(&[("id", id()), ("email", json!({"type": "string"})), ("role", role_schema()), ("created_at", instant())])
+    object(&[
+        ("id", id()),
+        ("email", json!({"type": "string"})),
+        ("role", role_schema()),
+        ("created_at", instant()),
+    ])
 }
 
 /// The answer of one member's routes.
@@ -92,12 +98,15 @@ async fn named(request: &HostRequest, txn: &mut Txn) -> Result<Member, Refusal> 
 ///
 /// # Errors
 /// 403 for anybody but owners.
-pub fn may_own(identity: &Identity, role_before: Option<Role>, role_after: Option<Role>) -> Result<(), Refusal> {
+pub fn may_own(
+    identity: &Identity,
+    role_before: Option<Role>,
+    role_after: Option<Role>,
+) -> Result<(), Refusal> {
     let concerns_ownership = [role_before, role_after].into_iter().flatten().any(Role::owns);
     if concerns_ownership && !role(identity).is_some_and(Role::owns) {
-        return Err(
-            Refusal::forbidden("ownership", "Ownership is given and taken by owners.").hint("An owner does this in a session.")
-        );
+        return Err(Refusal::forbidden("ownership", "Ownership is given and taken by owners.")
+            .hint("An owner does this in a session."));
     }
     Ok(())
 }
@@ -127,7 +136,8 @@ pub fn change_body() -> Value {
     object(&[("role", role_schema())])
 }
 
-/// Gives a member another role. What they have offered and could not offer in it ends, and the answer names it.
+/// Gives a member another role. What they have offered and could not offer in it ends, and the
+/// answer names it.
 ///
 /// # Errors
 /// 403 where the caller may not, 409 for the last owner.
@@ -143,8 +153,11 @@ pub async fn patch(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Repl
     }
     member.role = body.role;
     stored::replace(txn, &member, "role").await?;
-    let ended = invitations::end_of(txn, &member.organization, member.account.as_str(), Some(member.role)).await?;
-    let note = json!({"before": {"role": before}, "after": {"role": member.role}, "invitations": ended});
+    let ended =
+        invitations::end_of(txn, &member.organization, member.account.as_str(), Some(member.role))
+            .await?;
+    let note =
+        json!({"before": {"role": before}, "after": {"role": member.role}, "invitations": ended});
     Ok(Reply::ok(&json!({"member": view(&member), "invitations": ended}))
         .about("member", member.account.to_string())
         .noting(note))
@@ -152,11 +165,17 @@ pub async fn patch(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Repl
 
 /// What a removal answers.
 pub fn deleted() -> Value {
-    object(&[("id", id()), ("deleted", json!({"const": true})), ("keys", ids()), ("invitations", ids())])
+    object(&[
+        ("id", id()),
+        ("deleted", json!({"const": true})),
+        ("keys", ids()),
+        ("invitations", ids()),
+    ])
 }
 
-/// Removes a member; anybody can leave. Keys are the organization's and go on working: the answer names those that the person
-/// made, so that they can be replaced. What the person has offered ends, and is named beside them.
+/// Removes a member; anybody can leave. Keys are the organization's and go on working: the answer
+/// names those that the person made, so that they can be replaced. What the person has offered
+/// ends, and is named beside them.
 ///
 /// # Errors
 /// 403 where the caller may not, 409 for the last owner.
@@ -170,7 +189,9 @@ pub async fn delete(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
     }
     another_owner(txn, &member).await?;
     stored::remove(txn, &member).await?;
-    if let Some(mut account) = stored::get::<Account>(txn, &Account::address(&member.account)).await? {
+    if let Some(mut account) =
+        stored::get::<Account>(txn, &Account::address(&member.account)).await?
+    {
         account.record.organizations.retain(|organization| *organization != member.organization);
         stored::replace(txn, &account.record, "email").await?;
     }
@@ -178,7 +199,8 @@ pub async fn delete(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
     let made = [("maker", member.account.as_str())];
     let (keys, _) = stored::list::<ApiKey>(txn, &reach, &made, KEYS_NAMED_MAX, 0).await?;
     let keys: Vec<_> = keys.into_iter().map(|key| key.record.id).collect();
-    let ended = invitations::end_of(txn, &member.organization, member.account.as_str(), None).await?;
+    let ended =
+        invitations::end_of(txn, &member.organization, member.account.as_str(), None).await?;
     let answer = json!({"id": member.account, "deleted": true, "keys": keys, "invitations": ended});
     let note = json!({"before": view(&member), "invitations": ended});
     Ok(Reply::ok(&answer).about("member", member.account.to_string()).noting(note))

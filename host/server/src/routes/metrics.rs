@@ -16,7 +16,8 @@ pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; chars
 /// How long a scrape waits for the database: who scrapes is told of its troubles too.
 const ASKED_FOR: Duration = Duration::from_secs(1);
 
-/// All counters in the OpenMetrics text format. What the database holds is left out while it does not answer.
+/// All counters in the OpenMetrics text format. What the database holds is left out while it does
+/// not answer.
 ///
 /// # Errors
 /// When they cannot be written.
@@ -27,5 +28,8 @@ pub async fn get(app: &App, _: &HostRequest, _: &mut Txn) -> Result<Reply, Refus
         help: "Mails that wait to be sent, in the whole deployment",
         value: mails as f64,
     });
-    app.metrics.text(mails.into_iter().collect()).map(|text| Reply::text(MEDIA_TYPE, text)).map_err(|_| Refusal::internal())
+    app.metrics
+        .text(mails.into_iter().collect())
+        .map(|text| Reply::text(MEDIA_TYPE, text))
+        .map_err(|_| Refusal::internal())
 }

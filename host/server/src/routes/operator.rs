@@ -29,20 +29,32 @@ pub fn all() -> Vec<HostRoute> {
             .consumes("application/wasm", charter_store::BLOB_BYTES_MAX)
             .refuses(&[Code::InvalidComponent])
             .answer(201, components::answer),
-        HostRoute::post("operator.components.activate", "/components/{name}/activate", handler!(components::activate))
-            .operator()
-            .summary("Swap to an installed version")
-            .body(components::activate_body)
-            .answer(200, components::answer),
-        HostRoute::post("operator.components.rollback", "/components/{name}/rollback", handler!(components::rollback))
-            .operator()
-            .summary("Go back to the version that served before")
-            .body(components::rollback_body)
-            .answer(200, components::answer),
-        HostRoute::delete("operator.components.delete", "/components/{name}/{digest}", handler!(components::delete))
-            .operator()
-            .summary("Remove a version that does not serve")
-            .answer(200, components::delete_answer),
+        HostRoute::post(
+            "operator.components.activate",
+            "/components/{name}/activate",
+            handler!(components::activate),
+        )
+        .operator()
+        .summary("Swap to an installed version")
+        .body(components::activate_body)
+        .answer(200, components::answer),
+        HostRoute::post(
+            "operator.components.rollback",
+            "/components/{name}/rollback",
+            handler!(components::rollback),
+        )
+        .operator()
+        .summary("Go back to the version that served before")
+        .body(components::rollback_body)
+        .answer(200, components::answer),
+        HostRoute::delete(
+            "operator.components.delete",
+            "/components/{name}/{digest}",
+            handler!(components::delete),
+        )
+        .operator()
+        .summary("Remove a version that does not serve")
+        .answer(200, components::delete_answer),
         HostRoute::post("operator.credits.create", "/credits", handler!(credits::create))
             .operator()
             .summary("Give an organization credit")
@@ -63,11 +75,15 @@ pub fn all() -> Vec<HostRoute> {
             .summary("Bind a provider")
             .body(providers::body)
             .answer(200, providers::answer),
-        HostRoute::delete("operator.providers.delete", "/providers/{binding}", handler!(providers::delete))
-            .operator()
-            .summary("Remove a binding")
-            .query(providers::query)
-            .answer(200, providers::delete_answer),
+        HostRoute::delete(
+            "operator.providers.delete",
+            "/providers/{binding}",
+            handler!(providers::delete),
+        )
+        .operator()
+        .summary("Remove a binding")
+        .query(providers::query)
+        .answer(200, providers::delete_answer),
         HostRoute::get("operator.health", "/health", handler!(health::get))
             .operator()
             .summary("How this replica and its deployment are doing")

@@ -1,4 +1,5 @@
-//! The organization of the credential, at `/v1/organization` and, as it was once called, `/v1/company`.
+//! The organization of the credential, at `/v1/organization` and, as it was once called,
+//! `/v1/company`.
 
 use charter_kernel::kit::Budget;
 use charter_kernel::refusal::Refusal;
@@ -90,7 +91,12 @@ struct Change {
 
 /// The body of a change.
 pub fn change_body() -> Value {
-    object(&[("name?", name()), ("loosening?", loosening()), ("time_zone?", time_zone()), ("budget?", nullable(&budget()))])
+    object(&[
+        ("name?", name()),
+        ("loosening?", loosening()),
+        ("time_zone?", time_zone()),
+        ("budget?", nullable(&budget())),
+    ])
 }
 
 /// Changes the organization.
@@ -103,7 +109,11 @@ pub async fn patch(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Repl
     let mut faults = Vec::new();
     check(&mut faults, "name", body.name.as_deref().and_then(names::fault));
     let no_zone = body.time_zone.as_deref().is_some_and(|zone| Zone::named(zone).is_none());
-    check(&mut faults, "time_zone", no_zone.then_some("must be the name of an IANA time zone, such as Europe/Zurich"));
+    check(
+        &mut faults,
+        "time_zone",
+        no_zone.then_some("must be the name of an IANA time zone, such as Europe/Zurich"),
+    );
     checked(faults)?;
     let mut organization = own(request, txn).await?;
     let before = told(&organization);
@@ -130,5 +140,7 @@ pub async fn patch(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Repl
     }
     stored::replace(txn, &organization, "name").await?;
     let note = json!({"before": before, "after": told(&organization)});
-    Ok(Reply::ok(&view(&organization, request)).about("organization", organization.id.to_string()).noting(note))
+    Ok(Reply::ok(&view(&organization, request))
+        .about("organization", organization.id.to_string())
+        .noting(note))
 }

@@ -1,7 +1,8 @@
 //! The few pages for people that the host serves: what a one-time link of a mail leads to.
 //!
-//! Plain HTML: no script, no style, nothing from anywhere. Whatever a page shows is escaped, and the forms of one lead to this host
-//! alone. A page changes nothing when it is opened, since mail scanners open links too; its buttons do.
+//! Plain HTML: no script, no style, nothing from anywhere. Whatever a page shows is escaped, and
+//! the forms of one lead to this host alone. A page changes nothing when it is opened, since mail
+//! scanners open links too; its buttons do.
 
 use charter_kernel::refusal::Refusal;
 use charter_kernel::schema::parse_query;
@@ -65,9 +66,11 @@ pub fn page(status: StatusCode, heading: &str, body: &str) -> Reply {
     reply
 }
 
-/// What keeps a page to itself: no script runs in it, nobody frames it, its address goes nowhere and is kept nowhere.
+/// What keeps a page to itself: no script runs in it, nobody frames it, its address goes nowhere
+/// and is kept nowhere.
 fn guard(headers: &mut HeaderMap) {
-    const POLICY: &str = "default-src 'none'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
+    const POLICY: &str =
+        "default-src 'none'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
     headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     headers.insert(header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
@@ -83,7 +86,11 @@ pub fn refused(status: StatusCode, refusal: &Refusal) -> Reply {
         403 => "You may not do this",
         _ => "This did not work",
     };
-    let hint = refusal.hint.as_deref().map(|hint| format!("\n<p>{}</p>", escape(hint))).unwrap_or_default();
+    let hint = refusal
+        .hint
+        .as_deref()
+        .map(|hint| format!("\n<p>{}</p>", escape(hint)))
+        .unwrap_or_default();
     page(status, heading, &format!("<p>{}</p>{hint}", escape(&refusal.message)))
 }
 
@@ -102,9 +109,13 @@ impl Form {
     /// 400 for what is no form, 403 for another site's.
     pub fn read(app: &App, request: &HostRequest) -> Result<Self, Refusal> {
         if !own_page(&request.headers, crate::mail::base(app).as_deref()) {
-            return Err(Refusal::forbidden("cross_site", "A form of another site does nothing here."));
+            return Err(Refusal::forbidden(
+                "cross_site",
+                "A form of another site does nothing here.",
+            ));
         }
-        let text = std::str::from_utf8(&request.bytes).map_err(|_| Refusal::invalid("body", "must be a form"))?;
+        let text = std::str::from_utf8(&request.bytes)
+            .map_err(|_| Refusal::invalid("body", "must be a form"))?;
         Ok(Self(parse_query(text).map_err(|_| Refusal::invalid("body", "must be a form"))?))
     }
 
@@ -114,8 +125,8 @@ impl Form {
     }
 }
 
-/// Whether a form may come from a page of ours. Our pages send no referrer, for which browsers say that the origin is `null`: then
-/// what they say of the site decides.
+/// Whether a form may come from a page of ours. Our pages send no referrer, for which browsers say
+/// that the origin is `null`: then what they say of the site decides.
 fn own_page(headers: &HeaderMap, base: Option<&str>) -> bool {
     let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     if let Some(site) = text(&FETCH_SITE) {
@@ -124,8 +135,13 @@ fn own_page(headers: &HeaderMap, base: Option<&str>) -> bool {
     match text(&header::ORIGIN) {
         None | Some("null") => true,
         Some(origin) => {
-            let host =
-                |address: &str| address.parse::<http::Uri>().ok()?.authority().map(|host| host.as_str().to_ascii_lowercase());
+            let host = |address: &str| {
+                address
+                    .parse::<http::Uri>()
+                    .ok()?
+                    .authority()
+                    .map(|host| host.as_str().to_ascii_lowercase())
+            };
             let addressed = text(&header::HOST).map(str::to_ascii_lowercase);
             let from = host(origin);
             from.is_some() && (from == base.and_then(host) || from == addressed)
@@ -148,8 +164,10 @@ mod tests {
     #[test]
     fn a_form_of_another_site_is_not_ours() {
         let own = |pairs: &[(&'static str, &str)]| {
-            let headers: HeaderMap =
-                pairs.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap())).collect();
+            let headers: HeaderMap = pairs
+                .iter()
+                .map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()))
+                .collect();
             own_page(&headers, Some("https://api.example.com"))
         };
         assert!(own(&[("sec-fetch-site", "same-origin"), ("origin", "null")]));

@@ -80,7 +80,10 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     let organization = &request.place()?.organization;
     unpinned(&request.identity)?;
     if pinned_project(&request.identity).is_some() {
-        return Err(Refusal::forbidden("key_project_pinned", "The key is pinned to one project and makes no other."));
+        return Err(Refusal::forbidden(
+            "key_project_pinned",
+            "The key is pinned to one project and makes no other.",
+        ));
     }
     let body: Create = request.body_as()?;
     let mut faults = Vec::new();
@@ -88,12 +91,18 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     checked(faults)?;
     let reach = Reach::organization(organization.id.as_str());
     if stored::count::<Project>(txn, &reach, &[]).await? >= PROJECTS_MAX {
-        return Err(Refusal::state_conflict("too_many_projects", "The organization has as many projects as it can have."));
+        return Err(Refusal::state_conflict(
+            "too_many_projects",
+            "The organization has as many projects as it can have.",
+        ));
     }
-    let project = auth::new_project(app, txn, request, &organization.id, &body.name, body.mode).await?;
+    let project =
+        auth::new_project(app, txn, request, &organization.id, &body.name, body.mode).await?;
     let shown = view(&project, &organization.default_project);
     let note = json!({"after": shown});
-    Ok(Reply::created(&json!({"project": shown})).about("project", project.id.to_string()).noting(note))
+    Ok(Reply::created(&json!({"project": shown}))
+        .about("project", project.id.to_string())
+        .noting(note))
 }
 
 /// The organization's projects; a pinned key sees its own.
@@ -105,8 +114,16 @@ pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply
     let (limit, offset) = (request.page.limit, request.page.offset);
     let default = &place.organization.default_project;
     if pinned_project(&request.identity).is_some() {
-        let own = stored::get::<Project>(txn, &Project::address(&place.organization.id, &place.project.id)).await?;
-        let items = own.iter().filter(|_| offset == 0).map(|project| view(&project.record, default)).collect();
+        let own = stored::get::<Project>(
+            txn,
+            &Project::address(&place.organization.id, &place.project.id),
+        )
+        .await?;
+        let items = own
+            .iter()
+            .filter(|_| offset == 0)
+            .map(|project| view(&project.record, default))
+            .collect();
         return Ok(Reply::ok(&shape::listed("projects", items, (limit, offset), false)));
     }
     let reach = Reach::organization(place.organization.id.as_str());
@@ -115,11 +132,16 @@ pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply
     Ok(Reply::ok(&shape::listed("projects", items, (limit, offset), more)))
 }
 
-/// Requires at the commit that the project is still there: nobody moves into one that is being deleted.
+/// Requires at the commit that the project is still there: nobody moves into one that is being
+/// deleted.
 ///
 /// # Errors
 /// 404 where it is gone.
-pub async fn still_there(txn: &mut Txn, organization: &OrganizationId, project: &ProjectId) -> Result<(), Refusal> {
+pub async fn still_there(
+    txn: &mut Txn,
+    organization: &OrganizationId,
+    project: &ProjectId,
+) -> Result<(), Refusal> {
     let found = stored::get::<Project>(txn, &Project::address(organization, project)).await?;
     found.map(drop).ok_or_else(Refusal::not_found)
 }
@@ -186,7 +208,8 @@ pub async fn patch(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Repl
     Ok(Reply::ok(&json!({"project": shown})).about("project", project.id.to_string()).noting(note))
 }
 
-/// Deletes a project that has no users and kits but its own default ones. Its keys are revoked, and what it owns goes soon after.
+/// Deletes a project that has no users and kits but its own default ones. Its keys are revoked, and
+/// what it owns goes soon after.
 ///
 /// # Errors
 /// 409 for the default project, and for one that is in use.
@@ -195,7 +218,10 @@ pub async fn delete(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     loosen(&request.identity, organization)?;
     let project = named(request, txn).await?;
     if project.id == organization.default_project {
-        return Err(Refusal::state_conflict("default_project", "The default project of an organization stays."));
+        return Err(Refusal::state_conflict(
+            "default_project",
+            "The default project of an organization stays.",
+        ));
     }
     let reach = Reach::project(project.id.as_str());
     let (users, more_users) = stored::list::<User>(txn, &reach, &[], 2, 0).await?;
@@ -203,9 +229,11 @@ pub async fn delete(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     // Validated at the commit: nobody moves in meanwhile.
     let tenants = stored::count::<User>(txn, &reach, &[]).await?;
     let bundles = stored::count::<StoredKit>(txn, &reach, &[]).await?;
-    let others = users.iter().any(|user| user.record.id != project.default_user) || kits.iter().any(|kit| !kit.record.default);
+    let others = users.iter().any(|user| user.record.id != project.default_user)
+        || kits.iter().any(|kit| !kit.record.default);
     if others || more_users || more_kits || tenants > 1 || bundles > 1 {
-        return Err(Refusal::state_conflict("project_in_use", "The project has users or kits.").hint("Delete them first."));
+        return Err(Refusal::state_conflict("project_in_use", "The project has users or kits.")
+            .hint("Delete them first."));
     }
     keys::remove_pinned(txn, &organization.id, ("project_id", project.id.as_str())).await?;
     let mut signals = Vec::new();
@@ -221,5 +249,7 @@ pub async fn delete(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     stored::remove(txn, &project).await?;
     lifecycle::erase(txn, organization.id.as_str(), &reach, signals, request.now).await?;
     let note = json!({"before": view(&project, &organization.default_project)});
-    Ok(Reply::ok(&json!({"id": project.id, "deleted": true})).about("project", project.id.to_string()).noting(note))
+    Ok(Reply::ok(&json!({"id": project.id, "deleted": true}))
+        .about("project", project.id.to_string())
+        .noting(note))
 }

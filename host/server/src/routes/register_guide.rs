@@ -24,6 +24,8 @@ pub fn base_url(app: &App, request: &HostRequest) -> String {
         return url.trim_end_matches('/').to_owned();
     }
     let host = request.headers.get(http::header::HOST).and_then(|host| host.to_str().ok());
-    let clean = host.filter(|host| host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-:[]".contains(&byte)));
+    let clean = host.filter(|host| {
+        host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-:[]".contains(&byte))
+    });
     format!("{}://{}", if request.tls { "https" } else { "http" }, clean.unwrap_or("localhost"))
 }

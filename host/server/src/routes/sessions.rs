@@ -1,4 +1,5 @@
-//! A person's session: reading it, ending it, and moving it to another of the person's organizations.
+//! A person's session: reading it, ending it, and moving it to another of the person's
+//! organizations.
 
 use charter_kernel::id::{AccountId, OrganizationId, SessionId};
 use charter_kernel::refusal::Refusal;
@@ -40,11 +41,19 @@ pub async fn open(
     now: Instant,
     lifetime_ms: i64,
 ) -> Result<Session, Refusal> {
-    let (held, _) =
-        stored::list::<Session>(txn, &Reach::deployment(), &[("account", account.as_str())], SESSIONS_MAX, 0).await?;
+    let (held, _) = stored::list::<Session>(
+        txn,
+        &Reach::deployment(),
+        &[("account", account.as_str())],
+        SESSIONS_MAX,
+        0,
+    )
+    .await?;
     let full = held.len() >= SESSIONS_MAX as usize;
     let oldest = held.iter().map(|held| held.record.created_at).min();
-    for held in held.iter().filter(|held| held.record.expires_at <= now || (full && Some(held.record.created_at) == oldest)) {
+    for held in held.iter().filter(|held| {
+        held.record.expires_at <= now || (full && Some(held.record.created_at) == oldest)
+    }) {
         stored::remove(txn, &held.record).await?;
     }
     let session = Session {
@@ -67,7 +76,10 @@ pub fn view(session: &Session, token: &Plain) -> Value {
 /// The cookie that holds a session's token; `lifetime_ms` 0 removes it.
 pub fn cookie(token: &str, lifetime_ms: i64, tls: bool) -> String {
     let secure = if tls { "; Secure" } else { "" };
-    format!("{COOKIE}={token}; Path=/; HttpOnly; SameSite=Lax; Max-Age={}{secure}", lifetime_ms / 1000)
+    format!(
+        "{COOKIE}={token}; Path=/; HttpOnly; SameSite=Lax; Max-Age={}{secure}",
+        lifetime_ms / 1000
+    )
 }
 
 fn of(request: &HostRequest) -> Result<&SessionRecord, Refusal> {
@@ -79,7 +91,11 @@ fn of(request: &HostRequest) -> Result<&SessionRecord, Refusal> {
 
 /// The answer of the session's routes.
 pub fn answer() -> Value {
-    let session = object(&[("id", id()), ("expires_at", instant()), ("csrf_token", json!({"type": "string"}))]);
+    let session = object(&[
+        ("id", id()),
+        ("expires_at", instant()),
+        ("csrf_token", json!({"type": "string"})),
+    ]);
     let organization = object(&[("id", id()), ("name", name())]);
     object(&[
         ("account", object(&[("id", id()), ("email", json!({"type": "string"}))])),
@@ -95,16 +111,24 @@ fn gone() -> Refusal {
     Refusal::unauthorized("The session has ended.").hint("Sign in with POST /v1/auth/login.")
 }
 
-async fn shown(txn: &mut Txn, session: &SessionRecord, selected: &OrganizationId, role: &str) -> Result<Value, Refusal> {
+async fn shown(
+    txn: &mut Txn,
+    session: &SessionRecord,
+    selected: &OrganizationId,
+    role: &str,
+) -> Result<Value, Refusal> {
     let account = stored::get::<Account>(txn, &Account::address(&session.account)).await?;
     let account = account.ok_or_else(gone)?.record;
     let mut organizations = Vec::new();
     for id in &account.organizations {
-        if let Some(organization) = stored::get::<Organization>(txn, &Organization::address(id)).await? {
+        if let Some(organization) =
+            stored::get::<Organization>(txn, &Organization::address(id)).await?
+        {
             organizations.push(json!({"id": id, "name": organization.record.name}));
         }
     }
-    let current = organizations.iter().find(|organization| organization["id"] == selected.as_str()).cloned();
+    let current =
+        organizations.iter().find(|organization| organization["id"] == selected.as_str()).cloned();
     Ok(json!({
         "account": {"id": account.id, "email": account.email},
         "organization": current.ok_or_else(gone)?,
@@ -139,7 +163,9 @@ pub async fn delete(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
         stored::remove(txn, &found.record).await?;
     }
     let cleared = cookie("", 0, request.tls);
-    Ok(Reply::ok(&json!({"ok": true})).header(http::header::SET_COOKIE, &cleared).about("session", session.id.to_string()))
+    Ok(Reply::ok(&json!({"ok": true}))
+        .header(http::header::SET_COOKIE, &cleared)
+        .about("session", session.id.to_string()))
 }
 
 #[derive(Deserialize)]
@@ -156,14 +182,22 @@ pub fn switch_body() -> Value {
 ///
 /// # Errors
 /// 403 when they are not.
-pub async fn switch_company(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn switch_company(
+    _: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+) -> Result<Reply, Refusal> {
     let session = of(request)?;
     let body: Switch = request.body_as()?;
     // An organization that does not exist and one of others read the same.
-    let foreign = || Refusal::forbidden("not_a_member", "The account is not a member of this company.");
+    let foreign =
+        || Refusal::forbidden("not_a_member", "The account is not a member of this company.");
     let target = OrganizationId::parse(&body.company_id).ok_or_else(foreign)?;
-    let member = stored::get::<Member>(txn, &Member::address(&target, &session.account)).await?.ok_or_else(foreign)?;
-    let mut held = stored::get::<Session>(txn, &Session::address(&session.digest)).await?.ok_or_else(gone)?;
+    let member = stored::get::<Member>(txn, &Member::address(&target, &session.account))
+        .await?
+        .ok_or_else(foreign)?;
+    let mut held =
+        stored::get::<Session>(txn, &Session::address(&session.digest)).await?.ok_or_else(gone)?;
     let before = std::mem::replace(&mut held.record.organization, target.clone());
     stored::replace(txn, &held.record, "company_id").await?;
     let answer = shown(txn, session, &target, member.record.role.as_str()).await?;
@@ -181,6 +215,9 @@ mod tests {
             cookie("t", 14 * 24 * 3_600_000, true),
             "service_session=t; Path=/; HttpOnly; SameSite=Lax; Max-Age=1209600; Secure"
         );
-        assert_eq!(cookie("", 0, false), "service_session=; Path=/; HttpOnly; SameSite=Lax; Max-Age=0");
+        assert_eq!(
+            cookie("", 0, false),
+            "service_session=; Path=/; HttpOnly; SameSite=Lax; Max-Age=0"
+        );
     }
 }

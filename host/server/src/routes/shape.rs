@@ -25,7 +25,8 @@ pub fn visible(characters_max: usize) -> Value {
     })
 }
 
-/// An e-mail address that is kept; [`account::email_fault`] decides. The format of the name would refuse those that are not ASCII.
+/// An e-mail address that is kept; [`account::email_fault`] decides. The format of the name would
+/// refuse those that are not ASCII.
 pub fn email() -> Value {
     const LABEL: &str = r"[\p{Alphabetic}\p{N}]([\p{Alphabetic}\p{N}-]*[\p{Alphabetic}\p{N}])?";
     json!({
@@ -64,7 +65,8 @@ pub fn reference() -> Value {
     json!({"type": "string", "minLength": 1, "maxLength": 64})
 }
 
-/// The same, or null. The type is widened, rather than an alternative added, so that a fault within is named by its own path.
+/// The same, or null. The type is widened, rather than an alternative added, so that a fault within
+/// is named by its own path.
 pub fn nullable(schema: &Value) -> Value {
     let mut schema = schema.clone();
     schema["type"] = json!([schema["type"], "null"]);
@@ -154,11 +156,14 @@ pub fn checked(faults: Vec<Fault>) -> Result<(), Refusal> {
     if faults.is_empty() { Ok(()) } else { Err(Refusal::faults(faults)) }
 }
 
-/// Reads a member of a PATCH that tells "absent" from "null": `#[serde(default, deserialize_with = "present")]`.
+/// Reads a member of a PATCH that tells "absent" from "null": `#[serde(default, deserialize_with =
+/// "present")]`.
 ///
 /// # Errors
 /// When the value does not fit.
-pub fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<Option<Option<T>>, D::Error> {
+pub fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<Option<T>>, D::Error> {
     Option::<T>::deserialize(from).map(Some)
 }
 
@@ -175,7 +180,18 @@ mod tests {
     #[test]
     fn a_schema_refuses_what_the_rule_behind_it_refuses_and_nothing_else() {
         let long = |n: usize| "x".repeat(n);
-        for text in ["Acme, Inc.", "Ünï", " a ", "", "  ", "two\nlines", "a\u{0}", "\u{85}", &long(128), &long(129)] {
+        for text in [
+            "Acme, Inc.",
+            "Ünï",
+            " a ",
+            "",
+            "  ",
+            "two\nlines",
+            "a\u{0}",
+            "\u{85}",
+            &long(128),
+            &long(129),
+        ] {
             assert_eq!(admits(&name(), text), name::fault(text).is_none(), "{text:?}");
         }
         let far = format!("a@{}.com", long(300));
@@ -211,7 +227,10 @@ mod tests {
         let faults = Schema::compile(&object(&[("email", email()), ("name", name())])).unwrap();
         let faults = faults.validate(&json!({"email": "nobody@x", "name": " "})).unwrap_err();
         let words: Vec<_> = faults.iter().map(ToString::to_string).collect();
-        assert_eq!(words, ["email must be an e-mail address", "name must be one line of text, and not blank"]);
+        assert_eq!(
+            words,
+            ["email must be an e-mail address", "name must be one line of text, and not blank"]
+        );
     }
 
     #[test]

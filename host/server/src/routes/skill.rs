@@ -1,4 +1,5 @@
-//! `GET /skill.md`: what this deployment can do, written from the manifests for an agent that reads.
+//! `GET /skill.md`: what this deployment can do, written from the manifests for an agent that
+//! reads.
 
 use std::fmt::Write as _;
 
@@ -29,15 +30,27 @@ pub async fn get(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply,
     text.push_str("\n## The platform\n\n");
     for entry in app.routes.entries() {
         let route = &entry.route;
-        let Some(mount) = route.mounts.first().filter(|mount| **mount != Mount::Operator) else { continue };
+        let Some(mount) = route.mounts.first().filter(|mount| **mount != Mount::Operator) else {
+            continue;
+        };
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "* `{} {}`: {}", route.method, template_at(*mount, route.path), route.summary);
+        let _ = writeln!(
+            text,
+            "* `{} {}`: {}",
+            route.method,
+            template_at(*mount, route.path),
+            route.summary
+        );
     }
     Ok(Reply::text("text/markdown; charset=utf-8", text))
 }
 
 fn describe(manifest: &Manifest, text: &mut String) {
-    let _ = writeln!(text, "\n## {} (`{}` {})\n\n{}\n", manifest.title, manifest.name, manifest.version, manifest.summary);
+    let _ = writeln!(
+        text,
+        "\n## {} (`{}` {})\n\n{}\n",
+        manifest.title, manifest.name, manifest.version, manifest.summary
+    );
     if !manifest.description.is_empty() {
         let _ = writeln!(text, "{}\n", manifest.description);
     }

@@ -1,4 +1,5 @@
-//! What was spent: by tenant (`/v1/spend`), by what it was for (`/v1/governance/spend`), and one tenant's cost report.
+//! What was spent: by tenant (`/v1/spend`), by what it was for (`/v1/governance/spend`), and one
+//! tenant's cost report.
 //!
 //! Read from the spend records that captures leave, and from the meters that admissions count in.
 
@@ -67,7 +68,10 @@ fn scope(place: &Place, project: &ProjectId, test: bool, user: &UserId) -> Scope
 async fn of_tenant(app: &App, txn: &Txn, scope: &Scope) -> Result<(Case, Standing), Refusal> {
     let case = gateway::case(app, scope).await?;
     let standings = case.standings(app, txn, "", &[], app.clock.now()).await?;
-    let standing = standings.into_iter().find(|standing| standing.scope == "kit").ok_or_else(Refusal::not_found)?;
+    let standing = standings
+        .into_iter()
+        .find(|standing| standing.scope == "kit")
+        .ok_or_else(Refusal::not_found)?;
     Ok((case, standing))
 }
 
@@ -93,7 +97,8 @@ pub async fn list(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
     let (mut rows, mut more) = (Vec::new(), false);
     for project in projects.iter().map(|project| &project.record) {
         let users = Reach::project(project.id.as_str());
-        let count = u32::try_from(stored::count::<User>(txn, &users, &[]).await?).unwrap_or(u32::MAX);
+        let count =
+            u32::try_from(stored::count::<User>(txn, &users, &[]).await?).unwrap_or(u32::MAX);
         if skip >= count {
             skip -= count;
             continue;
@@ -107,7 +112,8 @@ pub async fn list(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
         (skip, more) = (0, rest);
         for user in page {
             let test = crate::lifecycle::is_test(project);
-            let (case, standing) = of_tenant(app, txn, &scope(place, &project.id, test, &user.record.id)).await?;
+            let (case, standing) =
+                of_tenant(app, txn, &scope(place, &project.id, test, &user.record.id)).await?;
             rows.push(json!({
                 "user_id": user.record.id,
                 "name": user.record.name,
@@ -149,7 +155,12 @@ pub fn sums_answer() -> Value {
         ("spent_cents", number.clone()),
         ("count", number),
     ]);
-    object(&[("by", by()), ("since", instant()), ("until", instant()), ("spend", json!({"type": "array", "items": row}))])
+    object(&[
+        ("by", by()),
+        ("since", instant()),
+        ("until", instant()),
+        ("spend", json!({"type": "array", "items": row})),
+    ])
 }
 
 /// `GET /v1/governance/spend`: since the beginning of the month, or of what is asked for.
@@ -167,14 +178,18 @@ pub async fn sums(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply
     };
     let by = request.query_text("by").unwrap_or("action");
     let mut sums: BTreeMap<Option<String>, (i64, i64)> = BTreeMap::new();
-    let (mut from, to, mut after) = (format!("{} {since}", organization.id), format!("{} {until}", organization.id), None);
+    let (mut from, to, mut after) =
+        (format!("{} {since}", organization.id), format!("{} {until}", organization.id), None);
     let mut looked = 0;
     loop {
-        let page = app.store.indexed(&spend_space(), "found", (&from, &to), after.as_ref(), PAGE).await;
+        let page =
+            app.store.indexed(&spend_space(), "found", (&from, &to), after.as_ref(), PAGE).await;
         let page = page.map_err(stored::reading)?;
         looked += page.len();
         if looked > RECORDS_MAX {
-            let told = format!("There are more than {RECORDS_MAX} records in this time: ask for a shorter one.");
+            let told = format!(
+                "There are more than {RECORDS_MAX} records in this time: ask for a shorter one."
+            );
             return Err(Refusal::invalid("since", told));
         }
         for (_, _, row) in &page {
@@ -193,7 +208,9 @@ pub async fn sums(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply
     let rows = sums.into_iter().map(
         |(key, (spent, count))| json!({"key": key, "spent_micro_usd": spent, "spent_cents": cents(spent), "count": count}),
     );
-    Ok(Reply::ok(&json!({"by": by, "since": since, "until": until, "spend": rows.collect::<Vec<_>>()})))
+    Ok(Reply::ok(
+        &json!({"by": by, "since": since, "until": until, "spend": rows.collect::<Vec<_>>()}),
+    ))
 }
 
 fn month(time_zone: &str, at: Instant) -> Result<Window, Refusal> {
@@ -222,7 +239,8 @@ pub fn cost_answer() -> Value {
     ])
 }
 
-/// `GET /v1/teams/{team}/tenants/{tenant_user_id}/cost`: within the window of the tenant's budget. A team is a project.
+/// `GET /v1/teams/{team}/tenants/{tenant_user_id}/cost`: within the window of the tenant's budget.
+/// A team is a project.
 ///
 /// # Errors
 /// 404 for another organization's project or user.
@@ -235,9 +253,17 @@ pub async fn cost(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
     crate::authority::sees_project(&request.identity, &project)?;
     let user = UserId::parse(request.parameter("tenant_user_id")).ok_or_else(Refusal::not_found)?;
     sees_user(&request.identity, &user)?;
-    let found = app.directory.project(&place.organization.id, &project).await.map_err(|_| Refusal::overloaded(1))?;
+    let found = app
+        .directory
+        .project(&place.organization.id, &project)
+        .await
+        .map_err(|_| Refusal::overloaded(1))?;
     let found = found.ok_or_else(Refusal::not_found)?;
-    app.directory.user(&project, &user).await.map_err(|_| Refusal::overloaded(1))?.ok_or_else(Refusal::not_found)?;
+    app.directory
+        .user(&project, &user)
+        .await
+        .map_err(|_| Refusal::overloaded(1))?
+        .ok_or_else(Refusal::not_found)?;
     let (case, standing) = of_tenant(app, txn, &scope(place, &project, found.test, &user)).await?;
     let mut sums: BTreeMap<(String, String), i64> = BTreeMap::new();
     let mut query = Query::all(&Reach::user(user.as_str()), &spend_space()).limit(PAGE).relaxed();
@@ -254,7 +280,8 @@ pub async fn cost(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
         let Some(next) = page.next else { break };
         query.after = Some(next);
     }
-    // What was spent is recorded after it was spent: this report enforces nothing, whatever the caps do.
+    // What was spent is recorded after it was spent: this report enforces nothing, whatever the
+    // caps do.
     let buckets = sums.into_iter().map(|((action, primitive), spent)| {
         json!({"key": action, "cents": cents(spent), "class": primitive, "cap_cents": standing.cap.map(cents), "enforced": false})
     });

@@ -1,5 +1,5 @@
-//! `GET /v1/status`: what is installed, what of it the caller has, how the organization stands with who bills it, and which webhooks the
-//! host has switched off.
+//! `GET /v1/status`: what is installed, what of it the caller has, how the organization stands with
+//! who bills it, and which webhooks the host has switched off.
 
 use std::collections::BTreeSet;
 
@@ -61,8 +61,13 @@ pub async fn get(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Repl
         };
         let served = decided.as_ref().ok().and_then(|pinned| primitive.version(*pinned));
         // All that any of its operations would answer 501 for.
-        let required = manifest.providers.iter().filter(|provider| provider.required).map(|provider| provider.name.clone());
-        let needed = manifest.operations.iter().flat_map(|operation| operation.needs.iter().cloned());
+        let required = manifest
+            .providers
+            .iter()
+            .filter(|provider| provider.required)
+            .map(|provider| provider.name.clone());
+        let needed =
+            manifest.operations.iter().flat_map(|operation| operation.needs.iter().cloned());
         let needed: BTreeSet<String> = required.chain(needed).collect();
         let missing = app.providers.missing(&place.scope, &Vec::from_iter(needed));
         json!({
@@ -77,7 +82,8 @@ pub async fn get(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Repl
     });
     let primitives: Vec<Value> = primitives.collect();
     let reach = Reach::organization(place.organization.id.as_str());
-    let mut off = Query::all(&reach, &Webhook::space()).equal(OFF, "1").limit(WEBHOOKS_MAX as u32).relaxed();
+    let mut off =
+        Query::all(&reach, &Webhook::space()).equal(OFF, "1").limit(WEBHOOKS_MAX as u32).relaxed();
     if let Some(pinned) = pinned_user(&request.identity) {
         off = off.equal(TENANT, pinned.as_str());
     }

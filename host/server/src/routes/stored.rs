@@ -1,4 +1,5 @@
-//! Records within a host route: reading, writing and listing them, with the store's errors in the words of the wire.
+//! Records within a host route: reading, writing and listing them, with the store's errors in the
+//! words of the wire.
 
 use charter_kernel::refusal::Refusal;
 use charter_kernel::unit::{Claim, Key, Reach, Refused, Row};
@@ -28,7 +29,10 @@ pub async fn get<R: Record>(txn: &mut Txn, key: &Key) -> Result<Option<Versioned
 ///
 /// # Errors
 /// When the store cannot be asked.
-pub async fn holder<R: Record>(txn: &mut Txn, claim: &Claim) -> Result<Option<Versioned<R>>, Refusal> {
+pub async fn holder<R: Record>(
+    txn: &mut Txn,
+    claim: &Claim,
+) -> Result<Option<Versioned<R>>, Refusal> {
     match txn.lookup(claim).await.map_err(reading)? {
         Some(key) => get(txn, &key).await,
         None => Ok(None),
@@ -51,7 +55,8 @@ pub async fn insert<R: Record>(txn: &mut Txn, record: &R, param: &str) -> Result
 /// `duplicate_record`, or when the store cannot be asked.
 pub async fn replace<R: Record>(txn: &mut Txn, record: &R, param: &str) -> Result<u64, Refusal> {
     let draft = record.draft().map_err(unreadable)?;
-    let row = txn.replace(record.key(), draft, None).await.map_err(|error| writing(error, param))?;
+    let row =
+        txn.replace(record.key(), draft, None).await.map_err(|error| writing(error, param))?;
     Ok(row.version)
 }
 
@@ -63,8 +68,8 @@ pub async fn remove<R: Record>(txn: &mut Txn, record: &R) -> Result<(), Refusal>
     txn.remove(&record.key(), None).await.map(|_| ()).map_err(|error| writing(error, ""))
 }
 
-/// A page of records, oldest first, so that one inserted during a walk neither hides nor repeats another; and whether there
-/// are more.
+/// A page of records, oldest first, so that one inserted during a walk neither hides nor repeats
+/// another; and whether there are more.
 ///
 /// # Errors
 /// When the store cannot be asked.
@@ -91,7 +96,11 @@ pub async fn list<R: Record>(
 ///
 /// # Errors
 /// When the store cannot be asked.
-pub async fn count<R: Record>(txn: &mut Txn, reach: &Reach, matching: &[(&str, &str)]) -> Result<u64, Refusal> {
+pub async fn count<R: Record>(
+    txn: &mut Txn,
+    reach: &Reach,
+    matching: &[(&str, &str)],
+) -> Result<u64, Refusal> {
     let mut query = Query::all(reach, &R::space());
     for (field, value) in matching {
         query = query.equal(field, *value);
@@ -134,8 +143,8 @@ pub fn breaking(error: WriteError) -> Refusal {
     writing(error, "")
 }
 
-/// A commit in the middle of a request that did not succeed, in the words of the wire. Nothing was lost: a retry goes on from
-/// there.
+/// A commit in the middle of a request that did not succeed, in the words of the wire. Nothing was
+/// lost: a retry goes on from there.
 pub fn committing(error: CommitError) -> Refusal {
     match error {
         CommitError::Overloaded { retry_after_s } => Refusal::overloaded(retry_after_s),

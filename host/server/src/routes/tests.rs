@@ -1,4 +1,5 @@
-//! What two requests at the same moment can leave behind, put there by hand: handlers over a whole app, without HTTP.
+//! What two requests at the same moment can leave behind, put there by hand: handlers over a whole
+//! app, without HTTP.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -52,10 +53,16 @@ struct Bed {
 impl Bed {
     async fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("charter-routes-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let name = format!(
+            "charter-routes-{}-{}",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        );
         let folder = std::env::temp_dir().join(name);
-        let flags =
-            vec![("data.dir", "--data", folder.display().to_string()), ("http.listen", "--listen", "127.0.0.1:0".to_owned())];
+        let flags = vec![
+            ("data.dir", "--data", folder.display().to_string()),
+            ("http.listen", "--listen", "127.0.0.1:0".to_owned()),
+        ];
         let environment = vec![("CHARTER_EGRESS_ALLOW".into(), "127.0.0.0/8".into())];
         let config = Config::read(Layers { flags, environment, ..Layers::default() }).unwrap();
         let running = start(config, Arc::new(Still)).await.unwrap();
@@ -98,7 +105,8 @@ impl Bed {
     }
 
     async fn by_owner(&self) -> HostRequest {
-        self.request(Identity::Session(Arc::new(self.session(&self.owner, &self.organization)))).await
+        self.request(Identity::Session(Arc::new(self.session(&self.owner, &self.organization))))
+            .await
     }
 
     fn session(&self, account: &AccountId, organization: &OrganizationId) -> SessionRecord {
@@ -116,7 +124,11 @@ impl Bed {
 
     async fn stored_key(&self, id: &KeyId) -> ApiKey {
         let mut txn = self.app().store.begin("");
-        stored::get::<ApiKey>(&mut txn, &ApiKey::address(&self.organization, id)).await.unwrap().unwrap().record
+        stored::get::<ApiKey>(&mut txn, &ApiKey::address(&self.organization, id))
+            .await
+            .unwrap()
+            .unwrap()
+            .record
     }
 
     /// A key that descends from these.
@@ -138,7 +150,8 @@ impl Bed {
     async fn put_member(&self, n: u8, role: Role, since: Instant) -> AccountId {
         let account = AccountId::new(NOW, [n; 10]);
         let (organization, email) = (self.organization.clone(), format!("member{n}@example.com"));
-        let member = Member { organization, account: account.clone(), email, role, created_at: since };
+        let member =
+            Member { organization, account: account.clone(), email, role, created_at: since };
         let mut txn = self.app().store.begin(self.organization.as_str());
         stored::insert(&mut txn, &member, "id").await.unwrap();
         txn.commit().await.unwrap();
@@ -146,7 +159,12 @@ impl Bed {
     }
 
     /// An invitation of this inviter; its token.
-    async fn put_invitation(&self, role: Role, invited_by: (&str, &str), ancestors: Vec<KeyId>) -> String {
+    async fn put_invitation(
+        &self,
+        role: Role,
+        invited_by: (&str, &str),
+        ancestors: Vec<KeyId>,
+    ) -> String {
         let token = Plain::generate("inv_").unwrap();
         let random = stored::random().unwrap();
         let invitation = Invitation {
@@ -169,13 +187,16 @@ impl Bed {
 
     async fn accepted(&self, token: &str) -> Result<Value, Code> {
         let request = anonymous(json!({"token": token, "password": PASSWORD}));
-        called(self.app(), &request, crate::handler!(invitations::accept)).await.map_err(|refusal| refusal.code)
+        called(self.app(), &request, crate::handler!(invitations::accept))
+            .await
+            .map_err(|refusal| refusal.code)
     }
 
     /// How many invitations the list shows.
     async fn open(&self) -> usize {
         let request = self.by_key().await;
-        let listed = called(self.app(), &request, crate::handler!(invitations::list)).await.unwrap();
+        let listed =
+            called(self.app(), &request, crate::handler!(invitations::list)).await.unwrap();
         listed["invitations"].as_array().unwrap().len()
     }
 }
@@ -231,8 +252,12 @@ fn record(key: &ApiKey) -> KeyRecord {
 
 async fn names(bed: &Bed) -> Vec<String> {
     let listed = called(bed.app(), &bed.by_key().await, crate::handler!(keys::list)).await.unwrap();
-    let mut names: Vec<String> =
-        listed["keys"].as_array().unwrap().iter().map(|key| key["name"].as_str().unwrap().to_owned()).collect();
+    let mut names: Vec<String> = listed["keys"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|key| key["name"].as_str().unwrap().to_owned())
+        .collect();
     names.sort();
     names
 }
@@ -241,13 +266,20 @@ async fn names(bed: &Bed) -> Vec<String> {
 async fn a_session_whose_person_is_being_removed_has_ended() {
     let bed = Bed::new().await;
     let elsewhere = register(bed.app(), "stranger@example.com").await;
-    let elsewhere = OrganizationId::parse(elsewhere["organization"]["id"].as_str().unwrap()).unwrap();
+    let elsewhere =
+        OrganizationId::parse(elsewhere["organization"]["id"].as_str().unwrap()).unwrap();
     // What the directory still vouched for when the request was identified.
-    for (account, organization) in [(&bed.owner, &elsewhere), (&AccountId::new(NOW, [9; 10]), &bed.organization)] {
+    for (account, organization) in
+        [(&bed.owner, &elsewhere), (&AccountId::new(NOW, [9; 10]), &bed.organization)]
+    {
         let session = Identity::Session(Arc::new(bed.session(account, organization)));
         let request = HostRequest { identity: session, ..anonymous(Value::Null) };
-        let refused = called(bed.app(), &request, crate::handler!(sessions::get)).await.unwrap_err();
-        assert_eq!((refused.code, refused.message.as_str()), (Code::Unauthorized, "The session has ended."));
+        let refused =
+            called(bed.app(), &request, crate::handler!(sessions::get)).await.unwrap_err();
+        assert_eq!(
+            (refused.code, refused.message.as_str()),
+            (Code::Unauthorized, "The session has ended.")
+        );
     }
     let request = bed.by_owner().await;
     assert!(called(bed.app(), &request, crate::handler!(sessions::get)).await.is_ok());
@@ -271,7 +303,10 @@ async fn a_key_that_is_made_while_its_maker_is_revoked_is_not_listed_and_goes() 
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    assert!(tokio::time::timeout(Duration::from_secs(60), gone).await.is_ok(), "the workers remove it");
+    assert!(
+        tokio::time::timeout(Duration::from_secs(60), gone).await.is_ok(),
+        "the workers remove it"
+    );
     assert_eq!(names(&bed).await, ["Registration"]);
     bed.end().await;
 }
@@ -302,8 +337,12 @@ async fn an_invitation_is_worth_what_its_inviter_is() {
         let token = bed.put_invitation(role, inviter, Vec::new()).await;
         assert_eq!(bed.open().await, usize::from(stands), "{role} by {inviter:?}");
         match bed.accepted(&token).await {
-            Ok(accepted) => assert!(stands && accepted["role"] == role.as_str(), "{role} by {inviter:?}"),
-            Err(code) => assert!(!stands && code == Code::Unauthorized, "{role} by {inviter:?}: {code:?}"),
+            Ok(accepted) => {
+                assert!(stands && accepted["role"] == role.as_str(), "{role} by {inviter:?}")
+            }
+            Err(code) => {
+                assert!(!stands && code == Code::Unauthorized, "{role} by {inviter:?}: {code:?}")
+            }
         }
     }
     bed.end().await;
@@ -332,13 +371,21 @@ async fn what_somebody_has_offered_ends_with_them_and_is_named() {
     };
     let demotion = at(admin.as_str(), json!({"role": "admin"})).await;
     let demoted = called(bed.app(), &demotion, crate::handler!(members::patch)).await.unwrap();
-    assert_eq!((named(&demoted), rows().await), (1, 3), "an admin offers no ownership, and everything else");
+    assert_eq!(
+        (named(&demoted), rows().await),
+        (1, 3),
+        "an admin offers no ownership, and everything else"
+    );
     let removal = at(admin.as_str(), Value::Null).await;
     let removed = called(bed.app(), &removal, crate::handler!(members::delete)).await.unwrap();
     assert_eq!((named(&removed), rows().await), (1, 2));
     let revocation = at(maker.id.as_str(), Value::Null).await;
     let revoked = called(bed.app(), &revocation, crate::handler!(keys::delete)).await.unwrap();
-    assert_eq!((named(&revoked), rows().await), (1, 1), "with a key goes what its descendants have offered");
+    assert_eq!(
+        (named(&revoked), rows().await),
+        (1, 1),
+        "with a key goes what its descendants have offered"
+    );
     assert!(bed.accepted(&kept).await.is_ok());
     bed.end().await;
 }

@@ -37,7 +37,11 @@ pub async fn get(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Repl
     let place = request.place()?;
     let organization = Reach::organization(place.organization.id.as_str());
     let project = Reach::project(place.project.id.as_str());
-    let audited = app.store.facts_head(FactKind::Audit, place.organization.id.as_str()).await.map_err(reading)?;
+    let audited = app
+        .store
+        .facts_head(FactKind::Audit, place.organization.id.as_str())
+        .await
+        .map_err(reading)?;
     Ok(Reply::ok(&json!({
         "organization_id": place.organization.id,
         "project_id": place.project.id,

@@ -1,4 +1,5 @@
-//! Tenant users: one agent profile each. Revoking one stops its mutations with the next commit, on every replica.
+//! Tenant users: one agent profile each. Revoking one stops its mutations with the next commit, on
+//! every replica.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,9 @@ use charter_store::Txn;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::shape::{self, budget, check, checked, id, instant, name, nullable, object, present, reference};
+use super::shape::{
+    self, budget, check, checked, id, instant, name, nullable, object, present, reference,
+};
 use super::{keys, projects, stored};
 use crate::app::App;
 use crate::authority::{loosen, pinned_user, sees_user, unpinned};
@@ -21,8 +24,8 @@ use crate::records::account::email_fault;
 use crate::records::kit::StoredKit;
 use crate::records::name as names;
 use crate::records::user::{
-    EXTERNAL_ID_CHARACTERS_MAX, METADATA_ENTRIES_MAX, METADATA_KEY_CHARACTERS_MAX, METADATA_VALUE_CHARACTERS_MAX, Revocation,
-    User,
+    EXTERNAL_ID_CHARACTERS_MAX, METADATA_ENTRIES_MAX, METADATA_KEY_CHARACTERS_MAX,
+    METADATA_VALUE_CHARACTERS_MAX, Revocation, User,
 };
 use crate::reply::Reply;
 use crate::request::{HostRequest, Place};
@@ -122,8 +125,9 @@ fn faults_of(name: Option<&str>, email: Option<&str>, external_id: Option<&str>)
     let mut faults = Vec::new();
     check(&mut faults, "name", name.and_then(names::fault));
     check(&mut faults, "email", email.and_then(email_fault));
-    let blank =
-        external_id.is_some_and(|text| text.trim().is_empty() || text.chars().any(char::is_control) || text.len() > 500);
+    let blank = external_id.is_some_and(|text| {
+        text.trim().is_empty() || text.chars().any(char::is_control) || text.len() > 500
+    });
     check(&mut faults, "external_id", blank.then_some("must be visible text of at most 500 bytes"));
     faults
 }
@@ -165,8 +169,9 @@ fn told<'a>(request: &'a HostRequest, place: &Place, user: &'a User) -> Told<'a>
     Told { user, test: place.project.test, now: request.now, request: &request.id }
 }
 
-/// The kit of this id, if the caller may assign it. A user moves from the default kit, or from another, to one that allows
-/// more or less: nobody compares the two, so each move takes the authority to loosen.
+/// The kit of this id, if the caller may assign it. A user moves from the default kit, or from
+/// another, to one that allows more or less: nobody compares the two, so each move takes the
+/// authority to loosen.
 async fn assigned(
     txn: &mut Txn,
     request: &HostRequest,
@@ -177,7 +182,9 @@ async fn assigned(
     let absent = || Refusal::resource_not_found("kit_id");
     let id = KitId::parse(wanted).ok_or_else(absent)?;
     // Read also where it stays: the commit checks that it is still there.
-    stored::get::<StoredKit>(txn, &StoredKit::address(&place.project.id, &id)).await?.ok_or_else(absent)?;
+    stored::get::<StoredKit>(txn, &StoredKit::address(&place.project.id, &id))
+        .await?
+        .ok_or_else(absent)?;
     let after = (id != place.project.default_kit).then_some(id);
     if before != after.as_ref() {
         loosen(&request.identity, &place.organization)?;
@@ -197,7 +204,8 @@ pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply
         let own = stored::get::<User>(txn, &User::address(&place.project.id, pinned)).await?;
         (own.into_iter().collect(), false)
     } else if let Some(external) = external {
-        let found = stored::holder::<User>(txn, &User::external_claim(&place.project.id, external)).await?;
+        let found =
+            stored::holder::<User>(txn, &User::external_claim(&place.project.id, external)).await?;
         (found.into_iter().collect(), false)
     } else {
         let reach = Reach::project(place.project.id.as_str());
@@ -210,15 +218,22 @@ pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply
             && external.is_none_or(|external| user.external_id.as_deref() == Some(external))
             && (!single || offset == 0)
     };
-    let items = users.iter().filter(|user| fits(&user.record)).map(|user| view(&user.record, &place.project)).collect();
+    let items = users
+        .iter()
+        .filter(|user| fits(&user.record))
+        .map(|user| view(&user.record, &place.project))
+        .collect();
     Ok(Reply::ok(&shape::listed("users", items, (limit, offset), more)))
 }
 
-/// The user of the path. `default` and `me` are the account's own profile: the pinned one, or the project's default.
+/// The user of the path. `default` and `me` are the account's own profile: the pinned one, or the
+/// project's default.
 async fn named(request: &HostRequest, txn: &mut Txn) -> Result<User, Refusal> {
     let place = request.place()?;
     let id = match request.parameter("id") {
-        "default" | "me" => pinned_user(&request.identity).unwrap_or(&place.project.default_user).clone(),
+        "default" | "me" => {
+            pinned_user(&request.identity).unwrap_or(&place.project.default_user).clone()
+        }
         text => UserId::parse(text).ok_or_else(Refusal::not_found)?,
     };
     sees_user(&request.identity, &id)?;
@@ -264,12 +279,17 @@ pub fn change_body() -> Value {
 /// Changes a user.
 ///
 /// # Errors
-/// 403 for a move to another kit, or a looser budget, without the authority to loosen, and to a pinned key for what the platform knows the user by.
+/// 403 for a move to another kit, or a looser budget, without the authority to loosen, and to a
+/// pinned key for what the platform knows the user by.
 pub async fn patch(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let place = request.place()?;
     let body: Change = request.body_as()?;
     let text = |member: &Option<Option<String>>| member.clone().flatten();
-    checked(faults_of(body.name.as_deref(), text(&body.email).as_deref(), text(&body.external_id).as_deref()))?;
+    checked(faults_of(
+        body.name.as_deref(),
+        text(&body.email).as_deref(),
+        text(&body.external_id).as_deref(),
+    ))?;
     let mut user = named(request, txn).await?;
     if body.external_id.is_some() || body.metadata.is_some() {
         // By these the platform knows the user: an agent must not pass for another.
@@ -312,12 +332,18 @@ pub async fn delete(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     unpinned(&request.identity)?;
     let user = named(request, txn).await?;
     if user.id == place.project.default_user {
-        return Err(Refusal::state_conflict("default_user", "The default user of a project stays.").hint("Revoke it instead."));
+        return Err(Refusal::state_conflict(
+            "default_user",
+            "The default user of a project stays.",
+        )
+        .hint("Revoke it instead."));
     }
     keys::remove_pinned(txn, &place.organization.id, ("user_id", user.id.as_str())).await?;
     told(request, place, &user).delete(app, txn).await?;
     let note = json!({"before": view(&user, &place.project)});
-    Ok(Reply::ok(&json!({"id": user.id, "deleted": true})).about("user", user.id.to_string()).noting(note))
+    Ok(Reply::ok(&json!({"id": user.id, "deleted": true}))
+        .about("user", user.id.to_string())
+        .noting(note))
 }
 
 #[derive(Deserialize)]
@@ -330,7 +356,8 @@ pub fn revoke_body() -> Value {
     object(&[("reason?", nullable(&json!({"type": "string", "maxLength": REASON_CHARACTERS_MAX})))])
 }
 
-/// Revokes a user: its mutations are refused from the next commit on. Its reads go on; rotate its keys for more.
+/// Revokes a user: its mutations are refused from the next commit on. Its reads go on; rotate its
+/// keys for more.
 ///
 /// # Errors
 /// 404 for another project's.
@@ -369,8 +396,12 @@ mod tests {
 
     #[test]
     fn each_wrong_field_is_named() {
-        let named = |faults: Vec<Fault>| faults.into_iter().map(|fault| fault.path).collect::<Vec<_>>();
-        assert_eq!(named(faults_of(Some(" "), Some("nobody"), Some("\n"))), ["name", "email", "external_id"]);
+        let named =
+            |faults: Vec<Fault>| faults.into_iter().map(|fault| fault.path).collect::<Vec<_>>();
+        assert_eq!(
+            named(faults_of(Some(" "), Some("nobody"), Some("\n"))),
+            ["name", "email", "external_id"]
+        );
         assert!(faults_of(Some("Ann"), Some("ann@example.com"), Some("cus_1")).is_empty());
         assert!(faults_of(None, None, None).is_empty());
     }

@@ -14,7 +14,9 @@ use super::stored;
 use crate::app::App;
 use crate::events::webhook::{TEST, body, event_types, sealed, secret};
 use crate::records::Record as _;
-use crate::records::webhook::{Delivery, Feed, Outcome, PREVIOUS_MAX, TENANT, WEBHOOKS_MAX, Webhook};
+use crate::records::webhook::{
+    Delivery, Feed, Outcome, PREVIOUS_MAX, TENANT, WEBHOOKS_MAX, Webhook,
+};
 use crate::reply::Reply;
 use crate::request::HostRequest;
 
@@ -66,7 +68,10 @@ pub fn list_answer() -> Value {
 
 /// The body of a new webhook.
 pub fn create_body() -> Value {
-    object(&[("url", json!({"type": "string", "minLength": 1, "maxLength": 2_000})), ("eventTypes", types())])
+    object(&[
+        ("url", json!({"type": "string", "minLength": 1, "maxLength": 2_000})),
+        ("eventTypes", types()),
+    ])
 }
 
 /// The body of a change.
@@ -130,11 +135,14 @@ fn delivery_view(delivery: &Delivery) -> Value {
     })
 }
 
-/// The one tenant that the request is about; `None` at the company mount, which is about all of them.
+/// The one tenant that the request is about; `None` at the company mount, which is about all of
+/// them.
 fn tenant(request: &HostRequest) -> Result<Option<String>, Refusal> {
     let scope = &request.place()?.scope;
     Ok(match scope.subject() {
-        Subject::Path | Subject::Header | Subject::Credential => scope.user().map(ToString::to_string),
+        Subject::Path | Subject::Header | Subject::Credential => {
+            scope.user().map(ToString::to_string)
+        }
         Subject::Default | Subject::None => None,
     })
 }
@@ -155,7 +163,10 @@ async fn wishes(app: &App, url: Option<&str>, wanted: Option<&[String]>) -> Resu
     let mut faults = Vec::new();
     for (at, name) in wanted.unwrap_or_default().iter().enumerate() {
         if name != "*" && !known.iter().any(|(known, _)| known == name) {
-            faults.push(Fault::new(format!("eventTypes.{at}"), "is no event: GET /v1/webhooks/event-types lists them"));
+            faults.push(Fault::new(
+                format!("eventTypes.{at}"),
+                "is no event: GET /v1/webhooks/event-types lists them",
+            ));
         }
     }
     if let Some(url) = url {
@@ -187,9 +198,16 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     let organization = place.organization.id.clone();
     let reach = Reach::organization(organization.as_str());
     if stored::count::<Webhook>(txn, &reach, &[]).await? >= WEBHOOKS_MAX {
-        return Err(Refusal::state_conflict("too_many_webhooks", "The organization has as many webhooks as it can have."));
+        return Err(Refusal::state_conflict(
+            "too_many_webhooks",
+            "The organization has as many webhooks as it can have.",
+        ));
     }
-    let since = app.store.facts_head_settled(FactKind::Event, organization.as_str()).await.map_err(stored::reading)?;
+    let since = app
+        .store
+        .facts_head_settled(FactKind::Event, organization.as_str())
+        .await
+        .map_err(stored::reading)?;
     let id = uuid_v7(request.now, stored::random()?);
     let shown = secret().map_err(stored::no_randomness)?;
     let webhook = Webhook {
@@ -212,7 +230,9 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     txn.write(Write::Ensure { key: feed.key(), draft: feed.draft().map_err(stored::unreadable)? });
     let mut answer = view(&webhook);
     answer["secret"] = json!(shown);
-    Ok(Reply::created(&answer).about("webhook", webhook.id.clone()).noting(json!({ "after": view(&webhook) })))
+    Ok(Reply::created(&answer)
+        .about("webhook", webhook.id.clone())
+        .noting(json!({ "after": view(&webhook) })))
 }
 
 /// `GET /v1/webhooks`, oldest first.
@@ -223,7 +243,8 @@ pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply
     let tenant = tenant(request)?;
     let reach = Reach::organization(request.place()?.organization.id.as_str());
     let (limit, offset) = (request.page.limit, request.page.offset);
-    let matching: Vec<(&str, &str)> = tenant.as_deref().map(|user| (TENANT, user)).into_iter().collect();
+    let matching: Vec<(&str, &str)> =
+        tenant.as_deref().map(|user| (TENANT, user)).into_iter().collect();
     let (webhooks, more) = stored::list::<Webhook>(txn, &reach, &matching, limit, offset).await?;
     let items = webhooks.iter().map(|webhook| view(&webhook.record)).collect();
     Ok(Reply::ok(&shape::listed("webhooks", items, (limit, offset), more)))
@@ -234,8 +255,10 @@ pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply
 /// # Errors
 /// Never.
 pub async fn list_event_types(app: &App, _: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
-    let types: Vec<Value> =
-        event_types(app).into_iter().map(|(name, description)| json!({ "name": name, "description": description })).collect();
+    let types: Vec<Value> = event_types(app)
+        .into_iter()
+        .map(|(name, description)| json!({ "name": name, "description": description }))
+        .collect();
     Ok(Reply::ok(&json!({ "event_types": types })))
 }
 
@@ -277,7 +300,9 @@ pub async fn update(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     }
     stored::replace(txn, &after, "id").await?;
     let note = json!({ "before": view(&before), "after": view(&after) });
-    Ok(Reply::ok(&json!({ "webhook": view(&after) })).about("webhook", after.id.clone()).noting(note))
+    Ok(Reply::ok(&json!({ "webhook": view(&after) }))
+        .about("webhook", after.id.clone())
+        .noting(note))
 }
 
 /// `DELETE /v1/webhooks/{id}`: what is still to be delivered is dropped.
@@ -288,10 +313,13 @@ pub async fn delete(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
     let webhook = found(request, txn).await?;
     stored::remove(txn, &webhook).await?;
     let note = json!({ "before": view(&webhook) });
-    Ok(Reply::ok(&json!({ "id": webhook.id, "deleted": true })).about("webhook", webhook.id.clone()).noting(note))
+    Ok(Reply::ok(&json!({ "id": webhook.id, "deleted": true }))
+        .about("webhook", webhook.id.clone())
+        .noting(note))
 }
 
-/// `POST /v1/webhooks/{id}/rotate`: the new secret signs from now on, and the former one beside it for a day.
+/// `POST /v1/webhooks/{id}/rotate`: the new secret signs from now on, and the former one beside it
+/// for a day.
 ///
 /// # Errors
 /// 404 for another tenant's, 409 while as many former ones sign as can.
@@ -300,9 +328,14 @@ pub async fn rotate(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     let mut previous = std::mem::take(&mut before.previous);
     previous.retain(|(_, until)| *until > request.now);
     if let Some((_, until)) = previous.get(PREVIOUS_MAX - 1) {
-        let told = format!("{PREVIOUS_MAX} former secrets of the webhook still sign, which is as many as can.");
-        let refusal = Refusal::state_conflict("too_many_secrets", told).detail("until", json!(until));
-        return Err(refusal.hint("Rotate again once the oldest has ended, at details.until, or make another webhook."));
+        let told = format!(
+            "{PREVIOUS_MAX} former secrets of the webhook still sign, which is as many as can."
+        );
+        let refusal =
+            Refusal::state_conflict("too_many_secrets", told).detail("until", json!(until));
+        return Err(refusal.hint(
+            "Rotate again once the oldest has ended, at details.until, or make another webhook.",
+        ));
     }
     let shown = secret().map_err(stored::no_randomness)?;
     let secret = sealed(app, before.organization.as_str(), &before.id, &shown).await?;
@@ -315,15 +348,18 @@ pub async fn rotate(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     Ok(Reply::ok(&answer).about("webhook", after.id.clone()))
 }
 
-/// Queues a delivery with this request's commit. Its sender finds it within half a second; the notice makes it at once.
+/// Queues a delivery with this request's commit. Its sender finds it within half a second; the
+/// notice makes it at once.
 fn queue(app: &App, txn: &mut Txn, delivery: &Delivery) -> Result<Reply, Refusal> {
     let draft = delivery.due(delivery.created_at).map_err(stored::unreadable)?;
     txn.write(Write::Insert { key: delivery.key(), draft });
     app.delivery_wanted.notify_one();
-    Ok(Reply::accepted(&json!({ "delivery": delivery_view(delivery) })).about("delivery", delivery.id.clone()))
+    Ok(Reply::accepted(&json!({ "delivery": delivery_view(delivery) }))
+        .about("delivery", delivery.id.clone()))
 }
 
-/// `POST /v1/webhooks/{id}/test`: a signed event of the type `webhook.test`, whatever the webhook hears.
+/// `POST /v1/webhooks/{id}/test`: a signed event of the type `webhook.test`, whatever the webhook
+/// hears.
 ///
 /// # Errors
 /// 404 for another tenant's.
@@ -352,22 +388,32 @@ pub async fn test(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
 pub async fn deliveries(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let webhook = found(request, txn).await?;
     let reach = Reach::organization(webhook.organization.as_str());
-    let mut query = Query::all(&reach, &Delivery::all()).equal("webhook", &webhook.id).limit(request.page.limit).relaxed();
+    let mut query = Query::all(&reach, &Delivery::all())
+        .equal("webhook", &webhook.id)
+        .limit(request.page.limit)
+        .relaxed();
     query.after.clone_from(&request.page.position);
     let found = txn.find(&query).await.map_err(stored::reading)?;
-    let items: Vec<Value> =
-        found.items.iter().filter_map(|(_, row)| Delivery::read(row).ok()).map(|found| delivery_view(&found)).collect();
+    let items: Vec<Value> = found
+        .items
+        .iter()
+        .filter_map(|(_, row)| Delivery::read(row).ok())
+        .map(|found| delivery_view(&found))
+        .collect();
     Ok(Reply::ok(&shape::listed_at("deliveries", items, &request.page, found.next.as_deref())))
 }
 
-/// `POST /v1/webhooks/{id}/deliveries/{delivery_id}/redeliver`: the same event once more, under the same id.
+/// `POST /v1/webhooks/{id}/deliveries/{delivery_id}/redeliver`: the same event once more, under the
+/// same id.
 ///
 /// # Errors
 /// 404 for another webhook's, 409 for a webhook that is switched off.
 pub async fn redeliver(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let webhook = found(request, txn).await?;
     let key = Delivery::address(webhook.organization.as_str(), request.parameter("delivery_id"));
-    let before = stored::get::<Delivery>(txn, &key).await?.filter(|found| found.record.webhook == webhook.id);
+    let before = stored::get::<Delivery>(txn, &key)
+        .await?
+        .filter(|found| found.record.webhook == webhook.id);
     let before = before.ok_or_else(Refusal::not_found)?.record;
     if !webhook.active && before.event != TEST {
         let refusal = Refusal::state_conflict("webhook_inactive", "The webhook is switched off.");

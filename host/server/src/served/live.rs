@@ -31,7 +31,9 @@ impl Primitive {
     pub fn version(&self, pinned: Option<&str>) -> Option<&Arc<Served>> {
         match pinned {
             None => Some(&self.active),
-            Some(version) => std::iter::once(&self.active).chain(&self.others).find(|served| served.version() == version),
+            Some(version) => std::iter::once(&self.active)
+                .chain(&self.others)
+                .find(|served| served.version() == version),
         }
     }
     /// Every live version, the active one first.
@@ -45,7 +47,8 @@ impl Primitive {
 pub struct Entry {
     /// The primitive.
     pub primitive: Arc<Primitive>,
-    /// The operation in the first live version that has it: the active one, others in memory, those that are not.
+    /// The operation in the first live version that has it: the active one, others in memory, those
+    /// that are not.
     pub operation: Arc<ServedOperation>,
 }
 
@@ -64,8 +67,8 @@ pub struct Live {
 }
 
 impl Live {
-    /// The table of these primitives, and of what else is `installed`: whoever's kit pins a version reaches its routes, and thereby
-    /// loads it, however long ago it left memory.
+    /// The table of these primitives, and of what else is `installed`: whoever's kit pins a version
+    /// reaches its routes, and thereby loads it, however long ago it left memory.
     ///
     /// # Errors
     /// Every path that two primitives, or a primitive and the host, would both serve.
@@ -94,7 +97,8 @@ impl Live {
         Ok(live)
     }
 
-    /// The primitive that declares a regulated action, in any live version, and whether the action counts against caps.
+    /// The primitive that declares a regulated action, in any live version, and whether the action
+    /// counts against caps.
     pub fn action(&self, name: &str) -> Option<(&Arc<Primitive>, bool)> {
         let primitive = self.primitives.get(name.split_once('.')?.0)?;
         let mut declared = primitive.versions().flat_map(|served| &served.manifest.actions);
@@ -108,18 +112,29 @@ impl Live {
             for (_, method, template, operation) in own.iter() {
                 let table = self.tables.entry(mount).or_default();
                 let entry = Entry { primitive: primitive.clone(), operation: operation.clone() };
-                self.operations.entry(operation.contract.id.clone()).or_insert_with(|| entry.clone());
-                if table.get_mut(method, template).is_some_and(|known| known.primitive.name == primitive.name) {
+                self.operations
+                    .entry(operation.contract.id.clone())
+                    .or_insert_with(|| entry.clone());
+                if table
+                    .get_mut(method, template)
+                    .is_some_and(|known| known.primitive.name == primitive.name)
+                {
                     continue;
                 }
                 let within = format!("operations.{}.path", operation.declared);
                 if let Some(host) = of_host(mount, method, template) {
-                    faults.push(Fault::new(&within, format!("{method} {template} overlaps {host}, which the host serves")));
+                    faults.push(Fault::new(
+                        &within,
+                        format!("{method} {template} overlaps {host}, which the host serves"),
+                    ));
                 }
-                if let Err(overlap) = table.insert(&primitive.name, method, template.clone(), entry) {
+                if let Err(overlap) = table.insert(&primitive.name, method, template.clone(), entry)
+                {
                     faults.push(Fault::new(&within, overlap.to_string()));
                 }
-                if let (Some(deprecated), Some(Segment::Literal(first))) = (&served.deprecated, template.segments().first()) {
+                if let (Some(deprecated), Some(Segment::Literal(first))) =
+                    (&served.deprecated, template.segments().first())
+                {
                     self.deprecated.entry(first.clone()).or_insert_with(|| deprecated.clone());
                 }
             }
@@ -132,8 +147,9 @@ impl Live {
         }
     }
 
-    /// Adds what no version in memory has: routes, operations and signals of one that left it. A route that cannot be added is left
-    /// out: it was admitted once, and must not keep from serving what is in use.
+    /// Adds what no version in memory has: routes, operations and signals of one that left it. A
+    /// route that cannot be added is left out: it was admitted once, and must not keep from serving
+    /// what is in use.
     fn add_dormant(&mut self, manifest: &Manifest) {
         let Some(primitive) = self.primitives.get(&manifest.name).cloned() else { return };
         self.listen(manifest);
@@ -141,28 +157,47 @@ impl Live {
             let Ok(template) = Template::parse(&declared.path) else { continue };
             let mut lacking = declared.mounts().to_vec();
             lacking.retain(|mount| {
-                let known = self.tables.get_mut(mount).and_then(|table| table.get_mut(&declared.method, &template));
+                let known = self
+                    .tables
+                    .get_mut(mount)
+                    .and_then(|table| table.get_mut(&declared.method, &template));
                 known.is_none_or(|known| known.primitive.name != manifest.name)
             });
             if lacking.is_empty() && self.operations.contains_key(declared.id.as_str()) {
                 continue;
             }
             // Its schemas count once the version is loaded: here it says who the sender has to be.
-            let Some(operation) = operation(manifest, at, declared, "", &mut Vec::new()).map(Arc::new) else { continue };
+            let Some(operation) =
+                operation(manifest, at, declared, "", &mut Vec::new()).map(Arc::new)
+            else {
+                continue;
+            };
             let entry = Entry { primitive: primitive.clone(), operation };
             self.operations.entry(declared.id.as_str().into()).or_insert_with(|| entry.clone());
             for mount in lacking {
                 let of_host = of_host(mount, &declared.method, &template);
                 let table = self.tables.entry(mount).or_default();
-                if of_host.is_some() || table.insert(&manifest.name, &declared.method, template.clone(), entry.clone()).is_err()
+                if of_host.is_some()
+                    || table
+                        .insert(&manifest.name, &declared.method, template.clone(), entry.clone())
+                        .is_err()
                 {
-                    let (component, version, path) = (&manifest.name, &manifest.version, &declared.path);
-                    tracing::warn!(component, version, path, "a version that is not in memory has a route that is taken");
+                    let (component, version, path) =
+                        (&manifest.name, &manifest.version, &declared.path);
+                    tracing::warn!(
+                        component,
+                        version,
+                        path,
+                        "a version that is not in memory has a route that is taken"
+                    );
                     continue;
                 }
-                if let (Some(deprecated), Some(Segment::Literal(first))) = (&manifest.deprecation, template.segments().first())
+                if let (Some(deprecated), Some(Segment::Literal(first))) =
+                    (&manifest.deprecation, template.segments().first())
                 {
-                    self.deprecated.entry(first.clone()).or_insert_with(|| Arc::new(Deprecated::new(deprecated)));
+                    self.deprecated
+                        .entry(first.clone())
+                        .or_insert_with(|| Arc::new(Deprecated::new(deprecated)));
                 }
             }
         }
@@ -192,7 +227,12 @@ impl Live {
     ///
     /// # Errors
     /// See [`Missing`].
-    pub fn find(&self, mount: Mount, method: &str, path: &Path) -> Result<Found<'_, Entry>, Missing> {
+    pub fn find(
+        &self,
+        mount: Mount,
+        method: &str,
+        path: &Path,
+    ) -> Result<Found<'_, Entry>, Missing> {
         self.tables.get(&mount).map_or(Err(Missing::Path), |table| table.find(method, path))
     }
     /// The deprecation of the family whose paths begin with this segment.
@@ -201,13 +241,15 @@ impl Live {
     }
 }
 
-/// The host's route that serves what this one would, if any. Compared as clients see them: a primitive's route below
-/// `/v1/users/{user_id}` can meet a host's that is written so.
+/// The host's route that serves what this one would, if any. Compared as clients see them: a
+/// primitive's route below `/v1/users/{user_id}` can meet a host's that is written so.
 fn of_host(mount: Mount, method: &str, template: &Template) -> Option<String> {
     let shown = template_at(mount, &template.to_string());
     let seen = Template::parse(&shown).ok()?;
     routes::all().iter().filter(|route| route.method == method).find_map(|route| {
         let at = route.mounts.iter().map(|mount| template_at(*mount, route.path));
-        at.filter_map(|path| Template::parse(&path).ok()).find(|host| host.overlaps(&seen)).map(|host| host.to_string())
+        at.filter_map(|path| Template::parse(&path).ok())
+            .find(|host| host.overlaps(&seen))
+            .map(|host| host.to_string())
     })
 }

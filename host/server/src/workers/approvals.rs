@@ -1,7 +1,8 @@
-//! Makes the requests that people have approved, ends those that nobody decided on in time, and forgets old ones.
+//! Makes the requests that people have approved, ends those that nobody decided on in time, and
+//! forgets old ones.
 //!
-//! An approved request is made by one host at a time, under a lease; its end is part of the request's own commit, so that it is
-//! made once.
+//! An approved request is made by one host at a time, under a lease; its end is part of the
+//! request's own commit, so that it is made once.
 
 use std::sync::Arc;
 
@@ -61,9 +62,17 @@ async fn make(app: &Arc<App>, taken: Taken) {
     // What was answered is written already, in the request's own commit.
     let Err(refusal) = made else { return };
     if refusal.should_retry() {
-        tracing::warn!(approval = run.approval.id, code = refusal.code.own_name(), "an approved request could not be made yet");
-        let write =
-            Write::Release { key: taken.key, token: run.token.clone(), due_at: app.clock.now().plus_ms(1_000), undo: true };
+        tracing::warn!(
+            approval = run.approval.id,
+            code = refusal.code.own_name(),
+            "an approved request could not be made yet"
+        );
+        let write = Write::Release {
+            key: taken.key,
+            token: run.token.clone(),
+            due_at: app.clock.now().plus_ms(1_000),
+            undo: true,
+        };
         return commit(app, &run.approval, Unit { writes: vec![write], ..Unit::default() }).await;
     }
     let mut txn = app.store.begin(run.approval.organization.as_str());
@@ -89,17 +98,22 @@ async fn again(app: &Arc<App>, request: &Request, run: &Arc<Run>) -> Result<(), 
 async fn over(app: &App, mut txn: charter_store::Txn, run: &Run, refusal: &Refusal) {
     let approval = Approval { error: Some(told(refusal)), ..run.approval.clone() };
     if let Err(error) = approvals::unpark(&mut txn, &approval, app.clock.now()).await {
-        tracing::warn!(message = error.message, approval = approval.id, "the job of a failed approval is left waiting");
+        tracing::warn!(
+            message = error.message,
+            approval = approval.id,
+            "the job of a failed approval is left waiting"
+        );
     }
     run.ended(&mut txn, Err(told(refusal)));
     end(app, txn).await;
 }
 
-/// Something left the host under it, and nobody lived to say what came of that: its hold is in doubt, and it is not made again.
+/// Something left the host under it, and nobody lived to say what came of that: its hold is in
+/// doubt, and it is not made again.
 async fn lost(app: &Arc<App>, run: Run) {
     let told = "The request was begun and something of it left the host before it broke off: what came of that is not known.";
-    let refusal =
-        Refusal::state_conflict("in_doubt", told).hint("GET /v1/governance/holds?state=in_doubt lists what a person resolves.");
+    let refusal = Refusal::state_conflict("in_doubt", told)
+        .hint("GET /v1/governance/holds?state=in_doubt lists what a person resolves.");
     let txn = app.store.begin(run.approval.organization.as_str());
     over(app, txn, &run, &refusal).await;
 }
@@ -118,7 +132,11 @@ async fn expire(app: &Arc<App>, taken: Taken) {
     let approval = Approval { status: Status::Expired, resolved_at: Some(now), ..approval };
     let mut txn = app.store.begin(approval.organization.as_str());
     // A word that came just now counts.
-    txn.guard(Guard::Entry { key: taken.key, field: "status".into(), value: Status::PendingApproval.as_str().into() });
+    txn.guard(Guard::Entry {
+        key: taken.key,
+        field: "status".into(),
+        value: Status::PendingApproval.as_str().into(),
+    });
     let ended = async {
         approvals::release(&mut txn, &approval, now).await?;
         approvals::unpark(&mut txn, &approval, now).await?;
@@ -126,7 +144,11 @@ async fn expire(app: &Arc<App>, taken: Taken) {
     };
     match ended.await {
         Ok(()) => end(app, txn).await,
-        Err(error) => tracing::warn!(message = error.message, approval = approval.id, "an approval could not be ended yet"),
+        Err(error) => tracing::warn!(
+            message = error.message,
+            approval = approval.id,
+            "an approval could not be ended yet"
+        ),
     }
 }
 
@@ -134,7 +156,12 @@ async fn forget(app: &Arc<App>, taken: Taken) {
     let Ok(approval) = Approval::read(&taken.row) else { return };
     let (key, token) = (taken.key, taken.token);
     let guards = vec![Guard::Lease { key: key.clone(), token: token.clone() }];
-    commit(app, &approval, Unit { guards, writes: vec![Write::Settle { key, token }], ..Unit::default() }).await;
+    commit(
+        app,
+        &approval,
+        Unit { guards, writes: vec![Write::Settle { key, token }], ..Unit::default() },
+    )
+    .await;
 }
 
 async fn end(app: &App, txn: charter_store::Txn) {

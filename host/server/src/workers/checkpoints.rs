@@ -1,7 +1,8 @@
 //! Signs a checkpoint of each audit log that grew: after a minute, or a thousand rows.
 //!
-//! Every host looks, and the first one's checkpoint counts. A row that is overlooked here (one that a slower batch committed behind
-//! its number) is signed with the next one, or when somebody asks for a checkpoint.
+//! Every host looks, and the first one's checkpoint counts. A row that is overlooked here (one that
+//! a slower batch committed behind its number) is signed with the next one, or when somebody asks
+//! for a checkpoint.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -38,11 +39,15 @@ pub(super) async fn run(app: Arc<App>) {
         match app.store.audited_since(at, TURN_ROWS).await {
             Ok((found, last)) => {
                 for (organization, rows) in found {
-                    waiting.entry(organization).or_insert(Waiting { since: now, rows: 0 }).rows += rows;
+                    waiting.entry(organization).or_insert(Waiting { since: now, rows: 0 }).rows +=
+                        rows;
                 }
                 at = last;
             }
-            Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "new audit rows could not be looked for"),
+            Err(error) => tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "new audit rows could not be looked for"
+            ),
         }
         let full = waiting.len() > WAITING_MAX;
         let due: Vec<String> = waiting
@@ -53,7 +58,11 @@ pub(super) async fn run(app: Arc<App>) {
         for organization in due {
             match Log::of(&app.store, &organization).sealed().await {
                 Ok(_) => drop(waiting.remove(&organization)),
-                Err(refusal) => tracing::warn!(organization, message = refusal.message, "an audit log could not be signed yet"),
+                Err(refusal) => tracing::warn!(
+                    organization,
+                    message = refusal.message,
+                    "an audit log could not be signed yet"
+                ),
             }
         }
         if waiting.is_empty() && at != marked && keep(&app, at).await {

@@ -1,6 +1,7 @@
 //! Sends deliveries to their endpoints: at once, and up to three times more.
 //!
-//! Endpoints are served side by side, each by itself, and those that fail have places of their own: what is dead waits for itself alone.
+//! Endpoints are served side by side, each by itself, and those that fail have places of their own:
+//! what is dead waits for itself alone.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -75,12 +76,18 @@ struct Places {
 /// Never ends by itself.
 pub(super) async fn run(app: Arc<App>) {
     let serving = Arc::new(Mutex::new(Serving::default()));
-    let places = Arc::new(Places { healthy: Semaphore::new(ENDPOINTS_MAX), failing: Semaphore::new(ENDPOINTS_MAX) });
+    let places = Arc::new(Places {
+        healthy: Semaphore::new(ENDPOINTS_MAX),
+        failing: Semaphore::new(ENDPOINTS_MAX),
+    });
     loop {
         let (due, next) = match app.store.groups_due(&Delivery::all(), TURN_MAX).await {
             Ok(found) => found,
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "due deliveries could not be looked for");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "due deliveries could not be looked for"
+                );
                 (Vec::new(), None)
             }
         };
@@ -123,7 +130,10 @@ impl Drop for Served {
 async fn serve(app: &App, served: &Served, places: &Places) {
     loop {
         let failing = locked(&served.serving).failing.contains(&served.endpoint);
-        let Ok(_place) = if failing { &places.failing } else { &places.healthy }.acquire().await else { return };
+        let Ok(_place) = if failing { &places.failing } else { &places.healthy }.acquire().await
+        else {
+            return;
+        };
         let take = Take {
             reach: None,
             space: Delivery::all(),
@@ -150,11 +160,15 @@ async fn one(app: &App, taken: Taken) -> bool {
     let found = match app.store.get(&key).await {
         Ok(row) => row.and_then(|row| Webhook::read(&row).ok()),
         Err(error) => {
-            tracing::warn!(error = &error as &dyn std::error::Error, "a webhook cannot be read; its delivery waits");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "a webhook cannot be read; its delivery waits"
+            );
             return false;
         }
     };
-    let Some(webhook) = found.filter(|webhook| webhook.active || delivery.event == webhook::TEST) else {
+    let Some(webhook) = found.filter(|webhook| webhook.active || delivery.event == webhook::TEST)
+    else {
         delivery.status = Outcome::Dropped;
         end(app, &taken, delivery, None).await;
         return true;
@@ -190,25 +204,36 @@ fn jittered(ms: i64) -> i64 {
 }
 
 /// One try: the status and for how long the endpoint asked to wait.
-async fn send(app: &App, webhook: &Webhook, delivery: &Delivery, now: Instant) -> Result<(u16, Option<i64>), String> {
+async fn send(
+    app: &App,
+    webhook: &Webhook,
+    delivery: &Delivery,
+    now: Instant,
+) -> Result<(u16, Option<i64>), String> {
     let secrets = webhook::secrets(app, webhook, now).await.ok_or("its secret cannot be opened")?;
     let gate = app.gate.get().ok_or("the host is starting")?;
-    let mut request =
-        http::Request::post(&webhook.url).body(Bytes::from(delivery.body.clone())).map_err(|error| error.to_string())?;
-    *request.headers_mut() = webhook::headers(&delivery.event, &delivery.event_id, now, &delivery.body, &secrets);
+    let mut request = http::Request::post(&webhook.url)
+        .body(Bytes::from(delivery.body.clone()))
+        .map_err(|error| error.to_string())?;
+    *request.headers_mut() =
+        webhook::headers(&delivery.event, &delivery.event_id, now, &delivery.body, &secrets);
     let answer = gate.post(request, TRY).await.map_err(|error: EgressError| error.to_string())?;
     let asked = answer.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
-    let asked = asked.and_then(|text| text.parse::<i64>().ok()).map(|s| s.saturating_mul(1_000).clamp(0, RETRY_AFTER_MS_MAX));
+    let asked = asked
+        .and_then(|text| text.parse::<i64>().ok())
+        .map(|s| s.saturating_mul(1_000).clamp(0, RETRY_AFTER_MS_MAX));
     Ok((answer.status.as_u16(), asked))
 }
 
-/// The webhook after a delivery that is over, and what is told of it; `None` where it stays as it is.
+/// The webhook after a delivery that is over, and what is told of it; `None` where it stays as it
+/// is.
 fn tally(app: &App, webhook: &Webhook, took: bool, gone: bool) -> Option<(Webhook, Vec<Fact>)> {
     if !webhook.active {
         return None;
     }
     if took {
-        return (webhook.failures > 0).then(|| (Webhook { failures: 0, ..webhook.clone() }, Vec::new()));
+        return (webhook.failures > 0)
+            .then(|| (Webhook { failures: 0, ..webhook.clone() }, Vec::new()));
     }
     let failures = webhook.failures + 1;
     let reason = match (gone, failures >= FAILURES_MAX) {
@@ -217,11 +242,22 @@ fn tally(app: &App, webhook: &Webhook, took: bool, gone: bool) -> Option<(Webhoo
         (false, false) => return Some((Webhook { failures, ..webhook.clone() }, Vec::new())),
     };
     let now = app.store.now();
-    tracing::warn!(webhook = webhook.id, organization = webhook.organization.as_str(), reason, "a webhook was switched off");
+    tracing::warn!(
+        webhook = webhook.id,
+        organization = webhook.organization.as_str(),
+        reason,
+        "a webhook was switched off"
+    );
     let payload = json!({ "webhook_id": webhook.id, "url": webhook.url, "reason": reason });
     let body = json!({ "user": webhook.tenant_user_id, "payload": payload });
     let fact = stored::random().map(|random| {
-        Fact::event(FactId::new(now, random).into_string(), webhook.organization.as_str(), now, webhook::DISABLED, &body)
+        Fact::event(
+            FactId::new(now, random).into_string(),
+            webhook.organization.as_str(),
+            now,
+            webhook::DISABLED,
+            &body,
+        )
     });
     let row = switched_off(webhook, &reason, now);
     let off = Webhook { failures, active: false, disabled_reason: Some(reason), ..webhook.clone() };
@@ -257,7 +293,8 @@ async fn again_at(app: &App, taken: &Taken, delivery: &Delivery, at: Instant) {
     commit(app, Unit { organization, guards, writes, ..Unit::default() }).await;
 }
 
-/// Writes how a delivery ended, and what its end makes of its webhook: read anew where somebody changes that at the same moment.
+/// Writes how a delivery ended, and what its end makes of its webhook: read anew where somebody
+/// changes that at the same moment.
 async fn end(app: &App, taken: &Taken, mut delivery: Delivery, took: Option<(bool, bool)>) {
     let now = app.store.now();
     delivery.ended_at = Some(now);
@@ -276,7 +313,11 @@ async fn end(app: &App, taken: &Taken, mut delivery: Delivery, took: Option<(boo
     for _ in 0..TALLIES_MAX {
         let Some((took, gone)) = took else { break };
         let found = app.store.get(&webhook).await.ok().flatten();
-        let Some((found, version)) = found.and_then(|row| Some((Webhook::read(&row).ok()?, row.version))) else { break };
+        let Some((found, version)) =
+            found.and_then(|row| Some((Webhook::read(&row).ok()?, row.version)))
+        else {
+            break;
+        };
         let Some((after, facts)) = tally(app, &found, took, gone) else { break };
         let Ok(draft) = after.draft() else { break };
         let mut both = Unit { facts, ..unit.clone() };
@@ -285,7 +326,9 @@ async fn end(app: &App, taken: &Taken, mut delivery: Delivery, took: Option<(boo
         match app.store.commit_settling(both).await {
             Err(CommitError::Rejected(Rejection::Conflict { .. })) => {}
             Err(CommitError::Rejected(Rejection::Refused(_))) => break,
-            Err(error) => return tracing::warn!(%error, "what became of a delivery could not be written; it is tried again"),
+            Err(error) => {
+                return tracing::warn!(%error, "what became of a delivery could not be written; it is tried again");
+            }
             Ok(_) => return,
         }
     }

@@ -1,5 +1,5 @@
-//! Rows that fall due: taken under leases, so that one replica in the deployment works on each at a time, and one that a crash
-//! leaves behind is taken up again when its lease has ended.
+//! Rows that fall due: taken under leases, so that one replica in the deployment works on each at a
+//! time, and one that a crash leaves behind is taken up again when its lease has ended.
 //!
 //! Knows nothing of what a row says or of what is done with it.
 
@@ -47,20 +47,29 @@ impl Due {
 
     /// Goes on saying that this host works on a row, until another does. Never ends by itself.
     pub(super) async fn at_work(&self, app: &App, key: &Key, token: &str) {
-        let heard_every = Duration::from_millis(u64::try_from(self.lease_ms).unwrap_or_default() / HEARD_PER_LEASE);
+        let heard_every = Duration::from_millis(
+            u64::try_from(self.lease_ms).unwrap_or_default() / HEARD_PER_LEASE,
+        );
         loop {
             tokio::time::sleep(heard_every).await;
             let until = app.store.now().plus_ms(self.lease_ms);
             let write = Write::Extend { key: key.clone(), token: token.to_owned(), until };
-            let said = app.store.commit_settling(Unit { writes: vec![write], ..Unit::default() }).await;
+            let said =
+                app.store.commit_settling(Unit { writes: vec![write], ..Unit::default() }).await;
             if said.is_err_and(|error| error.refused().is_some()) {
                 return;
             }
         }
     }
 
-    /// Looks every now and then, takes at most `count` at once, and works on one after the other. Never ends by itself.
-    pub(super) async fn each<W: Future<Output = ()>>(&self, app: &Arc<App>, count: usize, work: impl Fn(Taken) -> W) {
+    /// Looks every now and then, takes at most `count` at once, and works on one after the other.
+    /// Never ends by itself.
+    pub(super) async fn each<W: Future<Output = ()>>(
+        &self,
+        app: &Arc<App>,
+        count: usize,
+        work: impl Fn(Taken) -> W,
+    ) {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
             if !self.any(app).await {
@@ -72,7 +81,9 @@ impl Due {
                         work(taken).await;
                     }
                 }
-                Err(error) => tracing::warn!(%error, space = self.space.as_str(), "what is due could not be taken"),
+                Err(error) => {
+                    tracing::warn!(%error, space = self.space.as_str(), "what is due could not be taken")
+                }
             }
         }
     }

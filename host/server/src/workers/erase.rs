@@ -1,7 +1,9 @@
-//! Removes what deleted users and projects and revoked keys leave behind: in bounded batches, each fenced by the lease of its
-//! record, so that a crash only means that the next one goes on from there.
+//! Removes what deleted users and projects and revoked keys leave behind: in bounded batches, each
+//! fenced by the lease of its record, so that a crash only means that the next one goes on from
+//! there.
 //!
-//! Keys go first. For the rest it waits for the primitives that were told of the end: they may still want to read what goes.
+//! Keys go first. For the rest it waits for the primitives that were told of the end: they may
+//! still want to read what goes.
 
 use std::sync::Arc;
 
@@ -108,13 +110,25 @@ async fn keys(app: &App, erasure: &Erasure) -> Result<Vec<Key>, ReadError> {
 }
 
 /// Removes a batch of rows, as long as the record is held under its lease.
-async fn remove(app: &App, erasure: &Erasure, held: (&Key, &str), keys: Vec<Key>) -> Result<(), CommitError> {
+async fn remove(
+    app: &App,
+    erasure: &Erasure,
+    held: (&Key, &str),
+    keys: Vec<Key>,
+) -> Result<(), CommitError> {
     let (key, token) = (held.0.clone(), held.1.to_owned());
     let guards = vec![Guard::Lease { key: key.clone(), token: token.clone() }];
     let extend = Write::Extend { key, token, until: app.clock.now().plus_ms(LEASE_MS) };
     let removals = keys.into_iter().map(|key| Write::Remove { key, expected: None });
     let writes = removals.chain(std::iter::once(extend)).collect();
-    app.store.commit(Unit { organization: erasure.organization.clone(), guards, writes, ..Unit::default() }).await?;
+    app.store
+        .commit(Unit {
+            organization: erasure.organization.clone(),
+            guards,
+            writes,
+            ..Unit::default()
+        })
+        .await?;
     Ok(())
 }
 
@@ -122,7 +136,9 @@ async fn remove(app: &App, erasure: &Erasure, held: (&Key, &str), keys: Vec<Key>
 async fn at_work(app: &App, erasure: &Erasure) -> Result<bool, ReadError> {
     let reach = Reach::organization(&erasure.organization);
     for id in &erasure.after {
-        let Some(row) = app.store.get(&Key::new(&reach, &jobs(), id.clone())).await? else { continue };
+        let Some(row) = app.store.get(&Key::new(&reach, &jobs(), id.clone())).await? else {
+            continue;
+        };
         if serde_json::from_str::<JobRecord>(&row.body).is_ok_and(|job| job.state == "queued") {
             return Ok(true);
         }
@@ -131,6 +147,9 @@ async fn at_work(app: &App, erasure: &Erasure) -> Result<bool, ReadError> {
 }
 
 fn unread(error: ReadError) -> CommitError {
-    tracing::warn!(error = &error as &dyn std::error::Error, "what is to be removed cannot be read");
+    tracing::warn!(
+        error = &error as &dyn std::error::Error,
+        "what is to be removed cannot be read"
+    );
     CommitError::Failed
 }

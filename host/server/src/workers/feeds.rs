@@ -1,7 +1,9 @@
-//! Hands events out to the webhooks that hear them: a delivery each, in one commit with how far it has come.
+//! Hands events out to the webhooks that hear them: a delivery each, in one commit with how far it
+//! has come.
 //!
-//! The events are the outbox, since they rode in the commit of their cause. However often a feed is read and by however many hosts, each
-//! event becomes one delivery a webhook: the feed's version guards it.
+//! The events are the outbox, since they rode in the commit of their cause. However often a feed is
+//! read and by however many hosts, each event becomes one delivery a webhook: the feed's version
+//! guards it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,13 +32,20 @@ pub(super) async fn run(app: Arc<App>) {
     loop {
         let found = app.store.behind(&Feed::space(), Feed::ID, AFTER, FEEDS_MAX).await;
         let found = found.unwrap_or_else(|error| {
-            tracing::warn!(error = &error as &dyn std::error::Error, "new events could not be looked for");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "new events could not be looked for"
+            );
             Vec::new()
         });
         let none = found.is_empty();
         for reach in found {
             if let Err(refusal) = hand_out(&app, &reach).await {
-                tracing::warn!(reach = reach.as_str(), message = refusal.message, "events could not be handed out yet");
+                tracing::warn!(
+                    reach = reach.as_str(),
+                    message = refusal.message,
+                    "events could not be handed out yet"
+                );
             }
         }
         if none {
@@ -50,20 +59,28 @@ async fn hand_out(app: &App, reach: &Reach) -> Result<(), Refusal> {
     let key = Feed::address(reach);
     let Some(row) = app.store.get(&key).await.map_err(stored::reading)? else { return Ok(()) };
     let feed = Feed::read(&row).map_err(stored::unreadable)?;
-    let query = Query::all(reach, &Webhook::space()).limit(u32::try_from(WEBHOOKS_MAX).unwrap_or(PAGE_ROWS_MAX)).relaxed();
+    let query = Query::all(reach, &Webhook::space())
+        .limit(u32::try_from(WEBHOOKS_MAX).unwrap_or(PAGE_ROWS_MAX))
+        .relaxed();
     let found = app.store.find(&query).await.map_err(stored::reading)?;
-    let webhooks: Vec<Webhook> = found.items.iter().filter_map(|(_, row)| Webhook::read(row).ok()).collect();
+    let webhooks: Vec<Webhook> =
+        found.items.iter().filter_map(|(_, row)| Webhook::read(row).ok()).collect();
     let limit = u32::try_from(DELIVERIES_MAX / webhooks.len().max(1)).unwrap_or(1).max(1);
     let organization = &feed.organization;
-    let head = app.store.facts_head(FactKind::Event, organization).await.map_err(stored::reading)?;
-    let events = app.store.facts(FactKind::Event, organization, feed.after, limit).await.map_err(stored::reading)?;
+    let head =
+        app.store.facts_head(FactKind::Event, organization).await.map_err(stored::reading)?;
+    let events = app
+        .store
+        .facts(FactKind::Event, organization, feed.after, limit)
+        .await
+        .map_err(stored::reading)?;
     let (now, mut writes) = (app.store.now(), Vec::new());
     for event in &events {
         let body: Value = serde_json::from_str(&event.fact.body).unwrap_or_default();
         let (name, user) = (&event.fact.name, body["user"].as_str());
-        for hears in
-            webhooks.iter().filter(|webhook| event.sequence > webhook.since && webhook.hears(name, user, event.fact.at))
-        {
+        for hears in webhooks.iter().filter(|webhook| {
+            event.sequence > webhook.since && webhook.hears(name, user, event.fact.at)
+        }) {
             let delivery = Delivery {
                 id: uuid_v7(now, stored::random()?),
                 organization: organization.clone(),

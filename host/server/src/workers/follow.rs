@@ -1,4 +1,5 @@
-//! Follows what other replicas, or the command line, have changed: components, bindings, the operator's token.
+//! Follows what other replicas, or the command line, have changed: components, bindings, the
+//! operator's token.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,14 +35,18 @@ async fn caught_up(app: &App, before: &Epoch, now: &Epoch) -> bool {
     let changed = |space: &str| before.spaces.get(space) != now.spaces.get(space);
     let mut fine = true;
     if changed("host.components") || changed("host.activations") {
-        fine &= app.registry.refresh().await.inspect_err(|error| unread(error, "components")).is_ok();
+        fine &=
+            app.registry.refresh().await.inspect_err(|error| unread(error, "components")).is_ok();
     }
     if changed("host.bindings") {
-        fine &= app.providers.refresh().await.inspect_err(|error| unread(error, "bindings")).is_ok();
+        fine &=
+            app.providers.refresh().await.inspect_err(|error| unread(error, "bindings")).is_ok();
     }
     if changed("host.operator") {
         let refreshed = app.operator.refresh().await;
-        fine &= refreshed.inspect_err(|error| tracing::warn!(%error, "the operator's token cannot be read")).is_ok();
+        fine &= refreshed
+            .inspect_err(|error| tracing::warn!(%error, "the operator's token cannot be read"))
+            .is_ok();
     }
     fine
 }

@@ -1,7 +1,8 @@
 //! Closes the holds that a crash left open, and removes those that ended long ago.
 //!
-//! A hold under which nothing left the host is voided. One under which something did is in doubt: only its provider or a person
-//! knows, so it stays reserved, and the primitive is asked to ask its provider.
+//! A hold under which nothing left the host is voided. One under which something did is in doubt:
+//! only its provider or a person knows, so it stays reserved, and the primitive is asked to ask its
+//! provider.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -52,7 +53,8 @@ pub(super) async fn doubted(app: Arc<App>) {
     due(DOUBT).each(&app, COUNT, |taken| ask(&app, taken)).await;
 }
 
-/// Asks the primitive what became of a hold: again and again, ever more rarely, until it says so or a person does.
+/// Asks the primitive what became of a hold: again and again, ever more rarely, until it says so or
+/// a person does.
 async fn ask(app: &Arc<App>, taken: Taken) {
     let Some(hold) = read(&taken.key, &taken.row) else { return };
     let now = app.clock.now();
@@ -70,7 +72,10 @@ async fn ask(app: &Arc<App>, taken: Taken) {
     }
     let due_at = settles.map_or(now.plus_ms(wait), |settler| settler.until);
     let lease = Guard::Lease { key: taken.key.clone(), token: taken.token.clone() };
-    txn.step(vec![lease], vec![Write::Release { key: taken.key, token: taken.token, due_at, undo: true }]);
+    txn.step(
+        vec![lease],
+        vec![Write::Release { key: taken.key, token: taken.token, due_at, undo: true }],
+    );
     if let Err(error) = txn.commit_settling().await
         && error.refused().is_none()
     {
@@ -89,7 +94,10 @@ pub(super) async fn ended(app: Arc<App>) {
         }
         due_at = now.plus_ms(FORGET_EVERY_MS);
         if let Err(error) = forget(&app, now.plus_ms(-KEPT_MS)).await {
-            tracing::warn!(error, "organizations whose old holds are to be removed could not be read");
+            tracing::warn!(
+                error,
+                "organizations whose old holds are to be removed could not be read"
+            );
         }
     }
 }
@@ -99,11 +107,18 @@ async fn forget(app: &App, before: Instant) -> Result<(), Failed> {
     let mut after: Option<Key> = None;
     loop {
         let all = (ACTIVE, ACTIVE);
-        let page = app.store.indexed(&Organization::space(), STATUS, all, after.as_ref(), ORGANIZATIONS).await?;
+        let page = app
+            .store
+            .indexed(&Organization::space(), STATUS, all, after.as_ref(), ORGANIZATIONS)
+            .await?;
         for (_, key, _) in &page {
             // One that is busy does not keep the others' from being removed.
             if let Err(error) = forget_of(app, &key.id, before).await {
-                tracing::warn!(error, organization = key.id, "holds that ended long ago stay until the next look");
+                tracing::warn!(
+                    error,
+                    organization = key.id,
+                    "holds that ended long ago stay until the next look"
+                );
             }
         }
         match page.into_iter().nth(ORGANIZATIONS as usize - 1) {
@@ -114,17 +129,27 @@ async fn forget(app: &App, before: Instant) -> Result<(), Failed> {
 }
 
 async fn forget_of(app: &App, organization: &str, before: Instant) -> Result<(), Failed> {
-    let mut query = Query::all(&Reach::organization(organization), &hold::space()).limit(FORGET_ROWS).relaxed();
+    let mut query =
+        Query::all(&Reach::organization(organization), &hold::space()).limit(FORGET_ROWS).relaxed();
     query.order = Order::Oldest;
     // What was given after the moment cannot have ended before it.
     let until = uuid_v7(before, [0; 10]);
     loop {
         let old = app.store.find(&query).await?;
-        let ended = |key: &Key, row: &Row| read(key, row).and_then(|hold| hold.ended_at).is_some_and(|at| at < before);
-        let past = old.items.iter().take_while(|(key, _)| key.id < until).filter(|(key, row)| ended(key, row));
-        let writes: Vec<_> = past.map(|(key, _)| Write::Remove { key: key.clone(), expected: None }).collect();
+        let ended = |key: &Key, row: &Row| {
+            read(key, row).and_then(|hold| hold.ended_at).is_some_and(|at| at < before)
+        };
+        let past = old
+            .items
+            .iter()
+            .take_while(|(key, _)| key.id < until)
+            .filter(|(key, row)| ended(key, row));
+        let writes: Vec<_> =
+            past.map(|(key, _)| Write::Remove { key: key.clone(), expected: None }).collect();
         if !writes.is_empty() {
-            app.store.commit(Unit { organization: organization.to_owned(), writes, ..Unit::default() }).await?;
+            app.store
+                .commit(Unit { organization: organization.to_owned(), writes, ..Unit::default() })
+                .await?;
         }
         query.after = old.next.filter(|last| *last < until);
         if query.after.is_none() {
@@ -141,7 +166,12 @@ async fn close(app: &Arc<App>, taken: Taken) {
         _ if hold.settler.as_ref().is_some_and(|settler| settler.until > now) => {
             let due_at = hold.settler.map_or(now, |settler| settler.until);
             let release = Write::Release { key: taken.key, token: taken.token, due_at, undo: true };
-            return commit(app, &hold.subject.organization, Unit { writes: vec![release], ..Unit::default() }).await;
+            return commit(
+                app,
+                &hold.subject.organization,
+                Unit { writes: vec![release], ..Unit::default() },
+            )
+            .await;
         }
         State::Held => hold.voided(&taken.key.id, now),
         State::Dispatched => hold.doubted(&taken.key.id),
@@ -156,9 +186,19 @@ async fn close(app: &Arc<App>, taken: Taken) {
     );
     step.guards.push(Guard::Lease { key: taken.key.clone(), token: taken.token.clone() });
     if !step.hold.state.is_over() {
-        step.writes.push(Write::Release { key: taken.key, token: taken.token, due_at: hold.until, undo: true });
+        step.writes.push(Write::Release {
+            key: taken.key,
+            token: taken.token,
+            due_at: hold.until,
+            undo: true,
+        });
     }
-    commit(app, &hold.subject.organization, Unit { guards: step.guards, writes: step.writes, ..Unit::default() }).await;
+    commit(
+        app,
+        &hold.subject.organization,
+        Unit { guards: step.guards, writes: step.writes, ..Unit::default() },
+    )
+    .await;
 }
 
 fn read(key: &Key, row: &Row) -> Option<Hold> {
@@ -168,7 +208,8 @@ fn read(key: &Key, row: &Row) -> Option<Hold> {
 
 async fn commit(app: &App, organization: &str, unit: Unit) {
     let unit = Unit { organization: organization.to_owned(), ..unit };
-    // A hold that its own request has settled meanwhile is refused here, and is none of ours any more.
+    // A hold that its own request has settled meanwhile is refused here, and is none of ours any
+    // more.
     if let Err(error) = app.store.commit_settling(unit).await
         && error.refused().is_none()
     {

@@ -1,6 +1,8 @@
-//! The job runner: takes due rows of `host.jobs` under leases, runs each in its owner's scope, and settles it by its fence.
+//! The job runner: takes due rows of `host.jobs` under leases, runs each in its owner's scope, and
+//! settles it by its fence.
 //!
-//! Rows are taken across all tenants, a few for each primitive in turn, so that one primitive's backlog delays no other's.
+//! Rows are taken across all tenants, a few for each primitive in turn, so that one primitive's
+//! backlog delays no other's.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,9 +39,14 @@ pub(super) async fn run(app: Arc<App>) {
 }
 
 /// One look at every primitive's due jobs; true where any was taken.
-async fn look(app: &Arc<App>, slots: &Arc<Semaphore>, turn: usize) -> Result<bool, charter_store::CommitError> {
+async fn look(
+    app: &Arc<App>,
+    slots: &Arc<Semaphore>,
+    turn: usize,
+) -> Result<bool, charter_store::CommitError> {
     let live = app.registry.current();
-    let mut names: Vec<String> = live.primitives().map(|primitive| primitive.name.clone()).collect();
+    let mut names: Vec<String> =
+        live.primitives().map(|primitive| primitive.name.clone()).collect();
     if names.is_empty() {
         return Ok(false);
     }
@@ -85,7 +92,8 @@ fn of(app: &App, primitive: String) -> Due {
     Due { space: job::jobs(), group: primitive, lease_ms }
 }
 
-/// Waits for the next job to fall due; a job of this replica wakes it at once, another's within a second.
+/// Waits for the next job to fall due; a job of this replica wakes it at once, another's within a
+/// second.
 async fn idle(app: &App) {
     let waiting = app.registry.current();
     let mut until = LOOK_EVERY;

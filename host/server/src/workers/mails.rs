@@ -1,7 +1,8 @@
-//! Mails what was committed to be mailed: finds out whom a notice concerns, and hands each mail to the relay, at least once.
+//! Mails what was committed to be mailed: finds out whom a notice concerns, and hands each mail to
+//! the relay, at least once.
 //!
-//! A relay that is down delays nobody: who caused a mail was answered before. Each row is worked on by one host at a time, under a
-//! lease, and goes with what becomes of it.
+//! A relay that is down delays nobody: who caused a mail was answered before. Each row is worked on
+//! by one host at a time, under a lease, and goes with what becomes of it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -94,11 +95,22 @@ async fn one(app: &App, taken: Taken) {
         None => end(app, &taken, &mail, None, Vec::new()).await,
         Some(Fate::Sent) => end(app, &taken, &mail, Some((Mailed::Sent, None)), Vec::new()).await,
         Some(Fate::Later(reason)) if again < mail.until => {
-            tracing::warn!(mail = mail.id, tries, reason, "a mail could not be sent yet; it is tried again");
+            tracing::warn!(
+                mail = mail.id,
+                tries,
+                reason,
+                "a mail could not be sent yet; it is tried again"
+            );
             later(app, &taken, again).await;
         }
         Some(Fate::Later(reason) | Fate::Never(reason)) => {
-            tracing::error!(mail = mail.id, organization = mail.organization, tries, reason, "a mail was given up");
+            tracing::error!(
+                mail = mail.id,
+                organization = mail.organization,
+                tries,
+                reason,
+                "a mail was given up"
+            );
             let told = given_up(&mail, &reason, now).into_iter().collect();
             end(app, &taken, &mail, Some((Mailed::Failed, Some(reason))), told).await;
         }
@@ -139,23 +151,31 @@ async fn send(app: &App, mail: &Mail) -> Fate {
     }
 }
 
-/// Whether what it is for still stands: nobody is mailed a link that leads nowhere, or of what is not theirs to know any more.
+/// Whether what it is for still stands: nobody is mailed a link that leads nowhere, or of what is
+/// not theirs to know any more.
 async fn wanted(app: &App, mail: &Mail) -> Result<bool, String> {
     let get = async |key: Key| app.store.get(&key).await.map_err(|error| error.to_string());
     let organization = OrganizationId::parse(&mail.organization);
     Ok(match (&mail.cause, organization) {
         (Cause::Approval { approval, link }, Some(organization)) => {
-            let found =
-                get(Approval::address(organization.as_str(), approval)).await?.and_then(|row| Approval::read(&row).ok());
+            let found = get(Approval::address(organization.as_str(), approval))
+                .await?
+                .and_then(|row| Approval::read(&row).ok());
             let link = get(Link::address(link)).await?.and_then(|row| Link::read(&row).ok());
             let (Some(found), Some(link)) = (found, link) else { return Ok(false) };
-            let member = get(Member::address(&organization, &link.account)).await?.and_then(|row| Member::read(&row).ok());
-            found.status == Status::PendingApproval && !link.used && member.is_some_and(|member| member.role.decides())
+            let member = get(Member::address(&organization, &link.account))
+                .await?
+                .and_then(|row| Member::read(&row).ok());
+            found.status == Status::PendingApproval
+                && !link.used
+                && member.is_some_and(|member| member.role.decides())
         }
-        (Cause::Invitation { invitation }, Some(organization)) => match InvitationId::parse(invitation) {
-            Some(id) => get(Invitation::address(&organization, &id)).await?.is_some(),
-            None => false,
-        },
+        (Cause::Invitation { invitation }, Some(organization)) => {
+            match InvitationId::parse(invitation) {
+                Some(id) => get(Invitation::address(&organization, &id)).await?.is_some(),
+                None => false,
+            }
+        }
         (Cause::SignIn { link }, _) => get(Link::address(link)).await?.is_some(),
         (Cause::Summary, _) => app.store.now() < mail.until,
         (Cause::Approval { .. } | Cause::Invitation { .. }, None) => false,
@@ -164,7 +184,8 @@ async fn wanted(app: &App, mail: &Mail) -> Result<bool, String> {
 
 /// Up to a fifth longer, so that what failed together does not come back together.
 fn backoff(tries: u32) -> i64 {
-    let doubled = BACKOFF_MS.saturating_mul(1 << tries.saturating_sub(1).min(20)).min(BACKOFF_MS_MAX);
+    let doubled =
+        BACKOFF_MS.saturating_mul(1 << tries.saturating_sub(1).min(20)).min(BACKOFF_MS_MAX);
     let mut random = [0; 2];
     // Without randomness it comes back together.
     let _ = getrandom::fill(&mut random);
@@ -172,21 +193,32 @@ fn backoff(tries: u32) -> i64 {
 }
 
 async fn later(app: &App, taken: &Taken, due_at: Instant) {
-    let write = Write::Release { key: taken.key.clone(), token: taken.token.clone(), due_at, undo: false };
-    if let Err(error) = app.store.commit_settling(Unit { writes: vec![write], ..Unit::default() }).await {
+    let write =
+        Write::Release { key: taken.key.clone(), token: taken.token.clone(), due_at, undo: false };
+    if let Err(error) =
+        app.store.commit_settling(Unit { writes: vec![write], ..Unit::default() }).await
+    {
         tracing::warn!(%error, "a mail could not be put back; it is tried again when its lease has ended");
     }
 }
 
-/// The mail goes, and its link says what became of it: read anew where somebody uses it at the same moment.
-async fn end(app: &App, taken: &Taken, mail: &Mail, became: Option<(Mailed, Option<String>)>, told: Vec<Fact>) {
+/// The mail goes, and its link says what became of it: read anew where somebody uses it at the same
+/// moment.
+async fn end(
+    app: &App,
+    taken: &Taken,
+    mail: &Mail,
+    became: Option<(Mailed, Option<String>)>,
+    told: Vec<Fact>,
+) {
     let (key, token) = (&taken.key, &taken.token);
     for _ in 0..COMMITS_MAX {
         let mut txn = app.store.begin(&mail.organization);
         let guard = Guard::Lease { key: key.clone(), token: token.clone() };
         txn.step(vec![guard], vec![Write::Settle { key: key.clone(), token: token.clone() }]);
         told.iter().for_each(|fact| txn.fact(fact.clone()));
-        if let (Cause::Approval { link, .. } | Cause::SignIn { link }, Some((mailed, reason))) = (&mail.cause, &became)
+        if let (Cause::Approval { link, .. } | Cause::SignIn { link }, Some((mailed, reason))) =
+            (&mail.cause, &became)
             && let Err(refusal) = marked(&mut txn, link, *mailed, reason.as_deref()).await
         {
             return tracing::warn!(

@@ -1,8 +1,8 @@
-//! Whose work a job is: its owner's scope, proven anew from the directory at each run, and the component version that the
-//! owner's kit names.
+//! Whose work a job is: its owner's scope, proven anew from the directory at each run, and the
+//! component version that the owner's kit names.
 //!
-//! What is done to a user rather than by it (`lifecycle::is_told`) arrives whatever its standing and its kit say, and what tells of its end
-//! needs no user any more.
+//! What is done to a user rather than by it (`lifecycle::is_told`) arrives whatever its standing
+//! and its kit say, and what tells of its end needs no user any more.
 
 use std::sync::Arc;
 
@@ -40,13 +40,21 @@ pub(crate) struct Work<'a> {
 impl<'a> Work<'a> {
     /// A job's.
     pub(super) fn of(record: &'a JobRecord) -> Self {
-        Self { primitive: &record.primitive, signal: &record.signal, payload: &record.payload, owner: &record.owner }
+        Self {
+            primitive: &record.primitive,
+            signal: &record.signal,
+            payload: &record.payload,
+            owner: &record.owner,
+        }
     }
 
     /// Who acts: the host by a job, or whoever called an inbound URL.
     fn actor(&self) -> Actor {
         if [SIGNAL, QUESTION].contains(&self.signal) {
-            return Actor::new(ActorKind::Hook, self.payload["hook_id"].as_str().unwrap_or_default());
+            return Actor::new(
+                ActorKind::Hook,
+                self.payload["hook_id"].as_str().unwrap_or_default(),
+            );
         }
         Actor::system("job")
     }
@@ -73,11 +81,21 @@ pub(crate) async fn admit(app: &App, work: &Work<'_>) -> Result<Admitted, Value>
     if owner.organization.is_empty() && owner.project.is_empty() && owner.user.is_none() {
         return Ok(Admitted { scope: proof.scope(), guards: Vec::new(), served: active() });
     }
-    let organization = OrganizationId::parse(&owner.organization).ok_or_else(|| gone("organization"))?;
-    let organization = app.directory.organization(&organization).await.map_err(unread)?.ok_or_else(|| gone("organization"))?;
+    let organization =
+        OrganizationId::parse(&owner.organization).ok_or_else(|| gone("organization"))?;
+    let organization = app
+        .directory
+        .organization(&organization)
+        .await
+        .map_err(unread)?
+        .ok_or_else(|| gone("organization"))?;
     let proof = proof.organization(organization.id.clone());
     let mut guards = vec![organization.guard()];
-    let user = owner.user.as_deref().map(|user| UserId::parse(user).ok_or_else(|| gone("user"))).transpose()?;
+    let user = owner
+        .user
+        .as_deref()
+        .map(|user| UserId::parse(user).ok_or_else(|| gone("user")))
+        .transpose()?;
     if change == Some(Change::Deleted) {
         let project = ProjectId::parse(&owner.project).ok_or_else(|| gone("project"))?;
         let test = work.payload["test"].as_bool().unwrap_or_default();
@@ -86,7 +104,9 @@ pub(crate) async fn admit(app: &App, work: &Work<'_>) -> Result<Admitted, Value>
         return Ok(Admitted { scope, guards, served: active() });
     }
     let project = match (ProjectId::parse(&owner.project), &user) {
-        (Some(project), _) => app.directory.project(&organization.id, &project).await.map_err(unread)?,
+        (Some(project), _) => {
+            app.directory.project(&organization.id, &project).await.map_err(unread)?
+        }
         (None, Some(user)) => project_of(app, &organization.id, user).await?,
         (None, None) => return Ok(Admitted { scope: proof.scope(), guards, served: active() }),
     };
@@ -94,7 +114,12 @@ pub(crate) async fn admit(app: &App, work: &Work<'_>) -> Result<Admitted, Value>
     let mut proof = proof.project(project.id.clone(), project.test);
     let mut kit = None;
     if let Some(user) = user {
-        let user = app.directory.user(&project.id, &user).await.map_err(unread)?.ok_or_else(|| gone("user"))?;
+        let user = app
+            .directory
+            .user(&project.id, &user)
+            .await
+            .map_err(unread)?
+            .ok_or_else(|| gone("user"))?;
         guards.push(if told { unchanged(&user, &project) } else { user.guard() });
         proof = proof.user(user.id.clone(), Subject::Credential);
         kit = user.kit.clone();
@@ -121,15 +146,26 @@ async fn version(app: &App, primitive: &Primitive, pinned: Option<&str>) -> Opti
     }
 }
 
-/// The user is there, and in the standing that it was found in: once it is deleted, nothing may be written for it any more.
+/// The user is there, and in the standing that it was found in: once it is deleted, nothing may be
+/// written for it any more.
 fn unchanged(user: &UserRecord, project: &ProjectRecord) -> Guard {
     let standing = if user.active { ACTIVE } else { "revoked" };
-    Guard::Entry { key: User::address(&project.id, &user.id), field: STATUS.into(), value: standing.into() }
+    Guard::Entry {
+        key: User::address(&project.id, &user.id),
+        field: STATUS.into(),
+        value: standing.into(),
+    }
 }
 
-/// The project of a user of which nothing else is known: a name's holder is known by its reach only.
-async fn project_of(app: &App, organization: &OrganizationId, user: &UserId) -> Result<Option<Arc<ProjectRecord>>, Value> {
-    let mut query = Query::all(&Reach::organization(organization.as_str()), &Project::space()).limit(PROJECTS_A_PAGE);
+/// The project of a user of which nothing else is known: a name's holder is known by its reach
+/// only.
+async fn project_of(
+    app: &App,
+    organization: &OrganizationId,
+    user: &UserId,
+) -> Result<Option<Arc<ProjectRecord>>, Value> {
+    let mut query = Query::all(&Reach::organization(organization.as_str()), &Project::space())
+        .limit(PROJECTS_A_PAGE);
     query.order = Order::Oldest;
     loop {
         let page = app.store.find(&query).await.map_err(unread)?;

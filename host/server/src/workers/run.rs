@@ -1,12 +1,15 @@
-//! One run of one job: its owner's scope is proven anew, `react` is called, and the row is settled in the run's own commit.
+//! One run of one job: its owner's scope is proven anew, `react` is called, and the row is settled
+//! in the run's own commit.
 //!
-//! The row's lease is the fence: a run whose lease has ended commits nothing, so that a paused replica never settles what another
-//! has taken up.
+//! The row's lease is the fence: a run whose lease has ended commits nothing, so that a paused
+//! replica never settles what another has taken up.
 
 use std::sync::Arc;
 
 use charter_engine::job::{JobRecord, NEVER, jobs};
-use charter_engine::{Answer, AnswerBody, Call, Ending, EndingResult, Entry, Finish, Outcome, Signal};
+use charter_engine::{
+    Answer, AnswerBody, Call, Ending, EndingResult, Entry, Finish, Outcome, Signal,
+};
 use charter_kernel::manifest::Class;
 use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::time::Clock;
@@ -30,7 +33,8 @@ const BACKOFF_MS: u64 = 1_000;
 /// Where a run's commit finds its row.
 struct Settling {
     key: Key,
-    /// The lease that must hold at each of its commits: the row's own, or that of the approval by which it runs.
+    /// The lease that must hold at each of its commits: the row's own, or that of the approval by
+    /// which it runs.
     fence: Guard,
     by: By,
     attempt: u32,
@@ -82,7 +86,9 @@ pub(super) async fn job(app: &Arc<App>, taken: Taken) {
             return settling.give_back(app, i64::from(retry_after_s) * 1_000).await;
         }
         Outcome::Restart | Outcome::ClientGone => return settling.give_back(app, 100).await,
-        Outcome::Inactive => json!({"code": "forbidden", "reason": "profile_revoked", "message": "The profile is revoked."}),
+        Outcome::Inactive => {
+            json!({"code": "forbidden", "reason": "profile_revoked", "message": "The profile is revoked."})
+        }
     };
     settling.end(app, Err(failure)).await;
 }
@@ -91,8 +97,18 @@ pub(super) async fn job(app: &Arc<App>, taken: Taken) {
 ///
 /// # Errors
 /// Why it was not run: nothing was written then.
-pub(super) async fn approved(app: &Arc<App>, key: &Key, request: &Request, run: &Arc<Run>) -> Result<(), Refusal> {
-    let gone = || Refusal::state_conflict("job_gone", "The job that asked was cancelled, or is another by now.");
+pub(super) async fn approved(
+    app: &Arc<App>,
+    key: &Key,
+    request: &Request,
+    run: &Arc<Run>,
+) -> Result<(), Refusal> {
+    let gone = || {
+        Refusal::state_conflict(
+            "job_gone",
+            "The job that asked was cancelled, or is another by now.",
+        )
+    };
     let row = app.store.get(key).await.map_err(stored::reading)?.ok_or_else(gone)?;
     let record: JobRecord = serde_json::from_str(&row.body).map_err(|_| gone())?;
     let waits = record.state == "queued" && record.approval.as_ref() == Some(&run.approval.id);
@@ -119,16 +135,23 @@ pub(super) async fn approved(app: &Arc<App>, key: &Key, request: &Request, run: 
     admitted.guards.push(Guard::Version { key: key.clone(), version: Some(row.version) });
     let origin = Some(approvals::carried(Origin::Approved(run.clone())));
     match call(app, &settling, &record, admitted, origin).await {
-        Outcome::Answered(_) | Outcome::Refused(_) | Outcome::Trapped { .. } | Outcome::Deadline | Outcome::OutOfMemory => {
-            Ok(())
-        }
+        Outcome::Answered(_)
+        | Outcome::Refused(_)
+        | Outcome::Trapped { .. }
+        | Outcome::Deadline
+        | Outcome::OutOfMemory => Ok(()),
         Outcome::Inactive => Err(profile_revoked()),
         _ => Err(Refusal::overloaded(1)),
     }
 }
 
 /// Runs a job by its own lease; nothing where its primitive does not ask for it.
-async fn leased(app: &Arc<App>, settling: &Arc<Settling>, record: &JobRecord, taken: Taken) -> Result<Option<Outcome>, Value> {
+async fn leased(
+    app: &Arc<App>,
+    settling: &Arc<Settling>,
+    record: &JobRecord,
+    taken: Taken,
+) -> Result<Option<Outcome>, Value> {
     let admitted = owner::admit(app, &Work::of(record)).await?;
     let served = &admitted.served;
     let told = is_told(&record.signal, &record.payload);
@@ -145,7 +168,12 @@ async fn leased(app: &Arc<App>, settling: &Arc<Settling>, record: &JobRecord, ta
         // Cancelled, taken up by another, or no room to write in: whoever holds it then runs it.
         return Ok(Some(Outcome::Restart));
     }
-    let tells = app.registry.current().listeners(lifecycle::APPROVAL).find(|name| **name == record.primitive).cloned();
+    let tells = app
+        .registry
+        .current()
+        .listeners(lifecycle::APPROVAL)
+        .find(|name| **name == record.primitive)
+        .cloned();
     let job = || Job {
         key: taken.key,
         record: record.clone(),
@@ -182,7 +210,11 @@ async fn call(
     let call = Call {
         request_id: settling.key.id.clone(),
         scope,
-        entry: Entry::React(Signal { kind: record.signal.clone(), payload: payload.to_string(), blob: None }),
+        entry: Entry::React(Signal {
+            kind: record.signal.clone(),
+            payload: payload.to_string(),
+            blob: None,
+        }),
         guards,
         claim: match &settling.by {
             By::Lease(_) => None,
@@ -206,18 +238,23 @@ impl Finish for Settling {
     fn finish<'a>(&'a self, txn: &'a mut Txn, ending: Ending<'a>) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let error = match ending.result {
-                EndingResult::Answered(answer) => return self.settle(txn, Ok(result(answer))).await,
+                EndingResult::Answered(answer) => {
+                    return self.settle(txn, Ok(result(answer))).await;
+                }
                 EndingResult::Refused(failure) => {
                     json!({"code": failure.code, "message": failure.message, "reason": failure.reason})
                 }
                 EndingResult::Trapped(incident) => {
                     json!({"code": "internal_error", "message": "The component failed.", "incident": incident})
                 }
-                EndingResult::Deadline => json!({"code": "deadline_exceeded", "message": "The job took longer than it may."}),
+                EndingResult::Deadline => {
+                    json!({"code": "deadline_exceeded", "message": "The job took longer than it may."})
+                }
                 EndingResult::OutOfMemory => {
                     json!({"code": "internal_error", "message": "The component used more memory than it may."})
                 }
-                // Nobody waits for a job, so that nobody can leave; what waits for people is parked already.
+                // Nobody waits for a job, so that nobody can leave; what waits for people is parked
+                // already.
                 EndingResult::ClientGone | EndingResult::Pending(_) => return,
             };
             self.settle(txn, Err(error)).await;
@@ -241,11 +278,16 @@ impl Settling {
             // The guest cancelled the very job that runs.
             Ok(None) => return,
             Err(error) => {
-                tracing::error!(error = &error as &dyn std::error::Error, "a job cannot be read to be settled; it runs again");
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "a job cannot be read to be settled; it runs again"
+                );
                 return self.fence(txn);
             }
         };
-        let Ok(mut record) = serde_json::from_str::<JobRecord>(&row.body) else { return self.fence(txn) };
+        let Ok(mut record) = serde_json::from_str::<JobRecord>(&row.body) else {
+            return self.fence(txn);
+        };
         let now = self.clock.now();
         let failed = ended.is_err();
         let again = failed && self.attempt < record.attempts_max;
@@ -268,19 +310,36 @@ impl Settling {
             By::Lease(token) => txn.release(&self.key, token, due_at),
             By::Approval(run) => {
                 let answer = record.result.as_ref().map(|result| result.to_string().into_bytes());
-                run.ended(txn, record.error.clone().filter(|_| failed).map_or(Ok((200, answer.as_deref())), Err));
+                run.ended(
+                    txn,
+                    record
+                        .error
+                        .clone()
+                        .filter(|_| failed)
+                        .map_or(Ok((200, answer.as_deref())), Err),
+                );
             }
         }
         let draft = match again {
             false => record.ended(row.user, now),
             true => serde_json::to_string(&record).map(|body| {
                 let lease = Some((record.primitive.clone(), due_at));
-                Draft { user: row.user, body, index: record.index(), unique: row.unique, lease, ..Draft::default() }
+                Draft {
+                    user: row.user,
+                    body,
+                    index: record.index(),
+                    unique: row.unique,
+                    lease,
+                    ..Draft::default()
+                }
             }),
         };
         let Ok(draft) = draft else { return };
         if let Err(error) = txn.replace(self.key.clone(), draft, None).await {
-            tracing::error!(error = &error as &dyn std::error::Error, "a job cannot be settled; it runs again");
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "a job cannot be settled; it runs again"
+            );
         }
     }
 
@@ -299,14 +358,20 @@ impl Settling {
     async fn give_back(&self, app: &App, after_ms: i64) {
         let By::Lease(token) = &self.by else { return };
         let due_at = self.clock.now().plus_ms(after_ms.max(100));
-        let release = Write::Release { key: self.key.clone(), token: token.clone(), due_at, undo: true };
+        let release =
+            Write::Release { key: self.key.clone(), token: token.clone(), due_at, undo: true };
         self.commit(app, Unit { writes: vec![release], ..Unit::default() }).await;
     }
 
     /// Nothing hands it out any more.
     async fn put_away(&self, app: &App) {
         let By::Lease(token) = &self.by else { return };
-        let release = Write::Release { key: self.key.clone(), token: token.clone(), due_at: NEVER, undo: false };
+        let release = Write::Release {
+            key: self.key.clone(),
+            token: token.clone(),
+            due_at: NEVER,
+            undo: false,
+        };
         self.commit(app, Unit { writes: vec![release], ..Unit::default() }).await;
     }
 

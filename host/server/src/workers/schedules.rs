@@ -1,4 +1,5 @@
-//! Schedules: each occurrence enqueues its job once in the deployment, in the commit that moves the schedule on.
+//! Schedules: each occurrence enqueues its job once in the deployment, in the commit that moves the
+//! schedule on.
 
 use std::sync::Arc;
 
@@ -25,7 +26,8 @@ pub(super) async fn run(app: Arc<App>) {
     due.each(&app, BATCH_MAX, |taken| fire(&app, taken)).await;
 }
 
-/// Enqueues one occurrence and moves the schedule on. Occurrences that passed while nobody ran count as one.
+/// Enqueues one occurrence and moves the schedule on. Occurrences that passed while nobody ran
+/// count as one.
 async fn fire(app: &App, taken: Taken) {
     let Ok(record) = serde_json::from_str::<ScheduleRecord>(&taken.row.body) else {
         tracing::error!(schedule = taken.key.id, "a schedule cannot be read");
@@ -54,19 +56,31 @@ async fn fire(app: &App, taken: Taken) {
         Ok(()) => app.job_wanted.notify_one(),
         // Another replica took it up, or it was removed: its own commit decides.
         Err(WriteError::Refused(_)) => {}
-        Err(error) => tracing::warn!(%error, schedule = taken.key.id, "an occurrence was not enqueued; it is tried again"),
+        Err(error) => {
+            tracing::warn!(%error, schedule = taken.key.id, "an occurrence was not enqueued; it is tried again")
+        }
     }
 }
 
 /// The job of one occurrence, and the schedule at its next one.
-async fn enqueue(txn: &mut Txn, taken: &Taken, record: &ScheduleRecord, now: Instant, next: Instant) -> Result<(), WriteError> {
+async fn enqueue(
+    txn: &mut Txn,
+    taken: &Taken,
+    record: &ScheduleRecord,
+    now: Instant,
+    next: Instant,
+) -> Result<(), WriteError> {
     let mut job = record.job.clone();
     job.run_at = now;
-    let unique: Vec<(String, String)> =
-        job.key.iter().map(|key| (UNIQUE_KEY.to_owned(), format!("{}/{key}", job.primitive))).collect();
+    let unique: Vec<(String, String)> = job
+        .key
+        .iter()
+        .map(|key| (UNIQUE_KEY.to_owned(), format!("{}/{key}", job.primitive)))
+        .collect();
     let mut live = false;
     for (field, value) in &unique {
-        live |= txn.lookup(&Claim::unique(&taken.key.reach, &jobs(), field, value)).await?.is_some();
+        live |=
+            txn.lookup(&Claim::unique(&taken.key.reach, &jobs(), field, value)).await?.is_some();
     }
     // One live job a key: while the last occurrence still runs, this one is left out.
     if !live {

@@ -1,4 +1,5 @@
-//! Removes what is past its time, in bounded steps, and drops components that nobody uses from memory.
+//! Removes what is past its time, in bounded steps, and drops components that nobody uses from
+//! memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +17,16 @@ const STEPS_MAX: u32 = 20;
 /// Rows of one step.
 const STEP_ROWS: u32 = 200;
 /// Records that say by themselves when they end.
-const EXPIRING: [&str; 8] =
-    ["idempotency", "sessions", "links", "invitations", "grants", "deliveries", "hook_events", "mail_quotas"];
+const EXPIRING: [&str; 8] = [
+    "idempotency",
+    "sessions",
+    "links",
+    "invitations",
+    "grants",
+    "deliveries",
+    "hook_events",
+    "mail_quotas",
+];
 
 /// Never ends by itself.
 pub(super) async fn run(app: Arc<App>) {
@@ -28,21 +37,33 @@ pub(super) async fn run(app: Arc<App>) {
             continue;
         }
         let now = app.clock.now();
-        let idempotency = now.plus_ms(-i64::from(app.config.retention.idempotency_hours - 24) * 3_600_000);
+        let idempotency =
+            now.plus_ms(-i64::from(app.config.retention.idempotency_hours - 24) * 3_600_000);
         for space in EXPIRING {
             let before = if space == "idempotency" { idempotency } else { now };
-            expire(&app, &Space::host(space), crate::pipeline::claim::EXPIRES, &before.to_string()).await;
+            expire(&app, &Space::host(space), crate::pipeline::claim::EXPIRES, &before.to_string())
+                .await;
         }
         // A job is kept for as long as an answer that names it may be asked for again.
-        let jobs_hours = app.config.retention.jobs_hours.max(app.config.retention.idempotency_hours);
+        let jobs_hours =
+            app.config.retention.jobs_hours.max(app.config.retention.idempotency_hours);
         let jobs = now.plus_ms(-i64::from(jobs_hours) * 3_600_000);
         expire(&app, &charter_engine::job::jobs(), ENDED_AT, &jobs.to_string()).await;
-        forget_events(&app, now.plus_ms(-i64::from(app.config.retention.events_hours) * 3_600_000)).await;
+        forget_events(&app, now.plus_ms(-i64::from(app.config.retention.events_hours) * 3_600_000))
+            .await;
         if let Err(error) = app.registry.forget_replicas().await {
-            tracing::warn!(error = &error as &dyn std::error::Error, "rows of former replicas could not be removed");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "rows of former replicas could not be removed"
+            );
         }
-        if let Err(error) = app.registry.forget_versions(app.config.retention.component_versions).await {
-            tracing::warn!(error = &error as &dyn std::error::Error, "old component versions could not be removed");
+        if let Err(error) =
+            app.registry.forget_versions(app.config.retention.component_versions).await
+        {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "old component versions could not be removed"
+            );
         }
     }
 }
@@ -53,7 +74,9 @@ async fn forget_events(app: &App, before: Instant) {
         match app.store.forget_events(before, STEP_ROWS).await {
             Ok(forgotten) if forgotten == u64::from(STEP_ROWS) => {}
             Ok(_) => return,
-            Err(error) => return tracing::warn!(%error, "events that are past their time could not be removed"),
+            Err(error) => {
+                return tracing::warn!(%error, "events that are past their time could not be removed");
+            }
         }
     }
 }

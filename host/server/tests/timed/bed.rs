@@ -32,13 +32,23 @@ impl Timed {
     /// Starts one, with this environment.
     pub(crate) async fn start(environment: &[(&str, &str)]) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("charter-timed-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let name = format!(
+            "charter-timed-{}-{}",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        );
         let folder = std::env::temp_dir().join(name);
         let _ = std::fs::remove_dir_all(&folder);
-        let flags =
-            vec![("data.dir", "--data", folder.display().to_string()), ("http.listen", "--listen", "127.0.0.1:0".to_owned())];
-        let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let config = Config::read(Layers { flags, environment, ..Layers::default() }).expect("the configuration is whole");
+        let flags = vec![
+            ("data.dir", "--data", folder.display().to_string()),
+            ("http.listen", "--listen", "127.0.0.1:0".to_owned()),
+        ];
+        let environment = environment
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
+        let config = Config::read(Layers { flags, environment, ..Layers::default() })
+            .expect("the configuration is whole");
         let clock = Arc::new(Hands(AtomicI64::new(NOON)));
         let running = start(config, clock.clone()).await.expect("a server starts");
         Self { running: Some(running), clock, folder }

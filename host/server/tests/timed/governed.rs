@@ -1,6 +1,6 @@
-//! Governance as time passes, in a whole server of this process whose clock the test moves: windows that roll over in mid-race, clocks
-//! that jump, approvals that nobody decides on, deliveries and mails
-//! that are tried again, links and secrets that end.
+//! Governance as time passes, in a whole server of this process whose clock the test moves: windows
+//! that roll over in mid-race, clocks that jump, approvals that nobody decides on, deliveries and
+//! mails that are tried again, links and secrets that end.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -31,13 +31,19 @@ struct Bed {
 impl Bed {
     fn new() -> Self {
         let runtime = Runtime::new().expect("a runtime");
-        let environment = [("CHARTER_OPERATOR_TOKEN", OPERATOR), ("CHARTER_EGRESS_ALLOW", "127.0.0.0/8")];
+        let environment =
+            [("CHARTER_OPERATOR_TOKEN", OPERATOR), ("CHARTER_EGRESS_ALLOW", "127.0.0.0/8")];
         let timed = runtime.block_on(Timed::start(&environment));
         let anonymous = Client::new(&format!("http://{}", timed.running().address));
         let script = Artefacts::get().fixture("script");
         let upload = anonymous.bearer(OPERATOR);
         let path = "/v1/operator/components/script?activate=true";
-        upload.call("PUT", path).header("content-type", "application/wasm").bytes(script).send().expect(201);
+        upload
+            .call("PUT", path)
+            .header("content-type", "application/wasm")
+            .bytes(script)
+            .send()
+            .expect(201);
         let tenant = Tenant::register(&anonymous);
         Self { runtime, timed, tenant }
     }
@@ -49,8 +55,14 @@ impl Bed {
     /// Gives the default kit's users a budget.
     fn budget(&self, cents: i64, period: &str) {
         let client = &self.tenant.client;
-        let kit = client.get("/v1/kits").expect(200)["kits"][0]["id"].as_str().expect("a kit").to_owned();
-        client.patch(&format!("/v1/kits/{kit}"), &json!({ "budget": { "cap_cents": cents, "period": period } })).expect(200);
+        let kit =
+            client.get("/v1/kits").expect(200)["kits"][0]["id"].as_str().expect("a kit").to_owned();
+        client
+            .patch(
+                &format!("/v1/kits/{kit}"),
+                &json!({ "budget": { "cap_cents": cents, "period": period } }),
+            )
+            .expect(200);
     }
 
     fn play(&self, steps: Value) -> Answer {
@@ -117,7 +129,8 @@ fn a_clock_that_jumps_back_opens_no_window_again() {
     assert!(bed.spends() && bed.spends() && !bed.spends());
     bed.pass(DAY_MS);
     assert!(bed.spends(), "the next day");
-    // The day before is over, whatever the clock says: it is not opened again, and the new one counts on.
+    // The day before is over, whatever the clock says: it is not opened again, and the new one
+    // counts on.
     bed.pass(-DAY_MS);
     assert!(!bed.spends() || !bed.spends(), "yesterday's budget is spent");
     bed.pass(DAY_MS);
@@ -126,7 +139,10 @@ fn a_clock_that_jumps_back_opens_no_window_again() {
     while bed.spends() {}
     assert_eq!(bed.stands(), (2 * DOLLAR, 0));
     bed.pass(40 * DAY_MS);
-    assert!(bed.spends() && bed.spends() && !bed.spends(), "a jump ahead is a new window like any other");
+    assert!(
+        bed.spends() && bed.spends() && !bed.spends(),
+        "a jump ahead is a new window like any other"
+    );
 }
 
 #[test]
@@ -149,15 +165,27 @@ fn what_nobody_decides_on_ends_and_its_funds_are_free() {
     let login = json!({ "email": bed.tenant.email, "password": PASSWORD });
     let anonymous = Client::new(bed.tenant.client.base());
     let signed_in = anonymous.post("/v1/auth/login", &login);
-    let cookie = signed_in.header("set-cookie").and_then(|line| line.split(';').next()).expect("a cookie").to_owned();
+    let cookie = signed_in
+        .header("set-cookie")
+        .and_then(|line| line.split(';').next())
+        .expect("a cookie")
+        .to_owned();
     let csrf = signed_in.json()["session"]["csrf_token"].as_str().expect("a token").to_owned();
-    let person = anonymous.with("cookie", &cookie).with("x-service-csrf", &csrf).with("origin", anonymous.base());
-    person.post(&format!("/v1/approvals/{id}/approve"), &json!({})).expect_error(409, "state_conflict");
+    let person = anonymous
+        .with("cookie", &cookie)
+        .with("x-service-csrf", &csrf)
+        .with("origin", anonymous.base());
+    person
+        .post(&format!("/v1/approvals/{id}/approve"), &json!({}))
+        .expect_error(409, "state_conflict");
     // And in time it is forgotten, with its hold.
     bed.pass(500 * DAY_MS);
     until("it is forgotten", || approval().status == 404);
-    let voided =
-        || bed.tenant.client.get("/v1/governance/holds?state=voided").expect(200)["holds"].as_array().map_or(0, Vec::len);
+    let voided = || {
+        bed.tenant.client.get("/v1/governance/holds?state=voided").expect(200)["holds"]
+            .as_array()
+            .map_or(0, Vec::len)
+    };
     until("its hold is forgotten", || voided() == 0);
 }
 
@@ -184,16 +212,23 @@ fn a_delivery_is_tried_four_times_and_a_webhook_that_only_fails_is_switched_off(
     let heard = Arc::new(Mutex::new(Vec::new()));
     let own = heard.clone();
     let address: SocketAddr = listen(move |request| {
-        own.lock().expect("nobody panicked").push(request.header("webhook-id").unwrap_or_default().to_owned());
+        own.lock()
+            .expect("nobody panicked")
+            .push(request.header("webhook-id").unwrap_or_default().to_owned());
         Reply { status: 500, headers: Vec::new(), body: Vec::new() }
     });
     let wish = json!({ "url": format!("http://{address}/"), "eventTypes": ["script.told"] });
-    let hook = bed.tenant.client.post("/v1/webhooks", &wish).expect(201)["id"].as_str().expect("an id").to_owned();
+    let hook = bed.tenant.client.post("/v1/webhooks", &wish).expect(201)["id"]
+        .as_str()
+        .expect("an id")
+        .to_owned();
     let say = || drop(bed.play(json!([{ "emit": "hello" }])).expect(200));
     let tries = || heard.lock().expect("nobody panicked").len();
     say();
-    let deliveries = |path: &str| bed.tenant.client.get(&format!("/v1/webhooks/{hook}{path}")).expect(200);
-    let noted = || deliveries("/deliveries")["deliveries"][0]["attempts"].as_array().map_or(0, Vec::len);
+    let deliveries =
+        |path: &str| bed.tenant.client.get(&format!("/v1/webhooks/{hook}{path}")).expect(200);
+    let noted =
+        || deliveries("/deliveries")["deliveries"][0]["attempts"].as_array().map_or(0, Vec::len);
     let waits = [(1, 7_000), (2, 73_000), (3, 721_000)];
     for (count, wait) in waits {
         // Noted, so that the wait before the next is counted from before the clock moves.
@@ -203,13 +238,20 @@ fn a_delivery_is_tried_four_times_and_a_webhook_that_only_fails_is_switched_off(
     until("it is tried a last time", || tries() == 4);
     until("it is given up", || deliveries("/deliveries")["deliveries"][0]["status"] == "failed");
     bed.pass(3_600_000);
-    assert_eq!((tries(), heard.lock().expect("nobody panicked").windows(2).all(|pair| pair[0] == pair[1])), (4, true));
+    assert_eq!(
+        (tries(), heard.lock().expect("nobody panicked").windows(2).all(|pair| pair[0] == pair[1])),
+        (4, true)
+    );
     (0..25).for_each(|_| say());
     until("it is switched off", || {
         bed.pass(30_000);
         deliveries("")["webhook"]["active"] == false
     });
-    assert!(deliveries("")["webhook"]["disabled_reason"].as_str().is_some_and(|reason| reason.contains("in a row")));
+    assert!(
+        deliveries("")["webhook"]["disabled_reason"]
+            .as_str()
+            .is_some_and(|reason| reason.contains("in a row"))
+    );
 }
 
 #[test]
@@ -218,12 +260,16 @@ fn a_former_secret_signs_for_a_day_and_makes_room_then() {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let own = heard.clone();
     let address: SocketAddr = listen(move |request| {
-        let signatures = request.header("webhook-signature").map_or(0, |line| line.split(' ').count());
+        let signatures =
+            request.header("webhook-signature").map_or(0, |line| line.split(' ').count());
         own.lock().expect("nobody panicked").push(signatures);
         Reply { status: 200, headers: Vec::new(), body: Vec::new() }
     });
     let wish = json!({ "url": format!("http://{address}/"), "eventTypes": ["script.told"] });
-    let hook = bed.tenant.client.post("/v1/webhooks", &wish).expect(201)["id"].as_str().expect("an id").to_owned();
+    let hook = bed.tenant.client.post("/v1/webhooks", &wish).expect(201)["id"]
+        .as_str()
+        .expect("an id")
+        .to_owned();
     let rotate = || bed.tenant.client.post(&format!("/v1/webhooks/{hook}/rotate"), &json!({}));
     // What signs with a delivery of now.
     let signing = || {
@@ -252,21 +298,36 @@ fn a_link_ends_with_what_it_is_for_and_a_mail_is_not_tried_for_ever() {
     let bed = Bed::new();
     let relay = Relay::start();
     let anonymous = Client::new(bed.tenant.client.base());
-    anonymous.bearer(OPERATOR).put("/v1/operator/providers/mail.relay", &relay.binding()).expect(200);
+    anonymous
+        .bearer(OPERATOR)
+        .put("/v1/operator/providers/mail.relay", &relay.binding())
+        .expect(200);
     let rule = json!({ "id": "ask", "effect": "require_approval", "actions": ["script.spend"] });
     bed.tenant.client.put("/v1/governance/policy", &json!({ "rules": [rule] })).expect(200);
     let ask = || {
-        let asked = bed.play(json!([{ "leave": "script.spend", "amount": DOLLAR, "as": "p" }, { "cancel": "p" }]));
+        let asked = bed.play(
+            json!([{ "leave": "script.spend", "amount": DOLLAR, "as": "p" }, { "cancel": "p" }]),
+        );
         asked.expect(202)["approval_id"].as_str().expect("an id").to_owned()
     };
-    let approval = |id: &str| bed.tenant.client.get(&format!("/v1/approvals/{id}")).expect(200)["approval"].clone();
+    let approval = |id: &str| {
+        bed.tenant.client.get(&format!("/v1/approvals/{id}")).expect(200)["approval"].clone()
+    };
     let (id, link) = (ask(), relay.hears(&bed.tenant.email, 1).remove(0).link());
     assert_eq!(anonymous.get(&link).status, 200);
     bed.pass(DAY_MS + 1);
     let (path, token) = link.split_once("?token=").expect("a token");
     let form = format!("token={token}&decision=approve");
-    let late = anonymous.call("POST", path).header("content-type", "application/x-www-form-urlencoded").bytes(form).send();
-    assert_eq!((late.status, late.text().contains("has expired") || late.text().contains("is expired")), (409, true), "{late}");
+    let late = anonymous
+        .call("POST", path)
+        .header("content-type", "application/x-www-form-urlencoded")
+        .bytes(form)
+        .send();
+    assert_eq!(
+        (late.status, late.text().contains("has expired") || late.text().contains("is expired")),
+        (409, true),
+        "{late}"
+    );
     assert_eq!(anonymous.get(&link).status, 409);
     until("it expires", || approval(&id)["status"] == "expired");
     // A sign-in link counts for a quarter of an hour.

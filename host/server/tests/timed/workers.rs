@@ -1,4 +1,5 @@
-//! What the workers do beside requests, in a whole server of this process whose time the test moves.
+//! What the workers do beside requests, in a whole server of this process whose time the test
+//! moves.
 
 use std::time::Duration;
 
@@ -44,7 +45,11 @@ impl Bed {
     }
 
     async fn events(&self) -> usize {
-        self.store.facts(FactKind::Event, ORGANIZATION, 0, 10).await.expect("the store answers").len()
+        self.store
+            .facts(FactKind::Event, ORGANIZATION, 0, 10)
+            .await
+            .expect("the store answers")
+            .len()
     }
 
     async fn end(mut self) {
@@ -79,7 +84,9 @@ fn record(name: &str) -> serde_json::Value {
 async fn what_a_deleted_user_owned_goes_once_those_who_were_told_are_done() {
     let bed = Bed::new().await;
     let (gone, stays) = (Reach::user("gone"), Reach::user("stays"));
-    let row = |reach: &Reach, n: u32| Key::new(reach, &Space::of("shelf", "books"), format!("book-{n:04}"));
+    let row = |reach: &Reach, n: u32| {
+        Key::new(reach, &Space::of("shelf", "books"), format!("book-{n:04}"))
+    };
     // More than one batch of it.
     bed.commit((0..450).map(|n| put(row(&gone, n), "{}")).collect()).await;
     let log = LogKey { reach: gone.clone(), log: "shelf.history".into() };
@@ -95,10 +102,14 @@ async fn what_a_deleted_user_owned_goes_once_those_who_were_told_are_done() {
     bed.commit(vec![put(job.clone(), &told("queued"))]).await;
     let mut txn = bed.store.begin(ORGANIZATION);
     let now = bed.timed.now();
-    lifecycle::erase(&mut txn, ORGANIZATION, &gone, vec!["told".into()], now).await.expect("an erasure is noted");
+    lifecycle::erase(&mut txn, ORGANIZATION, &gone, vec!["told".into()], now)
+        .await
+        .expect("an erasure is noted");
     txn.commit().await.expect("and committed");
     let erasure = Key::new(&Reach::organization(ORGANIZATION), &Erasure::all(), gone.as_str());
-    let version = async || bed.store.get(&erasure).await.expect("the store answers").map_or(0, |row| row.version);
+    let version = async || {
+        bed.store.get(&erasure).await.expect("the store answers").map_or(0, |row| row.version)
+    };
     let before = version().await;
     until(&bed, "two looks at it", async || version().await >= before + 4).await;
     assert_eq!(bed.held(&gone).await, 450, "who was told still reads it");
@@ -137,7 +148,11 @@ async fn what_is_past_its_time_is_swept_and_nothing_before() {
         ("links", "expires_at", hours(24 * 365 * 9)),
     ] {
         let key = Key::new(&Reach::deployment(), &Space::host(collection), "one");
-        let draft = Draft { body: "{}".into(), index: vec![(field.into(), ends.to_string())], ..Draft::default() };
+        let draft = Draft {
+            body: "{}".into(),
+            index: vec![(field.into(), ends.to_string())],
+            ..Draft::default()
+        };
         bed.commit(vec![Write::Insert { key: key.clone(), draft }]).await;
         past.push(key);
     }
@@ -147,7 +162,8 @@ async fn what_is_past_its_time_is_swept_and_nothing_before() {
         until(&bed, key.space.as_str(), async || !bed.is_there(key).await).await;
     }
     until(&bed, "events go", async || bed.events().await == 0).await;
-    let rows = bed.store.facts(FactKind::Audit, ORGANIZATION, 0, 10).await.expect("the store answers");
+    let rows =
+        bed.store.facts(FactKind::Audit, ORGANIZATION, 0, 10).await.expect("the store answers");
     assert_eq!(rows.len(), 1, "audit rows stay");
     assert!(bed.is_there(&kept).await, "its time has not come");
     bed.end().await;
@@ -162,14 +178,16 @@ async fn what_a_schedule_missed_is_enqueued_once_and_the_next_occurrence_again()
     let schedule =
         serde_json::json!({ "key": "hourly", "cron": "0 * * * *", "time_zone": "UTC", "job": record("tidy") }).to_string();
     let first = Instant((bed.timed.now().0 / HOUR_MS + 1) * HOUR_MS);
-    let draft = Draft { lease: Some((SCHEDULE_GROUP.into(), first)), body: schedule, ..Draft::default() };
+    let draft =
+        Draft { lease: Some((SCHEDULE_GROUP.into(), first)), body: schedule, ..Draft::default() };
     bed.commit(vec![Write::Insert { key: key.clone(), draft }]).await;
     let enqueued = async || {
         let keys = bed.store.reach_keys(&reach, 1_000).await.expect("the store answers");
         keys.into_iter().filter(|key| key.space == jobs()).count()
     };
     let next = async || {
-        let row = bed.store.get(&key).await.expect("the store answers").expect("the schedule stays");
+        let row =
+            bed.store.get(&key).await.expect("the store answers").expect("the schedule stays");
         let record: ScheduleRecord = serde_json::from_str(&row.body).expect("it can be read");
         record.job.run_at
     };

@@ -1,4 +1,5 @@
-//! The tables as a backup sees them: columns, kinds and key. What can be derived is not in the file but made again.
+//! The tables as a backup sees them: columns, kinds and key. What can be derived is not in the file
+//! but made again.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -51,15 +52,31 @@ pub(super) const TABLES: &[Table] = &[
     },
     Table {
         name: "document_index",
-        columns: &[("reach", Text), ("space", Text), ("field", Text), ("value", Text), ("id", Text)],
+        columns: &[
+            ("reach", Text),
+            ("space", Text),
+            ("field", Text),
+            ("value", Text),
+            ("id", Text),
+        ],
         key: 5,
     },
     Table {
         name: "claims",
-        columns: &[("reach", Text), ("space", Text), ("name", Text), ("holder", Text), ("was", Text)],
+        columns: &[
+            ("reach", Text),
+            ("space", Text),
+            ("name", Text),
+            ("holder", Text),
+            ("was", Text),
+        ],
         key: 3,
     },
-    Table { name: "revisions", columns: &[("reach", Text), ("space", Text), ("revision", Number), ("was", Number)], key: 2 },
+    Table {
+        name: "revisions",
+        columns: &[("reach", Text), ("space", Text), ("revision", Number), ("was", Number)],
+        key: 2,
+    },
     Table {
         name: "group_sizes",
         columns: &[("reach", Text), ("space", Text), ("lease_group", Text), ("total", Number)],
@@ -67,12 +84,25 @@ pub(super) const TABLES: &[Table] = &[
     },
     Table {
         name: "logs",
-        columns: &[("reach", Text), ("log", Text), ("head", Number), ("was", Number), ("closed", Number)],
+        columns: &[
+            ("reach", Text),
+            ("log", Text),
+            ("head", Number),
+            ("was", Number),
+            ("closed", Number),
+        ],
         key: 2,
     },
     Table {
         name: "log_entries",
-        columns: &[("reach", Text), ("log", Text), ("sequence", Number), ("at", Number), ("name", Text), ("payload", Text)],
+        columns: &[
+            ("reach", Text),
+            ("log", Text),
+            ("sequence", Number),
+            ("at", Number),
+            ("name", Text),
+            ("payload", Text),
+        ],
         key: 3,
     },
     Table {
@@ -92,7 +122,11 @@ pub(super) const TABLES: &[Table] = &[
         ],
         key: 1,
     },
-    Table { name: "blobs", columns: &[("digest", Text), ("part", Number), ("bytes", Bytes)], key: 2 },
+    Table {
+        name: "blobs",
+        columns: &[("digest", Text), ("part", Number), ("bytes", Bytes)],
+        key: 2,
+    },
 ];
 
 impl Table {
@@ -104,7 +138,9 @@ impl Table {
         last: Option<&[Value]>,
         limit: usize,
     ) -> Result<Vec<Vec<Value>>, BackupError> {
-        let names = |n: usize| self.columns[..n].iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+        let names = |n: usize| {
+            self.columns[..n].iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+        };
         let after = match last {
             Some(_) => {
                 let places = (1..=self.key).map(|n| format!("${n}")).collect::<Vec<_>>().join(", ");
@@ -150,7 +186,10 @@ impl Table {
         rows: &[Vec<Value>],
     ) -> Result<(), BackupError> {
         if rows.iter().any(|row| row.len() != self.columns.len()) {
-            return Err(BackupError::Refused(format!("the backup's rows of {} have other columns", self.name)));
+            return Err(BackupError::Refused(format!(
+                "the backup's rows of {} have other columns",
+                self.name
+            )));
         }
         if self.columns.iter().any(|(_, kind)| *kind == Bytes) {
             return self.insert_bytes(connection, dialect, rows).await;
@@ -177,8 +216,9 @@ impl Table {
     ) -> Result<(), BackupError> {
         for row in rows {
             let text = |n: usize| row[n].as_str().unwrap_or_default().to_owned();
-            let bytes =
-                STANDARD.decode(text(2)).map_err(|_| BackupError::Refused("a binary in the backup is damaged".into()))?;
+            let bytes = STANDARD
+                .decode(text(2))
+                .map_err(|_| BackupError::Refused("a binary in the backup is damaged".into()))?;
             let sql = dialect.sql("INSERT INTO blobs (digest, part, bytes) VALUES ($1, $2, $3)");
             let query = query(sql).bind(text(0)).bind(row[1].as_i64().unwrap_or(0)).bind(bytes);
             query.execute(&mut *connection).await?;
@@ -187,19 +227,31 @@ impl Table {
     }
 }
 
-/// Makes what the file leaves out: the text index, and on SQLite, which has no sequencer, the numbers of facts that were backed
-/// up before they had theirs.
-pub(super) async fn rebuild(connection: &mut Connection, dialect: Dialect) -> Result<(), BackupError> {
+/// Makes what the file leaves out: the text index, and on SQLite, which has no sequencer, the
+/// numbers of facts that were backed up before they had theirs.
+pub(super) async fn rebuild(
+    connection: &mut Connection,
+    dialect: Dialect,
+) -> Result<(), BackupError> {
     if dialect == Dialect::Sqlite {
-        let pending =
-            "SELECT ordinal, 'o/' || organization, 'host.facts.' || kind FROM facts WHERE sequence IS NULL ORDER BY ordinal";
+        let pending = "SELECT ordinal, 'o/' || organization, 'host.facts.' || kind FROM facts WHERE sequence IS NULL ORDER BY ordinal";
         for row in query(dialect.sql(pending)).fetch_all(&mut *connection).await? {
-            let (ordinal, reach, log): (i64, String, String) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+            let (ordinal, reach, log): (i64, String, String) =
+                (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
             let head = "INSERT INTO logs (reach, log, head, was, closed) VALUES ($1, $2, 1, 0, 0) \
                         ON CONFLICT (reach, log) DO UPDATE SET was = logs.head, head = logs.head + 1";
-            query(dialect.sql(head)).bind(reach.clone()).bind(log.clone()).execute(&mut *connection).await?;
+            query(dialect.sql(head))
+                .bind(reach.clone())
+                .bind(log.clone())
+                .execute(&mut *connection)
+                .await?;
             let given = "UPDATE facts SET sequence = (SELECT head FROM logs WHERE reach = $1 AND log = $2) WHERE ordinal = $3";
-            query(dialect.sql(given)).bind(reach).bind(log).bind(ordinal).execute(&mut *connection).await?;
+            query(dialect.sql(given))
+                .bind(reach)
+                .bind(log)
+                .bind(ordinal)
+                .execute(&mut *connection)
+                .await?;
         }
     }
     text_index(connection, dialect).await
@@ -213,12 +265,19 @@ async fn text_index(connection: &mut Connection, dialect: Dialect) -> Result<(),
             columns!(),
             " FROM documents d WHERE (d.reach, d.space, d.id) > ($1, $2, $3) ORDER BY d.reach, d.space, d.id LIMIT 200"
         ));
-        let rows = query(sql).bind(after.0).bind(after.1).bind(after.2).fetch_all(&mut *connection).await?;
+        let rows = query(sql)
+            .bind(after.0)
+            .bind(after.1)
+            .bind(after.2)
+            .fetch_all(&mut *connection)
+            .await?;
         let Some(last) = rows.last() else { return Ok(()) };
         after = (last.try_get(0)?, last.try_get(1)?, last.try_get(2)?);
         for mut row in rows {
             let (key, stored) = stored(&mut row, 0)?;
-            let Some(text) = stored.row.text.as_deref().filter(|text| !text.is_empty()) else { continue };
+            let Some(text) = stored.row.text.as_deref().filter(|text| !text.is_empty()) else {
+                continue;
+            };
             let (token, words) = (scope_token(&key.reach, &key.space), indexed_words(text));
             let sql = match dialect {
                 Dialect::Sqlite => {

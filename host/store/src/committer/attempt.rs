@@ -63,7 +63,9 @@ pub(super) async fn attempt(
     }
     let epochs = match dialect {
         Dialect::Sqlite => Vec::new(),
-        Dialect::Postgres => shared.epochs.shards(changes.spaces.iter().map(|change| (change.reach, change.space))),
+        Dialect::Postgres => {
+            shared.epochs.shards(changes.spaces.iter().map(|change| (change.reach, change.space)))
+        }
     };
     let mark = (dialect == Dialect::Postgres).then(|| mark.row(now));
     let transaction = match write(connection, dialect, &changes, &epochs, mark).await {
@@ -95,7 +97,10 @@ fn decide(state: &mut State, job: &Job, now: charter_kernel::time::Instant) -> A
     match catch_unwind(AssertUnwindSafe(|| apply(state, &job.unit, now))) {
         Ok(decided) => decided.map_err(CommitError::Rejected),
         Err(_) => {
-            tracing::error!(organization = job.unit.organization, "deciding a unit panicked; the unit is refused");
+            tracing::error!(
+                organization = job.unit.organization,
+                "deciding a unit panicked; the unit is refused"
+            );
             Err(CommitError::Failed)
         }
     }
@@ -104,7 +109,11 @@ fn decide(state: &mut State, job: &Job, now: charter_kernel::time::Instant) -> A
 impl Written {
     fn of(changes: &Changes<'_>, numbered: bool) -> Self {
         Self {
-            spaces: changes.spaces.iter().map(|change| (change.reach.clone(), change.space.clone())).collect(),
+            spaces: changes
+                .spaces
+                .iter()
+                .map(|change| (change.reach.clone(), change.space.clone()))
+                .collect(),
             logs: changes.logs.iter().map(|change| change.log.clone()).collect(),
             unnumbered_facts: !numbered && !changes.facts.is_empty(),
         }
@@ -114,12 +123,17 @@ impl Written {
 /// What became of a transaction, asked on a new connection. `None`: it is not decided yet.
 ///
 /// The database says when it runs no more; whether it is there, the lane's mark says.
-pub(super) async fn outcome_of(connection: &mut Connection, transaction: &str, mark: &Mark) -> sqlx::Result<Option<bool>> {
+pub(super) async fn outcome_of(
+    connection: &mut Connection,
+    transaction: &str,
+    mark: &Mark,
+) -> sqlx::Result<Option<bool>> {
     // A transaction too old to be known would be NULL; this one is seconds old.
     let query = query("SELECT pg_xact_status(CAST($1 AS xid8))").bind(transaction.to_owned());
     let status: Option<String> = match query.fetch_one(&mut *connection).await {
         Ok(row) => row.try_get(0)?,
-        // A number that was not given yet: the database has crashed and knows nothing of the transaction.
+        // A number that was not given yet: the database has crashed and knows nothing of the
+        // transaction.
         Err(error) if is_unknown(&error) => return Ok(Some(false)),
         Err(error) => return Err(error),
     };
@@ -131,7 +145,8 @@ pub(super) async fn outcome_of(connection: &mut Connection, transaction: &str, m
     }
 }
 
-/// PostgreSQL's `invalid_parameter_value`, which it answers to the number of a transaction in its future.
+/// PostgreSQL's `invalid_parameter_value`, which it answers to the number of a transaction in its
+/// future.
 fn is_unknown(error: &sqlx::Error) -> bool {
     error.as_database_error().and_then(|error| error.code()).is_some_and(|code| code == "22023")
 }

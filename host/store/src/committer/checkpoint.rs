@@ -1,4 +1,5 @@
-//! SQLite's checkpoints, on a connection and a thread of their own: no batch waits for the database file.
+//! SQLite's checkpoints, on a connection and a thread of their own: no batch waits for the database
+//! file.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,10 +15,15 @@ const LOOK_MS: u64 = 250;
 const LOG_BYTES: u64 = 4 * 1024 * 1024;
 /// Bytes of the log above which it is also begun anew.
 const LOG_BYTES_LONG: u64 = 16 * 1024 * 1024;
-/// Bytes of the log above which it is also cut: readers have kept it from being begun anew for long.
+/// Bytes of the log above which it is also cut: readers have kept it from being begun anew for
+/// long.
 const LOG_BYTES_MAX: u64 = 128 * 1024 * 1024;
 
-pub(super) fn start(database: &Database, file: PathBuf, closing: CancellationToken) -> std::io::Result<()> {
+pub(super) fn start(
+    database: &Database,
+    file: PathBuf,
+    closing: CancellationToken,
+) -> std::io::Result<()> {
     let mut log = file.into_os_string();
     log.push("-wal");
     let log = PathBuf::from(log);
@@ -51,12 +57,17 @@ pub(super) fn start(database: &Database, file: PathBuf, closing: CancellationTok
     })
 }
 
-/// Writes the log back while the committer goes on; where the log has grown long, also has it begun anew, for which the committer
-/// waits as long as what it has added meanwhile takes. The file keeps its size: writing over it costs less than growing it.
+/// Writes the log back while the committer goes on; where the log has grown long, also has it begun
+/// anew, for which the committer waits as long as what it has added meanwhile takes. The file keeps
+/// its size: writing over it costs less than growing it.
 async fn write_back(connection: &mut Connection, bytes: u64) -> sqlx::Result<()> {
     run(connection, "PRAGMA wal_checkpoint(PASSIVE)").await?;
     if bytes > LOG_BYTES_MAX {
         return run(connection, "PRAGMA wal_checkpoint(TRUNCATE)").await;
     }
-    if bytes > LOG_BYTES_LONG { run(connection, "PRAGMA wal_checkpoint(RESTART)").await } else { Ok(()) }
+    if bytes > LOG_BYTES_LONG {
+        run(connection, "PRAGMA wal_checkpoint(RESTART)").await
+    } else {
+        Ok(())
+    }
 }

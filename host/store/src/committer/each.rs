@@ -1,8 +1,9 @@
 //! Statements that run over the rows of a batch.
 //!
-//! One text for both databases: `{t0}` is the text in the first column of the rows, `{n1}` the number in the second, `{each}` where
-//! the rows come from. PostgreSQL gets the columns as arrays and runs all statements of a batch as the clauses of one, because a
-//! round trip costs more than the rows; SQLite runs the prepared statement once a row, because in place that costs least.
+//! One text for both databases: `{t0}` is the text in the first column of the rows, `{n1}` the
+//! number in the second, `{each}` where the rows come from. PostgreSQL gets the columns as arrays
+//! and runs all statements of a batch as the clauses of one, because a round trip costs more than
+//! the rows; SQLite runs the prepared statement once a row, because in place that costs least.
 
 use std::borrow::Cow;
 
@@ -89,8 +90,11 @@ impl Each<'_> {
     fn of_sqlite(&self, dialect: Dialect) -> SqlStr {
         dialect.assembled(&[self.text], || {
             let text = match self.text.split_once(" FROM {each} k WHERE 1 = 1") {
-                // One row of values, not a query's: SQLite keeps no journal of a statement that writes one row.
-                Some((insert, rest)) => format!("{}){rest}", insert.replacen(" SELECT ", " VALUES (", 1)),
+                // One row of values, not a query's: SQLite keeps no journal of a statement that
+                // writes one row.
+                Some((insert, rest)) => {
+                    format!("{}){rest}", insert.replacen(" SELECT ", " VALUES (", 1))
+                }
                 None => self.text.replace(" {each} k CROSS JOIN", "").replace(" FROM {each} k", ""),
             };
             places(&text, |n| format!("${}", n + 1)).0
@@ -123,7 +127,11 @@ impl Each<'_> {
 }
 
 /// Reads with each statement, over each row.
-pub(super) async fn read(connection: &mut Connection, dialect: Dialect, all: &[Each<'_>]) -> sqlx::Result<Vec<Row>> {
+pub(super) async fn read(
+    connection: &mut Connection,
+    dialect: Dialect,
+    all: &[Each<'_>],
+) -> sqlx::Result<Vec<Row>> {
     if all.is_empty() {
         return Ok(Vec::new());
     }
@@ -131,7 +139,10 @@ pub(super) async fn read(connection: &mut Connection, dialect: Dialect, all: &[E
         let texts: Vec<_> = all.iter().map(|each| each.text).collect();
         let sql = dialect.assembled(&texts, || {
             let parts = clauses(&texts, "p", "");
-            let rows = (0..texts.len()).map(|n| format!("SELECT * FROM p{n}")).collect::<Vec<_>>().join(" UNION ALL ");
+            let rows = (0..texts.len())
+                .map(|n| format!("SELECT * FROM p{n}"))
+                .collect::<Vec<_>>()
+                .join(" UNION ALL ");
             format!("WITH {parts} {rows}")
         });
         return bound(query(sql), all).fetch_all(connection).await;
@@ -143,8 +154,9 @@ pub(super) async fn read(connection: &mut Connection, dialect: Dialect, all: &[E
     Ok(rows)
 }
 
-/// Writes with each statement, over each row; says how many rows each statement affected. They affect distinct rows of a table, so
-/// their order does not matter. `noting` is one more value to read, of PostgreSQL, whose turns end with this.
+/// Writes with each statement, over each row; says how many rows each statement affected. They
+/// affect distinct rows of a table, so their order does not matter. `noting` is one more value to
+/// read, of PostgreSQL, whose turns end with this.
 pub(super) async fn write(
     connection: &mut Connection,
     dialect: Dialect,
@@ -155,11 +167,19 @@ pub(super) async fn write(
         let texts: Vec<_> = all.iter().map(|each| each.text).chain([noting]).collect();
         let sql = dialect.assembled(&texts, || {
             let texts = &texts[..all.len()];
-            let counts = (0..texts.len()).map(|n| format!(", (SELECT count(*) FROM w{n})")).collect::<String>();
-            format!("WITH {} SELECT {noting}{counts}, {}", clauses(texts, "w", " RETURNING 1"), turn::END)
+            let counts = (0..texts.len())
+                .map(|n| format!(", (SELECT count(*) FROM w{n})"))
+                .collect::<String>();
+            format!(
+                "WITH {} SELECT {noting}{counts}, {}",
+                clauses(texts, "w", " RETURNING 1"),
+                turn::END
+            )
         });
         let row = bound(query(sql), all).fetch_one(connection).await?;
-        let counts = (1..=all.len()).map(|n| row.try_get::<i64>(n).map(|count| count as u64)).collect::<sqlx::Result<_>>()?;
+        let counts = (1..=all.len())
+            .map(|n| row.try_get::<i64>(n).map(|count| count as u64))
+            .collect::<sqlx::Result<_>>()?;
         return Ok((counts, row.try_get(0)?));
     };
     let each = |each: &Each<'_>| sqlite.execute_each(each.of_sqlite(dialect).as_str(), each.lent());
@@ -175,7 +195,11 @@ fn clauses(texts: &[&str], name: &str, end: &str) -> String {
     let mut taken = 0;
     let clauses = texts.iter().enumerate().map(|(n, text)| {
         let (text, kinds) = places(text, |n| format!("k.c{n}"));
-        let arrays = kinds.iter().enumerate().map(|(n, kind)| format!("${}::{kind}[]", taken + n + 1)).collect::<Vec<_>>();
+        let arrays = kinds
+            .iter()
+            .enumerate()
+            .map(|(n, kind)| format!("${}::{kind}[]", taken + n + 1))
+            .collect::<Vec<_>>();
         let columns = (0..kinds.len()).map(|n| format!("c{n}")).collect::<Vec<_>>();
         taken += kinds.len();
         let rows = format!("unnest({}) AS k({})", arrays.join(", "), columns.join(", "));

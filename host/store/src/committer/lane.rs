@@ -1,6 +1,7 @@
 //! A lane: one connection that writes, and what is done when a batch fails.
 //!
-//! Invariant: every unit taken from the queue is answered, and with an error only if it is provably not committed.
+//! Invariant: every unit taken from the queue is answered, and with an error only if it is provably
+//! not committed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,7 +23,8 @@ use crate::sql::{Connection, run as execute};
 
 /// Attempts at a batch that other committers keep coming before.
 const RACES_MAX: u32 = 100;
-/// How long a batch waits for a database that cannot be reached. Units that wait behind it are refused by the queue's bounds.
+/// How long a batch waits for a database that cannot be reached. Units that wait behind it are
+/// refused by the queue's bounds.
 const OUTAGE_MS_MAX: u64 = 5_000;
 /// Between attempts at a database that cannot be reached.
 const PAUSE_MS: u64 = 100;
@@ -34,7 +36,8 @@ struct Lane {
     /// The connection is in a transaction that has its turns, and nothing else yet.
     has_turns: bool,
     mark: Mark,
-    /// The database could not be reached at the last attempt: the next batch does not wait for it again.
+    /// The database could not be reached at the last attempt: the next batch does not wait for it
+    /// again.
     away: bool,
 }
 
@@ -65,7 +68,14 @@ impl Lane {
         if shared.database.is_postgres() {
             Mark::sweep(&mut connection, shared.config.clock.now()).await?;
         }
-        Ok(Self { shared, queue, connection: Some(connection), has_turns: false, mark: Mark::new()?, away: false })
+        Ok(Self {
+            shared,
+            queue,
+            connection: Some(connection),
+            has_turns: false,
+            mark: Mark::new()?,
+            away: false,
+        })
     }
 
     async fn run(mut self) {
@@ -82,13 +92,20 @@ impl Lane {
 
     /// Waits for its turn at what the next batch meets others at.
     async fn begin(&mut self, turns: &BTreeSet<Turn>) {
-        let Some(connection) = self.connection.as_mut().filter(|_| self.shared.database.is_postgres()) else { return };
+        let Some(connection) =
+            self.connection.as_mut().filter(|_| self.shared.database.is_postgres())
+        else {
+            return;
+        };
         let Some(begin) = turn::begin(turns) else { return };
         match execute(connection, begin).await {
             Ok(()) => self.has_turns = true,
             // The batch finds out for itself whether the database can be reached.
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "a batch goes without its turn");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "a batch goes without its turn"
+                );
                 self.connection = None;
             }
         }
@@ -118,19 +135,34 @@ impl Lane {
             match self.attempts(&jobs).await {
                 Ok(outcome) => self.answer(jobs, outcome),
                 Err(Trouble::Guilty(error)) if jobs.len() == 1 => {
-                    tracing::error!(error = &error as &dyn std::error::Error, "the database refused a unit");
+                    tracing::error!(
+                        error = &error as &dyn std::error::Error,
+                        "the database refused a unit"
+                    );
                     refuse(jobs, &CommitError::Failed);
                 }
                 Err(Trouble::Guilty(error)) => {
-                    tracing::warn!(error = &error as &dyn std::error::Error, units = jobs.len(), "halving a refused batch");
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        units = jobs.len(),
+                        "halving a refused batch"
+                    );
                     let half = jobs.split_off(jobs.len() / 2);
                     parts.push(half);
                     parts.push(jobs);
                 }
-                Err(Trouble::Race) => refuse(jobs, &CommitError::Rejected(Rejection::Conflict { keys: Vec::new() })),
+                Err(Trouble::Race) => {
+                    refuse(jobs, &CommitError::Rejected(Rejection::Conflict { keys: Vec::new() }))
+                }
                 Err(Trouble::Passing(error)) => {
-                    tracing::error!(error = &error as &dyn std::error::Error, "the database cannot be reached");
-                    refuse(jobs, &CommitError::ReadOnly { reason: "the database cannot be reached".into() });
+                    tracing::error!(
+                        error = &error as &dyn std::error::Error,
+                        "the database cannot be reached"
+                    );
+                    refuse(
+                        jobs,
+                        &CommitError::ReadOnly { reason: "the database cannot be reached".into() },
+                    );
                 }
                 Err(Trouble::Full(error)) => {
                     tracing::error!(error = &error as &dyn std::error::Error, "the disk is full");
@@ -173,9 +205,20 @@ impl Lane {
             self.mark.advance();
             let has_turns = std::mem::take(&mut self.has_turns);
             let attempted = match &mut self.connection {
-                Some(connection) => attempt(&self.shared, connection, has_turns, jobs, &self.mark).await,
+                Some(connection) => {
+                    attempt(&self.shared, connection, has_turns, jobs, &self.mark).await
+                }
                 None => match self.shared.database.writer().await {
-                    Ok(connection) => attempt(&self.shared, self.connection.insert(connection), false, jobs, &self.mark).await,
+                    Ok(connection) => {
+                        attempt(
+                            &self.shared,
+                            self.connection.insert(connection),
+                            false,
+                            jobs,
+                            &self.mark,
+                        )
+                        .await
+                    }
                     Err(error) => Err(Trouble::Passing(error)),
                 },
             };
@@ -198,7 +241,8 @@ impl Lane {
                     }
                 }
                 Err(Trouble::Passing(error)) => {
-                    // A connection that has failed once may be in any state: SQLite may have left the transaction silently.
+                    // A connection that has failed once may be in any state: SQLite may have left
+                    // the transaction silently.
                     self.connection = None;
                     passing += 1;
                     let waited = begun.elapsed() >= Duration::from_millis(OUTAGE_MS_MAX);
@@ -206,7 +250,10 @@ impl Lane {
                         self.away = true;
                         return Err(Trouble::Passing(error));
                     }
-                    tracing::warn!(error = &error as &dyn std::error::Error, "a batch is tried again on a new connection");
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "a batch is tried again on a new connection"
+                    );
                     if passing > 1 {
                         tokio::time::sleep(Duration::from_millis(PAUSE_MS)).await;
                     }
@@ -219,13 +266,17 @@ impl Lane {
         }
     }
 
-    /// Whether the transaction was committed. Asks until the database answers: nobody may be told before.
+    /// Whether the transaction was committed. Asks until the database answers: nobody may be told
+    /// before.
     async fn resolve(&mut self, transaction: &str) -> bool {
         loop {
             let asked = match &mut self.connection {
                 Some(connection) => outcome_of(connection, transaction, &self.mark).await,
                 None => match self.shared.database.writer().await {
-                    Ok(connection) => outcome_of(self.connection.insert(connection), transaction, &self.mark).await,
+                    Ok(connection) => {
+                        outcome_of(self.connection.insert(connection), transaction, &self.mark)
+                            .await
+                    }
                     Err(error) => Err(error),
                 },
             };

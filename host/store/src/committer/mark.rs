@@ -1,8 +1,10 @@
-//! The mark that a lane leaves in each of its transactions, so that a COMMIT without an answer can be asked after.
+//! The mark that a lane leaves in each of its transactions, so that a COMMIT without an answer can
+//! be asked after.
 //!
-//! PostgreSQL only. The number of a transaction is not enough: a database that crashes before anything of a transaction was on
-//! disk gives the same number to another one later, and that one may be committed. Invariant: a lane alone writes its row, one
-//! transaction after another, so the row holds the number of the last batch that is on disk.
+//! PostgreSQL only. The number of a transaction is not enough: a database that crashes before
+//! anything of a transaction was on disk gives the same number to another one later, and that one
+//! may be committed. Invariant: a lane alone writes its row, one transaction after another, so the
+//! row holds the number of the last batch that is on disk.
 
 use crate::sql::{Connection, query};
 use charter_kernel::time::Instant;
@@ -36,7 +38,8 @@ impl Mark {
 
     /// Whether the last attempt is on disk, provided that it runs no more.
     pub(super) async fn is_there(&self, connection: &mut Connection) -> sqlx::Result<bool> {
-        let query = query("SELECT revision FROM revisions WHERE reach = 'lane' AND space = $1").bind(self.lane.clone());
+        let query = query("SELECT revision FROM revisions WHERE reach = 'lane' AND space = $1")
+            .bind(self.lane.clone());
         let Some(row) = query.fetch_optional(connection).await? else { return Ok(false) };
         let batch: i64 = row.try_get(0)?;
         Ok(batch == self.batch)
@@ -44,7 +47,8 @@ impl Mark {
 
     /// Removes the marks of lanes that are long gone.
     pub(super) async fn sweep(connection: &mut Connection, now: Instant) -> sqlx::Result<()> {
-        let query = query("DELETE FROM revisions WHERE reach = 'lane' AND was < $1").bind(now.0 - KEPT_MS);
+        let query =
+            query("DELETE FROM revisions WHERE reach = 'lane' AND was < $1").bind(now.0 - KEPT_MS);
         query.execute(connection).await.map(drop)
     }
 }

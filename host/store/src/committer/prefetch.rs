@@ -1,6 +1,7 @@
 //! Reads, and on PostgreSQL locks, everything that a batch touches: one statement.
 //!
-//! Rows that do not exist cannot be locked; the write's guards catch those that come into being meanwhile.
+//! Rows that do not exist cannot be locked; the write's guards catch those that come into being
+//! meanwhile.
 
 use std::collections::BTreeSet;
 
@@ -53,8 +54,8 @@ const LOGS: &str = concat!(
     " FROM {each} k CROSS JOIN logs d WHERE d.reach = {t0} AND d.log = {t1} ORDER BY d.reach, d.log {alone}"
 );
 
-/// Rows that are due. PostgreSQL passes over those that another committer holds; neither database can say this in the other's
-/// words.
+/// Rows that are due. PostgreSQL passes over those that another committer holds; neither database
+/// can say this in the other's words.
 const DUE_POSTGRES: &str = concat!(
     "SELECT 'row' AS kind, ",
     columns!(),
@@ -95,8 +96,11 @@ pub(super) async fn prefetch(
     read(connection, dialect, touches, now, &mut state).await?;
     // A hand-out across reaches learns only now whose spaces it writes.
     if touches.groups.keys().any(|wanted| wanted.reach.is_none()) {
-        let found: BTreeSet<_> = state.rows().map(|key| (key.reach.clone(), key.space.clone())).collect();
-        let unknown = found.into_iter().filter(|(reach, space)| !is_book(space) && !state.knows_space(reach, space));
+        let found: BTreeSet<_> =
+            state.rows().map(|key| (key.reach.clone(), key.space.clone())).collect();
+        let unknown = found
+            .into_iter()
+            .filter(|(reach, space)| !is_book(space) && !state.knows_space(reach, space));
         let spaces = unknown.collect();
         let more = Touches { spaces, ..Touches::default() };
         read(connection, dialect, &more, now, &mut state).await?;
@@ -112,17 +116,26 @@ async fn read(
     state: &mut State,
 ) -> sqlx::Result<()> {
     let mut parts = Parts::default();
-    let held = |hold| touches.rows.iter().filter(move |(_, held)| **held == hold).map(|(key, _)| row(key));
-    // The shared ones are the host's users, keys and organizations: before all else, as their writers take them.
+    let held =
+        |hold| touches.rows.iter().filter(move |(_, held)| **held == hold).map(|(key, _)| row(key));
+    // The shared ones are the host's users, keys and organizations: before all else, as their
+    // writers take them.
     parts.add(SHARED, held(Hold::Shared));
     parts.add(ALONE, held(Hold::Alone));
-    parts.add(CLAIMS, touches.claims.iter().map(|claim| cells![claim.reach.as_str(), &claim.space, &claim.name]));
-    parts.add(SPACES, touches.spaces.iter().map(|(reach, space)| cells![reach.as_str(), space.as_str()]));
+    parts.add(
+        CLAIMS,
+        touches.claims.iter().map(|claim| cells![claim.reach.as_str(), &claim.space, &claim.name]),
+    );
+    parts.add(
+        SPACES,
+        touches.spaces.iter().map(|(reach, space)| cells![reach.as_str(), space.as_str()]),
+    );
     parts.add(LOGS, touches.logs.iter().map(|log| cells![log.reach.as_str(), &log.log]));
     // Rows that this batch itself may withdraw do not make others go short.
     let own = touches.rows.len() as u32;
     let due = |across: bool| {
-        let groups = touches.groups.iter().filter(move |(wanted, _)| wanted.reach.is_none() == across);
+        let groups =
+            touches.groups.iter().filter(move |(wanted, _)| wanted.reach.is_none() == across);
         groups.map(move |(wanted, rows)| {
             let limit = i64::from(rows.saturating_add(own));
             let mut due = cells![wanted.space.as_str(), &wanted.group, now.0, limit];

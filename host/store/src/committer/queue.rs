@@ -1,7 +1,7 @@
 //! Units that wait, by organization, taken in fair turns.
 //!
-//! Bounded in units and bytes, and no organization has more than half of either: one that floods the queue is told to come back
-//! later before others are.
+//! Bounded in units and bytes, and no organization has more than half of either: one that floods
+//! the queue is told to come back later before others are.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -87,10 +87,12 @@ impl Queue {
         }
         // What settles an effect gets as much room again: it cannot be taken back by refusing it.
         let room = if job.settling { 2 } else { 1 };
-        let full = state.units >= self.units_max * room || state.bytes + job.bytes > self.bytes_max * room;
+        let full =
+            state.units >= self.units_max * room || state.bytes + job.bytes > self.bytes_max * room;
         let own = state.tenants.get(&job.unit.organization);
         let share = own.is_some_and(|own| {
-            own.jobs.len() >= (self.units_max * room).div_ceil(2) || own.bytes + job.bytes > (self.bytes_max * room).div_ceil(2)
+            own.jobs.len() >= (self.units_max * room).div_ceil(2)
+                || own.bytes + job.bytes > (self.bytes_max * room).div_ceil(2)
         });
         if full || share {
             return Err(CommitError::Overloaded { retry_after_s: 1 });
@@ -109,8 +111,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Waits for units, and answers the turns that they want; `None` once the queue is closed and empty. `answered` are the units of the
-    /// batch before.
+    /// Waits for units, and answers the turns that they want; `None` once the queue is closed and
+    /// empty. `answered` are the units of the batch before.
     pub(crate) async fn ready(&self, answered: usize) -> Option<BTreeSet<Turn>> {
         let expected = self.waiting().0 + answered;
         loop {
@@ -134,8 +136,9 @@ impl Queue {
         self.state().batch()
     }
 
-    /// Lets those run who are ready to, for as long as units come of it. Callers that have just been answered often come again
-    /// at once: without this, those of every other batch would wait for the one between.
+    /// Lets those run who are ready to, for as long as units come of it. Callers that have just
+    /// been answered often come again at once: without this, those of every other batch would wait
+    /// for the one between.
     async fn gather(&self, expected: usize) {
         let (mut waiting, mut idle) = (self.waiting().0, 0);
         while (1..expected.min(BATCH_UNITS_MAX)).contains(&waiting) && idle < IDLE_MAX {
@@ -183,8 +186,9 @@ impl State {
                 self.tenants.remove(&organization);
                 continue;
             };
-            let fits =
-                batch.len() < BATCH_UNITS_MAX && rows + job.rows <= BATCH_ROWS_MAX && bytes + job.bytes <= BATCH_BYTES_MAX;
+            let fits = batch.len() < BATCH_UNITS_MAX
+                && rows + job.rows <= BATCH_ROWS_MAX
+                && bytes + job.bytes <= BATCH_BYTES_MAX;
             if !batch.is_empty() && !fits {
                 self.turns.push_front(organization);
                 break;
@@ -214,8 +218,11 @@ mod tests {
 
     fn job(organization: &str) -> Job {
         let key = Key::new(&Reach::organization(organization), &Space::host("x"), "a");
-        let unit =
-            Unit { organization: organization.into(), writes: vec![Write::Remove { key, expected: None }], ..Unit::default() };
+        let unit = Unit {
+            organization: organization.into(),
+            writes: vec![Write::Remove { key, expected: None }],
+            ..Unit::default()
+        };
         Job::new(unit, false, oneshot::channel().0)
     }
 
@@ -228,7 +235,11 @@ mod tests {
         queue.ready(0).await.expect("units wait");
         let batch = queue.batch();
         let place = batch.iter().position(|job| job.unit.organization == "calm");
-        assert_eq!(place, Some(1), "the second organization's first unit comes before the first one's second");
+        assert_eq!(
+            place,
+            Some(1),
+            "the second organization's first unit comes before the first one's second"
+        );
     }
 
     #[tokio::test]
@@ -258,7 +269,8 @@ mod tests {
     #[tokio::test]
     async fn a_full_queue_says_so() {
         let queue = Queue::new(10, 1 << 30);
-        let refused = (0..20).filter_map(|n| queue.push(job(&n.to_string())).err()).collect::<Vec<_>>();
+        let refused =
+            (0..20).filter_map(|n| queue.push(job(&n.to_string())).err()).collect::<Vec<_>>();
         assert_eq!(refused.len(), 10);
         assert!(matches!(refused[0], CommitError::Overloaded { retry_after_s: 1.. }));
     }

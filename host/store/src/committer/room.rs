@@ -39,7 +39,12 @@ impl Room {
     /// Makes the ballast file beside the embedded database.
     pub(crate) fn open(config: &StoreConfig, database: &Database) -> Result<Self, OpenError> {
         let ballast = database.file().map(|file| file.with_extension("ballast"));
-        let room = Self { mode: Mutex::new(Mode::Open), filled: Notify::new(), ballast, ballast_bytes: config.ballast_bytes };
+        let room = Self {
+            mode: Mutex::new(Mode::Open),
+            filled: Notify::new(),
+            ballast,
+            ballast_bytes: config.ballast_bytes,
+        };
         if let Some(path) = &room.ballast
             && fill(path, config.ballast_bytes).is_err()
         {
@@ -50,7 +55,12 @@ impl Room {
 
     /// For a store that only looks: no ballast, no mutations.
     pub(crate) fn looking() -> Self {
-        Self { mode: Mutex::new(Mode::Looking), filled: Notify::new(), ballast: None, ballast_bytes: 0 }
+        Self {
+            mode: Mutex::new(Mode::Looking),
+            filled: Notify::new(),
+            ballast: None,
+            ballast_bytes: 0,
+        }
     }
 
     fn mode(&self) -> Mode {
@@ -74,13 +84,17 @@ impl Room {
         match self.mode() {
             Mode::Open => None,
             Mode::Full => Some("the disk is full".into()),
-            Mode::Stopped => Some("a commit could not be written to disk; the host must be restarted".into()),
+            Mode::Stopped => {
+                Some("a commit could not be written to disk; the host must be restarted".into())
+            }
             Mode::Looking => Some("it was opened to be looked at".into()),
         }
     }
 
     pub(super) fn refusal(&self) -> CommitError {
-        CommitError::ReadOnly { reason: self.reason().unwrap_or_else(|| "the disk was full a moment ago".into()) }
+        CommitError::ReadOnly {
+            reason: self.reason().unwrap_or_else(|| "the disk was full a moment ago".into()),
+        }
     }
 
     /// The disk is full: frees the ballast. Whether that made any difference.
@@ -103,7 +117,8 @@ impl Room {
     }
 }
 
-/// Looks for room while there is none, and takes mutations again once the ballast fits beside the database's own growth.
+/// Looks for room while there is none, and takes mutations again once the ballast fits beside the
+/// database's own growth.
 pub(super) fn watch(shared: Arc<Shared>, closing: CancellationToken) {
     tokio::spawn(closing.run_until_cancelled_owned(async move {
         loop {
@@ -112,8 +127,12 @@ pub(super) fn watch(shared: Arc<Shared>, closing: CancellationToken) {
             }
             tokio::time::sleep(Duration::from_millis(LOOK_MS)).await;
             let room = &shared.room;
-            let ballast = room.ballast.as_ref().is_none_or(|path| fill(path, room.ballast_bytes).is_ok());
-            if ballast && shared.database.apart(grows(shared.database.clone())).await.is_ok() && room.mode() == Mode::Full {
+            let ballast =
+                room.ballast.as_ref().is_none_or(|path| fill(path, room.ballast_bytes).is_ok());
+            if ballast
+                && shared.database.apart(grows(shared.database.clone())).await.is_ok()
+                && room.mode() == Mode::Full
+            {
                 tracing::info!("there is room on the disk again: mutations are taken");
                 room.set(Mode::Open);
             }
@@ -125,7 +144,8 @@ pub(super) fn watch(shared: Arc<Shared>, closing: CancellationToken) {
 async fn grows(database: Database) -> sqlx::Result<()> {
     let mut connection = database.writer().await?;
     run(&mut connection, database.dialect.begin()).await?;
-    let probe = query("INSERT INTO blobs (digest, part, bytes) VALUES ('room', 0, $1)").bind(vec![1_u8; 256 * 1024]);
+    let probe = query("INSERT INTO blobs (digest, part, bytes) VALUES ('room', 0, $1)")
+        .bind(vec![1_u8; 256 * 1024]);
     probe.execute(&mut connection).await?;
     run(&mut connection, "ROLLBACK").await?;
     Ok(())
@@ -139,9 +159,15 @@ fn fill(path: &Path, bytes: u64) -> std::io::Result<()> {
         return Ok(());
     }
     let write = || {
-        let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        let mut file = std::fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(path)?;
         // Not zeros: a file system that compresses must give the space all the same.
-        let chunk: Vec<u8> = (0..65_536_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        let chunk: Vec<u8> =
+            (0..65_536_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
         let mut left = bytes;
         while left > 0 {
             let now = left.min(chunk.len() as u64) as usize;

@@ -21,7 +21,9 @@ impl From<sqlx::Error> for Trouble {
     fn from(error: sqlx::Error) -> Self {
         let Some(database) = error.as_database_error() else {
             return match error {
-                sqlx::Error::Encode(_) | sqlx::Error::Decode(_) | sqlx::Error::ColumnDecode { .. } => Self::Guilty(error),
+                sqlx::Error::Encode(_)
+                | sqlx::Error::Decode(_)
+                | sqlx::Error::ColumnDecode { .. } => Self::Guilty(error),
                 _ => Self::Passing(error),
             };
         };
@@ -34,7 +36,8 @@ impl From<sqlx::Error> for Trouble {
 }
 
 impl Trouble {
-    /// The same, for an error of SQLite's COMMIT: after a failed write or sync nobody knows what a restart will find.
+    /// The same, for an error of SQLite's COMMIT: after a failed write or sync nobody knows what a
+    /// restart will find.
     pub(super) fn of_sqlite_commit(error: sqlx::Error) -> Self {
         let code = error.as_database_error().and_then(sqlite_code);
         match code {
@@ -75,10 +78,13 @@ fn kind(error: &dyn DatabaseError) -> Kind {
     let code = error.code().unwrap_or_default();
     match code.as_ref() {
         "53100" => Kind::Full,
-        // Serialization, deadlock; lock not available; query cancelled; a statement whose plan went away.
+        // Serialization, deadlock; lock not available; query cancelled; a statement whose plan went
+        // away.
         "40001" | "40P01" | "55P03" | "57014" | "0A000" | "26000" => Kind::Passing,
         // Connection, resources, operator intervention, the database's own trouble.
-        code if ["08", "53", "57", "58", "XX"].iter().any(|class| code.starts_with(class)) => Kind::Passing,
+        code if ["08", "53", "57", "58", "XX"].iter().any(|class| code.starts_with(class)) => {
+            Kind::Passing
+        }
         "25006" => Kind::Passing,
         _ => Kind::Other,
     }
@@ -90,7 +96,10 @@ mod tests {
     use crate::sql::Fault;
 
     fn error(code: &str) -> sqlx::Error {
-        sqlx::Error::Database(Box::new(Fault { code: code.to_owned(), message: "refused".to_owned() }))
+        sqlx::Error::Database(Box::new(Fault {
+            code: code.to_owned(),
+            message: "refused".to_owned(),
+        }))
     }
 
     #[test]
@@ -112,6 +121,9 @@ mod tests {
     fn a_failed_sync_at_sqlites_commit_stops_writes() {
         assert!(matches!(Trouble::of_sqlite_commit(error("1034")), Trouble::Torn(_)));
         assert!(matches!(Trouble::of_sqlite_commit(error("10")), Trouble::Torn(_)));
-        assert!(matches!(Trouble::of_sqlite_commit(error("13")), Trouble::Full(_)), "full is known not to be committed");
+        assert!(
+            matches!(Trouble::of_sqlite_commit(error("13")), Trouble::Full(_)),
+            "full is known not to be committed"
+        );
     }
 }

@@ -1,10 +1,11 @@
 //! Turns at rows that an organization's requests meet at, on whatever replicas.
 //!
-//! PostgreSQL only. Such rows are written by one batch after another. A lane waits for its turn before it takes its batch, so that
-//! what comes in that time is in it; were it to wait for the rows themselves, its batch would stay as small as when the waiting
-//! began. A turn ends with the batch's writes: while those are brought to disk, the next lane takes its batch. Correctness does not
-//! rest on it: the rows are locked and guarded in any case. Turns are taken in one order and before any row, so that nobody waits in
-//! a circle.
+//! PostgreSQL only. Such rows are written by one batch after another. A lane waits for its turn
+//! before it takes its batch, so that what comes in that time is in it; were it to wait for the
+//! rows themselves, its batch would stay as small as when the waiting began. A turn ends with the
+//! batch's writes: while those are brought to disk, the next lane takes its batch. Correctness does
+//! not rest on it: the rows are locked and guarded in any case. Turns are taken in one order and
+//! before any row, so that nobody waits in a circle.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

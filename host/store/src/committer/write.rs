@@ -1,7 +1,8 @@
 //! Writes what a batch decided, in bulk and guarded: as many rows must be affected as were sent.
 //!
-//! The statements are the same on both databases. What is guarded by is what was prefetched: a row's stamp, a claim's holder, a space's
-//! revision, a log's head. An upsert keeps it in the column `was`, so that one statement guards them all.
+//! The statements are the same on both databases. What is guarded by is what was prefetched: a
+//! row's stamp, a claim's holder, a space's revision, a log's head. An upsert keeps it in the
+//! column `was`, so that one statement guards them all.
 
 use charter_kernel::apply::{Changes, Stored};
 use charter_kernel::unit::{Claim, Key};
@@ -22,7 +23,8 @@ const ROWS_UPDATE: &str = "UPDATE documents SET organization = {t3}, user_id = {
      lease_token = {t8}, version = {n9}, stamp = {n10}, created_at = {n11}, updated_at = {n12}, due_at = {n13}, \
      lease_count = {n14} FROM {each} k WHERE documents.reach = {t0} AND documents.space = {t1} AND documents.id = {t2} \
      AND documents.stamp = {n15}";
-/// Of a row without a lease, which no index but its key's holds: SQLite looks at every index of a column that is set.
+/// Of a row without a lease, which no index but its key's holds: SQLite looks at every index of a
+/// column that is set.
 const CONTENTS_UPDATE: &str = "UPDATE documents SET user_id = {t3}, body = {t4}, entries = {t5}, version = {n6}, stamp = {n7}, \
      updated_at = {n8} FROM {each} k WHERE documents.reach = {t0} AND documents.space = {t1} AND documents.id = {t2} \
      AND documents.stamp = {n9}";
@@ -62,7 +64,8 @@ const ENTRIES_ADD: &str = "INSERT INTO log_entries (reach, log, sequence, at, na
 const FACTS_ADD: &str = "INSERT INTO facts (id, organization, kind, at, name, body, sequence, private, user_id) \
      SELECT {t0}, {t1}, {t2}, {n3}, {t4}, {t5}, \
      {n6}, {t7}, {t8} FROM {each} k WHERE 1 = 1";
-/// Counts writes of the host's cached spaces; spread over shards, so that lanes do not wait for each other.
+/// Counts writes of the host's cached spaces; spread over shards, so that lanes do not wait for
+/// each other.
 const EPOCHS_ADD: &str = "INSERT INTO revisions (reach, space, revision, was) \
      SELECT 'epoch', {t0}, 1, 0 FROM {each} k WHERE 1 = 1 \
      ON CONFLICT (reach, space) DO UPDATE SET revision = revisions.revision + 1";
@@ -79,7 +82,8 @@ const TEXT_PUT_SQLITE: &str = "INSERT INTO document_text (rowid, scope, words) S
 const TEXT_PUT_POSTGRES: &str = "INSERT INTO document_text (reach, space, id, words) SELECT {t0}, {t1}, {t2}, \
      to_tsvector('simple', ({t3}) || ' ' || ({t4})) FROM {each} k WHERE 1 = 1 \
      ON CONFLICT (reach, space, id) DO UPDATE SET words = excluded.words";
-/// Placeholders for rows and claims that were relied on being absent: who inserts the same waits, and then finds out.
+/// Placeholders for rows and claims that were relied on being absent: who inserts the same waits,
+/// and then finds out.
 const ABSENT_ROWS_ADD: &str = "INSERT INTO documents (reach, space, id, organization, body, entries, version, stamp, \
      created_at, updated_at) SELECT {t0}, {t1}, {t2}, '', '', '', 0, 0, 0, 0 \
      FROM {each} k WHERE 1 = 1 ON CONFLICT DO NOTHING";
@@ -90,11 +94,12 @@ const ABSENT_CLAIMS_ADD: &str = "INSERT INTO claims (reach, space, name, holder,
 const ABSENT_CLAIMS_REMOVE: &str = "DELETE FROM claims WHERE (reach, space, name) IN (SELECT {t0}, {t1}, \
      {t2} FROM {each} k) AND holder = ''";
 
-/// What a writing transaction is known by, to ask after it when its COMMIT got no answer. PostgreSQL only.
+/// What a writing transaction is known by, to ask after it when its COMMIT got no answer.
+/// PostgreSQL only.
 pub(super) type Transaction = Option<String>;
 
-/// Writes the changes. `epochs` are the shards of cached spaces that count as written, `mark` what the lane knows the
-/// transaction by, where it has to.
+/// Writes the changes. `epochs` are the shards of cached spaces that count as written, `mark` what
+/// the lane knows the transaction by, where it has to.
 pub(super) async fn write(
     connection: &mut Connection,
     dialect: Dialect,
@@ -103,7 +108,8 @@ pub(super) async fn write(
     mark: Option<(String, i64, i64)>,
 ) -> Result<Transaction, Trouble> {
     let (mut statements, after) = statements(dialect, changes, epochs);
-    statements.add(MARK_PUT, mark.map(|(lane, batch, at)| cells![lane, batch, at]).into_iter().collect());
+    statements
+        .add(MARK_PUT, mark.map(|(lane, batch, at)| cells![lane, batch, at]).into_iter().collect());
     let transaction = statements.run(connection, dialect).await?;
     if !after.each.is_empty() {
         after.run(connection, dialect).await?;
@@ -131,36 +137,67 @@ impl<'a> Statements<'a> {
     }
 
     /// Runs all of them; says what the transaction is known by.
-    async fn run(self, connection: &mut Connection, dialect: Dialect) -> Result<Transaction, Trouble> {
+    async fn run(
+        self,
+        connection: &mut Connection,
+        dialect: Dialect,
+    ) -> Result<Transaction, Trouble> {
         let (affected, transaction) =
-            each::write(connection, dialect, &self.each, "CAST(pg_current_xact_id() AS TEXT)").await?;
-        let fits = |(affected, expected): (u64, Option<usize>)| expected.is_none_or(|expected| affected == expected as u64);
-        if affected.into_iter().zip(self.expected).all(fits) { Ok(transaction) } else { Err(Trouble::Race) }
+            each::write(connection, dialect, &self.each, "CAST(pg_current_xact_id() AS TEXT)")
+                .await?;
+        let fits = |(affected, expected): (u64, Option<usize>)| {
+            expected.is_none_or(|expected| affected == expected as u64)
+        };
+        if affected.into_iter().zip(self.expected).all(fits) {
+            Ok(transaction)
+        } else {
+            Err(Trouble::Race)
+        }
     }
 }
 
-fn statements<'a>(dialect: Dialect, changes: &'a Changes<'_>, epochs: &'a [String]) -> (Statements<'a>, Statements<'a>) {
+fn statements<'a>(
+    dialect: Dialect,
+    changes: &'a Changes<'_>,
+    epochs: &'a [String],
+) -> (Statements<'a>, Statements<'a>) {
     let (mut on, mut after) = (Statements::default(), Statements::default());
     let sqlite = dialect == Dialect::Sqlite;
     let (mut inserts, mut updates, mut contents) = (Vec::new(), Vec::new(), Vec::new());
     let (mut leases, mut removes) = (Vec::new(), Vec::new());
-    let (mut indexed, mut unindexed, mut text_gone, mut text_put) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut indexed, mut unindexed, mut text_gone, mut text_put) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for change in &changes.rows {
-        let (reach, space, id) = (change.key.reach.as_str(), change.key.space.as_str(), change.key.id.as_str());
+        let (reach, space, id) =
+            (change.key.reach.as_str(), change.key.space.as_str(), change.key.id.as_str());
         match (change.before, change.after) {
             (Some(before), Some(after)) if lease_alone(before, after) => {
                 let (row, lease) = (&after.row, after.row.lease.as_ref());
-                let (due_at, count) = (lease.map(|lease| lease.due_at.0), lease.map(|lease| i64::from(lease.count)));
+                let (due_at, count) =
+                    (lease.map(|lease| lease.due_at.0), lease.map(|lease| i64::from(lease.count)));
                 let token = lease.and_then(|lease| lease.token.as_deref());
                 let stamps = (after.stamp, before.stamp);
-                leases.push(cells![reach, space, id, row.version, stamps.0, stamps.1, row.updated_at.0, due_at, count, token]);
+                leases.push(cells![
+                    reach,
+                    space,
+                    id,
+                    row.version,
+                    stamps.0,
+                    stamps.1,
+                    row.updated_at.0,
+                    due_at,
+                    count,
+                    token
+                ]);
             }
             (Some(before), Some(after)) if sqlite && contents_alone(before, after) => {
                 let row = &after.row;
                 let (user, entries) = (row.user.as_deref(), entries(after));
                 let stamps = (after.stamp, before.stamp);
                 let (version, at) = (row.version, row.updated_at.0);
-                contents.push(cells![reach, space, id, user, &row.body, entries, version, stamps.0, at, stamps.1]);
+                contents.push(cells![
+                    reach, space, id, user, &row.body, entries, version, stamps.0, at, stamps.1
+                ]);
             }
             (Some(before), Some(after)) => {
                 let mut row = whole(change.key, after);
@@ -171,7 +208,9 @@ fn statements<'a>(dialect: Dialect, changes: &'a Changes<'_>, epochs: &'a [Strin
             (Some(before), None) => removes.push(cells![reach, space, id, before.stamp]),
             (None, None) => {}
         }
-        let index = |stored: Option<&'a Stored>| stored.map(|stored| stored.row.index.as_slice()).unwrap_or_default();
+        let index = |stored: Option<&'a Stored>| {
+            stored.map(|stored| stored.row.index.as_slice()).unwrap_or_default()
+        };
         let (old, new) = (index(change.before), index(change.after));
         let entry = |(field, value): &'a (String, String)| cells![reach, space, field, value, id];
         unindexed.extend(old.iter().filter(|pair| !new.contains(pair)).map(entry));
@@ -227,10 +266,18 @@ fn rest<'a>(on: &mut Statements<'a>, changes: &'a Changes<'_>, epochs: &'a [Stri
     // Nothing has revision or head -1: what was absent must still be.
     let spaces = changes.spaces.iter().filter(|change| change.before != Some(change.after));
     let spaces = spaces.map(|change| {
-        cells![change.reach.as_str(), change.space.as_str(), change.after, change.before.map_or(-1, |was| was as i64)]
+        cells![
+            change.reach.as_str(),
+            change.space.as_str(),
+            change.after,
+            change.before.map_or(-1, |was| was as i64)
+        ]
     });
     on.add(SPACES_PUT, spaces.collect());
-    let groups = changes.groups.iter().map(|group| cells![group.reach.as_str(), group.space.as_str(), group.group, group.by]);
+    let groups = changes
+        .groups
+        .iter()
+        .map(|group| cells![group.reach.as_str(), group.space.as_str(), group.group, group.by]);
     on.add(GROUPS_ADD, groups.collect());
     let logs = changes.logs.iter().map(|change| {
         let (log, after) = (change.log, change.after);
@@ -247,7 +294,17 @@ fn rest<'a>(on: &mut Statements<'a>, changes: &'a Changes<'_>, epochs: &'a [Stri
         let fact = &new.fact;
         let sequence = new.sequence.map(|sequence| sequence as i64);
         let (private, user) = (fact.private.as_deref(), fact.user.as_deref());
-        cells![&fact.id, &fact.organization, kind_name(fact.kind), fact.at.0, &fact.name, &fact.body, sequence, private, user]
+        cells![
+            &fact.id,
+            &fact.organization,
+            kind_name(fact.kind),
+            fact.at.0,
+            &fact.name,
+            &fact.body,
+            sequence,
+            private,
+            user
+        ]
     });
     on.add(FACTS_ADD, facts.collect());
     on.add(EPOCHS_ADD, epochs.iter().map(|epoch| cells![epoch]).collect());

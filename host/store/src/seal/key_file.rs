@@ -1,4 +1,5 @@
-//! The key file: 32 random bytes in base64, readable by its owner only; after a rotation, the key before it on the next line.
+//! The key file: 32 random bytes in base64, readable by its owner only; after a rotation, the key
+//! before it on the next line.
 
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -21,15 +22,19 @@ impl Master {
     pub(crate) fn read(path: &Path) -> Result<Option<Self>, OpenError> {
         let file = |source| OpenError::File { path: path.display().to_string(), source };
         match std::fs::metadata(path) {
-            Ok(found) if found.permissions().mode() & 0o077 != 0 => {
-                Err(OpenError::Configuration(format!("{} can be read by others than its owner: chmod 600 it", path.display())))
-            }
+            Ok(found) if found.permissions().mode() & 0o077 != 0 => Err(OpenError::Configuration(
+                format!("{} can be read by others than its owner: chmod 600 it", path.display()),
+            )),
             Ok(_) => {
                 let text = Zeroizing::new(std::fs::read_to_string(path).map_err(file)?);
-                let keys: Option<Vec<_>> = text.lines().filter(|line| !line.trim().is_empty()).map(key).collect();
+                let keys: Option<Vec<_>> =
+                    text.lines().filter(|line| !line.trim().is_empty()).map(key).collect();
                 match keys {
                     Some(keys) if (1..=KEYS_MAX).contains(&keys.len()) => Ok(Some(Self(keys))),
-                    _ => Err(OpenError::Configuration(format!("{} does not hold 32 bytes in base64", path.display()))),
+                    _ => Err(OpenError::Configuration(format!(
+                        "{} does not hold 32 bytes in base64",
+                        path.display()
+                    ))),
                 }
             }
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -55,7 +60,8 @@ impl Master {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+        let mut file =
+            std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
         for key in &self.0 {
             let line = Zeroizing::new(STANDARD.encode(key.as_slice()) + "\n");
             file.write_all(line.as_bytes())?;
@@ -93,6 +99,7 @@ fn key(line: &str) -> Option<Zeroizing<[u8; 32]>> {
 
 fn random() -> std::io::Result<Zeroizing<[u8; 32]>> {
     let mut key = Zeroizing::new([0; 32]);
-    getrandom::fill(key.as_mut_slice()).map_err(|error| std::io::Error::other(error.to_string()))?;
+    getrandom::fill(key.as_mut_slice())
+        .map_err(|error| std::io::Error::other(error.to_string()))?;
     Ok(key)
 }

@@ -1,7 +1,8 @@
 //! SQLite through its driver, in place.
 //!
-//! Invariant: no read takes longer than [`READ_MS_MAX`], and none that takes long keeps a thread of the runtime: a read that has
-//! not ended after a moment is given up and made again on a thread that may wait.
+//! Invariant: no read takes longer than [`READ_MS_MAX`], and none that takes long keeps a thread of
+//! the runtime: a read that has not ended after a moment is given up and made again on a thread
+//! that may wait.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -27,7 +28,8 @@ const IN_PLACE: Duration = Duration::from_millis(1);
 const STEPS: i32 = 2_000;
 /// How long a statement waits for a lock, in looks: ten seconds.
 const BUSY_LOOKS: i32 = 10_000;
-/// The first of them come sooner: the committer waits while the log is begun anew, which takes some milliseconds.
+/// The first of them come sooner: the committer waits while the log is begun anew, which takes some
+/// milliseconds.
 const BUSY_SOON: i32 = 100;
 /// A result code: the statement was told to end.
 const INTERRUPT: &str = "9";
@@ -42,7 +44,9 @@ pub(crate) struct SqliteConnection {
 
 impl SqliteConnection {
     pub(crate) fn open(file: &Path, words: &str) -> sqlx::Result<Self> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_CREATE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut connection = rusqlite::Connection::open_with_flags(file, flags).map_err(fault)?;
         connection.set_prepared_statement_cache_capacity(KEPT_MAX);
         connection.busy_handler(Some(wait)).map_err(fault)?;
@@ -66,7 +70,11 @@ impl SqliteConnection {
     }
 
     /// What a statement answers when it is run with each of these, all together.
-    pub(crate) fn rows_each<'a, R>(&self, sql: &str, bound: impl IntoIterator<Item = R>) -> sqlx::Result<Vec<Row>>
+    pub(crate) fn rows_each<'a, R>(
+        &self,
+        sql: &str,
+        bound: impl IntoIterator<Item = R>,
+    ) -> sqlx::Result<Vec<Row>>
     where
         R: Iterator<Item = Lent<'a>>,
     {
@@ -76,7 +84,11 @@ impl SqliteConnection {
     }
 
     /// Runs a statement with each of these; says how many rows it changed.
-    pub(crate) fn execute_each<'a, R>(&self, sql: &str, bound: impl IntoIterator<Item = R>) -> sqlx::Result<u64>
+    pub(crate) fn execute_each<'a, R>(
+        &self,
+        sql: &str,
+        bound: impl IntoIterator<Item = R>,
+    ) -> sqlx::Result<u64>
     where
         R: Iterator<Item = Lent<'a>>,
     {
@@ -109,7 +121,10 @@ impl SqliteConnection {
             }
             Ok(())
         };
-        self.connection.prepare_cached(sql).and_then(|mut statement| work(&mut statement)).map_err(fault)
+        self.connection
+            .prepare_cached(sql)
+            .and_then(|mut statement| work(&mut statement))
+            .map_err(fault)
     }
 
     /// The same, and given up when it takes longer.
@@ -128,7 +143,11 @@ impl SqliteConnection {
         self.connection.execute_batch(sql).map_err(fault)
     }
 
-    fn with<T>(&self, query: &Query, work: impl FnOnce(&mut Statement<'_>) -> rusqlite::Result<T>) -> sqlx::Result<T> {
+    fn with<T>(
+        &self,
+        query: &Query,
+        work: impl FnOnce(&mut Statement<'_>) -> rusqlite::Result<T>,
+    ) -> sqlx::Result<T> {
         let sql = query.sql.as_str();
         let work = |statement: &mut Statement<'_>| {
             bind(statement, &order(statement)?, &query.values)?;
@@ -149,8 +168,8 @@ fn wait(looks: i32) -> bool {
     looks < BUSY_LOOKS
 }
 
-/// Which value goes to each place, counted from 0. To SQLite `$2` is a name, and names are numbered as they first appear; to
-/// PostgreSQL, and to us, it is the second value.
+/// Which value goes to each place, counted from 0. To SQLite `$2` is a name, and names are numbered
+/// as they first appear; to PostgreSQL, and to us, it is the second value.
 fn order(statement: &Statement<'_>) -> rusqlite::Result<Vec<usize>> {
     let value = |place| {
         let name = statement.parameter_name(place).unwrap_or_default();
@@ -160,9 +179,14 @@ fn order(statement: &Statement<'_>) -> rusqlite::Result<Vec<usize>> {
     (1..=statement.parameter_count()).map(value).collect()
 }
 
-fn bind<T: ToSql>(statement: &mut Statement<'_>, order: &[usize], values: &[T]) -> rusqlite::Result<()> {
+fn bind<T: ToSql>(
+    statement: &mut Statement<'_>,
+    order: &[usize],
+    values: &[T],
+) -> rusqlite::Result<()> {
     for (place, n) in order.iter().enumerate() {
-        let value = values.get(*n).ok_or(rusqlite::Error::InvalidParameterCount(values.len(), n + 1))?;
+        let value =
+            values.get(*n).ok_or(rusqlite::Error::InvalidParameterCount(values.len(), n + 1))?;
         statement.raw_bind_parameter(place + 1, value)?;
     }
     Ok(())
@@ -175,7 +199,9 @@ fn answered(statement: &mut Statement<'_>, all: &mut Vec<Row>) -> rusqlite::Resu
     while let Some(row) = rows.next()? {
         let cells = (0..columns).map(|n| row.get_ref(n).map(Cell::try_from));
         let cells = cells.collect::<Result<Result<Vec<_>, _>, _>>()?;
-        all.push(Row::Sqlite(cells.map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?));
+        all.push(Row::Sqlite(
+            cells.map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?,
+        ));
     }
     Ok(())
 }
@@ -226,7 +252,9 @@ impl SqlitePool {
     }
 
     pub(super) async fn rows(&self, query: Query) -> sqlx::Result<Vec<Row>> {
-        let Ok(turn) = self.0.turns.clone().acquire_owned().await else { return Err(sqlx::Error::PoolClosed) };
+        let Ok(turn) = self.0.turns.clone().acquire_owned().await else {
+            return Err(sqlx::Error::PoolClosed);
+        };
         let connection = match self.idle().pop() {
             Some(connection) => connection,
             None => (self.0.open)()?,
@@ -276,9 +304,10 @@ pub(crate) struct Fault {
 
 fn fault(error: rusqlite::Error) -> sqlx::Error {
     match &error {
-        rusqlite::Error::SqliteFailure(inner, _) => {
-            sqlx::Error::Database(Box::new(Fault { code: inner.extended_code.to_string(), message: error.to_string() }))
-        }
+        rusqlite::Error::SqliteFailure(inner, _) => sqlx::Error::Database(Box::new(Fault {
+            code: inner.extended_code.to_string(),
+            message: error.to_string(),
+        })),
         _ => sqlx::Error::Decode(error.into()),
     }
 }

@@ -49,7 +49,9 @@ pub fn server() -> Option<&'static Postgres> {
     static SERVER: OnceLock<Result<Postgres, String>> = OnceLock::new();
     match SERVER.get_or_init(|| Postgres::start("store")) {
         Ok(server) => Some(server),
-        Err(missing) if std::env::var_os("CHARTER_REQUIRE_POSTGRES").is_some() => panic!("{missing}"),
+        Err(missing) if std::env::var_os("CHARTER_REQUIRE_POSTGRES").is_some() => {
+            panic!("{missing}")
+        }
         Err(missing) => {
             eprintln!("NOT RUN: {missing}");
             None
@@ -86,7 +88,8 @@ impl Bed {
             let mut connection = sqlx::PgConnection::connect(&self.config.url).await.unwrap();
             sqlx::raw_sql(words).execute(&mut connection).await.unwrap();
         } else {
-            let connection = rusqlite::Connection::open(self.config.data_dir.join("charter.db")).unwrap();
+            let connection =
+                rusqlite::Connection::open(self.config.data_dir.join("charter.db")).unwrap();
             connection.execute_batch(words).unwrap();
         }
     }

@@ -30,7 +30,10 @@ async fn a_replica_whose_clock_is_wrong_or_jumps_goes_by_the_databases() {
         let there: i64 = sqlx::query_scalar(asked).fetch_one(&mut connection).await.unwrap();
         for (store, own) in stores.iter().zip(&hands) {
             assert!((store.now().0 - there).abs() < MINUTE_MS, "{} against {there}", store.now());
-            assert!((own.now().0 - there).abs() > YEAR_MS, "the machine's own clock is what is wrong");
+            assert!(
+                (own.now().0 - there).abs() > YEAR_MS,
+                "the machine's own clock is what is wrong"
+            );
         }
     }
 }

@@ -21,7 +21,9 @@ on_both!(
 
 async fn a_log_is_numbered_without_gaps_and_ends_when_closed(bed: Bed) {
     let log = LogKey { reach: reach(), log: "shelf.history".into() };
-    let append = |n: usize| unit(vec![Write::Append { log: log.clone(), name: "put".into(), payload: n.to_string() }]);
+    let append = |n: usize| {
+        unit(vec![Write::Append { log: log.clone(), name: "put".into(), payload: n.to_string() }])
+    };
     let mut changed = bed.store.log_changed(&log);
     let all = futures::future::join_all((0..50).map(|n| bed.store.commit(append(n)))).await;
     let mut given: Vec<_> = all.into_iter().map(|answer| answer.unwrap().sequences[0]).collect();
@@ -52,7 +54,12 @@ fn told(organization: &str, id: &str, kind: FactKind) -> Unit {
     Unit { organization: organization.into(), facts: vec![fact], ..Unit::default() }
 }
 
-async fn read_until(store: &Store, kind: FactKind, organization: &str, count: u64) -> Vec<(u64, String)> {
+async fn read_until(
+    store: &Store,
+    kind: FactKind,
+    organization: &str,
+    count: u64,
+) -> Vec<(u64, String)> {
     let mut changed = store.facts_changed(kind, organization);
     loop {
         let facts = store.facts(kind, organization, 0, 1_000).await.unwrap();
@@ -76,7 +83,12 @@ async fn facts_are_numbered_in_the_order_of_their_commits(bed: Bed) {
     // All at once: no number twice, none left out, each organization and kind for itself.
     let many = (0..300).map(|n| {
         let store = if n % 2 == 0 { bed.store.clone() } else { other.clone() };
-        async move { store.commit(told(&format!("org-{}", n % 3), &n.to_string(), FactKind::Event)).await.unwrap() }
+        async move {
+            store
+                .commit(told(&format!("org-{}", n % 3), &n.to_string(), FactKind::Event))
+                .await
+                .unwrap()
+        }
     });
     futures::future::join_all(many).await;
     for organization in ["org-0", "org-1", "org-2"] {
@@ -95,7 +107,8 @@ async fn who_waits_is_woken_by_a_commit(bed: Bed) {
             changed
         });
         writer.commit(unit(vec![insert(&n.to_string(), "{}")])).await.unwrap();
-        let mut changed = tokio::time::timeout(Duration::from_secs(5), waiting).await.unwrap().unwrap();
+        let mut changed =
+            tokio::time::timeout(Duration::from_secs(5), waiting).await.unwrap().unwrap();
         // A change between subscribing and waiting is not missed.
         writer.commit(unit(vec![insert(&format!("again-{n}"), "{}")])).await.unwrap();
         tokio::time::timeout(Duration::from_secs(5), changed.wait()).await.unwrap();
@@ -108,12 +121,23 @@ async fn caches_learn_of_writes_to_the_hosts_rows(bed: Bed) {
     let mut epoch = other.epoch();
     let before = epoch.borrow_and_update().clone();
     bed.store.commit(unit(vec![insert("a", "{}")])).await.unwrap();
-    bed.store.commit(unit(vec![Write::Put { key: user.clone(), draft: draft("{}") }])).await.unwrap();
-    assert_ne!(bed.store.epoch().borrow().spaces.get("host.users"), None, "within the process at once");
+    bed.store
+        .commit(unit(vec![Write::Put { key: user.clone(), draft: draft("{}") }]))
+        .await
+        .unwrap();
+    assert_ne!(
+        bed.store.epoch().borrow().spaces.get("host.users"),
+        None,
+        "within the process at once"
+    );
     while epoch.borrow_and_update().spaces.get("host.users") == before.spaces.get("host.users") {
         tokio::time::timeout(Duration::from_secs(5), epoch.changed()).await.unwrap().unwrap();
     }
-    assert_eq!(epoch.borrow().spaces.get("shelf.books"), None, "a primitive's rows are nobody's cache");
+    assert_eq!(
+        epoch.borrow().spaces.get("shelf.books"),
+        None,
+        "a primitive's rows are nobody's cache"
+    );
     assert!(other.last_poll_age() < Duration::from_secs(5));
     let quiet = Key::new(&Reach::organization(ORG), &Space::host("idempotency"), "x");
     bed.store.commit(unit(vec![Write::Put { key: quiet, draft: draft("{}") }])).await.unwrap();
@@ -143,7 +167,11 @@ async fn events_beyond_their_time_go_and_audit_rows_stay(bed: Bed) {
         tokio::time::timeout(Duration::from_secs(20), changed.wait()).await.unwrap();
     }
     let last = bed.store.facts(FactKind::Event, ORG, 5, 10).await.unwrap();
-    assert_eq!(last.iter().map(|fact| fact.sequence).collect::<Vec<_>>(), [6], "a sequence is never given again");
+    assert_eq!(
+        last.iter().map(|fact| fact.sequence).collect::<Vec<_>>(),
+        [6],
+        "a sequence is never given again"
+    );
 }
 
 async fn what_was_committed_before_is_counted_before(bed: Bed) {

@@ -24,10 +24,17 @@ on_both!(
 async fn a_sealed_value_opens_only_where_it_belongs(bed: Bed) {
     let sealed = bed.store.seal(ORG, "secrets/a", b"hush").await.unwrap();
     assert!(!sealed.windows(4).any(|part| part == b"hush"));
-    assert_ne!(sealed, bed.store.seal(ORG, "secrets/a", b"hush").await.unwrap(), "equal values do not look equal");
+    assert_ne!(
+        sealed,
+        bed.store.seal(ORG, "secrets/a", b"hush").await.unwrap(),
+        "equal values do not look equal"
+    );
     assert_eq!(bed.store.unseal(ORG, "secrets/a", &sealed).await.unwrap(), b"hush");
     for (organization, context) in [(ORG, "secrets/b"), ("org_b", "secrets/a")] {
-        assert!(matches!(bed.store.unseal(organization, context, &sealed).await, Err(SealError::Broken)));
+        assert!(matches!(
+            bed.store.unseal(organization, context, &sealed).await,
+            Err(SealError::Broken)
+        ));
     }
     let mut changed = sealed.clone();
     *changed.last_mut().unwrap() ^= 1;
@@ -58,13 +65,20 @@ async fn the_master_key_is_rotated_under_sealed_values(bed: Bed) {
     let derived = bed.store.derive("cursors");
     let other = if bed.store.is_shared() { bed.replica().await } else { bed.store.clone() };
     let before = std::fs::read_to_string(bed.config.data_dir.join("master.key")).unwrap();
-    assert_eq!(bed.store.rotate_master().await.unwrap(), 4, "three organizations and the deployment");
+    assert_eq!(
+        bed.store.rotate_master().await.unwrap(),
+        4,
+        "three organizations and the deployment"
+    );
     assert_ne!(std::fs::read_to_string(bed.config.data_dir.join("master.key")).unwrap(), before);
     assert_eq!(bed.store.rotate_master().await.unwrap(), 4);
     let again = if bed.store.is_shared() { bed.replica().await } else { bed.store.clone() };
     for store in [&bed.store, &other, &again] {
         for (organization, sealed) in organizations.iter().zip(&sealed) {
-            assert_eq!(store.unseal(organization, "x", sealed).await.unwrap(), organization.as_bytes());
+            assert_eq!(
+                store.unseal(organization, "x", sealed).await.unwrap(),
+                organization.as_bytes()
+            );
         }
         assert_eq!(store.derive("cursors"), derived);
     }
@@ -106,8 +120,10 @@ async fn furnish(store: &Store) {
         Write::Append { log, name: "put".into(), payload: "{}".into() },
     ]);
     all.facts.push(fact);
-    all.writes
-        .extend((0..450).map(|n| Write::Insert { key: key(&format!("row-{n:04}")), draft: draft("{\"日本\":\"\\u0000\"}") }));
+    all.writes.extend((0..450).map(|n| Write::Insert {
+        key: key(&format!("row-{n:04}")),
+        draft: draft("{\"日本\":\"\\u0000\"}"),
+    }));
     store.commit(all).await.unwrap();
     store.blob_put("sha256:x", &vec![7; 2_500_000]).await.unwrap();
     store.commit(unit(vec![])).await.unwrap();
@@ -116,7 +132,10 @@ async fn furnish(store: &Store) {
 async fn check(store: &Store, sealed: &[u8]) {
     assert_eq!(store.get(&key("a")).await.unwrap().unwrap().body, "{\"n\":1}");
     assert_eq!(store.count(&Query::all(&reach(), &space())).await.unwrap(), 451);
-    assert_eq!(store.count(&Query::all(&reach(), &space()).equal("color", "red")).await.unwrap(), 1);
+    assert_eq!(
+        store.count(&Query::all(&reach(), &space()).equal("color", "red")).await.unwrap(),
+        1
+    );
     assert_eq!(store.search(&reach(), &space(), "fox", 5).await.unwrap().len(), 1);
     assert_eq!(store.lookup(&Claim::name("domain", "example.org")).await.unwrap(), Some(key("a")));
     assert_eq!(store.standing(&reach(), &space(), "q").await.unwrap().ready, 1);
@@ -129,7 +148,10 @@ async fn check(store: &Store, sealed: &[u8]) {
     // And it goes on: what was read before the backup still guards, numbers go on.
     let log = LogKey { reach: reach(), log: "shelf.history".into() };
     let append = Write::Append { log, name: "put".into(), payload: "{}".into() };
-    let applied = store.commit(unit(vec![append, Write::Put { key: key("a"), draft: draft("{}") }])).await.unwrap();
+    let applied = store
+        .commit(unit(vec![append, Write::Put { key: key("a"), draft: draft("{}") }]))
+        .await
+        .unwrap();
     assert_eq!((applied.sequences, applied.versions), (vec![2], vec![(key("a"), 2)]));
 }
 
@@ -179,7 +201,9 @@ async fn a_newer_schema_is_refused_in_plain_words(bed: Bed) {
     bed.store.close().await;
     bed.run("INSERT INTO migrations (number, name, digest) VALUES (99, 'later', 'x')").await;
     match Store::open(bed.config.clone()).await {
-        Err(OpenError::Configuration(why)) => assert!(why.contains("schema 99") && why.contains("newer"), "{why}"),
+        Err(OpenError::Configuration(why)) => {
+            assert!(why.contains("schema 99") && why.contains("newer"), "{why}")
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -202,7 +226,9 @@ async fn looking_changes_nothing_and_makes_nothing(bed: Bed) {
     let looking = Store::look(bed.config.clone()).await.unwrap();
     assert_eq!(looking.get(&key("a")).await.unwrap().unwrap().body, "{\"n\":1}");
     assert!(looking.status().read_only.is_some());
-    assert!(looking.commit(unit(vec![Write::Put { key: key("a"), draft: draft("{}") }])).await.is_err());
+    assert!(
+        looking.commit(unit(vec![Write::Put { key: key("a"), draft: draft("{}") }])).await.is_err()
+    );
     let file = bed.config.data_dir.join("backup");
     let rows = looking.backup(&file).await.unwrap();
     assert_eq!(std::fs::read_to_string(&file).unwrap().matches("{\"row\":").count() as u64, rows);
@@ -251,7 +277,11 @@ async fn holds_of_an_older_schema_are_where_they_are_looked_for(bed: Bed) {
     assert_eq!(store.find(&held).await.unwrap().items.len(), 1);
     // And a step of it is taken.
     let guard = Guard::Entry { key: open.clone(), field: "state".into(), value: "held".into() };
-    let replaced = Write::Replace { key: open.clone(), draft: Draft { unleased: true, ..draft("{}") }, expected: None };
+    let replaced = Write::Replace {
+        key: open.clone(),
+        draft: Draft { unleased: true, ..draft("{}") },
+        expected: None,
+    };
     store.commit(Unit { guards: vec![guard], ..unit(vec![replaced]) }).await.unwrap();
     assert_eq!(store.find(&held).await.unwrap().items.len(), 0);
     assert_eq!(store.get(&open).await.unwrap().unwrap().lease, None);
@@ -262,7 +292,9 @@ async fn a_missing_key_file_is_not_made_for_a_database_that_is_sealed(bed: Bed) 
     let file = bed.config.data_dir.join("master.key");
     std::fs::rename(&file, bed.config.data_dir.join("elsewhere")).unwrap();
     match Store::open(bed.config.clone()).await {
-        Err(OpenError::Configuration(why)) => assert!(why.contains("master.key is missing"), "{why}"),
+        Err(OpenError::Configuration(why)) => {
+            assert!(why.contains("master.key is missing"), "{why}")
+        }
         other => panic!("{other:?}"),
     }
     assert!(!file.exists(), "a key that opens nothing was made");
@@ -274,7 +306,10 @@ async fn a_restore_that_fails_leaves_nothing(bed: Bed) {
     bed.store.backup(&file).await.unwrap();
     let (mut target, _clock) = config(String::new());
     let other = target.data_dir.join("other.key");
-    let store = Store::open(StoreConfig { key_file: Some(other.clone()), ..config(String::new()).0 }).await.unwrap();
+    let store =
+        Store::open(StoreConfig { key_file: Some(other.clone()), ..config(String::new()).0 })
+            .await
+            .unwrap();
     store.close().await;
     target.key_file = Some(other);
     target.data_dir.push("new");
@@ -289,14 +324,21 @@ async fn a_restore_that_fails_leaves_nothing(bed: Bed) {
 async fn what_is_made_is_ours_alone_to_read() {
     let (mut config, _clock) = config(String::new());
     config.data_dir.push("new");
-    let mode = |name: &str| std::fs::metadata(config.data_dir.join(name)).unwrap().permissions().mode() & 0o777;
+    let mode = |name: &str| {
+        std::fs::metadata(config.data_dir.join(name)).unwrap().permissions().mode() & 0o777
+    };
     let store = Store::open(config.clone()).await.unwrap();
     assert_eq!(mode(""), 0o700);
-    for name in ["charter.db", "charter.db-wal", "charter.db-shm", "charter.ballast", "master.key"] {
+    for name in ["charter.db", "charter.db-wal", "charter.db-shm", "charter.ballast", "master.key"]
+    {
         assert_eq!(mode(name), 0o600, "{name}");
     }
     store.close().await;
-    std::fs::set_permissions(config.data_dir.join("charter.db"), std::fs::Permissions::from_mode(0o644)).unwrap();
+    std::fs::set_permissions(
+        config.data_dir.join("charter.db"),
+        std::fs::Permissions::from_mode(0o644),
+    )
+    .unwrap();
     Store::open(config.clone()).await.unwrap().close().await;
     assert_eq!(mode("charter.db"), 0o600, "what an older version made is closed to others");
     let _ = std::fs::remove_dir_all(config.data_dir.parent().unwrap());

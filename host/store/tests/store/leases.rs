@@ -35,7 +35,10 @@ fn take(store: &Store, group: &str, limit: usize, label: &str) -> Take {
 
 async fn fill(bed: &Bed, group: &str, ids: impl Iterator<Item = usize>) {
     let at = bed.store.now();
-    let writes = ids.map(|n| Write::Insert { key: key(&format!("{n:05}")), draft: leased(group, at.plus_ms(n as i64)) });
+    let writes = ids.map(|n| Write::Insert {
+        key: key(&format!("{n:05}")),
+        draft: leased(group, at.plus_ms(n as i64)),
+    });
     bed.store.commit(unit(writes.collect())).await.unwrap();
 }
 
@@ -49,10 +52,17 @@ async fn a_row_is_handed_out_when_due_earliest_first_and_to_one_holder(bed: Bed)
     assert_eq!(taken(&bed.store, take(&bed.store, "other", 5, "x")).await, vec![]);
     bed.clock.forward_ms(3);
     let first = taken(&bed.store, take(&bed.store, "q", 3, "a")).await;
-    assert_eq!(first.iter().map(|t| t.key.id.as_str()).collect::<Vec<_>>(), ["00000", "00001", "00002"]);
+    assert_eq!(
+        first.iter().map(|t| t.key.id.as_str()).collect::<Vec<_>>(),
+        ["00000", "00001", "00002"]
+    );
     assert!(first.iter().all(|t| t.row.lease.as_ref().unwrap().count == 1));
     let rest = taken(&bed.store, take(&bed.store, "q", 9, "b")).await;
-    assert_eq!(rest.iter().map(|t| t.key.id.as_str()).collect::<Vec<_>>(), ["00003"], "the others are not due");
+    assert_eq!(
+        rest.iter().map(|t| t.key.id.as_str()).collect::<Vec<_>>(),
+        ["00003"],
+        "the others are not due"
+    );
     bed.clock.forward_ms(60_000);
     let again = taken(&bed.store, take(&bed.store, "q", 99, "c")).await;
     assert_eq!(again.len(), 10, "leases that ended are handed out again");
@@ -70,17 +80,29 @@ async fn the_token_is_the_fence(bed: Bed) {
         assert_eq!(error.refused(), Some(&Refused::LeaseLost { key: new.key.clone() }));
     };
     let (k, token, at) = (new.key.clone(), old.token.clone(), bed.store.now());
-    lost(bed.store.commit(unit(vec![Write::Settle { key: k.clone(), token: token.clone() }])).await);
-    lost(bed.store.commit(unit(vec![Write::Extend { key: k.clone(), token: token.clone(), until: at }])).await);
+    lost(
+        bed.store.commit(unit(vec![Write::Settle { key: k.clone(), token: token.clone() }])).await,
+    );
+    lost(
+        bed.store
+            .commit(unit(vec![Write::Extend { key: k.clone(), token: token.clone(), until: at }]))
+            .await,
+    );
     let release = Write::Release { key: k.clone(), token: token.clone(), due_at: at, undo: false };
     lost(bed.store.commit(unit(vec![release])).await);
     let fenced = |token: &str, id: &str| Unit {
         guards: vec![Guard::Lease { key: k.clone(), token: token.into() }],
-        ..unit(vec![Write::Insert { key: Key::new(&reach(), &Space::of("shelf", "marks"), id), draft: draft("{}") }])
+        ..unit(vec![Write::Insert {
+            key: Key::new(&reach(), &Space::of("shelf", "marks"), id),
+            draft: draft("{}"),
+        }])
     };
     lost(bed.store.commit(fenced(&token, "a")).await);
     bed.store.commit(fenced(&new.token, "b")).await.unwrap();
-    bed.store.commit(unit(vec![Write::Settle { key: k.clone(), token: new.token.clone() }])).await.unwrap();
+    bed.store
+        .commit(unit(vec![Write::Settle { key: k.clone(), token: new.token.clone() }]))
+        .await
+        .unwrap();
     assert_eq!(bed.store.get(&k).await.unwrap(), None);
 }
 
@@ -117,8 +139,11 @@ async fn fifty_takers_never_get_the_same_row(bed: Bed) {
     for taker in takers.collect::<Vec<_>>() {
         all.extend(taker.await.unwrap());
     }
-    // Rows that another committer held at that moment are passed over; they come with the next take.
-    all.extend(taken(&bed.store, take(&bed.store, "q", 300, "rest")).await.into_iter().map(|t| t.key.id));
+    // Rows that another committer held at that moment are passed over; they come with the next
+    // take.
+    all.extend(
+        taken(&bed.store, take(&bed.store, "q", 300, "rest")).await.into_iter().map(|t| t.key.id),
+    );
     assert_eq!(all.len(), 300);
     assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 300, "a row was handed out twice");
 }
@@ -128,7 +153,10 @@ async fn jobs_are_taken_across_all_reaches(bed: Bed) {
     for user in ["a", "b", "c"] {
         let key = Key::new(&Reach::user(user), &jobs, user);
         let insert = Write::Insert { key, draft: leased("mail", bed.store.now()) };
-        bed.store.commit(Unit { organization: user.into(), writes: vec![insert], ..Unit::default() }).await.unwrap();
+        bed.store
+            .commit(Unit { organization: user.into(), writes: vec![insert], ..Unit::default() })
+            .await
+            .unwrap();
     }
     assert_eq!(bed.store.next_due(None, &jobs, "mail").await.unwrap(), Some(bed.store.now()));
     let all = Take { reach: None, space: jobs.clone(), ..take(&bed.store, "mail", 5, "t") };
@@ -149,7 +177,10 @@ async fn the_standing_counts_ready_held_and_waiting(bed: Bed) {
     let got = taken(&bed.store, take(&bed.store, "q", 2, "t")).await;
     let now = standing().await;
     assert_eq!((now.ready, now.held, now.waiting), (3, 2, 5));
-    bed.store.commit(unit(vec![Write::Settle { key: got[0].key.clone(), token: got[0].token.clone() }])).await.unwrap();
+    bed.store
+        .commit(unit(vec![Write::Settle { key: got[0].key.clone(), token: got[0].token.clone() }]))
+        .await
+        .unwrap();
     bed.clock.forward_ms(60_000);
     let now = standing().await;
     assert_eq!((now.ready, now.held, now.waiting), (9, 0, 0), "a lease that ended is ready again");
@@ -174,7 +205,9 @@ async fn a_group_is_purged_in_bounded_steps(bed: Bed) {
 async fn a_row_is_put_off_while_nobody_holds_it(bed: Bed) {
     fill(&bed, "q", 0..2).await;
     bed.clock.forward_ms(5);
-    let defer = |id: &str| unit(vec![Write::Defer { key: key(id), due_at: bed.store.now().plus_ms(1_000) }]);
+    let defer = |id: &str| {
+        unit(vec![Write::Defer { key: key(id), due_at: bed.store.now().plus_ms(1_000) }])
+    };
     bed.store.commit(defer("00000")).await.unwrap();
     let got = taken(&bed.store, take(&bed.store, "q", 2, "t")).await;
     assert_eq!(got.iter().map(|t| t.key.id.as_str()).collect::<Vec<_>>(), ["00001"]);
@@ -189,14 +222,24 @@ async fn a_clock_that_jumps_hands_nothing_out_twice_and_takes_no_version_back(be
     let held = taken(&bed.store, take(&bed.store, "q", 2, "before")).await;
     assert_eq!(held.len(), 2);
     bed.clock.forward_ms(-HOUR_MS);
-    assert_eq!(taken(&bed.store, take(&bed.store, "q", 2, "back")).await, vec![], "what is held stays held in the past");
+    assert_eq!(
+        taken(&bed.store, take(&bed.store, "q", 2, "back")).await,
+        vec![],
+        "what is held stays held in the past"
+    );
     // What is written in the past is the newer version all the same, and no row grows younger.
     let row = key("plain");
     bed.clock.forward_ms(HOUR_MS);
-    bed.store.commit(unit(vec![Write::Put { key: row.clone(), draft: draft("{\"n\":1}") }])).await.unwrap();
+    bed.store
+        .commit(unit(vec![Write::Put { key: row.clone(), draft: draft("{\"n\":1}") }]))
+        .await
+        .unwrap();
     let first = bed.store.get(&row).await.unwrap().unwrap();
     bed.clock.forward_ms(-HOUR_MS);
-    bed.store.commit(unit(vec![Write::Put { key: row.clone(), draft: draft("{\"n\":2}") }])).await.unwrap();
+    bed.store
+        .commit(unit(vec![Write::Put { key: row.clone(), draft: draft("{\"n\":2}") }]))
+        .await
+        .unwrap();
     let second = bed.store.get(&row).await.unwrap().unwrap();
     assert_eq!((second.version, second.body.as_str()), (first.version + 1, "{\"n\":2}"));
     assert!(second.updated_at >= first.updated_at, "{second:?} after {first:?}");
@@ -205,7 +248,10 @@ async fn a_clock_that_jumps_hands_nothing_out_twice_and_takes_no_version_back(be
     let again = taken(&bed.store, take(&bed.store, "q", 2, "ahead")).await;
     assert_eq!(again.len(), 2);
     for old in held {
-        let settle = bed.store.commit(unit(vec![Write::Settle { key: old.key.clone(), token: old.token }])).await;
+        let settle = bed
+            .store
+            .commit(unit(vec![Write::Settle { key: old.key.clone(), token: old.token }]))
+            .await;
         assert_eq!(settle.unwrap_err().refused(), Some(&Refused::LeaseLost { key: old.key }));
     }
 }

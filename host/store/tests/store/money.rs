@@ -19,16 +19,23 @@ fn card(n: usize) -> Key {
 }
 
 fn holding(cents: i64) -> String {
-    serde_json::to_string(&Account { credits: cents, ..Account::new(Normal::Credit, false) }).unwrap()
+    serde_json::to_string(&Account { credits: cents, ..Account::new(Normal::Credit, false) })
+        .unwrap()
 }
 
 fn top_up(n: usize) -> Unit {
     let opened = Write::Ensure { key: card(n), draft: draft(&holding(0)) };
-    unit(vec![opened, Write::Transfer { from: credit(), to: card(n), amount: 1, phase: Phase::Post }])
+    unit(vec![
+        opened,
+        Write::Transfer { from: credit(), to: card(n), amount: 1, phase: Phase::Post },
+    ])
 }
 
 async fn funded(store: &Store, cents: i64) {
-    store.commit(unit(vec![Write::Insert { key: credit(), draft: draft(&holding(cents)) }])).await.unwrap();
+    store
+        .commit(unit(vec![Write::Insert { key: credit(), draft: draft(&holding(cents)) }]))
+        .await
+        .unwrap();
 }
 
 async fn two_committers_give_no_more_of_an_account_than_it_has(bed: Bed) {
@@ -59,7 +66,10 @@ async fn what_comes_while_another_committer_is_at_an_account_is_one_batch() {
     let other = bed.replica().await;
     funded(&bed.store, 70).await;
     let mut outside = sqlx::PgConnection::connect(&bed.config.url).await.unwrap();
-    sqlx::raw_sql("BEGIN; SELECT 1 FROM documents WHERE id = 'credit' FOR UPDATE").execute(&mut outside).await.unwrap();
+    sqlx::raw_sql("BEGIN; SELECT 1 FROM documents WHERE id = 'credit' FOR UPDATE")
+        .execute(&mut outside)
+        .await
+        .unwrap();
     let pool = sqlx::PgPool::connect(&bed.config.url).await.unwrap();
     let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
     let mut callers = Vec::new();

@@ -1,4 +1,5 @@
-//! Stands between a store and its PostgreSQL server, and cuts the connection at the one moment that no signal can hit: around COMMIT.
+//! Stands between a store and its PostgreSQL server, and cuts the connection at the one moment that
+//! no signal can hit: around COMMIT.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,7 +29,8 @@ pub struct Proxy {
 impl Proxy {
     /// In front of the database that a URL of the private server names.
     pub async fn start(url: &str) -> Self {
-        let (host, name) = url.strip_prefix("postgres://charter@").and_then(|rest| rest.split_once('/')).unwrap();
+        let (host, name) =
+            url.strip_prefix("postgres://charter@").and_then(|rest| rest.split_once('/')).unwrap();
         let socket = PathBuf::from(host.replace("%2F", "/")).join(".s.PGSQL.5432");
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();

@@ -23,7 +23,10 @@ async fn pages_walk_the_rows_by_key(bed: Bed) {
     for (query, expected) in [
         (Query::all(&reach(), &space()), (0..25).rev().collect::<Vec<_>>()),
         (Query { order: Order::Oldest, ..Query::all(&reach(), &space()) }, (0..25).collect()),
-        (Query::all(&reach(), &space()).equal("parity", "odd"), (0..25).rev().filter(|n| n % 2 == 1).collect()),
+        (
+            Query::all(&reach(), &space()).equal("parity", "odd"),
+            (0..25).rev().filter(|n| n % 2 == 1).collect(),
+        ),
         (Query::all(&reach(), &Space::of("shelf", "empty")), vec![]),
         (Query::all(&Reach::user("usr_b"), &space()), vec![]),
     ] {
@@ -48,7 +51,14 @@ async fn pages_walk_the_rows_by_key(bed: Bed) {
 async fn tests_compare_encoded_values(bed: Bed) {
     let row = |n: i32| Write::Insert {
         key: key(&n.to_string()),
-        draft: indexed("{}", &[("size", &format!("{n:04}")), ("tag", "x"), ("tag", if n < 5 { "low" } else { "high" })]),
+        draft: indexed(
+            "{}",
+            &[
+                ("size", &format!("{n:04}")),
+                ("tag", "x"),
+                ("tag", if n < 5 { "low" } else { "high" }),
+            ],
+        ),
     };
     bed.store.commit(unit((0..10).map(row).collect())).await.unwrap();
     let count = async |matching: Vec<(&str, Test)>| {
@@ -58,11 +68,20 @@ async fn tests_compare_encoded_values(bed: Bed) {
         assert_eq!(bed.store.count(&query).await.unwrap(), found);
         found
     };
-    let between = |low: Option<&str>, high: Option<&str>| Test::Between(low.map(Into::into), high.map(Into::into));
-    assert_eq!(count(vec![("size", between(Some("0002"), Some("0004")))]).await, 3, "both bounds are inclusive");
+    let between = |low: Option<&str>, high: Option<&str>| {
+        Test::Between(low.map(Into::into), high.map(Into::into))
+    };
+    assert_eq!(
+        count(vec![("size", between(Some("0002"), Some("0004")))]).await,
+        3,
+        "both bounds are inclusive"
+    );
     assert_eq!(count(vec![("size", between(None, Some("0004")))]).await, 5);
     assert_eq!(count(vec![("size", between(None, None))]).await, 10);
-    assert_eq!(count(vec![("tag", Test::Equal("x".into())), ("tag", Test::Equal("low".into()))]).await, 5);
+    assert_eq!(
+        count(vec![("tag", Test::Equal("x".into())), ("tag", Test::Equal("low".into()))]).await,
+        5
+    );
     let both = vec![("tag", Test::Equal("high".into())), ("size", between(Some("0008"), None))];
     assert_eq!(count(both).await, 2);
     assert_eq!(count(vec![("absent", Test::Equal("x".into()))]).await, 0);
@@ -73,7 +92,10 @@ async fn text_is_found_by_all_its_words_and_by_its_own_tenant(bed: Bed) {
     let other = Key::new(&Reach::user("usr_b"), &space(), "theirs");
     bed.store
         .commit(unit(vec![
-            Write::Insert { key: key("a"), draft: text("The quick brown fox, e-mail: fox@example.org") },
+            Write::Insert {
+                key: key("a"),
+                draft: text("The quick brown fox, e-mail: fox@example.org"),
+            },
             Write::Insert { key: key("b"), draft: text("A quick Straßenbahn; quick, QUICK!") },
             Write::Insert { key: other, draft: text("quick brown neighbour") },
         ]))
@@ -111,7 +133,8 @@ async fn what_has_expired_is_swept_across_reaches(bed: Bed) {
 }
 
 async fn many_gets_at_once_each_get_their_row(bed: Bed) {
-    let rows = (0..500).map(|n| Write::Insert { key: key(&n.to_string()), draft: draft(&n.to_string()) });
+    let rows =
+        (0..500).map(|n| Write::Insert { key: key(&n.to_string()), draft: draft(&n.to_string()) });
     bed.store.commit(unit(rows.collect())).await.unwrap();
     let gets = (0..2_000).map(|n| {
         let store = bed.store.clone();
@@ -124,8 +147,12 @@ async fn many_gets_at_once_each_get_their_row(bed: Bed) {
 }
 
 async fn what_no_database_can_hold_is_nowhere_to_be_found(bed: Bed) {
-    bed.store.commit(unit(vec![Write::Insert { key: key("a"), draft: indexed("{}", &[("kind", "x")]) }])).await.unwrap();
-    // Reads of one moment share a statement: who asks for the impossible must not spoil it for the others.
+    bed.store
+        .commit(unit(vec![Write::Insert { key: key("a"), draft: indexed("{}", &[("kind", "x")]) }]))
+        .await
+        .unwrap();
+    // Reads of one moment share a statement: who asks for the impossible must not spoil it for the
+    // others.
     let long = "k".repeat(600);
     let asked: Vec<Key> = (0..60).map(|n| key(["a", "\0", "a\0b", &long, ""][n % 5])).collect();
     let found = futures::future::join_all(asked.iter().map(|key| bed.store.get(key))).await;
@@ -136,12 +163,21 @@ async fn what_no_database_can_hold_is_nowhere_to_be_found(bed: Bed) {
     for query in [
         Query::all(&reach(), &space()).equal("kind", "x\0"),
         Query { after: Some("\0".into()), ..Query::all(&reach(), &space()) },
-        Query { matching: vec![("kind".into(), Test::Between(None, Some("\0".into())))], ..Query::all(&reach(), &space()) },
+        Query {
+            matching: vec![("kind".into(), Test::Between(None, Some("\0".into())))],
+            ..Query::all(&reach(), &space())
+        },
     ] {
         assert!(bed.store.find(&query).await.unwrap().items.is_empty(), "{query:?}");
     }
-    assert_eq!(bed.store.count(&Query::all(&reach(), &space()).equal("kind", "x\0")).await.unwrap(), 0);
-    assert_eq!(bed.store.standing(&reach(), &space(), "\0").await.unwrap(), charter_store::Standing::default());
+    assert_eq!(
+        bed.store.count(&Query::all(&reach(), &space()).equal("kind", "x\0")).await.unwrap(),
+        0
+    );
+    assert_eq!(
+        bed.store.standing(&reach(), &space(), "\0").await.unwrap(),
+        charter_store::Standing::default()
+    );
     assert!(bed.store.search(&reach(), &space(), "\0", 5).await.unwrap().is_empty());
     // A transaction that looked there and goes on is not refused for it.
     let mut txn = bed.store.begin(crate::bed::ORG);
@@ -151,11 +187,14 @@ async fn what_no_database_can_hold_is_nowhere_to_be_found(bed: Bed) {
     txn.commit().await.unwrap();
 }
 
-/// Rows that take SQLite far longer to count than it may keep its caller's thread, and the query that counts them.
+/// Rows that take SQLite far longer to count than it may keep its caller's thread, and the query
+/// that counts them.
 async fn many(bed: &Bed) -> Query {
     for batch in 0..30 {
-        let rows =
-            (0..1_000).map(|n| Write::Insert { key: key(&format!("{batch}-{n}")), draft: indexed("{}", &[("tag", "x")]) });
+        let rows = (0..1_000).map(|n| Write::Insert {
+            key: key(&format!("{batch}-{n}")),
+            draft: indexed("{}", &[("tag", "x")]),
+        });
         bed.store.commit(unit(rows.collect())).await.unwrap();
     }
     let matching = vec![("tag".into(), Test::Between(Some("a".into()), None))];
@@ -177,14 +216,17 @@ async fn a_read_that_takes_long_does_not_keep_the_thread_from_others() {
     assert_eq!(long.await.unwrap(), 30_000, "it is answered all the same");
 }
 
-/// Whoever asks for something long and leaves, again and again, must not make the store open ever more connections.
+/// Whoever asks for something long and leaves, again and again, must not make the store open ever
+/// more connections.
 #[tokio::test]
 async fn long_reads_that_nobody_waits_for_are_as_bounded_as_others() {
     let bed = Bed::sqlite().await;
     let query = many(&bed).await;
     let open = || {
-        let files =
-            std::fs::read_dir("/proc/self/fd").unwrap().flatten().filter_map(|file| std::fs::read_link(file.path()).ok());
+        let files = std::fs::read_dir("/proc/self/fd")
+            .unwrap()
+            .flatten()
+            .filter_map(|file| std::fs::read_link(file.path()).ok());
         files.filter(|file| *file == bed.config.data_dir.join("charter.db")).count()
     };
     let before = open();

@@ -19,7 +19,11 @@ on_both!(
 
 /// Two committers: on PostgreSQL two stores.
 async fn two(bed: &Bed) -> [Store; 2] {
-    if bed.store.is_shared() { [bed.store.clone(), bed.replica().await] } else { [bed.store.clone(), bed.store.clone()] }
+    if bed.store.is_shared() {
+        [bed.store.clone(), bed.replica().await]
+    } else {
+        [bed.store.clone(), bed.store.clone()]
+    }
 }
 
 async fn count_up(store: &Store) -> Result<u32, TransactError<WriteError>> {
@@ -37,7 +41,10 @@ async fn count_up(store: &Store) -> Result<u32, TransactError<WriteError>> {
 }
 
 async fn thirty_two_writers_of_one_row_all_get_their_turn(bed: Bed) {
-    bed.store.commit(unit(vec![Write::Insert { key: key("hot"), draft: draft(r#"{"n":0}"#) }])).await.unwrap();
+    bed.store
+        .commit(unit(vec![Write::Insert { key: key("hot"), draft: draft(r#"{"n":0}"#) }]))
+        .await
+        .unwrap();
     let writers = (0..32).map(|_| {
         let store = bed.store.clone();
         tokio::spawn(async move {
@@ -60,9 +67,12 @@ async fn thirty_two_writers_of_one_row_all_get_their_turn(bed: Bed) {
 async fn a_row_that_two_committers_want_to_insert_is_inserted_once(bed: Bed) {
     let stores = two(&bed).await;
     for round in 0..40 {
-        let inserts = stores
-            .iter()
-            .map(|store| store.commit(unit(vec![Write::Insert { key: key(&round.to_string()), draft: draft("{}") }])));
+        let inserts = stores.iter().map(|store| {
+            store.commit(unit(vec![Write::Insert {
+                key: key(&round.to_string()),
+                draft: draft("{}"),
+            }]))
+        });
         let answers = futures::future::join_all(inserts).await;
         let accepted = answers.iter().filter(|answer| answer.is_ok()).count();
         assert_eq!(accepted, 1, "round {round}: {answers:?}");
@@ -111,14 +121,19 @@ async fn two_units_that_rely_on_the_other_not_writing_do_not_both_commit(bed: Be
         // The same by searching two spaces that nobody ever wrote.
         let searched = |read: usize, write: usize| Unit {
             guards: vec![Guard::Revision { reach: reach(), space: shelf(read), revision: 0 }],
-            ..unit(vec![Write::Insert { key: Key::new(&reach(), &shelf(write), "x"), draft: draft("{}") }])
+            ..unit(vec![Write::Insert {
+                key: Key::new(&reach(), &shelf(write), "x"),
+                draft: draft("{}"),
+            }])
         };
-        let (one, two) = tokio::join!(stores[0].commit(searched(0, 1)), stores[1].commit(searched(1, 0)));
+        let (one, two) =
+            tokio::join!(stores[0].commit(searched(0, 1)), stores[1].commit(searched(1, 0)));
         assert!(one.is_ok() != two.is_ok(), "round {round}: {one:?} {two:?}");
         // And by a claim that nobody holds.
         let claim = |n: usize| charter_kernel::unit::Claim::name("host", &format!("{round}-{n}"));
         let relied = |read: usize, take: usize| {
-            let holder = Key::new(&reach(), &Space::of("shelf", "holders"), format!("{round}-{take}"));
+            let holder =
+                Key::new(&reach(), &Space::of("shelf", "holders"), format!("{round}-{take}"));
             Unit {
                 guards: vec![Guard::Claim { claim: claim(read), holder: None }],
                 ..unit(vec![
@@ -127,7 +142,8 @@ async fn two_units_that_rely_on_the_other_not_writing_do_not_both_commit(bed: Be
                 ])
             }
         };
-        let (one, two) = tokio::join!(stores[0].commit(relied(0, 1)), stores[1].commit(relied(1, 0)));
+        let (one, two) =
+            tokio::join!(stores[0].commit(relied(0, 1)), stores[1].commit(relied(1, 0)));
         assert!(one.is_ok() != two.is_ok(), "round {round}: {one:?} {two:?}");
     }
 }
@@ -137,17 +153,24 @@ async fn a_revocation_lands_between_two_batches(bed: Bed) {
     for round in 0..20 {
         let user = Key::new(&Reach::organization(ORG), &Space::host("users"), format!("u{round}"));
         let status = |status: &str| indexed("{}", &[("status", status)]);
-        bed.store.commit(unit(vec![Write::Insert { key: user.clone(), draft: status("active") }])).await.unwrap();
+        bed.store
+            .commit(unit(vec![Write::Insert { key: user.clone(), draft: status("active") }]))
+            .await
+            .unwrap();
         let acts = (0..16).map(|n| {
             let (store, user) = (stores[n % 2].clone(), user.clone());
             async move {
-                let guard = Guard::Entry { key: user, field: "status".into(), value: "active".into() };
+                let guard =
+                    Guard::Entry { key: user, field: "status".into(), value: "active".into() };
                 let act = Write::Insert { key: key(&format!("{round}-{n}")), draft: draft("{}") };
                 store.commit(Unit { guards: vec![guard], ..unit(vec![act]) }).await
             }
         });
         let revoke = async {
-            stores[1].commit(unit(vec![Write::Put { key: user.clone(), draft: status("revoked") }])).await.unwrap();
+            stores[1]
+                .commit(unit(vec![Write::Put { key: user.clone(), draft: status("revoked") }]))
+                .await
+                .unwrap();
             // From here on nothing more of this user is committed.
             bed.store.count(&charter_store::Query::all(&reach(), &space())).await.unwrap()
         };
@@ -160,7 +183,8 @@ async fn a_revocation_lands_between_two_batches(bed: Bed) {
     }
 }
 
-/// The batch of an admitted unit is held up in its writes; the revocation that comes meanwhile must wait for it.
+/// The batch of an admitted unit is held up in its writes; the revocation that comes meanwhile must
+/// wait for it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_revocation_waits_for_the_batches_that_rely_on_the_user() {
     let Some(bed) = Bed::postgres().await else { return };
@@ -170,9 +194,15 @@ async fn a_revocation_waits_for_the_batches_that_rely_on_the_user() {
     bed.run(pause).await;
     let user = Key::new(&Reach::organization(ORG), &Space::host("users"), "u");
     let status = |status: &str| indexed("{}", &[("status", status)]);
-    bed.store.commit(unit(vec![Write::Insert { key: user.clone(), draft: status("active") }])).await.unwrap();
+    bed.store
+        .commit(unit(vec![Write::Insert { key: user.clone(), draft: status("active") }]))
+        .await
+        .unwrap();
     let guard = Guard::Entry { key: user.clone(), field: "status".into(), value: "active".into() };
-    let act = Unit { guards: vec![guard], ..unit(vec![Write::Insert { key: key("act"), draft: draft(r#""slow""#) }]) };
+    let act = Unit {
+        guards: vec![guard],
+        ..unit(vec![Write::Insert { key: key("act"), draft: draft(r#""slow""#) }])
+    };
     let other = bed.replica().await;
     let acting = {
         let store = bed.store.clone();
@@ -193,7 +223,8 @@ async fn units_of_many_organizations_commit_side_by_side(bed: Bed) {
         async move {
             let organization = format!("org-{}", n % 40);
             let at = Reach::organization(&organization);
-            let write = Write::Insert { key: Key::new(&at, &space(), n.to_string()), draft: draft("{}") };
+            let write =
+                Write::Insert { key: Key::new(&at, &space(), n.to_string()), draft: draft("{}") };
             store.commit(Unit { organization, writes: vec![write], ..Unit::default() }).await
         }
     });
@@ -207,9 +238,11 @@ async fn units_of_many_organizations_commit_side_by_side(bed: Bed) {
 async fn a_dropped_caller_does_not_cancel_its_unit(bed: Bed) {
     let mut changed = bed.store.changed(&reach(), &space());
     {
-        let commit = bed.store.commit(unit(vec![Write::Insert { key: key("a"), draft: draft("{}") }]));
+        let commit =
+            bed.store.commit(unit(vec![Write::Insert { key: key("a"), draft: draft("{}") }]));
         tokio::pin!(commit);
-        // Polled once, so that it is queued, and dropped; where the committer was faster, there was nothing to cancel.
+        // Polled once, so that it is queued, and dropped; where the committer was faster, there was
+        // nothing to cancel.
         let _ = futures::poll!(commit.as_mut());
     }
     while bed.store.get(&key("a")).await.unwrap().is_none() {

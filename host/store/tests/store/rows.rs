@@ -49,7 +49,8 @@ async fn a_row_is_written_changed_and_removed(bed: Bed) {
 
 async fn a_unit_is_all_or_nothing(bed: Bed) {
     bed.store.commit(unit(vec![insert("a", "{}")])).await.unwrap();
-    let refused = bed.store.commit(unit(vec![insert("b", "{}"), insert("a", "{}")])).await.unwrap_err();
+    let refused =
+        bed.store.commit(unit(vec![insert("b", "{}"), insert("a", "{}")])).await.unwrap_err();
     assert_eq!(refused.refused(), Some(&Refused::Exists { key: key("a") }));
     assert_eq!(bed.store.get(&key("b")).await.unwrap(), None);
 }
@@ -90,19 +91,39 @@ async fn a_search_is_validated_by_the_revision_and_a_relaxed_one_is_not(bed: Bed
         let query = Query { relaxed, ..Query::all(&reach(), &space()) };
         let mut txn = bed.store.begin(ORG);
         txn.find(&query).await.unwrap();
-        txn.insert(Key::new(&reach(), &Space::of("shelf", "marks"), format!("{relaxed}")), draft("{}")).await.unwrap();
+        txn.insert(
+            Key::new(&reach(), &Space::of("shelf", "marks"), format!("{relaxed}")),
+            draft("{}"),
+        )
+        .await
+        .unwrap();
         bed.store.commit(unit(vec![insert(&format!("new-{relaxed}"), "{}")])).await.unwrap();
         assert_eq!(txn.commit().await.is_ok(), relaxed);
         let mut txn = bed.store.begin(ORG);
         txn.count(&query).await.unwrap();
-        txn.insert(Key::new(&reach(), &Space::of("shelf", "marks"), format!("count-{relaxed}")), draft("{}")).await.unwrap();
-        bed.store.commit(unit(vec![Write::Add { key: key("new-false"), field: "n".into(), amount: 1 }])).await.unwrap();
-        assert_eq!(txn.commit().await.is_ok(), relaxed, "every write bumps the revision, an addition too");
+        txn.insert(
+            Key::new(&reach(), &Space::of("shelf", "marks"), format!("count-{relaxed}")),
+            draft("{}"),
+        )
+        .await
+        .unwrap();
+        bed.store
+            .commit(unit(vec![Write::Add { key: key("new-false"), field: "n".into(), amount: 1 }]))
+            .await
+            .unwrap();
+        assert_eq!(
+            txn.commit().await.is_ok(),
+            relaxed,
+            "every write bumps the revision, an addition too"
+        );
     }
 }
 
 async fn unique_values_belong_to_one_row(bed: Bed) {
-    let with = |value: &str| charter_kernel::unit::Draft { unique: vec![("isbn".into(), value.into())], ..draft("{}") };
+    let with = |value: &str| charter_kernel::unit::Draft {
+        unique: vec![("isbn".into(), value.into())],
+        ..draft("{}")
+    };
     let mut txn = bed.store.begin(ORG);
     txn.insert(key("a"), with("1")).await.unwrap();
     txn.commit().await.unwrap();
@@ -112,7 +133,8 @@ async fn unique_values_belong_to_one_row(bed: Bed) {
     let mut txn = bed.store.begin(ORG);
     let early = txn.insert(key("b"), with("1")).await.unwrap_err();
     assert!(matches!(early, WriteError::Refused(Refused::ClaimLost { .. })));
-    // Seen free and lost meanwhile: no refusal by what this transaction did not see, but a conflict, so that it is run again.
+    // Seen free and lost meanwhile: no refusal by what this transaction did not see, but a
+    // conflict, so that it is run again.
     let mut txn = bed.store.begin(ORG);
     assert_eq!(txn.lookup(&Claim::unique(&reach(), &space(), "isbn", "9")).await.unwrap(), None);
     bed.store.commit(unit(vec![Write::Insert { key: key("c"), draft: with("9") }])).await.unwrap();
@@ -121,7 +143,10 @@ async fn unique_values_belong_to_one_row(bed: Bed) {
     // And in any case at the commit.
     let blind = Write::Insert { key: key("b"), draft: with("1") };
     let late = bed.store.commit(unit(vec![blind.clone()])).await.unwrap_err();
-    assert_eq!(late.refused(), Some(&Refused::ClaimLost { claim: claim.clone(), holder: key("a") }));
+    assert_eq!(
+        late.refused(),
+        Some(&Refused::ClaimLost { claim: claim.clone(), holder: key("a") })
+    );
     // Freed and taken within one unit, and by removal.
     let moved = unit(vec![Write::Put { key: key("a"), draft: with("2") }, blind]);
     bed.store.commit(moved).await.unwrap();
@@ -138,10 +163,20 @@ async fn a_name_is_claimed_once_and_goes_with_its_row(bed: Bed) {
     txn.commit().await.unwrap();
     let mut txn = bed.store.begin("org_b");
     assert!(!txn.claim(&claim, &key("b")).await.unwrap(), "another organization's row holds it");
-    let taken = unit(vec![insert("b", "{}"), Write::Claim { claim: claim.clone(), holder: key("b") }]);
-    assert!(matches!(bed.store.commit(taken).await.unwrap_err().refused(), Some(Refused::ClaimLost { .. })));
-    let nobody = unit(vec![Write::Claim { claim: Claim::name("domain", "other.org"), holder: key("nobody") }]);
-    assert!(matches!(bed.store.commit(nobody).await.unwrap_err().refused(), Some(Refused::Missing { .. })));
+    let taken =
+        unit(vec![insert("b", "{}"), Write::Claim { claim: claim.clone(), holder: key("b") }]);
+    assert!(matches!(
+        bed.store.commit(taken).await.unwrap_err().refused(),
+        Some(Refused::ClaimLost { .. })
+    ));
+    let nobody = unit(vec![Write::Claim {
+        claim: Claim::name("domain", "other.org"),
+        holder: key("nobody"),
+    }]);
+    assert!(matches!(
+        bed.store.commit(nobody).await.unwrap_err().refused(),
+        Some(Refused::Missing { .. })
+    ));
     bed.store.commit(unit(vec![Write::Remove { key: key("a"), expected: None }])).await.unwrap();
     assert_eq!(bed.store.lookup(&claim).await.unwrap(), None);
 }
@@ -153,7 +188,11 @@ async fn additions_do_not_conflict(bed: Bed) {
     assert!(all.iter().all(Result::is_ok));
     let row = bed.store.get(&key("a")).await.unwrap().unwrap();
     assert_eq!((row.body.as_str(), row.version), (r#"{"x":"kept","n":201}"#, 101));
-    let refused = bed.store.commit(unit(vec![Write::Add { key: key("a"), field: "x".into(), amount: 1 }])).await.unwrap_err();
+    let refused = bed
+        .store
+        .commit(unit(vec![Write::Add { key: key("a"), field: "x".into(), amount: 1 }]))
+        .await
+        .unwrap_err();
     assert!(matches!(refused.refused(), Some(Refused::NotAddable { .. })));
 }
 
@@ -164,13 +203,20 @@ async fn a_unit_that_is_too_large_is_refused_before_it_is_queued(bed: Bed) {
     };
     let many = (0..1_001).map(|n| insert(&n.to_string(), "{}")).collect();
     assert!(refusal(many).await.contains("rows"));
-    assert!(refusal(vec![insert("a", &format!("\"{}\"", "x".repeat(4 * 1024 * 1024)))]).await.contains("MiB"));
+    assert!(
+        refusal(vec![insert("a", &format!("\"{}\"", "x".repeat(4 * 1024 * 1024)))])
+            .await
+            .contains("MiB")
+    );
     assert!(refusal(vec![insert(&"k".repeat(513), "{}")]).await.contains("512"));
     assert!(refusal(vec![insert("a\0b", "{}")]).await.contains("NUL"));
     assert!(refusal(vec![insert("", "{}")]).await.contains("1 to"));
     let most = (0..1_000).map(|n| insert(&n.to_string(), "{}")).collect();
     bed.store.commit(unit(most)).await.unwrap();
-    bed.store.commit(unit(vec![insert(&"k".repeat(512), r#""\u0000 and ' and \" and 日本""#)])).await.unwrap();
+    bed.store
+        .commit(unit(vec![insert(&"k".repeat(512), r#""\u0000 and ' and \" and 日本""#)]))
+        .await
+        .unwrap();
     let row = bed.store.get(&key(&"k".repeat(512))).await.unwrap().unwrap();
     assert_eq!(row.body, r#""\u0000 and ' and \" and 日本""#);
 }
@@ -193,15 +239,25 @@ async fn own_writes_are_seen_before_the_commit(bed: Bed) {
 async fn a_guarded_entry_refuses_the_unit_once_it_is_gone(bed: Bed) {
     let user = Key::new(&Reach::organization(ORG), &Space::host("users"), "u");
     let status = |status: &str| indexed("{}", &[("status", status)]);
-    bed.store.commit(unit(vec![Write::Insert { key: user.clone(), draft: status("active") }])).await.unwrap();
+    bed.store
+        .commit(unit(vec![Write::Insert { key: user.clone(), draft: status("active") }]))
+        .await
+        .unwrap();
     let guarded = |id: &str| {
-        let guard = Guard::Entry { key: user.clone(), field: "status".into(), value: "active".into() };
+        let guard =
+            Guard::Entry { key: user.clone(), field: "status".into(), value: "active".into() };
         charter_kernel::unit::Unit { guards: vec![guard], ..unit(vec![insert(id, "{}")]) }
     };
     bed.store.commit(guarded("a")).await.unwrap();
-    bed.store.commit(unit(vec![Write::Put { key: user.clone(), draft: status("revoked") }])).await.unwrap();
+    bed.store
+        .commit(unit(vec![Write::Put { key: user.clone(), draft: status("revoked") }]))
+        .await
+        .unwrap();
     let refused = bed.store.commit(guarded("b")).await.unwrap_err();
-    assert_eq!(refused.refused(), Some(&Refused::Inactive { key: user.clone(), field: "status".into() }));
+    assert_eq!(
+        refused.refused(),
+        Some(&Refused::Inactive { key: user.clone(), field: "status".into() })
+    );
 }
 
 async fn a_guard_on_an_absent_row_and_claim_lets_the_unit_pass_and_leaves_no_trace(bed: Bed) {

@@ -8,7 +8,10 @@ use charter_store::{CommitError, Query, Store};
 use crate::bed::{Bed, draft, insert, key, on_both, reach, server, space, unit};
 use crate::proxy::{Cut, Proxy};
 
-on_both!(the_unit_that_the_database_refuses_fails_alone, a_full_queue_is_said_to_be_full_and_nothing_is_lost,);
+on_both!(
+    the_unit_that_the_database_refuses_fails_alone,
+    a_full_queue_is_said_to_be_full_and_nothing_is_lost,
+);
 
 /// A trigger stands for whatever a database may refuse that the rules did not foresee.
 async fn refuse_rows_that_say_refuse(bed: &Bed) {
@@ -39,14 +42,23 @@ async fn the_unit_that_the_database_refuses_fails_alone(bed: Bed) {
 }
 
 async fn a_full_queue_is_said_to_be_full_and_nothing_is_lost(bed: Bed) {
-    let (mut config, _clock) =
-        crate::bed::config(if bed.store.is_shared() { server().unwrap().database() } else { String::new() });
+    let (mut config, _clock) = crate::bed::config(if bed.store.is_shared() {
+        server().unwrap().database()
+    } else {
+        String::new()
+    });
     config.queue_units_max = 8;
     config.lanes = 1;
     let store = Store::open(config).await.unwrap();
-    let answers = futures::future::join_all((0..200).map(|n| store.commit(unit(vec![insert(&n.to_string(), "{}")])))).await;
+    let answers = futures::future::join_all(
+        (0..200).map(|n| store.commit(unit(vec![insert(&n.to_string(), "{}")]))),
+    )
+    .await;
     let accepted = answers.iter().filter(|answer| answer.is_ok()).count() as u64;
-    let full = answers.iter().filter(|answer| matches!(answer, Err(CommitError::Overloaded { retry_after_s: 1.. }))).count();
+    let full = answers
+        .iter()
+        .filter(|answer| matches!(answer, Err(CommitError::Overloaded { retry_after_s: 1.. })))
+        .count();
     assert!(full > 0 && accepted > 0);
     assert_eq!(accepted as usize + full, 200);
     assert_eq!(store.count(&Query::all(&reach(), &space())).await.unwrap(), accepted);
@@ -70,7 +82,10 @@ async fn a_full_disk_refuses_mutations_until_there_is_room_again() {
     assert_eq!(reason, "the disk is full");
     assert_eq!(store.status().read_only.as_deref(), Some("the disk is full"));
     assert!(!config.data_dir.join("charter.ballast").exists(), "the ballast is freed");
-    assert!(matches!(store.commit(unit(vec![insert("small", "{}")])).await, Err(CommitError::ReadOnly { .. })));
+    assert!(matches!(
+        store.commit(unit(vec![insert("small", "{}")])).await,
+        Err(CommitError::ReadOnly { .. })
+    ));
     assert_eq!(
         store.count(&Query::all(&reach(), &space())).await.unwrap(),
         kept.len() as u64,
@@ -90,7 +105,8 @@ async fn a_full_disk_refuses_mutations_until_there_is_room_again() {
     let _ = std::fs::remove_dir_all(&config.data_dir);
 }
 
-/// Connections are cut at every moment of a batch, COMMIT included: an answer is true, whatever the connection went through.
+/// Connections are cut at every moment of a batch, COMMIT included: an answer is true, whatever the
+/// connection went through.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_is_cut_in_mid_commit_costs_nobody_an_answer() {
     let Some(bed) = Bed::postgres().await else { return };
@@ -116,9 +132,14 @@ async fn a_connection_that_is_cut_in_mid_commit_costs_nobody_an_answer() {
             let mut answered = Vec::new();
             for n in 0..60 {
                 let organization = format!("org-{w}");
-                let key = Key::new(&Reach::organization(&organization), &space(), format!("{n:03}"));
+                let key =
+                    Key::new(&Reach::organization(&organization), &space(), format!("{n:03}"));
                 let write = Write::Insert { key: key.clone(), draft: draft("{}") };
-                let unit = charter_kernel::unit::Unit { organization, writes: vec![write], ..Default::default() };
+                let unit = charter_kernel::unit::Unit {
+                    organization,
+                    writes: vec![write],
+                    ..Default::default()
+                };
                 answered.push((key, store.commit(unit).await));
             }
             answered
@@ -136,7 +157,9 @@ async fn a_connection_that_is_cut_in_mid_commit_costs_nobody_an_answer() {
         match answer {
             Ok(_) => assert!(there.is_some(), "an answered unit is gone"),
             // The insert of a commit in doubt that was taken for lost would come back as "exists".
-            Err(CommitError::ReadOnly { .. }) => assert!(there.is_none(), "a refused unit is there"),
+            Err(CommitError::ReadOnly { .. }) => {
+                assert!(there.is_none(), "a refused unit is there")
+            }
             Err(other) => panic!("{other:?}"),
         }
     }
@@ -150,7 +173,9 @@ async fn a_commit_whose_answer_is_lost_is_asked_after() {
     let (mut config, _clock) = crate::bed::config(proxy.url());
     config.lanes = 1;
     let store = Store::open(config).await.unwrap();
-    for (n, cut) in [Cut::After, Cut::Before, Cut::After, Cut::Nothing, Cut::Before].into_iter().enumerate() {
+    for (n, cut) in
+        [Cut::After, Cut::Before, Cut::After, Cut::Nothing, Cut::Before].into_iter().enumerate()
+    {
         let mut tries = 0;
         loop {
             // The sequencer's look may come first and take the cut.

@@ -1,4 +1,5 @@
-//! Billing by card against the double of the host: what is asked of the provider, and what its word is worth.
+//! Billing by card against the double of the host: what is asked of the provider, and what its word
+//! is worth.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -10,7 +11,8 @@ use super::{Bench, is};
 
 type Asked = Rc<RefCell<Vec<(String, String, String)>>>;
 
-/// A provider of the test's: what it was asked (path, key, form), and the status that it answers payments with.
+/// A provider of the test's: what it was asked (path, key, form), and the status that it answers
+/// payments with.
 struct Provider {
     asked: Asked,
     status: Rc<RefCell<u16>>,
@@ -22,18 +24,27 @@ fn answer(status: u16, body: &Value) -> Response {
 
 fn serve(asked: &Asked, status: u16, request: &Request) -> Option<Response> {
     let path = request.url.strip_prefix("https://stripe.binding")?.to_owned();
-    let header = |name: &str| request.headers.iter().find(|(held, _)| held == name).map(|(_, value)| value.clone());
+    let header = |name: &str| {
+        request.headers.iter().find(|(held, _)| held == name).map(|(_, value)| value.clone())
+    };
     assert_eq!(header("stripe-version").as_deref(), Some("2024-06-20"));
     let form = String::from_utf8(request.body.clone()).unwrap();
     asked.borrow_mut().push((path.clone(), header("idempotency-key").unwrap(), form));
-    let card = json!({ "error": { "code": "card_declined", "message": "Your card was declined." } });
+    let card =
+        json!({ "error": { "code": "card_declined", "message": "Your card was declined." } });
     Some(match path.as_str() {
         "/v1/customers" => answer(200, &json!({ "id": "cus_1" })),
         "/v1/payment_intents" if status == 402 => answer(402, &card),
-        "/v1/payment_intents" if status == 202 => answer(200, &json!({ "id": "pi_1", "status": "requires_action" })),
+        "/v1/payment_intents" if status == 202 => {
+            answer(200, &json!({ "id": "pi_1", "status": "requires_action" }))
+        }
         "/v1/payment_intents" => answer(status, &json!({ "id": "pi_1", "status": "succeeded" })),
-        "/v1/payment_intents/pi_1/cancel" => answer(200, &json!({ "id": "pi_1", "status": "canceled" })),
-        "/v1/checkout/sessions" => answer(200, &json!({ "id": "cs_1", "url": "https://pay.example/cs_1" })),
+        "/v1/payment_intents/pi_1/cancel" => {
+            answer(200, &json!({ "id": "pi_1", "status": "canceled" }))
+        }
+        "/v1/checkout/sessions" => {
+            answer(200, &json!({ "id": "cs_1", "url": "https://pay.example/cs_1" }))
+        }
         _ => answer(404, &json!({})),
     })
 }
@@ -73,12 +84,25 @@ fn paid(bench: &Bench, event: &str, reference: &str, invoice: &str, cents: u64, 
 
 fn tell(bench: &Bench, event: &str, kind: &str, object: &Value) {
     let hook = bench.0.hooks()[0].clone();
-    bench.0.call_hook(&hook, event, &json!({ "id": event, "type": kind, "data": { "object": object } }).to_string()).unwrap();
+    bench
+        .0
+        .call_hook(
+            &hook,
+            event,
+            &json!({ "id": event, "type": kind, "data": { "object": object } }).to_string(),
+        )
+        .unwrap();
 }
 
 fn buy(bench: &Bench, cents: u64) -> String {
-    let bought = bench.post("/billing/topup", json!({ "amount_cents": cents, "payment_method": "pm_1" })).unwrap().body;
-    assert_eq!((&bought["invoice"]["status"], &bought["payment"]["status"]), (&json!("open"), &json!("processing")));
+    let bought = bench
+        .post("/billing/topup", json!({ "amount_cents": cents, "payment_method": "pm_1" }))
+        .unwrap()
+        .body;
+    assert_eq!(
+        (&bought["invoice"]["status"], &bought["payment"]["status"]),
+        (&json!("open"), &json!("processing"))
+    );
     bought["invoice"]["id"].as_str().unwrap().to_owned()
 }
 
@@ -94,8 +118,7 @@ fn a_card_pays_once_and_by_the_providers_word_alone() {
     assert_eq!(after, (1_500, None, json!("paid")));
     // Told by another event, or again, it is the same payment.
     paid(&bench, "evt_2", "pi_1", &invoice, 1_000, "usd");
-    let session =
-        json!({ "id": "cs", "payment_status": "paid", "payment_intent": "pi_1", "amount_total": 1_000, "currency": "usd" });
+    let session = json!({ "id": "cs", "payment_status": "paid", "payment_intent": "pi_1", "amount_total": 1_000, "currency": "usd" });
     tell(&bench, "evt_3", "checkout.session.completed", &session);
     tell(&bench, "evt_4", "customer.updated", &json!({}));
     assert_eq!(bench.balance(), 1_500);
@@ -104,8 +127,15 @@ fn a_card_pays_once_and_by_the_providers_word_alone() {
     assert_eq!(provider.payments().len(), 1);
     bench.post("/billing/topup", json!({ "amount_cents": 100 })).unwrap();
     let (first, second) = (provider.payments()[0].clone(), provider.payments()[1].clone());
-    assert!(second.1.contains("payment_method=pm_kept") && second.1.contains("off_session=true"), "{}", second.1);
-    assert!(first.0 != second.0 && provider.paths().iter().filter(|path| *path == "/v1/customers").count() == 1);
+    assert!(
+        second.1.contains("payment_method=pm_kept") && second.1.contains("off_session=true"),
+        "{}",
+        second.1
+    );
+    assert!(
+        first.0 != second.0
+            && provider.paths().iter().filter(|path| *path == "/v1/customers").count() == 1
+    );
 }
 
 #[test]
@@ -114,9 +144,16 @@ fn what_came_is_posted_as_it_came() {
     Provider::bound_to(&bench);
     let invoice = buy(&bench, 1_000);
     paid(&bench, "evt_1", "pi_1", &invoice, 400, "usd");
-    assert_eq!((bench.balance(), bench.invoice(&invoice)["status"].clone()), (900, json!("open")), "a part is not all of it");
+    assert_eq!(
+        (bench.balance(), bench.invoice(&invoice)["status"].clone()),
+        (900, json!("open")),
+        "a part is not all of it"
+    );
     paid(&bench, "evt_2", "pi_2", &invoice, 700, "usd");
-    assert_eq!((bench.balance(), bench.invoice(&invoice)["received_cents"].clone()), (1_600, json!(1_100)));
+    assert_eq!(
+        (bench.balance(), bench.invoice(&invoice)["received_cents"].clone()),
+        (1_600, json!(1_100))
+    );
     paid(&bench, "evt_3", "pi_3", &invoice, 50, "usd");
     assert_eq!(
         (bench.balance(), bench.invoice(&invoice)["received_cents"].clone()),
@@ -141,13 +178,19 @@ fn a_refund_is_taken_back_as_far_as_it_is_there_and_in_any_order() {
     refund("evt_1", 200);
     assert_eq!(bench.balance(), 500, "nothing came yet");
     paid(&bench, "evt_2", "pi_1", &invoice, 1_000, "usd");
-    assert_eq!((bench.balance(), bench.invoice(&invoice)["taken_back_cents"].clone()), (1_300, json!(200)));
+    assert_eq!(
+        (bench.balance(), bench.invoice(&invoice)["taken_back_cents"].clone()),
+        (1_300, json!(200))
+    );
     // All but one dollar is spent.
     bench.0.fund(-1_200 * super::CENT);
     refund("evt_3", 1_000);
     refund("evt_4", 900);
     let told = bench.invoice(&invoice);
-    assert_eq!((bench.balance(), &told["refunded_cents"], &told["taken_back_cents"]), (0, &json!(1_000), &json!(300)));
+    assert_eq!(
+        (bench.balance(), &told["refunded_cents"], &told["taken_back_cents"]),
+        (0, &json!(1_000), &json!(300))
+    );
 }
 
 #[test]
@@ -166,11 +209,16 @@ fn what_was_given_back_in_full_was_not_bought() {
     refund("evt_4", "pi_1", 1_000);
     assert_eq!(bench.standing(), None, "there is another purchase");
     refund("evt_5", "pi_2", 300);
-    // Bought credit pays for model calls within the trial, and for everything behind it: neither any more.
+    // Bought credit pays for model calls within the trial, and for everything behind it: neither
+    // any more.
     assert_eq!(bench.standing(), is("llm_routing_requires_payment"));
     refund("evt_6", "pi_2", 300);
     paid(&bench, "evt_7", "pi_2", &second, 300, "usd");
-    assert_eq!(bench.standing(), is("llm_routing_requires_payment"), "told again it is the same purchase");
+    assert_eq!(
+        bench.standing(),
+        is("llm_routing_requires_payment"),
+        "told again it is the same purchase"
+    );
     // Word of what was given back may come before word of what was received.
     refund("evt_8", "pi_3", 700);
     paid(&bench, "evt_9", "pi_3", "no invoice of ours", 700, "usd");
@@ -187,7 +235,9 @@ fn what_was_given_back_in_full_was_not_bought() {
 fn a_plan_outlives_what_was_given_back_for_it() {
     let bench = Bench::new();
     Provider::bound_to(&bench);
-    let made = bench.post("/billing/subscribe", json!({ "plan": "starter", "payment_method": "pm_1" })).unwrap();
+    let made = bench
+        .post("/billing/subscribe", json!({ "plan": "starter", "payment_method": "pm_1" }))
+        .unwrap();
     paid(&bench, "evt_1", "pi_1", made.body["invoice"]["id"].as_str().unwrap(), 2_000, "usd");
     let charge = json!({ "payment_intent": "pi_1", "amount_refunded": 2_000, "currency": "usd", "metadata": {} });
     tell(&bench, "evt_2", "charge.refunded", &charge);
@@ -201,24 +251,45 @@ fn a_decline_is_told_and_leaves_nothing() {
     let bench = Bench::new();
     let provider = Provider::bound_to(&bench);
     provider.answers(402);
-    let refused = bench.post("/billing/topup", json!({ "amount_cents": 900, "payment_method": "pm_1" })).unwrap_err();
-    assert_eq!((refused.code(), refused.reason_text()), ("payment_rejected", Some("card_declined")));
+    let refused = bench
+        .post("/billing/topup", json!({ "amount_cents": 900, "payment_method": "pm_1" }))
+        .unwrap_err();
+    assert_eq!(
+        (refused.code(), refused.reason_text()),
+        ("payment_rejected", Some("card_declined"))
+    );
     provider.answers(202);
-    let refused = bench.post("/billing/topup", json!({ "amount_cents": 900, "payment_method": "pm_1" })).unwrap_err();
+    let refused = bench
+        .post("/billing/topup", json!({ "amount_cents": 900, "payment_method": "pm_1" }))
+        .unwrap_err();
     assert_eq!(refused.reason_text(), Some("authentication_required"));
-    assert_eq!(provider.paths().last().map(String::as_str), Some("/v1/payment_intents/pi_1/cancel"));
-    assert_eq!((bench.invoices("void").len(), bench.invoices("open").len(), bench.balance()), (2, 0, 500));
+    assert_eq!(
+        provider.paths().last().map(String::as_str),
+        Some("/v1/payment_intents/pi_1/cancel")
+    );
+    assert_eq!(
+        (bench.invoices("void").len(), bench.invoices("open").len(), bench.balance()),
+        (2, 0, 500)
+    );
     // What a subscription owes stays, and is paid by another card.
     provider.answers(402);
-    bench.post("/billing/subscribe", json!({ "plan": "starter", "payment_method": "pm_1" })).unwrap_err();
+    bench
+        .post("/billing/subscribe", json!({ "plan": "starter", "payment_method": "pm_1" }))
+        .unwrap_err();
     let owed = bench.invoices("open")[0]["id"].as_str().unwrap().to_owned();
     provider.answers(200);
     let body = json!({ "invoice_id": owed, "payment_method": "pm_2" });
     bench.post("/billing/topup", body.clone()).unwrap();
-    assert_eq!(bench.post("/billing/topup", body.clone()).unwrap_err().reason_text(), Some("payment_running"));
+    assert_eq!(
+        bench.post("/billing/topup", body.clone()).unwrap_err().reason_text(),
+        Some("payment_running")
+    );
     paid(&bench, "evt_1", "pi_9", &owed, 2_000, "usd");
     assert_eq!((bench.subscription()["status"].clone(), bench.balance()), (json!("active"), 2_500));
-    assert_eq!(bench.post("/billing/topup", body).unwrap_err().reason_text(), Some("invoice_closed"));
+    assert_eq!(
+        bench.post("/billing/topup", body).unwrap_err().reason_text(),
+        Some("invoice_closed")
+    );
 }
 
 #[test]
@@ -242,7 +313,9 @@ fn a_payment_that_nobody_answered_is_asked_again_under_its_key() {
 fn a_renewal_charges_the_kept_card_and_is_past_due_where_that_fails() {
     let bench = Bench::new();
     let provider = Provider::bound_to(&bench);
-    let made = bench.post("/billing/subscribe", json!({ "plan": "starter", "payment_method": "pm_1" })).unwrap();
+    let made = bench
+        .post("/billing/subscribe", json!({ "plan": "starter", "payment_method": "pm_1" }))
+        .unwrap();
     assert_eq!((made.status, &made.body["subscription"]["status"]), (201, &json!("pending")));
     paid(&bench, "evt_1", "pi_1", made.body["invoice"]["id"].as_str().unwrap(), 2_000, "usd");
     assert_eq!(bench.subscription()["status"], "active");
@@ -266,7 +339,10 @@ fn a_renewal_charges_the_kept_card_and_is_past_due_where_that_fails() {
 fn a_page_needs_somewhere_to_lead_back_to() {
     let bench = Bench::new();
     let provider = Provider::bound_to(&bench);
-    assert_eq!(bench.post("/billing/topup", json!({ "amount_cents": 5 })).unwrap_err().param_text(), Some("return_url"));
+    assert_eq!(
+        bench.post("/billing/topup", json!({ "amount_cents": 5 })).unwrap_err().param_text(),
+        Some("return_url")
+    );
     for (body, param) in [
         (json!({ "amount_cents": 5, "return_url": "http://x.example" }), "return_url"),
         (json!({ "amount_cents": 5, "payment_method": "pm 1" }), "payment_method"),
@@ -274,12 +350,27 @@ fn a_page_needs_somewhere_to_lead_back_to() {
         (json!({ "amount_cents": 5, "invoice_id": "x" }), "amount_cents"),
         (json!({ "invoice_id": "x", "payment_method": "pm_1" }), "invoice_id"),
     ] {
-        assert_eq!(bench.post("/billing/topup", body.clone()).unwrap_err().param_text(), Some(param), "{body}");
+        assert_eq!(
+            bench.post("/billing/topup", body.clone()).unwrap_err().param_text(),
+            Some(param),
+            "{body}"
+        );
     }
     bench.0.bind("stripe", "stripe", json!({ "return_url": "https://back.example/" }));
     let bought = bench.post("/billing/topup", json!({ "amount_cents": 5 })).unwrap().body;
-    assert_eq!((&bought["payment"]["status"], &bought["payment"]["url"]), (&json!("open"), &json!("https://pay.example/cs_1")));
-    assert!(provider.asked.borrow().last().unwrap().2.contains("success_url=https%3A%2F%2Fback.example%2F"));
+    assert_eq!(
+        (&bought["payment"]["status"], &bought["payment"]["url"]),
+        (&json!("open"), &json!("https://pay.example/cs_1"))
+    );
+    assert!(
+        provider
+            .asked
+            .borrow()
+            .last()
+            .unwrap()
+            .2
+            .contains("success_url=https%3A%2F%2Fback.example%2F")
+    );
     bench.post("/billing/topup", json!({ "amount_cents": 5, "invoice": true })).unwrap();
     assert_eq!(bench.invoices("open").len(), 2);
 }

@@ -21,7 +21,12 @@ struct Issuer {
 
 impl Issuer {
     fn heard(&self, path: &str) -> Vec<String> {
-        self.heard.borrow().iter().filter(|(heard, _)| heard.ends_with(path)).map(|(_, body)| body.clone()).collect()
+        self.heard
+            .borrow()
+            .iter()
+            .filter(|(heard, _)| heard.ends_with(path))
+            .map(|(_, body)| body.clone())
+            .collect()
     }
 }
 
@@ -67,7 +72,8 @@ impl Bench {
 
     fn ask(&self, authorization: &str, cents: u64, currency: &str) -> Result<Value, Failure> {
         let object = json!({ "id": authorization, "pending_request": { "amount": cents, "currency": currency }, "merchant_data": { "name": "books" } });
-        let event = json!({ "type": "issuing_authorization.request", "data": { "object": object } });
+        let event =
+            json!({ "type": "issuing_authorization.request", "data": { "object": object } });
         self.host.ask_hook(&self.host.hooks()[0], authorization, &event.to_string())
     }
 
@@ -94,10 +100,16 @@ fn a_card_whose_issuer_did_not_answer_is_asked_for_again_as_the_same() {
     bench.issuer.status.set(503);
     assert!(bench.create().unwrap_err().is("provider_error"));
     let card = bench.host.get("/cards").unwrap().body["cards"][0].clone();
-    assert_eq!((&card["status"], &card["network"], &card["last4"]), (&json!("pending"), &json!("open_loop"), &Value::Null));
+    assert_eq!(
+        (&card["status"], &card["network"], &card["last4"]),
+        (&json!("pending"), &json!("open_loop"), &Value::Null)
+    );
     let id = card["id"].as_str().unwrap();
     for below in ["top-up", "freeze", "cancel"] {
-        let refused = bench.host.post(&format!("/cards/{id}/{below}"), json!({ "amount_cents": 1 })).map(drop);
+        let refused = bench
+            .host
+            .post(&format!("/cards/{id}/{below}"), json!({ "amount_cents": 1 }))
+            .map(drop);
         assert_eq!(refused.unwrap_err().reason_text(), Some("card_pending"), "{below}");
     }
     assert!(bench.ask("iauth_1", 0, "usd").is_err(), "not yet");
@@ -109,7 +121,11 @@ fn a_card_whose_issuer_did_not_answer_is_asked_for_again_as_the_same() {
     assert_eq!((asked.len(), &asked[0]), (2, &asked[1]));
     let keys = bench.issuer.keys.borrow();
     assert_eq!((keys.len(), &keys[0]), (2, &keys[1]));
-    assert!(asked[0].contains("cardholder=ich_1") && asked[0].ends_with("spending_limits%5D="), "{}", asked[0]);
+    assert!(
+        asked[0].contains("cardholder=ich_1") && asked[0].ends_with("spending_limits%5D="),
+        "{}",
+        asked[0]
+    );
 }
 
 #[test]
@@ -136,7 +152,11 @@ fn the_issuer_hears_yes_only_for_an_active_card_in_dollars_that_has_them() {
         "issuing_authorization.created",
         json!({ "id": "iauth_3", "approved": true, "status": "pending", "transactions": [] }),
     );
-    assert_eq!(bench.card(&card)["balance_cents"], 0, "told that it was approved, and nothing else");
+    assert_eq!(
+        bench.card(&card)["balance_cents"],
+        0,
+        "told that it was approved, and nothing else"
+    );
     bench.tell(
         "issuing_authorization.updated",
         json!({ "id": "iauth_3", "approved": true, "status": "closed", "transactions": [{ "id": "ipi_1" }] }),
@@ -144,11 +164,17 @@ fn the_issuer_hears_yes_only_for_an_active_card_in_dollars_that_has_them() {
     assert_eq!(bench.card(&card)["balance_cents"], 0, "it is paid: that is told by itself");
     bench.paid("ipi_1", Some("iauth_3"), -900);
     bench.paid("ipi_1", Some("iauth_3"), -900);
-    assert_eq!(bench.card(&card)["balance_cents"], 100, "over before it was told: nothing of it stays set aside");
+    assert_eq!(
+        bench.card(&card)["balance_cents"],
+        100,
+        "over before it was told: nothing of it stays set aside"
+    );
     bench.host.post(&format!("/cards/{card}/freeze"), json!({})).unwrap();
     assert!(bench.ask("iauth_4", 1, "usd").is_err());
     bench.host.run_jobs().unwrap();
-    assert!(bench.issuer.heard("/v1/issuing/cards/ic_1").last().unwrap().contains("status=inactive"));
+    assert!(
+        bench.issuer.heard("/v1/issuing/cards/ic_1").last().unwrap().contains("status=inactive")
+    );
 }
 
 #[test]
@@ -157,11 +183,17 @@ fn a_payment_in_parts_counts_each_part_and_one_beyond_everything_freezes() {
     let card = bench.carded();
     bench.ask("iauth_1", 600, "usd").unwrap();
     bench.paid("ipi_1", Some("iauth_1"), -300);
-    assert!(bench.ask("iauth_2", 401, "usd").is_err(), "the rest stays set aside for the next part");
+    assert!(
+        bench.ask("iauth_2", 401, "usd").is_err(),
+        "the rest stays set aside for the next part"
+    );
     bench.paid("ipi_2", Some("iauth_1"), -300);
     assert_eq!(bench.card(&card)["balance_cents"], 400);
     bench.paid("ipi_3", None, -500);
-    assert_eq!((&bench.card(&card)["balance_cents"], &bench.card(&card)["status"]), (&json!(0), &json!("frozen")));
+    assert_eq!(
+        (&bench.card(&card)["balance_cents"], &bench.card(&card)["status"]),
+        (&json!(0), &json!("frozen"))
+    );
     bench.paid("ipi_4", None, 200);
     assert_eq!(bench.card(&card)["balance_cents"], 200);
 }
@@ -172,8 +204,12 @@ fn the_rest_of_a_payment_is_given_up_only_where_a_rule_says_so() {
     let card = bench.carded();
     bench.ask("iauth_1", 600, "usd").unwrap();
     bench.host.deny("cards.authorize", Failure::new("overloaded", "later"));
-    let part = json!({ "id": "ipi_1", "amount": -300, "currency": "usd", "authorization": "iauth_1" });
-    assert!(bench.told("issuing_transaction.created", part.clone()).is_err(), "told again, and nothing is posted until then");
+    let part =
+        json!({ "id": "ipi_1", "amount": -300, "currency": "usd", "authorization": "iauth_1" });
+    assert!(
+        bench.told("issuing_transaction.created", part.clone()).is_err(),
+        "told again, and nothing is posted until then"
+    );
     assert_eq!(bench.card(&card)["balance_cents"], 400);
     bench.host.deny("cards.authorize", Failure::forbidden("the policy says no"));
     bench.tell("issuing_transaction.created", part);
@@ -215,7 +251,10 @@ fn what_is_changed_while_a_card_is_made_stays() {
     bench.issuer.status.set(200);
     bench.host.pass_seconds(120);
     bench.host.run_jobs().unwrap();
-    assert_eq!((&bench.card(&id)["status"], &bench.card(&id)["cap_cents"]), (&json!("active"), &json!(10)));
+    assert_eq!(
+        (&bench.card(&id)["status"], &bench.card(&id)["cap_cents"]),
+        (&json!("active"), &json!(10))
+    );
     bench.host.run_jobs().unwrap();
     assert!(bench.issuer.heard("/v1/issuing/cards/ic_1").last().unwrap().contains("amount%5D=10&"));
 }
@@ -226,7 +265,10 @@ fn a_number_is_the_issuers_and_is_told_of() {
     let card = bench.carded();
     assert_eq!(bench.host.get(&format!("/cards/{card}/number")).unwrap().body["number"], "4000");
     assert!(bench.host.events().iter().any(|event| event.name == "card.revealed"));
-    let plain = bench.host.post("/cards", json!({})).unwrap().body["card"]["id"].as_str().unwrap().to_owned();
+    let plain = bench.host.post("/cards", json!({})).unwrap().body["card"]["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let refused = bench.host.get(&format!("/cards/{plain}/number")).map(drop).unwrap_err();
     assert_eq!(refused.reason_text(), Some("closed_loop"));
 }

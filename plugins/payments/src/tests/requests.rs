@@ -16,12 +16,19 @@ fn ask(bench: &Bench, cents: u64) -> String {
 
 /// A request of `ana` to `user`; its id.
 fn asked(cents: u64) -> String {
-    let told = as_ana("payments.request", "", json!({ "from_user_id": "user", "amount_cents": cents })).unwrap();
+    let told =
+        as_ana("payments.request", "", json!({ "from_user_id": "user", "amount_cents": cents }))
+            .unwrap();
     told["payment_request"]["id"].as_str().unwrap().to_owned()
 }
 
 fn ids(told: &Value) -> Vec<&str> {
-    told["payment_requests"].as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap()).collect()
+    told["payment_requests"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["id"].as_str().unwrap())
+        .collect()
 }
 
 #[test]
@@ -29,10 +36,16 @@ fn a_request_is_paid_by_the_one_who_is_asked() {
     let bench = Bench::new();
     bench.give("user", 1_000);
     let request = asked(400);
-    let paid = bench.post(&format!("/requests/{request}/pay"), json!({})).unwrap()["payment_request"].clone();
-    assert_eq!((&paid["status"], &paid["from_user_id"], &paid["to_user_id"]), (&json!("paid"), &json!("user"), &json!("ana")));
+    let paid =
+        bench.post(&format!("/requests/{request}/pay"), json!({})).unwrap()["payment_request"]
+            .clone();
+    assert_eq!(
+        (&paid["status"], &paid["from_user_id"], &paid["to_user_id"]),
+        (&json!("paid"), &json!("user"), &json!("ana"))
+    );
     assert_eq!((bench.balance(), balance_of("ana")), (600, 400));
-    let payment = bench.get(&format!("/{}", paid["payment_id"].as_str().unwrap()))["payment"].clone();
+    let payment =
+        bench.get(&format!("/{}", paid["payment_id"].as_str().unwrap()))["payment"].clone();
     assert_eq!((&payment["kind"], &payment["to_user_id"]), (&json!("transfer"), &json!("ana")));
     let again = bench.post(&format!("/requests/{request}/pay"), json!({})).unwrap_err();
     assert_eq!((again.code(), again.reason_text()), ("state_conflict", Some("request_paid")));
@@ -46,17 +59,27 @@ fn each_step_is_one_partys_alone_and_a_third_sees_nothing() {
     let request = ask(&bench, 400);
     for step in ["pay", "decline"] {
         let refused = bench.post(&format!("/requests/{request}/{step}"), json!({})).unwrap_err();
-        assert_eq!((refused.code(), refused.reason_text()), ("forbidden", Some("not_the_one_asked")));
+        assert_eq!(
+            (refused.code(), refused.reason_text()),
+            ("forbidden", Some("not_the_one_asked"))
+        );
     }
     let refused = as_ana("payments.request_cancel", &request, json!({})).unwrap_err();
     assert_eq!((refused.code(), refused.reason_text()), ("forbidden", Some("not_the_asker")));
     for operation in ["request_read", "request_pay", "request_decline", "request_cancel"] {
         let bob = caller(Some("bob"), "default");
-        let absent = serve(bob, &format!("payments.{operation}"), Some(&request), json!({})).unwrap_err();
+        let absent =
+            serve(bob, &format!("payments.{operation}"), Some(&request), json!({})).unwrap_err();
         assert_eq!(absent.code(), "not_found", "{operation}");
     }
-    assert_eq!(as_ana("payments.request_read", &request, json!({})).unwrap()["payment_request"]["status"], "pending");
-    assert_eq!(bench.get(&format!("/requests/{request}"))["payment_request"]["description"], "dinner");
+    assert_eq!(
+        as_ana("payments.request_read", &request, json!({})).unwrap()["payment_request"]["status"],
+        "pending"
+    );
+    assert_eq!(
+        bench.get(&format!("/requests/{request}"))["payment_request"]["description"],
+        "dinner"
+    );
 }
 
 #[test]
@@ -85,13 +108,19 @@ fn a_request_expires_after_a_week_or_when_it_says() {
     assert!(ids(&bench.get("/requests?status=expired")).is_empty());
     bench.host.pass_seconds(1);
     let expired = bench.post(&format!("/requests/{request}/pay"), json!({})).unwrap_err();
-    assert_eq!((expired.code(), expired.reason_text()), ("state_conflict", Some("request_expired")));
+    assert_eq!(
+        (expired.code(), expired.reason_text()),
+        ("state_conflict", Some("request_expired"))
+    );
     assert_eq!(bench.get(&format!("/requests/{request}"))["payment_request"]["status"], "expired");
     assert!(ids(&bench.get("/requests?status=pending")).is_empty());
     assert_eq!(ids(&bench.get("/requests?status=expired")), [request.as_str()]);
     let until = |seconds: u32| {
         let expires_at = bench.host.now().plus_seconds(seconds).to_string();
-        bench.post("/requests", json!({ "from_user_id": "ana", "amount_cents": 1, "expires_at": expires_at }))
+        bench.post(
+            "/requests",
+            json!({ "from_user_id": "ana", "amount_cents": 1, "expires_at": expires_at }),
+        )
     };
     for seconds in [0, 31 * 86_400 + 1] {
         let refused = until(seconds).unwrap_err();
@@ -106,19 +135,32 @@ fn requests_are_listed_by_direction_and_status() {
     let bench = Bench::new();
     let (incoming, outgoing, canceled) = (asked(1), ask(&bench, 2), ask(&bench, 3));
     bench.post(&format!("/requests/{canceled}/cancel"), json!({})).unwrap();
-    serve(caller(Some("bob"), "default"), "payments.request", None, json!({ "from_user_id": "ana", "amount_cents": 4 }))
-        .unwrap();
+    serve(
+        caller(Some("bob"), "default"),
+        "payments.request",
+        None,
+        json!({ "from_user_id": "ana", "amount_cents": 4 }),
+    )
+    .unwrap();
     assert_eq!(ids(&bench.get("/requests")), [incoming.as_str()]);
     assert_eq!(ids(&bench.get("/requests?direction=incoming")), [incoming.as_str()]);
-    assert_eq!(ids(&bench.get("/requests?direction=outgoing")), [outgoing.as_str(), canceled.as_str()]);
-    assert_eq!(ids(&bench.get("/requests?direction=outgoing&status=canceled")), [canceled.as_str()]);
+    assert_eq!(
+        ids(&bench.get("/requests?direction=outgoing")),
+        [outgoing.as_str(), canceled.as_str()]
+    );
+    assert_eq!(
+        ids(&bench.get("/requests?direction=outgoing&status=canceled")),
+        [canceled.as_str()]
+    );
     let first = bench.get("/requests?direction=outgoing&limit=1");
     assert_eq!((ids(&first), &first["has_more"]), (vec![outgoing.as_str()], &json!(true)));
 }
 
 #[test]
 fn a_request_is_to_somebody_else() {
-    let refused = Bench::new().post("/requests", json!({ "from_user_id": "user", "amount_cents": 1 })).unwrap_err();
+    let refused = Bench::new()
+        .post("/requests", json!({ "from_user_id": "user", "amount_cents": 1 }))
+        .unwrap_err();
     assert_eq!((refused.code(), refused.param_text()), ("invalid_input", Some("from_user_id")));
 }
 
@@ -143,9 +185,13 @@ fn a_deleted_user_settles_what_it_asked_and_was_asked() {
     let bench = Bench::new();
     let (incoming, outgoing) = (asked(1), ask(&bench, 2));
     let bob = || caller(Some("bob"), "default");
-    let others = serve(bob(), "payments.request", None, json!({ "from_user_id": "ana", "amount_cents": 3 })).unwrap();
+    let others =
+        serve(bob(), "payments.request", None, json!({ "from_user_id": "ana", "amount_cents": 3 }))
+            .unwrap();
     bench.host.signal("deleted", json!({})).unwrap();
-    let status = |request: &str| bench.get(&format!("/requests/{request}"))["payment_request"]["status"].clone();
+    let status = |request: &str| {
+        bench.get(&format!("/requests/{request}"))["payment_request"]["status"].clone()
+    };
     assert_eq!((status(&incoming), status(&outgoing)), (json!("declined"), json!("canceled")));
     let others = others["payment_request"]["id"].as_str().unwrap();
     let seen = serve(bob(), "payments.request_read", Some(others), json!({})).unwrap();

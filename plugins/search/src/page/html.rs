@@ -23,20 +23,31 @@ const LINK_TEXT_CHARS_MAX: usize = 300;
 const LINK_TEXT_BYTES_MAX: usize = 4 * LINK_TEXT_CHARS_MAX + 1_024;
 /// Bytes of the references that are made absolute.
 const REFERENCES_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Elements, depth and copied bytes up to which the article is looked for; a larger page is read whole. The search's cost grows with
-/// the square of the depth.
-const ARTICLE: Shape = Shape { elements: 20_000, depth: 200, nested: 32, copied: 64 << 20, indented: 1_000_000 };
-/// Up to which a page is read at all: the markdown is written by recursion, within a guest's stack and memory.
-const READABLE: Shape = Shape { elements: 200_000, depth: DEPTH_MAX, nested: 100, copied: 256 << 20, indented: 2_000_000 };
+/// Elements, depth and copied bytes up to which the article is looked for; a larger page is read
+/// whole. The search's cost grows with the square of the depth.
+const ARTICLE: Shape =
+    Shape { elements: 20_000, depth: 200, nested: 32, copied: 64 << 20, indented: 1_000_000 };
+/// Up to which a page is read at all: the markdown is written by recursion, within a guest's stack
+/// and memory.
+const READABLE: Shape = Shape {
+    elements: 200_000,
+    depth: DEPTH_MAX,
+    nested: 100,
+    copied: 256 << 20,
+    indented: 2_000_000,
+};
 /// What is no text at all; most of a large page's bytes.
 const CODE: &str = "script, style, template, iframe, svg, canvas, object";
 /// What is text, but not the page's own.
-const NOISE: &str = "head, noscript, form, nav, header, footer, aside, [hidden], [aria-hidden=true]";
+const NOISE: &str =
+    "head, noscript, form, nav, header, footer, aside, [hidden], [aria-hidden=true]";
 
-/// Reads a page. One that is made to cost is refused before it costs a whole call's memory, stack or time.
+/// Reads a page. One that is made to cost is refused before it costs a whole call's memory, stack
+/// or time.
 pub(super) fn read(address: &Address, html: &str) -> Result<Page> {
     let document = parse(html).ok_or_else(too_large)?;
-    let base = document.select_single("base[href]").attr("href").and_then(|href| address.join(&href));
+    let base =
+        document.select_single("base[href]").attr("href").and_then(|href| address.join(&href));
     let base = base.as_ref().unwrap_or(address);
     let links = links(&document, base);
     document.select(CODE).remove();
@@ -46,20 +57,26 @@ pub(super) fn read(address: &Address, html: &str) -> Result<Page> {
     }
     let title = one_line(&document.select_single("head title").text());
     let (title, markdown) = match shape.fits(&ARTICLE).then(|| article(&document, base)).flatten() {
-        Some((article_title, markdown)) => (if article_title.is_empty() { title } else { article_title }, markdown),
+        Some((article_title, markdown)) => {
+            (if article_title.is_empty() { title } else { article_title }, markdown)
+        }
         None => (title, whole(&document)),
     };
     Ok(Page { url: address.text(), title, markdown, links })
 }
 
 fn too_large() -> Failure {
-    Failure::too_large("url", "the page has more elements than can be read").reason("page_too_large")
+    Failure::too_large("url", "the page has more elements than can be read")
+        .reason("page_too_large")
 }
 
 /// The article, where the page has one that is worth the name.
 fn article(document: &Document, base: &Address) -> Option<(String, String)> {
     let config = Config { text_mode: TextMode::Markdown, ..Config::default() };
-    let article = Readability::with_document(document.clone(), Some(&base.text()), Some(config)).ok()?.parse().ok()?;
+    let article = Readability::with_document(document.clone(), Some(&base.text()), Some(config))
+        .ok()?
+        .parse()
+        .ok()?;
     let markdown = article.text_content.trim().to_owned();
     (!markdown.is_empty()).then(|| (one_line(&article.title), markdown))
 }

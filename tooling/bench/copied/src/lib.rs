@@ -1,5 +1,5 @@
-//! A small primitive of the usual make. The benchmark installs it under fifty names: it replaces the placeholder `bench-aa`,
-//! wherever it stands in the built file, by names of the same length.
+//! A small primitive of the usual make. The benchmark installs it under fifty names: it replaces
+//! the placeholder `bench-aa`, wherever it stands in the built file, by names of the same length.
 
 use charter_sdk::prelude::*;
 

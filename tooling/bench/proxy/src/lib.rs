@@ -1,14 +1,20 @@
-//! What `wasmtime serve` runs beside Charter: the same bytes from a fresh instance, and nothing else.
+//! What `wasmtime serve` runs beside Charter: the same bytes from a fresh instance, and nothing
+//! else.
 
 #[cfg(target_arch = "wasm32")]
 mod proxy {
-    use wasip2::http::types::{Fields, IncomingRequest, OutgoingBody, OutgoingResponse, ResponseOutparam};
+    use wasip2::http::types::{
+        Fields, IncomingRequest, OutgoingBody, OutgoingResponse, ResponseOutparam,
+    };
 
     struct Proxy;
     wasip2::http::proxy::export!(Proxy);
 
     impl wasip2::exports::http::incoming_handler::Guest for Proxy {
-        #[expect(clippy::disallowed_methods, reason = "a guest's environment is how its body is handed in")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "a guest's environment is how its body is handed in"
+        )]
         fn handle(_: IncomingRequest, out: ResponseOutparam) {
             let body = std::env::var("BODY").unwrap_or_default();
             let headers = Fields::new();

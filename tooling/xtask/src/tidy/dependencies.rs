@@ -1,4 +1,5 @@
-//! Which crate may know which: server → engine → store → kernel, and each outside world behind one crate.
+//! Which crate may know which: server → engine → store → kernel, and each outside world behind one
+//! crate.
 
 use crate::workspace::{Package, Workspace};
 
@@ -34,10 +35,14 @@ pub(super) fn faults(workspace: &Workspace) -> Vec<String> {
         }
     }
     for (name, package) in workspace.members_in("plugins") {
-        for dependency in
-            package.dependencies.iter().filter(|dependency| dependency.starts_with("charter-") && *dependency != "charter-sdk")
+        for dependency in package
+            .dependencies
+            .iter()
+            .filter(|dependency| dependency.starts_with("charter-") && *dependency != "charter-sdk")
         {
-            faults.push(format!("plugins/{name}: depends on {dependency}; a primitive knows the guest SDK alone"));
+            faults.push(format!(
+                "plugins/{name}: depends on {dependency}; a primitive knows the guest SDK alone"
+            ));
         }
     }
     faults
@@ -45,16 +50,25 @@ pub(super) fn faults(workspace: &Workspace) -> Vec<String> {
 
 fn fault(package: &Package, dependency: &str) -> Option<String> {
     let name = package.name.as_str();
-    if let Some((_, owner)) = OWNERS.iter().find(|(owned, owner)| *owned == dependency && *owner != name) {
+    if let Some((_, owner)) =
+        OWNERS.iter().find(|(owned, owner)| *owned == dependency && *owner != name)
+    {
         return Some(format!("{name}: depends on {dependency}, which only {owner} may know"));
     }
     if name == "charter-kernel" && IMPURE.contains(&dependency) {
-        return Some(format!("{name}: depends on {dependency}; the kernel is rules without a clock, IO or async"));
+        return Some(format!(
+            "{name}: depends on {dependency}; the kernel is rules without a clock, IO or async"
+        ));
     }
     let (_, below) = BELOW.iter().find(|(member, _)| *member == name)?;
     // The harness may stand beside a crate's tests; nothing else of the workspace may.
-    if dependency.starts_with("charter-") && dependency != "charter-tests" && !below.contains(&dependency) {
-        return Some(format!("{name}: depends on {dependency}; the direction is server → engine → store → kernel"));
+    if dependency.starts_with("charter-")
+        && dependency != "charter-tests"
+        && !below.contains(&dependency)
+    {
+        return Some(format!(
+            "{name}: depends on {dependency}; the direction is server → engine → store → kernel"
+        ));
     }
     None
 }

@@ -1,4 +1,5 @@
-//! What lies where: the top level is closed, and each folder under `plugins/` is one primitive and the whole of it.
+//! What lies where: the top level is closed, and each folder under `plugins/` is one primitive and
+//! the whole of it.
 
 use std::collections::BTreeSet;
 
@@ -35,14 +36,21 @@ pub(super) fn faults(workspace: &Workspace, files: &Files) -> Vec<String> {
     }
     let crates: Vec<_> = workspace.members_in("host").into_iter().map(|(name, _)| name).collect();
     if crates != ["engine", "kernel", "server", "store"] {
-        faults.push(format!("host/: holds {crates:?}; it is four crates: engine, kernel, server, store"));
+        faults.push(format!(
+            "host/: holds {crates:?}; it is four crates: engine, kernel, server, store"
+        ));
     }
     for (name, package) in workspace.members_in("plugins") {
         if package.name != format!("charter-{name}") {
-            faults.push(format!("plugins/{name}: its package is named {}, not charter-{name}", package.name));
+            faults.push(format!(
+                "plugins/{name}: its package is named {}, not charter-{name}",
+                package.name
+            ));
         }
         if package.artefact.is_none() {
-            faults.push(format!("plugins/{name}: builds no component: `[lib] crate-type = [\"cdylib\", \"rlib\"]`"));
+            faults.push(format!(
+                "plugins/{name}: builds no component: `[lib] crate-type = [\"cdylib\", \"rlib\"]`"
+            ));
         }
         for needed in ["src/lib.rs", "cases/"] {
             let path = format!("plugins/{name}/{needed}");

@@ -68,8 +68,8 @@ impl<T: DeserializeOwned> Filter<T> {
         self
     }
 
-    /// The page that the caller asked for, style `offset`. Oldest first, so that what is inserted in the middle of somebody's walk
-    /// moves nothing that was shown.
+    /// The page that the caller asked for, style `offset`. Oldest first, so that what is inserted
+    /// in the middle of somebody's walk moves nothing that was shown.
     pub fn page(mut self, page: Offset) -> Result<Found<T>> {
         self.query.order = Order::Oldest;
         (self.query.limit, self.query.offset) = (page.limit, Some(page.offset));
@@ -99,7 +99,8 @@ impl<T: DeserializeOwned> Filter<T> {
     pub fn count(self) -> Result<u64> {
         Ok(host::count(&self.query.collection, &self.query.matching, self.query.relaxed)?)
     }
-    /// Removes matches, bounded a call; true while more are left: `while filter.clone().remove()? { checkpoint()?; }`.
+    /// Removes matches, bounded a call; true while more are left: `while filter.clone().remove()? {
+    /// checkpoint()?; }`.
     pub fn remove(self) -> Result<bool> {
         Ok(host::remove_matching(&self.query)?)
     }

@@ -25,9 +25,19 @@ pub(crate) mod events {
         Ok(())
     }
 
-    pub(crate) fn audit(action: &str, entity_type: &str, entity_id: &str, details: &str) -> Result<()> {
+    pub(crate) fn audit(
+        action: &str,
+        entity_type: &str,
+        entity_id: &str,
+        details: &str,
+    ) -> Result<()> {
         let details = serde_json::from_str(details).map_err(Failure::from)?;
-        let row = Audited { action: action.into(), entity_type: entity_type.into(), entity_id: entity_id.into(), details };
+        let row = Audited {
+            action: action.into(),
+            entity_type: entity_type.into(),
+            entity_id: entity_id.into(),
+            details,
+        };
         with(|state| state.audits.push(row));
         Ok(())
     }
@@ -53,8 +63,13 @@ pub(crate) mod streams {
 
     pub(crate) fn read(log: &str, after: u64, limit: u32) -> Result<Vec<Entry>> {
         with(|state| {
-            let entries = state.logs.get(log).map(|(entries, _)| entries.iter()).into_iter().flatten();
-            Ok(entries.filter(|entry| entry.sequence > after).take(limit as usize).cloned().collect())
+            let entries =
+                state.logs.get(log).map(|(entries, _)| entries.iter()).into_iter().flatten();
+            Ok(entries
+                .filter(|entry| entry.sequence > after)
+                .take(limit as usize)
+                .cloned()
+                .collect())
         })
     }
 
@@ -130,7 +145,9 @@ pub(crate) mod hooks {
                 Some(name) => format!("https://charter.example/v1/hooks/providers/{name}"),
                 None => format!("https://charter.example/v1/hooks/{id}"),
             };
-            let secret = ["standard-webhooks", "hmac-sha256"].contains(&scheme).then(|| format!("whsec_{id}"));
+            let secret = ["standard-webhooks", "hmac-sha256"]
+                .contains(&scheme)
+                .then(|| format!("whsec_{id}"));
             Ok(Hook { id, url, secret })
         })
     }
@@ -140,7 +157,8 @@ pub(crate) mod hooks {
             if !state.hooks.contains_key(id) {
                 return Err(Failure::not_found("hook").into());
             }
-            let known = state.references.entry(reference.to_owned()).or_insert_with(|| id.to_owned());
+            let known =
+                state.references.entry(reference.to_owned()).or_insert_with(|| id.to_owned());
             if known == id { Ok(()) } else { Err(Failure::conflict("the name is taken").into()) }
         })
     }
@@ -192,9 +210,11 @@ pub(crate) mod settings {
     }
 
     pub(crate) fn bindings(provider: &str) -> Result<String> {
-        let unbound =
-            || serde_json::json!({ "name": provider, "kind": null, "state": "unbound", "sandbox": false, "options": {} });
-        Ok(with(|state| serde_json::json!([state.bindings.get(provider).cloned().unwrap_or_else(unbound)]).to_string()))
+        let unbound = || serde_json::json!({ "name": provider, "kind": null, "state": "unbound", "sandbox": false, "options": {} });
+        Ok(with(|state| {
+            serde_json::json!([state.bindings.get(provider).cloned().unwrap_or_else(unbound)])
+                .to_string()
+        }))
     }
 }
 

@@ -25,7 +25,8 @@ pub(super) fn document(id: &str, row: &Row) -> Document {
 }
 
 pub(super) fn declared(state: &State, collection: &str) -> Result<CollectionSpec> {
-    let missing = || Failure::internal(format!("the manifest declares no collection `{collection}`"));
+    let missing =
+        || Failure::internal(format!("the manifest declares no collection `{collection}`"));
     Ok(*state.declared.get(collection).ok_or_else(missing)?)
 }
 
@@ -41,7 +42,9 @@ pub(super) fn plain(value: &Value) -> String {
 /// The id of the row that holds a unique value.
 fn holder(state: &State, collection: &str, field: &str, value: &str) -> Option<String> {
     let rows = state.rows.get(collection)?.iter();
-    rows.filter(|(_, row)| member(&row.body, field).is_some_and(|held| plain(held) == value)).map(|(id, _)| id.clone()).next()
+    rows.filter(|(_, row)| member(&row.body, field).is_some_and(|held| plain(held) == value))
+        .map(|(id, _)| id.clone())
+        .next()
 }
 
 fn check_unique(state: &State, spec: &CollectionSpec, id: &str, body: &Value) -> Result<()> {
@@ -63,7 +66,16 @@ pub(crate) fn insert(collection: &str, body: &str, due_at: Option<i64>) -> Resul
         let now = state.now_ms;
         let due_at = due_at.unwrap_or(now);
         let (text, token) = (body.to_owned(), None);
-        let row = Row { version: 1, created_at: now, updated_at: now, body: value, text, due_at, token, count: 0 };
+        let row = Row {
+            version: 1,
+            created_at: now,
+            updated_at: now,
+            body: value,
+            text,
+            due_at,
+            token,
+            count: 0,
+        };
         let written = document(&id, &row);
         state.rows.entry(collection.into()).or_default().insert(id, row);
         Ok(written)
@@ -92,7 +104,12 @@ pub(crate) fn lookup(collection: &str, field: &str, value: &str) -> Result<Optio
     holder.map_or(Ok(None), |id| get(collection, &id))
 }
 
-pub(crate) fn replace(collection: &str, id: &str, body: &str, expected: Option<u64>) -> Result<Document> {
+pub(crate) fn replace(
+    collection: &str,
+    id: &str,
+    body: &str,
+    expected: Option<u64>,
+) -> Result<Document> {
     with(|state| {
         let spec = declared(state, collection)?;
         let value = parse(body)?;
@@ -101,7 +118,8 @@ pub(crate) fn replace(collection: &str, id: &str, body: &str, expected: Option<u
         let row = state.rows.get_mut(collection).and_then(|rows| rows.get_mut(id));
         let row = row.ok_or_else(|| Failure::not_found("document"))?;
         check_version(row, expected)?;
-        (row.version, row.updated_at, row.body, row.text) = (row.version + 1, now, value, body.to_owned());
+        (row.version, row.updated_at, row.body, row.text) =
+            (row.version + 1, now, value, body.to_owned());
         Ok(document(id, row))
     })
 }
@@ -109,7 +127,9 @@ pub(crate) fn replace(collection: &str, id: &str, body: &str, expected: Option<u
 fn check_version(row: &Row, expected: Option<u64>) -> Result<()> {
     if expected.is_some_and(|expected| expected != row.version) {
         let details = serde_json::json!({ "current_version": row.version });
-        return Err(Failure::new("version_conflict", "the document has changed").details(details).into());
+        return Err(Failure::new("version_conflict", "the document has changed")
+            .details(details)
+            .into());
     }
     Ok(())
 }
@@ -140,12 +160,17 @@ fn matches(query: &Query) -> Result<Vec<String>> {
         let spec = declared(state, &query.collection)?;
         for (field, _) in &query.matching {
             if spec.indexes(field).is_none() {
-                return Err(Raw::from(Failure::internal(format!("`{field}` is not declared as an index"))));
+                return Err(Raw::from(Failure::internal(format!(
+                    "`{field}` is not declared as an index"
+                ))));
             }
         }
         let rows = state.rows.get(&query.collection).into_iter().flatten();
-        let hit = |body: &Value| query.matching.iter().all(|(field, test)| passes(&spec, body, field, test));
-        let mut ids: Vec<_> = rows.filter(|(_, row)| hit(&row.body)).map(|(id, _)| id.clone()).collect();
+        let hit = |body: &Value| {
+            query.matching.iter().all(|(field, test)| passes(&spec, body, field, test))
+        };
+        let mut ids: Vec<_> =
+            rows.filter(|(_, row)| hit(&row.body)).map(|(id, _)| id.clone()).collect();
         if query.order == Order::Newest {
             ids.reverse();
         }
@@ -163,7 +188,8 @@ fn passes(spec: &CollectionSpec, body: &Value, field: &str, test: &Test) -> bool
     match test {
         Test::Equal(other) => compare(other).is_eq(),
         Test::Between((least, most)) => {
-            least.as_ref().is_none_or(|least| compare(least).is_ge()) && most.as_ref().is_none_or(|most| compare(most).is_le())
+            least.as_ref().is_none_or(|least| compare(least).is_ge())
+                && most.as_ref().is_none_or(|most| compare(most).is_le())
         }
     }
 }
@@ -178,7 +204,8 @@ pub(crate) fn find(query: &Query) -> Result<Page> {
     let limit = query.limit as usize;
     let rest: Vec<_> = ids.iter().filter(after).skip(query.offset.unwrap_or(0) as usize).collect();
     let page = rest.iter().take(limit);
-    let items = page.map(|id| Ok(get(&query.collection, id)?.ok_or_else(|| Failure::not_found("document"))?));
+    let items = page
+        .map(|id| Ok(get(&query.collection, id)?.ok_or_else(|| Failure::not_found("document"))?));
     let items = items.collect::<Result<Vec<_>>>()?;
     Ok(Page { next: items.last().map(|last| last.id.clone()), has_more: rest.len() > limit, items })
 }
@@ -201,7 +228,12 @@ pub(crate) fn search(collection: &str, text: &str, limit: u32) -> Result<Vec<Doc
     with(|state| {
         let spec = declared(state, collection)?;
         let read = |body: &Value| {
-            spec.searchable.iter().filter_map(|field| member(body, field)).map(plain).collect::<Vec<_>>().join(" ")
+            spec.searchable
+                .iter()
+                .filter_map(|field| member(body, field))
+                .map(plain)
+                .collect::<Vec<_>>()
+                .join(" ")
         };
         let rows = state.rows.get(collection).into_iter().flatten();
         let found = rows.filter(|(_, row)| {

@@ -1,4 +1,5 @@
-//! The double of `leases`. A token holds until its lease's end by the test's clock, or until somebody else is handed the document.
+//! The double of `leases`. A token holds until its lease's end by the test's clock, or until
+//! somebody else is handed the document.
 
 use super::documents::{declared, document, member, plain};
 use super::state::{Row, State, with};
@@ -14,7 +15,9 @@ type Result<T> = std::result::Result<T, Raw>;
 /// Ids of a group's documents, earliest due first.
 fn group_of(state: &State, collection: &str, group: &str) -> Result<Vec<String>> {
     let spec = declared(state, collection)?;
-    let by = spec.leased_by.ok_or_else(|| Failure::internal(format!("`{collection}` is not declared leased")))?;
+    let by = spec
+        .leased_by
+        .ok_or_else(|| Failure::internal(format!("`{collection}` is not declared leased")))?;
     let rows = state.rows.get(collection).into_iter().flatten();
     let mut found: Vec<_> = rows
         .filter(|(_, row)| member(&row.body, by).is_some_and(|value| plain(value) == group))
@@ -34,7 +37,10 @@ pub(crate) fn take(collection: &str, group: &str, limit: u32, until: i64) -> Res
                 break;
             }
             let serial = state.next_id();
-            let Some(row) = state.rows.get_mut(collection).and_then(|rows| rows.get_mut(&id)) else { continue };
+            let Some(row) = state.rows.get_mut(collection).and_then(|rows| rows.get_mut(&id))
+            else {
+                continue;
+            };
             if row.due_at > now {
                 continue;
             }
@@ -71,11 +77,15 @@ pub(crate) fn extend(token: &str, until: i64) -> Result<()> {
 }
 
 pub(crate) fn release(token: &str, due_at: i64) -> Result<()> {
-    held(token, |state, collection, id| change(state, collection, id, |row| (row.token, row.due_at) = (None, due_at)))
+    held(token, |state, collection, id| {
+        change(state, collection, id, |row| (row.token, row.due_at) = (None, due_at))
+    })
 }
 
 pub(crate) fn settle(token: &str) -> Result<()> {
-    held(token, |state, collection, id| drop(state.rows.get_mut(collection).and_then(|rows| rows.remove(id))))
+    held(token, |state, collection, id| {
+        drop(state.rows.get_mut(collection).and_then(|rows| rows.remove(id)))
+    })
 }
 
 pub(crate) fn defer(collection: &str, id: &str, due_at: i64) -> Result<()> {
@@ -97,7 +107,9 @@ pub(crate) fn standing_of(collection: &str, group: &str) -> Result<Standing> {
                 (None, false) => standing.waiting += 1,
             }
             if row.token.is_none() || due {
-                standing.oldest = Some(standing.oldest.map_or(row.created_at, |oldest| oldest.min(row.created_at)));
+                standing.oldest = Some(
+                    standing.oldest.map_or(row.created_at, |oldest| oldest.min(row.created_at)),
+                );
             }
         }
         Ok(standing)

@@ -1,5 +1,6 @@
-//! The doubles of `governance` and `ledger`: accounts that are never overdrawn, leave that is given unless the test denies it.
-//! No policies and no caps but the primitive's own: the end-to-end tests have those.
+//! The doubles of `governance` and `ledger`: accounts that are never overdrawn, leave that is given
+//! unless the test denies it. No policies and no caps but the primitive's own: the end-to-end tests
+//! have those.
 
 use super::state::{Account, Permitted, with};
 use crate::bindings::charter::primitive::types::Failure as Raw;
@@ -9,7 +10,9 @@ type Result<T> = std::result::Result<T, Raw>;
 
 fn overdrawn(available: i64) -> Raw {
     let details = serde_json::json!({ "available_micro_usd": available });
-    Failure::new("insufficient_credits", "the account does not cover the amount").details(details).into()
+    Failure::new("insufficient_credits", "the account does not cover the amount")
+        .details(details)
+        .into()
 }
 
 impl Account {
@@ -20,7 +23,11 @@ impl Account {
         if self.frozen {
             return Err(Failure::conflict("the account is frozen").reason("FROZEN").into());
         }
-        if amount > self.available() && !self.may_go_negative { Err(overdrawn(self.available())) } else { Ok(()) }
+        if amount > self.available() && !self.may_go_negative {
+            Err(overdrawn(self.available()))
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -42,7 +49,11 @@ pub(crate) mod governance {
                 let at = format!("{scope}:{id}");
                 let spent = state.spent.get(&at).copied().unwrap_or(0);
                 if state.caps.get(&at).is_some_and(|cap| spent + amount > *cap) {
-                    return Err(Failure::new("budget_exceeded", "the amount exceeds what is left of the budget").into());
+                    return Err(Failure::new(
+                        "budget_exceeded",
+                        "the amount exceeds what is left of the budget",
+                    )
+                    .into());
                 }
             }
             if let Some((from, _)) = &proposal.pay {
@@ -63,12 +74,20 @@ pub(crate) mod governance {
         let open = with(|state| state.permits.get(permit).map(|permit| permit.open));
         match open {
             Some(true) => Ok(Permit(permit.into())),
-            Some(false) => Err(Failure::conflict("the permit is settled already").reason("PERMIT_SETTLED").into()),
+            Some(false) => Err(Failure::conflict("the permit is settled already")
+                .reason("PERMIT_SETTLED")
+                .into()),
             None => Err(Failure::not_found("permit").into()),
         }
     }
 
-    pub(crate) fn set_cap(scope: &str, id: &str, cap: Option<i64>, _period: &str, _time_zone: &str) -> Result<()> {
+    pub(crate) fn set_cap(
+        scope: &str,
+        id: &str,
+        cap: Option<i64>,
+        _period: &str,
+        _time_zone: &str,
+    ) -> Result<()> {
         let at = format!("{scope}:{id}");
         with(|state| match cap {
             Some(cap) => state.caps.insert(at, cap),
@@ -85,7 +104,9 @@ pub(crate) mod governance {
             if taken.len() >= amount as usize {
                 let wait = taken.first().map_or(per, |first| first + per - now);
                 let wait = u32::try_from((wait + 999) / 1_000).unwrap_or(u32::MAX);
-                return Err(Failure::new("rate_limited", "this is done too often").retry_after(wait).into());
+                return Err(Failure::new("rate_limited", "this is done too often")
+                    .retry_after(wait)
+                    .into());
             }
             taken.push(now);
             Ok(())
@@ -116,12 +137,14 @@ pub(crate) mod governance {
 
         fn end(&self, actual: i64) -> Result<()> {
             with(|state| {
-                let Some(permit) = state.permits.get_mut(&self.0).filter(|permit| permit.open) else {
+                let Some(permit) = state.permits.get_mut(&self.0).filter(|permit| permit.open)
+                else {
                     return Err(Failure::conflict("the permit is settled already").into());
                 };
                 permit.open = false;
                 let held = permit.proposal.amount.unwrap_or(0);
-                let (title, component) = (permit.proposal.title.clone(), permit.proposal.component.clone());
+                let (title, component) =
+                    (permit.proposal.title.clone(), permit.proposal.component.clone());
                 for (scope, id) in &permit.proposal.scopes {
                     *state.spent.entry(format!("{scope}:{id}")).or_default() += actual - held;
                 }
@@ -143,7 +166,10 @@ pub(crate) mod ledger {
     pub(crate) fn open(account: &str, _normal: Normal, may_go_negative: bool) -> Result<()> {
         with(|state| {
             if may_go_negative && !state.bills {
-                return Err(Failure::forbidden("only the primitive that bills opens an account that may go negative").into());
+                return Err(Failure::forbidden(
+                    "only the primitive that bills opens an account that may go negative",
+                )
+                .into());
             }
             state.accounts.entry(account.into()).or_default().may_go_negative |= may_go_negative;
             Ok(())
@@ -171,15 +197,27 @@ pub(crate) mod ledger {
                 pending_out: found.aside,
                 available: found.posted - found.aside,
             }),
-            None if account == "credit" => Ok(Balance { posted: 0, pending_in: 0, pending_out: 0, available: 0 }),
+            None if account == "credit" => {
+                Ok(Balance { posted: 0, pending_in: 0, pending_out: 0, available: 0 })
+            }
             None => Err(Failure::not_found("account").into()),
         })
     }
 
-    pub(crate) fn transfer(from: &str, to: &str, amount: i64, memo: &str, reference: &str) -> Result<String> {
+    pub(crate) fn transfer(
+        from: &str,
+        to: &str,
+        amount: i64,
+        memo: &str,
+        reference: &str,
+    ) -> Result<String> {
         with(|state| {
             if from.starts_with('@') {
-                return Err(Failure::invalid("account", "money leaves another user's account by leave only").into());
+                return Err(Failure::invalid(
+                    "account",
+                    "money leaves another user's account by leave only",
+                )
+                .into());
             }
             state.accounts.get(from).ok_or_else(|| Failure::not_found("account"))?.give(amount)?;
             let id = state.next_id();
@@ -188,11 +226,20 @@ pub(crate) mod ledger {
         })
     }
 
-    pub(crate) fn entries(account: &str, after: Option<&str>, limit: u32) -> Result<(Vec<Entry>, Option<String>)> {
+    pub(crate) fn entries(
+        account: &str,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<(Vec<Entry>, Option<String>)> {
         with(|state| {
-            let entries = state.accounts.get(account).map(|account| account.entries.clone()).unwrap_or_default();
+            let entries = state
+                .accounts
+                .get(account)
+                .map(|account| account.entries.clone())
+                .unwrap_or_default();
             let from: usize = after.and_then(|after| after.parse().ok()).unwrap_or(0);
-            let page: Vec<Entry> = entries.iter().skip(from).take(limit as usize).cloned().collect();
+            let page: Vec<Entry> =
+                entries.iter().skip(from).take(limit as usize).cloned().collect();
             let next = from + page.len();
             Ok((page, (next < entries.len()).then(|| next.to_string())))
         })

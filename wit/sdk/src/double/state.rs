@@ -133,7 +133,15 @@ impl State {
         format!("0197c0de-0000-7000-8000-{:012x}", self.last_id)
     }
     /// Moves money between two accounts, and notes it in both.
-    pub(super) fn post(&mut self, id: &str, from: &str, to: &str, amount: i64, memo: &str, reference: &str) {
+    pub(super) fn post(
+        &mut self,
+        id: &str,
+        from: &str,
+        to: &str,
+        amount: i64,
+        memo: &str,
+        reference: &str,
+    ) {
         let at = self.now_ms;
         for (account, counter, amount) in [(from, to, -amount), (to, from, amount)] {
             let account = self.accounts.entry(account.into()).or_default();
@@ -152,7 +160,9 @@ impl State {
     pub(super) fn take_due_jobs(&mut self) -> Vec<(String, Job)> {
         let now = self.now_ms;
         let due = |job: &Job| job.run_at.is_none_or(|at| at <= now);
-        let (due, later) = std::mem::take(&mut self.jobs).into_iter().partition::<BTreeMap<_, _>, _>(|(_, job)| due(job));
+        let (due, later) = std::mem::take(&mut self.jobs)
+            .into_iter()
+            .partition::<BTreeMap<_, _>, _>(|(_, job)| due(job));
         self.jobs = later;
         due.into_iter().collect()
     }

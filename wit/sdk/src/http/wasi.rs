@@ -1,8 +1,10 @@
-//! One request over `wasi:http`. Child resources are dropped before their parents, as the host demands.
+//! One request over `wasi:http`. Child resources are dropped before their parents, as the host
+//! demands.
 
 use wasip2::http::outgoing_handler;
 use wasip2::http::types::{
-    Fields, FutureIncomingResponse, IncomingBody, Method, OutgoingBody, OutgoingRequest, RequestOptions, Scheme,
+    Fields, FutureIncomingResponse, IncomingBody, Method, OutgoingBody, OutgoingRequest,
+    RequestOptions, Scheme,
 };
 use wasip2::io::streams::{InputStream, StreamError};
 
@@ -39,7 +41,11 @@ fn prepare(request: &Request) -> Result<OutgoingRequest, Error> {
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(end);
     let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
-    let headers: Vec<_> = request.headers.iter().map(|(name, value)| (name.clone(), value.clone().into_bytes())).collect();
+    let headers: Vec<_> = request
+        .headers
+        .iter()
+        .map(|(name, value)| (name.clone(), value.clone().into_bytes()))
+        .collect();
     let outgoing = OutgoingRequest::new(Fields::from_list(&headers).map_err(|_| Error::BadUrl)?);
     let method = match request.method.as_str() {
         "GET" => Method::Get,
@@ -58,7 +64,8 @@ fn prepare(request: &Request) -> Result<OutgoingRequest, Error> {
 
 fn write(body: OutgoingBody, bytes: &[u8]) -> Result<(), Error> {
     if !bytes.is_empty() {
-        let stream = body.write().map_err(|()| Error::Unreachable("the request has no body".into()))?;
+        let stream =
+            body.write().map_err(|()| Error::Unreachable("the request has no body".into()))?;
         for chunk in bytes.chunks(WRITE_BYTES_MAX) {
             // A server that answers early closes its side; what it answered is read below.
             if stream.blocking_write_and_flush(chunk).is_err() {
@@ -75,18 +82,25 @@ fn receive(future: &FutureIncomingResponse, bytes_max: usize) -> Result<Response
     let response = loop {
         match future.get() {
             Some(Ok(outcome)) => break outcome.map_err(error)?,
-            Some(Err(())) => return Err(Error::Unreachable("the response was taken already".into())),
+            Some(Err(())) => {
+                return Err(Error::Unreachable("the response was taken already".into()));
+            }
             None => future.subscribe().block(),
         }
     };
     let text = |value: Vec<u8>| {
-        String::from_utf8(value).unwrap_or_else(|bytes| bytes.as_bytes().iter().map(|b| char::from(*b)).collect())
+        String::from_utf8(value)
+            .unwrap_or_else(|bytes| bytes.as_bytes().iter().map(|b| char::from(*b)).collect())
     };
     let headers = response.headers().entries().into_iter();
     let headers = headers.map(|(name, value)| (name.to_ascii_lowercase(), text(value))).collect();
     let status = response.status();
-    let body = response.consume().map_err(|()| Error::Unreachable("the response has no body".into()))?;
-    let bytes = read(&body.stream().map_err(|()| Error::Unreachable("the body was taken already".into()))?, bytes_max)?;
+    let body =
+        response.consume().map_err(|()| Error::Unreachable("the response has no body".into()))?;
+    let bytes = read(
+        &body.stream().map_err(|()| Error::Unreachable("the body was taken already".into()))?,
+        bytes_max,
+    )?;
     drop(IncomingBody::finish(body));
     Ok(Response { status, headers, body: bytes })
 }
@@ -99,7 +113,8 @@ fn read(stream: &InputStream, bytes_max: usize) -> Result<Vec<u8>, Error> {
             Err(StreamError::Closed) => return Ok(bytes),
             Err(StreamError::LastOperationFailed(failed)) => {
                 let code = wasip2::http::types::http_error_code(&failed);
-                return Err(code.map_or_else(|| Error::Unreachable("the connection was lost".into()), error));
+                return Err(code
+                    .map_or_else(|| Error::Unreachable("the connection was lost".into()), error));
             }
         }
         if bytes.len() > bytes_max {

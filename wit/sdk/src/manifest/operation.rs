@@ -74,20 +74,33 @@ pub struct Operation {
 macro_rules! method {
     ($name:ident, $method:literal, $says:literal) => {
         #[doc = $says]
-        pub fn $name<A, H: Handler<A>>(id: &'static str, path: &'static str, handler: H) -> Operation {
+        pub fn $name<A, H: Handler<A>>(
+            id: &'static str,
+            path: &'static str,
+            handler: H,
+        ) -> Operation {
             Operation::new(id, $method, path, handler)
         }
     };
 }
 
-method!(get, "GET", "A read: nothing that it writes is kept. `id` is `<primitive>.<verb>`, `path` stands below `/v1`.");
+method!(
+    get,
+    "GET",
+    "A read: nothing that it writes is kept. `id` is `<primitive>.<verb>`, `path` stands below `/v1`."
+);
 method!(post, "POST", "A mutation that makes or does something.");
 method!(put, "PUT", "A mutation that sets something by name.");
 method!(patch, "PATCH", "A mutation that changes members of something.");
 method!(delete, "DELETE", "A mutation that removes something.");
 
 impl Operation {
-    fn new<A, H: Handler<A>>(id: &'static str, method: &'static str, path: &'static str, handler: H) -> Self {
+    fn new<A, H: Handler<A>>(
+        id: &'static str,
+        method: &'static str,
+        path: &'static str,
+        handler: H,
+    ) -> Self {
         Self {
             id,
             method,
@@ -117,7 +130,8 @@ impl Operation {
     pub fn mounts(self, mounts: &[Mount]) -> Self {
         self.with("mounts", json!(mounts))
     }
-    /// How a caller proves itself, if not by key: `session`, `operator`, `hook`, `shared_secret:<binding>` or `none`.
+    /// How a caller proves itself, if not by key: `session`, `operator`, `hook`,
+    /// `shared_secret:<binding>` or `none`.
     #[must_use]
     pub fn auth(self, how: &'static str) -> Self {
         self.with("auth", how)
@@ -178,7 +192,8 @@ impl Operation {
     pub fn needs(self, providers: &[&'static str]) -> Self {
         self.with("needs", json!(providers))
     }
-    /// Who is refused for not having paid is told its method and path, where the primitive is the one that bills.
+    /// Who is refused for not having paid is told its method and path, where the primitive is the
+    /// one that bills.
     #[must_use]
     pub fn pays(self, what: Pays) -> Self {
         self.with("pays", json!(what))
@@ -188,7 +203,8 @@ impl Operation {
     pub fn llm_routing(self) -> Self {
         self.with("llm_routing", true)
     }
-    /// How long a call may take; from two seconds on it counts as a long one, with a concurrency of its own.
+    /// How long a call may take; from two seconds on it counts as a long one, with a concurrency of
+    /// its own.
     #[must_use]
     pub fn deadline_ms(self, ms: u32) -> Self {
         let class = if ms >= 2_000 { "long" } else { "short" };
@@ -230,7 +246,13 @@ impl Operation {
             schema.map(|schema| set(word, schema));
         }
         if !self.answers.is_empty() {
-            set("answers", self.answers.iter().map(|(status, schema)| (status.to_string(), schema())).collect());
+            set(
+                "answers",
+                self.answers
+                    .iter()
+                    .map(|(status, schema)| (status.to_string(), schema()))
+                    .collect(),
+            );
         }
         for (word, value) in &self.more {
             set(word, value.clone());

@@ -5,7 +5,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::answer::Answer;
-use crate::bindings::{Answer as RawAnswer, Caller, Failure as RawFailure, Request, Signal as RawSignal};
+use crate::bindings::{
+    Answer as RawAnswer, Caller, Failure as RawFailure, Request, Signal as RawSignal,
+};
 use crate::documents::{Collection, CollectionSpec};
 use crate::failure::{Failure, Result};
 use crate::manifest::{Action, ErrorCode, Event, Operation, Provider, Setting};
@@ -48,7 +50,8 @@ pub struct Primitive {
 }
 
 impl Primitive {
-    /// A primitive of this name (lower-case kebab) and version: `Primitive::new("notes", env!("CARGO_PKG_VERSION"))`.
+    /// A primitive of this name (lower-case kebab) and version: `Primitive::new("notes",
+    /// env!("CARGO_PKG_VERSION"))`.
     pub fn new(name: &'static str, version: &'static str) -> Self {
         Self {
             name,
@@ -93,8 +96,8 @@ impl Primitive {
         self.gate = gate;
         self
     }
-    /// A capability that it uses, by the interface's name: `secrets`, `leases`, `events`, `http`, `public-web`. Collections bring
-    /// `documents` with them.
+    /// A capability that it uses, by the interface's name: `secrets`, `leases`, `events`, `http`,
+    /// `public-web`. Collections bring `documents` with them.
     #[must_use]
     pub fn uses(mut self, capability: &'static str) -> Self {
         if !self.capabilities.contains(&capability) {
@@ -135,7 +138,12 @@ impl Primitive {
     }
     /// A provider that the operator can bind.
     #[must_use]
-    pub fn provider(mut self, name: &'static str, kinds: &'static [&'static str], description: &'static str) -> Self {
+    pub fn provider(
+        mut self,
+        name: &'static str,
+        kinds: &'static [&'static str],
+        description: &'static str,
+    ) -> Self {
         self.providers.push(Provider { name, description, kinds, required: false });
         self.uses("http")
     }
@@ -145,26 +153,42 @@ impl Primitive {
         self.settings.push(setting);
         self.uses("settings")
     }
-    /// What it does on a signal: `created`, `revoked`, `event`, …. For jobs see [`Primitive::job`], for calls [`Primitive::hook`].
+    /// What it does on a signal: `created`, `revoked`, `event`, …. For jobs see [`Primitive::job`],
+    /// for calls [`Primitive::hook`].
     #[must_use]
-    pub fn on<R: Reaction>(mut self, kind: &'static str, react: impl Fn(Signal) -> Result<R> + 'static) -> Self {
+    pub fn on<R: Reaction>(
+        mut self,
+        kind: &'static str,
+        react: impl Fn(Signal) -> Result<R> + 'static,
+    ) -> Self {
         self.signals.push((kind, Box::new(move |signal| react(signal)?.into_answer())));
         self
     }
     /// What it does when one of the URLs that it opened is called.
     #[must_use]
-    pub fn hook<R: Reaction>(self, told: impl Fn(crate::hooks::Received) -> Result<R> + 'static) -> Self {
+    pub fn hook<R: Reaction>(
+        self,
+        told: impl Fn(crate::hooks::Received) -> Result<R> + 'static,
+    ) -> Self {
         self.on("hook", move |signal| told(crate::hooks::Received::of(&signal)?)).uses("hooks")
     }
-    /// What it answers a bound provider that calls and waits. A failure is the provider's refusal; so is taking longer than 1.5 seconds.
+    /// What it answers a bound provider that calls and waits. A failure is the provider's refusal;
+    /// so is taking longer than 1.5 seconds.
     #[must_use]
-    pub fn question<T: Serialize>(self, answer: impl Fn(crate::hooks::Received) -> Result<T> + 'static) -> Self {
+    pub fn question<T: Serialize>(
+        self,
+        answer: impl Fn(crate::hooks::Received) -> Result<T> + 'static,
+    ) -> Self {
         let ask = move |signal| Answer::json(&answer(crate::hooks::Received::of(&signal)?)?);
         self.on("question", ask).uses("hooks")
     }
     /// What it does when one of its jobs of this name is due.
     #[must_use]
-    pub fn job<R: Reaction>(mut self, name: &'static str, run: impl Fn(crate::jobs::Run) -> Result<R> + 'static) -> Self {
+    pub fn job<R: Reaction>(
+        mut self,
+        name: &'static str,
+        run: impl Fn(crate::jobs::Run) -> Result<R> + 'static,
+    ) -> Self {
         let react = move |signal: Signal| run(crate::jobs::Run::of(&signal)?)?.into_answer();
         self.signals.push((name, Box::new(react)));
         self.uses("jobs")
@@ -172,7 +196,8 @@ impl Primitive {
     /// The whole family is deprecated: headers on every answer of its routes, refusals included.
     #[must_use]
     pub fn deprecated(mut self, id: &str, announced: &str, link: &str, note: &str) -> Self {
-        self.deprecation = Some(json!({ "id": id, "announced": announced, "link": link, "note": note }));
+        self.deprecation =
+            Some(json!({ "id": id, "announced": announced, "link": link, "note": note }));
         self
     }
 
@@ -202,7 +227,8 @@ impl Primitive {
     }
 
     fn signal_kinds(&self) -> Vec<&'static str> {
-        let mut kinds: Vec<_> = self.signals.iter().map(|(name, _)| if is_kind(name) { name } else { "job" }).collect();
+        let mut kinds: Vec<_> =
+            self.signals.iter().map(|(name, _)| if is_kind(name) { name } else { "job" }).collect();
         kinds.sort_unstable();
         kinds.dedup();
         kinds
@@ -213,16 +239,30 @@ impl Primitive {
         let operation = self.operations.iter().find(|operation| operation.id == request.operation);
         let answer = match operation {
             Some(operation) => operation.run(request),
-            None => Err(Failure::internal(format!("the component has no operation {}", request.operation))),
+            None => Err(Failure::internal(format!(
+                "the component has no operation {}",
+                request.operation
+            ))),
         };
         answer.map(|answer| answer.0).map_err(RawFailure::from)
     }
 
-    /// Reacts to one signal. One that nobody wants is no fault: a host of a newer interface may send it.
-    pub fn react(&self, caller: Caller, signal: RawSignal) -> Result<Option<RawAnswer>, RawFailure> {
+    /// Reacts to one signal. One that nobody wants is no fault: a host of a newer interface may
+    /// send it.
+    pub fn react(
+        &self,
+        caller: Caller,
+        signal: RawSignal,
+    ) -> Result<Option<RawAnswer>, RawFailure> {
         let signal = Signal::of(caller, signal)?;
-        let wanted = if signal.kind == "job" { signal.payload["name"].as_str().unwrap_or_default() } else { &signal.kind };
-        let Some(react) = self.signals.iter().find(|(name, _)| *name == wanted).map(|(_, react)| react) else {
+        let wanted = if signal.kind == "job" {
+            signal.payload["name"].as_str().unwrap_or_default()
+        } else {
+            &signal.kind
+        };
+        let Some(react) =
+            self.signals.iter().find(|(name, _)| *name == wanted).map(|(_, react)| react)
+        else {
             return Ok(None);
         };
         Ok(react(signal)?.map(|answer| answer.0))
@@ -232,6 +272,7 @@ impl Primitive {
 /// Whether a reaction's name is a signal kind; every other is a job's name.
 fn is_kind(name: &str) -> bool {
     let of_what_comes = ["hook", "question", "mail", "bounce", "name", "approval", "event"];
-    let of_what_becomes = ["created", "revoked", "restored", "deleted", "registered", "credit", "doubt"];
+    let of_what_becomes =
+        ["created", "revoked", "restored", "deleted", "registered", "credit", "doubt"];
     of_what_comes.contains(&name) || of_what_becomes.contains(&name)
 }

@@ -1,4 +1,5 @@
-//! From a guest's JSON text to the row that the store keeps: body, index entries, unique values, searchable text and lease.
+//! From a guest's JSON text to the row that the store keeps: body, index entries, unique values,
+//! searchable text and lease.
 
 use charter_kernel::index::{Entries, encode_text, encode_unique, entries_beside};
 use charter_kernel::manifest::Collection;
@@ -25,9 +26,13 @@ pub(crate) fn draft(
     }
     let declared = &plan.declared;
     let unfit = |fault: charter_kernel::fault::Fault| {
-        failure("internal_error", format!("a document of `{}` does not fit its declaration: {fault}", declared.name))
+        failure(
+            "internal_error",
+            format!("a document of `{}` does not fit its declaration: {fault}", declared.name),
+        )
     };
-    let Entries { index, unique, text, group } = entries_beside(declared, &plan.further(), &value).map_err(unfit)?;
+    let Entries { index, unique, text, group } =
+        entries_beside(declared, &plan.further(), &value).map_err(unfit)?;
     Ok(Draft {
         user: scope.user().map(|id| id.as_str().to_owned()),
         body,
@@ -43,8 +48,16 @@ pub(crate) fn draft(
 pub(crate) fn encode(declared: &Collection, field: &str, value: &str) -> Result<String, Failure> {
     let encoded = match declared.indexes.iter().find(|index| index.field == field) {
         Some(index) => encode_text(index.kind, value),
-        None if declared.unique.iter().any(|unique| unique == field) => encode_unique(declared, field, value),
-        None => return Err(undeclared(format!("`{}.{field}` is not declared as an index", declared.name)).into()),
+        None if declared.unique.iter().any(|unique| unique == field) => {
+            encode_unique(declared, field, value)
+        }
+        None => {
+            return Err(undeclared(format!(
+                "`{}.{field}` is not declared as an index",
+                declared.name
+            ))
+            .into());
+        }
     };
     encoded.map_err(|message| invalid(field, format!("`{field}` {message}")).into())
 }

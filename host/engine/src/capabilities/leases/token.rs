@@ -1,6 +1,7 @@
 //! What a guest holds while it has a lease: the lease's random half, and which row it is of.
 //!
-//! Not a secret of the host: the reach is not in it, so a token of another tenant leads to a row that is not there.
+//! Not a secret of the host: the reach is not in it, so a token of another tenant leads to a row
+//! that is not there.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -37,7 +38,11 @@ impl Token {
             let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
             let text = String::from_utf8(bytes).ok()?;
             let mut parts = text.splitn(3, '\0');
-            Some(Self { random: parts.next()?.into(), collection: parts.next()?.into(), id: parts.next()?.into() })
+            Some(Self {
+                random: parts.next()?.into(),
+                collection: parts.next()?.into(),
+                id: parts.next()?.into(),
+            })
         };
         if text.len() > TOKEN_CHARS_MAX {
             return Err(invalid("token", "this is no token of a lease").into());

@@ -1,4 +1,5 @@
-//! Holds, meters and accounts together: whatever callers do, in whatever order, the caps hold and the books agree.
+//! Holds, meters and accounts together: whatever callers do, in whatever order, the caps hold and
+//! the books agree.
 
 use std::collections::BTreeMap;
 
@@ -71,8 +72,11 @@ impl Model {
         serde_json::from_str(&self.rows[&account(n)].row.body).unwrap()
     }
     fn stands(&self) -> BTreeMap<String, Hold> {
-        let holds = self.rows.iter().filter(|(key, _)| key.space == crate::governance::hold::space());
-        holds.map(|(key, stored)| (key.id.clone(), serde_json::from_str(&stored.row.body).unwrap())).collect()
+        let holds =
+            self.rows.iter().filter(|(key, _)| key.space == crate::governance::hold::space());
+        holds
+            .map(|(key, stored)| (key.id.clone(), serde_json::from_str(&stored.row.body).unwrap()))
+            .collect()
     }
 
     /// What `charter ledger verify` proves of a database, from the holds alone.
@@ -80,23 +84,38 @@ impl Model {
         self.holds();
         let holds = self.stands();
         let sum = |open: bool, of: fn(&Hold) -> i64| -> i64 {
-            holds.values().filter(|hold| if open { !hold.state.is_over() } else { hold.state == Stand::Captured }).map(of).sum()
+            holds
+                .values()
+                .filter(
+                    |hold| if open { !hold.state.is_over() } else { hold.state == Stand::Captured },
+                )
+                .map(of)
+                .sum()
         };
         let (money, times) = (self.meter(0), self.meter(1));
         assert_eq!(money.now().reserved, sum(true, |hold| hold.amount.unwrap()));
         assert_eq!(money.now().spent, sum(false, |hold| hold.actual.unwrap()));
-        assert_eq!((times.now().reserved, times.now().spent), (sum(true, |_| 1), sum(false, |_| 1)));
+        assert_eq!(
+            (times.now().reserved, times.now().spent),
+            (sum(true, |_| 1), sum(false, |_| 1))
+        );
         assert!(times.now().reserved + times.now().spent <= TIMES);
         assert!(money.frozen || money.now().spent + money.now().reserved <= CAP);
         assert_eq!(self.account(1).pending_debits, money.now().reserved);
         assert_eq!(self.account(2).balance().posted, money.now().spent);
-        let recorded = self.rows.iter().filter(|(key, _)| key.space == crate::governance::hold::spend_space());
+        let recorded =
+            self.rows.iter().filter(|(key, _)| key.space == crate::governance::hold::spend_space());
         let spent = recorded.map(|(_, stored)| {
             let body: serde_json::Value = serde_json::from_str(&stored.row.body).unwrap();
             (body["spent_micro_usd"].as_i64().unwrap(), body["count"].as_i64().unwrap())
         });
-        let (spent, count) = spent.fold((0, 0), |(spent, count), (more, times)| (spent + more, count + times));
-        assert_eq!((spent, count), (money.now().spent, times.now().spent), "the spend record says the same");
+        let (spent, count) =
+            spent.fold((0, 0), |(spent, count), (more, times)| (spent + more, count + times));
+        assert_eq!(
+            (spent, count),
+            (money.now().spent, times.now().spent),
+            "the spend record says the same"
+        );
     }
 }
 
@@ -122,7 +141,10 @@ fn a_hold_is_taken_in_all_its_scopes_or_in_none() {
     let mut model = books();
     let before = model.clone();
     let over = model.run(&[taking("h", &hold(101))]);
-    assert!(matches!(&over[0], Err(Rejection::Refused(Refused::OverCap { cap: CAP, .. }))), "{over:?}");
+    assert!(
+        matches!(&over[0], Err(Rejection::Refused(Refused::OverCap { cap: CAP, .. }))),
+        "{over:?}"
+    );
     let poor = model.run(&[taking("h", &hold(81))]);
     assert_eq!(poor[0], Err(Refused::Overdrawn { account: account(1), available: 80 }.into()));
     assert_eq!(model, before);
@@ -132,9 +154,18 @@ fn a_hold_is_taken_in_all_its_scopes_or_in_none() {
 fn a_hold_ends_once_however_many_end_it() {
     let mut model = books();
     let taken = hold(30);
-    let ends = [taken.captured("h", 25, NOW), taken.voided("h", NOW), taken.captured("h", 30, NOW), taken.dispatched("h")];
-    let answers = model.run(&std::iter::once(taking("h", &taken)).chain(ends.map(unit_of)).collect::<Vec<_>>());
-    assert_eq!(answers.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, true, false, false, false]);
+    let ends = [
+        taken.captured("h", 25, NOW),
+        taken.voided("h", NOW),
+        taken.captured("h", 30, NOW),
+        taken.dispatched("h"),
+    ];
+    let answers = model
+        .run(&std::iter::once(taking("h", &taken)).chain(ends.map(unit_of)).collect::<Vec<_>>());
+    assert_eq!(
+        answers.iter().map(Result::is_ok).collect::<Vec<_>>(),
+        [true, true, false, false, false]
+    );
     assert_eq!(model.meter(0).now().spent, 25);
     model.books_agree();
 }
@@ -143,7 +174,11 @@ fn a_hold_ends_once_however_many_end_it() {
 fn more_than_was_held_is_posted_as_it_is_and_stops_the_scope() {
     let mut model = books();
     let taken = hold(30);
-    let after = model.run(&[taking("h", &taken), unit_of(taken.captured("h", 90, NOW)), taking("next", &hold(1))]);
+    let after = model.run(&[
+        taking("h", &taken),
+        unit_of(taken.captured("h", 90, NOW)),
+        taking("next", &hold(1)),
+    ]);
     assert!(after[1].is_ok());
     assert_eq!(after[2], Err(Refused::Frozen { key: meter(0) }.into()));
     assert_eq!((model.meter(0).now().spent, model.account(1).balance().available), (90, -10));
@@ -178,7 +213,8 @@ proptest! {
     fn caps_hold_and_books_agree_whatever_callers_do(tries in tries(), size in 1..5_usize) {
         let mut model = books();
         for batch in tries.chunks(size) {
-            // All of a batch know of the holds what was so before it: the second to act on one acts on what is past.
+            // All of a batch know of the holds what was so before it: the second to act on one acts
+            // on what is past.
             let known = model.stands();
             let units: Vec<Unit> = batch.iter().filter_map(|(n, what)| {
                 let id = format!("h{n}");

@@ -17,7 +17,16 @@ fn policy(rules: serde_json::Value) -> Policy {
 
 fn ask<'a>(action: &'a str, amount: Amount, zone: &'a Zone) -> Ask<'a> {
     let at = Instant::parse("2026-11-21T12:00:00Z").unwrap();
-    Ask { action, amount, entity: "card-1", user: Some("u1"), kit: Some("k1"), project: Some("p1"), at, zone }
+    Ask {
+        action,
+        amount,
+        entity: "card-1",
+        user: Some("u1"),
+        kit: Some("k1"),
+        project: Some("p1"),
+        at,
+        zone,
+    }
 }
 
 fn verdict(policy: &Policy, action: &str, amount: i64) -> (Verdict, Vec<String>) {
@@ -40,8 +49,9 @@ fn deny_beats_approval_beats_allow_whatever_the_order() {
 
 #[test]
 fn an_amount_that_nobody_named_is_larger_than_any() {
-    let rules =
-        policy(json!([{ "id": "large", "effect": "deny", "actions": ["*"], "when": { "amount_over_micro_usd": i64::MAX } }]));
+    let rules = policy(
+        json!([{ "id": "large", "effect": "deny", "actions": ["*"], "when": { "amount_over_micro_usd": i64::MAX } }]),
+    );
     let of = |amount| rules.decide(&ask("shop.refund", amount, &UTC), &[]).verdict;
     assert_eq!(of(Amount::Unbounded), Verdict::Deny);
     assert_eq!(of(Amount::Of(i64::MAX)), Verdict::Allow);
@@ -50,7 +60,8 @@ fn an_amount_that_nobody_named_is_larger_than_any() {
 
 #[test]
 fn a_shadow_rule_is_reported_and_never_acts() {
-    let rules = policy(json!([{ "id": "try", "effect": "deny", "actions": ["shop.*"], "mode": "shadow" }]));
+    let rules =
+        policy(json!([{ "id": "try", "effect": "deny", "actions": ["shop.*"], "mode": "shadow" }]));
     let decision = rules.decide(&ask("shop.buy", Amount::Of(1), &UTC), &[]);
     assert_eq!(decision.verdict, Verdict::Allow);
     assert_eq!(decision.shadow, [Shadow { rule: "try".into(), effect: Effect::Deny }]);
@@ -59,8 +70,10 @@ fn a_shadow_rule_is_reported_and_never_acts() {
 
 #[test]
 fn the_default_can_be_to_deny() {
-    let closed =
-        Policy { default: Otherwise::Deny, ..policy(json!([{ "id": "a", "effect": "allow", "actions": ["post.send"] }])) };
+    let closed = Policy {
+        default: Otherwise::Deny,
+        ..policy(json!([{ "id": "a", "effect": "allow", "actions": ["post.send"] }]))
+    };
     assert_eq!(verdict(&closed, "post.send", 0).0, Verdict::Allow);
     assert_eq!(verdict(&closed, "shop.buy", 0), (Verdict::Deny, vec![]));
 }
@@ -81,7 +94,8 @@ fn hours_are_the_organizations_and_may_pass_midnight() {
         "when": { "hours": { "from": "22:00", "to": "06:00", "days": ["fri"] } } }]));
     let zone = Zone::named("Europe/Zurich").unwrap();
     let at = |text: &str| {
-        let ask = Ask { at: Instant::parse(text).unwrap(), ..ask("post.send", Amount::None, &zone) };
+        let ask =
+            Ask { at: Instant::parse(text).unwrap(), ..ask("post.send", Amount::None, &zone) };
         rules.decide(&ask, &[]).verdict
     };
     // 2026-11-20 is a Friday; Zurich is an hour ahead.
@@ -94,8 +108,10 @@ fn hours_are_the_organizations_and_may_pass_midnight() {
 
 #[test]
 fn a_grant_stands_in_for_approval_and_never_against_a_denial() {
-    let grant: Grant = serde_json::from_value(json!({ "id": "g", "user_id": "u1", "actions": ["shop.*"], "reason": "trip",
-        "until": "2026-11-21T12:00:01Z", "cap_micro_usd": 500 }))
+    let grant: Grant = serde_json::from_value(
+        json!({ "id": "g", "user_id": "u1", "actions": ["shop.*"], "reason": "trip",
+        "until": "2026-11-21T12:00:01Z", "cap_micro_usd": 500 }),
+    )
     .unwrap();
     let asks = policy(json!([{ "id": "a", "effect": "require_approval", "actions": ["*"] }]));
     let denies = policy(json!([{ "id": "d", "effect": "deny", "actions": ["*"] }]));
@@ -108,10 +124,17 @@ fn a_grant_stands_in_for_approval_and_never_against_a_denial() {
     assert_eq!(with(&asks, card()), (Verdict::Allow, true));
     assert_eq!(with(&closed, card()), (Verdict::Allow, true));
     assert_eq!(with(&denies, card()), (Verdict::Deny, false));
-    assert_eq!(with(&Policy::default(), card()), (Verdict::Allow, false), "what is allowed anyway uses no grant");
+    assert_eq!(
+        with(&Policy::default(), card()),
+        (Verdict::Allow, false),
+        "what is allowed anyway uses no grant"
+    );
     assert_eq!(with(&asks, Ask { user: Some("u2"), ..card() }).0, Verdict::RequireApproval);
     assert_eq!(with(&asks, Ask { at: grant.until, ..card() }).0, Verdict::RequireApproval);
-    assert_eq!(with(&asks, Ask { amount: Amount::Unbounded, ..card() }).0, Verdict::RequireApproval);
+    assert_eq!(
+        with(&asks, Ask { amount: Amount::Unbounded, ..card() }).0,
+        Verdict::RequireApproval
+    );
     assert_eq!(with(&asks, Ask { action: "post.send", ..card() }).0, Verdict::RequireApproval);
 }
 
@@ -127,14 +150,27 @@ fn each_fault_names_its_field() {
         faults(rule)
     };
     assert_eq!(with("id", json!("")), ["rules.0.id"]);
-    for actions in [json!([]), json!(["shop"]), json!(["Shop.*"]), json!(["shop.*.x"]), json!(["**"]), json!([".*"])] {
+    for actions in [
+        json!([]),
+        json!(["shop"]),
+        json!(["Shop.*"]),
+        json!(["shop.*.x"]),
+        json!(["**"]),
+        json!([".*"]),
+    ] {
         assert_eq!(with("actions", actions.clone()), ["rules.0.actions"], "{actions}");
     }
     assert_eq!(with("approvals_required", json!(2)), ["rules.0.approvals_required"]);
-    assert_eq!(with("when", json!({ "amount_over_micro_usd": -1 })), ["rules.0.when.amount_over_micro_usd"]);
+    assert_eq!(
+        with("when", json!({ "amount_over_micro_usd": -1 })),
+        ["rules.0.when.amount_over_micro_usd"]
+    );
     assert_eq!(with("when", json!({ "users": [] })), ["rules.0.when.users"]);
     let hours = json!({ "hours": { "from": "9:00", "to": "24:01", "days": [] } });
-    assert_eq!(with("when", hours), ["rules.0.when.hours.from", "rules.0.when.hours.to", "rules.0.when.hours.days"]);
+    assert_eq!(
+        with("when", hours),
+        ["rules.0.when.hours.from", "rules.0.when.hours.to", "rules.0.when.hours.days"]
+    );
     let twice: Policy =
         serde_json::from_value(json!({ "rules": [{ "id": "r", "effect": "deny", "actions": ["*"] }, { "id": "r", "effect": "allow", "actions": ["*"] }] }))
             .unwrap();
@@ -187,19 +223,24 @@ fn loosening_is_what_lets_more_happen() {
 }
 
 fn rules() -> impl Strategy<Value = Vec<Rule>> {
-    let effect = prop_oneof![Just(Effect::Allow), Just(Effect::RequireApproval), Just(Effect::Deny)];
+    let effect =
+        prop_oneof![Just(Effect::Allow), Just(Effect::RequireApproval), Just(Effect::Deny)];
     let glob = prop_oneof![Just("*"), Just("shop.*"), Just("shop.buy"), Just("post.send")];
     let over = prop::option::of(0i64..4);
-    let users = prop::option::of(prop::collection::btree_set(prop_oneof![Just("u1".to_owned()), Just("u2".to_owned())], 1..3));
-    let rule =
-        (effect, glob, over, users, any::<bool>()).prop_map(|(effect, glob, amount_over_micro_usd, users, shadow)| Rule {
+    let users = prop::option::of(prop::collection::btree_set(
+        prop_oneof![Just("u1".to_owned()), Just("u2".to_owned())],
+        1..3,
+    ));
+    let rule = (effect, glob, over, users, any::<bool>()).prop_map(
+        |(effect, glob, amount_over_micro_usd, users, shadow)| Rule {
             id: String::new(),
             effect,
             actions: vec![glob.into()],
             when: Some(When { amount_over_micro_usd, users, ..When::default() }),
             mode: if shadow { Mode::Shadow } else { Mode::Enforce },
             approvals_required: None,
-        });
+        },
+    );
     prop::collection::vec(rule, 0..6).prop_map(|mut rules| {
         for (at, rule) in rules.iter_mut().enumerate() {
             rule.id = at.to_string();
@@ -215,7 +256,9 @@ fn by_hand(policy: &Policy, action: &str, amount: i64, user: &str) -> Verdict {
             let when = rule.when.as_ref().unwrap();
             rule.mode == Mode::Enforce
                 && rule.effect == effect
-                && rule.actions.iter().any(|glob| glob == "*" || glob == action || (glob == "shop.*" && action == "shop.buy"))
+                && rule.actions.iter().any(|glob| {
+                    glob == "*" || glob == action || (glob == "shop.*" && action == "shop.buy")
+                })
                 && when.amount_over_micro_usd.is_none_or(|over| amount > over)
                 && when.users.as_ref().is_none_or(|users| users.contains(user))
         })

@@ -50,25 +50,39 @@ const SIGNALS: [&str; 15] = [
 
 pub(super) fn check(manifest: &Manifest, faults: &mut Vec<Fault>) {
     if RESERVED.contains(&manifest.name.as_str()) {
-        faults.push(Fault::new("name", format!("must not be {}: the host keeps that name for itself", manifest.name)));
+        faults.push(Fault::new(
+            "name",
+            format!("must not be {}: the host keeps that name for itself", manifest.name),
+        ));
     }
     if let Err(error) = semver::Version::parse(&manifest.version) {
-        faults.push(Fault::new("version", format!("must be a semantic version such as 1.0.0: {error}")));
+        faults.push(Fault::new(
+            "version",
+            format!("must be a semantic version such as 1.0.0: {error}"),
+        ));
     }
     for (at, capability) in manifest.capabilities.iter().enumerate() {
         if !CAPABILITIES.contains(&capability.as_str()) {
             let known = CAPABILITIES.join(", ");
-            faults.push(Fault::new(format!("capabilities.{at}"), format!("must be one of {known}")));
+            faults
+                .push(Fault::new(format!("capabilities.{at}"), format!("must be one of {known}")));
         }
     }
     unique(indexed("capabilities", manifest.capabilities.iter().map(String::as_str)), faults);
     for (at, action) in manifest.actions.iter().enumerate() {
         if !belongs(&action.name, &manifest.name) {
-            let message = format!("must be {}.<verb>, the verb in lower-case letters, digits and underscores", manifest.name);
+            let message = format!(
+                "must be {}.<verb>, the verb in lower-case letters, digits and underscores",
+                manifest.name
+            );
             faults.push(Fault::new(format!("actions.{at}.name"), message));
         }
     }
-    let actions = manifest.actions.iter().enumerate().map(|(at, action)| (format!("actions.{at}.name"), action.name.as_str()));
+    let actions = manifest
+        .actions
+        .iter()
+        .enumerate()
+        .map(|(at, action)| (format!("actions.{at}.name"), action.name.as_str()));
     unique(actions, faults);
     for (at, signal) in manifest.signals.iter().enumerate() {
         let of_event = signal.strip_prefix("event:").is_some_and(is_dotted);
@@ -80,18 +94,26 @@ pub(super) fn check(manifest: &Manifest, faults: &mut Vec<Fault>) {
     unique(indexed("signals", manifest.signals.iter().map(String::as_str)), faults);
     let has = |list: &[String], name: &str| list.iter().any(|item| item == name);
     if has(&manifest.capabilities, "hooks") && !has(&manifest.signals, "hook") {
-        faults.push(Fault::new("signals", "must hold hook: the capability hooks opens URLs whose calls are told by it"));
+        faults.push(Fault::new(
+            "signals",
+            "must hold hook: the capability hooks opens URLs whose calls are told by it",
+        ));
     }
 }
 
 /// The items of a list with their paths.
-pub(super) fn indexed<'a>(list: &str, items: impl Iterator<Item = &'a str>) -> impl Iterator<Item = (String, &'a str)> {
+pub(super) fn indexed<'a>(
+    list: &str,
+    items: impl Iterator<Item = &'a str>,
+) -> impl Iterator<Item = (String, &'a str)> {
     items.enumerate().map(move |(at, item)| (format!("{list}.{at}"), item))
 }
 
 /// Whether a dotted name is `<primitive>.<verb>`, or longer.
 pub(super) fn belongs(name: &str, primitive: &str) -> bool {
-    name.strip_prefix(primitive).and_then(|rest| rest.strip_prefix('.')).is_some_and(|rest| rest.split('.').all(is_word))
+    name.strip_prefix(primitive)
+        .and_then(|rest| rest.strip_prefix('.'))
+        .is_some_and(|rest| rest.split('.').all(is_word))
 }
 
 /// Whether a name has two or more dotted parts.

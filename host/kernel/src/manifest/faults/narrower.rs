@@ -1,7 +1,9 @@
-//! What two live versions of one primitive owe each other: the newer must not forbid what the older may have written.
+//! What two live versions of one primitive owe each other: the newer must not forbid what the older
+//! may have written.
 //!
-//! Documents are shared, so after a swap the newer reads what the older wrote, and after a rollback the other way round. The
-//! comparison is structural and errs towards refusing: what it cannot compare must stay equal.
+//! Documents are shared, so after a swap the newer reads what the older wrote, and after a rollback
+//! the other way round. The comparison is structural and errs towards refusing: what it cannot
+//! compare must stay equal.
 
 use std::collections::BTreeSet;
 
@@ -47,7 +49,9 @@ fn collection(before: &Collection, after: &Collection, faults: &mut Vec<Fault>) 
     for index in &before.indexes {
         match after.indexes.iter().find(|other| other.field == index.field) {
             Some(other) if other.kind == index.kind => {}
-            Some(_) => faults.push(Fault::new("indexes", format!("must keep the type of {}", index.field))),
+            Some(_) => {
+                faults.push(Fault::new("indexes", format!("must keep the type of {}", index.field)))
+            }
             None => faults.push(Fault::new("indexes", format!("must keep {}", index.field))),
         }
     }
@@ -71,8 +75,10 @@ struct Comparison<'s> {
 }
 
 /// Keywords whose smaller value admits less, and those whose larger does.
-const AT_MOST: [&str; 6] = ["maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties", "maxContains"];
-const AT_LEAST: [&str; 6] = ["minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties", "minContains"];
+const AT_MOST: [&str; 6] =
+    ["maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties", "maxContains"];
+const AT_LEAST: [&str; 6] =
+    ["minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties", "minContains"];
 /// Keywords that are compared as a whole.
 const WHOLE: [&str; 18] = [
     "allOf",
@@ -109,12 +115,21 @@ impl Comparison<'_> {
             return;
         };
         let old = old.as_object().unwrap_or(&empty);
-        let mut say = |keyword: &str, message: String| faults.push(Fault::new(join(path, keyword), message));
+        let mut say =
+            |keyword: &str, message: String| faults.push(Fault::new(join(path, keyword), message));
         if let Some(kinds) = types(new.get("type")) {
             match types(old.get("type")) {
                 Some(before)
-                    if before.iter().all(|kind| kinds.contains(kind) || (*kind == "integer" && kinds.contains("number"))) => {}
-                Some(before) => say("type", format!("must still admit {}", before.into_iter().collect::<Vec<_>>().join(", "))),
+                    if before.iter().all(|kind| {
+                        kinds.contains(kind) || (*kind == "integer" && kinds.contains("number"))
+                    }) => {}
+                Some(before) => say(
+                    "type",
+                    format!(
+                        "must still admit {}",
+                        before.into_iter().collect::<Vec<_>>().join(", ")
+                    ),
+                ),
                 None => say("type", "must not be asked for".into()),
             }
         }
@@ -131,9 +146,13 @@ impl Comparison<'_> {
         for name in required(new).difference(&required(old)) {
             say("required", format!("must not ask for {name}"));
         }
-        for (keywords, tighter) in [(AT_MOST, f64::lt as fn(&f64, &f64) -> bool), (AT_LEAST, f64::gt)] {
+        for (keywords, tighter) in
+            [(AT_MOST, f64::lt as fn(&f64, &f64) -> bool), (AT_LEAST, f64::gt)]
+        {
             for keyword in keywords {
-                let limit = |schema: &serde_json::Map<String, Value>| schema.get(keyword).and_then(Value::as_f64);
+                let limit = |schema: &serde_json::Map<String, Value>| {
+                    schema.get(keyword).and_then(Value::as_f64)
+                };
                 match (limit(old), limit(new)) {
                     (Some(before), Some(after)) if tighter(&after, &before) => {
                         say(keyword, format!("must not be tighter than {before}"))
@@ -143,7 +162,9 @@ impl Comparison<'_> {
                 }
             }
         }
-        for keyword in WHOLE.into_iter().filter(|keyword| new.contains_key(*keyword) && old.get(*keyword) != new.get(*keyword))
+        for keyword in WHOLE
+            .into_iter()
+            .filter(|keyword| new.contains_key(*keyword) && old.get(*keyword) != new.get(*keyword))
         {
             say(keyword, "must stay: the host cannot tell whether it admits as much".into());
         }
@@ -160,12 +181,17 @@ impl Comparison<'_> {
     ) {
         let anything = Value::Bool(true);
         let none = serde_json::Map::new();
-        let properties =
-            |schema: &'_ serde_json::Map<String, Value>| schema.get("properties").and_then(Value::as_object).cloned();
-        let (before, after) =
-            (properties(old).unwrap_or_else(|| none.clone()), properties(new).unwrap_or_else(|| none.clone()));
-        let (old_more, new_more) =
-            (old.get("additionalProperties").unwrap_or(&anything), new.get("additionalProperties").unwrap_or(&anything));
+        let properties = |schema: &'_ serde_json::Map<String, Value>| {
+            schema.get("properties").and_then(Value::as_object).cloned()
+        };
+        let (before, after) = (
+            properties(old).unwrap_or_else(|| none.clone()),
+            properties(new).unwrap_or_else(|| none.clone()),
+        );
+        let (old_more, new_more) = (
+            old.get("additionalProperties").unwrap_or(&anything),
+            new.get("additionalProperties").unwrap_or(&anything),
+        );
         for (name, schema) in &before {
             let at = join(&join(path, "properties"), name);
             match after.get(name) {
@@ -173,18 +199,37 @@ impl Comparison<'_> {
                 None => self.schemas(schema, new_more, &at, depth + 1, faults),
             }
         }
-        // A member that the older version left open may hold anything that it admitted as additional: a new optional member is
-        // the everyday change, so its schema is compared only where the older version was written to keep unknown members.
+        // A member that the older version left open may hold anything that it admitted as
+        // additional: a new optional member is the everyday change, so its schema is compared only
+        // where the older version was written to keep unknown members.
         if old_more != &Value::Bool(false) && old.contains_key("additionalProperties") {
             for (name, now) in after.iter().filter(|(name, _)| !before.contains_key(*name)) {
-                self.schemas(old_more, now, &join(&join(path, "properties"), name), depth + 1, faults);
+                self.schemas(
+                    old_more,
+                    now,
+                    &join(&join(path, "properties"), name),
+                    depth + 1,
+                    faults,
+                );
             }
         }
         if new.contains_key("additionalProperties") {
-            self.schemas(old_more, new_more, &join(path, "additionalProperties"), depth + 1, faults);
+            self.schemas(
+                old_more,
+                new_more,
+                &join(path, "additionalProperties"),
+                depth + 1,
+                faults,
+            );
         }
         if let Some(items) = new.get("items") {
-            self.schemas(old.get("items").unwrap_or(&anything), items, &join(path, "items"), depth + 1, faults);
+            self.schemas(
+                old.get("items").unwrap_or(&anything),
+                items,
+                &join(path, "items"),
+                depth + 1,
+                faults,
+            );
         }
     }
 }
@@ -200,7 +245,10 @@ fn types(kind: Option<&Value>) -> Option<BTreeSet<&str>> {
 fn resolve<'s>(root: &'s Value, schema: &'s Value) -> &'s Value {
     let mut schema = schema;
     for _ in 0..8 {
-        let next = schema.get("$ref").and_then(Value::as_str).and_then(|reference| root.pointer(reference.strip_prefix('#')?));
+        let next = schema
+            .get("$ref")
+            .and_then(Value::as_str)
+            .and_then(|reference| root.pointer(reference.strip_prefix('#')?));
         match next {
             Some(next) => schema = next,
             None => break,

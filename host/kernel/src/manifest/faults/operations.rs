@@ -9,7 +9,8 @@ use crate::fault::Fault;
 use crate::route::{Table, Template};
 
 /// Request headers that carry credentials: no guest sees one.
-const CREDENTIAL_HEADERS: [&str; 5] = ["authorization", "cookie", "proxy-authorization", "x-service-csrf", "idempotency-key"];
+const CREDENTIAL_HEADERS: [&str; 5] =
+    ["authorization", "cookie", "proxy-authorization", "x-service-csrf", "idempotency-key"];
 
 pub(super) fn check(manifest: &Manifest, faults: &mut Vec<Fault>) {
     let mut table = Table::new();
@@ -24,16 +25,29 @@ pub(super) fn check(manifest: &Manifest, faults: &mut Vec<Fault>) {
         paying(manifest, operation, at, &mut own);
         faults.extend(own.into_iter().map(|fault| fault.within(&format!("operations.{at}"))));
     }
-    unique(manifest.operations.iter().enumerate().map(|(at, op)| (format!("operations.{at}.id"), op.id.as_str())), faults);
+    unique(
+        manifest
+            .operations
+            .iter()
+            .enumerate()
+            .map(|(at, op)| (format!("operations.{at}.id"), op.id.as_str())),
+        faults,
+    );
 }
 
 fn identity(manifest: &Manifest, operation: &Operation, faults: &mut Vec<Fault>) {
     if !names::belongs(&operation.id, &manifest.name) {
-        let message = format!("must be {}.<verb>, the verb in lower-case letters, digits and underscores", manifest.name);
+        let message = format!(
+            "must be {}.<verb>, the verb in lower-case letters, digits and underscores",
+            manifest.name
+        );
         faults.push(Fault::new("id", message));
     }
     if operation.deprecated == Some(true) && manifest.deprecation.is_none() {
-        faults.push(Fault::new("deprecated", "must be left out: the manifest has no deprecation that it could belong to"));
+        faults.push(Fault::new(
+            "deprecated",
+            "must be left out: the manifest has no deprecation that it could belong to",
+        ));
     }
 }
 
@@ -43,48 +57,82 @@ fn paths(operation: &Operation, table: &mut Table<()>, faults: &mut Vec<Fault>) 
             return faults.push(Fault::new("path", "must name something below its mount"));
         }
         Ok(template) => template,
-        Err(found) => return faults.extend(found.into_iter().map(|message| Fault::new("path", message))),
+        Err(found) => {
+            return faults.extend(found.into_iter().map(|message| Fault::new("path", message)));
+        }
     };
     for (mount, path) in served(operation) {
         if mount == Mount::Root && (path == "/v1" || path.starts_with("/v1/")) {
-            faults.push(Fault::new("path", "must not lie below /v1 at the root mount; use the company mount"));
+            faults.push(Fault::new(
+                "path",
+                "must not lie below /v1 at the root mount; use the company mount",
+            ));
         }
         match Template::parse(&path).map(|full| table.insert("", &operation.method, full, ())) {
             Ok(Ok(())) => {}
             Ok(Err(overlap)) => {
-                faults
-                    .push(Fault::new("path", format!("is taken: another operation has {} {}", overlap.method, overlap.other)));
+                faults.push(Fault::new(
+                    "path",
+                    format!("is taken: another operation has {} {}", overlap.method, overlap.other),
+                ));
             }
-            Err(found) => faults.extend(found.into_iter().map(|message| Fault::new("path", format!("{message}, as {path}")))),
+            Err(found) => faults.extend(
+                found
+                    .into_iter()
+                    .map(|message| Fault::new("path", format!("{message}, as {path}"))),
+            ),
         }
     }
     parameters(&template, operation.path_schema.as_ref(), faults);
 }
 
-/// The schema of the path's parameters must speak of the parameters that there are, of all of them and of no other.
+/// The schema of the path's parameters must speak of the parameters that there are, of all of them
+/// and of no other.
 fn parameters(template: &Template, schema: Option<&Value>, faults: &mut Vec<Fault>) {
     let Some(schema) = schema else { return };
     let names: BTreeSet<&str> = template.parameters().collect();
-    let described: BTreeSet<&str> =
-        schema.get("properties").and_then(Value::as_object).into_iter().flatten().map(|(name, _)| name.as_str()).collect();
-    let required: BTreeSet<&str> =
-        schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+    let described: BTreeSet<&str> = schema
+        .get("properties")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+        .map(|(name, _)| name.as_str())
+        .collect();
+    let required: BTreeSet<&str> = schema
+        .get("required")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
     for name in names.difference(&described) {
-        faults.push(Fault::new("path_schema", format!("must describe the path's parameter {name}")));
+        faults
+            .push(Fault::new("path_schema", format!("must describe the path's parameter {name}")));
     }
     for name in described.union(&required).filter(|name| !names.contains(*name)) {
-        faults.push(Fault::new("path_schema", format!("must not describe {name}: the path has no such parameter")));
+        faults.push(Fault::new(
+            "path_schema",
+            format!("must not describe {name}: the path has no such parameter"),
+        ));
     }
 }
 
 fn authentication(manifest: &Manifest, operation: &Operation, faults: &mut Vec<Fault>) {
     match operation.auth.split_once(':') {
-        None if ["key", "session", "operator", "hook", "none"].contains(&operation.auth.as_str()) => {}
-        Some(("shared_secret", binding)) if manifest.providers.iter().any(|provider| provider.name == binding) => {}
+        None if ["key", "session", "operator", "hook", "none"]
+            .contains(&operation.auth.as_str()) => {}
+        Some(("shared_secret", binding))
+            if manifest.providers.iter().any(|provider| provider.name == binding) => {}
         Some(("shared_secret", binding)) => {
-            faults.push(Fault::new("auth", format!("must name a declared provider, not {binding:?}")));
+            faults.push(Fault::new(
+                "auth",
+                format!("must name a declared provider, not {binding:?}"),
+            ));
         }
-        _ => faults.push(Fault::new("auth", "must be key, session, operator, hook, shared_secret:<binding> or none")),
+        _ => faults.push(Fault::new(
+            "auth",
+            "must be key, session, operator, hook, shared_secret:<binding> or none",
+        )),
     }
     let mounts = operation.mounts();
     if mounts.contains(&Mount::Operator) && operation.auth != "operator" {
@@ -94,7 +142,10 @@ fn authentication(manifest: &Manifest, operation: &Operation, faults: &mut Vec<F
         faults.push(Fault::new("mounts", "must be operator alone where auth is operator"));
     }
     if mounts.contains(&Mount::User) && !["key", "session"].contains(&operation.auth.as_str()) {
-        faults.push(Fault::new("mounts", "must not hold user: only a key or session can name one of its users"));
+        faults.push(Fault::new(
+            "mounts",
+            "must not hold user: only a key or session can name one of its users",
+        ));
     }
     let mut seen = BTreeSet::new();
     if !mounts.iter().all(|mount| seen.insert(*mount)) {
@@ -107,26 +158,40 @@ fn content(operation: &Operation, faults: &mut Vec<Fault>) {
         faults.push(Fault::new("body", "must be left out: a GET has no body"));
     }
     if operation.body.is_some() && operation.consumes.is_some() {
-        faults.push(Fault::new("consumes", "must be left out where there is a body schema: a body is JSON or it is not"));
+        faults.push(Fault::new(
+            "consumes",
+            "must be left out where there is a body schema: a body is JSON or it is not",
+        ));
     }
-    for (name, media_type) in [("consumes", &operation.consumes), ("produces", &operation.produces)] {
+    for (name, media_type) in [("consumes", &operation.consumes), ("produces", &operation.produces)]
+    {
         if media_type.as_deref().is_some_and(|text| !is_media_type(text)) {
             faults.push(Fault::new(name, "must be a media type such as text/csv"));
         }
     }
     for (at, header) in operation.headers.iter().enumerate() {
         let path = format!("headers.{at}");
-        if header.is_empty() || !header.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') {
+        if header.is_empty()
+            || !header.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        {
             faults.push(Fault::new(path, "must be a header's name in lower case"));
         } else if CREDENTIAL_HEADERS.contains(&header.as_str()) {
-            faults.push(Fault::new(path, format!("must not be {header}: the host reads it and no guest sees it")));
+            faults.push(Fault::new(
+                path,
+                format!("must not be {header}: the host reads it and no guest sees it"),
+            ));
         }
     }
 }
 
 fn is_media_type(text: &str) -> bool {
-    let token = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$&-^_.+*".contains(&b));
-    text.split_once('/').is_some_and(|(kind, rest)| token(kind) && token(rest.split(';').next().unwrap_or_default().trim_end()))
+    let token = |part: &str| {
+        !part.is_empty()
+            && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$&-^_.+*".contains(&b))
+    };
+    text.split_once('/').is_some_and(|(kind, rest)| {
+        token(kind) && token(rest.split(';').next().unwrap_or_default().trim_end())
+    })
 }
 
 fn schemas(operation: &Operation, faults: &mut Vec<Fault>) {
@@ -145,7 +210,10 @@ fn schemas(operation: &Operation, faults: &mut Vec<Fault>) {
         if let Some(schema) = schema
             && schema.get("type").and_then(Value::as_str) != Some("object")
         {
-            faults.push(Fault::new(name, "must be of type object: its properties are the parameters"));
+            faults.push(Fault::new(
+                name,
+                "must be of type object: its properties are the parameters",
+            ));
         }
     }
 }
@@ -154,7 +222,10 @@ fn schemas(operation: &Operation, faults: &mut Vec<Fault>) {
 fn paying(manifest: &Manifest, operation: &Operation, at: usize, faults: &mut Vec<Fault>) {
     let Some(pays) = operation.pays else { return };
     if operation.path.contains('{') || !operation.mounts().contains(&Mount::Company) {
-        faults.push(Fault::new("pays", "must be left out but at the company mount, on a path without parameters"));
+        faults.push(Fault::new(
+            "pays",
+            "must be left out but at the company mount, on a path without parameters",
+        ));
     }
     if manifest.operations[..at].iter().any(|other| other.pays == Some(pays)) {
         faults.push(Fault::new("pays", format!("must not be {} twice", pays.as_str())));
@@ -164,7 +235,10 @@ fn paying(manifest: &Manifest, operation: &Operation, at: usize, faults: &mut Ve
 fn references(manifest: &Manifest, operation: &Operation, faults: &mut Vec<Fault>) {
     for (at, need) in operation.needs.iter().enumerate() {
         if !manifest.providers.iter().any(|provider| &provider.name == need) {
-            faults.push(Fault::new(format!("needs.{at}"), format!("must name a declared provider, not {need:?}")));
+            faults.push(Fault::new(
+                format!("needs.{at}"),
+                format!("must name a declared provider, not {need:?}"),
+            ));
         }
     }
     if let Some(name) = &operation.action

@@ -13,7 +13,14 @@ const HOST_EVENTS: [&str; 2] = ["activity.logged", "approval.resolved"];
 pub(super) fn check(manifest: &Manifest, faults: &mut Vec<Fault>) {
     events(manifest, faults);
     errors(manifest, faults);
-    unique(manifest.providers.iter().enumerate().map(|(at, p)| (format!("providers.{at}.name"), p.name.as_str())), faults);
+    unique(
+        manifest
+            .providers
+            .iter()
+            .enumerate()
+            .map(|(at, p)| (format!("providers.{at}.name"), p.name.as_str())),
+        faults,
+    );
     settings(manifest, faults);
     deprecation(manifest, faults);
 }
@@ -28,16 +35,33 @@ fn events(manifest: &Manifest, faults: &mut Vec<Fault>) {
         }
         compiles(event.payload.as_ref(), &format!("events.{at}.payload"), faults);
     }
-    unique(manifest.events.iter().enumerate().map(|(at, event)| (format!("events.{at}.name"), event.name.as_str())), faults);
+    unique(
+        manifest
+            .events
+            .iter()
+            .enumerate()
+            .map(|(at, event)| (format!("events.{at}.name"), event.name.as_str())),
+        faults,
+    );
 }
 
 fn errors(manifest: &Manifest, faults: &mut Vec<Fault>) {
     for (at, error) in manifest.errors.iter().enumerate() {
         if Code::named(&error.code).is_some() || error.code == "approval_required" {
-            faults.push(Fault::new(format!("errors.{at}.code"), format!("must not be {}: the host has that code", error.code)));
+            faults.push(Fault::new(
+                format!("errors.{at}.code"),
+                format!("must not be {}: the host has that code", error.code),
+            ));
         }
     }
-    unique(manifest.errors.iter().enumerate().map(|(at, error)| (format!("errors.{at}.code"), error.code.as_str())), faults);
+    unique(
+        manifest
+            .errors
+            .iter()
+            .enumerate()
+            .map(|(at, error)| (format!("errors.{at}.code"), error.code.as_str())),
+        faults,
+    );
 }
 
 fn settings(manifest: &Manifest, faults: &mut Vec<Fault>) {
@@ -46,16 +70,24 @@ fn settings(manifest: &Manifest, faults: &mut Vec<Fault>) {
             continue;
         }
         match Schema::compile(&setting.schema) {
-            Err(found) => faults.extend(found.into_iter().map(|fault| fault.within(&format!("settings.{at}.schema")))),
+            Err(found) => faults.extend(
+                found.into_iter().map(|fault| fault.within(&format!("settings.{at}.schema"))),
+            ),
             Ok(schema) if setting.default != Value::Null => {
                 let found = schema.validate(&setting.default).err().unwrap_or_default();
-                faults.extend(found.into_iter().map(|fault| fault.within(&format!("settings.{at}.default"))));
+                faults.extend(
+                    found.into_iter().map(|fault| fault.within(&format!("settings.{at}.default"))),
+                );
             }
             Ok(_) => {}
         }
     }
     unique(
-        manifest.settings.iter().enumerate().map(|(at, setting)| (format!("settings.{at}.key"), setting.key.as_str())),
+        manifest
+            .settings
+            .iter()
+            .enumerate()
+            .map(|(at, setting)| (format!("settings.{at}.key"), setting.key.as_str())),
         faults,
     );
 }
@@ -66,14 +98,22 @@ fn deprecation(manifest: &Manifest, faults: &mut Vec<Fault>) {
         faults.push(Fault::new("deprecation.announced", "must be a date such as 2026-07-29"));
     }
     // Both become values of response headers.
-    for (name, text) in [("id", &deprecation.id), ("link", &deprecation.link), ("note", &deprecation.note)] {
+    for (name, text) in
+        [("id", &deprecation.id), ("link", &deprecation.link), ("note", &deprecation.note)]
+    {
         if text.chars().any(|c| c.is_control() || matches!(c, '<' | '>' | '"')) {
-            faults
-                .push(Fault::new(format!("deprecation.{name}"), "must not hold control characters, quotes or angle brackets"));
+            faults.push(Fault::new(
+                format!("deprecation.{name}"),
+                "must not hold control characters, quotes or angle brackets",
+            ));
         }
     }
     let link = &deprecation.link;
-    if !(link.is_empty() || link.starts_with("https://") || link.starts_with("http://") || link.starts_with('/')) {
+    if !(link.is_empty()
+        || link.starts_with("https://")
+        || link.starts_with("http://")
+        || link.starts_with('/'))
+    {
         faults.push(Fault::new("deprecation.link", "must be a URL"));
     }
 }

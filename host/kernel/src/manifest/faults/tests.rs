@@ -55,8 +55,10 @@ fn the_published_schema_compiles_and_a_whole_manifest_passes() {
 #[test]
 fn the_capabilities_are_the_imports_of_the_interface() {
     let wit = include_str!("../../../../../wit/primitive.wit");
-    let imports = wit.lines().filter_map(|line| line.trim().strip_prefix("import ")?.strip_suffix(';'));
-    let mut expected: Vec<&str> = imports.filter(|name| !name.contains(':')).chain(["http", "public-web"]).collect();
+    let imports =
+        wit.lines().filter_map(|line| line.trim().strip_prefix("import ")?.strip_suffix(';'));
+    let mut expected: Vec<&str> =
+        imports.filter(|name| !name.contains(':')).chain(["http", "public-web"]).collect();
     expected.sort_unstable();
     assert_eq!(CAPABILITIES.to_vec(), expected);
 }
@@ -87,7 +89,11 @@ fn each_broken_rule_is_named_at_its_path() {
         ("/operations/0/body", json!({}), "operations.0.body"),
         ("/operations/0/query", json!({"type": "strnig"}), "operations.0.query.type"),
         ("/operations/0/query", json!({"type": "array"}), "operations.0.query"),
-        ("/operations/0/answer", json!({"$ref": "https://example.com/"}), "operations.0.answer.$ref"),
+        (
+            "/operations/0/answer",
+            json!({"$ref": "https://example.com/"}),
+            "operations.0.answer.$ref",
+        ),
         ("/operations/2/consumes", json!("text/csv"), "operations.2.consumes"),
         ("/operations/2/produces", json!("csv"), "operations.2.produces"),
         ("/operations/2/headers/0", json!("Accept"), "operations.2.headers.0"),
@@ -132,7 +138,11 @@ fn what_takes_money_is_said_once_and_can_be_called_as_it_stands() {
     };
     assert_eq!(marked(&[0]), Vec::<String>::new());
     assert_eq!(marked(&[1]), ["operations.1.pays"], "its path has a parameter");
-    assert_eq!(marked(&[0, 2]), ["operations.2.pays", "operations.2.pays"], "and there is one of each");
+    assert_eq!(
+        marked(&[0, 2]),
+        ["operations.2.pays", "operations.2.pays"],
+        "and there is one of each"
+    );
 }
 
 #[test]
@@ -159,16 +169,24 @@ fn what_is_no_manifest_at_all_is_refused() {
 fn paths_of_the_host_are_its_own() {
     let manifest = check(&with("/operations/0/path", json!("/auth/notes"))).unwrap();
     let faults = reserved(&manifest, &["/v1/auth", "/v1/note"]);
-    assert_eq!(faults.iter().map(|fault| fault.path.as_str()).collect::<Vec<_>>(), ["operations.0.path"]);
+    assert_eq!(
+        faults.iter().map(|fault| fault.path.as_str()).collect::<Vec<_>>(),
+        ["operations.0.path"]
+    );
 }
 
 #[test]
 fn a_newer_version_may_widen_and_not_narrow() {
     let old = check(&notes()).unwrap();
-    let narrowed = |pointer: &str, value: Value| narrowings(&old, &check(&with(pointer, value)).unwrap()).len();
+    let narrowed = |pointer: &str, value: Value| {
+        narrowings(&old, &check(&with(pointer, value)).unwrap()).len()
+    };
     assert_eq!(narrowings(&old, &old), []);
     for (pointer, value) in [
-        ("/collections/0/indexes", json!([{"field": "state"}, {"field": "at", "type": "instant"}, {"field": "more"}])),
+        (
+            "/collections/0/indexes",
+            json!([{"field": "state"}, {"field": "at", "type": "instant"}, {"field": "more"}]),
+        ),
         ("/collections/0/body/properties/more", json!({"type": "string", "maxLength": 3})),
         ("/collections/0/body/properties/state/type", json!("string")),
         ("/collections/0/body/required", json!([])),
@@ -206,8 +224,12 @@ fn json() -> impl Strategy<Value = Value> {
     leaf.prop_recursive(4, 48, 6, |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-            prop::collection::btree_map("[a-z$]{1,8}|id|path|method|type|properties|items", inner, 0..6)
-                .prop_map(|members| Value::Object(members.into_iter().collect())),
+            prop::collection::btree_map(
+                "[a-z$]{1,8}|id|path|method|type|properties|items",
+                inner,
+                0..6
+            )
+            .prop_map(|members| Value::Object(members.into_iter().collect())),
         ]
     })
 }

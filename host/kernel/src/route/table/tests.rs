@@ -12,7 +12,11 @@ fn table(routes: &[(&str, &str)]) -> Table<usize> {
     table
 }
 
-fn find<'t>(table: &'t Table<usize>, method: &str, path: &str) -> Result<Found<'t, usize>, Missing> {
+fn find<'t>(
+    table: &'t Table<usize>,
+    method: &str,
+    path: &str,
+) -> Result<Found<'t, usize>, Missing> {
     table.find(method, &Path::parse(path).unwrap())
 }
 
@@ -26,9 +30,16 @@ fn the_more_specific_route_wins() {
         ("GET", "/a/{x}/c"),
         ("GET", "/a/b-b-{y}"),
     ]);
-    for (path, route) in
-        [("/a/b", 1), ("/a/c", 0), ("/a/b-1", 2), ("/a/b-", 0), ("/a/b-b-1", 5), ("/a/b/c", 4), ("/a/b/d", 3), ("/a/b/c/d", 3)]
-    {
+    for (path, route) in [
+        ("/a/b", 1),
+        ("/a/c", 0),
+        ("/a/b-1", 2),
+        ("/a/b-", 0),
+        ("/a/b-b-1", 5),
+        ("/a/b/c", 4),
+        ("/a/b/d", 3),
+        ("/a/b/c/d", 3),
+    ] {
         assert_eq!(*find(&table, "GET", path).unwrap().value, route, "{path}");
     }
     assert_eq!(find(&table, "GET", "/a"), Err(Missing::Path));
@@ -39,7 +50,8 @@ fn the_more_specific_route_wins() {
 fn parameters_come_decoded_and_by_name() {
     let table = table(&[("GET", "/p/{id}/reconcile-{what}/{rest*}")]);
     let found = find(&table, "GET", "/p/a%20b/reconcile-x/1/2").unwrap();
-    let expected = [("id", "a b"), ("what", "x"), ("rest", "1/2")].map(|(n, v)| (n.to_owned(), v.to_owned()));
+    let expected =
+        [("id", "a b"), ("what", "x"), ("rest", "1/2")].map(|(n, v)| (n.to_owned(), v.to_owned()));
     assert_eq!(found.parameters, expected);
     assert_eq!(found.template.to_string(), "/p/{id}/reconcile-{what}/{rest*}");
 }
@@ -51,7 +63,10 @@ fn a_method_is_looked_for_in_every_template_that_fits() {
     assert_eq!(*find(&table, "HEAD", "/a/b").unwrap().value, 1);
     let allow = "DELETE, GET, HEAD, POST".to_owned();
     assert_eq!(find(&table, "PUT", "/a/b"), Err(Missing::Method { allow }));
-    assert_eq!(find(&table, "POST", "/a/c"), Err(Missing::Method { allow: "DELETE, GET, HEAD".into() }));
+    assert_eq!(
+        find(&table, "POST", "/a/c"),
+        Err(Missing::Method { allow: "DELETE, GET, HEAD".into() })
+    );
 }
 
 #[test]
@@ -70,7 +85,8 @@ fn owners_cannot_take_requests_from_each_other() {
     assert!(table.get_mut("GET", &template("/a/{renamed}")).is_some());
 }
 
-/// Fits a template to a path; the rank of each segment says how specific the fit is, smaller is better.
+/// Fits a template to a path; the rank of each segment says how specific the fit is, smaller is
+/// better.
 fn naive(template: &Template, path: &[String]) -> Option<Vec<(u8, isize)>> {
     let mut ranks = Vec::new();
     let mut path = path.iter();
@@ -96,18 +112,20 @@ fn naive(template: &Template, path: &[String]) -> Option<Vec<(u8, isize)>> {
 }
 
 fn templates() -> impl Strategy<Value = Vec<String>> {
-    let segment = prop_oneof![Just("a"), Just("b"), Just("a-b"), Just("{p}"), Just("a-{p}"), Just("a-b-{p}")];
-    let template = (prop::collection::vec(segment, 0..4), any::<bool>()).prop_map(|(segments, tail)| {
-        let mut text = String::new();
-        for (at, segment) in segments.iter().enumerate() {
-            text.push('/');
-            text.push_str(&segment.replace("{p}", &format!("{{p{at}}}")));
-        }
-        if tail || text.is_empty() {
-            text.push_str("/{rest*}");
-        }
-        text
-    });
+    let segment =
+        prop_oneof![Just("a"), Just("b"), Just("a-b"), Just("{p}"), Just("a-{p}"), Just("a-b-{p}")];
+    let template =
+        (prop::collection::vec(segment, 0..4), any::<bool>()).prop_map(|(segments, tail)| {
+            let mut text = String::new();
+            for (at, segment) in segments.iter().enumerate() {
+                text.push('/');
+                text.push_str(&segment.replace("{p}", &format!("{{p{at}}}")));
+            }
+            if tail || text.is_empty() {
+                text.push_str("/{rest*}");
+            }
+            text
+        });
     prop::collection::vec(template, 1..12)
 }
 

@@ -1,5 +1,6 @@
-//! How many streams each organization has open: a stream costs little, but it costs for as long as it lasts, and one tenant must
-//! not have them all. Holds an entry only while an organization has a stream.
+//! How many streams each organization has open: a stream costs little, but it costs for as long as
+//! it lasts, and one tenant must not have them all. Holds an entry only while an organization has a
+//! stream.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,7 +24,8 @@ fn held(open: &Mutex<HashMap<String, usize>>) -> MutexGuard<'_, HashMap<String, 
 }
 
 impl Places {
-    /// A place for one more. `None` where the organization has as many as it may, unless it is owed one.
+    /// A place for one more. `None` where the organization has as many as it may, unless it is owed
+    /// one.
     pub fn take(&self, organization: &str, owed: bool) -> Option<Place> {
         let mut open = held(&self.0);
         let count = open.get(organization).copied().unwrap_or_default();
@@ -52,7 +54,8 @@ mod tests {
     #[test]
     fn one_organization_fills_its_own_places_only_and_gets_them_back() {
         let places = Places::default();
-        let all: Vec<_> = (0..STREAMS_MAX).map(|_| places.take("a", false).expect("there is room")).collect();
+        let all: Vec<_> =
+            (0..STREAMS_MAX).map(|_| places.take("a", false).expect("there is room")).collect();
         assert!(places.take("a", false).is_none());
         let neighbour = places.take("b", false).expect("another tenant has its own");
         let owed = places.take("a", true).expect("what was done already is answered");

@@ -1,4 +1,5 @@
-//! Has the pins of a kit follow what it says: in the same commit, so that no version is removed from under its users.
+//! Has the pins of a kit follow what it says: in the same commit, so that no version is removed
+//! from under its users.
 
 use charter_kernel::refusal::Refusal;
 use charter_store::Txn;
@@ -9,20 +10,28 @@ use crate::records::kit::StoredKit;
 use crate::records::pin::Pin;
 use crate::routes::stored;
 
-/// Writes what has changed between a kit and what becomes of it; `None` where there is none yet, or none any more.
+/// Writes what has changed between a kit and what becomes of it; `None` where there is none yet, or
+/// none any more.
 ///
 /// # Errors
 /// 400 for a version that was removed or quarantined meanwhile.
-pub async fn follow(txn: &mut Txn, before: Option<&StoredKit>, after: Option<&StoredKit>) -> Result<(), Refusal> {
+pub async fn follow(
+    txn: &mut Txn,
+    before: Option<&StoredKit>,
+    after: Option<&StoredKit>,
+) -> Result<(), Refusal> {
     let [before, after] = [before, after].map(|kit| kit.map(Pin::all).unwrap_or_default());
     for pin in before.iter().filter(|pin| !after.contains(pin)) {
         stored::remove(txn, pin).await?;
     }
     for pin in after.iter().filter(|pin| !before.contains(pin)) {
-        // The registry's copy, by which the body was checked, may be a moment old. This row is validated at the commit.
-        let found = stored::get::<Version>(txn, &Version::address(&pin.primitive, &pin.version)).await?;
+        // The registry's copy, by which the body was checked, may be a moment old. This row is
+        // validated at the commit.
+        let found =
+            stored::get::<Version>(txn, &Version::address(&pin.primitive, &pin.version)).await?;
         if found.is_none_or(|found| found.record.state == State::Quarantined) {
-            let message = format!("must be a live version of {}, not {}", pin.primitive, pin.version);
+            let message =
+                format!("must be a live version of {}, not {}", pin.primitive, pin.version);
             return Err(Refusal::invalid(format!("primitives.{}.version", pin.primitive), message));
         }
         let draft = pin.draft().map_err(stored::unreadable)?;

@@ -1,6 +1,7 @@
 //! Components: install, activate, roll back, remove, look at.
 //!
-//! Each step commits by itself in the registry, before the request's own commit: taking it again changes nothing.
+//! Each step commits by itself in the registry, before the request's own commit: taking it again
+//! changes nothing.
 
 use std::collections::BTreeSet;
 
@@ -100,14 +101,19 @@ pub async fn list(app: &App, _: &HostRequest, _: &mut Txn) -> Result<Reply, Refu
 /// `GET /v1/operator/components/{name}`
 pub async fn get(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
     let name = request.parameter("name");
-    let mut component = app.registry.detailed(name).ok_or_else(|| LifeCycleError::Absent(name.to_owned()))?;
+    let mut component =
+        app.registry.detailed(name).ok_or_else(|| LifeCycleError::Absent(name.to_owned()))?;
     component["memory_bytes_max"] = json!(app.config.engine.memory_bytes_max);
     Ok(Reply::ok(&json!({"component": component})))
 }
 
 /// `PUT /v1/operator/components/{name}`
 pub async fn put(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
-    let signature = request.headers.get("x-component-signature").and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let signature = request
+        .headers
+        .get("x-component-signature")
+        .and_then(|value| value.to_str().ok())
+        .map(str::to_owned);
     let name = request.parameter("name");
     let upload = Upload { name: Some(name.to_owned()), bytes: request.bytes.clone(), signature };
     let installed = app.registry.install(upload).await?;
@@ -116,7 +122,8 @@ pub async fn put(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply,
         let activated = app.registry.activate(&version.name, &version.digest, BY).await?;
         return Ok(about(Reply::created(&shown(&activated)), &version));
     }
-    let body = json!({"component": shown_version(&version, &BTreeSet::new()), "changed": installed.fresh});
+    let body =
+        json!({"component": shown_version(&version, &BTreeSet::new()), "changed": installed.fresh});
     Ok(about(Reply::created(&body), &version))
 }
 
@@ -127,7 +134,8 @@ pub async fn activate(app: &App, request: &HostRequest, _: &mut Txn) -> Result<R
         digest: String,
     }
     let body: Body = request.body_as()?;
-    let activated = app.registry.activate(request.parameter("name"), &digest_of(&body.digest), BY).await?;
+    let activated =
+        app.registry.activate(request.parameter("name"), &digest_of(&body.digest), BY).await?;
     Ok(about(Reply::ok(&shown(&activated)), &activated.active))
 }
 

@@ -61,8 +61,8 @@ pub fn answer() -> Value {
     )])
 }
 
-/// `POST /v1/operator/credits`: a posting from what the deployment has given to the organization's credit. Who bills is told of it,
-/// so that an invoice which the reference names counts as paid.
+/// `POST /v1/operator/credits`: a posting from what the deployment has given to the organization's
+/// credit. Who bills is told of it, so that an invoice which the reference names counts as paid.
 ///
 /// # Errors
 /// 404 for an organization that does not exist.
@@ -70,7 +70,9 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     let body: Credit = request.body_as()?;
     let absent = || Refusal::resource_not_found("organization_id");
     let organization = OrganizationId::parse(&body.organization_id).ok_or_else(absent)?;
-    stored::get::<Organization>(txn, &Organization::address(&organization)).await?.ok_or_else(absent)?;
+    stored::get::<Organization>(txn, &Organization::address(&organization))
+        .await?
+        .ok_or_else(absent)?;
     let kind = body.kind.unwrap_or_else(|| "paid".into());
     let reach = Reach::organization(organization.as_str());
     let account = |name: &str| Key::new(&reach, &accounts_space(), name);
@@ -86,11 +88,15 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     }
     let payload = json!({"kind": kind, "amount_cents": body.amount_cents, "reference": body.reference, "memo": body.memo, "transfer": id});
     let (now, told) = (request.now, &request.id);
-    Billed { organization: &organization, kind: "credit", payload, now, request: told }.tell(app, txn).await?;
+    Billed { organization: &organization, kind: "credit", payload, now, request: told }
+        .tell(app, txn)
+        .await?;
     let credit = json!({
         "id": id, "organization_id": organization, "amount_cents": body.amount_cents, "kind": kind, "memo": body.memo,
         "reference": body.reference,
     });
     let note = json!({"after": credit});
-    Ok(Reply::created(&json!({"credit": credit})).about("organization", organization.to_string()).noting(note))
+    Ok(Reply::created(&json!({"credit": credit}))
+        .about("organization", organization.to_string())
+        .noting(note))
 }

@@ -1,4 +1,5 @@
-//! How this replica and its deployment are doing, for the operator. Says what is wrong in words, and is 200 either way.
+//! How this replica and its deployment are doing, for the operator. Says what is wrong in words,
+//! and is 200 either way.
 
 use charter_kernel::refusal::Refusal;
 use charter_store::Txn;
@@ -35,10 +36,14 @@ pub async fn get(app: &App, _: &HostRequest, _: &mut Txn) -> Result<Reply, Refus
     }
     let mode = app.engine.mode();
     if mode != "pooling" {
-        faults.push(format!("the sandbox fell back to {mode}: this machine has too little address space"));
+        faults.push(format!(
+            "the sandbox fell back to {mode}: this machine has too little address space"
+        ));
     }
     let catalogue = app.registry.catalogue();
-    for version in catalogue.versions.values().flatten().filter(|version| version.state == State::Quarantined) {
+    for version in
+        catalogue.versions.values().flatten().filter(|version| version.state == State::Quarantined)
+    {
         let why = version.reason.as_deref().unwrap_or("it was stepped back from");
         faults.push(format!("{} {} is quarantined: {why}", version.name, version.version));
     }

@@ -65,8 +65,14 @@ pub fn body() -> Value {
         ("kind", json!({"type": "string", "minLength": 1, "maxLength": 64})),
         ("url", json!({"type": "string", "minLength": 1, "maxLength": 2048})),
         ("credential?", json!({"type": ["string", "null"], "maxLength": 16384, "writeOnly": true})),
-        ("webhook_secret?", json!({"type": ["string", "null"], "maxLength": 1024, "writeOnly": true})),
-        ("webhook_secret_previous?", json!({"type": ["string", "null"], "maxLength": 1024, "writeOnly": true})),
+        (
+            "webhook_secret?",
+            json!({"type": ["string", "null"], "maxLength": 1024, "writeOnly": true}),
+        ),
+        (
+            "webhook_secret_previous?",
+            json!({"type": ["string", "null"], "maxLength": 1024, "writeOnly": true}),
+        ),
         ("options?", json!({"type": "object"})),
         ("scope?", whose()),
     ])
@@ -76,7 +82,9 @@ fn of_query(request: &HostRequest) -> Whose {
     if let Some(id) = request.query_text("project_id") {
         return Whose::Project(id.to_owned());
     }
-    request.query_text("organization_id").map_or(Whose::Deployment, |id| Whose::Organization(id.to_owned()))
+    request
+        .query_text("organization_id")
+        .map_or(Whose::Deployment, |id| Whose::Organization(id.to_owned()))
 }
 
 /// A binding, and where its provider is to call, where it does.
@@ -94,13 +102,17 @@ fn failed(error: &BindingFault) -> Refusal {
 
 /// `GET /v1/operator/providers`
 pub async fn list(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
-    let all: Vec<Value> = app.providers.all().iter().map(|binding| shown(app, request, binding)).collect();
+    let all: Vec<Value> =
+        app.providers.all().iter().map(|binding| shown(app, request, binding)).collect();
     Ok(Reply::ok(&json!({"providers": all})))
 }
 
 /// `GET /v1/operator/providers/{binding}`
 pub async fn get(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
-    let binding = app.providers.get(request.parameter("binding"), &of_query(request)).ok_or_else(Refusal::not_found)?;
+    let binding = app
+        .providers
+        .get(request.parameter("binding"), &of_query(request))
+        .ok_or_else(Refusal::not_found)?;
     Ok(Reply::ok(&json!({"provider": shown(app, request, &binding)})))
 }
 
@@ -109,11 +121,15 @@ pub async fn put(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply,
     let name = request.parameter("binding");
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-._".contains(c);
     if name.is_empty() || name.len() > NAME_CHARS_MAX || !name.chars().all(fits) {
-        return Err(Refusal::invalid("binding", "A binding's name has lower-case letters, digits, dots and dashes only."));
+        return Err(Refusal::invalid(
+            "binding",
+            "A binding's name has lower-case letters, digits, dots and dashes only.",
+        ));
     }
     let input: BindingInput = request.body_as()?;
-    let calls =
-        [&input.webhook_secret, &input.webhook_secret_previous].into_iter().any(|secret| matches!(secret, Some(Some(_))));
+    let calls = [&input.webhook_secret, &input.webhook_secret_previous]
+        .into_iter()
+        .any(|secret| matches!(secret, Some(Some(_))));
     if calls && !Binding::calls(&input.kind) {
         let told = "is for providers that call, and none of this kind does";
         return Err(Refusal::invalid("webhook_secret", told));
@@ -127,7 +143,9 @@ pub async fn put(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply,
 
 /// Refuses what its kind has no use for.
 fn fits_kind(app: &App, name: &str, input: &BindingInput) -> Result<(), Refusal> {
-    let kept = || app.providers.get(name, &input.scope).is_some_and(|binding| binding.credential.is_some());
+    let kept = || {
+        app.providers.get(name, &input.scope).is_some_and(|binding| binding.credential.is_some())
+    };
     let credential = match &input.credential {
         None => kept(),
         Some(given) => given.as_deref().is_some_and(|text| !text.is_empty()),
@@ -141,12 +159,18 @@ fn fits_kind(app: &App, name: &str, input: &BindingInput) -> Result<(), Refusal>
         return Ok(());
     }
     if input.scope != Whose::Deployment {
-        return Err(Refusal::invalid("scope", "must be deployment: what the host mails goes through one relay"));
+        return Err(Refusal::invalid(
+            "scope",
+            "must be deployment: what the host mails goes through one relay",
+        ));
     }
     match mail::base(app) {
         Some(_) => Ok(()),
-        None => Err(Refusal::state_conflict("public_url_missing", "The links in mails would lead nowhere.")
-            .hint("Set http.public_url, and start the host anew.")),
+        None => Err(Refusal::state_conflict(
+            "public_url_missing",
+            "The links in mails would lead nowhere.",
+        )
+        .hint("Set http.public_url, and start the host anew.")),
     }
 }
 
@@ -155,7 +179,10 @@ pub async fn delete(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Rep
     let name = request.parameter("binding");
     let whose = of_query(request);
     if app.providers.get(name, &whose).is_some_and(|binding| binding.configured) {
-        return Err(Refusal::state_conflict("configured", "The binding comes from the configuration: remove it there."));
+        return Err(Refusal::state_conflict(
+            "configured",
+            "The binding comes from the configuration: remove it there.",
+        ));
     }
     match app.providers.remove(name, &whose).await.map_err(|error| failed(&error))? {
         true => Ok(Reply::ok(&json!({"name": name, "deleted": true})).about("provider", name)),

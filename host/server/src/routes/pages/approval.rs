@@ -1,7 +1,7 @@
 //! What an approval link leads to: the page that shows what is asked, and its two buttons.
 //!
-//! The person is who the link was mailed to, as long as they are a member whose role decides: that is read within the unit. What
-//! they say goes the very way that a session's word goes.
+//! The person is who the link was mailed to, as long as they are a member whose role decides: that
+//! is read within the unit. What they say goes the very way that a session's word goes.
 
 use charter_kernel::id::{OrganizationId, ProjectId, UserId};
 use charter_kernel::refusal::Refusal;
@@ -37,10 +37,18 @@ struct Opened {
     member: Member,
 }
 
-/// The link of a token, if it is one for this very approval and request, with the person's place in the organization of now.
-async fn opened(app: &App, request: &HostRequest, txn: &mut Txn, token: &str) -> Result<Opened, Refusal> {
+/// The link of a token, if it is one for this very approval and request, with the person's place in
+/// the organization of now.
+async fn opened(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+    token: &str,
+) -> Result<Opened, Refusal> {
     let link = links::presented(app, request, txn, token).await?;
-    let Purpose::Approval { organization, approval, request_sha256 } = &link.record.purpose else { return Err(links::gone()) };
+    let Purpose::Approval { organization, approval, request_sha256 } = &link.record.purpose else {
+        return Err(links::gone());
+    };
     if approval != request.parameter("id") {
         return Err(links::gone());
     }
@@ -50,7 +58,8 @@ async fn opened(app: &App, request: &HostRequest, txn: &mut Txn, token: &str) ->
     if approval.record.request_sha256 != *request_sha256 {
         return Err(links::gone());
     }
-    let member = stored::get::<Member>(txn, &Member::address(&organization, &link.record.account)).await?;
+    let member =
+        stored::get::<Member>(txn, &Member::address(&organization, &link.record.account)).await?;
     let member = member.ok_or_else(links::gone)?.record;
     Ok(Opened { link, organization, approval, member })
 }
@@ -58,7 +67,8 @@ async fn opened(app: &App, request: &HostRequest, txn: &mut Txn, token: &str) ->
 /// `GET /approvals/{id}?token=…`: shows what is asked, and decides nothing.
 ///
 /// # Errors
-/// 404 for a link that does not count, 403 for who may not decide any more, 409 where it is decided.
+/// 404 for a link that does not count, 403 for who may not decide any more, 409 where it is
+/// decided.
 pub async fn show(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let token = request.query_text("token").unwrap_or_default();
     let opened = opened(app, request, txn, token).await?;
@@ -88,7 +98,11 @@ pub async fn show(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
     if approval.approvals_required > 1 {
         facts.push_str(&fact(
             "People",
-            &format!("{} must approve, {} did", approval.approvals_required, approval.decisions.len()),
+            &format!(
+                "{} must approve, {} did",
+                approval.approvals_required,
+                approval.decisions.len()
+            ),
         ));
     }
     // Relative, so that it leads back here behind a proxy that takes a prefix away.
@@ -107,8 +121,12 @@ pub async fn show(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
 /// # Errors
 /// When the store cannot be asked.
 pub async fn organization(txn: &mut Txn, approval: &Approval) -> Result<Option<String>, Refusal> {
-    let row = txn.get_relaxed(&Organization::address(&approval.organization)).await.map_err(stored::reading)?;
-    let organization = row.map(|row| Organization::read(&row)).transpose().map_err(stored::unreadable)?;
+    let row = txn
+        .get_relaxed(&Organization::address(&approval.organization))
+        .await
+        .map_err(stored::reading)?;
+    let organization =
+        row.map(|row| Organization::read(&row)).transpose().map_err(stored::unreadable)?;
     Ok(organization.map(|organization| organization.name))
 }
 
@@ -119,7 +137,10 @@ pub async fn organization(txn: &mut Txn, approval: &Approval) -> Result<Option<S
 pub async fn whom(txn: &mut Txn, approval: &Approval) -> Result<Option<String>, Refusal> {
     let subject = &approval.subject;
     let project = subject.project.as_deref().and_then(ProjectId::parse);
-    let (Some(project), Some(user)) = (project, subject.user.as_deref().and_then(UserId::parse)) else { return Ok(None) };
+    let (Some(project), Some(user)) = (project, subject.user.as_deref().and_then(UserId::parse))
+    else {
+        return Ok(None);
+    };
     let row = txn.get_relaxed(&User::address(&project, &user)).await.map_err(stored::reading)?;
     let user = row.map(|row| User::read(&row)).transpose().map_err(stored::unreadable)?;
     Ok(user.map(|user| user.name))
@@ -138,27 +159,47 @@ pub async fn decide(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     };
     let reason = Some(form.field("reason").trim()).filter(|reason| !reason.is_empty());
     if reason.is_some_and(|reason| reason.chars().count() > REASON_CHARS_MAX) {
-        return Err(Refusal::invalid("reason", format!("must have at most {REASON_CHARS_MAX} characters")));
+        return Err(Refusal::invalid(
+            "reason",
+            format!("must have at most {REASON_CHARS_MAX} characters"),
+        ));
     }
-    let Opened { link, organization, approval, member } = opened(app, request, txn, form.field("token")).await?;
-    let standing = app.directory.organization(&organization).await.map_err(crate::pipeline::identify::unreadable)?;
+    let Opened { link, organization, approval, member } =
+        opened(app, request, txn, form.field("token")).await?;
+    let standing = app
+        .directory
+        .organization(&organization)
+        .await
+        .map_err(crate::pipeline::identify::unreadable)?;
     txn.guard(standing.ok_or_else(links::gone)?.guard());
     let id = approval.record.id.clone();
-    let subject = Subject::of_person(request, operation(decision), organization.as_str(), member.account.as_str());
+    let subject = Subject::of_person(
+        request,
+        operation(decision),
+        organization.as_str(),
+        member.account.as_str(),
+    );
     let subject = subject.map(|subject| subject.about("approval", &id));
-    let person = Person { organization: &organization, account: member.account.as_str(), role: member.role, via: "mail_link" };
-    let reason = reason.map(str::to_owned);
-    let said = match decide::decide(app, txn, &person, approval, decision, reason, request.now).await {
-        Ok(said) => said,
-        Err(refusal) => {
-            refused(app, subject, &refusal).await;
-            return Err(refusal);
-        }
+    let person = Person {
+        organization: &organization,
+        account: member.account.as_str(),
+        role: member.role,
+        via: "mail_link",
     };
+    let reason = reason.map(str::to_owned);
+    let said =
+        match decide::decide(app, txn, &person, approval, decision, reason, request.now).await {
+            Ok(said) => said,
+            Err(refusal) => {
+                refused(app, subject, &refusal).await;
+                return Err(refusal);
+            }
+        };
     stored::replace(txn, &Link { used: true, ..link.record }, "token").await?;
     if let (Some(subject), Some(note)) = (subject, &said.note) {
         let changes = txn.changes(audit::CHANGES_MAX);
-        let decision = audit::Decision { status: 200, refused: None, changes: &changes, details: Some(note) };
+        let decision =
+            audit::Decision { status: 200, refused: None, changes: &changes, details: Some(note) };
         txn.fact(subject.fact(decision).map_err(stored::no_randomness)?);
     }
     let told = match (said.approval.status, decision) {
@@ -182,9 +223,14 @@ async fn refused(app: &App, subject: Option<Subject>, refusal: &Refusal) {
     let named = (refusal.code.own_name(), refusal.reason.as_deref());
     let details = json!({"via": "mail_link"});
     let status = refusal.status(charter_kernel::manifest::Catalogue::Primary);
-    let decision = audit::Decision { status, refused: Some(named), changes: &[], details: Some(&details) };
+    let decision =
+        audit::Decision { status, refused: Some(named), changes: &[], details: Some(&details) };
     let Ok(fact) = subject.fact(decision) else { return };
-    let unit = Unit { organization: subject.organization().to_owned(), facts: vec![fact], ..Unit::default() };
+    let unit = Unit {
+        organization: subject.organization().to_owned(),
+        facts: vec![fact],
+        ..Unit::default()
+    };
     if let Err(error) = app.store.commit_settling(unit).await {
         tracing::error!(%error, "the audit row of a refused word could not be written");
     }

@@ -1,4 +1,5 @@
-//! What the link of a mailed invitation leads to: the page that asks for a password, and the acceptance.
+//! What the link of a mailed invitation leads to: the page that asks for a password, and the
+//! acceptance.
 
 use charter_kernel::refusal::Refusal;
 use charter_store::Txn;
@@ -22,9 +23,11 @@ pub const PATH: &str = "/invitation";
 pub async fn show(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let token = request.query_text("token").unwrap_or_default();
     let attempt = links::throttled(app, request)?;
-    let (invitation, organization, known) = invitations::offered(txn, token, request.now).await?.ok_or_else(links::gone)?;
+    let (invitation, organization, known) =
+        invitations::offered(txn, token, request.now).await?.ok_or_else(links::gone)?;
     app.directory.throttle().give_back(&attempt);
-    let (name, role, email) = (escape(&organization.name), invitation.role.as_str(), escape(&invitation.email));
+    let (name, role, email) =
+        (escape(&organization.name), invitation.role.as_str(), escape(&invitation.email));
     let (ask, kind) = match known {
         true => ("The password of your account", "current-password"),
         false => ("A password for your new account", "new-password"),
@@ -47,7 +50,14 @@ pub async fn show(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
 pub async fn accept(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let form = Form::read(app, request)?;
     let attempt = links::throttled(app, request)?;
-    let accepted = invitations::taken_up(app, request, txn, form.field("token"), form.field("password").to_owned()).await?;
+    let accepted = invitations::taken_up(
+        app,
+        request,
+        txn,
+        form.field("token"),
+        form.field("password").to_owned(),
+    )
+    .await?;
     app.directory.throttle().give_back(&attempt);
     let body = format!(
         "<p>{} is a member of {} now, as {}.</p>",

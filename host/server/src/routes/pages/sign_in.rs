@@ -16,14 +16,26 @@ use crate::routes::{auth, stored};
 /// Where the link leads.
 pub const PATH: &str = "/sign-in";
 
-async fn opened(app: &App, request: &HostRequest, txn: &mut Txn, token: &str) -> Result<(Link, Account), Refusal> {
+async fn opened(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+    token: &str,
+) -> Result<(Link, Account), Refusal> {
     let link = links::presented(app, request, txn, token).await?.record;
     if link.purpose != Purpose::SignIn || request.now >= link.expires_at {
         return Err(links::gone());
     }
-    let account = stored::get::<Account>(txn, &Account::address(&link.account)).await?.ok_or_else(links::gone)?.record;
+    let account = stored::get::<Account>(txn, &Account::address(&link.account))
+        .await?
+        .ok_or_else(links::gone)?
+        .record;
     // Whoever has another address by now is not who the link was mailed to.
-    if normalised(&account.email) == normalised(&link.email) { Ok((link, account)) } else { Err(links::gone()) }
+    if normalised(&account.email) == normalised(&link.email) {
+        Ok((link, account))
+    } else {
+        Err(links::gone())
+    }
 }
 
 /// `GET /sign-in?token=…`: shows who is about to sign in, and opens nothing.

@@ -1,4 +1,5 @@
-//! Who asked for something by a session of their own: they are not mailed about it, and no link of theirs decides it.
+//! Who asked for something by a session of their own: they are not mailed about it, and no link of
+//! theirs decides it.
 
 use charter_kernel::governance::hold::Subject;
 use charter_kernel::id::uuid_v7;
@@ -60,8 +61,12 @@ impl Bed {
         let mut txn = self.app().store.begin(self.organization.as_str());
         let draft = approval.due(approval.expires_at).unwrap();
         txn.insert(approval.key(), draft).await.unwrap();
-        let about = About::Approval { organization: self.organization.to_string(), approval: id.clone() };
-        mail::notice(self.app(), about, NOW).unwrap().into_iter().for_each(|write| txn.write(write));
+        let about =
+            About::Approval { organization: self.organization.to_string(), approval: id.clone() };
+        mail::notice(self.app(), about, NOW)
+            .unwrap()
+            .into_iter()
+            .for_each(|write| txn.write(write));
         txn.commit().await.unwrap();
         id
     }
@@ -73,7 +78,9 @@ impl Bed {
             approval: id.to_owned(),
             request_sha256: "digest".into(),
         };
-        let (link, token) = links::made(purpose, &self.owner, "founder@example.com", NOW, NOW.plus_ms(60_000)).unwrap();
+        let (link, token) =
+            links::made(purpose, &self.owner, "founder@example.com", NOW, NOW.plus_ms(60_000))
+                .unwrap();
         let mut txn = self.app().store.begin(self.organization.as_str());
         stored::insert(&mut txn, &link, "link").await.unwrap();
         txn.commit().await.unwrap();
@@ -88,7 +95,11 @@ impl Bed {
 
     async fn approval(&self, id: &str) -> Approval {
         let mut txn = self.app().store.begin("");
-        stored::get::<Approval>(&mut txn, &Approval::address(self.organization.as_str(), id)).await.unwrap().unwrap().record
+        stored::get::<Approval>(&mut txn, &Approval::address(self.organization.as_str(), id))
+            .await
+            .unwrap()
+            .unwrap()
+            .record
     }
 }
 

@@ -1,4 +1,5 @@
-//! Whom a notice concerns: for each of them a link and a mail, in one unit with the notice's end, so that each is made once.
+//! Whom a notice concerns: for each of them a link and a mail, in one unit with the notice's end,
+//! so that each is made once.
 
 use charter_kernel::refusal::Refusal;
 use charter_kernel::role::Role;
@@ -39,25 +40,38 @@ pub(super) async fn notice(app: &App, taken: Taken) {
     loop {
         let mut txn = attempts.begin();
         let made = match &notice.about {
-            About::Approval { organization, approval } => approved(app, &ready, &mut txn, organization, approval).await,
-            About::SignIn { email } => signed_in(app, &ready, &mut txn, email, notice.created_at).await,
+            About::Approval { organization, approval } => {
+                approved(app, &ready, &mut txn, organization, approval).await
+            }
+            About::SignIn { email } => {
+                signed_in(app, &ready, &mut txn, email, notice.created_at).await
+            }
         };
         if let Err(refusal) = made {
-            return tracing::warn!(message = refusal.message, "a notice could not be made mails; it is tried again");
+            return tracing::warn!(
+                message = refusal.message,
+                "a notice could not be made mails; it is tried again"
+            );
         }
         let (key, token) = (taken.key.clone(), taken.token.clone());
-        txn.step(vec![Guard::Lease { key: key.clone(), token: token.clone() }], vec![Write::Settle { key, token }]);
+        txn.step(
+            vec![Guard::Lease { key: key.clone(), token: token.clone() }],
+            vec![Write::Settle { key, token }],
+        );
         match attempts.commit(txn).await {
             Ok(true) => return,
             Ok(false) => {}
             // Somebody else has taken it up meanwhile.
             Err(CommitError::Rejected(_)) => return,
-            Err(error) => return tracing::warn!(%error, "a notice could not be made mails; it is tried again"),
+            Err(error) => {
+                return tracing::warn!(%error, "a notice could not be made mails; it is tried again");
+            }
         }
     }
 }
 
-/// There is no relay any more: looked at again when its lease has ended, for as long as a mail would be tried.
+/// There is no relay any more: looked at again when its lease has ended, for as long as a mail
+/// would be tried.
 async fn untold(app: &App, taken: &Taken, notice: &Notice, missing: &Missing) {
     tracing::error!(?missing, "nobody can be told by mail");
     if app.store.now() < notice.created_at.plus_ms(outbox::TRIED_MS) {
@@ -71,14 +85,26 @@ async fn untold(app: &App, taken: &Taken, notice: &Notice, missing: &Missing) {
 }
 
 /// Everybody who may decide is told, with a link of their own.
-async fn approved(app: &App, ready: &Ready, txn: &mut Txn, organization: &str, id: &str) -> Result<(), Refusal> {
+async fn approved(
+    app: &App,
+    ready: &Ready,
+    txn: &mut Txn,
+    organization: &str,
+    id: &str,
+) -> Result<(), Refusal> {
     let now = app.store.now();
-    let Some(approval) = stored::get::<Approval>(txn, &Approval::address(organization, id)).await? else { return Ok(()) };
+    let Some(approval) = stored::get::<Approval>(txn, &Approval::address(organization, id)).await?
+    else {
+        return Ok(());
+    };
     let approval = approval.record;
     if decide::decided(&approval, now).is_some() {
         return Ok(());
     }
-    let (name, whom) = (pages::approval::organization(txn, &approval).await?, pages::approval::whom(txn, &approval).await?);
+    let (name, whom) = (
+        pages::approval::organization(txn, &approval).await?,
+        pages::approval::whom(txn, &approval).await?,
+    );
     let asked = Asked {
         title: &approval.title,
         action: &approval.action,
@@ -100,7 +126,8 @@ async fn deciders(txn: &mut Txn, approval: &Approval) -> Result<Vec<Member>, Ref
     let mut deciders = Vec::new();
     for role in Role::ALL.into_iter().rev().filter(|role| role.decides()) {
         let limit = PEOPLE_MAX as u32 + 1;
-        let (found, _) = stored::list::<Member>(txn, &reach, &[("role", role.as_str())], limit, 0).await?;
+        let (found, _) =
+            stored::list::<Member>(txn, &reach, &[("role", role.as_str())], limit, 0).await?;
         deciders.extend(found.into_iter().map(|found| found.record));
     }
     let is_own = |member: &Member| approval.asked_by.as_deref() == Some(member.account.as_str());
@@ -108,7 +135,11 @@ async fn deciders(txn: &mut Txn, approval: &Approval) -> Result<Vec<Member>, Ref
         deciders.retain(|member| !is_own(member));
     }
     if deciders.len() > PEOPLE_MAX {
-        tracing::warn!(approval = approval.id, people = deciders.len(), "more people may decide than are told by mail");
+        tracing::warn!(
+            approval = approval.id,
+            people = deciders.len(),
+            "more people may decide than are told by mail"
+        );
         deciders.truncate(PEOPLE_MAX);
     }
     Ok(deciders)
@@ -130,15 +161,23 @@ async fn one(
         approval: approval.id.clone(),
         request_sha256: approval.request_sha256.clone(),
     };
-    let (link, token) = links::made(purpose, &member.account, &member.email, now, approval.expires_at)?;
+    let (link, token) =
+        links::made(purpose, &member.account, &member.email, now, approval.expires_at)?;
     let withheld = match () {
         () if mail::is_hosted(app, &member.email) => Some("hosted_domain"),
         () if letter::mailbox(&member.email).is_none() => Some("no_mailbox"),
-        () if !quota::admit(app, txn, Some(organization), &member.email, now).await? => Some("rate_limited"),
+        () if !quota::admit(app, txn, Some(organization), &member.email, now).await? => {
+            Some("rate_limited")
+        }
         () => None,
     };
     if let Some(reason) = withheld {
-        tracing::warn!(approval = approval.id, account = member.account.as_str(), reason, "a person is not told by mail");
+        tracing::warn!(
+            approval = approval.id,
+            account = member.account.as_str(),
+            reason,
+            "a person is not told by mail"
+        );
         if reason == "rate_limited" {
             summed_up(ready, txn, organization, member, now).await?;
         }
@@ -160,8 +199,16 @@ async fn one(
 }
 
 /// The one mail that stands for all that are not sent within this hour.
-async fn summed_up(ready: &Ready, txn: &mut Txn, organization: &str, member: &Member, now: Instant) -> Result<(), Refusal> {
-    let Some(until) = quota::summary(txn, organization, member.account.as_str(), now).await? else { return Ok(()) };
+async fn summed_up(
+    ready: &Ready,
+    txn: &mut Txn,
+    organization: &str,
+    member: &Member,
+    now: Instant,
+) -> Result<(), Refusal> {
+    let Some(until) = quota::summary(txn, organization, member.account.as_str(), now).await? else {
+        return Ok(());
+    };
     let wanted = Wanted {
         organization,
         to: &member.email,
@@ -174,20 +221,34 @@ async fn summed_up(ready: &Ready, txn: &mut Txn, organization: &str, member: &Me
 }
 
 /// The account of the address is mailed a link, if there is one: nobody is told either way.
-async fn signed_in(app: &App, ready: &Ready, txn: &mut Txn, email: &str, asked_at: Instant) -> Result<(), Refusal> {
+async fn signed_in(
+    app: &App,
+    ready: &Ready,
+    txn: &mut Txn,
+    email: &str,
+    asked_at: Instant,
+) -> Result<(), Refusal> {
     let now = app.store.now();
     let expires_at = asked_at.plus_ms(links::SIGN_IN_MS);
-    let Some(account) = stored::holder::<Account>(txn, &Account::claim(email)).await? else { return Ok(()) };
+    let Some(account) = stored::holder::<Account>(txn, &Account::claim(email)).await? else {
+        return Ok(());
+    };
     let account = account.record;
     if now >= expires_at {
         return Ok(());
     }
     if mail::is_hosted(app, &account.email) || letter::mailbox(&account.email).is_none() {
-        tracing::warn!(account = account.id.as_str(), "a sign-in link is not mailed: the address is not one for links");
+        tracing::warn!(
+            account = account.id.as_str(),
+            "a sign-in link is not mailed: the address is not one for links"
+        );
         return Ok(());
     }
     if !quota::admit(app, txn, None, &account.email, now).await? {
-        tracing::warn!(account = account.id.as_str(), "a sign-in link is not mailed: the address got too many mails");
+        tracing::warn!(
+            account = account.id.as_str(),
+            "a sign-in link is not mailed: the address got too many mails"
+        );
         return Ok(());
     }
     let (link, token) = links::made(Purpose::SignIn, &account.id, &account.email, now, expires_at)?;

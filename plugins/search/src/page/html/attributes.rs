@@ -1,9 +1,10 @@
 //! How many attributes a tag of a text may have, whatever else stands in it.
 //!
-//! A tokenizer compares each attribute of a tag with those before it, so a tag with hundreds of thousands costs minutes. Where in
-//! the text a tag begins is only known to the tokenizer; here every `<` that may begin one is followed through all the states that a
-//! tokenizer can be in then, and what counts is the most attributes that any of them holds. It never counts too few, and too many
-//! only in what looks like a tag and is none.
+//! A tokenizer compares each attribute of a tag with those before it, so a tag with hundreds of
+//! thousands costs minutes. Where in the text a tag begins is only known to the tokenizer; here
+//! every `<` that may begin one is followed through all the states that a tokenizer can be in then,
+//! and what counts is the most attributes that any of them holds. It never counts too few, and too
+//! many only in what looks like a tag and is none.
 
 /// Where a tokenizer may be within a tag.
 #[derive(Clone, Copy)]
@@ -19,12 +20,25 @@ enum State {
     AfterQuoted,
 }
 
-use State::{AfterName, AfterQuoted, BeforeName, BeforeValue, DoubleQuoted, Name, SingleQuoted, TagName, Unquoted};
+use State::{
+    AfterName, AfterQuoted, BeforeName, BeforeValue, DoubleQuoted, Name, SingleQuoted, TagName,
+    Unquoted,
+};
 
-const STATES: [State; 9] =
-    [TagName, BeforeName, Name, AfterName, BeforeValue, DoubleQuoted, SingleQuoted, Unquoted, AfterQuoted];
+const STATES: [State; 9] = [
+    TagName,
+    BeforeName,
+    Name,
+    AfterName,
+    BeforeValue,
+    DoubleQuoted,
+    SingleQuoted,
+    Unquoted,
+    AfterQuoted,
+];
 
-/// A count of the attributes so far in each state that is possible: one more than there are, and 0 for an impossible one.
+/// A count of the attributes so far in each state that is possible: one more than there are, and 0
+/// for an impossible one.
 type Counts = [u32; STATES.len()];
 
 /// What may be open at one place of a text.
@@ -36,7 +50,8 @@ pub(super) struct Attributes {
 }
 
 impl Attributes {
-    /// Reads on; the most attributes that a tag may have had on the way. In code (a script, a style) only end tags begin.
+    /// Reads on; the most attributes that a tag may have had on the way. In code (a script, a
+    /// style) only end tags begin.
     pub(super) fn read(&mut self, text: &str, code: bool) -> u32 {
         let mut most = 0;
         for byte in text.bytes() {
@@ -127,7 +142,14 @@ mod tests {
     #[test]
     fn no_context_hides_a_tag() {
         let tag = format!("<x {}>", "a ".repeat(50));
-        for before in ["", "<!-- <a b=\"", "<a b='", "<script>if (a<b) c = \"", "<![CDATA[<a b=\"'", "<a b=\"<c d='"] {
+        for before in [
+            "",
+            "<!-- <a b=\"",
+            "<a b='",
+            "<script>if (a<b) c = \"",
+            "<![CDATA[<a b=\"'",
+            "<a b=\"<c d='",
+        ] {
             assert!(most(&format!("{before}{tag}")) >= 50, "{before}");
         }
     }
@@ -135,7 +157,14 @@ mod tests {
     #[test]
     fn it_reads_on_where_it_was_and_code_begins_no_tag() {
         let mut attributes = Attributes::default();
-        assert_eq!([attributes.read("<", false), attributes.read("a b", false), attributes.read(" c", false)], [0, 1, 2]);
+        assert_eq!(
+            [
+                attributes.read("<", false),
+                attributes.read("a b", false),
+                attributes.read(" c", false)
+            ],
+            [0, 1, 2]
+        );
         assert_eq!(Attributes::default().read("for (i=0;i<n; i++) { a = [1, 2, 3] }", true), 0);
         assert_eq!(Attributes::default().read("</script a b>", true), 2);
     }

@@ -1,9 +1,10 @@
-//! HTML to a tree at a bounded cost: it is fed to the parser in small pieces, and given up once the parser makes more of them than a
-//! page is worth.
+//! HTML to a tree at a bounded cost: it is fed to the parser in small pieces, and given up once the
+//! parser makes more of them than a page is worth.
 //!
-//! What a parser does is in no proportion to what it reads. It opens unclosed formatting elements again in every paragraph, and
-//! looks through all open elements for what a tag belongs to: a page of 100 KB can keep it busy for minutes. No estimate by the
-//! text's tags holds, because what a tag does depends on all before it. So the work is counted where it is done: at the tree that the
+//! What a parser does is in no proportion to what it reads. It opens unclosed formatting elements
+//! again in every paragraph, and looks through all open elements for what a tag belongs to: a page
+//! of 100 KB can keep it busy for minutes. No estimate by the text's tags holds, because what a tag
+//! does depends on all before it. So the work is counted where it is done: at the tree that the
 //! parser builds and asks.
 
 use std::borrow::Cow;
@@ -27,7 +28,8 @@ const TAG_ATTRIBUTES_MAX: u32 = 1_024;
 pub(super) const DEPTH_MAX: u32 = 512;
 /// Steps of the parser's work; an ordinary page of 2 MiB takes two millions.
 const WORK_MAX: u64 = 20_000_000;
-/// Steps that it takes to compare a formatting element, or one of its attributes, with one that is open.
+/// Steps that it takes to compare a formatting element, or one of its attributes, with one that is
+/// open.
 const COMPARED: u64 = 64;
 /// Bytes that are fed at once.
 const PIECE_BYTES: usize = 4_096;
@@ -35,7 +37,8 @@ const PIECE_BYTES: usize = 4_096;
 /// The page's tree; none if it has more elements than can be read.
 pub(super) fn parse(html: &str) -> Option<Document> {
     let tree_builder = TreeBuilderOpts { scripting_enabled: false, ..TreeBuilderOpts::default() };
-    let mut parser = parse_document(Sink::default(), ParseOpts { tree_builder, ..ParseOpts::default() });
+    let mut parser =
+        parse_document(Sink::default(), ParseOpts { tree_builder, ..ParseOpts::default() });
     let mut attributes = Attributes::default();
     for piece in html.split_inclusive('>').flat_map(pieces) {
         let sink = &parser.tokenizer.sink.sink;
@@ -66,8 +69,8 @@ struct Handle {
     place: usize,
 }
 
-/// Where a node was put. One whose ancestors are moved afterwards keeps its place: this bounds the parser's work and not the tree,
-/// which [`super::shape`] measures.
+/// Where a node was put. One whose ancestors are moved afterwards keeps its place: this bounds the
+/// parser's work and not the tree, which [`super::shape`] measures.
 #[derive(Clone, Copy, Default)]
 struct Place {
     /// Elements around it, itself included.
@@ -83,7 +86,8 @@ struct Sink {
     deepest: Cell<u32>,
     attributes: Cell<usize>,
     work: Cell<u64>,
-    /// What the element that was just made costs for each formatting element that is open; none if it is no such element.
+    /// What the element that was just made costs for each formatting element that is open; none if
+    /// it is no such element.
     comparing: Cell<Option<u64>>,
     /// The script or style that is open: in it the text has no tags.
     in_code: Cell<Option<NodeId>>,
@@ -130,7 +134,8 @@ impl Sink {
             NodeOrText::AppendNode(child) => {
                 let comparing = self.comparing.take();
                 self.works(comparing.unwrap_or(0) * u64::from(parent.formats));
-                let (depth, formats) = (parent.depth + 1, parent.formats + u32::from(comparing.is_some()));
+                let (depth, formats) =
+                    (parent.depth + 1, parent.formats + u32::from(comparing.is_some()));
                 self.deepest.set(self.deepest.get().max(depth));
                 self.placed.borrow_mut()[child.place] = Place { depth, formats };
                 NodeOrText::AppendNode(child.id)
@@ -186,13 +191,19 @@ impl TreeSink for Sink {
         self.works(1);
         x.id == y.id
     }
-    fn create_element(&self, name: QualName, attributes: Vec<Attribute>, flags: ElementFlags) -> Handle {
+    fn create_element(
+        &self,
+        name: QualName,
+        attributes: Vec<Attribute>,
+        flags: ElementFlags,
+    ) -> Handle {
         let count = attributes.len() as u64;
         self.attributes.set(self.attributes.get() + attributes.len());
         // Each attribute was compared with those before it.
         self.works(count * count / 2);
         self.comparing.set(is_formatting(&name).then_some(COMPARED * (1 + count)));
-        let is_code = matches!(name.local, local_name!("script") | local_name!("style")) && name.ns == ns!(html);
+        let is_code = matches!(name.local, local_name!("script") | local_name!("style"))
+            && name.ns == ns!(html);
         let id = self.document.create_element(name, attributes, flags);
         self.in_code.set(is_code.then_some(id));
         self.made(id)
@@ -217,14 +228,24 @@ impl TreeSink for Sink {
         let child = self.put(child, Place { depth: depth.saturating_sub(1), formats });
         self.document.append_before_sibling(&sibling.id, child);
     }
-    fn append_based_on_parent_node(&self, element: &Handle, previous: &Handle, child: NodeOrText<Handle>) {
+    fn append_based_on_parent_node(
+        &self,
+        element: &Handle,
+        previous: &Handle,
+        child: NodeOrText<Handle>,
+    ) {
         if self.document.tree.parent_of(&element.id).is_some() {
             self.append_before_sibling(element, child);
         } else {
             self.append(previous, child);
         }
     }
-    fn append_doctype_to_document(&self, name: StrTendril, public_id: StrTendril, system_id: StrTendril) {
+    fn append_doctype_to_document(
+        &self,
+        name: StrTendril,
+        public_id: StrTendril,
+        system_id: StrTendril,
+    ) {
         self.document.append_doctype_to_document(name, public_id, system_id);
     }
     fn get_template_contents(&self, target: &Handle) -> Handle {
@@ -233,7 +254,8 @@ impl TreeSink for Sink {
     fn set_quirks_mode(&self, mode: QuirksMode) {
         self.document.set_quirks_mode(mode);
     }
-    /// A second `<html>` or `<body>`: of their attributes none is read, and each would be compared with all before it.
+    /// A second `<html>` or `<body>`: of their attributes none is read, and each would be compared
+    /// with all before it.
     fn add_attrs_if_missing(&self, _: &Handle, _: Vec<Attribute>) {}
     fn remove_from_parent(&self, target: &Handle) {
         self.works(1);

@@ -1,4 +1,5 @@
-//! The shape of a parsed tree: what decides how far it can be read before anything recurses over it.
+//! The shape of a parsed tree: what decides how far it can be read before anything recurses over
+//! it.
 //!
 //! Measured in one pass that neither recurses nor allocates by the tree's depth.
 
@@ -16,9 +17,11 @@ pub(super) struct Shape {
     pub(super) depth: u32,
     /// How deep those stand within each other that the markdown is written for by recursion.
     pub(super) nested: u32,
-    /// Bytes of text, each as often as there are elements around it: what is copied where each element is written apart.
+    /// Bytes of text, each as often as there are elements around it: what is copied where each
+    /// element is written apart.
     pub(super) copied: u64,
-    /// Lines, each as often as there are lists and quotes around it: what is written to indent them.
+    /// Lines, each as often as there are lists and quotes around it: what is written to indent
+    /// them.
     pub(super) indented: u64,
 }
 
@@ -35,9 +38,14 @@ impl Around {
     fn within(self, data: &NodeData, by: i32) -> Self {
         let NodeData::Element(element) = data else { return self };
         let indents = matches!(&*element.name.local, "ul" | "ol" | "blockquote");
-        let nests = indents || matches!(&*element.name.local, "a" | "b" | "em" | "i" | "strong" | "table");
+        let nests =
+            indents || matches!(&*element.name.local, "a" | "b" | "em" | "i" | "strong" | "table");
         let add = |count: u32, is: bool| if is { count.saturating_add_signed(by) } else { count };
-        Self { depth: add(self.depth, true), nested: add(self.nested, nests), indents: add(self.indents, indents) }
+        Self {
+            depth: add(self.depth, true),
+            nested: add(self.nested, nests),
+            indents: add(self.indents, indents),
+        }
     }
 }
 
@@ -69,9 +77,10 @@ impl Shape {
     fn count(&mut self, data: &NodeData, around: Around) {
         let (bytes, lines) = match data {
             NodeData::Element(_) => (NODE_BYTES, 1),
-            NodeData::Text { contents } => {
-                (contents.len() as u64, contents.bytes().filter(|byte| *byte == b'\n').count() as u64)
-            }
+            NodeData::Text { contents } => (
+                contents.len() as u64,
+                contents.bytes().filter(|byte| *byte == b'\n').count() as u64,
+            ),
             _ => (0, 0),
         };
         self.elements += usize::from(matches!(data, NodeData::Element(_)));
@@ -100,7 +109,8 @@ mod tests {
     use super::*;
 
     fn shape(body: &str) -> Shape {
-        let document = Document::from(format!("<!doctype html><html><head></head><body>{body}</body></html>"));
+        let document =
+            Document::from(format!("<!doctype html><html><head></head><body>{body}</body></html>"));
         Shape::of(&document)
     }
 
