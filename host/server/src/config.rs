@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use zeroize::Zeroizing;
+use charter_tenancy::secret::Secret;
 
 mod access;
 mod billing;
@@ -32,27 +32,6 @@ pub use storage::{Data, Database, Retention};
 pub use telemetry::{LogFormat, Telemetry};
 
 use source::Source;
-
-/// Text that must not be shown. It does not print itself and is wiped when dropped.
-#[derive(Clone, Default)]
-pub struct Secret(Zeroizing<String>);
-
-impl Secret {
-    /// Wraps a secret.
-    pub fn new(text: String) -> Self {
-        Self(Zeroizing::new(text))
-    }
-    /// The secret itself; name the reason where this is called.
-    pub fn reveal(&self) -> &str {
-        &self.0
-    }
-}
-
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Secret(…)")
-    }
-}
 
 /// Everything that can be set.
 #[derive(Clone, Debug)]

@@ -21,17 +21,18 @@ use charter_store::Txn;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
+use self::event::HookEvent;
 use crate::app::App;
 use crate::directory::UserRecord;
 use crate::lifecycle::Called;
 use crate::metrics::Metrics;
 use crate::pipeline::rate::{Gate, Kind};
 use crate::records::Record as _;
-use crate::records::hook_event::HookEvent;
 use crate::reply::Counter;
 use crate::request::HostRequest;
 use crate::routes::stored;
 
+mod event;
 pub mod question;
 pub mod signature;
 pub mod stripe;

@@ -4,13 +4,13 @@
 //! shipped. Knows hyper; knows no primitive by name: what is served comes from the components'
 //! manifests and from the one list in [`routes`].
 
+pub use charter_tenancy::{authority, directory, operator, records};
+
 pub mod app;
 pub mod audit;
-pub mod authority;
 pub mod cli;
 pub mod components;
 pub mod config;
-pub mod directory;
 pub mod egress;
 pub mod events;
 pub mod governance;
@@ -20,10 +20,8 @@ pub mod lifecycle;
 pub mod mail;
 pub mod metrics;
 pub mod openapi;
-pub mod operator;
 pub mod pipeline;
 pub mod providers;
-pub mod records;
 pub mod reply;
 pub mod request;
 pub mod routes;

@@ -6,10 +6,8 @@
 
 use std::borrow::Cow;
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use bytes::Bytes;
-use charter_kernel::scope::Scope;
 use charter_kernel::time::Instant;
 use http::{HeaderMap, Method};
 use serde::de::DeserializeOwned;
@@ -17,35 +15,10 @@ use serde_json::Value;
 
 use charter_kernel::refusal::Refusal;
 
-use crate::directory::{KeyRecord, OrganizationRecord, ProjectRecord, SessionRecord, UserRecord};
+pub use charter_tenancy::place::{Identity, Place};
+
+use crate::authority;
 use crate::pipeline::page::Page;
-
-/// Who sent the request, as its credential proved.
-#[derive(Clone, Debug)]
-pub enum Identity {
-    /// No credential; only routes with `auth: none` see it.
-    Anonymous,
-    /// An API key.
-    Key(Arc<KeyRecord>),
-    /// A signed-in person.
-    Session(Arc<SessionRecord>),
-    /// The deployment's operator.
-    Operator,
-}
-
-/// Where the request acts: the organization of the credential, and the project and user that were
-/// named or defaulted.
-#[derive(Clone, Debug)]
-pub struct Place {
-    /// The proof that the kernel and the engine ask for.
-    pub scope: Scope,
-    /// The credential's organization.
-    pub organization: Arc<OrganizationRecord>,
-    /// The selected project.
-    pub project: Arc<ProjectRecord>,
-    /// The selected tenant user; absent where none was named and the project has no default.
-    pub user: Option<Arc<UserRecord>>,
-}
 
 /// One request to a host route.
 #[derive(Debug)]
@@ -105,6 +78,18 @@ impl HostRequest {
     /// it.
     pub fn place(&self) -> Result<&Place, Refusal> {
         self.place.as_ref().ok_or_else(|| Refusal::unauthorized("This needs a credential."))
+    }
+    /// The audit log that the request reads: its organization's, or the deployment's own for the
+    /// operator.
+    ///
+    /// # Errors
+    /// 403 for a key that is pinned: what others did is beyond its pin.
+    pub fn audited(&self) -> Result<&str, Refusal> {
+        if matches!(self.identity, Identity::Operator) {
+            return Ok("");
+        }
+        authority::organization_wide(&self.identity)?;
+        Ok(self.place()?.organization.id.as_str())
     }
 }
 

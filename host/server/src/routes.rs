@@ -13,6 +13,7 @@ use std::pin::Pin;
 use charter_kernel::manifest::{Access, Catalogue, Mount, Paging};
 use charter_kernel::refusal::{Code, Refusal};
 use charter_store::Txn;
+pub use charter_tenancy::stored;
 use serde_json::Value;
 
 use crate::app::App;
@@ -48,7 +49,6 @@ pub mod shape;
 pub mod skill;
 pub mod spend;
 pub mod status;
-pub mod stored;
 pub mod usage;
 pub mod users;
 pub mod webhooks;

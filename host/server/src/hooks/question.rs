@@ -22,12 +22,11 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::event::HookEvent;
 use super::{enter, payload};
 use crate::app::App;
-use crate::pipeline::claim::EXPIRES;
 use crate::pipeline::standing;
-use crate::records::hook_event::HookEvent;
-use crate::records::{Record as _, Unreadable};
+use crate::records::{EXPIRES, Record as _, Unreadable};
 use crate::request::HostRequest;
 use crate::workers::owner::{self, Admitted, Work};
 

@@ -6,7 +6,7 @@ use charter_store::Txn;
 use super::outbox::{self, Wanted};
 use super::{letter, quota};
 use crate::app::App;
-use crate::directory::secret::Plain;
+use charter_tenancy::secret::Plain;
 use crate::records::invitation::Invitation;
 use crate::records::mail::Cause;
 use crate::records::organization::Organization;

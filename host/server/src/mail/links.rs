@@ -10,7 +10,7 @@ use charter_kernel::time::Instant;
 use charter_store::Txn;
 
 use crate::app::App;
-use crate::directory::secret::Plain;
+use charter_tenancy::secret::Plain;
 use crate::directory::throttle::Attempt;
 use crate::records::link::{Link, Mailed, Purpose};
 use crate::request::HostRequest;

@@ -26,14 +26,13 @@ use super::trail::Trail;
 use crate::app::App;
 use crate::governance::approvals::DECIDE_MS;
 use crate::http::body::Body;
+use crate::records::EXPIRES;
 use crate::request::Identity;
 
 /// The header.
 pub const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 /// The collection of records, in the reach of the organization.
 pub const COLLECTION: &str = "idempotency";
-/// The indexed moment after which a record may be forgotten.
-pub const EXPIRES: &str = "expires_at";
 /// The indexed owner: the fence.
 const OWNER: &str = "owner";
 /// When a request that is still running may be asked for again.

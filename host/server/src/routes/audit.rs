@@ -13,7 +13,6 @@ use super::stored::reading;
 use crate::app::App;
 use crate::audit::export::Line;
 use crate::audit::{Log, Sealed, text};
-use crate::authority::audited;
 use crate::reply::Reply;
 use crate::request::HostRequest;
 
@@ -71,7 +70,7 @@ pub fn export_query() -> Value {
 }
 
 fn log(app: &App, request: &HostRequest) -> Result<Log, Refusal> {
-    audited(request).map(|organization| Log::of(&app.store, organization))
+    request.audited().map(|organization| Log::of(&app.store, organization))
 }
 
 async fn sealed(log: &Log, request: &HostRequest) -> Result<Sealed, Refusal> {
@@ -108,7 +107,7 @@ pub async fn proof(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Repl
             let hashes = log.proof(&merkle::inclusion(index, sealed.size)).await?;
             let rows = app
                 .store
-                .facts(FactKind::Audit, audited(request)?, index, 1)
+                .facts(FactKind::Audit, request.audited()?, index, 1)
                 .await
                 .map_err(reading)?;
             let row = Line::of(rows.into_iter().next().ok_or_else(Refusal::internal)?);
@@ -133,7 +132,7 @@ pub async fn export(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Rep
     let log = log(app, request)?;
     let export = log.export(request.query["after"].as_u64().unwrap_or(0)).await?;
     // An export lasts as long as its reader: it takes a place among the organization's streams.
-    let place = app.streams.take(audited(request)?, false);
+    let place = app.streams.take(request.audited()?, false);
     let place = place.ok_or_else(|| {
         Refusal::rate_limited(5).hint("Close streams that are not read before opening another.")
     })?;

@@ -17,7 +17,7 @@ use super::{sessions, stored};
 use crate::app::App;
 use crate::config::Registration;
 use crate::directory::password::{self, PasswordError};
-use crate::directory::secret::Plain;
+use charter_tenancy::secret::Plain;
 use crate::directory::throttle::Attempt;
 use crate::lifecycle::{self, Billed, Change, Told};
 use crate::mail;

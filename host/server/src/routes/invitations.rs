@@ -22,7 +22,7 @@ use crate::app::App;
 use crate::authority::{actor, loosen, organization_wide, sees_organization};
 use crate::config::Registration;
 use crate::directory::password;
-use crate::directory::secret::Plain;
+use charter_tenancy::secret::Plain;
 use crate::mail;
 use crate::records::Record as _;
 use crate::records::account::{Account, ORGANIZATIONS_MAX, email_fault, normalised};

@@ -16,7 +16,7 @@ use super::shape::{self, check, checked, id, instant, name, nullable, object, re
 use super::{invitations, projects, stored};
 use crate::app::App;
 use crate::authority::{actor, pinned_project, pinned_user, role, sees_project, sees_user};
-use crate::directory::secret::Plain;
+use charter_tenancy::secret::Plain;
 use crate::directory::{KeyRecord, ProjectRecord};
 use crate::lifecycle;
 use crate::records::erasure::Erasure;

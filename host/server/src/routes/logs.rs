@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use super::shape::{self, instant, object};
 use super::stored::reading;
 use crate::app::App;
-use crate::authority::audited;
 use crate::reply::Reply;
 use crate::request::HostRequest;
 
@@ -89,7 +88,7 @@ pub fn view(row: &SequencedFact) -> Value {
 /// # Errors
 /// 403 for a key that is pinned: what others did is beyond its pin.
 pub async fn list(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
-    let organization = audited(request)?;
+    let organization = request.audited()?;
     let moment = |name: &str| request.query_text(name).and_then(Instant::parse);
     let (since, until) = (moment("since"), moment("until"));
     let wanted: Vec<(&str, &str)> =

@@ -14,7 +14,7 @@ use super::stored;
 use crate::app::App;
 use crate::directory::SessionRecord;
 use crate::directory::csrf_token;
-use crate::directory::secret::Plain;
+use charter_tenancy::secret::Plain;
 use crate::records::account::Account;
 use crate::records::member::Member;
 use crate::records::organization::Organization;

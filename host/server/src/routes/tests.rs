@@ -17,7 +17,7 @@ use super::{auth, invitations, keys, members, sessions, stored};
 use crate::app::App;
 use crate::cli::{Running, start};
 use crate::config::{Config, Layers};
-use crate::directory::secret::Plain;
+use charter_tenancy::secret::Plain;
 use crate::directory::{KeyRecord, SessionRecord};
 use crate::records::Record as _;
 use crate::records::invitation::Invitation;

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use charter_engine::hook;
 use charter_engine::job::{JobRecord, jobs};
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Guard, Key, Reach, Taken, Unit, Write};
@@ -101,7 +102,10 @@ async fn keys(app: &App, erasure: &Erasure) -> Result<Vec<Key>, ReadError> {
     let keys = erasure.keys().map(|(field, id)| (ApiKey::space(), field, id));
     let webhooks = erasure.user().map(|user| (Webhook::space(), TENANT, user));
     let mut found = Vec::new();
-    let hooks = erasure.hooks().map(|(field, id)| (charter_engine::hook::hooks(), field, id));
+    let hooks = erasure
+        .user()
+        .map(|id| (hook::hooks(), hook::USER, id))
+        .or_else(|| erasure.project().map(|id| (hook::hooks(), hook::PROJECT, id)));
     for (space, field, value) in keys.into_iter().chain(webhooks).chain(hooks) {
         let query = Query::all(&reach, &space).equal(field, value).limit(BATCH_ROWS).relaxed();
         found.extend(app.store.find(&query).await?.items.into_iter().map(|(key, _)| key));

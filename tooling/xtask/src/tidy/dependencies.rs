@@ -1,25 +1,39 @@
-//! Which crate may know which: server → engine → store → kernel, and each outside world behind one
-//! crate.
+//! Which crate may know which: the floors of the house, and each outside world behind one crate.
 
 use crate::workspace::{Package, Workspace};
 
-/// A dependency that only these members of `host/` may have.
-const OWNERS: [(&str, &str); 7] = [
-    ("rusqlite", "charter-store"),
-    ("sqlx", "charter-store"),
-    ("wasmtime", "charter-engine"),
-    ("wasmtime-wasi", "charter-engine"),
-    ("wasmtime-wasi-http", "charter-engine"),
-    ("hyper", "charter-server"),
-    ("hyper-util", "charter-server"),
+/// A floor of `host/`, and the floors below it that it may stand on.
+struct Floor {
+    /// The folder; its package is `charter-<folder>`.
+    name: &'static str,
+    /// The floors that it may know.
+    below: &'static [&'static str],
+}
+
+/// The floors, the lowest first.
+const FLOORS: [Floor; 5] = [
+    Floor { name: "kernel", below: &[] },
+    Floor { name: "store", below: &["kernel"] },
+    Floor { name: "engine", below: &["kernel", "store"] },
+    Floor { name: "tenancy", below: &["kernel", "store"] },
+    Floor { name: "server", below: &["kernel", "store", "engine", "tenancy"] },
 ];
 
-/// What each crate of `host/` may know of the others.
-const BELOW: [(&str, &[&str]); 4] = [
-    ("charter-kernel", &[]),
-    ("charter-store", &["charter-kernel"]),
-    ("charter-engine", &["charter-kernel", "charter-store"]),
-    ("charter-server", &["charter-kernel", "charter-store", "charter-engine"]),
+/// A dependency that only these floors may have.
+const OWNERS: [(&str, &[&str]); 7] = [
+    ("rusqlite", &["store"]),
+    ("sqlx", &["store"]),
+    ("wasmtime", &["engine"]),
+    ("wasmtime-wasi", &["engine"]),
+    ("wasmtime-wasi-http", &["engine"]),
+    ("hyper", &["server"]),
+    ("hyper-util", &["server"]),
+];
+
+/// A dependency that these floors must not have, and why.
+const WITHOUT: [(&str, &[&str], &str); 2] = [
+    ("kernel", &IMPURE, "the kernel is rules without a clock, IO or async"),
+    ("tenancy", &["http", "http-body"], "who asks is known before anything of HTTP"),
 ];
 
 /// What the kernel's rules must not need.
@@ -27,9 +41,15 @@ const IMPURE: [&str; 6] = ["tokio", "futures", "tracing", "getrandom", "rustls",
 
 pub(super) fn faults(workspace: &Workspace) -> Vec<String> {
     let mut faults = Vec::new();
-    for (_, package) in workspace.members_in("host") {
+    for (folder, package) in workspace.members_in("host") {
+        if is_floor(&folder) && package.name != format!("charter-{folder}") {
+            faults.push(format!(
+                "host/{folder}: its package is named {}, not charter-{folder}",
+                package.name
+            ));
+        }
         for dependency in &package.dependencies {
-            if let Some(fault) = fault(package, dependency) {
+            if let Some(fault) = fault(&folder, package, dependency) {
                 faults.push(fault);
             }
         }
@@ -48,27 +68,28 @@ pub(super) fn faults(workspace: &Workspace) -> Vec<String> {
     faults
 }
 
-fn fault(package: &Package, dependency: &str) -> Option<String> {
+/// Whether a folder of `host/` is one of the floors.
+pub(super) fn is_floor(folder: &str) -> bool {
+    FLOORS.iter().any(|floor| floor.name == folder)
+}
+
+fn fault(folder: &str, package: &Package, dependency: &str) -> Option<String> {
     let name = package.name.as_str();
-    if let Some((_, owner)) =
-        OWNERS.iter().find(|(owned, owner)| *owned == dependency && *owner != name)
+    if let Some((_, owners)) =
+        OWNERS.iter().find(|(owned, owners)| *owned == dependency && !owners.contains(&folder))
     {
-        return Some(format!("{name}: depends on {dependency}, which only {owner} may know"));
+        return Some(format!("{name}: depends on {dependency}, which only {owners:?} may know"));
     }
-    if name == "charter-kernel" && IMPURE.contains(&dependency) {
-        return Some(format!(
-            "{name}: depends on {dependency}; the kernel is rules without a clock, IO or async"
-        ));
+    if let Some((.., why)) =
+        WITHOUT.iter().find(|(floor, without, _)| *floor == folder && without.contains(&dependency))
+    {
+        return Some(format!("{name}: depends on {dependency}; {why}"));
     }
-    let (_, below) = BELOW.iter().find(|(member, _)| *member == name)?;
+    let floor = FLOORS.iter().find(|floor| floor.name == folder)?;
+    let other = dependency.strip_prefix("charter-")?;
     // The harness may stand beside a crate's tests; nothing else of the workspace may.
-    if dependency.starts_with("charter-")
-        && dependency != "charter-tests"
-        && !below.contains(&dependency)
-    {
-        return Some(format!(
-            "{name}: depends on {dependency}; the direction is server → engine → store → kernel"
-        ));
+    if other != "tests" && !floor.below.contains(&other) {
+        return Some(format!("{name}: depends on {dependency}; it stands on {:?}", floor.below));
     }
     None
 }

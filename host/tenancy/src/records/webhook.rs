@@ -6,8 +6,7 @@ use charter_kernel::time::Instant;
 use charter_kernel::unit::{Draft, Key, Reach, Space};
 use serde::{Deserialize, Serialize};
 
-use super::{Record, Unreadable, entry};
-use crate::pipeline::claim::EXPIRES;
+use super::{EXPIRES, Record, Unreadable, entry};
 
 /// The most webhooks of an organization.
 pub const WEBHOOKS_MAX: u64 = 100;

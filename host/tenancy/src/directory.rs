@@ -30,15 +30,14 @@ use crate::records::project::{Mode, Project};
 use crate::records::session::Session;
 use crate::records::user::User;
 use crate::records::{Record, still_active, unchanged};
+use crate::secret::{self, Plain};
 
 pub mod cache;
 pub mod password;
-pub mod secret;
 pub mod throttle;
 
 use cache::Cache;
 use password::{PasswordError, Passwords};
-use secret::Plain;
 use throttle::Throttle;
 
 /// What each kind of record is read from.

@@ -6,8 +6,7 @@ use charter_kernel::time::Instant;
 use charter_kernel::unit::{Key, Reach, Space};
 use serde::{Deserialize, Serialize};
 
-use super::{Record, entry};
-use crate::pipeline::claim::EXPIRES;
+use super::{EXPIRES, Record, entry};
 
 /// The indexed field by which an approval's links are found.
 pub const APPROVAL: &str = "approval";

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use crate::config::Secret;
+use crate::secret::Secret;
 
 /// What a token starts with, so that a secret scanner finds one that leaked.
 const PREFIX: &str = "op_";

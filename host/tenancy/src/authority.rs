@@ -10,7 +10,7 @@ use charter_kernel::role::Role;
 
 use crate::directory::{KeyRecord, OrganizationRecord};
 use crate::records::organization::Loosening;
-use crate::request::{HostRequest, Identity};
+use crate::place::Identity;
 
 /// The credential's role; absent without one.
 pub fn role(identity: &Identity) -> Option<Role> {
@@ -46,18 +46,6 @@ pub fn actor(identity: &Identity) -> (String, String) {
         Identity::Operator => ("operator".into(), "operator".into()),
         Identity::Anonymous => ("anonymous".into(), String::new()),
     }
-}
-
-/// Whose audit log a request reads: its organization's, or the deployment's own for the operator.
-///
-/// # Errors
-/// 403 for a key that is pinned: what others did is beyond its pin.
-pub fn audited(request: &HostRequest) -> Result<&str, Refusal> {
-    if matches!(request.identity, Identity::Operator) {
-        return Ok("");
-    }
-    organization_wide(&request.identity)?;
-    Ok(request.place()?.organization.id.as_str())
 }
 
 /// Whether the request may loosen.
@@ -157,7 +145,7 @@ mod tests {
 
     use super::*;
     use crate::directory::SessionRecord;
-    use crate::directory::secret::Plain;
+    use crate::secret::Plain;
 
     fn id(n: u8) -> String {
         uuid_v7(Instant(1), [n; 10])

@@ -1,7 +1,8 @@
-//! Secrets that the deployment hands out: API keys, session tokens, invitation tokens.
+//! Secrets: those that the deployment hands out (API keys, session tokens, invitation tokens), and
+//! text that the operator has set.
 //!
 //! A plain secret exists once, in the answer that hands it out; what is stored is its SHA-256. 256
-//! random bits need no slow hash. Neither type prints itself.
+//! random bits need no slow hash. No type of this file prints itself.
 
 use std::fmt;
 
@@ -9,9 +10,31 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
+use zeroize::Zeroizing;
 
 /// How many characters of a key are shown in lists, the `sk_live_` in front included.
 const SHOWN_CHARACTERS: usize = 14;
+
+/// Text that must not be shown. It does not print itself and is wiped when dropped.
+#[derive(Clone, Default)]
+pub struct Secret(Zeroizing<String>);
+
+impl Secret {
+    /// Wraps a secret.
+    pub fn new(text: String) -> Self {
+        Self(Zeroizing::new(text))
+    }
+    /// The secret itself; name the reason where this is called.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
 
 /// A secret as its holder presents it.
 #[derive(Clone)]

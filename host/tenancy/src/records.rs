@@ -12,7 +12,6 @@ pub mod account;
 pub mod approval;
 pub mod erasure;
 pub mod grant;
-pub mod hook_event;
 pub mod invitation;
 pub mod key;
 pub mod kit;
@@ -32,6 +31,9 @@ pub mod webhook;
 pub const STATUS: &str = "status";
 /// See [`STATUS`].
 pub const ACTIVE: &str = "active";
+/// The indexed field that says when a record is swept: RFC 3339 in UTC, which sorts as it is
+/// written.
+pub const EXPIRES: &str = "expires_at";
 
 /// A record that is kept as a row of `host.<COLLECTION>`.
 pub trait Record: Serialize + DeserializeOwned {
@@ -91,7 +93,7 @@ pub struct Unreadable {
 }
 
 /// An index entry of a text value.
-fn entry(field: &str, value: impl Into<String>) -> (String, String) {
+pub fn entry(field: &str, value: impl Into<String>) -> (String, String) {
     (field.to_owned(), value.into())
 }
 

@@ -47,20 +47,14 @@ impl Erasure {
         Some((field, id))
     }
 
-    /// The indexed field, and its value, of the inbound URLs that end with it.
-    pub fn hooks(&self) -> Option<(&'static str, &str)> {
-        let (kind, id) = self.reach.split_once('/')?;
-        let field = match kind {
-            "u" => charter_engine::hook::USER,
-            "p" => charter_engine::hook::PROJECT,
-            _ => return None,
-        };
-        Some((field, id))
-    }
-
     /// The user, where one was deleted.
     pub fn user(&self) -> Option<&str> {
         self.reach.strip_prefix("u/")
+    }
+
+    /// The project, where one was deleted.
+    pub fn project(&self) -> Option<&str> {
+        self.reach.strip_prefix("p/")
     }
 
     /// The space of erasures.

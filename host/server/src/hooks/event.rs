@@ -8,8 +8,7 @@ use charter_kernel::unit::{Key, Reach};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Record, entry};
-use crate::pipeline::claim::EXPIRES;
+use crate::records::{EXPIRES, Record, entry};
 
 /// How long an event is known again: a week. Senders try for three days.
 const KEPT_MS: i64 = 7 * 86_400_000;

@@ -5,8 +5,7 @@ use charter_kernel::time::Instant;
 use charter_kernel::unit::{Draft, Key, Reach};
 use serde::{Deserialize, Serialize};
 
-use super::{Record, Unreadable, entry};
-use crate::pipeline::claim::EXPIRES;
+use super::{EXPIRES, Record, Unreadable, entry};
 
 /// The lease group of notices.
 pub const NOTICES: &str = "notices";

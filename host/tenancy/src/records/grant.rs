@@ -41,7 +41,7 @@ impl Record for Given {
     fn index(&self) -> Vec<(String, String)> {
         vec![
             entry("user", &self.grant.user_id),
-            entry(crate::pipeline::claim::EXPIRES, self.grant.until.to_string()),
+            entry(super::EXPIRES, self.grant.until.to_string()),
         ]
     }
 }
