@@ -11,12 +11,11 @@ use std::sync::{Arc, PoisonError, RwLock};
 use charter_engine::Engine;
 use charter_kernel::fault::Fault;
 use charter_kernel::time::{Clock, Instant};
-use charter_store::{ReadError, Store, Txn};
+use charter_store::{ReadError, Store};
 use tokio::sync::Mutex;
 
-use crate::config;
-use crate::records::Record;
-use crate::served::{Live, Primitive, Served};
+use crate::served::{Live, Primitive, Reserved, Served};
+use crate::settings::{Components, Settings};
 
 mod activate;
 pub(crate) mod attempts;
@@ -37,7 +36,7 @@ pub use catalogue::Catalogue;
 pub use fault::{LifeCycleError, StoreFault};
 pub use install::{Installed, Upload};
 pub use record::{Activation, Replica, State, Version};
-pub(crate) use report::shown_version;
+pub use report::shown_version;
 
 use breaker::Breaker;
 use replicas::Replicas;
@@ -52,7 +51,8 @@ pub struct Registry {
 struct Inner {
     store: Store,
     engine: Engine,
-    settings: config::Components,
+    settings: Components,
+    reserved: Reserved,
     resident_ms: u64,
     clock: Arc<dyn Clock>,
     live: RwLock<Arc<Live>>,
@@ -73,7 +73,8 @@ impl Registry {
     pub fn new(
         store: Store,
         engine: Engine,
-        config: &config::Config,
+        settings: Settings,
+        reserved: Reserved,
         clock: Arc<dyn Clock>,
     ) -> Self {
         let inner = Inner {
@@ -81,12 +82,13 @@ impl Registry {
                 store.clone(),
                 engine.clone(),
                 clock.clone(),
-                config.primitives.clone(),
+                settings.primitives,
             ),
             replicas: Replicas::new(store.clone(), clock.clone()),
-            breaker: Breaker::new(config.components.breaker),
-            settings: config.components.clone(),
-            resident_ms: config.engine.resident_ms,
+            breaker: Breaker::new(settings.components.breaker),
+            settings: settings.components,
+            reserved,
+            resident_ms: settings.resident_ms,
             live: RwLock::default(),
             catalogue: RwLock::default(),
             revision: AtomicU64::new(0),
@@ -176,7 +178,8 @@ impl Registry {
             }
         }
         let revision = self.inner.revision.fetch_add(1, Relaxed) + 1;
-        match Live::new(revision, primitives, catalogue.live().map(|version| &version.manifest)) {
+        let installed = catalogue.live().map(|version| &version.manifest);
+        match Live::new(revision, &self.inner.reserved, primitives, installed) {
             Ok(live) => {
                 *self.inner.live.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(live)
             }
@@ -285,6 +288,7 @@ impl Registry {
         let revision = self.inner.revision.fetch_add(1, Relaxed) + 1;
         if let Ok(live) = Live::new(
             revision,
+            &self.inner.reserved,
             primitives.collect(),
             catalogue.live().map(|version| &version.manifest),
         ) {
@@ -327,14 +331,6 @@ fn wanted(catalogue: &Catalogue) -> BTreeSet<String> {
         .filter_map(|name| catalogue.predecessor(name))
         .map(|version| version.digest.clone());
     serving.chain(before).collect()
-}
-
-/// All records of a collection of the deployment.
-///
-/// # Errors
-/// When the store cannot be read.
-pub async fn all_records<R: Record>(txn: &mut Txn, relaxed: bool) -> Result<Vec<R>, ReadError> {
-    catalogue::all(txn, relaxed).await
 }
 
 /// A digest as the API takes it: with or without `sha256:`.

@@ -14,15 +14,16 @@ use charter_kernel::manifest::{
 };
 use charter_kernel::route::{Table, Template};
 use charter_kernel::schema::Schema;
-use http::{HeaderMap, HeaderName, header};
 
-use crate::metrics::{Metrics, RouteStats};
-use crate::pipeline::deprecated::Deprecated;
-use crate::routes;
+use crate::stats::RouteStats;
 
+mod deprecated;
 mod live;
+mod reserved;
 
+pub use deprecated::Deprecated;
 pub use live::{Entry, Live, Primitive};
+pub use reserved::Reserved;
 
 /// The mounts, in the order of what is kept by mount.
 pub const MOUNTS: [Mount; 4] = [Mount::Company, Mount::User, Mount::Root, Mount::Operator];
@@ -42,17 +43,6 @@ pub enum Auth {
     Hook,
     /// The secret of this binding.
     SharedSecret(String),
-}
-
-impl From<routes::Auth> for Auth {
-    fn from(auth: routes::Auth) -> Self {
-        match auth {
-            routes::Auth::Open => Self::Open,
-            routes::Auth::Key => Self::Key,
-            routes::Auth::Session => Self::Session,
-            routes::Auth::Operator => Self::Operator,
-        }
-    }
 }
 
 /// What body a route takes.
@@ -98,52 +88,24 @@ pub struct Contract {
     pub body: BodyRule,
     /// Whether a person's browser shows what it answers: its refusals are pages too.
     pub page: bool,
-    stats: [OnceLock<Arc<RouteStats>>; MOUNTS.len()],
+    /// Its counters.
+    pub counters: Counters,
 }
 
-impl Contract {
-    /// The counters of the route at a mount.
-    pub fn stats(&self, metrics: &Metrics, mount: Mount) -> Arc<RouteStats> {
-        self.stats[mount as usize]
-            .get_or_init(|| metrics.route(self.method, &template_at(mount, &self.path)))
-            .clone()
-    }
+/// The counters of a route at each mount, kept once they were looked up.
+#[derive(Debug, Default)]
+pub struct Counters([OnceLock<Arc<RouteStats>>; MOUNTS.len()]);
 
-    /// The contract of a host route.
-    ///
-    /// # Errors
-    /// Every fault of its schemas.
-    pub fn of_host(route: &routes::HostRoute) -> Result<Self, Vec<Fault>> {
-        let mut faults = Vec::new();
-        let mut compile = |what: &str, schema: Option<fn() -> serde_json::Value>| {
-            let schema = schema?();
-            compiled(&schema, &format!("{}.{what}", route.id), &mut faults)
-        };
-        let query = compile("query", route.query);
-        let body = compile("body", route.body);
-        let body = match (body, route.consumes) {
-            (_, Some((media_type, size_max))) => {
-                BodyRule::Raw { media_type: media_type.into(), size_max: Some(size_max) }
-            }
-            (Some(schema), None) => BodyRule::Json(schema),
-            (None, None) => BodyRule::None,
-        };
-        let contract = Self {
-            id: route.id.into(),
-            method: route.method,
-            path: route.path.into(),
-            auth: route.auth.into(),
-            access: route.access,
-            mutates: route.method != "GET",
-            catalogue: route.catalogue,
-            paging: route.paging,
-            path_schema: None,
-            query,
-            body,
-            page: route.produces == Some(crate::routes::pages::HTML),
-            stats: Default::default(),
-        };
-        if faults.is_empty() { Ok(contract) } else { Err(faults) }
+impl Contract {
+    /// The counters of the route at a mount; `find` looks them up by method and template.
+    pub fn stats(
+        &self,
+        mount: Mount,
+        find: impl FnOnce(&'static str, &str) -> Arc<RouteStats>,
+    ) -> Arc<RouteStats> {
+        self.counters.0[mount as usize]
+            .get_or_init(|| find(self.method, &template_at(mount, &self.path)))
+            .clone()
     }
 }
 
@@ -166,8 +128,8 @@ pub struct ServedOperation {
     pub status: u16,
     /// Media type of an answer that is not JSON.
     pub produces: Option<String>,
-    /// Request headers that the guest may see.
-    pub headers: Vec<HeaderName>,
+    /// Request headers that the guest may see, by their names in lower case.
+    pub headers: Vec<String>,
     /// Providers without which it can do nothing.
     pub needs: Vec<String>,
     /// How long a call may take, where it says so.
@@ -182,16 +144,6 @@ pub struct ServedOperation {
     pub llm_routing: bool,
     /// Its place among the manifest's operations.
     pub declared: usize,
-}
-
-impl ServedOperation {
-    /// Whether the client asks for an event stream, and can get one.
-    pub fn streams_wanted(&self, headers: &HeaderMap) -> bool {
-        let accepts = |line: &http::HeaderValue| {
-            line.to_str().is_ok_and(|line| line.contains("text/event-stream"))
-        };
-        self.streams && headers.get_all(header::ACCEPT).iter().any(accepts)
-    }
 }
 
 /// One component version, ready to serve.
@@ -297,11 +249,7 @@ fn operation(
         (Some(schema), None) => BodyRule::Json(schema),
         (None, None) => BodyRule::None,
     };
-    let headers = declared
-        .headers
-        .iter()
-        .filter_map(|name| HeaderName::try_from(name.as_str()).ok())
-        .collect();
+    let headers = declared.headers.iter().map(|name| name.to_ascii_lowercase()).collect();
     Some(ServedOperation {
         contract: Contract {
             id: declared.id.as_str().into(),
@@ -316,7 +264,7 @@ fn operation(
             query,
             body,
             page: false,
-            stats: Default::default(),
+            counters: Counters::default(),
         },
         status: declared.status,
         produces: declared.produces.clone(),
@@ -367,7 +315,8 @@ fn template(path: &str, within: &str, faults: &mut Vec<Fault>) -> Option<Templat
     }
 }
 
-fn compiled(schema: &serde_json::Value, within: &str, faults: &mut Vec<Fault>) -> Option<Schema> {
+/// A schema, compiled; its faults are added where it has any.
+pub fn compiled(schema: &serde_json::Value, within: &str, faults: &mut Vec<Fault>) -> Option<Schema> {
     match Schema::compile(schema) {
         Ok(schema) => Some(schema),
         Err(found) => {

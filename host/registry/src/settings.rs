@@ -1,22 +1,58 @@
-//! What the operator has set of primitives. Knows none of them: what can be set, and how it looks,
-//! a version's manifest says.
+//! What the operator has set of components and of primitives. Knows none of them: what can be set
+//! of a primitive, and how it looks, a version's manifest says.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use charter_kernel::fault::Fault;
 use charter_kernel::manifest::Manifest;
 use charter_kernel::schema::Schema;
+use ed25519_dalek::VerifyingKey;
 use serde_json::{Map, Value};
 
-use super::source::Source;
+/// What a registry goes by.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where components come from, and which are trusted.
+    pub components: Components,
+    /// What is set of primitives.
+    pub primitives: Primitives,
+    /// How long a version that nobody calls stays in memory.
+    pub resident_ms: u64,
+}
+
+/// `[components]`
+#[derive(Clone, Debug)]
+pub struct Components {
+    /// The watched folder.
+    pub dir: Option<PathBuf>,
+    /// Keys that may sign components; with any, an unsigned component is refused.
+    pub signing_keys: Vec<VerifyingKey>,
+    /// How long an activation waits for the other replicas.
+    pub replica_wait_ms: u64,
+    /// When a bad version is stepped back from.
+    pub breaker: Breaker,
+}
+
+/// When the trap-rate breaker steps a component back.
+#[derive(Clone, Copy, Debug)]
+pub struct Breaker {
+    /// Traps within the window; 0 switches the breaker off.
+    pub traps_min: u32,
+    /// Which part of the window's calls must have trapped, 0–1.
+    pub rate_min: f64,
+    /// The window.
+    pub window_ms: u64,
+}
 
 /// `[primitives.<name>]`: values by the setting's key.
 #[derive(Clone, Debug, Default)]
 pub struct Primitives(BTreeMap<String, Map<String, Value>>);
 
 impl Primitives {
-    pub(super) fn read(source: &mut Source) -> Self {
-        Self(source.tables("primitives"))
+    /// What a configuration says, by primitive.
+    pub fn new(set: BTreeMap<String, Map<String, Value>>) -> Self {
+        Self(set)
     }
 
     /// The primitives that anything is set of.

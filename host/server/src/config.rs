@@ -8,13 +8,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use charter_registry::settings::{Components, Primitives, Settings};
 use charter_tenancy::secret::Secret;
 
 mod access;
 mod billing;
 mod http;
 mod mail;
-mod primitives;
 mod sandbox;
 mod setting;
 mod source;
@@ -25,8 +25,7 @@ pub use access::{Auth, Operator, Rates, Registration};
 pub use billing::Billing;
 pub use http::{ClientField, Http, Tls};
 pub use mail::Mail;
-pub use primitives::Primitives;
-pub use sandbox::{Breaker, Components, Egress, Engine, Jobs, Provider};
+pub use sandbox::{Egress, Engine, Jobs, Provider};
 pub use source::{Entry, Fault};
 pub use storage::{Data, Database, Retention};
 pub use telemetry::{LogFormat, Telemetry};
@@ -99,6 +98,15 @@ impl Config {
         }
     }
 
+    /// What the registry of components goes by.
+    pub fn registry(&self) -> Settings {
+        Settings {
+            components: self.components.clone(),
+            primitives: self.primitives.clone(),
+            resident_ms: self.engine.resident_ms,
+        }
+    }
+
     fn gather(layers: Layers) -> Result<(Self, Source), Vec<Fault>> {
         let table = match &layers.file {
             None => toml::Table::new(),
@@ -111,7 +119,7 @@ impl Config {
             data: Data::read(source.section("data")),
             database: Database::read(source.section("database")),
             engine: Engine::read(source.section("engine")),
-            components: Components::read(source.section("components")),
+            components: sandbox::components(source.section("components")),
             jobs: Jobs::read(source.section("jobs")),
             auth: Auth::read(source.section("auth")),
             rates: Rates::read(source.section("rates")),
@@ -122,7 +130,7 @@ impl Config {
             telemetry: Telemetry::read(source.section("telemetry")),
             retention: Retention::read(source.section("retention")),
             providers: Provider::read_all(&mut source),
-            primitives: Primitives::read(&mut source),
+            primitives: Primitives::new(source.tables("primitives")),
         };
         config.check(&mut source);
         Ok((config, source))

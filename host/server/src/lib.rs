@@ -4,12 +4,12 @@
 //! shipped. Knows hyper; knows no primitive by name: what is served comes from the components'
 //! manifests and from the one list in [`routes`].
 
+pub use charter_registry::{components, served};
 pub use charter_tenancy::{authority, directory, operator, records};
 
 pub mod app;
 pub mod audit;
 pub mod cli;
-pub mod components;
 pub mod config;
 pub mod egress;
 pub mod events;
@@ -25,6 +25,5 @@ pub mod providers;
 pub mod reply;
 pub mod request;
 pub mod routes;
-pub mod served;
 pub mod telemetry;
 pub mod workers;

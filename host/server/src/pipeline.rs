@@ -26,7 +26,6 @@ pub mod accept;
 pub mod admit;
 pub mod audit;
 pub mod claim;
-pub mod deprecated;
 pub mod family;
 pub mod finish;
 pub mod follow;

@@ -7,6 +7,9 @@ use charter_store::{CommitError, Order, Query, ReadError, Txn, WriteError};
 
 use crate::records::{Record, Unreadable};
 
+/// Rows read at once where all of them are read.
+const PAGE_ROWS: u32 = 200;
+
 /// A record and its row's version.
 #[derive(Debug)]
 pub struct Versioned<R> {
@@ -106,6 +109,26 @@ pub async fn count<R: Record>(
         query = query.equal(field, *value);
     }
     txn.count(&query).await.map_err(reading)
+}
+
+/// All records of a collection of the deployment. One that this build cannot read is logged and
+/// left out; `relaxed` leaves them out of the commit's validation.
+///
+/// # Errors
+/// When the store cannot be read.
+pub async fn all<R: Record>(txn: &mut Txn, relaxed: bool) -> Result<Vec<R>, ReadError> {
+    let mut query = Query::all(&Reach::deployment(), &R::space()).limit(PAGE_ROWS);
+    query.order = Order::Oldest;
+    query.relaxed = relaxed;
+    let mut found = Vec::new();
+    loop {
+        let page = txn.find(&query).await?;
+        found.extend(page.items.iter().filter_map(|(_, row)| R::read(row).ok()));
+        match page.next {
+            Some(next) => query.after = Some(next),
+            None => return Ok(found),
+        }
+    }
 }
 
 fn versioned<R: Record>(row: &Row) -> Result<Versioned<R>, Refusal> {

@@ -12,8 +12,8 @@ use serde_json::json;
 use super::attempts::Attempts;
 use super::record::{Activation, HISTORY_MAX, State, Version};
 use super::{Catalogue, LifeCycleError, Registry};
-use crate::records::Record;
-use crate::records::pin::{PINNED, Pin};
+use charter_tenancy::records::Record;
+use charter_tenancy::records::pin::{PINNED, Pin};
 
 /// Kits that a refusal names; it says how many there are.
 const PINS_NAMED: u32 = 20;

@@ -11,7 +11,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use charter_kernel::time::Instant;
 
-use crate::config;
+use crate::settings;
 
 /// Organizations that must have met a trap, and at least half of those that called.
 const ORGANIZATIONS_MIN: u32 = 2;
@@ -21,7 +21,7 @@ const WINDOWS_MAX: usize = 1_024;
 /// The counts.
 #[derive(Debug)]
 pub(super) struct Breaker {
-    settings: config::Breaker,
+    settings: settings::Breaker,
     windows: RwLock<BTreeMap<String, Arc<Window>>>,
 }
 
@@ -58,7 +58,7 @@ impl Distinct {
 }
 
 impl Breaker {
-    pub(super) fn new(settings: config::Breaker) -> Self {
+    pub(super) fn new(settings: settings::Breaker) -> Self {
         Self { settings, windows: RwLock::default() }
     }
 
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     fn breaker() -> Breaker {
-        Breaker::new(config::Breaker { traps_min: 4, rate_min: 0.5, window_ms: 1_000 })
+        Breaker::new(settings::Breaker { traps_min: 4, rate_min: 0.5, window_ms: 1_000 })
     }
 
     #[test]

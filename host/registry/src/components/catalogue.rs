@@ -7,14 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use charter_kernel::manifest::Manifest;
-use charter_kernel::unit::Reach;
-use charter_store::{Order, Query, ReadError, Txn};
+use charter_store::{ReadError, Txn};
+use charter_tenancy::stored;
 
 use super::record::{Activation, State, Version};
-use crate::records::Record;
-
-/// Rows read at once.
-const PAGE_ROWS: u32 = 200;
 
 /// What is installed and what is active.
 #[derive(Clone, Debug, Default)]
@@ -32,14 +28,14 @@ impl Catalogue {
     /// When the store cannot be read.
     pub async fn read(txn: &mut Txn, relaxed: bool) -> Result<Self, ReadError> {
         let mut catalogue = Self::default();
-        for version in all::<Version>(txn, relaxed).await? {
+        for version in stored::all::<Version>(txn, relaxed).await? {
             catalogue.versions.entry(version.name.clone()).or_default().push(Arc::new(version));
         }
         for versions in catalogue.versions.values_mut() {
             versions
                 .sort_by(|a, b| (a.installed_at, &a.version).cmp(&(b.installed_at, &b.version)));
         }
-        for activation in all::<Activation>(txn, relaxed).await? {
+        for activation in stored::all::<Activation>(txn, relaxed).await? {
             catalogue.activations.insert(activation.name.clone(), Arc::new(activation));
         }
         Ok(catalogue)
@@ -99,24 +95,5 @@ impl Catalogue {
         self.activations
             .values()
             .filter_map(|activation| self.find(&activation.name, activation.active.as_deref()?))
-    }
-}
-
-/// All records of a collection of the deployment. One that this build cannot read is logged and
-/// left out.
-pub(super) async fn all<R: Record>(txn: &mut Txn, relaxed: bool) -> Result<Vec<R>, ReadError> {
-    let mut query = Query {
-        order: Order::Oldest,
-        relaxed,
-        ..Query::all(&Reach::deployment(), &R::space()).limit(PAGE_ROWS)
-    };
-    let mut found = Vec::new();
-    loop {
-        let page = txn.find(&query).await?;
-        found.extend(page.items.iter().filter_map(|(_, row)| R::read(row).ok()));
-        match page.next {
-            Some(next) => query.after = Some(next),
-            None => return Ok(found),
-        }
     }
 }

@@ -5,7 +5,7 @@ use charter_kernel::refusal::{Code, Refusal};
 use charter_store::{CommitError, ReadError, WriteError};
 use serde_json::{Value, json};
 
-use crate::records::pin::Pin;
+use charter_tenancy::records::pin::Pin;
 
 /// Why a step was not taken. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
@@ -53,7 +53,7 @@ pub enum StoreFault {
     Commit(#[from] CommitError),
     /// A record that this build cannot read or write.
     #[error(transparent)]
-    Record(#[from] crate::records::Unreadable),
+    Record(#[from] charter_tenancy::records::Unreadable),
 }
 
 impl From<ReadError> for LifeCycleError {
@@ -68,8 +68,8 @@ impl From<CommitError> for LifeCycleError {
     }
 }
 
-impl From<crate::records::Unreadable> for LifeCycleError {
-    fn from(error: crate::records::Unreadable) -> Self {
+impl From<charter_tenancy::records::Unreadable> for LifeCycleError {
+    fn from(error: charter_tenancy::records::Unreadable) -> Self {
         Self::Store(error.into())
     }
 }

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use super::attempts::Attempts;
 use super::record::{State, Version};
 use super::{Catalogue, LifeCycleError, Registry, fault, signature};
-use crate::records::Record;
+use charter_tenancy::records::Record;
 use crate::served::{Live, Primitive, Served, template_at};
 
 /// What was handed in.
@@ -169,7 +169,7 @@ impl Registry {
             active: served.clone(),
             others: Vec::new(),
         };
-        Live::new(0, others.chain([own]).collect(), []).err().unwrap_or_default()
+        Live::new(0, &self.inner.reserved, others.chain([own]).collect(), []).err().unwrap_or_default()
     }
 }
 

@@ -8,7 +8,7 @@ use charter_kernel::time::Instant;
 use charter_kernel::unit::{Key, Reach, Space};
 use serde::{Deserialize, Serialize};
 
-use crate::records::Record;
+use charter_tenancy::records::Record;
 
 /// Digests that a primitive can be rolled back to, one after another.
 pub const HISTORY_MAX: usize = 20;

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 
 use super::record::Replica;
 use super::{LifeCycleError, StoreFault, all_records};
-use crate::records::Record;
+use charter_tenancy::records::Record;
 
 /// How often a replica says that it lives.
 pub(crate) const BEAT_EVERY: Duration = Duration::from_secs(2);

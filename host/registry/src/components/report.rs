@@ -59,7 +59,7 @@ impl Registry {
 }
 
 /// One version, as everything that answers one shows it.
-pub(crate) fn shown_version(version: &Version, draining: &BTreeSet<String>) -> Value {
+pub fn shown_version(version: &Version, draining: &BTreeSet<String>) -> Value {
     let state = if version.state == State::Retired && draining.contains(&version.digest) {
         "draining"
     } else {

@@ -14,8 +14,8 @@ use charter_kernel::time::{Clock, Instant};
 use charter_store::Store;
 use tokio::sync::OnceCell;
 
-use crate::config::Primitives;
 use crate::served::Served;
+use crate::settings::Primitives;
 
 /// Versions beside the wanted ones that stay in memory at most, however lately they were used.
 const SPARE_MAX: usize = 32;

@@ -1,51 +1,42 @@
-//! The headers of a deprecated family, made once when its component is loaded.
+//! What clients of a deprecated family are told, made once when its component is loaded.
 
 use charter_kernel::manifest::Deprecation;
 use charter_kernel::time::Instant;
-use http::{HeaderMap, HeaderName, HeaderValue, header};
-
-const DEPRECATION: HeaderName = HeaderName::from_static("deprecation");
-const DEPRECATION_ID: HeaderName = HeaderName::from_static("x-service-deprecation-id");
 
 /// `Deprecation` (RFC 9745), `Link`, `Warning: 299` and `X-Service-Deprecation-Id`. There is no
 /// `Sunset`.
 #[derive(Clone, Debug, Default)]
 pub struct Deprecated {
-    headers: HeaderMap,
+    headers: Vec<(&'static str, String)>,
 }
 
 impl Deprecated {
-    /// The headers of a declared deprecation. A member that makes no header value is left out.
+    /// The headers of a declared deprecation.
     pub fn new(declared: &Deprecation) -> Self {
-        let mut headers = HeaderMap::new();
-        let mut put = |name: HeaderName, value: String| {
-            if let Ok(value) = HeaderValue::from_str(&value) {
-                headers.insert(name, value);
-            }
-        };
+        let mut headers = Vec::new();
         if let Some(at) = Instant::parse(&format!("{}T00:00:00Z", declared.announced)) {
-            put(DEPRECATION, format!("@{}", at.0.div_euclid(1_000)));
+            headers.push(("deprecation", format!("@{}", at.0.div_euclid(1_000))));
         }
         if !declared.link.is_empty() {
-            put(header::LINK, format!("<{}>; rel=\"deprecation\"", declared.link));
+            headers.push(("link", format!("<{}>; rel=\"deprecation\"", declared.link)));
         }
         let note =
             if declared.note.is_empty() { "This route is deprecated." } else { &declared.note };
-        put(header::WARNING, format!("299 - \"{}\"", note.replace(['"', '\\'], "'")));
-        put(DEPRECATION_ID, declared.id.clone());
+        headers.push(("warning", format!("299 - \"{}\"", note.replace(['"', '\\'], "'"))));
+        headers.push(("x-service-deprecation-id", declared.id.clone()));
         Self { headers }
     }
 
-    /// Adds them to an answer.
-    pub fn announce(&self, answer: &mut HeaderMap) {
-        for (name, value) in &self.headers {
-            answer.insert(name.clone(), value.clone());
-        }
+    /// Names in lower case, and values. One that makes no header value is to be left out.
+    pub fn headers(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.headers.iter().map(|(name, value)| (*name, value.as_str()))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[test]
@@ -56,8 +47,8 @@ mod tests {
             link: "https://example.com/old".into(),
             note: "Use \"new\".".into(),
         };
-        let mut headers = HeaderMap::new();
-        Deprecated::new(&declared).announce(&mut headers);
+        let deprecated = Deprecated::new(&declared);
+        let headers: BTreeMap<_, _> = deprecated.headers().collect();
         assert_eq!(headers["deprecation"], "@1785283200");
         assert_eq!(headers["link"], "<https://example.com/old>; rel=\"deprecation\"");
         assert_eq!(headers["warning"], "299 - \"Use 'new'.\"");

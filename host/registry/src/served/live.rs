@@ -7,9 +7,7 @@ use charter_kernel::fault::Fault;
 use charter_kernel::manifest::{Manifest, Mount};
 use charter_kernel::route::{Found, Missing, Path, Segment, Table, Template};
 
-use super::{MOUNTS, Served, ServedOperation, operation, template_at};
-use crate::pipeline::deprecated::Deprecated;
-use crate::routes;
+use super::{Deprecated, MOUNTS, Reserved, Served, ServedOperation, operation};
 
 /// One primitive with its live versions.
 #[derive(Clone, Debug)]
@@ -74,6 +72,7 @@ impl Live {
     /// Every path that two primitives, or a primitive and the host, would both serve.
     pub fn new<'m>(
         revision: u64,
+        reserved: &Reserved,
         primitives: Vec<Primitive>,
         installed: impl IntoIterator<Item = &'m Manifest>,
     ) -> Result<Self, Vec<Fault>> {
@@ -82,7 +81,7 @@ impl Live {
         for primitive in primitives {
             let primitive = Arc::new(primitive);
             for served in primitive.versions() {
-                live.add(&primitive, served, &mut faults);
+                live.add(reserved, &primitive, served, &mut faults);
             }
             live.primitives.insert(primitive.name.clone(), primitive);
         }
@@ -92,7 +91,7 @@ impl Live {
             return Err(faults);
         }
         for manifest in installed {
-            live.add_dormant(manifest);
+            live.add_dormant(reserved, manifest);
         }
         Ok(live)
     }
@@ -105,7 +104,13 @@ impl Live {
         declared.find(|action| action.name == name).map(|action| (primitive, action.spends))
     }
 
-    fn add(&mut self, primitive: &Arc<Primitive>, served: &Arc<Served>, faults: &mut Vec<Fault>) {
+    fn add(
+        &mut self,
+        reserved: &Reserved,
+        primitive: &Arc<Primitive>,
+        served: &Arc<Served>,
+        faults: &mut Vec<Fault>,
+    ) {
         self.listen(&served.manifest);
         for mount in MOUNTS {
             let Some(own) = served.table(mount) else { continue };
@@ -122,7 +127,7 @@ impl Live {
                     continue;
                 }
                 let within = format!("operations.{}.path", operation.declared);
-                if let Some(host) = of_host(mount, method, template) {
+                if let Some(host) = reserved.overlapping(mount, method, template) {
                     faults.push(Fault::new(
                         &within,
                         format!("{method} {template} overlaps {host}, which the host serves"),
@@ -150,7 +155,7 @@ impl Live {
     /// Adds what no version in memory has: routes, operations and signals of one that left it. A
     /// route that cannot be added is left out: it was admitted once, and must not keep from serving
     /// what is in use.
-    fn add_dormant(&mut self, manifest: &Manifest) {
+    fn add_dormant(&mut self, reserved: &Reserved, manifest: &Manifest) {
         let Some(primitive) = self.primitives.get(&manifest.name).cloned() else { return };
         self.listen(manifest);
         for (at, declared) in manifest.operations.iter().enumerate() {
@@ -175,7 +180,7 @@ impl Live {
             let entry = Entry { primitive: primitive.clone(), operation };
             self.operations.entry(declared.id.as_str().into()).or_insert_with(|| entry.clone());
             for mount in lacking {
-                let of_host = of_host(mount, &declared.method, &template);
+                let of_host = reserved.overlapping(mount, &declared.method, &template);
                 let table = self.tables.entry(mount).or_default();
                 if of_host.is_some()
                     || table
@@ -239,17 +244,4 @@ impl Live {
     pub fn deprecation(&self, first: &str) -> Option<&Arc<Deprecated>> {
         self.deprecated.get(first)
     }
-}
-
-/// The host's route that serves what this one would, if any. Compared as clients see them: a
-/// primitive's route below `/v1/users/{user_id}` can meet a host's that is written so.
-fn of_host(mount: Mount, method: &str, template: &Template) -> Option<String> {
-    let shown = template_at(mount, &template.to_string());
-    let seen = Template::parse(&shown).ok()?;
-    routes::all().iter().filter(|route| route.method == method).find_map(|route| {
-        let at = route.mounts.iter().map(|mount| template_at(*mount, route.path));
-        at.filter_map(|path| Template::parse(&path).ok())
-            .find(|host| host.overlaps(&seen))
-            .map(|host| host.to_string())
-    })
 }

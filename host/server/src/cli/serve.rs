@@ -162,7 +162,13 @@ pub async fn start(config: Config, clock: Arc<dyn Clock>) -> anyhow::Result<Runn
     let (operator, token) = Operator::open(store.clone(), config.operator.token.as_ref()).await?;
     let engine = Engine::new(engine_config(&config), store.clone(), clock.clone())
         .context("the sandbox cannot be started")?;
-    let registry = Registry::new(store.clone(), engine.clone(), &config, clock.clone());
+    let registry = Registry::new(
+        store.clone(),
+        engine.clone(),
+        config.registry(),
+        pipeline::table::reserved(),
+        clock.clone(),
+    );
     let providers = Providers::open(store.clone(), &config.providers)
         .await
         .context("the bindings cannot be read")?;

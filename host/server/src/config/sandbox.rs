@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use ed25519_dalek::VerifyingKey;
+use charter_registry::settings::{Breaker, Components};
 use ipnet::IpNet;
 
 use super::Secret;
@@ -132,73 +132,48 @@ impl Engine {
 }
 
 /// `[components]`
-#[derive(Clone, Debug)]
-pub struct Components {
-    /// The watched folder.
-    pub dir: Option<PathBuf>,
-    /// Keys that may sign components; with any, an unsigned component is refused.
-    pub signing_keys: Vec<VerifyingKey>,
-    /// How long an activation waits for the other replicas.
-    pub replica_wait_ms: u64,
-    /// When a bad version is stepped back from.
-    pub breaker: Breaker,
-}
-
-/// When the trap-rate breaker steps a component back.
-#[derive(Clone, Copy, Debug)]
-pub struct Breaker {
-    /// Traps within the window; 0 switches the breaker off.
-    pub traps_min: u32,
-    /// Which part of the window's calls must have trapped, 0–1.
-    pub rate_min: f64,
-    /// The window.
-    pub window_ms: u64,
-}
-
-impl Components {
-    pub(super) fn read(mut of: Section<'_>) -> Self {
-        let texts: Vec<String> = of.take(
-            "signing_keys",
-            Vec::new(),
-            "ed25519 public keys (base64 of 32 bytes, or PEM) of which one must have signed each component; none: unsigned ones are admitted",
-        );
-        let mut signing_keys = Vec::new();
-        for text in texts {
-            match crate::components::signature::public_key(&text) {
-                Some(key) => signing_keys.push(key),
-                None => of.fault(
-                    "signing_keys",
-                    format!("holds {text:?}, which is no ed25519 public key in base64 or PEM"),
-                ),
-            }
-        }
-        let traps_min = of.within(
-            "breaker_traps_min",
-            10,
-            (0, 1_000_000),
-            "traps within the window that step a version back; 0: never",
-        );
-        let rate_min: f64 = of.take(
-            "breaker_rate_min",
-            0.2,
-            "part of the window's calls that must have trapped, 0 to 1",
-        );
-        if rate_min > 1.0 {
-            of.fault("breaker_rate_min", "must be from 0 to 1");
-        }
-        let window_ms =
-            of.within("breaker_window_ms", 60_000, (1_000, 3_600_000), "the breaker's window");
-        Self {
-            dir: of.optional("dir", "a folder of .wasm files that is watched: what is new in it is installed and activated"),
-            signing_keys,
-            replica_wait_ms: of.within(
-                "replica_wait_ms",
-                30_000,
-                (100, 600_000),
-                "how long an activation waits for other replicas",
+pub(super) fn components(mut of: Section<'_>) -> Components {
+    let texts: Vec<String> = of.take(
+        "signing_keys",
+        Vec::new(),
+        "ed25519 public keys (base64 of 32 bytes, or PEM) of which one must have signed each component; none: unsigned ones are admitted",
+    );
+    let mut signing_keys = Vec::new();
+    for text in texts {
+        match charter_registry::components::signature::public_key(&text) {
+            Some(key) => signing_keys.push(key),
+            None => of.fault(
+                "signing_keys",
+                format!("holds {text:?}, which is no ed25519 public key in base64 or PEM"),
             ),
-            breaker: Breaker { traps_min, rate_min, window_ms },
         }
+    }
+    let traps_min = of.within(
+        "breaker_traps_min",
+        10,
+        (0, 1_000_000),
+        "traps within the window that step a version back; 0: never",
+    );
+    let rate_min: f64 = of.take(
+        "breaker_rate_min",
+        0.2,
+        "part of the window's calls that must have trapped, 0 to 1",
+    );
+    if rate_min > 1.0 {
+        of.fault("breaker_rate_min", "must be from 0 to 1");
+    }
+    let window_ms =
+        of.within("breaker_window_ms", 60_000, (1_000, 3_600_000), "the breaker's window");
+    Components {
+        dir: of.optional("dir", "a folder of .wasm files that is watched: what is new in it is installed and activated"),
+        signing_keys,
+        replica_wait_ms: of.within(
+            "replica_wait_ms",
+            30_000,
+            (100, 600_000),
+            "how long an activation waits for other replicas",
+        ),
+        breaker: Breaker { traps_min, rate_min, window_ms },
     }
 }
 

@@ -6,12 +6,13 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 
 use charter_engine::stats::{LATENCY_BOUNDS_US, OutcomeClass, Stats};
+use charter_registry::stats::{BOUNDS_US, Outcome};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use super::{Asked, BOUNDS_US, Inner, Outcome, STATUSES};
+use super::{Asked, Inner};
 
 type NoLabels = [(&'static str, &'static str); 0];
 
@@ -50,10 +51,10 @@ fn requests(inner: &Inner, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         MetricType::Counter,
     )?;
     for ((method, route), stats) in &routes {
-        for (slot, status) in STATUSES.iter().enumerate() {
+        for (status, count) in stats.statuses() {
             let status = status.to_string();
             let labels = [("method", *method), ("route", route), ("status", &status)];
-            counter(&mut counts, &labels, stats.statuses[slot].load(Relaxed))?;
+            counter(&mut counts, &labels, count)?;
         }
     }
     let mut outcomes = encoder.encode_descriptor(
@@ -65,7 +66,7 @@ fn requests(inner: &Inner, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     for ((method, route), stats) in &routes {
         for outcome in Outcome::ALL {
             let labels = [("method", *method), ("route", route), ("outcome", outcome.label())];
-            counter(&mut outcomes, &labels, stats.outcomes[outcome as usize].load(Relaxed))?;
+            counter(&mut outcomes, &labels, stats.count(outcome))?;
         }
     }
     let mut latency = encoder.encode_descriptor(
@@ -75,9 +76,8 @@ fn requests(inner: &Inner, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         MetricType::Histogram,
     )?;
     for ((method, route), stats) in &routes {
-        let counts: Vec<u64> = stats.latency.iter().map(|count| count.load(Relaxed)).collect();
         let labels = [("method", *method), ("route", route.as_str())];
-        histogram(&mut latency, &labels, &BOUNDS_US, &counts, stats.latency_sum_us.load(Relaxed))?;
+        histogram(&mut latency, &labels, &BOUNDS_US, &stats.latency(), stats.latency_sum_us())?;
     }
     Ok(())
 }

@@ -247,7 +247,7 @@ fn request(
     if trail.place.as_ref().is_some_and(|place| place.project.test) {
         context.insert("test".into(), true.into());
     }
-    if operation.streams_wanted(&accepted.headers) {
+    if operation.streams && accepts_events(&accepted.headers) {
         context.insert("stream".into(), true.into());
     }
     Request {
@@ -260,6 +260,13 @@ fn request(
         headers: seen.collect(),
         context,
     }
+}
+
+/// Whether the client asks for an event stream.
+fn accepts_events(headers: &HeaderMap) -> bool {
+    let accepts =
+        |line: &HeaderValue| line.to_str().is_ok_and(|line| line.contains("text/event-stream"));
+    headers.get_all(header::ACCEPT).iter().any(accepts)
 }
 
 /// What the audit row names: the thing that the path's last id names, as the primitive calls

@@ -151,7 +151,9 @@ fn shared(trail: &Trail, headers: &mut HeaderMap) {
         put(headers, RATE, Some(&rate.left));
     }
     if let Some(deprecated) = &trail.deprecated {
-        deprecated.announce(headers);
+        for (name, value) in deprecated.headers() {
+            put(headers, HeaderName::from_static(name), Some(value));
+        }
     }
 }
 

@@ -7,8 +7,8 @@ use charter_kernel::fault::Fault;
 use charter_kernel::manifest::Mount;
 use charter_kernel::route::{Found, Missing, Path, Table, Template};
 
-use crate::routes::{self, HostRoute};
-use crate::served::Contract;
+use crate::routes::{self, HostRoute, pages};
+use crate::served::{self, BodyRule, Contract, Counters, Reserved};
 
 /// One route of the host.
 pub struct HostEntry {
@@ -33,7 +33,7 @@ impl HostTable {
         let mut faults = Vec::new();
         let mut table = Self { tables: HashMap::new(), entries: Vec::new() };
         for route in routes::all() {
-            match Contract::of_host(&route) {
+            match contract(&route) {
                 Ok(contract) => table.add(HostEntry { contract, route }, &mut faults),
                 Err(found) => faults.extend(found),
             }
@@ -76,5 +76,58 @@ impl HostTable {
     /// All of them, in the order of the list.
     pub fn entries(&self) -> &[Arc<HostEntry>] {
         &self.entries
+    }
+}
+
+/// What no primitive may serve: each route of the host at each of its mounts.
+pub fn reserved() -> Reserved {
+    let routes = routes::all().into_iter();
+    Reserved::new(routes.flat_map(|route| {
+        route.mounts.iter().map(move |mount| (route.method, *mount, route.path))
+    }))
+}
+
+/// The contract of a host route, or every fault of its schemas.
+fn contract(route: &HostRoute) -> Result<Contract, Vec<Fault>> {
+    let mut faults = Vec::new();
+    let mut compile = |what: &str, schema: Option<fn() -> serde_json::Value>| {
+        let schema = schema?();
+        served::compiled(&schema, &format!("{}.{what}", route.id), &mut faults)
+    };
+    let query = compile("query", route.query);
+    let body = compile("body", route.body);
+    let body = match (body, route.consumes) {
+        (_, Some((media_type, size_max))) => {
+            BodyRule::Raw { media_type: media_type.into(), size_max: Some(size_max) }
+        }
+        (Some(schema), None) => BodyRule::Json(schema),
+        (None, None) => BodyRule::None,
+    };
+    let contract = Contract {
+        id: route.id.into(),
+        method: route.method,
+        path: route.path.into(),
+        auth: route.auth.into(),
+        access: route.access,
+        mutates: route.method != "GET",
+        catalogue: route.catalogue,
+        paging: route.paging,
+        path_schema: None,
+        query,
+        body,
+        page: route.produces == Some(pages::HTML),
+        counters: Counters::default(),
+    };
+    if faults.is_empty() { Ok(contract) } else { Err(faults) }
+}
+
+impl From<routes::Auth> for served::Auth {
+    fn from(auth: routes::Auth) -> Self {
+        match auth {
+            routes::Auth::Open => Self::Open,
+            routes::Auth::Key => Self::Key,
+            routes::Auth::Session => Self::Session,
+            routes::Auth::Operator => Self::Operator,
+        }
     }
 }

@@ -16,7 +16,7 @@ use super::respond::Wording;
 use crate::http::Door;
 use crate::http::room::Hold;
 use crate::metrics::{Outcome, RouteStats};
-use crate::pipeline::deprecated::Deprecated;
+use charter_registry::served::Deprecated;
 use crate::request::{Identity, Place};
 
 /// See the module.

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Binding;
-use crate::components::all_records;
 use crate::components::attempts::Attempts;
 use crate::config::Secret;
 use crate::records::{Record, Unreadable};
@@ -128,7 +127,7 @@ fn calling_context(name: &str, whose: &Whose) -> String {
 pub(super) async fn all(store: &Store) -> Result<Vec<Binding>, BindingFault> {
     let mut txn = store.begin("");
     let mut bindings = Vec::new();
-    for stored in all_records::<Stored>(&mut txn, true).await? {
+    for stored in stored::all::<Stored>(&mut txn, true).await? {
         match open(store, &stored).await {
             Ok((credential, webhook_secrets)) => bindings.push(Binding {
                 name: stored.name,
