@@ -18,7 +18,6 @@ use crate::served::{Live, Primitive, Reserved, Served};
 use crate::settings::{Components, Settings};
 
 mod activate;
-pub(crate) mod attempts;
 mod backfill;
 mod breaker;
 mod catalogue;

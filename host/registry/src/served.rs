@@ -316,7 +316,11 @@ fn template(path: &str, within: &str, faults: &mut Vec<Fault>) -> Option<Templat
 }
 
 /// A schema, compiled; its faults are added where it has any.
-pub fn compiled(schema: &serde_json::Value, within: &str, faults: &mut Vec<Fault>) -> Option<Schema> {
+pub fn compiled(
+    schema: &serde_json::Value,
+    within: &str,
+    faults: &mut Vec<Fault>,
+) -> Option<Schema> {
     match Schema::compile(schema) {
         Ok(schema) => Some(schema),
         Err(found) => {

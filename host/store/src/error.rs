@@ -104,6 +104,16 @@ pub enum TransactError<E> {
     Commit(CommitError),
 }
 
+impl<E: From<CommitError>> TransactError<E> {
+    /// The body's kind of error for either of them.
+    pub fn flatten(self) -> E {
+        match self {
+            Self::Body(error) => error,
+            Self::Commit(error) => error.into(),
+        }
+    }
+}
+
 /// Sealing or unsealing failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SealError {

@@ -9,8 +9,8 @@ use charter_kernel::refusal::Refusal;
 use charter_kernel::role::Role;
 
 use crate::directory::{KeyRecord, OrganizationRecord};
-use crate::records::organization::Loosening;
 use crate::place::Identity;
+use crate::records::organization::Loosening;
 
 /// The credential's role; absent without one.
 pub fn role(identity: &Identity) -> Option<Role> {

@@ -6,10 +6,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Fact, Reach};
-use charter_store::{Query, Txn};
+use charter_store::{Query, TransactError, Txn};
 use serde_json::json;
 
-use super::attempts::Attempts;
 use super::record::{Activation, HISTORY_MAX, State, Version};
 use super::{Catalogue, LifeCycleError, Registry};
 use charter_tenancy::records::Record;
@@ -61,21 +60,16 @@ impl Registry {
         let former = catalogue.active(name).and_then(|digest| catalogue.find(name, digest));
         let others: Vec<_> = catalogue.beside(&version).collect();
         self.backfill(former.map(|former| &former.manifest), &version.manifest, &others).await?;
-        let mut attempts = Attempts::new(&self.inner.store, "");
-        let activated = loop {
-            let mut txn = attempts.begin();
-            let catalogue = Catalogue::read(&mut txn, false).await?;
+        let step = self.inner.store.transact("", async |txn: &mut Txn| {
+            let catalogue = Catalogue::read(txn, false).await?;
             let version = catalogue
                 .find(name, digest)
                 .ok_or_else(|| LifeCycleError::Absent(format!("{name} {digest}")))?
                 .clone();
             usable(&version)?;
-            let activated =
-                swap(&mut txn, &catalogue, version, Step::Forward, by, self.now()).await?;
-            if attempts.commit(txn).await? {
-                break activated;
-            }
-        };
+            swap(txn, &catalogue, version, Step::Forward, by, self.now()).await
+        });
+        let activated = step.await.map_err(TransactError::flatten)?;
         self.refresh().await?;
         tracing::info!(
             component = name,
@@ -98,14 +92,11 @@ impl Registry {
         from: Option<&str>,
         by: &str,
     ) -> Result<Activated, LifeCycleError> {
-        let mut attempts = Attempts::new(&self.inner.store, "");
-        let activated = loop {
-            let mut txn = attempts.begin();
-            let activated = self.back(&mut txn, name, from, by).await?;
-            if attempts.commit(txn).await? {
-                break activated;
-            }
-        };
+        let step = self
+            .inner
+            .store
+            .transact("", async |txn: &mut Txn| self.back(txn, name, from, by).await);
+        let activated = step.await.map_err(TransactError::flatten)?;
         self.refresh().await?;
         tracing::warn!(
             component = name,
@@ -176,10 +167,8 @@ impl Registry {
     }
 
     async fn stepped(&self, name: &str, digest: &str) -> Result<Option<Activated>, LifeCycleError> {
-        let mut attempts = Attempts::new(&self.inner.store, "");
-        loop {
-            let mut txn = attempts.begin();
-            let catalogue = Catalogue::read(&mut txn, false).await?;
+        let step = self.inner.store.transact("", async |txn: &mut Txn| {
+            let catalogue = Catalogue::read(txn, false).await?;
             let Some(activation) = catalogue.activations.get(name) else { return Ok(None) };
             // Somebody stepped already, or this version is where the breaker itself went.
             if activation.active.as_deref() != Some(digest) || activation.by == "breaker" {
@@ -192,16 +181,15 @@ impl Registry {
                 .filter(|version| self.inner.breaker.healthy(&version.digest));
             let Some(version) = healthy.filter(fits).cloned() else { return Ok(None) };
             let activated =
-                swap(&mut txn, &catalogue, version, Step::Back, "breaker", self.now()).await?;
+                swap(txn, &catalogue, version, Step::Back, "breaker", self.now()).await?;
             if let Some(bad) = catalogue.find(name, digest) {
                 let reason = Some("it trapped too often, for several organizations".to_owned());
                 let bad = Version { state: State::Quarantined, reason, ..Version::clone(bad) };
                 txn.put(bad.key(), bad.draft()?).await?;
             }
-            if attempts.commit(txn).await? {
-                return Ok(Some(activated));
-            }
-        }
+            Ok(Some(activated))
+        });
+        step.await.map_err(TransactError::flatten)
     }
 
     /// Removes a version that does not serve and that no kit pins; its bytes go too.
@@ -209,14 +197,9 @@ impl Registry {
     /// # Errors
     /// Nothing was changed.
     pub async fn remove(&self, name: &str, digest: &str) -> Result<Arc<Version>, LifeCycleError> {
-        let mut attempts = Attempts::new(&self.inner.store, "");
-        let removed = loop {
-            let mut txn = attempts.begin();
-            let removed = taken_off(&mut txn, name, digest).await?;
-            if attempts.commit(txn).await? {
-                break removed;
-            }
-        };
+        let taking =
+            self.inner.store.transact("", async |txn: &mut Txn| taken_off(txn, name, digest).await);
+        let removed = taking.await.map_err(TransactError::flatten)?;
         self.refresh().await?;
         if let Err(error) = self.inner.store.blob_remove(digest).await {
             tracing::warn!(

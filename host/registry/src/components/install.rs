@@ -6,14 +6,13 @@ use bytes::Bytes;
 use charter_kernel::fault::Fault;
 use charter_kernel::manifest::{Manifest, Mount};
 use charter_kernel::route::{Table, Template};
-use charter_store::Txn;
+use charter_store::{TransactError, Txn};
 use sha2::{Digest, Sha256};
 
-use super::attempts::Attempts;
 use super::record::{State, Version};
 use super::{Catalogue, LifeCycleError, Registry, fault, signature};
-use charter_tenancy::records::Record;
 use crate::served::{Live, Primitive, Served, template_at};
+use charter_tenancy::records::Record;
 
 /// What was handed in.
 #[derive(Clone, Debug)]
@@ -70,18 +69,15 @@ impl Registry {
             installed_at: self.now(),
             reason: None,
         };
-        let mut attempts = Attempts::new(&self.inner.store, "");
+        let store = &self.inner.store;
+        let name = upload.name.as_deref();
         // Looked at once ahead of its own commit, so that the bytes of what is refused are not
         // kept.
-        self.stage(&mut attempts.begin(), &served, &version, upload.name.as_deref()).await?;
-        self.inner.store.blob_put(&digest, &upload.bytes).await?;
-        let installed = loop {
-            let mut txn = attempts.begin();
-            let installed = self.stage(&mut txn, &served, &version, upload.name.as_deref()).await?;
-            if attempts.commit(txn).await? {
-                break installed;
-            }
-        };
+        self.stage(&mut store.begin(""), &served, &version, name).await?;
+        store.blob_put(&digest, &upload.bytes).await?;
+        let staged = store
+            .transact("", async |txn: &mut Txn| self.stage(txn, &served, &version, name).await);
+        let installed = staged.await.map_err(TransactError::flatten)?;
         let fits = self.inner.resident.fits(&manifest);
         if fits.is_ok() {
             self.inner.resident.admit(&digest, served);
@@ -169,7 +165,9 @@ impl Registry {
             active: served.clone(),
             others: Vec::new(),
         };
-        Live::new(0, &self.inner.reserved, others.chain([own]).collect(), []).err().unwrap_or_default()
+        Live::new(0, &self.inner.reserved, others.chain([own]).collect(), [])
+            .err()
+            .unwrap_or_default()
     }
 }
 

@@ -165,7 +165,10 @@ pub(super) fn components(mut of: Section<'_>) -> Components {
     let window_ms =
         of.within("breaker_window_ms", 60_000, (1_000, 3_600_000), "the breaker's window");
     Components {
-        dir: of.optional("dir", "a folder of .wasm files that is watched: what is new in it is installed and activated"),
+        dir: of.optional(
+            "dir",
+            "a folder of .wasm files that is watched: what is new in it is installed and activated",
+        ),
         signing_keys,
         replica_wait_ms: of.within(
             "replica_wait_ms",

@@ -6,11 +6,11 @@ use charter_store::Txn;
 use super::outbox::{self, Wanted};
 use super::{letter, quota};
 use crate::app::App;
-use charter_tenancy::secret::Plain;
 use crate::records::invitation::Invitation;
 use crate::records::mail::Cause;
 use crate::records::organization::Organization;
 use crate::routes::{pages, stored};
+use charter_tenancy::secret::Plain;
 
 /// Has the invitation mailed in the same commit, where that can be; says what becomes of it. The
 /// inviter has the token either way.

@@ -10,11 +10,11 @@ use charter_kernel::time::Instant;
 use charter_store::Txn;
 
 use crate::app::App;
-use charter_tenancy::secret::Plain;
 use crate::directory::throttle::Attempt;
 use crate::records::link::{Link, Mailed, Purpose};
 use crate::request::HostRequest;
 use crate::routes::stored::{self, Versioned};
+use charter_tenancy::secret::Plain;
 
 /// How long a sign-in link counts, in milliseconds: a quarter of an hour.
 pub const SIGN_IN_MS: i64 = 15 * 60_000;

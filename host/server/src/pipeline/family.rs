@@ -120,7 +120,8 @@ fn located(
     trail.mutates = contract.mutates;
     trail.page = contract.page;
     trail.operation = Some(contract.id.clone());
-    trail.stats = Some(contract.stats(mounted.mount, |method, path| app.metrics.route(method, path)));
+    trail.stats =
+        Some(contract.stats(mounted.mount, |method, path| app.metrics.route(method, path)));
     let Mounted { mount, project, user, path } = mounted;
     Located { accepted, mount, project, user, path, target }
 }

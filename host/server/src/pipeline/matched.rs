@@ -68,6 +68,7 @@ pub fn match_operation(app: &App, trail: &mut Trail, gated: Gated) -> Result<Mat
     trail.catalogue = contract.catalogue;
     trail.mutates = contract.mutates;
     trail.operation = Some(contract.id.clone());
-    trail.stats = Some(contract.stats(located.mount, |method, path| app.metrics.route(method, path)));
+    trail.stats =
+        Some(contract.stats(located.mount, |method, path| app.metrics.route(method, path)));
     Ok(Matched { gated, operation, parameters })
 }

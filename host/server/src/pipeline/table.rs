@@ -82,9 +82,11 @@ impl HostTable {
 /// What no primitive may serve: each route of the host at each of its mounts.
 pub fn reserved() -> Reserved {
     let routes = routes::all().into_iter();
-    Reserved::new(routes.flat_map(|route| {
-        route.mounts.iter().map(move |mount| (route.method, *mount, route.path))
-    }))
+    Reserved::new(
+        routes.flat_map(|route| {
+            route.mounts.iter().map(move |mount| (route.method, *mount, route.path))
+        }),
+    )
 }
 
 /// The contract of a host route, or every fault of its schemas.

@@ -16,8 +16,8 @@ use super::respond::Wording;
 use crate::http::Door;
 use crate::http::room::Hold;
 use crate::metrics::{Outcome, RouteStats};
-use charter_registry::served::Deprecated;
 use crate::request::{Identity, Place};
+use charter_registry::served::Deprecated;
 
 /// See the module.
 pub struct Trail {

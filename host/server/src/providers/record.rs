@@ -3,13 +3,13 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use charter_kernel::unit::{Key, Reach};
-use charter_store::{CommitError, ReadError, SealError, Store, WriteError};
+use charter_store::{CommitError, ReadError, SealError, Store, TransactError, Txn, WriteError};
+use charter_tenancy::secret::Secret;
+use charter_tenancy::stored;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Binding;
-use crate::components::attempts::Attempts;
-use crate::config::Secret;
 use crate::records::{Record, Unreadable};
 
 /// Whom a binding serves.
@@ -200,9 +200,7 @@ pub(super) async fn set(
     let previous = sealed(store, &calling, input.webhook_secret_previous).await?;
     let key = Stored::address(name, &input.scope);
     let options = Value::Object(input.options);
-    let mut attempts = Attempts::new(store, "");
-    loop {
-        let mut txn = attempts.begin();
+    let set = store.transact("", async |txn: &mut Txn| {
         let (kept, [kept_secret, kept_previous]) = match txn.get(&key).await? {
             Some(row) => {
                 let stored = Stored::read(&row)?;
@@ -223,22 +221,16 @@ pub(super) async fn set(
             options: options.clone(),
         };
         txn.put(key.clone(), stored.draft()?).await.map_err(write_fault)?;
-        if attempts.commit(txn).await? {
-            return Ok(());
-        }
-    }
+        Ok(())
+    });
+    set.await.map_err(TransactError::flatten)
 }
 
 pub(super) async fn remove(store: &Store, name: &str, whose: &Whose) -> Result<bool, BindingFault> {
     let key = Stored::address(name, whose);
-    let mut attempts = Attempts::new(store, "");
-    loop {
-        let mut txn = attempts.begin();
-        let removed = txn.remove(&key, None).await.map_err(write_fault)?;
-        if attempts.commit(txn).await? {
-            return Ok(removed);
-        }
-    }
+    let removed =
+        store.transact("", async |txn: &mut Txn| txn.remove(&key, None).await.map_err(write_fault));
+    removed.await.map_err(TransactError::flatten)
 }
 
 fn write_fault(error: WriteError) -> BindingFault {

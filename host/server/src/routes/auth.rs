@@ -17,7 +17,6 @@ use super::{sessions, stored};
 use crate::app::App;
 use crate::config::Registration;
 use crate::directory::password::{self, PasswordError};
-use charter_tenancy::secret::Plain;
 use crate::directory::throttle::Attempt;
 use crate::lifecycle::{self, Billed, Change, Told};
 use crate::mail;
@@ -35,6 +34,7 @@ use crate::records::session::Session;
 use crate::records::user::User;
 use crate::reply::Reply;
 use crate::request::HostRequest;
+use charter_tenancy::secret::Plain;
 
 #[derive(Deserialize)]
 struct Register {

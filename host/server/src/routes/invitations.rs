@@ -22,7 +22,6 @@ use crate::app::App;
 use crate::authority::{actor, loosen, organization_wide, sees_organization};
 use crate::config::Registration;
 use crate::directory::password;
-use charter_tenancy::secret::Plain;
 use crate::mail;
 use crate::records::Record as _;
 use crate::records::account::{Account, ORGANIZATIONS_MAX, email_fault, normalised};
@@ -32,6 +31,7 @@ use crate::records::member::Member;
 use crate::records::organization::{Loosening, Organization};
 use crate::reply::Reply;
 use crate::request::{HostRequest, Identity};
+use charter_tenancy::secret::Plain;
 
 /// How many invitations go with the commit that ends their inviter. Any beyond lead nowhere, and
 /// are removed at their end.

@@ -16,7 +16,6 @@ use super::shape::{self, check, checked, id, instant, name, nullable, object, re
 use super::{invitations, projects, stored};
 use crate::app::App;
 use crate::authority::{actor, pinned_project, pinned_user, role, sees_project, sees_user};
-use charter_tenancy::secret::Plain;
 use crate::directory::{KeyRecord, ProjectRecord};
 use crate::lifecycle;
 use crate::records::erasure::Erasure;
@@ -26,6 +25,7 @@ use crate::records::project::Mode;
 use crate::records::user::User;
 use crate::reply::Reply;
 use crate::request::{HostRequest, Identity};
+use charter_tenancy::secret::Plain;
 
 /// Roles that a key can have. Deciding and owning take a person.
 const ROLES: [Role; 4] = [Role::Viewer, Role::Developer, Role::Approver, Role::Admin];

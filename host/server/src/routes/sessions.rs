@@ -14,13 +14,13 @@ use super::stored;
 use crate::app::App;
 use crate::directory::SessionRecord;
 use crate::directory::csrf_token;
-use charter_tenancy::secret::Plain;
 use crate::records::account::Account;
 use crate::records::member::Member;
 use crate::records::organization::Organization;
 use crate::records::session::Session;
 use crate::reply::Reply;
 use crate::request::{HostRequest, Identity};
+use charter_tenancy::secret::Plain;
 
 /// The cookie's name.
 pub const COOKIE: &str = "service_session";

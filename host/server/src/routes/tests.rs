@@ -17,7 +17,6 @@ use super::{auth, invitations, keys, members, sessions, stored};
 use crate::app::App;
 use crate::cli::{Running, start};
 use crate::config::{Config, Layers};
-use charter_tenancy::secret::Plain;
 use crate::directory::{KeyRecord, SessionRecord};
 use crate::records::Record as _;
 use crate::records::invitation::Invitation;
@@ -26,6 +25,7 @@ use crate::records::member::Member;
 use crate::reply::{Reply, ReplyBody};
 use crate::request::{HostRequest, Identity, Place};
 use crate::routes::Handler;
+use charter_tenancy::secret::Plain;
 
 mod asked;
 

@@ -7,11 +7,10 @@ use charter_engine::job::{SCHEDULE_GROUP, ScheduleRecord, UNIQUE_KEY, jobs, sche
 use charter_kernel::schedule::next_occurrence;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Claim, Draft, Key, Rejection, Taken};
-use charter_store::{CommitError, Txn, WriteError};
+use charter_store::{CommitError, TransactError, Txn, WriteError};
 
 use super::due::Due;
 use crate::app::App;
-use crate::components::attempts::Attempts;
 
 /// Schedules taken at once.
 const BATCH_MAX: usize = 32;
@@ -36,28 +35,22 @@ async fn fire(app: &App, taken: Taken) {
     let now = app.clock.now();
     let next = next_occurrence(&record.cron, &record.time_zone, now).ok().flatten();
     let lane = record.job.owner.organization.clone();
-    let mut attempts = Attempts::new(&app.store, &lane);
-    let fired = loop {
-        let mut txn = attempts.begin();
-        if let Err(error) = enqueue(&mut txn, &taken, &record, now, next.unwrap_or(NEVER)).await {
-            break Err(error);
-        }
-        match attempts.commit(txn).await {
-            Ok(true) => break Ok(()),
-            Ok(false) => {}
-            Err(CommitError::Rejected(Rejection::Refused(refused))) => break Err(refused.into()),
-            Err(error) => {
-                tracing::warn!(%error, schedule = taken.key.id, "an occurrence was not enqueued; it is tried again");
-                return;
-            }
-        }
-    };
-    match fired {
+    let fired = app.store.transact(&lane, async |txn: &mut Txn| {
+        enqueue(txn, &taken, &record, now, next.unwrap_or(NEVER)).await
+    });
+    match fired.await {
         Ok(()) => app.job_wanted.notify_one(),
         // Another replica took it up, or it was removed: its own commit decides.
-        Err(WriteError::Refused(_)) => {}
+        Err(
+            TransactError::Body(WriteError::Refused(_))
+            | TransactError::Commit(CommitError::Rejected(Rejection::Refused(_))),
+        ) => {}
         Err(error) => {
-            tracing::warn!(%error, schedule = taken.key.id, "an occurrence was not enqueued; it is tried again")
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                schedule = taken.key.id,
+                "an occurrence was not enqueued; it is tried again"
+            )
         }
     }
 }

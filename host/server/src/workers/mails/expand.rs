@@ -5,10 +5,9 @@ use charter_kernel::refusal::Refusal;
 use charter_kernel::role::Role;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Guard, Reach, Taken, Unit, Write};
-use charter_store::{CommitError, Txn};
+use charter_store::{CommitError, TransactError, Txn};
 
 use crate::app::App;
-use crate::components::attempts::Attempts;
 use crate::governance::decide;
 use crate::mail::letter::{self, Asked};
 use crate::mail::outbox::{self, Wanted};
@@ -36,36 +35,31 @@ pub(super) async fn notice(app: &App, taken: Taken) {
         About::Approval { organization, .. } => organization.as_str(),
         About::SignIn { .. } => "",
     };
-    let mut attempts = Attempts::new(&app.store, organization);
-    loop {
-        let mut txn = attempts.begin();
-        let made = match &notice.about {
+    let expanded = app.store.transact(organization, async |txn: &mut Txn| {
+        match &notice.about {
             About::Approval { organization, approval } => {
-                approved(app, &ready, &mut txn, organization, approval).await
+                approved(app, &ready, txn, organization, approval).await?;
             }
             About::SignIn { email } => {
-                signed_in(app, &ready, &mut txn, email, notice.created_at).await
+                signed_in(app, &ready, txn, email, notice.created_at).await?;
             }
-        };
-        if let Err(refusal) = made {
-            return tracing::warn!(
-                message = refusal.message,
-                "a notice could not be made mails; it is tried again"
-            );
         }
         let (key, token) = (taken.key.clone(), taken.token.clone());
         txn.step(
             vec![Guard::Lease { key: key.clone(), token: token.clone() }],
             vec![Write::Settle { key, token }],
         );
-        match attempts.commit(txn).await {
-            Ok(true) => return,
-            Ok(false) => {}
-            // Somebody else has taken it up meanwhile.
-            Err(CommitError::Rejected(_)) => return,
-            Err(error) => {
-                return tracing::warn!(%error, "a notice could not be made mails; it is tried again");
-            }
+        Ok::<_, Refusal>(())
+    });
+    match expanded.await {
+        // Somebody else has taken it up meanwhile.
+        Ok(()) | Err(TransactError::Commit(CommitError::Rejected(_))) => {}
+        Err(TransactError::Body(refusal)) => tracing::warn!(
+            message = refusal.message,
+            "a notice could not be made mails; it is tried again"
+        ),
+        Err(TransactError::Commit(error)) => {
+            tracing::warn!(%error, "a notice could not be made mails; it is tried again")
         }
     }
 }
