@@ -9,11 +9,12 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use charter_kernel::scope::Scope;
 use charter_store::Store;
+use charter_tenancy::secret::Secret;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use crate::config::{self, Secret};
+use crate::config;
 use crate::hooks::stripe;
 
 mod address;

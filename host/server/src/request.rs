@@ -8,14 +8,12 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 use bytes::Bytes;
+use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Instant;
+pub use charter_tenancy::place::{Identity, Place};
 use http::{HeaderMap, Method};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-
-use charter_kernel::refusal::Refusal;
-
-pub use charter_tenancy::place::{Identity, Place};
 
 use crate::authority;
 use crate::pipeline::page::Page;

@@ -7,12 +7,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Fact, Reach};
 use charter_store::{Query, TransactError, Txn};
+use charter_tenancy::records::Record;
+use charter_tenancy::records::pin::{PINNED, Pin};
 use serde_json::json;
 
 use super::record::{Activation, HISTORY_MAX, State, Version};
 use super::{Catalogue, LifeCycleError, Registry};
-use charter_tenancy::records::Record;
-use charter_tenancy::records::pin::{PINNED, Pin};
 
 /// Kits that a refusal names; it says how many there are.
 const PINS_NAMED: u32 = 20;

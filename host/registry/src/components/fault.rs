@@ -3,9 +3,8 @@
 use charter_kernel::fault::Fault;
 use charter_kernel::refusal::{Code, Refusal};
 use charter_store::{CommitError, ReadError, WriteError};
-use serde_json::{Value, json};
-
 use charter_tenancy::records::pin::Pin;
+use serde_json::{Value, json};
 
 /// Why a step was not taken. Nothing was changed.
 #[derive(Debug, thiserror::Error)]

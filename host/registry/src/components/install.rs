@@ -7,12 +7,12 @@ use charter_kernel::fault::Fault;
 use charter_kernel::manifest::{Manifest, Mount};
 use charter_kernel::route::{Table, Template};
 use charter_store::{TransactError, Txn};
+use charter_tenancy::records::Record;
 use sha2::{Digest, Sha256};
 
 use super::record::{State, Version};
 use super::{Catalogue, LifeCycleError, Registry, fault, signature};
 use crate::served::{Live, Primitive, Served, template_at};
-use charter_tenancy::records::Record;
 
 /// What was handed in.
 #[derive(Clone, Debug)]

@@ -6,9 +6,8 @@
 use charter_kernel::manifest::Manifest;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Key, Reach, Space};
-use serde::{Deserialize, Serialize};
-
 use charter_tenancy::records::Record;
+use serde::{Deserialize, Serialize};
 
 /// Digests that a primitive can be rolled back to, one after another.
 pub const HISTORY_MAX: usize = 20;

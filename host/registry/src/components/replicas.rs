@@ -10,11 +10,12 @@ use std::time::Duration;
 use charter_kernel::fault::Fault;
 use charter_kernel::time::Clock;
 use charter_store::{Store, Txn};
+use charter_tenancy::records::Record;
+use charter_tenancy::stored;
 use tokio::sync::Notify;
 
 use super::record::Replica;
-use super::{LifeCycleError, StoreFault, all_records};
-use charter_tenancy::records::Record;
+use super::{LifeCycleError, StoreFault};
 
 /// How often a replica says that it lives.
 pub(crate) const BEAT_EVERY: Duration = Duration::from_secs(2);
@@ -111,7 +112,7 @@ impl Replicas {
     /// All replicas that were heard of lately.
     pub(super) async fn living(&self) -> Result<Vec<Replica>, LifeCycleError> {
         let now = self.clock.now();
-        let all = all_records::<Replica>(&mut self.store.begin(""), true).await?;
+        let all = stored::all::<Replica>(&mut self.store.begin(""), true).await?;
         Ok(all
             .into_iter()
             .filter(|replica| replica.seen_at.plus_ms(GONE_AFTER_MS) >= now)
@@ -175,7 +176,7 @@ impl Replicas {
     /// Removes the rows of replicas that are long gone.
     pub(super) async fn forget(&self) -> Result<(), LifeCycleError> {
         let now = self.clock.now();
-        for replica in all_records::<Replica>(&mut self.store.begin(""), true).await? {
+        for replica in stored::all::<Replica>(&mut self.store.begin(""), true).await? {
             if replica.seen_at.plus_ms(FORGOTTEN_AFTER_MS) < now {
                 let mut txn = self.store.begin("");
                 txn.write(charter_kernel::unit::Write::Remove {

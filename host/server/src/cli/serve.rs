@@ -11,6 +11,7 @@ use charter_engine::{AdmissionConfig, Engine, EngineConfig};
 use charter_kernel::time::{Clock, Instant};
 use charter_kernel::unit::Space;
 use charter_store::{Hold, Store, StoreConfig, StoreStatus};
+use charter_tenancy::secret::Secret;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -19,7 +20,7 @@ use super::{offline, say};
 use crate::app::App;
 use crate::components::Registry;
 use crate::components::watch::Folder;
-use crate::config::{Config, Secret};
+use crate::config::Config;
 use crate::directory::Directory;
 use crate::http::room::Room;
 use crate::http::{Door, Listener, tls};
@@ -28,7 +29,7 @@ use crate::openapi::Description;
 use crate::operator::Operator;
 use crate::pipeline::follow::Places;
 use crate::pipeline::rate::Buckets;
-use crate::pipeline::table::HostTable;
+use crate::pipeline::table::{self, HostTable};
 use crate::providers::Providers;
 use crate::{egress, telemetry, workers};
 
@@ -166,7 +167,7 @@ pub async fn start(config: Config, clock: Arc<dyn Clock>) -> anyhow::Result<Runn
         store.clone(),
         engine.clone(),
         config.registry(),
-        pipeline::table::reserved(),
+        table::reserved(),
         clock.clone(),
     );
     let providers = Providers::open(store.clone(), &config.providers)

@@ -133,10 +133,11 @@ fn dress(request: &mut Request<EgressBody>, aim: &Aim) -> Result<(), EgressError
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::config::Secret;
-    use crate::providers::Whose;
+    use charter_tenancy::secret::Secret;
     use http_body_util::BodyExt;
+
+    use super::*;
+    use crate::providers::Whose;
 
     fn binding(url: &str, options: serde_json::Value) -> Binding {
         Binding {

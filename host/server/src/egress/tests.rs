@@ -8,12 +8,13 @@ use charter_engine::{EgressError, Outbound, Target};
 use charter_kernel::scope::{Actor, Proof};
 use charter_kernel::time::{Clock, Instant};
 use charter_store::{Store, StoreConfig};
+use charter_tenancy::secret::Secret;
 use http_body_util::{BodyExt, Empty};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::config::{Provider, Secret};
+use crate::config::Provider;
 
 struct Still;
 

@@ -2,6 +2,7 @@
 
 use charter_kernel::refusal::Refusal;
 use charter_store::Txn;
+use charter_tenancy::secret::Plain;
 
 use super::outbox::{self, Wanted};
 use super::{letter, quota};
@@ -10,7 +11,6 @@ use crate::records::invitation::Invitation;
 use crate::records::mail::Cause;
 use crate::records::organization::Organization;
 use crate::routes::{pages, stored};
-use charter_tenancy::secret::Plain;
 
 /// Has the invitation mailed in the same commit, where that can be; says what becomes of it. The
 /// inviter has the token either way.

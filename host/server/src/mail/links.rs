@@ -8,13 +8,13 @@ use charter_kernel::id::AccountId;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Instant;
 use charter_store::Txn;
+use charter_tenancy::secret::Plain;
 
 use crate::app::App;
 use crate::directory::throttle::Attempt;
 use crate::records::link::{Link, Mailed, Purpose};
 use crate::request::HostRequest;
 use crate::routes::stored::{self, Versioned};
-use charter_tenancy::secret::Plain;
 
 /// How long a sign-in link counts, in milliseconds: a quarter of an hour.
 pub const SIGN_IN_MS: i64 = 15 * 60_000;

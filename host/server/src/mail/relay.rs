@@ -3,12 +3,12 @@
 
 use std::net::IpAddr;
 
+use charter_tenancy::secret::Secret;
 use lettre::message::Mailbox;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 use serde_json::Value;
 
-use crate::config::Secret;
 use crate::providers::Binding;
 
 /// The binding's name.

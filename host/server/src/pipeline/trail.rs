@@ -9,6 +9,7 @@ use std::time::Instant as Elapsed;
 use charter_kernel::id::RequestId;
 use charter_kernel::manifest::Catalogue;
 use charter_kernel::time::Instant;
+use charter_registry::served::Deprecated;
 use http::HeaderValue;
 
 use super::rate::Standing;
@@ -17,7 +18,6 @@ use crate::http::Door;
 use crate::http::room::Hold;
 use crate::metrics::{Outcome, RouteStats};
 use crate::request::{Identity, Place};
-use charter_registry::served::Deprecated;
 
 /// See the module.
 pub struct Trail {

@@ -9,6 +9,7 @@ use charter_kernel::id::{AccountId, KeyId, KitId, OrganizationId, ProjectId, Ses
 use charter_kernel::refusal::Refusal;
 use charter_kernel::role::Role;
 use charter_store::Txn;
+use charter_tenancy::secret::Plain;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -34,7 +35,6 @@ use crate::records::session::Session;
 use crate::records::user::User;
 use crate::reply::Reply;
 use crate::request::HostRequest;
-use charter_tenancy::secret::Plain;
 
 #[derive(Deserialize)]
 struct Register {

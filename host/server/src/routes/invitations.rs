@@ -13,6 +13,7 @@ use charter_kernel::role::Role;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::Reach;
 use charter_store::Txn;
+use charter_tenancy::secret::Plain;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -31,7 +32,6 @@ use crate::records::member::Member;
 use crate::records::organization::{Loosening, Organization};
 use crate::reply::Reply;
 use crate::request::{HostRequest, Identity};
-use charter_tenancy::secret::Plain;
 
 /// How many invitations go with the commit that ends their inviter. Any beyond lead nowhere, and
 /// are removed at their end.

@@ -9,6 +9,7 @@ use charter_kernel::role::Role;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::Reach;
 use charter_store::Txn;
+use charter_tenancy::secret::Plain;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -25,7 +26,6 @@ use crate::records::project::Mode;
 use crate::records::user::User;
 use crate::reply::Reply;
 use crate::request::{HostRequest, Identity};
-use charter_tenancy::secret::Plain;
 
 /// Roles that a key can have. Deciding and owning take a person.
 const ROLES: [Role; 4] = [Role::Viewer, Role::Developer, Role::Approver, Role::Admin];

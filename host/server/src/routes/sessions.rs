@@ -6,6 +6,7 @@ use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::Reach;
 use charter_store::Txn;
+use charter_tenancy::secret::Plain;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -20,7 +21,6 @@ use crate::records::organization::Organization;
 use crate::records::session::Session;
 use crate::reply::Reply;
 use crate::request::{HostRequest, Identity};
-use charter_tenancy::secret::Plain;
 
 /// The cookie's name.
 pub const COOKIE: &str = "service_session";

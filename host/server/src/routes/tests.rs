@@ -11,6 +11,7 @@ use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::role::Role;
 use charter_kernel::scope::{Actor, ActorKind, Proof};
 use charter_kernel::time::{Clock, Instant};
+use charter_tenancy::secret::Plain;
 use serde_json::{Value, json};
 
 use super::{auth, invitations, keys, members, sessions, stored};
@@ -25,7 +26,6 @@ use crate::records::member::Member;
 use crate::reply::{Reply, ReplyBody};
 use crate::request::{HostRequest, Identity, Place};
 use crate::routes::Handler;
-use charter_tenancy::secret::Plain;
 
 mod asked;
 
