@@ -199,7 +199,7 @@ on_both! {
             card.tell_move(world, "ipi_2", Some("iauth_1"), 500);
         }
         until("it is refunded", || card.balance() == 2_500);
-        let number = card.client().get(&format!("/v1/cards/{}/number", card.card)).expect(200);
+        let number = card.client().post(&format!("/v1/cards/{}/number", card.card), &json!({})).expect(200);
         assert_eq!(number, json!({ "number": "4000009990000018", "cvc": "123", "exp_month": 9, "exp_year": 2031 }));
         // The issuer follows.
         card.client().post(&format!("/v1/cards/{}/freeze", card.card), &json!({})).expect(200);

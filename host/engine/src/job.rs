@@ -40,7 +40,7 @@ pub const NEVER: Instant = Instant(i64::MAX / 4);
 pub const SCHEDULE_GROUP: &str = "schedule";
 
 /// Whose work a row is, kept with it so that the worker can act in the same scope.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
     /// Organization id.
     pub organization: String,
@@ -49,6 +49,9 @@ pub struct Owner {
     /// Tenant user id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
+    /// The account of the person who set it up, where a person stands behind it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root: Option<String>,
 }
 
 impl Owner {
@@ -57,12 +60,13 @@ impl Owner {
     /// nobody's, and who wrote a row that many share is no part of whose it is.
     pub fn of_reach(reach: &Reach, organization: Option<String>) -> Self {
         if *reach == Reach::deployment() {
-            return Self { organization: String::new(), project: String::new(), user: None };
+            return Self::default();
         }
         let (kind, id) = reach.as_str().split_once('/').unwrap_or_default();
         let id = |wanted: &str| if kind == wanted { id.to_owned() } else { String::new() };
         let user = Some(id("u")).filter(|id| !id.is_empty());
-        Self { organization: organization.unwrap_or_else(|| id("o")), project: id("p"), user }
+        let organization = organization.unwrap_or_else(|| id("o"));
+        Self { organization, project: id("p"), user, root: None }
     }
 }
 
@@ -163,6 +167,7 @@ mod tests {
             organization: organization.into(),
             project: project.into(),
             user: user.map(Into::into),
+            root: None,
         };
         assert_eq!(of(Reach::user("a")), owner("org", "", Some("a")));
         assert_eq!(of(Reach::project("p")), owner("org", "p", None));

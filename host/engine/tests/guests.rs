@@ -14,7 +14,7 @@ use charter_engine::{
 };
 use charter_kernel::id::{OrganizationId, ProjectId, UserId};
 use charter_kernel::manifest::Class;
-use charter_kernel::scope::{Actor, ActorKind, Proof, Scope, Subject};
+use charter_kernel::scope::{Actor, ActorKind, Principal, Proof, Scope, Subject};
 use charter_kernel::time::{Clock, Instant};
 use charter_store::{Store, StoreConfig, Txn};
 use futures::future::BoxFuture;
@@ -132,9 +132,9 @@ fn id(n: u8) -> String {
 }
 
 fn scope() -> Scope {
-    Proof::of(Actor::new(ActorKind::Key, "k"))
+    Proof::of(Principal::of(Actor::new(ActorKind::Key, "k")))
         .organization(OrganizationId::parse(&id(1)).unwrap())
-        .project(ProjectId::parse(&id(2)).unwrap(), false)
+        .project(ProjectId::parse(&id(2)).unwrap(), false, false)
         .user(UserId::parse(&id(3)).unwrap(), Subject::Path)
         .scope()
 }

@@ -6,6 +6,7 @@
 
 pub mod apply;
 pub mod audit;
+pub mod authority;
 pub mod cursor;
 pub mod fault;
 pub mod governance;

@@ -94,6 +94,10 @@ pub struct Operation {
     /// What role it needs.
     #[serde(default)]
     pub access: Access,
+    /// What class of operation it is, where that does not follow from the rest: see
+    /// [`Class::of`](crate::authority::Class::of).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authority: Option<crate::authority::Class>,
     /// One line.
     #[serde(default)]
     pub summary: String,

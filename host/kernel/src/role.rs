@@ -86,6 +86,19 @@ impl Role {
         self.powers() & !other.powers() == 0
     }
 
+    /// The widest role that has no power which either of the two lacks: every two have one, since
+    /// each role reads.
+    #[must_use]
+    pub fn intersect(self, other: Role) -> Role {
+        if self.no_higher_than(other) {
+            self
+        } else if other.no_higher_than(self) {
+            other
+        } else {
+            Role::Viewer
+        }
+    }
+
     fn has(self, power: u8) -> bool {
         self.powers() & power != 0
     }
@@ -141,6 +154,24 @@ mod tests {
                     .iter()
                     .any(|inviter| inviter.invites(role))
             );
+        }
+    }
+
+    #[test]
+    fn two_roles_share_the_powers_that_both_have() {
+        for left in Role::ALL {
+            for right in Role::ALL {
+                let both = left.intersect(right);
+                assert_eq!(both, right.intersect(left));
+                assert!(both.no_higher_than(left) && both.no_higher_than(right));
+                let shared = |role: Role| role.no_higher_than(left) && role.no_higher_than(right);
+                assert!(
+                    Role::ALL
+                        .into_iter()
+                        .filter(|role| shared(*role))
+                        .all(|role| { role.no_higher_than(both) })
+                );
+            }
         }
     }
 

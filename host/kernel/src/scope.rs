@@ -1,24 +1,74 @@
 //! On whose behalf a request runs: the proof that tenancy was resolved.
 //!
-//! The fields are private. A `Scope` is built in one place of the server, after the credential was
-//! checked and the project and user were found to belong to its organization; everything below
-//! takes the scope and cannot widen it. A guest sees its fields, never makes one.
+//! The fields are private. A `Scope` is built in one place, the resolver of `host/tenancy`, after the
+//! credential was checked and the project and user were found to belong to its organization;
+//! everything below takes the scope and cannot widen it. A guest sees its fields, never makes one.
+//! Who acts, with which role and under which pins, is the [`Principal`]: a property of the
+//! credential, which no way of naming a subject changes.
+
+use serde::{Deserialize, Serialize};
 
 use crate::id::{OrganizationId, ProjectId, UserId};
 use crate::manifest::CollectionReach;
 use crate::role::Role;
 use crate::unit::Reach;
 
-/// Organization, project, user, actor and role of one request.
+/// Organization, project, user and principal of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scope {
     organization: Option<OrganizationId>,
     project: Option<ProjectId>,
+    project_named: bool,
     test: bool,
     user: Option<UserId>,
     subject: Subject,
-    actor: Actor,
-    role: Option<Role>,
+    principal: Principal,
+}
+
+/// Who acts, as the credential proves it: the same however the subject of a request was named.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Principal {
+    /// Kind and id.
+    pub actor: Actor,
+    /// The role that the credential has now; absent for the host, hooks and the anonymous.
+    #[serde(default)]
+    pub role: Option<Role>,
+    /// The one project that the credential acts in.
+    #[serde(default)]
+    pub project: Option<ProjectId>,
+    /// The one tenant user that the credential acts for.
+    #[serde(default)]
+    pub user: Option<UserId>,
+    /// The account of the person behind it: who signed in, or who stands at the end of a key's
+    /// chain of makers. Four eyes compare these.
+    #[serde(default)]
+    pub root: Option<String>,
+}
+
+impl Principal {
+    /// A principal without role, pins and person: the host, a hook, the operator, or nobody.
+    pub fn of(actor: Actor) -> Self {
+        Self { actor, role: None, project: None, user: None, root: None }
+    }
+
+    /// The role that counts within the pins: a pinned credential administers nothing, whatever its
+    /// role is.
+    pub fn power(&self) -> Option<Role> {
+        match self.role {
+            Some(role) if self.is_pinned() => Some(role.intersect(Role::Developer)),
+            role => role,
+        }
+    }
+
+    /// Whether the credential acts for one tenant user only.
+    pub fn is_pinned_to_user(&self) -> bool {
+        self.user.is_some()
+    }
+
+    /// Whether the credential acts in one project, or for one tenant user, only.
+    pub fn is_pinned(&self) -> bool {
+        self.user.is_some() || self.project.is_some()
+    }
 }
 
 /// How the tenant user was named.
@@ -28,7 +78,7 @@ pub enum Subject {
     Path,
     /// `X-Service-User-Id`.
     Header,
-    /// The key is pinned to the user.
+    /// The credential is pinned to the user, whether or not the request names it as well.
     Credential,
     /// Nobody was named: the account's own profile.
     Default,
@@ -49,8 +99,20 @@ impl Subject {
     }
 }
 
-/// What kind of caller acts.
+/// How much of an organization a request is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Level {
+    /// One tenant user, who was named or to whom the credential is pinned.
+    User,
+    /// One project, which was named or to which the credential is pinned.
+    Project,
+    /// All of it.
+    Organization,
+}
+
+/// What kind of caller acts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ActorKind {
     /// An API key.
     Key,
@@ -84,7 +146,7 @@ impl ActorKind {
 }
 
 /// Who acts.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Actor {
     /// What kind of caller it is.
     pub kind: ActorKind,
@@ -108,23 +170,23 @@ impl Actor {
 }
 
 /// Collects what was proven about a request. Call a method only where the check that it names was
-/// made.
+/// made. Only the resolver and tests build one.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Proof(Scope);
 
 impl Proof {
-    /// The actor's credential was verified (or the actor is the host, or nobody). Without more this
-    /// is the scope of the deployment's own calls: no organization, no tenant data.
-    pub fn of(actor: Actor) -> Self {
+    /// The principal's credential was verified (or the actor is the host, or nobody). Without more
+    /// this is the scope of the deployment's own calls: no organization, no tenant data.
+    pub fn of(principal: Principal) -> Self {
         Self(Scope {
             organization: None,
             project: None,
+            project_named: false,
             test: false,
             user: None,
             subject: Subject::None,
-            actor,
-            role: None,
+            principal,
         })
     }
     /// The actor belongs to this organization, and the organization is active.
@@ -132,22 +194,19 @@ impl Proof {
         self.0.organization = Some(id);
         self
     }
-    /// The project was found in that organization, and no pin of the key forbids it. `test`: it
-    /// reaches sandboxes only.
-    pub fn project(mut self, id: ProjectId, test: bool) -> Self {
+    /// The project was found in that organization, and no pin of the credential forbids it. `test`:
+    /// it reaches sandboxes only. `named`: the request names it.
+    pub fn project(mut self, id: ProjectId, test: bool, named: bool) -> Self {
+        self.0.project_named = named || self.0.principal.project.as_ref() == Some(&id);
         self.0.project = Some(id);
         self.0.test = test;
         self
     }
-    /// The user was found in that project, and no pin of the key hides it.
+    /// The user was found in that project, and no pin of the credential hides it.
     pub fn user(mut self, id: UserId, subject: Subject) -> Self {
+        let pinned = self.0.principal.user.as_ref() == Some(&id);
         self.0.user = Some(id);
-        self.0.subject = subject;
-        self
-    }
-    /// The role that the credential has now.
-    pub fn role(mut self, role: Role) -> Self {
-        self.0.role = Some(role);
+        self.0.subject = if pinned { Subject::Credential } else { subject };
         self
     }
     /// The scope.
@@ -182,13 +241,31 @@ impl Scope {
     pub fn subject(&self) -> Subject {
         self.subject
     }
-    /// Who acts.
+    /// Who acts, with role and pins.
+    pub fn principal(&self) -> &Principal {
+        &self.principal
+    }
+    /// Kind and id of who acts.
     pub fn actor(&self) -> &Actor {
-        &self.actor
+        &self.principal.actor
     }
     /// The actor's role; absent for the host, hooks and the anonymous.
     pub fn role(&self) -> Option<Role> {
-        self.role
+        self.principal.role
+    }
+    /// How much of the organization the request is about. The default profile that nobody named
+    /// narrows nothing.
+    pub fn level(&self) -> Level {
+        match self.subject {
+            Subject::Path | Subject::Header | Subject::Credential => Level::User,
+            Subject::Default | Subject::None if self.project_named => Level::Project,
+            Subject::Default | Subject::None => Level::Organization,
+        }
+    }
+    /// The tenant user that the request is about; absent where it is about all of a project or of
+    /// the organization.
+    pub fn named_user(&self) -> Option<&UserId> {
+        self.user.as_ref().filter(|_| self.level() == Level::User)
     }
 
     /// The reach of a collection under this scope; `None` where the scope names nobody at that
@@ -218,7 +295,7 @@ impl Scope {
         match reach {
             CollectionReach::Deployment => {
                 self.organization.is_none()
-                    && matches!(self.actor.kind, ActorKind::Operator | ActorKind::System)
+                    && matches!(self.actor().kind, ActorKind::Operator | ActorKind::System)
             }
             _ => self.reach(reach).is_some(),
         }
@@ -235,33 +312,74 @@ mod tests {
         uuid_v7(Instant(1), [n; 10])
     }
 
+    fn project() -> ProjectId {
+        ProjectId::parse(&id(2)).unwrap()
+    }
+
+    fn user() -> UserId {
+        UserId::parse(&id(3)).unwrap()
+    }
+
+    fn in_organization(principal: Principal) -> Proof {
+        Proof::of(principal).organization(OrganizationId::parse(&id(1)).unwrap())
+    }
+
+    fn key() -> Principal {
+        Principal::of(Actor::new(ActorKind::Key, "k"))
+    }
+
     #[test]
     fn a_scope_reaches_only_what_was_proven() {
-        let (organization, project, user) = (
-            OrganizationId::parse(&id(1)).unwrap(),
-            ProjectId::parse(&id(2)).unwrap(),
-            UserId::parse(&id(3)).unwrap(),
-        );
-        let wide = Proof::of(Actor::new(ActorKind::Key, "k"))
-            .organization(organization)
-            .project(project, true)
-            .scope();
+        let wide = in_organization(key()).project(project(), true, false).scope();
         assert_eq!(wide.reach(CollectionReach::User), None);
         assert_eq!(wide.reach(CollectionReach::Project), Some(Reach::project(&id(2))));
         assert_eq!(wide.reach(CollectionReach::Organization), Some(Reach::organization(&id(1))));
         assert!(wide.is_test());
-        let narrow = Proof(wide).user(user, Subject::Path).scope();
+        let narrow = Proof(wide).user(user(), Subject::Path).scope();
         assert_eq!(narrow.reach(CollectionReach::User), Some(Reach::user(&id(3))));
         assert!(!narrow.may_write(CollectionReach::Deployment));
     }
 
     #[test]
     fn the_deployment_has_no_tenant_data_and_alone_writes_its_own() {
-        let operator = Proof::of(Actor::new(ActorKind::Operator, "o")).scope();
+        let operator = Proof::of(Principal::of(Actor::new(ActorKind::Operator, "o"))).scope();
         assert_eq!(operator.reach(CollectionReach::Organization), None);
         assert_eq!(operator.lane(), "");
         assert!(operator.may_write(CollectionReach::Deployment));
         assert!(!operator.may_write(CollectionReach::Organization));
-        assert!(!Proof::of(Actor::anonymous()).scope().may_write(CollectionReach::Deployment));
+        let nobody = Proof::of(Principal::of(Actor::anonymous())).scope();
+        assert!(!nobody.may_write(CollectionReach::Deployment));
+    }
+
+    #[test]
+    fn a_pin_shows_however_the_user_was_named() {
+        let pinned = Principal { user: Some(user()), ..key() };
+        for named in [Subject::Path, Subject::Header, Subject::Credential, Subject::Default] {
+            let scope = in_organization(pinned.clone())
+                .project(project(), false, false)
+                .user(user(), named)
+                .scope();
+            assert_eq!(scope.subject(), Subject::Credential, "{named:?}");
+            assert_eq!(scope.level(), Level::User, "{named:?}");
+            assert!(scope.principal().is_pinned_to_user(), "{named:?}");
+        }
+    }
+
+    #[test]
+    fn a_request_is_about_no_more_than_what_it_names() {
+        let level = |principal: Principal, named: bool, subject: Option<Subject>| {
+            let mut proof = in_organization(principal).project(project(), false, named);
+            if let Some(subject) = subject {
+                proof = proof.user(user(), subject);
+            }
+            proof.scope().level()
+        };
+        let pinned = || Principal { project: Some(project()), ..key() };
+        assert_eq!(level(key(), false, Some(Subject::Default)), Level::Organization);
+        assert_eq!(level(key(), false, None), Level::Organization);
+        assert_eq!(level(key(), true, Some(Subject::Default)), Level::Project);
+        assert_eq!(level(pinned(), false, Some(Subject::Default)), Level::Project);
+        assert_eq!(level(key(), false, Some(Subject::Header)), Level::User);
+        assert_eq!(level(pinned(), true, Some(Subject::Path)), Level::User);
     }
 }

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use charter_engine::Component;
+use charter_kernel::authority;
 use charter_kernel::fault::Fault;
 use charter_kernel::manifest::{
     self, Access, Catalogue, Class, ErrorCode, Manifest, Mount, Paging,
@@ -72,7 +73,9 @@ pub struct Contract {
     pub path: String,
     /// What credential.
     pub auth: Auth,
-    /// What power.
+    /// Who may call it.
+    pub class: authority::Class,
+    /// What power it takes beyond what its class does.
     pub access: Access,
     /// Whether it changes anything.
     pub mutates: bool,
@@ -256,6 +259,7 @@ fn operation(
             method,
             path: declared.path.clone(),
             auth: auth(&declared.auth),
+            class: authority::Class::of(manifest, declared),
             access: access(declared),
             mutates: declared.mutates(),
             catalogue: declared.catalogue,

@@ -12,9 +12,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use charter_engine::hook::{HookRecord, Scheme};
 use charter_kernel::hex::hex;
-use charter_kernel::id::{OrganizationId, ProjectId, UserId};
+use charter_kernel::id::UserId;
 use charter_kernel::refusal::Refusal;
-use charter_kernel::scope::{Actor, ActorKind, Proof, Scope, Subject};
+use charter_kernel::scope::{Actor, ActorKind, Principal, Scope};
 use charter_kernel::time::Instant;
 use charter_kernel::unit::Claim;
 use charter_store::Txn;
@@ -23,10 +23,10 @@ use sha2::{Digest as _, Sha256};
 
 use self::event::HookEvent;
 use crate::app::App;
-use crate::directory::UserRecord;
 use crate::lifecycle::Called;
 use crate::metrics::Metrics;
 use crate::pipeline::rate::{Gate, Kind};
+use crate::place::{Owner, Unplaced};
 use crate::records::Record as _;
 use crate::reply::Counter;
 use crate::request::HostRequest;
@@ -166,30 +166,24 @@ async fn named(app: &App, txn: &mut Txn, name: &Claim, id: &str) -> Result<Optio
 /// provider that tells what has happened.
 async fn scope(app: &App, record: &HookRecord) -> Result<Option<Scope>, Refusal> {
     let owner = &record.owner;
-    let unread = |_| Refusal::overloaded(1);
-    let Some(organization) = OrganizationId::parse(&owner.organization) else { return Ok(None) };
-    let Some(organization) = app.directory.organization(&organization).await.map_err(unread)?
-    else {
-        return Ok(None);
+    let principal = Principal {
+        user: owner.user.as_deref().and_then(UserId::parse),
+        root: owner.root.clone(),
+        ..Principal::of(Actor::new(ActorKind::Hook, record.id.clone()))
     };
-    let proof = Proof::of(Actor::new(ActorKind::Hook, record.id.clone()))
-        .organization(organization.id.clone());
-    if owner.project.is_empty() {
-        return Ok(Some(proof.scope()));
+    let owner = Owner {
+        organization: &owner.organization,
+        project: &owner.project,
+        user: owner.user.as_deref(),
+    };
+    match app.directory.party(principal, owner).await {
+        Ok(party) => {
+            let told = party.user.is_none_or(|user| user.active) || record.provider().is_some();
+            Ok(Some(party.scope).filter(|_| told))
+        }
+        Err(Unplaced::Gone(_)) => Ok(None),
+        Err(Unplaced::Unread) => Err(Refusal::overloaded(1)),
     }
-    let Some(project) = ProjectId::parse(&owner.project) else { return Ok(None) };
-    let Some(project) = app.directory.project(&organization.id, &project).await.map_err(unread)?
-    else {
-        return Ok(None);
-    };
-    let proof = proof.project(project.id.clone(), project.test);
-    let Some(user) = &owner.user else { return Ok(Some(proof.scope())) };
-    let Some(user) = UserId::parse(user) else { return Ok(None) };
-    let user = app.directory.user(&project.id, &user).await.map_err(unread)?;
-    let may_be_told = |user: &Arc<UserRecord>| user.active || record.provider().is_some();
-    Ok(user
-        .filter(may_be_told)
-        .map(|user| proof.user(user.id.clone(), Subject::Credential).scope()))
 }
 
 /// The secret of a hook that has one.

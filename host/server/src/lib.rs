@@ -5,7 +5,7 @@
 //! manifests and from the one list in [`routes`].
 
 pub use charter_registry::{components, served};
-pub use charter_tenancy::{authority, directory, operator, records};
+pub use charter_tenancy::{directory, operator, place, records};
 
 pub mod app;
 pub mod audit;

@@ -110,6 +110,7 @@ impl Told<'_> {
             organization: user.organization.to_string(),
             project: user.project.to_string(),
             user: Some(user.id.to_string()),
+            root: None,
         };
         let signal = Sent {
             primitive,
@@ -169,11 +170,7 @@ impl Billed<'_> {
         let Some(primitive) = live.listeners(self.kind).find(|name| billing.is(name)) else {
             return Ok(());
         };
-        let owner = Owner {
-            organization: self.organization.to_string(),
-            project: String::new(),
-            user: None,
-        };
+        let owner = Owner { organization: self.organization.to_string(), ..Owner::default() };
         let reach = Reach::organization(self.organization.as_str());
         let Self { kind, payload, now, request, .. } = self;
         Sent { primitive, kind, payload, owner, now, request, attempts: ATTEMPTS_MAX }
@@ -242,6 +239,7 @@ fn owner_of(subject: &Subject) -> Owner {
         organization: subject.organization.clone(),
         project: subject.project.clone().unwrap_or_default(),
         user: subject.user.clone(),
+        root: None,
     }
 }
 

@@ -9,13 +9,14 @@ use std::net::IpAddr;
 
 use bytes::Bytes;
 use charter_kernel::refusal::Refusal;
+use charter_kernel::scope::Principal;
 use charter_kernel::time::Instant;
-pub use charter_tenancy::place::{Identity, Place};
+pub use charter_tenancy::identity::Identity;
+pub use charter_tenancy::place::Place;
 use http::{HeaderMap, Method};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::authority;
 use crate::pipeline::page::Page;
 
 /// One request to a host route.
@@ -69,6 +70,23 @@ impl HostRequest {
         T::deserialize(&*integral(&self.body))
             .map_err(|error| Refusal::invalid("body", error.to_string()))
     }
+    /// Who acts, with role and pins.
+    ///
+    /// # Errors
+    /// As [`HostRequest::place`].
+    pub fn principal(&self) -> Result<&Principal, Refusal> {
+        Ok(self.place()?.scope.principal())
+    }
+    /// The organization whose audit log the request reads; the operator reads the deployment's own.
+    ///
+    /// # Errors
+    /// As [`HostRequest::place`].
+    pub fn audited(&self) -> Result<&str, Refusal> {
+        match self.identity {
+            Identity::Operator => Ok(""),
+            _ => Ok(self.place()?.organization.id.as_str()),
+        }
+    }
     /// Where the request acts.
     ///
     /// # Errors
@@ -76,18 +94,6 @@ impl HostRequest {
     /// it.
     pub fn place(&self) -> Result<&Place, Refusal> {
         self.place.as_ref().ok_or_else(|| Refusal::unauthorized("This needs a credential."))
-    }
-    /// The audit log that the request reads: its organization's, or the deployment's own for the
-    /// operator.
-    ///
-    /// # Errors
-    /// 403 for a key that is pinned: what others did is beyond its pin.
-    pub fn audited(&self) -> Result<&str, Refusal> {
-        if matches!(self.identity, Identity::Operator) {
-            return Ok("");
-        }
-        authority::organization_wide(&self.identity)?;
-        Ok(self.place()?.organization.id.as_str())
     }
 }
 

@@ -10,6 +10,7 @@
 use std::future::Future;
 use std::pin::Pin;
 
+use charter_kernel::authority::Class;
 use charter_kernel::manifest::{Access, Catalogue, Mount, Paging};
 use charter_kernel::refusal::{Code, Refusal};
 use charter_store::Txn;
@@ -95,11 +96,10 @@ pub struct HostRoute {
     pub mounts: &'static [Mount],
     /// What credential it asks for.
     pub auth: Auth,
-    /// What power it needs: reading, writing or administering. Deciding and owning are checked by
-    /// the handler.
+    /// Who may call it.
+    pub class: Class,
+    /// What power it needs beyond what its class takes. Owning is checked by the handler.
     pub access: Access,
-    /// Whether it loosens anything: refused to keys pinned to a user.
-    pub loosens: bool,
     /// Which catalogue its errors use.
     pub catalogue: Catalogue,
     /// One line for OpenAPI.
@@ -129,7 +129,7 @@ impl HostRoute {
         method: &'static str,
         id: &'static str,
         path: &'static str,
-        access: Access,
+        class: Class,
         handler: Handler,
     ) -> Self {
         Self {
@@ -138,8 +138,8 @@ impl HostRoute {
             path,
             mounts: &[Mount::Company],
             auth: Auth::Key,
-            access,
-            loosens: false,
+            class,
+            access: Access::Read,
             catalogue: Catalogue::Primary,
             summary: "",
             query: None,
@@ -153,25 +153,40 @@ impl HostRoute {
             handler,
         }
     }
-    /// A read that any role may make.
-    pub const fn get(id: &'static str, path: &'static str, handler: Handler) -> Self {
-        Self::new("GET", id, path, Access::Read, handler)
+    /// A `GET` of this class.
+    pub const fn get(class: Class, id: &'static str, path: &'static str, handler: Handler) -> Self {
+        Self::new("GET", id, path, class, handler)
     }
-    /// A mutation that developers may make.
-    pub const fn post(id: &'static str, path: &'static str, handler: Handler) -> Self {
-        Self::new("POST", id, path, Access::Write, handler)
+    /// A `POST` of this class.
+    pub const fn post(
+        class: Class,
+        id: &'static str,
+        path: &'static str,
+        handler: Handler,
+    ) -> Self {
+        Self::new("POST", id, path, class, handler)
     }
-    /// A mutation that developers may make.
-    pub const fn put(id: &'static str, path: &'static str, handler: Handler) -> Self {
-        Self::new("PUT", id, path, Access::Write, handler)
+    /// A `PUT` of this class.
+    pub const fn put(class: Class, id: &'static str, path: &'static str, handler: Handler) -> Self {
+        Self::new("PUT", id, path, class, handler)
     }
-    /// A mutation that developers may make.
-    pub const fn patch(id: &'static str, path: &'static str, handler: Handler) -> Self {
-        Self::new("PATCH", id, path, Access::Write, handler)
+    /// A `PATCH` of this class.
+    pub const fn patch(
+        class: Class,
+        id: &'static str,
+        path: &'static str,
+        handler: Handler,
+    ) -> Self {
+        Self::new("PATCH", id, path, class, handler)
     }
-    /// A mutation that developers may make.
-    pub const fn delete(id: &'static str, path: &'static str, handler: Handler) -> Self {
-        Self::new("DELETE", id, path, Access::Write, handler)
+    /// A `DELETE` of this class.
+    pub const fn delete(
+        class: Class,
+        id: &'static str,
+        path: &'static str,
+        handler: Handler,
+    ) -> Self {
+        Self::new("DELETE", id, path, class, handler)
     }
     /// Needs no credential.
     #[must_use]
@@ -189,6 +204,7 @@ impl HostRoute {
     #[must_use]
     pub const fn operator(mut self) -> Self {
         self.auth = Auth::Operator;
+        self.class = Class::Operator;
         self.mounts = &[Mount::Operator];
         self
     }
@@ -208,13 +224,6 @@ impl HostRoute {
     #[must_use]
     pub const fn access(mut self, access: Access) -> Self {
         self.access = access;
-        self
-    }
-    /// Loosens something: refused to keys pinned to a user, and to any role below admin.
-    #[must_use]
-    pub const fn loosens(mut self) -> Self {
-        self.loosens = true;
-        self.access = Access::Admin;
         self
     }
     /// One line for OpenAPI.
@@ -271,53 +280,58 @@ impl HostRoute {
 /// Every route of the host.
 pub fn all() -> Vec<HostRoute> {
     let mut all = vec![
-        HostRoute::get("health", "/health", handler!(health::get))
+        HostRoute::get(Class::Open, "health", "/health", handler!(health::get))
             .root()
             .open()
             .summary("Health check")
             .answer(200, health::answer),
-        HostRoute::get("skill", "/skill.md", handler!(skill::get))
+        HostRoute::get(Class::Open, "skill", "/skill.md", handler!(skill::get))
             .root()
             .open()
             .summary("Capability document")
             .produces("text/markdown; charset=utf-8"),
-        HostRoute::get("register_guide", "/register.md", handler!(register_guide::get))
-            .root()
-            .open()
-            .summary("Onboarding guide")
-            .produces("text/markdown; charset=utf-8"),
-        HostRoute::get("openapi", "/openapi.json", handler!(openapi::get))
+        HostRoute::get(
+            Class::Open,
+            "register_guide",
+            "/register.md",
+            handler!(register_guide::get),
+        )
+        .root()
+        .open()
+        .summary("Onboarding guide")
+        .produces("text/markdown; charset=utf-8"),
+        HostRoute::get(Class::Open, "openapi", "/openapi.json", handler!(openapi::get))
             .root()
             .open()
             .summary("This description")
             .produces("application/json"),
-        HostRoute::get("metrics", "/metrics", handler!(metrics::get))
+        HostRoute::get(Class::Operator, "metrics", "/metrics", handler!(metrics::get))
             .operator()
             .root()
             .summary("Metrics in the OpenMetrics text format")
             .produces(metrics::MEDIA_TYPE),
-        HostRoute::get("status", "/status", handler!(status::get))
+        HostRoute::get(Class::ProfileRead, "status", "/status", handler!(status::get))
             .summary("What this deployment can do")
             .answer(200, status::answer),
-        HostRoute::get("usage", "/usage", handler!(usage::get))
+        HostRoute::get(Class::OrganizationRead, "usage", "/usage", handler!(usage::get))
             .summary("What the organization has used")
             .answer(200, usage::answer),
-        HostRoute::get("limits", "/limits", handler!(limits::get))
+        HostRoute::get(Class::ProfileRead, "limits", "/limits", handler!(limits::get))
             .refuses(&[Code::NotFound])
             .summary("Limits and guarantees of this build")
             .query(limits::query)
             .answer(200, limits::answer),
-        HostRoute::get("jobs.list", "/jobs", handler!(jobs::list))
+        HostRoute::get(Class::DeskRead, "jobs.list", "/jobs", handler!(jobs::list))
             .both_mounts()
             .summary("Public jobs, newest first")
             .paging(Paging::Cursor)
             .query(jobs::list_query)
             .answer(200, jobs::list_answer),
-        HostRoute::get("jobs.get", "/jobs/{id}", handler!(jobs::get))
+        HostRoute::get(Class::DeskRead, "jobs.get", "/jobs/{id}", handler!(jobs::get))
             .both_mounts()
             .summary("One job")
             .answer(200, jobs::answer),
-        HostRoute::delete("jobs.cancel", "/jobs/{id}", handler!(jobs::cancel))
+        HostRoute::delete(Class::DeskChange, "jobs.cancel", "/jobs/{id}", handler!(jobs::cancel))
             .both_mounts()
             .summary("Cancel a job that has not finished")
             .answer(200, jobs::answer),
@@ -326,10 +340,15 @@ pub fn all() -> Vec<HostRoute> {
     all.extend(opened_by_mail());
     all.extend(tenancy());
     all.push(
-        HostRoute::get("events.stream", "/events", handler!(events::stream))
-            .summary("What happens in the organization, as it happens")
-            .query(events::query)
-            .produces("text/event-stream"),
+        HostRoute::get(
+            Class::OrganizationRead,
+            "events.stream",
+            "/events",
+            handler!(events::stream),
+        )
+        .summary("What happens in the organization, as it happens")
+        .query(events::query)
+        .produces("text/event-stream"),
     );
     all.extend(told());
     all.extend(webhooks());
@@ -343,103 +362,156 @@ pub fn all() -> Vec<HostRoute> {
 /// Accounts, sessions, keys, the organization and its people.
 fn accounts() -> Vec<HostRoute> {
     vec![
-        HostRoute::post("auth.register", "/auth/register", handler!(auth::register))
+        HostRoute::post(Class::Open, "auth.register", "/auth/register", handler!(auth::register))
             .open()
             .summary("Register an account with an organization and its first API key")
             .body(auth::register_body)
             .refuses(&[Code::DuplicateRecord])
             .answer(201, auth::register_answer),
-        HostRoute::post("auth.login", "/auth/login", handler!(auth::login))
+        HostRoute::post(Class::Open, "auth.login", "/auth/login", handler!(auth::login))
             .open()
             .summary("Sign in with e-mail and password")
             .body(auth::login_body)
             .refuses(&[Code::Unauthorized, Code::RateLimited])
             .answer(200, auth::login_answer),
-        HostRoute::post("auth.link", "/auth/link", handler!(auth::link))
+        HostRoute::post(Class::Open, "auth.link", "/auth/link", handler!(auth::link))
             .open()
             .summary("Mail a one-time sign-in link")
             .body(auth::link_body)
             .refuses(&[Code::NotConfigured, Code::RateLimited])
             .answer(202, shape::taken),
-        HostRoute::post("auth.accept", "/auth/invitations/accept", handler!(invitations::accept))
-            .open()
-            .summary("Accept an invitation")
-            .body(invitations::accept_body)
-            .refuses(&[Code::Unauthorized, Code::DuplicateRecord, Code::StateConflict])
-            .answer(201, invitations::accept_answer),
-        HostRoute::get("session.get", "/auth/session", handler!(sessions::get))
+        HostRoute::post(
+            Class::Open,
+            "auth.accept",
+            "/auth/invitations/accept",
+            handler!(invitations::accept),
+        )
+        .open()
+        .summary("Accept an invitation")
+        .body(invitations::accept_body)
+        .refuses(&[Code::Unauthorized, Code::DuplicateRecord, Code::StateConflict])
+        .answer(201, invitations::accept_answer),
+        HostRoute::get(Class::OwnSession, "session.get", "/auth/session", handler!(sessions::get))
             .session()
             .summary("The session and its CSRF token")
             .answer(200, sessions::answer),
-        HostRoute::delete("session.end", "/auth/session", handler!(sessions::delete))
-            .session()
-            .access(Access::Read)
-            .summary("Sign out")
-            .answer(200, sessions::ended),
+        HostRoute::delete(
+            Class::OwnSession,
+            "session.end",
+            "/auth/session",
+            handler!(sessions::delete),
+        )
+        .session()
+        .summary("Sign out")
+        .answer(200, sessions::ended),
         HostRoute::post(
+            Class::OwnSession,
             "session.switch_company",
             "/auth/session/switch-company",
             handler!(sessions::switch_company),
         )
         .session()
-        .access(Access::Read)
         .summary("Move the session to another organization of the person")
         .body(sessions::switch_body)
         .answer(200, sessions::answer),
-        HostRoute::post("keys.create", "/auth/keys", handler!(keys::create))
+        HostRoute::post(Class::OwnCredential, "keys.create", "/auth/keys", handler!(keys::create))
             .refuses(&[Code::NotFound])
             .summary("Create an API key; it is shown once")
             .body(keys::create_body)
             .answer(201, keys::create_answer),
-        HostRoute::get("keys.list", "/auth/keys", handler!(keys::list))
+        HostRoute::get(Class::DeskRead, "keys.list", "/auth/keys", handler!(keys::list))
             .summary("List API keys")
             .paging(Paging::Offset)
             .answer(200, keys::list_answer),
-        HostRoute::delete("keys.revoke", "/auth/keys/{id}", handler!(keys::delete))
-            .summary("Revoke an API key and the keys it made")
-            .answer(200, keys::deleted),
-        HostRoute::get("organization.get", "/organization", handler!(organization::get))
-            .summary("The organization")
-            .answer(200, organization::answer),
-        HostRoute::get("company.get", "/company", handler!(organization::get))
-            .summary("The organization, by its former name")
-            .answer(200, organization::answer),
-        HostRoute::patch("organization.update", "/organization", handler!(organization::patch))
-            .access(Access::Admin)
-            .summary("Change the organization")
-            .body(organization::change_body)
-            .answer(200, organization::answer),
-        HostRoute::patch("company.update", "/company", handler!(organization::patch))
-            .access(Access::Admin)
-            .summary("Change the organization, by its former name")
-            .body(organization::change_body)
-            .answer(200, organization::answer),
-        HostRoute::get("members.list", "/organization/members", handler!(members::list))
-            .summary("List members")
-            .paging(Paging::Offset)
-            .answer(200, members::list_answer),
-        HostRoute::get("members.get", "/organization/members/{id}", handler!(members::get))
-            .summary("One member")
-            .answer(200, members::answer),
-        HostRoute::post("members.invite", "/organization/members", handler!(invitations::create))
-            .loosens()
-            .summary("Invite somebody into the organization")
-            .body(invitations::create_body)
-            .answer(201, invitations::create_answer),
-        HostRoute::patch("members.update", "/organization/members/{id}", handler!(members::patch))
-            .loosens()
-            .summary("Give a member another role")
-            .body(members::change_body)
-            .answer(200, members::change_answer),
         HostRoute::delete(
+            Class::OwnCredential,
+            "keys.revoke",
+            "/auth/keys/{id}",
+            handler!(keys::delete),
+        )
+        .summary("Revoke an API key and the keys it made")
+        .answer(200, keys::deleted),
+        HostRoute::get(
+            Class::OrganizationName,
+            "organization.get",
+            "/organization",
+            handler!(organization::get),
+        )
+        .summary("The organization")
+        .answer(200, organization::answer),
+        HostRoute::get(
+            Class::OrganizationName,
+            "company.get",
+            "/company",
+            handler!(organization::get),
+        )
+        .summary("The organization, by its former name")
+        .answer(200, organization::answer),
+        HostRoute::patch(
+            Class::OrganizationChange,
+            "organization.update",
+            "/organization",
+            handler!(organization::patch),
+        )
+        .access(Access::Admin)
+        .summary("Change the organization")
+        .body(organization::change_body)
+        .answer(200, organization::answer),
+        HostRoute::patch(
+            Class::OrganizationChange,
+            "company.update",
+            "/company",
+            handler!(organization::patch),
+        )
+        .access(Access::Admin)
+        .summary("Change the organization, by its former name")
+        .body(organization::change_body)
+        .answer(200, organization::answer),
+        HostRoute::get(
+            Class::OrganizationRead,
+            "members.list",
+            "/organization/members",
+            handler!(members::list),
+        )
+        .summary("List members")
+        .paging(Paging::Offset)
+        .answer(200, members::list_answer),
+        HostRoute::get(
+            Class::OrganizationRead,
+            "members.get",
+            "/organization/members/{id}",
+            handler!(members::get),
+        )
+        .summary("One member")
+        .answer(200, members::answer),
+        HostRoute::post(
+            Class::Loosening,
+            "members.invite",
+            "/organization/members",
+            handler!(invitations::create),
+        )
+        .summary("Invite somebody into the organization")
+        .body(invitations::create_body)
+        .answer(201, invitations::create_answer),
+        HostRoute::patch(
+            Class::Loosening,
+            "members.update",
+            "/organization/members/{id}",
+            handler!(members::patch),
+        )
+        .summary("Give a member another role")
+        .body(members::change_body)
+        .answer(200, members::change_answer),
+        HostRoute::delete(
+            Class::Membership,
             "members.remove",
             "/organization/members/{id}",
             handler!(members::delete),
         )
-        .access(Access::Read)
         .summary("Remove a member, or leave")
         .answer(200, members::deleted),
         HostRoute::get(
+            Class::OrganizationRead,
             "invitations.list",
             "/organization/invitations",
             handler!(invitations::list),
@@ -448,6 +520,7 @@ fn accounts() -> Vec<HostRoute> {
         .paging(Paging::Offset)
         .answer(200, invitations::list_answer),
         HostRoute::delete(
+            Class::OrganizationChange,
             "invitations.revoke",
             "/organization/invitations/{id}",
             handler!(invitations::delete),
@@ -462,23 +535,44 @@ fn accounts() -> Vec<HostRoute> {
 fn opened_by_mail() -> Vec<HostRoute> {
     use pages::{FORM, FORM_BYTES_MAX, HTML};
     let routes = [
-        HostRoute::get("pages.approval", "/approvals/{id}", handler!(pages::approval::show))
-            .summary("What a mailed approval link asks")
-            .query(pages::query)
-            .refuses(&[Code::NotFound, Code::StateConflict, Code::RateLimited]),
-        HostRoute::post("pages.decide", "/approvals/{id}", handler!(pages::approval::decide))
-            .summary("Decide by a mailed approval link")
-            .consumes(FORM, FORM_BYTES_MAX)
-            .refuses(&[Code::NotFound, Code::StateConflict, Code::RateLimited]),
-        HostRoute::get("pages.sign_in", pages::sign_in::PATH, handler!(pages::sign_in::show))
-            .summary("Whom a mailed sign-in link is for")
-            .query(pages::query)
-            .refuses(&[Code::NotFound, Code::RateLimited]),
-        HostRoute::post("pages.open_session", pages::sign_in::PATH, handler!(pages::sign_in::open))
-            .summary("Sign in by a mailed link")
-            .consumes(FORM, FORM_BYTES_MAX)
-            .refuses(&[Code::NotFound, Code::RateLimited]),
         HostRoute::get(
+            Class::Open,
+            "pages.approval",
+            "/approvals/{id}",
+            handler!(pages::approval::show),
+        )
+        .summary("What a mailed approval link asks")
+        .query(pages::query)
+        .refuses(&[Code::NotFound, Code::StateConflict, Code::RateLimited]),
+        HostRoute::post(
+            Class::Open,
+            "pages.decide",
+            "/approvals/{id}",
+            handler!(pages::approval::decide),
+        )
+        .summary("Decide by a mailed approval link")
+        .consumes(FORM, FORM_BYTES_MAX)
+        .refuses(&[Code::NotFound, Code::StateConflict, Code::RateLimited]),
+        HostRoute::get(
+            Class::Open,
+            "pages.sign_in",
+            pages::sign_in::PATH,
+            handler!(pages::sign_in::show),
+        )
+        .summary("Whom a mailed sign-in link is for")
+        .query(pages::query)
+        .refuses(&[Code::NotFound, Code::RateLimited]),
+        HostRoute::post(
+            Class::Open,
+            "pages.open_session",
+            pages::sign_in::PATH,
+            handler!(pages::sign_in::open),
+        )
+        .summary("Sign in by a mailed link")
+        .consumes(FORM, FORM_BYTES_MAX)
+        .refuses(&[Code::NotFound, Code::RateLimited]),
+        HostRoute::get(
+            Class::Open,
             "pages.invitation",
             pages::invitation::PATH,
             handler!(pages::invitation::show),
@@ -487,6 +581,7 @@ fn opened_by_mail() -> Vec<HostRoute> {
         .query(pages::query)
         .refuses(&[Code::NotFound, Code::RateLimited]),
         HostRoute::post(
+            Class::Open,
             "pages.accept",
             pages::invitation::PATH,
             handler!(pages::invitation::accept),
@@ -506,71 +601,115 @@ fn opened_by_mail() -> Vec<HostRoute> {
 /// Projects, tenant users and account kits.
 fn tenancy() -> Vec<HostRoute> {
     vec![
-        HostRoute::post("projects.create", "/projects", handler!(projects::create))
-            .summary("Create a project")
-            .body(projects::create_body)
-            .answer(201, projects::answer),
-        HostRoute::get("projects.list", "/projects", handler!(projects::list))
+        HostRoute::post(
+            Class::OrganizationChange,
+            "projects.create",
+            "/projects",
+            handler!(projects::create),
+        )
+        .access(Access::Admin)
+        .summary("Create a project")
+        .body(projects::create_body)
+        .answer(201, projects::answer),
+        HostRoute::get(Class::ProjectRead, "projects.list", "/projects", handler!(projects::list))
             .summary("List projects")
             .paging(Paging::Offset)
             .answer(200, projects::list_answer),
-        HostRoute::get("projects.get", "/projects/{id}", handler!(projects::get))
-            .summary("One project")
-            .answer(200, projects::answer),
-        HostRoute::patch("projects.update", "/projects/{id}", handler!(projects::patch))
-            .summary("Change a project")
-            .body(projects::change_body)
-            .answer(200, projects::answer),
-        HostRoute::delete("projects.delete", "/projects/{id}", handler!(projects::delete))
-            .loosens()
-            .summary("Delete an empty project")
-            .answer(200, shape::deleted),
-        HostRoute::post("users.create", "/users", handler!(users::create))
+        HostRoute::get(
+            Class::ProjectRead,
+            "projects.get",
+            "/projects/{id}",
+            handler!(projects::get),
+        )
+        .summary("One project")
+        .answer(200, projects::answer),
+        HostRoute::patch(
+            Class::ProjectChange,
+            "projects.update",
+            "/projects/{id}",
+            handler!(projects::patch),
+        )
+        .summary("Change a project")
+        .body(projects::change_body)
+        .answer(200, projects::answer),
+        HostRoute::delete(
+            Class::Loosening,
+            "projects.delete",
+            "/projects/{id}",
+            handler!(projects::delete),
+        )
+        .summary("Delete an empty project")
+        .answer(200, shape::deleted),
+        HostRoute::post(Class::ProjectChange, "users.create", "/users", handler!(users::create))
             .refuses(&[Code::NotFound, Code::ResourceNotFound, Code::DuplicateRecord])
             .summary("Create a tenant user")
             .body(users::create_body)
             .answer(201, users::answer),
-        HostRoute::get("users.list", "/users", handler!(users::list))
+        HostRoute::get(Class::ProjectRead, "users.list", "/users", handler!(users::list))
             .summary("List tenant users")
             .paging(Paging::Offset)
             .query(users::list_query)
             .answer(200, users::list_answer),
-        HostRoute::get("users.get", "/users/{id}", handler!(users::get))
+        HostRoute::get(Class::ProfileRead, "users.get", "/users/{id}", handler!(users::get))
             .summary("One tenant user")
             .answer(200, users::answer),
-        HostRoute::patch("users.update", "/users/{id}", handler!(users::patch))
-            .summary("Change a tenant user")
-            .body(users::change_body)
-            .answer(200, users::answer),
-        HostRoute::delete("users.delete", "/users/{id}", handler!(users::delete))
-            .summary("Delete a tenant user")
-            .answer(200, shape::deleted),
-        HostRoute::post("users.revoke", "/users/{id}/revoke", handler!(users::revoke))
-            .summary("Revoke a tenant user: its changes are refused from the next request on")
-            .body(users::revoke_body)
-            .answer(200, users::answer),
-        HostRoute::post("users.restore", "/users/{id}/restore", handler!(users::restore))
-            .loosens()
-            .summary("Lift the revocation of a tenant user")
-            .answer(200, users::answer),
-        HostRoute::post("kits.create", "/kits", handler!(kits::create))
+        HostRoute::patch(
+            Class::ProjectChange,
+            "users.update",
+            "/users/{id}",
+            handler!(users::patch),
+        )
+        .summary("Change a tenant user")
+        .body(users::change_body)
+        .answer(200, users::answer),
+        HostRoute::delete(
+            Class::ProjectChange,
+            "users.delete",
+            "/users/{id}",
+            handler!(users::delete),
+        )
+        .summary("Delete a tenant user")
+        .answer(200, shape::deleted),
+        HostRoute::post(
+            Class::ProjectChange,
+            "users.revoke",
+            "/users/{id}/revoke",
+            handler!(users::revoke),
+        )
+        .summary("Revoke a tenant user: its changes are refused from the next request on")
+        .body(users::revoke_body)
+        .answer(200, users::answer),
+        HostRoute::post(
+            Class::Loosening,
+            "users.restore",
+            "/users/{id}/restore",
+            handler!(users::restore),
+        )
+        .summary("Lift the revocation of a tenant user")
+        .answer(200, users::answer),
+        HostRoute::post(Class::ProjectChange, "kits.create", "/kits", handler!(kits::create))
             .summary("Create an account kit")
             .body(kits::create_body)
             .answer(201, kits::answer),
-        HostRoute::get("kits.list", "/kits", handler!(kits::list))
+        HostRoute::get(Class::ProjectRead, "kits.list", "/kits", handler!(kits::list))
             .summary("List account kits")
             .paging(Paging::Offset)
             .answer(200, kits::list_answer),
-        HostRoute::get("kits.get", "/kits/{id}", handler!(kits::get))
+        HostRoute::get(Class::ProjectRead, "kits.get", "/kits/{id}", handler!(kits::get))
             .summary("One account kit")
             .answer(200, kits::answer),
-        HostRoute::patch("kits.update", "/kits/{id}", handler!(kits::patch))
+        HostRoute::patch(Class::ProjectChange, "kits.update", "/kits/{id}", handler!(kits::patch))
             .summary("Change an account kit for all of its users")
             .body(kits::change_body)
             .answer(200, kits::answer),
-        HostRoute::delete("kits.delete", "/kits/{id}", handler!(kits::delete))
-            .summary("Delete an account kit that nobody is assigned to")
-            .answer(200, shape::deleted),
+        HostRoute::delete(
+            Class::ProjectChange,
+            "kits.delete",
+            "/kits/{id}",
+            handler!(kits::delete),
+        )
+        .summary("Delete an account kit that nobody is assigned to")
+        .answer(200, shape::deleted),
     ]
 }
 
@@ -581,26 +720,40 @@ fn told() -> Vec<HostRoute> {
         false => own,
     };
     let both = [false, true].into_iter().flat_map(|deployment| {
-        let logs = HostRoute::get("logs.list", "/logs", handler!(logs::list))
+        let logs = HostRoute::get(Class::ProjectRead, "logs.list", "/logs", handler!(logs::list))
             .summary("The audit log, newest first")
             .paging(Paging::Cursor)
             .query(logs::query)
             .answer(200, logs::answer);
-        let checkpoint =
-            HostRoute::get("audit.checkpoint", "/audit/checkpoint", handler!(audit::checkpoint))
-                .summary("The signed checkpoint of the audit log")
-                .query(audit::checkpoint_query)
-                .refuses(&[Code::ResourceNotFound])
-                .answer(200, audit::checkpoint_answer);
-        let proof = HostRoute::get("audit.proof", "/audit/proof", handler!(audit::proof))
-            .summary("Proof that a row is in the audit log, or that the log only grew")
-            .query(audit::proof_query)
-            .refuses(&[Code::ResourceNotFound])
-            .answer(200, audit::proof_answer);
-        let export = HostRoute::get("audit.export", "/audit/export", handler!(audit::export))
-            .summary("The audit log, a line of JSON a row, for `charter audit verify`")
-            .query(audit::export_query)
-            .produces("application/x-ndjson");
+        let checkpoint = HostRoute::get(
+            Class::OrganizationRead,
+            "audit.checkpoint",
+            "/audit/checkpoint",
+            handler!(audit::checkpoint),
+        )
+        .summary("The signed checkpoint of the audit log")
+        .query(audit::checkpoint_query)
+        .refuses(&[Code::ResourceNotFound])
+        .answer(200, audit::checkpoint_answer);
+        let proof = HostRoute::get(
+            Class::OrganizationRead,
+            "audit.proof",
+            "/audit/proof",
+            handler!(audit::proof),
+        )
+        .summary("Proof that a row is in the audit log, or that the log only grew")
+        .query(audit::proof_query)
+        .refuses(&[Code::ResourceNotFound])
+        .answer(200, audit::proof_answer);
+        let export = HostRoute::get(
+            Class::OrganizationRead,
+            "audit.export",
+            "/audit/export",
+            handler!(audit::export),
+        )
+        .summary("The audit log, a line of JSON a row, for `charter audit verify`")
+        .query(audit::export_query)
+        .produces("application/x-ndjson");
         [
             of(deployment, logs, "operator.logs"),
             of(deployment, checkpoint, "operator.audit.checkpoint"),
@@ -615,37 +768,64 @@ fn told() -> Vec<HostRoute> {
 fn webhooks() -> Vec<HostRoute> {
     let routes = [
         HostRoute::get(
+            Class::ProfileRead,
             "webhooks.event_types",
             "/webhooks/event-types",
             handler!(webhooks::list_event_types),
         )
         .summary("The events that webhooks can hear")
         .answer(200, webhooks::event_types_answer),
-        HostRoute::post("webhooks.create", "/webhooks", handler!(webhooks::create))
-            .summary("Tell an address of events; its secret is shown this once")
-            .body(webhooks::create_body)
-            .answer(201, webhooks::made_answer),
-        HostRoute::get("webhooks.list", "/webhooks", handler!(webhooks::list))
+        HostRoute::post(
+            Class::DeskChange,
+            "webhooks.create",
+            "/webhooks",
+            handler!(webhooks::create),
+        )
+        .summary("Tell an address of events; its secret is shown this once")
+        .body(webhooks::create_body)
+        .answer(201, webhooks::made_answer),
+        HostRoute::get(Class::DeskRead, "webhooks.list", "/webhooks", handler!(webhooks::list))
             .summary("List webhooks")
             .paging(Paging::Offset)
             .answer(200, webhooks::list_answer),
-        HostRoute::get("webhooks.get", "/webhooks/{id}", handler!(webhooks::get))
+        HostRoute::get(Class::DeskRead, "webhooks.get", "/webhooks/{id}", handler!(webhooks::get))
             .summary("One webhook")
             .answer(200, webhooks::answer),
-        HostRoute::patch("webhooks.update", "/webhooks/{id}", handler!(webhooks::update))
-            .summary("Change a webhook, or switch it off and on")
-            .body(webhooks::update_body)
-            .answer(200, webhooks::answer),
-        HostRoute::delete("webhooks.delete", "/webhooks/{id}", handler!(webhooks::delete))
-            .summary("Delete a webhook")
-            .answer(200, shape::deleted),
-        HostRoute::post("webhooks.test", "/webhooks/{id}/test", handler!(webhooks::test))
-            .summary("Deliver a signed test event")
-            .answer(202, webhooks::delivery_answer),
-        HostRoute::post("webhooks.rotate", "/webhooks/{id}/rotate", handler!(webhooks::rotate))
-            .summary("Give a webhook a new secret; the former one signs beside it for a day")
-            .answer(200, webhooks::made_answer),
+        HostRoute::patch(
+            Class::DeskChange,
+            "webhooks.update",
+            "/webhooks/{id}",
+            handler!(webhooks::update),
+        )
+        .summary("Change a webhook, or switch it off and on")
+        .body(webhooks::update_body)
+        .answer(200, webhooks::answer),
+        HostRoute::delete(
+            Class::DeskChange,
+            "webhooks.delete",
+            "/webhooks/{id}",
+            handler!(webhooks::delete),
+        )
+        .summary("Delete a webhook")
+        .answer(200, shape::deleted),
+        HostRoute::post(
+            Class::DeskChange,
+            "webhooks.test",
+            "/webhooks/{id}/test",
+            handler!(webhooks::test),
+        )
+        .summary("Deliver a signed test event")
+        .answer(202, webhooks::delivery_answer),
+        HostRoute::post(
+            Class::DeskChange,
+            "webhooks.rotate",
+            "/webhooks/{id}/rotate",
+            handler!(webhooks::rotate),
+        )
+        .summary("Give a webhook a new secret; the former one signs beside it for a day")
+        .answer(200, webhooks::made_answer),
         HostRoute::get(
+            Class::DeskRead,
             "webhooks.deliveries",
             "/webhooks/{id}/deliveries",
             handler!(webhooks::deliveries),
@@ -654,6 +834,7 @@ fn webhooks() -> Vec<HostRoute> {
         .paging(Paging::Cursor)
         .answer(200, webhooks::deliveries_answer),
         HostRoute::post(
+            Class::DeskChange,
             "webhooks.redeliver",
             "/webhooks/{id}/deliveries/{delivery_id}/redeliver",
             handler!(webhooks::redeliver),
@@ -667,10 +848,15 @@ fn webhooks() -> Vec<HostRoute> {
 /// What primitives are told by HTTP. A call is believed by what its hook says of it.
 fn hooks() -> Vec<HostRoute> {
     let routes = [
-        HostRoute::post("hooks.receive", "/hooks/{id}", handler!(hooks::receive))
+        HostRoute::post(Class::Inbound, "hooks.receive", "/hooks/{id}", handler!(hooks::receive))
             .summary("Call an inbound URL"),
-        HostRoute::post("hooks.provider", "/hooks/providers/{binding}", handler!(hooks::provider))
-            .summary("Call the address of a provider's own webhooks"),
+        HostRoute::post(
+            Class::Inbound,
+            "hooks.provider",
+            "/hooks/providers/{binding}",
+            handler!(hooks::provider),
+        )
+        .summary("Call the address of a provider's own webhooks"),
     ];
     let declared = |route: HostRoute| {
         let route =
@@ -683,10 +869,16 @@ fn hooks() -> Vec<HostRoute> {
 /// Policy, and what it would say.
 fn governance() -> Vec<HostRoute> {
     vec![
-        HostRoute::get("governance.policy.get", "/governance/policy", handler!(governance::policy))
-            .summary("The organization's policy")
-            .answer(200, governance::policy_answer),
+        HostRoute::get(
+            Class::OrganizationRead,
+            "governance.policy.get",
+            "/governance/policy",
+            handler!(governance::policy),
+        )
+        .summary("The organization's policy")
+        .answer(200, governance::policy_answer),
         HostRoute::put(
+            Class::OrganizationChange,
             "governance.policy.put",
             "/governance/policy",
             handler!(governance::put_policy),
@@ -697,6 +889,7 @@ fn governance() -> Vec<HostRoute> {
         .refuses(&[Code::VersionConflict])
         .answer(200, governance::policy_answer),
         HostRoute::get(
+            Class::OrganizationRead,
             "governance.limits.get",
             "/governance/limits",
             handler!(governance::get_limits),
@@ -704,6 +897,7 @@ fn governance() -> Vec<HostRoute> {
         .summary("How often, and for how much, users may take which actions")
         .answer(200, governance::limits_schema),
         HostRoute::put(
+            Class::OrganizationChange,
             "governance.limits.put",
             "/governance/limits",
             handler!(governance::put_limits),
@@ -712,60 +906,89 @@ fn governance() -> Vec<HostRoute> {
         .summary("Replace the organization's limits")
         .body(governance::limits_schema)
         .answer(200, governance::limits_schema),
-        HostRoute::post("governance.grants.create", "/governance/grants", handler!(grants::create))
-            .loosens()
-            .summary("Give a user leave for a time, in place of a person's approval")
-            .body(grants::create_body)
-            .refuses(&[Code::ResourceNotFound])
-            .answer(201, grants::answer),
-        HostRoute::get("governance.grants.list", "/governance/grants", handler!(grants::list))
-            .summary("List grants")
-            .paging(Paging::Offset)
-            .query(grants::list_query)
-            .answer(200, grants::list_answer),
+        HostRoute::post(
+            Class::Loosening,
+            "governance.grants.create",
+            "/governance/grants",
+            handler!(grants::create),
+        )
+        .summary("Give a user leave for a time, in place of a person's approval")
+        .body(grants::create_body)
+        .refuses(&[Code::ResourceNotFound])
+        .answer(201, grants::answer),
+        HostRoute::get(
+            Class::OrganizationRead,
+            "governance.grants.list",
+            "/governance/grants",
+            handler!(grants::list),
+        )
+        .summary("List grants")
+        .paging(Paging::Offset)
+        .query(grants::list_query)
+        .answer(200, grants::list_answer),
         HostRoute::delete(
+            Class::OrganizationChange,
             "governance.grants.delete",
             "/governance/grants/{id}",
             handler!(grants::delete),
         )
         .summary("Take a grant back")
         .answer(200, shape::deleted),
-        HostRoute::get("governance.holds.list", "/governance/holds", handler!(holds::list))
-            .summary("Money that is held, was captured or voided, or is in doubt")
-            .paging(Paging::Cursor)
-            .query(holds::list_query)
-            .answer(200, holds::list_answer),
+        HostRoute::get(
+            Class::OrganizationRead,
+            "governance.holds.list",
+            "/governance/holds",
+            handler!(holds::list),
+        )
+        .summary("Money that is held, was captured or voided, or is in doubt")
+        .paging(Paging::Cursor)
+        .query(holds::list_query)
+        .answer(200, holds::list_answer),
         HostRoute::post(
+            Class::Deciding,
             "governance.holds.resolve",
             "/governance/holds/{id}/resolve",
             handler!(holds::resolve),
         )
-        .access(Access::Read)
         .summary("Say what became of a hold that is in doubt")
         .body(holds::resolve_body)
         .answer(200, holds::answer),
-        HostRoute::get("ledger.accounts", "/ledger/accounts", handler!(ledger::accounts))
-            .both_mounts()
-            .summary("The accounts of a tenant, and the organization's credit")
-            .paging(Paging::Cursor)
-            .answer(200, ledger::accounts_answer),
-        HostRoute::get("ledger.statement", "/ledger/statement", handler!(ledger::statement))
-            .both_mounts()
-            .summary("What moved on an account, as JSON or CSV")
-            .query(ledger::statement_query)
-            .refuses(&[Code::ResourceNotFound])
-            .answer(200, ledger::statement_answer),
-        HostRoute::get("spend.list", "/spend", handler!(spend::list))
+        HostRoute::get(
+            Class::ProfileRead,
+            "ledger.accounts",
+            "/ledger/accounts",
+            handler!(ledger::accounts),
+        )
+        .both_mounts()
+        .summary("The accounts of a tenant, and the organization's credit")
+        .paging(Paging::Cursor)
+        .answer(200, ledger::accounts_answer),
+        HostRoute::get(
+            Class::ProfileRead,
+            "ledger.statement",
+            "/ledger/statement",
+            handler!(ledger::statement),
+        )
+        .both_mounts()
+        .summary("What moved on an account, as JSON or CSV")
+        .query(ledger::statement_query)
+        .refuses(&[Code::ResourceNotFound])
+        .answer(200, ledger::statement_answer),
+        HostRoute::get(Class::ProjectRead, "spend.list", "/spend", handler!(spend::list))
             .summary("What each tenant has spent in its window, with its cap")
             .paging(Paging::Offset)
             .answer(200, spend::answer),
-        HostRoute::get("governance.spend", "/governance/spend", handler!(spend::sums))
-            .summary(
-                "What the organization has spent, by action, user, primitive, component or day",
-            )
-            .query(spend::sums_query)
-            .answer(200, spend::sums_answer),
         HostRoute::get(
+            Class::OrganizationRead,
+            "governance.spend",
+            "/governance/spend",
+            handler!(spend::sums),
+        )
+        .summary("What the organization has spent, by action, user, primitive, component or day")
+        .query(spend::sums_query)
+        .answer(200, spend::sums_answer),
+        HostRoute::get(
+            Class::ProfileRead,
             "teams.tenants.cost",
             "/teams/{team}/tenants/{tenant_user_id}/cost",
             handler!(spend::cost),
@@ -773,34 +996,43 @@ fn governance() -> Vec<HostRoute> {
         .summary("One tenant's cost report")
         .query(spend::cost_query)
         .answer(200, spend::cost_answer),
-        HostRoute::get("approvals.list", "/approvals", handler!(approvals::list))
+        HostRoute::get(Class::DeskRead, "approvals.list", "/approvals", handler!(approvals::list))
             .summary("What waits for people, and what became of it, newest first")
             .paging(Paging::Cursor)
             .query(approvals::list_query)
             .answer(200, approvals::list_answer),
-        HostRoute::get("approvals.get", "/approvals/{id}", handler!(approvals::get))
-            .summary("One approval")
-            .answer(200, approvals::answer),
+        HostRoute::get(
+            Class::DeskRead,
+            "approvals.get",
+            "/approvals/{id}",
+            handler!(approvals::get),
+        )
+        .summary("One approval")
+        .answer(200, approvals::answer),
         HostRoute::post(
+            Class::Deciding,
             "approvals.approve",
             "/approvals/{id}/approve",
             handler!(approvals::approve),
         )
-        .access(Access::Read)
         .summary("Approve: the request is made, once, as who asked for it")
         .body(approvals::decide_body)
         .answer(200, approvals::answer),
-        HostRoute::post("approvals.deny", "/approvals/{id}/deny", handler!(approvals::deny))
-            .access(Access::Read)
-            .summary("Deny: the request is not made, and its funds are free again")
-            .body(approvals::decide_body)
-            .answer(200, approvals::answer),
         HostRoute::post(
+            Class::Deciding,
+            "approvals.deny",
+            "/approvals/{id}/deny",
+            handler!(approvals::deny),
+        )
+        .summary("Deny: the request is not made, and its funds are free again")
+        .body(approvals::decide_body)
+        .answer(200, approvals::answer),
+        HostRoute::post(
+            Class::ProfileRead,
             "governance.simulate",
             "/governance/simulate",
             handler!(governance::simulate),
         )
-        .access(Access::Read)
         .summary("What would become of a regulated action now, without effect")
         .body(governance::simulate_body)
         .refuses(&[Code::ResourceNotFound])

@@ -15,10 +15,11 @@ use charter_kernel::id::{AccountId, KeyId, KitId, OrganizationId, ProjectId, Ses
 use charter_kernel::kit::{Budget, Denied, Entry, Kit};
 use charter_kernel::manifest::Gate;
 use charter_kernel::role::Role;
+use charter_kernel::scope::{Actor, ActorKind, Principal};
 use charter_kernel::standing::Standing;
 use charter_kernel::time::{Clock, Instant};
-use charter_kernel::unit::{Guard, Key, Row};
-use charter_store::{Epoch, Store};
+use charter_kernel::unit::{Guard, Key, Reach, Row};
+use charter_store::{Epoch, Order, Query, Store};
 use tokio::sync::watch;
 
 use crate::records::account::Account;
@@ -53,6 +54,8 @@ const STANDINGS: &[&str] = &["host.standings"];
 const CHANGES_AGE_MAX: Duration = Duration::from_secs(1);
 /// How many keys, sessions, users and the like are remembered, each.
 const ENTRIES_MAX: usize = 65_536;
+/// Projects that one look for a user's reads at once.
+const PROJECTS_A_PAGE: u32 = 100;
 
 /// An API key, without its secret.
 #[derive(Clone, Debug)]
@@ -73,9 +76,22 @@ pub struct KeyRecord {
     pub expires_at: Option<Instant>,
     /// The keys that it descends from: it counts only while they do.
     pub ancestors: Vec<KeyId>,
+    /// The account of the person at the end of its chain of makers.
+    pub root: Option<String>,
 }
 
 impl KeyRecord {
+    /// Who acts by it.
+    pub fn principal(&self) -> Principal {
+        Principal {
+            actor: Actor::new(ActorKind::Key, self.id.as_str()),
+            role: Some(self.role),
+            project: self.project.clone(),
+            user: self.user.clone(),
+            root: self.root.clone(),
+        }
+    }
+
     /// What must still hold when a mutation of this key is committed.
     pub fn guards(&self) -> Vec<Guard> {
         let keys = std::iter::once(&self.id).chain(&self.ancestors);
@@ -105,6 +121,15 @@ pub struct SessionRecord {
 }
 
 impl SessionRecord {
+    /// Who acts by it.
+    pub fn principal(&self) -> Principal {
+        Principal {
+            role: Some(self.role),
+            root: Some(self.account.to_string()),
+            ..Principal::of(Actor::new(ActorKind::Session, self.id.as_str()))
+        }
+    }
+
     /// What must still hold when a mutation of this session is committed.
     pub fn guards(&self) -> Vec<Guard> {
         let member = Member::address(&self.organization, &self.account);
@@ -517,12 +542,37 @@ impl Directory {
         if !secret::same(&key.digest, digest) {
             return Ok(None);
         }
+        self.record_of(key).await
+    }
+
+    /// The key of this id, without its secret being shown; absent if it has expired or was revoked.
+    pub(crate) async fn key_of(
+        &self,
+        organization: &OrganizationId,
+        id: &KeyId,
+    ) -> Result<Option<KeyRecord>, Unreadable> {
+        let Some(row) = self.row(&ApiKey::address(organization, id)).await? else {
+            return Ok(None);
+        };
+        let key = ApiKey::read(&row).map_err(|_| Unreadable)?;
+        let now = self.inner.clock.now();
+        let found = self.record_of(key).await?;
+        Ok(found.filter(|key| key.expires_at.is_none_or(|end| now < end)))
+    }
+
+    /// A key as it counts: absent where one that it descends from was revoked.
+    async fn record_of(&self, key: ApiKey) -> Result<Option<KeyRecord>, Unreadable> {
+        // Keys of before roots were kept: the eldest was made by the person.
+        let mut maker = key.made_by.clone();
         for ancestor in &key.ancestors {
-            if self.row(&ApiKey::address(&key.organization, ancestor)).await?.is_none() {
+            let Some(row) = self.row(&ApiKey::address(&key.organization, ancestor)).await? else {
                 return Ok(None);
-            }
+            };
+            maker = ApiKey::read(&row).map_err(|_| Unreadable)?.made_by;
         }
+        let by_person = (maker.0 == "account").then_some(maker.1);
         Ok(Some(KeyRecord {
+            root: key.root.or(by_person),
             id: key.id,
             organization: key.organization,
             name: key.name,
@@ -559,6 +609,44 @@ impl Directory {
             digest: session.digest,
             membership: row.version,
         }))
+    }
+
+    /// The role that an account has in an organization now, where it is a member.
+    pub(crate) async fn member_role(
+        &self,
+        organization: &OrganizationId,
+        account: &str,
+    ) -> Result<Option<Role>, Unreadable> {
+        let Some(account) = AccountId::parse(account) else { return Ok(None) };
+        let Some(row) = self.row(&Member::address(organization, &account)).await? else {
+            return Ok(None);
+        };
+        Member::read(&row).map(|member| Some(member.role)).map_err(|_| Unreadable)
+    }
+
+    /// The project of a user of which nothing else is known: a name's holder is known by its reach
+    /// only.
+    pub(crate) async fn project_of(
+        &self,
+        organization: &OrganizationId,
+        user: &UserId,
+    ) -> Result<Option<Arc<ProjectRecord>>, Unreadable> {
+        let reach = Reach::organization(organization.as_str());
+        let mut query = Query::all(&reach, &Project::space()).limit(PROJECTS_A_PAGE);
+        query.order = Order::Oldest;
+        loop {
+            let page = self.inner.store.find(&query).await.map_err(unreadable)?;
+            for (key, _) in &page.items {
+                let Some(id) = ProjectId::parse(&key.id) else { continue };
+                if self.user(&id, user).await?.is_some() {
+                    return self.project(organization, &id).await;
+                }
+            }
+            match page.next {
+                Some(next) => query.after = Some(next),
+                None => return Ok(None),
+            }
+        }
     }
 
     async fn row(&self, key: &Key) -> Result<Option<Row>, Unreadable> {

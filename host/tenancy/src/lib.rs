@@ -9,8 +9,8 @@
 //! about it; read and write it with [`stored`]. What requests look up goes through [`directory`]'s
 //! cache, which names the collections that it is read from.
 
-pub mod authority;
 pub mod directory;
+pub mod identity;
 pub mod operator;
 pub mod place;
 pub mod records;

@@ -1,29 +1,26 @@
-//! Who asks, and where the request acts.
+//! The one resolver: who asks, in which organization, project and user, with which kit.
 //!
-//! Knows neither how a credential was presented nor what is asked.
+//! The only maker of a [`Scope`]. A request over HTTP, a nested call, an approved request, a job
+//! and a hook's call are all placed here, so that pins, foreign ids and absent records mean the same
+//! to each of them. What is another tenant's reads as absent; the one exception is a key that is
+//! pinned to another project of its own organization.
 
 use std::sync::Arc;
 
-use charter_kernel::scope::Scope;
+use charter_kernel::authority;
+use charter_kernel::id::{KeyId, OrganizationId, ProjectId, UserId};
+use charter_kernel::refusal::Refusal;
+use charter_kernel::scope::{Actor, ActorKind, Principal, Proof, Scope, Subject};
 
-use crate::directory::{KeyRecord, OrganizationRecord, ProjectRecord, SessionRecord, UserRecord};
+use crate::directory::{
+    Directory, KitRecord, OrganizationRecord, ProjectRecord, Unreadable, UserRecord,
+};
+use crate::records::organization::Loosening;
 
-/// Who sent the request, as its credential proved.
+/// Where a request acts: the organization of its credential, and the project, user and kit that were
+/// named or defaulted. Only this file makes one.
 #[derive(Clone, Debug)]
-pub enum Identity {
-    /// No credential; only routes with `auth: none` see it.
-    Anonymous,
-    /// An API key.
-    Key(Arc<KeyRecord>),
-    /// A signed-in person.
-    Session(Arc<SessionRecord>),
-    /// The deployment's operator.
-    Operator,
-}
-
-/// Where the request acts: the organization of the credential, and the project and user that were
-/// named or defaulted.
-#[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Place {
     /// The proof that the kernel and the engine ask for.
     pub scope: Scope,
@@ -33,4 +30,302 @@ pub struct Place {
     pub project: Arc<ProjectRecord>,
     /// The selected tenant user; absent where none was named and the project has no default.
     pub user: Option<Arc<UserRecord>>,
+    /// The kit that applies: the user's, else the project's.
+    pub kit: Option<Arc<KitRecord>>,
+    _resolved: (),
+}
+
+/// Whose work runs later: as much of a place as its owner names. The deployment's own names nothing.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Party {
+    /// The proof.
+    pub scope: Scope,
+    /// The organization.
+    pub organization: Option<Arc<OrganizationRecord>>,
+    /// The project.
+    pub project: Option<Arc<ProjectRecord>>,
+    /// The tenant user.
+    pub user: Option<Arc<UserRecord>>,
+    /// The kit that applies, where there is a project.
+    pub kit: Option<Arc<KitRecord>>,
+    _resolved: (),
+}
+
+/// What a request names by path or header.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Named<'a> {
+    /// The project's id.
+    pub project: Option<&'a str>,
+    /// The user's id, `me` or `default`, and where it stands.
+    pub user: Option<(&'a str, Subject)>,
+}
+
+/// The owner of work that runs later, as its record names it.
+#[derive(Clone, Copy, Debug)]
+pub struct Owner<'a> {
+    /// The organization; empty for the deployment's own.
+    pub organization: &'a str,
+    /// The project; empty for the organization's own, and for a user of whom no more is known.
+    pub project: &'a str,
+    /// The tenant user.
+    pub user: Option<&'a str>,
+}
+
+/// Why work has no place any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unplaced {
+    /// This record is gone: `organization`, `project` or `user`.
+    Gone(&'static str),
+    /// The directory could not be asked.
+    Unread,
+}
+
+impl From<Unreadable> for Unplaced {
+    fn from(_: Unreadable) -> Self {
+        Self::Unread
+    }
+}
+
+impl From<Unreadable> for Refusal {
+    fn from(_: Unreadable) -> Self {
+        // Nothing was done.
+        Refusal::overloaded(1)
+    }
+}
+
+impl Place {
+    /// Whether who asks may give more room than there is, here.
+    ///
+    /// # Errors
+    /// 403 `loosening_not_allowed` with what it would take.
+    pub fn may_loosen(&self) -> Result<(), Refusal> {
+        authority::loosen(&self.scope, self.organization.loosening == Loosening::Session)
+    }
+}
+
+/// The scope of the deployment's own calls: no organization, no tenant data.
+pub fn of_deployment(actor: Actor) -> Scope {
+    Proof::of(Principal::of(actor)).scope()
+}
+
+impl Directory {
+    /// Places a request of a credential.
+    ///
+    /// # Errors
+    /// 401 where its organization is gone, 404 for what is absent or another tenant's, 403
+    /// `key_project_mismatch` for another project than the key's.
+    pub async fn place(
+        &self,
+        principal: Principal,
+        organization: &OrganizationId,
+        named: Named<'_>,
+    ) -> Result<Place, Refusal> {
+        let organization = self.organization(organization).await?.ok_or_else(|| {
+            Refusal::unauthorized("The organization of this credential does not exist.")
+        })?;
+        let project = self.named_project(&principal, &organization, named.project).await?;
+        let (user, subject) = self.named_user(&principal, &project, named.user).await?;
+        let proof = Proof::of(principal).organization(organization.id.clone());
+        let mut proof = proof.project(project.id.clone(), project.test, named.project.is_some());
+        if let Some(user) = &user {
+            proof = proof.user(user.id.clone(), subject);
+        }
+        let assigned = user.as_ref().and_then(|user| user.kit.as_ref());
+        let kit = self.kit(&project, assigned).await?;
+        Ok(Place { scope: proof.scope(), organization, project, user, kit, _resolved: () })
+    }
+
+    /// The records of a scope that was proven before, as they are now.
+    ///
+    /// # Errors
+    /// 404 where one of them is gone since.
+    pub async fn place_again(&self, scope: &Scope) -> Result<Place, Refusal> {
+        let (Some(organization), Some(project)) = (scope.organization(), scope.project()) else {
+            return Err(Refusal::not_found());
+        };
+        let absent = Refusal::not_found;
+        let organization = self.organization(organization).await?.ok_or_else(absent)?;
+        let project = self.project(&organization.id, project).await?.ok_or_else(absent)?;
+        let user = match scope.user() {
+            Some(id) => Some(self.user(&project.id, id).await?.ok_or_else(absent)?),
+            None => None,
+        };
+        let assigned = user.as_ref().and_then(|user| user.kit.as_ref());
+        let kit = self.kit(&project, assigned).await?;
+        Ok(Place { scope: scope.clone(), organization, project, user, kit, _resolved: () })
+    }
+
+    /// Places work that runs later, by who does it and whose it is. Whether the user is active is
+    /// for the caller to ask.
+    ///
+    /// # Errors
+    /// What is gone of it.
+    pub async fn party(&self, principal: Principal, owner: Owner<'_>) -> Result<Party, Unplaced> {
+        let nobody = |scope| Party {
+            scope,
+            organization: None,
+            project: None,
+            user: None,
+            kit: None,
+            _resolved: (),
+        };
+        if owner.organization.is_empty() && owner.project.is_empty() && owner.user.is_none() {
+            return Ok(nobody(Proof::of(principal).scope()));
+        }
+        let gone = Unplaced::Gone;
+        let id = OrganizationId::parse(owner.organization).ok_or(gone("organization"))?;
+        let organization = self.organization(&id).await?.ok_or(gone("organization"))?;
+        let proof = Proof::of(principal).organization(organization.id.clone());
+        let user = owner.user.map(|user| UserId::parse(user).ok_or(gone("user"))).transpose()?;
+        let project = match (ProjectId::parse(owner.project), &user) {
+            (Some(project), _) => self.project(&organization.id, &project).await?,
+            (None, Some(user)) => self.project_of(&organization.id, user).await?,
+            (None, None) => {
+                let party = nobody(proof.scope());
+                return Ok(Party { organization: Some(organization), ..party });
+            }
+        };
+        let project = project.ok_or(gone("project"))?;
+        let mut proof = proof.project(project.id.clone(), project.test, false);
+        let user = match user {
+            Some(id) => Some(self.user(&project.id, &id).await?.ok_or(gone("user"))?),
+            None => None,
+        };
+        if let Some(user) = &user {
+            proof = proof.user(user.id.clone(), Subject::Path);
+        }
+        let kit = self.kit(&project, user.as_ref().and_then(|user| user.kit.as_ref())).await?;
+        Ok(Party {
+            scope: proof.scope(),
+            organization: Some(organization),
+            project: Some(project),
+            user,
+            kit,
+            _resolved: (),
+        })
+    }
+
+    /// Places the last word to a primitive about a user who is deleted: no record of it is left to
+    /// be found.
+    ///
+    /// # Errors
+    /// Where the organization is gone, or an id is none.
+    pub async fn party_of_deleted(
+        &self,
+        principal: Principal,
+        owner: Owner<'_>,
+        test: bool,
+    ) -> Result<Party, Unplaced> {
+        let whole = Owner { project: "", user: None, ..owner };
+        let party = self.party(principal, whole).await?;
+        let gone = Unplaced::Gone;
+        let project = ProjectId::parse(owner.project).ok_or(gone("project"))?;
+        let user = owner.user.and_then(UserId::parse).ok_or(gone("user"))?;
+        let organization = party.scope.organization().cloned().ok_or(gone("organization"))?;
+        let proof = Proof::of(party.scope.principal().clone()).organization(organization);
+        let proof = proof.project(project, test, false).user(user, Subject::Path);
+        Ok(Party { scope: proof.scope(), ..party })
+    }
+
+    /// The same principal about one of its users: what reports and simulations ask of others.
+    ///
+    /// # Errors
+    /// 403 `key_project_mismatch`, 404 for what is absent or beyond a pin.
+    pub async fn place_of_user(
+        &self,
+        place: &Place,
+        project: &ProjectId,
+        user: &UserId,
+    ) -> Result<Place, Refusal> {
+        let named =
+            Named { project: Some(project.as_str()), user: Some((user.as_str(), Subject::Path)) };
+        self.place(place.scope.principal().clone(), &place.organization.id, named).await
+    }
+
+    /// What is left by now of the authority that something was asked with: the credential must
+    /// still count, and has no power that it, or the person behind it, has lost since. A person who
+    /// left the organization takes nothing from the keys that they made.
+    ///
+    /// # Errors
+    /// 401 where the credential was revoked or has ended.
+    pub async fn cut(
+        &self,
+        asked: &Principal,
+        organization: &OrganizationId,
+    ) -> Result<Principal, Refusal> {
+        let revoked = || Refusal::unauthorized("The credential was revoked.");
+        let mut principal = asked.clone();
+        let mut cut = |role| {
+            principal.role = principal.role.map(|asked| asked.intersect(role));
+        };
+        match asked.actor.kind {
+            ActorKind::Key => {
+                let id = KeyId::parse(&asked.actor.id).ok_or_else(revoked)?;
+                let key = self.key_of(organization, &id).await?.ok_or_else(revoked)?;
+                cut(key.role);
+            }
+            ActorKind::Session if asked.root.is_none() => return Err(revoked()),
+            _ => {}
+        }
+        if let Some(root) = &asked.root {
+            match self.member_role(organization, root).await? {
+                Some(role) => cut(role),
+                None if asked.actor.kind == ActorKind::Session => return Err(revoked()),
+                None => {}
+            }
+        }
+        Ok(principal)
+    }
+
+    /// Path prefix, header, pin, default: in this order.
+    async fn named_project(
+        &self,
+        principal: &Principal,
+        organization: &OrganizationRecord,
+        named: Option<&str>,
+    ) -> Result<Arc<ProjectRecord>, Refusal> {
+        let id = match (named, &principal.project) {
+            (Some(text), _) => ProjectId::parse(text).ok_or_else(Refusal::not_found)?,
+            (None, Some(pinned)) => pinned.clone(),
+            (None, None) => organization.default_project.clone(),
+        };
+        // Found first: a foreign project reads as absent even to a key that is pinned elsewhere.
+        let found = self.project(&organization.id, &id).await?.ok_or_else(Refusal::not_found)?;
+        match &principal.project {
+            Some(pinned) if *pinned != found.id => Err(authority::project_mismatch()),
+            _ => Ok(found),
+        }
+    }
+
+    /// Path, header, pin, default profile: in this order. `me` and `default` are the pinned user
+    /// where there is one.
+    async fn named_user(
+        &self,
+        principal: &Principal,
+        project: &ProjectRecord,
+        named: Option<(&str, Subject)>,
+    ) -> Result<(Option<Arc<UserRecord>>, Subject), Refusal> {
+        let (id, subject) = match (named, &principal.user) {
+            (None, Some(pinned)) => (pinned.clone(), Subject::Credential),
+            (None, None) => (project.default_user.clone(), Subject::Default),
+            (Some(("default" | "me", subject)), pinned) => {
+                (pinned.as_ref().unwrap_or(&project.default_user).clone(), subject)
+            }
+            (Some((text, subject)), pinned) => {
+                let id = UserId::parse(text).ok_or_else(Refusal::not_found)?;
+                // A key that is pinned to a user sees that user alone.
+                if pinned.as_ref().is_some_and(|pinned| *pinned != id) {
+                    return Err(Refusal::not_found());
+                }
+                (id, subject)
+            }
+        };
+        match self.user(&project.id, &id).await? {
+            Some(user) => Ok((Some(user), subject)),
+            // The default profile may have been deleted: the company mount then has no subject.
+            None if subject == Subject::Default => Ok((None, Subject::None)),
+            None => Err(Refusal::not_found()),
+        }
+    }
 }

@@ -53,8 +53,17 @@ pub fn primitive() -> Primitive {
         .hook(|call| receipts::told(&call))
         .job(payments::PAY, |run| payments::pay(&run))
         .job(account::TURN, |_| account::settle(account::Change::default()).map(drop))
-        .operation(get("billing.plans", "/billing/plans", plans::list).summary("List the plans").pays(Pays::ViewPlans))
-        .operation(get("billing.packs", "/billing/packs", plans::packs).summary("List the packs of credit"))
+        .operation(
+            get("billing.plans", "/billing/plans", plans::list)
+                .summary("List the plans")
+                .authority(Authority::ProfileRead)
+                .pays(Pays::ViewPlans),
+        )
+        .operation(
+            get("billing.packs", "/billing/packs", plans::packs)
+                .summary("List the packs of credit")
+                .authority(Authority::ProfileRead),
+        )
         .operation(
             post("billing.subscribe", "/billing/subscribe", subscriptions::subscribe)
                 .summary("Subscribe to a plan; it counts once its invoice is paid")
@@ -80,9 +89,7 @@ pub fn primitive() -> Primitive {
         .operation(
             post("billing.cancel", "/billing/cancel", subscriptions::cancel)
                 .summary("Cancel the subscription, at the end of its period or at once")
-                .description(
-                    "What was not paid for yet ends at once. 403 `pinned_to_user` for a credential that is pinned to one user.",
-                )
+                .description("What was not paid for yet ends at once.")
                 .access(Access::Admin),
         )
         .operation(
@@ -95,6 +102,7 @@ pub fn primitive() -> Primitive {
             post("billing.top_up", "/billing/topup", invoices::top_up)
                 .summary("Buy credit: an amount or a pack; or pay an open invoice by card")
                 .description(include_str!("topup.md"))
+                .authority(Authority::OrganizationChange)
                 .pays(Pays::Topup),
         )
         .operation(get("billing.invoices", "/billing/invoices", invoices::list).summary("List invoices, oldest first"))

@@ -270,12 +270,7 @@ pub(crate) fn read() -> Result<Current> {
     Ok(Current { subscription: current()?.map(shown), trial: account::trial()? })
 }
 
-pub(crate) fn cancel(Body(asked): Body<Cancel>, caller: Caller) -> Result<SubscriptionAnswer> {
-    if caller.subject == "credential" {
-        let told =
-            "a credential that is pinned to one user does not cancel what the organization has";
-        return Err(Failure::forbidden(told).reason("pinned_to_user"));
-    }
+pub(crate) fn cancel(Body(asked): Body<Cancel>) -> Result<SubscriptionAnswer> {
     account::settle(Change::default())?;
     let Doc { id, body: mut subscription, .. } = needed()?;
     let was_paid = subscription.status != Status::Pending;

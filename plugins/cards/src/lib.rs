@@ -81,9 +81,13 @@ pub fn primitive() -> Primitive {
                 .action(money::TOP_UP),
         )
         .operation(
-            get("cards.number", "/cards/{id}/number", issuer::number)
+            post("cards.number", "/cards/{id}/number", issuer::number)
                 .summary("What a merchant asks for: an open-loop card's number, security code and expiry")
-                .description("Asked of the issuer each time, and kept nowhere. 409 `closed_loop` for a card that has none.")
+                .description(
+                    "Asked of the issuer each time, and kept nowhere; each time is a row of the audit log. 409 `closed_loop` for a \
+                     card that has none, and while the card is frozen.",
+                )
+                .authority(Authority::ProfileSecret)
                 .no_tool(),
         )
         .operation(

@@ -127,6 +127,7 @@ pub fn primitive() -> Primitive {
             post("vault.reveal", "/vault/{name}/reveal", reveal)
                 .summary("Reveal a secret's value")
                 .description("Each reveal is a row in the audit log, without the value.")
+                .authority(Authority::ProfileSecret)
                 .no_tool(),
         )
         .operation(delete("vault.delete", "/vault/{name}", remove).summary("Delete a secret"))

@@ -83,7 +83,7 @@ pub use failure::{Failure, OrNotFound, Result};
 pub use handler::Handler;
 pub use json::AnyJson;
 pub use manifest::{
-    Access, Catalogue, Gate, Mount, Operation, Primitive, delete, get, patch, post, put,
+    Access, Authority, Catalogue, Gate, Mount, Operation, Primitive, delete, get, patch, post, put,
 };
 pub use signals::Signal;
 pub use time::{Instant, now};
@@ -94,9 +94,9 @@ pub use {schemars, serde, serde_json};
 pub mod prelude {
     pub use crate::paging::{After, Cursor, Envelope, Offset};
     pub use crate::{
-        Access, AnyJson, Body, ById, Caller, Collection, Context, Created, Doc, Done, Failure,
-        Index, Instant, NoContent, OrNotFound, Path, Primitive, Query, Result, Signal, Wait,
-        delete, get, now, patch, post, put,
+        Access, AnyJson, Authority, Body, ById, Caller, Collection, Context, Created, Doc, Done,
+        Failure, Index, Instant, NoContent, OrNotFound, Path, Primitive, Query, Result, Signal,
+        Wait, delete, get, now, patch, post, put,
     };
     pub use schemars::JsonSchema;
     pub use serde::{Deserialize, Serialize};

@@ -7,7 +7,9 @@
 mod operation;
 mod primitive;
 
-pub use operation::{Access, Catalogue, Mount, Operation, Pays, delete, get, patch, post, put};
+pub use operation::{
+    Access, Authority, Catalogue, Mount, Operation, Pays, delete, get, patch, post, put,
+};
 pub use primitive::{Gate, Primitive};
 
 use schemars::JsonSchema;

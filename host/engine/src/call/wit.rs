@@ -17,7 +17,7 @@ pub(super) fn caller(scope: &Scope) -> bindings::Caller {
         user: scope.user().map(|id| id.as_str().to_owned()),
         subject: scope.subject().as_str().to_owned(),
         actor: (scope.actor().kind.as_str().to_owned(), scope.actor().id.clone()),
-        role: scope.role().map(|role| role.as_str().to_owned()),
+        role: scope.principal().power().map(|role| role.as_str().to_owned()),
     }
 }
 

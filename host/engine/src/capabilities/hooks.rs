@@ -38,6 +38,7 @@ impl Work {
         if owner.user.is_some() {
             owner.project = scope.project().map_or_else(String::new, |id| id.as_str().to_owned());
         }
+        owner.root.clone_from(&scope.principal().root);
         Ok(owner)
     }
 

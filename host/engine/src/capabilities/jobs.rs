@@ -51,6 +51,7 @@ impl Work {
                 organization: scope.lane().to_owned(),
                 project: scope.project().map_or_else(String::new, |id| id.as_str().to_owned()),
                 user: scope.user().map(|id| id.as_str().to_owned()),
+                root: scope.principal().root.clone(),
             },
             key: job.key,
             attempts_max: job.attempts_max.clamp(1, ATTEMPTS_MAX),

@@ -13,7 +13,6 @@ use charter_kernel::governance::hold::{
 use charter_kernel::id::UserId;
 use charter_kernel::ledger::{Account, Normal as Side, Phase};
 use charter_kernel::refusal::Failure as Refusal;
-use charter_kernel::scope::Subject;
 use charter_kernel::unit::{Guard, Key, Reach, Write};
 
 use crate::bindings::charter::primitive::ledger::{Balance, Entry, Host, Normal};
@@ -78,7 +77,7 @@ impl Work {
         from: &str,
         to: &str,
     ) -> Result<(Key, Key, Vec<Guard>), Failure> {
-        if from.starts_with(ANOTHERS) && self.call.scope.subject() == Subject::Credential {
+        if from.starts_with(ANOTHERS) && self.call.scope.principal().is_pinned_to_user() {
             let told = "a credential that is pinned to one user takes nothing from another";
             return Err(Refusal {
                 reason: Some("pinned_to_user".into()),

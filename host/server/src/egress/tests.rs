@@ -5,9 +5,10 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use charter_engine::{EgressError, Outbound, Target};
-use charter_kernel::scope::{Actor, Proof};
+use charter_kernel::scope::Actor;
 use charter_kernel::time::{Clock, Instant};
 use charter_store::{Store, StoreConfig};
+use charter_tenancy::place;
 use charter_tenancy::secret::Secret;
 use http_body_util::{BodyExt, Empty};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -88,7 +89,7 @@ fn outbound(target: Target, address: &str) -> Outbound {
         http::Request::new(Empty::<Bytes>::new().map_err(|never| match never {}).boxed_unsync());
     *request.uri_mut() = address.parse().expect("an address");
     Outbound {
-        scope: Proof::of(Actor::anonymous()).scope(),
+        scope: place::of_deployment(Actor::anonymous()),
         primitive: "probe".into(),
         request_id: "r".into(),
         target,

@@ -11,10 +11,10 @@ use charter_engine::leave::Origin as Carried;
 use charter_engine::{Leave, Nested};
 use charter_kernel::governance::hold::{Hold, State};
 use charter_kernel::hex::sha256;
-use charter_kernel::id::{FactId, OrganizationId, ProjectId, UserId};
+use charter_kernel::id::{FactId, OrganizationId};
 use charter_kernel::refusal::Refusal;
 use charter_kernel::role::Role;
-use charter_kernel::scope::{Actor, ActorKind, Proof, Scope, Subject};
+use charter_kernel::scope::{Actor, ActorKind, Principal, Scope};
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Draft, Fact, Guard, Key, Write};
 use charter_store::{Store, Txn};
@@ -22,7 +22,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::app::App;
+use crate::directory::Directory;
 use crate::lifecycle;
+use crate::place::{Owner, Unplaced};
 use crate::records::approval::{Approval, KEPT_MS, Status};
 use crate::routes::stored;
 
@@ -78,6 +80,10 @@ pub struct Request {
     pub account: Option<String>,
     /// The actor's role.
     pub role: Option<Role>,
+    /// Who asked, with pins and the person behind it; requests of before those were kept have the
+    /// members above alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub principal: Option<Principal>,
     /// The address that it was sent to.
     pub base: String,
     /// The primitive that made it, where it wants to be told what became of it.
@@ -103,14 +109,32 @@ impl Request {
         sha256(&json!(self).to_string())
     }
 
-    /// The call that makes it again.
+    /// The call that makes it again, with what is left by now of the authority that it was asked
+    /// with.
     ///
     /// # Errors
-    /// Where it names something that is no id: it was written by something else.
-    pub fn again(&self, approval: &Approval, deadline_ms: u32) -> Result<Nested, Refusal> {
+    /// 401 where the credential was revoked since, 404 where its project or user is gone.
+    pub async fn again(
+        &self,
+        directory: &Directory,
+        approval: &Approval,
+        deadline_ms: u32,
+    ) -> Result<Nested, Refusal> {
+        let organization = OrganizationId::parse(&self.organization);
+        let organization = organization.ok_or_else(Refusal::internal)?;
+        let principal = directory.cut(&self.principal()?, &organization).await?;
+        let owner = Owner {
+            organization: &self.organization,
+            project: &self.project.0,
+            user: self.user.as_deref(),
+        };
+        let party = directory.party(principal, owner).await.map_err(|why| match why {
+            Unplaced::Gone(_) => Refusal::not_found(),
+            Unplaced::Unread => Refusal::overloaded(1),
+        })?;
         Ok(Nested {
             request: approval.request_id.clone(),
-            scope: self.scope()?,
+            scope: party.scope,
             primitive: "approvals".into(),
             operation: self.operation.clone(),
             parameters: self.parameters.clone(),
@@ -123,24 +147,19 @@ impl Request {
         })
     }
 
-    fn scope(&self) -> Result<Scope, Refusal> {
-        let absent = Refusal::internal;
+    fn principal(&self) -> Result<Principal, Refusal> {
+        if let Some(principal) = &self.principal {
+            return Ok(principal.clone());
+        }
         let kind = match self.actor.0.as_str() {
             "key" => ActorKind::Key,
             "session" => ActorKind::Session,
             "system" => ActorKind::System,
-            _ => return Err(absent()),
+            _ => return Err(Refusal::internal()),
         };
-        let mut proof = Proof::of(Actor::new(kind, self.actor.1.clone()))
-            .organization(OrganizationId::parse(&self.organization).ok_or_else(absent)?)
-            .project(ProjectId::parse(&self.project.0).ok_or_else(absent)?, self.project.1);
-        if let Some(user) = &self.user {
-            proof = proof.user(UserId::parse(user).ok_or_else(absent)?, Subject::Path);
-        }
-        if let Some(role) = self.role {
-            proof = proof.role(role);
-        }
-        Ok(proof.scope())
+        let actor = Actor::new(kind, self.actor.1.clone());
+        let (role, root) = (self.role, self.account.clone());
+        Ok(Principal { role, root, ..Principal::of(actor) })
     }
 }
 
@@ -150,7 +169,7 @@ impl Origin {
         match self {
             Self::Request(request) => (request.account.clone(), request.base.clone()),
             Self::Approved(run) => (run.approval.asked_by.clone(), run.approval.base.clone()),
-            Self::Job(job) => (None, job.base.clone()),
+            Self::Job(job) => (job.record.owner.root.clone(), job.base.clone()),
         }
     }
 }
@@ -171,8 +190,9 @@ impl Job {
             ),
             user: scope.user().map(|user| id(user)),
             actor: (actor.kind.as_str().to_owned(), actor.id.clone()),
-            account: None,
+            account: scope.principal().root.clone(),
             role: scope.role(),
+            principal: Some(scope.principal().clone()),
             base: self.base.clone(),
             tells: self.tells.clone(),
             job: Some(self.key.clone()),

@@ -5,7 +5,7 @@
 //! member whose role decides: that was read within the unit, so that whoever loses it meanwhile
 //! decides nothing.
 
-use charter_kernel::id::OrganizationId;
+use charter_kernel::id::{AccountId, OrganizationId};
 use charter_kernel::refusal::Refusal;
 use charter_kernel::role::Role;
 use charter_kernel::time::Instant;
@@ -137,7 +137,9 @@ pub async fn decide(
         approvals::unpark(txn, &approval, now).await?;
         approvals::tell(txn, &approval, now)?;
         now.plus_ms(KEPT_MS)
-    } else if approval.decisions.len() >= usize::from(approval.approvals_required) {
+    } else if counted(txn, person.organization, &approval.decisions).await?
+        >= usize::from(approval.approvals_required)
+    {
         approval.status = Status::Approved;
         now
     } else {
@@ -152,6 +154,21 @@ pub async fn decide(
     });
     app.job_wanted.notify_one();
     Ok(Said { approval, version: version + 1, note: Some(note) })
+}
+
+/// How many words count: those of members whose role decides still.
+async fn counted(
+    txn: &mut Txn,
+    organization: &OrganizationId,
+    words: &[Word],
+) -> Result<usize, Refusal> {
+    let mut count = 0;
+    for word in words {
+        let Some(account) = AccountId::parse(&word.by) else { continue };
+        let member = stored::get::<Member>(txn, &Member::address(organization, &account)).await?;
+        count += usize::from(member.is_some_and(|member| member.record.role.decides()));
+    }
+    Ok(count)
 }
 
 /// Whether anybody else of the organization could decide.

@@ -1,9 +1,8 @@
 //! Admission: role, pins, revocation, rate, billing, and the providers without which the operation
 //! can do nothing.
 
-use charter_kernel::manifest::Access;
 use charter_kernel::refusal::Refusal;
-use charter_kernel::scope::Subject;
+use charter_kernel::scope::Level;
 use charter_kernel::unit::Guard;
 
 use super::host::profile_revoked;
@@ -12,10 +11,9 @@ use super::rate::{Gate, Kind};
 use super::standing;
 use super::trail::Trail;
 use crate::app::App;
-use crate::authority;
 use crate::request::{Identity, Place};
-use crate::routes::HostRoute;
 use crate::served::{Auth, Contract};
+use charter_kernel::authority::{self, Class};
 
 /// A request that may be run once it is well formed.
 pub struct Admitted {
@@ -28,15 +26,15 @@ pub struct Admitted {
 /// Refuses what the credential may not do, what comes too fast, and what the deployment cannot do.
 pub async fn admit(app: &App, trail: &mut Trail, matched: Matched) -> Result<Admitted, Refusal> {
     let contract = matched.operation.contract();
-    credential(&trail.identity, contract, &matched.operation)?;
+    credential(&trail.identity, contract)?;
     if let Some(place) = &trail.place {
-        role(&trail.identity, contract)?;
-        if let Operation::Host(entry) = &matched.operation {
-            loosening(&entry.route, &trail.identity, place)?;
+        authority::admit(&place.scope, contract.class, contract.access)?;
+        if contract.class == Class::Loosening {
+            place.may_loosen()?;
         }
         revocation(trail, place, &matched.operation)?;
     }
-    rate(app, trail, &matched)?;
+    rate(app, trail)?;
     let mut standing = None;
     if let Operation::Guest(served, operation) = &matched.operation {
         if let Some(place) = &trail.place {
@@ -53,23 +51,12 @@ pub async fn admit(app: &App, trail: &mut Trail, matched: Matched) -> Result<Adm
 
 /// A pinned version may ask for another credential than the active one, by which the sender was
 /// identified.
-fn credential(
-    identity: &Identity,
-    contract: &Contract,
-    operation: &Operation,
-) -> Result<(), Refusal> {
-    let primitive = matches!(operation, Operation::Guest(..));
+fn credential(identity: &Identity, contract: &Contract) -> Result<(), Refusal> {
     match (&contract.auth, identity) {
         (Auth::Open, _)
         | (Auth::Operator | Auth::SharedSecret(_), Identity::Operator)
-        | (Auth::Key, Identity::Key(_))
+        | (Auth::Key, Identity::Key(_) | Identity::Session(_))
         | (Auth::Session, Identity::Session(_)) => Ok(()),
-        // The cookie serves the host's own routes, and reads of primitives.
-        (Auth::Key, Identity::Session(_)) if !primitive || !contract.mutates => Ok(()),
-        (Auth::Key, Identity::Session(_)) => Err(Refusal::forbidden(
-            "key_required",
-            "Changes of primitives need an API key; the cookie serves their reads.",
-        )),
         (Auth::Session, Identity::Key(_)) => {
             Err(Refusal::forbidden("session_required", "This needs a person's session."))
         }
@@ -77,34 +64,15 @@ fn credential(
     }
 }
 
-fn role(identity: &Identity, contract: &Contract) -> Result<(), Refusal> {
-    let Some(role) = authority::role(identity) else { return Ok(()) };
-    if role.allows(contract.access) {
-        return Ok(());
-    }
-    let needed = match contract.access {
-        Access::Read => "read",
-        Access::Write => "write",
-        Access::Admin => "administer",
-    };
-    Err(Refusal::forbidden("role_insufficient", format!("The role {role} may not {needed} here."))
-        .detail("role", role.as_str()))
-}
-
-fn loosening(route: &HostRoute, identity: &Identity, place: &Place) -> Result<(), Refusal> {
-    if route.loosens { authority::loosen(identity, &place.organization) } else { Ok(()) }
-}
-
 /// Only changes ask whether the profile is active: a revoked profile's reads keep answering.
 fn revocation(trail: &Trail, place: &Place, operation: &Operation) -> Result<(), Refusal> {
     let Some(user) = place.user.as_ref().filter(|_| trail.mutates) else { return Ok(()) };
     // On the host's own routes the default profile is no party, unless it was named.
-    let party = matches!(operation, Operation::Guest(..))
-        || !matches!(place.scope.subject(), Subject::Default | Subject::None);
+    let party = matches!(operation, Operation::Guest(..)) || place.scope.level() == Level::User;
     if party && !user.active { Err(profile_revoked()) } else { Ok(()) }
 }
 
-fn rate(app: &App, trail: &mut Trail, matched: &Matched) -> Result<(), Refusal> {
+fn rate(app: &App, trail: &mut Trail) -> Result<(), Refusal> {
     let Some(place) = &trail.place else { return Ok(()) };
     if trail.rate.is_some() {
         // Counted already: this is another run of the same request.
@@ -112,7 +80,7 @@ fn rate(app: &App, trail: &mut Trail, matched: &Matched) -> Result<(), Refusal> 
     }
     let rates = &app.config.rates;
     let per_user =
-        matched.gated.kit.as_ref().and_then(|kit| kit.kit.limits.requests_per_minute).unwrap_or(0);
+        place.kit.as_ref().and_then(|kit| kit.kit.limits.requests_per_minute).unwrap_or(0);
     if rates.key_per_minute == 0 && rates.organization_per_minute == 0 && per_user == 0 {
         return Ok(());
     }

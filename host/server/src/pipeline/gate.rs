@@ -5,12 +5,10 @@ use std::sync::Arc;
 use charter_kernel::refusal::Refusal;
 
 use super::family::Target;
-use super::identify::unreadable;
 use super::scope::Scoped;
 use super::trail::Trail;
 use crate::app::App;
 use crate::directory::KitRecord;
-use crate::request::Place;
 use crate::served::{Primitive, Served};
 
 /// A request that its kit admits, and the component version that serves it; host routes have
@@ -20,47 +18,27 @@ pub struct Gated {
     pub scoped: Scoped,
     /// The component version.
     pub served: Option<Arc<Served>>,
-    /// The kit that applies.
-    pub kit: Option<Arc<KitRecord>>,
 }
 
 /// Asks the kit.
 pub async fn gate(app: &App, trail: &Trail, scoped: Scoped) -> Result<Gated, Refusal> {
     let Target::Primitive(primitive, _) = &scoped.identified.located.target else {
-        return Ok(Gated { scoped, served: None, kit: None });
+        return Ok(Gated { scoped, served: None });
     };
     let Some(place) = &trail.place else {
         let served = primitive.active().clone();
-        return Ok(Gated { scoped, served: Some(served), kit: None });
+        return Ok(Gated { scoped, served: Some(served) });
     };
-    let (served, kit) = decide(app, primitive, place).await?;
-    Ok(Gated { scoped, served: Some(served), kit })
+    let served = decide(app, primitive, place.kit.as_deref()).await?;
+    Ok(Gated { scoped, served: Some(served) })
 }
 
-/// Which version of the primitive the kit of a place gives it, if any.
+/// Which version of the primitive a kit gives, if any: the one decision that HTTP, nested calls,
+/// jobs and hooks share.
 ///
 /// # Errors
-/// 403 where the kit says no.
+/// 403 where the kit says no, 501 where it pins a version that is not installed.
 pub async fn decide(
-    app: &App,
-    primitive: &Primitive,
-    place: &Place,
-) -> Result<(Arc<Served>, Option<Arc<KitRecord>>), Refusal> {
-    let kit = kit(app, place).await?;
-    let served = version(app, primitive, kit.as_deref()).await?;
-    Ok((served, kit))
-}
-
-/// The kit that applies at a place.
-///
-/// # Errors
-/// When the directory cannot be asked.
-pub async fn kit(app: &App, place: &Place) -> Result<Option<Arc<KitRecord>>, Refusal> {
-    let assigned = place.user.as_ref().and_then(|user| user.kit.as_ref());
-    app.directory.kit(&place.project, assigned).await.map_err(unreadable)
-}
-
-async fn version(
     app: &App,
     primitive: &Primitive,
     kit: Option<&KitRecord>,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use charter_engine::leave::Origin;
 use charter_engine::{Answer, AnswerBody, Call, Entry, Finish, Outcome, Request};
 use charter_kernel::refusal::{Code, Failure, Refusal};
-use charter_kernel::scope::{Actor, ActorKind, Proof};
+use charter_kernel::scope::{Actor, ActorKind};
 use charter_store::CommitError;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use serde_json::{Map, Value};
@@ -24,10 +24,10 @@ use super::trail::Trail;
 use super::validate::Validated;
 use super::{follow, host, job};
 use crate::app::App;
-use crate::directory::KitRecord;
 use crate::governance::approvals;
 use crate::http::body::Body;
 use crate::metrics;
+use crate::place;
 use crate::records::Record as _;
 use crate::records::approval::{Approval, Status};
 use crate::request::Identity;
@@ -48,7 +48,7 @@ pub async fn run(
     };
     let scope = match &trail.place {
         Some(place) => place.scope.clone(),
-        None => Proof::of(nobody(&trail.identity)).scope(),
+        None => place::of_deployment(nobody(&trail.identity)),
     };
     let finisher = Finisher {
         store: app.store.clone(),
@@ -125,10 +125,6 @@ fn again(
         _ => None,
     };
     let actor = place.scope.actor();
-    let account = match &trail.identity {
-        Identity::Session(session) => Some(session.account.to_string()),
-        _ => None,
-    };
     Some(approvals::carried(approvals::Origin::Request(Box::new(approvals::Request {
         operation: operation.contract.id.to_string(),
         parameters: matched.parameters.iter().chain(&accepted.query).cloned().collect(),
@@ -137,8 +133,9 @@ fn again(
         project: (place.project.id.to_string(), place.project.test),
         user: place.user.as_ref().map(|user| user.id.to_string()),
         actor: (actor.kind.as_str().to_owned(), actor.id.clone()),
-        account,
+        account: place.scope.principal().root.clone(),
         role: place.scope.role(),
+        principal: Some(place.scope.principal().clone()),
         base: base(app, accepted),
         tells: None,
         job: None,
@@ -216,7 +213,7 @@ fn mutation_guards(trail: &Trail, admitted: &Admitted) -> Vec<charter_kernel::un
         }
         all.push(user.guard_kit());
     }
-    all.extend(admitted.matched.gated.kit.as_deref().map(KitRecord::guard));
+    all.extend(trail.place.iter().filter_map(|place| Some(place.kit.as_deref()?.guard())));
     all.extend(admitted.standing.clone());
     all
 }

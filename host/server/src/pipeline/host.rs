@@ -7,8 +7,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use charter_kernel::authority::Class;
 use charter_kernel::refusal::{Code, Refusal};
-use charter_kernel::scope::Subject as Named;
+use charter_kernel::scope::Level;
 use charter_kernel::unit::{Guard, Key, Refused, Rejection};
 use charter_store::{CommitError, Ticket, Txn};
 
@@ -51,7 +52,7 @@ pub async fn run(
         };
     }
     let mut standing = guards(&request.identity, request.place.as_ref());
-    if route.loosens {
+    if route.class == Class::Loosening {
         standing.extend(request.place.as_ref().map(|place| place.organization.guard_loosening()));
     }
     let mut ticket: Option<Ticket> = None;
@@ -219,7 +220,7 @@ pub fn guards(identity: &Identity, place: Option<&Place>) -> Vec<Guard> {
         guards.push(place.organization.guard());
         // The default profile that nobody named is no party to what the account does with itself.
         if let Some(user) = &place.user
-            && !matches!(place.scope.subject(), Named::Default | Named::None)
+            && place.scope.level() == Level::User
         {
             guards.push(user.guard());
         }

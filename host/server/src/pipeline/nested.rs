@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use charter_engine::{Call, Entry, Finish, Nested, Outcome, Reply, Request};
+use charter_kernel::authority;
 use charter_kernel::fault::Fault;
 use charter_kernel::id::{KeyId, RequestId};
 use charter_kernel::idempotency;
@@ -22,7 +23,7 @@ use super::host::profile_revoked;
 use super::page::{Page, Seal};
 use super::respond::Answered;
 use super::trail::Trail;
-use super::{gate, guest, job, scope, standing, validate};
+use super::{gate, guest, job, standing, validate};
 use crate::app::App;
 use crate::directory::KitRecord;
 use crate::governance::approvals::{self, Origin, Run};
@@ -55,7 +56,6 @@ pub async fn approved(app: &App, nested: &Nested, approved: &Arc<Run>) -> Result
 
 /// A call that is admitted and well formed.
 struct Ready {
-    kit: Option<Arc<KitRecord>>,
     served: Arc<Served>,
     operation: Arc<ServedOperation>,
     parameters: Vec<(String, String)>,
@@ -67,7 +67,7 @@ struct Ready {
 
 async fn run(app: &App, nested: &Nested, approved: Option<&Arc<Run>>) -> Result<Answered, Refusal> {
     for _ in 0..RUNS_MAX {
-        let place = scope::place_of(app, &nested.scope).await?;
+        let place = app.directory.place_again(&nested.scope).await?;
         let mut trail = trail(app, nested, place);
         let ready = admitted(app, &mut trail, nested).await?;
         // An approved request is made once because its approval is: the key that it was asked under
@@ -115,7 +115,7 @@ async fn admitted(app: &App, trail: &mut Trail, nested: &Nested) -> Result<Ready
     let unknown = || Refusal::resource_not_found("operation");
     let known = live.operation(&nested.operation).ok_or_else(unknown)?;
     let place = trail.place.as_ref().ok_or_else(Refusal::not_found)?;
-    let (served, kit) = gate::decide(app, &known.primitive, place).await?;
+    let served = gate::decide(app, &known.primitive, place.kit.as_deref()).await?;
     let operation = served.operation(&nested.operation).ok_or_else(unknown)?.clone();
     let contract = &operation.contract;
     if contract.auth != Auth::Key {
@@ -132,12 +132,7 @@ async fn admitted(app: &App, trail: &mut Trail, nested: &Nested) -> Result<Ready
             "The version that the kit pins changes something where another one reads.",
         ));
     }
-    if nested.scope.role().is_some_and(|role| !role.allows(contract.access)) {
-        return Err(Refusal::forbidden(
-            "role_insufficient",
-            "The caller's role does not admit this.",
-        ));
-    }
+    authority::admit(&place.scope, contract.class, contract.access)?;
     if contract.mutates && place.user.as_ref().is_some_and(|user| !user.active) {
         return Err(profile_revoked());
     }
@@ -150,14 +145,14 @@ async fn admitted(app: &App, trail: &mut Trail, nested: &Nested) -> Result<Ready
     trail.mutates = contract.mutates;
     trail.catalogue = contract.catalogue;
     trail.operation = Some(contract.id.clone());
-    checked(app, trail, nested, (served, kit, standing), operation)
+    checked(app, trail, nested, (served, standing), operation)
 }
 
 fn checked(
     app: &App,
     trail: &Trail,
     nested: &Nested,
-    (served, kit, standing): (Arc<Served>, Option<Arc<KitRecord>>, Option<Guard>),
+    (served, standing): (Arc<Served>, Option<Guard>),
     operation: Arc<ServedOperation>,
 ) -> Result<Ready, Refusal> {
     let contract = &operation.contract;
@@ -184,7 +179,7 @@ fn checked(
     let query = validate::query(contract, &pairs, &mut faults);
     validate::body(contract, nested.body.as_deref().unwrap_or_default().as_bytes(), &mut faults);
     if faults.is_empty() {
-        Ok(Ready { kit, served, operation, parameters, pairs, query, page, standing })
+        Ok(Ready { served, operation, parameters, pairs, query, page, standing })
     } else {
         Err(Refusal::faults(faults))
     }
@@ -303,7 +298,7 @@ fn again(
         .as_ref()
         .filter(|_| trail.mutates && !ready.served.manifest.actions.is_empty())?;
     let outer = nested.origin.as_ref().and_then(|origin| origin.downcast_ref::<Origin>())?;
-    let (account, base) = outer.asked_by();
+    let (_, base) = outer.asked_by();
     let actor = nested.scope.actor();
     let live = app.registry.current();
     Some(approvals::carried(Origin::Request(Box::new(approvals::Request {
@@ -314,8 +309,9 @@ fn again(
         project: (place.project.id.to_string(), place.project.test),
         user: place.user.as_ref().map(|user| user.id.to_string()),
         actor: (actor.kind.as_str().to_owned(), actor.id.clone()),
-        account,
+        account: nested.scope.principal().root.clone(),
         role: nested.scope.role(),
+        principal: Some(nested.scope.principal().clone()),
         base,
         tells: live.listeners(lifecycle::APPROVAL).find(|name| **name == nested.primitive).cloned(),
         job: None,
@@ -328,7 +324,7 @@ async fn guards(app: &App, trail: &Trail, ready: &Ready) -> Result<Vec<Guard>, R
     let Some(place) = trail.place.as_ref().filter(|_| trail.mutates) else { return Ok(Vec::new()) };
     let mut guards = vec![place.organization.guard()];
     guards.extend(place.user.iter().flat_map(|user| [user.guard(), user.guard_kit()]));
-    guards.extend(ready.kit.as_deref().map(KitRecord::guard));
+    guards.extend(place.kit.as_deref().map(KitRecord::guard));
     guards.extend(ready.standing.clone());
     let actor = place.scope.actor();
     if actor.kind == ActorKind::Key {
@@ -380,10 +376,12 @@ fn replayed(body: &str) -> Refusal {
 /// # Errors
 /// When the directory cannot be asked.
 pub async fn tools(app: &App, scope: &charter_kernel::scope::Scope) -> Result<Value, Failure> {
-    let place = scope::place_of(app, scope).await.map_err(|refusal| refusal.to_failure())?;
+    let place = app.directory.place_again(scope).await.map_err(|refusal| refusal.to_failure())?;
     let mut tools = Vec::new();
     for primitive in app.registry.current().primitives() {
-        let Ok((served, _)) = gate::decide(app, primitive, &place).await else { continue };
+        let Ok(served) = gate::decide(app, primitive, place.kit.as_deref()).await else {
+            continue;
+        };
         for declared in served
             .manifest
             .operations
@@ -421,8 +419,7 @@ pub async fn setting(
     if declared.is_none_or(|declared| declared.by != "kit") {
         return Ok(set);
     }
-    let place = scope::place_of(app, scope).await.map_err(|refusal| refusal.to_failure())?;
-    let kit = gate::kit(app, &place).await.map_err(|refusal| refusal.to_failure())?;
-    let policy = kit.and_then(|kit| kit.kit.primitives.get(primitive)?.policy.clone());
+    let place = app.directory.place_again(scope).await.map_err(|refusal| refusal.to_failure())?;
+    let policy = place.kit.and_then(|kit| kit.kit.primitives.get(primitive)?.policy.clone());
     Ok(policy.and_then(|policy| policy.get(key).cloned()).or(set))
 }

@@ -110,6 +110,7 @@ fn contract(route: &HostRoute) -> Result<Contract, Vec<Fault>> {
         method: route.method,
         path: route.path.into(),
         auth: route.auth.into(),
+        class: route.class,
         access: route.access,
         mutates: route.method != "GET",
         catalogue: route.catalogue,

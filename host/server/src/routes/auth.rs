@@ -217,6 +217,7 @@ async fn found(
         project: None,
         user: None,
         made_by: ("account".into(), account_id.to_string()),
+        root: Some(account_id.to_string()),
         ancestors: Vec::new(),
         created_at: now,
         expires_at: None,

@@ -5,7 +5,6 @@ use charter_store::Txn;
 use serde_json::{Value, json};
 
 use crate::app::App;
-use crate::authority::organization_wide;
 use crate::events::Position;
 use crate::pipeline::follow::Source;
 use crate::reply::Reply;
@@ -25,7 +24,6 @@ pub fn query() -> Value {
 /// # Errors
 /// 403 for a key that is pinned to a user, 400 for a position that is none.
 pub async fn stream(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
-    organization_wide(&request.identity)?;
     let organization = request.place()?.organization.id.as_str();
     let now = Position::now(&app.store, organization).await?;
     let header = request.headers.get(LAST_EVENT_ID).and_then(|value| value.to_str().ok());

@@ -4,8 +4,7 @@ use charter_kernel::governance::hold::Counted;
 use charter_kernel::governance::limit::{self, LIMITS_MAX, Limit};
 use charter_kernel::governance::policy::{Grant, Policy};
 use charter_kernel::id::UserId;
-use charter_kernel::refusal::Refusal;
-use charter_kernel::scope::{Proof, Subject};
+use charter_kernel::refusal::{Code, Refusal};
 use charter_store::Txn;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -13,11 +12,8 @@ use serde_json::{Value, json};
 use super::shape::{checked, id, nullable, object, reference};
 use super::stored;
 use crate::app::App;
-use crate::authority::{loosen, organization_wide, pinned_user, sees_user};
 use crate::governance::gateway;
-use crate::records::Record;
 use crate::records::organization::Organization;
-use crate::records::user::User;
 use crate::reply::Reply;
 use crate::request::HostRequest;
 
@@ -113,7 +109,6 @@ pub fn policy_body() -> Value {
 /// # Errors
 /// 409 for a stale `expected_version`, 403 where it would loosen without the authority to.
 pub async fn put_policy(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    organization_wide(&request.identity)?;
     let body: Put = request.body_as()?;
     let rules = serde_json::from_value(body.rules)
         .map_err(|error| Refusal::invalid("rules", error.to_string()))?;
@@ -125,7 +120,7 @@ pub async fn put_policy(_: &App, request: &HostRequest, txn: &mut Txn) -> Result
     }
     let loosens = organization.policy.is_loosened_by(&wanted);
     if loosens {
-        loosen(&request.identity, &request.place()?.organization)?;
+        request.place()?.may_loosen()?;
     }
     let before = view(&organization);
     organization.policy = wanted;
@@ -172,13 +167,12 @@ struct Limits {
 /// # Errors
 /// 403 where it would loosen without the authority to.
 pub async fn put_limits(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    organization_wide(&request.identity)?;
     let body: Limits = request.body_as()?;
     checked(limit::faults(&body.limits))?;
     let mut organization = own(request, txn).await?;
     let loosens = limit::is_loosened(&organization.limits, &body.limits);
     if loosens {
-        loosen(&request.identity, &request.place()?.organization)?;
+        request.place()?.may_loosen()?;
     }
     let before = std::mem::replace(&mut organization.limits, body.limits);
     stored::replace(txn, &organization, "limits").await?;
@@ -243,19 +237,16 @@ pub async fn simulate(app: &App, request: &HostRequest, txn: &mut Txn) -> Result
     })?;
     let user = match &body.user_id {
         Some(text) => UserId::parse(text).ok_or_else(|| Refusal::resource_not_found("user_id"))?,
-        None => pinned_user(&request.identity).unwrap_or(&place.project.default_user).clone(),
+        None => request.principal()?.user.as_ref().unwrap_or(&place.project.default_user).clone(),
     };
-    sees_user(&request.identity, &user)?;
-    let known =
-        txn.get_relaxed(&User::address(&place.project.id, &user)).await.map_err(stored::reading)?;
-    let known = known.as_ref().map(User::read).transpose().map_err(stored::unreadable)?;
-    let revoked = known.ok_or_else(|| Refusal::resource_not_found("user_id"))?.revoked.is_some();
-    let scope = Proof::of(place.scope.actor().clone())
-        .organization(place.organization.id.clone())
-        .project(place.project.id.clone(), place.project.test)
-        .user(user.clone(), Subject::Path)
-        .scope();
-    let case = gateway::case(app, &scope).await?;
+    let absent = |refusal: Refusal| match refusal.code {
+        Code::NotFound => Refusal::resource_not_found("user_id"),
+        _ => refusal,
+    };
+    let tenant = app.directory.place_of_user(place, &place.project.id, &user).await;
+    let tenant = tenant.map_err(absent)?;
+    let revoked = tenant.user.as_ref().is_some_and(|user| !user.active);
+    let case = gateway::case(app, &tenant.scope).await?;
     let now = app.clock.now();
     let amount = gateway::amount(spends, body.amount_micro_usd);
     let grants: Vec<Grant> =

@@ -14,7 +14,6 @@ use serde_json::{Value, json};
 use super::shape::{self, checked, id, instant, nullable, object, reference};
 use super::stored;
 use crate::app::App;
-use crate::authority::{actor, organization_wide};
 use crate::records::grant::{GRANTS_MAX, Given};
 use crate::records::user::User;
 use crate::reply::Reply;
@@ -104,7 +103,6 @@ struct Create {
 /// # Errors
 /// 403 without the authority to loosen, 404 for another project's user.
 pub async fn create(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    organization_wide(&request.identity)?;
     let place = request.place()?;
     let body: Create = request.body_as()?;
     let mut faults = Vec::new();
@@ -137,7 +135,7 @@ pub async fn create(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
         until: body.until,
         reason: body.reason,
     };
-    let (organization, given_by) = (place.organization.id.clone(), actor(&request.identity));
+    let (organization, given_by) = (place.organization.id.clone(), request.identity.actor());
     let given = Given { organization, grant, given_by, created_at: request.now };
     stored::insert(txn, &given, "id").await?;
     let note = json!({"after": view(&given)});
@@ -151,7 +149,6 @@ pub async fn create(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
 /// # Errors
 /// 403 for a key that is pinned.
 pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    organization_wide(&request.identity)?;
     let reach = Reach::organization(request.place()?.organization.id.as_str());
     let (limit, offset) = (request.page.limit, request.page.offset);
     let matching: Vec<(&str, &str)> =
@@ -166,7 +163,6 @@ pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply
 /// # Errors
 /// 404 for another organization's.
 pub async fn delete(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    organization_wide(&request.identity)?;
     let key = Given::address(&request.place()?.organization.id, request.parameter("id"));
     let given = stored::get::<Given>(txn, &key).await?.ok_or_else(Refusal::not_found)?.record;
     stored::remove(txn, &given).await?;

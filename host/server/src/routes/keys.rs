@@ -16,7 +16,6 @@ use serde_json::{Value, json};
 use super::shape::{self, check, checked, id, instant, name, nullable, object, reference};
 use super::{invitations, projects, stored};
 use crate::app::App;
-use crate::authority::{actor, pinned_project, pinned_user, role, sees_project, sees_user};
 use crate::directory::{KeyRecord, ProjectRecord};
 use crate::lifecycle;
 use crate::records::erasure::Erasure;
@@ -25,7 +24,8 @@ use crate::records::name as names;
 use crate::records::project::Mode;
 use crate::records::user::User;
 use crate::reply::Reply;
-use crate::request::{HostRequest, Identity};
+use crate::request::{HostRequest, Identity, Place};
+use charter_kernel::authority::{sees_project, sees_user};
 
 /// Roles that a key can have. Deciding and owning take a person.
 const ROLES: [Role; 4] = [Role::Viewer, Role::Developer, Role::Approver, Role::Admin];
@@ -114,11 +114,9 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     let role = maker.role(body.role)?;
     let expires_at = maker.end(wanted_end.flatten())?;
     let ancestors = maker.ancestors()?;
-    let project =
-        pinned_to(app, &place.organization.id, body.project_id.as_deref(), &request.identity)
-            .await?;
+    let project = pinned_to(app, place, body.project_id.as_deref()).await?;
     let within = project.as_deref().unwrap_or(&place.project);
-    let user = user_of(txn, within, body.user_id.as_deref(), &request.identity).await?;
+    let user = user_of(txn, place, within, body.user_id.as_deref()).await?;
     // A key that is pinned to a user acts in that user's project only.
     let project = if user.is_some() { Some(within.clone()) } else { project.as_deref().cloned() };
     if let Some(project) = &project {
@@ -136,7 +134,8 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
         role,
         project: project.map(|project| project.id),
         user,
-        made_by: actor(&request.identity),
+        made_by: request.identity.actor(),
+        root: request.principal()?.root.clone(),
         ancestors,
         created_at: request.now,
         expires_at,
@@ -182,7 +181,8 @@ struct Maker<'a> {
 
 impl<'a> Maker<'a> {
     fn of(identity: &'a Identity) -> Result<Self, Refusal> {
-        let role = role(identity)
+        let role = identity
+            .role()
             .ok_or_else(|| Refusal::unauthorized("Making a key takes a key or a session."))?;
         let key = match identity {
             Identity::Key(key) => Some(&**key),
@@ -236,11 +236,10 @@ fn wider(param: &str, message: String) -> Refusal {
 /// The project that the new key is pinned to: the maker's own pin at least.
 async fn pinned_to(
     app: &App,
-    organization: &OrganizationId,
+    place: &Place,
     wanted: Option<&str>,
-    identity: &Identity,
 ) -> Result<Option<std::sync::Arc<ProjectRecord>>, Refusal> {
-    let pinned = pinned_project(identity).cloned();
+    let pinned = place.scope.principal().project.clone();
     let wanted = match wanted {
         Some(text) => {
             Some(ProjectId::parse(text).ok_or_else(|| Refusal::resource_not_found("project_id"))?)
@@ -248,30 +247,30 @@ async fn pinned_to(
         None => pinned,
     };
     let Some(id) = wanted else { return Ok(None) };
-    let found =
-        app.directory.project(organization, &id).await.map_err(|_| Refusal::overloaded(1))?;
+    let found = app.directory.project(&place.organization.id, &id).await?;
     let project = found.ok_or_else(|| Refusal::resource_not_found("project_id"))?;
-    sees_project(identity, &project.id)?;
+    sees_project(&place.scope, &project.id)?;
     Ok(Some(project))
 }
 
 /// The user that the new key is pinned to: the maker's own pin at least.
 async fn user_of(
     txn: &mut Txn,
+    place: &Place,
     project: &ProjectRecord,
     wanted: Option<&str>,
-    identity: &Identity,
 ) -> Result<Option<UserId>, Refusal> {
+    let pinned = place.scope.principal().user.as_ref();
     let absent = || Refusal::resource_not_found("user_id");
     let id = match wanted {
-        Some("default" | "me") => pinned_user(identity).unwrap_or(&project.default_user).clone(),
+        Some("default" | "me") => pinned.unwrap_or(&project.default_user).clone(),
         Some(text) => UserId::parse(text).ok_or_else(absent)?,
-        None => match pinned_user(identity) {
+        None => match pinned {
             Some(pinned) => pinned.clone(),
             None => return Ok(None),
         },
     };
-    sees_user(identity, &id).map_err(|_| absent())?;
+    sees_user(&place.scope, &id).map_err(|_| absent())?;
     let user =
         stored::get::<User>(txn, &User::address(&project.id, &id)).await?.ok_or_else(absent)?;
     Ok(Some(user.record.id))
@@ -299,10 +298,10 @@ pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply
     let place = request.place()?;
     let reach = Reach::organization(place.organization.id.as_str());
     let mut matching = Vec::new();
-    if let Some(user) = pinned_user(&request.identity) {
+    if let Some(user) = request.principal()?.user.as_ref() {
         matching.push(("user_id", user.as_str()));
     }
-    if let Some(project) = pinned_project(&request.identity) {
+    if let Some(project) = request.principal()?.project.as_ref() {
         matching.push(("project_id", project.as_str()));
     }
     let (limit, offset) = (request.page.limit, request.page.offset);
@@ -363,17 +362,14 @@ pub async fn delete(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
     let id = KeyId::parse(request.parameter("id")).ok_or_else(Refusal::not_found)?;
     let found = stored::get::<ApiKey>(txn, &ApiKey::address(&place.organization.id, &id)).await?;
     let key = found.ok_or_else(Refusal::not_found)?.record;
-    let visible = match &key.user {
-        Some(user) => sees_user(&request.identity, user),
-        None => crate::authority::unpinned(&request.identity).map_err(|_| Refusal::not_found()),
-    };
-    visible?;
-    // The same as the list: a key that is pinned to a project sees those with its own pin.
-    if pinned_project(&request.identity).is_some_and(|pinned| key.project.as_ref() != Some(pinned))
-    {
+    // The same as the list: a pinned key sees those with its own pins.
+    let own = place.scope.principal();
+    let within = own.user.as_ref().is_none_or(|pinned| key.user.as_ref() == Some(pinned))
+        && own.project.as_ref().is_none_or(|pinned| key.project.as_ref() == Some(pinned));
+    if !within {
         return Err(Refusal::not_found());
     }
-    if !is_own(&key, &request.identity) && !role(&request.identity).is_some_and(Role::loosens) {
+    if !is_own(&key, &request.identity) && !request.identity.role().is_some_and(Role::loosens) {
         return Err(Refusal::forbidden(
             "not_your_key",
             "Only an owner or admin revokes keys that others made.",
@@ -447,7 +443,7 @@ pub async fn remove_pinned(
 fn is_own(key: &ApiKey, identity: &Identity) -> bool {
     match identity {
         Identity::Key(own) => key.id == own.id || key.ancestors.contains(&own.id),
-        _ => key.made_by == actor(identity),
+        _ => key.made_by == identity.actor(),
     }
 }
 
@@ -471,6 +467,7 @@ mod tests {
             user: None,
             expires_at: expires_at.map(Instant),
             ancestors: vec![KeyId::parse(&id(3)).unwrap(); depth],
+            root: None,
         }
     }
 

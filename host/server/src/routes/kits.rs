@@ -19,7 +19,6 @@ use super::projects;
 use super::shape::{self, budget, check, checked, id, instant, name, nullable, object, present};
 use super::stored::{self, Versioned};
 use crate::app::App;
-use crate::authority::{loosen, pinned_user, unpinned};
 use crate::records::kit::{KITS_MAX, PRIMITIVES_MAX, StoredKit, loosens};
 use crate::records::name as names;
 use crate::records::user::User;
@@ -199,7 +198,6 @@ pub fn create_body() -> Value {
 /// 400 for a primitive that is not installed, 409 for a name that is taken.
 pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let place = request.place()?;
-    unpinned(&request.identity)?;
     let body: Create = request.body_as()?;
     let installed = installed(app);
     let mut faults = primitive_faults(&body.primitives, &installed);
@@ -232,42 +230,18 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     Ok(Reply::created(&json!({"kit": shown})).about("kit", kit.id.to_string()).noting(note))
 }
 
-/// The project's kits; a key that is pinned to a user sees that user's.
+/// The project's kits.
 ///
 /// # Errors
 /// When the store cannot be asked.
 pub async fn list(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let place = request.place()?;
     let (limit, offset) = (request.page.limit, request.page.offset);
-    let (kits, more) = match own(request, txn).await? {
-        Some(own) => {
-            let kit =
-                stored::get::<StoredKit>(txn, &StoredKit::address(&place.project.id, &own)).await?;
-            (kit.into_iter().filter(|_| offset == 0).collect(), false)
-        }
-        None => {
-            stored::list::<StoredKit>(
-                txn,
-                &Reach::project(place.project.id.as_str()),
-                &[],
-                limit,
-                offset,
-            )
-            .await?
-        }
-    };
+    let reach = Reach::project(place.project.id.as_str());
+    let (kits, more) = stored::list::<StoredKit>(txn, &reach, &[], limit, offset).await?;
     let installed = installed(app);
     let items = kits.iter().map(|kit| view(&kit.record, kit.version, &installed)).collect();
     Ok(Reply::ok(&shape::listed("kits", items, (limit, offset), more)))
-}
-
-/// The kit of the user that the credential is pinned to.
-async fn own(request: &HostRequest, txn: &mut Txn) -> Result<Option<KitId>, Refusal> {
-    let place = request.place()?;
-    let Some(user) = pinned_user(&request.identity) else { return Ok(None) };
-    let found = stored::get::<User>(txn, &User::address(&place.project.id, user)).await?;
-    let user = found.ok_or_else(Refusal::not_found)?.record;
-    Ok(Some(user.kit.unwrap_or_else(|| place.project.default_kit.clone())))
 }
 
 async fn named(request: &HostRequest, txn: &mut Txn) -> Result<Versioned<StoredKit>, Refusal> {
@@ -276,9 +250,6 @@ async fn named(request: &HostRequest, txn: &mut Txn) -> Result<Versioned<StoredK
         "default" => place.project.default_kit.clone(),
         text => KitId::parse(text).ok_or_else(Refusal::not_found)?,
     };
-    if own(request, txn).await?.is_some_and(|own| own != id) {
-        return Err(Refusal::not_found());
-    }
     let found = stored::get::<StoredKit>(txn, &StoredKit::address(&place.project.id, &id)).await?;
     found.ok_or_else(Refusal::not_found)
 }
@@ -321,7 +292,6 @@ pub fn change_body() -> Value {
 /// 409 for a stale `expected_version`, 403 where it would loosen without the authority to.
 pub async fn patch(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let place = request.place()?;
-    unpinned(&request.identity)?;
     let body: Change = request.body_as()?;
     let installed = installed(app);
     let mut faults = primitive_faults(&entries(body.primitives.as_ref()), &installed);
@@ -340,7 +310,7 @@ pub async fn patch(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Re
         ));
     }
     if loosens(&before, &after) {
-        loosen(&request.identity, &place.organization)?;
+        place.may_loosen()?;
     }
     let version = stored::replace(txn, &after, "name").await?;
     pins::follow(txn, Some(&before), Some(&after)).await?;
@@ -379,7 +349,6 @@ fn changed(before: &StoredKit, body: Change) -> StoredKit {
 /// 409 for the default kit and for one in use.
 pub async fn delete(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let place = request.place()?;
-    unpinned(&request.identity)?;
     let kit = named(request, txn).await?;
     if kit.record.default {
         return Err(Refusal::state_conflict("default_kit", "The default kit of a project stays."));

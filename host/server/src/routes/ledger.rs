@@ -14,7 +14,6 @@ use serde_json::{Value, json};
 use super::shape::{self, checked, instant, object};
 use super::stored::reading;
 use crate::app::App;
-use crate::authority::pinned_user;
 use crate::reply::Reply;
 use crate::request::HostRequest;
 
@@ -73,9 +72,9 @@ fn own(request: &HostRequest) -> Result<Reach, Refusal> {
     Ok(scope.narrowest())
 }
 
-/// The organization's credit is nobody's who is pinned to one user.
-fn sees_credit(request: &HostRequest) -> bool {
-    pinned_user(&request.identity).is_none()
+/// The organization's credit is beyond every pin.
+fn sees_credit(request: &HostRequest) -> Result<bool, Refusal> {
+    Ok(!request.principal()?.is_pinned())
 }
 
 /// `GET /v1/ledger/accounts`: the user's, and the organization's credit first.
@@ -89,7 +88,7 @@ pub async fn accounts(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     query.after.clone_from(&page.position);
     let found = txn.find(&query).await.map_err(reading)?;
     let mut items = Vec::new();
-    if page.position.is_none() && sees_credit(request) {
+    if page.position.is_none() && sees_credit(request)? {
         let credit = txn.get_relaxed(&credit(request)?).await.map_err(reading)?;
         items.extend(credit.map(|row| view(CREDIT, &row.body)));
     }
@@ -143,7 +142,7 @@ struct Line {
 pub async fn statement(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let name = request.query_text("account").unwrap_or_default();
     let key = match name {
-        CREDIT if sees_credit(request) => credit(request)?,
+        CREDIT if sees_credit(request)? => credit(request)?,
         CREDIT => return Err(Refusal::resource_not_found("account")),
         name => Key::new(&own(request)?, &accounts_space(), name),
     };

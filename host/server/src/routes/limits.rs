@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 
 use super::shape::object;
 use crate::app::App;
-use crate::authority;
 use crate::directory::KitRecord;
 use crate::pipeline::identify::unreadable;
 use crate::reply::Reply;
 use crate::request::HostRequest;
+use charter_kernel::authority;
 
 /// The query.
 pub fn query() -> Value {
@@ -107,7 +107,7 @@ async fn kit(
         Some(text) => {
             let absent = || Refusal::not_found().param("tenant");
             let id = UserId::parse(text).ok_or_else(absent)?;
-            authority::sees_user(&request.identity, &id).map_err(|_| absent())?;
+            authority::sees_user(&place.scope, &id).map_err(|_| absent())?;
             let found = app.directory.user(&place.project.id, &id).await.map_err(unreadable)?;
             Some(found.ok_or_else(absent)?)
         }

@@ -1,6 +1,7 @@
 //! `GET /v1/logs`: the organization's audit rows, newest first; `GET /v1/operator/logs` those of
 //! the operator's acts.
 
+use charter_kernel::id::ProjectId;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::FactKind;
@@ -11,7 +12,7 @@ use super::shape::{self, instant, object};
 use super::stored::reading;
 use crate::app::App;
 use crate::reply::Reply;
-use crate::request::HostRequest;
+use crate::request::{HostRequest, Identity};
 
 /// Rows looked at for one page: what few rows match is found in several pages.
 const ROWS_MAX: usize = 5_000;
@@ -28,6 +29,7 @@ fn item() -> Value {
         ("at", instant()),
         ("actor", json!({"type": ["object", "null"]})),
         ("on_behalf_of", text.clone()),
+        ("project_id", text.clone()),
         ("action", text.clone()),
         ("entity_type", text.clone()),
         ("entity_id", text.clone()),
@@ -69,6 +71,7 @@ pub fn view(row: &SequencedFact) -> Value {
         "at": row.fact.at,
         "actor": body["actor"],
         "on_behalf_of": body["on_behalf_of"],
+        "project_id": body["project_id"],
         "action": body["action"],
         "entity_type": body["entity_type"],
         "entity_id": private["entity_id"],
@@ -93,11 +96,17 @@ pub async fn list(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply
     let (since, until) = (moment("since"), moment("until"));
     let wanted: Vec<(&str, &str)> =
         FILTERS.iter().filter_map(|name| Some((*name, request.query_text(name)?))).collect();
+    // A key that is pinned to a project sees what was done in it.
+    let pinned = match &request.identity {
+        Identity::Operator => None,
+        _ => request.principal()?.project.as_ref().map(ProjectId::as_str),
+    };
     let fits = |row: &Value| {
-        wanted.iter().all(|(name, value)| {
-            let member = if *name == "user_id" { "on_behalf_of" } else { name };
-            row[member].as_str() == Some(value)
-        })
+        pinned.is_none_or(|own| row["project_id"].as_str() == Some(own))
+            && wanted.iter().all(|(name, value)| {
+                let member = if *name == "user_id" { "on_behalf_of" } else { name };
+                row[member].as_str() == Some(value)
+            })
     };
     let mut before: Option<u64> =
         request.page.position.as_deref().and_then(|position| position.parse().ok());

@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 use super::shape::{self, id, instant, object};
 use super::{invitations, stored};
 use crate::app::App;
-use crate::authority::{loosen, organization_wide, role, sees_organization};
 use crate::records::account::Account;
 use crate::records::key::ApiKey;
 use crate::records::member::Member;
@@ -66,7 +65,6 @@ pub fn view(member: &Member) -> Value {
 /// # Errors
 /// 404 for a key that is pinned to a user.
 pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    sees_organization(&request.identity)?;
     let reach = Reach::organization(request.place()?.organization.id.as_str());
     let (limit, offset) = (request.page.limit, request.page.offset);
     let (members, more) = stored::list::<Member>(txn, &reach, &[], limit, offset).await?;
@@ -79,7 +77,6 @@ pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply
 /// # Errors
 /// 404 for an account that is no member.
 pub async fn get(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    sees_organization(&request.identity)?;
     let member = named(request, txn).await?;
     Ok(Reply::ok(&json!({"member": view(&member)})))
 }
@@ -104,7 +101,7 @@ pub fn may_own(
     role_after: Option<Role>,
 ) -> Result<(), Refusal> {
     let concerns_ownership = [role_before, role_after].into_iter().flatten().any(Role::owns);
-    if concerns_ownership && !role(identity).is_some_and(Role::owns) {
+    if concerns_ownership && !identity.role().is_some_and(Role::owns) {
         return Err(Refusal::forbidden("ownership", "Ownership is given and taken by owners.")
             .hint("An owner does this in a session."));
     }
@@ -142,8 +139,7 @@ pub fn change_body() -> Value {
 /// # Errors
 /// 403 where the caller may not, 409 for the last owner.
 pub async fn patch(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    organization_wide(&request.identity)?;
-    loosen(&request.identity, &request.place()?.organization)?;
+    request.place()?.may_loosen()?;
     let body: Change = request.body_as()?;
     let mut member = named(request, txn).await?;
     let before = member.role;
@@ -180,11 +176,10 @@ pub fn deleted() -> Value {
 /// # Errors
 /// 403 where the caller may not, 409 for the last owner.
 pub async fn delete(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    organization_wide(&request.identity)?;
     let member = named(request, txn).await?;
     let leaves = matches!(&request.identity, Identity::Session(session) if session.account == member.account);
     if !leaves {
-        loosen(&request.identity, &request.place()?.organization)?;
+        request.place()?.may_loosen()?;
         may_own(&request.identity, Some(member.role), None)?;
     }
     another_owner(txn, &member).await?;

@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 use super::shape::{budget, check, checked, id, instant, name, nullable, object, present};
 use super::stored;
 use crate::app::App;
-use crate::authority::{loosen, organization_wide, role};
 use crate::records::name as names;
 use crate::records::organization::{Loosening, Organization};
 use crate::reply::Reply;
@@ -32,12 +31,13 @@ pub fn answer() -> Value {
         object(&[
             ("id", id()),
             ("name", name()),
-            ("default_project_id", id()),
-            ("loosening", loosening()),
-            ("time_zone", time_zone()),
-            ("budget", nullable(&budget())),
             ("role", json!({"type": "string"})),
-            ("created_at", instant()),
+            // A key that is pinned to a project is told the name alone.
+            ("default_project_id?", id()),
+            ("loosening?", loosening()),
+            ("time_zone?", time_zone()),
+            ("budget?", nullable(&budget())),
+            ("created_at?", instant()),
         ]),
     )])
 }
@@ -50,7 +50,7 @@ fn view(organization: &Organization, request: &HostRequest) -> Value {
         "loosening": organization.loosening,
         "time_zone": organization.time_zone,
         "budget": organization.budget,
-        "role": role(&request.identity),
+        "role": request.identity.role(),
         "created_at": organization.created_at,
     }})
 }
@@ -77,6 +77,14 @@ async fn own(request: &HostRequest, txn: &mut Txn) -> Result<Organization, Refus
 /// When the store cannot be asked.
 pub async fn get(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let organization = own(request, txn).await?;
+    if request.principal()?.is_pinned() {
+        let named = json!({
+            "id": organization.id,
+            "name": organization.name,
+            "role": request.identity.role(),
+        });
+        return Ok(Reply::ok(&json!({"organization": named})));
+    }
     Ok(Reply::ok(&view(&organization, request)))
 }
 
@@ -104,7 +112,6 @@ pub fn change_body() -> Value {
 /// # Errors
 /// 403 where the caller may not.
 pub async fn patch(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    organization_wide(&request.identity)?;
     let body: Change = request.body_as()?;
     let mut faults = Vec::new();
     check(&mut faults, "name", body.name.as_deref().and_then(names::fault));
@@ -120,18 +127,18 @@ pub async fn patch(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Repl
     if let Some(wanted) = body.loosening.filter(|wanted| *wanted != organization.loosening) {
         // Asking for a session is a tightening; no longer asking for one takes one.
         if wanted == Loosening::Key {
-            loosen(&request.identity, &request.place()?.organization)?;
+            request.place()?.may_loosen()?;
         }
         organization.loosening = wanted;
     }
     // Where days begin decides how much of a budget is left.
     if let Some(zone) = body.time_zone.filter(|zone| *zone != organization.time_zone) {
-        loosen(&request.identity, &request.place()?.organization)?;
+        request.place()?.may_loosen()?;
         organization.time_zone = zone;
     }
     if let Some(wanted) = body.budget {
         if Budget::loosens(organization.budget, wanted) {
-            loosen(&request.identity, &request.place()?.organization)?;
+            request.place()?.may_loosen()?;
         }
         organization.budget = wanted;
     }

@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 use super::shape::{self, budget, check, checked, id, instant, name, nullable, object, present};
 use super::{auth, keys, kits::pins, stored};
 use crate::app::App;
-use crate::authority::{loosen, pinned_project, sees_project, unpinned};
 use crate::lifecycle::{self, Told};
 use crate::records::kit::StoredKit;
 use crate::records::name as names;
@@ -19,6 +18,7 @@ use crate::records::project::{Mode, PROJECTS_MAX, Project};
 use crate::records::user::User;
 use crate::reply::Reply;
 use crate::request::HostRequest;
+use charter_kernel::authority::sees_project;
 
 fn item() -> Value {
     object(&[
@@ -78,13 +78,6 @@ pub fn create_body() -> Value {
 /// 403 for a pinned key.
 pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let organization = &request.place()?.organization;
-    unpinned(&request.identity)?;
-    if pinned_project(&request.identity).is_some() {
-        return Err(Refusal::forbidden(
-            "key_project_pinned",
-            "The key is pinned to one project and makes no other.",
-        ));
-    }
     let body: Create = request.body_as()?;
     let mut faults = Vec::new();
     check(&mut faults, "name", names::fault(&body.name));
@@ -113,7 +106,7 @@ pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply
     let place = request.place()?;
     let (limit, offset) = (request.page.limit, request.page.offset);
     let default = &place.organization.default_project;
-    if pinned_project(&request.identity).is_some() {
+    if request.principal()?.project.as_ref().is_some() {
         let own = stored::get::<Project>(
             txn,
             &Project::address(&place.organization.id, &place.project.id),
@@ -154,7 +147,7 @@ async fn named(request: &HostRequest, txn: &mut Txn) -> Result<Project, Refusal>
     };
     let found = stored::get::<Project>(txn, &Project::address(&organization.id, &id)).await?;
     let project = found.ok_or_else(Refusal::not_found)?.record;
-    sees_project(&request.identity, &project.id)?;
+    sees_project(&request.place()?.scope, &project.id)?;
     Ok(project)
 }
 
@@ -185,7 +178,6 @@ pub fn change_body() -> Value {
 /// # Errors
 /// 404 for another organization's, 403 for a looser budget without the authority to loosen.
 pub async fn patch(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    unpinned(&request.identity)?;
     let body: Change = request.body_as()?;
     let mut faults = Vec::new();
     check(&mut faults, "name", body.name.as_deref().and_then(names::fault));
@@ -195,7 +187,7 @@ pub async fn patch(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Repl
     let before = view(&project, &organization.default_project);
     if let Some(wanted) = body.budget {
         if Budget::loosens(project.budget, wanted) {
-            loosen(&request.identity, organization)?;
+            request.place()?.may_loosen()?;
         }
         project.budget = wanted;
     }
@@ -215,7 +207,7 @@ pub async fn patch(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Repl
 /// 409 for the default project, and for one that is in use.
 pub async fn delete(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let organization = &request.place()?.organization;
-    loosen(&request.identity, organization)?;
+    request.place()?.may_loosen()?;
     let project = named(request, txn).await?;
     if project.id == organization.default_project {
         return Err(Refusal::state_conflict(

@@ -10,7 +10,7 @@ use charter_kernel::governance::hold::spend_space;
 use charter_kernel::id::{ProjectId, UserId};
 use charter_kernel::kit::Period;
 use charter_kernel::refusal::Refusal;
-use charter_kernel::scope::{Proof, Scope, Subject};
+use charter_kernel::scope::Scope;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::Reach;
 use charter_store::{Order, Query, Txn};
@@ -19,13 +19,12 @@ use serde_json::{Value, json};
 use super::shape::{self, id, instant, nullable, object};
 use super::stored;
 use crate::app::App;
-use crate::authority::{organization_wide, sees_user};
 use crate::governance::caps::{Case, MICRO_USD_PER_CENT, Standing};
 use crate::governance::gateway;
 use crate::records::project::{PROJECTS_MAX, Project};
 use crate::records::user::User;
 use crate::reply::Reply;
-use crate::request::{HostRequest, Place};
+use crate::request::HostRequest;
 
 /// Records of one read.
 const PAGE: u32 = 1_000;
@@ -56,14 +55,6 @@ pub fn answer() -> Value {
     shape::page("spend", &row)
 }
 
-fn scope(place: &Place, project: &ProjectId, test: bool, user: &UserId) -> Scope {
-    Proof::of(place.scope.actor().clone())
-        .organization(place.organization.id.clone())
-        .project(project.clone(), test)
-        .user(user.clone(), Subject::Path)
-        .scope()
-}
-
 /// Where a tenant's budget stands, by its calendar month where it has none.
 async fn of_tenant(app: &App, txn: &Txn, scope: &Scope) -> Result<(Case, Standing), Refusal> {
     let case = gateway::case(app, scope).await?;
@@ -88,14 +79,15 @@ fn named(case: &Case) -> Period {
 /// # Errors
 /// 403 for a key that is pinned.
 pub async fn list(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    organization_wide(&request.identity)?;
     let place = request.place()?;
     let reach = Reach::organization(place.organization.id.as_str());
     let (limit, mut skip) = (request.page.limit, request.page.offset);
     let limit_projects = u32::try_from(PROJECTS_MAX).unwrap_or(PAGE);
     let (projects, _) = stored::list::<Project>(txn, &reach, &[], limit_projects, 0).await?;
     let (mut rows, mut more) = (Vec::new(), false);
-    for project in projects.iter().map(|project| &project.record) {
+    let pinned = request.principal()?.project.as_ref();
+    let projects = projects.iter().map(|project| &project.record);
+    for project in projects.filter(|project| pinned.is_none_or(|own| *own == project.id)) {
         let users = Reach::project(project.id.as_str());
         let count =
             u32::try_from(stored::count::<User>(txn, &users, &[]).await?).unwrap_or(u32::MAX);
@@ -111,9 +103,8 @@ pub async fn list(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
         let (page, rest) = stored::list::<User>(txn, &users, &[], left, skip).await?;
         (skip, more) = (0, rest);
         for user in page {
-            let test = crate::lifecycle::is_test(project);
-            let (case, standing) =
-                of_tenant(app, txn, &scope(place, &project.id, test, &user.record.id)).await?;
+            let tenant = app.directory.place_of_user(place, &project.id, &user.record.id).await?;
+            let (case, standing) = of_tenant(app, txn, &tenant.scope).await?;
             rows.push(json!({
                 "user_id": user.record.id,
                 "name": user.record.name,
@@ -168,7 +159,6 @@ pub fn sums_answer() -> Value {
 /// # Errors
 /// 400 where there is more of it than one answer sums up.
 pub async fn sums(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
-    organization_wide(&request.identity)?;
     let organization = &request.place()?.organization;
     let moment = |name: &str| request.query_text(name).and_then(Instant::parse);
     let until = moment("until").unwrap_or_else(|| app.clock.now());
@@ -250,21 +240,9 @@ pub async fn cost(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
         "default" => place.organization.default_project.clone(),
         text => ProjectId::parse(text).ok_or_else(Refusal::not_found)?,
     };
-    crate::authority::sees_project(&request.identity, &project)?;
     let user = UserId::parse(request.parameter("tenant_user_id")).ok_or_else(Refusal::not_found)?;
-    sees_user(&request.identity, &user)?;
-    let found = app
-        .directory
-        .project(&place.organization.id, &project)
-        .await
-        .map_err(|_| Refusal::overloaded(1))?;
-    let found = found.ok_or_else(Refusal::not_found)?;
-    app.directory
-        .user(&project, &user)
-        .await
-        .map_err(|_| Refusal::overloaded(1))?
-        .ok_or_else(Refusal::not_found)?;
-    let (case, standing) = of_tenant(app, txn, &scope(place, &project, found.test, &user)).await?;
+    let tenant = app.directory.place_of_user(place, &project, &user).await?;
+    let (case, standing) = of_tenant(app, txn, &tenant.scope).await?;
     let mut sums: BTreeMap<(String, String), i64> = BTreeMap::new();
     let mut query = Query::all(&Reach::user(user.as_str()), &spend_space()).limit(PAGE).relaxed();
     query.order = Order::Oldest;

@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 use super::shape::object;
 use super::stored::reading;
 use crate::app::App;
-use crate::authority::pinned_user;
 use crate::pipeline::identify::unreadable;
 use crate::records::Record as _;
 use crate::records::webhook::{OFF, TENANT, WEBHOOKS_MAX, Webhook};
@@ -84,7 +83,7 @@ pub async fn get(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Repl
     let reach = Reach::organization(place.organization.id.as_str());
     let mut off =
         Query::all(&reach, &Webhook::space()).equal(OFF, "1").limit(WEBHOOKS_MAX as u32).relaxed();
-    if let Some(pinned) = pinned_user(&request.identity) {
+    if let Some(pinned) = request.principal()?.user.as_ref() {
         off = off.equal(TENANT, pinned.as_str());
     }
     let off = txn.find(&off).await.map_err(reading)?.items.into_iter().map(|(key, _)| key.id);

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use charter_kernel::id::{AccountId, InvitationId, KeyId, OrganizationId, ProjectId, SessionId};
+use charter_kernel::id::{AccountId, InvitationId, KeyId, OrganizationId, SessionId};
 use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::role::Role;
-use charter_kernel::scope::{Actor, ActorKind, Proof};
 use charter_kernel::time::{Clock, Instant};
 use charter_tenancy::secret::Plain;
 use serde_json::{Value, json};
@@ -19,12 +18,13 @@ use crate::app::App;
 use crate::cli::{Running, start};
 use crate::config::{Config, Layers};
 use crate::directory::{KeyRecord, SessionRecord};
+use crate::place::Named;
 use crate::records::Record as _;
 use crate::records::invitation::Invitation;
 use crate::records::key::ApiKey;
 use crate::records::member::Member;
 use crate::reply::{Reply, ReplyBody};
-use crate::request::{HostRequest, Identity, Place};
+use crate::request::{HostRequest, Identity};
 use crate::routes::Handler;
 
 mod asked;
@@ -47,7 +47,6 @@ struct Bed {
     organization: OrganizationId,
     owner: AccountId,
     key: KeyId,
-    project: ProjectId,
 }
 
 impl Bed {
@@ -73,7 +72,6 @@ impl Bed {
             organization: OrganizationId::parse(&id("organization")).unwrap(),
             owner: AccountId::parse(&id("account")).unwrap(),
             key: KeyId::parse(&id("api_key")).unwrap(),
-            project: ProjectId::parse(&id("project")).unwrap(),
             running,
         }
     }
@@ -89,14 +87,9 @@ impl Bed {
 
     /// A request of this credential, in the organization's default project.
     async fn request(&self, identity: Identity) -> HostRequest {
-        let directory = &self.app().directory;
-        let organization = directory.organization(&self.organization).await.unwrap().unwrap();
-        let project = directory.project(&self.organization, &self.project).await.unwrap().unwrap();
-        let proof = Proof::of(Actor::new(ActorKind::Key, self.key.as_str()))
-            .organization(self.organization.clone())
-            .project(self.project.clone(), false)
-            .role(Role::Admin);
-        let place = Place { scope: proof.scope(), organization, project, user: None };
+        let (principal, organization) = identity.principal().unwrap();
+        let place = self.app().directory.place(principal, organization, Named::default());
+        let place = place.await.unwrap();
         HostRequest { identity, place: Some(place), ..anonymous(Value::Null) }
     }
 
@@ -247,6 +240,7 @@ fn record(key: &ApiKey) -> KeyRecord {
         user: key.user.clone(),
         expires_at: key.expires_at,
         ancestors: key.ancestors.clone(),
+        root: key.root.clone(),
     }
 }
 

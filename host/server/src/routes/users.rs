@@ -17,7 +17,6 @@ use super::shape::{
 };
 use super::{keys, projects, stored};
 use crate::app::App;
-use crate::authority::{loosen, pinned_user, sees_user, unpinned};
 use crate::directory::ProjectRecord;
 use crate::lifecycle::{self, Told};
 use crate::records::account::email_fault;
@@ -29,6 +28,7 @@ use crate::records::user::{
 };
 use crate::reply::Reply;
 use crate::request::{HostRequest, Place};
+use charter_kernel::authority::sees_user;
 
 /// The longest reason of a revocation, in characters.
 const REASON_CHARACTERS_MAX: usize = 1_000;
@@ -138,12 +138,11 @@ fn faults_of(name: Option<&str>, email: Option<&str>, external_id: Option<&str>)
 /// 404 for a kit that does not exist, 409 for an external id that is taken.
 pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let place = request.place()?;
-    unpinned(&request.identity)?;
     let body: Create = request.body_as()?;
     checked(faults_of(Some(&body.name), body.email.as_deref(), body.external_id.as_deref()))?;
     projects::still_there(txn, &place.organization.id, &place.project.id).await?;
     let kit = match &body.kit_id {
-        Some(wanted) => assigned(txn, request, place, None, wanted).await?,
+        Some(wanted) => assigned(txn, place, None, wanted).await?,
         None => None,
     };
     let user = User {
@@ -174,7 +173,6 @@ fn told<'a>(request: &'a HostRequest, place: &Place, user: &'a User) -> Told<'a>
 /// authority to loosen.
 async fn assigned(
     txn: &mut Txn,
-    request: &HostRequest,
     place: &Place,
     before: Option<&KitId>,
     wanted: &str,
@@ -187,12 +185,12 @@ async fn assigned(
         .ok_or_else(absent)?;
     let after = (id != place.project.default_kit).then_some(id);
     if before != after.as_ref() {
-        loosen(&request.identity, &place.organization)?;
+        place.may_loosen()?;
     }
     Ok(after)
 }
 
-/// The project's users, oldest first; a key that is pinned to one sees that one.
+/// The project's users, oldest first.
 ///
 /// # Errors
 /// When the store cannot be asked.
@@ -200,10 +198,7 @@ pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply
     let place = request.place()?;
     let (limit, offset) = (request.page.limit, request.page.offset);
     let (status, external) = (request.query_text("status"), request.query_text("external_id"));
-    let (users, more) = if let Some(pinned) = pinned_user(&request.identity) {
-        let own = stored::get::<User>(txn, &User::address(&place.project.id, pinned)).await?;
-        (own.into_iter().collect(), false)
-    } else if let Some(external) = external {
+    let (users, more) = if let Some(external) = external {
         let found =
             stored::holder::<User>(txn, &User::external_claim(&place.project.id, external)).await?;
         (found.into_iter().collect(), false)
@@ -212,7 +207,7 @@ pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply
         let matching: Vec<(&str, &str)> = status.iter().map(|status| ("status", *status)).collect();
         stored::list::<User>(txn, &reach, &matching, limit, offset).await?
     };
-    let single = external.is_some() || pinned_user(&request.identity).is_some();
+    let single = external.is_some();
     let fits = |user: &User| {
         status.is_none_or(|status| user.status() == status)
             && external.is_none_or(|external| user.external_id.as_deref() == Some(external))
@@ -232,11 +227,11 @@ async fn named(request: &HostRequest, txn: &mut Txn) -> Result<User, Refusal> {
     let place = request.place()?;
     let id = match request.parameter("id") {
         "default" | "me" => {
-            pinned_user(&request.identity).unwrap_or(&place.project.default_user).clone()
+            request.principal()?.user.as_ref().unwrap_or(&place.project.default_user).clone()
         }
         text => UserId::parse(text).ok_or_else(Refusal::not_found)?,
     };
-    sees_user(&request.identity, &id)?;
+    sees_user(&request.place()?.scope, &id)?;
     let found = stored::get::<User>(txn, &User::address(&place.project.id, &id)).await?;
     Ok(found.ok_or_else(Refusal::not_found)?.record)
 }
@@ -293,16 +288,15 @@ pub async fn patch(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Repl
     let mut user = named(request, txn).await?;
     if body.external_id.is_some() || body.metadata.is_some() {
         // By these the platform knows the user: an agent must not pass for another.
-        unpinned(&request.identity)?;
     }
     let before = view(&user, &place.project);
     if let Some(wanted) = body.kit_id {
         let wanted = wanted.unwrap_or_else(|| place.project.default_kit.to_string());
-        user.kit = assigned(txn, request, place, user.kit.as_ref(), &wanted).await?;
+        user.kit = assigned(txn, place, user.kit.as_ref(), &wanted).await?;
     }
     if let Some(wanted) = body.budget {
         if Budget::loosens(user.budget, wanted) {
-            loosen(&request.identity, &place.organization)?;
+            place.may_loosen()?;
         }
         user.budget = wanted;
     }
@@ -329,7 +323,6 @@ pub async fn patch(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Repl
 /// 409 for a project's default user.
 pub async fn delete(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let place = request.place()?;
-    unpinned(&request.identity)?;
     let user = named(request, txn).await?;
     if user.id == place.project.default_user {
         return Err(Refusal::state_conflict(
@@ -381,7 +374,7 @@ pub async fn revoke(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
 pub async fn restore(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let place = request.place()?;
     let mut user = named(request, txn).await?;
-    loosen(&request.identity, &place.organization)?;
+    place.may_loosen()?;
     let note = json!({"before": {"status": user.status()}, "after": {"status": "active"}});
     if user.revoked.take().is_some() {
         stored::replace(txn, &user, "id").await?;

@@ -1,9 +1,10 @@
 //! `/v1/webhooks`: who is told of events by HTTP, at the company mount and below a tenant user.
 
 use charter_kernel::fault::Fault;
+use charter_kernel::id::UserId;
 use charter_kernel::id::uuid_v7;
 use charter_kernel::refusal::Refusal;
-use charter_kernel::scope::Subject;
+use charter_kernel::scope::Level;
 use charter_kernel::unit::{FactKind, Reach, Write};
 use charter_store::{Query, Txn};
 use serde::Deserialize;
@@ -14,11 +15,9 @@ use super::stored;
 use crate::app::App;
 use crate::events::webhook::{TEST, body, event_types, sealed, secret};
 use crate::records::Record as _;
-use crate::records::webhook::{
-    Delivery, Feed, Outcome, PREVIOUS_MAX, TENANT, WEBHOOKS_MAX, Webhook,
-};
+use crate::records::webhook::{Delivery, Feed, Outcome, PREVIOUS_MAX, WEBHOOKS_MAX, Webhook};
 use crate::reply::Reply;
-use crate::request::HostRequest;
+use crate::request::{HostRequest, Place};
 
 /// Event types of one webhook.
 const TYPES_MAX: usize = 100;
@@ -39,6 +38,7 @@ fn members() -> Vec<(&'static str, Value)> {
         ("url", text()),
         ("eventTypes", types()),
         ("active", json!({"type": "boolean"})),
+        ("project_id", json!({"type": ["string", "null"]})),
         ("tenant_user_id", json!({"type": ["string", "null"]})),
         ("disabled_reason", json!({"type": ["string", "null"]})),
         ("created_at", instant()),
@@ -116,6 +116,7 @@ fn view(webhook: &Webhook) -> Value {
         "url": webhook.url,
         "eventTypes": webhook.event_types,
         "active": webhook.active,
+        "project_id": webhook.project_id,
         "tenant_user_id": webhook.tenant_user_id,
         "disabled_reason": webhook.disabled_reason,
         "created_at": webhook.created_at,
@@ -135,27 +136,28 @@ fn delivery_view(delivery: &Delivery) -> Value {
     })
 }
 
-/// The one tenant that the request is about; `None` at the company mount, which is about all of
-/// them.
-fn tenant(request: &HostRequest) -> Result<Option<String>, Refusal> {
-    let scope = &request.place()?.scope;
-    Ok(match scope.subject() {
-        Subject::Path | Subject::Header | Subject::Credential => {
-            scope.user().map(ToString::to_string)
-        }
-        Subject::Default | Subject::None => None,
+/// Whether a webhook belongs to what the request is about: the named user, else the named project,
+/// else all of the organization.
+async fn lies_within(app: &App, place: &Place, webhook: &Webhook) -> Result<bool, Refusal> {
+    let user = webhook.tenant_user_id.as_deref();
+    Ok(match (place.scope.level(), &webhook.project_id) {
+        (Level::Organization, _) => true,
+        (Level::User, _) => user == place.scope.named_user().map(UserId::as_str),
+        (Level::Project, Some(project)) => project == place.project.id.as_str(),
+        // Those of a tenant were made without their project once.
+        (Level::Project, None) => match user.and_then(UserId::parse) {
+            Some(user) => app.directory.user(&place.project.id, &user).await?.is_some(),
+            None => false,
+        },
     })
 }
 
 /// The webhook of the path; another tenant's is not there.
-async fn found(request: &HostRequest, txn: &mut Txn) -> Result<Webhook, Refusal> {
-    let tenant = tenant(request)?;
-    let key = Webhook::address(request.place()?.organization.id.as_str(), request.parameter("id"));
+async fn found(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Webhook, Refusal> {
+    let place = request.place()?;
+    let key = Webhook::address(place.organization.id.as_str(), request.parameter("id"));
     let webhook = stored::get::<Webhook>(txn, &key).await?.ok_or_else(Refusal::not_found)?.record;
-    if tenant.is_some() && tenant != webhook.tenant_user_id {
-        return Err(Refusal::not_found());
-    }
-    Ok(webhook)
+    if lies_within(app, place, &webhook).await? { Ok(webhook) } else { Err(Refusal::not_found()) }
 }
 
 async fn wishes(app: &App, url: Option<&str>, wanted: Option<&[String]>) -> Result<(), Refusal> {
@@ -192,7 +194,7 @@ struct Create {
 /// # Errors
 /// 400 for an event that nobody emits, and for an address that may not be reached.
 pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let (tenant, place) = (tenant(request)?, request.place()?);
+    let place = request.place()?;
     let wish: Create = request.body_as()?;
     wishes(app, Some(&wish.url), Some(&wish.event_types)).await?;
     let organization = place.organization.id.clone();
@@ -214,7 +216,9 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
         secret: sealed(app, organization.as_str(), &id, &shown).await?,
         id,
         organization: organization.clone(),
-        tenant_user_id: tenant,
+        project_id: (place.scope.level() != Level::Organization)
+            .then(|| place.project.id.to_string()),
+        tenant_user_id: place.scope.named_user().map(ToString::to_string),
         url: wish.url,
         event_types: wish.event_types,
         previous: Vec::new(),
@@ -239,15 +243,23 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
 ///
 /// # Errors
 /// When the store cannot be asked.
-pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let tenant = tenant(request)?;
-    let reach = Reach::organization(request.place()?.organization.id.as_str());
+pub async fn list(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+    let place = request.place()?;
+    let reach = Reach::organization(place.organization.id.as_str());
+    // An organization has few, so that what is about a part of it is picked from all.
+    let most = u32::try_from(WEBHOOKS_MAX).unwrap_or(u32::MAX);
+    let (webhooks, _) = stored::list::<Webhook>(txn, &reach, &[], most, 0).await?;
+    let mut items = Vec::new();
+    for webhook in &webhooks {
+        if lies_within(app, place, &webhook.record).await? {
+            items.push(view(&webhook.record));
+        }
+    }
     let (limit, offset) = (request.page.limit, request.page.offset);
-    let matching: Vec<(&str, &str)> =
-        tenant.as_deref().map(|user| (TENANT, user)).into_iter().collect();
-    let (webhooks, more) = stored::list::<Webhook>(txn, &reach, &matching, limit, offset).await?;
-    let items = webhooks.iter().map(|webhook| view(&webhook.record)).collect();
-    Ok(Reply::ok(&shape::listed("webhooks", items, (limit, offset), more)))
+    let end = (offset as usize).saturating_add(limit as usize);
+    let more = items.len() > end;
+    let page = items.into_iter().take(end).skip(offset as usize).collect();
+    Ok(Reply::ok(&shape::listed("webhooks", page, (limit, offset), more)))
 }
 
 /// `GET /v1/webhooks/event-types`
@@ -266,8 +278,8 @@ pub async fn list_event_types(app: &App, _: &HostRequest, _: &mut Txn) -> Result
 ///
 /// # Errors
 /// 404 for another tenant's.
-pub async fn get(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    Ok(Reply::ok(&json!({ "webhook": view(&found(request, txn).await?) })))
+pub async fn get(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+    Ok(Reply::ok(&json!({ "webhook": view(&found(app, request, txn).await?) })))
 }
 
 #[derive(Deserialize)]
@@ -283,7 +295,7 @@ struct Update {
 /// # Errors
 /// 404 for another tenant's, 400 as for a new one.
 pub async fn update(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let before = found(request, txn).await?;
+    let before = found(app, request, txn).await?;
     let wish: Update = request.body_as()?;
     wishes(app, wish.url.as_deref(), wish.event_types.as_deref()).await?;
     let mut after = before.clone();
@@ -309,8 +321,8 @@ pub async fn update(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
 ///
 /// # Errors
 /// 404 for another tenant's.
-pub async fn delete(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let webhook = found(request, txn).await?;
+pub async fn delete(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+    let webhook = found(app, request, txn).await?;
     stored::remove(txn, &webhook).await?;
     let note = json!({ "before": view(&webhook) });
     Ok(Reply::ok(&json!({ "id": webhook.id, "deleted": true }))
@@ -324,7 +336,7 @@ pub async fn delete(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
 /// # Errors
 /// 404 for another tenant's, 409 while as many former ones sign as can.
 pub async fn rotate(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let mut before = found(request, txn).await?;
+    let mut before = found(app, request, txn).await?;
     let mut previous = std::mem::take(&mut before.previous);
     previous.retain(|(_, until)| *until > request.now);
     if let Some((_, until)) = previous.get(PREVIOUS_MAX - 1) {
@@ -364,7 +376,7 @@ fn queue(app: &App, txn: &mut Txn, delivery: &Delivery) -> Result<Reply, Refusal
 /// # Errors
 /// 404 for another tenant's.
 pub async fn test(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let webhook = found(request, txn).await?;
+    let webhook = found(app, request, txn).await?;
     let payload = json!({ "webhook_id": webhook.id, "test": true });
     let delivery = Delivery {
         id: uuid_v7(request.now, stored::random()?),
@@ -385,8 +397,8 @@ pub async fn test(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
 ///
 /// # Errors
 /// 404 for another tenant's.
-pub async fn deliveries(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let webhook = found(request, txn).await?;
+pub async fn deliveries(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+    let webhook = found(app, request, txn).await?;
     let reach = Reach::organization(webhook.organization.as_str());
     let mut query = Query::all(&reach, &Delivery::all())
         .equal("webhook", &webhook.id)
@@ -409,7 +421,7 @@ pub async fn deliveries(_: &App, request: &HostRequest, txn: &mut Txn) -> Result
 /// # Errors
 /// 404 for another webhook's, 409 for a webhook that is switched off.
 pub async fn redeliver(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let webhook = found(request, txn).await?;
+    let webhook = found(app, request, txn).await?;
     let key = Delivery::address(webhook.organization.as_str(), request.parameter("delivery_id"));
     let before = stored::get::<Delivery>(txn, &key)
         .await?

@@ -90,7 +90,10 @@ async fn make(app: &Arc<App>, taken: Taken) {
 async fn again(app: &Arc<App>, request: &Request, run: &Arc<Run>) -> Result<(), Refusal> {
     match &request.job {
         Some(job) => super::run::approved(app, job, request, run).await,
-        None => nested::approved(app, &request.again(&run.approval, DEADLINE_MS)?, run).await,
+        None => {
+            let call = request.again(&app.directory, &run.approval, DEADLINE_MS).await?;
+            nested::approved(app, &call, run).await
+        }
     }
 }
 

@@ -78,8 +78,9 @@ async fn hand_out(app: &App, reach: &Reach) -> Result<(), Refusal> {
     for event in &events {
         let body: Value = serde_json::from_str(&event.fact.body).unwrap_or_default();
         let (name, user) = (&event.fact.name, body["user"].as_str());
+        let whose = (body["project"].as_str(), user);
         for hears in webhooks.iter().filter(|webhook| {
-            event.sequence > webhook.since && webhook.hears(name, user, event.fact.at)
+            event.sequence > webhook.since && webhook.hears(name, whose, event.fact.at)
         }) {
             let delivery = Delivery {
                 id: uuid_v7(now, stored::random()?),

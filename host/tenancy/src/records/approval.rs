@@ -173,6 +173,9 @@ impl Approval {
     }
 }
 
+/// The indexed project of who asked.
+pub const PROJECT: &str = "project";
+
 impl Record for Approval {
     const COLLECTION: &'static str = "approvals";
 
@@ -183,6 +186,7 @@ impl Record for Approval {
     fn index(&self) -> Vec<(String, String)> {
         let mut index = vec![entry("status", self.status.as_str())];
         index.extend(self.subject.user.iter().map(|user| entry("user", user)));
+        index.extend(self.subject.project.iter().map(|project| entry(PROJECT, project)));
         index
     }
 }

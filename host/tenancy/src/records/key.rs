@@ -42,6 +42,9 @@ pub struct ApiKey {
     /// The key that made it, the key that made that one, and so on.
     #[serde(default)]
     pub ancestors: Vec<KeyId>,
+    /// The account of the person at the end of that chain.
+    #[serde(default)]
+    pub root: Option<String>,
     /// When it was made.
     pub created_at: Instant,
     /// When it ends.

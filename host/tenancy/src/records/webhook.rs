@@ -30,6 +30,9 @@ pub struct Webhook {
     pub id: String,
     /// Whose it is.
     pub organization: OrganizationId,
+    /// The one project whose events it hears; all of them where absent.
+    #[serde(default)]
+    pub project_id: Option<String>,
     /// The one tenant whose events it hears; all of them where absent.
     pub tenant_user_id: Option<String>,
     /// Where it is told.
@@ -65,11 +68,19 @@ impl Webhook {
     }
 
     /// Whether it hears an event of then.
-    pub fn hears(&self, event: &str, user: Option<&str>, at: Instant) -> bool {
+    pub fn hears(
+        &self,
+        event: &str,
+        (project, user): (Option<&str>, Option<&str>),
+        at: Instant,
+    ) -> bool {
         if self.resumed_at.is_some_and(|resumed| at < resumed) {
             return false;
         }
-        let tenant = self.tenant_user_id.as_deref().is_none_or(|own| user == Some(own));
+        let within = |own: &Option<String>, of: Option<&str>| {
+            own.as_deref().is_none_or(|own| of == Some(own))
+        };
+        let tenant = within(&self.project_id, project) && within(&self.tenant_user_id, user);
         self.active && tenant && self.event_types.iter().any(|kind| kind == event || kind == "*")
     }
 }

@@ -263,12 +263,16 @@ fn what_is_changed_while_a_card_is_made_stays() {
 fn a_number_is_the_issuers_and_is_told_of() {
     let bench = Bench::new();
     let card = bench.carded();
-    assert_eq!(bench.host.get(&format!("/cards/{card}/number")).unwrap().body["number"], "4000");
+    assert_eq!(
+        bench.host.post(&format!("/cards/{card}/number"), json!({})).unwrap().body["number"],
+        "4000"
+    );
     assert!(bench.host.events().iter().any(|event| event.name == "card.revealed"));
     let plain = bench.host.post("/cards", json!({})).unwrap().body["card"]["id"]
         .as_str()
         .unwrap()
         .to_owned();
-    let refused = bench.host.get(&format!("/cards/{plain}/number")).map(drop).unwrap_err();
+    let refused =
+        bench.host.post(&format!("/cards/{plain}/number"), json!({})).map(drop).unwrap_err();
     assert_eq!(refused.reason_text(), Some("closed_loop"));
 }

@@ -35,6 +35,38 @@ pub enum Access {
     Admin,
 }
 
+/// What an operation is about, which says which credentials may call it. Without one the host
+/// derives it: a regulated action, else a read or change of one profile, or of the project or
+/// organization where all collections are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Authority {
+    /// Reads what belongs to one profile.
+    ProfileRead,
+    /// Changes it.
+    ProfileChange,
+    /// Shows a secret of it.
+    ProfileSecret,
+    /// Spends, sends or binds for one profile, by leave.
+    Regulated,
+    /// Moves money that is another's, without leave.
+    OthersMoney,
+    /// Reads what a person or an agent looks after: the profile's, project's or organization's.
+    DeskRead,
+    /// Changes it.
+    DeskChange,
+    /// Reads what belongs to all of a project.
+    ProjectRead,
+    /// Changes it.
+    ProjectChange,
+    /// Reads what belongs to all of the organization.
+    OrganizationRead,
+    /// Changes it.
+    OrganizationChange,
+    /// Gives more room than there was.
+    Loosening,
+}
+
 /// Which error catalogue an operation's refusals use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -140,6 +172,11 @@ impl Operation {
     #[must_use]
     pub fn access(self, access: Access) -> Self {
         self.with("access", json!(access))
+    }
+    /// What it is about, if that does not follow from the rest.
+    #[must_use]
+    pub fn authority(self, authority: Authority) -> Self {
+        self.with("authority", json!(authority))
     }
     /// The error catalogue, if not the primary one.
     #[must_use]

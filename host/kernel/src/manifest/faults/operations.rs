@@ -5,8 +5,14 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::{Manifest, Mount, Operation, compiles, names, served, unique};
+use crate::authority::Class;
 use crate::fault::Fault;
 use crate::route::{Table, Template};
+
+/// The classes that a manifest may name.
+const AUTHORITY: &str = "must be profile_read, profile_change, profile_secret, regulated, \
+    others_money, desk_read, desk_change, project_read, project_change, organization_read, \
+    organization_change or loosening, and only where auth is key or session";
 
 /// Request headers that carry credentials: no guest sees one.
 const CREDENTIAL_HEADERS: [&str; 5] =
@@ -133,6 +139,20 @@ fn authentication(manifest: &Manifest, operation: &Operation, faults: &mut Vec<F
             "auth",
             "must be key, session, operator, hook, shared_secret:<binding> or none",
         )),
+    }
+    if let Some(class) = operation.authority {
+        let by_key = matches!(operation.auth.as_str(), "key" | "session");
+        if !by_key || !class.is_declarable() {
+            faults.push(Fault::new("authority", AUTHORITY));
+        }
+        let reads =
+            [Class::ProfileRead, Class::DeskRead, Class::ProjectRead, Class::OrganizationRead];
+        if operation.action.is_some() && reads.contains(&class) {
+            faults.push(Fault::new(
+                "authority",
+                "must not be a read: the operation takes a regulated action",
+            ));
+        }
     }
     let mounts = operation.mounts();
     if mounts.contains(&Mount::Operator) && operation.auth != "operator" {

@@ -1,0 +1,361 @@
+//! Who may do what: each operation is of one [`Class`], and this table says what each principal may
+//! do with operations of that class.
+//!
+//! Authority is a property of the credential, proved once, and only ever cut. Nothing here asks how
+//! a subject was named, where an operation is mounted, or what runs it and when: a [`Scope`] is all
+//! that a decision sees. `tests/authority.tsv` says the same in one readable table, and a sweep
+//! holds every route of a running server against it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{ProjectId, UserId};
+use crate::manifest::{Access, CollectionReach, Manifest, Operation};
+use crate::refusal::Refusal;
+use crate::role::Role;
+use crate::scope::{ActorKind, Level, Scope};
+
+/// What kind of thing an operation does, as far as authority goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Class {
+    /// Anybody may: what it shows is public, or its own token proves the caller.
+    Open,
+    /// A provider's or a stranger's call, which the document it belongs to gives its power.
+    Inbound,
+    /// The operator's.
+    Operator,
+    /// Reads what belongs to one profile.
+    ProfileRead,
+    /// Changes what belongs to one profile.
+    ProfileChange,
+    /// Shows a secret of one profile.
+    ProfileSecret,
+    /// Spends, sends or binds for one profile, by leave.
+    Regulated,
+    /// Moves money that is another's, without leave.
+    OthersMoney,
+    /// Reads webhooks, jobs and approvals: those of a named profile, else of the project or the
+    /// organization.
+    DeskRead,
+    /// Changes them.
+    DeskChange,
+    /// Reads what belongs to all of a project.
+    ProjectRead,
+    /// Changes it.
+    ProjectChange,
+    /// Shows what the organization is called.
+    OrganizationName,
+    /// Reads what belongs to all of the organization.
+    OrganizationRead,
+    /// Changes it.
+    OrganizationChange,
+    /// Gives more room than there was: raises caps, widens rules, restores users.
+    Loosening,
+    /// Says yes or no where a policy asks a person.
+    Deciding,
+    /// Makes and revokes credentials no wider than one's own.
+    OwnCredential,
+    /// What a signed-in person does with the own session and account.
+    OwnSession,
+    /// Takes somebody out of the organization: oneself, or as who administers it another.
+    Membership,
+}
+
+/// The least power that a class takes of each kind of credential; `None` where none is enough.
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    /// A key without pins.
+    key: Option<Power>,
+    /// A key that is pinned to a project, within it.
+    project: Option<Power>,
+    /// A key that is pinned to a user, for that user.
+    user: Option<Power>,
+    /// A person's session.
+    session: Option<Power>,
+}
+
+/// The powers that a role is a set of, in the words of refusals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Power {
+    Read,
+    Write,
+    Administer,
+    Decide,
+}
+
+impl Power {
+    fn is_of(self, role: Role) -> bool {
+        match self {
+            Self::Read => role.allows(Access::Read),
+            Self::Write => role.allows(Access::Write),
+            Self::Administer => role.allows(Access::Admin),
+            Self::Decide => role.decides(),
+        }
+    }
+
+    /// The power that an operation asks for beyond what its class does.
+    fn at_least(self, access: Access) -> Self {
+        match (self, access) {
+            (Self::Read, Access::Write) => Self::Write,
+            (Self::Read | Self::Write, Access::Admin) => Self::Administer,
+            (own, _) => own,
+        }
+    }
+
+    /// The narrowest role that has it, and the verb.
+    fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Read => ("viewer", "read"),
+            Self::Write => ("developer", "write"),
+            Self::Administer => ("admin", "administer"),
+            Self::Decide => ("approver", "decide"),
+        }
+    }
+}
+
+impl Class {
+    /// All of them.
+    pub const ALL: [Self; 20] = [
+        Self::Open,
+        Self::Inbound,
+        Self::Operator,
+        Self::ProfileRead,
+        Self::ProfileChange,
+        Self::ProfileSecret,
+        Self::Regulated,
+        Self::OthersMoney,
+        Self::DeskRead,
+        Self::DeskChange,
+        Self::ProjectRead,
+        Self::ProjectChange,
+        Self::OrganizationName,
+        Self::OrganizationRead,
+        Self::OrganizationChange,
+        Self::Loosening,
+        Self::Deciding,
+        Self::OwnCredential,
+        Self::OwnSession,
+        Self::Membership,
+    ];
+
+    /// Its name in manifests and in the matrix.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Inbound => "inbound",
+            Self::Operator => "operator",
+            Self::ProfileRead => "profile_read",
+            Self::ProfileChange => "profile_change",
+            Self::ProfileSecret => "profile_secret",
+            Self::Regulated => "regulated",
+            Self::OthersMoney => "others_money",
+            Self::DeskRead => "desk_read",
+            Self::DeskChange => "desk_change",
+            Self::ProjectRead => "project_read",
+            Self::ProjectChange => "project_change",
+            Self::OrganizationName => "organization_name",
+            Self::OrganizationRead => "organization_read",
+            Self::OrganizationChange => "organization_change",
+            Self::Loosening => "loosening",
+            Self::Deciding => "deciding",
+            Self::OwnCredential => "own_credential",
+            Self::OwnSession => "own_session",
+            Self::Membership => "membership",
+        }
+    }
+
+    /// Whether a manifest may say it of an operation that takes a key: the others are the host's.
+    pub fn is_declarable(self) -> bool {
+        !matches!(
+            self,
+            Self::Open
+                | Self::Inbound
+                | Self::Operator
+                | Self::OrganizationName
+                | Self::Deciding
+                | Self::OwnCredential
+                | Self::OwnSession
+                | Self::Membership
+        )
+    }
+
+    /// The class of a primitive's operation: what its manifest says, else what follows from its
+    /// credential, its action, its access and the reach of what the primitive keeps.
+    pub fn of(manifest: &Manifest, operation: &Operation) -> Self {
+        let changes = operation.mutates() && operation.access != Access::Read;
+        match (operation.auth.as_str(), operation.authority) {
+            ("none", _) => return Self::Open,
+            ("operator", _) => return Self::Operator,
+            ("key" | "session", Some(declared)) => return declared,
+            ("key", None) if operation.action.is_some() => return Self::Regulated,
+            ("key", None) => {}
+            // A person does by hand what is a person's: the desk of a profile is that.
+            ("session", None) if changes => return Self::DeskChange,
+            ("session", None) => return Self::DeskRead,
+            _ => return Self::Inbound,
+        }
+        let all = |reach: CollectionReach| {
+            let mut reaches = manifest.collections.iter().map(|collection| collection.reach);
+            reaches.next() == Some(reach) && reaches.all(|other| other == reach)
+        };
+        match (all(CollectionReach::Organization), all(CollectionReach::Project), changes) {
+            (true, _, false) => Self::OrganizationRead,
+            (true, _, true) => Self::OrganizationChange,
+            (_, true, false) => Self::ProjectRead,
+            (_, true, true) => Self::ProjectChange,
+            (_, _, false) => Self::ProfileRead,
+            (_, _, true) => Self::ProfileChange,
+        }
+    }
+
+    /// The class at the level that a request is about: a desk is a profile's, a project's or the
+    /// organization's.
+    #[must_use]
+    pub fn at(self, level: Level) -> Self {
+        match (self, level) {
+            (Self::DeskRead, Level::Project) => Self::ProjectRead,
+            (Self::DeskRead, Level::Organization) => Self::OrganizationRead,
+            (Self::DeskChange, Level::Project) => Self::ProjectChange,
+            (Self::DeskChange, Level::Organization) => Self::OrganizationChange,
+            (class, _) => class,
+        }
+    }
+
+    fn row(self) -> Option<Row> {
+        use Power::{Administer, Decide, Read, Write};
+        const fn row(columns: [Option<Power>; 4]) -> Option<Row> {
+            let [key, project, user, session] = columns;
+            Some(Row { key, project, user, session })
+        }
+        let (read, write, admin, decide) =
+            (Some(Read), Some(Write), Some(Administer), Some(Decide));
+        match self {
+            Self::Open | Self::Inbound | Self::Operator => None,
+            Self::ProfileRead | Self::DeskRead => row([read, read, read, read]),
+            Self::ProfileChange | Self::ProfileSecret | Self::Regulated => {
+                row([write, write, write, None])
+            }
+            Self::OthersMoney => row([admin, None, None, None]),
+            Self::DeskChange => row([write, write, write, write]),
+            Self::ProjectRead | Self::OrganizationName => row([read, read, None, read]),
+            Self::ProjectChange => row([write, write, None, write]),
+            Self::OrganizationRead => row([read, None, None, read]),
+            Self::OrganizationChange => row([write, None, None, write]),
+            Self::Loosening => row([admin, None, None, admin]),
+            Self::Deciding => row([None, None, None, decide]),
+            Self::OwnCredential => row([write, write, write, read]),
+            Self::OwnSession => row([None, None, None, read]),
+            Self::Membership => row([admin, None, None, read]),
+        }
+    }
+}
+
+/// Whether the principal of a scope may call an operation of this class that asks for `access`.
+///
+/// Pins are asked before roles, so that a pinned key learns of its pin whatever its role is.
+///
+/// # Errors
+/// 403 with the reason `pinned`, `key_required`, `session_required`, `person_required` or
+/// `role_insufficient`; the last names the role that it takes.
+pub fn admit(scope: &Scope, class: Class, access: Access) -> Result<(), Refusal> {
+    let class = class.at(scope.level());
+    let Some(row) = class.row() else { return Ok(()) };
+    let principal = scope.principal();
+    let by_session = principal.actor.kind == ActorKind::Session;
+    let column = match principal {
+        _ if by_session => row.session,
+        principal if principal.is_pinned_to_user() => row.user,
+        principal if principal.is_pinned() => row.project,
+        _ => row.key,
+    };
+    let power = column.ok_or_else(|| match class {
+        Class::Deciding => person_required(),
+        Class::OwnSession => session_required(),
+        _ if by_session => key_required(),
+        class => pinned(class),
+    })?;
+    let power = power.at_least(access);
+    // The host's own work has the profile's power: it changes, and neither administers nor decides.
+    let role = principal.role.unwrap_or(Role::Developer);
+    if power.is_of(role) { Ok(()) } else { Err(insufficient(role, power)) }
+}
+
+/// Whether the principal of a scope may give more room than there is. `session_only` is what the
+/// organization asks for.
+///
+/// # Errors
+/// 403 `loosening_not_allowed` with what it would take.
+pub fn loosen(scope: &Scope, session_only: bool) -> Result<(), Refusal> {
+    let principal = scope.principal();
+    let by_session = principal.actor.kind == ActorKind::Session;
+    let loosens = principal.role.is_some_and(Role::loosens) && !principal.is_pinned();
+    if loosens && (by_session || !session_only) {
+        return Ok(());
+    }
+    let hint = if session_only {
+        "This organization asks for the session of an owner or admin."
+    } else {
+        "It takes the session of an owner or admin, or an admin key without pins."
+    };
+    let told = "This would loosen what the organization has set.";
+    Err(Refusal::forbidden("loosening_not_allowed", told).hint(hint))
+}
+
+/// Hides other users from a credential that is pinned to one.
+///
+/// # Errors
+/// 404, as if there were none.
+pub fn sees_user(scope: &Scope, user: &UserId) -> Result<(), Refusal> {
+    match &scope.principal().user {
+        Some(pinned) if pinned != user => Err(Refusal::not_found()),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses another project than the one that the credential is pinned to.
+///
+/// # Errors
+/// 403 `key_project_mismatch`.
+pub fn sees_project(scope: &Scope, project: &ProjectId) -> Result<(), Refusal> {
+    match &scope.principal().project {
+        Some(pinned) if pinned != project => Err(project_mismatch()),
+        _ => Ok(()),
+    }
+}
+
+/// The answer to a key that is pinned to another project of its organization.
+pub fn project_mismatch() -> Refusal {
+    Refusal::forbidden("key_project_mismatch", "The API key is pinned to another project.")
+}
+
+fn key_required() -> Refusal {
+    let told = "Changes of primitives need an API key; the cookie serves their reads.";
+    Refusal::forbidden("key_required", told)
+}
+
+fn session_required() -> Refusal {
+    Refusal::forbidden("session_required", "This needs a person's session.")
+}
+
+fn person_required() -> Refusal {
+    let told = "Only people decide: it takes the session of an owner, admin or approver.";
+    Refusal::forbidden("person_required", told).hint("Sign in with POST /v1/auth/login.")
+}
+
+fn pinned(class: Class) -> Refusal {
+    let told = "The key is pinned, and this is about more than what it is pinned to.";
+    Refusal::forbidden("pinned", told)
+        .hint("Use a key without pins.")
+        .detail("authority", class.as_str())
+}
+
+fn insufficient(role: Role, power: Power) -> Refusal {
+    let (least, verb) = power.words();
+    let told = format!("The role {role} may not {verb} here: it takes the role {least}.");
+    Refusal::forbidden("role_insufficient", told)
+        .detail("role", role.as_str())
+        .detail("role_required", least)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,175 @@
+//! Every class × every principal, held against the table that people read.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::id::{OrganizationId, ProjectId, UserId, uuid_v7};
+use crate::scope::{Actor, Principal, Proof, Subject};
+use crate::time::Instant;
+
+const MATRIX: &str = include_str!("../../../../tests/authority.tsv");
+
+fn id(n: u8) -> String {
+    uuid_v7(Instant(1), [n; 10])
+}
+
+/// The cells of a class, by column.
+fn rows() -> BTreeMap<&'static str, BTreeMap<&'static str, &'static str>> {
+    let mut lines = MATRIX.lines().filter(|line| !line.starts_with('#'));
+    let columns: Vec<&str> = lines.next().unwrap().split('\t').skip(1).collect();
+    let row = |line: &'static str| {
+        let mut cells = line.split('\t');
+        let class = cells.next().unwrap();
+        (class, columns.iter().copied().zip(cells).collect())
+    };
+    lines.map(row).collect()
+}
+
+fn principal(column: &str, role: Role) -> Principal {
+    let kind = if column == "session" { ActorKind::Session } else { ActorKind::Key };
+    let project = (column == "project").then(|| ProjectId::parse(&id(2)).unwrap());
+    let user = (column == "user").then(|| UserId::parse(&id(3)).unwrap());
+    Principal { role: Some(role), project, user, ..Principal::of(Actor::new(kind, "a")) }
+}
+
+/// About the organization, unless a pin narrows it.
+fn scope(principal: Principal, subject: Subject) -> Scope {
+    Proof::of(principal)
+        .organization(OrganizationId::parse(&id(1)).unwrap())
+        .project(ProjectId::parse(&id(2)).unwrap(), false, false)
+        .user(UserId::parse(&id(3)).unwrap(), subject)
+        .scope()
+}
+
+fn reason(class: Class, access: Access, principal: Principal) -> Option<String> {
+    // A named user: the level at which a desk is a profile's.
+    let scope = scope(principal, Subject::Path);
+    admit(&scope, class, access).err().and_then(|refusal| refusal.reason)
+}
+
+/// The roles that a cell admits.
+fn admits(cell: &str, role: Role) -> bool {
+    match cell {
+        "-" => false,
+        "anyone" => true,
+        least => {
+            let least = Role::parse(least).unwrap();
+            match least {
+                Role::Approver => role.decides(),
+                least => least.no_higher_than(role),
+            }
+        }
+    }
+}
+
+#[test]
+fn the_table_has_a_row_for_each_class_and_no_other() {
+    let rows = rows();
+    let named: Vec<&str> = Class::ALL.iter().map(|class| class.as_str()).collect();
+    assert_eq!(rows.len(), named.len());
+    for class in named {
+        assert_eq!(rows[class].len(), 4, "{class}");
+    }
+}
+
+#[test]
+fn each_principal_may_do_what_its_cell_says_and_nothing_else() {
+    for (class, cells) in rows() {
+        let class = Class::ALL.into_iter().find(|known| known.as_str() == class).unwrap();
+        if class == Class::Operator {
+            // Whose token it is was asked before; no role has a part in it.
+            continue;
+        }
+        for (column, cell) in cells {
+            for role in Role::ALL {
+                let denied = reason(class, Access::Read, principal(column, role));
+                let told = format!("{} by {column} as {role}: {denied:?}", class.as_str());
+                assert_eq!(denied.is_none(), admits(cell, role), "{told}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_operation_can_ask_for_more_than_its_class_and_never_for_less() {
+    for class in Class::ALL {
+        for column in ["key", "project", "user", "session"] {
+            for role in Role::ALL {
+                let by = |access| reason(class, access, principal(column, role)).is_none();
+                assert!(by(Access::Read) || !by(Access::Write), "{class:?} {column} {role}");
+                assert!(by(Access::Write) || !by(Access::Admin), "{class:?} {column} {role}");
+                let open = matches!(class, Class::Open | Class::Inbound | Class::Operator);
+                let decides = class == Class::Deciding;
+                let admin = open || decides || role.allows(Access::Admin);
+                assert!(admin || !by(Access::Admin), "{class:?} {column} {role}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_pin_is_told_before_a_role_and_a_kind_of_credential_before_both() {
+    let why = |class, column, role| reason(class, Access::Read, principal(column, role));
+    let told = |class, column, role| why(class, column, role).unwrap_or_default();
+    assert_eq!(told(Class::Loosening, "user", Role::Viewer), "pinned");
+    assert_eq!(told(Class::Loosening, "project", Role::Admin), "pinned");
+    assert_eq!(told(Class::Loosening, "key", Role::Developer), "role_insufficient");
+    assert_eq!(told(Class::Deciding, "user", Role::Viewer), "person_required");
+    assert_eq!(told(Class::Regulated, "session", Role::Viewer), "key_required");
+    assert_eq!(told(Class::OwnSession, "key", Role::Owner), "session_required");
+}
+
+#[test]
+fn a_desk_is_as_wide_as_what_is_named() {
+    let key = |role| principal("key", role);
+    let by = |subject, role| {
+        let scope = scope(key(role), subject);
+        [Class::DeskRead, Class::DeskChange].map(|class| class.at(scope.level()))
+    };
+    assert_eq!(by(Subject::Path, Role::Viewer), [Class::DeskRead, Class::DeskChange]);
+    let wide = [Class::OrganizationRead, Class::OrganizationChange];
+    assert_eq!(by(Subject::Default, Role::Viewer), wide);
+    // A pin narrows before anything is asked, so that both pins have a desk.
+    for column in ["project", "user"] {
+        let pinned = scope(principal(column, Role::Developer), Subject::Default);
+        assert!(admit(&pinned, Class::DeskChange, Access::Write).is_ok(), "{column}");
+    }
+}
+
+#[test]
+fn an_admin_without_pins_loosens_and_an_organization_can_ask_for_a_session_always() {
+    let may = |column, role, session_only| {
+        loosen(&scope(principal(column, role), Subject::Path), session_only).is_ok()
+    };
+    for role in Role::ALL {
+        let admin = role.allows(Access::Admin);
+        assert_eq!(may("session", role, false), admin, "{role}");
+        assert_eq!(may("session", role, true), admin, "{role}");
+        assert_eq!(may("key", role, false), admin, "{role}");
+        assert!(!may("key", role, true), "{role}");
+        assert!(!may("project", role, false) && !may("user", role, false), "{role}");
+    }
+}
+
+#[test]
+fn a_pin_hides_other_users_and_names_other_projects() {
+    let (own, other) = (UserId::parse(&id(3)).unwrap(), UserId::parse(&id(8)).unwrap());
+    let pinned = scope(principal("user", Role::Owner), Subject::Path);
+    assert!(sees_user(&pinned, &own).is_ok());
+    assert_eq!(sees_user(&pinned, &other), Err(Refusal::not_found()));
+    let (own, other) = (ProjectId::parse(&id(2)).unwrap(), ProjectId::parse(&id(8)).unwrap());
+    let pinned = scope(principal("project", Role::Owner), Subject::Path);
+    assert!(sees_project(&pinned, &own).is_ok());
+    assert_eq!(sees_project(&pinned, &other), Err(project_mismatch()));
+}
+
+#[test]
+fn the_hosts_own_work_changes_and_never_administers() {
+    let job = || Principal::of(Actor::system("job"));
+    for class in [Class::ProfileChange, Class::Regulated, Class::OrganizationChange] {
+        assert_eq!(reason(class, Access::Write, job()), None, "{class:?}");
+    }
+    for class in [Class::Loosening, Class::OthersMoney, Class::Deciding] {
+        assert!(reason(class, Access::Read, job()).is_some(), "{class:?}");
+    }
+}
