@@ -8,8 +8,8 @@ wasmtime::component::bindgen!({
     imports: { default: async },
     exports: { default: async },
     with: {
-        "charter:primitive/governance.permit": crate::capabilities::governance::Permit,
-        "charter:primitive/answering.writer": crate::capabilities::answering::Writer,
+        "charter:primitive/governance.permit": crate::handles::Permit,
+        "charter:primitive/answering.writer": crate::handles::Writer,
     },
     include_component_type: true,
 });

@@ -9,12 +9,12 @@ use wasmtime::component::{HasSelf, Linker};
 use crate::bindings::Primitive;
 use crate::state::State;
 
-pub(crate) mod answering;
+mod answering;
 mod blobs;
 mod dns;
 mod documents;
 mod events;
-pub(crate) mod governance;
+mod governance;
 mod hooks;
 mod jobs;
 mod leases;

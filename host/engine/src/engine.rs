@@ -4,12 +4,11 @@
 //! given.
 
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
 use charter_kernel::fault::Fault;
-use charter_kernel::refusal::Failure;
 use charter_kernel::time::Clock;
 use charter_store::Store;
 use tokio::sync::Semaphore;
@@ -21,52 +20,17 @@ use crate::call::{Call, run};
 use crate::component::Component;
 use crate::config::{EngineConfig, EngineError};
 use crate::egress::Egress;
-use crate::failure::failure;
 use crate::fairness::Fairness;
 use crate::host::Host;
 use crate::load::{self, cache::CodeCache};
-use crate::sandbox::{self, Mode};
-use crate::state::State;
+use crate::sandbox;
+use crate::shared::Shared;
 use crate::stats::Stats;
 
 /// The sandbox of this process. Cheap to clone.
 #[derive(Clone)]
 pub struct Engine {
     shared: Arc<Shared>,
-}
-
-/// What all calls share.
-pub(crate) struct Shared {
-    pub(crate) config: EngineConfig,
-    pub(crate) store: Store,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) wasmtime: wasmtime::Engine,
-    pub(crate) linker: Linker<State>,
-    pub(crate) mode: Mode,
-    pub(crate) admission: Admission,
-    pub(crate) fairness: Arc<Fairness>,
-    pub(crate) cache: Option<CodeCache>,
-    pub(crate) compilations: Arc<Semaphore>,
-    pub(crate) stats: Stats,
-    pub(crate) calls: AtomicU64,
-    host: OnceLock<Weak<dyn Host>>,
-    egress: OnceLock<Arc<dyn Egress>>,
-}
-
-impl Shared {
-    pub(crate) fn host(&self) -> Option<Arc<dyn Host>> {
-        self.host.get()?.upgrade()
-    }
-    pub(crate) fn egress(&self) -> Option<&Arc<dyn Egress>> {
-        self.egress.get()
-    }
-    /// Bytes of the operating system's randomness.
-    pub(crate) fn random<const N: usize>(&self) -> Result<[u8; N], Failure> {
-        let mut bytes = [0; N];
-        getrandom::fill(&mut bytes)
-            .map_err(|_| failure("internal_error", "the machine gives no randomness"))?;
-        Ok(bytes)
-    }
 }
 
 impl Engine {

@@ -15,8 +15,8 @@ use wasmtime::component::Component as Code;
 
 use crate::bindings::PrimitivePre;
 use crate::component::{CollectionPlan, Component};
-use crate::engine::Shared;
 use crate::sandbox::{FIT, Mode, TABLE_ELEMENTS_MAX};
+use crate::shared::Shared;
 
 pub(crate) mod cache;
 mod describe;

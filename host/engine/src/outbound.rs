@@ -14,7 +14,7 @@ use wasmtime_wasi_http::{Error, RequestOptions, WasiBody, WasiHttpHooks};
 use crate::call::Call;
 use crate::component::Component;
 use crate::egress::{EgressBody, EgressError, Outbound, Target};
-use crate::engine::Shared;
+use crate::shared::Shared;
 use crate::state::Marks;
 
 /// What a guest's outbound requests go through.

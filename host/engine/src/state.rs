@@ -19,9 +19,9 @@ use crate::call::Call;
 use crate::call::permits::{Permitted, Untaken};
 use crate::capabilities::rates::RateRecord;
 use crate::component::Component;
-use crate::engine::Shared;
 use crate::limiter::Limiter;
 use crate::outbound::Outbounds;
+use crate::shared::Shared;
 use crate::wasi::Printed;
 
 /// Host objects that one call may hold.

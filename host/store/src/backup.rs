@@ -18,9 +18,8 @@ use crate::config::StoreConfig;
 use crate::connection::Database;
 use crate::dialect::Dialect;
 use crate::error::BackupError;
-use crate::snapshot::standing_still;
 use crate::sql::{Connection, query, run};
-use crate::store::Store;
+use crate::store::{Store, standing_still};
 use table::{TABLES, Table};
 
 /// Bytes of one line: a row holds at most 4 MiB of body, a blob part one, before escaping.

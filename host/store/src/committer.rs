@@ -18,7 +18,6 @@ mod trouble;
 mod turn;
 mod write;
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -31,7 +30,7 @@ use crate::config::StoreConfig;
 use crate::connection::Database;
 use crate::epoch::Epochs;
 use crate::error::{CommitError, OpenError};
-use crate::store::StoreStatus;
+use crate::shard::shard;
 use crate::wake::Wakes;
 use queue::{Job, Queue};
 use room::Room;
@@ -42,6 +41,23 @@ pub(crate) struct Counts {
     pub(crate) batches: AtomicU64,
     pub(crate) units: AtomicU64,
     pub(crate) retries: AtomicU64,
+}
+
+/// How the store is doing, for health and metrics.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreStatus {
+    /// Why no mutations are taken, if so.
+    pub read_only: Option<String>,
+    /// Units that wait for the committers.
+    pub queued_units: usize,
+    /// Bytes of them.
+    pub queued_bytes: usize,
+    /// Batches committed since the start.
+    pub batches: u64,
+    /// Units committed since the start.
+    pub units: u64,
+    /// Batches run again because another committer came first.
+    pub retries: u64,
 }
 
 /// What the lanes share.
@@ -168,11 +184,4 @@ impl Committer {
             }
         }
     }
-}
-
-/// Which of `n` an organization belongs to; the same in every run of one build.
-pub(crate) fn shard(organization: &str, n: usize) -> usize {
-    let mut hasher = DefaultHasher::new();
-    organization.hash(&mut hasher);
-    (hasher.finish() % n.max(1) as u64) as usize
 }

@@ -11,11 +11,10 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use crate::config::StoreConfig;
 use crate::dialect::Dialect;
 use crate::error::{OpenError, ReadError};
-use crate::sql::{Connection, Pool, PostgresConnection, SqliteConnection, SqlitePool, run};
+use crate::sql::{
+    Connection, Pool, PostgresConnection, READ_MS_MAX, SqliteConnection, SqlitePool, run,
+};
 
-/// Milliseconds that a read may take before the database or the store gives it up: no read may hold
-/// up checkpoints for ever.
-pub(crate) const READ_MS_MAX: u64 = 10_000;
 /// How long a connection attempt may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -1,14 +1,11 @@
-//! The table of rows: how a row lies there, and single reads.
+//! The table of rows: how a row lies there.
 
-use charter_kernel::apply::{Stored, claim_fits, key_fits, text_fits};
+use charter_kernel::apply::Stored;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Claim, Key, Lease, Reach, Row, Space};
 use serde::{Deserialize, Serialize};
 
-use crate::connection::reading;
-use crate::error::ReadError;
-use crate::sql::{self, query};
-use crate::store::Store;
+use crate::sql;
 
 /// The columns of a row, in the order in which [`stored`] reads them, of a table called `d`.
 macro_rules! columns {
@@ -115,63 +112,4 @@ pub(crate) fn held_by(holder: &str) -> sqlx::Result<Key> {
     let (reach, space, id) =
         serde_json::from_str(holder).map_err(|error| sqlx::Error::Decode(Box::new(error)))?;
     Ok(Key { reach: Reach::stored(reach), space: Space::stored(space), id })
-}
-
-impl Store {
-    /// A committed row.
-    pub async fn get(&self, key: &Key) -> Result<Option<Row>, ReadError> {
-        Ok(self.stored(key).await?.map(|stored| stored.row))
-    }
-
-    pub(crate) async fn stored(&self, key: &Key) -> Result<Option<Stored>, ReadError> {
-        // Reads share their statements: one that the database refuses would fail its neighbours'.
-        if !key_fits(key) {
-            return Ok(None);
-        }
-        self.inner.rows.ask(key.clone()).await
-    }
-
-    /// Who holds a unique value or name.
-    pub async fn lookup(&self, claim: &Claim) -> Result<Option<Key>, ReadError> {
-        if !claim_fits(claim) {
-            return Ok(None);
-        }
-        let sql = self
-            .inner
-            .database
-            .dialect
-            .sql("SELECT holder FROM claims WHERE reach = $1 AND space = $2 AND name = $3");
-        let query = query(sql)
-            .bind(claim.reach.as_str())
-            .bind(claim.space.clone())
-            .bind(claim.name.clone());
-        let row = reading(query.fetch_optional(&self.inner.readers)).await?;
-        let Some(row) = row else { return Ok(None) };
-        let holder: String = row.try_get(0).map_err(|error| ReadError::Failed(Some(error)))?;
-        held_by(&holder).map(Some).map_err(|error| ReadError::Failed(Some(error)))
-    }
-
-    /// Keys of a group's rows, earliest due first.
-    pub(crate) async fn group_keys(
-        &self,
-        reach: &Reach,
-        space: &Space,
-        group: &str,
-        limit: u32,
-    ) -> Result<Vec<Key>, ReadError> {
-        if !text_fits(group) {
-            return Ok(Vec::new());
-        }
-        let sql = self.inner.database.dialect.sql(
-            "SELECT id FROM documents WHERE reach = $1 AND space = $2 AND lease_group = $3 ORDER BY due_at, id LIMIT $4 + 0",
-        );
-        let query = query(sql).bind(reach.as_str()).bind(space.as_str());
-        let rows = reading(
-            query.bind(group.to_owned()).bind(i64::from(limit)).fetch_all(&self.inner.readers),
-        )
-        .await?;
-        let ids = rows.iter().map(|row| row.try_get::<String>(0)).collect::<Result<Vec<_>, _>>();
-        let ids = ids.map_err(|error| ReadError::Failed(Some(error)))?;
-        Ok(ids.into_iter().map(|id| Key::new(reach, space, id)).collect())
-    }
 }

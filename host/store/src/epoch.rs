@@ -15,12 +15,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::DatabaseClock;
-use crate::committer::shard;
 use crate::config::StoreConfig;
 use crate::connection::{Database, reading};
 use crate::error::ReadError;
+use crate::shard::shard;
 use crate::sql::{Pool, query};
-use crate::store::Store;
 
 /// Rows over which the writes of one space are counted.
 const SHARDS: usize = 16;
@@ -133,8 +132,12 @@ impl Epochs {
         Ok(())
     }
 
-    /// Looks, unless a look that began after this was called has ended meanwhile.
-    async fn catch_up(&self, readers: &Pool) -> Result<(), ReadError> {
+    /// Looks, where others share the database, unless a look that began after this was called has
+    /// ended meanwhile.
+    pub(crate) async fn catch_up(&self, readers: &Pool) -> Result<(), ReadError> {
+        if !self.polls {
+            return Ok(());
+        }
         let called = Instant::now();
         let _turn = self.looking.lock().await;
         let since = |look: Option<Instant>| look.is_some_and(|look| look >= called);
@@ -156,6 +159,17 @@ impl Epochs {
             self.counts().failed = Some(begun);
         }
         looked
+    }
+
+    /// The current epoch and its changes.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Epoch> {
+        self.now.subscribe()
+    }
+
+    /// How long ago the last look was; nothing where no other replica shares the database.
+    pub(crate) fn age(&self) -> Duration {
+        let at = self.counts().at;
+        if self.polls { at.map_or(Duration::MAX, |at| at.elapsed()) } else { Duration::ZERO }
     }
 
     fn counts(&self) -> MutexGuard<'_, Counts> {
@@ -204,34 +218,5 @@ impl Database {
         clock: Option<Arc<DatabaseClock>>,
     ) -> Arc<Epochs> {
         Arc::new(Epochs::new(config, self.is_postgres(), clock))
-    }
-}
-
-impl Store {
-    /// The current epoch and its changes. A cache drops what it read before a change of the spaces
-    /// it read.
-    pub fn epoch(&self) -> watch::Receiver<Epoch> {
-        self.inner.epochs.now.subscribe()
-    }
-
-    /// Knows afterwards of everything that was committed before this was called, on whatever
-    /// replica. Callers of one moment share a look; where no replica shares the database there is
-    /// nothing to ask.
-    ///
-    /// # Errors
-    /// When the database cannot be asked.
-    pub async fn refresh_epoch(&self) -> Result<(), ReadError> {
-        match self.inner.epochs.polls {
-            true => self.inner.epochs.catch_up(&self.inner.readers).await,
-            false => Ok(()),
-        }
-    }
-
-    /// How old the knowledge behind [`Store::epoch`] is; caches are trusted only while it is below
-    /// a second. Always zero where no replica shares the database.
-    pub fn last_poll_age(&self) -> Duration {
-        let epochs = &self.inner.epochs;
-        let at = epochs.counts().at;
-        if epochs.polls { at.map_or(Duration::MAX, |at| at.elapsed()) } else { Duration::ZERO }
     }
 }

@@ -6,7 +6,6 @@
 //! an answer leaves after the commit is on disk.
 
 mod backup;
-mod blob;
 mod clock;
 mod committer;
 mod config;
@@ -15,20 +14,14 @@ mod dialect;
 mod document;
 mod epoch;
 mod error;
-mod expire;
 mod fact;
-mod find;
-mod forget;
-mod log;
 mod migrate;
-mod presence;
 mod query;
 mod reader;
-mod scan;
 mod seal;
 mod search;
 mod sequencer;
-mod snapshot;
+mod shard;
 mod sql;
 mod standing;
 mod store;
@@ -37,19 +30,17 @@ mod transact;
 mod txn;
 mod wake;
 
-pub use blob::BLOB_BYTES_MAX;
+pub use committer::StoreStatus;
 pub use config::StoreConfig;
 pub use epoch::Epoch;
 pub use error::{
     BackupError, CommitError, OpenError, ReadError, SealError, TransactError, WriteError,
 };
 pub use fact::audited;
-pub use presence::Hold;
 pub use query::{
     LogEntry, LogHead, Order, PAGE_ROWS_MAX, Page, Query, SequencedFact, Standing, TESTS_MAX, Test,
 };
-pub use snapshot::Snapshot;
-pub use store::{Store, StoreStatus};
+pub use store::{BLOB_BYTES_MAX, Hold, Snapshot, Store};
 pub use ticket::Ticket;
 pub use txn::Txn;
 pub use wake::Changed;

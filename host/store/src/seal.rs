@@ -13,7 +13,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use chacha20poly1305::aead::{Aead, KeyInit, Payload};
 use chacha20poly1305::{Key as CipherKey, XChaCha20Poly1305, XNonce};
-use charter_kernel::unit::{Draft, Key, Reach, Space};
+use charter_kernel::unit::{Key, Reach, Space};
 use hmac::{Hmac, Mac};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -23,32 +23,27 @@ use zeroize::Zeroizing;
 use crate::config::StoreConfig;
 use crate::connection::Database;
 use crate::dialect::Dialect;
-use crate::error::{CommitError, OpenError, SealError, TransactError};
-use crate::query::{Order, Query};
+use crate::error::{CommitError, OpenError, SealError};
 use crate::sql::{Connection, query};
-use crate::store::Store;
 
 pub(crate) use key_file::Master;
 
 /// First byte of a sealed value: the format.
 const FORMAT: u8 = 1;
-/// Attempts at making a data key while others make it too.
-const ATTEMPTS_MAX: u32 = 8;
 const NONCE_BYTES: usize = 24;
-/// Data keys kept unwrapped in memory.
-const KEYS_MAX: usize = 4_096;
 
-type DataKey = Zeroizing<[u8; 32]>;
+/// The key that seals an organization's values.
+pub(crate) type DataKey = Zeroizing<[u8; 32]>;
 
 pub(crate) struct Sealer {
-    path: PathBuf,
-    master: RwLock<Master>,
-    data_keys: RwLock<BTreeMap<String, DataKey>>,
+    pub(crate) path: PathBuf,
+    pub(crate) master: RwLock<Master>,
+    pub(crate) data_keys: RwLock<BTreeMap<String, DataKey>>,
 }
 
 /// A data key as its row keeps it.
 #[derive(Serialize, Deserialize)]
-struct Wrapped {
+pub(crate) struct Wrapped {
     /// Which master key wraps it.
     master: String,
     key: String,
@@ -106,7 +101,7 @@ pub(crate) async fn opens(
     Ok(root.is_none_or(|body| master.unwrap("", &body).is_ok()))
 }
 
-fn row_of(organization: &str) -> Key {
+pub(crate) fn row_of(organization: &str) -> Key {
     // All in one reach, so that a rotation finds them.
     Key::new(
         &Reach::deployment(),
@@ -116,7 +111,7 @@ fn row_of(organization: &str) -> Key {
 }
 
 /// Seals bytes under a key; `context` is authenticated with them.
-fn encrypt(key: &[u8; 32], context: &str, bytes: &[u8]) -> Result<Vec<u8>, SealError> {
+pub(crate) fn encrypt(key: &[u8; 32], context: &str, bytes: &[u8]) -> Result<Vec<u8>, SealError> {
     let mut nonce = [0; NONCE_BYTES];
     getrandom::fill(&mut nonce).map_err(|_| SealError::Broken)?;
     let cipher = XChaCha20Poly1305::new(&CipherKey::from(*key));
@@ -125,7 +120,11 @@ fn encrypt(key: &[u8; 32], context: &str, bytes: &[u8]) -> Result<Vec<u8>, SealE
     Ok([&[FORMAT], nonce.as_slice(), &sealed].concat())
 }
 
-fn decrypt(key: &[u8; 32], context: &str, sealed: &[u8]) -> Result<Zeroizing<Vec<u8>>, SealError> {
+pub(crate) fn decrypt(
+    key: &[u8; 32],
+    context: &str,
+    sealed: &[u8],
+) -> Result<Zeroizing<Vec<u8>>, SealError> {
     let (format, rest) = sealed.split_first().ok_or(SealError::Broken)?;
     let (nonce, bytes) = rest.split_at_checked(NONCE_BYTES).ok_or(SealError::Broken)?;
     let nonce: [u8; NONCE_BYTES] = nonce.try_into().map_err(|_| SealError::Broken)?;
@@ -139,7 +138,7 @@ fn decrypt(key: &[u8; 32], context: &str, sealed: &[u8]) -> Result<Zeroizing<Vec
 }
 
 /// A key for one purpose.
-fn derived(key: &[u8; 32], label: &str) -> [u8; 32] {
+pub(crate) fn derived(key: &[u8; 32], label: &str) -> [u8; 32] {
     let mut mac = match Hmac::<Sha256>::new_from_slice(key) {
         Ok(mac) => mac,
         // HMAC takes keys of any length.
@@ -150,17 +149,17 @@ fn derived(key: &[u8; 32], label: &str) -> [u8; 32] {
 }
 
 /// What a value is bound to; organization and context cannot run into each other.
-fn bound(organization: &str, context: &str) -> String {
+pub(crate) fn bound(organization: &str, context: &str) -> String {
     format!("{}:{organization}:{context}", organization.len())
 }
 
 impl Master {
-    fn wrap(&self, organization: &str, key: &DataKey) -> Result<Wrapped, SealError> {
+    pub(crate) fn wrap(&self, organization: &str, key: &DataKey) -> Result<Wrapped, SealError> {
         let sealed = encrypt(self.newest(), &bound(organization, "data key"), key.as_slice())?;
         Ok(Wrapped { master: name_of(self.newest()), key: STANDARD.encode(sealed) })
     }
 
-    fn unwrap(&self, organization: &str, body: &str) -> Result<DataKey, SealError> {
+    pub(crate) fn unwrap(&self, organization: &str, body: &str) -> Result<DataKey, SealError> {
         let wrapped: Wrapped = serde_json::from_str(body).map_err(|_| SealError::Broken)?;
         let sealed = STANDARD.decode(&wrapped.key).map_err(|_| SealError::Broken)?;
         let key =
@@ -173,150 +172,6 @@ impl Master {
 /// How a master key is called beside what it wraps; says nothing about it.
 fn name_of(key: &[u8; 32]) -> String {
     Sha256::digest(derived(key, "name"))[..8].iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-impl Store {
-    /// Encrypts bytes under the organization's data key; `context` (which row, which field) is
-    /// authenticated with them.
-    pub async fn seal(
-        &self,
-        organization: &str,
-        context: &str,
-        bytes: &[u8],
-    ) -> Result<Vec<u8>, SealError> {
-        let key = self.data_key(organization).await?;
-        encrypt(&key, &bound(organization, context), bytes)
-    }
-
-    /// Decrypts what was sealed under the same organization and context.
-    pub async fn unseal(
-        &self,
-        organization: &str,
-        context: &str,
-        sealed: &[u8],
-    ) -> Result<Vec<u8>, SealError> {
-        let key = self.data_key(organization).await?;
-        let opened = decrypt(&key, &bound(organization, context), sealed)?;
-        Ok(opened.to_vec())
-    }
-
-    /// A key for a purpose of its own (cursors, the code cache). It stays the same when the master
-    /// key is rotated.
-    pub fn derive(&self, label: &str) -> [u8; 32] {
-        derived(&self.inner.root, label)
-    }
-
-    /// The deployment's root of derived keys: a data key of its own, made at the first start.
-    pub(crate) async fn root(&self) -> Result<Zeroizing<[u8; 32]>, SealError> {
-        self.data_key("").await
-    }
-
-    /// The organization's data key, made on first use.
-    async fn data_key(&self, organization: &str) -> Result<DataKey, SealError> {
-        let sealer = &self.inner.sealer;
-        if let Some(key) = sealer.data_keys.read().await.get(organization) {
-            return Ok(key.clone());
-        }
-        let made = self.make_data_key(organization).await?;
-        let mut known = sealer.data_keys.write().await;
-        if known.len() >= KEYS_MAX {
-            known.clear();
-        }
-        known.insert(organization.to_owned(), made.clone());
-        Ok(made)
-    }
-
-    /// Reads or makes the row. A plain loop rather than [`Store::transact`]: a future that holds an
-    /// async closure cannot be shown to be `Send` for every lifetime, and guests' capabilities need
-    /// that.
-    async fn make_data_key(&self, organization: &str) -> Result<DataKey, SealError> {
-        let row = row_of(organization);
-        for _ in 0..ATTEMPTS_MAX {
-            let mut txn = self.begin(organization);
-            if let Some(kept) = txn.get(&row).await? {
-                return self.unwrap_key(organization, &kept.body).await;
-            }
-            let mut key = Zeroizing::new([0; 32]);
-            getrandom::fill(key.as_mut_slice()).map_err(|_| SealError::Broken)?;
-            let wrapped = self.inner.sealer.master.read().await.wrap(organization, &key)?;
-            let body = serde_json::to_string(&wrapped).map_err(|_| SealError::Broken)?;
-            match txn.put(row.clone(), Draft { body, ..Draft::default() }).await {
-                Ok(_) => {}
-                Err(crate::WriteError::Read(error)) => return Err(error.into()),
-                Err(crate::WriteError::Refused(_)) => return Err(SealError::Broken),
-            }
-            match txn.commit().await {
-                Ok(_) => return Ok(key),
-                Err(error) if error.is_conflict() => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Err(SealError::Broken)
-    }
-
-    /// Another replica may have rotated since the key file was read.
-    async fn unwrap_key(&self, organization: &str, body: &str) -> Result<DataKey, SealError> {
-        let sealer = &self.inner.sealer;
-        if let Ok(key) = sealer.master.read().await.unwrap(organization, body) {
-            return Ok(key);
-        }
-        let master = Master::read(&sealer.path).ok().flatten().ok_or(SealError::Broken)?;
-        let key = master.unwrap(organization, body)?;
-        *sealer.master.write().await = master;
-        Ok(key)
-    }
-
-    /// Makes a new master key and wraps every data key anew; says how many. The key file holds the
-    /// old one too, so that a crash in between loses nothing. Replicas that share a database share
-    /// the key file.
-    pub async fn rotate_master(&self) -> Result<u64, SealError> {
-        let sealer = &self.inner.sealer;
-        let mut master = sealer.master.write().await;
-        let next = master.with_new_key()?;
-        next.write(&sealer.path)?;
-        *master = next;
-        let mut wrapped = 0;
-        let reach = Reach::deployment();
-        let mut query = Query {
-            order: Order::Oldest,
-            limit: 200,
-            ..Query::all(&reach, &Space::host("data_keys"))
-        }
-        .relaxed();
-        loop {
-            let page = self.find(&query).await?;
-            for (key, _) in page.items {
-                let organization = if key.id == "-" { "" } else { key.id.as_str() };
-                let again = self.transact(organization, async |txn| -> Result<(), SealError> {
-                    let Some(row) = txn.get(&key).await? else { return Ok(()) };
-                    let data_key = master.unwrap(organization, &row.body)?;
-                    let body = serde_json::to_string(&master.wrap(organization, &data_key)?)
-                        .map_err(|_| SealError::Broken)?;
-                    match txn.replace(key.clone(), Draft { body, ..Draft::default() }, None).await {
-                        Ok(_) => Ok(()),
-                        Err(crate::WriteError::Read(error)) => Err(error.into()),
-                        Err(crate::WriteError::Refused(_)) => Err(SealError::Broken),
-                    }
-                });
-                again.await.map_err(|error| match error {
-                    TransactError::Body(error) => error,
-                    TransactError::Commit(error) => error.into(),
-                })?;
-                wrapped += 1;
-            }
-            match page.next {
-                Some(next) => query.after = Some(next),
-                None => break,
-            }
-        }
-        // The predecessor stays in the file until the next rotation: a replica that has not read
-        // the file yet may still wrap a new data key under it. Who has stolen it opens nothing that
-        // was wrapped anew.
-        let kept = master.newest_two();
-        kept.write(&sealer.path)?;
-        *master = kept;
-        Ok(wrapped)
-    }
 }
 
 impl From<SealError> for OpenError {

@@ -1,28 +1,18 @@
-//! Full-text search: rows whose text has all the words asked for, best first.
+//! The words by which a text is found.
 //!
 //! Both databases index the same words, split here, so that they find the same rows. Beside the
 //! words each row's text has one token of its tenant's space: a search reads that tenant's postings
 //! and no other's.
 
 use charter_kernel::limits::SEARCH_TEXT_BYTES_MAX;
-use charter_kernel::unit::{Key, Reach, Row, Space};
+use charter_kernel::unit::{Reach, Space};
 use sha2::{Digest, Sha256};
 
-use crate::connection::reading;
-use crate::dialect::Dialect;
-use crate::document::{columns, stored};
-use crate::error::ReadError;
-use crate::query::PAGE_ROWS_MAX;
-use crate::sql::query;
-use crate::store::Store;
-
-/// Words of one search; more are left out.
-const WORDS_MAX: usize = 16;
 /// Bytes of one word in the index; PostgreSQL takes no more than two thousand.
 const WORD_BYTES_MAX: usize = 128;
 
 /// Lower-case words, one space apart.
-fn words(text: &str) -> String {
+pub(crate) fn words(text: &str) -> String {
     let lower = text.to_lowercase();
     let words = lower.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
     words
@@ -45,59 +35,4 @@ pub(crate) fn scope_token(reach: &Reach, space: &Space) -> String {
         .chain_update(space.as_str())
         .finalize();
     digest[..16].iter().fold("scope".to_owned(), |token, byte| format!("{token}{byte:02x}"))
-}
-
-impl Store {
-    /// Rows whose text has all the words, best first.
-    pub async fn search(
-        &self,
-        reach: &Reach,
-        space: &Space,
-        text: &str,
-        limit: u32,
-    ) -> Result<Vec<(Key, Row)>, ReadError> {
-        let words = words(text);
-        let words: Vec<_> =
-            words.split(' ').filter(|word| !word.is_empty()).take(WORDS_MAX).collect();
-        if words.is_empty() {
-            return Ok(Vec::new());
-        }
-        let token = scope_token(reach, space);
-        let dialect = self.inner.database.dialect;
-        let (sql, asked) = match dialect {
-            Dialect::Sqlite => {
-                let all = words
-                    .iter()
-                    .map(|word| format!("\"{word}\""))
-                    .collect::<Vec<_>>()
-                    .join(" AND ");
-                let sql = concat!(
-                    "SELECT ",
-                    columns!(),
-                    " FROM document_text t CROSS JOIN documents d WHERE t.document_text MATCH $3 AND d.row = t.rowid \
-                     AND d.reach = $1 AND d.space = $2 ORDER BY bm25(document_text, 0.0, 1.0), d.id DESC LIMIT $4 + 0"
-                );
-                (sql, format!("scope : \"{token}\" AND words : ({all})"))
-            }
-            Dialect::Postgres => {
-                let all =
-                    words.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" & ");
-                let sql = concat!(
-                    "SELECT ",
-                    columns!(),
-                    " FROM document_text t CROSS JOIN documents d WHERE t.words @@ to_tsquery('simple', $3) \
-                     AND t.reach = $1 AND t.space = $2 AND d.reach = t.reach AND d.space = t.space AND d.id = t.id \
-                     ORDER BY ts_rank(t.words, to_tsquery('simple', $3)) DESC, d.id DESC LIMIT $4 + 0"
-                );
-                (sql, format!("'{token}' & {all}"))
-            }
-        };
-        let query = query(dialect.sql(sql)).bind(reach.as_str()).bind(space.as_str());
-        let query = query.bind(asked).bind(i64::from(limit.min(PAGE_ROWS_MAX)));
-        let rows = reading(query.fetch_all(&self.inner.readers)).await?;
-        let rows = rows
-            .into_iter()
-            .map(|mut row| stored(&mut row, 0).map(|(key, stored)| (key, stored.row)));
-        rows.collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))
-    }
 }

@@ -16,6 +16,10 @@ pub(crate) use postgres::PostgresConnection;
 pub(crate) use sqlite::Fault;
 pub(crate) use sqlite::{SqliteConnection, SqlitePool};
 
+/// Milliseconds that a read may take before the database or the store gives it up: no read may hold
+/// up checkpoints for ever.
+pub(crate) const READ_MS_MAX: u64 = 10_000;
+
 /// What is bound to a place of a statement.
 #[derive(Clone, Debug)]
 pub(crate) enum Value {

@@ -1,4 +1,22 @@
 //! The handle: opening, committing, and what is too small for a file of its own.
+//!
+//! Each file below is what the handle answers in one matter. This one knows what the handle is made
+//! of, and none of them.
+
+mod blob;
+mod change;
+mod document;
+mod expire;
+mod fact;
+mod find;
+mod forget;
+mod log;
+mod presence;
+mod scan;
+mod seal;
+mod search;
+mod snapshot;
+mod standing;
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
 use crate::clock::DatabaseClock;
-use crate::committer::Committer;
+use crate::committer::{Committer, StoreStatus};
 use crate::config::StoreConfig;
 use crate::connection::Database;
 use crate::epoch::Epochs;
@@ -19,8 +37,12 @@ use crate::seal::Sealer;
 use crate::sql::{Pool, query};
 use crate::standing::Groups;
 use crate::ticket::{Ticket, Tickets};
-use crate::txn::Txn;
 use crate::wake::Wakes;
+
+pub use blob::BLOB_BYTES_MAX;
+pub use presence::Hold;
+pub use snapshot::Snapshot;
+pub(crate) use snapshot::standing_still;
 
 /// The store. Cheap to clone.
 #[derive(Clone)]
@@ -49,23 +71,6 @@ impl Drop for Inner {
     fn drop(&mut self) {
         self.closing.cancel();
     }
-}
-
-/// How the store is doing, for health and metrics.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StoreStatus {
-    /// Why no mutations are taken, if so.
-    pub read_only: Option<String>,
-    /// Units that wait for the committers.
-    pub queued_units: usize,
-    /// Bytes of them.
-    pub queued_bytes: usize,
-    /// Batches committed since the start.
-    pub batches: u64,
-    /// Units committed since the start.
-    pub units: u64,
-    /// Batches run again because another committer came first.
-    pub retries: u64,
 }
 
 impl fmt::Debug for Store {
@@ -164,11 +169,6 @@ impl Store {
             }
         }
         Ok(store)
-    }
-
-    /// Starts one request's work.
-    pub fn begin(&self, organization: &str) -> Txn {
-        Txn::new(self.clone(), organization)
     }
 
     /// The deployment's clock.

@@ -41,6 +41,13 @@ pub struct Txn {
     reading: bool,
 }
 
+impl Store {
+    /// Starts one request's work.
+    pub fn begin(&self, organization: &str) -> Txn {
+        Txn::new(self.clone(), organization)
+    }
+}
+
 impl Txn {
     pub(crate) fn new(store: Store, organization: &str) -> Self {
         Self {

@@ -16,7 +16,6 @@ use tokio_util::sync::CancellationToken;
 use crate::connection::reading;
 use crate::dialect::Dialect;
 use crate::sql::{Pool, Row, query};
-use crate::store::Store;
 
 /// Things that can be waited for at once; who waits for one more is woken by the clock.
 const WATCHED_MAX: usize = 100_000;
@@ -87,7 +86,7 @@ impl Wakes {
         self.topics.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn subscribe(self: &Arc<Self>, topic: Topic) -> Changed {
+    pub(crate) fn subscribe(self: &Arc<Self>, topic: Topic) -> Changed {
         let mut topics = self.topics();
         let full = topics.len() >= WATCHED_MAX && !topics.contains_key(&topic);
         let changes = (!full).then(|| {
@@ -194,16 +193,4 @@ async fn look(
         .map(topic)
         .collect::<sqlx::Result<_>>()
         .map_err(|error| crate::ReadError::Failed(Some(error)))
-}
-
-impl Store {
-    /// Subscribes to commits to a space.
-    pub fn changed(&self, reach: &Reach, space: &Space) -> Changed {
-        self.inner.wakes.subscribe(Topic::Space(reach.clone(), space.clone()))
-    }
-
-    /// Subscribes to appends to a log and to its closing.
-    pub fn log_changed(&self, log: &LogKey) -> Changed {
-        self.inner.wakes.subscribe(Topic::Log(log.clone()))
-    }
 }

@@ -10,6 +10,7 @@ pub mod lint;
 pub mod prerequisites;
 pub mod process;
 pub mod run;
+pub mod rust;
 pub mod scaffold;
 pub mod test;
 pub mod tidy;

@@ -15,7 +15,7 @@ pub fn run(workspace: &Workspace) -> Result<()> {
         command
     };
     process::run(cargo(&["fmt", "--all", "--check"]))?;
-    tidy::run(workspace)?;
+    tidy::run(workspace, &tidy::Options::default())?;
     process::run(cargo(&[
         "clippy",
         "--workspace",

@@ -34,7 +34,7 @@ enum Command {
     /// Fuzz the parsers that face strangers (needs a nightly toolchain and cargo-fuzz)
     Fuzz(fuzz::Options),
     /// Check the rules of the repository that no compiler checks
-    Tidy,
+    Tidy(tidy::Options),
     /// Format, tidy, lints and docs: what continuous integration checks before the tests
     Lint,
 }
@@ -48,7 +48,7 @@ fn main() -> Result<()> {
         Command::New(options) => scaffold::run(&workspace, &options),
         Command::Bench(options) => bench::run(&workspace, &options),
         Command::Fuzz(options) => fuzz::run(&workspace, &options),
-        Command::Tidy => tidy::run(&workspace),
+        Command::Tidy(options) => tidy::run(&workspace, &options),
         Command::Lint => lint::run(&workspace),
     }
 }

@@ -1,4 +1,5 @@
-//! `cargo xtask tidy`: the rules of the repository that no compiler checks. Runs as a test too.
+//! `cargo xtask tidy`: the rules of the repository that no compiler checks, and the figures by
+//! which its style is judged.
 //!
 //! Each check answers faults, each naming the file and what to do; all checks run before anything
 //! is reported.
@@ -6,16 +7,39 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
+use clap::Args;
 
 use crate::workspace::Workspace;
 
+mod circles;
 mod dependencies;
+mod figures;
 mod layout;
 mod primitives;
 mod sources;
 
-/// Runs every check and fails with all faults.
-pub fn run(workspace: &Workspace) -> Result<()> {
+/// What to look at.
+#[derive(Args, Debug, Default)]
+pub struct Options {
+    /// Print the figures of the code besides: sizes, tests, comments, names
+    #[arg(long)]
+    figures: bool,
+    /// Print each place that one figure counts, such as wide, openings or participles
+    #[arg(long, value_name = "FIGURE")]
+    list: Option<String>,
+}
+
+/// Runs every check and fails with all faults; prints figures where they are asked for.
+pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
+    if options.figures || options.list.is_some() {
+        let files = Files::read(&workspace.root)?;
+        if let Some(figure) = &options.list {
+            print!("{}", figures::list(workspace, &files, figure).map_err(anyhow::Error::msg)?);
+        }
+        if options.figures {
+            print!("{}", figures::table(workspace, &files));
+        }
+    }
     let faults = faults(workspace)?;
     if faults.is_empty() {
         return Ok(());
@@ -31,6 +55,7 @@ pub fn faults(workspace: &Workspace) -> Result<Vec<String>> {
     faults.extend(layout::faults(workspace, &files));
     faults.extend(primitives::faults(workspace, &files));
     faults.extend(dependencies::faults(workspace));
+    faults.extend(circles::faults(workspace, &files));
     Ok(faults)
 }
 

@@ -19,11 +19,11 @@ use crate::answer::Answer;
 use crate::bindings;
 use crate::call::{Call, Entry};
 use crate::component::Component;
-use crate::engine::Shared;
 use crate::limiter::Limiter;
 use crate::load::{HANDLES_MAX, HOSTCALL_FUEL};
 use crate::outbound::{Outbounds, Permit};
 use crate::sandbox::EPOCH;
+use crate::shared::Shared;
 use crate::state::{Abort, State, Story, Work};
 use crate::wasi::{self, Printed};
 

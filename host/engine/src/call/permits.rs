@@ -18,9 +18,9 @@ use charter_store::Txn;
 
 use crate::bindings::charter::primitive::types::Failure;
 use crate::call::Call;
-use crate::engine::Shared;
 use crate::failure::failure;
 use crate::leave::Proposal;
+use crate::shared::Shared;
 use crate::state::{Abort, Marks, Story};
 
 /// Leave that one request was given, by its place in the request.

@@ -22,8 +22,8 @@ use crate::admission::Tenant;
 use crate::answer::Outcome;
 use crate::call::{Call, EndingResult};
 use crate::component::Component;
-use crate::engine::Shared;
 use crate::failure::{failure, rule};
+use crate::shared::Shared;
 use crate::state::{Abort, Story, TakeRecord};
 use crate::stats::{OutcomeClass, PrimitiveStats};
 

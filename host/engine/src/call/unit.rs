@@ -9,8 +9,8 @@ use charter_store::{CommitError, Txn};
 use super::permits;
 use crate::bindings::charter::primitive::types;
 use crate::call::{Call, Ending, EndingResult};
-use crate::engine::Shared;
 use crate::failure::{failure, rule};
+use crate::shared::Shared;
 use crate::state::{Abort, Marks, Story, Work};
 
 /// Why a unit was not committed, as the request sees it.

@@ -5,11 +5,8 @@ use wasmtime::component::Resource;
 use crate::bindings::charter::primitive::answering::{Host, HostWriter};
 use crate::bindings::charter::primitive::types::Failure;
 use crate::failure::not_configured;
+use crate::handles::Writer;
 use crate::state::State;
-
-/// A chunked answer under way. Nobody can hold one here: none is ever made.
-#[derive(Debug)]
-pub enum Writer {}
 
 fn missing<T>() -> Result<T, Failure> {
     Err(not_configured("streamed answers", "answering").into())

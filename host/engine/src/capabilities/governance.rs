@@ -18,6 +18,7 @@ use crate::bindings::charter::primitive::governance::{Host, HostPermit, Proposal
 use crate::bindings::charter::primitive::types::Failure;
 use crate::call::permits::{Permitted, Untaken, Wish};
 use crate::failure::{failure, invalid, not_configured, not_found, undeclared, unread, unwritten};
+use crate::handles::Permit;
 use crate::leave::{Granted, Leave, Proposal, Ungranted, caps_space, own_scope};
 use crate::state::{Abort, State, Work};
 
@@ -33,12 +34,6 @@ const TEXT_BYTES_MAX: usize = 2_000;
 const GRACE_MS: i64 = 10_000;
 /// How long a hold may outlive its request: 31 days.
 const KEEP_MAX_MS: i64 = 31 * 86_400_000;
-
-/// Leave to take a regulated action: its place among the request's.
-#[derive(Debug)]
-pub struct Permit {
-    id: String,
-}
 
 impl Work {
     async fn proposal(&mut self, from: Proposed) -> Result<(Proposal, Vec<Guard>), Failure> {

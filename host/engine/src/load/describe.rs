@@ -10,9 +10,9 @@ use wasmtime::Store;
 use wasmtime::component::{Component as Code, Linker};
 
 use crate::bindings::PrimitivePre;
-use crate::engine::Shared;
 use crate::limiter::Limiter;
 use crate::outbound::Outbounds;
+use crate::shared::Shared;
 use crate::state::State;
 use crate::wasi::{self, Printed};
 

@@ -17,8 +17,7 @@ use sqlx::error::{DatabaseError, ErrorKind};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::{Lent, Query, Row, Value};
-use crate::connection::READ_MS_MAX;
+use super::{Lent, Query, READ_MS_MAX, Row, Value};
 
 /// Statements that a connection keeps prepared.
 const KEPT_MAX: usize = 256;

@@ -7,8 +7,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use crate::bindings::charter::primitive::types::Failure;
-use crate::engine::Shared;
 use crate::failure::invalid;
+use crate::shared::Shared;
 
 /// Characters of a token.
 const TOKEN_CHARS_MAX: usize = 1_024;

@@ -2,13 +2,13 @@
 
 use charter_kernel::unit::{Key, Row, Space};
 
+use super::Store;
 use crate::connection::reading;
 use crate::dialect::Dialect;
 use crate::document::{columns, stored};
 use crate::error::ReadError;
 use crate::query::PAGE_ROWS_MAX;
 use crate::sql::{Ask, query};
-use crate::store::Store;
 
 impl Store {
     /// Rows of a space in all reaches, by reach and id, after one of them. Not validated, and not

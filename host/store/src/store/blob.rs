@@ -2,10 +2,10 @@
 //! so they need no committer: a blob is complete or absent because all of its parts are one
 //! transaction.
 
+use super::Store;
 use crate::connection::reading;
 use crate::error::{CommitError, ReadError};
 use crate::sql::{query, run};
-use crate::store::Store;
 
 /// Bytes of the largest blob.
 pub const BLOB_BYTES_MAX: usize = 128 * 1024 * 1024;

@@ -5,12 +5,12 @@
 
 use charter_kernel::unit::Row;
 
+use super::Store;
 use crate::connection::reading;
 use crate::document::{columns, stored};
 use crate::error::ReadError;
 use crate::query::{Order, PAGE_ROWS_MAX, Page, Query, TESTS_MAX, Test};
 use crate::sql;
-use crate::store::Store;
 
 /// A query's conditions as text and what is bound to them.
 struct Conditions {

@@ -4,14 +4,14 @@
 
 use charter_kernel::unit::{Key, LogKey, Row, Space};
 
+use super::Store;
+use super::log::entries;
+use super::scan::rows_of;
 use crate::connection::{Database, reading};
 use crate::dialect::Dialect;
 use crate::error::ReadError;
-use crate::log::entries;
 use crate::query::LogEntry;
-use crate::scan::rows_of;
 use crate::sql::{Connection, run};
-use crate::store::Store;
 
 /// A moment of the database.
 pub struct Snapshot {

@@ -10,10 +10,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::Store;
 use crate::config::StoreConfig;
 use crate::connection::Database;
 use crate::error::OpenError;
-use crate::store::Store;
 
 /// How often the lock is looked at, and how long between.
 const LOOKS_MAX: u32 = 25;

@@ -3,12 +3,12 @@
 use charter_kernel::time::Instant;
 use charter_kernel::unit::LogKey;
 
+use super::Store;
 use crate::connection::reading;
 use crate::dialect::Dialect;
 use crate::error::ReadError;
 use crate::query::{LogEntry, LogHead, PAGE_ROWS_MAX};
 use crate::sql::{Ask, Row, query};
-use crate::store::Store;
 
 impl Store {
     /// Entries of a log after a sequence, oldest first.

@@ -2,12 +2,12 @@
 
 use charter_kernel::unit::{Guard, Key, Reach, Row, Space, Unit, Write};
 
+use super::Store;
 use crate::connection::reading;
 use crate::document::{columns, stored};
 use crate::error::{CommitError, ReadError};
 use crate::query::PAGE_ROWS_MAX;
 use crate::sql::{self, query};
-use crate::store::Store;
 
 impl Store {
     /// Keys of rows of a host space, in all reaches, whose indexed field has an encoded value below

@@ -8,11 +8,11 @@ use charter_kernel::governance::hold::{BOOKS, BOOKS_LOGS};
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Key, Reach, Space};
 
+use super::Store;
 use crate::connection::reading;
 use crate::error::{CommitError, ReadError};
 use crate::query::PAGE_ROWS_MAX;
 use crate::sql::{Query, Row, query};
-use crate::store::Store;
 
 impl Store {
     /// Keys of rows within a reach, whatever their space, but for the books. Not validated, and not

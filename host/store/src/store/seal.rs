@@ -1,0 +1,158 @@
+//! Sealing under an organization's data key, and how data keys come to be.
+
+use charter_kernel::unit::{Draft, Reach, Space};
+use zeroize::Zeroizing;
+
+use super::Store;
+use crate::error::{SealError, TransactError};
+use crate::query::{Order, Query};
+use crate::seal::{DataKey, Master, bound, decrypt, derived, encrypt, row_of};
+
+/// Attempts at making a data key while others make it too.
+const ATTEMPTS_MAX: u32 = 8;
+/// Data keys kept unwrapped in memory.
+const KEYS_MAX: usize = 4_096;
+
+impl Store {
+    /// Encrypts bytes under the organization's data key; `context` (which row, which field) is
+    /// authenticated with them.
+    pub async fn seal(
+        &self,
+        organization: &str,
+        context: &str,
+        bytes: &[u8],
+    ) -> Result<Vec<u8>, SealError> {
+        let key = self.data_key(organization).await?;
+        encrypt(&key, &bound(organization, context), bytes)
+    }
+
+    /// Decrypts what was sealed under the same organization and context.
+    pub async fn unseal(
+        &self,
+        organization: &str,
+        context: &str,
+        sealed: &[u8],
+    ) -> Result<Vec<u8>, SealError> {
+        let key = self.data_key(organization).await?;
+        let opened = decrypt(&key, &bound(organization, context), sealed)?;
+        Ok(opened.to_vec())
+    }
+
+    /// A key for a purpose of its own (cursors, the code cache). It stays the same when the master
+    /// key is rotated.
+    pub fn derive(&self, label: &str) -> [u8; 32] {
+        derived(&self.inner.root, label)
+    }
+
+    /// The deployment's root of derived keys: a data key of its own, made at the first start.
+    pub(crate) async fn root(&self) -> Result<Zeroizing<[u8; 32]>, SealError> {
+        self.data_key("").await
+    }
+
+    /// The organization's data key, made on first use.
+    async fn data_key(&self, organization: &str) -> Result<DataKey, SealError> {
+        let sealer = &self.inner.sealer;
+        if let Some(key) = sealer.data_keys.read().await.get(organization) {
+            return Ok(key.clone());
+        }
+        let made = self.make_data_key(organization).await?;
+        let mut known = sealer.data_keys.write().await;
+        if known.len() >= KEYS_MAX {
+            known.clear();
+        }
+        known.insert(organization.to_owned(), made.clone());
+        Ok(made)
+    }
+
+    /// Reads or makes the row. A plain loop rather than [`Store::transact`]: a future that holds an
+    /// async closure cannot be shown to be `Send` for every lifetime, and guests' capabilities need
+    /// that.
+    async fn make_data_key(&self, organization: &str) -> Result<DataKey, SealError> {
+        let row = row_of(organization);
+        for _ in 0..ATTEMPTS_MAX {
+            let mut txn = self.begin(organization);
+            if let Some(kept) = txn.get(&row).await? {
+                return self.unwrap_key(organization, &kept.body).await;
+            }
+            let mut key = Zeroizing::new([0; 32]);
+            getrandom::fill(key.as_mut_slice()).map_err(|_| SealError::Broken)?;
+            let wrapped = self.inner.sealer.master.read().await.wrap(organization, &key)?;
+            let body = serde_json::to_string(&wrapped).map_err(|_| SealError::Broken)?;
+            match txn.put(row.clone(), Draft { body, ..Draft::default() }).await {
+                Ok(_) => {}
+                Err(crate::WriteError::Read(error)) => return Err(error.into()),
+                Err(crate::WriteError::Refused(_)) => return Err(SealError::Broken),
+            }
+            match txn.commit().await {
+                Ok(_) => return Ok(key),
+                Err(error) if error.is_conflict() => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(SealError::Broken)
+    }
+
+    /// Another replica may have rotated since the key file was read.
+    async fn unwrap_key(&self, organization: &str, body: &str) -> Result<DataKey, SealError> {
+        let sealer = &self.inner.sealer;
+        if let Ok(key) = sealer.master.read().await.unwrap(organization, body) {
+            return Ok(key);
+        }
+        let master = Master::read(&sealer.path).ok().flatten().ok_or(SealError::Broken)?;
+        let key = master.unwrap(organization, body)?;
+        *sealer.master.write().await = master;
+        Ok(key)
+    }
+
+    /// Makes a new master key and wraps every data key anew; says how many. The key file holds the
+    /// old one too, so that a crash in between loses nothing. Replicas that share a database share
+    /// the key file.
+    pub async fn rotate_master(&self) -> Result<u64, SealError> {
+        let sealer = &self.inner.sealer;
+        let mut master = sealer.master.write().await;
+        let next = master.with_new_key()?;
+        next.write(&sealer.path)?;
+        *master = next;
+        let mut wrapped = 0;
+        let reach = Reach::deployment();
+        let mut query = Query {
+            order: Order::Oldest,
+            limit: 200,
+            ..Query::all(&reach, &Space::host("data_keys"))
+        }
+        .relaxed();
+        loop {
+            let page = self.find(&query).await?;
+            for (key, _) in page.items {
+                let organization = if key.id == "-" { "" } else { key.id.as_str() };
+                let again = self.transact(organization, async |txn| -> Result<(), SealError> {
+                    let Some(row) = txn.get(&key).await? else { return Ok(()) };
+                    let data_key = master.unwrap(organization, &row.body)?;
+                    let body = serde_json::to_string(&master.wrap(organization, &data_key)?)
+                        .map_err(|_| SealError::Broken)?;
+                    match txn.replace(key.clone(), Draft { body, ..Draft::default() }, None).await {
+                        Ok(_) => Ok(()),
+                        Err(crate::WriteError::Read(error)) => Err(error.into()),
+                        Err(crate::WriteError::Refused(_)) => Err(SealError::Broken),
+                    }
+                });
+                again.await.map_err(|error| match error {
+                    TransactError::Body(error) => error,
+                    TransactError::Commit(error) => error.into(),
+                })?;
+                wrapped += 1;
+            }
+            match page.next {
+                Some(next) => query.after = Some(next),
+                None => break,
+            }
+        }
+        // The predecessor stays in the file until the next rotation: a replica that has not read
+        // the file yet may still wrap a new data key under it. Who has stolen it opens nothing that
+        // was wrapped anew.
+        let kept = master.newest_two();
+        kept.write(&sealer.path)?;
+        *master = kept;
+        Ok(wrapped)
+    }
+}
