@@ -19,6 +19,8 @@ pub struct Artefacts {
     pub components: PathBuf,
     /// One file for each fixture.
     pub fixtures: PathBuf,
+    /// One file for each guest that only the benchmarks know.
+    pub bench: PathBuf,
     /// The root of the repository.
     pub root: PathBuf,
 }
@@ -69,6 +71,8 @@ impl Artefacts {
             components: given(test::COMPONENTS)
                 .map_or_else(|| components::primitives(&workspace), Ok)?,
             fixtures: given(test::FIXTURES).map_or_else(|| components::fixtures(&workspace), Ok)?,
+            bench: given(test::BENCHMARKS)
+                .map_or_else(|| components::benchmarks(&workspace), Ok)?,
             root: workspace.root,
         })
     }

@@ -1,6 +1,7 @@
 //! The yardstick: a bare hyper server that answers fixed bytes, as fast as hyper goes.
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 
 use anyhow::Result;
 use bytes::Bytes;
@@ -9,10 +10,40 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 
-/// Serves `body` for every request until the process ends; the address is the first line printed.
-pub async fn serve(body: Bytes) -> Result<()> {
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
-    println!("http://{}", listener.local_addr()?);
+/// A server on threads of its own, which end with it.
+pub struct Bare {
+    /// `127.0.0.1:port`.
+    pub address: String,
+    runtime: Option<tokio::runtime::Runtime>,
+}
+
+impl Bare {
+    /// Answers `body` to every request.
+    pub fn start(body: Bytes) -> Result<Self> {
+        let listener = std::net::TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?.to_string();
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        runtime.spawn(async move {
+            if let Err(error) = serve(listener, body).await {
+                eprintln!("the bare server has ended: {error:#}");
+            }
+        });
+        Ok(Self { address, runtime: Some(runtime) })
+    }
+}
+
+impl Drop for Bare {
+    fn drop(&mut self) {
+        // It is dropped by a task of another runtime, which must not wait for this one's threads.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+async fn serve(listener: std::net::TcpListener, body: Bytes) -> Result<()> {
+    let listener = TcpListener::from_std(listener)?;
     loop {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;

@@ -4,15 +4,14 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use charter_tests::postgres::Postgres;
 use serde_json::{Value, json};
 
-use crate::load::{self, Plan, Report, Requests};
+use crate::load::{self, Plan, Requests};
 use crate::server::{OPERATOR, Server};
-use crate::table::Row;
+use crate::table::{Row, median};
 use crate::tools::{Scratch, Tools};
 
 const CONNECTIONS: usize = 64;
@@ -39,7 +38,7 @@ fn text(value: &Value, path: &[&str]) -> Result<String> {
 }
 
 impl Bed {
-    async fn new(server: &Server, name: &str) -> Result<Self> {
+    async fn new(server: &Server, name: &str, connections: usize) -> Result<Self> {
         let body = json!({"email": format!("{name}@example.com"), "password": "correct horse battery staple"});
         let account = server.json("POST", "/v1/auth/register", "", Some(&body)).await?;
         let (key, organization) =
@@ -57,7 +56,7 @@ impl Bed {
         server
             .json("PUT", "/v1/governance/policy", &bed.key, Some(&json!({ "rules": rules })))
             .await?;
-        for n in 0..CONNECTIONS {
+        for n in 0..connections {
             let user = server
                 .json("POST", "/v1/users", &bed.key, Some(&json!({"name": format!("u{n}")})))
                 .await?;
@@ -94,13 +93,13 @@ impl Bed {
 
     /// Each connection tops up a card of its own.
     fn own_cards(&self) -> Requests {
-        let all: Vec<_> = (0..CONNECTIONS).map(|n| self.top_up(n)).collect();
+        let all: Vec<_> = (0..self.cards.len()).map(|n| self.top_up(n)).collect();
         Arc::new(move |connection, _| all[connection % all.len()].clone())
     }
 
     /// The same, from the other end.
     fn other_cards(&self) -> Requests {
-        let all: Vec<_> = (0..CONNECTIONS).rev().map(|n| self.top_up(n)).collect();
+        let all: Vec<_> = (0..self.cards.len()).rev().map(|n| self.top_up(n)).collect();
         Arc::new(move |connection, _| all[connection % all.len()].clone())
     }
 
@@ -117,37 +116,28 @@ impl Bed {
     }
 }
 
-async fn run(address: &str, connections: usize, requests: Requests) -> Report {
+async fn run(tools: &Tools, at: &Server, connections: usize, requests: Requests) -> Result<f64> {
     let plan = Plan {
-        address: address.to_owned(),
+        address: at.address.clone(),
         connections,
-        duration: Duration::from_secs(3),
+        duration: tools.pace.time(3.0),
         rate: None,
     };
-    let report = load::run(&plan, requests).await;
-    if let Some(failure) = &report.first_failure {
-        eprintln!("{} requests were not 2xx; the first: {failure}", report.failed);
-    }
-    report
-}
-
-fn median(mut rates: Vec<f64>) -> f64 {
-    rates.sort_by(f64::total_cmp);
-    rates[rates.len() / 2]
+    load::run(&plan, requests).await.rate()
 }
 
 /// The rows of this part.
 pub async fn measure(tools: &Tools) -> Result<Vec<Row>> {
     let scratch = Scratch::new(tools, "governed")?;
-    let charter = Server::charter(&tools.charter, &scratch.0, &tools.components)?;
-    charter.reachable().await?;
-    let bed = Bed::new(&charter, "governed").await?;
+    let charter = tools.server(&scratch.0).await?;
+    let connections = tools.pace.count(CONNECTIONS);
+    let bed = Bed::new(&charter, "governed", connections).await?;
     let (mut writes, mut own, mut one) = (Vec::new(), Vec::new(), Vec::new());
-    run(&charter.address, CONNECTIONS, bed.writes()).await;
-    for _ in 0..ROUNDS {
-        writes.push(run(&charter.address, CONNECTIONS, bed.writes()).await.rate());
-        own.push(run(&charter.address, CONNECTIONS, bed.own_cards()).await.rate());
-        one.push(run(&charter.address, CONNECTIONS, bed.one_card()).await.rate());
+    run(tools, &charter, connections, bed.writes()).await?;
+    for _ in 0..tools.pace.count(ROUNDS) {
+        writes.push(run(tools, &charter, connections, bed.writes()).await?);
+        own.push(run(tools, &charter, connections, bed.own_cards()).await?);
+        one.push(run(tools, &charter, connections, bed.one_card()).await?);
     }
     drop(charter);
     let (writes, own, one) = (median(writes), median(own), median(one));
@@ -184,7 +174,7 @@ async fn replicas(tools: &Tools) -> Result<Row> {
     let database = postgres.database();
     let first = replica(tools, &scratch.0.join("first"), &database)?;
     first.reachable().await?;
-    let bed = Bed::new(&first, "replicas").await?;
+    let bed = Bed::new(&first, "replicas", tools.pace.count(CONNECTIONS)).await?;
     // The second one has the same master key.
     std::fs::create_dir_all(scratch.0.join("second"))?;
     for entry in std::fs::read_dir(scratch.0.join("first"))? {
@@ -196,15 +186,16 @@ async fn replicas(tools: &Tools) -> Result<Row> {
     let second = replica(tools, &scratch.0.join("second"), &database)?;
     second.reachable().await?;
     let (mut alone, mut both) = (Vec::new(), Vec::new());
-    run(&first.address, REPLICA_CLIENTS, bed.own_cards()).await;
-    run(&second.address, REPLICA_CLIENTS, bed.own_cards()).await;
-    for _ in 0..REPLICA_ROUNDS {
-        alone.push(run(&first.address, REPLICA_CLIENTS, bed.own_cards()).await.rate());
+    let clients = REPLICA_CLIENTS;
+    run(tools, &first, clients, bed.own_cards()).await?;
+    run(tools, &second, clients, bed.own_cards()).await?;
+    for _ in 0..tools.pace.count(REPLICA_ROUNDS) {
+        alone.push(run(tools, &first, clients, bed.own_cards()).await?);
         let (one, two) = tokio::join!(
-            run(&first.address, REPLICA_CLIENTS, bed.own_cards()),
-            run(&second.address, REPLICA_CLIENTS, bed.other_cards()),
+            run(tools, &first, clients, bed.own_cards()),
+            run(tools, &second, clients, bed.other_cards()),
         );
-        both.push(one.rate() + two.rate());
+        both.push(one? + two?);
     }
     Ok(Row::at_least(
         "two replicas / one, as many clients each, one organization",

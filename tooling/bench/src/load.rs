@@ -13,6 +13,8 @@ use tokio::net::TcpStream;
 /// What one run saw.
 #[derive(Debug, Default, Clone)]
 pub struct Report {
+    /// Who was asked.
+    pub address: String,
     /// Answers whose status was 2xx.
     pub ok: u64,
     /// Everything else, lost connections included.
@@ -26,10 +28,22 @@ pub struct Report {
 }
 
 impl Report {
-    /// Answers a second.
-    pub fn rate(&self) -> f64 {
-        self.ok as f64 / self.elapsed.as_secs_f64()
+    /// Answers a second. Some may have failed, and the first is printed; a run of which more than
+    /// one in a hundred failed measured something else.
+    pub fn rate(&self) -> Result<f64> {
+        if let Some(failure) = &self.first_failure {
+            let text = format!("{} answers were not 2xx; the first: {failure}", self.failed);
+            if self.failed * 100 > self.ok {
+                bail!("{text}");
+            }
+            eprintln!("{text}");
+        }
+        if self.ok == 0 {
+            bail!("{} answered nothing", self.address);
+        }
+        Ok(self.ok as f64 / self.elapsed.as_secs_f64())
     }
+
     /// The latency that this share of the answers stayed under.
     pub fn percentile(&self, share: f64) -> Duration {
         let last = self.latencies.len().saturating_sub(1);
@@ -87,7 +101,7 @@ pub async fn run(plan: &Plan, requests: Requests) -> Report {
     }
     tokio::time::sleep(plan.duration).await;
     stop.store(true, Ordering::Relaxed);
-    let mut whole = Report::default();
+    let mut whole = Report { address: plan.address.clone(), ..Report::default() };
     for task in tasks {
         let Ok(part) = task.await else { continue };
         whole.ok += part.ok;

@@ -2,14 +2,17 @@
 //! machine.
 //!
 //! Every figure stands beside its yardstick, measured in the same minutes by the same load
-//! generator. Absolute figures are printed for people; only ratios are compared with targets.
+//! generator. Absolute figures are printed for people; only ratios are compared with targets. The
+//! gate runs all of it at a glance, so that no benchmark rots.
 
 mod bare;
+mod clock;
 mod committer;
 mod decision;
 mod governed;
 mod instances;
 mod load;
+mod pace;
 mod race;
 mod reads;
 mod reloads;
@@ -21,54 +24,73 @@ mod streams;
 mod table;
 mod tools;
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
+use pace::Pace;
+use table::Row;
+use tools::Tools;
+use xtask::bench::{ALWAYS, ASKED_FOR};
 
+/// The server's own.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// `charter-bench <target folder> [part] [users]`.
 fn main() -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let mut arguments = std::env::args().skip(1);
-    let (first, second, third) =
-        (arguments.next().unwrap_or_default(), arguments.next(), arguments.next());
-    runtime.block_on(async {
-        if first == "bare" {
-            return bare::serve(second.unwrap_or_default().into()).await;
+    let target = arguments.next().context("run this through `cargo xtask bench`")?;
+    let (part, users) = (arguments.next(), arguments.next());
+    let users = users.map_or(Ok(scale::LARGE), |users| users.parse())?;
+    let tools = Tools::find(target.into(), Pace::Measured)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let parts = part.as_deref().map_or(ALWAYS.to_vec(), |part| vec![part]);
+    let mut rows = Vec::new();
+    for part in parts {
+        rows.extend(runtime.block_on(measure(part, &tools, users))?);
+    }
+    table::print(&rows);
+    Ok(())
+}
+
+/// The rows of one part.
+async fn measure(part: &str, tools: &Tools, users: usize) -> Result<Vec<Row>> {
+    match part {
+        "reads" => reads::measure(tools).await,
+        "sends" => sends::measure(tools).await,
+        "committer" => committer::measure(tools).await,
+        "decision" => decision::measure(tools),
+        "governed" => governed::measure(tools).await,
+        "instances" => instances::measure(tools).await,
+        "reloads" => reloads::measure(tools).await,
+        "start" => start::measure(tools).await,
+        "streams" => streams::measure(tools).await,
+        "race" => race::measure(tools).await,
+        "scale" => scale::measure(tools, users).await,
+        other => {
+            bail!("`{other}` is no part; there are {}, {}", ALWAYS.join(", "), ASKED_FOR.join(", "))
         }
-        let tools = tools::Tools::find(first.into())?;
-        let wanted = |name: &str| second.as_deref().is_none_or(|only| only == name);
-        let mut rows = Vec::new();
-        if wanted("reads") {
-            rows.extend(reads::measure(&tools).await?);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use charter_tests::artefacts::Artefacts;
+
+    use super::*;
+
+    /// Each part, on the debug build, for a moment: it runs to its end and its figures are numbers.
+    #[test]
+    fn every_benchmark_runs() -> Result<()> {
+        let tools = Tools::glance(Artefacts::get());
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        for part in ALWAYS.iter().chain(&ASKED_FOR) {
+            let rows = runtime.block_on(measure(part, &tools, scale::SMALL + 2));
+            let rows = rows.with_context(|| format!("the part {part}"))?;
+            assert!(!rows.is_empty(), "{part} measures nothing");
+            for row in rows {
+                let is_number = !row.figure.contains("NaN") && !row.figure.contains("inf");
+                assert!(is_number, "{part}: {} is {}", row.name, row.figure);
+            }
         }
-        if wanted("sends") || wanted("committer") {
-            let sqlite = committer::sqlite(&tools)?;
-            rows.extend(sends::measure(&tools, &sqlite).await?);
-            rows.extend(committer::measure(&tools, &sqlite)?);
-        }
-        if wanted("decision") {
-            rows.extend(decision::measure()?);
-        }
-        if wanted("governed") {
-            rows.extend(governed::measure(&tools).await?);
-        }
-        if wanted("instances") {
-            rows.extend(instances::measure(&tools)?);
-        }
-        if wanted("reloads") {
-            rows.extend(reloads::measure(&tools).await?);
-        }
-        if wanted("start") {
-            rows.extend(start::measure(&tools).await?);
-        }
-        if wanted("streams") {
-            rows.extend(streams::measure(&tools).await?);
-        }
-        if second.as_deref() == Some("race") {
-            rows.extend(race::measure(&tools).await?);
-        }
-        if second.as_deref() == Some("scale") {
-            let users = third.as_deref().map_or(Ok(scale::LARGE), str::parse)?;
-            rows.extend(scale::measure(&tools, users).await?);
-        }
-        table::print(&rows);
         Ok(())
-    })
+    }
 }

@@ -2,13 +2,12 @@
 //! serve`.
 
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::load::{self, Plan, Report};
-use crate::server::Server;
-use crate::table::Row;
+use crate::bare::Bare;
+use crate::load::{self, Plan};
+use crate::table::{Row, median};
 use crate::tools::{self, Scratch, Tools};
 
 const CONNECTIONS: usize = 64;
@@ -16,14 +15,13 @@ const CONNECTIONS: usize = 64;
 /// The rows of this part.
 pub async fn measure(tools: &Tools) -> Result<Vec<Row>> {
     let scratch = Scratch::new(tools, "reads")?;
-    let charter = Server::charter(&tools.charter, &scratch.0, &tools.components)?;
-    charter.reachable().await?;
+    let charter = tools.server(&scratch.0).await?;
     let key = tools::register(&charter, "reads").await?;
     let queue = tools::queue(&charter, &key, "read").await?;
     let path = format!("/v1/queue/{queue}");
     let body = charter.json("GET", &path, &key, None).await?.to_string();
 
-    let bare = Server::start(Command::new(&tools.own).args(["bare", &body]))?;
+    let bare = Bare::start(body.clone().into())?;
     let read = load::request("GET", &path, &[("authorization", &format!("Bearer {key}"))], None);
     let plain = load::request("GET", "/", &[], None);
     // Each is warmed up, then they take turns, so that a drifting machine drifts for all.
@@ -33,19 +31,26 @@ pub async fn measure(tools: &Tools) -> Result<Vec<Row>> {
             command
                 .args(["serve", "--addr", "127.0.0.1:0", "-Scli", "--env"])
                 .arg(format!("BODY={body}"))
-                .arg(&tools.proxy);
+                .arg(tools.proxy());
             command.stderr(Stdio::piped());
             Some(wasmtime_serve(command)?)
         }
         None => None,
     };
     let (mut ours, mut hyper, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
-    for round in 0..4 {
-        let keep = round > 0;
-        collect(&mut hyper, drive(&bare.address, plain.clone()).await, keep);
-        collect(&mut ours, drive(&charter.address, read.clone()).await, keep);
-        if let Some((_, address)) = &serve {
-            collect(&mut theirs, drive(address, plain.clone()).await, keep);
+    for round in 0..tools.pace.count(4) {
+        let (one, two) = (
+            drive(tools, &bare.address, plain.clone()).await?,
+            drive(tools, &charter.address, read.clone()).await?,
+        );
+        let three = match &serve {
+            Some((_, address)) => Some(drive(tools, address, plain.clone()).await?),
+            None => None,
+        };
+        if round > 0 {
+            hyper.push(one);
+            ours.push(two);
+            theirs.extend(three);
         }
     }
     let (ours, hyper) = (median(ours), median(hyper));
@@ -56,28 +61,14 @@ pub async fn measure(tools: &Tools) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-async fn drive(address: &str, request: Vec<u8>) -> Report {
+async fn drive(tools: &Tools, address: &str, request: Vec<u8>) -> Result<f64> {
     let plan = Plan {
         address: address.to_owned(),
         connections: CONNECTIONS,
-        duration: Duration::from_secs(4),
+        duration: tools.pace.time(4.0),
         rate: None,
     };
-    load::run(&plan, load::fixed(request)).await
-}
-
-fn collect(into: &mut Vec<f64>, report: Report, keep: bool) {
-    if let Some(failure) = &report.first_failure {
-        eprintln!("{} answers were not 2xx; the first: {failure}", report.failed);
-    }
-    if keep {
-        into.push(report.rate());
-    }
-}
-
-fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
+    load::run(&plan, load::fixed(request)).await.rate()
 }
 
 /// `wasmtime serve` says its address on standard error.

@@ -15,8 +15,7 @@ const CONNECTIONS: usize = 32;
 /// The rows of this part.
 pub async fn measure(tools: &Tools) -> Result<Vec<Row>> {
     let scratch = Scratch::new(tools, "reloads")?;
-    let charter = Server::charter(&tools.charter, &scratch.0, &tools.components)?;
-    charter.reachable().await?;
+    let charter = tools.server(&scratch.0).await?;
     let key = tools::register(&charter, "reloads").await?;
     let queue = tools::queue(&charter, &key, "reload").await?;
     let wasm = std::fs::read(tools.components.join("queue.wasm"))?;
@@ -35,15 +34,15 @@ pub async fn measure(tools: &Tools) -> Result<Vec<Row>> {
     let plan = Plan {
         address: charter.address.clone(),
         connections: CONNECTIONS,
-        duration: Duration::from_secs(5),
+        duration: tools.pace.time(5.0),
         rate: None,
     };
-    let full = load::run(&plan, load::fixed(read.clone())).await.rate();
-    let calm_plan = Plan { duration: Duration::from_secs(30), rate: Some(full * 0.7), ..plan };
+    let full = load::run(&plan, load::fixed(read.clone())).await.rate()?;
+    let calm_plan = Plan { duration: tools.pace.time(30.0), rate: Some(full * 0.7), ..plan };
     let calm = load::run(&calm_plan, load::fixed(read.clone())).await;
     let (storm, swaps) = tokio::join!(
         load::run(&calm_plan, load::fixed(read)),
-        activations(&charter, &digests, 100, Duration::from_millis(290))
+        activations(&charter, &digests, tools.pace.count(100), Duration::from_millis(290))
     );
     swaps?;
     let ratio = storm.percentile(0.99).as_secs_f64() / calm.percentile(0.99).as_secs_f64();
@@ -72,9 +71,9 @@ pub async fn measure(tools: &Tools) -> Result<Vec<Row>> {
         },
     ];
 
-    activations(&charter, &digests, 200, Duration::ZERO).await?;
+    activations(&charter, &digests, tools.pace.count(200), Duration::ZERO).await?;
     let before = charter.resident()?;
-    activations(&charter, &digests, 1_000, Duration::ZERO).await?;
+    activations(&charter, &digests, tools.pace.count(1_000), Duration::ZERO).await?;
     let growth = charter.resident()? as f64 / before as f64;
     rows.push(Row {
         name: "memory after 1,000 reloads / before",

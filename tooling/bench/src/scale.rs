@@ -9,7 +9,6 @@ use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
@@ -21,7 +20,7 @@ use crate::table::Row;
 use crate::tools::{self, Scratch, Tools};
 
 /// Users of the small deployment, each with a queue: what is read, in both.
-const SMALL: usize = 1_000;
+pub const SMALL: usize = 1_000;
 /// Users of the large one, unless another number is asked for.
 pub const LARGE: usize = 1_000_000;
 /// Documents of each user that is added.
@@ -33,10 +32,14 @@ const ROUNDS: usize = 3;
 /// The rows of this part.
 pub async fn measure(tools: &Tools, users: usize) -> Result<Vec<Row>> {
     let (small, large) = (Scratch::new(tools, "scale-small")?, Scratch::new(tools, "scale-large")?);
-    let charter = Server::charter(&tools.charter, &small.0, &tools.components)?;
+    // Only queues are read: nothing else is compiled.
+    let components = small.0.join("components");
+    std::fs::create_dir_all(&components)?;
+    std::fs::copy(tools.components.join("queue.wasm"), components.join("queue.wasm"))?;
+    let charter = Server::charter(&tools.charter, &small.0, &components)?;
     charter.reachable().await?;
     let key = tools::register(&charter, "scale").await?;
-    let reads = furnish(&charter, &key).await?;
+    let reads = furnish(tools, &charter, &key).await?;
     drop(charter);
 
     let (taken, grown) = (large.0.join("small.jsonl"), large.0.join("large.jsonl"));
@@ -47,21 +50,21 @@ pub async fn measure(tools: &Tools, users: usize) -> Result<Vec<Row>> {
     std::fs::remove_file(&grown)?;
 
     let servers = [
-        Server::charter(&tools.charter, &small.0, &tools.components)?,
-        Server::charter(&tools.charter, &large.0, &tools.components)?,
+        Server::charter(&tools.charter, &small.0, &components)?,
+        Server::charter(&tools.charter, &large.0, &components)?,
     ];
     let mut p99 = [Vec::new(), Vec::new()];
     for server in &servers {
         server.reachable().await?;
-        read(server, &reads, 5).await?;
+        read(tools, server, &reads, 5.0).await?;
     }
-    for _ in 0..ROUNDS {
+    for _ in 0..tools.pace.count(ROUNDS) {
         for (server, p99) in servers.iter().zip(&mut p99) {
-            p99.push(read(server, &reads, 10).await?.percentile(0.99));
+            p99.push(read(tools, server, &reads, 10.0).await?.percentile(0.99));
         }
     }
     p99.iter_mut().for_each(|rounds| rounds.sort_unstable());
-    let [small, large] = p99.map(|rounds| rounds[ROUNDS / 2]);
+    let [small, large] = p99.map(|rounds| rounds[rounds.len() / 2]);
     let ratio = large.as_secs_f64() / small.as_secs_f64();
     Ok(vec![Row {
         name: "read p99, a large deployment / a small one",
@@ -76,10 +79,10 @@ pub async fn measure(tools: &Tools, users: usize) -> Result<Vec<Row>> {
 }
 
 /// Users, each with a queue; answers the requests that read them.
-async fn furnish(charter: &Server, key: &str) -> Result<Requests> {
+async fn furnish(tools: &Tools, charter: &Server, key: &str) -> Result<Requests> {
     let authorization = format!("Bearer {key}");
     let mut reads = Vec::with_capacity(SMALL);
-    for n in 0..SMALL {
+    for n in 0..tools.pace.count(SMALL) {
         let user = charter
             .json("POST", "/v1/users", key, Some(&json!({"name": format!("user {n}")})))
             .await?;
@@ -99,11 +102,11 @@ async fn furnish(charter: &Server, key: &str) -> Result<Requests> {
     Ok(Arc::new(next))
 }
 
-async fn read(server: &Server, reads: &Requests, seconds: u64) -> Result<Report> {
+async fn read(tools: &Tools, server: &Server, reads: &Requests, seconds: f64) -> Result<Report> {
     let plan = Plan {
         address: server.address.clone(),
         connections: 16,
-        duration: Duration::from_secs(seconds),
+        duration: tools.pace.time(seconds),
         rate: Some(RATE),
     };
     let report = load::run(&plan, reads.clone()).await;

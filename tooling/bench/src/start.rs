@@ -15,8 +15,8 @@ pub async fn measure(tools: &Tools) -> Result<Vec<Row>> {
     let scratch = Scratch::new(tools, "start")?;
     let components = scratch.0.join("components");
     std::fs::create_dir_all(&components)?;
-    let wasm = std::fs::read(&tools.copied)?;
-    for n in 0..50u8 {
+    let wasm = std::fs::read(tools.copied())?;
+    for n in 0..tools.pace.count(50) as u8 {
         let name = format!("bench-{}{}", char::from(b'a' + n / 26), char::from(b'a' + n % 26));
         std::fs::write(components.join(format!("{name}.wasm")), tools::renamed(&wasm, &name))?;
     }
@@ -30,7 +30,7 @@ pub async fn measure(tools: &Tools) -> Result<Vec<Row>> {
     drop(first);
 
     let (mut times, mut resident) = (Vec::new(), 0);
-    for _ in 0..5 {
+    for _ in 0..tools.pace.count(5) {
         let began = Instant::now();
         let server = Server::charter(&tools.charter, &data, &components)?;
         let request =

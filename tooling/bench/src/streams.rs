@@ -6,7 +6,6 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::load;
-use crate::server::Server;
 use crate::table::Row;
 use crate::tools::{self, Scratch, Tools};
 
@@ -19,17 +18,16 @@ const BYTES_MAX: u64 = 64_000_000;
 /// The rows of this part.
 pub async fn measure(tools: &Tools) -> Result<Vec<Row>> {
     let scratch = Scratch::new(tools, "streams")?;
-    let charter = Server::charter(&tools.charter, &scratch.0, &tools.components)?;
-    charter.reachable().await?;
+    let charter = tools.server(&scratch.0).await?;
     let mut keys = Vec::new();
-    for n in 0..ORGANIZATIONS {
+    for n in 0..tools.pace.count(ORGANIZATIONS) {
         keys.push(tools::register(&charter, &format!("streams{n}")).await?);
     }
     // What the first stream makes for all is not what one costs.
     let mut open = vec![stream(&charter.address, &keys[0]).await?];
     let before = charter.resident()?;
     for key in &keys {
-        for _ in 0..STREAMS_EACH {
+        for _ in 0..tools.pace.count(STREAMS_EACH) {
             open.push(stream(&charter.address, key).await?);
         }
     }

@@ -43,3 +43,9 @@ pub fn print(rows: &[Row]) {
         println!("| {} | {} | {} | {mark} | {} |", row.name, row.figure, row.target, row.detail);
     }
 }
+
+/// The figure in the middle; none of none.
+pub fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
+}

@@ -1,32 +1,31 @@
 //! Where the programs under measurement are. `cargo xtask bench` builds them and says where.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 
+use crate::pace::Pace;
 use crate::server::Server;
 
-/// Paths of everything that is measured.
+/// Paths of everything that is measured, and how thoroughly.
 pub struct Tools {
-    /// The release build of the host.
+    /// The host.
     pub charter: PathBuf,
     /// The folder of built components.
     pub components: PathBuf,
-    /// This program, for the bare server.
+    /// The folder of the components that only the benchmark knows, and of what it writes.
     pub own: PathBuf,
     /// `wasmtime`, if it is installed.
     pub wasmtime: Option<PathBuf>,
-    /// The component that `wasmtime serve` runs.
-    pub proxy: PathBuf,
-    /// The component that is copied under many names; its name is the placeholder [`PLACEHOLDER`].
-    pub copied: PathBuf,
-    /// Where LiteLLM's proxy is, once the race was asked for.
-    pub litellm: PathBuf,
-    /// The store's own benchmark.
-    pub committer: PathBuf,
-    /// The engine's own benchmark.
-    pub instantiate: PathBuf,
+    /// Where LiteLLM's proxy is, if it is installed.
+    pub litellm: Option<PathBuf>,
+    /// How thoroughly.
+    pub pace: Pace,
+    /// The host that parts share which are only glanced at.
+    shared: OnceCell<Arc<Server>>,
 }
 
 /// What stands for the name in the component that is copied.
@@ -34,32 +33,67 @@ pub const PLACEHOLDER: &str = "bench-aa";
 
 impl Tools {
     /// In the target folder, as `cargo xtask bench` filled it.
-    pub fn find(target: PathBuf) -> Result<Self> {
-        let wasmtime = target.join("bench-tools/bin/wasmtime");
-        let tools = Self {
+    pub fn find(target: PathBuf, pace: Pace) -> Result<Self> {
+        let installed = |path: &str| Some(target.join(path)).filter(|path| path.exists());
+        Self {
             charter: target.join("release/charter"),
             components: target.join("components"),
-            own: std::env::current_exe()?,
-            wasmtime: wasmtime.exists().then_some(wasmtime),
-            proxy: target.join("bench/charter_bench_proxy.wasm"),
-            copied: target.join("bench/charter_bench_copied.wasm"),
-            litellm: target.join("bench-tools/litellm/bin"),
-            committer: target.join("release/examples/committer_bench"),
-            instantiate: target.join("release/examples/instantiate"),
-        };
-        for path in [
-            &tools.charter,
-            &tools.components,
-            &tools.proxy,
-            &tools.copied,
-            &tools.committer,
-            &tools.instantiate,
-        ] {
+            own: target.join("bench"),
+            wasmtime: installed("bench-tools/bin/wasmtime"),
+            litellm: installed("bench-tools/litellm/bin"),
+            pace,
+            shared: OnceCell::new(),
+        }
+        .checked()
+    }
+
+    /// What the tests run.
+    #[cfg(test)]
+    pub fn glance(artefacts: &charter_tests::artefacts::Artefacts) -> Self {
+        Self {
+            charter: artefacts.charter.clone(),
+            components: artefacts.components.clone(),
+            own: artefacts.bench.clone(),
+            wasmtime: None,
+            litellm: None,
+            pace: Pace::Glance,
+            shared: OnceCell::new(),
+        }
+    }
+
+    fn checked(self) -> Result<Self> {
+        for path in [&self.charter, &self.components, &self.copied(), &self.proxy()] {
             if !path.exists() {
                 bail!("{} is missing: run this through `cargo xtask bench`", path.display());
             }
         }
-        Ok(tools)
+        Ok(self)
+    }
+
+    /// The component that `wasmtime serve` runs.
+    pub fn proxy(&self) -> PathBuf {
+        self.own.join("proxy.wasm")
+    }
+
+    /// The component that is copied under many names; its name is the placeholder [`PLACEHOLDER`].
+    pub fn copied(&self) -> PathBuf {
+        self.own.join("copied.wasm")
+    }
+
+    /// A host with every primitive, on SQLite in `data`. What is only glanced at shares one.
+    pub async fn server(&self, data: &Path) -> Result<Arc<Server>> {
+        let start = async |data: &Path| {
+            let server = Server::charter(&self.charter, data, &self.components)?;
+            server.reachable().await?;
+            anyhow::Ok(Arc::new(server))
+        };
+        match self.pace {
+            Pace::Measured => start(data).await,
+            Pace::Glance => {
+                let data = self.own.join(format!("shared-{}", std::process::id()));
+                self.shared.get_or_try_init(|| async { start(&data).await }).await.cloned()
+            }
+        }
     }
 }
 
@@ -69,8 +103,7 @@ pub struct Scratch(pub PathBuf);
 impl Scratch {
     /// A fresh folder on the same disk as the build.
     pub fn new(tools: &Tools, name: &str) -> Result<Self> {
-        let path =
-            tools.components.with_file_name("bench").join(format!("{name}-{}", std::process::id()));
+        let path = tools.own.join(format!("{name}-{}", std::process::id()));
         drop(std::fs::remove_dir_all(&path));
         std::fs::create_dir_all(&path)?;
         Ok(Self(path))
@@ -122,17 +155,4 @@ fn replaced(wasm: &[u8], old: &[u8], new: &[u8]) -> Vec<u8> {
         }
     }
     changed
-}
-
-/// Runs a program that prints one JSON document, and reads it.
-pub fn figures(program: &Path, arguments: &[&str]) -> Result<Value> {
-    let output = std::process::Command::new(program)
-        .args(arguments)
-        .output()
-        .with_context(|| format!("run {}", program.display()))?;
-    if !output.status.success() {
-        bail!("{} failed: {}", program.display(), String::from_utf8_lossy(&output.stderr));
-    }
-    serde_json::from_slice(&output.stdout)
-        .with_context(|| format!("read what {} printed", program.display()))
 }

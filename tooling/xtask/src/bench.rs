@@ -1,8 +1,6 @@
 //! `cargo xtask bench`: builds everything that is measured, with optimisation, and hands over to
 //! the load generator.
 
-use std::path::Path;
-
 use anyhow::{Context, Result};
 use clap::Args;
 
@@ -14,12 +12,28 @@ const WASMTIME: &str = "48.0.8";
 /// Whose budgets Charter's are raced against.
 const LITELLM: &str = "litellm[proxy]==1.106.2";
 
+/// The parts that are measured unless one is named.
+pub const ALWAYS: [&str; 9] = [
+    "reads",
+    "sends",
+    "committer",
+    "decision",
+    "governed",
+    "instances",
+    "reloads",
+    "start",
+    "streams",
+];
+/// Those that run only when they are named: `race` installs LiteLLM (Python, 750 MB), `scale` takes
+/// minutes and gigabytes.
+pub const ASKED_FOR: [&str; 2] = ["race", "scale"];
+
 /// What to measure.
 #[derive(Args, Debug)]
 pub struct Options {
-    /// One part only: reads, sends, committer, decision, governed, instances, reloads, start,
-    /// streams; all of these if absent. Or race, which installs LiteLLM (Python, 750 MB), or scale,
-    /// which takes minutes and gigabytes
+    /// One part only; all but race, which installs LiteLLM (Python, 750 MB), and scale, which takes
+    /// minutes and gigabytes, if absent
+    #[arg(value_parser = ALWAYS.into_iter().chain(ASKED_FOR).collect::<Vec<_>>())]
     part: Option<String>,
     /// For scale: how many users instead of a million
     #[arg(requires = "part")]
@@ -30,63 +44,19 @@ pub struct Options {
 pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     prerequisites::postgresql()?;
     components::primitives(workspace)?;
-    guests(workspace)?;
+    components::benchmarks(workspace)?;
     wasmtime(workspace)?;
     if options.part.as_deref() == Some("race") {
         litellm(workspace)?;
     }
-    let mut build = process::cargo(&workspace.root);
-    build.args(["build", "--release", "--package", "charter-server", "--package", "charter-bench"]);
-    build.args(["--package", "charter-store", "--package", "charter-engine"]);
-    build.args([
-        "--bin",
-        "charter",
-        "--bin",
-        "charter-bench",
-        "--example",
-        "committer_bench",
-        "--example",
-        "instantiate",
-    ]);
-    process::run(build)?;
-    let mut measure = std::process::Command::new(workspace.target.join("release/charter-bench"));
+    components::host(workspace, true)?;
+    let measure = components::binary(workspace, "charter-bench", true)?;
+    let mut measure = std::process::Command::new(measure);
     measure
         .arg(&workspace.target)
         .args(&options.part)
         .args(options.users.map(|users| users.to_string()));
     process::run(measure)
-}
-
-/// The components that only the benchmark knows.
-fn guests(workspace: &Workspace) -> Result<()> {
-    let names = ["charter-bench-proxy", "charter-bench-copied"];
-    let mut build = process::cargo(&workspace.root);
-    build.args([
-        "build",
-        "--quiet",
-        "--profile",
-        "component",
-        "--target",
-        prerequisites::GUEST_TARGET,
-    ]);
-    names.iter().for_each(|name| {
-        build.args(["--package", name]);
-    });
-    process::run(build)?;
-    let (built, kept) = (
-        workspace.target.join(prerequisites::GUEST_TARGET).join("component"),
-        workspace.target.join("bench"),
-    );
-    std::fs::create_dir_all(&kept).with_context(|| format!("cannot make {}", kept.display()))?;
-    names
-        .iter()
-        .try_for_each(|name| copy(&built, &kept, &format!("{}.wasm", name.replace('-', "_"))))
-}
-
-fn copy(from: &Path, to: &Path, file: &str) -> Result<()> {
-    std::fs::copy(from.join(file), to.join(file))
-        .map(drop)
-        .with_context(|| format!("cannot copy {file}"))
 }
 
 /// Installs `wasmtime` below the target folder, once.

@@ -2,7 +2,8 @@
 //!
 //! The folders decide: each folder under `plugins/` is one primitive,
 //! `target/components/<folder>.wasm`; each under `tests/fixtures/` is one fixture,
-//! `target/fixtures/<folder>.wasm`. No list is kept anywhere.
+//! `target/fixtures/<folder>.wasm`; each under `tooling/bench/` is a guest of the benchmarks,
+//! `target/bench/<folder>.wasm`. No list is kept anywhere.
 
 use std::path::{Path, PathBuf};
 
@@ -51,24 +52,19 @@ fn release(workspace: &Workspace) -> Result<()> {
 
 /// Builds the `charter` binary and answers where it is.
 pub fn host(workspace: &Workspace, release: bool) -> Result<PathBuf> {
-    let mut command = process::cargo(&workspace.root);
     eprintln!("The host and what it stands on: minutes, the first time.");
-    // The tests' build selects the whole workspace; so does this one, or cargo would unify features
-    // otherwise and build every heavy dependency a second time.
-    match release {
-        true => command.args([
-            "build",
-            "--quiet",
-            "--release",
-            "--package",
-            "charter-server",
-            "--bin",
-            "charter",
-        ]),
-        false => command.args(["build", "--quiet", "--workspace", "--bin", "charter"]),
-    };
+    binary(workspace, "charter", release)
+}
+
+/// Builds a binary and answers where it is.
+pub fn binary(workspace: &Workspace, name: &str, release: bool) -> Result<PathBuf> {
+    let mut command = process::cargo(&workspace.root);
+    // Always from the whole workspace: cargo unifies the features of what is selected, so another
+    // selection would build every heavy dependency a second time.
+    command.args(["build", "--quiet", "--workspace", "--bin", name]);
+    command.args(release.then_some("--release"));
     process::run(command)?;
-    Ok(workspace.target.join(if release { "release" } else { "debug" }).join("charter"))
+    Ok(workspace.target.join(if release { "release" } else { "debug" }).join(name))
 }
 
 /// Builds every folder under `plugins/` and answers the folder of the components.
@@ -84,6 +80,11 @@ fn components(workspace: &Workspace) -> PathBuf {
 /// Builds every folder under `tests/fixtures/` and answers the folder of the components.
 pub fn fixtures(workspace: &Workspace) -> Result<PathBuf> {
     guests(workspace, "tests/fixtures", &workspace.target.join("fixtures"))
+}
+
+/// Builds the components that only the benchmarks know, and answers their folder.
+pub fn benchmarks(workspace: &Workspace) -> Result<PathBuf> {
+    guests(workspace, "tooling/bench", &workspace.target.join("bench"))
 }
 
 fn guests(workspace: &Workspace, folder: &str, output: &Path) -> Result<PathBuf> {

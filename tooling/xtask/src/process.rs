@@ -7,11 +7,23 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// Cargo of the toolchain that runs us, in the workspace's root.
+/// Cargo of the toolchain that runs us, in the workspace's root and as a terminal would start it:
+/// what the cargo that runs us says of our own package makes build scripts of others (ring's) think
+/// that something has changed, and with them everything that stands on them.
 pub fn cargo(root: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root);
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_ours)) {
+        command.env_remove(name);
+    }
     command
+}
+
+/// Whether cargo sets this variable for the package that it runs, rather than anybody for cargo.
+fn is_ours(variable: &str) -> bool {
+    const PREFIXES: [&str; 5] =
+        ["CARGO_BIN_", "CARGO_CRATE_", "CARGO_MANIFEST_", "CARGO_PKG_", "CARGO_PRIMARY_"];
+    variable == "OUT_DIR" || PREFIXES.iter().any(|prefix| variable.starts_with(prefix))
 }
 
 /// Prints the command, runs it and fails unless it succeeds.
@@ -67,4 +79,20 @@ fn shown(command: &Command) -> String {
     let words: Vec<_> =
         std::iter::once(name).chain(command.get_args()).map(OsStr::to_string_lossy).collect();
     words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cargo_is_not_told_of_the_package_that_runs_it() {
+        let command = cargo(Path::new("."));
+        let is_removed = |name: &str| {
+            command.get_envs().any(|(removed, value)| removed == name && value.is_none())
+        };
+        // Cargo sets these for this very test.
+        assert!(is_removed("CARGO_MANIFEST_DIR") && is_removed("CARGO_PKG_NAME"));
+        assert!(!is_ours("CARGO_TARGET_DIR") && !is_ours("CARGO_HOME") && !is_ours("CARGO"));
+    }
 }

@@ -17,7 +17,8 @@ pub const BINARY: &str = "CHARTER_TEST_BINARY";
 pub const COMPONENTS: &str = "CHARTER_TEST_COMPONENTS";
 /// Names the folder of built fixtures to the end-to-end tests.
 pub const FIXTURES: &str = "CHARTER_TEST_FIXTURES";
-
+/// Names the folder of the benchmarks' own guests to their test.
+pub const BENCHMARKS: &str = "CHARTER_TEST_BENCHMARKS";
 /// Names the one primitive whose cases are run to the end-to-end tests.
 pub const CASES: &str = "CHARTER_TEST_CASES";
 
@@ -110,6 +111,7 @@ fn all(workspace: &Workspace, package: Option<&str>) -> Result<Command> {
     };
     command.env(COMPONENTS, components::primitives(workspace)?);
     command.env(FIXTURES, components::fixtures(workspace)?);
+    command.env(BENCHMARKS, components::benchmarks(workspace)?);
     command.env(BINARY, components::host(workspace, false)?);
     Ok(command)
 }
