@@ -1,6 +1,7 @@
 //! The end-to-end tests: one binary, one file for each noun. The harness is the library beside it.
 #![expect(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
+mod abuse;
 mod accounts;
 mod approvals;
 mod audit;

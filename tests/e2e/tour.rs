@@ -30,7 +30,7 @@ fn said<'o>(blocks: &[String], output: &'o str, words: &str) -> &'o str {
 }
 
 on_both! {
-    fn the_tour_of_governance_works_as_printed(world: Builder::new()) {
+    fn the_tour_of_governance_works_as_printed(world: Builder::as_shipped()) {
         let blocks = blocks("docs/govern.md");
         assert!(blocks.len() >= 8, "the page has {} blocks only", blocks.len());
         let folder = Folder::new();
@@ -52,7 +52,7 @@ on_both! {
         world.books_agree();
     }
 
-    fn the_readmes_tour_works_as_printed(world: Builder::new()) {
+    fn the_readmes_tour_works_as_printed(world: Builder::as_shipped()) {
         let blocks = blocks("README.md");
         assert!(blocks.len() >= 8, "the README has {} blocks only", blocks.len());
         let copy = Copy::new();

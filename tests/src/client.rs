@@ -46,6 +46,14 @@ impl Client {
         Self { http, ..Self::new(base) }
     }
 
+    /// A client whose connections come from this address of the machine.
+    pub fn from(base: &str, address: [u8; 4]) -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_local_address(Some(address.into()));
+        let http = legacy::Client::builder(TokioExecutor::new()).build(connector);
+        Self { http, ..Self::new(base) }
+    }
+
     /// The server's address.
     pub fn base(&self) -> &str {
         &self.base

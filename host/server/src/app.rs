@@ -22,6 +22,7 @@ use crate::pipeline::rate::Buckets;
 use crate::pipeline::running::Running;
 use crate::pipeline::table::HostTable;
 use crate::providers::Providers;
+use crate::strangers::Strangers;
 
 /// The running server. Shared by reference; nothing in it is replaced after start.
 pub struct App {
@@ -43,6 +44,8 @@ pub struct App {
     pub gate: OnceLock<Arc<Gate>>,
     /// Token buckets of the configured rates.
     pub buckets: Buckets,
+    /// What client addresses may do without a credential, and have done.
+    pub strangers: Strangers,
     /// Room for request bodies.
     pub room: Room,
     /// Requests under an idempotency key that run now.

@@ -238,8 +238,8 @@ pub async fn take(
 
 /// Takes one of the calls that a hook may have in a minute.
 fn enter(app: &App, request: &HostRequest, hook: &HookRecord) -> Result<(), Refusal> {
-    let gate = Gate { kind: Kind::Hook, owner: &hook.id, per_minute: CALLS_PER_MINUTE };
-    match app.buckets.take(&[gate], request.now).and_then(|standing| standing.retry_after_s) {
+    let gate = Gate::per_minute(Kind::Hook, hook.id.as_str(), CALLS_PER_MINUTE);
+    match app.buckets.take(&[gate], request.began).and_then(|standing| standing.retry_after_s) {
         Some(wait) => Err(Refusal::rate_limited(wait)),
         None => Ok(()),
     }

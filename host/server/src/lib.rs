@@ -25,5 +25,6 @@ pub mod providers;
 pub mod reply;
 pub mod request;
 pub mod routes;
+pub mod strangers;
 pub mod telemetry;
 pub mod workers;

@@ -26,6 +26,8 @@ pub struct HostRequest {
     pub id: String,
     /// When it was accepted.
     pub now: Instant,
+    /// The same by a steady clock, which rates are counted by.
+    pub began: std::time::Instant,
     /// The method.
     pub method: Method,
     /// The path as it was requested, without query.

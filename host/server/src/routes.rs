@@ -8,6 +8,7 @@
 //! unless it is idempotent.
 
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::Pin;
 
 use charter_kernel::authority::Class;
@@ -15,6 +16,7 @@ use charter_kernel::manifest::{Access, Catalogue, Mount, Paging};
 use charter_kernel::refusal::{Code, Refusal};
 use charter_store::Txn;
 pub use charter_tenancy::stored;
+use http::HeaderMap;
 use serde_json::Value;
 
 use crate::app::App;
@@ -69,6 +71,38 @@ macro_rules! handler {
     };
 }
 
+/// A request whose body was not read yet.
+#[derive(Clone, Copy, Debug)]
+pub struct Head<'a> {
+    /// The client's address.
+    pub peer: IpAddr,
+    /// When it was accepted, by a steady clock.
+    pub began: std::time::Instant,
+    /// All request headers.
+    pub headers: &'a HeaderMap,
+    /// Path parameters, decoded and not validated.
+    pub parameters: &'a [(String, String)],
+}
+
+impl Head<'_> {
+    /// A path parameter; empty if the route's path does not declare it.
+    pub fn parameter(&self, name: &str) -> &str {
+        self.parameters.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value)
+    }
+}
+
+/// What is asked ahead of the body: whether the client may try at all.
+pub type Ahead =
+    for<'a> fn(&'a App, Head<'a>) -> Pin<Box<dyn Future<Output = Result<(), Refusal>> + Send + 'a>>;
+
+/// Makes an [`Ahead`] of an `async fn(&App, Head<'_>) -> Result<(), Refusal>`.
+#[macro_export]
+macro_rules! ahead {
+    ($function:path) => {
+        |app, head| Box::pin($function(app, head))
+    };
+}
+
 /// What credential a host route asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Auth {
@@ -120,6 +154,8 @@ pub struct HostRoute {
     pub paging: Paging,
     /// What it refuses with, beside what its kind of route does anyway.
     pub refuses: &'static [Code],
+    /// What is asked ahead of the body.
+    pub ahead: Option<Ahead>,
     /// Who answers.
     pub handler: Handler,
 }
@@ -150,6 +186,7 @@ impl HostRoute {
             produces: None,
             paging: Paging::None,
             refuses: &[],
+            ahead: None,
             handler,
         }
     }
@@ -269,6 +306,12 @@ impl HostRoute {
         self.refuses = codes;
         self
     }
+    /// What is asked ahead of the body.
+    #[must_use]
+    pub const fn ahead(mut self, ahead: Ahead) -> Self {
+        self.ahead = Some(ahead);
+        self
+    }
     /// A list in this style.
     #[must_use]
     pub const fn paging(mut self, paging: Paging) -> Self {
@@ -366,7 +409,8 @@ fn accounts() -> Vec<HostRoute> {
             .open()
             .summary("Register an account with an organization and its first API key")
             .body(auth::register_body)
-            .refuses(&[Code::DuplicateRecord])
+            .ahead(ahead!(auth::may_register))
+            .refuses(&[Code::DuplicateRecord, Code::RateLimited])
             .answer(201, auth::register_answer),
         HostRoute::post(Class::Open, "auth.login", "/auth/login", handler!(auth::login))
             .open()
@@ -389,7 +433,12 @@ fn accounts() -> Vec<HostRoute> {
         .open()
         .summary("Accept an invitation")
         .body(invitations::accept_body)
-        .refuses(&[Code::Unauthorized, Code::DuplicateRecord, Code::StateConflict])
+        .refuses(&[
+            Code::Unauthorized,
+            Code::DuplicateRecord,
+            Code::StateConflict,
+            Code::RateLimited,
+        ])
         .answer(201, invitations::accept_answer),
         HostRoute::get(Class::OwnSession, "session.get", "/auth/session", handler!(sessions::get))
             .session()
@@ -492,6 +541,8 @@ fn accounts() -> Vec<HostRoute> {
         )
         .summary("Invite somebody into the organization")
         .body(invitations::create_body)
+        .ahead(ahead!(invitations::may_invite))
+        .refuses(&[Code::RateLimited])
         .answer(201, invitations::create_answer),
         HostRoute::patch(
             Class::Loosening,
@@ -849,14 +900,16 @@ fn webhooks() -> Vec<HostRoute> {
 fn hooks() -> Vec<HostRoute> {
     let routes = [
         HostRoute::post(Class::Inbound, "hooks.receive", "/hooks/{id}", handler!(hooks::receive))
-            .summary("Call an inbound URL"),
+            .summary("Call an inbound URL")
+            .ahead(ahead!(hooks::exists)),
         HostRoute::post(
             Class::Inbound,
             "hooks.provider",
             "/hooks/providers/{binding}",
             handler!(hooks::provider),
         )
-        .summary("Call the address of a provider's own webhooks"),
+        .summary("Call the address of a provider's own webhooks")
+        .ahead(ahead!(hooks::provider_exists)),
     ];
     let declared = |route: HostRoute| {
         let route =

@@ -35,11 +35,9 @@ use crate::secret::{self, Plain};
 
 pub mod cache;
 pub mod password;
-pub mod throttle;
 
 use cache::Cache;
 use password::{PasswordError, Passwords};
-use throttle::Throttle;
 
 /// What each kind of record is read from.
 const KEYS: &[&str] = &["host.keys"];
@@ -274,7 +272,6 @@ struct Inner {
     changes: watch::Receiver<Epoch>,
     clock: Arc<dyn Clock>,
     passwords: Passwords,
-    throttle: Throttle,
     keys: Cache<KeyRecord>,
     sessions: Cache<SessionRecord>,
     organizations: Cache<OrganizationRecord>,
@@ -290,8 +287,7 @@ struct Inner {
 pub struct Unreadable;
 
 impl Directory {
-    /// A directory over this store. `hashes_max`: passwords hashed at once; `attempts_per_minute`:
-    /// failed sign-ins of one account.
+    /// A directory over this store. `hashes_max`: passwords hashed at once.
     ///
     /// # Errors
     /// When the operating system gives no randomness.
@@ -299,7 +295,6 @@ impl Directory {
         store: Store,
         clock: Arc<dyn Clock>,
         hashes_max: usize,
-        attempts_per_minute: u32,
     ) -> Result<Self, PasswordError> {
         Ok(Self {
             inner: Arc::new(Inner {
@@ -307,7 +302,6 @@ impl Directory {
                 store,
                 clock,
                 passwords: Passwords::new(hashes_max)?,
-                throttle: Throttle::new(attempts_per_minute),
                 keys: Cache::new(ENTRIES_MAX),
                 sessions: Cache::new(ENTRIES_MAX),
                 organizations: Cache::new(ENTRIES_MAX),
@@ -322,11 +316,6 @@ impl Directory {
     /// Where passwords are hashed.
     pub fn passwords(&self) -> &Passwords {
         &self.inner.passwords
-    }
-
-    /// Where failed sign-ins are counted.
-    pub fn throttle(&self) -> &Throttle {
-        &self.inner.throttle
     }
 
     /// The key that was presented, by its secret; absent if there is none, or it has expired or was

@@ -162,6 +162,7 @@ fn replica(tools: &Tools, data: &Path, database: &str) -> Result<Server> {
     command
         .env("CHARTER_OPERATOR_TOKEN", OPERATOR)
         .env("CHARTER_TELEMETRY_LOG", "warn")
+        .env("CHARTER_AUTH_REGISTRATIONS_PER_HOUR", "0")
         .env("TOKIO_WORKER_THREADS", "1");
     Server::start(command.stderr(Stdio::null()))
 }

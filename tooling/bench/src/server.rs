@@ -54,6 +54,7 @@ impl Server {
         command
             .env("CHARTER_OPERATOR_TOKEN", OPERATOR)
             .env("CHARTER_TELEMETRY_LOG", "warn")
+            .env("CHARTER_AUTH_REGISTRATIONS_PER_HOUR", "0")
             .stderr(Stdio::null());
         Self::start(&mut command)
     }

@@ -31,6 +31,7 @@ use crate::pipeline::follow::Places;
 use crate::pipeline::rate::Buckets;
 use crate::pipeline::table::{self, HostTable};
 use crate::providers::Providers;
+use crate::strangers::Strangers;
 use crate::{egress, telemetry, workers};
 
 /// How long background work gets on shutdown, beyond the requests' own time.
@@ -173,20 +174,16 @@ pub async fn start(config: Config, clock: Arc<dyn Clock>) -> anyhow::Result<Runn
     let providers = Providers::open(store.clone(), &config.providers)
         .await
         .context("the bindings cannot be read")?;
-    let directory = Directory::new(
-        store.clone(),
-        clock.clone(),
-        config.auth.hashes_max,
-        config.auth.attempts_per_minute,
-    )
-    .context("passwords cannot be checked on this machine")?;
+    let directory = Directory::new(store.clone(), clock.clone(), config.auth.hashes_max)
+        .context("passwords cannot be checked on this machine")?;
     let routes = HostTable::new()
         .map_err(|faults| anyhow::anyhow!("the host's own routes are at fault: {faults:?}"))?;
     let acceptor =
         config.tls.as_ref().map(tls::acceptor).transpose().context("TLS cannot be set up")?;
     let app = Arc::new(App {
         cursor_key: store.derive("cursors"),
-        buckets: Buckets::new(&config.rates),
+        buckets: Buckets::new(),
+        strangers: Strangers::new(&config.auth),
         room: Room::new(config.http.bodies_bytes_max),
         running: Default::default(),
         hooks: Arc::default(),

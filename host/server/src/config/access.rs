@@ -24,8 +24,16 @@ pub struct Auth {
     pub registration: Registration,
     /// How long a session lasts.
     pub session_hours: u32,
-    /// Sign-in attempts an account and an address get in a minute.
+    /// Sign-in attempts that one client address has in a minute for one account.
     pub attempts_per_minute: u32,
+    /// Registrations that one client address has in an hour; 0: any number.
+    pub registrations_per_hour: u32,
+    /// Invitations that one client address has in an hour; 0: any number.
+    pub invitations_per_hour: u32,
+    /// Mails with a link that one client address asks for in an hour; 0: any number.
+    pub links_per_hour: u32,
+    /// Calls of inbound URLs that do not exist, of one client address in a minute; 0: any number.
+    pub unknown_hooks_per_minute: u32,
     /// Password hashes computed at once; each takes 19 MiB.
     pub hashes_max: usize,
 }
@@ -51,13 +59,33 @@ impl Auth {
                 "attempts_per_minute",
                 10,
                 (1, 10_000),
-                "sign-in attempts of one account or address",
+                "sign-in attempts of one client address for one account; twenty times as many for all",
+            ),
+            registrations_per_hour: of.take(
+                "registrations_per_hour",
+                20,
+                "registrations of one client address; 0: no limit",
+            ),
+            invitations_per_hour: of.take(
+                "invitations_per_hour",
+                100,
+                "invitations of one client address; 0: no limit",
+            ),
+            links_per_hour: of.take(
+                "links_per_hour",
+                300,
+                "mails with a link that one client address asks for; 0: no limit",
+            ),
+            unknown_hooks_per_minute: of.take(
+                "unknown_hooks_per_minute",
+                60,
+                "calls of inbound URLs that do not exist, of one client address; 0: no limit",
             ),
             hashes_max: of.within(
                 "hashes_max",
                 4,
                 (1, 256),
-                "passwords checked at once; each takes 19 MiB",
+                "passwords hashed at once, of new ones half as many; each takes 19 MiB",
             ),
         }
     }

@@ -1,5 +1,5 @@
-//! Memory for the bodies of requests that are under way: bounded for the process, and for each
-//! organization within it.
+//! Memory for the bodies of requests that are under way: bounded for the process, for each
+//! organization within it, and for each client address that has shown no credential.
 //!
 //! A client that sends slowly holds what it has sent; without a bound many of them hold everything.
 
@@ -20,11 +20,26 @@ struct Held {
     by_owner: HashMap<String, usize>,
 }
 
+/// Whose body it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner<'a> {
+    /// An organization's.
+    Organization(&'a str),
+    /// A client's that has shown no credential.
+    Client {
+        /// What it calls: strangers who call one kind of route fill no other's share.
+        group: &'static str,
+        /// The name that it counts by.
+        client: &'a str,
+    },
+}
+
 /// What one request holds of it; given back when this is dropped.
 #[derive(Debug)]
 pub struct Hold {
     room: Room,
-    owner: String,
+    /// The shares that it counts against, and how large each is.
+    shares: Vec<(String, usize)>,
     bytes: usize,
 }
 
@@ -38,17 +53,31 @@ pub enum Full {
 }
 
 impl Room {
-    /// What part of the room one organization may fill: one of so many.
+    /// What part of the room one organization may fill, and all strangers of one group together:
+    /// one of so many.
     pub const SHARE: usize = 4;
+    /// What part of its group's share one stranger may fill: one of so many.
+    pub const CLIENT_SHARE: usize = 16;
+    /// Bytes that one stranger may hold however small the room is: one call of an inbound URL.
+    pub const CLIENT_BYTES_MIN: usize = 256 << 10;
 
     /// A room of so many bytes.
     pub fn new(bytes_max: usize) -> Self {
         Self { bytes_max, held: Arc::default() }
     }
 
-    /// Holds nothing yet. All requests without an organization have one owner, the empty one.
-    pub fn hold(&self, owner: &str) -> Hold {
-        Hold { room: self.clone(), owner: owner.to_owned(), bytes: 0 }
+    /// Holds nothing yet.
+    pub fn hold(&self, owner: Owner<'_>) -> Hold {
+        let share = self.bytes_max / Self::SHARE;
+        let shares = match owner {
+            Owner::Organization(id) => vec![(id.to_owned(), share)],
+            Owner::Client { group, client } => {
+                let own = (share / Self::CLIENT_SHARE).max(Self::CLIENT_BYTES_MIN);
+                // Neither is an organization's id, and no client is a group.
+                vec![(format!("{group}:"), share), (format!("{group}:{client}"), own)]
+            }
+        };
+        Hold { room: self.clone(), shares, bytes: 0 }
     }
 
     /// What is held of it.
@@ -74,12 +103,15 @@ impl Hold {
         if held.total + bytes > self.room.bytes_max {
             return Err(Full::Process);
         }
-        let own = held.by_owner.get(&self.owner).copied().unwrap_or(0);
-        if own + bytes > self.room.bytes_max / Room::SHARE {
+        let of = |held: &Held, owner: &str| held.by_owner.get(owner).copied().unwrap_or(0);
+        if self.shares.iter().any(|(owner, max)| of(&held, owner) + bytes > *max) {
             return Err(Full::Owner);
         }
         held.total += bytes;
-        held.by_owner.insert(self.owner.clone(), own + bytes);
+        for (owner, _) in &self.shares {
+            let own = of(&held, owner);
+            held.by_owner.insert(owner.clone(), own + bytes);
+        }
         self.bytes += bytes;
         Ok(())
     }
@@ -92,11 +124,13 @@ impl Drop for Hold {
         }
         let mut held = self.room.held();
         held.total -= self.bytes;
-        let own = held.by_owner.get(&self.owner).copied().unwrap_or(0);
-        if own > self.bytes {
-            held.by_owner.insert(self.owner.clone(), own - self.bytes);
-        } else {
-            held.by_owner.remove(&self.owner);
+        for (owner, _) in &self.shares {
+            let own = held.by_owner.get(owner).copied().unwrap_or(0);
+            if own > self.bytes {
+                held.by_owner.insert(owner.clone(), own - self.bytes);
+            } else {
+                held.by_owner.remove(owner);
+            }
         }
     }
 }
@@ -108,20 +142,45 @@ mod tests {
     #[test]
     fn one_owner_fills_its_share_and_all_together_the_room() {
         let room = Room::new(400);
-        let mut holds: Vec<Hold> = ["a", "b", "c", "d"].map(|owner| room.hold(owner)).into();
+        let mut holds: Vec<Hold> =
+            ["a", "b", "c", "d"].map(|owner| room.hold(Owner::Organization(owner))).into();
         for hold in &mut holds {
             assert_eq!(hold.grow(100), Ok(()));
         }
         assert_eq!(holds[0].grow(1), Err(Full::Process));
         holds.pop();
         assert_eq!(holds[0].grow(1), Err(Full::Owner), "another's room is not its own");
-        assert_eq!(room.hold("e").grow(100), Ok(()));
+        assert_eq!(room.hold(Owner::Organization("e")).grow(100), Ok(()));
+    }
+
+    #[test]
+    fn strangers_who_call_inbound_urls_keep_nobody_from_signing_in() {
+        let room = Room::new(64 << 20);
+        let stranger = |group, client| room.hold(Owner::Client { group, client });
+        let body = 256 << 10;
+        let mut held = Vec::new();
+        let mut flood = |client: &str| {
+            let before = held.len();
+            loop {
+                let mut hold = stranger("hooks", client);
+                if hold.grow(body).is_err() {
+                    return held.len() - before;
+                }
+                held.push(hold);
+            }
+        };
+        assert_eq!(flood("192.0.2.1"), 4, "one of them has its own share alone");
+        let taken: usize = (2..=40).map(|n| flood(&format!("192.0.2.{n}"))).sum();
+        assert_eq!(taken, 60, "and all of them the group's");
+        assert_eq!(stranger("pages", "192.0.2.1").grow(body), Ok(()));
+        assert_eq!(room.hold(Owner::Organization("o")).grow(16 << 20), Ok(()));
     }
 
     #[test]
     fn what_is_dropped_leaves_nothing_behind() {
         let room = Room::new(400);
-        let (mut one, mut other) = (room.hold("a"), room.hold("a"));
+        let own = || room.hold(Owner::Organization("a"));
+        let (mut one, mut other) = (own(), own());
         assert_eq!(
             (one.grow(40), one.grow(20), other.grow(41)),
             (Ok(()), Ok(()), Err(Full::Owner))
@@ -129,6 +188,9 @@ mod tests {
         drop(one);
         assert_eq!(other.grow(100), Ok(()));
         drop(other);
+        let mut stranger = room.hold(Owner::Client { group: "hooks", client: "c" });
+        assert_eq!(stranger.grow(100), Ok(()));
+        drop(stranger);
         let held = room.held();
         assert_eq!((held.total, held.by_owner.len()), (0, 0));
     }

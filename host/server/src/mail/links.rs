@@ -11,10 +11,10 @@ use charter_store::Txn;
 use charter_tenancy::secret::Plain;
 
 use crate::app::App;
-use crate::directory::throttle::Attempt;
 use crate::records::link::{Link, Mailed, Purpose};
 use crate::request::HostRequest;
 use crate::routes::stored::{self, Versioned};
+use crate::strangers::Attempt;
 
 /// How long a sign-in link counts, in milliseconds: a quarter of an hour.
 pub const SIGN_IN_MS: i64 = 15 * 60_000;
@@ -58,11 +58,8 @@ pub fn gone() -> Refusal {
 /// # Errors
 /// 429 after too many.
 pub fn throttled(app: &App, request: &HostRequest) -> Result<Attempt, Refusal> {
-    let attempt = Attempt::new(request.peer, "one-time link");
-    app.directory.throttle().admit(&attempt, request.now).map_err(|exceeded| {
-        let refusal = Refusal::rate_limited(exceeded.wait_s).rate(exceeded.rate);
-        refusal.hint("Too many links that do not exist; wait before the next.")
-    })?;
+    let attempt = app.strangers.one_time_secret(request.peer);
+    app.strangers.admit(&attempt, request.began)?;
     Ok(attempt)
 }
 
@@ -83,6 +80,6 @@ pub async fn presented(
     let found = found
         .filter(|found| digest.is(&found.record.digest) && !found.record.used)
         .ok_or_else(gone)?;
-    app.directory.throttle().give_back(&attempt);
+    app.strangers.give_back(&attempt);
     Ok(found)
 }

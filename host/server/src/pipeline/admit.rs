@@ -5,6 +5,7 @@ use charter_kernel::refusal::Refusal;
 use charter_kernel::scope::Level;
 use charter_kernel::unit::Guard;
 
+use super::accept::Body;
 use super::host::profile_revoked;
 use super::matched::{Matched, Operation};
 use super::rate::{Gate, Kind};
@@ -12,6 +13,7 @@ use super::standing;
 use super::trail::Trail;
 use crate::app::App;
 use crate::request::{Identity, Place};
+use crate::routes::Head;
 use crate::served::{Auth, Contract};
 use charter_kernel::authority::{self, Class};
 
@@ -35,6 +37,7 @@ pub async fn admit(app: &App, trail: &mut Trail, matched: Matched) -> Result<Adm
         revocation(trail, place, &matched.operation)?;
     }
     rate(app, trail)?;
+    ahead(app, trail, &matched).await?;
     let mut standing = None;
     if let Operation::Guest(served, operation) = &matched.operation {
         if let Some(place) = &trail.place {
@@ -90,19 +93,31 @@ fn rate(app: &App, trail: &mut Trail) -> Result<(), Refusal> {
         Identity::Operator | Identity::Anonymous => return Ok(()),
     };
     let user = place.user.as_ref().map_or("", |user| user.id.as_str());
+    let organization = place.organization.id.as_str();
     let gates = [
-        Gate {
-            kind: Kind::Organization,
-            owner: place.organization.id.as_str(),
-            per_minute: rates.organization_per_minute,
-        },
-        Gate { kind: Kind::Key, owner: key, per_minute: rates.key_per_minute },
-        Gate { kind: Kind::User, owner: user, per_minute: per_user },
-    ];
-    let Some(standing) = app.buckets.take(&gates, trail.at) else { return Ok(()) };
+        Gate::per_minute(Kind::Organization, organization, rates.organization_per_minute),
+        Gate::per_minute(Kind::Key, key, rates.key_per_minute),
+        Gate::per_minute(Kind::User, user, per_user),
+    ]
+    .map(|gate| gate.burst(rates.burst));
+    let Some(standing) = app.buckets.take(&gates, trail.began) else { return Ok(()) };
     let wait = standing.retry_after_s;
     trail.rate = Some(standing);
     wait.map_or(Ok(()), |seconds| Err(Refusal::rate_limited(seconds)))
+}
+
+/// What a route of the host looks at ahead of the body, once for each request.
+async fn ahead(app: &App, trail: &Trail, matched: &Matched) -> Result<(), Refusal> {
+    let accepted = &matched.gated.scoped.identified.located.accepted;
+    let Operation::Host(entry) = &matched.operation else { return Ok(()) };
+    let (Some(look), Body::Unread(_)) = (entry.route.ahead, &accepted.body) else { return Ok(()) };
+    let head = Head {
+        peer: accepted.peer.address,
+        began: trail.began,
+        headers: &accepted.headers,
+        parameters: &matched.parameters,
+    };
+    look(app, head).await
 }
 
 fn needs(app: &App, trail: &Trail, needs: &[String]) -> Result<(), Refusal> {

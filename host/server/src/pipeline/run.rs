@@ -187,6 +187,7 @@ fn host_request(trail: &Trail, validated: Validated) -> (HostRequest, Rest) {
     let request = HostRequest {
         id: trail.id.as_str().to_owned(),
         now: trail.at,
+        began: trail.began,
         method: accepted.method,
         path: accepted.raw_path,
         peer: rest.peer.address,

@@ -27,7 +27,7 @@ pub struct Trail {
     pub id_header: HeaderValue,
     /// When it was accepted.
     pub at: Instant,
-    /// For the latency.
+    /// The same by a steady clock, for the latency and for rates.
     pub began: Elapsed,
     /// Which listener it came to.
     pub door: Door,

@@ -20,9 +20,10 @@ use super::page::{self, Page, Seal};
 use super::trail::Trail;
 use crate::app::App;
 use crate::http::body::{self as wire, Unread};
-use crate::http::room::Full;
+use crate::http::room::{Full, Owner};
 use crate::request::Identity;
 use crate::served::{Auth, BodyRule, Contract};
+use crate::strangers;
 
 /// Bytes of a body that comes from nobody in particular, or that nobody asked for.
 const SMALL_BODY_BYTES_MAX: usize = 64 << 10;
@@ -164,7 +165,14 @@ async fn read(app: &App, trail: &mut Trail, admitted: &mut Admitted) -> Result<B
             // Whoever runs the deployment uploads components, which are larger than any body of a
             // tenant's.
             let counts = !matches!(trail.identity, Identity::Operator);
-            let owner = trail.place.as_ref().map_or("", |place| place.organization.id.as_str());
+            let client = strangers::client(accepted.peer.address);
+            // Who calls an inbound URL may say much more than who signs in.
+            let large = size_max > SMALL_BODY_BYTES_MAX;
+            let group = if large { "inbound" } else { "anonymous" };
+            let owner = match &trail.place {
+                Some(place) => Owner::Organization(place.organization.id.as_str()),
+                None => Owner::Client { group, client: &client },
+            };
             trail.hold = counts.then(|| app.room.hold(owner));
             let read = wire::read(incoming, size_max, time_max, trail.hold.as_mut()).await;
             let bytes = read.map_err(|unread| refused(unread, size_max))?;

@@ -18,7 +18,6 @@ use super::{sessions, stored};
 use crate::app::App;
 use crate::config::Registration;
 use crate::directory::password::{self, PasswordError};
-use crate::directory::throttle::Attempt;
 use crate::lifecycle::{self, Billed, Change, Told};
 use crate::mail;
 use crate::pipeline::audit::{CHANGES_MAX, Decision, Subject};
@@ -35,6 +34,8 @@ use crate::records::session::Session;
 use crate::records::user::User;
 use crate::reply::Reply;
 use crate::request::HostRequest;
+use crate::routes::Head;
+use crate::strangers;
 
 #[derive(Deserialize)]
 struct Register {
@@ -73,14 +74,26 @@ fn account_schema() -> Value {
     object(&[("id", id()), ("email", json!({"type": "string"}))])
 }
 
+/// Whether the client may register, ahead of the body: each attempt counts, whatever becomes of it.
+/// Whoever has the operator's token registers as often as they like.
+///
+/// # Errors
+/// 403 where registration is not open, 429 after too many.
+pub async fn may_register(app: &App, head: Head<'_>) -> Result<(), Refusal> {
+    let by_operator = bearer(head.headers).is_some_and(|token| app.operator.admits(token));
+    admits_registration(app.config.auth.registration, by_operator)?;
+    if by_operator {
+        return Ok(());
+    }
+    app.strangers.admit(&app.strangers.registration(head.peer), head.began)
+}
+
 /// Makes an account with an organization, its default project, user and kit, and the platform's
 /// first key: all or nothing.
 ///
 /// # Errors
-/// When registration is not open, a field is wrong, or the address has an account.
+/// When a field is wrong, or the address has an account.
 pub async fn register(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let by_operator = bearer(&request.headers).is_some_and(|token| app.operator.admits(token));
-    admits_registration(app.config.auth.registration, by_operator)?;
     let body: Register = request.body_as()?;
     let email = body.email.trim().to_owned();
     let company = body.company_name.unwrap_or_else(|| company_of(&email));
@@ -92,7 +105,9 @@ pub async fn register(app: &App, request: &HostRequest, txn: &mut Txn) -> Result
     if txn.lookup(&Account::claim(&email)).await.map_err(stored::reading)?.is_some() {
         return Err(taken());
     }
-    let password_hash = app.directory.passwords().hash(body.password).await.map_err(busy)?;
+    let client = strangers::client(request.peer);
+    let password_hash =
+        app.directory.passwords().hash(&client, body.password).await.map_err(busy)?;
     let founded = found(app, txn, request, &email, password_hash, &company).await?;
     audited(txn, request, "auth.register", 201, &founded.organization.id, &founded.account.id)?;
     Ok(Reply::created(&founded.answer()).about("account", founded.account.id.to_string()))
@@ -385,22 +400,19 @@ pub async fn authenticate(
     email: &str,
     password: String,
 ) -> Result<Option<Account>, Refusal> {
-    let attempt = Attempt::new(request.peer, &normalised(email));
-    let throttle = app.directory.throttle();
-    throttle.admit(&attempt, request.now).map_err(|exceeded| {
-        let refusal = Refusal::rate_limited(exceeded.wait_s).rate(exceeded.rate);
-        refusal.hint("Too many sign-ins for this address; wait before the next.")
-    })?;
+    let attempt = app.strangers.sign_in(request.peer, &normalised(email));
+    app.strangers.admit(&attempt, request.began)?;
     let account = app.directory.account(email).await.map_err(|_| Refusal::overloaded(1))?;
     let stored_hash = account.as_ref().map(|account| account.password_hash.clone());
-    match app.directory.passwords().verify(password, stored_hash).await {
+    let client = strangers::client(request.peer);
+    match app.directory.passwords().verify(&client, password, stored_hash).await {
         Ok(true) => {
-            throttle.give_back(&attempt);
+            app.strangers.give_back(&attempt);
             Ok(account)
         }
         Ok(false) => Ok(None),
         Err(error) => {
-            throttle.give_back(&attempt);
+            app.strangers.give_back(&attempt);
             Err(busy(error))
         }
     }
@@ -460,11 +472,7 @@ pub async fn link(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
     })?;
     let email = body.email.trim();
     // Not given back: each asks for a mail.
-    let attempt = Attempt::new(request.peer, &format!("link {}", normalised(email)));
-    app.directory.throttle().admit(&attempt, request.now).map_err(|exceeded| {
-        let refusal = Refusal::rate_limited(exceeded.wait_s).rate(exceeded.rate);
-        refusal.hint("Too many links for this address; wait before the next.")
-    })?;
+    app.strangers.admit(&app.strangers.link(request.peer, &normalised(email)), request.began)?;
     if email_fault(email).is_none() {
         let about = About::SignIn { email: email.to_owned() };
         mail::notice(app, about, request.now)?.into_iter().for_each(|write| txn.write(write));

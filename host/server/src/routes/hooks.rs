@@ -14,7 +14,7 @@ use crate::hooks::{self, signature, stripe};
 use crate::providers::Binding;
 use crate::reply::{Counter, Reply};
 use crate::request::HostRequest;
-use crate::routes::shape;
+use crate::routes::{Head, shape};
 
 /// What a call is answered.
 pub fn answer() -> Value {
@@ -33,6 +33,34 @@ fn unknown(app: &App) -> Refusal {
 fn unsigned(app: &App) -> Refusal {
     app.hooks.unsigned.fetch_add(1, Relaxed);
     Refusal::unauthorized("The call is not signed as it should be, or not lately.")
+}
+
+/// Whether there is such a hook, ahead of the body: nothing is read for one that there is not. Only
+/// calls of hooks that there are not count, so that a client address that many senders share is
+/// never closed to those who call their own.
+///
+/// # Errors
+/// 404 for a hook that is unknown, closed or revoked; 429 after too many.
+pub async fn exists(app: &App, head: Head<'_>) -> Result<(), Refusal> {
+    let mut txn = app.store.begin("").reading();
+    let found = hooks::find(app, &mut txn, head.parameter("id")).await?;
+    // A provider that calls one address for everybody calls no hook by its id.
+    let callable = found.filter(|hook| !matches!(hook.record.scheme, Scheme::Binding(_)));
+    if callable.is_some() { Ok(()) } else { Err(missed(app, head)) }
+}
+
+/// Whether anything is bound under this name that calls, ahead of the body.
+///
+/// # Errors
+/// 404 where nothing is; 429 after too many.
+pub async fn provider_exists(app: &App, head: Head<'_>) -> Result<(), Refusal> {
+    let bound = !app.providers.calling(head.parameter("binding")).is_empty();
+    if bound { Ok(()) } else { Err(missed(app, head)) }
+}
+
+fn missed(app: &App, head: Head<'_>) -> Refusal {
+    let counted = app.strangers.admit(&app.strangers.unknown_hook(head.peer), head.began);
+    counted.err().unwrap_or_else(|| unknown(app))
 }
 
 /// `POST /v1/hooks/{id}`: a call of one hook. The primitive is told in the commit before this

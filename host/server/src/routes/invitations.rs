@@ -31,6 +31,8 @@ use crate::records::member::Member;
 use crate::records::organization::{Loosening, Organization};
 use crate::reply::Reply;
 use crate::request::{HostRequest, Identity};
+use crate::routes::Head;
+use crate::strangers;
 
 /// How many invitations go with the commit that ends their inviter. Any beyond lead nowhere, and
 /// are removed at their end.
@@ -77,6 +79,14 @@ struct Create {
 /// The body of a new invitation.
 pub fn create_body() -> Value {
     object(&[("email", shape::email()), ("role", members::role_schema())])
+}
+
+/// Whether the client may invite once more, ahead of the body.
+///
+/// # Errors
+/// 429 after too many.
+pub async fn may_invite(app: &App, head: Head<'_>) -> Result<(), Refusal> {
+    app.strangers.admit(&app.strangers.invitation(head.peer), head.began)
 }
 
 /// Invites somebody. An earlier invitation of the same address ends.
@@ -285,10 +295,12 @@ pub fn accept_answer() -> Value {
 /// new one.
 ///
 /// # Errors
-/// 401 for a token that is unknown or has expired, or a wrong password.
+/// 401 for a token that is unknown or has expired, or a wrong password, 429 after too many.
 pub async fn accept(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let body: Accept = request.body_as()?;
+    let attempt = mail::links::throttled(app, request)?;
     let accepted = taken_up(app, request, txn, &body.token, body.password).await?;
+    app.strangers.give_back(&attempt);
     let Accepted { account, organization, role } = accepted;
     let answer = json!({
         "account": {"id": account.id, "email": account.email},
@@ -422,10 +434,13 @@ async fn fresh(
     let mut faults = Vec::new();
     check(&mut faults, "password", password::fault(&password, &invitation.email));
     checked(faults)?;
+    let client = strangers::client(request.peer);
+    let password_hash =
+        app.directory.passwords().hash(&client, password).await.map_err(auth::busy)?;
     let account = Account {
         id: AccountId::new(request.now, stored::random()?),
         email: invitation.email.clone(),
-        password_hash: app.directory.passwords().hash(password).await.map_err(auth::busy)?,
+        password_hash,
         organizations: vec![invitation.organization.clone()],
         created_at: request.now,
     };

@@ -198,6 +198,7 @@ fn anonymous(body: Value) -> HostRequest {
     HostRequest {
         id: charter_kernel::id::uuid_v7(NOW, [7; 10]),
         now: NOW,
+        began: std::time::Instant::now(),
         method: http::Method::POST,
         path: "/".into(),
         peer: [127, 0, 0, 1].into(),
@@ -277,6 +278,19 @@ async fn a_session_whose_person_is_being_removed_has_ended() {
     }
     let request = bed.by_owner().await;
     assert!(called(bed.app(), &request, crate::handler!(sessions::get)).await.is_ok());
+    bed.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_is_set_back_keeps_nobody_from_signing_in() {
+    const DAY_MS: i64 = 86_400_000;
+    let bed = Bed::new().await;
+    let credentials = json!({"email": "founder@example.com", "password": PASSWORD});
+    for ahead_ms in [0, 30 * DAY_MS, 0, -DAY_MS] {
+        let now = NOW.plus_ms(ahead_ms);
+        let request = HostRequest { now, ..anonymous(credentials.clone()) };
+        called(bed.app(), &request, crate::handler!(auth::login)).await.unwrap();
+    }
     bed.end().await;
 }
 

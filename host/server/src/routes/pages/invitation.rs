@@ -25,7 +25,7 @@ pub async fn show(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
     let attempt = links::throttled(app, request)?;
     let (invitation, organization, known) =
         invitations::offered(txn, token, request.now).await?.ok_or_else(links::gone)?;
-    app.directory.throttle().give_back(&attempt);
+    app.strangers.give_back(&attempt);
     let (name, role, email) =
         (escape(&organization.name), invitation.role.as_str(), escape(&invitation.email));
     let (ask, kind) = match known {
@@ -58,7 +58,7 @@ pub async fn accept(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
         form.field("password").to_owned(),
     )
     .await?;
-    app.directory.throttle().give_back(&attempt);
+    app.strangers.give_back(&attempt);
     let body = format!(
         "<p>{} is a member of {} now, as {}.</p>",
         escape(&accepted.account.email),

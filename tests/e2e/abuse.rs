@@ -1,0 +1,86 @@
+//! What strangers can do to others from one address, and what they cannot.
+
+use charter_tests::raw::{Raw, statuses};
+use charter_tests::tenant::{PASSWORD, unique};
+use charter_tests::world::Builder;
+use charter_tests::{Client, on_both};
+use serde_json::{Value, json};
+
+/// Another address of this machine.
+const ELSEWHERE: [u8; 4] = [127, 0, 0, 2];
+
+fn account(name: &str) -> Value {
+    json!({"email": format!("{}@example.com", unique(name)), "password": PASSWORD})
+}
+
+on_both! {
+    fn one_address_registers_so_often_and_keeps_nobody_else_out(world: Builder::as_shipped().bare()) {
+        let anonymous = world.anonymous();
+        let known = account("known");
+        anonymous.post("/v1/auth/register", &known).expect(201);
+        // As from a script: many at once, each with an address of its own.
+        let answers: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..24)
+                .map(|_| scope.spawn(|| anonymous.post("/v1/auth/register", &account("many"))))
+                .collect();
+            // Whoever is elsewhere signs in meanwhile.
+            let elsewhere = Client::from(anonymous.base(), ELSEWHERE);
+            for _ in 0..4 {
+                elsewhere.post("/v1/auth/login", &known).expect(200);
+            }
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let made = answers.iter().filter(|answer| answer.status == 201).count();
+        assert!(made <= 20, "{made} organizations of one address");
+        let refused: Vec<_> = answers.iter().filter(|answer| answer.status != 201).collect();
+        assert!(refused.len() >= 4, "{made} organizations of one address");
+        for answer in refused {
+            answer.expect_error(429, "rate_limited");
+            assert!(answer.header("retry-after").is_some(), "{answer}");
+            assert_eq!(answer.header("ratelimit-policy"), Some("\"registration\";q=20;w=3600"));
+        }
+        // Nor does it find out who is registered.
+        anonymous.post("/v1/auth/register", &known).expect_error(429, "rate_limited");
+        // It signs in all the same, another address registers, and so does the operator.
+        anonymous.post("/v1/auth/login", &known).expect(200);
+        let elsewhere = Client::from(anonymous.base(), ELSEWHERE);
+        elsewhere.post("/v1/auth/register", &account("other")).expect(201);
+        world.operator().post("/v1/auth/register", &account("operators")).expect(201);
+    }
+
+    fn a_call_of_no_inbound_url_is_refused_before_its_body_is_sent(world: Builder::as_shipped().bare()) {
+        let tenant = world.register();
+        let base = world.server().address();
+        let calls = |path: &str| {
+            let head = format!("POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 262143\r\n\r\n");
+            Raw::exchange(base, head.as_bytes())
+        };
+        let unknown = |n: u32| calls(&format!("/v1/hooks/{n:032x}"));
+        for n in 0..55 {
+            assert_eq!(statuses(&unknown(n)), [404]);
+        }
+        for path in ["/v1/hooks/providers/nothing", "/v1/hooks/short"] {
+            assert_eq!(statuses(&calls(path)), [404]);
+        }
+        let limited = (0..20).map(unknown).find(|heard| statuses(heard) == [429]);
+        let limited = limited.expect("an address tries without end").to_ascii_lowercase();
+        assert!(limited.contains("retry-after:"), "{limited}");
+        let login = json!({"email": tenant.email, "password": PASSWORD});
+        world.anonymous().post("/v1/auth/login", &login).expect(200);
+    }
+
+    fn who_tries_invitations_is_slowed_down_and_who_has_one_is_not(world: Builder::as_shipped().bare()) {
+        let tenant = world.register();
+        let invitee = format!("{}@example.com", unique("invitee"));
+        let offered = tenant.client.post("/v1/organization/members", &json!({"email": invitee, "role": "viewer"}));
+        let token = offered.expect(201)["invitation"]["accept_token"].clone();
+        let anonymous = world.anonymous();
+        let accept = |client: &Client, token: &Value| {
+            client.post("/v1/auth/invitations/accept", &json!({"token": token, "password": PASSWORD}))
+        };
+        let tried: Vec<u16> = (0..12).map(|n| accept(&anonymous, &json!(format!("inv_{n}"))).status).collect();
+        assert_eq!(tried[0], 401);
+        assert_eq!(tried.last(), Some(&429));
+        accept(&Client::from(anonymous.base(), ELSEWHERE), &token).expect(201);
+    }
+}
