@@ -156,13 +156,15 @@ mod tests {
     #[test]
     fn strangers_who_call_inbound_urls_keep_nobody_from_signing_in() {
         let room = Room::new(64 << 20);
-        let stranger = |group, client| room.hold(Owner::Client { group, client });
+        fn stranger(room: &Room, group: &'static str, client: &str) -> Hold {
+            room.hold(Owner::Client { group, client })
+        }
         let body = 256 << 10;
         let mut held = Vec::new();
         let mut flood = |client: &str| {
             let before = held.len();
             loop {
-                let mut hold = stranger("hooks", client);
+                let mut hold = stranger(&room, "hooks", client);
                 if hold.grow(body).is_err() {
                     return held.len() - before;
                 }
@@ -172,7 +174,7 @@ mod tests {
         assert_eq!(flood("192.0.2.1"), 4, "one of them has its own share alone");
         let taken: usize = (2..=40).map(|n| flood(&format!("192.0.2.{n}"))).sum();
         assert_eq!(taken, 60, "and all of them the group's");
-        assert_eq!(stranger("pages", "192.0.2.1").grow(body), Ok(()));
+        assert_eq!(stranger(&room, "pages", "192.0.2.1").grow(body), Ok(()));
         assert_eq!(room.hold(Owner::Organization("o")).grow(16 << 20), Ok(()));
     }
 

@@ -262,9 +262,8 @@ mod tests {
     fn a_bucket_empties_and_fills_with_time() {
         let (buckets, start) = (Buckets::new(), Instant::now());
         let gate = [gate(Kind::Key, "k", 60).burst(2)];
-        let take = |ms| {
-            buckets.take(&gate, start + Duration::from_millis(ms)).unwrap().retry_after_s
-        };
+        let take =
+            |ms| buckets.take(&gate, start + Duration::from_millis(ms)).unwrap().retry_after_s;
         assert_eq!(take(0), None);
         assert_eq!(take(0), None);
         assert_eq!(take(0), Some(1));
@@ -298,8 +297,7 @@ mod tests {
             (standing.policy.as_str(), standing.left.as_str()),
             ("\"key\";q=10;w=60", "\"key\";r=9;t=6")
         );
-        let standing =
-            buckets.take(&[Gate::per_hour(Kind::Registration, "a", 20)], now).unwrap();
+        let standing = buckets.take(&[Gate::per_hour(Kind::Registration, "a", 20)], now).unwrap();
         assert_eq!(standing.policy, "\"registration\";q=20;w=3600");
     }
 

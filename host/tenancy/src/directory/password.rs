@@ -97,7 +97,8 @@ impl Passwords {
     ) -> Result<bool, PasswordError> {
         let exists = stored.is_some();
         let against = stored.unwrap_or_else(|| self.nobody.to_string());
-        let fits = self.run(&self.checked, client, move || matches_hash(&password, &against)).await?;
+        let fits =
+            self.run(&self.checked, client, move || matches_hash(&password, &against)).await?;
         Ok(fits && exists)
     }
 
@@ -227,9 +228,8 @@ mod tests {
         let passwords = Passwords::new(2).unwrap();
         let stored = passwords.hash(CLIENT, "correct horse".into()).await.unwrap();
         // As many as wait, from everywhere; each holds its place until the end of the test.
-        let _registrations: Vec<Place> = (0..)
-            .map_while(|n: u32| passwords.new.enter(&n.to_string()).ok())
-            .collect();
+        let _registrations: Vec<Place> =
+            (0..).map_while(|n: u32| passwords.new.enter(&n.to_string()).ok()).collect();
         let _running = Arc::clone(&passwords.new.running).try_acquire_many_owned(1).unwrap();
         assert!(matches!(
             passwords.hash(CLIENT, "correct horse".into()).await,
