@@ -397,3 +397,46 @@ fn of_two_contrary_words_on_two_replicas_one_counts() {
     }
     world.books_agree();
 }
+
+on_both! {
+    fn who_made_a_key_has_asked_what_the_key_asks(world: Builder::new().bare()) {
+        let (tenant, owner) = governed(world, 1);
+        let made = owner.post("/v1/auth/keys", &json!({ "name": "agent" })).expect(201);
+        let parent = world.anonymous().bearer(made["key"].as_str().unwrap());
+        let made = parent.post("/v1/auth/keys", &json!({ "name": "of the agent" })).expect(201);
+        let key = world.anonymous().bearer(made["key"].as_str().unwrap());
+        let (other, _) = joined(world, &tenant, &owner, "approver");
+        let id = waits(&play(&key, spend(3 * DOLLAR)));
+        let refused = decide(&owner, &id, "approve").expect_error(403, "forbidden");
+        assert_eq!(refused["reason"], "own_request");
+        decide(&other, &id, "approve").expect(200);
+        assert_eq!(end(&tenant.client, &id)["status"], "succeeded");
+    }
+
+    fn a_word_of_who_was_removed_since_counts_no_more(world: Builder::new().bare()) {
+        let (tenant, owner) = governed(world, 2);
+        let asker = joined(world, &tenant, &owner, "developer").0;
+        let made = asker.post("/v1/auth/keys", &json!({ "name": "agent" })).expect(201);
+        let key = world.anonymous().bearer(made["key"].as_str().unwrap());
+        let people: Vec<_> = (0..3).map(|_| joined(world, &tenant, &owner, "approver")).collect();
+        let id = waits(&play(&key, spend(3 * DOLLAR)));
+        decide(&people[0].0, &id, "approve").expect(200);
+        owner.delete(&format!("/v1/organization/members/{}", people[0].1)).expect(200);
+        decide(&people[1].0, &id, "approve").expect(200);
+        assert_eq!(approval(&tenant.client, &id)["status"], "pending_approval", "one word of two counts");
+        decide(&people[2].0, &id, "approve").expect(200);
+        assert_eq!(end(&tenant.client, &id)["status"], "succeeded");
+    }
+
+    fn what_a_demoted_person_asked_for_is_not_made(world: Builder::new().bare()) {
+        let (tenant, owner) = governed(world, 1);
+        let (asker, account) = joined(world, &tenant, &owner, "developer");
+        let made = asker.post("/v1/auth/keys", &json!({ "name": "agent" })).expect(201);
+        let key = world.anonymous().bearer(made["key"].as_str().unwrap());
+        let id = waits(&play(&key, spend(3 * DOLLAR)));
+        owner.patch(&format!("/v1/organization/members/{account}"), &json!({ "role": "viewer" })).expect(200);
+        decide(&owner, &id, "approve").expect(200);
+        let over = end(&tenant.client, &id);
+        assert_eq!((&over["status"], &over["error"]["reason"]), (&json!("failed"), &json!("role_insufficient")), "{over}");
+    }
+}

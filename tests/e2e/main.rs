@@ -5,6 +5,7 @@ mod abuse;
 mod accounts;
 mod approvals;
 mod audit;
+mod authority;
 mod billing;
 mod cases;
 mod cli;

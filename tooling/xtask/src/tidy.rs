@@ -11,6 +11,7 @@ use clap::Args;
 
 use crate::workspace::Workspace;
 
+mod authority;
 mod circles;
 mod dependencies;
 mod figures;
@@ -55,6 +56,7 @@ pub fn faults(workspace: &Workspace) -> Result<Vec<String>> {
     faults.extend(layout::faults(workspace, &files));
     faults.extend(primitives::faults(workspace, &files));
     faults.extend(dependencies::faults(workspace));
+    faults.extend(authority::faults(&files));
     faults.extend(circles::faults(workspace, &files));
     Ok(faults)
 }

@@ -1,6 +1,7 @@
 //! One operation at one mount, as OpenAPI writes it.
 
-use charter_kernel::manifest::{self, Catalogue, Manifest, Mount, Paging};
+use charter_kernel::authority::Class;
+use charter_kernel::manifest::{self, Access, Catalogue, Manifest, Mount, Paging};
 use charter_kernel::refusal::Code;
 use charter_kernel::route::Template;
 use serde_json::{Map, Value, json};
@@ -33,6 +34,8 @@ pub(super) struct Described {
     deprecated: bool,
     /// The regulated action that it takes.
     action: Option<String>,
+    /// Who may call it, as the table of authority has it, and what it asks for beyond that.
+    authority: (Class, Access),
     streams: bool,
     refuses: Vec<Code>,
 }
@@ -60,6 +63,7 @@ impl Described {
             answers: Vec::new(),
             deprecated: false,
             action: None,
+            authority: (route.class, route.access),
             streams: false,
             refuses: route.refuses.to_vec(),
         }
@@ -92,6 +96,7 @@ impl Described {
             answers: declared.answers.clone().into_iter().collect(),
             deprecated: manifest.deprecation.is_some() && declared.deprecated.unwrap_or(true),
             action: declared.action.clone(),
+            authority: (Class::of(manifest, declared), declared.access),
             streams: declared.streams,
             refuses,
         }
@@ -117,6 +122,10 @@ impl Described {
         }
         if let Some(action) = &self.action {
             members.insert("x-regulated-action".into(), action.clone().into());
+        }
+        members.insert("x-authority".into(), self.authority.0.as_str().into());
+        if self.authority.1 == Access::Admin {
+            members.insert("x-role".into(), "admin".into());
         }
         if let Some(body) = self.request_body(schemas) {
             members.insert("requestBody".into(), body);
