@@ -12,22 +12,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use charter_engine::{Egress, EgressBody, EgressError, Host, Outbound, Target};
+use charter_engine::{Egress, EgressBody, EgressError, Outbound, Target};
 use futures::future::BoxFuture;
 use http::Uri;
 use http_body_util::BodyExt as _;
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::app::App;
-use crate::config;
 use crate::providers::Providers;
+use crate::settings;
 
 mod body;
 mod credential;
 mod dial;
 mod guard;
-mod guests;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -37,19 +35,9 @@ pub use dial::client_config;
 /// Tenants whose semaphores are kept before those without a connection are forgotten.
 const TENANTS_KEPT_MAX: usize = 4_096;
 
-/// Hands the engine its way out, and the server's answers to guests' questions. `own` is where the
-/// host really listens: a configured port may be 0.
-pub fn attach(app: &Arc<App>, own: Vec<SocketAddr>) {
-    let host: Arc<dyn Host> = app.clone();
-    let gate = Arc::new(Gate::new(app.config.egress.clone(), app.providers.clone(), own));
-    app.engine.attach(&host, gate.clone());
-    // Attached once, before anything is served.
-    let _ = app.gate.set(gate);
-}
-
 /// The way out.
 pub struct Gate {
-    config: config::Egress,
+    settings: settings::Egress,
     providers: Providers,
     tls: tokio_rustls::TlsConnector,
     /// The host's own listeners, which nobody reaches through it.
@@ -59,19 +47,19 @@ pub struct Gate {
 
 impl Gate {
     /// A way out with these limits.
-    pub fn new(config: config::Egress, providers: Providers, own: Vec<SocketAddr>) -> Self {
-        Self { config, providers, tls: dial::tls(), own, tenants: Mutex::default() }
+    pub fn new(settings: settings::Egress, providers: Providers, own: Vec<SocketAddr>) -> Self {
+        Self { settings, providers, tls: dial::tls(), own, tenants: Mutex::default() }
     }
 
     /// A connection out of the tenant's share.
     fn connection(&self, organization: &str) -> Result<OwnedSemaphorePermit, EgressError> {
         let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
         if tenants.len() >= TENANTS_KEPT_MAX {
-            let max = self.config.tenant_connections_max as usize;
+            let max = self.settings.tenant_connections_max as usize;
             tenants.retain(|_, share| share.available_permits() < max);
         }
         let share = tenants.entry(organization.to_owned()).or_insert_with(|| {
-            Arc::new(Semaphore::new(self.config.tenant_connections_max as usize))
+            Arc::new(Semaphore::new(self.settings.tenant_connections_max as usize))
         });
         share.clone().try_acquire_owned().map_err(|_| EgressError::TooMany)
     }
@@ -83,10 +71,10 @@ impl Gate {
         let permit = self.connection(outbound.scope.lane())?;
         let least =
             |asked: Option<u64>, ours: u64| Duration::from_millis(asked.unwrap_or(ours).min(ours));
-        let connect = least(outbound.connect_timeout_ms, self.config.connect_timeout_ms);
-        let first_byte = least(outbound.first_byte_timeout_ms, self.config.timeout_ms);
-        let between_bytes = least(outbound.between_bytes_timeout_ms, self.config.timeout_ms);
-        let end = tokio::time::Instant::now() + Duration::from_millis(self.config.timeout_ms);
+        let connect = least(outbound.connect_timeout_ms, self.settings.connect_timeout_ms);
+        let first_byte = least(outbound.first_byte_timeout_ms, self.settings.timeout_ms);
+        let between_bytes = least(outbound.between_bytes_timeout_ms, self.settings.timeout_ms);
+        let end = tokio::time::Instant::now() + Duration::from_millis(self.settings.timeout_ms);
         let (aim, request) = match outbound.target {
             Target::Binding(name) => {
                 let binding = self
@@ -98,9 +86,10 @@ impl Gate {
             Target::Public => target::public(outbound.request)?,
         };
         let address =
-            tokio::time::timeout(connect, guard::resolve(&aim, &self.config.allow, &self.own));
+            tokio::time::timeout(connect, guard::resolve(&aim, &self.settings.allow, &self.own));
         let address = address.await.map_err(|_| EgressError::Timeout)??;
-        let limits = body::Limits { bytes_max: self.config.response_bytes_max, between_bytes, end };
+        let limits =
+            body::Limits { bytes_max: self.settings.response_bytes_max, between_bytes, end };
         let request = request.map(|content| body::outgoing(content, limits.bytes_max));
         let sent = async {
             let mut wire = tokio::time::timeout(connect, dial::dial(&self.tls, &aim, address))
@@ -132,9 +121,10 @@ impl Gate {
     /// Which rule forbids it, or that its name does not resolve.
     pub async fn admits(&self, uri: &Uri) -> Result<(), EgressError> {
         let aim = target::aim(uri)?;
-        let within = Duration::from_millis(self.config.connect_timeout_ms);
+        let within = Duration::from_millis(self.settings.connect_timeout_ms);
         let resolved =
-            tokio::time::timeout(within, guard::resolve(&aim, &self.config.allow, &self.own)).await;
+            tokio::time::timeout(within, guard::resolve(&aim, &self.settings.allow, &self.own))
+                .await;
         resolved.map_err(|_| EgressError::Timeout)?.map(drop)
     }
 
@@ -159,10 +149,10 @@ impl Gate {
             credential: None,
         };
         let connected = async {
-            let address = guard::resolve(&aim, &self.config.allow, &self.own).await?;
+            let address = guard::resolve(&aim, &self.settings.allow, &self.own).await?;
             TcpStream::connect(address).await.map_err(|_| EgressError::Connection)
         };
-        let within = Duration::from_millis(self.config.connect_timeout_ms);
+        let within = Duration::from_millis(self.settings.connect_timeout_ms);
         tokio::time::timeout(within, connected).await.map_err(|_| EgressError::Timeout)?
     }
 
@@ -181,7 +171,7 @@ impl Gate {
         });
         let exchange = async {
             let (aim, request) = target::public(request)?;
-            let address = guard::resolve(&aim, &self.config.allow, &self.own).await?;
+            let address = guard::resolve(&aim, &self.settings.allow, &self.own).await?;
             let mut wire = dial::dial(&self.tls, &aim, address).await?;
             Ok(wire.send(request).await?.into_parts().0)
         };

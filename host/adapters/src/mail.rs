@@ -8,12 +8,12 @@ use charter_kernel::id::uuid_v7;
 use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::time::Instant;
 use charter_kernel::unit::Write;
+use charter_tenancy::records::mail::{About, Notice};
+use charter_tenancy::stored;
 use serde_json::json;
 
-use crate::app::App;
+use crate::Adapters;
 use crate::providers::{Binding, Whose};
-use crate::records::mail::{About, Notice};
-use crate::routes::stored;
 
 pub mod domains;
 pub mod invited;
@@ -72,39 +72,37 @@ impl Missing {
     }
 }
 
-fn binding(app: &App) -> Option<std::sync::Arc<Binding>> {
-    app.providers.get(relay::BINDING, &Whose::Deployment)
+fn binding(adapters: &Adapters) -> Option<std::sync::Arc<Binding>> {
+    adapters.providers.get(relay::BINDING, &Whose::Deployment)
 }
 
 /// The relay, and where links lead.
 ///
 /// # Errors
 /// What is missing.
-pub fn ready(app: &App) -> Result<Ready, Missing> {
-    let binding = binding(app).ok_or(Missing::Relay)?;
-    let base = base(app).ok_or(Missing::Base)?;
+pub fn ready(adapters: &Adapters) -> Result<Ready, Missing> {
+    let binding = binding(adapters).ok_or(Missing::Relay)?;
+    let base = base(adapters).ok_or(Missing::Base)?;
     let relay = relay::Relay::of(&binding).map_err(|fault| Missing::Unfit(fault.to_string()))?;
     Ok(Ready { relay, base })
 }
 
 /// Where links lead: the address that the operator says clients use, or on this machine alone the
 /// one listened on. Never what a request says of where it was sent: whoever sends it writes that.
-pub fn base(app: &App) -> Option<String> {
-    let config = &app.config;
-    if let Some(url) = &config.http.public_url {
+pub fn base(adapters: &Adapters) -> Option<String> {
+    let settings = &adapters.settings;
+    if let Some(url) = &settings.public_url {
         return Some(url.trim_end_matches('/').to_owned());
     }
-    let listens = app.gate.get()?.own_address().filter(|address| address.ip().is_loopback())?;
-    Some(format!("{}://{listens}", if config.tls.is_some() { "https" } else { "http" }))
+    let listens =
+        adapters.gate.get()?.own_address().filter(|address| address.ip().is_loopback())?;
+    Some(format!("{}://{listens}", if settings.tls { "https" } else { "http" }))
 }
 
 /// Whether this deployment receives the address's mail, or that is not certain: no link goes there.
-pub fn is_hosted(app: &App, email: &str) -> bool {
-    domains::is_hosted(
-        &app.config.mail.hosted_domains,
-        app.config.http.public_url.as_deref(),
-        email,
-    )
+pub fn is_hosted(adapters: &Adapters, email: &str) -> bool {
+    let settings = &adapters.settings;
+    domains::is_hosted(&settings.mail.hosted_domains, settings.public_url.as_deref(), email)
 }
 
 /// The row that has people told of something, in the commit of what they are told of; nothing where
@@ -112,11 +110,11 @@ pub fn is_hosted(app: &App, email: &str) -> bool {
 ///
 /// # Errors
 /// Where the operating system has no randomness.
-pub fn notice(app: &App, about: About, now: Instant) -> Result<Option<Write>, Refusal> {
-    if binding(app).is_none() {
+pub fn notice(adapters: &Adapters, about: About, now: Instant) -> Result<Option<Write>, Refusal> {
+    if binding(adapters).is_none() {
         return Ok(None);
     }
-    if base(app).is_none() {
+    if base(adapters).is_none() {
         tracing::error!(
             "a mail relay is bound, and http.public_url is not set: links would lead nowhere, and nothing is mailed"
         );
@@ -124,5 +122,5 @@ pub fn notice(app: &App, about: About, now: Instant) -> Result<Option<Write>, Re
     }
     let notice = Notice { id: uuid_v7(now, stored::random()?), about, created_at: now };
     let draft = notice.due(now).map_err(stored::unreadable)?;
-    Ok(Some(Write::Insert { key: crate::records::Record::key(&notice), draft }))
+    Ok(Some(Write::Insert { key: charter_tenancy::records::Record::key(&notice), draft }))
 }

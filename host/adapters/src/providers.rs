@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use crate::config;
 use crate::hooks::stripe;
+use crate::settings;
 
 mod address;
 mod record;
@@ -98,7 +98,7 @@ impl Providers {
     /// When the store cannot be read, or a credential cannot be opened.
     pub async fn open(
         store: Store,
-        configured: &BTreeMap<String, config::Provider>,
+        configured: &BTreeMap<String, settings::Provider>,
     ) -> Result<Self, BindingFault> {
         let configured = configured.iter().map(|(name, provider)| {
             let binding = Binding {
@@ -111,7 +111,7 @@ impl Providers {
                     provider.webhook_secret.clone(),
                     provider.webhook_secret_previous.clone(),
                 ],
-                options: serde_json::to_value(&provider.options).unwrap_or_default(),
+                options: provider.options.clone(),
                 configured: true,
             };
             ((name.clone(), Whose::Deployment), Arc::new(binding))

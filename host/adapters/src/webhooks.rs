@@ -8,18 +8,17 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use charter_kernel::hex::hex;
 use charter_kernel::time::Instant;
+use charter_store::Store;
+use charter_tenancy::records::webhook::Webhook;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use serde_json::{Value, json};
 use sha2::Sha256;
 
-use crate::app::App;
-use crate::records::webhook::Webhook;
+pub mod deliveries;
 
 /// What a secret begins with.
 const PREFIX: &str = "whsec_";
-/// Events of the host's own that webhooks can hear.
-const OWN: [&str; 2] = ["approval.resolved", DISABLED];
 /// A webhook was switched off by the host.
 pub const DISABLED: &str = "webhook.disabled";
 /// What a test delivery is.
@@ -33,25 +32,6 @@ pub fn secret() -> Result<String, getrandom::Error> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes)?;
     Ok(format!("{PREFIX}{}", STANDARD.encode(bytes)))
-}
-
-/// Every type that a webhook can subscribe to: the manifests' and the host's own.
-pub fn event_types(app: &App) -> Vec<(String, String)> {
-    let live = app.registry.current();
-    let declared =
-        live.primitives().flat_map(|primitive| primitive.active().manifest.events.clone());
-    let mut types: Vec<(String, String)> = declared
-        .filter(|event| event.webhook)
-        .map(|event| (event.name, event.description))
-        .collect();
-    let told = [
-        "An approval was approved, denied or failed.",
-        "A webhook was switched off because its endpoint failed.",
-    ];
-    types.extend(OWN.iter().zip(told).map(|(name, told)| ((*name).to_owned(), told.to_owned())));
-    types.sort();
-    types.dedup_by(|one, other| one.0 == other.0);
-    types
 }
 
 /// The body: `{event, data: {…, tenant_user_id}, ts}`.
@@ -108,14 +88,13 @@ pub fn headers(event: &str, id: &str, now: Instant, body: &str, secrets: &[Strin
 }
 
 /// The secrets of a webhook that count now, the newest first; `None` where they cannot be opened.
-pub async fn secrets(app: &App, webhook: &Webhook, now: Instant) -> Option<Vec<String>> {
+pub async fn secrets(store: &Store, webhook: &Webhook, now: Instant) -> Option<Vec<String>> {
     let previous =
         webhook.previous.iter().filter(|(_, until)| *until > now).map(|(sealed, _)| sealed);
     let mut opened = Vec::new();
     for sealed in std::iter::once(&webhook.secret).chain(previous) {
         let sealed = STANDARD.decode(sealed).ok()?;
-        let bytes =
-            app.store.unseal(webhook.organization.as_str(), &webhook.id, &sealed).await.ok()?;
+        let bytes = store.unseal(webhook.organization.as_str(), &webhook.id, &sealed).await.ok()?;
         opened.push(String::from_utf8(bytes).ok()?);
     }
     Some(opened)
@@ -126,12 +105,12 @@ pub async fn secrets(app: &App, webhook: &Webhook, now: Instant) -> Option<Vec<S
 /// # Errors
 /// When it cannot be sealed.
 pub async fn sealed(
-    app: &App,
+    store: &Store,
     organization: &str,
     id: &str,
     secret: &str,
 ) -> Result<String, charter_kernel::refusal::Refusal> {
-    let sealed = app.store.seal(organization, id, secret.as_bytes()).await.map_err(|error| {
+    let sealed = store.seal(organization, id, secret.as_bytes()).await.map_err(|error| {
         tracing::error!(
             error = &error as &dyn std::error::Error,
             "a webhook's secret cannot be sealed"

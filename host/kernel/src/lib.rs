@@ -19,6 +19,7 @@ pub mod ledger;
 pub mod limits;
 pub mod manifest;
 pub mod merkle;
+pub mod money;
 pub mod note;
 pub mod refusal;
 pub mod role;

@@ -1,7 +1,8 @@
 //! What every request shares: configuration, store, engine, directory, registry, metrics, clock.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
+use charter_adapters::Adapters;
 use charter_engine::Engine;
 use charter_kernel::time::Clock;
 use charter_store::Store;
@@ -11,7 +12,6 @@ use tokio_util::task::TaskTracker;
 use crate::components::Registry;
 use crate::config::Config;
 use crate::directory::Directory;
-use crate::egress::Gate;
 use crate::hooks::Counts;
 use crate::http::room::Room;
 use crate::metrics::Metrics;
@@ -21,7 +21,6 @@ use crate::pipeline::follow::Places;
 use crate::pipeline::rate::Buckets;
 use crate::pipeline::running::Running;
 use crate::pipeline::table::HostTable;
-use crate::providers::Providers;
 use crate::strangers::Strangers;
 
 /// The running server. Shared by reference; nothing in it is replaced after start.
@@ -38,10 +37,8 @@ pub struct App {
     pub registry: Registry,
     /// The operator's token.
     pub operator: Operator,
-    /// What is bound to which name.
-    pub providers: Providers,
-    /// The way out of the host; there once it listens.
-    pub gate: OnceLock<Arc<Gate>>,
+    /// The world outside.
+    pub adapters: Arc<Adapters>,
     /// Token buckets of the configured rates.
     pub buckets: Buckets,
     /// What client addresses may do without a credential, and have done.
@@ -71,10 +68,6 @@ pub struct App {
     pub draining: CancellationToken,
     /// Somebody waits for a job: the runner looks at once.
     pub job_wanted: tokio::sync::Notify,
-    /// Deliveries are due: they are sent at once.
-    pub delivery_wanted: tokio::sync::Notify,
-    /// Something is to be mailed: it is at once.
-    pub mail_wanted: tokio::sync::Notify,
     /// What must finish before the process ends.
     pub tasks: TaskTracker,
 }

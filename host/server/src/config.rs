@@ -8,6 +8,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use charter_adapters::mail::relay;
+use charter_adapters::settings::{self as outside, Egress, Mail, Provider};
 use charter_registry::settings::{Components, Primitives, Settings};
 use charter_tenancy::secret::Secret;
 
@@ -24,8 +26,7 @@ mod telemetry;
 pub use access::{Auth, Operator, Rates, Registration};
 pub use billing::Billing;
 pub use http::{ClientField, Http, Tls};
-pub use mail::Mail;
-pub use sandbox::{Egress, Engine, Jobs, Provider};
+pub use sandbox::{Engine, Jobs};
 pub use source::{Entry, Fault};
 pub use storage::{Data, Database, Retention};
 pub use telemetry::{LogFormat, Telemetry};
@@ -98,6 +99,16 @@ impl Config {
         }
     }
 
+    /// What adapters go by.
+    pub fn outside(&self) -> outside::Settings {
+        outside::Settings {
+            egress: self.egress.clone(),
+            mail: self.mail.clone(),
+            public_url: self.http.public_url.clone(),
+            tls: self.tls.is_some(),
+        }
+    }
+
     /// What the registry of components goes by.
     pub fn registry(&self) -> Settings {
         Settings {
@@ -123,13 +134,13 @@ impl Config {
             jobs: Jobs::read(source.section("jobs")),
             auth: Auth::read(source.section("auth")),
             rates: Rates::read(source.section("rates")),
-            egress: Egress::read(source.section("egress")),
+            egress: sandbox::egress(source.section("egress")),
             operator: Operator::read(source.section("operator")),
-            mail: Mail::read(source.section("mail")),
+            mail: mail::read(source.section("mail")),
             billing: Billing::read(source.section("billing")),
             telemetry: Telemetry::read(source.section("telemetry")),
             retention: Retention::read(source.section("retention")),
-            providers: Provider::read_all(&mut source),
+            providers: sandbox::providers(&mut source),
             primitives: Primitives::new(source.tables("primitives")),
         };
         config.check(&mut source);
@@ -140,7 +151,7 @@ impl Config {
 impl Config {
     /// What no section sees by itself.
     fn check(&self, source: &mut Source) {
-        if self.providers.contains_key(crate::mail::relay::BINDING) && !self.http.has_base() {
+        if self.providers.contains_key(relay::BINDING) && !self.http.has_base() {
             source.fault(
                 "http.public_url",
                 "is missing: a mail relay is bound, and the links in its mails have to lead somewhere",

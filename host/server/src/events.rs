@@ -4,14 +4,13 @@
 //! Both are facts that rode in the commit of their cause and were numbered right behind it, so
 //! nobody is told of what did not happen, and nobody misses what did.
 
+pub use charter_adapters::webhooks as webhook;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::unit::FactKind;
 use charter_store::{SequencedFact, Store};
 use serde_json::{Value, json};
 
 use crate::routes::stored::reading;
-
-pub mod webhook;
 
 /// The type under which an audit row is told.
 pub const ACTIVITY: &str = "activity.logged";

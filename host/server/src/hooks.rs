@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use charter_engine::hook::{HookRecord, Scheme};
+pub use charter_adapters::hooks::{path, provider_path, signature, stripe};
+use charter_engine::hook::HookRecord;
 use charter_kernel::hex::hex;
 use charter_kernel::id::UserId;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::scope::{Actor, ActorKind, Principal, Scope};
-use charter_kernel::time::Instant;
 use charter_kernel::unit::Claim;
 use charter_store::Txn;
 use serde_json::{Value, json};
@@ -34,8 +34,6 @@ use crate::routes::stored;
 
 mod event;
 pub mod question;
-pub mod signature;
-pub mod stripe;
 
 /// Bytes of a call's body.
 pub const BODY_BYTES_MAX: usize = 256 << 10;
@@ -263,28 +261,4 @@ fn payload(request: &HostRequest, hook: &HookRecord, event: &str) -> Value {
         Err(_) => payload["body_base64"] = STANDARD.encode(&request.bytes).into(),
     }
     payload
-}
-
-/// How far a sender's clock may be from ours.
-pub const TOLERANCE_MS: i64 = 300_000;
-
-/// Whether a moment in seconds is within [`TOLERANCE_MS`] of now.
-pub fn is_fresh(seconds: i64, now: Instant) -> bool {
-    seconds
-        .checked_mul(1_000)
-        .and_then(|ms| now.0.checked_sub(ms))
-        .is_some_and(|apart| apart.abs() <= TOLERANCE_MS)
-}
-
-/// Where calls of a hook come to, below the address that clients use.
-pub fn path(id: &str, scheme: &Scheme) -> String {
-    match scheme {
-        Scheme::Binding(name) => provider_path(name),
-        _ => format!("/v1/hooks/{id}"),
-    }
-}
-
-/// Where a provider calls for all hooks of its binding.
-pub fn provider_path(binding: &str) -> String {
-    format!("/v1/hooks/providers/{binding}")
 }

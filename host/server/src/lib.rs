@@ -4,6 +4,7 @@
 //! shipped. Knows hyper; knows no primitive by name: what is served comes from the components'
 //! manifests and from the one list in [`routes`].
 
+pub use charter_adapters::{mail, providers};
 pub use charter_registry::{components, served};
 pub use charter_tenancy::{directory, operator, place, records};
 
@@ -11,17 +12,14 @@ pub mod app;
 pub mod audit;
 pub mod cli;
 pub mod config;
-pub mod egress;
 pub mod events;
 pub mod governance;
 pub mod hooks;
 pub mod http;
 pub mod lifecycle;
-pub mod mail;
 pub mod metrics;
 pub mod openapi;
 pub mod pipeline;
-pub mod providers;
 pub mod reply;
 pub mod request;
 pub mod routes;

@@ -31,6 +31,7 @@ pub mod finish;
 pub mod follow;
 pub mod gate;
 pub mod guest;
+pub mod guests;
 pub mod host;
 pub mod identify;
 pub mod job;

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use charter_adapters::webhooks::deliveries;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::App;
@@ -14,7 +15,6 @@ use crate::components::watch::Folder;
 
 pub(crate) mod approvals;
 mod checkpoints;
-mod deliveries;
 mod due;
 mod erase;
 mod feeds;
@@ -44,7 +44,8 @@ pub fn start(app: &Arc<App>, folder: Option<Folder>) {
     app.tasks.spawn(until_drained(app, holds::ended(app.clone())));
     app.tasks.spawn(until_drained(app, checkpoints::run(app.clone())));
     app.tasks.spawn(until_drained(app, feeds::run(app.clone())));
-    app.tasks.spawn(until_drained(app, deliveries::run(app.clone())));
+    let deliveries = deliveries::run(app.adapters.clone(), app.tasks.clone(), app.draining.clone());
+    app.tasks.spawn(until_drained(app, deliveries));
     app.tasks.spawn(mails::run(app.clone()));
     app.tasks.spawn(until_drained(app, sweep::run(app.clone())));
     let registry = app.registry.clone();

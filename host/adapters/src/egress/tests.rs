@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::config::Provider;
+use crate::settings::Provider;
 
 struct Still;
 
@@ -69,12 +69,12 @@ async fn gate_beside(
         credential: Some(Secret::new("s3cret-token".into())),
         webhook_secret: None,
         webhook_secret_previous: None,
-        options: toml::Table::new(),
+        options: serde_json::json!({}),
     };
     let providers = Providers::open(store, &BTreeMap::from([("engine".to_owned(), bound)]))
         .await
         .expect("bindings");
-    let config = config::Egress {
+    let config = settings::Egress {
         allow: Vec::new(),
         connect_timeout_ms: 2_000,
         timeout_ms: 5_000,

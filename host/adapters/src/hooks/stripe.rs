@@ -11,7 +11,6 @@ use http::{HeaderMap, HeaderName};
 use serde_json::{Value, json};
 
 use super::{is_fresh, signature};
-use crate::reply::Reply;
 
 /// The kind of such bindings.
 pub const KIND: &str = "stripe";
@@ -71,10 +70,14 @@ pub struct Question {
 }
 
 impl Question {
-    /// What Stripe is answered; no answer is a no.
-    pub fn reply(&self, answer: Option<&Value>) -> Reply {
-        let reply = answer.map_or_else(|| Reply::ok(&json!({ "approved": false })), Reply::ok);
-        reply.header(VERSION, &self.version)
+    /// The body that Stripe is answered; no answer is a no.
+    pub fn reply(&self, answer: Option<Value>) -> Value {
+        answer.unwrap_or_else(|| json!({ "approved": false }))
+    }
+
+    /// The header of that answer: the version of the API that the question was asked in.
+    pub fn header(&self) -> (HeaderName, &str) {
+        (VERSION, &self.version)
     }
 }
 

@@ -2,38 +2,40 @@
 
 use charter_kernel::refusal::Refusal;
 use charter_store::Txn;
+use charter_tenancy::records::invitation::Invitation;
+use charter_tenancy::records::mail::Cause;
+use charter_tenancy::records::organization::Organization;
 use charter_tenancy::secret::Plain;
+use charter_tenancy::stored;
 
 use super::outbox::{self, Wanted};
 use super::{letter, quota};
-use crate::app::App;
-use crate::records::invitation::Invitation;
-use crate::records::mail::Cause;
-use crate::records::organization::Organization;
-use crate::routes::{pages, stored};
+use crate::Adapters;
 
 /// Has the invitation mailed in the same commit, where that can be; says what becomes of it. The
-/// inviter has the token either way.
+/// inviter has the token either way. `page` is the path that its link leads to.
 ///
 /// # Errors
 /// When the store cannot be asked, or the mail cannot be sealed.
 pub async fn mailed(
-    app: &App,
+    adapters: &Adapters,
     txn: &mut Txn,
     invitation: &Invitation,
     token: &Plain,
+    page: &str,
 ) -> Result<&'static str, Refusal> {
-    let Ok(ready) = super::ready(app) else { return Ok("not_configured") };
+    let Ok(ready) = super::ready(adapters) else { return Ok("not_configured") };
     let (organization, now) = (&invitation.organization, invitation.created_at);
-    if super::is_hosted(app, &invitation.email) || letter::mailbox(&invitation.email).is_none() {
+    if super::is_hosted(adapters, &invitation.email) || letter::mailbox(&invitation.email).is_none()
+    {
         return Ok("withheld");
     }
-    if !quota::admit(app, txn, Some(organization.as_str()), &invitation.email, now).await? {
+    if !quota::admit(adapters, txn, Some(organization.as_str()), &invitation.email, now).await? {
         return Ok("rate_limited");
     }
     let found = stored::get::<Organization>(txn, &Organization::address(organization)).await?;
     let name = found.ok_or_else(Refusal::not_found)?.record.name;
-    let link = format!("{}{}?token={}", ready.base, pages::invitation::PATH, token.reveal());
+    let link = format!("{}{}?token={}", ready.base, page, token.reveal());
     let wanted = Wanted {
         organization: organization.as_str(),
         to: &invitation.email,
@@ -43,6 +45,6 @@ pub async fn mailed(
         hello: &outbox::hello(&ready.base),
     };
     outbox::enqueue(txn, wanted, now).await?;
-    app.mail_wanted.notify_one();
+    adapters.mail_wanted.notify_one();
     Ok("queued")
 }

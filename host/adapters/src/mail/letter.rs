@@ -6,6 +6,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use charter_kernel::money::dollars;
 use charter_kernel::time::Instant;
 use lettre::address::Envelope;
 use lettre::message::header::{ContentType, HeaderName, HeaderValue};
@@ -14,7 +15,6 @@ use lettre::{Address, message::header::ContentTransferEncoding};
 use serde::{Deserialize, Serialize};
 
 use super::domains;
-use crate::governance::dollars;
 
 /// Characters of a line that somebody else wrote.
 const LINE_CHARS_MAX: usize = 160;

@@ -8,12 +8,12 @@ use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::Write;
 use charter_store::{ReadError, Store, Txn};
+use charter_tenancy::records::Record as _;
+use charter_tenancy::records::mail::{Cause, MAILS, Mail};
+use charter_tenancy::stored;
 
 use super::domains;
 use super::letter::Letter;
-use crate::records::Record as _;
-use crate::records::mail::{Cause, MAILS, Mail};
-use crate::routes::stored;
 
 /// How long a mail is tried, in milliseconds: six hours.
 pub const TRIED_MS: i64 = 6 * 3_600_000;

@@ -8,12 +8,12 @@ use charter_kernel::hex::sha256;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Instant;
 use charter_store::Txn;
+use charter_tenancy::records::Record as _;
+use charter_tenancy::records::account::normalised;
+use charter_tenancy::records::mail::Quota;
+use charter_tenancy::stored;
 
-use crate::app::App;
-use crate::records::Record as _;
-use crate::records::account::normalised;
-use crate::records::mail::Quota;
-use crate::routes::stored;
+use crate::Adapters;
 
 /// The window.
 pub const HOUR_MS: i64 = 3_600_000;
@@ -24,13 +24,13 @@ pub const HOUR_MS: i64 = 3_600_000;
 /// # Errors
 /// When the store cannot be asked.
 pub async fn admit(
-    app: &App,
+    adapters: &Adapters,
     txn: &mut Txn,
     organization: Option<&str>,
     to: &str,
     now: Instant,
 ) -> Result<bool, Refusal> {
-    let limits = &app.config.mail;
+    let limits = &adapters.settings.mail;
     let recipient = recipient(to);
     let mut counts = vec![(counted(txn, None, &recipient, now).await?, limits.recipient_per_hour)];
     if let Some(organization) = organization {

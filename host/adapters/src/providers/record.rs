@@ -4,13 +4,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use charter_kernel::unit::{Key, Reach};
 use charter_store::{CommitError, ReadError, SealError, Store, TransactError, Txn, WriteError};
+use charter_tenancy::records::{Record, Unreadable};
 use charter_tenancy::secret::Secret;
 use charter_tenancy::stored;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Binding;
-use crate::records::{Record, Unreadable};
 
 /// Whom a binding serves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -14,18 +14,21 @@ use charter_kernel::id::FactId;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Fact, Guard, Rejection, Take, Taken, Unit, Write};
 use charter_store::{CommitError, audited};
+use charter_tenancy::records::Record as _;
+use charter_tenancy::records::webhook::{Attempt, Delivery, ENDED, Outcome, Webhook};
+use charter_tenancy::stored;
 use futures::future::join_all;
 use http::header::RETRY_AFTER;
 use serde_json::json;
 use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
-use super::LOOK_EVERY;
-use crate::app::App;
-use crate::events::webhook;
-use crate::records::Record as _;
-use crate::records::webhook::{Attempt, Delivery, ENDED, Outcome, Webhook};
-use crate::routes::stored;
+use crate::Adapters;
+use crate::webhooks;
 
+/// How often due deliveries are looked for, although something wakes the sender.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Endpoints served at one time, and apart from them those whose last delivery failed.
 const ENDPOINTS_MAX: usize = 256;
 /// Endpoints that are remembered to fail; beyond it all are forgotten, and found out again.
@@ -74,14 +77,14 @@ struct Places {
 }
 
 /// Never ends by itself.
-pub(super) async fn run(app: Arc<App>) {
+pub async fn run(adapters: Arc<Adapters>, tasks: TaskTracker, draining: CancellationToken) {
     let serving = Arc::new(Mutex::new(Serving::default()));
     let places = Arc::new(Places {
         healthy: Semaphore::new(ENDPOINTS_MAX),
         failing: Semaphore::new(ENDPOINTS_MAX),
     });
     loop {
-        let (due, next) = match app.store.groups_due(&Delivery::all(), TURN_MAX).await {
+        let (due, next) = match adapters.store.groups_due(&Delivery::all(), TURN_MAX).await {
             Ok(found) => found,
             Err(error) => {
                 tracing::warn!(
@@ -96,17 +99,17 @@ pub(super) async fn run(app: Arc<App>) {
                 continue;
             }
             let served = Served { serving: serving.clone(), endpoint };
-            let (app, places) = (app.clone(), places.clone());
-            app.tasks.clone().spawn(async move {
-                let draining = app.draining.clone();
-                let _ = draining.run_until_cancelled(serve(&app, &served, &places)).await;
+            let (adapters, places) = (adapters.clone(), places.clone());
+            let draining = draining.clone();
+            tasks.spawn(async move {
+                let _ = draining.run_until_cancelled(serve(&adapters, &served, &places)).await;
             });
         }
         let wait = next.map_or(LOOK_EVERY, |next| {
-            Duration::from_millis(u64::try_from(next.0 - app.store.now().0).unwrap_or(0))
+            Duration::from_millis(u64::try_from(next.0 - adapters.store.now().0).unwrap_or(0))
                 .clamp(Duration::from_millis(20), LOOK_EVERY)
         });
-        let _ = tokio::time::timeout(wait, app.delivery_wanted.notified()).await;
+        let _ = tokio::time::timeout(wait, adapters.delivery_wanted.notified()).await;
     }
 }
 
@@ -127,7 +130,7 @@ impl Drop for Served {
 }
 
 /// Sends what is due to one endpoint.
-async fn serve(app: &App, served: &Served, places: &Places) {
+async fn serve(adapters: &Adapters, served: &Served, places: &Places) {
     loop {
         let failing = locked(&served.serving).failing.contains(&served.endpoint);
         let Ok(_place) = if failing { &places.failing } else { &places.healthy }.acquire().await
@@ -138,26 +141,27 @@ async fn serve(app: &App, served: &Served, places: &Places) {
             reach: None,
             space: Delivery::all(),
             group: served.endpoint.clone(),
-            until: app.store.now().plus_ms(LEASE_MS),
+            until: adapters.store.now().plus_ms(LEASE_MS),
             tokens: (0..PARALLEL).map(|_| uuid::Uuid::now_v7().to_string()).collect(),
         };
-        let taken = match app.store.commit(Unit { takes: vec![take], ..Unit::default() }).await {
+        let taken = match adapters.store.commit(Unit { takes: vec![take], ..Unit::default() }).await
+        {
             Ok(applied) => applied.taken.into_iter().flatten().collect::<Vec<_>>(),
             Err(error) => return tracing::warn!(%error, "due deliveries could not be taken"),
         };
         if taken.is_empty() {
             return;
         }
-        let sent = join_all(taken.into_iter().map(|taken| one(app, taken))).await;
+        let sent = join_all(taken.into_iter().map(|taken| one(adapters, taken))).await;
         locked(&served.serving).ended(&served.endpoint, sent.into_iter().all(|good| good));
     }
 }
 
 /// Tries one delivery; whether the endpoint took it.
-async fn one(app: &App, taken: Taken) -> bool {
+async fn one(adapters: &Adapters, taken: Taken) -> bool {
     let Ok(mut delivery) = Delivery::read(&taken.row) else { return false };
     let key = Webhook::address(&delivery.organization, &delivery.webhook);
-    let found = match app.store.get(&key).await {
+    let found = match adapters.store.get(&key).await {
         Ok(row) => row.and_then(|row| Webhook::read(&row).ok()),
         Err(error) => {
             tracing::warn!(
@@ -167,15 +171,15 @@ async fn one(app: &App, taken: Taken) -> bool {
             return false;
         }
     };
-    let Some(webhook) = found.filter(|webhook| webhook.active || delivery.event == webhook::TEST)
+    let Some(webhook) = found.filter(|webhook| webhook.active || delivery.event == webhooks::TEST)
     else {
         delivery.status = Outcome::Dropped;
-        end(app, &taken, delivery, None).await;
+        end(adapters, &taken, delivery, None).await;
         return true;
     };
     let began = tokio::time::Instant::now();
-    let at = app.store.now();
-    let answer = send(app, &webhook, &delivery, at).await;
+    let at = adapters.store.now();
+    let answer = send(adapters, &webhook, &delivery, at).await;
     let (status, error, asked) = match answer {
         Ok((status, asked)) => (Some(status), None, asked),
         Err(error) => (None, Some(error), None),
@@ -187,11 +191,11 @@ async fn one(app: &App, taken: Taken) -> bool {
     let again = BACKOFF_MS.get(delivery.attempts.len() - 1).filter(|_| !took && !gone);
     let Some(backoff) = again else {
         delivery.status = if took { Outcome::Succeeded } else { Outcome::Failed };
-        end(app, &taken, delivery, Some((took, gone))).await;
+        end(adapters, &taken, delivery, Some((took, gone))).await;
         return took;
     };
     let wait = jittered(*backoff).max(asked.unwrap_or(0));
-    again_at(app, &taken, &delivery, app.store.now().plus_ms(wait)).await;
+    again_at(adapters, &taken, &delivery, adapters.store.now().plus_ms(wait)).await;
     false
 }
 
@@ -205,18 +209,20 @@ fn jittered(ms: i64) -> i64 {
 
 /// One try: the status and for how long the endpoint asked to wait.
 async fn send(
-    app: &App,
+    adapters: &Adapters,
     webhook: &Webhook,
     delivery: &Delivery,
     now: Instant,
 ) -> Result<(u16, Option<i64>), String> {
-    let secrets = webhook::secrets(app, webhook, now).await.ok_or("its secret cannot be opened")?;
-    let gate = app.gate.get().ok_or("the host is starting")?;
+    let secrets = webhooks::secrets(&adapters.store, webhook, now)
+        .await
+        .ok_or("its secret cannot be opened")?;
+    let gate = adapters.gate.get().ok_or("the host is starting")?;
     let mut request = http::Request::post(&webhook.url)
         .body(Bytes::from(delivery.body.clone()))
         .map_err(|error| error.to_string())?;
     *request.headers_mut() =
-        webhook::headers(&delivery.event, &delivery.event_id, now, &delivery.body, &secrets);
+        webhooks::headers(&delivery.event, &delivery.event_id, now, &delivery.body, &secrets);
     let answer = gate.post(request, TRY).await.map_err(|error: EgressError| error.to_string())?;
     let asked = answer.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
     let asked = asked
@@ -227,7 +233,12 @@ async fn send(
 
 /// The webhook after a delivery that is over, and what is told of it; `None` where it stays as it
 /// is.
-fn tally(app: &App, webhook: &Webhook, took: bool, gone: bool) -> Option<(Webhook, Vec<Fact>)> {
+fn tally(
+    adapters: &Adapters,
+    webhook: &Webhook,
+    took: bool,
+    gone: bool,
+) -> Option<(Webhook, Vec<Fact>)> {
     if !webhook.active {
         return None;
     }
@@ -241,7 +252,7 @@ fn tally(app: &App, webhook: &Webhook, took: bool, gone: bool) -> Option<(Webhoo
         (false, true) => format!("{failures} deliveries in a row failed, each with all its tries."),
         (false, false) => return Some((Webhook { failures, ..webhook.clone() }, Vec::new())),
     };
-    let now = app.store.now();
+    let now = adapters.store.now();
     tracing::warn!(
         webhook = webhook.id,
         organization = webhook.organization.as_str(),
@@ -255,7 +266,7 @@ fn tally(app: &App, webhook: &Webhook, took: bool, gone: bool) -> Option<(Webhoo
             FactId::new(now, random).into_string(),
             webhook.organization.as_str(),
             now,
-            webhook::DISABLED,
+            webhooks::DISABLED,
             &body,
         )
     });
@@ -282,7 +293,7 @@ fn switched_off(webhook: &Webhook, reason: &str, now: Instant) -> Option<Fact> {
     audited(&row).ok()
 }
 
-async fn again_at(app: &App, taken: &Taken, delivery: &Delivery, at: Instant) {
+async fn again_at(adapters: &Adapters, taken: &Taken, delivery: &Delivery, at: Instant) {
     let Ok(draft) = delivery.due(at) else { return };
     let (key, token) = (taken.key.clone(), taken.token.clone());
     let writes = vec![
@@ -290,13 +301,18 @@ async fn again_at(app: &App, taken: &Taken, delivery: &Delivery, at: Instant) {
         Write::Release { key: key.clone(), token: token.clone(), due_at: at, undo: false },
     ];
     let (organization, guards) = (delivery.organization.clone(), vec![Guard::Lease { key, token }]);
-    commit(app, Unit { organization, guards, writes, ..Unit::default() }).await;
+    commit(adapters, Unit { organization, guards, writes, ..Unit::default() }).await;
 }
 
 /// Writes how a delivery ended, and what its end makes of its webhook: read anew where somebody
 /// changes that at the same moment.
-async fn end(app: &App, taken: &Taken, mut delivery: Delivery, took: Option<(bool, bool)>) {
-    let now = app.store.now();
+async fn end(
+    adapters: &Adapters,
+    taken: &Taken,
+    mut delivery: Delivery,
+    took: Option<(bool, bool)>,
+) {
+    let now = adapters.store.now();
     delivery.ended_at = Some(now);
     let Ok(draft) = delivery.due(now) else { return };
     let (key, token) = (taken.key.clone(), taken.token.clone());
@@ -312,18 +328,18 @@ async fn end(app: &App, taken: &Taken, mut delivery: Delivery, took: Option<(boo
     };
     for _ in 0..TALLIES_MAX {
         let Some((took, gone)) = took else { break };
-        let found = app.store.get(&webhook).await.ok().flatten();
+        let found = adapters.store.get(&webhook).await.ok().flatten();
         let Some((found, version)) =
             found.and_then(|row| Some((Webhook::read(&row).ok()?, row.version)))
         else {
             break;
         };
-        let Some((after, facts)) = tally(app, &found, took, gone) else { break };
+        let Some((after, facts)) = tally(adapters, &found, took, gone) else { break };
         let Ok(draft) = after.draft() else { break };
         let mut both = Unit { facts, ..unit.clone() };
         both.guards.push(Guard::Unchanged { key: webhook.clone(), version });
         both.writes.push(Write::Replace { key: webhook.clone(), draft, expected: None });
-        match app.store.commit_settling(both).await {
+        match adapters.store.commit_settling(both).await {
             Err(CommitError::Rejected(Rejection::Conflict { .. })) => {}
             Err(CommitError::Rejected(Rejection::Refused(_))) => break,
             Err(error) => {
@@ -332,12 +348,12 @@ async fn end(app: &App, taken: &Taken, mut delivery: Delivery, took: Option<(boo
             Ok(_) => return,
         }
     }
-    commit(app, unit).await;
+    commit(adapters, unit).await;
 }
 
-async fn commit(app: &App, unit: Unit) {
+async fn commit(adapters: &Adapters, unit: Unit) {
     // Refused: another host has taken it up meanwhile, and tries it once more.
-    if let Err(error) = app.store.commit_settling(unit).await
+    if let Err(error) = adapters.store.commit_settling(unit).await
         && error.refused().is_none()
     {
         tracing::warn!(%error, "what became of a delivery could not be written; it is tried again");

@@ -1,13 +1,13 @@
 //! `charter approvals`: what waits for people, and their word on it. By a person's own sign-in: no
 //! key decides.
 
+use charter_kernel::money::dollars;
 use clap::{Args, Subcommand};
 use http::{HeaderName, Method, header};
 use serde_json::{Value, json};
 
 use super::client::{Sent, Target};
 use super::{Usage, say};
-use crate::governance::dollars;
 
 const CSRF: HeaderName = HeaderName::from_static("x-service-csrf");
 

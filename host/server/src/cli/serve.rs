@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use charter_adapters::Adapters;
 use charter_engine::{AdmissionConfig, Engine, EngineConfig};
 use charter_kernel::time::{Clock, Instant};
 use charter_kernel::unit::Space;
@@ -28,11 +29,12 @@ use crate::metrics::Metrics;
 use crate::openapi::Description;
 use crate::operator::Operator;
 use crate::pipeline::follow::Places;
+use crate::pipeline::guests;
 use crate::pipeline::rate::Buckets;
 use crate::pipeline::table::{self, HostTable};
 use crate::providers::Providers;
 use crate::strangers::Strangers;
-use crate::{egress, telemetry, workers};
+use crate::{telemetry, workers};
 
 /// How long background work gets on shutdown, beyond the requests' own time.
 const WORKERS_DRAIN: Duration = Duration::from_secs(10);
@@ -174,6 +176,7 @@ pub async fn start(config: Config, clock: Arc<dyn Clock>) -> anyhow::Result<Runn
     let providers = Providers::open(store.clone(), &config.providers)
         .await
         .context("the bindings cannot be read")?;
+    let adapters = Arc::new(Adapters::new(store.clone(), providers, config.outside()));
     let directory = Directory::new(store.clone(), clock.clone(), config.auth.hashes_max)
         .context("passwords cannot be checked on this machine")?;
     let routes = HostTable::new()
@@ -188,15 +191,12 @@ pub async fn start(config: Config, clock: Arc<dyn Clock>) -> anyhow::Result<Runn
         running: Default::default(),
         hooks: Arc::default(),
         streams: Places::default(),
-        gate: std::sync::OnceLock::new(),
         routes,
         description: Description::default(),
         metrics: Metrics::new(),
         started_at: clock.now(),
         draining: CancellationToken::new(),
         job_wanted: tokio::sync::Notify::new(),
-        delivery_wanted: tokio::sync::Notify::new(),
-        mail_wanted: tokio::sync::Notify::new(),
         tasks: TaskTracker::new(),
         config,
         store,
@@ -204,7 +204,7 @@ pub async fn start(config: Config, clock: Arc<dyn Clock>) -> anyhow::Result<Runn
         directory,
         registry,
         operator,
-        providers,
+        adapters,
         clock,
     });
     gauges(&app);
@@ -224,7 +224,7 @@ pub async fn start(config: Config, clock: Arc<dyn Clock>) -> anyhow::Result<Runn
         }
     };
     let operator_address = own.as_ref().map(Listener::address).transpose()?;
-    egress::attach(&app, std::iter::once(address).chain(operator_address).collect());
+    guests::attach(&app, std::iter::once(address).chain(operator_address).collect());
     let mut running = Running {
         app: app.clone(),
         address,

@@ -1,47 +1,36 @@
 //! What the host mails itself: how much of it, and to whom no link ever goes.
 
+use charter_adapters::mail::domains;
+use charter_adapters::settings::Mail;
+
 use super::source::Section;
-use crate::mail::domains;
 
 /// `[mail]`
-#[derive(Clone, Debug)]
-pub struct Mail {
-    /// Domains whose mail this deployment itself receives, in their ASCII form; their sub-domains
-    /// are meant too.
-    pub hosted_domains: Vec<String>,
-    /// Mails that one organization causes in an hour.
-    pub organization_per_hour: u32,
-    /// Mails that one address gets in an hour, whoever causes them.
-    pub recipient_per_hour: u32,
-}
-
-impl Mail {
-    pub(super) fn read(mut of: Section<'_>) -> Self {
-        let domains: Vec<String> = of.take(
-            "hosted_domains",
-            Vec::new(),
-            "domains, sub-domains included, whose mail this deployment receives: no link is mailed there, since an agent could read it",
-        );
-        let mut hosted_domains = Vec::new();
-        for domain in domains {
-            match domains::ascii(&domain) {
-                Some(domain) => hosted_domains.push(domain),
-                None => of.fault(
-                    "hosted_domains",
-                    format!("holds {domain:?}, which is no domain such as mail.example.com"),
-                ),
-            }
-        }
-        let told = "mails that one organization causes in an hour; further approvals are told of in one summary to each person";
-        Self {
-            hosted_domains,
-            organization_per_hour: of.within("organization_per_hour", 100, (1, 100_000), told),
-            recipient_per_hour: of.within(
-                "recipient_per_hour",
-                30,
-                (1, 10_000),
-                "mails that one address gets in an hour",
+pub(super) fn read(mut of: Section<'_>) -> Mail {
+    let domains: Vec<String> = of.take(
+        "hosted_domains",
+        Vec::new(),
+        "domains, sub-domains included, whose mail this deployment receives: no link is mailed there, since an agent could read it",
+    );
+    let mut hosted_domains = Vec::new();
+    for domain in domains {
+        match domains::ascii(&domain) {
+            Some(domain) => hosted_domains.push(domain),
+            None => of.fault(
+                "hosted_domains",
+                format!("holds {domain:?}, which is no domain such as mail.example.com"),
             ),
         }
+    }
+    let told = "mails that one organization causes in an hour; further approvals are told of in one summary to each person";
+    Mail {
+        hosted_domains,
+        organization_per_hour: of.within("organization_per_hour", 100, (1, 100_000), told),
+        recipient_per_hour: of.within(
+            "recipient_per_hour",
+            30,
+            (1, 10_000),
+            "mails that one address gets in an hour",
+        ),
     }
 }

@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use charter_adapters::providers::{Binding, Wish};
+use charter_adapters::settings::{Egress, Provider};
 use charter_registry::settings::{Breaker, Components};
-use ipnet::IpNet;
+use serde_json::json;
 
 use super::Secret;
 use super::source::{Section, Source};
-use crate::providers::Wish;
 
 /// `[engine]`
 #[derive(Clone, Debug)]
@@ -217,153 +218,104 @@ impl Jobs {
 }
 
 /// `[egress]`
-#[derive(Clone, Debug)]
-pub struct Egress {
-    /// Ranges that are reachable although they are private or special.
-    pub allow: Vec<IpNet>,
-    /// Time to connect.
-    pub connect_timeout_ms: u64,
-    /// Time of one whole exchange.
-    pub timeout_ms: u64,
-    /// Bytes of one answer.
-    pub response_bytes_max: u64,
-    /// Outbound requests at once of one organization.
-    pub tenant_connections_max: u32,
-}
-
-impl Egress {
-    pub(super) fn read(mut of: Section<'_>) -> Self {
-        Self {
-            allow: of.take(
-                "allow",
-                Vec::new(),
-                "private ranges that outbound requests may reach, such as 10.1.0.0/16",
-            ),
-            connect_timeout_ms: of.within(
-                "connect_timeout_ms",
-                5_000,
-                (10, 60_000),
-                "time to connect",
-            ),
-            timeout_ms: of.within(
-                "timeout_ms",
-                60_000,
-                (10, 3_600_000),
-                "time of one whole exchange",
-            ),
-            response_bytes_max: of.within(
-                "response_bytes_max",
-                32 << 20,
-                (1024, 1 << 32),
-                "bytes of one answer",
-            ),
-            tenant_connections_max: of.within(
-                "tenant_connections_max",
-                32,
-                (1, 10_000),
-                "outbound requests at once of one organization",
-            ),
-        }
+pub(super) fn egress(mut of: Section<'_>) -> Egress {
+    Egress {
+        allow: of.take(
+            "allow",
+            Vec::new(),
+            "private ranges that outbound requests may reach, such as 10.1.0.0/16",
+        ),
+        connect_timeout_ms: of.within("connect_timeout_ms", 5_000, (10, 60_000), "time to connect"),
+        timeout_ms: of.within("timeout_ms", 60_000, (10, 3_600_000), "time of one whole exchange"),
+        response_bytes_max: of.within(
+            "response_bytes_max",
+            32 << 20,
+            (1024, 1 << 32),
+            "bytes of one answer",
+        ),
+        tenant_connections_max: of.within(
+            "tenant_connections_max",
+            32,
+            (1, 10_000),
+            "outbound requests at once of one organization",
+        ),
     }
 }
 
-/// `[providers.<name>]`: one binding.
-#[derive(Clone, Debug)]
-pub struct Provider {
-    /// The protocol it speaks.
-    pub kind: String,
-    /// Its address; requests stay at its origin and below its path.
-    pub url: String,
-    /// What the host adds to each request.
-    pub credential: Option<Secret>,
-    /// What the provider's own calls are signed with.
-    pub webhook_secret: Option<Secret>,
-    /// What they were signed with before, while it is rotated.
-    pub webhook_secret_previous: Option<Secret>,
-    /// What the protocol wants beside, a table.
-    pub options: toml::Table,
+/// The settings of a binding.
+const KEYS: [&str; 9] = [
+    "kind",
+    "url",
+    "credential",
+    "credential_file",
+    "webhook_secret",
+    "webhook_secret_file",
+    "webhook_secret_previous",
+    "webhook_secret_previous_file",
+    "options",
+];
+
+/// `[providers.<name>]`: the bindings, by name.
+pub(super) fn providers(source: &mut Source) -> BTreeMap<String, Provider> {
+    let names = source.named("providers", &KEYS);
+    names
+        .into_iter()
+        .map(|name| (name.clone(), provider(source.section_of("providers", &name), &name)))
+        .collect()
 }
 
-impl Provider {
-    const KEYS: [&'static str; 9] = [
-        "kind",
-        "url",
-        "credential",
-        "credential_file",
-        "webhook_secret",
-        "webhook_secret_file",
-        "webhook_secret_previous",
-        "webhook_secret_previous_file",
+fn provider(mut of: Section<'_>, name: &str) -> Provider {
+    let kind = of.take("kind", "http".to_owned(), "the protocol it speaks");
+    let url: Option<String> = of.optional("url", "its address");
+    if url.is_none() {
+        of.fault("url", "is missing: a binding needs an address");
+    }
+    let url = url.unwrap_or_default();
+    let credential = secret(
+        &mut of,
+        ("credential", "what the host adds to each request"),
+        ("credential_file", "a file that holds the credential"),
+    );
+    let webhook_secret = secret(
+        &mut of,
+        ("webhook_secret", "what the provider's own calls are signed with"),
+        ("webhook_secret_file", "a file that holds what the provider's own calls are signed with"),
+    );
+    let webhook_secret_previous = secret(
+        &mut of,
+        ("webhook_secret_previous", "what they were signed with before, while it is rotated"),
+        ("webhook_secret_previous_file", "a file that holds what they were signed with before"),
+    );
+    if !Binding::calls(&kind) && (webhook_secret.is_some() || webhook_secret_previous.is_some()) {
+        of.fault(
+            "webhook_secret",
+            format!("is for providers that call, and none of the kind {kind} does"),
+        );
+    }
+    let options = match of.optional::<toml::Value>(
         "options",
-    ];
-
-    pub(super) fn read_all(source: &mut Source) -> BTreeMap<String, Self> {
-        let names = source.named("providers", &Self::KEYS);
-        names
-            .into_iter()
-            .map(|name| (name.clone(), Self::read(source.section_of("providers", &name), &name)))
-            .collect()
-    }
-
-    fn read(mut of: Section<'_>, name: &str) -> Self {
-        let kind = of.take("kind", "http".to_owned(), "the protocol it speaks");
-        let url: Option<String> = of.optional("url", "its address");
-        if url.is_none() {
-            of.fault("url", "is missing: a binding needs an address");
+        "what the protocol wants beside: a table, in the environment as JSON",
+    ) {
+        None => json!({}),
+        Some(table @ toml::Value::Table(_)) => serde_json::to_value(&table).unwrap_or_default(),
+        Some(_) => {
+            of.fault("options", "must be a table");
+            json!({})
         }
-        let url = url.unwrap_or_default();
-        let credential = secret(
-            &mut of,
-            ("credential", "what the host adds to each request"),
-            ("credential_file", "a file that holds the credential"),
-        );
-        let webhook_secret = secret(
-            &mut of,
-            ("webhook_secret", "what the provider's own calls are signed with"),
-            (
-                "webhook_secret_file",
-                "a file that holds what the provider's own calls are signed with",
-            ),
-        );
-        let webhook_secret_previous = secret(
-            &mut of,
-            ("webhook_secret_previous", "what they were signed with before, while it is rotated"),
-            ("webhook_secret_previous_file", "a file that holds what they were signed with before"),
-        );
-        if !crate::providers::Binding::calls(&kind)
-            && (webhook_secret.is_some() || webhook_secret_previous.is_some())
-        {
-            of.fault(
-                "webhook_secret",
-                format!("is for providers that call, and none of the kind {kind} does"),
-            );
-        }
-        let options = match of.optional::<toml::Value>(
-            "options",
-            "what the protocol wants beside: a table, in the environment as JSON",
-        ) {
-            None => toml::Table::new(),
-            Some(toml::Value::Table(table)) => table,
-            Some(_) => {
-                of.fault("options", "must be a table");
-                toml::Table::new()
-            }
+    };
+    if !url.is_empty() {
+        let wish = Wish {
+            name,
+            kind: &kind,
+            url: &url,
+            options: &options,
+            credential: credential.is_some(),
         };
-        if !url.is_empty() {
-            let shown = serde_json::to_value(&options).unwrap_or_default();
-            let wish = Wish {
-                name,
-                kind: &kind,
-                url: &url,
-                options: &shown,
-                credential: credential.is_some(),
-            };
-            if let Some((field, message)) = wish.fault() {
-                of.fault(field, message);
-            }
+        if let Some((field, message)) = wish.fault() {
+            of.fault(field, message);
         }
-        Self { kind, url, credential, webhook_secret, webhook_secret_previous, options }
     }
+    Provider { kind, url, credential, webhook_secret, webhook_secret_previous, options }
 }
 
 /// A secret that is given as text or as a file; the file wins. Each key with its meaning.

@@ -43,7 +43,8 @@ impl Telemetry {
             "otlp_endpoint",
             "an OTLP/HTTP collector that spans go to, such as http://localhost:4318",
         );
-        if otlp_endpoint.as_deref().is_some_and(|url| !crate::providers::is_address(url)) {
+        if otlp_endpoint.as_deref().is_some_and(|url| !charter_adapters::providers::is_address(url))
+        {
             of.fault("otlp_endpoint", "must be an http or https address");
         }
         Self {

@@ -210,7 +210,7 @@ async fn once(app: &App, leave: &Leave, full: &BTreeSet<Key>) -> Result<Granted,
             organization: asked.organization.to_string(),
             approval: asked.id.clone(),
         };
-        mail::notice(app, about, now)?.into_iter().for_each(|write| txn.write(write));
+        mail::notice(&app.adapters, about, now)?.into_iter().for_each(|write| txn.write(write));
         approval = Some(asked.id);
     }
     txn.fact(fact(leave, &hold, &id, None)?);
@@ -223,7 +223,7 @@ async fn once(app: &App, leave: &Leave, full: &BTreeSet<Key>) -> Result<Granted,
     match txn.commit().await {
         Ok(_) => match approval {
             Some(approval) => {
-                app.mail_wanted.notify_one();
+                app.adapters.mail_wanted.notify_one();
                 Err(Turn::Pending(approval))
             }
             None => Ok(Granted { id, hold, untaken: None }),

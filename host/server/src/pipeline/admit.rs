@@ -122,8 +122,8 @@ async fn ahead(app: &App, trail: &Trail, matched: &Matched) -> Result<(), Refusa
 
 fn needs(app: &App, trail: &Trail, needs: &[String]) -> Result<(), Refusal> {
     let missing = match &trail.place {
-        Some(place) => app.providers.missing(&place.scope, needs),
-        None => app.providers.unbound(needs),
+        Some(place) => app.adapters.providers.missing(&place.scope, needs),
+        None => app.adapters.providers.unbound(needs),
     };
     if missing.is_empty() { Ok(()) } else { Err(Refusal::not_configured(&missing)) }
 }

@@ -3,6 +3,10 @@
 //! Bindings are told without address and credential. Settings come from the caller's kit, else from
 //! the operator, else the manifest's defaults hold.
 
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use charter_adapters::egress::Gate;
 use charter_engine::hook::{Scheme, Wanted};
 use charter_engine::leave::Origin;
 use charter_engine::{Failure, Granted, Host, Leave, Nested, Reply, Ungranted};
@@ -13,11 +17,22 @@ use charter_kernel::unit::Guard;
 use futures::future::BoxFuture;
 use serde_json::Value;
 
+use super::nested;
 use crate::app::App;
 use crate::governance::{approvals, gateway};
 use crate::hooks;
-use crate::pipeline::nested;
 use crate::providers::Whose;
+
+/// Hands the engine its way out, and the server's answers to guests' questions. `own` is where the
+/// host really listens: a configured port may be 0.
+pub fn attach(app: &Arc<App>, own: Vec<SocketAddr>) {
+    let host: Arc<dyn Host> = app.clone();
+    let gate = Gate::new(app.config.egress.clone(), app.adapters.providers.clone(), own);
+    let gate = Arc::new(gate);
+    app.engine.attach(&host, gate.clone());
+    // Attached once, before anything is served.
+    let _ = app.adapters.gate.set(gate);
+}
 
 impl Host for App {
     fn setting<'a>(
@@ -35,7 +50,7 @@ impl Host for App {
         _primitive: &'a str,
         provider: &'a str,
     ) -> BoxFuture<'a, Result<Value, Failure>> {
-        Box::pin(async move { Ok(self.providers.described(scope, provider)) })
+        Box::pin(async move { Ok(self.adapters.providers.described(scope, provider)) })
     }
 
     fn tools<'a>(&'a self, scope: &'a Scope) -> BoxFuture<'a, Result<Value, Failure>> {
@@ -71,7 +86,7 @@ impl Host for App {
         if let Scheme::Binding(name) = hook.scheme {
             // A provider whose calls nobody could check would be called in vain; so would one that
             // serves only a part of those who are to be told.
-            let missing = match self.providers.resolve(hook.scope, name) {
+            let missing = match self.adapters.providers.resolve(hook.scope, name) {
                 None => Some(name.clone()),
                 Some(binding)
                     if matches!(binding.whose, Whose::Project(_))
@@ -107,7 +122,8 @@ fn base(app: &App, origin: Option<&Origin>) -> String {
         .map(|origin| origin.asked_by().1);
     asked.filter(|base| !base.is_empty()).unwrap_or_else(|| {
         let scheme = if app.config.tls.is_some() { "https" } else { "http" };
-        let own = app.gate.get().and_then(|gate| gate.own()).unwrap_or(app.config.http.listen);
+        let own =
+            app.adapters.gate.get().and_then(|gate| gate.own()).unwrap_or(app.config.http.listen);
         format!("{scheme}://{own}")
     })
 }

@@ -66,7 +66,7 @@ fn operator(app: &App, headers: &HeaderMap) -> Result<Identity, Refusal> {
 
 fn shared_secret(app: &App, headers: &HeaderMap, binding: &str) -> Result<Identity, Refusal> {
     match bearer(headers) {
-        Some(secret) if app.providers.admits(binding, secret) => Ok(Identity::Operator),
+        Some(secret) if app.adapters.providers.admits(binding, secret) => Ok(Identity::Operator),
         _ => Err(Refusal::unauthorized(
             "This route needs the secret that the deployment shares with its caller.",
         )),

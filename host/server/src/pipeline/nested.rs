@@ -138,7 +138,7 @@ async fn admitted(app: &App, trail: &mut Trail, nested: &Nested) -> Result<Ready
     }
     let standing =
         standing::ask(app, &place.organization.id, served.name(), operation.llm_routing).await?;
-    let missing = app.providers.missing(&place.scope, &operation.needs);
+    let missing = app.adapters.providers.missing(&place.scope, &operation.needs);
     if !missing.is_empty() {
         return Err(Refusal::not_configured(&missing));
     }

@@ -464,7 +464,7 @@ struct AskedLink {
 /// 501 without a relay, 429 after too many.
 pub async fn link(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let body: AskedLink = request.body_as()?;
-    mail::ready(app).map_err(|missing| match missing {
+    mail::ready(&app.adapters).map_err(|missing| match missing {
         mail::Missing::Relay => {
             missing.refusal("sign-in link").hint("Sign in with POST /v1/auth/login.")
         }
@@ -475,8 +475,10 @@ pub async fn link(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
     app.strangers.admit(&app.strangers.link(request.peer, &normalised(email)), request.began)?;
     if email_fault(email).is_none() {
         let about = About::SignIn { email: email.to_owned() };
-        mail::notice(app, about, request.now)?.into_iter().for_each(|write| txn.write(write));
-        app.mail_wanted.notify_one();
+        mail::notice(&app.adapters, about, request.now)?
+            .into_iter()
+            .for_each(|write| txn.write(write));
+        app.adapters.mail_wanted.notify_one();
     }
     Ok(Reply::accepted(&json!({})))
 }

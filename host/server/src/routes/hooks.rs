@@ -93,7 +93,7 @@ pub async fn receive(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<
 /// 404 where nothing is bound that calls; 401 where the event is not signed.
 pub async fn provider(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let name = request.parameter("binding");
-    let bindings = app.providers.calling(name);
+    let bindings = app.adapters.providers.calling(name);
     if bindings.is_empty() {
         return Err(unknown(app));
     }
@@ -123,10 +123,16 @@ pub async fn provider(app: &App, request: &HostRequest, txn: &mut Txn) -> Result
         None => Said::Unanswered,
     };
     Ok(match said {
-        Said::Answered(answer) => asked.reply(Some(&answer)).counting(|app| &app.hooks.answered),
-        Said::Declined => asked.reply(None).counting(|app| &app.hooks.declined),
-        Said::Unanswered => asked.reply(None).counting(|app| &app.hooks.unanswered),
+        Said::Answered(answer) => reply(asked, Some(answer), |app| &app.hooks.answered),
+        Said::Declined => reply(asked, None, |app| &app.hooks.declined),
+        Said::Unanswered => reply(asked, None, |app| &app.hooks.unanswered),
     })
+}
+
+/// The answer to a question.
+fn reply(asked: &stripe::Question, answer: Option<Value>, counter: Counter) -> Reply {
+    let (name, value) = asked.header();
+    Reply::ok(&asked.reply(answer)).header(name, value).counting(counter)
 }
 
 /// The hook that an event is for, where one of the bindings that may have signed it serves that
@@ -139,7 +145,7 @@ async fn meant(
     signed: &[Arc<Binding>],
 ) -> Result<Option<HookRecord>, Refusal> {
     let serves = |hook: &hooks::Live| {
-        let serving = app.providers.resolve(&hook.scope, name);
+        let serving = app.adapters.providers.resolve(&hook.scope, name);
         hook.record.provider() == Some(name)
             && serving.is_some_and(|serving| signed.iter().any(|one| one.whose == serving.whose))
     };

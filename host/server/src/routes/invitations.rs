@@ -143,7 +143,14 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     txn.claim(&Invitation::claim(&invitation.digest), &invitation.key())
         .await
         .map_err(stored::reading)?;
-    let mailed = mail::invited::mailed(app, txn, &invitation, &token).await?;
+    let mailed = mail::invited::mailed(
+        &app.adapters,
+        txn,
+        &invitation,
+        &token,
+        super::pages::invitation::PATH,
+    )
+    .await?;
     let mut shown = view(&invitation);
     shown["accept_token"] = json!(token.reveal());
     shown["mail"] = json!(mailed);

@@ -14,6 +14,7 @@ use crate::request::HostRequest;
 
 pub mod approval;
 pub mod invitation;
+mod links;
 pub mod sign_in;
 
 /// The media type of a page.
@@ -108,7 +109,7 @@ impl Form {
     /// # Errors
     /// 400 for what is no form, 403 for another site's.
     pub fn read(app: &App, request: &HostRequest) -> Result<Self, Refusal> {
-        if !own_page(&request.headers, crate::mail::base(app).as_deref()) {
+        if !own_page(&request.headers, crate::mail::base(&app.adapters).as_deref()) {
             return Err(Refusal::forbidden(
                 "cross_site",
                 "A form of another site does nothing here.",

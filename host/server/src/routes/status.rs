@@ -68,7 +68,7 @@ pub async fn get(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Repl
         let needed =
             manifest.operations.iter().flat_map(|operation| operation.needs.iter().cloned());
         let needed: BTreeSet<String> = required.chain(needed).collect();
-        let missing = app.providers.missing(&place.scope, &Vec::from_iter(needed));
+        let missing = app.adapters.providers.missing(&place.scope, &Vec::from_iter(needed));
         json!({
             "name": primitive.name,
             "title": manifest.title,

@@ -13,12 +13,14 @@ use serde_json::{Value, json};
 use super::shape::{self, checked, id, instant, object};
 use super::stored;
 use crate::app::App;
-use crate::events::webhook::{TEST, body, event_types, sealed, secret};
+use crate::events::webhook::{DISABLED, TEST, body, sealed, secret};
 use crate::records::Record as _;
 use crate::records::webhook::{Delivery, Feed, Outcome, PREVIOUS_MAX, WEBHOOKS_MAX, Webhook};
 use crate::reply::Reply;
 use crate::request::{HostRequest, Place};
 
+/// Events of the host's own that webhooks can hear.
+const OWN: [&str; 2] = ["approval.resolved", DISABLED];
 /// Event types of one webhook.
 const TYPES_MAX: usize = 100;
 /// How long the former secret goes on to sign after a rotation: a day.
@@ -172,7 +174,7 @@ async fn wishes(app: &App, url: Option<&str>, wanted: Option<&[String]>) -> Resu
         }
     }
     if let Some(url) = url {
-        let reached = match (url.parse::<http::Uri>(), app.gate.get()) {
+        let reached = match (url.parse::<http::Uri>(), app.adapters.gate.get()) {
             (Ok(uri), Some(gate)) => gate.admits(&uri).await.map_err(|error| error.to_string()),
             (Ok(_), None) => return Err(Refusal::overloaded(1)),
             (Err(_), _) => Err("must be an http or https address".into()),
@@ -213,7 +215,7 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     let id = uuid_v7(request.now, stored::random()?);
     let shown = secret().map_err(stored::no_randomness)?;
     let webhook = Webhook {
-        secret: sealed(app, organization.as_str(), &id, &shown).await?,
+        secret: sealed(&app.store, organization.as_str(), &id, &shown).await?,
         id,
         organization: organization.clone(),
         project_id: (place.scope.level() != Level::Organization)
@@ -350,7 +352,7 @@ pub async fn rotate(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
         ));
     }
     let shown = secret().map_err(stored::no_randomness)?;
-    let secret = sealed(app, before.organization.as_str(), &before.id, &shown).await?;
+    let secret = sealed(&app.store, before.organization.as_str(), &before.id, &shown).await?;
     previous.insert(0, (before.secret.clone(), request.now.plus_ms(OVERLAP_MS)));
     let after = Webhook { secret, previous, ..before };
     stored::replace(txn, &after, "id").await?;
@@ -365,7 +367,7 @@ pub async fn rotate(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
 fn queue(app: &App, txn: &mut Txn, delivery: &Delivery) -> Result<Reply, Refusal> {
     let draft = delivery.due(delivery.created_at).map_err(stored::unreadable)?;
     txn.write(Write::Insert { key: delivery.key(), draft });
-    app.delivery_wanted.notify_one();
+    app.adapters.delivery_wanted.notify_one();
     Ok(Reply::accepted(&json!({ "delivery": delivery_view(delivery) }))
         .about("delivery", delivery.id.clone()))
 }
@@ -440,4 +442,23 @@ pub async fn redeliver(app: &App, request: &HostRequest, txn: &mut Txn) -> Resul
         ..before
     };
     queue(app, txn, &delivery)
+}
+
+/// Every type that a webhook can subscribe to: the manifests' and the host's own.
+fn event_types(app: &App) -> Vec<(String, String)> {
+    let live = app.registry.current();
+    let declared =
+        live.primitives().flat_map(|primitive| primitive.active().manifest.events.clone());
+    let mut types: Vec<(String, String)> = declared
+        .filter(|event| event.webhook)
+        .map(|event| (event.name, event.description))
+        .collect();
+    let told = [
+        "An approval was approved, denied or failed.",
+        "A webhook was switched off because its endpoint failed.",
+    ];
+    types.extend(OWN.iter().zip(told).map(|(name, told)| ((*name).to_owned(), told.to_owned())));
+    types.sort();
+    types.dedup_by(|one, other| one.0 == other.0);
+    types
 }

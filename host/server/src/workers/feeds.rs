@@ -106,7 +106,7 @@ async fn hand_out(app: &App, reach: &Reach) -> Result<(), Refusal> {
     let guards = vec![Guard::Unchanged { key, version: row.version }];
     let unit = Unit { organization: feed.organization, guards, writes, ..Unit::default() };
     match app.store.commit(unit).await {
-        Ok(_) if any => app.delivery_wanted.notify_one(),
+        Ok(_) if any => app.adapters.delivery_wanted.notify_one(),
         Ok(_) => {}
         // Another host has handed them out.
         Err(CommitError::Rejected(_)) => {}

@@ -39,8 +39,13 @@ async fn caught_up(app: &App, before: &Epoch, now: &Epoch) -> bool {
             app.registry.refresh().await.inspect_err(|error| unread(error, "components")).is_ok();
     }
     if changed("host.bindings") {
-        fine &=
-            app.providers.refresh().await.inspect_err(|error| unread(error, "bindings")).is_ok();
+        fine &= app
+            .adapters
+            .providers
+            .refresh()
+            .await
+            .inspect_err(|error| unread(error, "bindings"))
+            .is_ok();
     }
     if changed("host.operator") {
         let refreshed = app.operator.refresh().await;

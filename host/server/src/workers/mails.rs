@@ -64,7 +64,7 @@ pub(super) async fn run(app: Arc<App>) {
         idle &= taken.is_empty();
         join_all(taken.into_iter().map(|taken| one(&app, taken))).await;
         if idle {
-            let wanted = tokio::time::timeout(LOOK_EVERY, app.mail_wanted.notified());
+            let wanted = tokio::time::timeout(LOOK_EVERY, app.adapters.mail_wanted.notified());
             let _ = app.draining.run_until_cancelled(wanted).await;
         }
     }
@@ -132,15 +132,17 @@ async fn tried(app: &App, mail: &Mail) -> Option<Fate> {
 }
 
 async fn send(app: &App, mail: &Mail) -> Fate {
-    let ready = match mail::ready(app) {
+    let ready = match mail::ready(&app.adapters) {
         Ok(ready) => ready,
         Err(missing) => return Fate::Later(format!("nothing can be mailed: {missing:?}")),
     };
     // Asked again: a domain may be hosted only since.
-    if mail::is_hosted(app, &mail.to) {
+    if mail::is_hosted(&app.adapters, &mail.to) {
         return Fate::Never("this deployment receives the address's mail itself".into());
     }
-    let Some(gate) = app.gate.get() else { return Fate::Later("the host is starting".into()) };
+    let Some(gate) = app.adapters.gate.get() else {
+        return Fate::Later("the host is starting".into());
+    };
     let words = match outbox::opened(&app.store, mail).await {
         Ok(words) => words,
         Err(reason) => return Fate::Later(format!("it cannot be opened: {reason}")),

@@ -11,24 +11,29 @@ struct Floor {
 }
 
 /// The floors, the lowest first.
-const FLOORS: [Floor; 6] = [
+const FLOORS: [Floor; 7] = [
     Floor { name: "kernel", below: &[] },
     Floor { name: "store", below: &["kernel"] },
     Floor { name: "engine", below: &["kernel", "store"] },
     Floor { name: "tenancy", below: &["kernel", "store"] },
     Floor { name: "registry", below: &["kernel", "store", "engine", "tenancy"] },
-    Floor { name: "server", below: &["kernel", "store", "engine", "tenancy", "registry"] },
+    Floor { name: "adapters", below: &["kernel", "store", "engine", "tenancy"] },
+    Floor {
+        name: "server",
+        below: &["kernel", "store", "engine", "tenancy", "registry", "adapters"],
+    },
 ];
 
 /// A dependency that only these floors may have.
-const OWNERS: [(&str, &[&str]); 7] = [
+const OWNERS: [(&str, &[&str]); 8] = [
     ("rusqlite", &["store"]),
     ("sqlx", &["store"]),
     ("wasmtime", &["engine"]),
     ("wasmtime-wasi", &["engine"]),
     ("wasmtime-wasi-http", &["engine"]),
-    ("hyper", &["server"]),
-    ("hyper-util", &["server"]),
+    ("lettre", &["adapters"]),
+    ("hyper", &["adapters", "server"]),
+    ("hyper-util", &["adapters", "server"]),
 ];
 
 /// A dependency that these floors must not have, and why.

@@ -103,13 +103,14 @@ fn failed(error: &BindingFault) -> Refusal {
 /// `GET /v1/operator/providers`
 pub async fn list(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
     let all: Vec<Value> =
-        app.providers.all().iter().map(|binding| shown(app, request, binding)).collect();
+        app.adapters.providers.all().iter().map(|binding| shown(app, request, binding)).collect();
     Ok(Reply::ok(&json!({"providers": all})))
 }
 
 /// `GET /v1/operator/providers/{binding}`
 pub async fn get(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
     let binding = app
+        .adapters
         .providers
         .get(request.parameter("binding"), &of_query(request))
         .ok_or_else(Refusal::not_found)?;
@@ -135,7 +136,7 @@ pub async fn put(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply,
         return Err(Refusal::invalid("webhook_secret", told));
     }
     fits_kind(app, name, &input)?;
-    let binding = app.providers.set(name, input).await.map_err(|error| failed(&error))?;
+    let binding = app.adapters.providers.set(name, input).await.map_err(|error| failed(&error))?;
     Ok(Reply::ok(&json!({"provider": shown(app, request, &binding)}))
         .about("provider", name)
         .noting(json!({"kind": binding.kind})))
@@ -144,7 +145,10 @@ pub async fn put(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply,
 /// Refuses what its kind has no use for.
 fn fits_kind(app: &App, name: &str, input: &BindingInput) -> Result<(), Refusal> {
     let kept = || {
-        app.providers.get(name, &input.scope).is_some_and(|binding| binding.credential.is_some())
+        app.adapters
+            .providers
+            .get(name, &input.scope)
+            .is_some_and(|binding| binding.credential.is_some())
     };
     let credential = match &input.credential {
         None => kept(),
@@ -164,7 +168,7 @@ fn fits_kind(app: &App, name: &str, input: &BindingInput) -> Result<(), Refusal>
             "must be deployment: what the host mails goes through one relay",
         ));
     }
-    match mail::base(app) {
+    match mail::base(&app.adapters) {
         Some(_) => Ok(()),
         None => Err(Refusal::state_conflict(
             "public_url_missing",
@@ -178,13 +182,13 @@ fn fits_kind(app: &App, name: &str, input: &BindingInput) -> Result<(), Refusal>
 pub async fn delete(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
     let name = request.parameter("binding");
     let whose = of_query(request);
-    if app.providers.get(name, &whose).is_some_and(|binding| binding.configured) {
+    if app.adapters.providers.get(name, &whose).is_some_and(|binding| binding.configured) {
         return Err(Refusal::state_conflict(
             "configured",
             "The binding comes from the configuration: remove it there.",
         ));
     }
-    match app.providers.remove(name, &whose).await.map_err(|error| failed(&error))? {
+    match app.adapters.providers.remove(name, &whose).await.map_err(|error| failed(&error))? {
         true => Ok(Reply::ok(&json!({"name": name, "deleted": true})).about("provider", name)),
         false => Err(Refusal::not_found()),
     }

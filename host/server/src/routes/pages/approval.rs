@@ -4,6 +4,7 @@
 //! is read within the unit. What they say goes the very way that a session's word goes.
 
 use charter_kernel::id::{OrganizationId, ProjectId, UserId};
+use charter_kernel::money::dollars;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::unit::Unit;
 use charter_store::Txn;
@@ -13,8 +14,7 @@ use serde_json::json;
 use super::{Form, escape, fact, page};
 use crate::app::App;
 use crate::governance::decide::{self, Decision, Person};
-use crate::governance::dollars;
-use crate::mail::links;
+use super::links;
 use crate::pipeline::audit::{self, Subject};
 use crate::records::Record as _;
 use crate::records::approval::{Approval, Status};

@@ -8,7 +8,7 @@ use http::StatusCode;
 use super::{Form, escape, page};
 use crate::app::App;
 use crate::directory::password::{PASSWORD_BYTES_MAX, PASSWORD_CHARACTERS_MIN};
-use crate::mail::links;
+use super::links;
 use crate::reply::Reply;
 use crate::request::HostRequest;
 use crate::routes::invitations;

@@ -63,7 +63,7 @@ impl Bed {
         txn.insert(approval.key(), draft).await.unwrap();
         let about =
             About::Approval { organization: self.organization.to_string(), approval: id.clone() };
-        mail::notice(self.app(), about, NOW)
+        mail::notice(&self.app().adapters, about, NOW)
             .unwrap()
             .into_iter()
             .for_each(|write| txn.write(write));
@@ -108,7 +108,7 @@ async fn who_asked_is_neither_asked_nor_heard_unless_nobody_else_could() {
     let bed = Bed::new().await;
     let relay = Relay::start();
     let input: BindingInput = serde_json::from_value(relay.binding()).unwrap();
-    bed.app().providers.set(mail::relay::BINDING, input).await.unwrap();
+    bed.app().adapters.providers.set(mail::relay::BINDING, input).await.unwrap();
     let approver = bed.put_member(1, Role::Approver, NOW).await;
     bed.put_member(2, Role::Developer, NOW).await;
     let id = bed.put_approval().await;

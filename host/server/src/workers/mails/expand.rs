@@ -27,7 +27,7 @@ const PEOPLE_MAX: usize = 100;
 /// Makes the mails of a notice; one that cannot be now is left to its lease's end.
 pub(super) async fn notice(app: &App, taken: Taken) {
     let Ok(notice) = Notice::read(&taken.row) else { return };
-    let ready = match mail::ready(app) {
+    let ready = match mail::ready(&app.adapters) {
         Ok(ready) => ready,
         Err(missing) => return untold(app, &taken, &notice, &missing).await,
     };
@@ -158,9 +158,9 @@ async fn one(
     let (link, token) =
         links::made(purpose, &member.account, &member.email, now, approval.expires_at)?;
     let withheld = match () {
-        () if mail::is_hosted(app, &member.email) => Some("hosted_domain"),
+        () if mail::is_hosted(&app.adapters, &member.email) => Some("hosted_domain"),
         () if letter::mailbox(&member.email).is_none() => Some("no_mailbox"),
-        () if !quota::admit(app, txn, Some(organization), &member.email, now).await? => {
+        () if !quota::admit(&app.adapters, txn, Some(organization), &member.email, now).await? => {
             Some("rate_limited")
         }
         () => None,
@@ -231,14 +231,14 @@ async fn signed_in(
     if now >= expires_at {
         return Ok(());
     }
-    if mail::is_hosted(app, &account.email) || letter::mailbox(&account.email).is_none() {
+    if mail::is_hosted(&app.adapters, &account.email) || letter::mailbox(&account.email).is_none() {
         tracing::warn!(
             account = account.id.as_str(),
             "a sign-in link is not mailed: the address is not one for links"
         );
         return Ok(());
     }
-    if !quota::admit(app, txn, None, &account.email, now).await? {
+    if !quota::admit(&app.adapters, txn, None, &account.email, now).await? {
         tracing::warn!(
             account = account.id.as_str(),
             "a sign-in link is not mailed: the address got too many mails"

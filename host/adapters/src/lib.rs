@@ -1,0 +1,51 @@
+//! The world outside: bindings to providers and the guarded way out to them, mail, webhooks, and
+//! the words of those who call in. One folder a protocol.
+//!
+//! Knows no request, no pipeline and no primitive. Invariant: nothing leaves but through
+//! [`egress::Gate`], and what has to leave exactly as recorded is a row of its cause's commit first.
+
+use std::sync::{Arc, OnceLock};
+
+use charter_store::Store;
+use tokio::sync::Notify;
+
+use egress::Gate;
+use providers::Providers;
+use settings::Settings;
+
+pub mod egress;
+pub mod hooks;
+pub mod mail;
+pub mod providers;
+pub mod settings;
+pub mod webhooks;
+
+/// What adapters need of the host. Shared by reference; nothing in it is replaced after start.
+pub struct Adapters {
+    /// Where what is to be sent waits.
+    pub store: Store,
+    /// What is bound to which name.
+    pub providers: Providers,
+    /// The way out of the host; there once it listens.
+    pub gate: OnceLock<Arc<Gate>>,
+    /// What the operator has set.
+    pub settings: Settings,
+    /// Something is to be mailed: it is at once.
+    pub mail_wanted: Notify,
+    /// Deliveries are due: they are sent at once.
+    pub delivery_wanted: Notify,
+}
+
+impl Adapters {
+    /// Adapters without a way out yet.
+    pub fn new(store: Store, providers: Providers, settings: Settings) -> Self {
+        Self {
+            store,
+            providers,
+            gate: OnceLock::new(),
+            settings,
+            mail_wanted: Notify::new(),
+            delivery_wanted: Notify::new(),
+        }
+    }
+}

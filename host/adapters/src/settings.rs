@@ -1,0 +1,62 @@
+//! What the operator has set of the world outside.
+
+use charter_tenancy::secret::Secret;
+use ipnet::IpNet;
+use serde_json::Value;
+
+/// What adapters go by.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What outbound requests may reach beyond the public internet, and within which limits.
+    pub egress: Egress,
+    /// What the host mails itself.
+    pub mail: Mail,
+    /// The address that clients use, where the operator says so.
+    pub public_url: Option<String>,
+    /// Whether the host's own listener speaks TLS.
+    pub tls: bool,
+}
+
+/// `[egress]`
+#[derive(Clone, Debug)]
+pub struct Egress {
+    /// Ranges that are reachable although they are private or special.
+    pub allow: Vec<IpNet>,
+    /// Time to connect.
+    pub connect_timeout_ms: u64,
+    /// Time of one whole exchange.
+    pub timeout_ms: u64,
+    /// Bytes of one answer.
+    pub response_bytes_max: u64,
+    /// Outbound requests at once of one organization.
+    pub tenant_connections_max: u32,
+}
+
+/// `[providers.<name>]`: one binding.
+#[derive(Clone, Debug)]
+pub struct Provider {
+    /// The protocol it speaks.
+    pub kind: String,
+    /// Its address; requests stay at its origin and below its path.
+    pub url: String,
+    /// What the host adds to each request.
+    pub credential: Option<Secret>,
+    /// What the provider's own calls are signed with.
+    pub webhook_secret: Option<Secret>,
+    /// What they were signed with before, while it is rotated.
+    pub webhook_secret_previous: Option<Secret>,
+    /// What the protocol wants beside, a table.
+    pub options: Value,
+}
+
+/// `[mail]`
+#[derive(Clone, Debug)]
+pub struct Mail {
+    /// Domains whose mail this deployment itself receives, in their ASCII form; their sub-domains
+    /// are meant too.
+    pub hosted_domains: Vec<String>,
+    /// Mails that one organization causes in an hour.
+    pub organization_per_hour: u32,
+    /// Mails that one address gets in an hour, whoever causes them.
+    pub recipient_per_hour: u32,
+}
