@@ -15,6 +15,7 @@ use settings::Settings;
 
 pub mod egress;
 pub mod hooks;
+pub mod kinds;
 pub mod mail;
 pub mod providers;
 pub mod settings;

@@ -20,7 +20,7 @@ use crate::settings;
 mod address;
 mod record;
 
-pub use address::{Wish, is_address};
+pub use address::is_address;
 pub use record::{BindingFault, BindingInput, Whose};
 
 /// One binding, with its credential.

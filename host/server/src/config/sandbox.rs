@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use charter_adapters::providers::{Binding, Wish};
+use charter_adapters::kinds::Wish;
+use charter_adapters::providers::Binding;
 use charter_adapters::settings::{Egress, Provider};
 use charter_registry::settings::{Breaker, Components};
 use serde_json::json;

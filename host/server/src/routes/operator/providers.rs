@@ -1,5 +1,6 @@
 //! Bindings: which provider answers for a name.
 
+use charter_adapters::kinds::Wish;
 use charter_kernel::refusal::Refusal;
 use charter_store::Txn;
 use serde_json::{Value, json};
@@ -7,7 +8,7 @@ use serde_json::{Value, json};
 use crate::app::App;
 use crate::hooks;
 use crate::mail::{self, relay};
-use crate::providers::{Binding, BindingFault, BindingInput, Whose, Wish};
+use crate::providers::{Binding, BindingFault, BindingInput, Whose};
 use crate::reply::Reply;
 use crate::request::HostRequest;
 use crate::routes::register_guide::base_url;
