@@ -38,6 +38,7 @@ pub mod keys;
 pub mod kits;
 pub mod ledger;
 pub mod limits;
+mod links;
 pub mod logs;
 pub mod members;
 pub mod metrics;

@@ -54,7 +54,7 @@ pub async fn exists(app: &App, head: Head<'_>) -> Result<(), Refusal> {
 /// # Errors
 /// 404 where nothing is; 429 after too many.
 pub async fn provider_exists(app: &App, head: Head<'_>) -> Result<(), Refusal> {
-    let bound = !app.providers.calling(head.parameter("binding")).is_empty();
+    let bound = !app.adapters.providers.calling(head.parameter("binding")).is_empty();
     if bound { Ok(()) } else { Err(missed(app, head)) }
 }
 

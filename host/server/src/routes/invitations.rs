@@ -18,7 +18,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::shape::{self, check, checked, id, instant, name, object};
-use super::{auth, members, stored};
+use super::{auth, links, members, stored};
 use crate::app::App;
 use crate::config::Registration;
 use crate::directory::password;
@@ -305,7 +305,7 @@ pub fn accept_answer() -> Value {
 /// 401 for a token that is unknown or has expired, or a wrong password, 429 after too many.
 pub async fn accept(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let body: Accept = request.body_as()?;
-    let attempt = mail::links::throttled(app, request)?;
+    let attempt = links::throttled(app, request)?;
     let accepted = taken_up(app, request, txn, &body.token, body.password).await?;
     app.strangers.give_back(&attempt);
     let Accepted { account, organization, role } = accepted;

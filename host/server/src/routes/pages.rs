@@ -14,7 +14,6 @@ use crate::request::HostRequest;
 
 pub mod approval;
 pub mod invitation;
-mod links;
 pub mod sign_in;
 
 /// The media type of a page.

@@ -14,7 +14,6 @@ use serde_json::json;
 use super::{Form, escape, fact, page};
 use crate::app::App;
 use crate::governance::decide::{self, Decision, Person};
-use super::links;
 use crate::pipeline::audit::{self, Subject};
 use crate::records::Record as _;
 use crate::records::approval::{Approval, Status};
@@ -24,6 +23,7 @@ use crate::records::organization::Organization;
 use crate::records::user::User;
 use crate::reply::Reply;
 use crate::request::HostRequest;
+use crate::routes::links;
 use crate::routes::stored::{self, Versioned};
 
 /// Characters of a reason.

@@ -8,10 +8,10 @@ use http::StatusCode;
 use super::{Form, escape, page};
 use crate::app::App;
 use crate::directory::password::{PASSWORD_BYTES_MAX, PASSWORD_CHARACTERS_MIN};
-use super::links;
 use crate::reply::Reply;
 use crate::request::HostRequest;
 use crate::routes::invitations;
+use crate::routes::links;
 
 /// Where the link leads.
 pub const PATH: &str = "/invitation";

@@ -6,11 +6,11 @@ use http::{StatusCode, header};
 
 use super::{Form, escape, page};
 use crate::app::App;
-use super::links;
 use crate::records::account::{Account, normalised};
 use crate::records::link::{Link, Purpose};
 use crate::reply::Reply;
 use crate::request::HostRequest;
+use crate::routes::links;
 use crate::routes::{auth, stored};
 
 /// Where the link leads.
@@ -22,8 +22,7 @@ async fn opened(
     txn: &mut Txn,
     token: &str,
 ) -> Result<(Link, Account), Refusal> {
-    let link =
-        links::presented(app, request, txn, token).await?.record;
+    let link = links::presented(app, request, txn, token).await?.record;
     if link.purpose != Purpose::SignIn || request.now >= link.expires_at {
         return Err(links::gone());
     }
