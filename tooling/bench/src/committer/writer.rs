@@ -16,6 +16,8 @@ use crate::clock::Wall;
 
 /// Connections on PostgreSQL.
 const CONNECTIONS: u64 = 32;
+/// Attempts at a unit that another connection came before.
+const ATTEMPTS_MAX: u32 = 32;
 
 const READ_ROW: &str = "SELECT version, stamp, created_at FROM one_documents WHERE reach = $1 AND space = 'bench.rows' AND id = 'row'";
 const READ_SPACE: &str =
@@ -104,7 +106,15 @@ impl Writer {
             }
             Self::Together(connections) => {
                 let mut connection = connections[task as usize % connections.len()].lock().await;
-                Ok(write_together(&mut connection, hot, n).await?)
+                let mut attempts = 0;
+                while let Err(error) = write_together(&mut connection, hot, n).await {
+                    sqlx::raw_sql("ROLLBACK").execute(&mut *connection).await?;
+                    attempts += 1;
+                    if attempts == ATTEMPTS_MAX || !came_too_late(&error) {
+                        return Err(error.into());
+                    }
+                }
+                Ok(())
             }
         }
     }
@@ -162,9 +172,13 @@ async fn write_together(connection: &mut PgConnection, hot: bool, n: u64) -> sql
     put.execute(&mut *connection).await?;
     sqlx::query(PUT_SPACE).bind(&reach).bind(revision).execute(&mut *connection).await?;
     sqlx::query(PUT_LOG).bind(&reach).bind(head).execute(&mut *connection).await?;
-    let added =
-        sqlx::query(ADD_ENTRY).bind(&reach).bind(head).bind(now).execute(&mut *connection).await;
-    // Two that found the row absent cannot both be right: the first to make it keeps it.
-    let end = if added.is_ok() { "COMMIT" } else { "ROLLBACK" };
-    sqlx::raw_sql(end).execute(&mut *connection).await.map(drop)
+    sqlx::query(ADD_ENTRY).bind(&reach).bind(head).bind(now).execute(&mut *connection).await?;
+    sqlx::raw_sql("COMMIT").execute(&mut *connection).await.map(drop)
+}
+
+/// Whether another connection made a row first that this one had found absent: a second entry of
+/// one number, or each waits for the other.
+fn came_too_late(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code());
+    code.is_some_and(|code| ["23505", "40P01"].contains(&code.as_ref()))
 }
