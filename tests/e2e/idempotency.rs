@@ -15,30 +15,6 @@ fn kept(client: &Client) -> Value {
 }
 
 on_both! {
-    fn of_many_requests_under_one_key_one_runs_and_the_others_are_told(world) {
-        let tenant = world.register();
-        let body = json!({"name": "Ann"});
-        let ask = || tenant.client.call("POST", "/v1/users").idempotency_key("ann").json(&body).send();
-        let answers: Vec<Answer> = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..8).map(|_| scope.spawn(ask)).collect();
-            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-        });
-        let first = ask().expect(201);
-        for answer in &answers {
-            match answer.status {
-                409 => assert!(answer.header("retry-after").is_some(), "{}", answer.expect_error(409, "job_not_ready")),
-                _ => assert_eq!(answer.expect(201), first),
-            }
-        }
-        let answers: Vec<&Answer> = answers.iter().filter(|answer| answer.status == 201).collect();
-        let fresh = answers.iter().filter(|answer| answer.header("idempotent-replayed").is_none()).count();
-        assert_eq!(fresh, 1, "one ran");
-        let users = tenant.client.get("/v1/users").expect(200);
-        assert_eq!(users["users"].as_array().unwrap().iter().filter(|user| user["name"] == "Ann").count(), 1);
-    }
-}
-
-on_both! {
     fn what_is_still_running_is_told_at_once_and_another_request_is_a_conflict(world) {
         let tenant = world.register();
         let queue = charter_tests::tenant::id(&tenant.client.post("/v1/queue", &json!({"name": "q"})).expect(201)["queue"]);

@@ -160,11 +160,6 @@ impl Providers {
             .cloned()
     }
 
-    /// Whether anything is bound to the name in the scope.
-    pub fn is_bound(&self, name: &str, scope: &Scope) -> bool {
-        self.resolve(scope, name).is_some()
-    }
-
     /// Those of `needs` that nothing is bound to in the scope.
     pub fn missing(&self, scope: &Scope, needs: &[String]) -> Vec<String> {
         needs.iter().filter(|name| self.resolve(scope, name).is_none()).cloned().collect()

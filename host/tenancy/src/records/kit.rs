@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use charter_kernel::id::{KitId, OrganizationId, ProjectId};
 use charter_kernel::kit::{Budget, Connections, Entry, Kit, Limits};
 use charter_kernel::time::Instant;
-use charter_kernel::unit::{Claim, Key, Reach, Space};
+use charter_kernel::unit::{Key, Reach, Space};
 use serde::{Deserialize, Serialize};
 
 use super::account::normalised;
@@ -46,11 +46,6 @@ impl StoredKit {
     /// Where the kit of this id lies.
     pub fn address(project: &ProjectId, id: &KitId) -> Key {
         Key::new(&Reach::project(project.as_str()), &Space::host(Self::COLLECTION), id.as_str())
-    }
-
-    /// The claim on a name.
-    pub fn name_claim(project: &ProjectId, name: &str) -> Claim {
-        Claim::unique(&Reach::project(project.as_str()), &Self::space(), "name", &normalised(name))
     }
 
     /// The kit that every project begins with.
