@@ -120,6 +120,12 @@ pub fn is_plain_page(answer: &Answer, status: u16) {
     assert!(!answer.text().contains("<script"), "{answer}");
 }
 
+/// A key that this person has made.
+fn key_of(world: &World, tenant: &Tenant, email: &str) -> Client {
+    let made = browser(world, email, PASSWORD).0.post("/v1/auth/keys", &json!({ "name": "agent" }));
+    tenant.client.bearer(made.expect(201)["key"].as_str().unwrap())
+}
+
 on_both! {
     fn a_mailed_link_approves_exactly_once_and_opening_it_decides_nothing(world: builder()) {
         let relay = Relay::start();
@@ -207,7 +213,7 @@ on_both! {
         let (developer, _) = person(world, &tenant, "developer");
         let relay = Relay::start();
         bind(world, &relay);
-        let id = wait_for(&tenant.client, json!({}));
+        let id = wait_for(&key_of(world, &tenant, &developer), json!({}));
         let [by_approver, by_leaver, by_owner] =
             [&approver, &leaver, &tenant.email].map(|email| relay.hears(email, 1).remove(0).link());
         assert!(relay.to(&developer).is_empty(), "who decides nothing is asked nothing");
@@ -237,9 +243,10 @@ on_both! {
     fn two_people_are_two_links(world: builder()) {
         let tenant = governed(world, 2);
         let (approver, _) = person(world, &tenant, "approver");
+        let (developer, _) = person(world, &tenant, "developer");
         let relay = Relay::start();
         bind(world, &relay);
-        let id = wait_for(&tenant.client, json!({}));
+        let id = wait_for(&key_of(world, &tenant, &developer), json!({}));
         let [first, second] = [&tenant.email, &approver].map(|email| relay.hears(email, 1).remove(0).link());
         is_plain_page(&decide(world, &first, "approve"), 200);
         is_plain_page(&decide(world, &first, "approve"), 404);
@@ -368,6 +375,7 @@ on_both! {
         let relay = Relay::start();
         bind(world, &relay);
         let tenant = governed(world, 1);
+        let (developer, _) = person(world, &tenant, "developer");
         let invite = |email: &str| {
             let invited = tenant.client.post("/v1/organization/members", &json!({ "email": email, "role": "approver" })).expect(201);
             (invited["invitation"]["mail"].clone(), invited["invitation"]["accept_token"].clone())
@@ -381,7 +389,7 @@ on_both! {
             world.anonymous().post("/v1/auth/link", &json!({ "email": email })).expect(202);
         }
         assert_eq!(invite("e@nothosted.example").0, "queued");
-        let id = wait_for(&tenant.client, json!({}));
+        let id = wait_for(&key_of(world, &tenant, &developer), json!({}));
         relay.hears(&tenant.email, 1);
         relay.hears("e@nothosted.example", 1);
         let mails = approval(&tenant.client, &id)["mails"].as_array().unwrap().clone();

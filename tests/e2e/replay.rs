@@ -329,7 +329,9 @@ on_both! {
             });
         }
         let names = primitives(world);
-        assert_eq!(made.missing(world, |name| is_of(&names, name)), Vec::<String>::new(), "no case makes these succeed");
+        // A card's number is its issuer's, and no case has one: issuer.rs has.
+        let wanted = |name: &str| is_of(&names, name) && name != "cards.number";
+        assert_eq!(made.missing(world, wanted), Vec::<String>::new(), "no case makes these succeed");
     }
 
     fn a_replay_leaves_no_audit_row_of_its_own(world) {

@@ -286,9 +286,6 @@ pub async fn patch(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Repl
         text(&body.external_id).as_deref(),
     ))?;
     let mut user = named(request, txn).await?;
-    if body.external_id.is_some() || body.metadata.is_some() {
-        // By these the platform knows the user: an agent must not pass for another.
-    }
     let before = view(&user, &place.project);
     if let Some(wanted) = body.kit_id {
         let wanted = wanted.unwrap_or_else(|| place.project.default_kit.to_string());
