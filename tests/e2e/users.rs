@@ -73,17 +73,18 @@ on_both! {
         let user = tenant.user("agent");
         let agent = tenant.key(json!({"user_id": user}));
         let path = format!("/v1/users/{user}");
-        agent.patch(&path, &json!({"name": "before"})).expect(200);
+        let write = |name: &str| agent.post("/v1/queue", &json!({ "name": name }));
+        write("before").expect(201);
         let revoked = tenant.client.post(&format!("{path}/revoke"), &json!({"reason": "left"})).expect(200);
         assert_eq!(revoked["user"]["status"], "revoked");
         agent.get(&path).expect(200);
-        let error = agent.patch(&path, &json!({"name": "after"})).expect_error(403, "forbidden");
-        assert_eq!(error["reason"], "profile_revoked");
+        agent.get("/v1/queue").expect(200);
+        assert_eq!(write("meanwhile").expect_error(403, "forbidden")["reason"], "profile_revoked");
         assert_eq!(tenant.client.get("/v1/users?status=revoked").expect(200)["users"].as_array().unwrap().len(), 1);
         tenant.client.post(&format!("{path}/revoke"), &json!({})).expect(200);
         let restored = tenant.client.post(&format!("{path}/restore"), &json!({})).expect(200);
         assert_eq!(restored["user"]["status"], "active");
-        agent.patch(&path, &json!({"name": "after"})).expect(200);
+        write("after").expect(201);
     }
 
     fn revoking_takes_no_body_and_restoring_takes_authority(world) {
