@@ -6,7 +6,12 @@
 
 use std::sync::{Arc, OnceLock};
 
+use charter_kernel::refusal::Refusal;
+use charter_kernel::time::Instant;
+use charter_kernel::unit::Write;
 use charter_store::Store;
+use charter_tenancy::notices::Notices;
+use charter_tenancy::records::mail::About;
 use tokio::sync::Notify;
 
 use egress::Gate;
@@ -48,5 +53,15 @@ impl Adapters {
             mail_wanted: Notify::new(),
             delivery_wanted: Notify::new(),
         }
+    }
+}
+
+impl Notices for Adapters {
+    fn notice(&self, about: About, now: Instant) -> Result<Option<Write>, Refusal> {
+        mail::notice(self, about, now)
+    }
+
+    fn wake(&self) {
+        self.mail_wanted.notify_one();
     }
 }

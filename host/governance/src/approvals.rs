@@ -18,15 +18,15 @@ use charter_kernel::scope::{Actor, ActorKind, Principal, Scope};
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Draft, Fact, Guard, Key, Write};
 use charter_store::{Store, Txn};
+use charter_tenancy::directory::Directory;
+use charter_tenancy::place::{Owner, Unplaced};
+use charter_tenancy::records::approval::{Approval, KEPT_MS, Status};
+use charter_tenancy::stored;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::app::App;
-use crate::directory::Directory;
+use crate::Governance;
 use crate::lifecycle;
-use crate::place::{Owner, Unplaced};
-use crate::records::approval::{Approval, KEPT_MS, Status};
-use crate::routes::stored;
 
 /// How long people have to decide, in milliseconds: a day.
 pub const DECIDE_MS: i64 = 86_400_000;
@@ -262,7 +262,7 @@ pub fn origin(leave: &Leave) -> Option<&Origin> {
 /// # Errors
 /// When the request cannot be sealed.
 pub async fn asked(
-    app: &App,
+    governance: &Governance,
     leave: &Leave,
     hold: &Hold,
     hold_id: &str,
@@ -272,8 +272,10 @@ pub async fn asked(
     let id = charter_kernel::id::uuid_v7(now, stored::random()?);
     let organization =
         OrganizationId::parse(&hold.subject.organization).ok_or_else(Refusal::internal)?;
-    let sealed =
-        app.store.seal(organization.as_str(), &id, json!(request).to_string().as_bytes()).await;
+    let sealed = governance
+        .store
+        .seal(organization.as_str(), &id, json!(request).to_string().as_bytes())
+        .await;
     let sealed = sealed.map_err(|error| {
         tracing::error!(
             error = &error as &dyn std::error::Error,

@@ -11,11 +11,10 @@ use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Draft, FactKind, Key, Reach, Refused, Rejection, Space, Unit, Write};
 use charter_store::{CommitError, PAGE_ROWS_MAX, Query, Store};
+use charter_tenancy::stored::{reading, unreadable};
 use ed25519_dalek::{Signer as _, SigningKey};
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
-
-use crate::routes::stored::{reading, unreadable};
 
 pub mod check;
 pub mod export;
@@ -183,7 +182,7 @@ impl Log {
                 Err(CommitError::Rejected(
                     Rejection::Refused(Refused::Exists { .. }) | Rejection::Conflict { .. },
                 )) => {}
-                Err(error) => return Err(crate::pipeline::host::uncommitted(&error)),
+                Err(error) => return Err(charter_tenancy::stored::uncommitted(&error)),
             }
         }
         Err(Refusal::overloaded(1))
@@ -309,6 +308,7 @@ fn insert(key: Key, body: String) -> Write {
 }
 
 fn read(body: &str) -> Result<Sealed, Refusal> {
-    serde_json::from_str(body)
-        .map_err(|_| unreadable(crate::records::Unreadable { collection: "audit_checkpoints" }))
+    serde_json::from_str(body).map_err(|_| {
+        unreadable(charter_tenancy::records::Unreadable { collection: "audit_checkpoints" })
+    })
 }

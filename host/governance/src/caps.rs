@@ -17,12 +17,12 @@ use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Draft, Guard, Key, Reach, Row, Write};
 use charter_store::{Order, Query, Txn};
+use charter_tenancy::directory::{KitRecord, OrganizationRecord, ProjectRecord, UserRecord};
+use charter_tenancy::stored;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::app::App;
-use crate::directory::{KitRecord, OrganizationRecord, ProjectRecord, UserRecord};
-use crate::routes::stored;
+use crate::Governance;
 
 /// Micro-US-dollars of a cent.
 pub const MICRO_USD_PER_CENT: i64 = 10_000;
@@ -168,7 +168,7 @@ impl Case {
     /// When the store cannot be asked.
     pub async fn standings(
         &self,
-        app: &App,
+        governance: &Governance,
         txn: &Txn,
         primitive: &str,
         own: &[(String, String)],
@@ -197,7 +197,7 @@ impl Case {
         }
         let mut standings = Vec::with_capacity(wanted.len());
         for one in wanted {
-            standings.push(self.standing(app, txn, one, now).await?);
+            standings.push(self.standing(governance, txn, one, now).await?);
         }
         Ok(standings)
     }
@@ -208,7 +208,7 @@ impl Case {
     /// When the store cannot be asked.
     pub async fn grant(
         &self,
-        app: &App,
+        governance: &Governance,
         txn: &Txn,
         grant: &Grant,
         now: Instant,
@@ -223,7 +223,7 @@ impl Case {
             let calendar = self.calendar(Period::Total)?;
             let wanted =
                 Wanted { scope, unit, meter, budget: Some((most, true)), calendar, guard: None };
-            standings.push(self.standing(app, txn, wanted, now).await?);
+            standings.push(self.standing(governance, txn, wanted, now).await?);
         }
         Ok(standings)
     }
@@ -234,7 +234,7 @@ impl Case {
     /// When the store cannot be asked.
     pub async fn limits(
         &self,
-        app: &App,
+        governance: &Governance,
         txn: &Txn,
         action: &str,
         now: Instant,
@@ -262,7 +262,7 @@ impl Case {
                     calendar,
                     guard: None,
                 };
-                standings.push(self.standing(app, txn, wanted, now).await?);
+                standings.push(self.standing(governance, txn, wanted, now).await?);
             }
         }
         Ok(standings)
@@ -270,7 +270,7 @@ impl Case {
 
     async fn standing(
         &self,
-        app: &App,
+        governance: &Governance,
         txn: &Txn,
         wanted: Wanted,
         now: Instant,
@@ -286,7 +286,7 @@ impl Case {
         let (count, opens) = match (known, row) {
             (Some(known), Some(row)) if !known.current.is_alike(&window.slot) => {
                 let mut anew = known;
-                let spent = self.spent(app, &meter, &scope, window.starts).await?;
+                let spent = self.spent(governance, &meter, &scope, window.starts).await?;
                 anew.counted_anew(window.slot.clone(), spent);
                 (anew.now(), Some(Opening::Anew(anew, row.version)))
             }
@@ -299,7 +299,7 @@ impl Case {
             (None, _) => {
                 let opened = Meter::opened(
                     window.slot.clone(),
-                    self.spent(app, &meter, &scope, window.starts).await?,
+                    self.spent(governance, &meter, &scope, window.starts).await?,
                 );
                 (opened.now(), Some(Opening::Made(opened)))
             }
@@ -311,7 +311,7 @@ impl Case {
     /// What the spend records of a scope say was spent since a moment.
     async fn spent(
         &self,
-        app: &App,
+        governance: &Governance,
         meter: &Key,
         scope: &str,
         since: Instant,
@@ -330,7 +330,7 @@ impl Case {
             query.order = Order::Oldest;
             query.after = Some(since.to_string());
             loop {
-                let page = app.store.find(&query).await.map_err(stored::reading)?;
+                let page = governance.store.find(&query).await.map_err(stored::reading)?;
                 page.items.iter().for_each(|(_, row)| add(row));
                 let Some(next) = page.next else { return Ok(sum) };
                 query.after = Some(next);
@@ -340,7 +340,7 @@ impl Case {
         let to = format!("{} ~", self.organization.id);
         let mut after = None;
         loop {
-            let page = app
+            let page = governance
                 .store
                 .indexed(&spend_space(), "found", (&from, &to), after.as_ref(), PAGE)
                 .await;

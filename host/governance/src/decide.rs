@@ -11,14 +11,14 @@ use charter_kernel::role::Role;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Reach, Write};
 use charter_store::Txn;
+use charter_tenancy::records::Record as _;
+use charter_tenancy::records::approval::{Approval, KEPT_MS, Status, Word};
+use charter_tenancy::records::member::Member;
+use charter_tenancy::stored::{self, Versioned};
 use serde_json::{Value, json};
 
 use super::approvals;
-use crate::app::App;
-use crate::records::Record as _;
-use crate::records::approval::{Approval, KEPT_MS, Status, Word};
-use crate::records::member::Member;
-use crate::routes::stored::{self, Versioned};
+use crate::Governance;
 
 /// Members looked at for somebody else who could decide.
 const MEMBERS_MAX: u32 = 1_000;
@@ -95,7 +95,7 @@ fn conflict(status: Status) -> Refusal {
 /// # Errors
 /// 403 for whoever may not decide, 409 where it is decided otherwise already.
 pub async fn decide(
-    app: &App,
+    governance: &Governance,
     txn: &mut Txn,
     person: &Person<'_>,
     found: Versioned<Approval>,
@@ -152,7 +152,7 @@ pub async fn decide(
         "self_approved": own, "via": person.via,
         "before": {"status": "pending_approval"}, "after": {"status": approval.status},
     });
-    app.job_wanted.notify_one();
+    governance.job_wanted.notify_one();
     Ok(Said { approval, version: version + 1, note: Some(note) })
 }
 

@@ -18,26 +18,25 @@ use charter_kernel::scope::Scope;
 use charter_kernel::time::{Instant, Zone};
 use charter_kernel::unit::{Fact, Guard, Key, Reach, Refused, Rejection, Row, Write};
 use charter_store::{CommitError, PAGE_ROWS_MAX, Query, audited};
+use charter_tenancy::directory::profile_revoked;
+use charter_tenancy::records::Record as _;
+use charter_tenancy::records::grant::Given;
+use charter_tenancy::records::mail::About;
+use charter_tenancy::stored;
 use serde_json::{Value, json};
 
 use super::approvals::{self, Origin};
 use super::caps::{Case, Standing, grant_meter};
-use crate::app::App;
-use crate::mail;
-use crate::pipeline::host::profile_revoked;
-use crate::records::Record as _;
-use crate::records::grant::Given;
-use crate::records::mail::About;
-use crate::routes::stored;
+use crate::Governance;
 
 /// Attempts while others change what decides, or a period rolls over.
 const ATTEMPTS_MAX: u32 = 8;
 
 /// Decides a proposal and takes its hold.
-pub async fn authorize(app: &App, leave: Leave) -> Result<Granted, Ungranted> {
+pub async fn authorize(governance: &Governance, leave: Leave) -> Result<Granted, Ungranted> {
     let mut full = BTreeSet::new();
     for attempt in 1.. {
-        match once(app, &leave, &full).await {
+        match once(governance, &leave, &full).await {
             Ok(granted) => return Ok(granted),
             Err(Turn::Refused(refusal)) => return Err(refusal.to_failure().into()),
             Err(Turn::Pending(approval)) => return Err(Ungranted::Pending { approval }),
@@ -61,7 +60,8 @@ pub async fn authorize(app: &App, leave: Leave) -> Result<Granted, Ungranted> {
                     return Err(Ungranted::Uncommitted(error));
                 }
                 // Another replica may have written what decides.
-                app.store
+                governance
+                    .store
                     .refresh_epoch()
                     .await
                     .map_err(|error| Ungranted::from(stored::reading(error).to_failure()))?;
@@ -92,7 +92,11 @@ fn is_callers(guards: &[Guard], keys: &[Key]) -> bool {
 
 /// One attempt. `full` are meters that an attempt before has found full, where there is a way
 /// beyond: a soft cap, or a grant's own.
-async fn once(app: &App, leave: &Leave, full: &BTreeSet<Key>) -> Result<Granted, Turn> {
+async fn once(
+    governance: &Governance,
+    leave: &Leave,
+    full: &BTreeSet<Key>,
+) -> Result<Granted, Turn> {
     let (mut request, mut approved, mut job) = (None, None, None);
     match approvals::origin(leave) {
         Some(Origin::Request(made)) => request = Some(Cow::Borrowed(&**made)),
@@ -108,8 +112,8 @@ async fn once(app: &App, leave: &Leave, full: &BTreeSet<Key>) -> Result<Granted,
         let told = "The approved request proposes something else than what was approved.";
         return Err(Refusal::state_conflict("proposal_changed", told).into());
     }
-    let now = app.clock.now();
-    let case = case(app, &leave.scope).await?;
+    let now = governance.clock.now();
+    let case = case(governance, &leave.scope).await?;
     if case.user.as_ref().is_some_and(|user| !user.active) {
         // What a provider tells of arrives all the same, and may ask.
         return Err(profile_revoked().into());
@@ -122,7 +126,7 @@ async fn once(app: &App, leave: &Leave, full: &BTreeSet<Key>) -> Result<Granted,
     let mut used = None;
     if decision.verdict != Verdict::Allow {
         // What is used up stands in for nothing.
-        let grants = grants(app, &case).await?;
+        let grants = grants(governance, &case).await?;
         let left = grants.iter().filter(|(grant, _)| {
             ["count", "amount"].iter().all(|kind| !full.contains(&grant_meter(grant, kind)))
         });
@@ -163,20 +167,22 @@ async fn once(app: &App, leave: &Leave, full: &BTreeSet<Key>) -> Result<Granted,
         refusal => refusal,
     };
     if let Some(refusal) = refusal {
-        tell(app, leave, &hold, &id, Some(&refusal)).await;
+        tell(governance, leave, &hold, &id, Some(&refusal)).await;
         return Err(refusal.into());
     }
-    let mut txn = app.store.begin(leave.scope.lane());
+    let mut txn = governance.store.begin(leave.scope.lane());
     leave.guards.iter().cloned().chain(case.guards()).for_each(|guard| txn.guard(guard));
     let mut standings = Vec::new();
     if let Some((grant, guard)) = &used {
         txn.guard(guard.clone());
-        standings.extend(case.grant(app, &txn, grant, now).await?);
+        standings.extend(case.grant(governance, &txn, grant, now).await?);
     }
     // Limits first: the narrowest scope of money, which an over-capture freezes, is the last.
-    standings.extend(case.limits(app, &txn, &proposal.action, now).await?);
+    standings.extend(case.limits(governance, &txn, &proposal.action, now).await?);
     if proposal.spends {
-        standings.extend(case.standings(app, &txn, &leave.primitive, &proposal.scopes, now).await?);
+        standings.extend(
+            case.standings(governance, &txn, &leave.primitive, &proposal.scopes, now).await?,
+        );
     }
     hold.charges = standings
         .iter()
@@ -199,7 +205,7 @@ async fn once(app: &App, leave: &Leave, full: &BTreeSet<Key>) -> Result<Granted,
     let mut approval = None;
     if waits && let Some(request) = request {
         hold.state = State::Pending;
-        let asked = approvals::asked(app, leave, &hold, &id, &request).await?;
+        let asked = approvals::asked(governance, leave, &hold, &id, &request).await?;
         if let Some(job) = job {
             job.park(&mut txn, &asked.id)?;
         }
@@ -210,7 +216,7 @@ async fn once(app: &App, leave: &Leave, full: &BTreeSet<Key>) -> Result<Granted,
             organization: asked.organization.to_string(),
             approval: asked.id.clone(),
         };
-        mail::notice(&app.adapters, about, now)?.into_iter().for_each(|write| txn.write(write));
+        governance.notices.notice(about, now)?.into_iter().for_each(|write| txn.write(write));
         approval = Some(asked.id);
     }
     txn.fact(fact(leave, &hold, &id, None)?);
@@ -223,7 +229,7 @@ async fn once(app: &App, leave: &Leave, full: &BTreeSet<Key>) -> Result<Granted,
     match txn.commit().await {
         Ok(_) => match approval {
             Some(approval) => {
-                app.adapters.mail_wanted.notify_one();
+                governance.notices.wake();
                 Err(Turn::Pending(approval))
             }
             None => Ok(Granted { id, hold, untaken: None }),
@@ -239,7 +245,7 @@ async fn once(app: &App, leave: &Leave, full: &BTreeSet<Key>) -> Result<Granted,
         Err(CommitError::Rejected(Rejection::Refused(refused))) => {
             match worded(&refused, &hold, &standings) {
                 Some(refusal) => {
-                    tell(app, leave, &hold, &id, Some(&refusal)).await;
+                    tell(governance, leave, &hold, &id, Some(&refusal)).await;
                     Err(refusal.into())
                 }
                 None => Err(Turn::Uncommitted(CommitError::Rejected(Rejection::Refused(refused)))),
@@ -253,26 +259,32 @@ async fn once(app: &App, leave: &Leave, full: &BTreeSet<Key>) -> Result<Granted,
 ///
 /// # Errors
 /// Where nobody is: a regulated action is always somebody's.
-pub async fn case(app: &App, scope: &Scope) -> Result<Case, Refusal> {
+pub async fn case(governance: &Governance, scope: &Scope) -> Result<Case, Refusal> {
     let absent = || {
         Refusal::forbidden("no_tenant", "A regulated action is taken on behalf of an organization.")
     };
     let unread = |_| Refusal::overloaded(1);
     let organization = scope.organization().ok_or_else(absent)?;
-    let organization =
-        app.directory.organization(organization).await.map_err(unread)?.ok_or_else(absent)?;
+    let organization = governance
+        .directory
+        .organization(organization)
+        .await
+        .map_err(unread)?
+        .ok_or_else(absent)?;
     let project = match scope.project() {
-        Some(id) => app.directory.project(&organization.id, id).await.map_err(unread)?,
+        Some(id) => governance.directory.project(&organization.id, id).await.map_err(unread)?,
         None => None,
     };
     let user = match (&project, scope.user()) {
-        (Some(project), Some(id)) => app.directory.user(&project.id, id).await.map_err(unread)?,
+        (Some(project), Some(id)) => {
+            governance.directory.user(&project.id, id).await.map_err(unread)?
+        }
         _ => None,
     };
     let kit = match &project {
         Some(project) => {
             let assigned = user.as_ref().and_then(|user| user.kit.as_ref());
-            app.directory.kit(project, assigned).await.map_err(unread)?
+            governance.directory.kit(project, assigned).await.map_err(unread)?
         }
         None => None,
     };
@@ -309,14 +321,14 @@ pub fn decide(
 ///
 /// # Errors
 /// When the store cannot be asked.
-pub async fn grants(app: &App, case: &Case) -> Result<Vec<(Grant, Guard)>, Refusal> {
+pub async fn grants(governance: &Governance, case: &Case) -> Result<Vec<(Grant, Guard)>, Refusal> {
     let Some(user) = &case.user else { return Ok(Vec::new()) };
     let reach = Reach::organization(case.organization.id.as_str());
     let query = Query::all(&reach, &Given::space())
         .equal("user", user.id.as_str())
         .limit(PAGE_ROWS_MAX)
         .relaxed();
-    let found = app.store.find(&query).await.map_err(stored::reading)?;
+    let found = governance.store.find(&query).await.map_err(stored::reading)?;
     let read = |(key, row): &(Key, Row)| {
         let given = Given::read(row).map_err(stored::unreadable)?;
         Ok((given.grant, Guard::Unchanged { key: key.clone(), version: row.version }))
@@ -466,9 +478,15 @@ fn fact(leave: &Leave, hold: &Hold, id: &str, refused: Option<&Refusal>) -> Resu
 }
 
 /// A refusal is a row too, in a unit of its own: nothing else was done.
-async fn tell(app: &App, leave: &Leave, hold: &Hold, id: &str, refused: Option<&Refusal>) {
+async fn tell(
+    governance: &Governance,
+    leave: &Leave,
+    hold: &Hold,
+    id: &str,
+    refused: Option<&Refusal>,
+) {
     let Ok(fact) = fact(leave, hold, id, refused) else { return };
-    let mut txn = app.store.begin(leave.scope.lane());
+    let mut txn = governance.store.begin(leave.scope.lane());
     txn.fact(fact);
     if let Err(error) = txn.commit().await {
         tracing::error!(%error, request = leave.request, "a refused action left no row in the audit log");

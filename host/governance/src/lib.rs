@@ -4,8 +4,37 @@
 //! here they meet the organization's records and the rows of its meters. Invariant: leave is
 //! committed together with the hold behind it, under the very policy, kit and budgets that decided.
 
+use std::sync::Arc;
+
+use charter_kernel::time::Clock;
+use charter_registry::components::Registry;
+use charter_store::Store;
+use charter_tenancy::directory::Directory;
+use charter_tenancy::notices::Notices;
+use tokio::sync::Notify;
+
 pub mod approvals;
+pub mod audit;
 pub mod caps;
 pub mod decide;
 pub mod gateway;
+pub mod lifecycle;
 pub mod verify;
+
+/// What governing needs of the host. Nothing in it is replaced after start.
+pub struct Governance {
+    /// Rows and facts.
+    pub store: Store,
+    /// Credentials and tenancy, cached.
+    pub directory: Directory,
+    /// Which primitives listen to what.
+    pub registry: Registry,
+    /// How people are told of what waits for them.
+    pub notices: Arc<dyn Notices>,
+    /// The primitive that bills organizations; empty where nobody is billed.
+    pub biller: String,
+    /// Somebody waits for a job: the runner looks at once.
+    pub job_wanted: Notify,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+}

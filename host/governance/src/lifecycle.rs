@@ -13,15 +13,15 @@ use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Draft, Key, Reach, Write};
 use charter_store::Txn;
+use charter_tenancy::records::Record as _;
+use charter_tenancy::records::approval::Approval;
+use charter_tenancy::records::erasure::{ERASURE_GROUP, Erasure};
+use charter_tenancy::records::project::{Mode, Project};
+use charter_tenancy::records::user::User;
+use charter_tenancy::stored;
 use serde_json::{Value, json};
 
-use crate::app::App;
-use crate::records::Record as _;
-use crate::records::approval::Approval;
-use crate::records::erasure::{ERASURE_GROUP, Erasure};
-use crate::records::project::{Mode, Project};
-use crate::records::user::User;
-use crate::routes::stored;
+use crate::Governance;
 
 /// Runs of one signal: with the doubling waits between them, most of an hour.
 const ATTEMPTS_MAX: u32 = 12;
@@ -78,11 +78,11 @@ impl Told<'_> {
     /// When the store cannot be asked.
     pub async fn tell(
         &self,
-        app: &App,
+        governance: &Governance,
         txn: &mut Txn,
         change: Change,
     ) -> Result<Vec<String>, Refusal> {
-        let live = app.registry.current();
+        let live = governance.registry.current();
         let mut ids = Vec::new();
         for primitive in live.listeners(change.signal()) {
             ids.push(self.enqueue(txn, change, primitive).await?);
@@ -135,8 +135,12 @@ impl Told<'_> {
     ///
     /// # Errors
     /// When the store cannot be asked.
-    pub async fn delete(&self, app: &App, txn: &mut Txn) -> Result<Vec<String>, Refusal> {
-        let signals = self.tell(app, txn, Change::Deleted).await?;
+    pub async fn delete(
+        &self,
+        governance: &Governance,
+        txn: &mut Txn,
+    ) -> Result<Vec<String>, Refusal> {
+        let signals = self.tell(governance, txn, Change::Deleted).await?;
         stored::remove(txn, self.user).await?;
         let reach = Reach::user(self.user.id.as_str());
         erase(txn, self.user.organization.as_str(), &reach, signals.clone(), self.now).await?;
@@ -164,10 +168,10 @@ impl Billed<'_> {
     ///
     /// # Errors
     /// When the store cannot be asked.
-    pub async fn tell(self, app: &App, txn: &mut Txn) -> Result<(), Refusal> {
-        let live = app.registry.current();
-        let billing = &app.config.billing;
-        let Some(primitive) = live.listeners(self.kind).find(|name| billing.is(name)) else {
+    pub async fn tell(self, governance: &Governance, txn: &mut Txn) -> Result<(), Refusal> {
+        let live = governance.registry.current();
+        let mut listeners = live.listeners(self.kind);
+        let Some(primitive) = listeners.find(|name| **name == governance.biller) else {
             return Ok(());
         };
         let owner = Owner { organization: self.organization.to_string(), ..Owner::default() };
@@ -272,13 +276,13 @@ pub fn answered(approval: &Approval, now: Instant) -> Result<Option<Write>, Refu
 /// # Errors
 /// When the store cannot be asked.
 pub async fn ask(
-    app: &App,
+    governance: &Governance,
     txn: &mut Txn,
     id: &str,
     hold: &Hold,
     now: Instant,
 ) -> Result<(), Refusal> {
-    let live = app.registry.current();
+    let live = governance.registry.current();
     let Some(primitive) = live.listeners(DOUBT).find(|name| **name == hold.primitive) else {
         return Ok(());
     };

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use charter_adapters::Adapters;
 use charter_engine::Engine;
+use charter_governance::Governance;
 use charter_kernel::time::Clock;
 use charter_store::Store;
 use tokio_util::sync::CancellationToken;
@@ -37,6 +38,8 @@ pub struct App {
     pub registry: Registry,
     /// The operator's token.
     pub operator: Operator,
+    /// Leave for regulated actions.
+    pub governance: Governance,
     /// The world outside.
     pub adapters: Arc<Adapters>,
     /// Token buckets of the configured rates.
@@ -66,8 +69,6 @@ pub struct App {
     /// Canceled once the server begins to drain: no new connections, streams end, workers stop
     /// taking.
     pub draining: CancellationToken,
-    /// Somebody waits for a job: the runner looks at once.
-    pub job_wanted: tokio::sync::Notify,
     /// What must finish before the process ends.
     pub tasks: TaskTracker,
 }

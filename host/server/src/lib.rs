@@ -5,18 +5,16 @@
 //! manifests and from the one list in [`routes`].
 
 pub use charter_adapters::{mail, providers};
+pub use charter_governance::{self as governance, audit, lifecycle};
 pub use charter_registry::{components, served};
 pub use charter_tenancy::{directory, operator, place, records};
 
 pub mod app;
-pub mod audit;
 pub mod cli;
 pub mod config;
 pub mod events;
-pub mod governance;
 pub mod hooks;
 pub mod http;
-pub mod lifecycle;
 pub mod metrics;
 pub mod openapi;
 pub mod pipeline;

@@ -14,6 +14,7 @@ use charter_kernel::governance::policy::Policy;
 use charter_kernel::id::{AccountId, KeyId, KitId, OrganizationId, ProjectId, SessionId, UserId};
 use charter_kernel::kit::{Budget, Denied, Entry, Kit};
 use charter_kernel::manifest::Gate;
+use charter_kernel::refusal::Refusal;
 use charter_kernel::role::Role;
 use charter_kernel::scope::{Actor, ActorKind, Principal};
 use charter_kernel::standing::Standing;
@@ -647,6 +648,15 @@ impl Directory {
 /// kept.
 pub fn csrf_token(cookie: &Plain) -> Plain {
     cookie.derived("csrf")
+}
+
+/// The tenant user is revoked.
+pub fn profile_revoked() -> Refusal {
+    Refusal::forbidden(
+        "profile_revoked",
+        "The profile is revoked: its reads still answer, its changes do not.",
+    )
+    .hint("POST /v1/users/{id}/restore lifts a revocation.")
 }
 
 fn unreadable(error: charter_store::ReadError) -> Unreadable {

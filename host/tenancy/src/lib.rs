@@ -11,6 +11,7 @@
 
 pub mod directory;
 pub mod identity;
+pub mod notices;
 pub mod operator;
 pub mod place;
 pub mod records;

@@ -1,7 +1,7 @@
 //! Records within a host route: reading, writing and listing them, with the store's errors in the
 //! words of the wire.
 
-use charter_kernel::refusal::Refusal;
+use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::unit::{Claim, Key, Reach, Refused, Row};
 use charter_store::{CommitError, Order, Query, ReadError, Txn, WriteError};
 
@@ -173,6 +173,22 @@ pub fn committing(error: CommitError) -> Refusal {
         CommitError::Overloaded { retry_after_s } => Refusal::overloaded(retry_after_s),
         CommitError::Rejected(_) | CommitError::ReadOnly { .. } => Refusal::overloaded(1),
         CommitError::Failed => Refusal::internal(),
+    }
+}
+
+/// A unit that provably was not committed, and that nobody's rule refused.
+pub fn uncommitted(error: &CommitError) -> Refusal {
+    match error {
+        CommitError::Overloaded { retry_after_s } => Refusal::overloaded(*retry_after_s),
+        CommitError::ReadOnly { reason } => {
+            Refusal::new(Code::Overloaded, format!("Changes are not taken now: {reason}."))
+                .retry_after(30)
+                .reason("read_only")
+        }
+        CommitError::Rejected(_) | CommitError::Failed => {
+            tracing::error!(%error, "a unit could not be committed");
+            Refusal::internal()
+        }
     }
 }
 

@@ -10,13 +10,12 @@ use charter_kernel::merkle;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::unit::FactKind;
 use charter_store::{PAGE_ROWS_MAX, SequencedFact};
+use charter_tenancy::stored::reading;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
 use super::{Log, Sealed, text};
-use crate::pipeline::follow::Place;
-use crate::routes::stored::reading;
 
 /// What the first line says it is.
 pub const FORMAT: &str = "charter-audit/1";
@@ -103,8 +102,8 @@ impl Log {
 
 impl Export {
     /// Writes it piece by piece, until all is written or the reader is gone, or takes nothing for
-    /// too long.
-    pub async fn write(self, pieces: mpsc::Sender<Bytes>, _place: Place) {
+    /// too long. It holds its place among the open streams until then.
+    pub async fn write(self, pieces: mpsc::Sender<Bytes>, _place: impl Send) {
         let send = async |text: Vec<u8>| {
             matches!(tokio::time::timeout(PATIENCE, pieces.send(text.into())).await, Ok(Ok(())))
         };

@@ -9,10 +9,12 @@ use std::time::Duration;
 use anyhow::Context as _;
 use charter_adapters::Adapters;
 use charter_engine::{AdmissionConfig, Engine, EngineConfig};
+use charter_governance::Governance;
 use charter_kernel::time::{Clock, Instant};
 use charter_kernel::unit::Space;
 use charter_store::{Hold, Store, StoreConfig, StoreStatus};
 use charter_tenancy::secret::Secret;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -179,6 +181,15 @@ pub async fn start(config: Config, clock: Arc<dyn Clock>) -> anyhow::Result<Runn
     let adapters = Arc::new(Adapters::new(store.clone(), providers, config.outside()));
     let directory = Directory::new(store.clone(), clock.clone(), config.auth.hashes_max)
         .context("passwords cannot be checked on this machine")?;
+    let governance = Governance {
+        store: store.clone(),
+        directory: directory.clone(),
+        registry: registry.clone(),
+        notices: adapters.clone(),
+        biller: config.billing.primitive.clone(),
+        job_wanted: Notify::new(),
+        clock: clock.clone(),
+    };
     let routes = HostTable::new()
         .map_err(|faults| anyhow::anyhow!("the host's own routes are at fault: {faults:?}"))?;
     let acceptor =
@@ -196,7 +207,6 @@ pub async fn start(config: Config, clock: Arc<dyn Clock>) -> anyhow::Result<Runn
         metrics: Metrics::new(),
         started_at: clock.now(),
         draining: CancellationToken::new(),
-        job_wanted: tokio::sync::Notify::new(),
         tasks: TaskTracker::new(),
         config,
         store,
@@ -204,6 +214,7 @@ pub async fn start(config: Config, clock: Arc<dyn Clock>) -> anyhow::Result<Runn
         directory,
         registry,
         operator,
+        governance,
         adapters,
         clock,
     });

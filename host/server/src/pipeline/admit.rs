@@ -1,12 +1,13 @@
 //! Admission: role, pins, revocation, rate, billing, and the providers without which the operation
 //! can do nothing.
 
+use charter_kernel::authority::{self, Class};
 use charter_kernel::refusal::Refusal;
 use charter_kernel::scope::Level;
 use charter_kernel::unit::Guard;
+use charter_tenancy::directory::profile_revoked;
 
 use super::accept::Body;
-use super::host::profile_revoked;
 use super::matched::{Matched, Operation};
 use super::rate::{Gate, Kind};
 use super::standing;
@@ -15,7 +16,6 @@ use crate::app::App;
 use crate::request::{Identity, Place};
 use crate::routes::Head;
 use crate::served::{Auth, Contract};
-use charter_kernel::authority::{self, Class};
 
 /// A request that may be run once it is well formed.
 pub struct Admitted {

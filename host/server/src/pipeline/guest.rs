@@ -22,7 +22,7 @@ use super::page::{self, Page};
 use super::respond::Answered;
 use super::trail::Trail;
 use super::validate::Validated;
-use super::{follow, host, job};
+use super::{follow, job};
 use crate::app::App;
 use crate::governance::approvals;
 use crate::http::body::Body;
@@ -299,7 +299,7 @@ pub(super) fn ended(
         Outcome::Shed { retry_after_s, tenant: true } => Err(Refusal::rate_limited(retry_after_s)),
         Outcome::Shed { retry_after_s, tenant: false } => Err(Refusal::overloaded(retry_after_s)),
         Outcome::Unavailable { retry_after_s } => Err(match app.store.status().read_only {
-            Some(reason) => host::uncommitted(&CommitError::ReadOnly { reason }),
+            Some(reason) => charter_tenancy::stored::uncommitted(&CommitError::ReadOnly { reason }),
             None => Refusal::overloaded(retry_after_s),
         }),
         // Whoever can be told of an approval has looked for it before.

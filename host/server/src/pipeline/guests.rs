@@ -69,7 +69,7 @@ impl Host for App {
     }
 
     fn authorize(&self, leave: Leave) -> BoxFuture<'_, Result<Granted, Ungranted>> {
-        Box::pin(gateway::authorize(self, leave))
+        Box::pin(gateway::authorize(&self.governance, leave))
     }
 
     fn standing_of<'a>(

@@ -110,7 +110,7 @@ pub async fn run(
                 }
                 worded = true;
             }
-            Err(error) => return Err(uncommitted(&error)),
+            Err(error) => return Err(stored::uncommitted(&error)),
         }
     }
     Err(Refusal::overloaded(1))
@@ -185,7 +185,7 @@ async fn refused(
         }
         // The key was taken meanwhile, or the credential says something else by now.
         Err(CommitError::Rejected(_)) => Ok(Ended::Restart),
-        Err(error) => Err(uncommitted(&error)),
+        Err(error) => Err(stored::uncommitted(&error)),
     }
 }
 
@@ -293,32 +293,7 @@ pub fn ruled(refused: &Refused) -> Refusal {
 /// The credential, its organization or the tenant user was revoked while the request ran.
 pub fn inactive(space: &str) -> Refusal {
     match space {
-        "host.users" => profile_revoked(),
+        "host.users" => charter_tenancy::directory::profile_revoked(),
         _ => Refusal::unauthorized("The credential was revoked."),
-    }
-}
-
-/// The tenant user is revoked.
-pub fn profile_revoked() -> Refusal {
-    Refusal::forbidden(
-        "profile_revoked",
-        "The profile is revoked: its reads still answer, its changes do not.",
-    )
-    .hint("POST /v1/users/{id}/restore lifts a revocation.")
-}
-
-/// A unit that provably was not committed, and that nobody's rule refused.
-pub fn uncommitted(error: &CommitError) -> Refusal {
-    match error {
-        CommitError::Overloaded { retry_after_s } => Refusal::overloaded(*retry_after_s),
-        CommitError::ReadOnly { reason } => {
-            Refusal::new(Code::Overloaded, format!("Changes are not taken now: {reason}."))
-                .retry_after(30)
-                .reason("read_only")
-        }
-        CommitError::Rejected(_) | CommitError::Failed => {
-            tracing::error!(%error, "a unit could not be committed");
-            Refusal::internal()
-        }
     }
 }

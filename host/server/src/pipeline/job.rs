@@ -38,7 +38,7 @@ pub async fn result(
     let key = Key::new(&reach, &jobs(), id);
     let deadline_ms = operation.deadline_ms.unwrap_or(app.config.http.deadline_ms);
     let mut changed = app.store.changed(&reach, &jobs());
-    app.job_wanted.notify_one();
+    app.governance.job_wanted.notify_one();
     let waiting = async {
         loop {
             let Some(row) = app.store.get(&key).await.map_err(reading)? else { return Ok(None) };

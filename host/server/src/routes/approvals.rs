@@ -225,7 +225,8 @@ async fn decide(
         via: "session",
     };
     let reason = body.and_then(|body| body.reason);
-    let said = decide::decide(app, txn, &person, found, decision, reason, request.now).await?;
+    let said =
+        decide::decide(&app.governance, txn, &person, found, decision, reason, request.now).await?;
     let shown = Reply::ok(&json!({"approval": view(&said.approval, said.version)}));
     Ok(match said.note {
         Some(note) => shown.about("approval", said.approval.id).noting(note),

@@ -249,7 +249,7 @@ async fn found(
         now,
         request: &request.id,
     };
-    told.tell(app, txn).await?;
+    told.tell(&app.governance, txn).await?;
     Ok(Founded { account, organization, project, key, secret })
 }
 
@@ -299,7 +299,7 @@ pub async fn new_project(
     stored::insert(txn, &user, "id").await?;
     stored::insert(txn, &kit, "name").await?;
     let told = Told { user: &user, test: lifecycle::is_test(&project), now, request: &request.id };
-    told.tell(app, txn, Change::Created).await?;
+    told.tell(&app.governance, txn, Change::Created).await?;
     Ok(project)
 }
 

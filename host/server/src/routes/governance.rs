@@ -246,20 +246,29 @@ pub async fn simulate(app: &App, request: &HostRequest, txn: &mut Txn) -> Result
     let tenant = app.directory.place_of_user(place, &place.project.id, &user).await;
     let tenant = tenant.map_err(absent)?;
     let revoked = tenant.user.as_ref().is_some_and(|user| !user.active);
-    let case = gateway::case(app, &tenant.scope).await?;
+    let case = gateway::case(&app.governance, &tenant.scope).await?;
     let now = app.clock.now();
     let amount = gateway::amount(spends, body.amount_micro_usd);
-    let grants: Vec<Grant> =
-        gateway::grants(app, &case).await?.into_iter().map(|(grant, _)| grant).collect();
+    let grants: Vec<Grant> = gateway::grants(&app.governance, &case)
+        .await?
+        .into_iter()
+        .map(|(grant, _)| grant)
+        .collect();
     let entity = body.entity.as_deref().unwrap_or_default();
     let decision = gateway::decide(&case, &body.action, amount, entity, &grants, now)?;
     let wanted = body.amount_micro_usd.filter(|_| spends);
-    let limited = case.limits(app, txn, &body.action, now).await?.iter().any(|standing| {
-        let more =
-            if standing.unit == Counted::Times { 1 } else { body.amount_micro_usd.unwrap_or(0) };
-        standing.cap.is_some_and(|cap| standing.count.spent + standing.count.reserved + more > cap)
-    });
-    let standings = case.standings(app, txn, &primitive.name, &[], now).await?;
+    let limited =
+        case.limits(&app.governance, txn, &body.action, now).await?.iter().any(|standing| {
+            let more = if standing.unit == Counted::Times {
+                1
+            } else {
+                body.amount_micro_usd.unwrap_or(0)
+            };
+            standing
+                .cap
+                .is_some_and(|cap| standing.count.spent + standing.count.reserved + more > cap)
+        });
+    let standings = case.standings(&app.governance, txn, &primitive.name, &[], now).await?;
     let mut over = None;
     let mut caps = Vec::new();
     for standing in standings.iter().filter(|standing| standing.cap.is_some()) {

@@ -1,5 +1,6 @@
 //! Projects of an organization, live or test. Each has a default user and a default kit of its own.
 
+use charter_kernel::authority::sees_project;
 use charter_kernel::id::{OrganizationId, ProjectId};
 use charter_kernel::kit::Budget;
 use charter_kernel::refusal::Refusal;
@@ -18,7 +19,6 @@ use crate::records::project::{Mode, PROJECTS_MAX, Project};
 use crate::records::user::User;
 use crate::reply::Reply;
 use crate::request::HostRequest;
-use charter_kernel::authority::sees_project;
 
 fn item() -> Value {
     object(&[
@@ -232,7 +232,7 @@ pub async fn delete(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     for user in &users {
         let test = lifecycle::is_test(&project);
         let told = Told { user: &user.record, test, now: request.now, request: &request.id };
-        signals.extend(told.delete(app, txn).await?);
+        signals.extend(told.delete(&app.governance, txn).await?);
     }
     for kit in &kits {
         stored::remove(txn, &kit.record).await?;

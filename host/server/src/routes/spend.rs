@@ -57,8 +57,8 @@ pub fn answer() -> Value {
 
 /// Where a tenant's budget stands, by its calendar month where it has none.
 async fn of_tenant(app: &App, txn: &Txn, scope: &Scope) -> Result<(Case, Standing), Refusal> {
-    let case = gateway::case(app, scope).await?;
-    let standings = case.standings(app, txn, "", &[], app.clock.now()).await?;
+    let case = gateway::case(&app.governance, scope).await?;
+    let standings = case.standings(&app.governance, txn, "", &[], app.clock.now()).await?;
     let standing = standings
         .into_iter()
         .find(|standing| standing.scope == "kit")

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use charter_kernel::authority::sees_user;
 use charter_kernel::fault::Fault;
 use charter_kernel::id::{KitId, UserId};
 use charter_kernel::kit::Budget;
@@ -28,7 +29,6 @@ use crate::records::user::{
 };
 use crate::reply::Reply;
 use crate::request::{HostRequest, Place};
-use charter_kernel::authority::sees_user;
 
 /// The longest reason of a revocation, in characters.
 const REASON_CHARACTERS_MAX: usize = 1_000;
@@ -159,7 +159,7 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
         created_at: request.now,
     };
     stored::insert(txn, &user, "external_id").await?;
-    told(request, place, &user).tell(app, txn, lifecycle::Change::Created).await?;
+    told(request, place, &user).tell(&app.governance, txn, lifecycle::Change::Created).await?;
     let note = json!({"after": view(&user, &place.project)});
     Ok(Reply::created(&shown(&user, place)).about("user", user.id.to_string()).noting(note))
 }
@@ -329,7 +329,7 @@ pub async fn delete(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
         .hint("Revoke it instead."));
     }
     keys::remove_pinned(txn, &place.organization.id, ("user_id", user.id.as_str())).await?;
-    told(request, place, &user).delete(app, txn).await?;
+    told(request, place, &user).delete(&app.governance, txn).await?;
     let note = json!({"before": view(&user, &place.project)});
     Ok(Reply::ok(&json!({"id": user.id, "deleted": true}))
         .about("user", user.id.to_string())
@@ -359,7 +359,9 @@ pub async fn revoke(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     if user.revoked.is_none() {
         user.revoked = Some(Revocation { at: request.now, reason });
         stored::replace(txn, &user, "id").await?;
-        told(request, request.place()?, &user).tell(app, txn, lifecycle::Change::Revoked).await?;
+        told(request, request.place()?, &user)
+            .tell(&app.governance, txn, lifecycle::Change::Revoked)
+            .await?;
     }
     Ok(Reply::ok(&shown(&user, request.place()?)).about("user", user.id.to_string()).noting(note))
 }
@@ -375,7 +377,7 @@ pub async fn restore(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<
     let note = json!({"before": {"status": user.status()}, "after": {"status": "active"}});
     if user.revoked.take().is_some() {
         stored::replace(txn, &user, "id").await?;
-        told(request, place, &user).tell(app, txn, lifecycle::Change::Restored).await?;
+        told(request, place, &user).tell(&app.governance, txn, lifecycle::Change::Restored).await?;
     }
     Ok(Reply::ok(&shown(&user, place)).about("user", user.id.to_string()).noting(note))
 }

@@ -110,7 +110,7 @@ async fn hand_out(app: &App, reach: &Reach) -> Result<(), Refusal> {
         Ok(_) => {}
         // Another host has handed them out.
         Err(CommitError::Rejected(_)) => {}
-        Err(error) => return Err(crate::pipeline::host::uncommitted(&error)),
+        Err(error) => return Err(charter_tenancy::stored::uncommitted(&error)),
     }
     Ok(())
 }

@@ -62,7 +62,8 @@ async fn ask(app: &Arc<App>, taken: Taken) {
     let settles = hold.settler.as_ref().filter(|settler| settler.until > now);
     let mut txn = app.store.begin(&hold.subject.organization);
     if settles.is_none()
-        && let Err(refusal) = lifecycle::ask(app, &mut txn, &taken.key.id, &hold, now).await
+        && let Err(refusal) =
+            lifecycle::ask(&app.governance, &mut txn, &taken.key.id, &hold, now).await
     {
         return tracing::warn!(
             message = refusal.message,

@@ -109,7 +109,7 @@ async fn idle(app: &App) {
 async fn pause(app: &App, until: Duration) {
     tokio::select! {
         () = app.draining.cancelled() => {}
-        () = app.job_wanted.notified() => {}
+        () = app.governance.job_wanted.notified() => {}
         () = tokio::time::sleep(until) => {}
     }
 }

@@ -15,6 +15,7 @@ use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::time::Clock;
 use charter_kernel::unit::{Draft, Guard, Key, Taken, Unit, Write};
 use charter_store::Txn;
+use charter_tenancy::directory::profile_revoked;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -24,7 +25,6 @@ use super::owner::{self, Admitted, Work};
 use crate::app::App;
 use crate::governance::approvals::{self, Job, Origin, Request, Run};
 use crate::lifecycle::{self, is_told};
-use crate::pipeline::host::profile_revoked;
 use crate::routes::stored;
 
 /// Wait before the second attempt; doubled with each further one.

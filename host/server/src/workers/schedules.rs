@@ -39,7 +39,7 @@ async fn fire(app: &App, taken: Taken) {
         enqueue(txn, &taken, &record, now, next.unwrap_or(NEVER)).await
     });
     match fired.await {
-        Ok(()) => app.job_wanted.notify_one(),
+        Ok(()) => app.governance.job_wanted.notify_one(),
         // Another replica took it up, or it was removed: its own commit decides.
         Err(
             TransactError::Body(WriteError::Refused(_))

@@ -89,7 +89,7 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     let payload = json!({"kind": kind, "amount_cents": body.amount_cents, "reference": body.reference, "memo": body.memo, "transfer": id});
     let (now, told) = (request.now, &request.id);
     Billed { organization: &organization, kind: "credit", payload, now, request: told }
-        .tell(app, txn)
+        .tell(&app.governance, txn)
         .await?;
     let credit = json!({
         "id": id, "organization_id": organization, "amount_cents": body.amount_cents, "kind": kind, "memo": body.memo,

@@ -187,14 +187,23 @@ pub async fn decide(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
         via: "mail_link",
     };
     let reason = reason.map(str::to_owned);
-    let said =
-        match decide::decide(app, txn, &person, approval, decision, reason, request.now).await {
-            Ok(said) => said,
-            Err(refusal) => {
-                refused(app, subject, &refusal).await;
-                return Err(refusal);
-            }
-        };
+    let said = match decide::decide(
+        &app.governance,
+        txn,
+        &person,
+        approval,
+        decision,
+        reason,
+        request.now,
+    )
+    .await
+    {
+        Ok(said) => said,
+        Err(refusal) => {
+            refused(app, subject, &refusal).await;
+            return Err(refusal);
+        }
+    };
     stored::replace(txn, &Link { used: true, ..link.record }, "token").await?;
     if let (Some(subject), Some(note)) = (subject, &said.note) {
         let changes = txn.changes(audit::CHANGES_MAX);
