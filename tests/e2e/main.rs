@@ -18,6 +18,7 @@ mod guards;
 mod hooks;
 mod hostile;
 mod idempotency;
+mod installs;
 mod issuer;
 mod jobs;
 mod keys;

@@ -42,6 +42,17 @@ impl Artefacts {
             .unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()))
     }
 
+    /// The hostile component with this text behind its operations: `,{…}` declares one more, and
+    /// `],"events":[{…}` goes on with another member of the manifest.
+    pub fn hostile_declaring(&self, text: &str) -> Vec<u8> {
+        let mut wasm = self.fixture("hostile");
+        let blanks = wasm.windows(8_000).position(|bytes| bytes.iter().all(|byte| *byte == b' '));
+        let at = blanks.unwrap_or_else(|| panic!("the hostile component has no blanks"));
+        assert!(text.len() <= 8_000, "the blanks are too few for {} bytes", text.len());
+        wasm[at..at + text.len()].copy_from_slice(text.as_bytes());
+        wasm
+    }
+
     /// The bytes of a primitive.
     pub fn component(&self, name: &str) -> Vec<u8> {
         let path = self.components.join(format!("{name}.wasm"));

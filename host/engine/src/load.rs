@@ -70,7 +70,12 @@ pub(crate) async fn stage(shared: &Arc<Shared>, wasm: Bytes) -> Result<Arc<Compo
             return Err(found);
         }
     };
-    let manifest = manifest(&text, &looked.capabilities, looked.http).map_err(|faults| {
+    // A manifest is as large as its component likes: its schemas are compiled off the async threads.
+    let declared = {
+        let text = text.clone();
+        blocking(shared, move || manifest(&text, &looked.capabilities, looked.http)).await?
+    };
+    let manifest = declared.map_err(|faults| {
         found.extend(faults);
         std::mem::take(&mut found)
     })?;

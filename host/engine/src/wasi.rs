@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use charter_kernel::line::one_line;
 use charter_kernel::time::Clock;
 use tokio::io::AsyncWrite;
 use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
@@ -32,11 +33,10 @@ impl Printed {
         let room = OUTPUT_BYTES_MAX.saturating_sub(kept.len());
         kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
     }
-    /// The text so far.
+    /// The text so far, as one line.
     pub(crate) fn text(&self) -> String {
-        String::from_utf8_lossy(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
-            .trim_end()
-            .to_owned()
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        one_line(String::from_utf8_lossy(&kept).trim_end()).into_owned()
     }
 }
 

@@ -17,6 +17,7 @@ pub mod index;
 pub mod kit;
 pub mod ledger;
 pub mod limits;
+pub mod line;
 pub mod manifest;
 pub mod merkle;
 pub mod money;

@@ -28,6 +28,26 @@ pub const FAULTS_MAX: usize = 50;
 pub const SCHEMA_BYTES_MAX: usize = 256 * 1024;
 /// Levels of arrays and objects in a JSON Schema.
 pub const SCHEMA_DEPTH_MAX: usize = 64;
+/// Visits of the subschemas that one JSON Schema applies to one value, counted as often as they are
+/// come by: two references to each of a chain of definitions double them with every link.
+pub const SCHEMA_VISITS_MAX: u64 = 1_000;
+/// Subschemas within each other while the deepest value is checked: what the validator's stack
+/// holds.
+pub const SCHEMA_NESTED_MAX: usize = 1_000;
+/// Visits that `unevaluatedProperties` and `unevaluatedItems` of one JSON Schema take to compile.
+pub const SCHEMA_MARKS_MAX: u64 = 1_000_000;
+/// Steps that checking one value against a JSON Schema may take (a step is about a comparison of
+/// two short texts): a second of one core.
+pub const CHECK_STEPS_MAX: u64 = 500_000_000;
+/// Steps of a check that is made at once, on the thread that serves others: a few milliseconds.
+pub const CHECK_STEPS_QUICK: u64 = 2_000_000;
+/// Bytes of a pattern, as it is written.
+pub const PATTERN_TEXT_BYTES_MAX: usize = 4_096;
+/// Letters and classes of one pattern, repeated ones as often as they are counted: what matching
+/// takes for each byte of a text, at worst.
+pub const PATTERN_STATES_MAX: u64 = 2_000;
+/// Patterns of all JSON Schemas of a manifest.
+pub const PATTERNS_MAX: usize = 1_000;
 /// Bytes of one compiled pattern of a JSON Schema.
 pub const PATTERN_BYTES_MAX: usize = 1024 * 1024;
 /// Bytes of a manifest, before it is parsed.
@@ -58,6 +78,10 @@ pub const IDEMPOTENCY_KEPT_MS: i64 = 24 * 60 * 60 * 1_000;
 pub const REFUSAL_TEXT_CHARS_MAX: usize = 2_000;
 /// Bytes of the details that a guest hands out with a refusal.
 pub const REFUSAL_DETAILS_BYTES_MAX: usize = 64 * 1024;
+/// Response headers that one answer of a guest may have.
+pub const ANSWER_HEADERS_MAX: usize = 32;
+/// Bytes of their names and values.
+pub const ANSWER_HEADER_BYTES_MAX: usize = 8 * 1024;
 /// `limit` of a page where none is given.
 pub const PAGE_LIMIT_DEFAULT: u32 = 20;
 /// `limit` of a page in the offset, cursor and log styles.

@@ -18,6 +18,7 @@ use crate::http::room::Room;
 use crate::metrics::Metrics;
 use crate::openapi::Description;
 use crate::operator::Operator;
+use crate::pipeline::checks::Checks;
 use crate::pipeline::follow::Places;
 use crate::pipeline::rate::Buckets;
 use crate::pipeline::running::Running;
@@ -48,6 +49,8 @@ pub struct App {
     pub strangers: Strangers,
     /// Room for request bodies.
     pub room: Room,
+    /// Checks of bodies that take long.
+    pub checks: Checks,
     /// Requests under an idempotency key that run now.
     pub running: Running,
     /// What became of calls of inbound URLs.

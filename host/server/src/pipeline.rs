@@ -25,6 +25,7 @@ use crate::metrics::Outcome;
 pub mod accept;
 pub mod admit;
 pub mod audit;
+pub mod checks;
 pub mod claim;
 pub mod family;
 pub mod finish;

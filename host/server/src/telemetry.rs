@@ -4,6 +4,7 @@
 //! the operator's (the first line there is the address). Every line within a request carries its
 //! id.
 
+use charter_kernel::line::one_line;
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_otlp::{SpanExporter, WithExportConfig as _};
 use opentelemetry_sdk::Resource;
@@ -68,7 +69,7 @@ fn lines<S>(format: LogFormat, filter: Targets) -> Box<dyn Layer<S> + Send + Syn
 where
     S: tracing::Subscriber + for<'a> tracing_subscriber::registry::LookupSpan<'a>,
 {
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let lines = tracing_subscriber::fmt::layer().with_writer(|| Lines(std::io::stderr()));
     match format {
         LogFormat::Text => lines.with_ansi(false).with_filter(filter).boxed(),
         LogFormat::Json => lines
@@ -78,6 +79,25 @@ where
             .with_span_list(false)
             .with_filter(filter)
             .boxed(),
+    }
+}
+
+/// Writes each event as one line, whatever text it repeats: what a guest or a client says stands in
+/// it with its control characters escaped.
+#[derive(Debug)]
+struct Lines<W>(W);
+
+impl<W: std::io::Write> std::io::Write for Lines<W> {
+    /// The layer hands each event over whole, with the break of the line behind it.
+    fn write(&mut self, event: &[u8]) -> std::io::Result<usize> {
+        let text = String::from_utf8_lossy(event);
+        let mut line = one_line(text.strip_suffix('\n').unwrap_or(&text)).into_owned();
+        line.push('\n');
+        self.0.write_all(line.as_bytes())?;
+        Ok(event.len())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
     }
 }
 
@@ -107,4 +127,44 @@ fn provider(endpoint: &str, sample: f64) -> Result<SdkTracerProvider, TelemetryE
         .with_resource(resource)
         .with_sampler(sampler)
         .build())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Kept {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_line_of_the_log_is_one_event_in_every_format() {
+        let forged = "hello\n2026-11-22T10:00:00Z  INFO charter::forged: \u{1b}[1mdone";
+        for json in [false, true] {
+            let kept = Kept::default();
+            let written = kept.clone();
+            let lines = tracing_subscriber::fmt::layer()
+                .with_ansi(false)
+                .with_writer(move || Lines(written.clone()));
+            let lines = if json { lines.json().boxed() } else { lines.boxed() };
+            tracing::subscriber::with_default(Registry::default().with(lines), || {
+                tracing::info!(said = forged, "{forged}");
+                tracing::info!("next");
+            });
+            let text = String::from_utf8(kept.0.lock().unwrap().clone()).unwrap();
+            assert_eq!(text.lines().count(), 2, "{text}");
+            assert!(!text.trim_end().chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
+        }
+    }
 }

@@ -6,8 +6,10 @@ use serde_json::json;
 
 use crate::answer::{Answer, AnswerBody};
 use crate::bindings;
-use crate::call::{Call, Request, Signal};
+use crate::call::{Call, Entry, Request, Signal};
 use crate::state::Work;
+
+mod headers;
 
 /// The caller, as the guest sees it.
 pub(super) fn caller(scope: &Scope) -> bindings::Caller {
@@ -54,6 +56,20 @@ pub(super) fn signal(signal: &Signal) -> bindings::Signal {
     }
 }
 
+impl Work {
+    /// Whether the operation that is called declares an answer of this status.
+    fn declares(&self, status: Option<u16>) -> bool {
+        let (Entry::Handle(request), Some(status)) = (&self.call.entry, status) else {
+            return false;
+        };
+        let operation =
+            self.component.manifest.operations.iter().find(|known| known.id == request.operation);
+        operation.is_some_and(|known| {
+            known.status == status || known.answers.contains_key(&status.to_string())
+        })
+    }
+}
+
 /// What an answer turned out to be.
 pub(super) enum Said {
     Answer(Answer),
@@ -64,25 +80,6 @@ pub(super) enum Said {
     },
 }
 
-/// Headers that a guest does not set: the host's own, and those of the connection.
-const OWN_HEADERS: [&str; 16] = [
-    "alt-svc",
-    "connection",
-    "content-length",
-    "content-type",
-    "date",
-    "idempotent-replayed",
-    "keep-alive",
-    "proxy-connection",
-    "server",
-    "set-cookie",
-    "strict-transport-security",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-    "x-request-id",
-];
 /// How long a guest may ask to wait is said in this header; it never leaves the host.
 const WAIT_UNTIL: &str = "wait-until";
 
@@ -97,26 +94,25 @@ pub(super) fn said(work: &Work, answer: bindings::Answer) -> Result<Said, String
             Ok(())
         }
     };
-    let mut headers = answer.headers;
-    for (name, _) in &mut headers {
-        name.make_ascii_lowercase();
-    }
-    let until = headers
+    let until = answer
+        .headers
         .iter()
-        .find(|(name, _)| name == WAIT_UNTIL)
+        .find(|(name, _)| name.eq_ignore_ascii_case(WAIT_UNTIL))
         .and_then(|(_, value)| value.parse().ok());
-    headers.retain(|(name, value)| {
-        name != WAIT_UNTIL
-            && !OWN_HEADERS.contains(&name.as_str())
-            && http::HeaderName::from_bytes(name.as_bytes()).is_ok()
-            && http::HeaderValue::from_str(value).is_ok()
-    });
-    sized(headers.iter().map(|(name, value)| name.len() + value.len()).sum())?;
-    if let Some(status) = answer.status
+    let status = answer.status;
+    if let Some(status) = status
         && !(200..=599).contains(&status)
     {
         return Err(format!("the answer has the status {status}"));
     }
+    let redirects = status.is_some_and(|status| (300..400).contains(&status) && status != 304);
+    if redirects && !work.declares(status) {
+        return Err(format!(
+            "the answer has the status {}, which is not among the operation's `answers`",
+            status.unwrap_or_default()
+        ));
+    }
+    let headers = headers::admitted(answer.headers, redirects)?;
     let body = match answer.body {
         Body::None => AnswerBody::None,
         Body::Json(text) => {
@@ -127,8 +123,7 @@ pub(super) fn said(work: &Work, answer: bindings::Answer) -> Result<Said, String
         }
         Body::Bytes((content_type, bytes)) => {
             sized(bytes.len())?;
-            http::HeaderValue::from_str(&content_type)
-                .map_err(|_| "the answer's media type is malformed".to_owned())?;
+            headers::media_type(&content_type, &bytes)?;
             AnswerBody::Bytes { content_type, bytes: bytes.into() }
         }
         Body::Blob(key) => AnswerBody::Blob(key),
@@ -139,5 +134,5 @@ pub(super) fn said(work: &Work, answer: bindings::Answer) -> Result<Said, String
         Body::Again(collection) => return Ok(Said::Again { collection, until }),
         Body::Written => return Err("the answer says that it was written, and it was not".into()),
     };
-    Ok(Said::Answer(Answer { status: answer.status, headers, body }))
+    Ok(Said::Answer(Answer { status, headers, body }))
 }

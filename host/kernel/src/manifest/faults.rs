@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::{Manifest, Mount, Operation};
 use crate::fault::Fault;
-use crate::limits::{FAULTS_MAX, MANIFEST_BYTES_MAX};
+use crate::limits::{FAULTS_MAX, MANIFEST_BYTES_MAX, PATTERNS_MAX};
 use crate::schema::{Schema, parse_json};
 
 mod collections;
@@ -55,8 +55,17 @@ pub fn check(manifest: &Value) -> Result<Manifest, Vec<Fault>> {
         .as_ref()
         .ok_or_else(|| vec![Fault::new("", "The host's schema of manifests does not compile.")])?;
     published.validate(manifest)?;
+    let patterns = patterns(manifest);
     let manifest: Manifest = serde_json::from_value(manifest.clone())
         .map_err(|error| vec![Fault::new("", format!("The manifest does not read: {error}."))])?;
+    if patterns > PATTERNS_MAX {
+        return Err(vec![Fault::new(
+            "",
+            format!(
+                "The manifest's schemas have {patterns} patterns; at most {PATTERNS_MAX} are taken."
+            ),
+        )]);
+    }
     let mut faults = Vec::new();
     names::check(&manifest, &mut faults);
     operations::check(&manifest, &mut faults);
@@ -100,6 +109,22 @@ pub fn served_path(mount: Mount, path: &str) -> String {
         Mount::Operator => "/v1/operator",
     };
     format!("{before}{path}")
+}
+
+/// The patterns that may stand in a manifest's schemas: each takes memory once compiled.
+fn patterns(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => items.iter().map(patterns).sum(),
+        Value::Object(members) => {
+            let own = |(name, value): (&String, &Value)| match (name.as_str(), value) {
+                ("pattern", Value::String(_)) => 1,
+                ("patternProperties", Value::Object(patterned)) => patterned.len(),
+                _ => 0,
+            };
+            members.iter().map(own).sum::<usize>() + members.values().map(patterns).sum::<usize>()
+        }
+        _ => 0,
+    }
 }
 
 /// Compiles an optional schema for its faults alone.

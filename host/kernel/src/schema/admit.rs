@@ -1,32 +1,89 @@
-//! Which schemas are admitted: bounded in size and depth, closed under their own references, and
-//! free of endless ones.
+//! Which schemas are admitted: bounded in size, depth and in what checking a value takes, closed
+//! under their own references, and free of endless ones.
 
 use serde_json::Value;
 
+use super::cost::Shape;
+use super::graph::Graph;
+use super::pattern;
 use crate::fault::{Fault, join};
-use crate::limits::{FAULTS_MAX, SCHEMA_BYTES_MAX, SCHEMA_DEPTH_MAX};
+use crate::limits::{
+    FAULTS_MAX, PATTERN_STATES_MAX, PATTERN_TEXT_BYTES_MAX, SCHEMA_BYTES_MAX, SCHEMA_DEPTH_MAX,
+    SCHEMA_MARKS_MAX, SCHEMA_NESTED_MAX, SCHEMA_VISITS_MAX,
+};
 
-/// Every reason why a schema is not admitted, before it is compiled.
-pub(super) fn faults(schema: &Value) -> Vec<Fault> {
+/// The graph of a schema that is admitted, before it is compiled.
+///
+/// # Errors
+/// Every reason why it is not.
+pub(super) fn graph(schema: &Value) -> Result<Graph, Vec<Fault>> {
     if !(schema.is_object() || schema.is_boolean()) {
-        return vec![Fault::new("", "must be a JSON Schema: an object or a boolean")];
+        return Err(vec![Fault::new("", "must be a JSON Schema: an object or a boolean")]);
     }
     if depth(schema, SCHEMA_DEPTH_MAX).is_none() {
-        return vec![Fault::new("", format!("must nest at most {SCHEMA_DEPTH_MAX} levels"))];
+        return Err(vec![Fault::new("", format!("must nest at most {SCHEMA_DEPTH_MAX} levels"))]);
     }
     if schema.to_string().len() > SCHEMA_BYTES_MAX {
-        return vec![Fault::new("", format!("must be at most {SCHEMA_BYTES_MAX} bytes"))];
+        return Err(vec![Fault::new("", format!("must be at most {SCHEMA_BYTES_MAX} bytes"))]);
     }
     let mut faults = Vec::new();
     walk(schema, schema, "", &mut faults);
-    if faults.is_empty() && endless(schema) {
-        faults.push(Fault::new(
-            "",
-            "has a $ref that leads back to itself without going into the value",
-        ));
+    if faults.is_empty() {
+        let (graph, paths) = Graph::of(schema);
+        match cost(&graph, &paths) {
+            None => return Ok(graph),
+            Some(fault) => faults.push(fault),
+        }
     }
     faults.truncate(FAULTS_MAX);
-    faults
+    Err(faults)
+}
+
+/// The first bound that checking a value would pass.
+fn cost(graph: &Graph, paths: &[String]) -> Option<Fault> {
+    let order = match graph.order() {
+        Ok(order) => order,
+        Err(Shape::Endless(at)) => {
+            return Some(Fault::new(
+                &paths[at],
+                "has a $ref that leads back to itself without going into the value",
+            ));
+        }
+        Err(Shape::Nested(at)) => return Some(nested(&paths[at])),
+    };
+    let visits = graph.visits(&order);
+    if let Some(at) = order.iter().copied().find(|at| visits[*at] > SCHEMA_VISITS_MAX) {
+        return Some(Fault::new(
+            &paths[at],
+            format!(
+                "takes up to {} visits to check one value, and may take {SCHEMA_VISITS_MAX}: every \
+                 $ref and every branch of allOf, anyOf and oneOf counts as often as it is come by",
+                visits[at],
+            ),
+        ));
+    }
+    let marks: u64 = (0..graph.nodes.len())
+        .filter(|at| graph.nodes[*at].marks())
+        .map(|at| visits[at] * graph.nodes.len() as u64)
+        .sum();
+    if marks > SCHEMA_MARKS_MAX {
+        return Some(Fault::new(
+            "",
+            format!(
+                "takes up to {marks} visits to compile, and may take {SCHEMA_MARKS_MAX}: use \
+                 additionalProperties and items in place of unevaluatedProperties and unevaluatedItems",
+            ),
+        ));
+    }
+    (graph.nested(&order) > SCHEMA_NESTED_MAX).then(|| nested(""))
+}
+
+fn nested(path: &str) -> Fault {
+    let message = format!(
+        "must not lead through more than {SCHEMA_NESTED_MAX} subschemas within each other, those of \
+         the deepest value included"
+    );
+    Fault::new(path, message)
 }
 
 fn depth(value: &Value, left: usize) -> Option<()> {
@@ -62,6 +119,10 @@ fn walk(root: &Value, schema: &Value, path: &str, faults: &mut Vec<Fault>) {
                     {
                         faults.push(Fault::new(&path, format!("must be {DIALECT}")));
                     }
+                    ("pattern", Value::String(pattern)) => is_cheap(pattern, &path, faults),
+                    ("patternProperties", Value::Object(patterns)) => {
+                        patterns.keys().for_each(|pattern| is_cheap(pattern, &path, faults));
+                    }
                     ("$ref", Value::String(reference)) if target(root, reference).is_none() => {
                         faults.push(Fault::new(
                             &path,
@@ -82,71 +143,29 @@ fn walk(root: &Value, schema: &Value, path: &str, faults: &mut Vec<Fault>) {
     }
 }
 
+fn is_cheap(pattern: &str, path: &str, faults: &mut Vec<Fault>) {
+    if pattern.len() > PATTERN_TEXT_BYTES_MAX {
+        let message = format!("must have patterns of at most {PATTERN_TEXT_BYTES_MAX} bytes");
+        return faults.push(Fault::new(path, message));
+    }
+    let states = pattern::states(pattern);
+    if states > PATTERN_STATES_MAX {
+        let message = if states == pattern::UNREAD {
+            "must be a regular expression without look-around and references".to_owned()
+        } else {
+            format!(
+                "has a pattern of {states} letters and classes, repeated ones as often as they are \
+                 counted, and may have {PATTERN_STATES_MAX}: use minLength and maxLength"
+            )
+        };
+        faults.push(Fault::new(path, message));
+    }
+}
+
 const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 
 /// What a reference within the document names.
 pub(super) fn target<'s>(root: &'s Value, reference: &str) -> Option<&'s Value> {
     let pointer = crate::route::decode(reference.strip_prefix('#')?)?;
     root.pointer(&pointer)
-}
-
-/// Whether some reference leads back to itself through keywords that stay at the same value:
-/// validation would never end.
-fn endless(root: &Value) -> bool {
-    fn visit<'s>(
-        root: &'s Value,
-        schema: &'s Value,
-        on_way: &mut Vec<*const Value>,
-        done: &mut Vec<*const Value>,
-    ) -> bool {
-        let here: *const Value = schema;
-        if on_way.contains(&here) {
-            return true;
-        }
-        if done.contains(&here) {
-            return false;
-        }
-        on_way.push(here);
-        let endless =
-            in_place(root, schema).into_iter().any(|next| visit(root, next, on_way, done));
-        on_way.pop();
-        done.push(here);
-        endless
-    }
-    let mut done = Vec::new();
-    let mut starts = Vec::new();
-    references(root, root, &mut starts);
-    starts.into_iter().any(|start| visit(root, start, &mut Vec::new(), &mut done))
-}
-
-/// The targets of all references.
-fn references<'s>(root: &'s Value, schema: &'s Value, found: &mut Vec<&'s Value>) {
-    match schema {
-        Value::Object(members) => {
-            for (name, value) in members.iter().filter(|(name, _)| !DATA.contains(&name.as_str())) {
-                if let ("$ref", Some(reference)) = (name.as_str(), value.as_str()) {
-                    found.extend(target(root, reference));
-                }
-                references(root, value, found);
-            }
-        }
-        Value::Array(items) => items.iter().for_each(|item| references(root, item, found)),
-        _ => {}
-    }
-}
-
-/// The schemas that a schema applies to the same value.
-fn in_place<'s>(root: &'s Value, schema: &'s Value) -> Vec<&'s Value> {
-    let Value::Object(members) = schema else { return Vec::new() };
-    let mut next = Vec::new();
-    for (name, value) in members {
-        match (name.as_str(), value) {
-            ("$ref", Value::String(reference)) => next.extend(target(root, reference)),
-            ("allOf" | "anyOf" | "oneOf", Value::Array(branches)) => next.extend(branches),
-            ("not" | "if" | "then" | "else", branch) => next.push(branch),
-            ("dependentSchemas", Value::Object(branches)) => next.extend(branches.values()),
-            _ => {}
-        }
-    }
-    next
 }

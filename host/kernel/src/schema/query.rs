@@ -78,7 +78,12 @@ pub fn coerce_query(
         }
     }
     let object = Value::Object(object);
-    if let Some(Err(violations)) = schema.map(|schema| schema.validate(&object)) {
+    let checked = schema.map(|schema| {
+        schema.validate_quickly(&object).unwrap_or_else(|| {
+            Err(vec![Fault::new("query", "takes too long to check; ask for less at once")])
+        })
+    });
+    if let Some(Err(violations)) = checked {
         // A parameter that is already known to be wrong is not reported twice.
         faults.extend(
             violations

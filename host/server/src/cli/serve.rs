@@ -30,6 +30,7 @@ use crate::http::{Door, Listener, tls};
 use crate::metrics::Metrics;
 use crate::openapi::Description;
 use crate::operator::Operator;
+use crate::pipeline::checks::Checks;
 use crate::pipeline::follow::Places;
 use crate::pipeline::guests;
 use crate::pipeline::rate::Buckets;
@@ -198,6 +199,7 @@ pub async fn start(config: Config, clock: Arc<dyn Clock>) -> anyhow::Result<Runn
         cursor_key: store.derive("cursors"),
         buckets: Buckets::new(),
         strangers: Strangers::new(&config.auth),
+        checks: Checks::default(),
         room: Room::new(config.http.bodies_bytes_max),
         running: Default::default(),
         hooks: Arc::default(),

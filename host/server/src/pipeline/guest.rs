@@ -331,7 +331,7 @@ pub fn rendered(operation: &ServedOperation, page: &Page, answer: &Answer) -> An
     let status =
         |default| StatusCode::from_u16(answer.status.unwrap_or(default)).unwrap_or(StatusCode::OK);
     let headers = headers(&answer.headers);
-    match &answer.body {
+    let mut answered = match &answer.body {
         AnswerBody::None => Answered {
             status: status(if operation.status == 200 { 204 } else { operation.status }),
             headers,
@@ -351,7 +351,13 @@ pub fn rendered(operation: &ServedOperation, page: &Page, answer: &Answer) -> An
             let (_, never) = tokio::sync::mpsc::channel(1);
             Answered { status: status(operation.status), headers, body: Body::pieces(never) }
         }
+    };
+    // These have no content, whatever the guest put into them (RFC 9110, 15.3.5, 15.3.6, 15.4.5).
+    if matches!(answered.status.as_u16(), 204 | 205 | 304) {
+        answered.headers.remove(header::CONTENT_TYPE);
+        answered.body = Body::empty();
     }
+    answered
 }
 
 async fn answered(
@@ -373,31 +379,23 @@ async fn answered(
     }
 }
 
-/// The guest's own headers. What the host says of every answer, the guest cannot say.
+/// The guest's own headers, which the engine has let through.
 fn headers(given: &[(String, String)]) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(given.len() + 8);
     for (name, value) in given {
-        let (Ok(name), Ok(value)) =
+        if let (Ok(name), Ok(value)) =
             (HeaderName::try_from(name.as_str()), HeaderValue::from_str(value))
-        else {
-            continue;
-        };
-        if name != header::CONTENT_LENGTH
-            && name != header::SET_COOKIE
-            && !name.as_str().starts_with("wait-until")
         {
-            headers.append(name, value);
+            headers.insert(name, value);
         }
     }
     headers
 }
 
 impl Answered {
-    /// With this media type, unless the guest named another.
+    /// With this media type.
     fn typed(mut self, content_type: &str) -> Self {
-        if !self.headers.contains_key(header::CONTENT_TYPE)
-            && let Ok(value) = HeaderValue::from_str(content_type)
-        {
+        if let Ok(value) = HeaderValue::from_str(content_type) {
             self.headers.insert(header::CONTENT_TYPE, value);
         }
         self

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use charter_engine::{Call, Entry, Finish, Nested, Outcome, Reply, Request};
 use charter_kernel::authority;
 use charter_kernel::fault::Fault;
@@ -145,10 +146,10 @@ async fn admitted(app: &App, trail: &mut Trail, nested: &Nested) -> Result<Ready
     trail.mutates = contract.mutates;
     trail.catalogue = contract.catalogue;
     trail.operation = Some(contract.id.clone());
-    checked(app, trail, nested, (served, standing), operation)
+    checked(app, trail, nested, (served, standing), operation).await
 }
 
-fn checked(
+async fn checked(
     app: &App,
     trail: &Trail,
     nested: &Nested,
@@ -177,7 +178,8 @@ fn checked(
         Page::default()
     });
     let query = validate::query(contract, &pairs, &mut faults);
-    validate::body(contract, nested.body.as_deref().unwrap_or_default().as_bytes(), &mut faults);
+    let body = Bytes::from(nested.body.clone().unwrap_or_default());
+    validate::body(app, trail, contract, &body, &mut faults).await?;
     if faults.is_empty() {
         Ok(Ready { served, operation, parameters, pairs, query, page, standing })
     } else {

@@ -22,6 +22,8 @@ const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json"
 const CHALLENGE: HeaderValue = HeaderValue::from_static("Bearer");
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 const NO_SNIFF: HeaderValue = HeaderValue::from_static("nosniff");
+/// An answer is data: shown by a browser it has an origin of its own, runs nothing and loads nothing.
+const SANDBOX: HeaderValue = HeaderValue::from_static("sandbox; default-src 'none'");
 const CLOSE: HeaderValue = HeaderValue::from_static("close");
 
 /// An answer before the headers that all of them share.
@@ -139,6 +141,8 @@ pub fn refused(wording: &Wording, refusal: &Refusal) -> Answered {
 fn shared(trail: &Trail, headers: &mut HeaderMap) {
     headers.insert(REQUEST_ID, trail.id_header.clone());
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, NO_SNIFF);
+    // The host's own pages say what they may do; no guest does.
+    headers.entry(header::CONTENT_SECURITY_POLICY).or_insert(SANDBOX);
     // What a change answers may hold a secret that is shown once, whoever asked.
     if trail.private || trail.mutates {
         headers.insert(header::CACHE_CONTROL, NO_STORE);

@@ -28,6 +28,9 @@ use crate::strangers;
 /// Bytes of a body that comes from nobody in particular, or that nobody asked for.
 const SMALL_BODY_BYTES_MAX: usize = 64 << 10;
 
+/// Bytes of a body that is parsed at once, on the thread that serves others.
+const QUICK_BODY_BYTES_MAX: usize = 256 << 10;
+
 /// How long a body may take for its request to be run as it was admitted.
 const PROMPT: Duration = Duration::from_millis(50);
 
@@ -67,7 +70,7 @@ pub async fn validate(
         Page::default()
     });
     let query = query(contract, &accepted.query, &mut faults);
-    let body = body(contract, &bytes, &mut faults);
+    let body = body(app, trail, contract, &bytes, &mut faults).await?;
     faults.extend(claim::client_key(trail, &accepted.headers).err());
     if faults.is_empty() {
         Ok(Validated { admitted, query, page, bytes, body, late })
@@ -76,21 +79,43 @@ pub async fn validate(
     }
 }
 
-/// A body that is not there counts as an empty object.
-pub(super) fn body(contract: &Contract, bytes: &[u8], faults: &mut Vec<Fault>) -> Value {
-    let BodyRule::Json(schema) = &contract.body else { return Value::Null };
-    match parse_json(if bytes.is_empty() { b"{}" } else { bytes }) {
-        Ok(value) => {
-            if let Err(found) = schema.validate(&value) {
-                faults.extend(found);
-            }
-            value
-        }
+/// A body that is not there counts as an empty object. One that takes long to read or to check is
+/// read and checked off the threads that serve others.
+pub(super) async fn body(
+    app: &App,
+    trail: &Trail,
+    contract: &Contract,
+    bytes: &Bytes,
+    faults: &mut Vec<Fault>,
+) -> Result<Value, Refusal> {
+    let BodyRule::Json(schema) = &contract.body else { return Ok(Value::Null) };
+    let owner = trail.place.as_ref().map_or("", |place| place.organization.id.as_str());
+    let parsed = if bytes.len() > QUICK_BODY_BYTES_MAX {
+        let bytes = bytes.clone();
+        app.checks.run(owner, move || parse_json(&bytes)).await?
+    } else {
+        parse_json(if bytes.is_empty() { b"{}" } else { bytes })
+    };
+    let value = match parsed {
+        Ok(value) => value,
         Err(fault) => {
             faults.push(fault);
-            Value::Null
+            return Ok(Value::Null);
         }
-    }
+    };
+    let (value, checked) = match schema.validate_quickly(&value) {
+        Some(checked) => (value, checked),
+        None => {
+            let schema = schema.clone();
+            let check = move || {
+                let checked = schema.validate(&value);
+                (value, checked)
+            };
+            app.checks.run(owner, check).await?
+        }
+    };
+    faults.extend(checked.err().into_iter().flatten());
+    Ok(value)
 }
 
 /// Whose lists the cursors are of.

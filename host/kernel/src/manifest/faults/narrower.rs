@@ -11,10 +11,14 @@ use serde_json::Value;
 
 use super::Manifest;
 use crate::fault::{Fault, join};
+use crate::limits::FAULTS_MAX;
 use crate::manifest::Collection;
 
 /// Levels of a schema that are compared.
 const DEPTH_MAX: usize = 32;
+/// Pairs of subschemas that are compared for one collection. Two ways may lead to one pair, so that
+/// the ways of a small schema are more than can be gone.
+const PAIRS_MAX: usize = 10_000;
 
 /// Every collection and index of `new` that is narrower than `old`'s, a version that is still live.
 pub fn narrowings(old: &Manifest, new: &Manifest) -> Vec<Fault> {
@@ -64,14 +68,21 @@ fn collection(before: &Collection, after: &Collection, faults: &mut Vec<Fault>) 
     if let Some(body) = &after.body {
         let anything = Value::Bool(true);
         let old = before.body.as_ref().unwrap_or(&anything);
-        Comparison { old, new: body }.schemas(old, body, "body", 0, faults);
+        let mut comparison = Comparison { old, new: body, seen: BTreeSet::new() };
+        comparison.schemas(old, body, "body", 0, faults);
+        if comparison.seen.len() > PAIRS_MAX {
+            let message = format!("must stay: it leads to more than {PAIRS_MAX} comparisons");
+            faults.push(Fault::new("body", message));
+        }
+        faults.truncate(FAULTS_MAX);
     }
 }
 
-/// Two schemas' documents, for their references.
+/// Two schemas' documents, for their references, and the pairs that were compared.
 struct Comparison<'s> {
     old: &'s Value,
     new: &'s Value,
+    seen: BTreeSet<(*const Value, *const Value)>,
 }
 
 /// Keywords whose smaller value admits less, and those whose larger does.
@@ -102,8 +113,19 @@ const WHOLE: [&str; 18] = [
 ];
 
 impl Comparison<'_> {
-    fn schemas(&self, old: &Value, new: &Value, path: &str, depth: usize, faults: &mut Vec<Fault>) {
+    fn schemas(
+        &mut self,
+        old: &Value,
+        new: &Value,
+        path: &str,
+        depth: usize,
+        faults: &mut Vec<Fault>,
+    ) {
         let (old, new) = (resolve(self.old, old), resolve(self.new, new));
+        let pair = (std::ptr::from_ref(old), std::ptr::from_ref(new));
+        if self.seen.len() > PAIRS_MAX || !self.seen.insert(pair) {
+            return;
+        }
         if old == new || depth > DEPTH_MAX || old == &Value::Bool(false) {
             return;
         }
@@ -172,7 +194,7 @@ impl Comparison<'_> {
     }
 
     fn members(
-        &self,
+        &mut self,
         old: &serde_json::Map<String, Value>,
         new: &serde_json::Map<String, Value>,
         path: &str,
