@@ -21,7 +21,7 @@ pub struct EngineConfig {
     pub cpu_ms_max: u64,
     /// Size of an uploaded component.
     pub component_bytes_max: usize,
-    /// Components compiled at once.
+    /// Large components compiled at once; small ones are beside them.
     pub compilations_max: usize,
     /// How often a request is run again after a conflict.
     pub reruns_max: u32,

@@ -11,7 +11,6 @@ use bytes::Bytes;
 use charter_kernel::fault::Fault;
 use charter_kernel::time::Clock;
 use charter_store::Store;
-use tokio::sync::Semaphore;
 use wasmtime::component::Linker;
 
 use crate::admission::Admission;
@@ -70,7 +69,7 @@ impl Engine {
         ticking.map_err(|error| EngineError::Sandbox(error.into()))?;
         let shared = Shared {
             admission: Admission::new(config.admission.clone()),
-            compilations: Arc::new(Semaphore::new(config.compilations_max.max(1))),
+            compilations: load::Turns::new(config.compilations_max),
             config,
             store,
             clock,

@@ -11,6 +11,7 @@ use charter_kernel::fault::Fault;
 use charter_kernel::manifest::{Manifest, faults};
 use charter_kernel::schema::parse_json;
 use sha2::{Digest, Sha256};
+use tokio::sync::Semaphore;
 use wasmtime::component::Component as Code;
 
 use crate::bindings::PrimitivePre;
@@ -19,9 +20,13 @@ use crate::sandbox::{FIT, Mode, TABLE_ELEMENTS_MAX};
 use crate::shared::Shared;
 
 pub(crate) mod cache;
+mod compile;
 mod describe;
 mod fit;
 mod types;
+mod weigh;
+
+pub(crate) use compile::Turns;
 
 pub(crate) use describe::{HANDLES_MAX, HOSTCALL_FUEL};
 
@@ -54,7 +59,8 @@ pub(crate) async fn stage(shared: &Arc<Shared>, wasm: Bytes) -> Result<Arc<Compo
         return Err(found);
     }
     let engine = shared.wasmtime.clone();
-    let code = blocking(shared, move || Code::new(&engine, &wasm)).await?;
+    let turn = shared.compilations.of(looked.weight);
+    let code = in_turn(turn, move || compile::compile(&engine, &wasm)).await?;
     let code = match code {
         Ok(code) => code,
         Err(error) => {
@@ -110,7 +116,14 @@ async fn blocking<T: Send + 'static>(
     shared: &Shared,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Vec<Fault>> {
-    let permit = shared.compilations.clone().acquire_owned().await;
+    in_turn(shared.compilations.looking(), work).await
+}
+
+async fn in_turn<T: Send + 'static>(
+    turn: Arc<Semaphore>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Vec<Fault>> {
+    let permit = turn.acquire_owned().await;
     let done = tokio::task::spawn_blocking(move || {
         let _permit = permit;
         work()

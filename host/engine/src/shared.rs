@@ -8,7 +8,6 @@ use std::sync::{Arc, OnceLock, Weak};
 use charter_kernel::refusal::Failure;
 use charter_kernel::time::Clock;
 use charter_store::Store;
-use tokio::sync::Semaphore;
 use wasmtime::component::Linker;
 
 use crate::admission::Admission;
@@ -17,6 +16,7 @@ use crate::egress::Egress;
 use crate::failure::failure;
 use crate::fairness::Fairness;
 use crate::host::Host;
+use crate::load::Turns;
 use crate::load::cache::CodeCache;
 use crate::sandbox::Mode;
 use crate::state::State;
@@ -33,7 +33,7 @@ pub(crate) struct Shared {
     pub(crate) admission: Admission,
     pub(crate) fairness: Arc<Fairness>,
     pub(crate) cache: Option<CodeCache>,
-    pub(crate) compilations: Arc<Semaphore>,
+    pub(crate) compilations: Turns,
     pub(crate) stats: Stats,
     pub(crate) calls: AtomicU64,
     pub(crate) host: OnceLock<Weak<dyn Host>>,

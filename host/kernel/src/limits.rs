@@ -60,6 +60,9 @@ pub const COLLECTIONS_MAX: usize = 100;
 pub const INDEXES_MAX: usize = 16;
 /// Milliseconds that a manifest may ask for one call: a long poll or a stream.
 pub const DEADLINE_MS_MAX: u32 = 15 * 60 * 1_000;
+/// The same for one that is declared short: a call that waits longer holds a place that everybody
+/// wants.
+pub const SHORT_DEADLINE_MS_MAX: u32 = 30 * 1_000;
 /// Bytes of a request path, before decoding.
 pub const PATH_BYTES_MAX: usize = 4_096;
 /// Segments of a request path or a path template.

@@ -5,7 +5,7 @@
 //! schema. Every struct tolerates unknown members, so that a component of a newer minor interface
 //! still loads.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -57,9 +57,35 @@ pub struct Manifest {
     /// Signal kinds it wants in `react`.
     #[serde(default)]
     pub signals: Vec<String>,
+    /// Further first words of its events and audit actions, beside its name: only where the
+    /// operator has agreed when it was activated.
+    #[serde(default)]
+    pub speaks_for: Vec<String>,
     /// Present where the whole family is deprecated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deprecation: Option<Deprecation>,
+}
+
+impl Manifest {
+    /// What it asks of the operator beyond the capabilities that its imports show, and does not
+    /// serve without: each provider by its name (its calls carry the operator's credential), each
+    /// open route at the root as `GET /path`, each word that it speaks for as `word.*`.
+    pub fn asks(&self) -> BTreeSet<String> {
+        let providers = self.providers.iter().map(|provider| provider.name.clone());
+        let open = self.operations.iter().filter(|operation| {
+            operation.auth == "none" && operation.mounts().contains(&Mount::Root)
+        });
+        let open = open.map(|operation| format!("{} {}", operation.method, operation.path));
+        let words = self.speaks_for.iter().map(|word| format!("{word}.*"));
+        providers.chain(open).chain(words).collect()
+    }
+
+    /// Whether an event or an audit action is its own to tell: `<name>.…`, or one of a word that it
+    /// speaks for.
+    pub fn tells(&self, name: &str) -> bool {
+        let words = self.speaks_for.iter().map(String::as_str);
+        words.chain([self.name.as_str()]).any(|word| faults::belongs(name, word))
+    }
 }
 
 /// What a kit that does not name the primitive means.

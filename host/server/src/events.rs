@@ -72,15 +72,14 @@ fn activity(row: &SequencedFact) -> Value {
 
 /// A fact as the live stream tells it: its type and its data.
 pub fn told(row: &SequencedFact) -> (String, Value) {
+    let body: Value = serde_json::from_str(&row.fact.body).unwrap_or_default();
     let (kind, payload) = match row.fact.kind {
         FactKind::Audit => (ACTIVITY.to_owned(), activity(row)),
-        FactKind::Event => (
-            row.fact.name.clone(),
-            payload(&serde_json::from_str(&row.fact.body).unwrap_or_default()),
-        ),
+        FactKind::Event => (row.fact.name.clone(), payload(&body)),
     };
     let data = json!({
-        "id": row.fact.id, "companyId": row.fact.organization, "type": kind, "createdAt": row.fact.at, "payload": payload,
+        "id": row.fact.id, "companyId": row.fact.organization, "type": kind, "primitive": body["primitive"],
+        "createdAt": row.fact.at, "payload": payload,
     });
     (kind, data)
 }

@@ -155,7 +155,7 @@ impl Invoice {
 }
 
 fn told(id: &str, status: Status) -> Result<()> {
-    events::emit("invoice.updated", &json!({ "invoice_id": id, "status": status }))
+    events::emit("billing.invoice.updated", &json!({ "invoice_id": id, "status": status }))
 }
 
 pub(crate) fn shown(invoice: Doc<Invoice>) -> Shown {

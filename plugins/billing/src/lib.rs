@@ -46,8 +46,8 @@ pub fn primitive() -> Primitive {
             &[stripe::KIND],
             "The payment provider. Options: `customer`, who the organization is there, else one is made; `return_url`, where its pages lead back to.",
         )
-        .event("invoice.updated", "An invoice was opened, paid or voided.")
-        .event("subscription.updated", "A subscription was changed, or has ended.")
+        .event("billing.invoice.updated", "An invoice was opened, paid or voided.")
+        .event("billing.subscription.updated", "A subscription was changed, or has ended.")
         .on("registered", |_| account::settle(account::Change::default()).map(drop))
         .on("credit", |signal| invoices::credited(&signal))
         .hook(|call| receipts::told(&call))

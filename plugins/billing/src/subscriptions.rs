@@ -182,7 +182,7 @@ fn needed() -> Result<Doc<Subscription>> {
 
 fn replaced(id: &str, subscription: Subscription) -> Result<Doc<Subscription>> {
     events::emit(
-        "subscription.updated",
+        "billing.subscription.updated",
         &json!({ "subscription_id": id, "status": subscription.status }),
     )?;
     SUBSCRIPTIONS.replace(id, subscription)

@@ -142,7 +142,7 @@ fn shown(doc: Doc<Authorization>) -> Shown {
 fn told(doc: Doc<Authorization>) -> Result<AuthorizationAnswer> {
     let authorization = shown(doc);
     events::emit(
-        "card.authorization.updated",
+        "cards.authorization.updated",
         &json!({ "card_id": authorization.card_id, "authorization_id": authorization.id, "status": authorization.status }),
     )?;
     Ok(AuthorizationAnswer { authorization })

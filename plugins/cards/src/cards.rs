@@ -220,7 +220,7 @@ pub(crate) fn changed(id: &str, card: Card) -> Result<CardAnswer> {
     let status = card.status;
     let card = CARDS.replace(id, card)?;
     issuer::mirror_later(&card)?;
-    events::emit("card.updated", &json!({ "card_id": id, "status": status }))?;
+    events::emit("cards.updated", &json!({ "card_id": id, "status": status }))?;
     answered(card)
 }
 
@@ -248,7 +248,7 @@ fn made(card: Card) -> Result<Doc<Card>> {
     ledger::open(&account(&card.id))?;
     ledger::open(MERCHANTS)?;
     set_cap(&card.id, &card.body)?;
-    events::emit("card.updated", &json!({ "card_id": card.id, "status": card.body.status }))?;
+    events::emit("cards.updated", &json!({ "card_id": card.id, "status": card.body.status }))?;
     Ok(card)
 }
 

@@ -372,7 +372,7 @@ pub(crate) fn number(Path(ById { id }): Path<ById>) -> Result<Number> {
             .ok_or_else(|| Failure::provider(format!("the issuer's answer has no {name}")))
     };
     let (exp_month, exp_year) = (part("exp_month")?, part("exp_year")?);
-    events::emit("card.revealed", &json!({ "card_id": id }))?;
+    events::emit("cards.revealed", &json!({ "card_id": id }))?;
     Ok(Number { number, cvc, exp_month, exp_year })
 }
 

@@ -50,9 +50,9 @@ pub fn primitive() -> Primitive {
             risk: "high",
             spends: true,
         })
-        .event("card.updated", "A card was created, changed, frozen, unfrozen or canceled.")
-        .event("card.authorization.updated", "An authorization was made, captured, reversed or refunded.")
-        .event("card.revealed", "The number of a card was shown.")
+        .event("cards.updated", "A card was created, changed, frozen, unfrozen or canceled.")
+        .event("cards.authorization.updated", "An authorization was made, captured, reversed or refunded.")
+        .event("cards.revealed", "The number of a card was shown.")
         .on("deleted", |_| cards::close_all())
         .question(|call| issuer::decide(&call))
         .hook(|call| issuer::told(&call))

@@ -48,8 +48,8 @@ pub fn primitive() -> Primitive {
             risk: "high",
             spends: true,
         })
-        .event("payment.updated", "A payment was made or refunded.")
-        .event("payment.request.updated", "A payment request was made, paid, declined or canceled.")
+        .event("payments.updated", "A payment was made or refunded.")
+        .event("payments.request.updated", "A payment request was made, paid, declined or canceled.")
         .on("deleted", |signal| {
             requests::close_all(&signal)?;
             moves::close()

@@ -177,7 +177,7 @@ fn told(doc: Doc<Payment>) -> Result<PaymentAnswer> {
     let payment = shown(doc);
     let payload =
         json!({ "payment_id": payment.id, "kind": payment.kind, "status": payment.status });
-    events::emit("payment.updated", &payload)?;
+    events::emit("payments.updated", &payload)?;
     Ok(PaymentAnswer { payment })
 }
 

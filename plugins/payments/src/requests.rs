@@ -169,7 +169,7 @@ fn shown(doc: Doc<Request>) -> Shown {
 fn told(doc: Doc<Request>) -> Result<RequestAnswer> {
     let payment_request = shown(doc);
     events::emit(
-        "payment.request.updated",
+        "payments.request.updated",
         &json!({
             "payment_request_id": payment_request.id,
             "status": payment_request.status,

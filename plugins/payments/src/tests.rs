@@ -106,7 +106,7 @@ fn a_charge_moves_what_the_customer_has_and_no_more() {
     assert_eq!((bench.balance(), balance_of("ana")), (400, 600));
     assert!(bench.charge(601).unwrap_err().is("insufficient_credits"));
     assert_eq!((bench.balance(), balance_of("ana")), (400, 600));
-    assert_eq!(bench.told("payment.updated", "succeeded"), 2);
+    assert_eq!(bench.told("payments.updated", "succeeded"), 2);
 }
 
 #[test]
@@ -146,8 +146,8 @@ fn refunds_never_exceed_the_charge() {
     );
     assert_eq!(
         (
-            bench.told("payment.updated", "partially_refunded"),
-            bench.told("payment.updated", "refunded")
+            bench.told("payments.updated", "partially_refunded"),
+            bench.told("payments.updated", "refunded")
         ),
         (1, 1)
     );

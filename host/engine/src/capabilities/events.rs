@@ -8,11 +8,13 @@ use serde_json::{Value, json};
 
 use crate::bindings::charter::primitive::events::Host;
 use crate::bindings::charter::primitive::types::Failure;
-use crate::failure::{failure, undeclared};
+use crate::failure::{failure, invalid, undeclared};
 use crate::state::{State, Work};
 
 /// Facts of one request.
 const FACTS_MAX: usize = 200;
+/// Bytes of a kind of things in an audit row.
+const KIND_BYTES_MAX: usize = 64;
 /// Bytes of one fact's body.
 const FACT_BYTES_MAX: usize = 64 << 10;
 
@@ -71,10 +73,17 @@ impl Work {
     }
 }
 
+/// Whether a kind of things is one word: what is shown to people says nothing else.
+fn is_kind(text: &str) -> bool {
+    text.len() <= KIND_BYTES_MAX
+        && text.starts_with(|c: char| c.is_ascii_lowercase())
+        && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_.-".contains(&b))
+}
+
 /// JSON text from a guest as a value.
 pub(super) fn json(param: &str, text: &str) -> Result<Value, Failure> {
     charter_kernel::schema::parse_json(text.as_bytes())
-        .map_err(|_| crate::failure::invalid(param, format!("`{param}` is not JSON text")).into())
+        .map_err(|_| invalid(param, format!("`{param}` is not JSON text")).into())
 }
 
 impl Host for State {
@@ -95,6 +104,16 @@ impl Host for State {
         details: String,
     ) -> Result<(), Failure> {
         let work = self.work()?;
+        let manifest = &work.component.manifest;
+        if !manifest.tells(&action) {
+            let name = &manifest.name;
+            let message = format!("`action` must be {name}.<verb>, in lower case");
+            return Err(invalid("action", message).into());
+        }
+        if !is_kind(&entity_type) {
+            let message = "`entity_type` must be a word in lower case";
+            return Err(invalid("entity_type", message.to_owned()).into());
+        }
         let fact = work.row(&action, (&entity_type, &entity_id), &json("details", &details)?)?;
         work.tell(fact)
     }

@@ -10,6 +10,7 @@ use wasmparser::component_types::{ComponentAnyTypeId, ComponentEntityType, Compo
 use wasmparser::{Encoding, Parser, Payload, Validator, WasmFeatures};
 
 use super::types::{Side, functions};
+use super::weigh::{Weight, weigh};
 use crate::bindings::COMPONENT_TYPE;
 
 /// The interface's package, without its version.
@@ -33,6 +34,8 @@ pub(crate) struct Looked {
     pub(crate) http: bool,
     /// Whether `describe` can be called all the same.
     pub(crate) describes: bool,
+    /// What there is to compile.
+    pub(crate) weight: Weight,
 }
 
 /// Compares a component's world with the interface's.
@@ -63,6 +66,7 @@ fn examine(wasm: &[u8]) -> Result<Looked, String> {
             );
         }
     }
+    let weight = weigh(wasm)?;
     let (imports, exports) = names(wasm)?;
     let types = Validator::new_with_features(features())
         .validate_all(wasm)
@@ -82,7 +86,7 @@ fn examine(wasm: &[u8]) -> Result<Looked, String> {
     let world = &own[world];
     let expected = Side::new(own, world.imports.values());
 
-    let mut looked = Looked::default();
+    let mut looked = Looked { weight, ..Looked::default() };
     // The world's own types are imported by name; what they hold is compared where a function uses
     // them.
     let shape = |item: &ComponentItem| {

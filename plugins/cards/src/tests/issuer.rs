@@ -267,7 +267,7 @@ fn a_number_is_the_issuers_and_is_told_of() {
         bench.host.post(&format!("/cards/{card}/number"), json!({})).unwrap().body["number"],
         "4000"
     );
-    assert!(bench.host.events().iter().any(|event| event.name == "card.revealed"));
+    assert!(bench.host.events().iter().any(|event| event.name == "cards.revealed"));
     let plain = bench.host.post("/cards", json!({})).unwrap().body["card"]["id"]
         .as_str()
         .unwrap()

@@ -49,7 +49,7 @@ fn a_request_is_paid_by_the_one_who_is_asked() {
     assert_eq!((&payment["kind"], &payment["to_user_id"]), (&json!("transfer"), &json!("ana")));
     let again = bench.post(&format!("/requests/{request}/pay"), json!({})).unwrap_err();
     assert_eq!((again.code(), again.reason_text()), ("state_conflict", Some("request_paid")));
-    assert_eq!((bench.balance(), bench.told("payment.request.updated", "paid")), (600, 1));
+    assert_eq!((bench.balance(), bench.told("payments.request.updated", "paid")), (600, 1));
 }
 
 #[test]

@@ -46,6 +46,7 @@ pub struct Primitive {
     providers: Vec<Provider>,
     settings: Vec<fn() -> Setting>,
     signals: Vec<(&'static str, Box<React>)>,
+    speaks_for: Vec<&'static str>,
     deprecation: Option<Value>,
 }
 
@@ -69,6 +70,7 @@ impl Primitive {
             providers: Vec::new(),
             settings: Vec::new(),
             signals: Vec::new(),
+            speaks_for: Vec::new(),
             deprecation: None,
         }
     }
@@ -129,6 +131,13 @@ impl Primitive {
     pub fn event(mut self, name: &'static str, description: &'static str) -> Self {
         self.events.push(Event { name, description, webhook: true, payload: None });
         self.uses("events")
+    }
+    /// A further first word of its events and audit actions, beside its name; the operator agrees
+    /// to it when the primitive is activated.
+    #[must_use]
+    pub fn speaks_for(mut self, word: &'static str) -> Self {
+        self.speaks_for.push(word);
+        self
     }
     /// An error code of its own.
     #[must_use]
@@ -220,6 +229,9 @@ impl Primitive {
             "settings": self.settings.iter().map(|setting| setting()).collect::<Vec<_>>(),
             "signals": self.signal_kinds(),
         });
+        if !self.speaks_for.is_empty() {
+            manifest["speaks_for"] = json!(self.speaks_for);
+        }
         if let Some(deprecation) = &self.deprecation {
             manifest["deprecation"] = deprecation.clone();
         }

@@ -29,6 +29,9 @@ pub const CAPABILITIES: [&str; 19] = [
 /// Names that no primitive may take: each begins a space of the host's own.
 const RESERVED: [&str; 2] = ["host", "name"];
 
+/// First words of the host's own events and audit actions.
+const HOST_WORDS: [&str; 4] = ["activity", "approval", "component", "webhook"];
+
 /// Signal kinds that a manifest may ask for.
 const SIGNALS: [&str; 15] = [
     "approval",
@@ -91,6 +94,15 @@ pub(super) fn check(manifest: &Manifest, faults: &mut Vec<Fault>) {
             faults.push(Fault::new(format!("signals.{at}"), message));
         }
     }
+    for (at, word) in manifest.speaks_for.iter().enumerate() {
+        if !is_word(&word.replace('-', "_")) || HOST_WORDS.contains(&word.as_str()) {
+            faults.push(Fault::new(
+                format!("speaks_for.{at}"),
+                format!("must be one word in lower case, and none of {}", HOST_WORDS.join(", ")),
+            ));
+        }
+    }
+    unique(indexed("speaks_for", manifest.speaks_for.iter().map(String::as_str)), faults);
     unique(indexed("signals", manifest.signals.iter().map(String::as_str)), faults);
     let has = |list: &[String], name: &str| list.iter().any(|item| item == name);
     if has(&manifest.capabilities, "hooks") && !has(&manifest.signals, "hook") {
@@ -110,14 +122,14 @@ pub(super) fn indexed<'a>(
 }
 
 /// Whether a dotted name is `<primitive>.<verb>`, or longer.
-pub(super) fn belongs(name: &str, primitive: &str) -> bool {
+pub fn belongs(name: &str, primitive: &str) -> bool {
     name.strip_prefix(primitive)
         .and_then(|rest| rest.strip_prefix('.'))
         .is_some_and(|rest| rest.split('.').all(is_word))
 }
 
 /// Whether a name has two or more dotted parts.
-pub(super) fn is_dotted(name: &str) -> bool {
+fn is_dotted(name: &str) -> bool {
     name.contains('.') && name.split('.').all(|part| is_word(&part.replace('-', "_")))
 }
 

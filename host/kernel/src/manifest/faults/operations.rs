@@ -7,7 +7,8 @@ use serde_json::Value;
 use super::{Manifest, Mount, Operation, compiles, names, served, unique};
 use crate::authority::Class;
 use crate::fault::Fault;
-use crate::route::{Table, Template};
+use crate::limits::SHORT_DEADLINE_MS_MAX;
+use crate::route::{Segment, Table, Template};
 
 /// The classes that a manifest may name.
 const AUTHORITY: &str = "must be profile_read, profile_change, profile_secret, regulated, \
@@ -18,6 +19,29 @@ const AUTHORITY: &str = "must be profile_read, profile_change, profile_secret, r
 const CREDENTIAL_HEADERS: [&str; 5] =
     ["authorization", "cookie", "proxy-authorization", "x-service-csrf", "idempotency-key"];
 
+/// First words of paths that nobody but the operator of the address may answer: what browsers,
+/// crawlers and certificate authorities ask for by themselves, and what people take for the
+/// service's own pages.
+const ROOT_RESERVED: [&str; 17] = [
+    ".well-known",
+    "apple-app-site-association",
+    "apple-touch-icon.png",
+    "clientaccesspolicy.xml",
+    "crossdomain.xml",
+    "dashboard",
+    "favicon.ico",
+    "index.html",
+    "invitation",
+    "invite",
+    "login",
+    "logout",
+    "robots.txt",
+    "security.txt",
+    "signin",
+    "signup",
+    "sitemap.xml",
+];
+
 pub(super) fn check(manifest: &Manifest, faults: &mut Vec<Fault>) {
     let mut table = Table::new();
     for (at, operation) in manifest.operations.iter().enumerate() {
@@ -26,6 +50,7 @@ pub(super) fn check(manifest: &Manifest, faults: &mut Vec<Fault>) {
         paths(operation, &mut table, &mut own);
         authentication(manifest, operation, &mut own);
         content(operation, &mut own);
+        time(operation, &mut own);
         schemas(operation, &mut own);
         references(manifest, operation, &mut own);
         paying(manifest, operation, at, &mut own);
@@ -68,11 +93,10 @@ fn paths(operation: &Operation, table: &mut Table<()>, faults: &mut Vec<Fault>) 
         }
     };
     for (mount, path) in served(operation) {
-        if mount == Mount::Root && (path == "/v1" || path.starts_with("/v1/")) {
-            faults.push(Fault::new(
-                "path",
-                "must not lie below /v1 at the root mount; use the company mount",
-            ));
+        if mount == Mount::Root
+            && let Some(message) = at_root(&template)
+        {
+            faults.push(Fault::new("path", message));
         }
         match Template::parse(&path).map(|full| table.insert("", &operation.method, full, ())) {
             Ok(Ok(())) => {}
@@ -90,6 +114,20 @@ fn paths(operation: &Operation, table: &mut Table<()>, faults: &mut Vec<Fault>) 
         }
     }
     parameters(&template, operation.path_schema.as_ref(), faults);
+}
+
+/// What keeps a path from being served at the root.
+fn at_root(template: &Template) -> Option<String> {
+    let Some(Segment::Literal(first)) = template.segments().first() else {
+        return Some("must begin with a word of its own at the root mount".to_owned());
+    };
+    let first = first.to_ascii_lowercase();
+    if first == "v1" {
+        return Some("must not lie below /v1 at the root mount; use the company mount".to_owned());
+    }
+    ROOT_RESERVED.contains(&first.as_str()).then(|| {
+        format!("must not begin with /{first} at the root mount: browsers, certificate authorities or people trust what stands there")
+    })
 }
 
 /// The schema of the path's parameters must speak of the parameters that there are, of all of them
@@ -201,6 +239,18 @@ fn content(operation: &Operation, faults: &mut Vec<Fault>) {
                 format!("must not be {header}: the host reads it and no guest sees it"),
             ));
         }
+    }
+}
+
+/// Short calls share their places: one that waits long holds up everybody else's.
+fn time(operation: &Operation, faults: &mut Vec<Fault>) {
+    let asked = operation.deadline_ms.unwrap_or(0);
+    if operation.class == crate::manifest::Class::Short && asked > SHORT_DEADLINE_MS_MAX {
+        let message = format!(
+            "must be at most {SHORT_DEADLINE_MS_MAX} for {}, whose class is short; set `class` to long",
+            operation.id
+        );
+        faults.push(Fault::new("deadline_ms", message));
     }
 }
 

@@ -2,13 +2,20 @@
 
 use serde_json::Value;
 
-use super::{Manifest, compiles, names, unique};
+use super::{Manifest, compiles, unique};
 use crate::fault::Fault;
 use crate::refusal::Code;
 use crate::schema::Schema;
 
 /// Events of the host's own.
-const HOST_EVENTS: [&str; 2] = ["activity.logged", "approval.resolved"];
+const HOST_EVENTS: [&str; 6] = [
+    "activity.logged",
+    "approval.resolved",
+    "component.activated",
+    "component.rolled_back",
+    "webhook.disabled",
+    "webhook.test",
+];
 
 pub(super) fn check(manifest: &Manifest, faults: &mut Vec<Fault>) {
     events(manifest, faults);
@@ -28,8 +35,12 @@ pub(super) fn check(manifest: &Manifest, faults: &mut Vec<Fault>) {
 fn events(manifest: &Manifest, faults: &mut Vec<Fault>) {
     for (at, event) in manifest.events.iter().enumerate() {
         let path = format!("events.{at}.name");
-        if !names::is_dotted(&event.name) {
-            faults.push(Fault::new(path, "must be <noun>.<past participle>, in lower case"));
+        if !manifest.tells(&event.name) {
+            let message = format!(
+                "must be {}.<past participle> in lower case, or begin with a word of `speaks_for`",
+                manifest.name
+            );
+            faults.push(Fault::new(path, message));
         } else if HOST_EVENTS.contains(&event.name.as_str()) {
             faults.push(Fault::new(path, format!("must not be {}: the host emits it", event.name)));
         }

@@ -20,7 +20,7 @@ fn notes() -> Value {
         "actions": [{"name": "notes.send", "title": "Send a note", "risk": "low"}],
         "collections": [{"name": "note", "indexes": [{"field": "state"}, {"field": "at", "type": "instant"}], "unique": ["slug"],
             "leased": {"by": "state"}, "body": {"type": "object", "required": ["state"], "properties": {"state": {"type": "string"}}}}],
-        "events": [{"name": "note.sent", "payload": {"type": "object"}, "webhook": true}],
+        "events": [{"name": "notes.sent", "payload": {"type": "object"}, "webhook": true}],
         "errors": [{"code": "note_locked", "status": 409}],
         "providers": [{"name": "relay", "kinds": ["smtp"]}],
         "settings": [{"key": "size_max", "schema": {"type": "integer"}, "default": 3, "by": "kit"}],
@@ -103,6 +103,7 @@ fn each_broken_rule_is_named_at_its_path() {
         ("/operations/2/needs/0", json!("other"), "operations.2.needs.0"),
         ("/operations/2/status", json!(302), "operations.2.status"),
         ("/operations/2/deadline_ms", json!(900_001), "operations.2.deadline_ms"),
+        ("/operations/2/deadline_ms", json!(30_001), "operations.2.deadline_ms"),
         ("/actions/0/name", json!("send"), "actions.0.name"),
         ("/collections/0/name", json!("a.b"), "collections.0.name"),
         ("/collections/0/indexes/1/field", json!("state"), "collections.0.indexes.1.field"),
@@ -111,6 +112,9 @@ fn each_broken_rule_is_named_at_its_path() {
         ("/collections/0/body/additionalProperties", json!(false), "collections.0.indexes.1.field"),
         ("/events/0/name", json!("sent"), "events.0.name"),
         ("/events/0/name", json!("approval.resolved"), "events.0.name"),
+        ("/events/0/name", json!("notesx.sent"), "events.0.name"),
+        ("/speaks_for", json!(["webhook"]), "speaks_for.0"),
+        ("/speaks_for", json!(["a.b"]), "speaks_for.0"),
         ("/errors/0/code", json!("forbidden"), "errors.0.code"),
         ("/errors/0/status", json!(500), "errors.0.status"),
         ("/providers/0/name", json!("Relay"), "providers.0.name"),
@@ -123,6 +127,63 @@ fn each_broken_rule_is_named_at_its_path() {
     for (pointer, value, path) in cases {
         let faults = check(&with(pointer, value.clone())).expect_err(pointer);
         assert!(faults.iter().any(|fault| fault.path == path), "{pointer} = {value}: {faults:?}");
+    }
+}
+
+#[test]
+fn a_short_call_does_not_wait_long_and_a_long_one_may() {
+    let mut manifest = with("/operations/2/deadline_ms", json!(30_001));
+    let fault = check(&manifest).unwrap_err()[0].to_string();
+    assert!(fault.contains("at most 30000 for notes.send, whose class is short"), "{fault}");
+    manifest["operations"][2]["class"] = json!("long");
+    assert!(check(&manifest).is_ok());
+}
+
+#[test]
+fn what_others_trust_at_the_root_belongs_to_no_component() {
+    let at_root = |path: &str| {
+        let open = json!({"id": "notes.open", "method": "GET", "path": path, "mounts": ["root"], "auth": "none"});
+        let mut manifest = notes();
+        manifest["operations"].as_array_mut().unwrap().push(open);
+        check(&manifest)
+            .err()
+            .unwrap_or_default()
+            .into_iter()
+            .map(|fault| fault.path)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(at_root("/notes/open"), Vec::<String>::new());
+    for path in [
+        "/.well-known/acme-challenge/{token}",
+        "/.Well-Known/security.txt",
+        "/login",
+        "/dashboard/{page*}",
+        "/invite/{token}",
+        "/favicon.ico",
+        "/v1/notes",
+        "/{anything}",
+        "/{all*}",
+        "/log{rest}",
+    ] {
+        assert_eq!(at_root(path)[0], "operations.4.path", "{path}");
+    }
+}
+
+#[test]
+fn events_of_another_word_are_its_own_once_it_says_so() {
+    let mut manifest = with("/events/0/name", json!("note.sent"));
+    assert_eq!(check(&manifest).unwrap_err()[0].path, "events.0.name");
+    manifest["speaks_for"] = json!(["note"]);
+    let manifest = check(&manifest).unwrap();
+    for (name, own) in [
+        ("notes.sent", true),
+        ("note.sent", true),
+        ("notes", false),
+        ("approvals.approve", false),
+        ("notes.sent\nforged", false),
+        ("notes.", false),
+    ] {
+        assert_eq!(manifest.tells(name), own, "{name:?}");
     }
 }
 

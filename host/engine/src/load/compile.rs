@@ -1,0 +1,69 @@
+//! Compiling: on threads of its own that give way to whoever serves, and that end with it.
+//!
+//! What is large is compiled one at a time (`compilations_max`), what is small beside it. The
+//! threads end with the compilation, so that its memory is given back.
+
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+use wasmtime::Engine;
+use wasmtime::component::Component as Code;
+
+use super::weigh::Weight;
+
+/// Small components compiled, and components looked at, at once.
+const SMALL_MAX: usize = 2;
+/// How much the threads give way: half-way to the lowest priority.
+const NICENESS: i32 = 10;
+
+/// The turns of compilations.
+#[derive(Debug)]
+pub(crate) struct Turns {
+    large: Arc<Semaphore>,
+    small: Arc<Semaphore>,
+}
+
+impl Turns {
+    /// Turns for so many large components at once.
+    pub(crate) fn new(large: usize) -> Self {
+        Self {
+            large: Arc::new(Semaphore::new(large.max(1))),
+            small: Arc::new(Semaphore::new(SMALL_MAX)),
+        }
+    }
+
+    /// Whose turn a component of this weight waits for.
+    pub(super) fn of(&self, weight: Weight) -> Arc<Semaphore> {
+        if weight.is_small() { self.small.clone() } else { self.large.clone() }
+    }
+
+    /// The turns of looking at a component.
+    pub(super) fn looking(&self) -> Arc<Semaphore> {
+        self.small.clone()
+    }
+}
+
+/// Compiles a component on all cores but one.
+pub(super) fn compile(engine: &Engine, wasm: &[u8]) -> wasmtime::Result<Code> {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let threads = rayon::ThreadPoolBuilder::new()
+        .num_threads(cores.saturating_sub(1).max(1))
+        .thread_name(|number| format!("charter-compile-{number}"))
+        .start_handler(|_| give_way())
+        .build();
+    match threads {
+        Ok(threads) => threads.install(|| Code::new(engine, wasm)),
+        Err(error) => {
+            tracing::warn!(%error, "no threads of its own for a compilation");
+            Code::new(engine, wasm)
+        }
+    }
+}
+
+/// Lowers the priority of this thread; elsewhere than on Linux it would be the process's.
+fn give_way() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::process::nice(NICENESS) {
+        tracing::debug!(%error, "a compilation keeps its priority");
+    }
+}
