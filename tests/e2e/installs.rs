@@ -104,4 +104,61 @@ on_both! {
         let reset = tenant.client.get("/v1/hostile/reset");
         assert_eq!((reset.status, reset.text().len()), (205, 0), "{reset}");
     }
+
+    fn what_harms_others_is_refused_by_name_when_it_is_installed(world: Builder::new()) {
+        let neighbour = world.register();
+        let open = |path: &str| operation(json!({"method": "GET", "path": path, "mounts": ["root"], "auth": "none"}));
+        for (text, words) in [
+            (operation(json!({"deadline_ms": 900_000})), "at most 30000 for hostile.open, whose class is short"),
+            (open("/.well-known/acme-challenge/{token}"), "must not begin with /.well-known"),
+            (open("/login"), "must not begin with /login"),
+            (open("/{all*}"), "must begin with a word of its own"),
+        ] {
+            let found = faults(&declared(world, &text));
+            assert!(found.contains(words), "{found}");
+        }
+        neighbour.client.get("/v1/queue").expect(200);
+    }
+
+    fn a_component_gets_what_the_operator_agreed_to(world: Builder::new()) {
+        let text = format!(
+            "{}{}",
+            operation(json!({"method": "GET", "path": "/hostile-open", "mounts": ["root"], "auth": "none"})),
+            r#"],"providers":[{"name":"search.engine"}"#,
+        );
+        let wasm = Artefacts::get().hostile_declaring(&text);
+        let upload = |query: &str| {
+            let operator = world.operator();
+            let path = format!("/v1/operator/components/hostile{query}");
+            operator.call("PUT", &path).header("content-type", "application/wasm").bytes(wasm.clone()).send()
+        };
+        let staged = upload("").expect(201);
+        assert_eq!(staged["component"]["asks"], json!(["GET /hostile-open", "search.engine"]));
+        for query in ["?activate=true", "?activate=true&agree=search.engine"] {
+            let refused = upload(query).expect_error(409, "state_conflict");
+            assert_eq!(refused["reason"], "consent_required");
+            assert!(refused["message"].as_str().unwrap().contains("GET /hostile-open"), "{refused}");
+        }
+        world.anonymous().get("/hostile-open").expect_error(404, "not_found");
+        let shown = world.operator().get("/v1/operator/components/hostile").expect(200);
+        assert_eq!(shown["component"]["versions"][0]["unagreed"], staged["component"]["asks"]);
+        upload("?activate=true&agree=search.engine,GET%20/hostile-open").expect(201);
+        let shown = world.operator().get("/v1/operator/components/hostile").expect(200);
+        assert_eq!(shown["component"]["versions"][0]["unagreed"], json!([]));
+    }
+
+    fn a_credential_does_not_follow_its_binding_to_another_origin(world: Builder::new()) {
+        let put = |url: &str, credential: Option<&str>| {
+            let mut body = json!({"kind": "http", "url": url});
+            if let Some(credential) = credential {
+                body["credential"] = json!(credential);
+            }
+            world.operator().put("/v1/operator/providers/some.thing", &body)
+        };
+        put("https://one.example.com/v1", Some("secret")).expect(200);
+        assert_eq!(put("https://one.example.com/v2", None).expect(200)["provider"]["credential"], "set");
+        let refused = put("https://two.example.com/v1", None).expect_error(400, "invalid_input");
+        assert_eq!(refused["param"], "credential");
+        assert_eq!(put("https://two.example.com/v1", Some("")).expect(200)["provider"]["credential"], "none");
+    }
 }

@@ -229,7 +229,7 @@ impl World {
 
     /// Uploads a component.
     pub fn upload(&self, name: &str, wasm: &[u8], activate: bool) -> Answer {
-        let query = if activate { "?activate=true" } else { "" };
+        let query = if activate { "?activate=true&agree=*" } else { "" };
         let operator = self.operator();
         let call = operator.call("PUT", &format!("/v1/operator/components/{name}{query}"));
         call.header("content-type", "application/wasm").bytes(wasm.to_vec()).send()

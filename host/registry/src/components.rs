@@ -34,7 +34,7 @@ pub use activate::Activated;
 pub use catalogue::Catalogue;
 pub use fault::{LifeCycleError, StoreFault};
 pub use install::{Installed, Upload};
-pub use record::{Activation, Replica, State, Version};
+pub use record::{Activation, Consent, Replica, State, Version};
 pub use report::shown_version;
 
 use breaker::Breaker;
@@ -117,12 +117,13 @@ impl Registry {
     }
 
     /// The version of a primitive that a kit pins, loaded if it is not in memory; `None` where it
-    /// is not installed, or quarantined.
+    /// is not installed, quarantined, or asks for what nobody has agreed to.
     pub async fn pinned(&self, name: &str, version: &str) -> Option<Arc<Served>> {
-        let known = self
-            .catalogue()
+        let catalogue = self.catalogue();
+        let known = catalogue
             .numbered(name, version)
             .filter(|known| known.state != State::Quarantined)
+            .filter(|known| catalogue.unagreed(known).is_empty())
             .cloned()?;
         if let Some(served) = self.inner.resident.get(&known.digest) {
             return Some(served);
@@ -254,9 +255,9 @@ impl Registry {
         let pinnable = |served: &Arc<Served>| {
             served.name() == active.name()
                 && served.digest() != active.digest()
-                && catalogue
-                    .by_digest(served.digest())
-                    .is_some_and(|version| version.state != State::Quarantined)
+                && catalogue.by_digest(served.digest()).is_some_and(|version| {
+                    version.state != State::Quarantined && catalogue.unagreed(version).is_empty()
+                })
         };
         self.inner.resident.loaded().into_iter().filter(pinnable).collect()
     }

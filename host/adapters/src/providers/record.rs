@@ -70,6 +70,9 @@ pub enum BindingFault {
     /// The row.
     #[error(transparent)]
     Record(#[from] Unreadable),
+    /// Another address, and the credential that was given for the one before.
+    #[error("the binding goes elsewhere: give its credential again, or null")]
+    Elsewhere(&'static str),
     /// Set and gone again: somebody else removed it at once.
     #[error("the binding was removed while it was set")]
     Lost,
@@ -204,6 +207,19 @@ pub(super) async fn set(
         let (kept, [kept_secret, kept_previous]) = match txn.get(&key).await? {
             Some(row) => {
                 let stored = Stored::read(&row)?;
+                // A secret was given for one provider: it goes nowhere else by itself.
+                if !same_origin(&stored.url, &input.url) {
+                    let [kept, kept_previous] = &stored.webhook_secrets;
+                    for (name, given, kept) in [
+                        ("credential", fresh.is_some(), &stored.sealed),
+                        ("webhook_secret", secret.is_some(), kept),
+                        ("webhook_secret_previous", previous.is_some(), kept_previous),
+                    ] {
+                        if !given && kept.is_some() {
+                            return Err(BindingFault::Elsewhere(name));
+                        }
+                    }
+                }
                 (stored.sealed, stored.webhook_secrets)
             }
             None => (None, [None, None]),
@@ -226,6 +242,21 @@ pub(super) async fn set(
     set.await.map_err(TransactError::flatten)
 }
 
+/// Whether two addresses are one provider's: the same scheme, host and port.
+fn same_origin(one: &str, other: &str) -> bool {
+    let origin = |text: &str| {
+        let uri: http::Uri = text.parse().ok()?;
+        let scheme = uri.scheme_str()?.to_ascii_lowercase();
+        let port = uri.port_u16().or(match scheme.as_str() {
+            "http" => Some(80),
+            "https" => Some(443),
+            _ => None,
+        });
+        Some((scheme, uri.host()?.to_ascii_lowercase(), port))
+    };
+    one == other || origin(one).is_some_and(|one| Some(one) == origin(other))
+}
+
 pub(super) async fn remove(store: &Store, name: &str, whose: &Whose) -> Result<bool, BindingFault> {
     let key = Stored::address(name, whose);
     let removed =
@@ -237,5 +268,24 @@ fn write_fault(error: WriteError) -> BindingFault {
     match error {
         WriteError::Read(error) => error.into(),
         WriteError::Refused(refused) => CommitError::Rejected(refused.into()).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_origin_is_scheme_host_and_port() {
+        for (one, other, same) in [
+            ("https://a.example.com/v1", "https://A.example.com:443/v2", true),
+            ("smtp://relay.example.com:25", "smtp://relay.example.com:25", true),
+            ("https://a.example.com", "http://a.example.com", false),
+            ("https://a.example.com", "https://a.example.com:8443", false),
+            ("https://a.example.com", "https://a.example.com.evil.test", false),
+            ("https://a.example.com", "nonsense", false),
+        ] {
+            assert_eq!(same_origin(one, other), same, "{one} {other}");
+        }
     }
 }

@@ -11,7 +11,7 @@ use charter_tenancy::records::Record;
 use charter_tenancy::records::pin::{PINNED, Pin};
 use serde_json::json;
 
-use super::record::{Activation, HISTORY_MAX, State, Version};
+use super::record::{Activation, Consent, HISTORY_MAX, State, Version};
 use super::{Catalogue, LifeCycleError, Registry};
 
 /// Kits that a refusal names; it says how many there are.
@@ -37,6 +37,7 @@ enum Step {
 
 impl Registry {
     /// Makes a version serve, once every live replica has compiled it and its indexes are built.
+    /// What it asks for has to be agreed to, now or with a version before it.
     ///
     /// # Errors
     /// Nothing was changed.
@@ -45,6 +46,7 @@ impl Registry {
         name: &str,
         digest: &str,
         by: &str,
+        consent: &Consent,
     ) -> Result<Activated, LifeCycleError> {
         let _one = self.inner.stepping.lock().await;
         self.refresh().await?;
@@ -54,6 +56,7 @@ impl Registry {
             .ok_or_else(|| LifeCycleError::Absent(format!("{name} {digest}")))?
             .clone();
         usable(&version)?;
+        agreed(&catalogue, &version, consent)?;
         self.inner.resident.load(digest).await.map_err(LifeCycleError::Unfit)?;
         self.inner.replicas.note(digest, None);
         self.inner.replicas.wait(digest, self.inner.settings.replica_wait_ms).await?;
@@ -67,6 +70,7 @@ impl Registry {
                 .ok_or_else(|| LifeCycleError::Absent(format!("{name} {digest}")))?
                 .clone();
             usable(&version)?;
+            agreed(&catalogue, &version, consent)?;
             swap(txn, &catalogue, version, Step::Forward, by, self.now()).await
         });
         let activated = step.await.map_err(TransactError::flatten)?;
@@ -271,6 +275,25 @@ fn usable(version: &Version) -> Result<(), LifeCycleError> {
     Err(LifeCycleError::State { reason: "quarantined", message })
 }
 
+fn agreed(
+    catalogue: &Catalogue,
+    version: &Version,
+    consent: &Consent,
+) -> Result<(), LifeCycleError> {
+    let missing = consent.lacks(catalogue.unagreed(version));
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let message = format!(
+        "{} {} asks for what you have not agreed to: {}; activate it with `agree` (providers get your credential, \
+         routes answer everybody, words stand in events), or leave it staged",
+        version.name,
+        version.version,
+        missing.join(", ")
+    );
+    Err(LifeCycleError::State { reason: "consent_required", message })
+}
+
 /// Writes the rows of a step.
 async fn swap(
     txn: &mut Txn,
@@ -300,6 +323,8 @@ async fn swap(
         history,
         at: now,
         by: by.to_owned(),
+        // What is gone back to had served, and so what it asks for had been agreed to.
+        agreed: Some(catalogue.agreed(&to.name).into_iter().chain(to.manifest.asks()).collect()),
     };
     txn.put(activation.key(), activation.draft()?).await?;
     let active = Version { state: State::Active, reason: None, ..Version::clone(&to) };

@@ -3,7 +3,7 @@
 //! A plain value. Whoever decides by it reads it through the transaction that then commits, so that
 //! two activations cannot both be admitted by what the other one changed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use charter_kernel::manifest::Manifest;
@@ -88,6 +88,25 @@ impl Catalogue {
         self.live()
             .filter(move |other| other.name == name && other.digest != digest)
             .map(|other| &other.manifest)
+    }
+
+    /// What the operator has agreed to of what a primitive asks for.
+    pub fn agreed(&self, name: &str) -> BTreeSet<String> {
+        let Some(activation) = self.activations.get(name) else { return BTreeSet::new() };
+        if let Some(agreed) = &activation.agreed {
+            return agreed.clone();
+        }
+        // It served when nobody was asked.
+        let served = activation.history.iter().chain(&activation.active);
+        served
+            .filter_map(|digest| self.find(name, digest))
+            .flat_map(|v| v.manifest.asks())
+            .collect()
+    }
+
+    /// What a version asks for and nobody has agreed to: it does not serve.
+    pub fn unagreed(&self, version: &Version) -> BTreeSet<String> {
+        version.manifest.asks().difference(&self.agreed(&version.name)).cloned().collect()
     }
 
     /// The active versions.

@@ -3,6 +3,8 @@
 //!
 //! A version's row never changes its digest, so that a (name, version) means one thing for ever.
 
+use std::collections::BTreeSet;
+
 use charter_kernel::manifest::Manifest;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Key, Reach, Space};
@@ -94,6 +96,38 @@ pub struct Activation {
     pub at: Instant,
     /// Who did it: `operator`, `folder`, `breaker`.
     pub by: String,
+    /// What the operator has agreed to of what it asks for; absent where it was activated before
+    /// that was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agreed: Option<BTreeSet<String>>,
+}
+
+/// What of a component's asks the operator agrees to.
+#[derive(Clone, Debug)]
+pub enum Consent {
+    /// Whatever it asks for: the operator put it into the watched folder, or says so.
+    All,
+    /// These.
+    To(BTreeSet<String>),
+}
+
+impl Consent {
+    /// As it is written: `*`, or what is agreed to with commas between.
+    pub fn read(text: &str) -> Self {
+        let mut parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+        if text.trim() == "*" {
+            return Self::All;
+        }
+        Self::To(parts.by_ref().map(str::to_owned).collect())
+    }
+
+    /// Those that it does not cover.
+    pub(super) fn lacks(&self, asked: BTreeSet<String>) -> Vec<String> {
+        match self {
+            Self::All => Vec::new(),
+            Self::To(agreed) => asked.into_iter().filter(|ask| !agreed.contains(ask)).collect(),
+        }
+    }
 }
 
 impl Activation {

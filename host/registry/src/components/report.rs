@@ -30,6 +30,7 @@ impl Registry {
             row["bytes"] = json!(version.bytes);
             row["signed"] = json!(version.signature.is_some());
             row["operations"] = json!(version.manifest.operations.len());
+            row["unagreed"] = json!(catalogue.unagreed(version));
             row
         });
         shown["versions"] = rows.collect();
@@ -72,5 +73,6 @@ pub fn shown_version(version: &Version, draining: &BTreeSet<String>) -> Value {
         "state": state,
         "installed_at": version.installed_at,
         "reason": version.reason,
+        "asks": version.manifest.asks(),
     })
 }

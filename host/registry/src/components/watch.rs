@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::install::{digest, too_large};
-use super::{LifeCycleError, Registry, Upload};
+use super::{Consent, LifeCycleError, Registry, Upload};
 
 /// A file is complete when it has not changed for so long.
 const QUIET: Duration = Duration::from_millis(150);
@@ -193,7 +193,9 @@ fn signature_of(path: &Path) -> PathBuf {
 
 async fn act(registry: &Registry, upload: Upload) -> Result<(), LifeCycleError> {
     let installed = registry.install(upload).await?;
-    registry.activate(&installed.version.name, &installed.version.digest, "folder").await?;
+    // The folder is the operator's own word.
+    let (name, digest) = (&installed.version.name, &installed.version.digest);
+    registry.activate(name, digest, "folder", &Consent::All).await?;
     Ok(())
 }
 

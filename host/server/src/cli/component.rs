@@ -26,6 +26,9 @@ pub(super) enum Verb {
         /// Also swap to it
         #[arg(long)]
         activate: bool,
+        /// What you agree to of what it asks for, with commas between; `*` is all of it
+        #[arg(long, value_name = "ASKS", default_value = "")]
+        agree: String,
         #[command(flatten)]
         operator: Operator,
     },
@@ -43,6 +46,9 @@ pub(super) enum Verb {
         /// Its version, or its digest, or as much of that as says which
         #[arg(id = "which", value_name = "VERSION")]
         version: String,
+        /// What you agree to of what it asks for, with commas between; `*` is all of it
+        #[arg(long, value_name = "ASKS", default_value = "")]
+        agree: String,
         #[command(flatten)]
         operator: Operator,
     },
@@ -138,8 +144,8 @@ impl Operator {
 /// Does it.
 pub(super) async fn run(verb: Verb) -> anyhow::Result<()> {
     match verb {
-        Verb::Install { file, name, activate, operator } => {
-            install(&file, name, activate, &operator).await
+        Verb::Install { file, name, activate, agree, operator } => {
+            install(&file, name, activate.then_some(agree), &operator).await
         }
         Verb::List { name: None, operator } => {
             let answer = operator.send(Method::GET, "", None).await?;
@@ -162,10 +168,14 @@ pub(super) async fn run(verb: Verb) -> anyhow::Result<()> {
             }
             Ok(())
         }
-        Verb::Activate { name, version, operator } => {
+        Verb::Activate { name, version, agree, operator } => {
             let digest = operator.digest(&name, &version).await?;
             let answer = operator
-                .send(Method::POST, &format!("/{name}/activate"), Some(json!({"digest": digest})))
+                .send(
+                    Method::POST,
+                    &format!("/{name}/activate"),
+                    Some(json!({"digest": digest, "agree": agree})),
+                )
                 .await?;
             show(&answer["component"]);
             Ok(())
@@ -189,7 +199,7 @@ pub(super) async fn run(verb: Verb) -> anyhow::Result<()> {
 async fn install(
     file: &Path,
     name: Option<String>,
-    activate: bool,
+    activate: Option<String>,
     operator: &Operator,
 ) -> anyhow::Result<()> {
     let bytes = tokio::fs::read(file)
@@ -198,7 +208,9 @@ async fn install(
     let named = name.is_some();
     let name =
         name.or_else(|| name_of(file)).context("the file has no name: give one with --name")?;
-    let query = if activate { "?activate=true" } else { "" };
+    let query = activate
+        .map(|agree| format!("?activate=true&agree={}", encoded(&agree)))
+        .unwrap_or_default();
     let mut sent =
         Sent::new(Method::PUT, format!("/v1/operator/components/{name}{query}"), operator.token()?);
     sent.headers.push((header::CONTENT_TYPE, "application/wasm".into()));
@@ -220,8 +232,20 @@ async fn install(
     if installed["state"] == "staged" {
         let version = installed["version"].as_str().unwrap_or_default();
         say(&format!("it does not serve yet: charter component activate {name} {version}"));
+        for ask in installed["asks"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+            say(&format!("  it asks for {ask}: agree with --agree"));
+        }
     }
     Ok(())
+}
+
+/// A text as it stands in a query.
+fn encoded(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~*,/".contains(&byte);
+    let one = |byte: u8| {
+        if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }
+    };
+    text.bytes().map(one).collect()
 }
 
 /// The primitive's name by its file's. Cargo writes `charter_address_book.wasm` for the crate of

@@ -11,7 +11,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::app::App;
-use crate::components::{Activated, LifeCycleError, Upload, Version, digest_of, shown_version};
+use crate::components::{
+    Activated, Consent, LifeCycleError, Upload, Version, digest_of, shown_version,
+};
 use crate::reply::Reply;
 use crate::request::HostRequest;
 use crate::routes::shape;
@@ -32,8 +34,9 @@ fn version() -> Value {
             "state": {"enum": ["staged", "active", "draining", "retired", "quarantined"]},
             "installed_at": shape::instant(),
             "reason": {"type": ["string", "null"]},
+            "asks": {"type": "array", "items": {"type": "string"}},
         },
-        "required": ["name", "version", "digest", "state", "installed_at", "reason"],
+        "required": ["name", "version", "digest", "state", "installed_at", "reason", "asks"],
     })
 }
 
@@ -75,12 +78,20 @@ pub fn answer() -> Value {
 
 /// The query of an upload.
 pub fn put_query() -> Value {
-    shape::object(&[("activate?", json!({"type": "boolean", "default": false}))])
+    shape::object(&[
+        ("activate?", json!({"type": "boolean", "default": false})),
+        ("agree?", agree()),
+    ])
+}
+
+/// What the operator agrees to: `*`, or what the component asks for with commas between.
+fn agree() -> Value {
+    json!({"type": "string", "maxLength": 4_096})
 }
 
 /// The body of an activation.
 pub fn activate_body() -> Value {
-    shape::object(&[("digest", digest())])
+    shape::object(&[("digest", digest()), ("agree?", agree())])
 }
 
 /// The body of a rollback.
@@ -119,7 +130,8 @@ pub async fn put(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply,
     let installed = app.registry.install(upload).await?;
     let version = installed.version;
     if request.query.get("activate").and_then(Value::as_bool) == Some(true) {
-        let activated = app.registry.activate(&version.name, &version.digest, BY).await?;
+        let consent = Consent::read(request.query_text("agree").unwrap_or_default());
+        let activated = app.registry.activate(&version.name, &version.digest, BY, &consent).await?;
         return Ok(about(Reply::created(&shown(&activated)), &version));
     }
     let body =
@@ -132,10 +144,13 @@ pub async fn activate(app: &App, request: &HostRequest, _: &mut Txn) -> Result<R
     #[derive(Deserialize)]
     struct Body {
         digest: String,
+        #[serde(default)]
+        agree: String,
     }
     let body: Body = request.body_as()?;
-    let activated =
-        app.registry.activate(request.parameter("name"), &digest_of(&body.digest), BY).await?;
+    let (name, digest) = (request.parameter("name"), digest_of(&body.digest));
+    let consent = Consent::read(&body.agree);
+    let activated = app.registry.activate(name, &digest, BY, &consent).await?;
     Ok(about(Reply::ok(&shown(&activated)), &activated.active))
 }
 

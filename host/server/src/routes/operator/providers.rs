@@ -97,6 +97,12 @@ fn shown(app: &App, request: &HostRequest, binding: &Binding) -> Value {
 }
 
 fn failed(error: &BindingFault) -> Refusal {
+    if let BindingFault::Elsewhere(field) = error {
+        return Refusal::invalid(
+            *field,
+            "must be given again, or as null: the address has another origin, and a secret goes nowhere else by itself",
+        );
+    }
     tracing::error!(error = error as &dyn std::error::Error, "a binding could not be read or set");
     Refusal::overloaded(1)
 }
