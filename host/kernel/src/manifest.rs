@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub mod faults;
+mod words;
 
 /// One primitive, as its `describe` answers it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -84,7 +85,7 @@ impl Manifest {
     /// speaks for.
     pub fn tells(&self, name: &str) -> bool {
         let words = self.speaks_for.iter().map(String::as_str);
-        words.chain([self.name.as_str()]).any(|word| faults::belongs(name, word))
+        words.chain([self.name.as_str()]).any(|word| words::belongs(name, word))
     }
 }
 

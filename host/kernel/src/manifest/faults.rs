@@ -21,7 +21,6 @@ mod operations;
 mod rest;
 
 pub use names::CAPABILITIES;
-pub(super) use names::belongs;
 pub use narrower::narrowings;
 
 /// The published schema of manifests.

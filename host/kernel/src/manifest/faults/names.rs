@@ -2,6 +2,8 @@
 
 use super::{Manifest, unique};
 use crate::fault::Fault;
+pub(super) use crate::manifest::words::belongs;
+use crate::manifest::words::is_word;
 
 /// Every capability, by name: the imports of the interface, and the two ways out by HTTP.
 pub const CAPABILITIES: [&str; 19] = [
@@ -121,19 +123,7 @@ pub(super) fn indexed<'a>(
     items.enumerate().map(move |(at, item)| (format!("{list}.{at}"), item))
 }
 
-/// Whether a dotted name is `<primitive>.<verb>`, or longer.
-pub fn belongs(name: &str, primitive: &str) -> bool {
-    name.strip_prefix(primitive)
-        .and_then(|rest| rest.strip_prefix('.'))
-        .is_some_and(|rest| rest.split('.').all(is_word))
-}
-
 /// Whether a name has two or more dotted parts.
 fn is_dotted(name: &str) -> bool {
     name.contains('.') && name.split('.').all(|part| is_word(&part.replace('-', "_")))
-}
-
-fn is_word(text: &str) -> bool {
-    text.starts_with(|c: char| c.is_ascii_lowercase())
-        && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
 }
