@@ -96,6 +96,29 @@ fn notes(client: &Client) -> usize {
 }
 
 on_both! {
+    fn a_tenant_whose_approved_requests_are_slow_delays_nobody_elses(world: Builder::new().bare()) {
+        let (slow, owner) = governed(world, 1);
+        budget(&slow, json!({ "cap_cents": 100_000, "period": "day" }));
+        let steps = json!([
+            { "leave": "script.spend", "amount": 2 * DOLLAR, "as": "p" }, { "sleep_ms": 3_000 },
+            { "capture": "p", "amount": 2 * DOLLAR },
+        ]);
+        let waiting: Vec<String> = (0..10).map(|_| waits(&play(&slow.client, steps.clone()))).collect();
+        let (quick, other) = governed(world, 1);
+        let id = waits(&play(&quick.client, spend(2 * DOLLAR)));
+        for slow in &waiting {
+            decide(&owner, slow, "approve").expect(200);
+        }
+        decide(&other, &id, "approve").expect(200);
+        assert_eq!(end(&quick.client, &id)["status"], "succeeded");
+        let done = waiting.iter().filter(|id| approval(&slow.client, id)["status"] == "succeeded").count();
+        assert!(done < 10, "the neighbour's came last");
+        for id in &waiting {
+            assert_eq!(end(&slow.client, id)["status"], "succeeded");
+        }
+        world.books_agree();
+    }
+
     fn what_a_person_approves_is_made_once_as_it_was_asked(world: Builder::new().bare()) {
         let (tenant, owner) = governed(world, 1);
         play(&tenant.client, spend(DOLLAR)).expect(200);

@@ -207,16 +207,6 @@ on_both! {
         world.books_agree();
     }
 
-    fn more_than_was_held_is_counted_and_stops_the_scope(world: Builder::new().bare()) {
-        let tenant = scripted(world);
-        budget(&tenant, 100, "day");
-        let over = json!([{ "leave": "script.spend", "amount": 1, "as": "p" }, { "capture": "p", "amount": 3 * DOLLAR }]);
-        play(&tenant.client, over).expect(200);
-        assert_eq!(stands(&tenant.client), (3 * DOLLAR, 0));
-        assert_eq!(play(&tenant.client, spend(0)).expect_error(403, "forbidden")["reason"], "scope_frozen");
-        world.books_agree();
-    }
-
     fn a_run_again_is_given_the_same_leave(world: Builder::new().bare()) {
         let tenant = scripted(world);
         budget(&tenant, 10_000, "day");
@@ -586,6 +576,9 @@ on_both! {
         let word = json!({ "outcome": "captured", "amount_micro_usd": DOLLAR / 2, "reason": "the receipt came by mail" });
         assert_eq!(client.post(&path, &word).expect_error(403, "forbidden")["reason"], "person_required");
         let person = browser(world, &tenant.email, PASSWORD).0;
+        let more = json!({ "outcome": "captured", "amount_micro_usd": 3 * DOLLAR, "reason": "it was dearer" });
+        let over = person.post(&path, &more).expect_error(409, "state_conflict");
+        assert_eq!((&over["reason"], &over["details"]["left_micro_usd"]), (&json!("over_held"), &json!(DOLLAR)));
         let resolved = person.post(&path, &word).expect(200);
         assert_eq!((&resolved["hold"]["state"], &resolved["hold"]["actual_micro_usd"]), (&json!("captured"), &json!(DOLLAR / 2)));
         person.post(&path, &word).expect_error(409, "state_conflict");

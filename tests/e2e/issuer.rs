@@ -319,6 +319,15 @@ on_both! {
         card.tell_move(world, "ipi_1", Some("iauth_1"), -1_150);
         until("it is frozen", || card.shown()["status"] == "frozen");
         assert_eq!(card.balance(), -150, "posted as it is");
+        // It stops the card's own user until a person has looked, and nobody else of the organization.
+        let second = card.client().post("/v1/cards", &json!({})).expect(201)["card"]["id"].as_str().unwrap().to_owned();
+        let top_up = || card.client().post(&format!("/v1/cards/{second}/top-up"), &json!({ "amount_cents": 100 }));
+        assert_eq!(top_up().expect_error(403, "forbidden")["reason"], "scope_frozen");
+        card.tenant.client.post(&format!("/v1/users/{}/restore", card.user), &json!({})).expect(200);
+        top_up().expect(200);
+        let other = card.tenant.client.with("X-Service-User-Id", &card.tenant.user("other"));
+        let spare = other.post("/v1/cards", &json!({})).expect(201)["card"]["id"].as_str().unwrap().to_owned();
+        other.post(&format!("/v1/cards/{spare}/top-up"), &json!({ "amount_cents": 100 })).expect(200);
         // Deleted while a payment is under way: it counts as paid, the rest is the organization's,
         // and the issuer cancels the card.
         let card = Carded::new(world, &double, &json!({}), 1_000);

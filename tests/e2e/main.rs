@@ -34,6 +34,7 @@ mod projects;
 mod relays;
 mod replay;
 mod replicas;
+mod room;
 mod rules;
 mod scaffold;
 mod secrets;

@@ -6,8 +6,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use charter_kernel::governance::hold::Word;
 use charter_kernel::manifest::Class;
-use charter_kernel::scope::Scope;
+use charter_kernel::scope::{ActorKind, Scope};
 use charter_kernel::unit::{Guard, Key, Write};
 use charter_store::Txn;
 use futures::future::BoxFuture;
@@ -21,6 +22,7 @@ mod unit;
 mod wit;
 
 use crate::answer::Answer;
+use crate::hook::SIGNAL;
 use crate::leave::Origin;
 use charter_kernel::refusal::Failure;
 
@@ -53,6 +55,22 @@ pub struct Call {
 }
 
 impl Call {
+    /// Whose word the call is. What a bound provider has signed is told as a signal of its hook, by
+    /// the host alone; the answer to its question is the guest's own.
+    pub(crate) fn word(&self) -> Word {
+        let Entry::React(signal) = &self.entry else { return Word::Asker };
+        let is_hooks = self.scope.actor().kind == ActorKind::Hook && signal.kind == SIGNAL;
+        // Only read where more may hang on it: a payload holds all that the provider sent.
+        let provider = || -> Option<Value> {
+            let payload: Value = serde_json::from_str(&signal.payload).ok()?;
+            payload.get("provider").filter(|name| name.is_string()).cloned()
+        };
+        match is_hooks && provider().is_some() {
+            true => Word::Provider,
+            false => Word::Asker,
+        }
+    }
+
     /// Bytes that the call holds in memory for its caller.
     pub(crate) fn body_bytes(&self) -> usize {
         match &self.entry {

@@ -22,6 +22,8 @@ pub struct Proposal {
     pub spends: bool,
     /// In micro-US-dollars; absent where none is known.
     pub amount: Option<i64>,
+    /// The most that may be captured of it, as declared.
+    pub capturable: i64,
     /// What it is done to.
     pub entity: String,
     /// Caps of the primitive's own, outermost first: scope and id.

@@ -8,14 +8,18 @@
 use std::sync::Arc;
 
 use charter_engine::leave::{caps_space, own_scope};
-use charter_kernel::governance::calendar::{Calendar, Window};
+use charter_kernel::governance::calendar::Calendar;
+use charter_kernel::governance::gauge::{Cap, Gauge, Look, grant_meter, grant_scope, limit_scope};
 use charter_kernel::governance::hold::{Counted, Subject, meters_space, spend_space};
-use charter_kernel::governance::meter::{Count, Meter};
+use charter_kernel::governance::leave::Grounds;
+use charter_kernel::governance::limit::Limit;
+use charter_kernel::governance::meter::Meter;
 use charter_kernel::governance::policy::Grant;
 use charter_kernel::kit::{Budget, Period};
+use charter_kernel::money::micro_usd;
 use charter_kernel::refusal::Refusal;
-use charter_kernel::time::Instant;
-use charter_kernel::unit::{Draft, Guard, Key, Reach, Row, Write};
+use charter_kernel::time::{Instant, Zone};
+use charter_kernel::unit::{Draft, Guard, Key, Reach, Row};
 use charter_store::{Order, Query, Txn};
 use charter_tenancy::directory::{KitRecord, OrganizationRecord, ProjectRecord, UserRecord};
 use charter_tenancy::stored;
@@ -24,8 +28,6 @@ use serde_json::Value;
 
 use crate::Governance;
 
-/// Micro-US-dollars of a cent.
-pub const MICRO_USD_PER_CENT: i64 = 10_000;
 /// Records of one read.
 const PAGE: u32 = 1_000;
 
@@ -42,55 +44,12 @@ pub struct Case {
     pub kit: Option<Arc<KitRecord>>,
 }
 
-/// One scope, its cap and where it stands.
-#[derive(Clone, Debug)]
-pub struct Standing {
-    /// `organization`, `project`, `kit`, `user`, a scope of the primitive's own, or `limit:` and
-    /// its id.
-    pub scope: String,
-    /// What is counted.
-    pub unit: Counted,
-    /// The meter's row.
-    pub meter: Key,
-    /// In micro-US-dollars; absent where the amount is only counted.
-    pub cap: Option<i64>,
-    /// Whether an excess is refused; otherwise it takes a person's leave.
-    pub hard: bool,
-    /// The window that counts now.
-    pub window: Window,
-    /// What stands there.
-    pub count: Count,
-    /// What has to be written first, so that the meter counts in this window.
-    pub opens: Option<Opening>,
-    /// What the cap was read from.
-    pub guard: Option<Guard>,
-}
-
-/// A meter that does not count in the window yet.
-#[derive(Clone, Debug)]
-pub enum Opening {
-    /// It is made by whoever comes first.
-    Made(Meter),
-    /// It counts by another period or zone so far, at this version of its row.
-    Anew(Meter, u64),
-}
-
 /// A cap that a primitive has set for a scope of its own.
 #[derive(Deserialize)]
 struct OwnCap {
     cap_micro_usd: i64,
     period: Period,
     time_zone: String,
-}
-
-/// What is to be counted where.
-struct Wanted {
-    scope: String,
-    unit: Counted,
-    meter: Key,
-    budget: Option<(i64, bool)>,
-    calendar: Calendar,
-    guard: Option<Guard>,
 }
 
 impl Case {
@@ -103,6 +62,19 @@ impl Case {
             kit: self.kit.as_ref().map(|kit| kit.id.to_string()),
             actor,
         }
+    }
+
+    /// What a proposal of theirs is decided by.
+    pub fn grounds<'a>(&'a self, subject: &'a Subject, zone: &'a Zone, at: Instant) -> Grounds<'a> {
+        Grounds { policy: &self.organization.policy, zone, subject, at }
+    }
+
+    /// Where the organization's days begin.
+    ///
+    /// # Errors
+    /// Where that cannot be read.
+    pub fn zone(&self) -> Result<Zone, Refusal> {
+        Zone::named(&self.organization.time_zone).ok_or_else(Refusal::internal)
     }
 
     /// Requires that all of what decides is as it was read.
@@ -121,60 +93,69 @@ impl Case {
         })
     }
 
-    fn wanted(&self) -> Result<Vec<Wanted>, Refusal> {
+    /// The caps that the host knows of, outermost first.
+    fn caps(&self) -> Result<Vec<Cap>, Refusal> {
         let mut all = Vec::new();
-        let mut add = |scope: &str,
-                       reach: Reach,
-                       budget: Option<&Budget>,
-                       always: bool|
-         -> Result<(), Refusal> {
-            if budget.is_none() && !always {
-                return Ok(());
-            }
-            // What has no budget is reported by the calendar month.
-            let calendar = self.calendar(budget.map_or(Period::Month, |budget| budget.period))?;
-            let budget = budget.map(|budget| (micro_usd(budget.cap_cents), budget.hard));
-            all.push(Wanted {
-                scope: scope.into(),
-                unit: Counted::Money,
-                meter: Key::new(&reach, &meters_space(), scope),
-                budget,
-                calendar,
-                guard: None,
+        let mut add = |scope: &str, reach: Reach, budget: &Budget| -> Result<(), Refusal> {
+            all.push(Cap {
+                most: Some(micro_usd(budget.cap_cents)),
+                hard: budget.hard,
+                ..self.counted(scope, &reach, budget.period)?
             });
             Ok(())
         };
-        let organization = Reach::organization(self.organization.id.as_str());
-        add("organization", organization, self.organization.budget.as_ref(), false)?;
-        if let Some(project) = &self.project {
-            add("project", Reach::project(project.id.as_str()), project.budget.as_ref(), false)?;
+        if let Some(budget) = &self.organization.budget {
+            let reach = Reach::organization(self.organization.id.as_str());
+            add("organization", reach, budget)?;
         }
-        if let Some(user) = &self.user {
-            let reach = Reach::user(user.id.as_str());
-            add(
-                "kit",
-                reach.clone(),
-                self.kit.as_ref().and_then(|kit| kit.kit.budget.as_ref()),
-                true,
-            )?;
-            add("user", reach, user.budget.as_ref(), false)?;
+        if let Some(project) = &self.project
+            && let Some(budget) = &project.budget
+        {
+            add("project", Reach::project(project.id.as_str()), budget)?;
+        }
+        let Some(user) = &self.user else { return Ok(all) };
+        let reach = Reach::user(user.id.as_str());
+        match self.kit.as_ref().and_then(|kit| kit.kit.budget.as_ref()) {
+            Some(budget) => add("kit", reach.clone(), budget)?,
+            // What has no budget is reported by the calendar month.
+            None => all.push(self.counted("kit", &reach, Period::Month)?),
+        }
+        if let Some(budget) = &user.budget {
+            all.push(Cap {
+                most: Some(micro_usd(budget.cap_cents)),
+                hard: budget.hard,
+                ..self.counted("user", &reach, budget.period)?
+            });
         }
         Ok(all)
+    }
+
+    /// A scope whose money is counted, and capped by nothing.
+    fn counted(&self, scope: &str, reach: &Reach, period: Period) -> Result<Cap, Refusal> {
+        Ok(Cap {
+            scope: scope.to_owned(),
+            unit: Counted::Money,
+            meter: Key::new(reach, &meters_space(), scope),
+            most: None,
+            hard: true,
+            calendar: self.calendar(period)?,
+            guard: None,
+        })
     }
 
     /// Where every scope of an amount stands, outermost first; `own` are the primitive's scopes.
     ///
     /// # Errors
     /// When the store cannot be asked.
-    pub async fn standings(
+    pub async fn gauges(
         &self,
         governance: &Governance,
         txn: &Txn,
         primitive: &str,
         own: &[(String, String)],
         now: Instant,
-    ) -> Result<Vec<Standing>, Refusal> {
-        let mut wanted = self.wanted()?;
+    ) -> Result<Vec<Gauge>, Refusal> {
+        let mut caps = self.caps()?;
         let reach = self.subject(Default::default()).reach();
         for (scope, id) in own {
             let key = Key::new(&reach, &caps_space(), own_scope(primitive, scope, id));
@@ -184,22 +165,17 @@ impl Case {
                 "" => self.calendar(cap.period)?,
                 zone => Calendar::new(cap.period, zone).map_err(|_| Refusal::internal())?,
             };
-            let meter = Key::new(&reach, &meters_space(), key.id.clone());
-            let guard = Some(Guard::Unchanged { key, version: row.version });
-            wanted.push(Wanted {
+            caps.push(Cap {
                 scope: scope.clone(),
                 unit: Counted::Money,
-                meter,
-                budget: Some((cap.cap_micro_usd, true)),
+                meter: Key::new(&reach, &meters_space(), key.id.clone()),
+                most: Some(cap.cap_micro_usd),
+                hard: true,
                 calendar,
-                guard,
+                guard: Some(Guard::Unchanged { key, version: row.version }),
             });
         }
-        let mut standings = Vec::with_capacity(wanted.len());
-        for one in wanted {
-            standings.push(self.standing(governance, txn, one, now).await?);
-        }
-        Ok(standings)
+        self.read(governance, txn, caps, now).await
     }
 
     /// Where a grant that is used stands: how often, and for how much.
@@ -212,20 +188,24 @@ impl Case {
         txn: &Txn,
         grant: &Grant,
         now: Instant,
-    ) -> Result<Vec<Standing>, Refusal> {
-        let mut standings = Vec::new();
-        for (kind, unit, most) in [
+    ) -> Result<Vec<Gauge>, Refusal> {
+        let most = [
             ("count", Counted::Times, grant.max_uses.map(i64::from)),
             ("amount", Counted::Money, grant.cap_micro_usd),
-        ] {
-            let Some(most) = most else { continue };
-            let (scope, meter) = (format!("grant:{}", grant.id), grant_meter(grant, kind));
-            let calendar = self.calendar(Period::Total)?;
-            let wanted =
-                Wanted { scope, unit, meter, budget: Some((most, true)), calendar, guard: None };
-            standings.push(self.standing(governance, txn, wanted, now).await?);
+        ];
+        let mut caps = Vec::new();
+        for (kind, unit, most) in most.into_iter().filter(|(.., most)| most.is_some()) {
+            caps.push(Cap {
+                scope: grant_scope(&grant.id),
+                unit,
+                meter: grant_meter(grant, kind),
+                most,
+                hard: true,
+                calendar: self.calendar(Period::Total)?,
+                guard: None,
+            });
         }
-        Ok(standings)
+        self.read(governance, txn, caps, now).await
     }
 
     /// Where the limits on an action stand: how often, and for how much.
@@ -238,82 +218,63 @@ impl Case {
         txn: &Txn,
         action: &str,
         now: Instant,
-    ) -> Result<Vec<Standing>, Refusal> {
+    ) -> Result<Vec<Gauge>, Refusal> {
         let Some(user) = &self.user else { return Ok(Vec::new()) };
         let reach = Reach::user(user.id.as_str());
-        let mut standings = Vec::new();
-        for limit in
-            self.organization.limits.iter().filter(|limit| limit.counts(action, user.id.as_str()))
-        {
+        let mut caps = Vec::new();
+        let counts = |limit: &&Limit| limit.counts(action, user.id.as_str());
+        for limit in self.organization.limits.iter().filter(counts) {
             let most = [
                 ("count", Counted::Times, limit.max_count),
                 ("amount", Counted::Money, limit.max_amount_micro_usd),
             ];
-            for (kind, unit, most) in most {
-                let Some(most) = most else { continue };
-                let scope = format!("limit:{}", limit.id);
-                let meter = Key::new(&reach, &meters_space(), format!("{scope}:{kind}"));
-                let calendar = self.calendar(limit.period)?;
-                let wanted = Wanted {
+            for (kind, unit, most) in most.into_iter().filter(|(.., most)| most.is_some()) {
+                let scope = limit_scope(&limit.id);
+                caps.push(Cap {
+                    meter: Key::new(&reach, &meters_space(), format!("{scope}:{kind}")),
                     scope,
                     unit,
-                    meter,
-                    budget: Some((most, true)),
-                    calendar,
+                    most,
+                    hard: true,
+                    calendar: self.calendar(limit.period)?,
                     guard: None,
-                };
-                standings.push(self.standing(governance, txn, wanted, now).await?);
+                });
             }
         }
-        Ok(standings)
+        self.read(governance, txn, caps, now).await
     }
 
-    async fn standing(
+    /// Where caps stand by the rows of their meters.
+    async fn read(
         &self,
         governance: &Governance,
         txn: &Txn,
-        wanted: Wanted,
+        caps: Vec<Cap>,
         now: Instant,
-    ) -> Result<Standing, Refusal> {
-        let Wanted { scope, unit, meter, budget, calendar, guard } = wanted;
-        let row = txn.get_relaxed(&meter).await.map_err(stored::reading)?;
-        let known: Option<Meter> = row
-            .as_ref()
-            .map(|row| serde_json::from_str(&row.body))
-            .transpose()
-            .map_err(|_| Refusal::internal())?;
-        let mut window = calendar.window(now);
-        let (count, opens) = match (known, row) {
-            (Some(known), Some(row)) if !known.current.is_alike(&window.slot) => {
-                let mut anew = known;
-                let spent = self.spent(governance, &meter, &scope, window.starts).await?;
-                anew.counted_anew(window.slot.clone(), spent);
-                (anew.now(), Some(Opening::Anew(anew, row.version)))
-            }
-            // Another host's clock was ahead: a window is never gone back from.
-            (Some(known), _) if known.current.follows(&window.slot) => {
-                window.slot = known.current.clone();
-                (known.now(), None)
-            }
-            (Some(known), _) => (known.count(&window.slot), None),
-            (None, _) => {
-                let opened = Meter::opened(
-                    window.slot.clone(),
-                    self.spent(governance, &meter, &scope, window.starts).await?,
-                );
-                (opened.now(), Some(Opening::Made(opened)))
-            }
-        };
-        let (cap, hard) = budget.map_or((None, true), |(cap, hard)| (Some(cap), hard));
-        Ok(Standing { scope, unit, meter, cap, hard, window, count, opens, guard })
+    ) -> Result<Vec<Gauge>, Refusal> {
+        let mut gauges = Vec::with_capacity(caps.len());
+        for cap in caps {
+            let row = txn.get_relaxed(&cap.meter).await.map_err(stored::reading)?;
+            let known = |row: Row| -> Result<(Meter, u64), Refusal> {
+                let meter = serde_json::from_str(&row.body).map_err(|_| Refusal::internal())?;
+                Ok((meter, row.version))
+            };
+            gauges.push(match cap.look(row.map(known).transpose()?, now) {
+                Look::Counted(gauge) => gauge,
+                Look::Unsummed(unsummed) => {
+                    let spent = self.spent(governance, unsummed.cap(), unsummed.since()).await?;
+                    unsummed.summed(spent)
+                }
+            });
+        }
+        Ok(gauges)
     }
 
     /// What the spend records of a scope say was spent since a moment.
     async fn spent(
         &self,
         governance: &Governance,
-        meter: &Key,
-        scope: &str,
+        cap: &Cap,
         since: Instant,
     ) -> Result<i64, Refusal> {
         let mut sum = 0_i64;
@@ -321,12 +282,11 @@ impl Case {
             let body: Value = serde_json::from_str(&row.body).unwrap_or_default();
             sum = sum.saturating_add(body["spent_micro_usd"].as_i64().unwrap_or(0));
         };
-        // What a primitive counts by itself begins with its cap, and a limit with its first use.
-        if !matches!(scope, "organization" | "project" | "kit" | "user") {
+        if !cap.is_recorded() {
             return Ok(0);
         }
-        if matches!(scope, "kit" | "user") {
-            let mut query = Query::all(&meter.reach, &spend_space()).limit(PAGE).relaxed();
+        if !cap.meter.reach.is_shared() {
+            let mut query = Query::all(&cap.meter.reach, &spend_space()).limit(PAGE).relaxed();
             query.order = Order::Oldest;
             query.after = Some(since.to_string());
             loop {
@@ -348,7 +308,7 @@ impl Case {
             for (_, _, row) in &page {
                 let body: Value = serde_json::from_str(&row.body).unwrap_or_default();
                 let project = self.project.as_ref().map(|project| project.id.as_str());
-                if scope == "organization" || body["project"].as_str() == project {
+                if cap.scope == "organization" || body["project"].as_str() == project {
                     add(row);
                 }
             }
@@ -360,47 +320,40 @@ impl Case {
     }
 }
 
-impl Standing {
-    /// Whether there is a way beyond it where it is full: a person, or to do without the grant.
-    pub fn gives_way(&self) -> bool {
-        !self.hard || self.scope.starts_with("grant:")
-    }
-
-    /// The write that makes the meter count in the window, before anything is reserved.
-    ///
-    /// # Errors
-    /// When the row cannot be written.
-    pub async fn open(&self, txn: &mut Txn) -> Result<(), Refusal> {
-        let draft = |meter: &Meter| -> Result<Draft, Refusal> {
-            let body = serde_json::to_string(meter).map_err(|_| Refusal::internal())?;
-            Ok(Draft { body, ..Draft::default() })
-        };
-        match &self.opens {
-            None => {}
-            Some(Opening::Made(meter)) => {
-                txn.write(Write::Ensure { key: self.meter.clone(), draft: draft(meter)? })
-            }
-            Some(Opening::Anew(meter, version)) => {
-                // What was captured since the sum was made would be missed: the row must be the one
-                // that was read.
-                txn.guard(Guard::Version { key: self.meter.clone(), version: Some(*version) });
-                txn.write(Write::Replace {
-                    key: self.meter.clone(),
-                    draft: draft(meter)?,
-                    expected: None,
-                });
-            }
+/// Lets the scopes of a user admit amounts again that more was captured in than was held.
+///
+/// # Errors
+/// When the store cannot be asked.
+pub async fn thaw(txn: &mut Txn, reach: &Reach) -> Result<(), Refusal> {
+    let query = Query::all(reach, &meters_space()).limit(PAGE).relaxed();
+    let found = txn.find(&query).await.map_err(stored::reading)?;
+    for (key, _) in found.items {
+        let Some(row) = txn.get_relaxed(&key).await.map_err(stored::reading)? else { continue };
+        let meter: Meter = serde_json::from_str(&row.body).map_err(|_| Refusal::internal())?;
+        if !meter.frozen {
+            continue;
         }
-        Ok(())
+        // What is reserved and captured meanwhile is not written over.
+        txn.guard(Guard::Version { key: key.clone(), version: Some(row.version) });
+        let body = serde_json::to_string(&Meter { frozen: false, ..meter });
+        let body = body.map_err(|_| Refusal::internal())?;
+        let draft = Draft { body, ..Draft::default() };
+        txn.put(key, draft).await.map_err(stored::breaking)?;
     }
+    Ok(())
 }
 
-/// The meter of a grant: `count` or `amount`.
-pub fn grant_meter(grant: &Grant, kind: &str) -> Key {
-    Key::new(&Reach::user(&grant.user_id), &meters_space(), format!("grant:{}:{kind}", grant.id))
-}
-
-/// Cents as the ledger counts.
-pub fn micro_usd(cents: u64) -> i64 {
-    i64::try_from(cents).unwrap_or(i64::MAX).saturating_mul(MICRO_USD_PER_CENT)
+/// A cap of the host's begins in this transaction's commit. What was spent before it is summed up
+/// at its first use; the row that is written here tells that from what is spent meanwhile.
+///
+/// # Errors
+/// When the store cannot be asked.
+pub async fn begin(txn: &mut Txn, scope: &str, reach: &Reach) -> Result<(), Refusal> {
+    let key = Key::new(reach, &meters_space(), scope);
+    let row = txn.get(&key).await.map_err(stored::reading)?;
+    let before = row.map(|row| serde_json::from_str(&row.body)).transpose();
+    let begun = Meter::begun(before.map_err(|_| Refusal::internal())?);
+    let body = serde_json::to_string(&begun).map_err(|_| Refusal::internal())?;
+    let draft = Draft { body, ..Draft::default() };
+    txn.put(key, draft).await.map_err(stored::breaking).map(drop)
 }

@@ -5,19 +5,21 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use charter_engine::{Granted, Leave, Ungranted};
 use charter_kernel::audit::Row as Told;
-use charter_kernel::governance::hold::{Charge, Counted, Hold, Pay, State};
-use charter_kernel::governance::meter::Admission;
-use charter_kernel::governance::policy::{Amount, Ask, Decision, Grant, Verdict};
+use charter_kernel::governance::gauge::Gauge;
+use charter_kernel::governance::hold::{Hold, Pay, State};
+use charter_kernel::governance::leave::{self as rules, Course, Person, Terms};
+use charter_kernel::governance::policy::{Decision, Grant, Verdict};
 use charter_kernel::id::uuid_v7;
-use charter_kernel::ledger::Account;
-use charter_kernel::refusal::{Code, Refusal};
+use charter_kernel::manifest::Access;
+use charter_kernel::refusal::Refusal;
 use charter_kernel::scope::Scope;
-use charter_kernel::time::{Instant, Zone};
+use charter_kernel::time::Instant;
 use charter_kernel::unit::{Fact, Guard, Key, Reach, Refused, Rejection, Row, Write};
-use charter_store::{CommitError, PAGE_ROWS_MAX, Query, audited};
+use charter_store::{CommitError, PAGE_ROWS_MAX, Query, Txn, audited};
 use charter_tenancy::directory::profile_revoked;
 use charter_tenancy::records::Record as _;
 use charter_tenancy::records::grant::Given;
@@ -25,8 +27,8 @@ use charter_tenancy::records::mail::About;
 use charter_tenancy::stored;
 use serde_json::{Value, json};
 
-use super::approvals::{self, Origin};
-use super::caps::{Case, Standing, grant_meter};
+use super::approvals::{self, Job, Origin, Request, Run};
+use super::caps::Case;
 use crate::Governance;
 
 /// Attempts while others change what decides, or a period rolls over.
@@ -90,6 +92,42 @@ fn is_callers(guards: &[Guard], keys: &[Key]) -> bool {
     guards.iter().any(|guard| matches!(guard, Guard::Unchanged { key, .. } if keys.contains(key)))
 }
 
+/// Where leave is asked from: what can be made again, what is, and the job that is under way.
+struct Source<'a> {
+    request: Option<Cow<'a, Request>>,
+    approved: Option<&'a Arc<Run>>,
+    job: Option<&'a Job>,
+}
+
+impl<'a> Source<'a> {
+    fn of(leave: &'a Leave) -> Self {
+        let nowhere = Self { request: None, approved: None, job: None };
+        match approvals::origin(leave) {
+            Some(Origin::Request(made)) => {
+                Self { request: Some(Cow::Borrowed(&**made)), ..nowhere }
+            }
+            Some(Origin::Approved(run)) => {
+                let approved = Some(run).filter(|run| run.approval.ordinal == leave.ordinal);
+                Self { approved, ..nowhere }
+            }
+            Some(Origin::Job(job)) => {
+                let request = Some(Cow::Owned(job.request(&leave.scope)));
+                Self { request, job: Some(job), ..nowhere }
+            }
+            None => nowhere,
+        }
+    }
+
+    /// Who can say yes.
+    fn person(&self) -> Person {
+        match (self.approved, &self.request) {
+            (Some(_), _) => Person::Approved,
+            (None, Some(_)) => Person::Reachable,
+            (None, None) => Person::Absent,
+        }
+    }
+}
+
 /// One attempt. `full` are meters that an attempt before has found full, where there is a way
 /// beyond: a soft cap, or a grant's own.
 async fn once(
@@ -97,18 +135,8 @@ async fn once(
     leave: &Leave,
     full: &BTreeSet<Key>,
 ) -> Result<Granted, Turn> {
-    let (mut request, mut approved, mut job) = (None, None, None);
-    match approvals::origin(leave) {
-        Some(Origin::Request(made)) => request = Some(Cow::Borrowed(&**made)),
-        Some(Origin::Approved(run)) => {
-            approved = Some(run).filter(|run| run.approval.ordinal == leave.ordinal)
-        }
-        Some(Origin::Job(run)) => {
-            (request, job) = (Some(Cow::Owned(run.request(&leave.scope))), Some(run))
-        }
-        None => {}
-    }
-    if approved.is_some_and(|run| !run.covers(leave)) {
+    let from = Source::of(leave);
+    if from.approved.is_some_and(|run| !run.covers(leave)) {
         let told = "The approved request proposes something else than what was approved.";
         return Err(Refusal::state_conflict("proposal_changed", told).into());
     }
@@ -118,140 +146,182 @@ async fn once(
         // What a provider tells of arrives all the same, and may ask.
         return Err(profile_revoked().into());
     }
-    let proposal = &leave.proposal;
-    let actor = leave.scope.actor();
-    let subject = case.subject((actor.kind.as_str().to_owned(), actor.id.clone()));
-    let asked_for = amount(proposal.spends, proposal.amount);
-    let mut decision = decide(&case, &proposal.action, asked_for, &proposal.entity, &[], now)?;
-    let mut used = None;
-    if decision.verdict != Verdict::Allow {
-        // What is used up stands in for nothing.
-        let grants = grants(governance, &case).await?;
-        let left = grants.iter().filter(|(grant, _)| {
-            ["count", "amount"].iter().all(|kind| !full.contains(&grant_meter(grant, kind)))
-        });
-        let left: Vec<Grant> = left.map(|(grant, _)| grant.clone()).collect();
-        decision = decide(&case, &proposal.action, asked_for, &proposal.entity, &left, now)?;
-        used = grants.into_iter().find(|(grant, _)| decision.grant.as_ref() == Some(&grant.id));
+    if leave.scope.role().is_some_and(|role| !role.allows(Access::Write)) {
+        // Whatever the operation asks for itself: who only reads takes no regulated action.
+        return Err(Refusal::forbidden(
+            "role_insufficient",
+            "A regulated action takes the role developer, admin or owner.",
+        )
+        .into());
     }
-    let beyond: BTreeSet<&Key> =
-        full.iter().filter(|meter| !meter.id.starts_with("grant:")).collect();
-    let mut hold = Hold {
-        state: State::Held,
+    let id = uuid_v7(now, stored::random()?);
+    let terms = terms(leave, &case, now);
+    let (decision, used) = decide_with_grants(governance, &case, &terms, full).await?;
+    let beyond = rules::beyond(full);
+    let course = match rules::course(&decision, !beyond.is_empty(), from.person()) {
+        Ok(course) => course,
+        Err(no) => {
+            let refusal = no.refusal(&decision);
+            let hold = terms.hold(decision, Course::Taken, Vec::new());
+            tell(governance, leave, &hold, &id, Some(&refusal)).await;
+            return Err(refusal.into());
+        }
+    };
+    let mut txn = governance.store.begin(leave.scope.lane());
+    leave.guards.iter().cloned().chain(case.guards()).for_each(|guard| txn.guard(guard));
+    let mut gauges = Vec::new();
+    if let Some((grant, guard)) = &used {
+        txn.guard(guard.clone());
+        gauges.extend(case.grant(governance, &txn, grant, now).await?);
+    }
+    // Limits first: the narrowest scope of money, which an over-capture freezes, is the last.
+    let proposal = &leave.proposal;
+    gauges.extend(case.limits(governance, &txn, &proposal.action, now).await?);
+    if proposal.spends {
+        let own = &proposal.scopes;
+        gauges.extend(case.gauges(governance, &txn, &leave.primitive, own, now).await?);
+    }
+    let charges = rules::charges(&gauges, proposal.amount, &beyond);
+    let hold = terms.hold(decision, course, charges);
+    let (guards, writes) = rules::prepared(&hold, &gauges);
+    txn.step(guards, writes);
+    if let Some(run) = from.approved {
+        // In one unit: what waited is given up, and taken anew in the period that counts now.
+        approvals::release(&mut txn, &run.approval, now).await?;
+    }
+    let taking = Taking { id, hold, gauges, full };
+    if course == Course::Pending {
+        return Err(pending(governance, leave, txn, taking, &from).await);
+    }
+    txn.fact(fact(leave, &taking.hold, &taking.id, None)?);
+    if leave.defers && from.approved.is_none() {
+        let Taking { id, hold, .. } = taking;
+        return Ok(Granted { id, hold, untaken: Some(txn.into_unit()) });
+    }
+    taking.hold.taken(&taking.id).into_iter().for_each(|write| txn.write(write));
+    match txn.commit().await {
+        Ok(_) => Ok(Granted { id: taking.id, hold: taking.hold, untaken: None }),
+        Err(error) => Err(taking.failed(governance, leave, error).await),
+    }
+}
+
+/// What a hold is given for.
+fn terms(leave: &Leave, case: &Case, now: Instant) -> Terms {
+    let (proposal, actor) = (&leave.proposal, leave.scope.actor());
+    let pay = proposal.pay.clone();
+    Terms {
         primitive: leave.primitive.clone(),
         action: proposal.action.clone(),
         entity: proposal.entity.clone(),
         component: proposal.component.clone(),
         title: proposal.title.clone(),
-        amount: proposal.amount.filter(|_| proposal.spends || proposal.pay.is_some()),
-        charges: Vec::new(),
-        pay: proposal.pay.clone().map(|(from, to)| Pay { from, to, memo: proposal.title.clone() }),
-        decision,
-        subject,
+        spends: proposal.spends,
+        amount: proposal.amount,
+        capturable: proposal.capturable,
+        pay: pay.map(|(from, to)| Pay { from, to, memo: proposal.title.clone() }),
+        subject: case.subject((actor.kind.as_str().to_owned(), actor.id.clone())),
         request: leave.request.clone(),
         ordinal: leave.ordinal,
         at: now,
         until: leave.until,
-        kept: false,
-        settler: None,
-        actual: None,
-        ended_at: None,
-    };
-    let id = uuid_v7(now, stored::random()?);
-    // Decided already, or somebody can be asked: what a policy denies is denied either way.
-    let asks = hold.decision.verdict == Verdict::RequireApproval || !beyond.is_empty();
-    let waits = asks && approved.is_none() && request.is_some();
-    let refusal = match forbidden(&hold.decision) {
-        Some(_) if hold.decision.verdict != Verdict::Deny && (approved.is_some() || waits) => None,
-        None if asks && approved.is_none() && !waits => Some(over_soft()),
-        refusal => refusal,
-    };
-    if let Some(refusal) = refusal {
-        tell(governance, leave, &hold, &id, Some(&refusal)).await;
-        return Err(refusal.into());
     }
-    let mut txn = governance.store.begin(leave.scope.lane());
-    leave.guards.iter().cloned().chain(case.guards()).for_each(|guard| txn.guard(guard));
-    let mut standings = Vec::new();
-    if let Some((grant, guard)) = &used {
-        txn.guard(guard.clone());
-        standings.extend(case.grant(governance, &txn, grant, now).await?);
+}
+
+/// What the policy says, and the grant that stands in for what it lacks, with what requires that it
+/// still stands. Grants are read only where one is needed.
+async fn decide_with_grants(
+    governance: &Governance,
+    case: &Case,
+    terms: &Terms,
+    full: &BTreeSet<Key>,
+) -> Result<(Decision, Option<(Grant, Guard)>), Refusal> {
+    let (asked, zone) = (terms.asked(), case.zone()?);
+    let grounds = case.grounds(&terms.subject, &zone, terms.at);
+    let decision = grounds.decide(&asked, &[], full);
+    if decision.verdict == Verdict::Allow {
+        return Ok((decision, None));
     }
-    // Limits first: the narrowest scope of money, which an over-capture freezes, is the last.
-    standings.extend(case.limits(governance, &txn, &proposal.action, now).await?);
-    if proposal.spends {
-        standings.extend(
-            case.standings(governance, &txn, &leave.primitive, &proposal.scopes, now).await?,
-        );
-    }
-    hold.charges = standings
-        .iter()
-        .map(|standing| charge(standing, proposal.amount.unwrap_or(0), &beyond))
-        .collect();
-    for standing in &standings {
-        standing.open(&mut txn).await?;
-        if let Some(guard) = &standing.guard {
-            txn.guard(guard.clone());
-        }
-    }
-    if let Some(pay) = &hold.pay {
-        // What the guest opens is opened with its own commit, and the hold is taken before that.
-        [&pay.from, &pay.to].into_iter().for_each(|key| txn.write(Account::credit().opened(key)));
-    }
-    if let Some(run) = approved {
-        // In one unit: what waited is given up, and taken anew in the period that counts now.
-        approvals::release(&mut txn, &run.approval, now).await?;
-    }
-    let mut approval = None;
-    if waits && let Some(request) = request {
-        hold.state = State::Pending;
-        let asked = approvals::asked(governance, leave, &hold, &id, &request).await?;
-        if let Some(job) = job {
-            job.park(&mut txn, &asked.id)?;
-        }
-        hold.until = asked.expires_at;
-        let draft = asked.due(asked.expires_at).map_err(stored::unreadable)?;
-        txn.write(Write::Insert { key: asked.key(), draft });
-        let about = About::Approval {
-            organization: asked.organization.to_string(),
-            approval: asked.id.clone(),
-        };
-        governance.notices.notice(about, now)?.into_iter().for_each(|write| txn.write(write));
-        approval = Some(asked.id);
-    }
-    txn.fact(fact(leave, &hold, &id, None)?);
-    if leave.defers && !waits && approved.is_none() {
-        return Ok(Granted { id, hold, untaken: Some(txn.into_unit()) });
-    }
-    for write in hold.taken(&id) {
-        txn.write(write);
-    }
-    match txn.commit().await {
-        Ok(_) => match approval {
-            Some(approval) => {
+    let given = grants(governance, case).await?;
+    let all: Vec<Grant> = given.iter().map(|(grant, _)| grant.clone()).collect();
+    let decision = grounds.decide(&asked, &all, full);
+    let used = given.into_iter().find(|(grant, _)| decision.grant.as_ref() == Some(&grant.id));
+    Ok((decision, used))
+}
+
+/// Has the action wait for a person: its funds are held, and who decides is asked, in one commit.
+async fn pending(
+    governance: &Governance,
+    leave: &Leave,
+    mut txn: Txn,
+    mut taking: Taking<'_>,
+    from: &Source<'_>,
+) -> Turn {
+    match wait(governance, leave, &mut txn, &mut taking, from).await {
+        Err(refusal) => refusal.into(),
+        Ok(approval) => match txn.commit().await {
+            Ok(_) => {
                 governance.notices.wake();
-                Err(Turn::Pending(approval))
+                Turn::Pending(approval)
             }
-            None => Ok(Granted { id, hold, untaken: None }),
+            Err(error) => taking.failed(governance, leave, error).await,
         },
-        Err(CommitError::Rejected(Rejection::Refused(Refused::OverCap { meter, .. })))
-            if !full.contains(&meter)
-                && standings
-                    .iter()
-                    .any(|standing| standing.meter == meter && standing.gives_way()) =>
-        {
-            Err(Turn::Full(meter))
-        }
-        Err(CommitError::Rejected(Rejection::Refused(refused))) => {
-            match worded(&refused, &hold, &standings) {
-                Some(refusal) => {
-                    tell(governance, leave, &hold, &id, Some(&refusal)).await;
-                    Err(refusal.into())
-                }
-                None => Err(Turn::Uncommitted(CommitError::Rejected(Rejection::Refused(refused)))),
+    }
+}
+
+/// Adds what an action that waits leaves behind; answers the approval.
+async fn wait(
+    governance: &Governance,
+    leave: &Leave,
+    txn: &mut Txn,
+    taking: &mut Taking<'_>,
+    from: &Source<'_>,
+) -> Result<String, Refusal> {
+    let request = from.request.as_ref().ok_or_else(Refusal::internal)?;
+    let (hold, id) = (&mut taking.hold, &taking.id);
+    let asked = approvals::asked(governance, leave, hold, id, request).await?;
+    if let Some(job) = from.job {
+        job.park(txn, &asked.id)?;
+    }
+    hold.until = asked.expires_at;
+    let draft = asked.due(asked.expires_at).map_err(stored::unreadable)?;
+    txn.write(Write::Insert { key: asked.key(), draft });
+    let about = About::Approval {
+        organization: asked.organization.to_string(),
+        approval: asked.id.clone(),
+    };
+    governance.notices.notice(about, hold.at)?.into_iter().for_each(|write| txn.write(write));
+    txn.fact(fact(leave, hold, id, None)?);
+    hold.taken(id).into_iter().for_each(|write| txn.write(write));
+    Ok(asked.id)
+}
+
+/// A hold that is about to be taken.
+struct Taking<'a> {
+    id: String,
+    hold: Hold,
+    gauges: Vec<Gauge>,
+    full: &'a BTreeSet<Key>,
+}
+
+impl Taking<'_> {
+    /// What follows from a commit that took nothing.
+    async fn failed(&self, governance: &Governance, leave: &Leave, error: CommitError) -> Turn {
+        let CommitError::Rejected(Rejection::Refused(refused)) = error else {
+            return Turn::Uncommitted(error);
+        };
+        if let Refused::OverCap { meter, .. } = &refused {
+            let way = |gauge: &Gauge| gauge.cap.meter == *meter && gauge.gives_way();
+            if !self.full.contains(meter) && self.gauges.iter().any(way) {
+                return Turn::Full(meter.clone());
             }
         }
-        Err(error) => Err(Turn::Uncommitted(error)),
+        match rules::refusal(&refused, &self.hold, &self.gauges) {
+            Some(refusal) => {
+                tell(governance, leave, &self.hold, &self.id, Some(&refusal)).await;
+                refusal.into()
+            }
+            None => Turn::Uncommitted(CommitError::Rejected(Rejection::Refused(refused))),
+        }
     }
 }
 
@@ -291,32 +361,6 @@ pub async fn case(governance: &Governance, scope: &Scope) -> Result<Case, Refusa
     Ok(Case { organization, project, user, kit })
 }
 
-/// What the organization's policy says.
-///
-/// # Errors
-/// Where its time zone cannot be read.
-pub fn decide(
-    case: &Case,
-    action: &str,
-    amount: Amount,
-    entity: &str,
-    grants: &[Grant],
-    now: Instant,
-) -> Result<Decision, Refusal> {
-    let zone = Zone::named(&case.organization.time_zone).ok_or_else(Refusal::internal)?;
-    let ask = Ask {
-        action,
-        amount,
-        entity,
-        user: case.user.as_ref().map(|user| user.id.as_str()),
-        kit: case.kit.as_ref().map(|kit| kit.id.as_str()),
-        project: case.project.as_ref().map(|project| project.id.as_str()),
-        at: now,
-        zone: &zone,
-    };
-    Ok(case.organization.policy.decide(&ask, grants))
-}
-
 /// The grants of the user, each with what requires that it still stands.
 ///
 /// # Errors
@@ -334,112 +378,6 @@ pub async fn grants(governance: &Governance, case: &Case) -> Result<Vec<(Grant, 
         Ok((given.grant, Guard::Unchanged { key: key.clone(), version: row.version }))
     };
     found.items.iter().map(read).collect()
-}
-
-/// How much an action is about, as rules see it.
-pub fn amount(spends: bool, amount: Option<i64>) -> Amount {
-    match amount {
-        Some(amount) => Amount::Of(amount),
-        None if spends => Amount::Unbounded,
-        None => Amount::None,
-    }
-}
-
-/// An excess over a soft cap, where nobody can be asked.
-fn over_soft() -> Refusal {
-    Refusal::new(
-        Code::BudgetExceeded,
-        "The amount exceeds what is left of the budget, and nobody can be asked.",
-    )
-}
-
-fn charge(standing: &Standing, amount: i64, beyond: &BTreeSet<&Key>) -> Charge {
-    let admission = match beyond.contains(&standing.meter) {
-        true => Admission::Beyond,
-        false => Admission::Within(standing.cap.unwrap_or(i64::MAX)),
-    };
-    Charge {
-        scope: standing.scope.clone(),
-        meter: standing.meter.clone(),
-        slot: standing.window.slot.clone(),
-        amount: if standing.unit == Counted::Times { 1 } else { amount },
-        admission,
-        unit: standing.unit,
-    }
-}
-
-/// What a policy's no says. What would take a person is refused as long as nobody can be asked.
-pub fn forbidden(decision: &Decision) -> Option<Refusal> {
-    let refusal = match decision.verdict {
-        Verdict::Allow => return None,
-        Verdict::Deny => Refusal::forbidden(
-            "policy_denied",
-            "The organization's policy does not allow this action.",
-        ),
-        Verdict::RequireApproval => Refusal::forbidden(
-            "approval_required",
-            "The organization's policy asks for a person's approval of this action.",
-        ),
-    };
-    Some(refusal.detail("policy_ids", decision.rules.clone()))
-}
-
-/// What a rule of the committer says of a hold that was not taken; `None` where it is to be asked
-/// again.
-fn worded(refused: &Refused, hold: &Hold, standings: &[Standing]) -> Option<Refusal> {
-    match refused {
-        Refused::OverCap { meter, count, cap } => {
-            let standing = standings.iter().find(|standing| standing.meter == *meter)?;
-            if let Some(limit) = standing.scope.strip_prefix("limit:") {
-                let refusal = Refusal::forbidden(
-                    "limit_exceeded",
-                    "The organization's limit on this action is reached.",
-                );
-                let refusal = refusal
-                    .detail("limit_id", limit)
-                    .detail("max", *cap)
-                    .detail("used", count.spent + count.reserved);
-                return Some(
-                    refusal.detail("resets_at", standing.window.ends.map(|at| at.to_string())),
-                );
-            }
-            let refusal = Refusal::new(
-                Code::BudgetExceeded,
-                "The amount exceeds what is left of the budget.",
-            );
-            Some(
-                refusal
-                    .detail("scope", standing.scope.clone())
-                    .detail("cap_micro_usd", *cap)
-                    .detail("spent_micro_usd", count.spent)
-                    .detail("reserved_micro_usd", count.reserved)
-                    .detail("resets_at", standing.window.ends.map(|at| at.to_string())),
-            )
-        }
-        Refused::Frozen { key } => {
-            let scope = standings
-                .iter()
-                .find(|standing| standing.meter == *key)
-                .map(|standing| standing.scope.clone());
-            Some(match scope {
-                Some(scope) => {
-                    let told = "More was spent than was held, and nothing more is admitted until a person has looked.";
-                    Refusal::forbidden("scope_frozen", told).detail("scope", scope)
-                }
-                None => Refusal::state_conflict("account_frozen", "The account is frozen."),
-            })
-        }
-        Refused::Overdrawn { account, available } => {
-            let refusal =
-                Refusal::new(Code::InsufficientCredits, "The account does not cover the amount.");
-            let wanted = hold.amount.unwrap_or(0);
-            let refusal = refusal
-                .detail("available_micro_usd", *available)
-                .detail("amount_micro_usd", wanted);
-            Some(refusal.detail("account", account.id.clone()))
-        }
-        _ => None,
-    }
 }
 
 /// The row of the audit log: what was asked, by which rules it was decided, and how.

@@ -7,7 +7,9 @@
 //! window of a period counts.
 
 pub mod calendar;
+pub mod gauge;
 pub mod hold;
+pub mod leave;
 pub mod limit;
 pub mod meter;
 pub mod policy;

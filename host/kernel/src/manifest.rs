@@ -323,6 +323,25 @@ pub struct Action {
     /// Whether its amount counts against caps.
     #[serde(default)]
     pub spends: bool,
+    /// How many times what was held a capture may be, where the cost is known afterwards only and
+    /// no account of the ledger pays it: 1 to 2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overrun: Option<f64>,
+}
+
+/// The range of [`Action::overrun`].
+pub const OVERRUN: std::ops::RangeInclusive<f64> = 1.0..=2.0;
+
+impl Action {
+    /// The most that may be captured under leave for an amount, in micro-US-dollars. What an
+    /// account of the ledger pays (`is_paid`) is captured from what was set aside there, and no
+    /// more.
+    pub fn capturable(&self, amount: i64, is_paid: bool) -> i64 {
+        let factor = self.overrun.filter(|factor| !is_paid && OVERRUN.contains(factor));
+        // Hundredths: money is never counted in floating point.
+        let hundredths = factor.map_or(100, |factor| (factor * 100.0).round() as i128);
+        i64::try_from(i128::from(amount) * hundredths / 100).unwrap_or(i64::MAX)
+    }
 }
 
 /// A collection of documents.
@@ -474,4 +493,29 @@ pub struct Deprecation {
     /// What it says.
     #[serde(default)]
     pub note: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_action_overruns_as_declared_and_never_what_an_account_pays() {
+        let action = |overrun| Action {
+            name: "notes.guess".into(),
+            title: "Guess".into(),
+            description: String::new(),
+            risk: String::new(),
+            spends: true,
+            overrun,
+        };
+        assert_eq!(action(None).capturable(1_000, false), 1_000);
+        assert_eq!(action(Some(1.25)).capturable(1_001, false), 1_251);
+        assert_eq!(
+            action(Some(2.0)).capturable(9_000_000_000_000_000, false),
+            18_000_000_000_000_000
+        );
+        assert_eq!(action(Some(2.0)).capturable(1_000, true), 1_000);
+        assert_eq!(action(Some(9.0)).capturable(1_000, false), 1_000, "what no manifest may say");
+    }
 }

@@ -334,6 +334,16 @@ pub enum Write {
         /// What to add.
         amount: i64,
     },
+    /// Has a meter count in a window from a sum of what was spent, inserted where it is missing.
+    /// One that counts there already is left as it is. Commutes with its like.
+    Open {
+        /// The meter's row.
+        meter: Key,
+        /// The window that counts from now on.
+        slot: Slot,
+        /// What was spent in it.
+        spent: i64,
+    },
     /// Reserves an amount of a cap; refused when the meter does not admit it. Commutes with its
     /// like: no caller conflicts.
     Reserve {

@@ -4,7 +4,7 @@ use charter_sdk::money::{dollars, micro_usd};
 use charter_sdk::prelude::*;
 use charter_sdk::{Reach, Signal, Soon, events, ledger, serde_json};
 
-use crate::payments::{self, Bought, Means};
+use crate::payments::{self, Bought, Means, Purchase};
 use crate::{account, plans, subscriptions};
 
 pub(crate) const INVOICES: Collection<Invoice> =
@@ -12,6 +12,9 @@ pub(crate) const INVOICES: Collection<Invoice> =
 
 /// What a plan includes beyond its price comes from here.
 const INCLUDED: &str = "included";
+
+/// What is bought where it is an amount of credit.
+const CREDIT: &str = "credit";
 
 /// Where an invoice stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -200,13 +203,15 @@ pub(crate) fn void(id: &str) -> Result<()> {
 
 pub(crate) fn top_up(Body(asked): Body<TopUp>) -> Result<Soon<Bought>> {
     let means = asked.means;
-    let invoice = match (asked.amount_cents, asked.pack, asked.invoice_id) {
+    let (entity, invoice) = match (asked.amount_cents, asked.pack, asked.invoice_id) {
         (Some(cents), None, None) => {
-            Invoice::new(Purpose::Credit, cents, format!("Credit for {}", dollars(cents)))
+            let memo = format!("Credit for {}", dollars(cents));
+            (CREDIT.to_owned(), Invoice::new(Purpose::Credit, cents, memo))
         }
         (None, Some(pack), None) => {
             let pack = plans::pack(&pack)?;
-            Invoice::new(Purpose::Credit, pack.price_cents, format!("Credit, {}", pack.id))
+            let memo = format!("Credit, {}", pack.id);
+            (pack.id, Invoice::new(Purpose::Credit, pack.price_cents, memo))
         }
         (None, None, Some(id)) => return pay(&id, &Means { invoice: Some(false), ..means }),
         _ => {
@@ -221,7 +226,8 @@ pub(crate) fn top_up(Body(asked): Body<TopUp>) -> Result<Soon<Bought>> {
     let account = account::settle(account::Change::default())?;
     match (provider, account) {
         (Some(binding), Some(account)) => {
-            payments::begin(&binding, account, &invoice, &means).map(Soon::Job)
+            let bought = Purchase { action: payments::TOP_UP, entity: &entity };
+            payments::begin(&binding, account, &invoice, &means, &bought).map(Soon::Job)
         }
         _ => Ok(Soon::Now(Bought { subscription: None, invoice: shown(invoice), payment: None })),
     }
@@ -244,7 +250,8 @@ fn pay(id: &str, means: &Means) -> Result<Soon<Bought>> {
     }
     match (provider, account::settle(account::Change::default())?) {
         (Some(binding), Some(account)) => {
-            payments::begin(&binding, account, &invoice, means).map(Soon::Job)
+            let paid = Purchase { action: payments::TOP_UP, entity: id };
+            payments::begin(&binding, account, &invoice, means, &paid).map(Soon::Job)
         }
         _ => Err(Failure::not_configured(&[payments::BILLER])),
     }

@@ -20,7 +20,7 @@ mod subscriptions;
 #[cfg(test)]
 mod tests;
 
-use charter_sdk::manifest::Pays;
+use charter_sdk::manifest::{Action, Pays};
 use charter_sdk::prelude::*;
 
 /// The primitive.
@@ -46,6 +46,27 @@ pub fn primitive() -> Primitive {
             &[stripe::KIND],
             "The payment provider. Options: `customer`, who the organization is there, else one is made; `return_url`, where its pages lead back to.",
         )
+        .action(Action {
+            name: payments::TOP_UP,
+            title: "Buy credit by card",
+            description: "Charges a payment method for credit, or for an open invoice.",
+            risk: "high",
+            spends: true,
+        })
+        .action(Action {
+            name: payments::SUBSCRIBE,
+            title: "Subscribe by card",
+            description: "Charges a payment method for the first period of a plan.",
+            risk: "high",
+            spends: true,
+        })
+        .action(Action {
+            name: payments::UPGRADE,
+            title: "Upgrade by card",
+            description: "Charges a payment method for the way to a dearer plan.",
+            risk: "high",
+            spends: true,
+        })
         .event("billing.invoice.updated", "An invoice was opened, paid or voided.")
         .event("billing.subscription.updated", "A subscription was changed, or has ended.")
         .on("registered", |_| account::settle(account::Change::default()).map(drop))
@@ -69,19 +90,22 @@ pub fn primitive() -> Primitive {
                 .summary("Subscribe to a plan; it counts once its invoice is paid")
                 .description("409 `state_conflict` where there is a subscription already. It is paid as credit is: see `POST /billing/topup`.")
                 .access(Access::Admin)
+                .action(payments::SUBSCRIBE)
                 .pays(Pays::Subscribe),
         )
         .operation(
             post("billing.credits_subscription", "/credits/subscription", subscriptions::subscribe)
                 .summary("Subscribe to a plan; the same as below /billing")
                 .access(Access::Admin)
+                .action(payments::SUBSCRIBE)
                 .no_tool(),
         )
         .operation(
             post("billing.upgrade", "/billing/upgrade", subscriptions::upgrade)
                 .summary("Change to a dearer plan; it counts once the difference is paid")
                 .description("409 `state_conflict` where the plan is no dearer, and where an invoice is overdue.")
-                .access(Access::Admin),
+                .access(Access::Admin)
+                .action(payments::UPGRADE),
         )
         .operation(
             get("billing.subscription", "/billing/subscription", subscriptions::read).summary("The subscription and the trial"),
@@ -103,6 +127,7 @@ pub fn primitive() -> Primitive {
                 .summary("Buy credit: an amount or a pack; or pay an open invoice by card")
                 .description(include_str!("topup.md"))
                 .authority(Authority::OrganizationChange)
+                .action(payments::TOP_UP)
                 .pays(Pays::Topup),
         )
         .operation(get("billing.invoices", "/billing/invoices", invoices::list).summary("List invoices, oldest first"))

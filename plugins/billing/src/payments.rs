@@ -4,8 +4,15 @@
 //! A payment is a document and a job of the same commit. The job asks the provider under a key that
 //! is the payment's own, so that a crash between asking and noting the answer asks the same again.
 //! It never makes credit: the provider's signed word does (`receipts`).
+//!
+//! What a caller has charged to a payment method takes leave first: the hold is kept for the job,
+//! which captures it once the provider has taken the payment and gives it back where nothing was
+//! paid. What a person pays on the provider's page, and the renewal of what was subscribed to, takes
+//! none.
 
+use charter_sdk::governance::{self, Permit, Proposal};
 use charter_sdk::jobs::{self, Job};
+use charter_sdk::money::{dollars, micro_usd};
 use charter_sdk::prelude::*;
 use charter_sdk::settings::Binding;
 use charter_sdk::{Answer, Reach, documents};
@@ -19,6 +26,13 @@ use crate::{customer, subscriptions};
 pub(crate) const PAYMENTS: Collection<Payment> =
     Collection::new("payments").reach(Reach::Organization).indexed(&[Index::text("invoice")]);
 
+/// The regulated action of buying credit, or of paying an open invoice.
+pub(crate) const TOP_UP: &str = "billing.top_up";
+/// The regulated action of subscribing to a plan.
+pub(crate) const SUBSCRIBE: &str = "billing.subscribe";
+/// The regulated action of changing to a dearer plan.
+pub(crate) const UPGRADE: &str = "billing.upgrade";
+
 /// The job that asks the provider.
 pub(crate) const PAY: &str = "pay";
 
@@ -31,6 +45,8 @@ const AGAIN_SECONDS: u32 = 120;
 const ATTEMPTS: u32 = 12;
 /// The provider keeps idempotency keys for a day: nothing is asked again after this.
 const ASKED_SECONDS: u32 = 20 * 3_600;
+/// How long leave for a payment is kept: longer than the provider is asked.
+const LEAVE_SECONDS: u32 = 86_400;
 /// How long a payment that the provider has taken keeps another one for the same invoice away.
 const RUNNING_SECONDS: u32 = 86_400;
 /// Bytes of an address to come back to.
@@ -77,6 +93,9 @@ pub(crate) struct Payment {
     reference: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     url: Option<String>,
+    /// The hold of the leave that its caller was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    permit: Option<String>,
     /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<Why>,
@@ -96,6 +115,13 @@ pub(crate) struct Shown {
     status: Status,
     /// Where a person pays; null where nobody has to.
     url: Option<String>,
+}
+
+/// What a caller buys: the regulated action, and what that is done to. It is the same each time the
+/// request is made.
+pub(crate) struct Purchase<'a> {
+    pub(crate) action: &'static str,
+    pub(crate) entity: &'a str,
 }
 
 /// How a caller wants to pay: members of each body that buys something.
@@ -202,12 +228,30 @@ pub(crate) fn begin(
     account: Doc<Account>,
     invoice: &Doc<Invoice>,
     means: &Means,
+    purchase: &Purchase<'_>,
 ) -> Result<String> {
     let account = account::reachable(account)?;
     let (way, payment_method, return_url) = means.way(binding, &account.body)?;
-    let payment = new(invoice, way, payment_method, return_url)?;
+    let permit = match way {
+        Way::Card | Way::Kept => Some(leave(purchase, invoice)?),
+        Way::Page => None,
+    };
+    let payment = new(invoice, way, payment_method, return_url, permit)?;
     later(&payment.id)?.at(now().plus_seconds(AGAIN_SECONDS)).enqueue()?;
     Job::new(PAY, &Wanted { payment: payment.id, waited: true })?.attempts(1).enqueue()
+}
+
+/// Leave to charge a payment method for an invoice; answers the hold, which the job settles.
+fn leave(purchase: &Purchase<'_>, invoice: &Doc<Invoice>) -> Result<String> {
+    let cents = invoice.body.left_cents();
+    let message = format!("Charges {} to a card, for \"{}\".", dollars(cents), invoice.body.memo);
+    let permit = Proposal::new(purchase.action, purchase.entity)
+        .amount(micro_usd(cents))
+        .told(format!("Pay {} by card", dollars(cents)), message)
+        .authorize()?;
+    let id = permit.id();
+    permit.keep(now().plus_seconds(LEAVE_SECONDS))?;
+    Ok(id)
 }
 
 /// Charges the kept payment method for an invoice that fell due, where there is one and a provider
@@ -220,7 +264,7 @@ pub(crate) fn charge_kept(invoice: &Doc<Invoice>) -> Result<()> {
     if customer::provider()?.is_none() {
         return Ok(());
     }
-    let payment = new(invoice, Way::Kept, Some(method), None)?;
+    let payment = new(invoice, Way::Kept, Some(method), None, None)?;
     later(&payment.id)?.enqueue().map(drop)
 }
 
@@ -238,6 +282,7 @@ fn new(
     way: Way,
     payment_method: Option<String>,
     return_url: Option<String>,
+    permit: Option<String>,
 ) -> Result<Doc<Payment>> {
     PAYMENTS.insert(Payment {
         invoice: invoice.id.clone(),
@@ -248,6 +293,7 @@ fn new(
         return_url,
         reference: None,
         url: None,
+        permit,
         failure: None,
     })
 }
@@ -273,25 +319,28 @@ pub(crate) fn pay(run: &jobs::Run) -> Result<Answer> {
         Status::Failed => return told(payment, invoice),
         Status::Open | Status::Processing => return told(payment, invoice),
     }
+    let permit = payment.body.permit.as_deref().map(governance::reopen).transpose()?;
     if invoice.body.status != invoices::Status::Open {
         let closed = Failure::conflict("nothing is to be paid for the invoice any more")
             .reason("invoice_closed");
-        return fail(payment, invoice, closed, waited);
+        return fail(payment, invoice, permit, closed, waited);
     }
     if now() > payment.created_at.plus_seconds(ASKED_SECONDS) {
         let told =
             "the payment provider did not answer for most of a day; nothing more is asked of it";
-        return fail(payment, invoice, Failure::provider(told).reason("provider_silent"), waited);
+        let silent = Failure::provider(told).reason("provider_silent");
+        return fail(payment, invoice, permit, silent, waited);
     }
     match ask(&payment, &invoice, &run.signal.caller.organization) {
         Ok(asked) => {
+            permit.map(|permit| permit.capture(micro_usd(asked.amount_cents))).transpose()?;
             let payment = PAYMENTS.replace(&payment.id, asked)?;
             if waited {
                 jobs::cancel_key(&again(&payment.id))?;
             }
             told(payment, invoice)
         }
-        Err(Refused::Final(failure)) => fail(payment, invoice, failure, waited),
+        Err(Refused::Final(failure)) => fail(payment, invoice, permit, failure, waited),
         Err(Refused::Unsure(failure)) => Err(failure),
     }
 }
@@ -396,9 +445,11 @@ fn page(payment: &Payment, invoice: &Invoice, names: &Names<'_>) -> Result<Payme
 fn fail(
     payment: Doc<Payment>,
     mut invoice: Doc<Invoice>,
+    permit: Option<Permit>,
     failure: Failure,
     waited: bool,
 ) -> Result<Answer> {
+    permit.map(Permit::cancel).transpose()?;
     let why = Why {
         code: failure.code().to_owned(),
         message: failure.message().to_owned(),

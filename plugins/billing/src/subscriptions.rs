@@ -7,7 +7,7 @@ use charter_sdk::{Reach, Soon, events};
 use crate::account::{self, Change, Trial};
 use crate::calendar::months_after;
 use crate::invoices::{self, Invoice, Purpose};
-use crate::payments::{self, Bought, Means};
+use crate::payments::{self, Bought, Means, Purchase};
 use crate::plans::{self, Plan};
 
 pub(crate) const SUBSCRIPTIONS: Collection<Subscription> =
@@ -200,11 +200,14 @@ fn owed(
     subscription: Doc<Subscription>,
     invoice: Doc<Invoice>,
     means: &Means,
+    action: &'static str,
     account: Option<Doc<account::Account>>,
 ) -> Result<Soon<Bought>> {
     match (means.provider()?, account) {
         (Some(binding), Some(account)) => {
-            payments::begin(&binding, account, &invoice, means).map(Soon::Job)
+            let plan = invoice.body.plan.clone().unwrap_or_default();
+            let bought = Purchase { action, entity: &plan };
+            payments::begin(&binding, account, &invoice, means, &bought).map(Soon::Job)
         }
         _ => {
             let (subscription, invoice) = (Some(shown(subscription)), invoices::shown(invoice));
@@ -224,7 +227,7 @@ pub(crate) fn subscribe(Body(Wish { plan, means }): Body<Wish>) -> Result<Soon<C
     }
     let invoice = invoice_for(&plan, Purpose::Subscription).open()?;
     let subscription = SUBSCRIPTIONS.insert(Subscription::new(plan.id, invoice.id.clone()))?;
-    Ok(owed(subscription, invoice, &means, account)?.map(Created))
+    Ok(owed(subscription, invoice, &means, payments::SUBSCRIBE, account)?.map(Created))
 }
 
 pub(crate) fn upgrade(Body(Wish { plan, means }): Body<Wish>) -> Result<Soon<Bought>> {
@@ -263,7 +266,7 @@ pub(crate) fn upgrade(Body(Wish { plan, means }): Body<Wish>) -> Result<Soon<Bou
                 .hint("Pay it first."));
         }
     };
-    owed(replaced(&id, subscription)?, invoice, &means, account)
+    owed(replaced(&id, subscription)?, invoice, &means, payments::UPGRADE, account)
 }
 
 pub(crate) fn read() -> Result<Current> {

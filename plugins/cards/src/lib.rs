@@ -108,10 +108,10 @@ pub fn primitive() -> Primitive {
         )
         .operation(
             post("cards.capture", "/cards/{id}/authorizations/{authorization_id}/capture", authorizations::capture)
-                .summary("Capture an authorization: all of it, part of it, or more")
+                .summary("Capture an authorization: all of it, or part of it")
                 .description(
-                    "What is not captured returns to the card. More than was authorized is posted as it is, and then nothing more is \
-                     authorized until a person has looked.",
+                    "What is not captured returns to the card. More than was authorized is 409 `state_conflict`, with `left_micro_usd`, and \
+                     the authorization stays as it is.",
                 ),
         )
         .operation(

@@ -84,6 +84,17 @@ fn a_reversal_gives_all_of_it_back() {
 }
 
 #[test]
+fn a_capture_beyond_what_was_authorized_changes_nothing() {
+    let bench = Bench::new(json!({}));
+    bench.top_up(1_000).unwrap();
+    let authorization = bench.authorize(600).unwrap();
+    let over = bench.settle(&authorization, "capture", json!({ "amount_cents": 601 })).unwrap_err();
+    assert!(over.is("state_conflict") && over.reason_text() == Some("over_held"), "{over:?}");
+    assert_eq!(bench.balance(), 400, "set aside as before");
+    bench.settle(&authorization, "capture", json!({})).unwrap();
+}
+
+#[test]
 fn refunds_never_exceed_what_was_captured() {
     let bench = Bench::new(json!({}));
     bench.top_up(1_000).unwrap();

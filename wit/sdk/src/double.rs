@@ -81,7 +81,11 @@ impl Host {
     /// Calls a hook that the primitive has opened, with this event; `not_found` where it is closed,
     /// or its document is gone.
     pub fn call_hook(&self, id: &str, event: &str, body: &str) -> Result<(), Failure> {
-        self.signal("hook", Self::called(id, event, body)?)
+        let payload = Self::called(id, event, body)?;
+        state::with(|state| state.is_told = true);
+        let told = self.signal("hook", payload);
+        state::with(|state| state.is_told = false);
+        told
     }
     /// Asks by a hook, as a provider does that waits for the answer; a failure is a refusal.
     pub fn ask_hook(&self, id: &str, event: &str, body: &str) -> Result<Value, Failure> {

@@ -50,6 +50,15 @@ pub struct Action {
     pub spends: bool,
 }
 
+/// An action as the manifest has it.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct DeclaredAction {
+    #[serde(flatten)]
+    pub(crate) action: Action,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) overrun: Option<f64>,
+}
+
 /// An event that the primitive emits; see [`crate::events::emit`].
 #[derive(Clone, Debug, Serialize)]
 pub struct Event {

@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use charter_kernel::governance::hold::{Hold, State, Step};
+use charter_kernel::governance::hold::{Capture, Hold, State, Step};
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Unit, Write};
 use charter_store::Txn;
@@ -48,7 +48,7 @@ pub(crate) struct Untaken {
 /// What the guest wants to become of a hold, once its request is committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wish {
-    Capture(i64),
+    Capture(Capture),
     Cancel,
     Keep(Instant),
 }
@@ -59,7 +59,7 @@ impl Permitted {
         let dispatched = self.hold.state != State::Held;
         let stands = (self.attempt == attempt) && (answered || dispatched);
         match self.wish.filter(|_| stands) {
-            Some(Wish::Capture(actual)) => self.hold.captured(&self.id, actual, now),
+            Some(Wish::Capture(capture)) => self.hold.captured(&self.id, capture, now),
             Some(Wish::Keep(until)) if answered => self.hold.kept(&self.id, until),
             Some(Wish::Cancel) => self.hold.voided(&self.id, now),
             _ if dispatched => self.hold.doubted(&self.id),
@@ -75,7 +75,7 @@ impl Permitted {
             txn.fact(fact.clone());
         }
         let step = match self.wish.filter(|_| answered) {
-            Some(Wish::Capture(actual)) => self.hold.captured(&self.id, actual, now),
+            Some(Wish::Capture(capture)) => self.hold.captured(&self.id, capture, now),
             Some(Wish::Keep(until)) => self.hold.kept(&self.id, until),
             Some(Wish::Cancel) | None => return,
         };

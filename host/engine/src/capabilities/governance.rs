@@ -4,8 +4,9 @@
 //! that a re-run is given the same permit, and a permit's end is noted, so that it becomes part of
 //! the request's own commit ([`crate::call::permits`]).
 
-use charter_kernel::governance::hold::{self, AMOUNT_MAX, Hold, Settler, State as Stand};
+use charter_kernel::governance::hold::{self, Hold, OverCapture, Settler, State as Stand};
 use charter_kernel::kit::Period;
+use charter_kernel::money::AMOUNT_MAX;
 use charter_kernel::refusal::Failure as Refusal;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Draft, Guard, Key, Refused, Rejection, Unit};
@@ -52,6 +53,7 @@ impl Work {
             .into());
         }
         let spends = declared.spends;
+        let capturable = declared.capturable(from.amount.unwrap_or(0), from.pay.is_some());
         if spends && from.amount.is_none() {
             // What no cap could be asked about would pass them all.
             return Err(undeclared(format!(
@@ -96,6 +98,7 @@ impl Work {
             action: from.action,
             spends,
             amount: from.amount,
+            capturable,
             entity: from.entity,
             scopes: from.scopes,
             component: from.component,
@@ -402,6 +405,18 @@ impl Host for State {
     }
 }
 
+/// More was to be captured than the hold bounds. The hold stays as it is.
+fn over_held(actual: i64, over: OverCapture) -> Refusal {
+    Refusal {
+        reason: Some("over_held".into()),
+        hint: Some("Capture what is left of it at most, and ask for leave for the rest.".into()),
+        details: Some(
+            json!({ "left_micro_usd": over.left, "amount_micro_usd": actual }).to_string(),
+        ),
+        ..failure("state_conflict", "more was to be captured than was held")
+    }
+}
+
 impl HostPermit for State {
     async fn id(&mut self, permit: Resource<Permit>) -> String {
         self.table.get(&permit).map(|permit| permit.id.clone()).unwrap_or_default()
@@ -424,7 +439,12 @@ impl HostPermit for State {
             )
             .into());
         }
-        self.wish(&permit, Wish::Capture(actual))
+        let id = self.held(&permit)?;
+        let work = self.mutation()?;
+        let word = work.call.word();
+        let capture = work.permit(&id)?.hold.admit_capture(actual, word);
+        let capture = capture.map_err(|over| over_held(actual, over))?;
+        self.wish(&permit, Wish::Capture(capture))
     }
 
     async fn cancel(&mut self, permit: Resource<Permit>) -> Result<(), Failure> {

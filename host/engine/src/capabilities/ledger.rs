@@ -7,11 +7,10 @@
 //! one that bills opens one that can be, brings money from it, and takes back to it what its
 //! provider gave back; that one's accounts are the organization's.
 
-use charter_kernel::governance::hold::{
-    AMOUNT_MAX, CREDIT, Pay, accounts_space, entries, entries_of,
-};
+use charter_kernel::governance::hold::{CREDIT, Pay, accounts_space, entries, entries_of};
 use charter_kernel::id::UserId;
 use charter_kernel::ledger::{Account, Normal as Side, Phase};
+use charter_kernel::money::AMOUNT_MAX;
 use charter_kernel::refusal::Failure as Refusal;
 use charter_kernel::unit::{Guard, Key, Reach, Write};
 
@@ -90,6 +89,16 @@ impl Work {
         guards.extend(more);
         self.covered(&debited, &credited).await?;
         Ok((debited, credited, guards))
+    }
+
+    /// The organization's `credit` is everybody's to be paid from and to look at what it has; to
+    /// stop it, and to read what others moved on it, is the biller's.
+    fn is_billers(&self, account: &Key) -> Result<(), Failure> {
+        if account.id != CREDIT || self.bills() {
+            return Ok(());
+        }
+        let told = "only the primitive that bills freezes `credit`, or reads its entries";
+        Err(failure("forbidden", told).into())
     }
 
     /// Nothing that could be overdrawn pays into `credit`, unless by the biller: what was open
@@ -184,6 +193,7 @@ impl Host for State {
     async fn freeze(&mut self, name: String, frozen: bool) -> Result<(), Failure> {
         let work = self.mutation()?;
         let key = work.account(&name)?;
+        work.is_billers(&key)?;
         let row = work
             .txn
             .get(&key)
@@ -260,6 +270,7 @@ impl Host for State {
     ) -> Result<(Vec<Entry>, Option<String>), Failure> {
         let work = self.work()?;
         let key = work.account(&name)?;
+        work.is_billers(&key)?;
         let after: u64 = match after {
             Some(text) => text
                 .parse()

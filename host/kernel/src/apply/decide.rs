@@ -153,6 +153,16 @@ impl Deciding<'_> {
                 self.change(key, |row| row.body = body);
                 Ok(())
             }
+            Write::Open { meter, slot, spent } => {
+                let before = self.row(meter).map(|row| row.body.as_str());
+                let (is_new, body) =
+                    (before.is_none(), money::opened(meter, before, slot, *spent)?);
+                match is_new {
+                    true => self.content(meter, &Draft { body, ..Draft::default() })?,
+                    false => self.change(meter, |row| row.body = body),
+                }
+                Ok(())
+            }
             Write::Reserve { meter, slot, amount, admission } => {
                 let body =
                     money::reserved(meter, &self.existing(meter)?.body, slot, *amount, *admission)?;

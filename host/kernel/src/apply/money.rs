@@ -10,6 +10,21 @@ use crate::governance::meter::{self, Admission, Meter, Slot, Tally};
 use crate::ledger::{self, Account, Phase};
 use crate::unit::{Key, Refused};
 
+/// The meter's new body, which is its first one where it has none before.
+pub(super) fn opened(
+    key: &Key,
+    before: Option<&str>,
+    slot: &Slot,
+    spent: i64,
+) -> Result<String, Refused> {
+    let mut row = match before {
+        Some(body) => read(key, body)?,
+        None => Meter::begun(None),
+    };
+    row.open(slot, spent);
+    written(key, &row)
+}
+
 /// The meter's new body.
 pub(super) fn reserved(
     key: &Key,

@@ -125,6 +125,7 @@ fn write_fits(write: &Write) -> bool {
         | Write::Ensure { key, draft } => key_fits(key) && draft_fits(draft),
         Write::Remove { key, .. }
         | Write::Defer { key, .. }
+        | Write::Open { meter: key, .. }
         | Write::Reserve { meter: key, .. }
         | Write::Tally { meter: key, .. } => key_fits(key),
         Write::Transfer { from, to, .. } => key_fits(from) && key_fits(to),

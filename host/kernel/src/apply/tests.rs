@@ -226,6 +226,11 @@ fn money() -> impl Strategy<Value = Write> {
     prop_oneof![
         (0..2_u8).prop_map(|n| ensured(meter(n), &Meter::opened(day(1), 0))),
         (0..3_u8).prop_map(|n| ensured(account(n), &Account::new(Normal::Credit, n == 0))),
+        (0..2_u8, 1..3_u8, 0..4_i64).prop_map(|(n, date, spent)| Write::Open {
+            meter: meter(n),
+            slot: day(date),
+            spent
+        }),
         (0..2_u8, 1..3_u8, 0..4_i64).prop_map(|(n, date, amount)| Write::Reserve {
             meter: meter(n),
             slot: day(date),

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::governance::hold::is_book;
+use crate::governance::meter::Slot;
 use crate::unit::{Claim, Draft, FactKind, Guard, Key, LogKey, Reach, Space, Unit, Write};
 
 /// How a row is held while the batch runs.
@@ -62,7 +63,11 @@ pub fn is_of_events(log: &LogKey) -> bool {
 pub fn meeting_rows(unit: &Unit) -> impl Iterator<Item = &Key> {
     let moved = unit.writes.iter().flat_map(|write| match write {
         Write::Transfer { from, to, .. } => [Some(from), Some(to)],
-        Write::Reserve { meter, .. } | Write::Tally { meter, .. } => [Some(meter), None],
+        // Where no cap stood there is hardly ever a meter: nobody meets there.
+        Write::Tally { slot, .. } if *slot == Slot::uncapped() => [None, None],
+        Write::Open { meter, .. } | Write::Reserve { meter, .. } | Write::Tally { meter, .. } => {
+            [Some(meter), None]
+        }
         _ => [None, None],
     });
     moved.flatten().filter(|key| key.reach.is_shared())
@@ -122,6 +127,7 @@ impl Touches {
             | Write::Release { key, .. }
             | Write::Settle { key, .. }
             | Write::Defer { key, .. }
+            | Write::Open { meter: key, .. }
             | Write::Reserve { meter: key, .. }
             | Write::Tally { meter: key, .. } => self.written(key),
             Write::Transfer { from, to, .. } => {

@@ -92,6 +92,14 @@ pub struct Hold {
     pub title: String,
     /// In micro-US-dollars; absent where no money moves.
     pub amount: Option<i64>,
+    /// Whether its amount counts against caps, as its action declares. Absent in rows of earlier
+    /// builds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spends: Option<bool>,
+    /// The most that its primitive may capture of it. Absent in rows of earlier builds: what they
+    /// hold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capturable: Option<i64>,
     /// What was reserved for it, outermost scope first.
     pub charges: Vec<Charge>,
     /// The accounts that the capture posts between.
@@ -185,6 +193,29 @@ pub struct Pay {
     pub memo: String,
 }
 
+/// Whose word says that an action happened, and what it cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// The primitive that asked for leave, or a person who resolves a doubt.
+    Asker,
+    /// A provider that has signed it: what it says has happened.
+    Provider,
+}
+
+/// An amount that a hold captures. [`Hold::admit_capture`] alone makes one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capture {
+    actual: i64,
+    freezes: bool,
+}
+
+/// More was to be captured than a hold bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OverCapture {
+    /// The most that may be captured of it, in micro-US-dollars.
+    pub left: i64,
+}
+
 /// A step of a hold, for a unit: committed whole or not at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
@@ -196,9 +227,6 @@ pub struct Step {
     pub writes: Vec<Write>,
 }
 
-/// The largest amount, in micro-US-dollars: nine thousand million dollars. Sums of a thousand of
-/// them still fit.
-pub const AMOUNT_MAX: i64 = 9_000_000_000_000_000;
 /// Spaces whose rows outlive whom they are about: without them no sum could be proved. See also
 /// [`is_book`].
 pub const BOOKS: [&str; 4] = ["host.holds", "host.ledger", "host.meters", "host.spend"];
@@ -227,7 +255,7 @@ pub fn spend_space() -> Space {
     Space::host("spend")
 }
 
-/// The space of meters: one row for each scope that has a cap.
+/// The space of meters: one row for each scope that has, or once had, a cap, and one for each user.
 pub fn meters_space() -> Space {
     Space::host("meters")
 }
@@ -255,6 +283,15 @@ impl Subject {
             (None, None) => Reach::organization(&self.organization),
         }
     }
+
+    /// The scopes of the host's own caps that come and go, outermost first, and where their meters
+    /// lie.
+    fn capped(&self) -> Vec<(&'static str, Reach)> {
+        let organization = Some(("organization", Reach::organization(&self.organization)));
+        let project = self.project.as_ref().map(|id| ("project", Reach::project(id)));
+        let user = self.user.as_ref().map(|id| ("user", Reach::user(id)));
+        [organization, project, user].into_iter().flatten().collect()
+    }
 }
 
 impl Hold {
@@ -273,11 +310,37 @@ impl Hold {
     /// Takes the hold and makes a first step of it, in one unit.
     pub fn taken_with(&self, id: &str, step: Step) -> Vec<Write> {
         let (mut writes, own) = (self.reserved(), self.key(id));
-        writes.extend(step.writes.into_iter().map(|write| match write {
+        // What had no cap when it was decided has none at this unit's commit either.
+        let bare =
+            |write: &Write| matches!(write, Write::Tally { slot, .. } if *slot == Slot::uncapped());
+        let steps = step.writes.into_iter().filter(|write| !bare(write));
+        writes.extend(steps.map(|write| match write {
             Write::Replace { key, draft, .. } if key == own => Write::Insert { key, draft },
             other => other,
         }));
         writes
+    }
+
+    /// Whether its amount counts against caps.
+    fn is_spending(&self) -> bool {
+        // Earlier builds have counted each user's spending by its kit, whatever caps stood.
+        let counted = || {
+            self.subject.user.is_none() || self.charges.iter().any(|charge| charge.scope == "kit")
+        };
+        self.amount.is_some() && self.spends.unwrap_or_else(counted)
+    }
+
+    /// Counts what was spent in the scopes that had no cap when it was held: where one has come
+    /// since, it counts there. Elsewhere there is no meter, and nothing happens.
+    fn tallied_since(&self, spent: i64) -> impl Iterator<Item = Write> {
+        let uncharged = |scope: &str| self.charges.iter().all(|charge| charge.scope != scope);
+        let scopes = self.subject.capped().into_iter().filter(move |(scope, _)| uncharged(scope));
+        let tally = Tally { released: 0, spent, beyond: false, freezes: false };
+        scopes.map(move |(scope, reach)| Write::Tally {
+            meter: Key::new(&reach, &meters_space(), scope),
+            slot: Slot::uncapped(),
+            tally,
+        })
     }
 
     fn reserved(&self) -> Vec<Write> {
@@ -326,17 +389,37 @@ impl Hold {
         self.step(id, next, vec![replaced])
     }
 
-    /// It happened, and this is what was spent: recorded as it is, also where it is more than was
-    /// held. Then the narrowest scope admits nothing more until a person has looked.
-    pub fn captured(&self, id: &str, actual: i64, now: Instant) -> Step {
+    /// The most that its own primitive, or a person, may capture of it, in micro-US-dollars.
+    pub fn bound(&self) -> i64 {
+        let money = self.charges.iter().filter(|charge| charge.unit == Counted::Money);
+        let charged = || money.map(|charge| charge.amount).max().unwrap_or(0);
+        self.capturable.or(self.amount).unwrap_or_else(charged)
+    }
+
+    /// Bounds what is captured. A provider's signed word is posted as it is, because it has
+    /// happened; beyond the bound the narrowest scope then admits nothing more until a person has
+    /// looked.
+    ///
+    /// # Errors
+    /// [`OverCapture`] for anybody else's word beyond the bound: the hold stays as it is.
+    pub fn admit_capture(&self, actual: i64, word: Word) -> Result<Capture, OverCapture> {
+        let bound = self.bound();
+        match word {
+            Word::Asker if actual > bound => Err(OverCapture { left: bound }),
+            _ => Ok(Capture { actual, freezes: actual > bound }),
+        }
+    }
+
+    /// It happened, and this is what was spent.
+    pub fn captured(&self, id: &str, capture: Capture, now: Instant) -> Step {
+        let Capture { actual, freezes } = capture;
         let money = self.amount.map(|_| actual);
         let next =
             Self { state: State::Captured, actual: money, ended_at: Some(now), ..self.clone() };
-        let over = self.amount.is_some_and(|held| actual > held);
         let narrowest = self.charges.iter().rposition(|charge| charge.unit == Counted::Money);
         let ends = self.charges.iter().enumerate().map(|(at, charge)| {
             let spent = if charge.unit == Counted::Money { actual } else { charge.amount };
-            charge.ended(spent, over && narrowest == Some(at) && !self.is_wide(charge))
+            charge.ended(spent, freezes && narrowest == Some(at) && !charge.is_wide())
         });
         let mut writes: Vec<Write> = ends.collect();
         if let (Some(pay), Some(held)) = (&self.pay, self.amount) {
@@ -349,8 +432,9 @@ impl Hold {
             });
             writes.extend(entries(pay, actual, id, &self.component));
         }
-        if let Some(spent) = money {
-            writes.extend(self.recorded(spent));
+        if self.is_spending() {
+            writes.extend(self.tallied_since(actual));
+            writes.extend(self.recorded(actual));
         }
         writes.push(next.replaced(id, now));
         self.step(id, next, writes)
@@ -379,11 +463,6 @@ impl Hold {
         let next = Self { state: State::InDoubt, ..self.clone() };
         let replaced = next.replaced(id, next.until);
         self.step(id, next, vec![replaced])
-    }
-
-    /// Over-capture never stops a whole organization.
-    fn is_wide(&self, charge: &Charge) -> bool {
-        charge.scope == "organization"
     }
 
     fn step(&self, id: &str, hold: Self, writes: Vec<Write>) -> Step {
@@ -457,6 +536,11 @@ struct Entry<'a> {
 }
 
 impl Charge {
+    /// Whether it is the organization's: no over-capture stops a whole organization.
+    fn is_wide(&self) -> bool {
+        self.scope == "organization"
+    }
+
     fn reserved(&self) -> Write {
         let (meter, slot) = (self.meter.clone(), self.slot.clone());
         Write::Reserve { meter, slot, amount: self.amount, admission: self.admission }

@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::hold::AMOUNT_MAX;
 use super::policy::{action_matches, is_glob};
 use crate::fault::Fault;
 use crate::kit::Period;
+use crate::money::AMOUNT_MAX;
 
 /// Most limits of an organization.
 pub const LIMITS_MAX: usize = 50;

@@ -1,4 +1,8 @@
-//! How much of a cap is spent and reserved: one row for each scope that has a cap.
+//! How much of a cap is spent and reserved: one row for each scope that has, or once had, a cap.
+//!
+//! What is spent while no cap stands is in the spend records. A cap that comes, or comes again,
+//! therefore begins with their sum ([`Meter::begun`]), and its row is there from the cap's own
+//! commit on, so that a capture which the sum misses changes the row that the sum is written to.
 //!
 //! The committer decides [`Meter::reserve`] under the row's lock, one caller after another, so of N
 //! callers at once exactly those are admitted that the cap admits. Invariant: within each window
@@ -18,6 +22,10 @@ impl Slot {
     /// The window `first` of a period and zone.
     pub fn new(basis: &str, first: &str) -> Self {
         Self(format!("{basis} {first}"))
+    }
+    /// No window: where a hold stands in a scope that had no cap when it was taken.
+    pub fn uncapped() -> Self {
+        Self::new("uncapped", "ever")
     }
     /// Its text.
     pub fn as_str(&self) -> &str {
@@ -77,8 +85,12 @@ pub struct Meter {
     /// Nothing more is admitted: more was captured than was held, and a person has to look.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub frozen: bool,
-    /// The current window, and earlier ones in which something is still held: a hold counts where
-    /// it was admitted.
+    /// Whether it counts all that was spent in its window. Where it does not, because its cap is
+    /// new or its row an earlier build's, the spend records are summed up first.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub whole: bool,
+    /// The current window, and others in which something is still held: a hold counts where it was
+    /// admitted.
     pub counts: BTreeMap<Slot, Count>,
 }
 
@@ -120,14 +132,27 @@ impl Meter {
     /// A row for a scope whose spending in the window is known.
     pub fn opened(current: Slot, spent: i64) -> Self {
         let counts = BTreeMap::from([(current.clone(), Count { spent, ..Count::default() })]);
-        Self { current, frozen: false, counts }
+        Self { current, frozen: false, whole: true, counts }
     }
 
-    /// The same scope counted by another period or zone from now on: `spent` is what the new window
-    /// has seen. What is held stays where it was admitted.
-    pub fn counted_anew(&mut self, current: Slot, spent: i64) {
-        self.current = current.clone();
-        self.counts.entry(current).or_default().spent = spent;
+    /// The row of a scope whose cap begins, or begins again: what was spent meanwhile is not known
+    /// yet. `before` is the row that an earlier cap has left.
+    pub fn begun(before: Option<Self>) -> Self {
+        let none = || Self::opened(Slot::uncapped(), 0);
+        Self { whole: false, ..before.unwrap_or_else(none) }
+    }
+
+    /// The scope counts in a window from now on, from what its spend records say: `spent` is what
+    /// they have seen there, what a person let through beyond a soft cap included. What is held
+    /// stays where it was admitted. A row that counts by that period already is left as it is.
+    pub fn open(&mut self, slot: &Slot, spent: i64) {
+        if self.whole && self.current.is_alike(slot) {
+            return;
+        }
+        self.current = slot.clone();
+        self.whole = true;
+        let count = self.counts.entry(slot.clone()).or_default();
+        count.spent = spent.saturating_sub(count.over_spent).max(0);
         self.forget();
     }
 
@@ -139,6 +164,17 @@ impl Meter {
     /// What stands in a window.
     pub fn count(&self, slot: &Slot) -> Count {
         self.counts.get(slot).copied().unwrap_or_default()
+    }
+
+    /// What an admission in a window counts with: what stands there, and what is held under another
+    /// period or zone, because that is counted in the window that finds it spent.
+    pub fn standing(&self, slot: &Slot) -> Count {
+        let others = self.counts.iter().filter(|(other, _)| !other.is_alike(slot));
+        others.fold(self.count(slot), |sum, (_, other)| Count {
+            reserved: sum.reserved.saturating_add(other.reserved),
+            over_reserved: sum.over_reserved.saturating_add(other.over_reserved),
+            ..sum
+        })
     }
 
     /// Reserves an amount, or leaves the row as it was. Amounts are not negative.
@@ -156,12 +192,13 @@ impl Meter {
             return Err(Denied::Moved);
         }
         let mut count = self.count(slot);
-        let over = Denied::Over(count);
+        let standing = self.standing(slot);
+        let over = Denied::Over(standing);
         match admission {
             Admission::Within(cap) => {
-                let stands = count
+                let stands = standing
                     .spent
-                    .checked_add(count.reserved)
+                    .checked_add(standing.reserved)
                     .and_then(|stands| stands.checked_add(amount));
                 if amount < 0 || stands.is_none_or(|stands| stands > cap) {
                     return Err(over);
@@ -181,14 +218,16 @@ impl Meter {
         Ok(())
     }
 
-    /// Ends a hold in the window that admitted it. Never refused: what was spent was spent.
+    /// Ends a hold. It counts in the window that admitted it, or, where that was of another period
+    /// or of no cap, in the current one. Never refused: what was spent was spent.
     pub fn tally(&mut self, slot: &Slot, tally: Tally) {
-        let count = self.counts.entry(slot.clone()).or_default();
-        let (reserved, spent) = match tally.beyond {
-            false => (&mut count.reserved, &mut count.spent),
-            true => (&mut count.over_reserved, &mut count.over_spent),
-        };
-        *reserved = reserved.saturating_sub(tally.released);
+        if let Some(held) = self.counts.get_mut(slot) {
+            let reserved = if tally.beyond { &mut held.over_reserved } else { &mut held.reserved };
+            *reserved = reserved.saturating_sub(tally.released);
+        }
+        let counted = if slot.is_alike(&self.current) { slot } else { &self.current };
+        let count = self.counts.entry(counted.clone()).or_default();
+        let spent = if tally.beyond { &mut count.over_spent } else { &mut count.spent };
         *spent = spent.saturating_add(tally.spent);
         self.frozen |= tally.freezes;
         self.forget();
@@ -251,11 +290,47 @@ mod tests {
         let mut meter = Meter::opened(day(2), 0);
         meter.reserve(&day(2), 10, Admission::Within(10)).unwrap();
         let week = Slot::new("week UTC", "2026-10-26");
-        meter.counted_anew(week.clone(), 7);
+        meter.open(&week, 7);
         assert_eq!(meter.now().spent, 7);
-        assert_eq!(meter.reserve(&week, 4, Admission::Within(10)), Err(Denied::Over(meter.now())));
-        meter.tally(&day(2), released(10, 10));
+        let over = Denied::Over(Count { spent: 7, reserved: 10, ..Count::default() });
+        assert_eq!(meter.reserve(&week, 4, Admission::Within(20)), Err(over));
+        meter.reserve(&week, 3, Admission::Within(20)).unwrap();
+        meter.tally(&day(2), released(10, 9));
         assert_eq!(meter.counts.keys().collect::<Vec<_>>(), [&week]);
+        assert_eq!(meter.now(), Count { spent: 16, reserved: 3, ..Count::default() });
+    }
+
+    #[test]
+    fn a_cap_that_comes_again_counts_anew_and_keeps_what_is_held() {
+        let mut meter = Meter::opened(day(2), 4);
+        meter.reserve(&day(2), 10, Admission::Within(100)).unwrap();
+        let mut again = Meter::begun(Some(meter));
+        assert!(!again.whole && again.now().reserved == 10);
+        again.open(&day(2), 54);
+        again.open(&day(2), 1_000);
+        assert_eq!(again.now(), Count { spent: 54, reserved: 10, ..Count::default() });
+        again.tally(&day(2), released(10, 8));
+        assert_eq!(again.now().spent, 62);
+    }
+
+    #[test]
+    fn what_was_held_before_a_first_cap_counts_in_it() {
+        let mut meter = Meter::begun(None);
+        meter.tally(&Slot::uncapped(), released(0, 5));
+        meter.open(&day(3), 6);
+        meter.tally(&Slot::uncapped(), released(0, 50));
+        assert_eq!(meter.now(), Count { spent: 56, ..Count::default() });
+        assert_eq!(meter.counts.len(), 1);
+    }
+
+    #[test]
+    fn a_row_of_an_earlier_build_is_counted_anew() {
+        let row = r#"{"current":"day UTC 2026-11-02","counts":{"day UTC 2026-11-02":{"spent":9,"reserved":3,"over_spent":2}}}"#;
+        let mut meter: Meter = serde_json::from_str(row).unwrap();
+        assert!(!meter.whole);
+        // The records know of all of it; what a person let through stands beside the cap.
+        meter.open(&day(2), 61);
+        assert_eq!((meter.whole, meter.now().spent, meter.now().reserved), (true, 59, 3));
     }
 
     #[test]

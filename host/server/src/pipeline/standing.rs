@@ -8,6 +8,7 @@ use charter_kernel::governance::hold::{CREDIT, accounts_space};
 use charter_kernel::id::OrganizationId;
 use charter_kernel::ledger::Account;
 use charter_kernel::manifest::{Mount, Pays};
+use charter_kernel::money::cents;
 use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::standing::{Reason, Standing};
 use charter_kernel::unit::{Guard, Key, Reach};
@@ -17,9 +18,6 @@ use super::identify::unreadable;
 use crate::app::App;
 use crate::routes::stored::reading;
 use crate::served::template_at;
-
-/// Micro-US-dollars of a cent.
-const MICRO_USD_PER_CENT: i64 = 10_000;
 
 /// Refuses an operation of a primitive that the organization's standing stops; answers what a
 /// change requires to be so still when it is committed.
@@ -94,5 +92,5 @@ async fn balance(app: &App, organization: &str) -> Result<i64, Refusal> {
     let key = Key::new(&Reach::organization(organization), &accounts_space(), CREDIT);
     let Some(row) = app.store.get(&key).await.map_err(reading)? else { return Ok(0) };
     let account: Account = serde_json::from_str(&row.body).map_err(|_| Refusal::internal())?;
-    Ok(account.balance().available.div_euclid(MICRO_USD_PER_CENT))
+    Ok(cents(account.balance().available))
 }

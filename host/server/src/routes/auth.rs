@@ -13,6 +13,7 @@ use charter_tenancy::secret::Plain;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::kits::pins;
 use super::shape::{self, check, checked, id, instant, name, object};
 use super::{sessions, stored};
 use crate::app::App;
@@ -201,7 +202,8 @@ async fn found(
         organizations: vec![organization_id.clone()],
         created_at: now,
     };
-    let project = new_project(app, txn, request, &organization_id, "Default", Mode::Live).await?;
+    let first = (organization_id.clone(), "Default", Mode::Live);
+    let project = new_project(app, txn, request, first, None).await?;
     let organization = Organization {
         id: organization_id.clone(),
         name: company.to_owned(),
@@ -253,7 +255,8 @@ async fn found(
     Ok(Founded { account, organization, project, key, secret })
 }
 
-/// Makes a project with its default user and kit.
+/// Makes a project with its default user and kit. It begins as bounded as `like` is, the
+/// organization's default project with its default kit: one more project is no more room than that.
 ///
 /// # Errors
 /// When the store cannot be asked.
@@ -261,9 +264,8 @@ pub async fn new_project(
     app: &App,
     txn: &mut Txn,
     request: &HostRequest,
-    organization: &OrganizationId,
-    name: &str,
-    mode: Mode,
+    (organization, name, mode): (OrganizationId, &str, Mode),
+    like: Option<(Project, StoredKit)>,
 ) -> Result<Project, Refusal> {
     let now = request.now;
     let project = Project {
@@ -273,7 +275,7 @@ pub async fn new_project(
         mode,
         default_user: UserId::new(now, stored::random()?),
         default_kit: KitId::new(now, stored::random()?),
-        budget: None,
+        budget: like.as_ref().and_then(|(project, _)| project.budget),
         created_at: now,
     };
     let user = User {
@@ -289,15 +291,15 @@ pub async fn new_project(
         metadata: std::collections::BTreeMap::new(),
         created_at: now,
     };
-    let kit = StoredKit::first(
-        project.default_kit.clone(),
-        organization.clone(),
-        project.id.clone(),
-        now,
-    );
+    let (id, of) = (project.default_kit.clone(), project.id.clone());
+    let kit = match like {
+        Some((_, kit)) => StoredKit { id, project: of, created_at: now, ..kit },
+        None => StoredKit::first(id, organization, of, now),
+    };
     stored::insert(txn, &project, "name").await?;
     stored::insert(txn, &user, "id").await?;
     stored::insert(txn, &kit, "name").await?;
+    pins::follow(txn, None, Some(&kit)).await?;
     let told = Told { user: &user, test: lifecycle::is_test(&project), now, request: &request.id };
     told.tell(&app.governance, txn, Change::Created).await?;
     Ok(project)

@@ -1,6 +1,8 @@
 //! The organization's policy, and what it would say: `/v1/governance`.
 
-use charter_kernel::governance::hold::Counted;
+use std::collections::BTreeSet;
+
+use charter_kernel::governance::leave::{self, Asked, Person};
 use charter_kernel::governance::limit::{self, LIMITS_MAX, Limit};
 use charter_kernel::governance::policy::{Grant, Policy};
 use charter_kernel::id::UserId;
@@ -9,7 +11,7 @@ use charter_store::Txn;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::shape::{checked, id, nullable, object, reference};
+use super::shape::{budget, checked, id, nullable, object, reference};
 use super::stored;
 use crate::app::App;
 use crate::governance::gateway;
@@ -63,9 +65,19 @@ fn version() -> Value {
 
 /// The answer of the policy's routes.
 pub fn policy_answer() -> Value {
+    let cap = object(&[
+        ("scope", json!({"enum": ["organization", "project", "kit"]})),
+        ("budget", nullable(&budget())),
+        ("open", json!({"type": "boolean"})),
+    ]);
     object(&[(
         "policy",
-        object(&[("rules", rules()), ("default", otherwise()), ("version", version())]),
+        object(&[
+            ("rules", rules()),
+            ("default", otherwise()),
+            ("version", version()),
+            ("caps", json!({"type": "array", "items": cap})),
+        ]),
     )])
 }
 
@@ -75,6 +87,27 @@ fn view(organization: &Organization) -> Value {
         "default": organization.policy.default,
         "version": organization.policy_version,
     }})
+}
+
+/// The policy, and which caps stand open behind it: of all of the organization, of the project that
+/// is selected, and of each user of its default kit.
+async fn view_with_caps(
+    app: &App,
+    request: &HostRequest,
+    organization: &Organization,
+) -> Result<Value, Refusal> {
+    let project = &request.place()?.project;
+    let kit = app.directory.kit(project, None).await.map_err(|_| Refusal::overloaded(1))?;
+    let scopes = [
+        ("organization", organization.budget),
+        ("project", project.budget),
+        ("kit", kit.and_then(|kit| kit.kit.budget)),
+    ];
+    let caps = scopes
+        .map(|(scope, budget)| json!({"scope": scope, "budget": budget, "open": budget.is_none()}));
+    let mut shown = view(organization);
+    shown["policy"]["caps"] = json!(caps);
+    Ok(shown)
 }
 
 async fn own(request: &HostRequest, txn: &mut Txn) -> Result<Organization, Refusal> {
@@ -87,8 +120,9 @@ async fn own(request: &HostRequest, txn: &mut Txn) -> Result<Organization, Refus
 ///
 /// # Errors
 /// When the store cannot be asked.
-pub async fn policy(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    Ok(Reply::ok(&view(&own(request, txn).await?)))
+pub async fn policy(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+    let organization = own(request, txn).await?;
+    Ok(Reply::ok(&view_with_caps(app, request, &organization).await?))
 }
 
 #[derive(Deserialize)]
@@ -108,7 +142,7 @@ pub fn policy_body() -> Value {
 ///
 /// # Errors
 /// 409 for a stale `expected_version`, 403 where it would loosen without the authority to.
-pub async fn put_policy(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn put_policy(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let body: Put = request.body_as()?;
     let rules = serde_json::from_value(body.rules)
         .map_err(|error| Refusal::invalid("rules", error.to_string()))?;
@@ -128,6 +162,7 @@ pub async fn put_policy(_: &App, request: &HostRequest, txn: &mut Txn) -> Result
     stored::replace(txn, &organization, "rules").await?;
     let shown = view(&organization);
     let note = json!({"before": before["policy"], "after": shown["policy"], "loosens": loosens});
+    let shown = view_with_caps(app, request, &organization).await?;
     Ok(Reply::ok(&shown).about("policy", organization.id.to_string()).noting(note))
 }
 
@@ -248,43 +283,35 @@ pub async fn simulate(app: &App, request: &HostRequest, txn: &mut Txn) -> Result
     let revoked = tenant.user.as_ref().is_some_and(|user| !user.active);
     let case = gateway::case(&app.governance, &tenant.scope).await?;
     let now = app.clock.now();
-    let amount = gateway::amount(spends, body.amount_micro_usd);
+    let asked = Asked {
+        action: &body.action,
+        entity: body.entity.as_deref().unwrap_or_default(),
+        spends,
+        amount: body.amount_micro_usd,
+    };
     let grants: Vec<Grant> = gateway::grants(&app.governance, &case)
         .await?
         .into_iter()
         .map(|(grant, _)| grant)
         .collect();
-    let entity = body.entity.as_deref().unwrap_or_default();
-    let decision = gateway::decide(&case, &body.action, amount, entity, &grants, now)?;
-    let wanted = body.amount_micro_usd.filter(|_| spends);
-    let limited =
-        case.limits(&app.governance, txn, &body.action, now).await?.iter().any(|standing| {
-            let more = if standing.unit == Counted::Times {
-                1
-            } else {
-                body.amount_micro_usd.unwrap_or(0)
-            };
-            standing
-                .cap
-                .is_some_and(|cap| standing.count.spent + standing.count.reserved + more > cap)
-        });
-    let standings = case.standings(&app.governance, txn, &primitive.name, &[], now).await?;
+    let subject = case.subject(Default::default());
+    let decision =
+        case.grounds(&subject, &case.zone()?, now).decide(&asked, &grants, &BTreeSet::new());
+    let amount = body.amount_micro_usd.unwrap_or(0);
+    let limits = case.limits(&app.governance, txn, &body.action, now).await?;
+    let limited = limits.iter().any(|gauge| !gauge.admits(amount));
+    let gauges = case.gauges(&app.governance, txn, &primitive.name, &[], now).await?;
     let mut over = None;
     let mut caps = Vec::new();
-    for standing in standings.iter().filter(|standing| standing.cap.is_some()) {
-        let stands = standing
-            .count
-            .spent
-            .saturating_add(standing.count.reserved)
-            .saturating_add(wanted.unwrap_or(0));
-        let admits = standing.cap.is_none_or(|cap| stands <= cap);
-        over = over.or((!admits && spends).then_some(standing.hard));
+    for gauge in gauges.iter().filter(|gauge| gauge.cap.most.is_some()) {
+        let admits = gauge.admits(if spends { amount } else { 0 });
+        over = over.or((!admits && spends).then_some(gauge.cap.hard));
         caps.push(json!({
-            "scope": standing.scope,
-            "cap_micro_usd": standing.cap,
-            "spent_micro_usd": standing.count.spent,
-            "reserved_micro_usd": standing.count.reserved,
-            "resets_at": standing.window.ends.map(|at| at.to_string()),
+            "scope": gauge.cap.scope,
+            "cap_micro_usd": gauge.cap.most,
+            "spent_micro_usd": gauge.count.spent,
+            "reserved_micro_usd": gauge.count.reserved,
+            "resets_at": gauge.window.ends.map(|at| at.to_string()),
             "admits": admits,
         }));
     }
@@ -292,7 +319,9 @@ pub async fn simulate(app: &App, request: &HostRequest, txn: &mut Txn) -> Result
         .kit
         .as_ref()
         .and_then(|kit| kit.decide(&primitive.name, primitive.active.manifest.gate).err());
-    let (verdict, reason) = match (revoked, kit.is_some(), gateway::forbidden(&decision), over) {
+    let no = leave::course(&decision, false, Person::Absent).err();
+    let refusal = no.map(|no| no.refusal(&decision));
+    let (verdict, reason) = match (revoked, kit.is_some(), refusal, over) {
         (true, ..) => ("deny", Some("profile_revoked".to_owned())),
         (_, true, ..) => ("deny", Some("primitive_disabled_by_kit".to_owned())),
         (.., Some(refusal), _) if refusal.reason.as_deref() == Some("policy_denied") => {

@@ -1,9 +1,9 @@
 //! `/v1/governance/grants`: leave that stands in for a person's approval, for one user and a time.
 
 use charter_kernel::fault::Fault;
-use charter_kernel::governance::hold::AMOUNT_MAX;
 use charter_kernel::governance::policy::{Grant, is_glob};
 use charter_kernel::id::{UserId, uuid_v7};
+use charter_kernel::money::AMOUNT_MAX;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::Reach;

@@ -1,6 +1,7 @@
 //! Holds, and a person's word on those that are in doubt: `/v1/governance/holds`.
 
-use charter_kernel::governance::hold::{self, Hold, STATE, State, space};
+use charter_kernel::governance::hold::{self, Hold, OverCapture, STATE, State, Word, space};
+use charter_kernel::money::AMOUNT_MAX;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::unit::{Reach, Row};
 use charter_store::{Query, Txn};
@@ -68,7 +69,7 @@ pub fn list_query() -> Value {
 pub fn resolve_body() -> Value {
     object(&[
         ("outcome", json!({"enum": ["captured", "voided"]})),
-        ("amount_micro_usd?", json!({"type": "integer", "minimum": 0})),
+        ("amount_micro_usd?", json!({"type": "integer", "minimum": 0, "maximum": AMOUNT_MAX})),
         ("reason", shape::visible(1_000)),
     ])
 }
@@ -159,10 +160,18 @@ struct Resolve {
     reason: String,
 }
 
+/// A person's word is bounded as the primitive's is: what was held, or what its action may overrun.
+fn over_held(over: OverCapture) -> Refusal {
+    Refusal::state_conflict("over_held", "More was to be captured than was held.")
+        .detail("left_micro_usd", over.left)
+        .hint("Capture what is left of it at most.")
+}
+
 /// `POST /v1/governance/holds/{id}/resolve`: what became of an effect that nobody else can tell.
 ///
 /// # Errors
-/// 403 for whoever is no person, 404 for another organization's, 409 for one that is not in doubt.
+/// 403 for whoever is no person, 404 for another organization's, 409 for one that is not in doubt,
+/// and for more than was held.
 pub async fn resolve(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let body: Resolve = request.body_as()?;
     let id = request.parameter("id");
@@ -177,7 +186,9 @@ pub async fn resolve(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Re
     }
     let step = match body.outcome.as_str() {
         "captured" => {
-            hold.captured(id, body.amount_micro_usd.or(hold.amount).unwrap_or(0), request.now)
+            let actual = body.amount_micro_usd.or(hold.amount).unwrap_or(0);
+            let capture = hold.admit_capture(actual, Word::Asker).map_err(over_held)?;
+            hold.captured(id, capture, request.now)
         }
         _ => hold.voided(id, request.now),
     };

@@ -4,6 +4,7 @@
 use charter_kernel::kit::Budget;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Zone;
+use charter_kernel::unit::Reach;
 use charter_store::Txn;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -11,6 +12,7 @@ use serde_json::{Value, json};
 use super::shape::{budget, check, checked, id, instant, name, nullable, object, present};
 use super::stored;
 use crate::app::App;
+use crate::governance::caps;
 use crate::records::name as names;
 use crate::records::organization::{Loosening, Organization};
 use crate::reply::Reply;
@@ -139,6 +141,10 @@ pub async fn patch(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Repl
     if let Some(wanted) = body.budget {
         if Budget::loosens(organization.budget, wanted) {
             request.place()?.may_loosen()?;
+        }
+        if organization.budget.is_none() && wanted.is_some() {
+            caps::begin(txn, "organization", &Reach::organization(organization.id.as_str()))
+                .await?;
         }
         organization.budget = wanted;
     }

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::shape::{self, budget, check, checked, id, instant, name, nullable, object, present};
 use super::{auth, keys, kits::pins, stored};
 use crate::app::App;
+use crate::governance::caps;
 use crate::lifecycle::{self, Told};
 use crate::records::kit::StoredKit;
 use crate::records::name as names;
@@ -89,8 +90,13 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
             "The organization has as many projects as it can have.",
         ));
     }
-    let project =
-        auth::new_project(app, txn, request, &organization.id, &body.name, body.mode).await?;
+    let default = Project::address(&organization.id, &organization.default_project);
+    let default = stored::get::<Project>(txn, &default).await?.ok_or_else(Refusal::not_found)?;
+    let kit = StoredKit::address(&default.record.id, &default.record.default_kit);
+    let kit = stored::get::<StoredKit>(txn, &kit).await?.ok_or_else(Refusal::not_found)?;
+    let like = Some((default.record, kit.record));
+    let wanted = (organization.id.clone(), body.name.as_str(), body.mode);
+    let project = auth::new_project(app, txn, request, wanted, like).await?;
     let shown = view(&project, &organization.default_project);
     let note = json!({"after": shown});
     Ok(Reply::created(&json!({"project": shown}))
@@ -188,6 +194,9 @@ pub async fn patch(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Repl
     if let Some(wanted) = body.budget {
         if Budget::loosens(project.budget, wanted) {
             request.place()?.may_loosen()?;
+        }
+        if project.budget.is_none() && wanted.is_some() {
+            caps::begin(txn, "project", &Reach::project(project.id.as_str())).await?;
         }
         project.budget = wanted;
     }

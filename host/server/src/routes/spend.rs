@@ -6,9 +6,11 @@
 use std::collections::BTreeMap;
 
 use charter_kernel::governance::calendar::Window;
+use charter_kernel::governance::gauge::Gauge;
 use charter_kernel::governance::hold::spend_space;
 use charter_kernel::id::{ProjectId, UserId};
 use charter_kernel::kit::Period;
+use charter_kernel::money::cents;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::scope::Scope;
 use charter_kernel::time::Instant;
@@ -19,7 +21,7 @@ use serde_json::{Value, json};
 use super::shape::{self, id, instant, nullable, object};
 use super::stored;
 use crate::app::App;
-use crate::governance::caps::{Case, MICRO_USD_PER_CENT, Standing};
+use crate::governance::caps::Case;
 use crate::governance::gateway;
 use crate::records::project::{PROJECTS_MAX, Project};
 use crate::records::user::User;
@@ -56,18 +58,11 @@ pub fn answer() -> Value {
 }
 
 /// Where a tenant's budget stands, by its calendar month where it has none.
-async fn of_tenant(app: &App, txn: &Txn, scope: &Scope) -> Result<(Case, Standing), Refusal> {
+async fn of_tenant(app: &App, txn: &Txn, scope: &Scope) -> Result<(Case, Gauge), Refusal> {
     let case = gateway::case(&app.governance, scope).await?;
-    let standings = case.standings(&app.governance, txn, "", &[], app.clock.now()).await?;
-    let standing = standings
-        .into_iter()
-        .find(|standing| standing.scope == "kit")
-        .ok_or_else(Refusal::not_found)?;
-    Ok((case, standing))
-}
-
-fn cents(micro_usd: i64) -> i64 {
-    micro_usd.div_euclid(MICRO_USD_PER_CENT)
+    let gauges = case.gauges(&app.governance, txn, "", &[], app.clock.now()).await?;
+    let gauge = gauges.into_iter().find(|gauge| gauge.cap.scope == "kit");
+    Ok((case, gauge.ok_or_else(Refusal::not_found)?))
 }
 
 fn named(case: &Case) -> Period {
@@ -104,20 +99,20 @@ pub async fn list(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
         (skip, more) = (0, rest);
         for user in page {
             let tenant = app.directory.place_of_user(place, &project.id, &user.record.id).await?;
-            let (case, standing) = of_tenant(app, txn, &tenant.scope).await?;
+            let (case, gauge) = of_tenant(app, txn, &tenant.scope).await?;
             rows.push(json!({
                 "user_id": user.record.id,
                 "name": user.record.name,
                 "project_id": project.id,
-                "cap_cents": standing.cap.map(cents),
+                "cap_cents": gauge.cap.most.map(cents),
                 "period": named(&case),
-                "enforced": standing.cap.is_some(),
-                "hard": standing.hard,
-                "spent_cents": cents(standing.count.spent),
-                "spent_micro_usd": standing.count.spent,
-                "reserved_micro_usd": standing.count.reserved,
-                "period_start": standing.window.starts,
-                "resets_at": standing.window.ends,
+                "enforced": gauge.cap.most.is_some(),
+                "hard": gauge.cap.hard,
+                "spent_cents": cents(gauge.count.spent),
+                "spent_micro_usd": gauge.count.spent,
+                "reserved_micro_usd": gauge.count.reserved,
+                "period_start": gauge.window.starts,
+                "resets_at": gauge.window.ends,
             }));
         }
         if more {
@@ -242,11 +237,11 @@ pub async fn cost(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
     };
     let user = UserId::parse(request.parameter("tenant_user_id")).ok_or_else(Refusal::not_found)?;
     let tenant = app.directory.place_of_user(place, &project, &user).await?;
-    let (case, standing) = of_tenant(app, txn, &tenant.scope).await?;
+    let (case, gauge) = of_tenant(app, txn, &tenant.scope).await?;
     let mut sums: BTreeMap<(String, String), i64> = BTreeMap::new();
     let mut query = Query::all(&Reach::user(user.as_str()), &spend_space()).limit(PAGE).relaxed();
     query.order = Order::Oldest;
-    query.after = Some(standing.window.starts.to_string());
+    query.after = Some(gauge.window.starts.to_string());
     loop {
         let page = txn.find(&query).await.map_err(stored::reading)?;
         for (_, row) in &page.items {
@@ -261,10 +256,10 @@ pub async fn cost(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
     // What was spent is recorded after it was spent: this report enforces nothing, whatever the
     // caps do.
     let buckets = sums.into_iter().map(|((action, primitive), spent)| {
-        json!({"key": action, "cents": cents(spent), "class": primitive, "cap_cents": standing.cap.map(cents), "enforced": false})
+        json!({"key": action, "cents": cents(spent), "class": primitive, "cap_cents": gauge.cap.most.map(cents), "enforced": false})
     });
     Ok(Reply::ok(&json!({
-        "period": {"name": named(&case), "start": standing.window.starts},
+        "period": {"name": named(&case), "start": gauge.window.starts},
         "buckets": buckets.collect::<Vec<_>>(),
     })))
 }

@@ -8,7 +8,7 @@ use charter_kernel::fault::Fault;
 use charter_kernel::id::{KitId, UserId};
 use charter_kernel::kit::Budget;
 use charter_kernel::refusal::Refusal;
-use charter_kernel::unit::Reach;
+use charter_kernel::unit::{Guard, Reach};
 use charter_store::Txn;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -19,10 +19,14 @@ use super::shape::{
 use super::{keys, projects, stored};
 use crate::app::App;
 use crate::directory::ProjectRecord;
+use crate::governance::caps;
 use crate::lifecycle::{self, Told};
+use crate::records::Record as _;
 use crate::records::account::email_fault;
 use crate::records::kit::StoredKit;
 use crate::records::name as names;
+use crate::records::organization::Organization;
+use crate::records::project::Project;
 use crate::records::user::{
     EXTERNAL_ID_CHARACTERS_MAX, METADATA_ENTRIES_MAX, METADATA_KEY_CHARACTERS_MAX,
     METADATA_VALUE_CHARACTERS_MAX, Revocation, User,
@@ -135,7 +139,8 @@ fn faults_of(name: Option<&str>, email: Option<&str>, external_id: Option<&str>)
 /// Makes a user.
 ///
 /// # Errors
-/// 404 for a kit that does not exist, 409 for an external id that is taken.
+/// 404 for a kit that does not exist, 409 for an external id that is taken, 403 where one more user
+/// is more room than the caller may give.
 pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let place = request.place()?;
     let body: Create = request.body_as()?;
@@ -145,6 +150,8 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
         Some(wanted) => assigned(txn, place, None, wanted).await?,
         None => None,
     };
+    let within = kit.as_ref().unwrap_or(&place.project.default_kit);
+    bounds_another(txn, place, within).await?;
     let user = User {
         id: UserId::new(request.now, stored::random()?),
         organization: place.organization.id.clone(),
@@ -162,6 +169,31 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     told(request, place, &user).tell(&app.governance, txn, lifecycle::Change::Created).await?;
     let note = json!({"after": view(&user, &place.project)});
     Ok(Reply::created(&shown(&user, place)).about("user", user.id.to_string()).noting(note))
+}
+
+/// A capped kit bounds each user by itself. One more user of it is therefore more room, unless a cap
+/// of the project or the organization bounds all of them together: then it takes the authority to
+/// loosen.
+async fn bounds_another(txn: &mut Txn, place: &Place, kit: &KitId) -> Result<(), Refusal> {
+    let (project, organization) = (&place.project, &place.organization);
+    let kit = stored::get::<StoredKit>(txn, &StoredKit::address(&project.id, kit)).await?;
+    if kit.is_none_or(|kit| kit.record.budget.is_none()) {
+        return Ok(());
+    }
+    let project = Project::address(&organization.id, &project.id);
+    let project = stored::get::<Project>(txn, &project).await?.ok_or_else(Refusal::not_found)?;
+    if project.record.budget.is_some() {
+        return Ok(());
+    }
+    let key = Organization::address(&organization.id);
+    let row = txn.get_relaxed(&key).await.map_err(stored::reading)?;
+    let row = row.ok_or_else(Refusal::not_found)?;
+    // Many make users at once: nobody waits for the organization's row, and it is as it was read.
+    txn.guard(Guard::Unchanged { key, version: row.version });
+    match Organization::read(&row).map_err(stored::unreadable)?.budget {
+        Some(_) => Ok(()),
+        None => place.may_loosen(),
+    }
 }
 
 fn told<'a>(request: &'a HostRequest, place: &Place, user: &'a User) -> Told<'a> {
@@ -295,6 +327,9 @@ pub async fn patch(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Repl
         if Budget::loosens(user.budget, wanted) {
             place.may_loosen()?;
         }
+        if user.budget.is_none() && wanted.is_some() {
+            caps::begin(txn, "user", &Reach::user(user.id.as_str())).await?;
+        }
         user.budget = wanted;
     }
     if let Some(name) = body.name {
@@ -366,7 +401,8 @@ pub async fn revoke(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     Ok(Reply::ok(&shown(&user, request.place()?)).about("user", user.id.to_string()).noting(note))
 }
 
-/// Lets a revoked user act again.
+/// Lets a revoked user act again, and one whose caps were frozen because more was captured than was
+/// held: whoever restores it has looked.
 ///
 /// # Errors
 /// 403 without the authority to loosen.
@@ -375,6 +411,7 @@ pub async fn restore(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<
     let mut user = named(request, txn).await?;
     place.may_loosen()?;
     let note = json!({"before": {"status": user.status()}, "after": {"status": "active"}});
+    caps::thaw(txn, &Reach::user(user.id.as_str())).await?;
     if user.revoked.take().is_some() {
         stored::replace(txn, &user, "id").await?;
         told(request, place, &user).tell(&app.governance, txn, lifecycle::Change::Restored).await?;

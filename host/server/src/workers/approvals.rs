@@ -11,7 +11,7 @@ use charter_kernel::unit::{Guard, Space, Taken, Unit, Write};
 use charter_store::CommitError;
 use serde_json::{Value, json};
 
-use super::due::Due;
+use super::due::{Due, Places};
 use crate::app::App;
 use crate::governance::approvals::{self, Request, Run};
 use crate::pipeline::nested;
@@ -20,8 +20,10 @@ use crate::records::approval::{APPROVED, Approval, PENDING, RESOLVED, Status};
 
 /// How long after a host was last heard of another may take up what it worked on.
 const LEASE_MS: i64 = 30_000;
-/// Approvals worked on in turn.
+/// Approvals worked on in turn, where each is done in a moment.
 const COUNT: usize = 16;
+/// Approved requests made side by side: each takes as long as it takes.
+const PLACES: Places = Places { all: 32, each: 8 };
 /// The deadline of a request that declares none of its own.
 const DEADLINE_MS: u32 = 60_000;
 
@@ -31,7 +33,11 @@ fn due(group: &str) -> Due {
 
 /// Never ends by itself.
 pub(super) async fn approved(app: Arc<App>) {
-    due(APPROVED).each(&app, COUNT, |taken| make(&app, taken)).await;
+    let work = |taken| {
+        let app = app.clone();
+        async move { make(&app, taken).await }
+    };
+    due(APPROVED).side_by_side(&app, PLACES, work).await;
 }
 
 /// Never ends by itself.

@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use charter_sdk::Failure;
 use charter_sdk::http::{Request, Response};
 use charter_sdk::serde_json::{Value, json};
 
@@ -236,7 +237,7 @@ fn a_plan_outlives_what_was_given_back_for_it() {
     let bench = Bench::new();
     Provider::bound_to(&bench);
     let made = bench
-        .post("/billing/subscribe", json!({ "plan": "starter", "payment_method": "pm_1" }))
+        .post("/billing/subscribe", json!({ "plan": "pro", "payment_method": "pm_1" }))
         .unwrap();
     paid(&bench, "evt_1", "pi_1", made.body["invoice"]["id"].as_str().unwrap(), 2_000, "usd");
     let charge = json!({ "payment_intent": "pi_1", "amount_refunded": 2_000, "currency": "usd", "metadata": {} });
@@ -274,7 +275,7 @@ fn a_decline_is_told_and_leaves_nothing() {
     // What a subscription owes stays, and is paid by another card.
     provider.answers(402);
     bench
-        .post("/billing/subscribe", json!({ "plan": "starter", "payment_method": "pm_1" }))
+        .post("/billing/subscribe", json!({ "plan": "pro", "payment_method": "pm_1" }))
         .unwrap_err();
     let owed = bench.invoices("open")[0]["id"].as_str().unwrap().to_owned();
     provider.answers(200);
@@ -314,7 +315,7 @@ fn a_renewal_charges_the_kept_card_and_is_past_due_where_that_fails() {
     let bench = Bench::new();
     let provider = Provider::bound_to(&bench);
     let made = bench
-        .post("/billing/subscribe", json!({ "plan": "starter", "payment_method": "pm_1" }))
+        .post("/billing/subscribe", json!({ "plan": "pro", "payment_method": "pm_1" }))
         .unwrap();
     assert_eq!((made.status, &made.body["subscription"]["status"]), (201, &json!("pending")));
     paid(&bench, "evt_1", "pi_1", made.body["invoice"]["id"].as_str().unwrap(), 2_000, "usd");
@@ -396,4 +397,48 @@ fn credit_that_is_spent_stops_who_lives_on_it() {
     bench.0.set("plans", plan(500));
     bench.days(1);
     assert_eq!(bench.standing(), None);
+}
+
+#[test]
+fn what_is_charged_to_a_card_takes_leave_and_what_a_person_pays_does_not() {
+    let bench = Bench::new();
+    let provider = Provider::bound_to(&bench);
+    for action in ["billing.top_up", "billing.subscribe", "billing.upgrade"] {
+        bench.0.deny(action, Failure::forbidden("the policy says no").reason("policy_denied"));
+    }
+    let by_card = |path: &str, mut body: Value| {
+        body["payment_method"] = json!("pm_1");
+        bench.post(path, body).map(drop).unwrap_err()
+    };
+    let (credit, plan) = (json!({ "amount_cents": 1_000 }), json!({ "plan": "pro" }));
+    for refused in [by_card("/billing/topup", credit), by_card("/billing/subscribe", plan.clone())]
+    {
+        assert_eq!(refused.reason_text(), Some("policy_denied"), "{refused:?}");
+    }
+    assert_eq!(provider.paths(), Vec::<String>::new(), "nothing was asked, nothing is kept");
+    let page = json!({ "amount_cents": 1_000, "return_url": "https://shop.example/" });
+    let shown = bench.post("/billing/topup", page).unwrap().body;
+    assert_eq!(shown["payment"]["url"], "https://pay.example/cs_1");
+    let invoice = json!({ "amount_cents": 1_000, "invoice": true });
+    let invoice = bench.post("/billing/topup", invoice).unwrap().body["invoice"]["id"].clone();
+    let pay = json!({ "invoice_id": invoice });
+    assert_eq!(by_card("/billing/topup", pay).reason_text(), Some("policy_denied"));
+}
+
+#[test]
+fn a_payment_that_is_declined_gives_its_leave_back() {
+    let bench = Bench::new();
+    let provider = Provider::bound_to(&bench);
+    provider.answers(402);
+    let credit = json!({ "amount_cents": 1_000, "payment_method": "pm_1" });
+    let declined = bench.post("/billing/topup", credit.clone()).map(drop).unwrap_err();
+    assert!(declined.is("payment_rejected"), "{declined:?}");
+    // One that the provider does not answer is asked again under the same leave.
+    provider.answers(503);
+    assert!(bench.post("/billing/topup", credit).is_err());
+    provider.answers(200);
+    bench.0.pass_seconds(120);
+    assert_eq!(bench.0.run_jobs().unwrap(), 1);
+    let payments = provider.payments();
+    assert_eq!(payments[1].0, payments[2].0);
 }

@@ -125,6 +125,16 @@ pub(crate) mod governance {
             Ok(())
         }
         pub(crate) fn capture(&self, actual: i64) -> Result<()> {
+            let held = with(|state| {
+                let permit = state.permits.get(&self.0).filter(|_| !state.is_told);
+                permit.map(|permit| permit.proposal.amount.unwrap_or(0))
+            });
+            if let Some(left) = held.filter(|held| actual > *held) {
+                return Err(Failure::conflict("more was to be captured than was held")
+                    .reason("over_held")
+                    .details(serde_json::json!({ "left_micro_usd": left }))
+                    .into());
+            }
             self.end(actual)
         }
         pub(crate) fn cancel(&self) -> Result<()> {

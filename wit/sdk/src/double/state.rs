@@ -90,6 +90,8 @@ pub(super) struct State {
     pub(super) rates: BTreeMap<String, Vec<i64>>,
     pub(super) outside: Vec<Outside>,
     pub(super) bills: bool,
+    /// A hook tells what has happened: its word is not bounded by what was held.
+    pub(super) is_told: bool,
     pub(super) standing: Option<String>,
     pub(super) events: Vec<Emitted>,
     pub(super) audits: Vec<Audited>,
@@ -119,6 +121,7 @@ impl Default for State {
             rates: BTreeMap::new(),
             outside: Vec::new(),
             bills: false,
+            is_told: false,
             standing: None,
             events: Vec::new(),
             audits: Vec::new(),

@@ -10,7 +10,7 @@ use crate::bindings::{
 };
 use crate::documents::{Collection, CollectionSpec};
 use crate::failure::{Failure, Result};
-use crate::manifest::{Action, ErrorCode, Event, Operation, Provider, Setting};
+use crate::manifest::{Action, DeclaredAction, ErrorCode, Event, Operation, Provider, Setting};
 use crate::signals::{Reaction, Signal};
 
 /// What a kit that does not name the primitive means.
@@ -40,7 +40,7 @@ pub struct Primitive {
     capabilities: Vec<&'static str>,
     pub(crate) operations: Vec<Operation>,
     pub(crate) collections: Vec<CollectionSpec>,
-    actions: Vec<Action>,
+    actions: Vec<DeclaredAction>,
     events: Vec<Event>,
     errors: Vec<ErrorCode>,
     providers: Vec<Provider>,
@@ -123,7 +123,14 @@ impl Primitive {
     /// A regulated action.
     #[must_use]
     pub fn action(mut self, action: Action) -> Self {
-        self.actions.push(action);
+        self.actions.push(DeclaredAction { action, overrun: None });
+        self.uses("governance")
+    }
+    /// A regulated action whose cost is known afterwards only: a capture may be `overrun` times
+    /// (1 to 2) what was held, unless an account of the ledger pays it.
+    #[must_use]
+    pub fn estimated_action(mut self, action: Action, overrun: f64) -> Self {
+        self.actions.push(DeclaredAction { action, overrun: Some(overrun) });
         self.uses("governance")
     }
     /// An event that it emits.

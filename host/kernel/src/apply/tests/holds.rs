@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::governance::hold::{Charge, Counted, Hold, Pay, State as Stand, Step, Subject};
+use crate::governance::hold::{
+    Charge, Counted, Hold, OverCapture, Pay, State as Stand, Step, Subject, Word,
+};
 use crate::governance::policy::{Decision, Verdict};
 
 const CAP: i64 = 100;
@@ -29,6 +31,8 @@ fn hold(amount: i64) -> Hold {
         component: "shop".into(),
         title: String::new(),
         amount: Some(amount),
+        spends: Some(true),
+        capturable: None,
         charges: vec![charge(0, amount, CAP, Counted::Money), charge(1, 1, TIMES, Counted::Times)],
         pay: Some(Pay { from: account(1), to: account(2), memo: String::new() }),
         decision: Decision {
@@ -119,6 +123,11 @@ impl Model {
     }
 }
 
+/// A capture as a provider's signed word has it: of any amount.
+fn captured(hold: &Hold, id: &str, actual: i64) -> Step {
+    hold.captured(id, hold.admit_capture(actual, Word::Provider).unwrap(), NOW)
+}
+
 fn unit_of(step: Step) -> Unit {
     Unit { organization: "o".into(), guards: step.guards, writes: step.writes, ..Unit::default() }
 }
@@ -155,9 +164,9 @@ fn a_hold_ends_once_however_many_end_it() {
     let mut model = books();
     let taken = hold(30);
     let ends = [
-        taken.captured("h", 25, NOW),
+        captured(&taken, "h", 25),
         taken.voided("h", NOW),
-        taken.captured("h", 30, NOW),
+        captured(&taken, "h", 30),
         taken.dispatched("h"),
     ];
     let answers = model
@@ -171,12 +180,133 @@ fn a_hold_ends_once_however_many_end_it() {
 }
 
 #[test]
+fn a_hold_bounds_what_its_own_primitive_captures() {
+    let held = |capturable| Hold { capturable, ..hold(30) };
+    let asked = |hold: &Hold, actual| hold.admit_capture(actual, Word::Asker).map(drop);
+    // One of an earlier build says nothing of its own: what it holds bounds it.
+    for hold in [held(None), held(Some(30))] {
+        assert_eq!(asked(&hold, 30), Ok(()));
+        assert_eq!(asked(&hold, 31), Err(OverCapture { left: 30 }));
+    }
+    assert_eq!(asked(&held(Some(45)), 45), Ok(()), "what was estimated may overrun");
+    assert_eq!(asked(&held(Some(45)), 46), Err(OverCapture { left: 45 }));
+    let free = Hold { amount: None, charges: Vec::new(), ..held(None) };
+    assert_eq!(asked(&free, 1), Err(OverCapture { left: 0 }));
+    let counted = Hold { amount: None, ..held(None) };
+    assert_eq!(asked(&counted, 31), Err(OverCapture { left: 30 }), "what limits count is bounded");
+}
+
+/// A cap that begins: what was spent before it is not counted yet.
+fn begun(n: u8) -> Write {
+    ensured(meter(n), &Meter::begun(None))
+}
+
+fn opened(n: u8, spent: i64) -> Write {
+    Write::Open { meter: meter(n), slot: day(1), spent }
+}
+
+/// The meter of the organization of [`hold`].
+fn organizations() -> Key {
+    let meters = crate::governance::hold::meters_space();
+    Key::new(&Reach::organization("o"), &meters, "organization")
+}
+
+#[test]
+fn a_hold_from_before_a_first_cap_counts_in_it_once_it_is_captured() {
+    let mut model = books();
+    let taken = hold(30);
+    let begin = Write::Ensure {
+        key: organizations(),
+        draft: Draft {
+            body: serde_json::to_string(&Meter::begun(None)).unwrap(),
+            ..Draft::default()
+        },
+    };
+    let open = Write::Open { meter: organizations(), slot: day(1), spent: 1 };
+    let units = [
+        taking("h", &taken),
+        one(vec![begin]),
+        one(vec![open]),
+        unit_of(captured(&taken, "h", 25)),
+    ];
+    assert!(model.run(&units).iter().all(Result::is_ok));
+    let counted: Meter = serde_json::from_str(&model.rows[&organizations()].row.body).unwrap();
+    assert_eq!(counted.now().spent, 26);
+    model.books_agree();
+}
+
+#[test]
+fn a_capture_where_no_cap_ever_stood_makes_no_meter() {
+    let mut model = books();
+    let taken = hold(30);
+    let capture = taken.admit_capture(30, Word::Asker).unwrap();
+    let at_once = taken.taken_with("h", taken.captured("h", capture, NOW));
+    assert!(
+        at_once
+            .iter()
+            .all(|write| !matches!(write, Write::Tally { slot, .. } if *slot == Slot::uncapped()))
+    );
+    let after = model.run(&[one(at_once), taking("i", &taken), unit_of(captured(&taken, "i", 9))]);
+    assert!(after.iter().all(Result::is_ok), "{after:?}");
+    assert_eq!(model.rows.get(&organizations()), None);
+    model.books_agree();
+}
+
+#[test]
+fn a_meter_that_is_opened_twice_in_one_unit_keeps_what_is_reserved() {
+    let mut model = Model::default();
+    let reserve = Write::Reserve {
+        meter: meter(0),
+        slot: day(1),
+        amount: 5,
+        admission: Admission::Within(100),
+    };
+    let writes = vec![begun(0), opened(0, 7), reserve.clone(), opened(0, 7), reserve];
+    assert!(model.run(&[one(writes)])[0].is_ok());
+    assert_eq!((model.meter(0).now().spent, model.meter(0).now().reserved), (7, 10));
+}
+
+#[test]
+fn an_overrun_within_its_bound_freezes_nothing() {
+    let mut model = books();
+    let taken = Hold { capturable: Some(60), ..hold(30) };
+    let capture = taken.admit_capture(60, Word::Asker).unwrap();
+    let after = model.run(&[
+        taking("h", &taken),
+        unit_of(taken.captured("h", capture, NOW)),
+        taking("next", &hold(1)),
+    ]);
+    assert!(after.iter().all(Result::is_ok), "{after:?}");
+    model.books_agree();
+}
+
+#[test]
+fn a_provider_freezes_the_narrowest_scope_and_never_the_organization() {
+    let scoped = |scopes: &[&str]| {
+        let charges = scopes.iter().zip(0..).map(|(scope, n)| Charge {
+            scope: (*scope).into(),
+            meter: meter(n),
+            ..hold(30).charges[0].clone()
+        });
+        Hold { charges: charges.collect(), ..hold(30) }
+    };
+    let frozen = |scopes: &[&str]| {
+        let mut model = books();
+        let taken = scoped(scopes);
+        model.run(&[taking("h", &taken), unit_of(captured(&taken, "h", 90))]);
+        [0, 1].map(|n| model.meter(n).frozen)
+    };
+    assert_eq!(frozen(&["organization", "user"]), [false, true]);
+    assert_eq!(frozen(&["organization"]), [false, false]);
+}
+
+#[test]
 fn more_than_was_held_is_posted_as_it_is_and_stops_the_scope() {
     let mut model = books();
     let taken = hold(30);
     let after = model.run(&[
         taking("h", &taken),
-        unit_of(taken.captured("h", 90, NOW)),
+        unit_of(captured(&taken, "h", 90)),
         taking("next", &hold(1)),
     ]);
     assert!(after[1].is_ok());
@@ -223,7 +353,7 @@ proptest! {
                     (_, None) => return None,
                     (_, Some(hold)) if hold.state.is_over() => return None,
                     (Try::Dispatch, Some(hold)) => unit_of(hold.dispatched(&id)),
-                    (Try::Capture(actual), Some(hold)) => unit_of(hold.captured(&id, *actual, NOW)),
+                    (Try::Capture(actual), Some(hold)) => unit_of(captured(hold, &id, *actual)),
                     (Try::Void, Some(hold)) => unit_of(hold.voided(&id, NOW)),
                     (Try::Doubt, Some(hold)) => unit_of(hold.doubted(&id)),
                 };

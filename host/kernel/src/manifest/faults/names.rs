@@ -82,6 +82,10 @@ pub(super) fn check(manifest: &Manifest, faults: &mut Vec<Fault>) {
             );
             faults.push(Fault::new(format!("actions.{at}.name"), message));
         }
+        if action.overrun.is_some() && !action.spends {
+            let message = "is only for an action whose amount counts against caps (`spends`)";
+            faults.push(Fault::new(format!("actions.{at}.overrun"), message));
+        }
     }
     let actions = manifest
         .actions

@@ -3,6 +3,7 @@
 use charter_kernel::governance::hold::{CREDIT, Pay, accounts_space, entries};
 use charter_kernel::id::{OrganizationId, uuid_v7};
 use charter_kernel::ledger::{Account, Normal, Phase};
+use charter_kernel::money::micro_usd;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::unit::{Key, Reach, Write};
 use charter_store::Txn;
@@ -10,7 +11,6 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::app::App;
-use crate::governance::caps::micro_usd;
 use crate::lifecycle::Billed;
 use crate::records::organization::Organization;
 use crate::reply::Reply;

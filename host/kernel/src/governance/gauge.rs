@@ -1,0 +1,289 @@
+//! A cap, and where it stands: which window counts now, what its meter says there, and what has to
+//! be written first so that the meter counts in it.
+//!
+//! Pure: the caller reads the meter's row and, where that does not know yet what was spent, sums up
+//! the spend records. Invariant: an amount is reserved only on a meter that knows what was spent in
+//! its window, or in the unit that tells it.
+
+use super::calendar::{Calendar, Window};
+use super::hold::{Charge, Counted, meters_space};
+use super::meter::{Admission, Count, Meter};
+use super::policy::Grant;
+use crate::time::Instant;
+use crate::unit::{Guard, Key, Reach, Write};
+
+/// What a grant's scope begins with.
+const GRANT: &str = "grant:";
+/// What a limit's scope begins with.
+const LIMIT: &str = "limit:";
+
+/// A cap, and where its amounts are counted.
+#[derive(Clone, Debug)]
+pub struct Cap {
+    /// `organization`, `project`, `kit`, `user`, a scope of the primitive's own, or `limit:` or
+    /// `grant:` and an id.
+    pub scope: String,
+    /// What is counted.
+    pub unit: Counted,
+    /// The meter's row.
+    pub meter: Key,
+    /// The most, in micro-US-dollars or times; absent where the amount is only counted.
+    pub most: Option<i64>,
+    /// Whether an excess is refused; otherwise it takes a person's leave.
+    pub hard: bool,
+    /// What it is counted over.
+    pub calendar: Calendar,
+    /// What the cap was read from.
+    pub guard: Option<Guard>,
+}
+
+/// A cap, as its meter was found.
+#[derive(Clone, Debug)]
+pub enum Look {
+    /// The meter knows what was spent.
+    Counted(Gauge),
+    /// The spend records are summed up first.
+    Unsummed(Unsummed),
+}
+
+/// A meter that does not count in the window yet.
+#[derive(Clone, Debug)]
+pub struct Unsummed {
+    cap: Cap,
+    window: Window,
+    known: Meter,
+    version: Option<u64>,
+}
+
+/// A cap, and where it stands.
+#[derive(Clone, Debug)]
+pub struct Gauge {
+    /// The cap.
+    pub cap: Cap,
+    /// The window that counts now.
+    pub window: Window,
+    /// What stands there.
+    pub count: Count,
+    opening: Option<Opening>,
+}
+
+/// What makes a meter count in the window.
+#[derive(Clone, Copy, Debug)]
+struct Opening {
+    /// The sum of what the spend records say.
+    spent: i64,
+    /// The version of its row when they were summed up; `None` where there was none.
+    version: Option<u64>,
+}
+
+/// The meter of a grant: `count` or `amount`.
+pub fn grant_meter(grant: &Grant, kind: &str) -> Key {
+    Key::new(&Reach::user(&grant.user_id), &meters_space(), format!("{GRANT}{}:{kind}", grant.id))
+}
+
+/// Whether a meter is a grant's.
+pub fn is_grants(meter: &Key) -> bool {
+    meter.id.starts_with(GRANT)
+}
+
+/// The scope of a grant.
+pub fn grant_scope(id: &str) -> String {
+    format!("{GRANT}{id}")
+}
+
+/// The scope of a limit.
+pub fn limit_scope(id: &str) -> String {
+    format!("{LIMIT}{id}")
+}
+
+impl Cap {
+    /// Whether it comes and goes, so that its meter does not count at all times.
+    fn comes_and_goes(&self) -> bool {
+        matches!(self.scope.as_str(), "organization" | "project" | "user")
+    }
+
+    /// Whether the spend records know what was spent in its scope. What a primitive counts by itself
+    /// begins with its cap, and a limit with its first use.
+    pub fn is_recorded(&self) -> bool {
+        self.comes_and_goes() || self.scope == "kit"
+    }
+
+    /// The limit of the organization that it is, by its id.
+    pub fn limit(&self) -> Option<&str> {
+        self.scope.strip_prefix(LIMIT)
+    }
+
+    /// Where it stands by its meter's row, at that version.
+    pub fn look(self, row: Option<(Meter, u64)>, now: Instant) -> Look {
+        let mut window = self.calendar.window(now);
+        let Some((known, version)) = row else {
+            let known = Meter::begun(None);
+            return Look::Unsummed(Unsummed { cap: self, window, known, version: None });
+        };
+        let is_whole = known.whole || !self.comes_and_goes();
+        if !is_whole || !known.current.is_alike(&window.slot) {
+            return Look::Unsummed(Unsummed { cap: self, window, known, version: Some(version) });
+        }
+        // Another host's clock was ahead: a window is never gone back from.
+        if known.current.follows(&window.slot) {
+            window.slot = known.current.clone();
+        }
+        let count = known.standing(&window.slot);
+        Look::Counted(Gauge { cap: self, window, count, opening: None })
+    }
+}
+
+impl Unsummed {
+    /// The cap.
+    pub fn cap(&self) -> &Cap {
+        &self.cap
+    }
+
+    /// The first moment of what is summed up.
+    pub fn since(&self) -> Instant {
+        self.window.starts
+    }
+
+    /// Where the cap stands, with what the spend records say.
+    pub fn summed(self, spent: i64) -> Gauge {
+        let Self { cap, window, mut known, version } = self;
+        known.open(&window.slot, spent);
+        let count = known.standing(&window.slot);
+        Gauge { cap, window, count, opening: Some(Opening { spent, version }) }
+    }
+}
+
+impl Gauge {
+    /// Whether there is a way beyond it where it is full: a person, or to do without the grant.
+    pub fn gives_way(&self) -> bool {
+        !self.cap.hard || self.cap.scope.starts_with(GRANT)
+    }
+
+    /// Whether it admits so much more.
+    pub fn admits(&self, amount: i64) -> bool {
+        let more = if self.cap.unit == Counted::Times { 1 } else { amount };
+        let stands = self.count.spent.saturating_add(self.count.reserved).saturating_add(more);
+        self.cap.most.is_none_or(|most| stands <= most)
+    }
+
+    /// What an amount reserves in it; `beyond` it where a person has a say.
+    pub fn charge(&self, amount: i64, beyond: bool) -> Charge {
+        let within = || Admission::Within(self.cap.most.unwrap_or(i64::MAX));
+        Charge {
+            scope: self.cap.scope.clone(),
+            meter: self.cap.meter.clone(),
+            slot: self.window.slot.clone(),
+            amount: if self.cap.unit == Counted::Times { 1 } else { amount },
+            admission: if beyond { Admission::Beyond } else { within() },
+            unit: self.cap.unit,
+        }
+    }
+
+    /// What must still be so when something is reserved in it.
+    pub fn guards(&self) -> impl Iterator<Item = Guard> {
+        // What is captured after the sum was made would be missed: the row must be the one that was
+        // read. What is counted at all times has nothing to sum up before its first row.
+        let opening =
+            self.opening.filter(|opening| opening.version.is_some() || self.cap.comes_and_goes());
+        let unchanged = opening.map(|opening| Guard::Version {
+            key: self.cap.meter.clone(),
+            version: opening.version,
+        });
+        unchanged.into_iter().chain(self.cap.guard.clone())
+    }
+
+    /// Has the meter count in the window, before anything is reserved.
+    pub fn opened(&self) -> Option<Write> {
+        let Opening { spent, .. } = self.opening?;
+        let (meter, slot) = (self.cap.meter.clone(), self.window.slot.clone());
+        Some(Write::Open { meter, slot, spent })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kit::Period;
+
+    const NOW: Instant = Instant(1_795_600_000_000);
+
+    fn cap(scope: &str) -> Cap {
+        Cap {
+            scope: scope.into(),
+            unit: Counted::Money,
+            meter: Key::new(&Reach::organization("o"), &meters_space(), scope),
+            most: Some(100),
+            hard: true,
+            calendar: Calendar::new(Period::Day, "UTC").unwrap(),
+            guard: None,
+        }
+    }
+
+    fn row(scope: &str, whole: bool, spent: i64) -> Option<(Meter, u64)> {
+        let slot = cap(scope).calendar.window(NOW).slot;
+        Some((Meter { whole, ..Meter::opened(slot, spent) }, 7))
+    }
+
+    fn gauge(scope: &str, row: Option<(Meter, u64)>, sum: i64) -> Gauge {
+        match cap(scope).look(row, NOW) {
+            Look::Counted(gauge) => gauge,
+            Look::Unsummed(unsummed) => unsummed.summed(sum),
+        }
+    }
+
+    fn version(gauge: &Gauge) -> Vec<Option<u64>> {
+        let of = |guard| match guard {
+            Guard::Version { version, .. } => version,
+            other => panic!("{other:?}"),
+        };
+        gauge.guards().map(of).collect()
+    }
+
+    #[test]
+    fn a_meter_that_counts_at_all_times_is_believed() {
+        for whole in [true, false] {
+            let kit = gauge("kit", row("kit", whole, 40), 99);
+            assert_eq!((kit.count.spent, kit.opened().is_some()), (40, false), "{whole}");
+        }
+        let standing = gauge("organization", row("organization", true, 40), 99);
+        assert_eq!((standing.count.spent, standing.guards().count()), (40, 0));
+    }
+
+    #[test]
+    fn a_cap_that_is_new_begins_with_the_sum_of_what_was_spent_as_long_as_its_row_is_the_same() {
+        let stale = gauge("organization", row("organization", false, 40), 59);
+        assert_eq!((stale.count.spent, version(&stale)), (59, vec![Some(7)]));
+        let first = gauge("user", None, 12);
+        assert_eq!((first.count.spent, version(&first)), (12, vec![None]));
+        assert!(matches!(first.opened(), Some(Write::Open { spent: 12, .. })));
+        // Where nothing can have been spent before its first row, those who come first do not
+        // stand in each other's way.
+        assert_eq!(version(&gauge("kit", None, 0)), Vec::new());
+    }
+
+    #[test]
+    fn another_period_is_summed_up_anew_and_a_later_window_stays() {
+        let month = Calendar::new(Period::Month, "UTC").unwrap().window(NOW).slot;
+        let other = gauge("kit", Some((Meter::opened(month, 80), 3)), 20);
+        assert_eq!((other.count.spent, version(&other)), (20, vec![Some(3)]));
+        let tomorrow = cap("kit").calendar.window(NOW.plus_ms(86_400_000)).slot;
+        let ahead = gauge("kit", Some((Meter::opened(tomorrow.clone(), 5), 3)), 99);
+        assert_eq!((ahead.count.spent, ahead.window.slot), (5, tomorrow));
+    }
+
+    #[test]
+    fn it_admits_what_is_left_and_counts_times_once() {
+        let money = gauge("kit", row("kit", true, 60), 0);
+        assert!(money.admits(40) && !money.admits(41) && !money.admits(i64::MAX));
+        let times = Gauge {
+            cap: Cap { unit: Counted::Times, most: Some(61), ..money.cap.clone() },
+            ..money.clone()
+        };
+        assert!(times.admits(1_000));
+        assert_eq!(times.charge(1_000, false).amount, 1);
+        assert_eq!(money.charge(9, true).admission, Admission::Beyond);
+        let open = Gauge { cap: Cap { most: None, ..money.cap.clone() }, ..money };
+        assert!(open.admits(i64::MAX));
+        assert_eq!(open.charge(9, false).admission, Admission::Within(i64::MAX));
+    }
+}

@@ -1,0 +1,245 @@
+//! Each verdict against each cap, grant and person; and that whatever comes in, nothing is set aside
+//! without leave.
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::governance::calendar::Calendar;
+use crate::governance::gauge::{Cap, Look};
+use crate::governance::hold::{Counted, meters_space};
+use crate::governance::meter::{Admission, Meter};
+use crate::kit::Period;
+use crate::unit::Reach;
+
+const NOW: Instant = Instant(1_795_600_000_000);
+const PEOPLE: [Person; 3] = [Person::Approved, Person::Reachable, Person::Absent];
+
+fn zone() -> Zone {
+    Zone::named("UTC").unwrap()
+}
+
+fn subject() -> Subject {
+    Subject { organization: "o".into(), user: Some("u".into()), ..Subject::default() }
+}
+
+fn policy(effect: &str) -> Policy {
+    serde_json::from_value(json!({
+        "rules": [{ "id": "r", "effect": effect, "actions": ["shop.buy"] }],
+    }))
+    .unwrap()
+}
+
+fn grant(id: &str) -> Grant {
+    serde_json::from_value(json!({
+        "id": id, "user_id": "u", "actions": ["shop.*"], "until": "2030-01-01T00:00:00Z",
+        "reason": "for the test", "max_uses": 1,
+    }))
+    .unwrap()
+}
+
+fn asked(amount: Option<i64>) -> Asked<'static> {
+    Asked { action: "shop.buy", entity: "card", spends: true, amount }
+}
+
+fn decide(policy: &Policy, grants: &[Grant], full: &BTreeSet<Key>) -> Decision {
+    let grounds = Grounds { policy, zone: &zone(), subject: &subject(), at: NOW };
+    grounds.decide(&asked(Some(5)), grants, full)
+}
+
+fn meter(scope: &str) -> Key {
+    Key::new(&Reach::user("u"), &meters_space(), scope)
+}
+
+fn gauge(scope: &str, unit: Counted, most: Option<i64>, hard: bool) -> Gauge {
+    let calendar = Calendar::new(Period::Day, "UTC").unwrap();
+    let row = (Meter::opened(calendar.window(NOW).slot, 10), 1);
+    let (scope, meter, guard) = (scope.to_owned(), meter(scope), None);
+    match (Cap { scope, unit, meter, most, hard, calendar, guard }).look(Some(row), NOW) {
+        Look::Counted(gauge) => gauge,
+        Look::Unsummed(unsummed) => unsummed.summed(10),
+    }
+}
+
+fn terms(amount: Option<i64>, spends: bool, pays: bool) -> Terms {
+    let account = |name: &str| Key::new(&Reach::user("u"), &meters_space(), name);
+    Terms {
+        primitive: "shop".into(),
+        action: "shop.buy".into(),
+        entity: "card".into(),
+        component: "shop".into(),
+        title: String::new(),
+        spends,
+        amount,
+        capturable: amount.unwrap_or(0),
+        pay: pays.then(|| Pay { from: account("a"), to: account("b"), memo: String::new() }),
+        subject: subject(),
+        request: "r".into(),
+        ordinal: 0,
+        at: NOW,
+        until: NOW.plus_ms(1_000),
+    }
+}
+
+#[test]
+fn how_an_action_goes_on_by_verdict_cap_and_person() {
+    let taken = Ok(Course::Taken);
+    let asks = |no| [taken, Ok(Course::Pending), Err(no)];
+    // (what the policy says, whether it goes beyond a soft cap) and what then becomes of it where
+    // people have approved it, where somebody can be asked, and where nobody can.
+    let table = [
+        (("allow", false), [taken; 3]),
+        (("allow", true), asks(No::OverSoftCap)),
+        (("require_approval", false), asks(No::ApprovalRequired)),
+        (("require_approval", true), asks(No::ApprovalRequired)),
+        (("deny", false), [Err(No::Denied); 3]),
+        (("deny", true), [Err(No::Denied); 3]),
+    ];
+    for ((effect, is_beyond), expected) in table {
+        let decision = decide(&policy(effect), &[], &BTreeSet::new());
+        let seen = PEOPLE.map(|person| course(&decision, is_beyond, person));
+        assert_eq!(seen, expected, "{effect}, beyond: {is_beyond}");
+    }
+}
+
+#[test]
+fn a_grant_stands_in_for_a_person_until_it_is_used_up_and_never_against_a_deny() {
+    let (first, second) = (grant("g1"), grant("g2"));
+    let grants = [first.clone(), second.clone()];
+    let used = |effect: &str, full: &[&Grant]| {
+        let full = full.iter().map(|grant| grant_meter(grant, "count")).collect();
+        let decision = decide(&policy(effect), &grants, &full);
+        (decision.verdict, decision.grant)
+    };
+    assert_eq!(used("require_approval", &[]), (Verdict::Allow, Some("g1".into())));
+    assert_eq!(used("require_approval", &[&first]), (Verdict::Allow, Some("g2".into())));
+    assert_eq!(used("require_approval", &[&first, &second]), (Verdict::RequireApproval, None));
+    assert_eq!(used("deny", &[]), (Verdict::Deny, None));
+    let full = grants.iter().map(|grant| grant_meter(grant, "count")).collect();
+    assert_eq!(beyond(&full), BTreeSet::new(), "a grant that is used up is no soft cap");
+}
+
+#[test]
+fn what_is_asked_of_a_cap_is_what_was_asked_for() {
+    let gauges = [
+        gauge("limit:l", Counted::Times, Some(3), true),
+        gauge("organization", Counted::Money, Some(100), true),
+        gauge("kit", Counted::Money, None, true),
+        gauge("user", Counted::Money, Some(20), false),
+    ];
+    let soft = meter("user");
+    let all = charges(&gauges, Some(15), &BTreeSet::from([&soft]));
+    let seen: Vec<_> = all.iter().map(|charge| (charge.amount, charge.admission)).collect();
+    let within = Admission::Within;
+    let expected =
+        [(1, within(3)), (15, within(100)), (15, within(i64::MAX)), (15, Admission::Beyond)];
+    assert_eq!(seen, expected);
+    assert!(charges(&gauges, None, &BTreeSet::new()).iter().all(|charge| charge.amount <= 1));
+}
+
+#[test]
+fn money_that_does_not_move_is_no_holds() {
+    let allowed = || decide(&Policy::default(), &[], &BTreeSet::new());
+    let hold =
+        |spends, pays| terms(Some(7), spends, pays).hold(allowed(), Course::Taken, Vec::new());
+    let amounts = [(true, false), (false, true), (false, false)].map(|(spends, pays)| {
+        let hold = hold(spends, pays);
+        assert_eq!(hold.bound(), 7, "it bounds its capture all the same");
+        hold.amount
+    });
+    assert_eq!(amounts, [Some(7), Some(7), None]);
+    let (_, writes) = prepared(&hold(true, true), &[]);
+    assert_eq!(writes.len(), 2, "both accounts are there");
+}
+
+#[test]
+fn a_refusal_names_its_scope_and_what_is_left() {
+    let gauges = [
+        gauge("limit:few", Counted::Times, Some(3), true),
+        gauge("organization", Counted::Money, Some(100), true),
+    ];
+    let hold = terms(Some(7), true, true).hold(
+        decide(&Policy::default(), &[], &BTreeSet::new()),
+        Course::Taken,
+        charges(&gauges, Some(7), &BTreeSet::new()),
+    );
+    let count = crate::governance::meter::Count { spent: 95, reserved: 2, ..Default::default() };
+    let told = |refused: Refused| {
+        let refusal = refusal(&refused, &hold, &gauges).unwrap();
+        (refusal.reason.unwrap_or_default(), serde_json::Value::Object(refusal.details))
+    };
+    let over = |scope: &str, cap| Refused::OverCap { meter: meter(scope), count, cap };
+    let (reason, details) = told(over("organization", 100));
+    assert_eq!((reason.as_str(), &details["scope"]), ("budget_exceeded", &json!("organization")));
+    assert_eq!(
+        (&details["spent_micro_usd"], &details["reserved_micro_usd"]),
+        (&json!(95), &json!(2))
+    );
+    let (reason, details) = told(over("limit:few", 3));
+    assert_eq!((reason.as_str(), &details["limit_id"]), ("limit_exceeded", &json!("few")));
+    assert_eq!(told(Refused::Frozen { key: meter("organization") }).0, "scope_frozen");
+    assert_eq!(told(Refused::Frozen { key: meter("elsewhere") }).0, "account_frozen");
+    let account = Key::new(&Reach::user("u"), &meters_space(), "a");
+    let (_, details) = told(Refused::Overdrawn { account, available: 4 });
+    assert_eq!(
+        (&details["available_micro_usd"], &details["amount_micro_usd"]),
+        (&json!(4), &json!(7))
+    );
+    assert_eq!(refusal(&Refused::Moved { meter: meter("organization") }, &hold, &gauges), None);
+}
+
+fn effects() -> impl Strategy<Value = &'static str> {
+    prop_oneof![Just("allow"), Just("require_approval"), Just("deny")]
+}
+
+fn caps() -> impl Strategy<Value = Vec<(Option<i64>, bool, bool)>> {
+    let most = prop::option::of(0..40_i64);
+    prop::collection::vec((most, any::<bool>(), any::<bool>()), 0..5)
+}
+
+proptest! {
+    /// Whatever the rules, the caps and the people: what a policy denies is never held, a hard cap
+    /// is never gone beyond, and what goes beyond a soft one has had a person's word or waits for it.
+    #[test]
+    fn nothing_is_set_aside_without_leave(
+        effect in effects(),
+        caps in caps(),
+        amount in 0..50_i64,
+        granted in any::<bool>(),
+        person in prop::sample::select(PEOPLE.to_vec()),
+    ) {
+        let gauges: Vec<Gauge> = caps.iter().enumerate().map(|(at, (most, hard, _))| {
+            gauge(&format!("scope-{at}"), Counted::Money, *most, *hard)
+        }).collect();
+        // Found full by an attempt before, and with a way beyond.
+        let full: BTreeSet<Key> = gauges.iter().zip(&caps)
+            .filter(|(gauge, (.., was_full))| *was_full && gauge.gives_way() && !gauge.admits(amount))
+            .map(|(gauge, _)| gauge.cap.meter.clone()).collect();
+        let grants: Vec<Grant> = granted.then(|| grant("g")).into_iter().collect();
+        let decision = decide(&policy(effect), &grants, &full);
+        let beyond = beyond(&full);
+        let course = match course(&decision, !beyond.is_empty(), person) {
+            Ok(course) => course,
+            Err(no) => {
+                prop_assert!(no == No::Denied || person == Person::Absent);
+                prop_assert!(no.refusal(&decision).details.contains_key("policy_ids") || no == No::OverSoftCap);
+                return Ok(());
+            }
+        };
+        prop_assert!(effect != "deny");
+        let by_a_person = !beyond.is_empty() || (effect == "require_approval" && !granted);
+        prop_assert_eq!(course == Course::Pending, by_a_person && person == Person::Reachable);
+        let hold = terms(Some(amount), true, false)
+            .hold(decision, course, charges(&gauges, Some(amount), &beyond));
+        prop_assert_eq!(hold.state == State::Pending, course == Course::Pending);
+        for (charge, gauge) in hold.charges.iter().zip(&gauges) {
+            let mut meter = Meter::opened(gauge.window.slot.clone(), 10);
+            let admitted = meter.reserve(&charge.slot, charge.amount, charge.admission).is_ok();
+            match charge.admission {
+                Admission::Beyond => prop_assert!(by_a_person && !gauge.cap.hard),
+                Admission::Within(_) => prop_assert_eq!(admitted, gauge.admits(amount)),
+            }
+        }
+        prop_assert_eq!(hold.charges.len(), gauges.len());
+    }
+}

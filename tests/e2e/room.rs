@@ -1,0 +1,229 @@
+//! Room: a hold bounds what is captured of it, a cap knows what was spent while it did not stand, and
+//! what is new has no room that its maker did not have.
+
+use charter_tests::artefacts::Artefacts;
+use charter_tests::tenant::unique;
+use charter_tests::world::Builder;
+use charter_tests::{Answer, Client, Tenant, World, on_both};
+use serde_json::{Value, json};
+
+use crate::rules::{play, seen};
+
+/// One dollar, as the ledger counts.
+const DOLLAR: i64 = 1_000_000;
+
+/// A tenant with credit, of a deployment that plays scripts.
+fn funded(world: &World, cents: i64) -> Tenant {
+    world.install("script", &Artefacts::get().fixture("script"));
+    let tenant = world.register();
+    let credit = json!({ "organization_id": tenant.organization, "amount_cents": cents, "memo": "for the test" });
+    let give = world
+        .operator()
+        .call("POST", "/v1/operator/credits")
+        .idempotency_key(&unique("credit"))
+        .json(&credit)
+        .send();
+    give.expect(201);
+    tenant
+}
+
+fn spend(amount: i64) -> Value {
+    json!([{ "leave": "script.spend", "amount": amount, "as": "p" }, { "capture": "p", "amount": amount }])
+}
+
+/// What the organization's credit has, in micro-US-dollars.
+fn credit(tenant: &Tenant) -> i64 {
+    seen(&play(&tenant.client, json!([{ "balance": "credit" }])))[0]["posted"].as_i64().unwrap()
+}
+
+#[track_caller]
+fn over_held(answer: &Answer, left: i64) {
+    let refused = answer.expect_error(409, "state_conflict");
+    assert_eq!(
+        (&refused["reason"], &refused["details"]["left_micro_usd"]),
+        (&json!("over_held"), &json!(left))
+    );
+}
+
+on_both! {
+    fn a_hold_bounds_what_its_primitive_captures(world: Builder::new().bare()) {
+        let tenant = funded(world, 100_000);
+        tenant.client.patch("/v1/organization", &json!({ "budget": { "cap_cents": 100, "period": "total" } })).expect(200);
+        play(&tenant.client, json!([{ "open": "loot" }])).expect(200);
+        let leave = |amount: i64, then: Value| json!([
+            { "leave": "script.spend", "amount": amount, "as": "p", "pays": ["credit", "loot"] }, then,
+        ]);
+        let capture = |amount: i64| json!({ "capture": "p", "amount": amount });
+        over_held(&play(&tenant.client, leave(1, capture(2_000 * DOLLAR))), 1);
+        assert_eq!(credit(&tenant), 1_000 * DOLLAR);
+        // One that an earlier request kept stays as it is, and is captured within its bound.
+        let hold = seen(&play(&tenant.client, leave(DOLLAR, json!({ "keep": "p", "seconds": 600 }))))[0].clone();
+        let later = |amount: i64| json!([{ "reopen": hold, "as": "p" }, capture(amount)]);
+        over_held(&play(&tenant.client, later(DOLLAR + 1)), DOLLAR);
+        play(&tenant.client, later(DOLLAR)).expect(200);
+        assert_eq!(credit(&tenant), 999 * DOLLAR);
+        world.books_agree();
+    }
+
+    fn what_is_known_afterwards_only_overruns_as_its_action_declares(world: Builder::new().bare()) {
+        let tenant = funded(world, 100_000);
+        let guess = |capture: i64| json!([
+            { "leave": "script.guess", "amount": DOLLAR, "as": "p" }, { "capture": "p", "amount": capture },
+        ]);
+        play(&tenant.client, guess(DOLLAR * 3 / 2)).expect(200);
+        over_held(&play(&tenant.client, guess(DOLLAR * 3 / 2 + 1)), DOLLAR * 3 / 2);
+        play(&tenant.client, guess(DOLLAR)).expect(200);
+        // What an account of the ledger pays was set aside there, and no more.
+        let paid = json!([
+            { "open": "loot" },
+            { "leave": "script.guess", "amount": DOLLAR, "as": "p", "pays": ["credit", "loot"] },
+            { "capture": "p", "amount": DOLLAR + 1 },
+        ]);
+        over_held(&play(&tenant.client, paid), DOLLAR);
+        world.books_agree();
+    }
+
+    fn who_only_reads_takes_no_regulated_action(world: Builder::new().bare()) {
+        let tenant = funded(world, 1_000);
+        let spend = json!({ "steps": spend(1) });
+        tenant.client.post("/v1/script/peek", &spend).expect(200);
+        for role in ["viewer", "approver"] {
+            let key = tenant.client.post("/v1/auth/keys", &json!({ "name": role, "role": role })).expect(201);
+            let reads = tenant.client.bearer(key["key"].as_str().unwrap());
+            let refused = reads.post("/v1/script/peek", &spend).expect_error(403, "forbidden");
+            assert_eq!(refused["reason"], "role_insufficient", "{role}");
+        }
+        world.books_agree();
+    }
+
+    fn nobody_but_the_biller_stops_what_an_organization_pays_from(world: Builder::new().bare()) {
+        let tenant = funded(world, 1_000);
+        for frozen in [true, false] {
+            play(&tenant.client, json!([{ "freeze": "credit", "frozen": frozen }])).expect_error(403, "forbidden");
+        }
+        play(&tenant.client, json!([{ "entries": "credit" }])).expect_error(403, "forbidden");
+        let pay = json!([
+            { "open": "wallet" }, { "leave": "script.spend", "amount": DOLLAR, "as": "p", "pays": ["credit", "wallet"] },
+            { "capture": "p", "amount": DOLLAR },
+        ]);
+        play(&tenant.client, pay).expect(200);
+        // Its own accounts a primitive stops, and lets go.
+        play(&tenant.client, json!([{ "freeze": "wallet", "frozen": true }])).expect(200);
+        let back = json!([{ "move": DOLLAR, "from": "wallet", "to": "credit" }]);
+        play(&tenant.client, back.clone()).expect_error(409, "state_conflict");
+        play(&tenant.client, json!([{ "freeze": "wallet", "frozen": false }])).expect(200);
+        play(&tenant.client, back).expect(200);
+        world.books_agree();
+    }
+
+    fn a_cap_that_goes_and_comes_again_knows_what_was_spent_meanwhile(world: Builder::new().bare()) {
+        let tenant = funded(world, 100);
+        let project = tenant.client.get("/v1/projects/default").expect(200)["project"]["id"].as_str().unwrap().to_owned();
+        let scopes = [
+            ("organization", "/v1/organization".to_owned()),
+            ("project", format!("/v1/projects/{project}")),
+            ("user", format!("/v1/users/{}", tenant.user)),
+        ];
+        let mut spent = 0;
+        for (scope, path) in scopes {
+            for period in ["total", "month", "day"] {
+                let cap = |cents: i64| json!({ "budget": { "cap_cents": cents, "period": period } });
+                tenant.client.patch(&path, &cap(spent + 1_000)).expect(200);
+                play(&tenant.client, spend(9 * DOLLAR)).expect(200);
+                tenant.client.patch(&path, &json!({ "budget": null })).expect(200);
+                play(&tenant.client, spend(50 * DOLLAR)).expect(200);
+                spent += 5_900;
+                tenant.client.patch(&path, &cap(spent)).expect(200);
+                let full = play(&tenant.client, spend(1)).expect_error(403, "forbidden");
+                assert_eq!(full["details"]["scope"], scope, "{period}");
+                assert_eq!(full["details"]["spent_micro_usd"], spent * 10_000, "{scope} {period}");
+                tenant.client.patch(&path, &json!({ "budget": null })).expect(200);
+            }
+        }
+        world.books_agree();
+    }
+
+    fn a_hold_from_before_a_first_budget_counts_in_it(world: Builder::new().bare()) {
+        let tenant = funded(world, 100);
+        let kept = json!([{ "leave": "script.spend", "amount": 50 * DOLLAR, "as": "p" }, { "keep": "p", "seconds": 600 }]);
+        let hold = seen(&play(&tenant.client, kept))[0].clone();
+        let cap = json!({ "budget": { "cap_cents": 100, "period": "total" } });
+        tenant.client.patch("/v1/organization", &cap).expect(200);
+        play(&tenant.client, spend(DOLLAR / 100)).expect(200);
+        play(&tenant.client, json!([{ "reopen": hold, "as": "p" }, { "capture": "p", "amount": 50 * DOLLAR }])).expect(200);
+        let full = play(&tenant.client, spend(DOLLAR / 100)).expect_error(403, "forbidden");
+        assert_eq!(full["details"]["scope"], "organization");
+        assert_eq!(full["details"]["spent_micro_usd"], 50 * DOLLAR + DOLLAR / 100);
+        world.books_agree();
+    }
+
+    fn a_hold_from_before_another_period_counts_in_it(world: Builder::new().bare()) {
+        let tenant = funded(world, 100);
+        let cap = |period: &str| json!({ "budget": { "cap_cents": 10_000, "period": period } });
+        tenant.client.patch("/v1/organization", &cap("day")).expect(200);
+        let kept = json!([{ "leave": "script.spend", "amount": 50 * DOLLAR, "as": "p" }, { "keep": "p", "seconds": 600 }]);
+        let hold = seen(&play(&tenant.client, kept))[0].clone();
+        tenant.client.patch("/v1/organization", &cap("total")).expect(200);
+        let held = play(&tenant.client, spend(51 * DOLLAR)).expect_error(403, "forbidden");
+        assert_eq!(held["details"]["reserved_micro_usd"], 50 * DOLLAR, "what is held counts under every period");
+        play(&tenant.client, json!([{ "reopen": hold, "as": "p" }, { "capture": "p", "amount": 40 * DOLLAR }])).expect(200);
+        let full = play(&tenant.client, spend(61 * DOLLAR)).expect_error(403, "forbidden");
+        assert_eq!((&full["details"]["spent_micro_usd"], &full["details"]["reserved_micro_usd"]), (&json!(40 * DOLLAR), &json!(0)));
+        world.books_agree();
+    }
+
+    fn what_a_removed_user_spent_stays_in_the_wider_meters(world: Builder::new().bare()) {
+        let tenant = funded(world, 100);
+        let agent = tenant.user("agent");
+        play(&tenant.client.with("X-Service-User-Id", &agent), spend(5 * DOLLAR)).expect(200);
+        tenant.client.delete(&format!("/v1/users/{agent}")).expect(200);
+        let cap = json!({ "budget": { "cap_cents": 600, "period": "total" } });
+        for (scope, path) in [("project", "/v1/projects/default"), ("organization", "/v1/organization")] {
+            tenant.client.patch(path, &cap).expect(200);
+            let full = play(&tenant.client, spend(2 * DOLLAR)).expect_error(403, "forbidden");
+            assert_eq!((&full["details"]["scope"], &full["details"]["spent_micro_usd"]), (&json!(scope), &json!(5 * DOLLAR)));
+        }
+        world.books_agree();
+    }
+
+    fn what_is_new_has_no_room_that_its_maker_did_not_have(world: Builder::new().bare()) {
+        let tenant = funded(world, 100);
+        let developer = tenant.client.post("/v1/auth/keys", &json!({ "name": "d", "role": "developer" })).expect(201);
+        let developer = tenant.client.bearer(developer["key"].as_str().unwrap());
+        let kit = tenant.client.get("/v1/kits").expect(200)["kits"][0]["id"].as_str().unwrap().to_owned();
+        let cap = json!({ "cap_cents": 100, "period": "day", "hard": true });
+        developer.post("/v1/users", &json!({ "name": "before any cap" })).expect(201);
+        let bounds = json!({ "budget": cap, "limits": { "requests_per_minute": 500 }, "primitives": { "script": { "enabled": true } } });
+        tenant.client.patch(&format!("/v1/kits/{kit}"), &bounds).expect(200);
+        // Each user of a capped kit is room of its own, where nothing caps the sum.
+        let another = |client: &Client| client.post("/v1/users", &json!({ "name": "another" }));
+        assert_eq!(another(&developer).expect_error(403, "forbidden")["reason"], "loosening_not_allowed");
+        another(&tenant.client).expect(201);
+        let open = |client: &Client| {
+            let policy = client.get("/v1/governance/policy").expect(200)["policy"].clone();
+            let caps = policy["caps"].as_array().unwrap().clone();
+            caps.iter().map(|cap| (cap["scope"].as_str().unwrap().to_owned(), cap["open"] == true)).collect::<Vec<_>>()
+        };
+        let told = |organization, project| vec![
+            ("organization".to_owned(), organization), ("project".to_owned(), project), ("kit".to_owned(), false),
+        ];
+        assert_eq!(open(&tenant.client), told(true, true));
+        for path in ["/v1/projects/default", "/v1/organization"] {
+            tenant.client.patch(path, &json!({ "budget": cap })).expect(200);
+            another(&developer).expect(201);
+            if path == "/v1/projects/default" {
+                assert_eq!(open(&tenant.client), told(true, false));
+                tenant.client.patch(path, &json!({ "budget": null })).expect(200);
+            }
+        }
+        // A project begins as bounded as the default one.
+        tenant.client.patch("/v1/projects/default", &json!({ "budget": cap })).expect(200);
+        let made = tenant.client.post("/v1/projects", &json!({ "name": "second" })).expect(201)["project"].clone();
+        assert_eq!(made["budget"], cap);
+        let inside = tenant.client.with("X-Service-Project-Id", made["id"].as_str().unwrap());
+        let begun = inside.get(&format!("/v1/kits/{}", made["default_kit_id"].as_str().unwrap())).expect(200)["kit"].clone();
+        assert_eq!((&begun["budget"], &begun["limits"]["requests_per_minute"]), (&cap, &json!(500)));
+        assert_eq!(begun["primitives"]["script"]["enabled"], true);
+        world.books_agree();
+    }
+}
