@@ -84,3 +84,50 @@ on_both! {
         accept(&Client::from(anonymous.base(), ELSEWHERE), &token).expect(201);
     }
 }
+
+on_both! {
+    fn a_port_that_does_not_exist_is_refused_where_it_is_written(world) {
+        let tenant = world.register();
+        for url in ["http://127.0.0.1:99999/", "http://127.0.0.1:65536/", "http://127.0.0.1:0/"] {
+            let hook = json!({"url": url, "eventTypes": ["*"]});
+            assert_eq!(tenant.client.post("/v1/webhooks", &hook).expect_error(400, "invalid_input")["param"], "url");
+            let binding = json!({"kind": "http", "url": url});
+            let put = world.operator().put("/v1/operator/providers/ports.test", &binding);
+            assert_eq!(put.expect_error(400, "invalid_input")["param"], "url");
+        }
+    }
+
+    fn json_is_utf_8_or_it_is_refused(world) {
+        let tenant = world.register();
+        let call = |media: &str| {
+            let call = tenant.client.call("POST", "/v1/users").bytes(r#"{"name":"read as it was meant"}"#);
+            call.header("content-type", media).send()
+        };
+        call("application/json; charset=utf-16").expect_error(415, "unsupported_media_type");
+        call("application/json; charset=UTF-8").expect(201);
+    }
+
+    fn nothing_repeats_the_host_that_a_caller_names(world) {
+        let forged = world.anonymous().with("host", "evil.example.net");
+        for path in ["/register.md", "/skill.md"] {
+            let text = forged.get(path).text();
+            assert!(text.contains(world.server().address()) && !text.contains("evil"), "{text}");
+        }
+    }
+}
+
+/// A deployment behind a proxy that speaks TLS with its clients.
+fn behind_tls() -> Builder {
+    Builder::new().bare().environment("CHARTER_HTTP_PUBLIC_URL", "https://api.example.com/")
+}
+
+on_both! {
+    fn the_cookie_is_for_encrypted_connections_where_clients_use_them(world: behind_tls()) {
+        let tenant = world.register();
+        let login = json!({"email": tenant.email, "password": PASSWORD});
+        let answer = world.anonymous().post("/v1/auth/login", &login);
+        let cookie = answer.header("set-cookie").unwrap();
+        assert!(cookie.contains("; Secure"), "{cookie}");
+        assert!(world.anonymous().get("/register.md").text().contains("https://api.example.com/v1/"));
+    }
+}

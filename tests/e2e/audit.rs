@@ -221,6 +221,13 @@ on_both! {
         let swapped = verify(&changed, &[]);
         swapped.names("row 3 is missing");
         swapped.names("row 3 stands behind row 4, out of its place");
+        // Nothing at all, with and without what was signed; and what says that it is another's.
+        let bare = |change: fn(&mut Value)| vec![edited(&lines[0], change)];
+        verify(&bare(|head| head["checkpoints"] = serde_json::json!([])), &["--key", key]).names("holds no row");
+        verify(&bare(|_| ()), &["--key", key]).names("the export ends with row 0");
+        let mut changed = lines.clone();
+        changed[0] = edited(&lines[0], |head| head["origin"] = "charter/audit/deployment".into());
+        verify(&changed, &["--key", key]).names("says that it is of charter/audit/deployment");
         // A whole log made up, under a key of somebody else.
         let other = world.register();
         rows(&other, 3);
@@ -262,6 +269,13 @@ on_both! {
         let told = verify(&exported(&tenant.client.get("/v1/audit/export")), &[]);
         told.holds();
         assert!(told.out.contains("without their private half"), "{}", told.out);
+        // What somebody on the way leaves out is no erasure.
+        let lines = exported(&tenant.client.get("/v1/audit/export"));
+        for (at, line) in lines.iter().enumerate().skip(1).filter(|(_, line)| !line.contains("\"private\":null")) {
+            let mut forged = lines.clone();
+            forged[at] = edited(line, |row| row["private"] = Value::Null);
+            verify(&forged, &[]).names("was left out");
+        }
     }
 
     fn what_a_change_made_of_a_thing_is_told_by_its_hashes(world) {

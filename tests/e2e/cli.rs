@@ -186,6 +186,17 @@ fn one_host_runs_on_an_embedded_database() {
         &["operator", "rotate-token", "--data", &data],
     );
     assert!(told.refused(1).contains("CHARTER_OPERATOR_TOKEN"));
+    // Each is a row of the deployment's log.
+    let mut options = embedded(folder.path());
+    options.environment.push(("CHARTER_OPERATOR_TOKEN".into(), OPERATOR_TOKEN.into()));
+    let server = Server::start(&options).unwrap_or_else(|fault| panic!("{fault}"));
+    let operator = server.client().bearer(OPERATOR_TOKEN);
+    for action in ["operator.token.rotate", "operator.keys.rotate_master"] {
+        let path = format!("/v1/operator/logs?action={action}");
+        let rows = || operator.get(&path).expect(200)["logs"].as_array().unwrap().clone();
+        until("the act is numbered", || rows().len() == 1);
+        assert_eq!(rows()[0]["actor"]["id"], "command line", "{:?}", rows());
+    }
 }
 
 #[test]

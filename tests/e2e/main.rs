@@ -38,6 +38,7 @@ mod room;
 mod rules;
 mod scaffold;
 mod secrets;
+mod sessions;
 mod signatures;
 mod small_hosts;
 mod streams;

@@ -250,6 +250,22 @@ fn sessions(world: &World, made: &Made) {
     assert_eq!(stands(), first.organization.as_str(), "a repeated move moved again");
     made.note("POST", path);
 
+    // What a person does to all of their sessions.
+    let own = world.register();
+    let [person_of_many, second, _third] = [(); 3].map(|()| browser(world, &own.email, PASSWORD));
+    let person_of_many = person_of_many.0;
+    let one = format!("/v1/auth/sessions/{}", second.1["session"]["id"].as_str().unwrap());
+    let changed = json!({"password": PASSWORD, "new_password": "an entirely different password"});
+    for (method, path, body, ended) in [
+        ("DELETE", one.as_str(), None, None),
+        ("DELETE", "/v1/auth/sessions", None, Some(1)),
+        ("PUT", "/v1/auth/password", Some(&changed), Some(0)),
+    ] {
+        let told = twice(&person_of_many, method, path, body).json();
+        assert_eq!(told["sessions_ended"].as_i64(), ended, "{told}");
+        made.note(method, path);
+    }
+
     // Who asks again for the end is nobody by then. They are told so, nothing that was kept is
     // shown to them, and nothing else ends.
     let path = "/v1/auth/session";

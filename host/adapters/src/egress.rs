@@ -26,6 +26,7 @@ mod body;
 mod credential;
 mod dial;
 mod guard;
+mod metered;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -126,11 +127,6 @@ impl Gate {
             tokio::time::timeout(within, guard::resolve(&aim, &self.settings.allow, &self.own))
                 .await;
         resolved.map_err(|_| EgressError::Timeout)?.map(drop)
-    }
-
-    /// Where the host's API listens; `None` before it does.
-    pub fn own_address(&self) -> Option<SocketAddr> {
-        self.own.first().copied()
     }
 
     /// A connection of the host's own to what the operator has bound, at any port: the name is

@@ -35,7 +35,7 @@ impl Wish<'_> {
             _ => {
                 return Some((
                     "url",
-                    "must be an http or https address without user, query and fragment".into(),
+                    "must be an http or https address with a port from 1 to 65535, if any, and without user, query and fragment".into(),
                 ));
             }
         };

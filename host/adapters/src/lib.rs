@@ -23,6 +23,7 @@ pub mod hooks;
 pub mod kinds;
 pub mod mail;
 pub mod providers;
+pub mod public;
 pub mod settings;
 pub mod webhooks;
 

@@ -14,6 +14,7 @@ use serde_json::json;
 
 use crate::Adapters;
 use crate::providers::{Binding, Whose};
+use crate::public;
 
 pub mod domains;
 pub mod invited;
@@ -82,21 +83,9 @@ fn binding(adapters: &Adapters) -> Option<std::sync::Arc<Binding>> {
 /// What is missing.
 pub fn ready(adapters: &Adapters) -> Result<Ready, Missing> {
     let binding = binding(adapters).ok_or(Missing::Relay)?;
-    let base = base(adapters).ok_or(Missing::Base)?;
+    let base = public::base_of_links(adapters).ok_or(Missing::Base)?;
     let relay = relay::Relay::of(&binding).map_err(|fault| Missing::Unfit(fault.to_string()))?;
     Ok(Ready { relay, base })
-}
-
-/// Where links lead: the address that the operator says clients use, or on this machine alone the
-/// one listened on. Never what a request says of where it was sent: whoever sends it writes that.
-pub fn base(adapters: &Adapters) -> Option<String> {
-    let settings = &adapters.settings;
-    if let Some(url) = &settings.public_url {
-        return Some(url.trim_end_matches('/').to_owned());
-    }
-    let listens =
-        adapters.gate.get()?.own_address().filter(|address| address.ip().is_loopback())?;
-    Some(format!("{}://{listens}", if settings.tls { "https" } else { "http" }))
 }
 
 /// Whether this deployment receives the address's mail, or that is not certain: no link goes there.
@@ -114,7 +103,7 @@ pub fn notice(adapters: &Adapters, about: About, now: Instant) -> Result<Option<
     if binding(adapters).is_none() {
         return Ok(None);
     }
-    if base(adapters).is_none() {
+    if public::base_of_links(adapters).is_none() {
         tracing::error!(
             "a mail relay is bound, and http.public_url is not set: links would lead nowhere, and nothing is mailed"
         );

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use charter_kernel::scope::Scope;
+use charter_kernel::unit::Fact;
 use charter_store::Store;
 use charter_tenancy::secret::Secret;
 use serde_json::{Value, json};
@@ -20,7 +21,7 @@ use crate::settings;
 mod address;
 mod record;
 
-pub use address::is_address;
+pub use address::{is_address, port};
 pub use record::{BindingFault, BindingInput, Whose};
 
 /// One binding, with its credential.
@@ -222,23 +223,28 @@ impl Providers {
         self.current().get(&(name.to_owned(), whose.clone())).cloned()
     }
 
-    /// Sets a binding. A credential that is not given stays as it was.
+    /// Sets a binding, in one commit with the audit row of that. A credential that is not given stays as it was.
     ///
     /// # Errors
     /// When the store does not take it.
-    pub async fn set(&self, name: &str, input: BindingInput) -> Result<Arc<Binding>, BindingFault> {
+    pub async fn set(
+        &self,
+        name: &str,
+        input: BindingInput,
+        row: Fact,
+    ) -> Result<Arc<Binding>, BindingFault> {
         let whose = input.scope.clone();
-        record::set(&self.store, name, input).await?;
+        record::set(&self.store, name, input, row).await?;
         self.refresh().await?;
         self.get(name, &whose).ok_or(BindingFault::Lost)
     }
 
-    /// Removes a binding; false where the API set none.
+    /// Removes a binding, in one commit with the audit row of that; false where the API set none.
     ///
     /// # Errors
     /// When the store does not take it.
-    pub async fn remove(&self, name: &str, whose: &Whose) -> Result<bool, BindingFault> {
-        let removed = record::remove(&self.store, name, whose).await?;
+    pub async fn remove(&self, name: &str, whose: &Whose, row: Fact) -> Result<bool, BindingFault> {
+        let removed = record::remove(&self.store, name, whose, row).await?;
         self.refresh().await?;
         Ok(removed)
     }

@@ -10,7 +10,6 @@ use charter_kernel::unit::{Claim, Draft, Key, Reach, Space};
 use serde::{Deserialize, Serialize};
 
 use crate::job::Owner;
-use crate::leave::Origin;
 
 /// The most hooks of an organization.
 pub const HOOKS_MAX: u64 = 1_000;
@@ -102,8 +101,6 @@ pub struct Wanted<'a> {
     pub scope: &'a Scope,
     /// In whose scope its calls are told.
     pub owner: &'a Owner,
-    /// What the server handed to itself with the call.
-    pub origin: Option<&'a Origin>,
     /// Its id.
     pub id: &'a str,
     /// How its calls are to be checked.

@@ -84,7 +84,7 @@ pub struct Request {
     /// members above alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub principal: Option<Principal>,
-    /// The address that it was sent to.
+    /// The address of this deployment.
     pub base: String,
     /// The primitive that made it, where it wants to be told what became of it.
     #[serde(default)]
@@ -160,17 +160,6 @@ impl Request {
         let actor = Actor::new(kind, self.actor.1.clone());
         let (role, root) = (self.role, self.account.clone());
         Ok(Principal { role, root, ..Principal::of(actor) })
-    }
-}
-
-impl Origin {
-    /// Whose session the outermost request came by, and the address that it was sent to.
-    pub fn asked_by(&self) -> (Option<String>, String) {
-        match self {
-            Self::Request(request) => (request.account.clone(), request.base.clone()),
-            Self::Approved(run) => (run.approval.asked_by.clone(), run.approval.base.clone()),
-            Self::Job(job) => (job.record.owner.root.clone(), job.base.clone()),
-        }
     }
 }
 

@@ -9,7 +9,9 @@ use charter_kernel::merkle::{self, Frontier, Hash, Node};
 use charter_kernel::note::{Checkpoint, Verifier};
 use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Instant;
-use charter_kernel::unit::{Draft, FactKind, Key, Reach, Refused, Rejection, Space, Unit, Write};
+use charter_kernel::unit::{
+    Draft, Fact, FactKind, Key, Reach, Refused, Rejection, Space, Unit, Write,
+};
 use charter_store::{CommitError, PAGE_ROWS_MAX, Query, Store};
 use charter_tenancy::stored::{reading, unreadable};
 use ed25519_dalek::{Signer as _, SigningKey};
@@ -20,6 +22,8 @@ pub mod check;
 pub mod export;
 pub mod text;
 
+/// The action of the row that says why a user's other rows have no private half any more.
+pub const REMOVAL: &str = "users.delete";
 /// Hashes of a tile; a tile's root is one hash of the level above.
 const TILE: u64 = 256;
 /// Levels of the tree between two levels of tiles.
@@ -28,6 +32,19 @@ const TILE_LEVELS: u32 = 8;
 const STEP_ROWS: u64 = 20_000;
 /// Attempts beside other hosts that seal the same rows.
 const ATTEMPTS_MAX: u32 = 64;
+
+/// Writes a row in a commit of its own, where nothing else was done: it has the room that is kept
+/// for what settles, so that a full queue hides no refusal.
+///
+/// # Errors
+/// 503 where it cannot be written.
+pub async fn alone(store: &Store, organization: &str, fact: Fact) -> Result<(), Refusal> {
+    let unit = Unit { organization: organization.to_owned(), facts: vec![fact], ..Unit::default() };
+    store.commit_settling(unit).await.map(drop).map_err(|error| {
+        tracing::error!(%error, "the audit row of a refusal could not be written");
+        Refusal::overloaded(1)
+    })
+}
 
 /// The audit log of one organization; of the deployment itself where the organization is empty.
 #[derive(Clone, Debug)]

@@ -28,6 +28,7 @@ use charter_tenancy::stored;
 use serde_json::{Value, json};
 
 use super::approvals::{self, Job, Origin, Request, Run};
+use super::audit;
 use super::caps::Case;
 use crate::Governance;
 
@@ -163,7 +164,7 @@ async fn once(
         Err(no) => {
             let refusal = no.refusal(&decision);
             let hold = terms.hold(decision, Course::Taken, Vec::new());
-            tell(governance, leave, &hold, &id, Some(&refusal)).await;
+            tell(governance, leave, &hold, &id, &refusal).await?;
             return Err(refusal.into());
         }
     };
@@ -316,10 +317,10 @@ impl Taking<'_> {
             }
         }
         match rules::refusal(&refused, &self.hold, &self.gauges) {
-            Some(refusal) => {
-                tell(governance, leave, &self.hold, &self.id, Some(&refusal)).await;
-                refusal.into()
-            }
+            Some(refusal) => match tell(governance, leave, &self.hold, &self.id, &refusal).await {
+                Ok(()) => refusal.into(),
+                Err(unwritten) => unwritten.into(),
+            },
             None => Turn::Uncommitted(CommitError::Rejected(Rejection::Refused(refused))),
         }
     }
@@ -415,18 +416,14 @@ fn fact(leave: &Leave, hold: &Hold, id: &str, refused: Option<&Refusal>) -> Resu
     audited(&row).map_err(stored::no_randomness)
 }
 
-/// A refusal is a row too, in a unit of its own: nothing else was done.
+/// A refusal is a row too, in a unit of its own: nothing else was done. It is not told without it.
 async fn tell(
     governance: &Governance,
     leave: &Leave,
     hold: &Hold,
     id: &str,
-    refused: Option<&Refusal>,
-) {
-    let Ok(fact) = fact(leave, hold, id, refused) else { return };
-    let mut txn = governance.store.begin(leave.scope.lane());
-    txn.fact(fact);
-    if let Err(error) = txn.commit().await {
-        tracing::error!(%error, request = leave.request, "a refused action left no row in the audit log");
-    }
+    refusal: &Refusal,
+) -> Result<(), Refusal> {
+    let fact = fact(leave, hold, id, Some(refusal))?;
+    audit::alone(&governance.store, leave.scope.lane(), fact).await
 }

@@ -30,7 +30,7 @@ mod resident;
 pub mod signature;
 pub mod watch;
 
-pub use activate::Activated;
+pub use activate::{Activated, StepRow};
 pub use catalogue::Catalogue;
 pub use fault::{LifeCycleError, StoreFault};
 pub use install::{Installed, Upload};

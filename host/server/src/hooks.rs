@@ -5,6 +5,7 @@
 //! is not signed writes nothing and is counted. The same event twice is one signal. Knows of
 //! providers only what the files of their kinds say.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -15,6 +16,7 @@ use charter_engine::hook::HookRecord;
 use charter_kernel::hex::hex;
 use charter_kernel::id::UserId;
 use charter_kernel::refusal::Refusal;
+use charter_kernel::route::Path;
 use charter_kernel::scope::{Actor, ActorKind, Principal, Scope};
 use charter_kernel::unit::Claim;
 use charter_store::Txn;
@@ -37,6 +39,8 @@ pub mod question;
 
 /// Bytes of a call's body.
 pub const BODY_BYTES_MAX: usize = 256 << 10;
+/// Characters of a hook's id that logs show.
+const ID_CHARS_SHOWN: usize = 8;
 /// Calls of one hook within a minute.
 const CALLS_PER_MINUTE: u32 = 600;
 /// Bytes of a media type that the primitive is told.
@@ -143,7 +147,7 @@ async fn named(app: &App, txn: &mut Txn, name: &Claim, id: &str) -> Result<Optio
     let Some(key) = txn.lookup(name).await.map_err(stored::reading)? else { return Ok(None) };
     let Some(row) = txn.get(&key).await.map_err(stored::reading)? else { return Ok(None) };
     let record: HookRecord = serde_json::from_str(&row.body).map_err(|error| {
-        tracing::error!(%error, hook = id, "a hook cannot be read");
+        tracing::error!(%error, hook = logged_id(id), "a hook cannot be read");
         Refusal::internal()
     })?;
     if !app
@@ -190,7 +194,7 @@ async fn scope(app: &App, record: &HookRecord) -> Result<Option<Scope>, Refusal>
 /// When it does not open.
 pub async fn secret(app: &App, record: &HookRecord) -> Result<Option<String>, Refusal> {
     let broken = || {
-        tracing::error!(hook = record.id, "a hook's secret cannot be opened");
+        tracing::error!(hook = logged_id(&record.id), "a hook's secret cannot be opened");
         Refusal::internal()
     };
     let Some(sealed) = &record.secret else { return Ok(None) };
@@ -261,4 +265,51 @@ fn payload(request: &HostRequest, hook: &HookRecord, event: &str) -> Value {
         Err(_) => payload["body_base64"] = STANDARD.encode(&request.bytes).into(),
     }
     payload
+}
+
+/// A path as logs show it: the id of a hook is all that a call of it needs where its scheme is
+/// `none`, so only its beginning is shown.
+pub fn logged_path(path: &str) -> Cow<'_, str> {
+    let decoded = match path.contains('%') {
+        true => Path::parse(path).map_or(Cow::Borrowed(path), |path| {
+            Cow::Owned(format!("/{}", path.segments().join("/")))
+        }),
+        false => Cow::Borrowed(path),
+    };
+    match decoded.split_once("/hooks/") {
+        Some((_, "providers")) => Cow::Borrowed(path),
+        Some((_, id)) if id.starts_with("providers/") => Cow::Borrowed(path),
+        Some((mount, id)) => Cow::Owned(format!("{mount}/hooks/{}", logged_id(id))),
+        None => Cow::Borrowed(path),
+    }
+}
+
+/// The beginning of a hook's id: enough to tell it from others.
+pub fn logged_id(id: &str) -> String {
+    let shown: String = id.chars().take(ID_CHARS_SHOWN).collect();
+    format!("{shown}…")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_log_line_shows_what_a_call_needs() {
+        let id = "0123456789abcdef0123456789abcdef";
+        for path in [
+            format!("/v1/hooks/{id}"),
+            format!("/v1/projects/p/hooks/{id}"),
+            format!("/v1/h%6fok%73/{id}"),
+            format!("/v1/hooks/%30123456789abcdef0123456789abcdef"),
+            format!("/v1/hooks//{id}"),
+        ] {
+            let shown = logged_path(&path);
+            assert!(!shown.contains("9abcdef"), "{path}: {shown}");
+        }
+        assert_eq!(logged_path(&format!("/v1/hooks/{id}")), "/v1/hooks/01234567…");
+        for path in ["/v1/hooks/providers/stripe", "/v1/webhooks/1", "/v1/users/a%20b"] {
+            assert_eq!(logged_path(path), path);
+        }
+    }
 }

@@ -4,7 +4,7 @@
 //! shipped. Knows hyper; knows no primitive by name: what is served comes from the components'
 //! manifests and from the one list in [`routes`].
 
-pub use charter_adapters::{mail, providers};
+pub use charter_adapters::{mail, providers, public};
 pub use charter_governance::{self as governance, audit, lifecycle};
 pub use charter_registry::{components, served};
 pub use charter_tenancy::{directory, operator, place, records};

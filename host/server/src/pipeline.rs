@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use charter_kernel::id::RequestId;
 use charter_kernel::refusal::{Code, Refusal};
-use charter_kernel::unit::Unit;
 use futures::FutureExt as _;
 use http::{Method, Request, Response};
 use hyper::body::Incoming;
@@ -18,9 +17,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use crate::app::App;
+use crate::hooks;
 use crate::http::Door;
 use crate::http::body::Body;
 use crate::metrics::Outcome;
+use crate::routes::stored;
 
 pub mod accept;
 pub mod admit;
@@ -70,7 +71,7 @@ pub async fn handle(app: Arc<App>, peer: Peer, request: Request<Incoming>) -> Re
     let _leaving = gone.clone().drop_guard();
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     let trail = begin(&app, peer, !reads);
-    let span = tracing::info_span!("request", id = %trail.id, method = %request.method(), path = request.uri().path());
+    let span = tracing::info_span!("request", id = %trail.id, method = %request.method(), path = &*hooks::logged_path(request.uri().path()));
     if reads {
         // Apart from the connection's state, which is moved about.
         return Box::pin(observed(app, peer, trail, request, gone).instrument(span)).await;
@@ -132,7 +133,10 @@ async fn observed(
     let response = match ended {
         Ok(answered) => respond::answer(watch.trail, answered),
         Err(refusal) => {
-            audit_refusal(&app, watch.trail, &refusal).await;
+            let refusal = match audit_refusal(&app, watch.trail, &refusal).await {
+                Ok(()) => refusal,
+                Err(unwritten) => unwritten,
+            };
             watch.trail.outcome.get_or_insert(guest::class(&refusal));
             respond::refusal(watch.trail, &refusal)
         }
@@ -159,35 +163,26 @@ fn count(app: &App, trail: &Trail, status: u16, outcome: Outcome) {
 }
 
 /// The row of a refusal that no commit carried. It is written before the refusal is answered, so
-/// that a flood of refused requests waits for its own rows.
-async fn audit_refusal(app: &App, trail: &mut Trail, refusal: &Refusal) {
+/// that a flood of refused requests waits for its own rows; what settles has room of its own in the
+/// committer's queue, so that a flood of others hides none.
+///
+/// # Errors
+/// 503 where the row cannot be written: the refusal is not answered without it.
+async fn audit_refusal(app: &App, trail: &mut Trail, refusal: &Refusal) -> Result<(), Refusal> {
     let status = refusal.status(trail.catalogue);
     if trail.audited
         || !audit::leaves_row(trail.mutates, refusal, status)
         || refusal.code == Code::HeadersTooLarge
     {
-        return;
+        return Ok(());
     }
-    let Some(subject) = audit::Subject::of(trail, None) else { return };
+    let Some(subject) = audit::Subject::of(trail, None) else { return Ok(()) };
     let named = (refusal.row(trail.catalogue).0, refusal.reason.as_deref());
-    let fact = match subject.fact(audit::Decision {
-        status,
-        refused: Some(named),
-        changes: &[],
-        details: None,
-    }) {
-        Ok(fact) => fact,
-        Err(error) => return tracing::error!(%error, "an audit row could not be made"),
-    };
-    let unit = Unit {
-        organization: subject.organization().to_owned(),
-        facts: vec![fact],
-        ..Unit::default()
-    };
-    match app.store.commit_settling(unit).await {
-        Ok(_) => trail.audited = true,
-        Err(error) => tracing::error!(%error, "the audit row of a refusal could not be written"),
-    }
+    let decision = audit::Decision { status, refused: Some(named), changes: &[], details: None };
+    let fact = subject.fact(decision).map_err(stored::no_randomness)?;
+    crate::audit::alone(&app.store, subject.organization(), fact).await?;
+    trail.audited = true;
+    Ok(())
 }
 
 /// What a stage that is done hands to the answer.

@@ -26,6 +26,8 @@ pub struct Reply {
     pub entity: Option<(&'static str, String)>,
     /// Further details of the audit row; never a secret or a body.
     pub details: Option<serde_json::Value>,
+    /// Whether its audit row is committed already, with what it did.
+    pub audited: bool,
     /// Where the request is counted, once it is committed: however often it had to be run, it is
     /// one.
     pub counted: Option<Counter>,
@@ -83,6 +85,7 @@ impl Reply {
             body,
             entity: None,
             details: None,
+            audited: false,
             counted: None,
         }
     }
@@ -106,6 +109,12 @@ impl Reply {
     #[must_use]
     pub fn about(mut self, kind: &'static str, id: impl Into<String>) -> Self {
         self.entity = Some((kind, id.into()));
+        self
+    }
+    /// The same, and its audit row was committed with what it did.
+    #[must_use]
+    pub fn audited(mut self) -> Self {
+        self.audited = true;
         self
     }
     /// The same, counted there once it is committed.

@@ -23,6 +23,7 @@ use crate::app::App;
 use crate::reply::Reply;
 use crate::request::HostRequest;
 
+pub mod addresses;
 pub mod approvals;
 pub mod audit;
 pub mod auth;
@@ -46,6 +47,7 @@ pub mod openapi;
 pub mod operator;
 pub mod organization;
 pub mod pages;
+pub mod passwords;
 pub mod projects;
 pub mod register_guide;
 pub mod sessions;
@@ -422,9 +424,59 @@ fn accounts() -> Vec<HostRoute> {
         HostRoute::post(Class::Open, "auth.link", "/auth/link", handler!(auth::link))
             .open()
             .summary("Mail a one-time sign-in link")
-            .body(auth::link_body)
+            .body(addresses::asked_body)
             .refuses(&[Code::NotConfigured, Code::RateLimited])
             .answer(202, shape::taken),
+        HostRoute::post(Class::Open, "auth.prove", "/auth/proof", handler!(addresses::ask))
+            .open()
+            .summary("Mail a one-time link that proves an address")
+            .body(addresses::asked_body)
+            .refuses(&[Code::NotConfigured, Code::RateLimited])
+            .answer(202, shape::taken),
+        HostRoute::post(
+            Class::Open,
+            "auth.confirm",
+            "/auth/proof/confirm",
+            handler!(addresses::confirm),
+        )
+        .open()
+        .summary("Prove the address of an account by a mailed link")
+        .body(addresses::confirm_body)
+        .refuses(&[Code::NotFound, Code::RateLimited])
+        .answer(200, addresses::confirm_answer),
+        HostRoute::post(
+            Class::Open,
+            "auth.forget",
+            "/auth/password/forgotten",
+            handler!(passwords::forget),
+        )
+        .open()
+        .summary("Mail a one-time link that sets a new password")
+        .body(addresses::asked_body)
+        .refuses(&[Code::NotConfigured, Code::RateLimited])
+        .answer(202, shape::taken),
+        HostRoute::post(
+            Class::Open,
+            "auth.reset",
+            "/auth/password/reset",
+            handler!(passwords::reset),
+        )
+        .open()
+        .summary("Set a new password by a mailed link, and end all sessions")
+        .body(passwords::reset_body)
+        .refuses(&[Code::NotFound, Code::RateLimited])
+        .answer(200, passwords::reset_answer),
+        HostRoute::put(
+            Class::OwnSession,
+            "auth.change_password",
+            "/auth/password",
+            handler!(passwords::change),
+        )
+        .session()
+        .summary("Change the own password, and end the other sessions")
+        .body(passwords::change_body)
+        .refuses(&[Code::RateLimited])
+        .answer(200, passwords::change_answer),
         HostRoute::post(
             Class::Open,
             "auth.accept",
@@ -454,6 +506,34 @@ fn accounts() -> Vec<HostRoute> {
         .session()
         .summary("Sign out")
         .answer(200, sessions::ended),
+        HostRoute::get(
+            Class::OwnSession,
+            "sessions.list",
+            "/auth/sessions",
+            handler!(sessions::list),
+        )
+        .session()
+        .summary("The sessions of the person")
+        .answer(200, sessions::list_answer),
+        HostRoute::delete(
+            Class::OwnSession,
+            "sessions.revoke",
+            "/auth/sessions/{id}",
+            handler!(sessions::revoke),
+        )
+        .session()
+        .summary("End a session of the person")
+        .refuses(&[Code::NotFound])
+        .answer(200, shape::deleted),
+        HostRoute::delete(
+            Class::OwnSession,
+            "sessions.revoke_others",
+            "/auth/sessions",
+            handler!(sessions::revoke_others),
+        )
+        .session()
+        .summary("End all other sessions of the person")
+        .answer(200, sessions::revoked_answer),
         HostRoute::post(
             Class::OwnSession,
             "session.switch_company",
@@ -621,6 +701,42 @@ fn opened_by_mail() -> Vec<HostRoute> {
             handler!(pages::sign_in::open),
         )
         .summary("Sign in by a mailed link")
+        .consumes(FORM, FORM_BYTES_MAX)
+        .refuses(&[Code::NotFound, Code::RateLimited]),
+        HostRoute::get(
+            Class::Open,
+            "pages.address",
+            pages::address::PATH,
+            handler!(pages::address::show),
+        )
+        .summary("Who has the address that a mailed link proves")
+        .query(pages::query)
+        .refuses(&[Code::NotFound, Code::RateLimited]),
+        HostRoute::post(
+            Class::Open,
+            "pages.prove",
+            pages::address::PATH,
+            handler!(pages::address::choose),
+        )
+        .summary("Prove an address by a mailed link, or register with it")
+        .consumes(FORM, FORM_BYTES_MAX)
+        .refuses(&[Code::NotFound, Code::DuplicateRecord, Code::RateLimited]),
+        HostRoute::get(
+            Class::Open,
+            "pages.password",
+            pages::password::PATH,
+            handler!(pages::password::show),
+        )
+        .summary("Whose password a mailed link sets")
+        .query(pages::query)
+        .refuses(&[Code::NotFound, Code::RateLimited]),
+        HostRoute::post(
+            Class::Open,
+            "pages.reset",
+            pages::password::PATH,
+            handler!(pages::password::set),
+        )
+        .summary("Set a new password by a mailed link")
         .consumes(FORM, FORM_BYTES_MAX)
         .refuses(&[Code::NotFound, Code::RateLimited]),
         HostRoute::get(

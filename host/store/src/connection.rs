@@ -99,7 +99,7 @@ impl Database {
         let made = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
         match made {
             Ok(_) => return Ok(()),
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => self.is_written()?,
             Err(source) => {
                 return Err(OpenError::File { path: file.display().to_string(), source });
             }
@@ -119,6 +119,20 @@ impl Database {
             }
         }
         Ok(())
+    }
+
+    /// Refuses an empty file in the place of the embedded database: a deployment that was there is
+    /// not, and none begins anew where somebody expects it.
+    fn is_written(&self) -> Result<(), OpenError> {
+        let empty = |path: &PathBuf| std::fs::metadata(path).map_or(true, |found| found.len() == 0);
+        match self.file() {
+            Some(file) if self.files().iter().all(empty) => Err(OpenError::Configuration(format!(
+                "{} is empty, which no host leaves behind: restore a backup of what was there, or remove the file to begin a new \
+                 deployment",
+                file.display()
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// The embedded database, and what SQLite puts beside it.

@@ -42,7 +42,7 @@ use password::{PasswordError, Passwords};
 
 /// What each kind of record is read from.
 const KEYS: &[&str] = &["host.keys"];
-const SESSIONS: &[&str] = &["host.sessions", "host.members"];
+const SESSIONS: &[&str] = &["host.sessions", "host.members", "host.accounts"];
 const ORGANIZATIONS: &[&str] = &["host.organizations"];
 const PROJECTS: &[&str] = &["host.projects"];
 const USERS: &[&str] = &["host.users"];
@@ -157,6 +157,8 @@ pub struct OrganizationRecord {
     pub policy: Policy,
     /// How often users may take which.
     pub limits: Vec<Limit>,
+    /// Whether an owner of it has ever had an address that was proved.
+    pub proved: bool,
     /// Its version.
     pub version: u64,
 }
@@ -366,6 +368,7 @@ impl Directory {
                 budget: found.budget,
                 policy: found.policy,
                 limits: found.limits,
+                proved: found.proved,
             });
         self.remembered(&self.inner.organizations, ORGANIZATIONS, id.as_str(), load).await
     }
@@ -584,6 +587,11 @@ impl Directory {
         if !secret::same(&session.digest, digest) {
             return Ok(None);
         }
+        let account = self.row(&Account::address(&session.account)).await?;
+        let account = account.map(|row| Account::read(&row)).transpose().map_err(|_| Unreadable)?;
+        if account.is_none_or(|account| account.password_version != session.password_version) {
+            return Ok(None);
+        }
         let Some(row) = self.row(&Member::address(&session.organization, &session.account)).await?
         else {
             return Ok(None);
@@ -684,7 +692,8 @@ mod tests {
     fn what_is_cached_depends_on_the_collections_it_is_read_from() {
         let name = |space: charter_kernel::unit::Space| space.as_str().to_owned();
         assert_eq!(KEYS, [name(ApiKey::space())]);
-        assert_eq!(SESSIONS, [name(Session::space()), name(Member::space())]);
+        let sessions = [Session::space(), Member::space(), Account::space()].map(name);
+        assert_eq!(SESSIONS, sessions);
         assert_eq!(ORGANIZATIONS, [name(Organization::space())]);
         assert_eq!(PROJECTS, [name(Project::space())]);
         assert_eq!(USERS, [name(User::space())]);

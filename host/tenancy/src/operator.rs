@@ -6,7 +6,7 @@ use std::sync::{Arc, RwLock};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use charter_kernel::unit::{Draft, Key, Reach, Space};
+use charter_kernel::unit::{Draft, Fact, Key, Reach, Space};
 use charter_store::Store;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -49,7 +49,7 @@ impl Operator {
         if let Some(given) = given {
             let hash = digest(given.reveal());
             if stored(&store).await? != Some(hash) {
-                keep(&store, hash).await?;
+                keep(&store, hash, None).await?;
             }
             return Ok((Self::with(store, hash), None));
         }
@@ -58,7 +58,7 @@ impl Operator {
         }
         let token = fresh()?;
         let hash = digest(token.reveal());
-        keep(&store, hash).await?;
+        keep(&store, hash, None).await?;
         Ok((Self::with(store, hash), Some(token)))
     }
 
@@ -72,15 +72,15 @@ impl Operator {
         digest(presented).ct_eq(&hash).into()
     }
 
-    /// Replaces the token; the old one ends with the next request, on other replicas within a
-    /// second.
+    /// Replaces the token, in one commit with the audit row of that; the old one ends with the next
+    /// request, on other replicas within a second.
     ///
     /// # Errors
     /// When the store cannot be written.
-    pub async fn rotate(&self) -> anyhow::Result<Secret> {
+    pub async fn rotate(&self, row: Fact) -> anyhow::Result<Secret> {
         let token = fresh()?;
         let hash = digest(token.reveal());
-        keep(&self.store, hash).await?;
+        keep(&self.store, hash, Some(row)).await?;
         self.set(hash);
         Ok(token)
     }
@@ -132,10 +132,11 @@ async fn stored(store: &Store) -> anyhow::Result<Option<[u8; 32]>> {
     Ok(bytes.try_into().ok())
 }
 
-async fn keep(store: &Store, hash: [u8; 32]) -> anyhow::Result<()> {
+async fn keep(store: &Store, hash: [u8; 32], row: Option<Fact>) -> anyhow::Result<()> {
     let body = serde_json::to_string(&Record { hash: URL_SAFE_NO_PAD.encode(hash) })?;
     let mut txn = store.begin("");
     txn.put(key(), Draft { body, ..Draft::default() }).await?;
+    row.into_iter().for_each(|row| txn.fact(row));
     txn.commit().await?;
     Ok(())
 }

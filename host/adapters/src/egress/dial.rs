@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use charter_engine::{EgressBody, EgressError};
 use hyper::body::Incoming;
@@ -11,15 +12,23 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls_pki_types::{CertificateDer, ServerName};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio_rustls::TlsConnector;
 
+use super::metered::{Allowance, Metered};
 use super::target::Aim;
 
 /// Bytes of an answer's head.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 /// Headers of an answer.
 const HEADERS_MAX: usize = 100;
+
+/// Interim answers (1xx) ahead of an answer. A hostile endpoint sends them for as long as anybody
+/// listens; an honest one sends one or two.
+const INTERIM_MAX: u32 = 16;
+/// Bytes that may come over HTTP/2 ahead of an answer's head, interim answers and all.
+const AHEAD_BYTES_MAX: usize = 4 << 20;
 
 /// A connection; dropping it closes it.
 pub(super) struct Wire {
@@ -29,7 +38,7 @@ pub(super) struct Wire {
 
 enum Sender {
     One(http1::SendRequest<EgressBody>),
-    Two(http2::SendRequest<EgressBody>),
+    Two(http2::SendRequest<EgressBody>, Allowance),
 }
 
 impl Drop for Wire {
@@ -115,12 +124,13 @@ async fn two(
 ) -> Result<Wire, EgressError> {
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder.max_header_list_size(HEAD_BYTES_MAX as u32);
+    let (stream, ahead) = Metered::new(stream, AHEAD_BYTES_MAX);
     let (sender, connection) =
         builder.handshake(TokioIo::new(stream)).await.map_err(|error| broken(&error))?;
     let task = tokio::spawn(async move {
         let _ = connection.await;
     });
-    Ok(Wire { sender: Sender::Two(sender), task: task.abort_handle() })
+    Ok(Wire { sender: Sender::Two(sender, ahead), task: task.abort_handle() })
 }
 
 impl Wire {
@@ -136,16 +146,38 @@ impl Wire {
                 *request.uri_mut() = path
                     .parse()
                     .map_err(|_| EgressError::Protocol("the path is malformed".into()))?;
-                sender.send_request(request).await
+                let too_many = count_interim(&mut request);
+                tokio::select! {
+                    response = sender.send_request(request) => response,
+                    () = too_many.notified() => return Err(chatty()),
+                }
             }
-            Sender::Two(sender) => {
+            Sender::Two(sender, ahead) => {
                 request.headers_mut().remove(http::header::HOST);
                 *request.version_mut() = http::Version::HTTP_2;
-                sender.send_request(request).await
+                let response = sender.send_request(request).await;
+                ahead.lift();
+                response
             }
         };
         response.map_err(|error| broken(&error))
     }
+}
+
+/// Notified once more interim answers came than are listened to.
+fn count_interim(request: &mut http::Request<EgressBody>) -> Arc<Notify> {
+    let too_many = Arc::new(Notify::new());
+    let (told, count) = (too_many.clone(), AtomicU32::new(0));
+    hyper::ext::on_informational(request, move |_| {
+        if count.fetch_add(1, Relaxed) >= INTERIM_MAX {
+            told.notify_one();
+        }
+    });
+    too_many
+}
+
+fn chatty() -> EgressError {
+    EgressError::Protocol("the other side sends interim answers without end".into())
 }
 
 /// What a failure of the protocol is to a guest. A limit that its own body met travels inside.

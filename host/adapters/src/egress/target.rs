@@ -7,7 +7,7 @@ use charter_engine::{EgressBody, EgressError};
 use http::{HeaderValue, Request, Uri, header};
 
 use super::credential::{self, Placed};
-use crate::providers::Binding;
+use crate::providers::{self, Binding};
 
 /// Where a request goes.
 #[derive(Debug)]
@@ -104,7 +104,8 @@ pub(super) fn aim(uri: &Uri) -> Result<Aim, EgressError> {
     if host.is_empty() {
         return Err(EgressError::Protocol("the address names no host".into()));
     }
-    let port = authority.port_u16().unwrap_or(if tls { 443 } else { 80 });
+    let port = providers::port(authority, if tls { 443 } else { 80 })
+        .ok_or_else(|| EgressError::Denied("a port is a number from 1 to 65535".into()))?;
     Ok(Aim { host, port, tls, trusted: false, bound: false, credential: None })
 }
 
@@ -204,8 +205,13 @@ mod tests {
     }
 
     #[test]
-    fn addresses_with_a_user_or_another_scheme_are_denied() {
-        for address in ["https://user:pw@example.com/", "ftp://example.com/"] {
+    fn addresses_with_a_user_another_scheme_or_no_port_that_exists_are_denied() {
+        for address in [
+            "https://user:pw@example.com/",
+            "ftp://example.com/",
+            "http://example.com:99999/",
+            "http://example.com:0/",
+        ] {
             assert!(matches!(public(request(address)), Err(EgressError::Denied(_))), "{address}");
         }
     }

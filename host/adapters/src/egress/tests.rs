@@ -303,3 +303,30 @@ async fn nobody_reaches_the_host_itself_and_no_name_leads_inwards() {
     }
     let _ = std::fs::remove_dir_all(folder);
 }
+
+#[tokio::test]
+async fn interim_answers_are_few_or_the_exchange_is_over() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    let chatter = tokio::spawn(async move {
+        let (mut first, _) = listener.accept().await.expect("a client");
+        let _ = first.read(&mut [0; 4096]).await;
+        let few = "HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n".repeat(3);
+        let answer = format!("{few}HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n");
+        first.write_all(answer.as_bytes()).await.expect("somebody listens");
+        let (mut second, _) = listener.accept().await.expect("a client");
+        let _ = second.read(&mut [0; 4096]).await;
+        let mut written = 0;
+        while second.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.is_ok() {
+            written += 25;
+        }
+        written
+    });
+    let (gate, folder) = gate("interim", address, 1 << 20).await;
+    assert_eq!(gate.send(to_binding()).await.expect("an answer").status(), 204);
+    let refused = gate.send(to_binding()).await.expect_err("no answer ever comes");
+    assert!(matches!(&refused, EgressError::Protocol(why) if why.contains("interim")), "{refused}");
+    let written = chatter.await.expect("it ends once nobody listens");
+    assert!(written < 16 << 20, "{written} bytes were listened to");
+    let _ = std::fs::remove_dir_all(folder);
+}

@@ -26,27 +26,37 @@ const PARTS_MAX: usize = 20;
 /// Bytes of an event's id.
 const ID_BYTES_MAX: usize = 200;
 
-/// Whether `Stripe-Signature` (`t=<seconds>,v1=<hex>[,v1=<hex>…]`) signs the body under one of
-/// these secrets, not long ago.
-pub fn is_signed(headers: &HeaderMap, body: &[u8], secrets: &[&str], now: Instant) -> bool {
-    let Some(header) = headers.get("stripe-signature").and_then(|value| value.to_str().ok()) else {
-        return false;
-    };
-    let parts: Vec<(&str, &str)> =
-        header.split(',').take(PARTS_MAX).filter_map(|part| part.trim().split_once('=')).collect();
-    let Some((_, at)) = parts.iter().find(|(name, _)| *name == "t") else { return false };
-    if !at.parse().is_ok_and(|seconds| is_fresh(seconds, now)) {
-        return false;
+/// What `Stripe-Signature` (`t=<seconds>,v1=<hex>[,v1=<hex>…]`) says, where it was not made long
+/// ago.
+#[derive(Debug)]
+pub struct Presented {
+    at: String,
+    signatures: Vec<Vec<u8>>,
+}
+
+impl Presented {
+    /// Reads it; `None` where nothing is signed that counts.
+    pub fn read(headers: &HeaderMap, now: Instant) -> Option<Self> {
+        let header = headers.get("stripe-signature")?.to_str().ok()?;
+        let parts: Vec<(&str, &str)> = header
+            .split(',')
+            .take(PARTS_MAX)
+            .filter_map(|part| part.trim().split_once('='))
+            .collect();
+        let (_, at) = parts.iter().find(|(name, _)| *name == "t")?;
+        if !is_fresh(at.parse().ok()?, now) {
+            return None;
+        }
+        let signatures = parts.iter().filter(|(name, _)| *name == "v1");
+        let signatures: Vec<_> = signatures.filter_map(|(_, signature)| unhex(signature)).collect();
+        (!signatures.is_empty()).then(|| Self { at: (*at).to_owned(), signatures })
     }
-    let signed = [at.as_bytes(), b".", body];
-    let presented: Vec<Vec<u8>> = parts
-        .iter()
-        .filter(|(name, _)| *name == "v1")
-        .filter_map(|(_, signature)| unhex(signature))
-        .collect();
-    secrets.iter().any(|secret| {
-        presented.iter().any(|one| signature::is_mac(secret.as_bytes(), &signed, one))
-    })
+
+    /// Whether one of its signatures is of the body under this secret.
+    pub fn signs(&self, body: &[u8], secret: &str) -> bool {
+        let signed = [self.at.as_bytes(), b".", body];
+        signature::is_mac(secret.as_bytes(), &signed, self.signatures.iter().cloned())
+    }
 }
 
 /// An event, as far as the host looks at it.
@@ -139,8 +149,10 @@ mod tests {
         };
         let (good, now) =
             (format!("t={AT},v1={},v0=ff", signature()), Instant(AT * 1_000 + 299_000));
-        let check =
-            |header: &str, secrets: &[&str], now| is_signed(&sent(header), BODY, secrets, now);
+        let check = |header: &str, secrets: &[&str], now| {
+            Presented::read(&sent(header), now)
+                .is_some_and(|found| secrets.iter().any(|secret| found.signs(BODY, secret)))
+        };
         assert!(check(&good, &["whsec_new", "whsec_test_secret"], now));
         assert!(check(
             &format!("t={AT}, v1=00ff, v1={}", signature()),
@@ -162,7 +174,7 @@ mod tests {
             "from the future"
         );
         assert!(!check(&good, &[], now));
-        assert!(!is_signed(&HeaderMap::new(), BODY, &["whsec_test_secret"], now));
+        assert!(Presented::read(&HeaderMap::new(), now).is_none());
     }
 
     #[test]

@@ -100,6 +100,25 @@ pub fn sign_in(link: &str, until: Instant) -> Letter {
     Letter { subject: "Your sign-in link".into(), text }
 }
 
+/// A person proves that the address is theirs by a link.
+pub fn proof(link: &str, until: Instant) -> Letter {
+    let text = format!(
+        "Somebody, we hope you, asked to prove that this address is theirs.\n\n{link}\n\n\
+         The link counts once, until {until}. It shows who has registered with the address, if anybody has, and asks what is \
+         to become of it. If it was not you, do nothing.\n"
+    );
+    Letter { subject: "Prove your address".into(), text }
+}
+
+/// A person sets a new password by a link.
+pub fn reset(link: &str, until: Instant) -> Letter {
+    let text = format!(
+        "Somebody, we hope you, has forgotten the password of this address's account.\n\n{link}\n\n\
+         The link sets a new one. It counts once, until {until}. If it was not you, do nothing: the password stays.\n"
+    );
+    Letter { subject: "Your new password".into(), text }
+}
+
 /// A person is invited into an organization.
 pub fn invitation(organization: &str, role: &str, link: &str, until: Instant) -> Letter {
     let organization = line(organization);

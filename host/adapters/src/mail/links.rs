@@ -10,8 +10,11 @@ use charter_tenancy::records::link::{Link, Mailed, Purpose};
 use charter_tenancy::secret::Plain;
 use charter_tenancy::stored;
 
-/// How long a sign-in link counts, in milliseconds: a quarter of an hour.
+/// How long a link counts that somebody asked for, in milliseconds: a quarter of an hour to sign in
+/// or to set a password.
 pub const SIGN_IN_MS: i64 = 15 * 60_000;
+/// The same of one that proves an address: a day.
+pub const PROOF_MS: i64 = 24 * 3_600_000;
 
 /// A fresh link and its token.
 ///
@@ -19,7 +22,7 @@ pub const SIGN_IN_MS: i64 = 15 * 60_000;
 /// Where the operating system has no randomness.
 pub fn made(
     purpose: Purpose,
-    account: &AccountId,
+    account: Option<&AccountId>,
     email: &str,
     now: Instant,
     expires_at: Instant,
@@ -28,7 +31,7 @@ pub fn made(
     let link = Link {
         digest: token.digest().stored(),
         purpose,
-        account: account.clone(),
+        account: account.cloned(),
         email: email.to_owned(),
         mailed: Mailed::Waiting,
         reason: None,

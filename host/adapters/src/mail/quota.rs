@@ -83,7 +83,9 @@ async fn counted(
     let found = stored::get::<Quota>(txn, &Quota::address(organization, id))
         .await?
         .map(|found| found.record);
-    let current = found.filter(|quota| now < quota.began_at.plus_ms(HOUR_MS));
+    // An hour that began ahead of now began by a clock that was set back since.
+    let current =
+        found.filter(|quota| quota.began_at <= now && now < quota.began_at.plus_ms(HOUR_MS));
     Ok(current.unwrap_or_else(|| Quota {
         id: id.to_owned(),
         organization: organization.map(str::to_owned),

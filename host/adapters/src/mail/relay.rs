@@ -9,7 +9,7 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 use serde_json::Value;
 
-use crate::providers::Binding;
+use crate::providers::{self, Binding};
 
 /// The binding's name.
 pub const BINDING: &str = "mail.relay";
@@ -170,7 +170,7 @@ fn address(url: &str, plain: bool) -> Result<(String, u16, Security), Unfit> {
     if !bare || rustls_pki_types::ServerName::try_from(host.as_str()).is_err() {
         return Err(wrong());
     }
-    let port = authority.port_u16().unwrap_or(port);
+    let port = providers::port(authority, port).ok_or_else(wrong)?;
     if !plain {
         return Ok((host, port, security));
     }
@@ -222,6 +222,8 @@ mod tests {
             ("smtp://user:pw@relay.example.com", "url"),
             ("smtp://relay.example.com/path", "url"),
             ("smtp://", "url"),
+            ("smtp://relay.example.com:99999", "url"),
+            ("smtp://relay.example.com:0", "url"),
             ("relay.example.com:587", "url"),
         ] {
             assert_eq!(field(url, from.clone(), false), told, "{url}");

@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use charter_kernel::unit::{Key, Reach};
+use charter_kernel::unit::{Fact, Key, Reach};
 use charter_store::{CommitError, ReadError, SealError, Store, TransactError, Txn, WriteError};
 use charter_tenancy::records::{Record, Unreadable};
 use charter_tenancy::secret::Secret;
@@ -196,6 +196,7 @@ pub(super) async fn set(
     store: &Store,
     name: &str,
     input: BindingInput,
+    row: Fact,
 ) -> Result<(), BindingFault> {
     let calling = calling_context(name, &input.scope);
     let fresh = sealed(store, &context(name, &input.scope), input.credential).await?;
@@ -237,6 +238,7 @@ pub(super) async fn set(
             options: options.clone(),
         };
         txn.put(key.clone(), stored.draft()?).await.map_err(write_fault)?;
+        txn.fact(row.clone());
         Ok(())
     });
     set.await.map_err(TransactError::flatten)
@@ -257,10 +259,20 @@ fn same_origin(one: &str, other: &str) -> bool {
     one == other || origin(one).is_some_and(|one| Some(one) == origin(other))
 }
 
-pub(super) async fn remove(store: &Store, name: &str, whose: &Whose) -> Result<bool, BindingFault> {
+pub(super) async fn remove(
+    store: &Store,
+    name: &str,
+    whose: &Whose,
+    row: Fact,
+) -> Result<bool, BindingFault> {
     let key = Stored::address(name, whose);
-    let removed =
-        store.transact("", async |txn: &mut Txn| txn.remove(&key, None).await.map_err(write_fault));
+    let removed = store.transact("", async |txn: &mut Txn| {
+        let removed = txn.remove(&key, None).await.map_err(write_fault)?;
+        if removed {
+            txn.fact(row.clone());
+        }
+        Ok::<_, BindingFault>(removed)
+    });
     removed.await.map_err(TransactError::flatten)
 }
 

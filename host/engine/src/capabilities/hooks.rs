@@ -108,9 +108,9 @@ impl Work {
         let id = hex(&self.shared.random::<16>()?);
         let host =
             self.shared.host().ok_or_else(|| not_configured("inbound URLs", "the server"))?;
-        let (scope, origin) = (&self.call.scope, self.call.origin.as_ref());
+        let caller = &self.call.scope;
         let url =
-            host.hook_address(Wanted { scope, owner: &owner, origin, id: &id, scheme: &scheme })?;
+            host.hook_address(Wanted { scope: caller, owner: &owner, id: &id, scheme: &scheme })?;
         let (secret, sealed) = match scheme.is_keyed() {
             true => {
                 self.hook_secret(&id).await.map(|(secret, sealed)| (Some(secret), Some(sealed)))?

@@ -3,6 +3,7 @@
 //! Rows are read one at a time. What is wrong is named as closely as it can be: by its row where
 //! the row tells on itself, else by the checkpoints that it lies between.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufRead;
 
 use charter_kernel::hex::sha256;
@@ -10,6 +11,7 @@ use charter_kernel::merkle::{self, Frontier, Hash};
 use charter_kernel::note::{Checkpoint, Verifier};
 use ed25519_dalek::{Signature, VerifyingKey};
 
+use super::REMOVAL;
 use super::export::{FORMAT, Head, Line, member};
 use super::text;
 
@@ -29,6 +31,8 @@ pub struct Report {
     pub to: u64,
     /// Rows whose private half was erased.
     pub erased: u64,
+    /// Users of such rows of whose removal no row here tells: it may stand before them.
+    pub unexplained: u64,
     /// Checkpoints that hold.
     pub checkpoints: usize,
     /// The key that signed.
@@ -65,6 +69,10 @@ struct Check {
     good: u64,
     /// Rows are missing or out of place, so roots say nothing more.
     broken: bool,
+    /// Users of rows without their private half, each with the first such row.
+    halved: BTreeMap<String, u64>,
+    /// Users who were removed, as rows here say.
+    removed: BTreeSet<String>,
 }
 
 /// Verifies an export: with `key` instead of the one that it names itself, and against a checkpoint
@@ -89,6 +97,13 @@ pub fn export(
     if *key != own {
         faults.push(format!("the export names another key, {}", head.public_key));
     }
+    // What is printed is what the key's own name says, which is signed with each checkpoint.
+    if head.origin != key.name {
+        faults.push(format!(
+            "the export says that it is of {}, its key of {}",
+            head.origin, key.name
+        ));
+    }
     let mut waiting: Vec<Checkpoint> = Vec::new();
     let kept = since.map(|note| (note, "the checkpoint that was kept"));
     for (note, name) in
@@ -110,15 +125,22 @@ pub fn export(
     let tree = roots.and_then(|roots| Frontier::of(head.after, roots));
     let tree = tree.ok_or("the first line has no roots for the rows before it")?;
     let report = Report {
-        origin: head.origin,
+        origin: key.name.clone(),
         after: head.after,
         to: head.after,
         key: key.text(),
         faults,
         ..Report::default()
     };
-    let mut check =
-        Check { report, tree, waiting: waiting.into(), good: head.after, broken: false };
+    let mut check = Check {
+        report,
+        tree,
+        waiting: waiting.into(),
+        good: head.after,
+        broken: false,
+        halved: BTreeMap::new(),
+        removed: BTreeSet::new(),
+    };
     check.reached();
     while let Some(text) = line(&mut from)? {
         match serde_json::from_str::<Line>(&text) {
@@ -179,11 +201,27 @@ impl Check {
                     "row {seq} was edited: its private half is not what its leaf says"
                 ));
             }
-            Some(_) => {}
-            None => self.report.erased += 1,
+            Some(private) => self.note_removal(&row.leaf, private),
+            None => {
+                self.report.erased += 1;
+                match member(&row.leaf, "on_behalf_of") {
+                    Some(user) => drop(self.halved.entry(user).or_insert(seq)),
+                    None => self.fault(format!(
+                        "the private half of row {seq} was left out: only rows of users are ever erased"
+                    )),
+                }
+            }
         }
         self.tree.push(hash);
         self.reached();
+    }
+
+    /// A user's private halves go once a row says that the user was removed.
+    fn note_removal(&mut self, leaf: &str, private: &str) {
+        let is = |name: &str, value: &str| member(leaf, name).as_deref() == Some(value);
+        if is("action", REMOVAL) && is("decision", "allowed") {
+            self.removed.extend(member(private, "entity_id"));
+        }
     }
 
     /// Compares with the checkpoints of this size.
@@ -205,11 +243,26 @@ impl Check {
     }
 
     fn end(mut self) -> Report {
+        for (user, seq) in std::mem::take(&mut self.halved) {
+            if self.removed.contains(&user) {
+                continue;
+            }
+            // The removal may stand before the first row here.
+            if self.report.after > 0 {
+                self.report.unexplained += 1;
+            } else {
+                self.fault(format!(
+                    "the private half of row {seq} was left out: no row says that its user was removed"
+                ));
+            }
+        }
         let (to, last) = (self.report.to, self.waiting.back().map(|found| found.size));
         if let Some(size) = last {
             self.fault(format!(
                 "the export ends with row {to}, but {size} rows were signed: it was cut off"
             ));
+        } else if self.report.faults.is_empty() && to == self.report.after {
+            self.fault("the export holds no row: there is nothing to verify".to_owned());
         } else if self.good < to && self.report.faults.is_empty() {
             self.fault(format!("no checkpoint holds for the rows from {} on", self.good + 1));
         }

@@ -28,6 +28,10 @@ pub struct Activated {
     pub changed: bool,
 }
 
+/// Makes the audit row of a step, for the commit that takes it: of which version, and whether the
+/// step changes anything. None where whoever takes it leaves none.
+pub type StepRow<'a> = &'a (dyn Fn(&Version, bool) -> Option<Fact> + Sync);
+
 /// Which way a step goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
@@ -47,6 +51,7 @@ impl Registry {
         digest: &str,
         by: &str,
         consent: &Consent,
+        row: StepRow<'_>,
     ) -> Result<Activated, LifeCycleError> {
         let _one = self.inner.stepping.lock().await;
         self.refresh().await?;
@@ -71,7 +76,9 @@ impl Registry {
                 .clone();
             usable(&version)?;
             agreed(&catalogue, &version, consent)?;
-            swap(txn, &catalogue, version, Step::Forward, by, self.now()).await
+            let activated = swap(txn, &catalogue, version, Step::Forward, by, self.now()).await?;
+            row(&activated.active, activated.changed).into_iter().for_each(|row| txn.fact(row));
+            Ok::<_, LifeCycleError>(activated)
         });
         let activated = step.await.map_err(TransactError::flatten)?;
         self.refresh().await?;
@@ -95,11 +102,13 @@ impl Registry {
         name: &str,
         from: Option<&str>,
         by: &str,
+        row: StepRow<'_>,
     ) -> Result<Activated, LifeCycleError> {
-        let step = self
-            .inner
-            .store
-            .transact("", async |txn: &mut Txn| self.back(txn, name, from, by).await);
+        let step = self.inner.store.transact("", async |txn: &mut Txn| {
+            let activated = self.back(txn, name, from, by).await?;
+            row(&activated.active, activated.changed).into_iter().for_each(|row| txn.fact(row));
+            Ok::<_, LifeCycleError>(activated)
+        });
         let activated = step.await.map_err(TransactError::flatten)?;
         self.refresh().await?;
         tracing::warn!(
@@ -200,9 +209,17 @@ impl Registry {
     ///
     /// # Errors
     /// Nothing was changed.
-    pub async fn remove(&self, name: &str, digest: &str) -> Result<Arc<Version>, LifeCycleError> {
-        let taking =
-            self.inner.store.transact("", async |txn: &mut Txn| taken_off(txn, name, digest).await);
+    pub async fn remove(
+        &self,
+        name: &str,
+        digest: &str,
+        row: StepRow<'_>,
+    ) -> Result<Arc<Version>, LifeCycleError> {
+        let taking = self.inner.store.transact("", async |txn: &mut Txn| {
+            let removed = taken_off(txn, name, digest).await?;
+            row(&removed, true).into_iter().for_each(|row| txn.fact(row));
+            Ok::<_, LifeCycleError>(removed)
+        });
         let removed = taking.await.map_err(TransactError::flatten)?;
         self.refresh().await?;
         if let Err(error) = self.inner.store.blob_remove(digest).await {
@@ -372,7 +389,7 @@ impl Registry {
             let retired: Vec<_> = retired.collect();
             let surplus = retired.len().saturating_sub(kept as usize);
             for version in retired.into_iter().take(surplus) {
-                match self.remove(name, &version.digest).await {
+                match self.remove(name, &version.digest, &|_, _| None).await {
                     Ok(_) | Err(LifeCycleError::Pinned { .. }) => {}
                     Err(error) => return Err(error),
                 }

@@ -11,7 +11,7 @@ use charter_tenancy::records::Record;
 use sha2::{Digest, Sha256};
 
 use super::record::{State, Version};
-use super::{Catalogue, LifeCycleError, Registry, fault, signature};
+use super::{Catalogue, LifeCycleError, Registry, StepRow, fault, signature};
 use crate::served::{Live, Primitive, Served, template_at};
 
 /// What was handed in.
@@ -42,11 +42,16 @@ pub(super) fn digest(bytes: &[u8]) -> (String, [u8; 32]) {
 }
 
 impl Registry {
-    /// Checks a component in every way and keeps it as staged. Doing it again changes nothing.
+    /// Checks a component in every way and keeps it as staged, in one commit with the audit row of
+    /// that. Doing it again changes nothing.
     ///
     /// # Errors
     /// Every fault at once; nothing was changed.
-    pub async fn install(&self, upload: Upload) -> Result<Installed, LifeCycleError> {
+    pub async fn install(
+        &self,
+        upload: Upload,
+        row: StepRow<'_>,
+    ) -> Result<Installed, LifeCycleError> {
         let (digest, raw) = digest(&upload.bytes);
         if let Err(message) =
             signature::check(&self.inner.settings.signing_keys, &raw, upload.signature.as_deref())
@@ -75,8 +80,11 @@ impl Registry {
         // kept.
         self.stage(&mut store.begin(""), &served, &version, name).await?;
         store.blob_put(&digest, &upload.bytes).await?;
-        let staged = store
-            .transact("", async |txn: &mut Txn| self.stage(txn, &served, &version, name).await);
+        let staged = store.transact("", async |txn: &mut Txn| {
+            let installed = self.stage(txn, &served, &version, name).await?;
+            row(&installed.version, installed.fresh).into_iter().for_each(|row| txn.fact(row));
+            Ok::<_, LifeCycleError>(installed)
+        });
         let installed = staged.await.map_err(TransactError::flatten)?;
         let fits = self.inner.resident.fits(&manifest);
         if fits.is_ok() {

@@ -12,13 +12,18 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use charter_kernel::audit::Row;
+use charter_kernel::time::Instant;
+use charter_kernel::unit::Fact;
+use charter_store::audited;
 use futures::{FutureExt as _, StreamExt as _};
 use notify::{RecursiveMode, Watcher as _};
+use serde_json::json;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::install::{digest, too_large};
-use super::{Consent, LifeCycleError, Registry, Upload};
+use super::{Consent, LifeCycleError, Registry, Upload, Version};
 
 /// A file is complete when it has not changed for so long.
 const QUIET: Duration = Duration::from_millis(150);
@@ -170,6 +175,9 @@ async fn first_visit(registry: &Registry, path: PathBuf, bytes_max: usize) {
     report(&path, done);
 }
 
+/// Who acts, in activations and audit rows.
+const BY: &str = "folder";
+
 /// The file and its signature.
 async fn read(path: &Path, bytes_max: usize) -> Result<Upload, LifeCycleError> {
     let unreadable = |error: io::Error| {
@@ -192,11 +200,30 @@ fn signature_of(path: &Path) -> PathBuf {
 }
 
 async fn act(registry: &Registry, upload: Upload) -> Result<(), LifeCycleError> {
-    let installed = registry.install(upload).await?;
+    let now = registry.now();
+    let row = |action| move |version: &Version, changes: bool| step(version, action, now, changes);
+    let installed = registry.install(upload, &row("component.install")).await?;
     // The folder is the operator's own word.
     let (name, digest) = (&installed.version.name, &installed.version.digest);
-    registry.activate(name, digest, "folder", &Consent::All).await?;
+    registry.activate(name, digest, BY, &Consent::All, &row("component.activate")).await?;
     Ok(())
+}
+
+/// The audit row of what the operator did by putting a file into the folder; nothing where the file
+/// changes nothing.
+fn step(version: &Version, action: &str, now: Instant, changes: bool) -> Option<Fact> {
+    let details = json!({"version": version.version, "digest": version.digest});
+    let row = Row {
+        at: now,
+        actor: ("operator", BY),
+        action,
+        entity_type: Some("component"),
+        entity_id: Some(&version.name),
+        decision: "allowed",
+        details: Some(&details),
+        ..Row::default()
+    };
+    audited(&row).ok().filter(|_| changes)
 }
 
 fn report(path: &Path, done: Result<(), LifeCycleError>) {

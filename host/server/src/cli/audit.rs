@@ -46,6 +46,12 @@ pub(super) fn verify(file: &Path, key: Option<&str>, since: Option<&Path>) -> an
         report.after + 1,
         report.to
     ));
+    if report.unexplained > 0 {
+        say(&format!(
+            "that {} of their users were removed is told by no row here: export from the first row on to see it",
+            report.unexplained
+        ));
+    }
     say(&format!("{} checkpoints hold, signed by {}", report.checkpoints, report.key));
     if pinned.is_none() {
         say(

@@ -10,6 +10,8 @@ use serde_json::Value;
 use std::sync::Arc;
 use tokio::net::TcpStream;
 
+use crate::providers;
+
 /// Bytes of an answer.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
@@ -70,7 +72,9 @@ impl Target {
         let uri: Uri = self.url.parse().with_context(|| format!("{:?} is no address", self.url))?;
         let host = uri.host().context("the address names no host")?.to_owned();
         let tls = uri.scheme_str() == Some("https");
-        let port = uri.port_u16().unwrap_or(if tls { 443 } else { 80 });
+        let standard = if tls { 443 } else { 80 };
+        let port = uri.authority().and_then(|authority| providers::port(authority, standard));
+        let port = port.context("the address names a port that does not exist")?;
         let stream = TcpStream::connect((host.trim_matches(['[', ']']), port)).await;
         let stream = stream
             .with_context(|| format!("nothing answers at {} (--url, CHARTER_URL)", self.url))?;

@@ -7,7 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use charter_store::{BackupError, Hold, OpenError, Store};
+use charter_kernel::audit::Row;
+use charter_kernel::unit::{Fact, Unit};
+use charter_store::{BackupError, Hold, OpenError, Store, audited};
 
 use super::say;
 use super::serve::{SystemClock, check_data_dir, store_config};
@@ -116,7 +118,7 @@ pub(super) async fn rotate_token(config: &Config) -> anyhow::Result<()> {
     let (operator, fresh) = Operator::open(store.clone(), None).await?;
     let token = match fresh {
         Some(token) => token,
-        None => operator.rotate().await?,
+        None => operator.rotate(row("operator.token.rotate", "token", &store)?).await?,
     };
     store.close().await;
     say(token.reveal());
@@ -125,6 +127,10 @@ pub(super) async fn rotate_token(config: &Config) -> anyhow::Result<()> {
 
 pub(super) async fn rotate_master(config: &Config) -> anyhow::Result<()> {
     let (store, _hold) = open(config).await?;
+    // Ahead of the file, which no commit holds: what was begun is in the log.
+    let row = row("operator.keys.rotate_master", "master_key", &store)?;
+    let noted = store.commit(Unit { facts: vec![row], ..Unit::default() }).await;
+    noted.context("the master key was not replaced: the audit log takes no row")?;
     let sealed = store.rotate_master().await.context("the master key was not replaced");
     store.close().await;
     say(&format!(
@@ -133,6 +139,20 @@ pub(super) async fn rotate_master(config: &Config) -> anyhow::Result<()> {
         config.data.master_key().display()
     ));
     Ok(())
+}
+
+/// The audit row of what is done here, for the commit that does it.
+fn row(action: &str, thing: &str, store: &Store) -> anyhow::Result<Fact> {
+    let row = Row {
+        at: store.now(),
+        actor: ("operator", "command line"),
+        action,
+        entity_type: Some("operator"),
+        entity_id: Some(thing),
+        decision: "allowed",
+        ..Row::default()
+    };
+    audited(&row).context("the operating system has no randomness")
 }
 
 #[cfg(test)]

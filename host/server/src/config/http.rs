@@ -22,8 +22,7 @@ pub enum ClientField {
 pub struct Http {
     /// Where the API listens; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// The address that clients use, in links and documents; absent means the one a request came
-    /// to.
+    /// The address that clients use, in links and documents; absent means where the host listens.
     pub public_url: Option<String>,
     /// The proxies that say who the client is.
     pub trusted_proxies: Vec<IpNet>,
@@ -162,8 +161,8 @@ impl Http {
         http
     }
 
-    /// Whether links can be written that lead here: by the address that clients use, or on this
-    /// machine alone. What a request says of the address that it was sent to is the client's word.
+    /// Whether links of mails can lead here: by the address that clients use, or on this machine
+    /// alone.
     pub fn has_base(&self) -> bool {
         self.public_url.is_some() || self.listen.ip().is_loopback()
     }

@@ -53,7 +53,7 @@ pub enum Said {
 pub async fn ask(app: &App, request: &HostRequest, hook: &HookRecord, event: &str) -> Said {
     once(app, request, hook, event).await.unwrap_or_else(|why| {
         tracing::warn!(
-            hook = hook.id,
+            hook = super::logged_id(&hook.id),
             event,
             request = request.id,
             why,

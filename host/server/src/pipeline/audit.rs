@@ -13,6 +13,7 @@ use charter_store::audited;
 use serde_json::Value;
 
 use super::trail::Trail;
+use crate::audit::REMOVAL;
 use crate::request::{HostRequest, Identity};
 
 /// What is known of the request before it is decided.
@@ -72,7 +73,12 @@ impl Subject {
             at,
             organization: place.organization.id.to_string(),
             actor: (actor.kind.as_str(), actor.id.clone()),
-            on_behalf_of: place.user.as_ref().map(|user| user.id.to_string()),
+            // A user's removal is on nobody's behalf: its row stays whole, and explains the others.
+            on_behalf_of: place
+                .user
+                .as_ref()
+                .filter(|_| *operation != *REMOVAL)
+                .map(|user| user.id.to_string()),
             project: Some(place.project.id.to_string()),
             operation,
             entity,
@@ -96,6 +102,20 @@ impl Subject {
             project: None,
             operation: Arc::from(operation),
             entity: Some(("account".to_owned(), account.to_owned())),
+        })
+    }
+
+    /// What the operator does, in a row that rides in the act's own commit.
+    pub fn of_operator(request: &HostRequest, operation: &str) -> Option<Self> {
+        Some(Self {
+            request: RequestId::parse(&request.id)?,
+            at: request.now,
+            organization: String::new(),
+            actor: ("operator", "operator".to_owned()),
+            on_behalf_of: None,
+            project: None,
+            operation: Arc::from(operation),
+            entity: None,
         })
     }
 

@@ -11,7 +11,6 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
-use super::accept::Accepted;
 use super::admit::Admitted;
 use super::audit::Subject;
 use super::claim::Claim;
@@ -28,6 +27,7 @@ use crate::governance::approvals;
 use crate::http::body::Body;
 use crate::metrics;
 use crate::place;
+use crate::public;
 use crate::records::Record as _;
 use crate::records::approval::{Approval, Status};
 use crate::request::Identity;
@@ -136,20 +136,10 @@ fn again(
         account: place.scope.principal().root.clone(),
         role: place.scope.role(),
         principal: Some(place.scope.principal().clone()),
-        base: base(app, accepted),
+        base: public::base(&app.adapters),
         tells: None,
         job: None,
     }))))
-}
-
-/// The address that clients use: what the operator has set, else what this request was sent to.
-fn base(app: &App, accepted: &Accepted) -> String {
-    if let Some(url) = &app.config.http.public_url {
-        return url.trim_end_matches('/').to_owned();
-    }
-    let host =
-        accepted.headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-    format!("{}://{host}", if accepted.peer.tls { "https" } else { "http" })
 }
 
 /// What became of an approval so far, in the place of its request's answer: that it waits, its

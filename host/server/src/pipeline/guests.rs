@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use charter_adapters::egress::Gate;
 use charter_engine::hook::{Scheme, Wanted};
-use charter_engine::leave::Origin;
 use charter_engine::{Failure, Granted, Host, Leave, Nested, Reply, Ungranted};
 use charter_kernel::id::UserId;
 use charter_kernel::refusal::Refusal;
@@ -19,9 +18,10 @@ use serde_json::Value;
 
 use super::nested;
 use crate::app::App;
-use crate::governance::{approvals, gateway};
+use crate::governance::gateway;
 use crate::hooks;
 use crate::providers::Whose;
+use crate::public;
 
 /// Hands the engine its way out, and the server's answers to guests' questions. `own` is where the
 /// host really listens: a configured port may be 0.
@@ -103,29 +103,12 @@ impl Host for App {
                 return Err(Refusal::not_configured(&[missing]).to_failure());
             }
         }
-        Ok(format!("{}{}", base(self, hook.origin), hooks::path(hook.id, hook.scheme)))
+        Ok(format!("{}{}", public::base(&self.adapters), hooks::path(hook.id, hook.scheme)))
     }
 
     fn bills(&self, primitive: &str) -> bool {
         self.config.billing.is(primitive)
     }
-}
-
-/// The address that clients use: what the operator has set, else what the request was sent to, else
-/// where the host listens.
-fn base(app: &App, origin: Option<&Origin>) -> String {
-    if let Some(url) = &app.config.http.public_url {
-        return url.trim_end_matches('/').to_owned();
-    }
-    let asked = origin
-        .and_then(|origin| origin.downcast_ref::<approvals::Origin>())
-        .map(|origin| origin.asked_by().1);
-    asked.filter(|base| !base.is_empty()).unwrap_or_else(|| {
-        let scheme = if app.config.tls.is_some() { "https" } else { "http" };
-        let own =
-            app.adapters.gate.get().and_then(|gate| gate.own()).unwrap_or(app.config.http.listen);
-        format!("{scheme}://{own}")
-    })
 }
 
 async fn standing_of(app: &App, scope: &Scope, user: &UserId) -> Result<Vec<Guard>, Refusal> {

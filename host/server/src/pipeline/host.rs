@@ -124,8 +124,9 @@ async fn record(
     reply: Reply,
     claim: Option<&Arc<Claim>>,
 ) -> Result<Answered, Refusal> {
-    if let Some(subject) =
-        audit::Subject::of(trail, reply.entity.clone().map(|(kind, id)| (kind.to_owned(), id)))
+    if !reply.audited
+        && let Some(subject) =
+            audit::Subject::of(trail, reply.entity.clone().map(|(kind, id)| (kind.to_owned(), id)))
     {
         let changes = txn.changes(audit::CHANGES_MAX);
         let decision = Decision {

@@ -30,6 +30,7 @@ use crate::directory::KitRecord;
 use crate::governance::approvals::{self, Origin, Run};
 use crate::http::Door;
 use crate::lifecycle;
+use crate::public;
 use crate::records::key::ApiKey;
 use crate::records::{Record as _, still_active};
 use crate::request::Place;
@@ -299,8 +300,7 @@ fn again(
         .place
         .as_ref()
         .filter(|_| trail.mutates && !ready.served.manifest.actions.is_empty())?;
-    let outer = nested.origin.as_ref().and_then(|origin| origin.downcast_ref::<Origin>())?;
-    let (_, base) = outer.asked_by();
+    nested.origin.as_ref().and_then(|origin| origin.downcast_ref::<Origin>())?;
     let actor = nested.scope.actor();
     let live = app.registry.current();
     Some(approvals::carried(Origin::Request(Box::new(approvals::Request {
@@ -314,7 +314,7 @@ fn again(
         account: nested.scope.principal().root.clone(),
         role: nested.scope.role(),
         principal: Some(nested.scope.principal().clone()),
-        base,
+        base: public::base(&app.adapters),
         tells: live.listeners(lifecycle::APPROVAL).find(|name| **name == nested.primitive).cloned(),
         job: None,
     }))))

@@ -74,7 +74,7 @@ fn with_actions(app: &App, refusal: Refusal) -> Refusal {
     refusal.hint("Pay as error.actions says.").extra("actions", actions(app))
 }
 
-/// How to pay, by what the biller's operations say of themselves: a method and a path each.
+/// How to pay, by what the biller's operations say of themselves: `POST /v1/…` each.
 fn actions(app: &App) -> Value {
     let live = app.registry.current();
     let Some(biller) = live.primitive(&app.config.billing.primitive) else { return json!({}) };
@@ -82,7 +82,7 @@ fn actions(app: &App) -> Value {
     let found = Pays::ALL.into_iter().filter_map(|pays| {
         let operation = declared.iter().find(|operation| operation.pays == Some(pays))?;
         let path = template_at(Mount::Company, &operation.path);
-        Some((pays.as_str().to_owned(), json!({"method": operation.method, "path": path})))
+        Some((pays.as_str().to_owned(), Value::String(format!("{} {path}", operation.method))))
     });
     Value::Object(found.collect::<Map<_, _>>())
 }

@@ -22,6 +22,7 @@ use crate::app::App;
 use crate::http::body::{self as wire, Unread};
 use crate::http::room::{Full, Owner};
 use crate::request::Identity;
+use crate::routes::pages::FORM;
 use crate::served::{Auth, BodyRule, Contract};
 use crate::strangers;
 
@@ -246,11 +247,27 @@ fn media_type(headers: &HeaderMap, declared: &str) -> Result<(), Refusal> {
                 || declared == "application/json" && json_suffix(sent)
         }
     };
-    if fits {
-        return Ok(());
+    if !fits {
+        let told = format!("The body must be {declared}.");
+        return Err(Refusal::new(Code::UnsupportedMediaType, told).param("Content-Type"));
     }
-    Err(Refusal::new(Code::UnsupportedMediaType, format!("The body must be {declared}."))
-        .param("Content-Type"))
+    // What is read as text here is read as UTF-8 (RFC 8259, section 8.1).
+    let text = ["application/json", FORM].contains(&declared);
+    match charset(headers).filter(|_| text) {
+        Some(name) if !["utf-8", "utf8"].contains(&name.to_ascii_lowercase().as_str()) => {
+            let told = format!("The body must be {declared} in UTF-8.");
+            Err(Refusal::new(Code::UnsupportedMediaType, told).param("Content-Type"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The coding of characters that the media type names.
+fn charset(headers: &HeaderMap) -> Option<&str> {
+    let sent = headers.get(header::CONTENT_TYPE)?.to_str().unwrap_or_default();
+    let parameters = sent.split(';').skip(1).filter_map(|parameter| parameter.split_once('='));
+    let mut named = parameters.filter(|(name, _)| name.trim().eq_ignore_ascii_case("charset"));
+    named.next().map(|(_, value)| value.trim().trim_matches('"'))
 }
 
 /// `application/merge-patch+json` and the like are JSON as well (RFC 6839).
@@ -274,6 +291,9 @@ mod tests {
             ("application/merge-patch+json", "application/json"),
             ("image/png", "image/*"),
             ("text/plain", "*/*"),
+            ("text/plain; charset=utf-16", "*/*"),
+            ("application/json;CHARSET=\"UTF-8\"", "application/json"),
+            ("application/json; profile=x; charset=utf8", "application/json"),
         ] {
             assert!(media_type(&sent(media), declared).is_ok(), "{media} {declared}");
         }
@@ -281,6 +301,9 @@ mod tests {
             ("text/plain", "application/json"),
             ("audio/mpeg", "image/*"),
             ("json", "application/json"),
+            ("application/json; charset=utf-16", "application/json"),
+            ("application/json; q=1;charset=\"iso-8859-1\"", "application/json"),
+            ("application/x-www-form-urlencoded; charset=utf-16", FORM),
         ] {
             assert_eq!(
                 media_type(&sent(media), declared).unwrap_err().code,

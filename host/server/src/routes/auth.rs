@@ -13,6 +13,7 @@ use charter_tenancy::secret::Plain;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::addresses::{self, account_schema, account_view};
 use super::kits::pins;
 use super::shape::{self, check, checked, id, instant, name, object};
 use super::{sessions, stored};
@@ -20,9 +21,9 @@ use crate::app::App;
 use crate::config::Registration;
 use crate::directory::password::{self, PasswordError};
 use crate::lifecycle::{self, Billed, Change, Told};
-use crate::mail;
 use crate::pipeline::audit::{CHANGES_MAX, Decision, Subject};
 use crate::pipeline::identify::bearer;
+use crate::public;
 use crate::records::account::{Account, email_fault, normalised};
 use crate::records::key::ApiKey;
 use crate::records::kit::StoredKit;
@@ -38,11 +39,17 @@ use crate::request::HostRequest;
 use crate::routes::Head;
 use crate::strangers;
 
+/// Who registers, and as what.
 #[derive(Deserialize)]
-struct Register {
-    email: String,
-    password: String,
-    company_name: Option<String>,
+pub struct Register {
+    /// The address.
+    pub email: String,
+    /// The password.
+    pub password: String,
+    /// The organization's name.
+    pub company_name: Option<String>,
+    /// The secret of a link that was mailed to the address.
+    pub proof: Option<String>,
 }
 
 /// The body of a registration.
@@ -51,6 +58,7 @@ pub fn register_body() -> Value {
         ("email", shape::email()),
         ("password", shape::new_password()),
         ("company_name?", name()),
+        ("proof?", addresses::token()),
     ])
 }
 
@@ -69,10 +77,6 @@ pub fn register_answer() -> Value {
         ("user", object(&[("id", id())])),
         ("api_key", key),
     ])
-}
-
-fn account_schema() -> Value {
-    object(&[("id", id()), ("email", json!({"type": "string"}))])
 }
 
 /// Whether the client may register, ahead of the body: each attempt counts, whatever becomes of it.
@@ -95,7 +99,23 @@ pub async fn may_register(app: &App, head: Head<'_>) -> Result<(), Refusal> {
 /// # Errors
 /// When a field is wrong, or the address has an account.
 pub async fn register(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let body: Register = request.body_as()?;
+    let founded = registered(app, request, txn, request.body_as()?).await?;
+    Ok(Reply::created(&founded.answer()).about("account", founded.account.id.to_string()))
+}
+
+/// The same, of a page too. An address that was not proved is taken from the account that has it,
+/// for whoever has a proof, and for the operator.
+///
+/// # Errors
+/// As of [`register`].
+pub async fn registered(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+    body: Register,
+) -> Result<Founded, Refusal> {
+    let by_operator = bearer(&request.headers).is_some_and(|token| app.operator.admits(token));
+    admits_registration(app.config.auth.registration, by_operator)?;
     let email = body.email.trim().to_owned();
     let company = body.company_name.unwrap_or_else(|| company_of(&email));
     let mut faults: Vec<Fault> = Vec::new();
@@ -103,15 +123,30 @@ pub async fn register(app: &App, request: &HostRequest, txn: &mut Txn) -> Result
     check(&mut faults, "password", password::fault(&body.password, &email));
     check(&mut faults, "company_name", names::fault(&company));
     checked(faults)?;
-    if txn.lookup(&Account::claim(&email)).await.map_err(stored::reading)?.is_some() {
-        return Err(taken());
+    if let Some(proof) = &body.proof {
+        addresses::proof(app, request, txn, proof, &email).await?;
+    }
+    let proved = by_operator || body.proof.is_some();
+    match stored::holder::<Account>(txn, &Account::claim(&email)).await? {
+        Some(holder) if proved => addresses::take_from(txn, request, holder.record).await?,
+        Some(_) => return Err(taken()),
+        None => {}
     }
     let client = strangers::client(request.peer);
     let password_hash =
         app.directory.passwords().hash(&client, body.password).await.map_err(busy)?;
-    let founded = found(app, txn, request, &email, password_hash, &company).await?;
+    let founder = Founder { email, password_hash, proved };
+    let founded = found(app, txn, request, founder, &company).await?;
     audited(txn, request, "auth.register", 201, &founded.organization.id, &founded.account.id)?;
-    Ok(Reply::created(&founded.answer()).about("account", founded.account.id.to_string()))
+    Ok(founded)
+}
+
+/// Who founds an organization.
+struct Founder {
+    email: String,
+    password_hash: String,
+    /// Whether the address is proved.
+    proved: bool,
 }
 
 /// Leaves an audit row of what a person did without a credential.
@@ -139,7 +174,7 @@ pub fn audited(
 /// The answer to a second registration of one address.
 pub fn taken() -> Refusal {
     Refusal::duplicate("email", "An account with this e-mail address exists.")
-        .hint("Sign in with POST /v1/auth/login.")
+        .hint("Sign in with POST /v1/auth/login; or prove that it is yours with POST /v1/auth/proof, and register with the proof.")
 }
 
 /// Where registration is not open, the operator's token opens it.
@@ -164,18 +199,20 @@ fn company_of(email: &str) -> String {
 }
 
 /// Everything that a registration makes.
-struct Founded {
+pub struct Founded {
     account: Account,
-    organization: Organization,
+    /// The organization.
+    pub organization: Organization,
     project: Project,
     key: ApiKey,
-    secret: Plain,
+    /// The secret of its first key.
+    pub secret: Plain,
 }
 
 impl Founded {
     fn answer(&self) -> Value {
         json!({
-            "account": {"id": self.account.id, "email": self.account.email},
+            "account": account_view(&self.account),
             "organization": {"id": self.organization.id, "name": self.organization.name},
             "project": {"id": self.project.id, "name": self.project.name},
             "user": {"id": self.project.default_user},
@@ -188,8 +225,7 @@ async fn found(
     app: &App,
     txn: &mut Txn,
     request: &HostRequest,
-    email: &str,
-    password_hash: String,
+    founder: Founder,
     company: &str,
 ) -> Result<Founded, Refusal> {
     let now = request.now;
@@ -197,9 +233,11 @@ async fn found(
     let account_id = AccountId::new(now, stored::random()?);
     let account = Account {
         id: account_id.clone(),
-        email: email.to_owned(),
-        password_hash,
+        email: founder.email.clone(),
+        password_hash: founder.password_hash,
+        password_version: 0,
         organizations: vec![organization_id.clone()],
+        email_verified_at: founder.proved.then_some(now),
         created_at: now,
     };
     let first = (organization_id.clone(), "Default", Mode::Live);
@@ -214,12 +252,13 @@ async fn found(
         policy: Policy::default(),
         limits: Vec::new(),
         policy_version: 0,
+        proved: founder.proved,
         created_at: now,
     };
     let member = Member {
         organization: organization_id.clone(),
         account: account_id.clone(),
-        email: email.to_owned(),
+        email: founder.email,
         role: Role::Owner,
         created_at: now,
     };
@@ -341,7 +380,7 @@ pub async fn login(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Re
     let SignedIn { organization, session, token, cookie } =
         signed_in(app, request, txn, &account).await?;
     let answer = json!({
-        "account": {"id": account.id, "email": account.email},
+        "account": account_view(&account),
         "organization": {"id": organization.id, "name": organization.name},
         "session": sessions::view(&session, &token),
     });
@@ -377,17 +416,14 @@ pub async fn signed_in(
     let token = Plain::generate("").map_err(stored::no_randomness)?;
     let id = SessionId::new(request.now, stored::random()?);
     let lifetime_ms = i64::from(app.config.auth.session_hours) * 3_600_000;
-    let session = sessions::open(
-        txn,
-        id,
-        &token,
-        &account.id,
-        &member.organization,
-        request.now,
+    let session =
+        sessions::open(txn, id, &token, account, &member.organization, request.now, lifetime_ms)
+            .await?;
+    let cookie = sessions::cookie(
+        token.reveal(),
         lifetime_ms,
-    )
-    .await?;
-    let cookie = sessions::cookie(token.reveal(), lifetime_ms, request.tls);
+        public::is_secure(&app.adapters, request.tls),
+    );
     Ok(SignedIn { organization, session, token, cookie })
 }
 
@@ -449,40 +485,13 @@ async fn membership(txn: &mut Txn, account: &Account) -> Result<(Organization, M
         .hint("Ask an owner or admin to invite you."))
 }
 
-/// The body of a request for a sign-in link.
-pub fn link_body() -> Value {
-    object(&[("email", shape::known_email())])
-}
-
-#[derive(Deserialize)]
-struct AskedLink {
-    email: String,
-}
-
 /// Has a sign-in link mailed. Whether anybody has the address is found out behind the answer, so
 /// that neither the answer nor its time tells.
 ///
 /// # Errors
 /// 501 without a relay, 429 after too many.
 pub async fn link(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let body: AskedLink = request.body_as()?;
-    mail::ready(&app.adapters).map_err(|missing| match missing {
-        mail::Missing::Relay => {
-            missing.refusal("sign-in link").hint("Sign in with POST /v1/auth/login.")
-        }
-        missing => missing.refusal("sign-in link"),
-    })?;
-    let email = body.email.trim();
-    // Not given back: each asks for a mail.
-    app.strangers.admit(&app.strangers.link(request.peer, &normalised(email)), request.began)?;
-    if email_fault(email).is_none() {
-        let about = About::SignIn { email: email.to_owned() };
-        mail::notice(&app.adapters, about, request.now)?
-            .into_iter()
-            .for_each(|write| txn.write(write));
-        app.adapters.mail_wanted.notify_one();
-    }
-    Ok(Reply::accepted(&json!({})))
+    addresses::mailed(app, request, txn, "sign-in link", |email| About::SignIn { email })
 }
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
 //! Inbound URLs: who calls them has no credential, and is believed by the hook's own scheme.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use bytes::Bytes;
 use charter_engine::hook::{HookRecord, Scheme};
 use charter_kernel::refusal::Refusal;
 use charter_store::Txn;
@@ -15,6 +17,9 @@ use crate::providers::Binding;
 use crate::reply::{Counter, Reply};
 use crate::request::HostRequest;
 use crate::routes::{Head, shape};
+
+/// Secrets that one call of a provider is checked with: the deployment's own first.
+const SECRETS_MAX: usize = 256;
 
 /// What a call is answered.
 pub fn answer() -> Value {
@@ -97,11 +102,9 @@ pub async fn provider(app: &App, request: &HostRequest, txn: &mut Txn) -> Result
     if bindings.is_empty() {
         return Err(unknown(app));
     }
-    let signs = |secrets: &[&str]| {
-        stripe::is_signed(&request.headers, &request.bytes, secrets, request.now)
-    };
-    let signed: Vec<_> =
-        bindings.into_iter().filter(|binding| signs(&binding.calling_secrets())).collect();
+    let presented =
+        stripe::Presented::read(&request.headers, request.now).ok_or_else(|| unsigned(app))?;
+    let signed = signing(bindings, presented, request.bytes.clone()).await;
     if signed.is_empty() {
         return Err(unsigned(app));
     }
@@ -133,6 +136,28 @@ pub async fn provider(app: &App, request: &HostRequest, txn: &mut Txn) -> Result
 fn reply(asked: &stripe::Question, answer: Option<Value>, counter: Counter) -> Reply {
     let (name, value) = asked.header();
     Reply::ok(&asked.reply(answer)).header(name, value).counting(counter)
+}
+
+/// The bindings that have signed a call. Each secret costs a pass over the body, and a stranger
+/// causes it: apart from where requests are served, and for so many secrets at most.
+async fn signing(
+    bindings: Vec<Arc<Binding>>,
+    presented: stripe::Presented,
+    body: Bytes,
+) -> Vec<Arc<Binding>> {
+    let looked_at = move || {
+        let mut known: HashMap<String, bool> = HashMap::new();
+        let mut signs = |secret: &str| match known.get(secret).copied() {
+            Some(signs) => signs,
+            None if known.len() >= SECRETS_MAX => false,
+            None => *known.entry(secret.to_owned()).or_insert(presented.signs(&body, secret)),
+        };
+        let signed = |binding: &Arc<Binding>| {
+            binding.calling_secrets().into_iter().fold(false, |any, secret| signs(secret) | any)
+        };
+        bindings.into_iter().filter(signed).collect()
+    };
+    tokio::task::spawn_blocking(looked_at).await.unwrap_or_default()
 }
 
 /// The hook that an event is for, where one of the bindings that may have signed it serves that

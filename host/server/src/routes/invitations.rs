@@ -17,6 +17,7 @@ use charter_tenancy::secret::Plain;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::addresses::{self, account_schema, account_view};
 use super::shape::{self, check, checked, id, instant, name, object};
 use super::{auth, links, members, stored};
 use crate::app::App;
@@ -118,6 +119,8 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
         remove(txn, &invitation.record).await?;
     }
     let token = Plain::generate("inv_").map_err(stored::no_randomness)?;
+    // One of its own: the inviter was never mailed it, and so it proves the address.
+    let mailed_token = Plain::generate("inv_").map_err(stored::no_randomness)?;
     let (ancestors, end) = match &request.identity {
         Identity::Key(key) => (key.ancestors.clone(), key.expires_at),
         _ => (Vec::new(), None),
@@ -129,6 +132,7 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
         email,
         role: body.role,
         digest: token.digest().stored(),
+        mailed: mail::ready(&app.adapters).is_ok().then(|| mailed_token.digest().stored()),
         invited_by: request.identity.actor(),
         ancestors,
         created_at: request.now,
@@ -140,14 +144,14 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
         return Err(Refusal::forbidden("role_insufficient", "The role does not invite any more."));
     }
     stored::insert(txn, &invitation, "email").await?;
-    txn.claim(&Invitation::claim(&invitation.digest), &invitation.key())
-        .await
-        .map_err(stored::reading)?;
+    for digest in invitation.digests() {
+        txn.claim(&Invitation::claim(digest), &invitation.key()).await.map_err(stored::reading)?;
+    }
     let mailed = mail::invited::mailed(
         &app.adapters,
         txn,
         &invitation,
-        &token,
+        &mailed_token,
         super::pages::invitation::PATH,
     )
     .await?;
@@ -161,7 +165,9 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
 }
 
 async fn remove(txn: &mut Txn, invitation: &Invitation) -> Result<(), Refusal> {
-    txn.unclaim(&Invitation::claim(&invitation.digest), &invitation.key());
+    for digest in invitation.digests() {
+        txn.unclaim(&Invitation::claim(digest), &invitation.key());
+    }
     stored::remove(txn, invitation).await
 }
 
@@ -275,10 +281,16 @@ pub async fn delete(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
         .noting(note))
 }
 
+/// How an invitation is accepted.
 #[derive(Deserialize)]
-struct Accept {
-    token: String,
-    password: String,
+pub struct Accept {
+    /// The one-time token.
+    pub token: String,
+    /// The password of the account that its address has, or of a new one.
+    pub password: String,
+    /// Whether a new account is made although the address has one that was not proved.
+    #[serde(default)]
+    pub new_account: bool,
 }
 
 /// The body of an acceptance.
@@ -286,13 +298,14 @@ pub fn accept_body() -> Value {
     object(&[
         ("token", json!({"type": "string", "minLength": 1, "maxLength": 200})),
         ("password", shape::new_password()),
+        ("new_account?", json!({"type": "boolean", "default": false})),
     ])
 }
 
 /// Its answer.
 pub fn accept_answer() -> Value {
     object(&[
-        ("account", object(&[("id", id()), ("email", json!({"type": "string"}))])),
+        ("account", account_schema()),
         ("organization", object(&[("id", id()), ("name", name())])),
         ("role", members::role_schema()),
     ])
@@ -306,50 +319,57 @@ pub fn accept_answer() -> Value {
 pub async fn accept(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let body: Accept = request.body_as()?;
     let attempt = links::throttled(app, request)?;
-    let accepted = taken_up(app, request, txn, &body.token, body.password).await?;
+    let accepted = taken_up(app, request, txn, body).await?;
     app.strangers.give_back(&attempt);
     let Accepted { account, organization, role } = accepted;
     let answer = json!({
-        "account": {"id": account.id, "email": account.email},
+        "account": account_view(&account),
         "organization": {"id": organization.id, "name": organization.name},
         "role": role,
     });
     Ok(Reply::created(&answer).about("member", account.id.to_string()))
 }
 
-/// The invitation of a token as long as it counts, the organization that it leads into, and whether
-/// its address has an account.
+/// What the token of an invitation leads to.
+pub struct Offered {
+    /// The invitation.
+    pub invitation: Invitation,
+    /// The organization that it leads into.
+    pub organization: Organization,
+    /// The account that its address has.
+    pub account: Option<Account>,
+    /// Whether the token is the one that was mailed.
+    pub by_mail: bool,
+}
+
+/// The invitation of a token as long as it counts.
 ///
 /// # Errors
 /// When the store cannot be asked.
-pub async fn offered(
-    txn: &mut Txn,
-    token: &str,
-    now: Instant,
-) -> Result<Option<(Invitation, Organization, bool)>, Refusal> {
-    let Some(invitation) = standing_of(txn, token, now).await? else { return Ok(None) };
+pub async fn offered(txn: &mut Txn, token: &str, now: Instant) -> Result<Option<Offered>, Refusal> {
+    let Some((invitation, by_mail)) = standing_of(txn, token, now).await? else { return Ok(None) };
     let organization =
         stored::get::<Organization>(txn, &Organization::address(&invitation.organization)).await?;
     let Some(organization) = organization else { return Ok(None) };
-    let known =
-        txn.lookup(&Account::claim(&invitation.email)).await.map_err(stored::reading)?.is_some();
-    Ok(Some((invitation, organization.record, known)))
+    let account = stored::holder::<Account>(txn, &Account::claim(&invitation.email)).await?;
+    let account = account.map(|found| found.record);
+    Ok(Some(Offered { invitation, organization: organization.record, account, by_mail }))
 }
 
-/// The invitation of a token, if it could be offered still.
+/// The invitation of a token, if it could be offered still, and whether the token was mailed.
 async fn standing_of(
     txn: &mut Txn,
     token: &str,
     now: Instant,
-) -> Result<Option<Invitation>, Refusal> {
+) -> Result<Option<(Invitation, bool)>, Refusal> {
     let digest = Plain::presented(token).digest();
     let invitation = stored::holder::<Invitation>(txn, &Invitation::claim(&digest.stored()))
         .await?
         .map(|found| found.record);
-    let Some(invitation) = invitation.filter(|found| digest.is(&found.digest)) else {
-        return Ok(None);
-    };
-    Ok(standing(txn, &invitation, now).await?.then_some(invitation))
+    let is_one = |found: &Invitation| found.digests().any(|known| digest.is(known));
+    let Some(invitation) = invitation.filter(is_one) else { return Ok(None) };
+    let by_mail = invitation.mailed.as_deref().is_some_and(|mailed| digest.is(mailed));
+    Ok(standing(txn, &invitation, now).await?.then_some((invitation, by_mail)))
 }
 
 /// An invitation that was accepted.
@@ -362,7 +382,9 @@ pub struct Accepted {
     pub role: Role,
 }
 
-/// Accepts it, with the password of the account that its address has, or with that of a new one.
+/// Accepts it, with the password of the account that its address has, or with that of a new one. A
+/// mailed token proves the address: it makes a new account even where the address has one that was
+/// not proved, and that one then loses it.
 ///
 /// # Errors
 /// As of [`accept`].
@@ -370,21 +392,27 @@ pub async fn taken_up(
     app: &App,
     request: &HostRequest,
     txn: &mut Txn,
-    token: &str,
-    password: String,
+    wanted: Accept,
 ) -> Result<Accepted, Refusal> {
     let ended = || {
         Refusal::unauthorized("The invitation does not exist, was accepted, or has ended.")
             .hint("Ask for a new one.")
     };
-    let invitation = standing_of(txn, token, request.now).await?.ok_or_else(ended)?;
-    let organization =
-        stored::get::<Organization>(txn, &Organization::address(&invitation.organization)).await?;
-    let organization = organization.ok_or_else(Refusal::not_found)?.record;
-    let account = match stored::holder::<Account>(txn, &Account::claim(&invitation.email)).await? {
-        Some(_) => existing(app, request, txn, &invitation, password).await?,
-        None => fresh(app, request, txn, &invitation, password).await?,
+    let offered = offered(txn, &wanted.token, request.now).await?.ok_or_else(ended)?;
+    let Offered { invitation, organization, account, by_mail } = offered;
+    let proved_at = by_mail.then_some(request.now);
+    let account = match account {
+        Some(holder) if wanted.new_account => {
+            if !by_mail {
+                return Err(not_mailed());
+            }
+            addresses::take_from(txn, request, holder).await?;
+            fresh(app, request, txn, &invitation, wanted.password, proved_at).await?
+        }
+        Some(_) => existing(app, request, txn, &invitation, wanted.password, proved_at).await?,
+        None => fresh(app, request, txn, &invitation, wanted.password, proved_at).await?,
     };
+    addresses::prove_by(txn, &organization.id, &account, invitation.role).await?;
     let member = Member {
         organization: organization.id.clone(),
         account: account.id.clone(),
@@ -398,12 +426,22 @@ pub async fn taken_up(
     Ok(Accepted { account, organization, role: member.role })
 }
 
+/// The token that the inviter has proves nothing of the address.
+fn not_mailed() -> Refusal {
+    Refusal::forbidden(
+        "address_not_proved",
+        "The address has an account, and this token does not prove that the address is yours.",
+    )
+    .hint("Take the link of the mailed invitation, or accept with the password of that account.")
+}
+
 async fn existing(
     app: &App,
     request: &HostRequest,
     txn: &mut Txn,
     invitation: &Invitation,
     password: String,
+    proved_at: Option<Instant>,
 ) -> Result<Account, Refusal> {
     let proven = auth::authenticate(app, request, &invitation.email, password).await?;
     let proven = proven
@@ -419,6 +457,9 @@ async fn existing(
             "The account is a member of as many organizations as it can be.",
         ));
     }
+    if let Some(at) = proved_at {
+        addresses::verify(txn, &mut account, at).await?;
+    }
     account.organizations.push(invitation.organization.clone());
     stored::replace(txn, &account, "email").await?;
     Ok(account)
@@ -430,6 +471,7 @@ async fn fresh(
     txn: &mut Txn,
     invitation: &Invitation,
     password: String,
+    email_verified_at: Option<Instant>,
 ) -> Result<Account, Refusal> {
     if app.config.auth.registration == Registration::Closed {
         return Err(Refusal::forbidden(
@@ -448,7 +490,9 @@ async fn fresh(
         id: AccountId::new(request.now, stored::random()?),
         email: invitation.email.clone(),
         password_hash,
+        password_version: 0,
         organizations: vec![invitation.organization.clone()],
+        email_verified_at,
         created_at: request.now,
     };
     stored::insert(txn, &account, "email").await?;

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::shape::{self, id, instant, object};
-use super::{invitations, stored};
+use super::{addresses, invitations, stored};
 use crate::app::App;
 use crate::records::account::Account;
 use crate::records::key::ApiKey;
@@ -149,6 +149,9 @@ pub async fn patch(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Repl
     }
     member.role = body.role;
     stored::replace(txn, &member, "role").await?;
+    if let Some(account) = stored::get::<Account>(txn, &Account::address(&member.account)).await? {
+        addresses::prove_by(txn, &member.organization, &account.record, member.role).await?;
+    }
     let ended =
         invitations::end_of(txn, &member.organization, member.account.as_str(), Some(member.role))
             .await?;

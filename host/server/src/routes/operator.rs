@@ -7,10 +7,31 @@ pub mod providers;
 pub mod token;
 
 use charter_kernel::authority::Class;
-use charter_kernel::refusal::Code;
+use charter_kernel::refusal::{Code, Refusal};
+use charter_kernel::unit::Fact;
+use serde_json::Value;
 
-use super::HostRoute;
+use super::{HostRoute, stored};
 use crate::handler;
+use crate::pipeline::audit::{Decision, Subject};
+use crate::request::HostRequest;
+
+/// The audit row of what the operator does, for the commit that does it.
+///
+/// # Errors
+/// When the operating system gives no randomness.
+fn row(
+    request: &HostRequest,
+    operation: &str,
+    status: u16,
+    entity: (&str, &str),
+    details: &Value,
+) -> Result<Fact, Refusal> {
+    let subject = Subject::of_operator(request, operation).ok_or_else(Refusal::internal)?;
+    let details = Some(details).filter(|details| !details.is_null());
+    let decision = Decision { status, refused: None, changes: &[], details };
+    subject.about(entity.0, entity.1).fact(decision).map_err(stored::no_randomness)
+}
 
 /// Their lines of the one list.
 pub fn all() -> Vec<HostRoute> {

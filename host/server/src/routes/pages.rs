@@ -12,8 +12,10 @@ use crate::app::App;
 use crate::reply::Reply;
 use crate::request::HostRequest;
 
+pub mod address;
 pub mod approval;
 pub mod invitation;
+pub mod password;
 pub mod sign_in;
 
 /// The media type of a page.
@@ -108,7 +110,7 @@ impl Form {
     /// # Errors
     /// 400 for what is no form, 403 for another site's.
     pub fn read(app: &App, request: &HostRequest) -> Result<Self, Refusal> {
-        if !own_page(&request.headers, crate::mail::base(&app.adapters).as_deref()) {
+        if !own_page(&request.headers, Some(&crate::public::base(&app.adapters))) {
             return Err(Refusal::forbidden(
                 "cross_site",
                 "A form of another site does nothing here.",

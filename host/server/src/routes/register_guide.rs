@@ -4,6 +4,7 @@ use charter_kernel::refusal::Refusal;
 use charter_store::Txn;
 
 use crate::app::App;
+use crate::public;
 use crate::reply::Reply;
 use crate::request::HostRequest;
 
@@ -13,19 +14,7 @@ const GUIDE: &str = include_str!("register_guide.md");
 ///
 /// # Errors
 /// None.
-pub async fn get(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
-    let text = GUIDE.replace("{base_url}", &base_url(app, request));
+pub async fn get(app: &App, _: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
+    let text = GUIDE.replace("{base_url}", &public::base(&app.adapters));
     Ok(Reply::text("text/markdown; charset=utf-8", text))
-}
-
-/// The address that clients use: the configured one, else the one that this request came to.
-pub fn base_url(app: &App, request: &HostRequest) -> String {
-    if let Some(url) = &app.config.http.public_url {
-        return url.trim_end_matches('/').to_owned();
-    }
-    let host = request.headers.get(http::header::HOST).and_then(|host| host.to_str().ok());
-    let clean = host.filter(|host| {
-        host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-:[]".contains(&byte))
-    });
-    format!("{}://{}", if request.tls { "https" } else { "http" }, clean.unwrap_or("localhost"))
 }

@@ -10,11 +10,13 @@ use charter_tenancy::secret::Plain;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::addresses::{account_schema, account_view};
 use super::shape::{id, instant, name, object};
 use super::stored;
 use crate::app::App;
 use crate::directory::SessionRecord;
 use crate::directory::csrf_token;
+use crate::public;
 use crate::records::account::Account;
 use crate::records::member::Member;
 use crate::records::organization::Organization;
@@ -36,31 +38,26 @@ pub async fn open(
     txn: &mut Txn,
     id: SessionId,
     token: &Plain,
-    account: &AccountId,
+    account: &Account,
     organization: &OrganizationId,
     now: Instant,
     lifetime_ms: i64,
 ) -> Result<Session, Refusal> {
-    let (held, _) = stored::list::<Session>(
-        txn,
-        &Reach::deployment(),
-        &[("account", account.as_str())],
-        SESSIONS_MAX,
-        0,
-    )
-    .await?;
+    let held = held(txn, &account.id).await?;
     let full = held.len() >= SESSIONS_MAX as usize;
-    let oldest = held.iter().map(|held| held.record.created_at).min();
-    for held in held.iter().filter(|held| {
-        held.record.expires_at <= now || (full && Some(held.record.created_at) == oldest)
-    }) {
-        stored::remove(txn, &held.record).await?;
+    let oldest = held.iter().map(|held| held.created_at).min();
+    for held in held
+        .iter()
+        .filter(|held| held.expires_at <= now || (full && Some(held.created_at) == oldest))
+    {
+        stored::remove(txn, held).await?;
     }
     let session = Session {
         id,
         digest: token.digest().stored(),
-        account: account.clone(),
+        account: account.id.clone(),
         organization: organization.clone(),
+        password_version: account.password_version,
         created_at: now,
         expires_at: now.plus_ms(lifetime_ms),
     };
@@ -73,16 +70,21 @@ pub fn view(session: &Session, token: &Plain) -> Value {
     json!({"id": session.id, "expires_at": session.expires_at, "csrf_token": csrf_token(token).reveal()})
 }
 
-/// The cookie that holds a session's token; `lifetime_ms` 0 removes it.
-pub fn cookie(token: &str, lifetime_ms: i64, tls: bool) -> String {
-    let secure = if tls { "; Secure" } else { "" };
+/// The cookie that holds a session's token; `lifetime_ms` 0 removes it. `secure`: browsers send it
+/// by encrypted connections alone.
+pub fn cookie(token: &str, lifetime_ms: i64, secure: bool) -> String {
+    let secure = if secure { "; Secure" } else { "" };
     format!(
         "{COOKIE}={token}; Path=/; HttpOnly; SameSite=Lax; Max-Age={}{secure}",
         lifetime_ms / 1000
     )
 }
 
-fn of(request: &HostRequest) -> Result<&SessionRecord, Refusal> {
+/// The session of a request.
+///
+/// # Errors
+/// 401 without one.
+pub fn of(request: &HostRequest) -> Result<&SessionRecord, Refusal> {
     match &request.identity {
         Identity::Session(session) => Ok(session),
         _ => Err(Refusal::unauthorized("This takes a session; sign in with POST /v1/auth/login.")),
@@ -98,7 +100,7 @@ pub fn answer() -> Value {
     ]);
     let organization = object(&[("id", id()), ("name", name())]);
     object(&[
-        ("account", object(&[("id", id()), ("email", json!({"type": "string"}))])),
+        ("account", account_schema()),
         ("organization", organization.clone()),
         ("organizations", json!({"type": "array", "items": organization})),
         ("role", json!({"type": "string"})),
@@ -107,7 +109,7 @@ pub fn answer() -> Value {
 }
 
 /// The answer to a session whose person was removed while it was being asked.
-fn gone() -> Refusal {
+pub fn gone() -> Refusal {
     Refusal::unauthorized("The session has ended.").hint("Sign in with POST /v1/auth/login.")
 }
 
@@ -130,7 +132,7 @@ async fn shown(
     let current =
         organizations.iter().find(|organization| organization["id"] == selected.as_str()).cloned();
     Ok(json!({
-        "account": {"id": account.id, "email": account.email},
+        "account": account_view(&account),
         "organization": current.ok_or_else(gone)?,
         "organizations": organizations,
         "role": role,
@@ -157,15 +159,112 @@ pub fn ended() -> Value {
 ///
 /// # Errors
 /// 401 without a session.
-pub async fn delete(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn delete(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
     let session = of(request)?;
     if let Some(found) = stored::get::<Session>(txn, &Session::address(&session.digest)).await? {
         stored::remove(txn, &found.record).await?;
     }
-    let cleared = cookie("", 0, request.tls);
+    let cleared = cookie("", 0, public::is_secure(&app.adapters, request.tls));
     Ok(Reply::ok(&json!({"ok": true}))
         .header(http::header::SET_COOKIE, &cleared)
         .about("session", session.id.to_string()))
+}
+
+fn item() -> Value {
+    object(&[
+        ("id", id()),
+        ("organization_id", id()),
+        ("current", json!({"type": "boolean"})),
+        ("created_at", instant()),
+        ("expires_at", instant()),
+    ])
+}
+
+/// The answer of the list.
+pub fn list_answer() -> Value {
+    object(&[("sessions", json!({"type": "array", "items": item()}))])
+}
+
+async fn held(txn: &mut Txn, account: &AccountId) -> Result<Vec<Session>, Refusal> {
+    let of = [("account", account.as_str())];
+    let (held, _) =
+        stored::list::<Session>(txn, &Reach::deployment(), &of, SESSIONS_MAX, 0).await?;
+    Ok(held.into_iter().map(|held| held.record).collect())
+}
+
+/// The sessions of the person, oldest first: there are never more than [`SESSIONS_MAX`].
+///
+/// # Errors
+/// 401 without a session.
+pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+    let session = of(request)?;
+    let held = held(txn, &session.account).await?;
+    let live = held.iter().filter(|held| request.now < held.expires_at);
+    let shown = live.map(|held| {
+        json!({
+            "id": held.id,
+            "organization_id": held.organization,
+            "current": held.id == session.id,
+            "created_at": held.created_at,
+            "expires_at": held.expires_at,
+        })
+    });
+    Ok(Reply::ok(&json!({"sessions": shown.collect::<Vec<_>>()})))
+}
+
+/// Ends one session of the person.
+///
+/// # Errors
+/// 404 for a session that is not theirs, or has ended.
+pub async fn revoke(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+    let session = of(request)?;
+    let held = held(txn, &session.account).await?;
+    let found = held.into_iter().find(|held| held.id.as_str() == request.parameter("id"));
+    let found = found.ok_or_else(Refusal::not_found)?;
+    stored::remove(txn, &found).await?;
+    let answer = json!({"id": found.id, "deleted": true});
+    Ok(Reply::ok(&answer).about("session", found.id.to_string()))
+}
+
+/// How many sessions ended.
+pub fn revoked_answer() -> Value {
+    object(&[("sessions_ended", json!({"type": "integer", "minimum": 0}))])
+}
+
+/// Ends all sessions of the person but the one that asks.
+///
+/// # Errors
+/// 401 without a session.
+pub async fn revoke_others(
+    _: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+) -> Result<Reply, Refusal> {
+    let session = of(request)?;
+    let ended = end_all(txn, &session.account, Some(&session.digest)).await?;
+    Ok(Reply::ok(&json!({"sessions_ended": ended}))
+        .about("account", session.account.to_string())
+        .noting(json!({"sessions_ended": ended})))
+}
+
+/// Ends the sessions of an account in the caller's commit, but the one of this digest; answers how
+/// many there were.
+///
+/// # Errors
+/// When the store cannot be asked.
+pub async fn end_all(
+    txn: &mut Txn,
+    account: &AccountId,
+    but: Option<&str>,
+) -> Result<usize, Refusal> {
+    let mut ended = 0;
+    for session in held(txn, account).await? {
+        if but != Some(session.digest.as_str()) {
+            stored::remove(txn, &session).await?;
+            ended += 1;
+        }
+    }
+    Ok(ended)
 }
 
 #[derive(Deserialize)]

@@ -7,8 +7,8 @@ use charter_kernel::manifest::{Manifest, Mount};
 use charter_kernel::refusal::Refusal;
 use charter_store::Txn;
 
-use super::register_guide::base_url;
 use crate::app::App;
+use crate::public;
 use crate::reply::Reply;
 use crate::request::HostRequest;
 use crate::served::template_at;
@@ -22,8 +22,8 @@ Changes take `Idempotency-Key`. Errors carry `code`, `message` and often a `hint
 ///
 /// # Errors
 /// None.
-pub async fn get(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
-    let mut text = HEAD.replace("{base_url}", &base_url(app, request));
+pub async fn get(app: &App, _: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
+    let mut text = HEAD.replace("{base_url}", &public::base(&app.adapters));
     for primitive in app.registry.current().primitives() {
         describe(&primitive.active().manifest, &mut text);
     }

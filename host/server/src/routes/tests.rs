@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use charter_kernel::audit::Row;
 use charter_kernel::id::{AccountId, InvitationId, KeyId, OrganizationId, SessionId};
 use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::role::Role;
@@ -15,11 +16,13 @@ use serde_json::{Value, json};
 
 use super::{auth, invitations, keys, members, sessions, stored};
 use crate::app::App;
+use crate::audit;
 use crate::cli::{Running, start};
 use crate::config::{Config, Layers};
 use crate::directory::{KeyRecord, SessionRecord};
 use crate::place::Named;
 use crate::records::Record as _;
+use crate::records::account::Account;
 use crate::records::invitation::Invitation;
 use crate::records::key::ApiKey;
 use crate::records::member::Member;
@@ -166,6 +169,7 @@ impl Bed {
             email: format!("{}@example.com", InvitationId::new(NOW, random)),
             role,
             digest: token.digest().stored(),
+            mailed: None,
             invited_by: (invited_by.0.to_owned(), invited_by.1.to_owned()),
             ancestors,
             created_at: NOW,
@@ -278,6 +282,46 @@ async fn a_session_whose_person_is_being_removed_has_ended() {
     }
     let request = bed.by_owner().await;
     assert!(called(bed.app(), &request, crate::handler!(sessions::get)).await.is_ok());
+    bed.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_is_not_answered_without_its_row() {
+    let bed = Bed::new().await;
+    let row = || {
+        let row = Row { action: "test", decision: "refused", ..Row::default() };
+        charter_store::audited(&row).unwrap()
+    };
+    audit::alone(&bed.app().store, bed.organization.as_str(), row()).await.unwrap();
+    bed.app().store.close().await;
+    let refused =
+        audit::alone(&bed.app().store, bed.organization.as_str(), row()).await.unwrap_err();
+    assert_eq!(refused.code, Code::Overloaded);
+    assert!(refused.retry_after_seconds.is_some());
+    bed.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_was_opened_by_an_earlier_password_has_ended() {
+    let bed = Bed::new().await;
+    let credentials = json!({"email": "founder@example.com", "password": PASSWORD});
+    // A sign-in that had checked the old password before the new one was committed, and comes
+    // after.
+    let mut txn = bed.app().store.begin("");
+    let claim = Account::claim("founder@example.com");
+    let before = stored::holder::<Account>(&mut txn, &claim).await.unwrap().unwrap().record;
+    let after = Account { password_version: before.password_version + 1, ..before.clone() };
+    stored::replace(&mut txn, &after, "email").await.unwrap();
+    txn.commit().await.unwrap();
+    let request = anonymous(credentials.clone());
+    let mut txn = bed.app().store.begin("");
+    let late = auth::signed_in(bed.app(), &request, &mut txn, &before).await.unwrap();
+    txn.commit().await.unwrap();
+    assert!(bed.app().directory.session(late.token.reveal()).await.unwrap().is_none());
+    let mut txn = bed.app().store.begin("");
+    let fresh = auth::signed_in(bed.app(), &request, &mut txn, &after).await.unwrap();
+    txn.commit().await.unwrap();
+    assert!(bed.app().directory.session(fresh.token.reveal()).await.unwrap().is_some());
     bed.end().await;
 }
 

@@ -165,7 +165,8 @@ async fn wanted(app: &App, mail: &Mail) -> Result<bool, String> {
                 .and_then(|row| Approval::read(&row).ok());
             let link = get(Link::address(link)).await?.and_then(|row| Link::read(&row).ok());
             let (Some(found), Some(link)) = (found, link) else { return Ok(false) };
-            let member = get(Member::address(&organization, &link.account))
+            let Some(account) = &link.account else { return Ok(false) };
+            let member = get(Member::address(&organization, account))
                 .await?
                 .and_then(|row| Member::read(&row).ok());
             found.status == Status::PendingApproval
@@ -178,7 +179,9 @@ async fn wanted(app: &App, mail: &Mail) -> Result<bool, String> {
                 None => false,
             }
         }
-        (Cause::SignIn { link }, _) => get(Link::address(link)).await?.is_some(),
+        (Cause::SignIn { link } | Cause::Link { link }, _) => {
+            get(Link::address(link)).await?.is_some()
+        }
         (Cause::Summary, _) => app.store.now() < mail.until,
         (Cause::Approval { .. } | Cause::Invitation { .. }, None) => false,
     })
@@ -219,8 +222,8 @@ async fn end(
         let guard = Guard::Lease { key: key.clone(), token: token.clone() };
         txn.step(vec![guard], vec![Write::Settle { key: key.clone(), token: token.clone() }]);
         told.iter().for_each(|fact| txn.fact(fact.clone()));
-        if let (Cause::Approval { link, .. } | Cause::SignIn { link }, Some((mailed, reason))) =
-            (&mail.cause, &became)
+        if let Some(link) = mail.cause.link()
+            && let Some((mailed, reason)) = &became
             && let Err(refusal) = marked(&mut txn, link, *mailed, reason.as_deref()).await
         {
             return tracing::warn!(
@@ -256,7 +259,7 @@ fn given_up(mail: &Mail, reason: &str, now: Instant) -> Option<Fact> {
     let (kind, id) = match &mail.cause {
         Cause::Approval { approval, .. } => ("approval", approval.as_str()),
         Cause::Invitation { invitation } => ("invitation", invitation.as_str()),
-        Cause::Summary | Cause::SignIn { .. } => ("mail", mail.id.as_str()),
+        Cause::Summary | Cause::SignIn { .. } | Cause::Link { .. } => ("mail", mail.id.as_str()),
     };
     let details = json!({ "to": mail.to, "reason": reason });
     let row = Row {

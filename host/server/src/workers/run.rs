@@ -25,6 +25,7 @@ use super::owner::{self, Admitted, Work};
 use crate::app::App;
 use crate::governance::approvals::{self, Job, Origin, Request, Run};
 use crate::lifecycle::{self, is_told};
+use crate::public;
 use crate::routes::stored;
 
 /// Wait before the second attempt; doubled with each further one.
@@ -179,7 +180,7 @@ async fn leased(
         record: record.clone(),
         unique: taken.row.unique,
         token: taken.token,
-        base: app.config.http.public_url.clone().unwrap_or_default(),
+        base: public::base(&app.adapters),
         tells,
     };
     let origin = (!told).then(|| approvals::carried(Origin::Job(Box::new(job()))));

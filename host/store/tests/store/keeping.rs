@@ -343,3 +343,22 @@ async fn what_is_made_is_ours_alone_to_read() {
     assert_eq!(mode("charter.db"), 0o600, "what an older version made is closed to others");
     let _ = std::fs::remove_dir_all(config.data_dir.parent().unwrap());
 }
+
+#[tokio::test]
+async fn an_empty_file_is_no_new_deployment() {
+    let (config, _clock) = config(String::new());
+    std::fs::create_dir_all(&config.data_dir).unwrap();
+    let file = config.data_dir.join("charter.db");
+    std::fs::write(&file, b"").unwrap();
+    match Store::open(config.clone()).await {
+        Err(OpenError::Configuration(why)) => {
+            assert!(why.contains("is empty") && why.contains("remove the file"), "{why}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(std::fs::metadata(&file).unwrap().len(), 0, "nothing was made of it");
+    std::fs::remove_file(&file).unwrap();
+    Store::open(config.clone()).await.unwrap().close().await;
+    Store::open(config.clone()).await.unwrap().close().await;
+    let _ = std::fs::remove_dir_all(&config.data_dir);
+}

@@ -12,6 +12,9 @@ pub const ORGANIZATIONS_MAX: usize = 100;
 /// The longest e-mail address, in bytes (RFC 5321, 4.5.3.1.3, without its brackets).
 pub const EMAIL_BYTES_MAX: usize = 254;
 
+/// The domain of addresses that were taken from accounts.
+pub const NO_MAIL: &str = "unproved.invalid";
+
 /// A person who signs in.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Account {
@@ -21,13 +24,31 @@ pub struct Account {
     pub email: String,
     /// The Argon2id hash of its password, as a PHC string.
     pub password_hash: String,
+    /// How often the password was set anew: sessions that were opened under an earlier one have
+    /// ended.
+    #[serde(default)]
+    pub password_version: u32,
     /// The organizations it is a member of, oldest first; the members' rows say in which role.
     pub organizations: Vec<OrganizationId>,
+    /// When somebody proved that mail to the address reaches them; absent until then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub email_verified_at: Option<Instant>,
     /// When it registered.
     pub created_at: Instant,
 }
 
 impl Account {
+    /// Whether somebody has proved that mail to the address reaches them.
+    pub fn is_verified(&self) -> bool {
+        self.email_verified_at.is_some()
+    }
+
+    /// The address of an account that has lost its own to somebody who proved that it is theirs: no
+    /// mail ever goes there (RFC 2606, section 2), and no other account has it.
+    pub fn address_without_mail(&self) -> String {
+        format!("{}@{NO_MAIL}", self.id)
+    }
+
     /// Where the account of this id lies.
     pub fn address(id: &AccountId) -> Key {
         Key::new(&Reach::deployment(), &Space::host(Self::COLLECTION), id.as_str())

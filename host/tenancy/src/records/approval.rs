@@ -121,7 +121,7 @@ pub struct Approval {
     pub request_sha256: String,
     /// The request, sealed.
     pub request: String,
-    /// The address that the request was sent to, for what who asked is told to do next.
+    /// The address of this deployment, for what who asked is told to do next.
     pub base: String,
     /// The primitive that made the request, where it wants to be told what became of it.
     #[serde(default)]

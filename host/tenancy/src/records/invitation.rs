@@ -30,8 +30,11 @@ pub struct Invitation {
     pub email: String,
     /// What they will be.
     pub role: Role,
-    /// SHA-256 of the token, hexadecimal.
+    /// SHA-256 of the token that the inviter was shown, hexadecimal.
     pub digest: String,
+    /// The same of the token that was mailed: whoever has it reads the address's mail.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mailed: Option<String>,
     /// Who offered it: the kind and id of the actor.
     pub invited_by: (String, String),
     /// The keys that the inviting key descends from.
@@ -51,6 +54,11 @@ impl Invitation {
             &Space::host(Self::COLLECTION),
             id.as_str(),
         )
+    }
+
+    /// The digests of its tokens.
+    pub fn digests(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(self.digest.as_str()).chain(self.mailed.as_deref())
     }
 
     /// What a token is looked up by.

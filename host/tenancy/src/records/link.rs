@@ -10,6 +10,8 @@ use super::{EXPIRES, Record, entry};
 
 /// The indexed field by which an approval's links are found.
 pub const APPROVAL: &str = "approval";
+/// The indexed field by which the links are found that act for an account.
+pub const ACCOUNT: &str = "account";
 /// How long the row outlives the link, so that who comes late is told so, in milliseconds: a day.
 const KEPT_MS: i64 = 86_400_000;
 
@@ -28,6 +30,10 @@ pub enum Purpose {
     },
     /// To sign in.
     SignIn,
+    /// To prove that mail to the address reaches whoever has the link.
+    Proof,
+    /// To set a new password.
+    Reset,
 }
 
 /// What became of the mail that the link is in.
@@ -63,8 +69,9 @@ pub struct Link {
     pub digest: String,
     /// Where it leads.
     pub purpose: Purpose,
-    /// Whose it is.
-    pub account: AccountId,
+    /// Whose it is; absent for a proof of an address that had no account.
+    #[serde(default)]
+    pub account: Option<AccountId>,
     /// Where it was mailed.
     pub email: String,
     /// What became of that.
@@ -99,6 +106,8 @@ impl Record for Link {
         let mut index = vec![entry(EXPIRES, self.expires_at.plus_ms(KEPT_MS).to_string())];
         if let Purpose::Approval { approval, .. } = &self.purpose {
             index.push(entry(APPROVAL, approval));
+        } else if let Some(account) = &self.account {
+            index.push(entry(ACCOUNT, account.as_str()));
         }
         index
     }

@@ -29,6 +29,16 @@ pub enum About {
         /// As it was given.
         email: String,
     },
+    /// Somebody wants to prove that this address is theirs.
+    Proof {
+        /// As it was given.
+        email: String,
+    },
+    /// Somebody has forgotten the password of this address's account, whether or not it has one.
+    Reset {
+        /// As it was given.
+        email: String,
+    },
 }
 
 /// A row of the commit that people are to be told of.
@@ -58,7 +68,7 @@ impl Record for Notice {
     fn key(&self) -> Key {
         let reach = match &self.about {
             About::Approval { organization, .. } => Reach::organization(organization),
-            About::SignIn { .. } => Reach::deployment(),
+            About::SignIn { .. } | About::Proof { .. } | About::Reset { .. } => Reach::deployment(),
         };
         Key::new(&reach, &Self::space(), &*self.id)
     }
@@ -82,11 +92,26 @@ pub enum Cause {
         /// The digest.
         link: String,
     },
+    /// A link that proves an address or sets a password, by its digest.
+    Link {
+        /// The digest.
+        link: String,
+    },
     /// An invitation.
     Invitation {
         /// Its id.
         invitation: String,
     },
+}
+
+impl Cause {
+    /// The digest of the link that it carries.
+    pub fn link(&self) -> Option<&str> {
+        match self {
+            Self::Approval { link, .. } | Self::SignIn { link } | Self::Link { link } => Some(link),
+            Self::Summary | Self::Invitation { .. } => None,
+        }
+    }
 }
 
 /// A mail on its way. It goes when it was sent or given up.

@@ -37,6 +37,10 @@ pub struct Organization {
     /// How often the policy was written.
     #[serde(default)]
     pub policy_version: u64,
+    /// Whether an owner of it has ever had an address that was proved: making one takes more than a
+    /// request then.
+    #[serde(default)]
+    pub proved: bool,
     /// When it was made.
     pub created_at: Instant,
 }

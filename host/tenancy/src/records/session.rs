@@ -22,6 +22,9 @@ pub struct Session {
     pub account: AccountId,
     /// The organization that is selected.
     pub organization: OrganizationId,
+    /// The version of the account's password that it was opened under.
+    #[serde(default)]
+    pub password_version: u32,
     /// When they signed in.
     pub created_at: Instant,
     /// When it ends.

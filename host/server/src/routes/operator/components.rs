@@ -1,11 +1,12 @@
 //! Components: install, activate, roll back, remove, look at.
 //!
-//! Each step commits by itself in the registry, before the request's own commit: taking it again
-//! changes nothing.
+//! Each step commits by itself in the registry, its audit row with it, before the request's own
+//! commit: taking it again changes nothing.
 
 use std::collections::BTreeSet;
 
 use charter_kernel::refusal::Refusal;
+use charter_kernel::unit::Fact;
 use charter_store::Txn;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -127,16 +128,19 @@ pub async fn put(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply,
         .map(str::to_owned);
     let name = request.parameter("name");
     let upload = Upload { name: Some(name.to_owned()), bytes: request.bytes.clone(), signature };
-    let installed = app.registry.install(upload).await?;
+    let kept = row(request, "operator.components.put", 201);
+    let installed = app.registry.install(upload, &kept).await?;
     let version = installed.version;
     if request.query.get("activate").and_then(Value::as_bool) == Some(true) {
         let consent = Consent::read(request.query_text("agree").unwrap_or_default());
-        let activated = app.registry.activate(&version.name, &version.digest, BY, &consent).await?;
-        return Ok(about(Reply::created(&shown(&activated)), &version));
+        let row = row(request, "operator.components.activate", 201);
+        let (name, digest) = (&version.name, &version.digest);
+        let activated = app.registry.activate(name, digest, BY, &consent, &row).await?;
+        return Ok(Reply::created(&shown(&activated)).audited());
     }
     let body =
         json!({"component": shown_version(&version, &BTreeSet::new()), "changed": installed.fresh});
-    Ok(about(Reply::created(&body), &version))
+    Ok(Reply::created(&body).audited())
 }
 
 /// `POST /v1/operator/components/{name}/activate`
@@ -150,22 +154,26 @@ pub async fn activate(app: &App, request: &HostRequest, _: &mut Txn) -> Result<R
     let body: Body = request.body_as()?;
     let (name, digest) = (request.parameter("name"), digest_of(&body.digest));
     let consent = Consent::read(&body.agree);
-    let activated = app.registry.activate(name, &digest, BY, &consent).await?;
-    Ok(about(Reply::ok(&shown(&activated)), &activated.active))
+    let row = row(request, "operator.components.activate", 200);
+    let activated = app.registry.activate(name, &digest, BY, &consent, &row).await?;
+    Ok(Reply::ok(&shown(&activated)).audited())
 }
 
 /// `POST /v1/operator/components/{name}/rollback`
 pub async fn rollback(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
     let from = request.body.get("from").and_then(Value::as_str).map(digest_of);
-    let activated = app.registry.rollback(request.parameter("name"), from.as_deref(), BY).await?;
-    Ok(about(Reply::ok(&shown(&activated)), &activated.active))
+    let row = row(request, "operator.components.rollback", 200);
+    let name = request.parameter("name");
+    let activated = app.registry.rollback(name, from.as_deref(), BY, &row).await?;
+    Ok(Reply::ok(&shown(&activated)).audited())
 }
 
 /// `DELETE /v1/operator/components/{name}/{digest}`
 pub async fn delete(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
     let digest = digest_of(request.parameter("digest"));
-    let removed = app.registry.remove(request.parameter("name"), &digest).await?;
-    Ok(about(Reply::ok(&json!({"digest": digest, "deleted": true})), &removed))
+    let row = row(request, "operator.components.delete", 200);
+    app.registry.remove(request.parameter("name"), &digest, &row).await?;
+    Ok(Reply::ok(&json!({"digest": digest, "deleted": true})).audited())
 }
 
 fn shown(activated: &Activated) -> Value {
@@ -176,7 +184,14 @@ fn shown(activated: &Activated) -> Value {
     })
 }
 
-fn about(reply: Reply, version: &Version) -> Reply {
-    let details = json!({"version": version.version, "digest": version.digest});
-    reply.about("component", version.name.clone()).noting(details)
+/// The audit row of a step, whether or not it changes anything.
+fn row(
+    request: &HostRequest,
+    operation: &'static str,
+    status: u16,
+) -> impl Fn(&Version, bool) -> Option<Fact> {
+    move |version, _| {
+        let details = json!({"version": version.version, "digest": version.digest});
+        super::row(request, operation, status, ("component", &version.name), &details).ok()
+    }
 }

@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::hooks;
-use crate::mail::{self, relay};
+use crate::mail::relay;
 use crate::providers::{Binding, BindingFault, BindingInput, Whose};
+use crate::public;
 use crate::reply::Reply;
 use crate::request::HostRequest;
-use crate::routes::register_guide::base_url;
 use crate::routes::shape;
 
 /// Characters of a binding's name.
@@ -89,9 +89,10 @@ fn of_query(request: &HostRequest) -> Whose {
 }
 
 /// A binding, and where its provider is to call, where it does.
-fn shown(app: &App, request: &HostRequest, binding: &Binding) -> Value {
+fn shown(app: &App, binding: &Binding) -> Value {
     let mut shown = binding.shown();
-    let address = || format!("{}{}", base_url(app, request), hooks::provider_path(&binding.name));
+    let address =
+        || format!("{}{}", public::base(&app.adapters), hooks::provider_path(&binding.name));
     shown["webhook_url"] = Binding::calls(&binding.kind).then(address).into();
     shown
 }
@@ -108,9 +109,9 @@ fn failed(error: &BindingFault) -> Refusal {
 }
 
 /// `GET /v1/operator/providers`
-pub async fn list(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn list(app: &App, _: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
     let all: Vec<Value> =
-        app.adapters.providers.all().iter().map(|binding| shown(app, request, binding)).collect();
+        app.adapters.providers.all().iter().map(|binding| shown(app, binding)).collect();
     Ok(Reply::ok(&json!({"providers": all})))
 }
 
@@ -121,7 +122,7 @@ pub async fn get(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply,
         .providers
         .get(request.parameter("binding"), &of_query(request))
         .ok_or_else(Refusal::not_found)?;
-    Ok(Reply::ok(&json!({"provider": shown(app, request, &binding)})))
+    Ok(Reply::ok(&json!({"provider": shown(app, &binding)})))
 }
 
 /// `PUT /v1/operator/providers/{binding}`
@@ -143,10 +144,11 @@ pub async fn put(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply,
         return Err(Refusal::invalid("webhook_secret", told));
     }
     fits_kind(app, name, &input)?;
-    let binding = app.adapters.providers.set(name, input).await.map_err(|error| failed(&error))?;
-    Ok(Reply::ok(&json!({"provider": shown(app, request, &binding)}))
-        .about("provider", name)
-        .noting(json!({"kind": binding.kind})))
+    let details = json!({"kind": input.kind});
+    let row = super::row(request, "operator.providers.put", 200, ("provider", name), &details)?;
+    let binding =
+        app.adapters.providers.set(name, input, row).await.map_err(|error| failed(&error))?;
+    Ok(Reply::ok(&json!({"provider": shown(app, &binding)})).audited())
 }
 
 /// Refuses what its kind has no use for.
@@ -175,7 +177,7 @@ fn fits_kind(app: &App, name: &str, input: &BindingInput) -> Result<(), Refusal>
             "must be deployment: what the host mails goes through one relay",
         ));
     }
-    match mail::base(&app.adapters) {
+    match public::base_of_links(&app.adapters) {
         Some(_) => Ok(()),
         None => Err(Refusal::state_conflict(
             "public_url_missing",
@@ -195,8 +197,11 @@ pub async fn delete(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Rep
             "The binding comes from the configuration: remove it there.",
         ));
     }
-    match app.adapters.providers.remove(name, &whose).await.map_err(|error| failed(&error))? {
-        true => Ok(Reply::ok(&json!({"name": name, "deleted": true})).about("provider", name)),
+    let about = ("provider", name);
+    let row = super::row(request, "operator.providers.delete", 200, about, &Value::Null)?;
+    let removed = app.adapters.providers.remove(name, &whose, row).await;
+    match removed.map_err(|error| failed(&error))? {
+        true => Ok(Reply::ok(&json!({"name": name, "deleted": true})).audited()),
         false => Err(Refusal::not_found()),
     }
 }

@@ -15,16 +15,18 @@ pub fn answer() -> Value {
 }
 
 /// `POST /v1/operator/token/rotate`
-pub async fn rotate(app: &App, _: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn rotate(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
     if app.config.operator.token.is_some() {
         return Err(Refusal::state_conflict(
             "configured",
             "The token comes from the configuration: change it there and restart.",
         ));
     }
-    let token = app.operator.rotate().await.map_err(|error| {
+    let about = ("operator", "token");
+    let row = super::row(request, "operator.token.rotate", 200, about, &Value::Null)?;
+    let token = app.operator.rotate(row).await.map_err(|error| {
         tracing::error!(error = %format!("{error:#}"), "the operator's token could not be replaced");
         Refusal::overloaded(1)
     })?;
-    Ok(Reply::ok(&json!({"token": token.reveal()})).about("operator", "token"))
+    Ok(Reply::ok(&json!({"token": token.reveal()})).audited())
 }

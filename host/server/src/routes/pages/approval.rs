@@ -6,13 +6,13 @@
 use charter_kernel::id::{OrganizationId, ProjectId, UserId};
 use charter_kernel::money::dollars;
 use charter_kernel::refusal::Refusal;
-use charter_kernel::unit::Unit;
 use charter_store::Txn;
 use http::StatusCode;
 use serde_json::json;
 
 use super::{Form, escape, fact, page};
 use crate::app::App;
+use crate::audit::alone;
 use crate::governance::decide::{self, Decision, Person};
 use crate::pipeline::audit::{self, Subject};
 use crate::records::Record as _;
@@ -58,8 +58,8 @@ async fn opened(
     if approval.record.request_sha256 != *request_sha256 {
         return Err(links::gone());
     }
-    let member =
-        stored::get::<Member>(txn, &Member::address(&organization, &link.record.account)).await?;
+    let account = link.record.account.as_ref().ok_or_else(links::gone)?;
+    let member = stored::get::<Member>(txn, &Member::address(&organization, account)).await?;
     let member = member.ok_or_else(links::gone)?.record;
     Ok(Opened { link, organization, approval, member })
 }
@@ -200,7 +200,7 @@ pub async fn decide(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     {
         Ok(said) => said,
         Err(refusal) => {
-            refused(app, subject, &refusal).await;
+            refused(app, subject, &refusal).await?;
             return Err(refusal);
         }
     };
@@ -227,20 +227,13 @@ fn operation(decision: Decision) -> &'static str {
 }
 
 /// A word that did not count is a row of the audit log too, in a unit of its own.
-async fn refused(app: &App, subject: Option<Subject>, refusal: &Refusal) {
-    let Some(subject) = subject.filter(|_| !refusal.should_retry()) else { return };
+async fn refused(app: &App, subject: Option<Subject>, refusal: &Refusal) -> Result<(), Refusal> {
+    let Some(subject) = subject.filter(|_| !refusal.should_retry()) else { return Ok(()) };
     let named = (refusal.code.own_name(), refusal.reason.as_deref());
     let details = json!({"via": "mail_link"});
     let status = refusal.status(charter_kernel::manifest::Catalogue::Primary);
     let decision =
         audit::Decision { status, refused: Some(named), changes: &[], details: Some(&details) };
-    let Ok(fact) = subject.fact(decision) else { return };
-    let unit = Unit {
-        organization: subject.organization().to_owned(),
-        facts: vec![fact],
-        ..Unit::default()
-    };
-    if let Err(error) = app.store.commit_settling(unit).await {
-        tracing::error!(%error, "the audit row of a refused word could not be written");
-    }
+    let fact = subject.fact(decision).map_err(stored::no_randomness)?;
+    alone(&app.store, subject.organization(), fact).await
 }

@@ -6,7 +6,7 @@ use http::{StatusCode, header};
 
 use super::{Form, escape, page};
 use crate::app::App;
-use crate::records::account::{Account, normalised};
+use crate::records::account::Account;
 use crate::records::link::{Link, Purpose};
 use crate::reply::Reply;
 use crate::request::HostRequest;
@@ -22,20 +22,9 @@ async fn opened(
     txn: &mut Txn,
     token: &str,
 ) -> Result<(Link, Account), Refusal> {
-    let link = links::presented(app, request, txn, token).await?.record;
-    if link.purpose != Purpose::SignIn || request.now >= link.expires_at {
-        return Err(links::gone());
-    }
-    let account = stored::get::<Account>(txn, &Account::address(&link.account))
-        .await?
-        .ok_or_else(links::gone)?
-        .record;
-    // Whoever has another address by now is not who the link was mailed to.
-    if normalised(&account.email) == normalised(&link.email) {
-        Ok((link, account))
-    } else {
-        Err(links::gone())
-    }
+    let link = links::presented_for(app, request, txn, token, &Purpose::SignIn).await?;
+    let account = links::account(txn, &link).await?;
+    Ok((link, account))
 }
 
 /// `GET /sign-in?token=…`: shows who is about to sign in, and opens nothing.

@@ -78,9 +78,14 @@ impl Bed {
             approval: id.to_owned(),
             request_sha256: "digest".into(),
         };
-        let (link, token) =
-            links::made(purpose, &self.owner, "founder@example.com", NOW, NOW.plus_ms(60_000))
-                .unwrap();
+        let (link, token) = links::made(
+            purpose,
+            Some(&self.owner),
+            "founder@example.com",
+            NOW,
+            NOW.plus_ms(60_000),
+        )
+        .unwrap();
         let mut txn = self.app().store.begin(self.organization.as_str());
         stored::insert(&mut txn, &link, "link").await.unwrap();
         txn.commit().await.unwrap();
@@ -108,7 +113,8 @@ async fn who_asked_is_neither_asked_nor_heard_unless_nobody_else_could() {
     let bed = Bed::new().await;
     let relay = Relay::start();
     let input: BindingInput = serde_json::from_value(relay.binding()).unwrap();
-    bed.app().adapters.providers.set(mail::relay::BINDING, input).await.unwrap();
+    let row = charter_store::audited(&charter_kernel::audit::Row::default()).unwrap();
+    bed.app().adapters.providers.set(mail::relay::BINDING, input, row).await.unwrap();
     let approver = bed.put_member(1, Role::Approver, NOW).await;
     bed.put_member(2, Role::Developer, NOW).await;
     let id = bed.put_approval().await;

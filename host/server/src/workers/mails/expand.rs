@@ -9,7 +9,7 @@ use charter_store::{CommitError, TransactError, Txn};
 
 use crate::app::App;
 use crate::governance::decide;
-use crate::mail::letter::{self, Asked};
+use crate::mail::letter::{self, Asked, Letter};
 use crate::mail::outbox::{self, Wanted};
 use crate::mail::{self, Missing, Ready, links, quota};
 use crate::records::Record as _;
@@ -33,7 +33,7 @@ pub(super) async fn notice(app: &App, taken: Taken) {
     };
     let organization = match &notice.about {
         About::Approval { organization, .. } => organization.as_str(),
-        About::SignIn { .. } => "",
+        About::SignIn { .. } | About::Proof { .. } | About::Reset { .. } => "",
     };
     let expanded = app.store.transact(organization, async |txn: &mut Txn| {
         match &notice.about {
@@ -41,7 +41,13 @@ pub(super) async fn notice(app: &App, taken: Taken) {
                 approved(app, &ready, txn, organization, approval).await?;
             }
             About::SignIn { email } => {
-                signed_in(app, &ready, txn, email, notice.created_at).await?;
+                linked(app, &ready, txn, Leads::SIGN_IN, email, notice.created_at).await?;
+            }
+            About::Proof { email } => {
+                linked(app, &ready, txn, Leads::PROOF, email, notice.created_at).await?;
+            }
+            About::Reset { email } => {
+                linked(app, &ready, txn, Leads::RESET, email, notice.created_at).await?;
             }
         }
         let (key, token) = (taken.key.clone(), taken.token.clone());
@@ -156,7 +162,7 @@ async fn one(
         request_sha256: approval.request_sha256.clone(),
     };
     let (link, token) =
-        links::made(purpose, &member.account, &member.email, now, approval.expires_at)?;
+        links::made(purpose, Some(&member.account), &member.email, now, approval.expires_at)?;
     let withheld = match () {
         () if mail::is_hosted(&app.adapters, &member.email) => Some("hosted_domain"),
         () if letter::mailbox(&member.email).is_none() => Some("no_mailbox"),
@@ -214,45 +220,87 @@ async fn summed_up(
     outbox::enqueue(txn, wanted, now).await
 }
 
-/// The account of the address is mailed a link, if there is one: nobody is told either way.
-async fn signed_in(
+/// Where a link leads that somebody asked for.
+struct Leads {
+    purpose: Purpose,
+    path: &'static str,
+    lifetime_ms: i64,
+    letter: fn(&str, Instant) -> Letter,
+}
+
+impl Leads {
+    const SIGN_IN: Self = Self {
+        purpose: Purpose::SignIn,
+        path: pages::sign_in::PATH,
+        lifetime_ms: links::SIGN_IN_MS,
+        letter: letter::sign_in,
+    };
+    const PROOF: Self = Self {
+        purpose: Purpose::Proof,
+        path: pages::address::PATH,
+        lifetime_ms: links::PROOF_MS,
+        letter: letter::proof,
+    };
+    const RESET: Self = Self {
+        purpose: Purpose::Reset,
+        path: pages::password::PATH,
+        lifetime_ms: links::SIGN_IN_MS,
+        letter: letter::reset,
+    };
+
+    /// Whether such a link goes to the address of this account, or to that of none. An address that
+    /// was proved is not proved again.
+    fn concerns(&self, account: Option<&Account>) -> bool {
+        match self.purpose {
+            Purpose::Proof => account.is_none_or(|account| !account.is_verified()),
+            _ => account.is_some(),
+        }
+    }
+}
+
+/// The address is mailed a link, if it is one that such a link goes to: nobody is told either way.
+async fn linked(
     app: &App,
     ready: &Ready,
     txn: &mut Txn,
+    leads: Leads,
     email: &str,
     asked_at: Instant,
 ) -> Result<(), Refusal> {
     let now = app.store.now();
-    let expires_at = asked_at.plus_ms(links::SIGN_IN_MS);
-    let Some(account) = stored::holder::<Account>(txn, &Account::claim(email)).await? else {
+    let expires_at = asked_at.plus_ms(leads.lifetime_ms);
+    let account = stored::holder::<Account>(txn, &Account::claim(email)).await?;
+    let account = account.map(|found| found.record);
+    if !leads.concerns(account.as_ref()) || now >= expires_at {
         return Ok(());
+    }
+    let email = account.as_ref().map_or(email, |account| account.email.as_str());
+    let withheld = match () {
+        () if mail::is_hosted(&app.adapters, email) => Some("the address is not one for links"),
+        () if letter::mailbox(email).is_none() => Some("no mail can have the address"),
+        () if !quota::admit(&app.adapters, txn, None, email, now).await? => {
+            Some("the address got too many mails")
+        }
+        () => None,
     };
-    let account = account.record;
-    if now >= expires_at {
+    let id = account.as_ref().map(|account| &account.id);
+    if let Some(reason) = withheld {
+        let account = id.map_or("", |id| id.as_str());
+        tracing::warn!(account, reason, purpose = ?leads.purpose, "a link is not mailed");
         return Ok(());
     }
-    if mail::is_hosted(&app.adapters, &account.email) || letter::mailbox(&account.email).is_none() {
-        tracing::warn!(
-            account = account.id.as_str(),
-            "a sign-in link is not mailed: the address is not one for links"
-        );
-        return Ok(());
-    }
-    if !quota::admit(&app.adapters, txn, None, &account.email, now).await? {
-        tracing::warn!(
-            account = account.id.as_str(),
-            "a sign-in link is not mailed: the address got too many mails"
-        );
-        return Ok(());
-    }
-    let (link, token) = links::made(Purpose::SignIn, &account.id, &account.email, now, expires_at)?;
+    let (link, token) = links::made(leads.purpose.clone(), id, email, now, expires_at)?;
     stored::insert(txn, &link, "link").await?;
-    let address = format!("{}{}?token={}", ready.base, pages::sign_in::PATH, token.reveal());
+    let address = format!("{}{}?token={}", ready.base, leads.path, token.reveal());
+    let cause = match leads.purpose {
+        Purpose::SignIn => Cause::SignIn { link: link.digest },
+        _ => Cause::Link { link: link.digest },
+    };
     let wanted = Wanted {
         organization: "",
-        to: &account.email,
-        cause: Cause::SignIn { link: link.digest },
-        letter: letter::sign_in(&address, expires_at),
+        to: email,
+        cause,
+        letter: (leads.letter)(&address, expires_at),
         until: expires_at,
         hello: &outbox::hello(&ready.base),
     };
