@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use charter_kernel::governance::hold::Word;
+use charter_kernel::idempotency::Lineage;
 use charter_kernel::manifest::Class;
 use charter_kernel::scope::{ActorKind, Scope};
 use charter_kernel::unit::{Guard, Key, Write};
@@ -28,7 +29,7 @@ use charter_kernel::refusal::Failure;
 
 /// One call of a component.
 pub struct Call {
-    /// The request's id; shown to the guest, in logs, and the root of derived idempotency keys.
+    /// The request's id; shown to the guest and in logs.
     pub request_id: String,
     /// Whose documents, secrets and names it reaches, and whom the guest sees as its caller.
     pub scope: Scope,
@@ -46,8 +47,8 @@ pub struct Call {
     pub deadline_ms: u32,
     /// Short and long calls have their own concurrency.
     pub class: Class,
-    /// 0 for a request, one more for each nested call.
-    pub depth: u8,
+    /// Which call of the request it is: what keys of nested changes derive from.
+    pub lineage: Lineage,
     /// Cancelled when the client leaves.
     pub client_gone: CancellationToken,
     /// Comes back with each [`crate::Leave`].

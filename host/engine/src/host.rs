@@ -4,6 +4,7 @@
 //! The server implements it; the engine never learns how an operation is routed.
 
 use charter_kernel::id::UserId;
+use charter_kernel::idempotency::Lineage;
 use charter_kernel::scope::Scope;
 use charter_kernel::unit::Guard;
 use futures::future::BoxFuture;
@@ -68,13 +69,12 @@ pub struct Nested {
     pub parameters: Vec<(String, String)>,
     /// UTF-8 JSON text.
     pub body: Option<String>,
-    /// The key given, or one derived from the outer request and ordinal.
+    /// The key given, or the lineage's.
     pub idempotency_key: String,
     /// Caps of the primitive's own.
     pub scopes: Vec<(String, String)>,
-    /// How deep this call is: the outer request's depth and one. The server hands it to
-    /// [`crate::Call::depth`].
-    pub depth: u8,
+    /// Which call of the outer request it is. The server hands it to [`crate::Call::lineage`].
+    pub lineage: Lineage,
     /// What is left of the outer deadline.
     pub deadline_ms: u32,
     /// What the server handed to itself with the outer call.

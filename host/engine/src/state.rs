@@ -61,7 +61,7 @@ pub(crate) struct Work {
     /// How many rates were asked of so far.
     pub(crate) rates: usize,
     /// How many nested mutations were asked for so far.
-    pub(crate) nested: usize,
+    pub(crate) nested: u32,
     pub(crate) log_bytes_left: usize,
     /// When the call's wall time is over.
     pub(crate) deadline: tokio::time::Instant,

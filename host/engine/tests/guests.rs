@@ -13,6 +13,7 @@ use charter_engine::{
     Request,
 };
 use charter_kernel::id::{OrganizationId, ProjectId, UserId};
+use charter_kernel::idempotency::Lineage;
 use charter_kernel::manifest::Class;
 use charter_kernel::scope::{Actor, ActorKind, Principal, Proof, Scope, Subject};
 use charter_kernel::time::{Clock, Instant};
@@ -159,7 +160,7 @@ fn call(operation: &str, body: &str) -> Call {
         mutates: true,
         deadline_ms: 5_000,
         class: Class::Short,
-        depth: 0,
+        lineage: Lineage::outermost("request"),
         client_gone: CancellationToken::new(),
         origin: None,
     }

@@ -12,6 +12,7 @@ use charter_engine::{Leave, Nested};
 use charter_kernel::governance::hold::{Hold, State};
 use charter_kernel::hex::sha256;
 use charter_kernel::id::{FactId, OrganizationId};
+use charter_kernel::idempotency::Lineage;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::role::Role;
 use charter_kernel::scope::{Actor, ActorKind, Principal, Scope};
@@ -141,7 +142,8 @@ impl Request {
             body: self.body.clone(),
             idempotency_key: approval.id.clone(),
             scopes: Vec::new(),
-            depth: 0,
+            // Its own keys, not those of the request that asked: other calls of that one have them.
+            lineage: Lineage::outermost(&approval.id),
             deadline_ms,
             origin: None,
         })

@@ -242,8 +242,8 @@ impl Log {
                 .facts(FactKind::Audit, &self.organization, at, limit)
                 .await
                 .map_err(reading)?;
-            let whole = rows.len() == limit as usize
-                && rows.iter().zip(at + 1..).all(|(row, seq)| row.sequence == seq);
+            let whole =
+                !rows.is_empty() && rows.iter().zip(at + 1..).all(|(row, seq)| row.sequence == seq);
             if !whole {
                 tracing::error!(
                     organization = self.organization,
@@ -253,7 +253,7 @@ impl Log {
                 return Err(Refusal::internal());
             }
             hashes.extend(rows.iter().map(|row| merkle::leaf(row.fact.body.as_bytes())));
-            at += u64::from(limit);
+            at += rows.len() as u64;
         }
         Ok(hashes)
     }

@@ -132,13 +132,13 @@ async fn posted(
     let (mut debits, mut credits, mut after) = (0, 0, 0);
     loop {
         let page = moment.log_read(&entries_of(account), after, PAGE).await?;
-        for entry in &page {
+        for entry in &page.entries {
             let told: Value = serde_json::from_str(&entry.payload).unwrap_or_default();
             let amount = i128::from(told["amount_micro_usd"].as_i64().unwrap_or(0));
             *(if entry.name == "debit" { &mut debits } else { &mut credits }) += amount;
             (after, report.entries) = (entry.sequence, report.entries + 1);
         }
-        if page.len() < PAGE as usize {
+        if !page.full {
             return Ok((debits, credits));
         }
     }
@@ -154,8 +154,8 @@ async fn each<T: DeserializeOwned>(
     let mut after: Option<Key> = None;
     loop {
         let page: Vec<(Key, Row)> = moment.scan(space, after.as_ref(), PAGE).await?;
-        let last = page.len() < PAGE as usize;
-        after = page.last().map(|(key, _)| key.clone());
+        let Some((last, _)) = page.last() else { return Ok(()) };
+        after = Some(last.clone());
         for (key, row) in page {
             match serde_json::from_str(&row.body) {
                 Ok(record) => look(report, key, record),
@@ -165,9 +165,6 @@ async fn each<T: DeserializeOwned>(
                     key.id
                 )),
             }
-        }
-        if last {
-            return Ok(());
         }
     }
 }

@@ -10,6 +10,10 @@ use crate::hex::hex;
 use crate::limits::IDEMPOTENCY_KEY_CHARS_MAX;
 use crate::time::Instant;
 
+mod lineage;
+
+pub use lineage::Lineage;
+
 /// A key as a client sent it, 1–255 visible ASCII characters.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key(String);

@@ -63,6 +63,11 @@ pub const DEADLINE_MS_MAX: u32 = 15 * 60 * 1_000;
 /// The same for one that is declared short: a call that waits longer holds a place that everybody
 /// wants.
 pub const SHORT_DEADLINE_MS_MAX: u32 = 30 * 1_000;
+/// Bytes of the rows that one take hands out; one row in any case.
+pub const TAKEN_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Milliseconds from now on for which a row may be held under a lease: who holds one for longer
+/// extends it.
+pub const LEASE_MS_MAX: i64 = 24 * 60 * 60 * 1_000;
 /// Bytes of a request path, before decoding.
 pub const PATH_BYTES_MAX: usize = 4_096;
 /// Segments of a request path or a path template.

@@ -16,6 +16,11 @@ impl Instant {
     /// The last moment that has a timestamp on the wire: the end of the year 9999.
     pub const LAST: Self = Self(253_402_300_799_999);
 
+    /// The moment so many milliseconds after the epoch, or the nearest one that has a timestamp on
+    /// the wire: what could be written and never read again is no moment.
+    pub fn clamped(ms: i64) -> Self {
+        Self(ms).clamp(Self(0), Self::LAST)
+    }
     /// This much later, or earlier where negative; saturating.
     pub fn plus_ms(self, ms: i64) -> Self {
         Self(self.0.saturating_add(ms))
@@ -115,6 +120,8 @@ mod tests {
             assert_eq!(at.to_string(), written, "{text}");
             assert_eq!(Instant::parse(written), Some(at), "{written}");
         }
+        assert_eq!(Instant::clamped(i64::MAX), Instant::LAST);
+        assert_eq!(Instant::clamped(i64::MIN), Instant(0));
         assert_eq!(Instant::parse("9999-12-31T23:59:59.999Z"), Some(Instant::LAST));
     }
 

@@ -7,6 +7,8 @@ use sqlx::AssertSqlSafe;
 use sqlx::SqlSafeStr;
 use sqlx::SqlStr;
 
+use crate::query::PAGE_BYTES_MAX;
+
 /// Which database is spoken to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Dialect {
@@ -32,6 +34,9 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("{alone}", "", "FOR NO KEY UPDATE OF d"),
     ("{shared}", "", "FOR SHARE OF d"),
 ];
+
+/// The column that says how many rows a page would have without its bound in bytes.
+pub(crate) const PAGE_ROWS: &str = "page_rows";
 
 /// The text index has one token a tenant's space beside the words, so that a search reads that
 /// tenant's postings only. On SQLite it is contentless, by the row's number.
@@ -65,7 +70,32 @@ impl Dialect {
             };
             out.replace_range(start..=end, &each);
         }
-        out
+        self.within(out)
+    }
+
+    /// `{within:id DESC:body,entries}` at the beginning of a text ends its rows, in that order, when
+    /// these columns fill a page. SQLite is read row by row and needs no words for it; PostgreSQL
+    /// would send everything.
+    fn within(self, text: String) -> String {
+        let Some((within, rest)) =
+            text.strip_prefix("{within:").and_then(|rest| rest.split_once('}'))
+        else {
+            return text;
+        };
+        if self == Self::Sqlite {
+            return rest.to_owned();
+        }
+        let (order, columns) = within.split_once(':').unwrap_or((within, ""));
+        let bytes: Vec<_> = columns
+            .split(',')
+            .map(|column| format!("coalesce(octet_length({column}), 0)::bigint"))
+            .collect();
+        format!(
+            "SELECT * FROM (SELECT d.*, count(*) OVER () AS {PAGE_ROWS}, row_number() OVER page AS page_row, \
+             sum({}) OVER page AS page_bytes FROM ({rest}) d WINDOW page AS (ORDER BY {order} ROWS UNBOUNDED PRECEDING)) d \
+             WHERE page_row = 1 OR page_bytes <= {PAGE_BYTES_MAX} ORDER BY page_row",
+            bytes.join(" + ")
+        )
     }
 
     /// The same, for a statement that is part of the program: worded once.

@@ -38,7 +38,8 @@ pub use error::{
 };
 pub use fact::audited;
 pub use query::{
-    LogEntry, LogHead, Order, PAGE_ROWS_MAX, Page, Query, SequencedFact, Standing, TESTS_MAX, Test,
+    LogEntry, LogHead, LogPage, Order, PAGE_BYTES_MAX, PAGE_ROWS_MAX, Page, Query, SequencedFact,
+    Standing, TESTS_MAX, Test,
 };
 pub use store::{BLOB_BYTES_MAX, Hold, Snapshot, Store};
 pub use ticket::Ticket;

@@ -5,6 +5,8 @@ use charter_kernel::unit::{Key, Reach, Row, Space};
 
 /// Most rows of one page.
 pub const PAGE_ROWS_MAX: u32 = 1_000;
+/// Most bytes of one page: it ends before the row that would not fit, and holds one in any case.
+pub const PAGE_BYTES_MAX: usize = 4 << 20;
 /// Most tests of one query.
 pub const TESTS_MAX: usize = 16;
 
@@ -82,7 +84,7 @@ pub enum Order {
 /// Rows found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
-    /// In the query's order.
+    /// In the query's order. Fewer than asked for where their bytes are full.
     pub items: Vec<(Key, Row)>,
     /// Where the next page begins; present when there is more.
     pub next: Option<String>,
@@ -119,6 +121,15 @@ pub struct LogEntry {
     pub name: String,
     /// UTF-8 JSON text.
     pub payload: String,
+}
+
+/// Entries of a log that follow each other.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogPage {
+    /// Oldest first.
+    pub entries: Vec<LogEntry>,
+    /// Whether it ended because it was full, in rows or in bytes: there may be more.
+    pub full: bool,
 }
 
 /// How far a log is.

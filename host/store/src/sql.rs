@@ -11,6 +11,8 @@ use rusqlite::types::Value as Cell;
 use sqlx::postgres::PgRow;
 use sqlx::{Postgres, Row as _, SqlSafeStr, SqlStr};
 
+use crate::dialect::PAGE_ROWS;
+
 pub(crate) use postgres::PostgresConnection;
 #[cfg(test)]
 pub(crate) use sqlite::Fault;
@@ -94,6 +96,12 @@ impl Query {
         on.rows(self).await
     }
 
+    /// The first rows, as many as [`PAGE_BYTES_MAX`](crate::query::PAGE_BYTES_MAX) hold, and at least one. On PostgreSQL the
+    /// statement sees to it itself: its text begins with `{within:…}`.
+    pub(crate) async fn fetch_page(self, on: impl Ask) -> sqlx::Result<Filled> {
+        on.page(self).await
+    }
+
     /// The first row, if there is any.
     pub(crate) async fn fetch_optional(self, on: impl Ask) -> sqlx::Result<Option<Row>> {
         Ok(on.rows(self).await?.into_iter().next())
@@ -125,6 +133,26 @@ pub(crate) async fn run(on: &mut Connection, sql: impl SqlSafeStr) -> sqlx::Resu
 /// What rows can be asked of.
 pub(crate) trait Ask {
     fn rows(self, query: Query) -> impl Future<Output = sqlx::Result<Vec<Row>>> + Send;
+    fn page(self, query: Query) -> impl Future<Output = sqlx::Result<Filled>> + Send;
+}
+
+/// Rows that fit into a page's bytes.
+#[derive(Default)]
+pub(crate) struct Filled {
+    pub(crate) rows: Vec<Row>,
+    /// Whether there are more, for which there was no room.
+    pub(crate) cut: bool,
+}
+
+impl Filled {
+    /// Of a statement that says in each row how many there would have been.
+    fn of(rows: Vec<Row>) -> sqlx::Result<Self> {
+        let found: i64 = match rows.first() {
+            Some(Row::Postgres(row)) => row.try_get(PAGE_ROWS)?,
+            _ => 0,
+        };
+        Ok(Self { cut: found > rows.len() as i64, rows })
+    }
 }
 
 /// A connection to either database. SQLite's keeps its thread busy for as long as a statement
@@ -139,6 +167,13 @@ impl Ask for &mut Connection {
         match self {
             Connection::Sqlite(connection) => connection.rows(&query),
             Connection::Postgres(connection) => connection.rows(query).await,
+        }
+    }
+
+    async fn page(self, query: Query) -> sqlx::Result<Filled> {
+        match self {
+            Connection::Sqlite(connection) => connection.page(&query),
+            Connection::Postgres(connection) => Filled::of(connection.rows(query).await?),
         }
     }
 }
@@ -164,6 +199,13 @@ impl Ask for &Pool {
         match self {
             Pool::Sqlite(pool) => pool.rows(query).await,
             Pool::Postgres(pool) => postgres::rows(pool, query).await,
+        }
+    }
+
+    async fn page(self, query: Query) -> sqlx::Result<Filled> {
+        match self {
+            Pool::Sqlite(pool) => pool.page(query).await,
+            Pool::Postgres(pool) => Filled::of(postgres::rows(pool, query).await?),
         }
     }
 }

@@ -17,7 +17,7 @@ use charter_kernel::unit::{
 };
 
 use crate::error::{CommitError, ReadError, WriteError};
-use crate::query::{LogEntry, LogHead, Page, Query, Standing};
+use crate::query::{LogHead, LogPage, Page, Query, Standing};
 use crate::store::Store;
 use crate::ticket::Ticket;
 
@@ -39,6 +39,16 @@ pub struct Txn {
     taken: Vec<Taken>,
     tickets: Vec<Ticket>,
     reading: bool,
+    held_bytes: usize,
+}
+
+/// What a row costs in memory beside its texts, about.
+const HELD_ROW_BYTES: usize = 512;
+
+fn row_bytes(row: &Row) -> usize {
+    let pairs = row.index.iter().chain(&row.unique);
+    let entries: usize = pairs.map(|(field, value)| field.len() + value.len()).sum();
+    row.body.len() + entries + row.text.as_ref().map_or(0, String::len)
 }
 
 impl Store {
@@ -65,7 +75,18 @@ impl Txn {
             taken: Vec::new(),
             tickets: Vec::new(),
             reading: false,
+            held_bytes: 0,
         }
+    }
+
+    /// Bytes of what was read, written and handed out here, about: it stays in memory until the
+    /// commit.
+    pub fn held_bytes(&self) -> usize {
+        self.held_bytes + self.unit.guards.len() * HELD_ROW_BYTES
+    }
+
+    fn hold_bytes(&mut self, bytes: usize) {
+        self.held_bytes += bytes + HELD_ROW_BYTES;
     }
 
     /// The store that it reads and commits to.
@@ -166,6 +187,7 @@ impl Txn {
             Some(stored) => Guard::Stamp { key: key.clone(), stamp: stored.stamp },
             None => Guard::Version { key: key.clone(), version: None },
         });
+        self.hold_bytes(stored.as_ref().map_or(0, |stored| row_bytes(&stored.row)));
         self.seen.insert(key.clone(), stored.clone());
         Ok(stored)
     }
@@ -256,6 +278,8 @@ impl Txn {
         }
         self.claim_values(&key, None, &draft).await?;
         let row = self.merged(None, &draft);
+        // The row, and the draft that makes it.
+        self.hold_bytes(2 * row_bytes(&row));
         self.own.insert(key.clone(), Some(row.clone()));
         self.unit.writes.push(Write::Insert { key, draft });
         Ok(row)
@@ -275,6 +299,8 @@ impl Txn {
         }
         self.claim_values(&key, Some(&old), &draft).await?;
         let row = self.merged(Some(&old), &draft);
+        // The row, and the draft that makes it.
+        self.hold_bytes(2 * row_bytes(&row));
         self.own.insert(key.clone(), Some(row.clone()));
         self.unit.writes.push(Write::Replace { key, draft, expected: None });
         Ok(row)
@@ -285,6 +311,8 @@ impl Txn {
         let old = self.get(&key).await?;
         self.claim_values(&key, old.as_ref(), &draft).await?;
         let row = self.merged(old.as_ref(), &draft);
+        // The row, and the draft that makes it.
+        self.hold_bytes(2 * row_bytes(&row));
         self.own.insert(key.clone(), Some(row.clone()));
         self.unit.writes.push(Write::Put { key, draft });
         Ok(row)
@@ -297,6 +325,7 @@ impl Txn {
             return Err(Refused::Stale { key: key.clone(), current: old.version }.into());
         }
         self.forget_values(key, &old);
+        self.hold_bytes(0);
         self.own.insert(key.clone(), None);
         self.unit.writes.push(Write::Remove { key: key.clone(), expected: None });
         Ok(true)
@@ -350,6 +379,7 @@ impl Txn {
             }
             None => self.adds.entry(key.clone()).or_default().push((field.into(), amount)),
         }
+        self.hold_bytes(field.len());
         self.unit.writes.push(Write::Add { key: key.clone(), field: field.into(), amount });
         Ok(())
     }
@@ -362,6 +392,7 @@ impl Txn {
         }
         let at = (claim.reach.clone(), claim.space.clone(), claim.name.clone());
         self.claims.insert(at, Some(holder.clone()));
+        self.hold_bytes(0);
         self.unit.writes.push(Write::Claim { claim: claim.clone(), holder: holder.clone() });
         Ok(true)
     }
@@ -370,16 +401,19 @@ impl Txn {
     pub fn unclaim(&mut self, claim: &Claim, holder: &Key) {
         let at = (claim.reach.clone(), claim.space.clone(), claim.name.clone());
         self.claims.insert(at, None);
+        self.hold_bytes(0);
         self.unit.writes.push(Write::Unclaim { claim: claim.clone(), holder: holder.clone() });
     }
 
     /// Appends to a log.
     pub fn append(&mut self, log: &LogKey, name: &str, payload: String) {
+        self.hold_bytes(payload.len());
         self.unit.writes.push(Write::Append { log: log.clone(), name: name.into(), payload });
     }
 
     /// Closes a log.
     pub fn close(&mut self, log: &LogKey) {
+        self.hold_bytes(0);
         self.unit.writes.push(Write::Close { log: log.clone() });
     }
 
@@ -389,7 +423,7 @@ impl Txn {
         log: &LogKey,
         after: u64,
         limit: u32,
-    ) -> Result<Vec<LogEntry>, ReadError> {
+    ) -> Result<LogPage, ReadError> {
         self.store.log_read(log, after, limit).await
     }
 
@@ -400,23 +434,27 @@ impl Txn {
 
     /// Moves a lease's end.
     pub fn extend(&mut self, key: &Key, token: &str, until: Instant) {
+        self.hold_bytes(0);
         self.unit.writes.push(Write::Extend { key: key.clone(), token: token.into(), until });
     }
 
     /// Ends a lease; the row is due again at `due_at`.
     pub fn release(&mut self, key: &Key, token: &str, due_at: Instant) {
         let token = token.into();
+        self.hold_bytes(0);
         self.unit.writes.push(Write::Release { key: key.clone(), token, due_at, undo: false });
     }
 
     /// Ends a lease and removes the row.
     pub fn settle(&mut self, key: &Key, token: &str) {
+        self.hold_bytes(0);
         self.own.insert(key.clone(), None);
         self.unit.writes.push(Write::Settle { key: key.clone(), token: token.into() });
     }
 
     /// Not handed out before this.
     pub fn defer(&mut self, key: &Key, due_at: Instant) {
+        self.hold_bytes(0);
         self.unit.writes.push(Write::Defer { key: key.clone(), due_at });
     }
 
@@ -432,6 +470,7 @@ impl Txn {
         let keys = self.store.group_keys(reach, space, group, limit.saturating_add(1)).await?;
         let more = keys.len() > limit as usize;
         for key in keys.into_iter().take(limit as usize) {
+            self.hold_bytes(0);
             self.own.insert(key.clone(), None);
             self.unit.writes.push(Write::Remove { key, expected: None });
         }
@@ -440,6 +479,7 @@ impl Txn {
 
     /// Tells others.
     pub fn fact(&mut self, fact: Fact) {
+        self.hold_bytes(fact.body.len());
         self.unit.facts.push(fact);
     }
 
@@ -459,6 +499,7 @@ impl Txn {
 
     /// A write as it is: nothing is read for it, and `get` does not see it.
     pub fn write(&mut self, write: Write) {
+        self.hold_bytes(0);
         self.unit.writes.push(write);
     }
 
@@ -473,6 +514,10 @@ impl Txn {
             ..Unit::default()
         };
         let taken = self.store.commit(unit).await?.taken.into_iter().flatten().collect::<Vec<_>>();
+        for taken in &taken {
+            // Who asked keeps them too: they are the same for a request that is run again.
+            self.hold_bytes(2 * row_bytes(&taken.row));
+        }
         self.taken.extend(taken.iter().cloned());
         Ok(taken)
     }
@@ -532,6 +577,7 @@ impl Txn {
         self.claims.clear();
         self.seen.clear();
         self.tickets.clear();
+        self.held_bytes = 0;
         Ok(applied)
     }
 

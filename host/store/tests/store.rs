@@ -26,6 +26,8 @@ mod keeping;
 mod leases;
 #[path = "store/money.rs"]
 mod money;
+#[path = "store/pages.rs"]
+mod pages;
 #[path = "store/proxy.rs"]
 mod proxy;
 #[path = "store/questions.rs"]

@@ -26,7 +26,8 @@ pub fn append<T: Serialize>(log: &str, name: &str, payload: &T) -> Result<()> {
     Ok(host::append(log, name, &serde_json::to_string(payload)?)?)
 }
 
-/// Up to `limit` entries after a sequence, oldest first.
+/// Up to `limit` entries after a sequence, oldest first: fewer where a page's bytes are full. The
+/// last one has come when [`head`] says its sequence.
 pub fn read(log: &str, after: u64, limit: u32) -> Result<Vec<Entry>> {
     let entries = host::read(log, after, limit)?.into_iter();
     entries

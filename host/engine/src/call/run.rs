@@ -183,7 +183,7 @@ impl Run {
 
     async fn attempt(&mut self) -> Next {
         let left = self.deadline.saturating_duration_since(tokio::time::Instant::now());
-        let (class, nested) = (self.call.class, self.call.depth > 0);
+        let (class, nested) = (self.call.class, self.call.lineage.depth() > 0);
         let entering = self.shared.admission.enter(
             &self.tenant,
             &self.component.places,

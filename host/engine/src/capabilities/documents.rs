@@ -5,7 +5,7 @@
 
 use charter_kernel::id::uuid_v7;
 use charter_kernel::unit::{Claim, Key, Row};
-use charter_store::{Order as By, Query as Find, Test as Wanted};
+use charter_store::{Order as By, Query as Find, TESTS_MAX, Test as Wanted};
 
 use crate::bindings::charter::primitive::documents::{Document, Host, Order, Page, Query, Test};
 use crate::bindings::charter::primitive::types::Failure;
@@ -71,6 +71,10 @@ fn matching(
     plan: &CollectionPlan,
     tests: Vec<(String, Test)>,
 ) -> Result<Vec<(String, Wanted)>, Failure> {
+    if tests.len() > TESTS_MAX {
+        let told = format!("a query has at most {TESTS_MAX} tests, and this one {}", tests.len());
+        return Err(invalid("matching", told).into());
+    }
     let mut matching = Vec::with_capacity(tests.len());
     for (field, test) in tests {
         let wanted = match test {

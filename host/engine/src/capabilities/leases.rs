@@ -6,6 +6,7 @@
 
 mod token;
 
+use charter_kernel::limits::LEASE_MS_MAX;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Key, Take, Taken};
 
@@ -40,6 +41,11 @@ impl Work {
         leased(self.component.collection(&token.collection)?)?;
         let key = self.key(&token.collection, &token.id, true)?;
         Ok((key, token.random))
+    }
+
+    /// When a lease ends that is asked for until then.
+    fn lease_end(&self, until: i64) -> Instant {
+        Instant(until).min(self.now.plus_ms(LEASE_MS_MAX))
     }
 
     /// What this place of the request was handed out before, where it asks for the same again.
@@ -119,10 +125,14 @@ impl Host for State {
         if limit == 0 {
             return Ok(Vec::new());
         }
-        let taken = work.take(&collection, &group, limit, Instant(until)).await?;
+        let until = work.lease_end(until);
+        let taken = work.take(&collection, &group, limit, until).await?;
         let lease = |taken: Taken| {
-            let (count, until) =
-                taken.row.lease.as_ref().map_or((0, until), |lease| (lease.count, lease.due_at.0));
+            let (count, until) = taken
+                .row
+                .lease
+                .as_ref()
+                .map_or((0, until.0), |lease| (lease.count, lease.due_at.0));
             let token = Token {
                 random: taken.token,
                 collection: collection.clone(),
@@ -142,7 +152,8 @@ impl Host for State {
         let work = self.mutation()?;
         let (key, token) = work.held(&token)?;
         work.still_held(&key, &token).await?;
-        work.txn.extend(&key, &token, Instant(until));
+        let until = work.lease_end(until);
+        work.txn.extend(&key, &token, until);
         Ok(())
     }
 
@@ -150,7 +161,7 @@ impl Host for State {
         let work = self.mutation()?;
         let (key, token) = work.held(&token)?;
         work.still_held(&key, &token).await?;
-        work.txn.release(&key, &token, Instant(due_at));
+        work.txn.release(&key, &token, Instant::clamped(due_at));
         Ok(())
     }
 
@@ -166,7 +177,7 @@ impl Host for State {
         let work = self.mutation()?;
         let key = work.key(&collection, &id, true)?;
         leased(work.component.collection(&collection)?)?;
-        work.txn.defer(&key, Instant(due_at));
+        work.txn.defer(&key, Instant::clamped(due_at));
         Ok(())
     }
 

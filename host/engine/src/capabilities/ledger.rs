@@ -279,14 +279,14 @@ impl Host for State {
         };
         let limit = limit.clamp(1, PAGE_MAX);
         let normal = work.read(&key).await?.normal;
-        let mut found = work
+        let page = work
             .txn
             .log_read(&entries_of(&key), after, limit + 1)
             .await
             .map_err(|error| unread(&error))?;
-        let more = found.len() > limit as usize;
+        let mut found = page.entries;
         found.truncate(limit as usize);
-        let next = found.last().filter(|_| more).map(|entry| entry.sequence.to_string());
+        let next = found.last().filter(|_| page.full).map(|entry| entry.sequence.to_string());
         let entries = found.into_iter().map(|entry| {
             let told: serde_json::Value = serde_json::from_str(&entry.payload).unwrap_or_default();
             let text = |member: &str| told[member].as_str().unwrap_or_default().to_owned();

@@ -30,7 +30,7 @@ impl Host for State {
             .shared
             .host()
             .ok_or_else(|| not_configured("nested calls", "the server's pipeline"))?;
-        if work.call.depth >= DEPTH_MAX {
+        if work.call.lineage.depth() >= DEPTH_MAX {
             return Err(failure(
                 "state_conflict",
                 format!("calls of primitives nest at most {DEPTH_MAX} deep"),
@@ -47,9 +47,10 @@ impl Host for State {
             marks.dispatch();
         }
         let work = self.work()?;
-        work.nested += 1;
-        let derived =
-            || format!("{}:{}:{}", work.call.request_id, work.component.manifest.name, work.nested);
+        // Reads have no keys, and what is read may differ when a job is run again: only changes are
+        // numbered.
+        work.nested += u32::from(mutates);
+        let lineage = work.call.lineage.child(work.nested);
         let nested = Nested {
             request: work.call.request_id.clone(),
             scope: work.call.scope.clone(),
@@ -57,9 +58,9 @@ impl Host for State {
             operation,
             parameters,
             body,
-            idempotency_key: idempotency_key.unwrap_or_else(derived),
+            idempotency_key: idempotency_key.unwrap_or_else(|| lineage.key().to_owned()),
             scopes,
-            depth: work.call.depth + 1,
+            lineage,
             deadline_ms: work
                 .deadline
                 .saturating_duration_since(tokio::time::Instant::now())

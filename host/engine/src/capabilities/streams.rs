@@ -43,7 +43,7 @@ impl Host for State {
     async fn read(&mut self, log: String, after: u64, limit: u32) -> Result<Vec<Entry>, Failure> {
         let work = self.work()?;
         let log = work.log(&log)?;
-        let entries = work
+        let page = work
             .txn
             .log_read(&log, after, limit.clamp(1, READ_MAX))
             .await
@@ -54,7 +54,7 @@ impl Host for State {
             name: entry.name,
             payload: entry.payload,
         };
-        Ok(entries.into_iter().map(entry).collect())
+        Ok(page.entries.into_iter().map(entry).collect())
     }
 
     async fn head(&mut self, log: String) -> Result<u64, Failure> {

@@ -7,6 +7,7 @@ use super::state::{NewEntry, NewFact, Overlay, State, Stored};
 use super::touches::facts_log;
 use super::{lease, money};
 use crate::governance::hold::is_book;
+use crate::limits::TAKEN_BYTES_MAX;
 use crate::time::Instant;
 use crate::unit::{
     Applied, Claim, Draft, Guard, Key, Lease, LogKey, Reach, Refused, Rejection, Row, Space, Take,
@@ -412,9 +413,14 @@ impl Deciding<'_> {
             self.state.due(&self.over, &take.space, &take.group, take.reach.as_ref(), self.now);
         // Even a lease that would end at once keeps the row from the others of this batch.
         let until = take.until.max(self.now.plus_ms(1));
-        let mut taken = Vec::new();
+        let (mut taken, mut bytes) = (Vec::new(), 0);
         for (key, token) in due.into_iter().zip(&take.tokens) {
-            let Some(old) = self.row(&key).and_then(|row| row.lease.clone()) else { continue };
+            let Some(row) = self.row(&key) else { continue };
+            let Some(old) = row.lease.clone() else { continue };
+            bytes += row.body.len();
+            if bytes > TAKEN_BYTES_MAX && !taken.is_empty() {
+                break;
+            }
             self.change(&key, |row| row.lease = Some(lease::taken(&old, token, until)));
             if let Some(row) = self.row(&key).cloned() {
                 taken.push(Taken { key, row, token: token.clone(), due_at: old.due_at });

@@ -11,6 +11,7 @@ use super::{Head, State, Stored, Touches, add_to_body, apply, check, merged};
 use crate::governance::hold::is_book;
 use crate::governance::meter::{Admission, Meter, Slot, Tally};
 use crate::ledger::{Account, Normal, Phase};
+use crate::limits::TAKEN_BYTES_MAX;
 use crate::time::Instant;
 use crate::unit::{
     Applied, Claim, Draft, Guard, Key, LogKey, Reach, Refused, Rejection, Space, Take, Unit, Write,
@@ -372,6 +373,41 @@ fn a_batch_never_hands_out_one_row_twice() {
         .map(|t| t.key.id)
         .collect();
     assert_eq!(keys, ["k0", "k1", "k2"]);
+}
+
+#[test]
+fn a_take_ends_when_its_bytes_are_full_and_hands_out_one_row_in_any_case() {
+    let mut model = Model::default();
+    let leased = |n: u8, bytes| Write::Insert {
+        key: key(n),
+        draft: Draft {
+            lease: Some(("g".into(), Instant(10))),
+            body: "x".repeat(bytes),
+            ..Draft::default()
+        },
+    };
+    let half = TAKEN_BYTES_MAX / 2;
+    for (n, bytes) in (0..).zip([TAKEN_BYTES_MAX - 1, 2, half, half, 1]) {
+        model.run(&[one(vec![leased(n, bytes)])]);
+    }
+    let take = Unit {
+        takes: vec![Take {
+            reach: Some(key(0).reach),
+            space: key(0).space,
+            group: "g".into(),
+            until: Instant(5_000),
+            tokens: (0..5).map(|n| format!("t{n}")).collect(),
+        }],
+        ..Unit::default()
+    };
+    let mut handed_out = || -> Vec<String> {
+        let answer = model.run(std::slice::from_ref(&take)).remove(0).unwrap();
+        answer.taken.into_iter().flatten().map(|taken| taken.key.id).collect()
+    };
+    assert_eq!(handed_out(), ["k0"]);
+    assert_eq!(handed_out(), ["k1", "k2"]);
+    assert_eq!(handed_out(), ["k3", "k4"]);
+    assert!(handed_out().is_empty());
 }
 
 #[test]

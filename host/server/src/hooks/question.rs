@@ -14,6 +14,7 @@ use charter_engine::{
     AnswerBody, Call, Claiming, Ending, EndingResult, Entry, Finish, Outcome, Signal,
 };
 use charter_kernel::id::OrganizationId;
+use charter_kernel::idempotency::Lineage;
 use charter_kernel::manifest::Class;
 use charter_kernel::unit::{Guard, Write};
 use charter_store::Txn;
@@ -108,7 +109,7 @@ async fn once(
             deadline_ms: u32::try_from(until.saturating_duration_since(Instant::now()).as_millis())
                 .unwrap_or(0),
             class: Class::Short,
-            depth: 0,
+            lineage: Lineage::outermost(&request.id),
             client_gone: CancellationToken::new(),
             origin: None,
         };

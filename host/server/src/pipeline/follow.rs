@@ -146,6 +146,7 @@ impl Following {
                     // The head first: what is appended after it was read as closed cannot be.
                     let head = self.app.store.log_head(log).await.ok()?;
                     let entries = self.app.store.log_read(log, *after, ENTRIES_MAX).await.ok()?;
+                    let entries = entries.entries;
                     let Some(last) = entries.last() else { return Some(!head.closed) };
                     let over = head.closed && last.sequence >= head.head;
                     (frames(&entries), Source::Log(log.clone(), last.sequence), !over)

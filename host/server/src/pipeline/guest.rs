@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use charter_engine::leave::Origin;
 use charter_engine::{Answer, AnswerBody, Call, Entry, Finish, Outcome, Request};
+use charter_kernel::idempotency::Lineage;
 use charter_kernel::refusal::{Code, Failure, Refusal};
 use charter_kernel::scope::{Actor, ActorKind};
 use charter_store::CommitError;
@@ -79,7 +80,7 @@ pub async fn run(
         mutates: trail.mutates,
         deadline_ms: operation.deadline_ms.unwrap_or(app.config.http.deadline_ms),
         class: operation.class,
-        depth: 0,
+        lineage: Lineage::outermost(trail.id.as_str()),
         client_gone: gone.clone(),
         origin: again(app, trail, served, operation, validated),
     };

@@ -279,7 +279,7 @@ fn to_engine(
             .deadline_ms
             .min(ready.operation.deadline_ms.unwrap_or(app.config.http.deadline_ms)),
         class: ready.operation.class,
-        depth: nested.depth,
+        lineage: nested.lineage.clone(),
         client_gone: CancellationToken::new(),
         origin: match approved {
             Some(run) => Some(approvals::carried(Origin::Approved(run.clone()))),

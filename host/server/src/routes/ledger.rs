@@ -1,6 +1,8 @@
 //! `/v1/ledger/*`: accounts and their statements, as JSON and as CSV: the organization's credit,
 //! and a tenant user's accounts.
 
+use std::borrow::Cow;
+
 use charter_kernel::fault::Fault;
 use charter_kernel::governance::hold::{CREDIT, accounts_space, entries_of};
 use charter_kernel::ledger::{Account, Normal};
@@ -8,7 +10,7 @@ use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Key, Reach};
 use charter_store::{LogEntry, Order, PAGE_ROWS_MAX, Query, Txn};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::shape::{self, checked, instant, object};
@@ -19,6 +21,8 @@ use crate::request::HostRequest;
 
 /// Entries of one statement: a longer time is asked for in parts.
 const ENTRIES_MAX: usize = 10_000;
+/// Bytes of their texts.
+const TEXTS_BYTES_MAX: usize = 8 << 20;
 /// Entries that are read for one: balances are summed up from the first on.
 const READ_MAX: u64 = 1_000_000;
 
@@ -135,6 +139,21 @@ struct Line {
     reference: String,
 }
 
+/// What an entry says, as far as a statement shows it.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Told<'a> {
+    amount_micro_usd: i64,
+    #[serde(borrow)]
+    transfer: Cow<'a, str>,
+    #[serde(borrow)]
+    counter_account: Cow<'a, str>,
+    #[serde(borrow)]
+    memo: Cow<'a, str>,
+    #[serde(borrow)]
+    reference: Cow<'a, str>,
+}
+
 /// `GET /v1/ledger/statement`: entries of a time, oldest first, with the balance behind each.
 ///
 /// # Errors
@@ -154,10 +173,11 @@ pub async fn statement(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<
     let account: Account = serde_json::from_str(&row.body).map_err(|_| Refusal::internal())?;
     let moment = |name: &str| request.query_text(name).and_then(Instant::parse);
     let (from, to) = (moment("from"), moment("to"));
-    let (mut opening, mut balance, mut after, mut lines) = (0, 0, 0, Vec::new());
+    let (mut opening, mut balance, mut after) = (0, 0, 0);
+    let (mut lines, mut bytes) = (Vec::new(), 0);
     'reading: loop {
         let page = txn.log_read(&entries_of(&key), after, PAGE_ROWS_MAX).await.map_err(reading)?;
-        for entry in &page {
+        for entry in &page.entries {
             if to.is_some_and(|to| entry.at >= to) {
                 break 'reading;
             }
@@ -167,16 +187,19 @@ pub async fn statement(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<
                 opening = balance;
                 continue;
             }
-            if lines.len() == ENTRIES_MAX {
-                let told = format!("holds more than {ENTRIES_MAX} entries: ask for a shorter time");
+            bytes += entry.payload.len();
+            if lines.len() == ENTRIES_MAX || bytes > TEXTS_BYTES_MAX {
+                let told = format!(
+                    "holds more than {ENTRIES_MAX} entries, or {TEXTS_BYTES_MAX} bytes of them: ask for a shorter time"
+                );
                 checked(vec![Fault::new(if to.is_some() { "to" } else { "from" }, told)])?;
             }
             lines.push(line);
         }
-        match page.last() {
-            Some(last) if page.len() == PAGE_ROWS_MAX as usize && last.sequence < READ_MAX => {
-                after = last.sequence
-            }
+        // A long account is read page by page, and others have their turn in between.
+        tokio::task::yield_now().await;
+        match page.entries.last() {
+            Some(last) if page.full && last.sequence < READ_MAX => after = last.sequence,
             Some(last) if last.sequence >= READ_MAX => {
                 let told = format!(
                     "lies behind the first {READ_MAX} entries of the account, which is as far as statements go"
@@ -201,19 +224,18 @@ pub async fn statement(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<
 }
 
 fn line(entry: &LogEntry, normal: Normal, balance: i64) -> Line {
-    let told: Value = serde_json::from_str(&entry.payload).unwrap_or_default();
-    let text = |member: &str| told[member].as_str().unwrap_or_default().to_owned();
-    let amount = told["amount_micro_usd"].as_i64().unwrap_or_default();
+    let told: Told = serde_json::from_str(&entry.payload).unwrap_or_default();
+    let amount = told.amount_micro_usd;
     let grows = (entry.name == "debit") == (normal == Normal::Debit);
     let amount = if grows { amount } else { -amount };
     Line {
         at: entry.at.to_string(),
-        id: text("transfer"),
+        id: told.transfer.into(),
         amount_micro_usd: amount,
         balance_micro_usd: balance + amount,
-        counter_account: text("counter_account"),
-        memo: text("memo"),
-        reference: text("reference"),
+        counter_account: told.counter_account.into(),
+        memo: told.memo.into(),
+        reference: told.reference.into(),
     }
 }
 

@@ -119,7 +119,7 @@ pub async fn list(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply
             .facts_before(FactKind::Audit, organization, before, STEP)
             .await
             .map_err(reading)?;
-        more = rows.len() == STEP as usize;
+        more = !rows.is_empty();
         for row in rows {
             (before, looked) = (Some(row.sequence), looked + 1);
             if since.is_some_and(|since| row.fact.at < since) {

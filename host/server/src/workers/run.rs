@@ -10,6 +10,7 @@ use charter_engine::job::{JobRecord, NEVER, jobs};
 use charter_engine::{
     Answer, AnswerBody, Call, Ending, EndingResult, Entry, Finish, Outcome, Signal,
 };
+use charter_kernel::idempotency::Lineage;
 use charter_kernel::manifest::Class;
 use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::time::Clock;
@@ -225,7 +226,7 @@ async fn call(
         mutates: true,
         deadline_ms: record.deadline_ms.unwrap_or(app.config.jobs.deadline_ms),
         class: Class::Long,
-        depth: 0,
+        lineage: Lineage::outermost(&settling.key.id),
         client_gone: CancellationToken::new(),
         origin,
     };

@@ -83,6 +83,8 @@ pub(super) use cells;
 pub(super) struct Each<'a> {
     pub(super) text: &'static str,
     pub(super) rows: Vec<Cells<'a>>,
+    /// What it may answer for each of them. On PostgreSQL the text sees to it.
+    pub(super) bytes_max: usize,
 }
 
 impl Each<'_> {
@@ -149,7 +151,11 @@ pub(super) async fn read(
     };
     let mut rows = Vec::new();
     for each in all {
-        rows.extend(sqlite.rows_each(each.of_sqlite(dialect).as_str(), each.lent())?);
+        rows.extend(sqlite.rows_each(
+            each.of_sqlite(dialect).as_str(),
+            each.lent(),
+            each.bytes_max,
+        )?);
     }
     Ok(rows)
 }

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use charter_kernel::apply::{Head, Hold, State, Touches};
 use charter_kernel::governance::hold::is_book;
+use charter_kernel::limits::TAKEN_BYTES_MAX;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Claim, Key, LogKey, Reach, Space};
 
@@ -54,14 +55,29 @@ const LOGS: &str = concat!(
     " FROM {each} k CROSS JOIN logs d WHERE d.reach = {t0} AND d.log = {t1} ORDER BY d.reach, d.log {alone}"
 );
 
-/// Rows that are due. PostgreSQL passes over those that another committer holds; neither database
-/// can say this in the other's words.
-const DUE_POSTGRES: &str = concat!(
-    "SELECT 'row' AS kind, ",
-    columns!(),
-    " FROM {each} k CROSS JOIN LATERAL (SELECT * FROM documents c WHERE c.reach = {t0} AND c.space = {t1} \
-       AND c.lease_group = {t2} AND c.due_at <= {n3} ORDER BY c.due_at, c.id \
-       LIMIT {n4} FOR NO KEY UPDATE SKIP LOCKED) d"
+/// Bytes of a group's due rows that one batch reads, whoever takes them: what does not fit is
+/// handed out by the next.
+const DUE_BYTES_MAX: usize = 2 * TAKEN_BYTES_MAX;
+const _: () = assert!(DUE_BYTES_MAX == 8_388_608, "the statement says it in digits");
+
+/// Rows that are due. PostgreSQL passes over those that another committer holds, and ends them
+/// where their bytes are full; neither database can say this in the other's words.
+macro_rules! due_postgres {
+    ($rows:literal) => {
+        concat!(
+            "SELECT 'row' AS kind, ",
+            columns!(),
+            " FROM {each} k CROSS JOIN LATERAL (SELECT * FROM (SELECT c.*, \
+               sum(octet_length(c.body)::bigint) OVER (ORDER BY c.due_at, c.id ROWS UNBOUNDED PRECEDING) \
+                 - octet_length(c.body) AS bytes_before FROM (SELECT * FROM documents c WHERE ",
+            $rows,
+            " FOR NO KEY UPDATE SKIP LOCKED) c) c WHERE c.bytes_before < 8388608) d"
+        )
+    };
+}
+const DUE_POSTGRES: &str = due_postgres!(
+    "c.reach = {t0} AND c.space = {t1} AND c.lease_group = {t2} AND c.due_at <= {n3} \
+     ORDER BY c.due_at, c.id LIMIT {n4}"
 );
 const DUE_SQLITE: &str = concat!(
     "SELECT 'row' AS kind, ",
@@ -69,13 +85,9 @@ const DUE_SQLITE: &str = concat!(
     " FROM {each} k CROSS JOIN documents d WHERE d.reach = {t0} AND d.space = {t1} AND d.lease_group = {t2} AND d.due_at <= {n3} \
        ORDER BY d.due_at, d.id LIMIT {n4} + 0"
 );
-const HOST_DUE_POSTGRES: &str = concat!(
-    "SELECT 'row' AS kind, ",
-    columns!(),
-    " FROM {each} k CROSS JOIN LATERAL (SELECT * FROM documents c WHERE c.space = {t0} \
-       AND c.lease_group = {t1} AND c.due_at <= {n2} AND c.lease_group IS NOT NULL \
-       AND c.space >= 'host.' AND c.space < 'host/' ORDER BY c.due_at, c.id \
-       LIMIT {n3} FOR NO KEY UPDATE SKIP LOCKED) d"
+const HOST_DUE_POSTGRES: &str = due_postgres!(
+    "c.space = {t0} AND c.lease_group = {t1} AND c.due_at <= {n2} AND c.lease_group IS NOT NULL \
+     AND c.space >= 'host.' AND c.space < 'host/' ORDER BY c.due_at, c.id LIMIT {n3}"
 );
 const HOST_DUE_SQLITE: &str = concat!(
     "SELECT 'row' AS kind, ",
@@ -147,8 +159,8 @@ async fn read(
         Dialect::Sqlite => (DUE_SQLITE, HOST_DUE_SQLITE),
         Dialect::Postgres => (DUE_POSTGRES, HOST_DUE_POSTGRES),
     };
-    parts.add(within, due(false));
-    parts.add(across, due(true));
+    parts.add_within(DUE_BYTES_MAX, within, due(false));
+    parts.add_within(DUE_BYTES_MAX, across, due(true));
 
     let rows = each::read(connection, dialect, &parts.0).await?;
     for key in touches.rows.keys() {
@@ -200,9 +212,18 @@ struct Parts<'a>(Vec<Each<'a>>);
 
 impl<'a> Parts<'a> {
     fn add(&mut self, text: &'static str, rows: impl Iterator<Item = Cells<'a>>) {
+        self.add_within(usize::MAX, text, rows);
+    }
+
+    fn add_within(
+        &mut self,
+        bytes_max: usize,
+        text: &'static str,
+        rows: impl Iterator<Item = Cells<'a>>,
+    ) {
         let rows: Vec<_> = rows.collect();
         if !rows.is_empty() {
-            self.0.push(Each { text, rows });
+            self.0.push(Each { text, rows, bytes_max });
         }
     }
 }

@@ -131,7 +131,7 @@ impl<'a> Statements<'a> {
     }
     fn add_as(&mut self, text: &'static str, rows: Vec<Cells<'a>>, expected: Option<usize>) {
         if !rows.is_empty() {
-            self.each.push(Each { text, rows });
+            self.each.push(Each { text, rows, bytes_max: usize::MAX });
             self.expected.push(expected);
         }
     }

@@ -1,8 +1,8 @@
 //! SQLite through its driver, in place.
 //!
-//! Invariant: no read takes longer than [`READ_MS_MAX`], and none that takes long keeps a thread of
-//! the runtime: a read that has not ended after a moment is given up and made again on a thread
-//! that may wait.
+//! Invariant: no read takes longer than [`READ_MS_MAX`], and none that takes long or copies much
+//! keeps a thread of the runtime: a read that has not ended after a moment is given up and made
+//! again on a thread that may wait. Such reads leave some connections to the others.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,17 +12,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rusqlite::types::{ToSql, ToSqlOutput, Value as Cell, ValueRef};
-use rusqlite::{OpenFlags, Statement};
+use rusqlite::{OpenFlags, Statement, ffi};
 use sqlx::error::{DatabaseError, ErrorKind};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use super::{Lent, Query, READ_MS_MAX, Row, Value};
+use super::{Filled, Lent, Query, READ_MS_MAX, Row, Value};
+use crate::query::PAGE_BYTES_MAX;
 
 /// Statements that a connection keeps prepared.
 const KEPT_MAX: usize = 256;
 /// How long a read may hold up the runtime's thread.
 const IN_PLACE: Duration = Duration::from_millis(1);
+/// How many bytes a read may copy there before its last row.
+const IN_PLACE_BYTES: usize = 256 << 10;
 /// Steps of SQLite's machine between looks at the time; about a tenth of a millisecond.
 const STEPS: i32 = 2_000;
 /// How long a statement waits for a lock, in looks: ten seconds.
@@ -61,24 +64,35 @@ impl SqliteConnection {
     }
 
     pub(super) fn rows(&self, query: &Query) -> sqlx::Result<Vec<Row>> {
+        self.filled(query, Bounds::default()).map(|filled| filled.rows)
+    }
+
+    pub(super) fn page(&self, query: &Query) -> sqlx::Result<Filled> {
+        self.filled(query, Bounds { page: PAGE_BYTES_MAX, ..Bounds::default() })
+    }
+
+    fn filled(&self, query: &Query, bounds: Bounds) -> sqlx::Result<Filled> {
         self.with(query, |statement| {
-            let mut all = Vec::new();
-            answered(statement, &mut all)?;
-            Ok(all)
+            let mut filled = Filled::default();
+            filled.cut = answer(statement, &mut filled.rows, bounds)?;
+            Ok(filled)
         })
     }
 
-    /// What a statement answers when it is run with each of these, all together.
+    /// What a statement answers when it is run with each of these, all together: of each what fits
+    /// into so many bytes.
     pub(crate) fn rows_each<'a, R>(
         &self,
         sql: &str,
         bound: impl IntoIterator<Item = R>,
+        bytes_max: usize,
     ) -> sqlx::Result<Vec<Row>>
     where
         R: Iterator<Item = Lent<'a>>,
     {
         let mut all = Vec::new();
-        self.each(sql, bound, |statement| answered(statement, &mut all))?;
+        let bounds = Bounds { page: bytes_max, ..Bounds::default() };
+        self.each(sql, bound, |statement| answer(statement, &mut all, bounds).map(drop))?;
         Ok(all)
     }
 
@@ -127,11 +141,11 @@ impl SqliteConnection {
     }
 
     /// The same, and given up when it takes longer.
-    fn rows_within(&self, query: &Query, time: Duration) -> sqlx::Result<Vec<Row>> {
+    fn filled_within(&self, query: &Query, bounds: Bounds, time: Duration) -> sqlx::Result<Filled> {
         self.until.store((self.opened.elapsed() + time).as_nanos() as u64, Ordering::Relaxed);
-        let rows = self.rows(query);
+        let filled = self.filled(query, bounds);
         self.until.store(0, Ordering::Relaxed);
-        rows
+        filled
     }
 
     pub(super) fn execute(&self, query: &Query) -> sqlx::Result<u64> {
@@ -191,18 +205,57 @@ fn bind<T: ToSql>(
     Ok(())
 }
 
-/// Adds the rows that a statement answers with what is bound to it.
-fn answered(statement: &mut Statement<'_>, all: &mut Vec<Row>) -> rusqlite::Result<()> {
+/// How many bytes an answer's rows may have.
+#[derive(Clone, Copy)]
+struct Bounds {
+    /// It ends before the row that does not fit any more.
+    page: usize,
+    /// It is given up where there is a row behind these.
+    patience: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { page: usize::MAX, patience: usize::MAX }
+    }
+}
+
+/// Adds the rows that a statement answers with what is bound to it; says whether there are more
+/// than the bounds admit.
+fn answer(
+    statement: &mut Statement<'_>,
+    all: &mut Vec<Row>,
+    bounds: Bounds,
+) -> rusqlite::Result<bool> {
     let columns = statement.column_count();
     let mut rows = statement.raw_query();
+    let mut bytes = 0_usize;
     while let Some(row) = rows.next()? {
-        let cells = (0..columns).map(|n| row.get_ref(n).map(Cell::try_from));
-        let cells = cells.collect::<Result<Result<Vec<_>, _>, _>>()?;
+        if bytes > bounds.patience {
+            return Err(rusqlite::Error::SqliteFailure(
+                ffi::Error::new(ffi::SQLITE_INTERRUPT),
+                None,
+            ));
+        }
+        let cells = (0..columns).map(|n| row.get_ref(n)).collect::<Result<Vec<_>, _>>()?;
+        let more = cells.iter().map(|cell| bytes_of(*cell)).sum::<usize>();
+        if bytes > 0 && bytes.saturating_add(more) > bounds.page {
+            return Ok(true);
+        }
+        bytes += more;
+        let cells = cells.into_iter().map(Cell::try_from).collect::<Result<Vec<_>, _>>();
         all.push(Row::Sqlite(
             cells.map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?,
         ));
     }
-    Ok(())
+    Ok(false)
+}
+
+fn bytes_of(cell: ValueRef<'_>) -> usize {
+    match cell {
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => bytes.len(),
+        ValueRef::Null | ValueRef::Integer(_) | ValueRef::Real(_) => 8,
+    }
 }
 
 impl ToSql for Lent<'_> {
@@ -237,6 +290,8 @@ struct Readers {
     open: Box<dyn Fn() -> sqlx::Result<SqliteConnection> + Send + Sync>,
     idle: Mutex<Vec<SqliteConnection>>,
     turns: Arc<Semaphore>,
+    /// How many of them reads may have that take their time.
+    long: Arc<Semaphore>,
 }
 
 impl SqlitePool {
@@ -247,31 +302,51 @@ impl SqlitePool {
     ) -> sqlx::Result<Self> {
         let first = open()?;
         let turns = Arc::new(Semaphore::new(connections as usize));
-        Ok(Self(Arc::new(Readers { open: Box::new(open), idle: Mutex::new(vec![first]), turns })))
+        let long = Arc::new(Semaphore::new((connections as usize / 2).max(1)));
+        let idle = Mutex::new(vec![first]);
+        Ok(Self(Arc::new(Readers { open: Box::new(open), idle, turns, long })))
     }
 
     pub(super) async fn rows(&self, query: Query) -> sqlx::Result<Vec<Row>> {
-        let Ok(turn) = self.0.turns.clone().acquire_owned().await else {
+        self.filled(query, Bounds::default()).await.map(|filled| filled.rows)
+    }
+
+    pub(super) async fn page(&self, query: Query) -> sqlx::Result<Filled> {
+        self.filled(query, Bounds { page: PAGE_BYTES_MAX, ..Bounds::default() }).await
+    }
+
+    async fn filled(&self, query: Query, bounds: Bounds) -> sqlx::Result<Filled> {
+        let in_place = Bounds { patience: IN_PLACE_BYTES, ..bounds };
+        let (turn, connection) = self.connection().await?;
+        let filled = connection.filled_within(&query, in_place, IN_PLACE);
+        self.put_back(connection);
+        drop(turn);
+        if !filled.as_ref().is_err_and(interrupted) {
+            return filled;
+        }
+        let Ok(long) = self.0.long.clone().acquire_owned().await else {
             return Err(sqlx::Error::PoolClosed);
         };
-        let connection = match self.idle().pop() {
-            Some(connection) => connection,
-            None => (self.0.open)()?,
-        };
-        let rows = connection.rows_within(&query, IN_PLACE);
-        if !rows.as_ref().is_err_and(interrupted) {
-            self.put_back(connection);
-            return rows;
-        }
+        let (turn, connection) = self.connection().await?;
         let pool = self.clone();
         let again = move || {
             // Who asked may leave; the read goes on, and its turn with it.
-            let _turn = turn;
-            let rows = connection.rows_within(&query, Duration::from_millis(READ_MS_MAX));
+            let _turns = (long, turn);
+            let time = Duration::from_millis(READ_MS_MAX);
+            let filled = connection.filled_within(&query, bounds, time);
             pool.put_back(connection);
-            rows
+            filled
         };
         tokio::task::spawn_blocking(again).await.unwrap_or(Err(sqlx::Error::WorkerCrashed))
+    }
+
+    async fn connection(&self) -> sqlx::Result<(OwnedSemaphorePermit, SqliteConnection)> {
+        let Ok(turn) = self.0.turns.clone().acquire_owned().await else {
+            return Err(sqlx::Error::PoolClosed);
+        };
+        let idle = self.idle().pop();
+        let connection = idle.map_or_else(|| (self.0.open)(), Ok)?;
+        Ok((turn, connection))
     }
 
     fn put_back(&self, connection: SqliteConnection) {
@@ -286,6 +361,7 @@ impl SqlitePool {
 
     pub(super) fn close(&self) {
         self.0.turns.close();
+        self.0.long.close();
         self.idle().clear();
     }
 }

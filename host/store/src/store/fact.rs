@@ -21,7 +21,8 @@ const UNNUMBERED_MAX: Duration = Duration::from_secs(5);
 const UNNUMBERED_LOOK: Duration = Duration::from_millis(50);
 
 impl Store {
-    /// An organization's facts of a kind after a sequence, oldest first.
+    /// An organization's facts of a kind after a sequence, oldest first: fewer than asked for where
+    /// their bytes fill a page.
     pub async fn facts(
         &self,
         kind: FactKind,
@@ -30,13 +31,15 @@ impl Store {
         limit: u32,
     ) -> Result<Vec<SequencedFact>, ReadError> {
         let sql = self.inner.database.dialect.sql(
-            "SELECT sequence, id, at, name, body, private, user_id FROM facts WHERE organization = $1 AND kind = $2 AND sequence > $3 \
+            "{within:sequence:name,body,private}SELECT sequence, id, at, name, body, private, user_id FROM facts \
+             WHERE organization = $1 AND kind = $2 AND sequence > $3 \
              AND sequence IS NOT NULL ORDER BY sequence LIMIT $4 + 0",
         );
         self.listed(sql, kind, organization, i64::try_from(after).unwrap_or(i64::MAX), limit).await
     }
 
-    /// An organization's facts of a kind before a sequence, or of now, newest first.
+    /// An organization's facts of a kind before a sequence, or of now, newest first: fewer than
+    /// asked for where their bytes fill a page.
     pub async fn facts_before(
         &self,
         kind: FactKind,
@@ -45,7 +48,8 @@ impl Store {
         limit: u32,
     ) -> Result<Vec<SequencedFact>, ReadError> {
         let sql = self.inner.database.dialect.sql(
-            "SELECT sequence, id, at, name, body, private, user_id FROM facts WHERE organization = $1 AND kind = $2 AND sequence < $3 \
+            "{within:sequence DESC:name,body,private}SELECT sequence, id, at, name, body, private, user_id FROM facts \
+             WHERE organization = $1 AND kind = $2 AND sequence < $3 \
              AND sequence IS NOT NULL ORDER BY sequence DESC LIMIT $4 + 0",
         );
         let before = before.and_then(|before| i64::try_from(before).ok()).unwrap_or(i64::MAX);
@@ -61,9 +65,11 @@ impl Store {
         limit: u32,
     ) -> Result<Vec<SequencedFact>, ReadError> {
         let query = query(sql).bind(organization.to_owned()).bind(kind_name(kind)).bind(bound);
-        let rows =
-            reading(query.bind(i64::from(limit.min(PAGE_ROWS_MAX))).fetch_all(&self.inner.readers))
-                .await?;
+        let rows = reading(
+            query.bind(i64::from(limit.min(PAGE_ROWS_MAX))).fetch_page(&self.inner.readers),
+        )
+        .await?
+        .rows;
         let fact = |row: &Row| -> sqlx::Result<SequencedFact> {
             let (id, at, organization) =
                 (row.try_get(1)?, Instant(row.try_get(2)?), organization.to_owned());

@@ -85,7 +85,7 @@ fn select(query: &Query) -> Result<(String, Conditions), ReadError> {
     let limit = u64::from(query.limit.min(PAGE_ROWS_MAX)) + 1;
     let tests = std::mem::take(&mut on.text);
     let text = format!(
-        "SELECT {} FROM {from}{tests} {after} ORDER BY {id} {order} LIMIT {limit} OFFSET {}",
+        "{{within:id {order}:body,entries}}SELECT {} FROM {from}{tests} {after} ORDER BY {id} {order} LIMIT {limit} OFFSET {}",
         columns!(),
         query.offset
     );
@@ -124,14 +124,15 @@ impl Store {
         let (text, on) = select(query)?;
         // Limits and offsets stand in the text: such a statement is not worth keeping prepared.
         let sql = sql::query(self.inner.database.dialect.composed(&text)).fleeting();
-        let rows = reading(on.apply(sql).fetch_all(&self.inner.readers)).await?;
-        let items = rows
+        let page = reading(on.apply(sql).fetch_page(&self.inner.readers)).await?;
+        let items = page
+            .rows
             .into_iter()
             .map(|mut row| stored(&mut row, 0).map(|(key, stored)| (key, stored.row)));
         let mut items: Vec<(_, Row)> =
             items.collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))?;
         let limit = query.limit.min(PAGE_ROWS_MAX) as usize;
-        let more = items.len() > limit;
+        let more = page.cut || items.len() > limit;
         items.truncate(limit);
         let next = if more { items.last().map(|(key, _)| key.id.clone()) } else { None };
         Ok((Page { items, next }, revision))

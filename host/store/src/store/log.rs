@@ -7,7 +7,7 @@ use super::Store;
 use crate::connection::reading;
 use crate::dialect::Dialect;
 use crate::error::ReadError;
-use crate::query::{LogEntry, LogHead, PAGE_ROWS_MAX};
+use crate::query::{LogEntry, LogHead, LogPage, PAGE_ROWS_MAX};
 use crate::sql::{Ask, Row, query};
 
 impl Store {
@@ -17,7 +17,7 @@ impl Store {
         log: &LogKey,
         after: u64,
         limit: u32,
-    ) -> Result<Vec<LogEntry>, ReadError> {
+    ) -> Result<LogPage, ReadError> {
         entries(&self.inner.readers, self.inner.database.dialect, log, after, limit).await
     }
 
@@ -45,27 +45,25 @@ pub(crate) async fn entries(
     log: &LogKey,
     after: u64,
     limit: u32,
-) -> Result<Vec<LogEntry>, ReadError> {
+) -> Result<LogPage, ReadError> {
     let sql = dialect.sql(
-        "SELECT sequence, at, name, payload FROM log_entries WHERE reach = $1 AND log = $2 AND sequence > $3 \
+        "{within:sequence:name,payload}SELECT sequence, at, name, payload FROM log_entries WHERE reach = $1 AND log = $2 AND sequence > $3 \
          ORDER BY sequence LIMIT $4 + 0",
     );
     let query = query(sql).bind(log.reach.as_str()).bind(log.log.clone());
-    let query = query
-        .bind(i64::try_from(after).unwrap_or(i64::MAX))
-        .bind(i64::from(limit.min(PAGE_ROWS_MAX)));
-    let rows = reading(query.fetch_all(on)).await?;
-    let entry = |row: &Row| -> sqlx::Result<LogEntry> {
+    let limit = limit.min(PAGE_ROWS_MAX);
+    let query = query.bind(i64::try_from(after).unwrap_or(i64::MAX)).bind(i64::from(limit));
+    let page = reading(query.fetch_page(on)).await?;
+    let entry = |mut row: Row| -> sqlx::Result<LogEntry> {
         let sequence = row.try_get::<i64>(0)? as u64;
         Ok(LogEntry {
             sequence,
             at: Instant(row.try_get(1)?),
-            name: row.try_get(2)?,
-            payload: row.try_get(3)?,
+            name: row.take_text(2)?,
+            payload: row.take_text(3)?,
         })
     };
-    rows.iter()
-        .map(entry)
-        .collect::<sqlx::Result<_>>()
-        .map_err(|error| ReadError::Failed(Some(error)))
+    let full = page.cut || page.rows.len() == limit as usize;
+    let entries = page.rows.into_iter().map(entry).collect::<sqlx::Result<_>>();
+    Ok(LogPage { entries: entries.map_err(|error| ReadError::Failed(Some(error)))?, full })
 }

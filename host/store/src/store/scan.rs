@@ -11,7 +11,8 @@ use crate::query::PAGE_ROWS_MAX;
 use crate::sql::{Ask, query};
 
 impl Store {
-    /// Rows of a space in all reaches, by reach and id, after one of them. Not validated, and not
+    /// Rows of a space in all reaches, by reach and id, after one of them: fewer than asked for
+    /// where their bytes fill a page, none behind the last. Not validated, and not
     /// for requests: it crosses tenants.
     pub async fn scan(
         &self,
@@ -31,14 +32,16 @@ pub(crate) async fn rows_of(
     limit: u32,
 ) -> Result<Vec<(Key, Row)>, ReadError> {
     let sql = dialect.sql(concat!(
-        "SELECT ",
+        "{within:reach, id:body,entries}SELECT ",
         columns!(),
         " FROM documents d WHERE d.space = $1 AND (d.reach > $2 OR (d.reach = $2 AND d.id > $3)) ORDER BY d.reach, d.id LIMIT $4 + 0"
     ));
     let (reach, id) = after.map_or(("", ""), |key| (key.reach.as_str(), key.id.as_str()));
     let query = query(sql).bind(space.as_str()).bind(reach.to_owned()).bind(id.to_owned());
-    let rows = reading(query.bind(i64::from(limit.min(PAGE_ROWS_MAX))).fetch_all(on)).await?;
-    let rows =
-        rows.into_iter().map(|mut row| stored(&mut row, 0).map(|(key, stored)| (key, stored.row)));
+    let page = reading(query.bind(i64::from(limit.min(PAGE_ROWS_MAX))).fetch_page(on)).await?;
+    let rows = page
+        .rows
+        .into_iter()
+        .map(|mut row| stored(&mut row, 0).map(|(key, stored)| (key, stored.row)));
     rows.collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))
 }

@@ -15,7 +15,7 @@ use crate::sql::query;
 const WORDS_MAX: usize = 16;
 
 impl Store {
-    /// Rows whose text has all the words, best first.
+    /// Rows whose text has all the words, best first, as many as a page holds.
     pub async fn search(
         &self,
         reach: &Reach,
@@ -38,11 +38,14 @@ impl Store {
                     .map(|word| format!("\"{word}\""))
                     .collect::<Vec<_>>()
                     .join(" AND ");
+                // Sorted without their bodies: each row's is read when it is its turn.
                 let sql = concat!(
                     "SELECT ",
                     columns!(),
-                    " FROM document_text t CROSS JOIN documents d WHERE t.document_text MATCH $3 AND d.row = t.rowid \
-                     AND d.reach = $1 AND d.space = $2 ORDER BY bm25(document_text, 0.0, 1.0), d.id DESC LIMIT $4 + 0"
+                    " FROM (SELECT d.row FROM document_text t CROSS JOIN documents d WHERE t.document_text MATCH $3 \
+                     AND d.row = t.rowid AND d.reach = $1 AND d.space = $2 \
+                     ORDER BY bm25(document_text, 0.0, 1.0), d.id DESC LIMIT $4 + 0) best \
+                     CROSS JOIN documents d WHERE d.row = best.row"
                 );
                 (sql, format!("scope : \"{token}\" AND words : ({all})"))
             }
@@ -50,19 +53,21 @@ impl Store {
                 let all =
                     words.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" & ");
                 let sql = concat!(
-                    "SELECT ",
+                    "{within:rank DESC, id DESC:body,entries}SELECT ",
                     columns!(),
-                    " FROM document_text t CROSS JOIN documents d WHERE t.words @@ to_tsquery('simple', $3) \
+                    ", ts_rank(t.words, to_tsquery('simple', $3)) AS rank FROM document_text t CROSS JOIN documents d \
+                     WHERE t.words @@ to_tsquery('simple', $3) \
                      AND t.reach = $1 AND t.space = $2 AND d.reach = t.reach AND d.space = t.space AND d.id = t.id \
-                     ORDER BY ts_rank(t.words, to_tsquery('simple', $3)) DESC, d.id DESC LIMIT $4 + 0"
+                     ORDER BY rank DESC, d.id DESC LIMIT $4 + 0"
                 );
                 (sql, format!("'{token}' & {all}"))
             }
         };
         let query = query(dialect.sql(sql)).bind(reach.as_str()).bind(space.as_str());
         let query = query.bind(asked).bind(i64::from(limit.min(PAGE_ROWS_MAX)));
-        let rows = reading(query.fetch_all(&self.inner.readers)).await?;
-        let rows = rows
+        let page = reading(query.fetch_page(&self.inner.readers)).await?;
+        let rows = page
+            .rows
             .into_iter()
             .map(|mut row| stored(&mut row, 0).map(|(key, stored)| (key, stored.row)));
         rows.collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))

@@ -10,7 +10,7 @@ use super::scan::rows_of;
 use crate::connection::{Database, reading};
 use crate::dialect::Dialect;
 use crate::error::ReadError;
-use crate::query::LogEntry;
+use crate::query::LogPage;
 use crate::sql::{Connection, run};
 
 /// A moment of the database.
@@ -60,7 +60,7 @@ impl Snapshot {
         log: &LogKey,
         after: u64,
         limit: u32,
-    ) -> Result<Vec<LogEntry>, ReadError> {
+    ) -> Result<LogPage, ReadError> {
         entries(&mut self.connection, self.dialect, log, after, limit).await
     }
 }

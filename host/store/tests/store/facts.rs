@@ -31,7 +31,10 @@ async fn a_log_is_numbered_without_gaps_and_ends_when_closed(bed: Bed) {
     assert_eq!(given, (1..=50).collect::<Vec<_>>());
     changed.wait().await;
     let read = bed.store.log_read(&log, 10, 5).await.unwrap();
-    assert_eq!(read.iter().map(|entry| entry.sequence).collect::<Vec<_>>(), [11, 12, 13, 14, 15]);
+    assert_eq!(
+        read.entries.iter().map(|entry| entry.sequence).collect::<Vec<_>>(),
+        [11, 12, 13, 14, 15]
+    );
     bed.store.commit(unit(vec![Write::Close { log: log.clone() }])).await.unwrap();
     let closed = bed.store.commit(append(0)).await.unwrap_err();
     assert_eq!(closed.refused(), Some(&Refused::LogClosed { log: log.clone() }));
@@ -215,9 +218,9 @@ async fn what_a_reach_held_goes_with_it_and_nothing_else(bed: Bed) {
     for n in 0..3 {
         let log = |reach: &Reach| LogKey { reach: reach.clone(), log: format!("shelf.log-{n}") };
         assert_eq!(bed.store.log_head(&log(&gone)).await.unwrap().head, 0);
-        assert_eq!(bed.store.log_read(&log(&stays), 0, 10).await.unwrap().len(), 2);
+        assert_eq!(bed.store.log_read(&log(&stays), 0, 10).await.unwrap().entries.len(), 2);
     }
     assert_eq!(bed.store.reach_keys(&stays, 10).await.unwrap().len(), 3);
     assert!(bed.store.get(&account).await.unwrap().is_some());
-    assert_eq!(bed.store.log_read(&entries, 0, 10).await.unwrap().len(), 1);
+    assert_eq!(bed.store.log_read(&entries, 0, 10).await.unwrap().entries.len(), 1);
 }

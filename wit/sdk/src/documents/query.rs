@@ -21,7 +21,7 @@ pub struct Filter<T> {
 /// A page of documents.
 #[derive(Clone, Debug)]
 pub struct Found<T> {
-    /// The documents.
+    /// The documents: fewer than asked for where a page's bytes are full.
     pub items: Vec<Doc<T>>,
     /// The position behind the last one, raw.
     pub next: Option<String>,
@@ -69,11 +69,21 @@ impl<T: DeserializeOwned> Filter<T> {
     }
 
     /// The page that the caller asked for, style `offset`. Oldest first, so that what is inserted
-    /// in the middle of somebody's walk moves nothing that was shown.
+    /// in the middle of somebody's walk moves nothing that was shown. As long as it was asked for,
+    /// in however many parts large documents come: its caller goes on behind so many.
     pub fn page(mut self, page: Offset) -> Result<Found<T>> {
         self.query.order = Order::Oldest;
         (self.query.limit, self.query.offset) = (page.limit, Some(page.offset));
-        self.find()
+        let mut found = find(&self.query)?;
+        while found.has_more && found.items.len() < page.limit as usize && found.next.is_some() {
+            let left = page.limit as usize - found.items.len();
+            self.query.limit = u32::try_from(left).unwrap_or(page.limit);
+            (self.query.offset, self.query.after) = (None, found.next.take());
+            let more = find(&self.query)?;
+            found.items.extend(more.items);
+            (found.next, found.has_more) = (more.next, more.has_more);
+        }
+        Ok(found)
     }
     /// The page that the caller asked for, style `cursor`.
     pub fn page_at(mut self, page: Cursor) -> Result<Found<T>> {
@@ -87,9 +97,7 @@ impl<T: DeserializeOwned> Filter<T> {
     }
     /// The first page.
     pub fn find(self) -> Result<Found<T>> {
-        let page = host::find(&self.query)?;
-        let items = page.items.into_iter().map(Doc::read).collect::<Result<_>>()?;
-        Ok(Found { items, next: page.next, has_more: page.has_more })
+        find(&self.query)
     }
     /// The first match.
     pub fn first(self) -> Result<Option<Doc<T>>> {
@@ -104,4 +112,10 @@ impl<T: DeserializeOwned> Filter<T> {
     pub fn remove(self) -> Result<bool> {
         Ok(host::remove_matching(&self.query)?)
     }
+}
+
+fn find<T: DeserializeOwned>(query: &Query) -> Result<Found<T>> {
+    let page = host::find(query)?;
+    let items = page.items.into_iter().map(Doc::read).collect::<Result<_>>()?;
+    Ok(Found { items, next: page.next, has_more: page.has_more })
 }

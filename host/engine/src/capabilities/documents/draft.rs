@@ -39,7 +39,7 @@ pub(crate) fn draft(
         index,
         unique,
         text,
-        lease: group.map(|group| (group, due_at.map_or(now, Instant))),
+        lease: group.map(|group| (group, due_at.map_or(now, Instant::clamped))),
         unleased: false,
     })
 }
