@@ -401,13 +401,14 @@ fn of_two_contrary_words_on_two_replicas_one_counts() {
     let (tenant, owner) = governed(&world, 1);
     budget(&tenant, json!({ "cap_cents": 10_000, "period": "day" }));
     let (approver, _) = joined(&world, &tenant, &owner, "approver");
+    let (another, _) = joined(&world, &tenant, &owner, "approver");
     let (second, _folder) = world.replica();
     let there = approver.at(second.address());
     let mut spent = 0;
     for _ in 0..8 {
         let id = waits(&play(&tenant.client, spend(2 * DOLLAR)));
         let (yes, no) = std::thread::scope(|scope| {
-            let yes = scope.spawn(|| decide(&owner, &id, "approve"));
+            let yes = scope.spawn(|| decide(&another, &id, "approve"));
             let no = scope.spawn(|| decide(&there, &id, "deny"));
             (yes.join().unwrap(), no.join().unwrap())
         });

@@ -237,7 +237,7 @@ fn a_plan_outlives_what_was_given_back_for_it() {
     let bench = Bench::new();
     Provider::bound_to(&bench);
     let made = bench
-        .post("/billing/subscribe", json!({ "plan": "pro", "payment_method": "pm_1" }))
+        .post("/billing/subscribe", json!({ "plan": "starter", "payment_method": "pm_1" }))
         .unwrap();
     paid(&bench, "evt_1", "pi_1", made.body["invoice"]["id"].as_str().unwrap(), 2_000, "usd");
     let charge = json!({ "payment_intent": "pi_1", "amount_refunded": 2_000, "currency": "usd", "metadata": {} });
@@ -275,7 +275,7 @@ fn a_decline_is_told_and_leaves_nothing() {
     // What a subscription owes stays, and is paid by another card.
     provider.answers(402);
     bench
-        .post("/billing/subscribe", json!({ "plan": "pro", "payment_method": "pm_1" }))
+        .post("/billing/subscribe", json!({ "plan": "starter", "payment_method": "pm_1" }))
         .unwrap_err();
     let owed = bench.invoices("open")[0]["id"].as_str().unwrap().to_owned();
     provider.answers(200);
@@ -315,7 +315,7 @@ fn a_renewal_charges_the_kept_card_and_is_past_due_where_that_fails() {
     let bench = Bench::new();
     let provider = Provider::bound_to(&bench);
     let made = bench
-        .post("/billing/subscribe", json!({ "plan": "pro", "payment_method": "pm_1" }))
+        .post("/billing/subscribe", json!({ "plan": "starter", "payment_method": "pm_1" }))
         .unwrap();
     assert_eq!((made.status, &made.body["subscription"]["status"]), (201, &json!("pending")));
     paid(&bench, "evt_1", "pi_1", made.body["invoice"]["id"].as_str().unwrap(), 2_000, "usd");

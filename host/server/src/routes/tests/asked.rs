@@ -113,7 +113,8 @@ async fn who_asked_is_neither_asked_nor_heard_unless_nobody_else_could() {
     let bed = Bed::new().await;
     let relay = Relay::start();
     let input: BindingInput = serde_json::from_value(relay.binding()).unwrap();
-    let row = charter_store::audited(&charter_kernel::audit::Row::default()).unwrap();
+    let row = charter_kernel::audit::Row { action: "operator.providers.put", ..Default::default() };
+    let row = charter_store::audited(&row).unwrap();
     bed.app().adapters.providers.set(mail::relay::BINDING, input, row).await.unwrap();
     let approver = bed.put_member(1, Role::Approver, NOW).await;
     bed.put_member(2, Role::Developer, NOW).await;
