@@ -301,7 +301,7 @@ mod tests {
             format!("/v1/hooks/{id}"),
             format!("/v1/projects/p/hooks/{id}"),
             format!("/v1/h%6fok%73/{id}"),
-            format!("/v1/hooks/%30123456789abcdef0123456789abcdef"),
+            "/v1/hooks/%30123456789abcdef0123456789abcdef".to_string(),
             format!("/v1/hooks//{id}"),
         ] {
             let shown = logged_path(&path);

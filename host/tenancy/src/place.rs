@@ -32,7 +32,6 @@ pub struct Place {
     pub user: Option<Arc<UserRecord>>,
     /// The kit that applies: the user's, else the project's.
     pub kit: Option<Arc<KitRecord>>,
-    _resolved: (),
 }
 
 /// Whose work runs later: as much of a place as its owner names. The deployment's own names nothing.
@@ -49,7 +48,6 @@ pub struct Party {
     pub user: Option<Arc<UserRecord>>,
     /// The kit that applies, where there is a project.
     pub kit: Option<Arc<KitRecord>>,
-    _resolved: (),
 }
 
 /// What a request names by path or header.
@@ -133,7 +131,7 @@ impl Directory {
         }
         let assigned = user.as_ref().and_then(|user| user.kit.as_ref());
         let kit = self.kit(&project, assigned).await?;
-        Ok(Place { scope: proof.scope(), organization, project, user, kit, _resolved: () })
+        Ok(Place { scope: proof.scope(), organization, project, user, kit })
     }
 
     /// The records of a scope that was proven before, as they are now.
@@ -153,7 +151,7 @@ impl Directory {
         };
         let assigned = user.as_ref().and_then(|user| user.kit.as_ref());
         let kit = self.kit(&project, assigned).await?;
-        Ok(Place { scope: scope.clone(), organization, project, user, kit, _resolved: () })
+        Ok(Place { scope: scope.clone(), organization, project, user, kit })
     }
 
     /// Places work that runs later, by who does it and whose it is. Whether the user is active is
@@ -162,14 +160,8 @@ impl Directory {
     /// # Errors
     /// What is gone of it.
     pub async fn party(&self, principal: Principal, owner: Owner<'_>) -> Result<Party, Unplaced> {
-        let nobody = |scope| Party {
-            scope,
-            organization: None,
-            project: None,
-            user: None,
-            kit: None,
-            _resolved: (),
-        };
+        let nobody =
+            |scope| Party { scope, organization: None, project: None, user: None, kit: None };
         if owner.organization.is_empty() && owner.project.is_empty() && owner.user.is_none() {
             return Ok(nobody(Proof::of(principal).scope()));
         }
@@ -202,7 +194,6 @@ impl Directory {
             project: Some(project),
             user,
             kit,
-            _resolved: (),
         })
     }
 

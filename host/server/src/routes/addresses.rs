@@ -233,7 +233,7 @@ pub async fn take_from(
     if account.is_verified() {
         return Err(auth::taken());
     }
-    let before = std::mem::replace(&mut account.email, String::new());
+    let before = std::mem::take(&mut account.email);
     account.email = account.address_without_mail();
     for organization in &account.organizations {
         let address = Member::address(organization, &account.id);
