@@ -192,7 +192,7 @@ async fn held(txn: &mut Txn, account: &AccountId) -> Result<Vec<Session>, Refusa
     Ok(held.into_iter().map(|held| held.record).collect())
 }
 
-/// The sessions of the person, oldest first: there are never more than [`SESSIONS_MAX`].
+/// The sessions of the person, oldest first: there are never more than `SESSIONS_MAX`.
 ///
 /// # Errors
 /// 401 without a session.
