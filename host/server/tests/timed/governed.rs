@@ -37,7 +37,7 @@ impl Bed {
         let anonymous = Client::new(&format!("http://{}", timed.running().address));
         let script = Artefacts::get().fixture("script");
         let upload = anonymous.bearer(OPERATOR);
-        let path = "/v1/operator/components/script?activate=true";
+        let path = "/v1/operator/components/script?activate=true&agree=*";
         upload
             .call("PUT", path)
             .header("content-type", "application/wasm")
