@@ -129,8 +129,7 @@ impl Directory {
         if let Some(user) = &user {
             proof = proof.user(user.id.clone(), subject);
         }
-        let assigned = user.as_ref().and_then(|user| user.kit.as_ref());
-        let kit = self.kit(&project, assigned).await?;
+        let kit = self.kit_of(&project, user.as_deref()).await?;
         Ok(Place { scope: proof.scope(), organization, project, user, kit })
     }
 
@@ -149,8 +148,7 @@ impl Directory {
             Some(id) => Some(self.user(&project.id, id).await?.ok_or_else(absent)?),
             None => None,
         };
-        let assigned = user.as_ref().and_then(|user| user.kit.as_ref());
-        let kit = self.kit(&project, assigned).await?;
+        let kit = self.kit_of(&project, user.as_deref()).await?;
         Ok(Place { scope: scope.clone(), organization, project, user, kit })
     }
 
@@ -187,7 +185,7 @@ impl Directory {
         if let Some(user) = &user {
             proof = proof.user(user.id.clone(), Subject::Path);
         }
-        let kit = self.kit(&project, user.as_ref().and_then(|user| user.kit.as_ref())).await?;
+        let kit = self.kit_of(&project, user.as_deref()).await?;
         Ok(Party {
             scope: proof.scope(),
             organization: Some(organization),
@@ -267,6 +265,15 @@ impl Directory {
             }
         }
         Ok(principal)
+    }
+
+    /// The kit that applies: the user's, else the project's.
+    async fn kit_of(
+        &self,
+        project: &ProjectRecord,
+        user: Option<&UserRecord>,
+    ) -> Result<Option<Arc<KitRecord>>, Unreadable> {
+        self.kit(project, user.and_then(|user| user.kit.as_ref())).await
     }
 
     /// Path prefix, header, pin, default: in this order.
