@@ -1,4 +1,4 @@
-//! What strangers can do to others from one address, and what they cannot.
+//! The harm that strangers can do to others from one address, and its bounds.
 
 use charter_tests::raw::{Raw, statuses};
 use charter_tests::tenant::{PASSWORD, unique};
@@ -23,7 +23,7 @@ on_both! {
             let threads: Vec<_> = (0..24)
                 .map(|_| scope.spawn(|| anonymous.post("/v1/auth/register", &account("many"))))
                 .collect();
-            // Whoever is elsewhere signs in meanwhile.
+            // Callers from elsewhere sign in meanwhile.
             let elsewhere = Client::from(anonymous.base(), ELSEWHERE);
             for _ in 0..4 {
                 elsewhere.post("/v1/auth/login", &known).expect(200);
@@ -105,6 +105,20 @@ on_both! {
         };
         call("application/json; charset=utf-16").expect_error(415, "unsupported_media_type");
         call("application/json; charset=UTF-8").expect(201);
+    }
+
+    fn nobody_takes_an_address_that_the_host_gives_to_who_lost_theirs(world) {
+        let tenant = world.register();
+        let account = tenant.client.get("/v1/organization/members").expect(200)["members"][0]["id"].clone();
+        for domain in ["unproved.invalid", "Unproved.INVALID"] {
+            let email = format!("{}@{domain}", account.as_str().unwrap());
+            let asked = json!({"email": email, "password": PASSWORD});
+            let refused = world.anonymous().post("/v1/auth/register", &asked).expect_error(400, "invalid_input");
+            assert_eq!(refused["param"], "email", "{email}");
+            let invited = json!({"email": email, "role": "viewer"});
+            let refused = tenant.client.post("/v1/organization/members", &invited).expect_error(400, "invalid_input");
+            assert_eq!(refused["param"], "email", "{email}");
+        }
     }
 
     fn nothing_repeats_the_host_that_a_caller_names(world) {

@@ -109,7 +109,8 @@ on_both! {
         }
         let described = anonymous.get("/openapi.json").expect(200);
         let schema = &described["paths"]["/v1/auth/register"]["post"]["requestBody"]["content"]["application/json"]["schema"];
-        assert_eq!(schema["properties"]["password"], json!({"type": "string", "minLength": 8, "maxLength": 1024}));
+        let password = &schema["properties"]["password"];
+        assert_eq!((&password["minLength"], &password["maxLength"]), (&json!(8), &json!(1024)), "{password}");
         anonymous.post("/v1/auth/register", &json!({"email": "a@example.com"})).expect_error(400, "invalid_input");
         anonymous.post("/v1/auth/register", &json!([])).expect_error(400, "invalid_input");
     }
@@ -196,7 +197,7 @@ on_both! {
 }
 
 /// A deployment behind a proxy of this machine, where one guess a minute is allowed.
-fn proxied() -> Builder {
+fn world_behind_proxy() -> Builder {
     Builder::new()
         .bare()
         .argument("--trusted-proxies=127.0.0.0/8")
@@ -204,7 +205,7 @@ fn proxied() -> Builder {
 }
 
 on_both! {
-    fn behind_a_trusted_proxy_a_wrong_guess_shuts_out_its_own_address_alone(world: proxied()) {
+    fn behind_a_trusted_proxy_a_wrong_guess_shuts_out_its_own_address_alone(world: world_behind_proxy()) {
         let tenant = world.register();
         let login = |field: &str, value: &str, password: &str| {
             let client = world.anonymous().with(field, value);

@@ -9,14 +9,14 @@ use charter_tests::{Answer, Client, Database, Tenant, World, on_both};
 use serde_json::{Value, json};
 
 use crate::accounts::browser;
-use crate::members::joined;
+use crate::members::join;
 use crate::rules::play;
 
 const DOLLAR: i64 = 1_000_000;
 
 /// A tenant whose agents ask a person before they spend more than a dollar, and the session of its
 /// owner.
-fn governed(world: &World, people: u8) -> (Tenant, Client) {
+fn govern(world: &World, people: u8) -> (Tenant, Client) {
     world.install("script", &Artefacts::get().fixture("script"));
     let tenant = world.register();
     let rule = json!({ "id": "large", "effect": "require_approval", "actions": ["script.*"],
@@ -97,14 +97,14 @@ fn notes(client: &Client) -> usize {
 
 on_both! {
     fn a_tenant_whose_approved_requests_are_slow_delays_nobody_elses(world: Builder::new().bare()) {
-        let (slow, owner) = governed(world, 1);
+        let (slow, owner) = govern(world, 1);
         budget(&slow, json!({ "cap_cents": 100_000, "period": "day" }));
         let steps = json!([
             { "leave": "script.spend", "amount": 2 * DOLLAR, "as": "p" }, { "sleep_ms": 3_000 },
             { "capture": "p", "amount": 2 * DOLLAR },
         ]);
         let waiting: Vec<String> = (0..10).map(|_| waits(&play(&slow.client, steps.clone()))).collect();
-        let (quick, other) = governed(world, 1);
+        let (quick, other) = govern(world, 1);
         let id = waits(&play(&quick.client, spend(2 * DOLLAR)));
         for slow in &waiting {
             decide(&owner, slow, "approve").expect(200);
@@ -120,7 +120,7 @@ on_both! {
     }
 
     fn what_a_person_approves_is_made_once_as_it_was_asked(world: Builder::new().bare()) {
-        let (tenant, owner) = governed(world, 1);
+        let (tenant, owner) = govern(world, 1);
         play(&tenant.client, spend(DOLLAR)).expect(200);
         let ask = || tenant.client.call("POST", "/v1/script").idempotency_key("one").json(&json!({ "steps": spend(3 * DOLLAR) })).send();
         let first = ask();
@@ -128,7 +128,7 @@ on_both! {
         let again = ask();
         assert_eq!((waits(&again), again.header("idempotent-replayed")), (id.clone(), Some("true")));
         assert_eq!((stands(&tenant.client), notes(&tenant.client)), ((DOLLAR, 3 * DOLLAR), 1), "held, and nothing written");
-        // What it is told to do next works as it is printed.
+        // The command that it is given works as printed.
         let command = first.expect(202)["next_steps"][0]["command"].as_str().unwrap().to_owned();
         let told = std::process::Command::new("/bin/sh").args(["-c", &command]).env("CHARTER_API_KEY", &tenant.key).output().unwrap();
         assert!(String::from_utf8_lossy(&told.stdout).contains(&id), "{command}: {told:?}");
@@ -153,7 +153,7 @@ on_both! {
     }
 
     fn what_a_person_denies_is_not_made_and_its_funds_are_free(world: Builder::new().bare()) {
-        let (tenant, owner) = governed(world, 1);
+        let (tenant, owner) = govern(world, 1);
         let ask = || tenant.client.call("POST", "/v1/script").idempotency_key("two").json(&json!({ "steps": spend(3 * DOLLAR) })).send();
         let id = waits(&ask());
         let denied = decide(&owner, &id, "deny").expect(200);
@@ -173,7 +173,7 @@ on_both! {
     }
 
     fn pending_approvals_together_exceed_no_cap(world: Builder::new().bare()) {
-        let (tenant, owner) = governed(world, 1);
+        let (tenant, owner) = govern(world, 1);
         let answers: Vec<Answer> = std::thread::scope(|scope| {
             let running: Vec<_> = (0..12).map(|_| scope.spawn(|| play(&tenant.client, spend(2 * DOLLAR)))).collect();
             running.into_iter().map(|one| one.join().unwrap()).collect()
@@ -196,10 +196,10 @@ on_both! {
     }
 
     fn two_people_are_two_people(world: Builder::new().bare()) {
-        let (tenant, owner) = governed(world, 2);
-        let (approver, _) = joined(world, &tenant, &owner, "approver");
-        let (second, _) = joined(world, &tenant, &owner, "approver");
-        let (developer, _) = joined(world, &tenant, &owner, "developer");
+        let (tenant, owner) = govern(world, 2);
+        let (approver, _) = join(world, &tenant, &owner, "approver");
+        let (second, _) = join(world, &tenant, &owner, "approver");
+        let (developer, _) = join(world, &tenant, &owner, "developer");
         let id = waits(&play(&tenant.client, spend(3 * DOLLAR)));
         decide(&second, &id, "approve").expect(200);
         // The same person's word counts once.
@@ -213,7 +213,7 @@ on_both! {
     }
 
     fn over_a_soft_budget_a_person_decides_and_no_hard_one_gives_way(world: Builder::new().bare()) {
-        let (tenant, owner) = governed(world, 1);
+        let (tenant, owner) = govern(world, 1);
         budget(&tenant, json!({ "cap_cents": 100, "period": "day", "hard": false }));
         play(&tenant.client, spend(DOLLAR)).expect(200);
         let id = waits(&play(&tenant.client, spend(DOLLAR)));
@@ -227,7 +227,7 @@ on_both! {
     }
 
     fn what_has_changed_since_is_looked_at_again(world: Builder::new().bare()) {
-        let (tenant, owner) = governed(world, 1);
+        let (tenant, owner) = govern(world, 1);
         // Revoked meanwhile.
         let id = waits(&play(&tenant.client, spend(2 * DOLLAR)));
         tenant.client.post(&format!("/v1/users/{}/revoke", tenant.user), &json!({})).expect(200);
@@ -259,7 +259,7 @@ on_both! {
     }
 
     fn a_guest_cannot_swallow_that_a_person_decides(world: Builder::new().bare()) {
-        let (tenant, owner) = governed(world, 1);
+        let (tenant, owner) = govern(world, 1);
         let tried = json!([
             { "note": "note" },
             { "try": { "leave": "script.spend", "amount": 2 * DOLLAR, "as": "p" } },
@@ -274,7 +274,7 @@ on_both! {
     }
 
     fn what_is_approved_survives_a_crash_and_is_made_once(world: Builder::new().bare()) {
-        let (tenant, owner) = governed(world, 1);
+        let (tenant, owner) = govern(world, 1);
         let ids: Vec<String> = (0..3).map(|_| waits(&play(&tenant.client, spend(2 * DOLLAR)))).collect();
         for id in &ids {
             decide(&owner, id, "approve").expect(200);
@@ -290,7 +290,7 @@ on_both! {
     }
 
     fn what_broke_off_after_an_effect_is_in_doubt_and_not_made_again(world: Builder::new().bare()) {
-        let (tenant, owner) = governed(world, 1);
+        let (tenant, owner) = govern(world, 1);
         let steps = json!([
             { "leave": "script.spend", "amount": 2 * DOLLAR, "as": "p" }, { "dispatch": "p" }, { "note": "note" },
             { "sleep_ms": 20_000 }, { "capture": "p", "amount": 2 * DOLLAR },
@@ -312,7 +312,7 @@ on_both! {
     }
 
     fn a_call_of_a_primitive_waits_and_its_caller_is_told_what_became_of_it(world: Builder::new().bare()) {
-        let (tenant, owner) = governed(world, 1);
+        let (tenant, owner) = govern(world, 1);
         let told = |id: &str, status: &str| {
             let listed = tenant.client.get("/v1/script/notes").expect(200);
             listed["notes"].as_array().unwrap().iter().any(|note| note["kind"] == format!("{id} {status}"))
@@ -333,7 +333,7 @@ on_both! {
     }
 
     fn a_job_waits_for_a_person_as_a_request_does(world: Builder::new().bare()) {
-        let (tenant, owner) = governed(world, 1);
+        let (tenant, owner) = govern(world, 1);
         let enqueue = || {
             let step = json!([{ "enqueue": spend(2 * DOLLAR), "public": true, "key": "one", "attempts": 1 }]);
             play(&tenant.client, step).expect(200)["seen"][0].as_str().unwrap().to_owned()
@@ -382,7 +382,7 @@ on_both! {
     }
 
     fn a_pinned_key_sees_the_approvals_of_its_user_alone(world: Builder::new().bare()) {
-        let (tenant, _) = governed(world, 1);
+        let (tenant, _) = govern(world, 1);
         let other = tenant.user(&unique("other"));
         let mine = waits(&play(&tenant.client, spend(2 * DOLLAR)));
         let theirs = waits(&play(&tenant.client.with("X-Service-User-Id", &other), spend(2 * DOLLAR)));
@@ -398,10 +398,10 @@ on_both! {
 #[test]
 fn of_two_contrary_words_on_two_replicas_one_counts() {
     let world = Builder::new().bare().start(Database::Postgresql);
-    let (tenant, owner) = governed(&world, 1);
+    let (tenant, owner) = govern(&world, 1);
     budget(&tenant, json!({ "cap_cents": 10_000, "period": "day" }));
-    let (approver, _) = joined(&world, &tenant, &owner, "approver");
-    let (another, _) = joined(&world, &tenant, &owner, "approver");
+    let (approver, _) = join(&world, &tenant, &owner, "approver");
+    let (another, _) = join(&world, &tenant, &owner, "approver");
     let (second, _folder) = world.replica();
     let there = approver.at(second.address());
     let mut spent = 0;
@@ -425,12 +425,12 @@ fn of_two_contrary_words_on_two_replicas_one_counts() {
 
 on_both! {
     fn who_made_a_key_has_asked_what_the_key_asks(world: Builder::new().bare()) {
-        let (tenant, owner) = governed(world, 1);
+        let (tenant, owner) = govern(world, 1);
         let made = owner.post("/v1/auth/keys", &json!({ "name": "agent" })).expect(201);
         let parent = world.anonymous().bearer(made["key"].as_str().unwrap());
         let made = parent.post("/v1/auth/keys", &json!({ "name": "of the agent" })).expect(201);
         let key = world.anonymous().bearer(made["key"].as_str().unwrap());
-        let (other, _) = joined(world, &tenant, &owner, "approver");
+        let (other, _) = join(world, &tenant, &owner, "approver");
         let id = waits(&play(&key, spend(3 * DOLLAR)));
         let refused = decide(&owner, &id, "approve").expect_error(403, "forbidden");
         assert_eq!(refused["reason"], "own_request");
@@ -439,11 +439,11 @@ on_both! {
     }
 
     fn a_word_of_who_was_removed_since_counts_no_more(world: Builder::new().bare()) {
-        let (tenant, owner) = governed(world, 2);
-        let asker = joined(world, &tenant, &owner, "developer").0;
+        let (tenant, owner) = govern(world, 2);
+        let asker = join(world, &tenant, &owner, "developer").0;
         let made = asker.post("/v1/auth/keys", &json!({ "name": "agent" })).expect(201);
         let key = world.anonymous().bearer(made["key"].as_str().unwrap());
-        let people: Vec<_> = (0..3).map(|_| joined(world, &tenant, &owner, "approver")).collect();
+        let people: Vec<_> = (0..3).map(|_| join(world, &tenant, &owner, "approver")).collect();
         let id = waits(&play(&key, spend(3 * DOLLAR)));
         decide(&people[0].0, &id, "approve").expect(200);
         owner.delete(&format!("/v1/organization/members/{}", people[0].1)).expect(200);
@@ -454,8 +454,8 @@ on_both! {
     }
 
     fn what_a_demoted_person_asked_for_is_not_made(world: Builder::new().bare()) {
-        let (tenant, owner) = governed(world, 1);
-        let (asker, account) = joined(world, &tenant, &owner, "developer");
+        let (tenant, owner) = govern(world, 1);
+        let (asker, account) = join(world, &tenant, &owner, "developer");
         let made = asker.post("/v1/auth/keys", &json!({ "name": "agent" })).expect(201);
         let key = world.anonymous().bearer(made["key"].as_str().unwrap());
         let id = waits(&play(&key, spend(3 * DOLLAR)));

@@ -9,7 +9,8 @@ use std::path::PathBuf;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use charter_tests::artefacts::{Artefacts, Folder};
-use charter_tests::patience::until;
+use charter_tests::patience::{PATIENCE, look_for, until};
+use charter_tests::tenant::{id, unique};
 use charter_tests::{Answer, Client, Tenant, on_both};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -20,16 +21,16 @@ fn hash(parts: &[&[u8]]) -> Hash {
     parts.iter().fold(Sha256::new(), |hash, part| hash.chain_update(part)).finalize().into()
 }
 
-fn decoded(text: &Value) -> Hash {
+fn decode(text: &Value) -> Hash {
     STANDARD.decode(text.as_str().unwrap()).unwrap().try_into().unwrap()
 }
 
-fn decoded_all(texts: &Value) -> Vec<Hash> {
-    texts.as_array().unwrap().iter().map(decoded).collect()
+fn decode_all(texts: &Value) -> Vec<Hash> {
+    texts.as_array().unwrap().iter().map(decode).collect()
 }
 
 /// A checkpoint whose signature holds under the key that is told beside it: its size and root.
-fn signed(checkpoint: &Value) -> (u64, Hash) {
+fn verify_checkpoint(checkpoint: &Value) -> (u64, Hash) {
     let (note, key) =
         (checkpoint["note"].as_str().unwrap(), checkpoint["public_key"].as_str().unwrap());
     let (text, signature) = note.split_once("\n\n").unwrap();
@@ -146,14 +147,14 @@ impl Verified {
     }
 }
 
-fn exported(answer: &Answer) -> Vec<String> {
+fn export_lines(answer: &Answer) -> Vec<String> {
     assert_eq!(answer.status, 200, "{answer}");
     assert_eq!(answer.header("content-type"), Some("application/x-ndjson"));
     answer.text().split_inclusive('\n').map(str::to_owned).collect()
 }
 
 /// The line with its row changed.
-fn edited(line: &str, change: impl FnOnce(&mut Value)) -> String {
+fn edit(line: &str, change: impl FnOnce(&mut Value)) -> String {
     let mut row: Value = serde_json::from_str(line).unwrap();
     change(&mut row);
     format!("{row}\n")
@@ -164,29 +165,29 @@ on_both! {
         let tenant = world.register();
         // Beyond one tile of hashes, and not at the edge of one.
         rows(&tenant, 150);
-        let (first, first_root) = signed(&checkpoint(&tenant.client, 150));
+        let (first, first_root) = verify_checkpoint(&checkpoint(&tenant.client, 150));
         rows(&tenant, 170);
         let latest = checkpoint(&tenant.client, first + 170);
-        let (size, root) = signed(&latest);
+        let (size, root) = verify_checkpoint(&latest);
         assert!(first >= 150 && size >= first + 170, "{first} {size}");
         for seq in [1, 2, 3, first, 255, 256, 257, size - 1, size] {
             let proof = tenant.client.get(&format!("/v1/audit/proof?seq={seq}&size={size}")).expect(200)["proof"].clone();
-            assert_eq!(signed(&proof["checkpoint"]), (size, root));
+            assert_eq!(verify_checkpoint(&proof["checkpoint"]), (size, root));
             assert_eq!(proof["row"]["seq"], seq);
             let leaf = hash(&[&[0], proof["row"]["leaf"].as_str().unwrap().as_bytes()]);
-            let path = decoded_all(&proof["hashes"]);
+            let path = decode_all(&proof["hashes"]);
             assert!(includes(leaf, seq - 1, size, &path, root), "row {seq}");
             assert!(!includes(hash(&[b"another"]), seq - 1, size, &path, root));
-            // What it says privately is bound too.
+            // Its private half is bound too.
             let told: Value = serde_json::from_str(proof["row"]["leaf"].as_str().unwrap()).unwrap();
             let private = hash(&[proof["row"]["private"].as_str().unwrap().as_bytes()]);
             assert_eq!(told["private_sha256"], private.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
         }
         let proof = tenant.client.get(&format!("/v1/audit/proof?from_size={first}&size={size}")).expect(200)["proof"].clone();
-        assert!(extends(first, first_root, size, root, &decoded_all(&proof["hashes"])));
-        assert!(!extends(first, hash(&[b"another"]), size, root, &decoded_all(&proof["hashes"])));
+        assert!(extends(first, first_root, size, root, &decode_all(&proof["hashes"])));
+        assert!(!extends(first, hash(&[b"another"]), size, root, &decode_all(&proof["hashes"])));
         let again = tenant.client.get(&format!("/v1/audit/checkpoint?size={first}")).expect(200)["checkpoint"].clone();
-        assert_eq!(signed(&again), (first, first_root), "a checkpoint stays what it was");
+        assert_eq!(verify_checkpoint(&again), (first, first_root), "a checkpoint stays what it was");
     }
 
     fn an_export_verifies_offline_and_tampering_is_named(world) {
@@ -195,22 +196,22 @@ on_both! {
         let early = checkpoint(&tenant.client, 12);
         rows(&tenant, 12);
         checkpoint(&tenant.client, early["size"].as_u64().unwrap() + 12);
-        let lines = exported(&tenant.client.get("/v1/audit/export"));
+        let lines = export_lines(&tenant.client.get("/v1/audit/export"));
         let (count, key) = (lines.len() - 1, early["public_key"].as_str().unwrap());
         assert!(count >= 24);
         verify(&lines, &["--key", key]).holds();
         verify(&lines, &[]).holds();
 
         let mut changed = lines.clone();
-        changed[7] = edited(&lines[7], |row| row["leaf"] = row["leaf"].as_str().unwrap().replace("\"status\":200", "\"status\":201").into());
+        changed[7] = edit(&lines[7], |row| row["leaf"] = row["leaf"].as_str().unwrap().replace("\"status\":200", "\"status\":201").into());
         verify(&changed, &[]).names("row 7 was edited");
         // With the hash made to fit, the tree still tells, and the checkpoints say where.
-        changed[7] = edited(&changed[7], |row| {
+        changed[7] = edit(&changed[7], |row| {
             row["hash"] = STANDARD.encode(hash(&[&[0], row["leaf"].as_str().unwrap().as_bytes()])).into();
         });
         verify(&changed, &[]).names(&format!("rows 1 to {} are not those that were signed", early["size"]));
         let mut changed = lines.clone();
-        changed[5] = edited(&lines[5], |row| row["private"] = row["private"].as_str().unwrap().replace("salt", "tlas").into());
+        changed[5] = edit(&lines[5], |row| row["private"] = row["private"].as_str().unwrap().replace("salt", "tlas").into());
         verify(&changed, &[]).names("row 5 was edited: its private half");
         let mut changed = lines.clone();
         changed.remove(9);
@@ -222,28 +223,28 @@ on_both! {
         swapped.names("row 3 is missing");
         swapped.names("row 3 stands behind row 4, out of its place");
         // Nothing at all, with and without what was signed; and what says that it is another's.
-        let bare = |change: fn(&mut Value)| vec![edited(&lines[0], change)];
+        let bare = |change: fn(&mut Value)| vec![edit(&lines[0], change)];
         verify(&bare(|head| head["checkpoints"] = serde_json::json!([])), &["--key", key]).names("holds no row");
         verify(&bare(|_| ()), &["--key", key]).names("the export ends with row 0");
         let mut changed = lines.clone();
-        changed[0] = edited(&lines[0], |head| head["origin"] = "charter/audit/deployment".into());
+        changed[0] = edit(&lines[0], |head| head["origin"] = "charter/audit/deployment".into());
         verify(&changed, &["--key", key]).names("says that it is of charter/audit/deployment");
         // A whole log made up, under a key of somebody else.
         let other = world.register();
         rows(&other, 3);
         checkpoint(&other.client, 3);
-        verify(&exported(&other.client.get("/v1/audit/export")), &["--key", key]).names("names another key");
+        verify(&export_lines(&other.client.get("/v1/audit/export")), &["--key", key]).names("names another key");
 
-        // What came since, against what was kept.
+        // The rows since then, against the checkpoint that was kept.
         let kept = Folder::new();
         let note = kept.path().join("note");
         std::fs::write(&note, early["note"].as_str().unwrap()).unwrap();
         let since = ["--key", key, "--since", note.to_str().unwrap()];
-        let tail = exported(&tenant.client.get(&format!("/v1/audit/export?after={}", early["size"])));
+        let tail = export_lines(&tenant.client.get(&format!("/v1/audit/export?after={}", early["size"])));
         assert_eq!(tail.len() - 1, count - early["size"].as_u64().unwrap() as usize);
         verify(&tail, &since).holds();
         verify(&lines, &since).holds();
-        let elsewhere = edited(&tail[0], |head| head["after"] = 0.into());
+        let elsewhere = edit(&tail[0], |head| head["after"] = 0.into());
         assert_eq!(verify(&[vec![elsewhere], tail[1..].to_vec()].concat(), &since).status, Some(1));
     }
 
@@ -262,18 +263,18 @@ on_both! {
         tenant.client.delete(&format!("/v1/users/{user}")).expect(200);
         until("what was private is gone", || row(&tenant.client).unwrap()["changes"].is_null());
         let proof = tenant.client.get(&format!("/v1/audit/proof?seq={seq}")).expect(200)["proof"].clone();
-        let (size, root) = signed(&proof["checkpoint"]);
+        let (size, root) = verify_checkpoint(&proof["checkpoint"]);
         assert_eq!(proof["row"]["private"], Value::Null);
         let leaf = hash(&[&[0], proof["row"]["leaf"].as_str().unwrap().as_bytes()]);
-        assert!(includes(leaf, seq.as_u64().unwrap() - 1, size, &decoded_all(&proof["hashes"]), root));
-        let told = verify(&exported(&tenant.client.get("/v1/audit/export")), &[]);
+        assert!(includes(leaf, seq.as_u64().unwrap() - 1, size, &decode_all(&proof["hashes"]), root));
+        let told = verify(&export_lines(&tenant.client.get("/v1/audit/export")), &[]);
         told.holds();
         assert!(told.out.contains("without their private half"), "{}", told.out);
-        // What somebody on the way leaves out is no erasure.
-        let lines = exported(&tenant.client.get("/v1/audit/export"));
+        // An omission on the way is no erasure.
+        let lines = export_lines(&tenant.client.get("/v1/audit/export"));
         for (at, line) in lines.iter().enumerate().skip(1).filter(|(_, line)| !line.contains("\"private\":null")) {
             let mut forged = lines.clone();
-            forged[at] = edited(line, |row| row["private"] = Value::Null);
+            forged[at] = edit(line, |row| row["private"] = Value::Null);
             verify(&forged, &[]).names("was left out");
         }
     }
@@ -314,6 +315,33 @@ on_both! {
         assert_eq!(tenant.client.get("/v1/audit/export?after=100000").expect_error(400, "invalid_input")["param"], "after");
     }
 
+    fn a_row_is_read_in_the_project_that_it_is_about(world) {
+        let tenant = world.register();
+        let other = id(&tenant.client.post("/v1/projects", &json!({"name": "Other"})).expect(201)["project"]);
+        let elsewhere = tenant.client.with("x-service-project-id", &other);
+        // Of another project than the request's own; of the organization, whatever the request names.
+        tenant.client.patch(&format!("/v1/projects/{other}"), &json!({"name": "Renamed"})).expect(200);
+        let guest = json!({"email": format!("{}@example.com", unique("guest")), "role": "viewer"});
+        let invited = elsewhere.post("/v1/organization/members", &guest).expect(201)["invitation"].clone();
+        elsewhere.post("/v1/auth/keys", &json!({"name": "wide"})).expect(201);
+        tenant.client.post("/v1/auth/keys", &json!({"name": "narrow", "project_id": other})).expect(201);
+        elsewhere.delete(&format!("/v1/organization/invitations/{}", id(&invited))).expect(200);
+        // Each reader's own key is a row of its project, too. A row is read once it has its number.
+        let holds = |project: &str, expected: &[&str]| {
+            let pinned = tenant.key(json!({"role": "viewer", "project_id": project}));
+            let of_these = |action: &&str| ["projects.", "members.", "invitations.", "keys."].iter().any(|begin| action.starts_with(begin));
+            look_for(PATIENCE, "the project's rows", || {
+                let rows = pinned.get("/v1/logs?limit=100").expect(200)["logs"].clone();
+                let actions = rows.as_array().unwrap().iter().map(|row| row["action"].as_str().unwrap());
+                let mut actions: Vec<&str> = actions.filter(of_these).collect();
+                actions.sort_unstable();
+                if actions == expected { Ok(()) } else { Err(rows.to_string()) }
+            });
+        };
+        holds(&tenant.project, &["keys.create"]);
+        holds(&other, &["keys.create", "keys.create", "projects.update"]);
+    }
+
     fn the_operators_acts_are_a_log_of_their_own(world) {
         let tenant = world.register();
         let credit = json!({ "organization_id": tenant.organization, "amount_cents": 100, "memo": "start" });
@@ -323,11 +351,11 @@ on_both! {
             of("/v1/operator/logs?action=operator.credits.create")["logs"].as_array().is_some_and(|rows| !rows.is_empty())
         });
         let sealed = of("/v1/operator/audit/checkpoint")["checkpoint"].clone();
-        let (size, root) = signed(&sealed);
+        let (size, root) = verify_checkpoint(&sealed);
         let proof = of(&format!("/v1/operator/audit/proof?seq={size}&size={size}"))["proof"].clone();
         let leaf = hash(&[&[0], proof["row"]["leaf"].as_str().unwrap().as_bytes()]);
-        assert!(includes(leaf, size - 1, size, &decoded_all(&proof["hashes"]), root));
-        verify(&exported(&world.operator().get("/v1/operator/audit/export")), &[]).holds();
+        assert!(includes(leaf, size - 1, size, &decode_all(&proof["hashes"]), root));
+        verify(&export_lines(&world.operator().get("/v1/operator/audit/export")), &[]).holds();
         assert_eq!(tenant.client.get("/v1/operator/audit/export").status, 401);
     }
 }

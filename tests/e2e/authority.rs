@@ -1,279 +1,23 @@
 //! The matrix: every described operation, by every kind of principal, under every way to name a
 //! subject, held against `tests/authority.tsv`.
 //!
-//! Each request carries a query parameter that no operation knows. What is admitted is therefore
-//! refused as malformed before anything is done, and what is not says why: so nothing is changed,
-//! and an answer tells exactly whether authority let the request pass.
+//! Each request carries a query parameter that no operation knows. A request that is admitted is
+//! therefore refused as malformed before anything is done, and one that is not says why: so nothing
+//! is changed, and an answer tells exactly whether authority let the request pass.
 
-use std::collections::BTreeMap;
 use std::thread;
 
-use charter_tests::tenant::{PASSWORD, id, unique};
-use charter_tests::{Answer, Client, Database, Tenant, World, on_both};
+use charter_tests::artefacts::Artefacts;
+use charter_tests::tenant::id;
+use charter_tests::world::Builder;
+use charter_tests::{Answer, Client, Database, World, on_both};
 use serde_json::{Value, json};
 
-use crate::accounts::browser;
+use bed::{Bed, Naming, Principal, namings};
+use matrix::{Expected, Matrix, NOBODY, Operation, expectation, operations};
 
-const MATRIX: &str = include_str!("../authority.tsv");
-/// Names nothing.
-const NOBODY: &str = "0197c0de-0000-7000-8000-000000000000";
-
-type Matrix = BTreeMap<&'static str, BTreeMap<&'static str, &'static str>>;
-
-/// The cells of each class, by column.
-fn matrix() -> Matrix {
-    let mut lines = MATRIX.lines().filter(|line| !line.starts_with('#'));
-    let columns: Vec<&str> = lines.next().unwrap().split('\t').skip(1).collect();
-    let row = |line: &'static str| {
-        let mut cells = line.split('\t');
-        (cells.next().unwrap(), columns.iter().copied().zip(cells).collect())
-    };
-    lines.map(row).collect()
-}
-
-/// Whether a role is admitted by a cell of an operation that may ask for an admin besides.
-fn admits(cell: &str, admin_only: bool, role: &str) -> bool {
-    let admin = ["admin", "owner"].contains(&role);
-    let by_cell = match cell {
-        "viewer" => true,
-        "developer" => admin || role == "developer",
-        "approver" => admin || role == "approver",
-        "admin" => admin,
-        _ => false,
-    };
-    by_cell && (admin || !admin_only || cell == "approver")
-}
-
-/// One operation as it is described.
-struct Operation {
-    method: String,
-    path: String,
-    class: String,
-    admin_only: bool,
-    user_mount: bool,
-}
-
-/// Every described operation that takes a credential of an organization. One without a class, or of
-/// a class without a row, is a fault.
-fn operations(world: &World, matrix: &Matrix) -> Vec<Operation> {
-    let described = world.anonymous().get("/openapi.json").expect(200);
-    let mut found = Vec::new();
-    for (path, methods) in described["paths"].as_object().unwrap() {
-        for (method, operation) in methods.as_object().unwrap() {
-            let class = operation["x-authority"].as_str().unwrap_or_default().to_owned();
-            assert!(matrix.contains_key(class.as_str()), "{method} {path}: no row for {class:?}");
-            if ["open", "inbound", "operator"].contains(&class.as_str()) {
-                continue;
-            }
-            found.push(Operation {
-                method: method.to_uppercase(),
-                path: path.clone(),
-                class,
-                admin_only: operation["x-role"] == "admin",
-                user_mount: path.starts_with("/v1/users/{user_id}/"),
-            });
-        }
-    }
-    assert!(found.len() > 100, "only {} operations are described", found.len());
-    found
-}
-
-/// A credential, with what it is pinned to.
-struct Principal {
-    name: String,
-    client: Client,
-    column: &'static str,
-    role: &'static str,
-    project: Option<String>,
-    user: Option<String>,
-}
-
-/// An organization with a second project, and a user of its own in each.
-struct Bed {
-    tenant: Tenant,
-    stranger: Tenant,
-    other_project: String,
-    user: String,
-    other_user: String,
-    user_elsewhere: String,
-}
-
-impl Bed {
-    fn new(world: &World) -> Self {
-        let (tenant, stranger) = (world.register(), world.register());
-        let made = tenant.client.post("/v1/projects", &json!({ "name": "second" })).expect(201);
-        let other_project = id(&made["project"]);
-        let (user, other_user) = (tenant.user("own"), tenant.user("other"));
-        let within = tenant.client.with("x-service-project-id", &other_project);
-        let made = within.post("/v1/users", &json!({ "name": "elsewhere" })).expect(201);
-        let user_elsewhere = id(&made["user"]);
-        Self { tenant, stranger, other_project, user, other_user, user_elsewhere }
-    }
-
-    fn session(&self, world: &World, role: &str) -> Client {
-        let email = format!("{}@example.com", unique("member"));
-        let owner = browser(world, &self.tenant.email, PASSWORD).0;
-        let wish = json!({ "email": email, "role": role });
-        let invited = owner.post("/v1/organization/members", &wish).expect(201);
-        let token = invited["invitation"]["accept_token"].clone();
-        let body = json!({ "token": token, "password": PASSWORD });
-        world.anonymous().post("/v1/auth/invitations/accept", &body).expect(201);
-        browser(world, &email, PASSWORD).0
-    }
-
-    fn principals(&self, world: &World) -> Vec<Principal> {
-        let owner = browser(world, &self.tenant.email, PASSWORD).0;
-        let key = |wishes: Value| {
-            let mut wishes = wishes;
-            wishes["name"] = unique("key").into();
-            let made = owner.post("/v1/auth/keys", &wishes).expect(201);
-            world.anonymous().bearer(made["key"].as_str().unwrap())
-        };
-        let mut all = Vec::new();
-        all.push(Principal {
-            name: "owner by session".into(),
-            client: owner.clone(),
-            column: "session",
-            role: "owner",
-            project: None,
-            user: None,
-        });
-        // Nobody makes a key that owns.
-        for role in ["viewer", "developer", "approver", "admin"] {
-            let mut add = |column: &'static str, client, project: bool, user: bool| {
-                all.push(Principal {
-                    name: format!("{role} by {column}, pins {project}/{user}"),
-                    client,
-                    column,
-                    role,
-                    project: project.then(|| self.tenant.project.clone()),
-                    user: user.then(|| self.user.clone()),
-                });
-            };
-            add("key", key(json!({ "role": role })), false, false);
-            let pinned = json!({ "role": role, "project_id": self.tenant.project });
-            add("project", key(pinned), true, false);
-            // A key that is pinned to a user is pinned to that user's project too.
-            add("user", key(json!({ "role": role, "user_id": self.user })), true, true);
-            add("session", self.session(world, role), false, false);
-        }
-        all
-    }
-}
-
-/// How a request names its subject, and what that makes of it.
-struct Naming {
-    name: &'static str,
-    /// The user in the path, where the operation is served there.
-    path_user: Option<String>,
-    headers: Vec<(&'static str, String)>,
-    /// The project that stands before the path.
-    prefix: Option<String>,
-}
-
-fn namings(bed: &Bed) -> Vec<Naming> {
-    let user = |name, value: &str| Naming {
-        name,
-        path_user: Some(value.to_owned()),
-        headers: Vec::new(),
-        prefix: None,
-    };
-    let header = |name, header: &'static str, value: &str| Naming {
-        name,
-        path_user: None,
-        headers: vec![(header, value.to_owned())],
-        prefix: None,
-    };
-    let prefix = |name, value: &str| Naming {
-        name,
-        path_user: None,
-        headers: Vec::new(),
-        prefix: Some(value.to_owned()),
-    };
-    let (by_user, by_project) = ("x-service-user-id", "x-service-project-id");
-    let stranger = &bed.stranger;
-    vec![
-        Naming { name: "nobody", path_user: None, headers: Vec::new(), prefix: None },
-        user("default", "default"),
-        user("me", "me"),
-        user("own", &bed.user),
-        user("other", &bed.other_user),
-        user("elsewhere", &bed.user_elsewhere),
-        user("stranger", &stranger.user),
-        header("header me", by_user, "me"),
-        header("header own", by_user, &bed.user),
-        header("header other", by_user, &bed.other_user),
-        header("header stranger", by_user, &stranger.user),
-        header("header project", by_project, &bed.tenant.project),
-        header("header other project", by_project, &bed.other_project),
-        header("header stranger's project", by_project, &stranger.project),
-        prefix("prefix", &bed.tenant.project),
-        prefix("other prefix", &bed.other_project),
-        prefix("stranger's prefix", &stranger.project),
-    ]
-}
-
-/// What a request should come to.
-#[derive(Debug, PartialEq)]
-enum Expected {
-    Admitted,
-    Absent,
-    Forbidden(&'static [&'static str]),
-}
-
-fn expected(
-    matrix: &Matrix,
-    bed: &Bed,
-    operation: &Operation,
-    principal: &Principal,
-    naming: &Naming,
-) -> Expected {
-    let named_user = naming.path_user.as_deref().or_else(|| {
-        naming.headers.iter().find(|(name, _)| *name == "x-service-user-id").map(|(_, id)| &**id)
-    });
-    let named_project = naming.prefix.as_deref().or_else(|| {
-        let named = naming.headers.iter().find(|(name, _)| *name == "x-service-project-id");
-        named.map(|(_, id)| &**id)
-    });
-    if named_project == Some(&bed.stranger.project) {
-        return Expected::Absent;
-    }
-    if principal.project.is_some() && named_project == Some(&bed.other_project) {
-        return Expected::Forbidden(&["key_project_mismatch"]);
-    }
-    match named_user {
-        Some(user) if user == bed.stranger.user || user == bed.user_elsewhere => {
-            return Expected::Absent;
-        }
-        Some(user) if user == bed.other_user && principal.user.is_some() => {
-            return Expected::Absent;
-        }
-        _ => {}
-    }
-    let level = match (named_user.is_some() || principal.user.is_some(), named_project) {
-        (true, _) => "profile",
-        (false, Some(_)) => "project",
-        (false, None) if principal.project.is_some() => "project",
-        (false, None) => "organization",
-    };
-    let class = match (operation.class.as_str(), level) {
-        ("desk_read", "project") => "project_read",
-        ("desk_read", "organization") => "organization_read",
-        ("desk_change", "project") => "project_change",
-        ("desk_change", "organization") => "organization_change",
-        (class, _) => class,
-    };
-    let cell = matrix[class][principal.column];
-    if admits(cell, operation.admin_only, principal.role) {
-        return Expected::Admitted;
-    }
-    match cell {
-        "-" => {
-            Expected::Forbidden(&["pinned", "key_required", "session_required", "person_required"])
-        }
-        _ => Expected::Forbidden(&["role_insufficient"]),
-    }
-}
+mod bed;
+mod matrix;
 
 /// The path with its parameters filled in: the user of the mount by what is named, all others by
 /// nothing that there is.
@@ -292,7 +36,7 @@ fn address(operation: &Operation, naming: &Naming) -> String {
 fn call(principal: &Principal, operation: &Operation, naming: &Naming) -> Answer {
     let path = address(operation, naming);
     let mut call = principal.client.call(&operation.method, &path);
-    for (name, value) in &naming.headers {
+    if let Some((name, value)) = &naming.header {
         call = call.header(name, value);
     }
     if operation.method != "GET" && principal.column == "session" {
@@ -302,32 +46,39 @@ fn call(principal: &Principal, operation: &Operation, naming: &Naming) -> Answer
     call.send()
 }
 
-/// What was answered, in the words of what was expected.
-fn fits(answer: &Answer, expected: &Expected) -> bool {
-    let error = if answer.status >= 400 { answer.error() } else { Value::Null };
-    match expected {
-        // Malformed, or impossible here: authority has let it pass.
-        Expected::Admitted => matches!(answer.status, 400 | 402 | 415 | 501),
-        Expected::Absent => answer.status == 404,
-        Expected::Forbidden(reasons) => {
-            let reason = error["reason"].as_str().unwrap_or_default();
-            answer.status == 403 && reasons.contains(&reason)
-        }
+/// The names under which a principal tries an operation: a user in the path is named where the
+/// operation is served there, and nowhere else.
+fn ways<'n>(
+    namings: &'n [Naming],
+    operation: &Operation,
+    by: &Principal,
+    turn: usize,
+) -> Vec<&'n Naming> {
+    let fits = |naming: &&Naming| operation.user_mount == naming.path_user.is_some();
+    let all: Vec<&Naming> = namings.iter().filter(fits).collect();
+    if !operation.is_within() {
+        // Nobody is named to who asks for no organization's credential.
+        return all.into_iter().take(1).collect();
     }
+    if by.sparse { vec![all[turn % all.len()]] } else { all }
 }
 
 /// Every operation, by one principal, under every name; the wrong answers.
 fn wrong(matrix: &Matrix, bed: &Bed, operations: &[Operation], by: &Principal) -> Vec<String> {
-    let mut wrong = Vec::new();
-    for naming in namings(bed) {
-        for operation in operations {
-            // A user in the path is named where the operation is served there, and nowhere else.
-            if operation.user_mount != naming.path_user.is_some() {
-                continue;
-            }
-            let expected = expected(matrix, bed, operation, by, &naming);
-            let answer = call(by, operation, &naming);
-            if !fits(&answer, &expected) {
+    let (mut wrong, namings) = (Vec::new(), namings(bed));
+    // Nobody in particular asks for open operations: the other principals are somebody.
+    let asked = |operation: &&Operation| {
+        operation.is_within() || (operation.class == "operator") || by.column == "anonymous"
+    };
+    for (turn, operation) in operations.iter().filter(asked).enumerate() {
+        for naming in ways(&namings, operation, by, turn) {
+            let expected = expectation(matrix, bed, operation, by, naming);
+            let answer = call(by, operation, naming);
+            let open = ["open", "inbound"].contains(&operation.class.as_str());
+            // An open operation asks for no credential, though a token of its own may be wrong.
+            let asks = answer.status == 401 && answer.text().contains("Authorization");
+            let fits = if open { !asks } else { expected.fits(&answer) };
+            if !fits {
                 let (method, path) = (&operation.method, &operation.path);
                 wrong.push(format!(
                     "{method} {path} ({}) by {} naming {}: {expected:?}, not {answer}",
@@ -339,45 +90,124 @@ fn wrong(matrix: &Matrix, bed: &Bed, operations: &[Operation], by: &Principal) -
     wrong
 }
 
-#[test]
-fn every_principal_may_do_what_the_table_says_however_it_names_the_subject() {
-    let world = World::shared(Database::Sqlite);
-    let matrix = matrix();
-    let (bed, operations) = (Bed::new(world), operations(world, &matrix));
-    let principals = bed.principals(world);
-    let wrong: Vec<String> = thread::scope(|scope| {
-        let half = principals.len().div_ceil(2);
-        let parts = principals.chunks(half).map(|part| {
-            let (matrix, bed, operations) = (&matrix, &bed, &operations);
-            scope.spawn(move || {
-                let each = part.iter().map(|by| wrong(matrix, bed, operations, by));
-                each.flatten().collect::<Vec<_>>()
-            })
-        });
-        let parts: Vec<_> = parts.collect();
-        parts.into_iter().flat_map(|part| part.join().unwrap()).collect()
-    });
+#[track_caller]
+fn assert_none(wrong: &[String]) {
     let shown = wrong.iter().take(60).cloned().collect::<Vec<_>>().join("\n");
     assert!(wrong.is_empty(), "{} wrong answers:\n{shown}", wrong.len());
 }
 
-on_both! {
-    fn a_credential_that_does_not_count_is_nobodys(world) {
-        let tenant = world.register();
-        let made = tenant.client.post("/v1/auth/keys", &json!({ "name": unique("key") })).expect(201);
-        let dead = world.anonymous().bearer(made["key"].as_str().unwrap());
-        tenant.client.delete(&format!("/v1/auth/keys/{}", id(&made))).expect(200);
-        let matrix = matrix();
-        for operation in operations(world, &matrix) {
-            let naming = Naming { name: "", path_user: None, headers: Vec::new(), prefix: None };
-            let path = address(&operation, &naming);
-            for client in [&dead, &world.anonymous(), &world.anonymous().bearer("sk_live_nonsense")] {
-                let answer = client.call(&operation.method, &path).send();
-                assert_eq!(answer.status, 401, "{} {path}: {answer}", operation.method);
+#[test]
+fn every_principal_may_do_what_the_table_says_however_it_names_the_subject() {
+    let world = World::shared(Database::Sqlite);
+    let matrix = Matrix::read();
+    let bed = Bed::new(world);
+    let operations = operations(world, &matrix).unwrap_or_else(|faults| panic!("{faults:?}"));
+    let principals = bed.principals(world);
+    let wrong: Vec<String> = thread::scope(|scope| {
+        let parts = [0, 1].map(|part| {
+            let (matrix, bed, operations) = (&matrix, &bed, &operations);
+            let own = principals.iter().skip(part).step_by(2);
+            scope.spawn(move || {
+                own.flat_map(|by| wrong(matrix, bed, operations, by)).collect::<Vec<_>>()
+            })
+        });
+        parts.into_iter().flat_map(|part| part.join().unwrap()).collect()
+    });
+    assert_none(&wrong);
+}
+
+#[test]
+fn a_wrong_row_and_a_missing_one_are_found() {
+    let world = World::shared(Database::Sqlite);
+    let (bed, table) = (Bed::new(world), Matrix::read());
+    let described = operations(world, &table).unwrap();
+    let principals = bed.principals(world);
+    for (class, column, cell) in [
+        ("project_read", "user", "viewer"),
+        ("loosening", "key", "developer"),
+        ("profile_change", "session", "developer"),
+    ] {
+        let wrong_row = table.with(class, column, cell);
+        let own: Vec<Operation> =
+            described.iter().filter(|operation| operation.class == class).cloned().collect();
+        let by = principals.iter().find(|by| by.column == column && by.role == "developer");
+        let by = by.unwrap();
+        assert_none(&wrong(&table, &bed, &own, by));
+        let found = wrong(&wrong_row, &bed, &own, by).len();
+        assert!(found >= own.len(), "{class} by {column}: {found} of {}", own.len());
+    }
+    let faults = operations(world, &table.without("deciding")).unwrap_err();
+    assert!(faults.iter().any(|fault| fault.contains("/approve")), "{faults:?}");
+}
+
+/// The end of a component's call of each operation.
+fn call_nested(by: &Principal, naming: &Naming, operations: &[&Operation]) -> Vec<Value> {
+    let step = |operation: &&Operation| {
+        let mut parameters = json!({ "no_such_parameter": "1" });
+        let names = operation.path.split('{').skip(1).filter_map(|rest| rest.split('}').next());
+        names.for_each(|name| parameters[name] = NOBODY.into());
+        json!({ "try": { "call": operation.id, "parameters": parameters } })
+    };
+    let steps: Vec<Value> = operations.iter().map(step).collect();
+    let mut call = by.client.call("POST", "/v1/script/peek");
+    if let Some((name, value)) = &naming.header {
+        call = call.header(name, value);
+    }
+    let answer = call.json(&json!({ "steps": steps })).send();
+    answer.expect(200)["seen"].as_array().unwrap().clone()
+}
+
+#[test]
+fn a_component_may_do_what_its_caller_may_and_nothing_of_the_hosts() {
+    let world = Builder::new().start(Database::Sqlite);
+    world.install("script", &Artefacts::get().fixture("script"));
+    let (bed, matrix) = (Bed::new(&world), Matrix::read());
+    let described = operations(&world, &matrix).unwrap();
+    let called: Vec<&Operation> = described
+        .iter()
+        .filter(|operation| operation.is_within() && !operation.user_mount)
+        .filter(|operation| !operation.id.starts_with("script."))
+        .collect();
+    let principals = bed.principals(&world);
+    let keys = principals.iter().filter(|by| ["key", "project", "user"].contains(&by.column));
+    let (mut wrong, mut tries) = (Vec::new(), 0);
+    for by in keys.filter(|by| by.user.as_ref() != Some(&bed.revoked)) {
+        let named = ["nobody", "header own", "header project"];
+        for naming in namings(&bed).iter().filter(|naming| named.contains(&naming.name)) {
+            if expectation(&matrix, &bed, called[0], by, naming) == Expected::Absent
+                || by.project.as_deref().zip(naming.project()).is_some_and(|(own, it)| own != it)
+            {
+                continue;
+            }
+            let heard: Vec<Value> =
+                called.chunks(40).flat_map(|part| call_nested(by, naming, part)).collect();
+            for (operation, heard) in called.iter().zip(&heard) {
+                let (failure, reason) = (&heard["failure"], heard["reason"].as_str());
+                let expected = match operation.is_hosts {
+                    true => Expected::Absent,
+                    false => expectation(&matrix, &bed, operation, by, naming),
+                };
+                let fits = match &expected {
+                    Expected::Absent => *failure == "resource_not_found",
+                    Expected::Forbidden(reasons) => {
+                        reason.is_some_and(|reason| reasons.contains(&reason))
+                    }
+                    Expected::Admitted => *failure != "forbidden",
+                    Expected::Nobody => false,
+                };
+                tries += 1;
+                if !fits {
+                    let (id, by, name) = (&operation.id, &by.name, naming.name);
+                    wrong.push(format!("{id} by {by} naming {name}: {expected:?}, not {heard}"));
+                }
             }
         }
     }
+    assert_none(&wrong);
+    assert!(tries > 1_000, "only {tries} calls were tried");
+}
 
+on_both! {
     fn a_key_of_a_project_sees_and_changes_what_is_of_that_project_alone(world) {
         let bed = Bed::new(world);
         let tenant = &bed.tenant;

@@ -1,4 +1,5 @@
-//! Who does not pay is told so, and how to pay; who pays is let in, once and on every replica.
+//! An organization that does not pay is told so, and how to pay; one that pays is let in, once and
+//! on every replica.
 
 use charter_tests::artefacts::Artefacts;
 use charter_tests::patience::until;
@@ -7,9 +8,9 @@ use charter_tests::world::Builder;
 use charter_tests::{Answer, Client, Database, Tenant, World, on_both};
 use serde_json::{Value, json};
 
-use crate::rules::{play, seen};
+use crate::rules::{play, sights};
 
-/// What the operator sells.
+/// The plans and packs that the operator sells.
 const OWN_PLANS: &str = r#"
 [primitives.billing]
 packs = [{ id = "small", price_cents = 700 }]
@@ -23,7 +24,7 @@ included_credit_cents = 6_000
 "#;
 
 /// A deployment that this primitive bills.
-fn billed_by(primitive: &str, enforce: bool) -> Builder {
+fn world_with_biller(primitive: &str, enforce: bool) -> Builder {
     let enforced = if enforce { "true" } else { "false" };
     let builder = Builder::new().environment("CHARTER_BILLING_PRIMITIVE", primitive);
     builder.environment("CHARTER_BILLING_ENFORCE", enforced)
@@ -41,7 +42,7 @@ fn standing(client: &Client) -> Value {
     client.get("/v1/status").expect(200)["standing"]["reason"].clone()
 }
 
-/// What is refused where only bought credit pays for it.
+/// A call that only bought credit pays for.
 fn think(client: &Client) -> Answer {
     client.post("/v1/script/think", &json!({ "steps": [] }))
 }
@@ -60,9 +61,10 @@ fn invoice(client: &Client, id: &Value) -> Value {
         .clone()
 }
 
-/// What the organization's credit has, in cents.
+/// The organization's credit, in cents.
 fn credit(client: &Client) -> i64 {
-    seen(&play(client, json!([{ "balance": "credit" }])))[0]["available"].as_i64().unwrap() / 10_000
+    sights(&play(client, json!([{ "balance": "credit" }])))[0]["available"].as_i64().unwrap()
+        / 10_000
 }
 
 /// Subscribes, and pays for it.
@@ -88,7 +90,7 @@ fn follow(client: &Client, action: &Value, body: Value) -> Answer {
 }
 
 on_both! {
-    fn credit_that_was_given_pays_for_no_model_calls(world: billed_by("billing", true)) {
+    fn credit_that_was_given_pays_for_no_model_calls(world: world_with_biller("billing", true)) {
         let tenant = on_trial(world);
         let refused = think(&tenant.client).expect_error(402, "llm_routing_requires_payment");
         assert_eq!((&refused["block_reason"], &refused["credit_kind"]), (&json!("llm_routing_requires_payment"), &json!("trial")));
@@ -102,13 +104,13 @@ on_both! {
         assert_eq!(refused["actions"], paths);
         // By way of another operation it is refused all the same, and everything else goes on.
         let nested = json!([{ "try": { "call": "script.think", "body": { "steps": [] } } }]);
-        assert_eq!(seen(&play(&tenant.client, nested))[0]["failure"], "llm_routing_requires_payment");
+        assert_eq!(sights(&play(&tenant.client, nested))[0]["failure"], "llm_routing_requires_payment");
         tenant.client.post("/v1/queue", &json!({ "name": "open" })).expect(201);
         assert_eq!(credit(&tenant.client), 500);
         world.books_agree();
     }
 
-    fn an_invoice_is_paid_once_by_the_operators_credit(world: billed_by("billing", true)) {
+    fn an_invoice_is_paid_once_by_the_operators_credit(world: world_with_biller("billing", true)) {
         let tenant = on_trial(world);
         let refused = think(&tenant.client).expect_error(402, "llm_routing_requires_payment");
         let asked = follow(&tenant.client, &refused["actions"]["topup"], json!({ "pack": "pack_10" }));
@@ -129,7 +131,7 @@ on_both! {
         world.books_agree();
     }
 
-    fn a_cancelled_subscription_stops_every_other_primitive(world: billed_by("billing", true)) {
+    fn a_cancelled_subscription_stops_every_other_primitive(world: world_with_biller("billing", true)) {
         let tenant = on_trial(world);
         let queue = tenant.client.post("/v1/queue", &json!({ "name": "before" })).expect(201)["queue"]["id"].clone();
         subscribe(world, &tenant);
@@ -147,19 +149,19 @@ on_both! {
         let actions = below.expect_error(402, "billing_blocked")["actions"].clone();
         assert_eq!(standing(&tenant.client), "subscription_cancelled");
         world.register().client.post("/v1/queue", &json!({ "name": "theirs" })).expect(201);
-        // What it is told to do works as it is told.
+        // The actions that it is given work as given.
         follow(&tenant.client, &actions["view_plans"], Value::Null).expect(200);
         follow(&tenant.client, &actions["topup"], json!({ "amount_cents": 100 })).expect(200);
         let made = follow(&tenant.client, &actions["subscribe"], json!({ "plan": "pro" })).expect(201);
         tenant.client.get(&queue).expect_error(402, "billing_blocked");
         pay(world, &tenant, &made["invoice"]);
         until("it is let in again", || tenant.client.get(&queue).status == 200);
-        // What the plan includes beyond its price came with it.
+        // The credit that the plan includes came with it.
         assert_eq!(credit(&tenant.client), 500 + 2_000 + 10_000 + 1_000);
         world.books_agree();
     }
 
-    fn an_operators_own_plan_is_shown_bought_and_billed(world: billed_by("billing", true).configuration(OWN_PLANS)) {
+    fn an_operators_own_plan_is_shown_bought_and_billed(world: world_with_biller("billing", true).configuration(OWN_PLANS)) {
         let tenant = on_trial(world);
         let team = json!({ "id": "team", "name": "Team", "price_cents": 4_900, "period": "month", "included_credit_cents": 6_000 });
         assert_eq!(tenant.client.get("/v1/billing/plans").expect(200)["plans"], json!([team]));
@@ -170,15 +172,15 @@ on_both! {
         assert_eq!((&made["invoice"]["amount_cents"], &made["invoice"]["plan"]), (&json!(4_900), &json!("team")));
         pay(world, &tenant, &made["invoice"]);
         until("the subscription counts", || standing(&tenant.client) == Value::Null);
-        // What is not set is as it was: the trial's credit, then what was paid, and what the plan
-        // includes beyond its price.
+        // Settings that are not set have their defaults: the trial's credit, then the payment, and
+        // the credit that the plan includes beyond its price.
         assert_eq!(credit(&tenant.client), 500 + 4_900 + 1_100);
         let pack = tenant.client.post("/v1/billing/topup", &json!({ "pack": "small" })).expect(200)["invoice"].clone();
         assert_eq!(pack["amount_cents"], 700);
         world.books_agree();
     }
 
-    fn nothing_is_stopped_unless_it_is_enforced(world: billed_by("billing", false)) {
+    fn nothing_is_stopped_unless_it_is_enforced(world: world_with_biller("billing", false)) {
         let tenant = on_trial(world);
         think(&tenant.client).expect(200);
         subscribe(world, &tenant);
@@ -189,7 +191,7 @@ on_both! {
         world.books_agree();
     }
 
-    fn only_the_biller_says_how_an_organization_stands_and_brings_credit(world: billed_by("script", true)) {
+    fn only_the_biller_says_how_an_organization_stands_and_brings_credit(world: world_with_biller("script", true)) {
         world.install("script", &Artefacts::get().fixture("script"));
         let tenant = world.register();
         let (queue, stand) = (|| tenant.client.get("/v1/queue"), |reason: Value| play(&tenant.client, json!([{ "stand": reason }])));
@@ -204,7 +206,7 @@ on_both! {
         queue().expect(200);
         think(&tenant.client).expect(200);
         stand(json!("because")).expect_error(400, "invalid_input");
-        // What a refused request said of the standing was not said.
+        // A refused request leaves the standing as it was.
         play(&tenant.client, json!([{ "stand": "trial_expired" }, { "refuse": "state_conflict" }])).expect_error(409, "state_conflict");
         queue().expect(200);
         stand(Value::Null).expect(200);
@@ -268,7 +270,7 @@ fn what_is_set_of_a_primitive_is_checked_when_a_version_of_it_is_activated() {
 
 #[test]
 fn another_replica_knows_it_from_the_next_request_on() {
-    let world = billed_by("billing", true).start(Database::Postgresql);
+    let world = world_with_biller("billing", true).start(Database::Postgresql);
     let here = on_trial(&world);
     let (second, _folder) = world.replica();
     let there = here.at(second.address());

@@ -17,7 +17,7 @@ use charter_tests::world::{Builder, OPERATOR_TOKEN};
 use charter_tests::{Client, Database, Tenant, World, on_both};
 use serde_json::json;
 
-/// What a command said, and how it ended.
+/// The output of a command, and its exit code.
 struct Told {
     status: Option<i32>,
     out: String,
@@ -26,13 +26,13 @@ struct Told {
 
 impl Told {
     #[track_caller]
-    fn done(self) -> String {
+    fn expect_success(self) -> String {
         assert_eq!(self.status, Some(0), "{}\n{}", self.out, self.err);
         self.out
     }
 
     #[track_caller]
-    fn refused(self, status: i32) -> String {
+    fn expect_failure(self, status: i32) -> String {
         assert_eq!(self.status, Some(status), "{}\n{}", self.out, self.err);
         assert_eq!(self.out, "", "a refusal belongs on standard error");
         self.err
@@ -65,7 +65,7 @@ fn offline(world: &mut World, arguments: &[&str]) -> Told {
 
 #[test]
 fn help_names_every_command_and_how_to_begin() {
-    let help = charter(&["--help"]).done();
+    let help = charter(&["--help"]).expect_success();
     for command in [
         "serve",
         "component",
@@ -79,12 +79,12 @@ fn help_names_every_command_and_how_to_begin() {
         "config",
     ] {
         assert!(help.contains(&format!("\n  {command} ")), "{command} is missing:\n{help}");
-        let of = charter(&[command, "--help"]).done();
+        let of = charter(&[command, "--help"]).expect_success();
         assert!(of.contains("Usage: charter"), "{of}");
     }
     assert!(help.contains("charter serve --listen"), "{help}");
-    assert!(charter(&["--version"]).done().starts_with("charter "));
-    assert!(charter(&["nonsense"]).refused(2).contains("nonsense"));
+    assert!(charter(&["--version"]).expect_success().starts_with("charter "));
+    assert!(charter(&["nonsense"]).expect_failure(2).contains("nonsense"));
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn every_fault_of_the_configuration_is_named_by_its_key_at_once() {
         ("CHARTER_OPERATOR_TOKEN", "weak-token"),
     ];
     let arguments = ["serve", "--data", &data, "--config", &file.to_string_lossy()];
-    let told = charter_with(&environment, &arguments).refused(2);
+    let told = charter_with(&environment, &arguments).expect_failure(2);
     for key in [
         "http.listen",
         "http.head_timeout_ms",
@@ -116,18 +116,19 @@ fn every_fault_of_the_configuration_is_named_by_its_key_at_once() {
     assert!(told.contains("did you mean engine"), "{told}");
     assert!(!told.contains("weak-token"), "a secret is told back:\n{told}");
     assert!(!Path::new(&data).exists(), "something was made before the configuration was read");
-    let told = charter(&["serve", "--data", &data, "--config", "/nowhere/charter.toml"]).refused(2);
+    let told =
+        charter(&["serve", "--data", &data, "--config", "/nowhere/charter.toml"]).expect_failure(2);
     assert!(told.contains("/nowhere/charter.toml"), "{told}");
     std::fs::write(&file, "[http\n").unwrap();
-    assert!(charter(&arguments).refused(2).contains("TOML"));
+    assert!(charter(&arguments).expect_failure(2).contains("TOML"));
 }
 
-/// What `charter config` prints is a file that `charter serve --config` takes.
+/// `charter config` prints a file that `charter serve --config` takes.
 #[test]
 fn the_printed_configuration_is_one() {
     let folder = Folder::new();
     let file = folder.path().join("charter.toml");
-    let printed = charter(&["config"]).done();
+    let printed = charter(&["config"]).expect_success();
     assert!(printed.contains("[http]") && printed.contains("drain_ms"), "{printed}");
     std::fs::write(&file, printed).unwrap();
     let data = folder.path().join("data").to_string_lossy().into_owned();
@@ -136,7 +137,7 @@ fn the_printed_configuration_is_one() {
 }
 
 /// A server on the embedded database in this folder.
-fn embedded(data: &Path) -> Options {
+fn options_at(data: &Path) -> Options {
     Options { data: data.to_path_buf(), ..Options::default() }
 }
 
@@ -164,30 +165,40 @@ fn only_we_may_read_what_the_first_start_makes() {
 #[test]
 fn one_host_runs_on_an_embedded_database() {
     let folder = Folder::new();
-    let server = Server::start(&embedded(folder.path())).unwrap_or_else(|fault| panic!("{fault}"));
+    let server =
+        Server::start(&options_at(folder.path())).unwrap_or_else(|fault| panic!("{fault}"));
     let data = folder.path().to_string_lossy().into_owned();
-    let told = charter(&["serve", "--listen", "127.0.0.1:0", "--data", &data]).refused(1);
+    let told = charter(&["serve", "--listen", "127.0.0.1:0", "--data", &data]).expect_failure(1);
     for words in [&data, "is running", "PostgreSQL"] {
         assert!(told.contains(words), "{words} is missing:\n{told}");
     }
-    // What would harm the running one waits as well; what only looks does not.
-    assert!(charter(&["keys", "rotate-master", "--data", &data]).refused(1).contains("is running"));
-    assert!(charter(&["operator", "rotate-token", "--data", &data]).refused(1).contains("--url"));
-    charter(&["doctor", "--data", &data]).done();
+    // Commands that would harm the running one are refused as well; those that only look are not.
+    assert!(
+        charter(&["keys", "rotate-master", "--data", &data])
+            .expect_failure(1)
+            .contains("is running")
+    );
+    assert!(
+        charter(&["operator", "rotate-token", "--data", &data]).expect_failure(1).contains("--url")
+    );
+    charter(&["doctor", "--data", &data]).expect_success();
     let file = folder.path().join("backup").to_string_lossy().into_owned();
-    assert!(charter(&["backup", &file, "--data", &data]).done().contains(" rows to "));
+    assert!(charter(&["backup", &file, "--data", &data]).expect_success().contains(" rows to "));
     server.kill();
-    let server = Server::start(&embedded(folder.path())).unwrap_or_else(|fault| panic!("{fault}"));
+    let server =
+        Server::start(&options_at(folder.path())).unwrap_or_else(|fault| panic!("{fault}"));
     drop(server);
-    assert!(charter(&["operator", "rotate-token", "--data", &data]).done().starts_with("op_"));
-    charter(&["keys", "rotate-master", "--data", &data]).done();
+    assert!(
+        charter(&["operator", "rotate-token", "--data", &data]).expect_success().starts_with("op_")
+    );
+    charter(&["keys", "rotate-master", "--data", &data]).expect_success();
     let told = charter_with(
         &[("CHARTER_OPERATOR_TOKEN", OPERATOR_TOKEN)],
         &["operator", "rotate-token", "--data", &data],
     );
-    assert!(told.refused(1).contains("CHARTER_OPERATOR_TOKEN"));
+    assert!(told.expect_failure(1).contains("CHARTER_OPERATOR_TOKEN"));
     // Each is a row of the deployment's log.
-    let mut options = embedded(folder.path());
+    let mut options = options_at(folder.path());
     options.environment.push(("CHARTER_OPERATOR_TOKEN".into(), OPERATOR_TOKEN.into()));
     let server = Server::start(&options).unwrap_or_else(|fault| panic!("{fault}"));
     let operator = server.client().bearer(OPERATOR_TOKEN);
@@ -208,16 +219,16 @@ fn a_misspelt_directory_becomes_no_deployment() {
     for command in
         [&["backup", &file] as &[&str], &["keys", "rotate-master"], &["operator", "rotate-token"]]
     {
-        let told = charter(&[command, &["--data", &data]].concat()).refused(1);
+        let told = charter(&[command, &["--data", &data]].concat()).expect_failure(1);
         assert!(
             told.contains("no deployment in") && told.contains(&data) && told.contains("--data"),
             "{told}"
         );
     }
-    assert!(charter(&["doctor", "--data", &data]).done().contains("no deployment in"));
+    assert!(charter(&["doctor", "--data", &data]).expect_success().contains("no deployment in"));
     assert!(
         charter(&["restore", "/nowhere/backup", "--data", &data])
-            .refused(1)
+            .expect_failure(1)
             .contains("/nowhere/backup")
     );
     assert!(!typo.exists(), "a directory was made");
@@ -228,23 +239,23 @@ on_both! {
         let tenant = world.register();
         let to = ["--url", world.server().address(), "--key", &tenant.key];
         let run = |arguments: &[&str]| charter(&[arguments, &to].concat());
-        let made = run(&["key", "create", "from-a-shell", "--role", "viewer", "--user", &tenant.user]).done().trim().to_owned();
+        let made = run(&["key", "create", "from-a-shell", "--role", "viewer", "--user", &tenant.user]).expect_success().trim().to_owned();
         let client = tenant.client.bearer(&made);
         client.get(&format!("/v1/users/{}", tenant.user)).expect(200);
         client.post("/v1/users", &json!({ "name": "more" })).expect_error(403, "forbidden");
-        let listed = run(&["key", "list"]).done();
+        let listed = run(&["key", "list"]).expect_success();
         let line = listed.lines().find(|line| line.ends_with("from-a-shell")).unwrap_or_else(|| panic!("{listed}"));
         assert!(line.contains("viewer") && !listed.contains(&made), "{listed}");
         let id = line.split_whitespace().next().unwrap();
-        assert!(run(&["key", "revoke", id]).done().contains(id));
+        assert!(run(&["key", "revoke", id]).expect_success().contains(id));
         client.get(&format!("/v1/users/{}", tenant.user)).expect_error(401, "unauthorized");
-        assert!(run(&["key", "revoke", "018f0000-0000-7000-8000-000000000009"]).refused(1).contains("no key 018f0000-0000-7000-8000-000000000009"));
-        // What the host refuses is told in its own words.
-        let told = run(&["key", "create", "more", "--role", "emperor"]).refused(1);
+        assert!(run(&["key", "revoke", "018f0000-0000-7000-8000-000000000009"]).expect_failure(1).contains("no key 018f0000-0000-7000-8000-000000000009"));
+        // A refusal of the host is printed in the host's own words.
+        let told = run(&["key", "create", "more", "--role", "emperor"]).expect_failure(1);
         assert!(told.contains("role") && told.contains("request "), "{told}");
-        let told = charter(&["key", "list", "--url", world.server().address(), "--key", "nobody's"]).refused(1);
+        let told = charter(&["key", "list", "--url", world.server().address(), "--key", "nobody's"]).expect_failure(1);
         assert!(told.contains("401"), "{told}");
-        let told = charter(&["key", "list", "--url", "http://127.0.0.1:9", "--key", "nobody's"]).refused(1);
+        let told = charter(&["key", "list", "--url", "http://127.0.0.1:9", "--key", "nobody's"]).expect_failure(1);
         assert!(told.contains("127.0.0.1:9"), "{told}");
     }
 
@@ -264,17 +275,17 @@ on_both! {
             let environment = [("CHARTER_URL", url.as_str()), ("CHARTER_EMAIL", &tenant.email), ("CHARTER_PASSWORD", password)];
             charter_with(&environment, &[&["approvals"], arguments].concat())
         };
-        let listed = person(PASSWORD, &["list"]).done();
+        let listed = person(PASSWORD, &["list"]).expect_success();
         assert!(listed.contains(&first) && listed.contains(&second) && listed.contains("$1.25"), "{listed}");
-        assert!(person(PASSWORD, &["show", &first]).done().contains("\"script.spend\""));
-        assert!(person(PASSWORD, &["approve", &first, "--reason", "as we said"]).done().contains("approved"));
-        assert!(person(PASSWORD, &["deny", &second]).done().contains("denied"));
+        assert!(person(PASSWORD, &["show", &first]).expect_success().contains("\"script.spend\""));
+        assert!(person(PASSWORD, &["approve", &first, "--reason", "as we said"]).expect_success().contains("approved"));
+        assert!(person(PASSWORD, &["deny", &second]).expect_success().contains("denied"));
         let state = |id: &str| tenant.client.get(&format!("/v1/approvals/{id}")).expect(200)["approval"]["status"].clone();
         until("the first is made", || state(&first) == "succeeded");
         assert_eq!(state(&second), "denied");
-        assert!(person(PASSWORD, &["approve", &second]).refused(1).contains("409"));
-        assert!(person("wrong", &["list"]).refused(1).contains("401"));
-        let nobody = charter_with(&[("CHARTER_URL", url.as_str())], &["approvals", "list"]).refused(2);
+        assert!(person(PASSWORD, &["approve", &second]).expect_failure(1).contains("409"));
+        assert!(person("wrong", &["list"]).expect_failure(1).contains("401"));
+        let nobody = charter_with(&[("CHARTER_URL", url.as_str())], &["approvals", "list"]).expect_failure(2);
         assert!(nobody.contains("CHARTER_EMAIL"), "{nobody}");
     }
 
@@ -291,52 +302,52 @@ on_both! {
         };
         let build = || tenant.client.get("/v1/probe").expect(200)["build"].as_str().unwrap().to_owned();
         let digest = |line: &str| line.split_whitespace().find(|word| word.starts_with("sha256:")).unwrap().to_owned();
-        let first = run(&["component", "install", &file(900_001), "--activate"]).done();
+        let first = run(&["component", "install", &file(900_001), "--activate"]).expect_success();
         assert!(first.contains("active"), "{first}");
         assert_eq!(build(), "900001");
-        let second = run(&["component", "install", &file(900_002)]).done();
+        let second = run(&["component", "install", &file(900_002)]).expect_success();
         assert!(second.contains("staged") && second.contains("charter component activate probe 1.0.900002"), "{second}");
         assert_eq!(build(), "900001");
-        let all = run(&["component", "list"]).done();
+        let all = run(&["component", "list"]).expect_success();
         assert!(all.contains("probe") && all.contains("1.0.900001") && all.contains(&digest(&first)), "{all}");
-        run(&["component", "activate", "probe", "1.0.900002"]).done();
+        run(&["component", "activate", "probe", "1.0.900002"]).expect_success();
         assert_eq!(build(), "900002");
-        run(&["component", "activate", "probe", &digest(&first)[..15]]).done();
+        run(&["component", "activate", "probe", &digest(&first)[..15]]).expect_success();
         assert_eq!(build(), "900001");
-        run(&["component", "activate", "probe", &digest(&second)]).done();
+        run(&["component", "activate", "probe", &digest(&second)]).expect_success();
         assert_eq!(build(), "900002");
-        // What is not there is named, and where to look for what is.
-        assert!(run(&["component", "activate", "probe", "7.7.7"]).refused(1).contains("charter component list probe"));
-        assert!(run(&["component", "activate", "nosuch", "1.0.0"]).refused(1).contains("no component nosuch"));
-        assert!(run(&["component", "list", "nosuch"]).refused(1).contains("no component nosuch"));
-        assert!(run(&["component", "rollback", "nosuch"]).refused(1).contains("no component nosuch"));
-        let versions = run(&["component", "list", "probe"]).done();
+        // A version that is not there is named, with the command that lists those that are.
+        assert!(run(&["component", "activate", "probe", "7.7.7"]).expect_failure(1).contains("charter component list probe"));
+        assert!(run(&["component", "activate", "nosuch", "1.0.0"]).expect_failure(1).contains("no component nosuch"));
+        assert!(run(&["component", "list", "nosuch"]).expect_failure(1).contains("no component nosuch"));
+        assert!(run(&["component", "rollback", "nosuch"]).expect_failure(1).contains("no component nosuch"));
+        let versions = run(&["component", "list", "probe"]).expect_success();
         assert!(versions.contains("1.0.900001") && versions.contains("1.0.900002"), "{versions}");
-        let told = run(&["component", "remove", "probe", &digest(&second)]).refused(1);
+        let told = run(&["component", "remove", "probe", &digest(&second)]).expect_failure(1);
         assert!(told.contains("409"), "{told}");
-        run(&["component", "rollback", "probe"]).done();
+        run(&["component", "rollback", "probe"]).expect_success();
         assert_eq!(build(), "900001");
-        run(&["component", "remove", "probe", &digest(&second)]).done();
-        assert!(!run(&["component", "list", "probe"]).done().contains("1.0.900002"));
+        run(&["component", "remove", "probe", &digest(&second)]).expect_success();
+        assert!(!run(&["component", "list", "probe"]).expect_success().contains("1.0.900002"));
         // A file that is called otherwise says how to name it.
         let other = folder.path().join("other.wasm");
         std::fs::write(&other, Artefacts::get().probe(900_003)).unwrap();
-        assert!(run(&["component", "install", &other.to_string_lossy()]).refused(1).contains("--name"));
-        run(&["component", "install", &other.to_string_lossy(), "--name", "probe"]).done();
+        assert!(run(&["component", "install", &other.to_string_lossy()]).expect_failure(1).contains("--name"));
+        run(&["component", "install", &other.to_string_lossy(), "--name", "probe"]).expect_success();
         let nobody = [("CHARTER_OPERATOR_TOKEN", "")];
-        let told = charter_with(&nobody, &["component", "list", "--url", world.server().address()]).refused(2);
+        let told = charter_with(&nobody, &["component", "list", "--url", world.server().address()]).expect_failure(2);
         assert!(told.contains("CHARTER_OPERATOR_TOKEN"), "{told}");
         // Every fault of a bad one is shown, in words.
         let bad = folder.path().join("forbidden-import.wasm");
         std::fs::write(&bad, Artefacts::get().fixture("forbidden-import")).unwrap();
-        let told = run(&["component", "install", &bad.to_string_lossy()]).refused(1);
+        let told = run(&["component", "install", &bad.to_string_lossy()]).expect_failure(1);
         assert!(told.contains("import"), "{told}");
-        let told = charter(&["component", "list", "--url", world.server().address(), "--token", &tenant.key]).refused(1);
+        let told = charter(&["component", "list", "--url", world.server().address(), "--token", &tenant.key]).expect_failure(1);
         assert!(told.contains("401") || told.contains("403"), "{told}");
     }
 
     fn the_doctor_says_what_to_do(world: Builder::new()) {
-        let told = offline(world, &["doctor"]).done();
+        let told = offline(world, &["doctor"]).expect_success();
         for line in ["config", "clock", "master key", "database", "sandbox", "components"] {
             assert!(told.contains(line), "{line} is missing:\n{told}");
         }
@@ -349,7 +360,7 @@ on_both! {
         assert_eq!(told.status, Some(1), "{}", told.out);
         assert!(told.out.contains("chmod 600"), "{}", told.out);
         std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
-        offline(world, &["doctor"]).done();
+        offline(world, &["doctor"]).expect_success();
     }
 
     fn a_backup_under_writes_restores_everything_that_was_answered_before(world: Builder::new()) {
@@ -378,18 +389,18 @@ on_both! {
             let before = answered.lock().unwrap().clone();
             let told = offline(world, &["backup", &file]);
             drop(writing);
-            assert!(told.done().contains(&file));
+            assert!(told.expect_success().contains(&file));
             before
         });
         assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         assert!(!std::fs::read_to_string(&file).unwrap().contains("hush-it-is-sealed"), "a secret lies in the backup in the clear");
-        assert!(offline(world, &["backup", &file]).refused(1).contains("exists"));
-        let told = offline(world, &["restore", &file]).refused(1);
+        assert!(offline(world, &["backup", &file]).expect_failure(1).contains("exists"));
+        let told = offline(world, &["restore", &file]).expect_failure(1);
         assert!(told.contains("empty") || told.contains("is running"), "{told}");
         world.stop();
         // The other database takes it as well as the same one.
         for target in Database::BOTH {
-            restored(world, target, &file, |restored| {
+            restore(world, target, &file, |restored| {
                 let tenant = tenant.at(restored);
                 let pairs = tenant.client.get("/v1/probe/pairs").expect(200);
                 let side = |side: &str| -> BTreeSet<String> {
@@ -404,7 +415,7 @@ on_both! {
                 assert_eq!(received["messages"][0]["body"], "kept");
                 // It takes mutations, and the counters go on where they were.
                 tenant.client.post("/v1/probe/pairs", &json!({ "name": "after" })).expect(201);
-                signed_in(&tenant);
+                sign_in(&tenant);
             });
         }
         // A file that was touched is refused whole.
@@ -413,38 +424,38 @@ on_both! {
         std::fs::write(&touched, text).unwrap();
         let empty = Folder::new();
         let data = empty.path().join("data").to_string_lossy().into_owned();
-        charter(&["restore", &touched.to_string_lossy(), "--data", &data]).refused(1);
+        charter(&["restore", &touched.to_string_lossy(), "--data", &data]).expect_failure(1);
         assert!(!Path::new(&data).exists(), "a refused restore left something behind");
         // Another deployment's key opens nothing of it, and is told so before the first start.
         let data = empty.path().to_string_lossy().into_owned();
         let other = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
         std::fs::write(empty.path().join("master.key"), other).unwrap();
         std::fs::set_permissions(empty.path().join("master.key"), std::fs::Permissions::from_mode(0o600)).unwrap();
-        assert!(charter(&["restore", &file, "--data", &data]).refused(1).contains("key file"));
+        assert!(charter(&["restore", &file, "--data", &data]).expect_failure(1).contains("key file"));
         std::fs::remove_file(empty.path().join("master.key")).unwrap();
-        let told = charter(&["restore", &file, "--data", &data]).done();
+        let told = charter(&["restore", &file, "--data", &data]).expect_success();
         assert!(told.contains("rows") && told.contains("before the first start"), "{told}");
         assert!(!empty.path().join("master.key").exists(), "a restore made a key");
-        assert!(charter(&["serve", "--listen", "127.0.0.1:0", "--data", &data]).refused(1).contains("master.key is missing"));
+        assert!(charter(&["serve", "--listen", "127.0.0.1:0", "--data", &data]).expect_failure(1).contains("master.key is missing"));
         assert!(!empty.path().join("master.key").exists(), "a start made a key that opens nothing");
     }
 }
 
 #[test]
 fn a_key_file_that_is_missing_is_said_to_be() {
-    let told =
-        charter(&["component", "verify", "/nowhere/queue.wasm", "--key", "nope.pem"]).refused(1);
+    let told = charter(&["component", "verify", "/nowhere/queue.wasm", "--key", "nope.pem"])
+        .expect_failure(1);
     assert!(told.contains("nope.pem") && told.contains("No such file"), "{told}");
 }
 
-fn signed_in(tenant: &Tenant) {
+fn sign_in(tenant: &Tenant) {
     let login = json!({ "email": tenant.email, "password": charter_tests::tenant::PASSWORD });
     Client::new(tenant.client.base()).post("/v1/auth/login", &login).expect(200);
 }
 
 /// Restores `file` into a new database of this kind, with the old deployment's master key, and
 /// looks at a server on it.
-fn restored(old: &World, database: Database, file: &str, look: impl FnOnce(&str)) {
+fn restore(old: &World, database: Database, file: &str, look: impl FnOnce(&str)) {
     let data = Folder::new();
     let url = database.create();
     let folder = data.path().to_string_lossy().into_owned();
@@ -453,7 +464,7 @@ fn restored(old: &World, database: Database, file: &str, look: impl FnOnce(&str)
     if let Some(url) = &url {
         arguments.extend(["--database", url]);
     }
-    assert!(charter(&arguments).done().contains("restored"));
+    assert!(charter(&arguments).expect_success().contains("restored"));
     let options =
         Options { data: data.path().to_path_buf(), database: url.clone(), ..Options::default() };
     let server = Server::start(&options).unwrap_or_else(|fault| panic!("{fault}"));

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use charter_tests::artefacts::Artefacts;
-use charter_tests::patience::{Over, PATIENCE, found, until};
+use charter_tests::patience::{Over, PATIENCE, look_for, until};
 use charter_tests::world::Builder;
 use charter_tests::{Client, on_both};
 use serde_json::{Value, json};
@@ -67,7 +67,7 @@ on_both! {
     }
 }
 
-/// What is known of the messages of one queue.
+/// The messages of one queue, as far as they are known.
 #[derive(Default)]
 struct Messages {
     /// Sent, and answered.
@@ -165,9 +165,9 @@ on_both! {
             });
             world.start();
         }
-        // What is left is worked off; what a dead worker held comes again after its time-out.
+        // The rest is worked off; messages that a dead worker held come again after their time-out.
         let client = tenant.client.at(world.server().address());
-        found(PATIENCE, "every message is handed out and done with", || {
+        look_for(PATIENCE, "every message is handed out and done with", || {
             assert!(work(&client, &queue, &messages), "the queue does not answer");
             let shown = client.get(&queue).expect(200)["queue"].clone();
             if shown["depth"] == 0 && shown["in_flight"] == 0 { Ok(()) } else { Err(shown) }

@@ -1,10 +1,12 @@
 //! SIGTERM: what runs is finished and answered, nobody new is let in, and the process ends well.
 
+use std::time::{Duration, Instant};
+
 use charter_tests::artefacts::Artefacts;
-use charter_tests::on_both;
-use charter_tests::patience::until;
+use charter_tests::patience::{until, within};
 use charter_tests::raw::{Raw, statuses};
 use charter_tests::world::Builder;
+use charter_tests::{Client, on_both};
 use serde_json::json;
 
 on_both! {
@@ -16,9 +18,9 @@ on_both! {
         let mut idle = Raw::connect(&address).unwrap();
         idle.say(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n");
         std::thread::scope(|scope| {
-            let before = running(&tenant.client);
+            let before = instances(&tenant.client);
             let slow = scope.spawn(|| tenant.client.post("/v1/probe/wait", &json!({"milliseconds": 4000})));
-            while running(&tenant.client) == before {
+            while instances(&tenant.client) == before {
                 assert!(!slow.is_finished(), "the request was never seen running");
             }
             world.server().signal("TERM");
@@ -32,9 +34,38 @@ on_both! {
         });
         assert_eq!(statuses(&idle.rest()), [200]);
         world.stop();
-        // What was answered is there.
+        // Every answered write is there.
         world.start();
         tenant.client.at(world.server().address()).get("/v1/probe").expect(200);
+    }
+
+    fn a_drain_ends_although_guests_sleep_and_what_they_did_not_do_is_done_later(
+        world: Builder::new().bare().environment("CHARTER_HTTP_DRAIN_MS", "4000").environment("CHARTER_JOBS_DEADLINE_MS", "600000")
+    ) {
+        world.install("probe", &Artefacts::get().fixture("probe"));
+        world.install("script", &Artefacts::get().fixture("script"));
+        let tenant = world.register();
+        let job = json!({"steps": [{"enqueue": [{"sleep_ms": 20_000}], "public": true, "attempts": 1}]});
+        tenant.client.post("/v1/script", &job).expect(200);
+        let running = |client: &Client| {
+            client.get("/v1/jobs?status=running").expect(200)["jobs"].as_array().unwrap().clone()
+        };
+        until("the job runs", || !running(&tenant.client).is_empty());
+        std::thread::scope(|scope| {
+            let before = instances(&tenant.client);
+            let asleep = scope.spawn(|| tenant.client.post("/v1/probe/wait", &json!({"milliseconds": 10_000})));
+            until("the guest sleeps", || instances(&tenant.client) != before);
+            let began = Instant::now();
+            world.stop();
+            assert!(began.elapsed() < Duration::from_secs(7), "a drain of four seconds took {:?}", began.elapsed());
+            let error = asleep.join().unwrap().expect_error(503, "overloaded");
+            assert_eq!(error["reason"], "stopping", "{error}");
+        });
+        world.start();
+        // It has gone back: nobody waits for a lease of ten minutes, and its one attempt is left.
+        let client = tenant.client.at(world.server().address());
+        within(Duration::from_secs(20), "the job runs again", || !running(&client).is_empty());
+        assert_eq!(running(&client)[0]["attempts"], 1);
     }
 
     fn a_drain_ends_although_a_client_holds_on(world: Builder::new().bare().environment("CHARTER_HTTP_DRAIN_MS", "500")) {
@@ -56,7 +87,7 @@ on_both! {
 }
 
 /// How many guests are being run, the one that is asked about this not counted.
-fn running(client: &charter_tests::Client) -> String {
+fn instances(client: &Client) -> String {
     let text = client
         .without("authorization")
         .bearer(charter_tests::world::OPERATOR_TOKEN)

@@ -17,7 +17,7 @@ fn open(client: &Client, after: Option<&str>) -> Stream {
     })
 }
 
-fn scripted(world: &World) -> Tenant {
+fn tenant_with_script(world: &World) -> Tenant {
     world.install("script", &Artefacts::get().fixture("script"));
     world.register()
 }
@@ -42,7 +42,7 @@ fn heads(tenant: &Tenant) -> u64 {
 
 on_both! {
     fn what_happens_is_told_in_its_shape(world: Builder::new().bare()) {
-        let tenant = scripted(world);
+        let tenant = tenant_with_script(world);
         let stream = open(&tenant.client, None);
         say(&tenant, 7);
         // The row of the request, and what was said in it, in the order of their times.
@@ -64,7 +64,7 @@ on_both! {
     }
 
     fn a_reader_that_comes_again_misses_nothing_and_hears_nothing_twice(world: Builder::new().bare()) {
-        let tenant = scripted(world);
+        let tenant = tenant_with_script(world);
         let first = open(&tenant.client, None);
         let count = 60_usize;
         let heard = std::thread::scope(|scope| {
@@ -88,7 +88,7 @@ on_both! {
     }
 
     fn a_restart_is_no_hole(world: Builder::new().bare()) {
-        let tenant = scripted(world);
+        let tenant = tenant_with_script(world);
         let stream = open(&tenant.client, None);
         (0..3).for_each(|number| say(&tenant, number));
         stream.next_of("script.told");
@@ -103,7 +103,7 @@ on_both! {
     }
 
     fn who_comes_too_late_is_told_of_the_gap(world: Builder::new().bare()) {
-        let tenant = scripted(world);
+        let tenant = tenant_with_script(world);
         let from = open(&tenant.client, Some("0"));
         say(&tenant, 1);
         let id: u64 = from.next_of("script.told").id.parse().unwrap();
@@ -117,7 +117,7 @@ on_both! {
     }
 
     fn one_organizations_events_are_nobody_elses(world: Builder::new().bare()) {
-        let tenant = scripted(world);
+        let tenant = tenant_with_script(world);
         let other = world.register();
         let stream = open(&other.client, None);
         say(&tenant, 1);
@@ -128,7 +128,7 @@ on_both! {
     }
 
     fn a_revoked_keys_stream_ends(world: Builder::new().bare()) {
-        let tenant = scripted(world);
+        let tenant = tenant_with_script(world);
         let made = tenant.client.post("/v1/auth/keys", &json!({ "name": "reader" })).expect(201);
         let stream = open(&tenant.client.bearer(made["key"].as_str().unwrap()), None);
         tenant.client.delete(&format!("/v1/auth/keys/{}", made["id"].as_str().unwrap())).expect(200);
@@ -139,7 +139,7 @@ on_both! {
 #[test]
 fn another_replica_goes_on_where_the_first_one_was() {
     let world = Builder::new().bare().start(Database::Postgresql);
-    let tenant = scripted(&world);
+    let tenant = tenant_with_script(&world);
     let (other, _data) = world.replica();
     let stream = open(&tenant.client, None);
     (0..4).for_each(|number| say(&tenant, number));

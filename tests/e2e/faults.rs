@@ -1,5 +1,5 @@
 //! The machine fails under the server: damaged files, a full disk, a database that goes away in
-//! mid-commit. What was answered stays true, and service comes back by itself.
+//! mid-commit. Every answer stays true, and service comes back by itself.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use charter_tests::artefacts::{Artefacts, Folder};
-use charter_tests::patience::{Over, PATIENCE, found, until};
+use charter_tests::patience::{Over, PATIENCE, look_for, until};
 use charter_tests::postgres::Postgres;
 use charter_tests::server::{Options, Server};
 use charter_tests::world::{Builder, OPERATOR_TOKEN};
@@ -211,7 +211,7 @@ fn writes_resume_by_themselves_once_the_disk_has_room() {
             "answered and there are not the same"
         );
         std::fs::remove_file(&other).unwrap();
-        found(PATIENCE, "writes resume", || {
+        look_for(PATIENCE, "writes resume", || {
             let answer = tenant
                 .client
                 .post(&format!("{queue}/messages"), &json!({ "messages": [{ "body": "again" }] }));
@@ -258,7 +258,7 @@ fn a_database_that_crashes_in_mid_commit_loses_nothing_and_doubles_nothing() {
             scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
                     let name = format!("pair-{}", next.fetch_add(1, Ordering::Relaxed));
-                    found(PATIENCE, "a pair is answered", || {
+                    look_for(PATIENCE, "a pair is answered", || {
                         let call = tenant
                             .client
                             .call("POST", "/v1/probe/pairs")

@@ -17,7 +17,7 @@ use charter_tests::{Answer, Client, Database, Tenant, World, on_both};
 use serde_json::{Value, json};
 
 use crate::accounts::browser;
-use crate::rules::{peer, play, seen};
+use crate::rules::{peer, play, sights};
 
 /// One dollar, as the ledger counts.
 const DOLLAR: i64 = 1_000_000;
@@ -28,7 +28,7 @@ fn reaching() -> Builder {
 }
 
 /// A tenant of a deployment that plays scripts.
-fn scripted(world: &World) -> Tenant {
+fn tenant_with_script(world: &World) -> Tenant {
     world.install("script", &Artefacts::get().fixture("script"));
     world.register()
 }
@@ -64,7 +64,7 @@ fn fund(world: &World, tenant: &Tenant, cents: i64) {
     give.send().expect(201);
 }
 
-/// What the kit's cap admits still, as the gateway itself says.
+/// The spent and the reserved amount of the kit's cap, as the gateway itself says.
 fn stands(client: &Client) -> (i64, i64) {
     let told = client
         .post(
@@ -92,7 +92,7 @@ fn at_once(clients: &[Client], count: usize, steps: &Value) -> Vec<Answer> {
 
 /// Runs a race and looks at a cap all the while: what counts against it only grows, and is never
 /// more than the cap.
-fn watched<T>(client: &Client, cap: i64, race: impl FnOnce() -> T) -> T {
+fn watch_cap<T>(client: &Client, cap: i64, race: impl FnOnce() -> T) -> T {
     struct Over<'a>(&'a AtomicBool);
     impl Drop for Over<'_> {
         fn drop(&mut self) {
@@ -121,8 +121,7 @@ fn watched<T>(client: &Client, cap: i64, race: impl FnOnce() -> T) -> T {
     })
 }
 
-/// What one caller saw of a cap: when it asked and was answered, how much it wanted, and whether it
-/// got it.
+/// One call of a cap: when it was made and answered, its amount, and whether it was admitted.
 #[derive(Clone, Debug)]
 struct Seen {
     called: Duration,
@@ -161,9 +160,9 @@ fn linearizable(history: &[Seen], cap: i64) -> bool {
 
 on_both! {
     fn of_two_hundred_calls_exactly_those_are_admitted_that_the_cap_admits(world: Builder::new().bare()) {
-        let tenant = scripted(world);
+        let tenant = tenant_with_script(world);
         budget(&tenant, 799, "day");
-        let answers = watched(&tenant.client, 7_990_000, || at_once(from_ref(&tenant.client), 208, &spend(DOLLAR)));
+        let answers = watch_cap(&tenant.client, 7_990_000, || at_once(from_ref(&tenant.client), 208, &spend(DOLLAR)));
         assert_eq!(answers.iter().filter(|answer| answer.status == 200).count(), 7);
         for refused in answers.iter().filter(|answer| answer.status != 200) {
             let error = refused.expect_error(403, "forbidden");
@@ -174,7 +173,7 @@ on_both! {
     }
 
     fn a_refusal_says_which_scope_is_full_and_when_it_resets(world: Builder::new().bare()) {
-        let tenant = scripted(world);
+        let tenant = tenant_with_script(world);
         budget(&tenant, 100, "month");
         tenant.client.patch("/v1/organization", &json!({ "budget": { "cap_cents": 150, "period": "day" } })).expect(200);
         play(&tenant.client, spend(DOLLAR)).expect(200);
@@ -194,7 +193,7 @@ on_both! {
     }
 
     fn what_a_request_does_not_capture_is_given_back(world: Builder::new().bare()) {
-        let tenant = scripted(world);
+        let tenant = tenant_with_script(world);
         budget(&tenant, 100, "day");
         let leave = json!({ "leave": "script.spend", "amount": DOLLAR, "as": "p" });
         play(&tenant.client, json!([leave, { "note": "note" }])).expect(200);
@@ -208,7 +207,7 @@ on_both! {
     }
 
     fn a_run_again_is_given_the_same_leave(world: Builder::new().bare()) {
-        let tenant = scripted(world);
+        let tenant = tenant_with_script(world);
         budget(&tenant, 10_000, "day");
         play(&tenant.client, json!([{ "note": "note", "slug": "hot" }])).expect(200);
         // Sixteen write one document: each is run again until its turn comes, and spends once.
@@ -221,7 +220,7 @@ on_both! {
     }
 
     fn policy_denies_and_a_shadow_rule_does_not(world: Builder::new().bare()) {
-        let tenant = scripted(world);
+        let tenant = tenant_with_script(world);
         let rule = |effect: &str, mode: &str| json!({ "rules": [{ "id": "r1", "effect": effect, "mode": mode, "actions": ["script.spend"],
             "when": { "amount_over_micro_usd": DOLLAR } }] });
         tenant.client.put("/v1/governance/policy", &rule("deny", "shadow")).expect(200);
@@ -243,7 +242,7 @@ on_both! {
     }
 
     fn tightening_is_anyones_who_writes_and_loosening_is_not(world: Builder::new().bare()) {
-        let tenant = scripted(world);
+        let tenant = tenant_with_script(world);
         let developer = tenant.key(json!({ "role": "developer" }));
         let pinned = tenant.key(json!({ "role": "admin", "user_id": tenant.user }));
         budget(&tenant, 100, "day");
@@ -251,7 +250,7 @@ on_both! {
         let path = format!("/v1/users/{}", tenant.user);
         developer.patch(&path, &user(50)).expect(200);
         assert_eq!(developer.patch(&path, &user(60)).expect_error(403, "forbidden")["reason"], "loosening_not_allowed");
-        // What bounds an agent is no affair of its own key.
+        // An agent's own key does not change its bounds.
         assert_eq!(pinned.patch(&path, &user(40)).expect_error(403, "forbidden")["reason"], "pinned");
         assert_eq!(play(&pinned, spend(DOLLAR)).expect_error(403, "forbidden")["details"]["scope"], "user");
         tenant.client.patch(&path, &user(60)).expect(200);
@@ -260,7 +259,7 @@ on_both! {
     }
 
     fn money_moves_between_accounts_with_the_capture_and_credit_is_never_overdrawn(world: Builder::new().bare()) {
-        let tenant = scripted(world);
+        let tenant = tenant_with_script(world);
         play(&tenant.client, json!([{ "open": "wallet" }])).expect(200);
         let pay = json!([
             { "leave": "script.spend", "amount": 3 * DOLLAR, "as": "p", "pays": ["credit", "wallet"] },
@@ -270,7 +269,7 @@ on_both! {
         fund(world, &tenant, 1_000);
         let answers = at_once(from_ref(&tenant.client), 16, &pay);
         assert_eq!(answers.iter().filter(|answer| answer.status == 200).count(), 3, "ten dollars pay three times three");
-        let told = seen(&play(&tenant.client, json!([{ "balance": "wallet" }, { "balance": "credit" }, { "entries": "wallet" }])));
+        let told = sights(&play(&tenant.client, json!([{ "balance": "wallet" }, { "balance": "credit" }, { "entries": "wallet" }])));
         assert_eq!(told[0], json!({ "posted": 9 * DOLLAR, "available": 9 * DOLLAR }));
         assert_eq!(told[1], json!({ "posted": DOLLAR, "available": DOLLAR }));
         assert_eq!(told[2], json!([[3 * DOLLAR, "credit"], [3 * DOLLAR, "credit"], [3 * DOLLAR, "credit"]]));
@@ -282,10 +281,10 @@ on_both! {
     }
 
     fn a_hold_that_was_kept_is_settled_by_one_later_request(world: Builder::new().bare()) {
-        let tenant = scripted(world);
+        let tenant = tenant_with_script(world);
         budget(&tenant, 100, "day");
         let kept = json!([{ "leave": "script.spend", "amount": DOLLAR, "as": "p" }, { "keep": "p", "seconds": 600 }]);
-        let hold = seen(&play(&tenant.client, kept))[0].clone();
+        let hold = sights(&play(&tenant.client, kept))[0].clone();
         assert_eq!(stands(&tenant.client), (0, DOLLAR));
         play(&tenant.client, spend(1)).expect_error(403, "forbidden");
         // One that does not settle it gives it back as it was.
@@ -306,7 +305,7 @@ on_both! {
     }
 
     fn caps_of_a_primitives_own_count_beside_the_hosts(world: Builder::new().bare()) {
-        let tenant = scripted(world);
+        let tenant = tenant_with_script(world);
         play(&tenant.client, json!([{ "cap": "b1", "amount": 2 * DOLLAR }])).expect(200);
         let within = |id: &str| json!([
             { "leave": "script.spend", "amount": DOLLAR, "as": "p", "within": id }, { "capture": "p", "amount": DOLLAR },
@@ -319,7 +318,7 @@ on_both! {
     }
 
     fn a_grant_stands_in_for_a_person_until_it_is_used_up(world: Builder::new().bare()) {
-        let tenant = scripted(world);
+        let tenant = tenant_with_script(world);
         let rules = json!({ "rules": [{ "id": "ask", "effect": "require_approval", "actions": ["script.spend"] }] });
         tenant.client.put("/v1/governance/policy", &rules).expect(200);
         play(&tenant.client, spend(DOLLAR)).expect(202);
@@ -352,7 +351,7 @@ on_both! {
     }
 
     fn a_rate_of_a_primitive_admits_so_many_and_says_when_the_next(world: Builder::new().bare()) {
-        let tenant = scripted(world);
+        let tenant = tenant_with_script(world);
         let take = json!([{ "rate": "edits", "reach": "organization", "amount": 5, "seconds": 600 }]);
         let answers = at_once(from_ref(&tenant.client), 32, &take);
         assert_eq!(answers.iter().filter(|answer| answer.status == 200).count(), 5);
@@ -367,7 +366,7 @@ on_both! {
         play(&other, own("user")).expect(200);
         play(&tenant.client, own("user")).expect(200);
         play(&other, own("user")).expect_error(429, "rate_limited");
-        // What comes to nothing gives back what it took.
+        // A request that comes to nothing gives back its part of the rate.
         let late = |end: Value| json!([{ "rate": "late", "reach": "user", "amount": 1, "seconds": 600 }, end]);
         play(&tenant.client, late(json!({ "refuse": "state_conflict" }))).expect_error(409, "state_conflict");
         play(&tenant.client, late(json!({ "trap": 1 }))).expect_error(500, "internal_error");
@@ -377,7 +376,7 @@ on_both! {
     }
 
     fn what_callers_see_of_a_cap_is_what_one_at_a_time_would_see(world: Builder::new().bare()) {
-        let tenant = scripted(world);
+        let tenant = tenant_with_script(world);
         budget(&tenant, 2_000, "day");
         let history = Mutex::new(Vec::new());
         let began = Instant::now();
@@ -408,7 +407,7 @@ on_both! {
     }
 
     fn who_took_a_hold_in_doubt_is_asked_what_became_of_it(world: Builder::new().bare()) {
-        let tenant = scripted(world);
+        let tenant = tenant_with_script(world);
         budget(&tenant, 1_000, "day");
         for entity in ["it-arrived", "it-never-arrived", "nobody-knows"] {
             play(&tenant.client, json!([{ "leave": "script.spend", "amount": DOLLAR, "entity": entity, "as": "p" }, { "dispatch": "p" }])).expect(200);
@@ -422,7 +421,7 @@ on_both! {
     }
 
     fn holds_are_listed_newest_first_of_one_state_or_all(world: Builder::new().bare()) {
-        let tenant = scripted(world);
+        let tenant = tenant_with_script(world);
         // A hold that the request gives back after something has left is voided.
         let captured = json!([{ "leave": "script.spend", "amount": DOLLAR, "as": "p" }, { "dispatch": "p" }, { "capture": "p", "amount": DOLLAR }]);
         let voided = json!([{ "leave": "script.spend", "amount": DOLLAR, "as": "p" }, { "dispatch": "p" }, { "cancel": "p" }]);
@@ -452,7 +451,7 @@ on_both! {
     }
 
     fn limits_count_how_often_and_for_how_much(world: Builder::new().bare()) {
-        let tenant = scripted(world);
+        let tenant = tenant_with_script(world);
         let limits = |count: i64, amount: i64| json!({ "limits": [
             { "id": "sends", "actions": ["script.send"], "period": "day", "max_count": count },
             { "id": "large", "actions": ["script.spend"], "period": "total", "max_amount_micro_usd": amount },
@@ -463,7 +462,7 @@ on_both! {
         assert_eq!(answers.iter().filter(|answer| answer.status == 200).count(), 3);
         let refused = answers.iter().find(|answer| answer.status != 200).unwrap().expect_error(403, "forbidden");
         assert_eq!((&refused["reason"], &refused["details"]["limit_id"]), (&json!("limit_exceeded"), &json!("sends")));
-        // What was not captured does not count, and another user counts by itself.
+        // A hold that was not captured does not count, and another user counts by itself.
         let other = tenant.client.with("X-Service-User-Id", &tenant.user("other"));
         for _ in 0..4 {
             play(&other, json!([{ "leave": "script.send", "as": "p" }])).expect(200);
@@ -482,8 +481,26 @@ on_both! {
         world.books_agree();
     }
 
+    fn a_simulation_shows_a_pinned_credential_no_sums_of_others(world: Builder::new().bare()) {
+        let tenant = tenant_with_script(world);
+        let agent = tenant.user("agent");
+        let cap = json!({ "budget": { "cap_cents": 2_000, "period": "week" } });
+        tenant.client.patch("/v1/organization", &cap).expect(200);
+        tenant.client.patch(&format!("/v1/projects/{}", tenant.project), &cap).expect(200);
+        tenant.client.patch(&format!("/v1/users/{agent}"), &cap).expect(200);
+        let question = json!({ "action": "script.spend", "amount_micro_usd": DOLLAR, "user_id": agent });
+        let seen = |client: &Client| -> Vec<String> {
+            let asked = client.post("/v1/governance/simulate", &question).expect(200);
+            assert_eq!(asked["verdict"], "allow", "{asked}");
+            asked["caps"].as_array().unwrap().iter().map(|cap| cap["scope"].as_str().unwrap().to_owned()).collect()
+        };
+        assert_eq!(seen(&tenant.client), ["organization", "project", "user"]);
+        assert_eq!(seen(&tenant.key(json!({ "project_id": tenant.project }))), ["project", "user"]);
+        assert_eq!(seen(&tenant.key(json!({ "user_id": agent }))), ["user"]);
+    }
+
     fn spend_is_told_by_tenant_by_kind_and_by_window(world: Builder::new().bare()) {
-        let tenant = scripted(world);
+        let tenant = tenant_with_script(world);
         let agent = tenant.user("agent");
         let client = tenant.client.with("X-Service-User-Id", &agent);
         budget(&tenant, 1_000, "week");
@@ -514,7 +531,7 @@ on_both! {
     }
 
     fn the_books_outlive_whom_they_are_about(world: Builder::new().bare()) {
-        let tenant = scripted(world);
+        let tenant = tenant_with_script(world);
         fund(world, &tenant, 1_000);
         let agent = tenant.user("agent");
         let client = tenant.client.with("X-Service-User-Id", &agent);
@@ -525,12 +542,12 @@ on_both! {
         ])).expect(200);
         tenant.client.delete(&format!("/v1/users/{agent}")).expect(200);
         client.get("/v1/script/notes").expect_error(404, "not_found");
-        assert_eq!(seen(&play(&tenant.client, json!([{ "balance": "credit" }])))[0]["posted"], 7 * DOLLAR);
+        assert_eq!(sights(&play(&tenant.client, json!([{ "balance": "credit" }])))[0]["posted"], 7 * DOLLAR);
         world.books_agree();
     }
 
     fn a_revoked_profile_gets_no_leave_from_the_next_request_on(world: Builder::new().bare()) {
-        let tenant = scripted(world);
+        let tenant = tenant_with_script(world);
         budget(&tenant, 100, "day");
         tenant.client.post(&format!("/v1/users/{}/revoke", tenant.user), &json!({})).expect(200);
         assert_eq!(play(&tenant.client, spend(1)).expect_error(403, "forbidden")["reason"], "profile_revoked");
@@ -539,7 +556,7 @@ on_both! {
     }
 
     fn a_budget_that_is_changed_counts_what_was_spent_before(world: Builder::new().bare()) {
-        let tenant = scripted(world);
+        let tenant = tenant_with_script(world);
         play(&tenant.client, spend(DOLLAR)).expect(200);
         budget(&tenant, 150, "month");
         play(&tenant.client, spend(DOLLAR)).expect_error(403, "forbidden");
@@ -553,7 +570,7 @@ on_both! {
     }
 
     fn what_a_crash_leaves_in_doubt_stays_held_until_a_person_says_what_became_of_it(world: Builder::new().bare()) {
-        let tenant = scripted(world);
+        let tenant = tenant_with_script(world);
         budget(&tenant, 100, "day");
         let client = tenant.client.at(world.server().address());
         let steps = json!({ "steps": [
@@ -588,8 +605,28 @@ on_both! {
         world.books_agree();
     }
 
+    fn nobody_says_what_became_of_what_they_asked_for_unless_nobody_else_can(world: Builder::new().bare()) {
+        let tenant = tenant_with_script(world);
+        let doubt = || {
+            play(&tenant.client, json!([{ "leave": "script.spend", "amount": DOLLAR, "as": "p" }, { "dispatch": "p" }])).expect(200);
+            let listed = tenant.client.get("/v1/governance/holds?state=in_doubt").expect(200);
+            format!("/v1/governance/holds/{}/resolve", listed["holds"][0]["id"].as_str().unwrap())
+        };
+        let word = json!({ "outcome": "voided", "reason": "nothing came" });
+        let owner = browser(world, &tenant.email, PASSWORD).0;
+        owner.post(&doubt(), &word).expect(200);
+        let row = || tenant.client.get("/v1/logs?action=governance.holds.resolve").expect(200)["logs"][0]["details"].clone();
+        until("the row is numbered", || row()["self_approved"] == true);
+        let approver = crate::members::join(world, &tenant, &owner, "approver").0;
+        let path = doubt();
+        assert_eq!(owner.post(&path, &word).expect_error(403, "forbidden")["reason"], "own_request");
+        approver.post(&path, &word).expect(200);
+        until("the row is numbered", || row()["self_approved"] == false);
+        world.books_agree();
+    }
+
     fn each_decision_is_a_row_with_its_reasons(world: Builder::new().bare()) {
-        let tenant = scripted(world);
+        let tenant = tenant_with_script(world);
         let rules = json!({ "rules": [{ "id": "no-large", "effect": "deny", "actions": ["script.*"], "when": { "amount_over_micro_usd": DOLLAR } }] });
         tenant.client.put("/v1/governance/policy", &rules).expect(200);
         play(&tenant.client, spend(DOLLAR)).expect(200);
@@ -637,7 +674,7 @@ on_both! {
     }
 
     fn nothing_leaves_the_host_before_its_hold_is_taken(world: reaching()) {
-        let tenant = scripted(world);
+        let tenant = tenant_with_script(world);
         let heard = peer(world, &tenant);
         budget(&tenant, 700, "day");
         let steps = json!([
@@ -655,7 +692,7 @@ on_both! {
     fn what_is_sent_and_never_asked_after_leaves_under_a_hold_too(world: reaching()) {
         // Some return at once, and some while it is on its way.
         for sleep_ms in [0, 200] {
-            let tenant = scripted(world);
+            let tenant = tenant_with_script(world);
             let heard = peer(world, &tenant);
             budget(&tenant, 700, "day");
             let steps = json!([
@@ -683,8 +720,8 @@ on_both! {
         };
         let taken = |client: &Client| client.get("/v1/script/notes").expect(200)["items"] == 1;
         type Place<'a> = (&'a str, Vec<&'a Value>, Vec<&'a Value>, &'a dyn Fn(&Client) -> bool, u32);
-        // Where it is killed: what goes before and after, how that is seen from outside, and
-        // whether it had acted by then.
+        // The place of the kill: the steps before and after, how it is seen from outside, and
+        // whether the request had acted by then.
         let places: [Place<'_>; 5] = [
             ("before leave", vec![&take], vec![&leave, &act, &capture], &taken, 0),
             ("with leave", vec![&leave, &take], vec![&act, &capture], &taken, 0),
@@ -693,7 +730,7 @@ on_both! {
             ("having acted", vec![&leave, &dispatch, &act], vec![&capture], &in_flight, 1),
         ];
         for (place, before, after, reached, acted) in places {
-            let tenant = scripted(world);
+            let tenant = tenant_with_script(world);
             let heard = peer(world, &tenant);
             budget(&tenant, 1_000, "day");
             let client = tenant.client.at(world.server().address());
@@ -724,7 +761,7 @@ on_both! {
     }
 
     fn a_hold_that_a_crash_left_behind_is_voided(world: reaching()) {
-        let tenant = scripted(world);
+        let tenant = tenant_with_script(world);
         peer(world, &tenant);
         budget(&tenant, 100, "day");
         let client = tenant.client.at(world.server().address());
@@ -748,14 +785,14 @@ on_both! {
 #[test]
 fn two_replicas_together_admit_exactly_what_the_cap_admits() {
     let world = Builder::new().bare().start(Database::Postgresql);
-    let tenant = scripted(&world);
+    let tenant = tenant_with_script(&world);
     budget(&tenant, 799, "day");
     let (second, _folder) = world.replica();
     let clients = [tenant.client.clone(), tenant.client.at(second.address())];
-    let answers = watched(&clients[1], 7_990_000, || at_once(&clients, 208, &spend(DOLLAR)));
+    let answers = watch_cap(&clients[1], 7_990_000, || at_once(&clients, 208, &spend(DOLLAR)));
     assert_eq!(answers.iter().filter(|answer| answer.status == 200).count(), 7);
     assert!(answers.iter().all(|answer| matches!(answer.status, 200 | 403)));
-    // What one has lowered, the other does not admit any more.
+    // One replica lowers the cap, and the other admits no more.
     budget(&tenant, 700, "week");
     for client in &clients {
         play(client, spend(1)).expect_error(403, "forbidden");

@@ -1,15 +1,13 @@
-//! Components that attack: each costs its caller one clear error, and its neighbours nothing.
-
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+//! Components that attack: each costs its caller one clear error. That it costs its neighbours
+//! nothing is tested where calls are run, in the engine.
 
 use charter_tests::artefacts::Artefacts;
-use charter_tests::patience::Over;
 use charter_tests::world::Builder;
 use charter_tests::{Answer, World, on_both};
 use serde_json::json;
 
-/// What each attack is answered with. `None` where the host makes the answer harmless instead of
-/// refusing it.
+/// The answer to each attack. `None` where the host makes the answer harmless instead of refusing
+/// it.
 const ATTACKS: &[(&str, Option<&[u16]>)] = &[
     ("loop", Some(&[504])),
     ("park", Some(&[504])),
@@ -63,50 +61,5 @@ on_both! {
         assert_eq!(left["count"], 0, "an attack left documents behind");
         tenant.client.get("/v1/hostile/good").expect(200);
         assert!(world.server().log().contains("the guest's own words"), "the operator's log lacks the guest's message");
-    }
-
-    fn a_spinning_guest_does_not_hold_up_its_neighbours(world: Builder::new()) {
-        hostile(world);
-        let (villain, neighbour) = (world.register(), world.register());
-        let queue = neighbour.client.post("/v1/queue", &json!({"name": "calm"})).expect(201)["queue"]["id"].clone();
-        let path = format!("/v1/queue/{}", queue.as_str().unwrap());
-        let (over, served) = (AtomicBool::new(false), AtomicU32::new(0));
-        std::thread::scope(|scope| {
-            let attacked = Over(&over);
-            let thrice = || [(); 3].map(|()| attack(&villain.client, "loop").status);
-            let attacks: Vec<_> = (0..4).map(|_| scope.spawn(thrice)).collect();
-            let reader = scope.spawn(|| {
-                while !over.load(Ordering::Relaxed) {
-                    neighbour.client.get(&path).expect(200);
-                    served.fetch_add(1, Ordering::Relaxed);
-                }
-            });
-            for attack in attacks {
-                for status in attack.join().unwrap() {
-                    assert!(matches!(status, 429 | 503 | 504), "a loop ended with {status}");
-                }
-            }
-            drop(attacked);
-            reader.join().unwrap();
-        });
-        // A reader that had to wait for each of the twelve loops would get as many answers.
-        assert!(served.load(Ordering::Relaxed) > 20, "only {} reads were served beside the loops", served.load(Ordering::Relaxed));
-    }
-
-    fn components_that_do_not_fit_are_refused_with_every_fault(world: Builder::new().bare()) {
-        for (fixture, words) in [
-            ("malformed", "operations"),
-            ("wrong-world", "describe"),
-            ("forbidden-import", "import"),
-            ("undeclared-import", "capabilit"),
-        ] {
-            let answer = world.upload(fixture, &Artefacts::get().fixture(fixture), true);
-            assert_eq!(answer.status, 422, "{fixture}: {answer}");
-            let error = answer.error();
-            let faults = error["details"]["faults"].as_array().unwrap_or_else(|| panic!("{fixture}: no faults in {answer}"));
-            assert!(!faults.is_empty() && answer.text().to_lowercase().contains(words), "{fixture}: nothing about {words} in {answer}");
-        }
-        world.upload("nonsense", b"not a component", true).expect_error(422, "invalid_component");
-        assert_eq!(world.operator().get("/v1/operator/components").expect(200)["components"], json!([]));
     }
 }

@@ -10,7 +10,7 @@ fn play(client: &Client, key: &str, steps: &Value) -> Answer {
     client.call("POST", "/v1/script").idempotency_key(key).json(&json!({ "steps": steps })).send()
 }
 
-fn kept(client: &Client) -> Value {
+fn notes(client: &Client) -> Value {
     client.get("/v1/script/notes").expect(200)
 }
 
@@ -27,7 +27,7 @@ on_both! {
             for said in [said.clone(), said] {
                 scope.spawn(move || said.send(ask(20)).unwrap());
             }
-            // Whichever comes first waits; the other one is told so.
+            // The first of them waits; the other one is told so.
             let told = heard.recv().unwrap();
             assert_eq!(told.header("retry-after"), Some("1"), "{}", told.expect_error(409, "job_not_ready"));
             ask(1).expect_error(409, "duplicate_request");
@@ -50,7 +50,7 @@ on_both! {
         let again = delete();
         assert_eq!((again.status, &again.body, again.header("idempotent-replayed")), (409, &refused.body, Some("true")));
         tenant.client.delete(&format!("/v1/kits/{kit}")).expect(200);
-        // What is wrong with the request or its credential is asked again.
+        // A fault of the request or its credential is no final answer.
         let make = |key: &str| {
             let call = tenant.client.call("POST", "/v1/kits").idempotency_key("mended");
             call.header("x-service-user-id", key).json(&json!({"name": "mended"})).send()
@@ -81,20 +81,20 @@ on_both! {
 mod checkpoints {
     use super::*;
 
-    fn scripted(world: &World) -> charter_tests::Tenant {
+    fn tenant_with_script(world: &World) -> charter_tests::Tenant {
         world.install("script", &Artefacts::get().fixture("script"));
         world.register()
     }
 
     on_both! {
         fn a_conflict_at_a_checkpoint_does_not_cost_the_key(world: Builder::new().bare()) {
-            let tenant = scripted(world);
+            let tenant = tenant_with_script(world);
             let client = &tenant.client;
             play(client, "begin", &json!([{"note": "note", "slug": "hot", "count": 0}, {"items": 1}])).expect(200);
             let steps = json!([{"bump": "hot"}, {"take": 1}, {"sleep_ms": 1500}, {"checkpoint": true}, {"attempt": true}]);
             let answer = std::thread::scope(|scope| {
                 let running = scope.spawn(|| play(client, "once", &steps));
-                until("the script takes the item", || kept(client)["items"] == 0);
+                until("the script takes the item", || notes(client)["items"] == 0);
                 play(client, "between", &json!([{"bump": "hot"}])).expect(200);
                 running.join().unwrap()
             });
@@ -103,7 +103,7 @@ mod checkpoints {
             let again = play(client, "once", &steps);
             assert_eq!(again.expect(200)["seen"], seen);
             assert_eq!(again.header("idempotent-replayed"), Some("true"));
-            assert_eq!(kept(client)["notes"][0]["count"], 2, "both have counted, once each");
+            assert_eq!(notes(client)["notes"][0]["count"], 2, "both have counted, once each");
         }
     }
 }

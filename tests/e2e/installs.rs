@@ -1,4 +1,4 @@
-//! What a component declares is bounded when it is installed, and its answers are data to a
+//! The declarations of a component are bounded when it is installed, and its answers are data to a
 //! browser: an install that would harm others is refused, and the neighbour is served.
 
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use charter_tests::{Answer, World, on_both};
 use serde_json::{Value, json};
 
 /// Uploads the hostile component with this text behind its operations.
-fn declared(world: &World, text: &str) -> Answer {
+fn declare(world: &World, text: &str) -> Answer {
     world.upload("hostile", &Artefacts::get().hostile_declaring(text), true)
 }
 
@@ -44,7 +44,7 @@ on_both! {
         let neighbour = world.register();
         let schema = doubling(45);
         for member in ["query", "body"] {
-            let found = faults(&declared(world, &operation(json!({member: schema}))));
+            let found = faults(&declare(world, &operation(json!({member: schema}))));
             assert!(found.contains(&format!(".{member}.$defs.a8")), "{found}");
             assert!(found.contains("up to 1021 visits to check one value"), "{found}");
         }
@@ -53,7 +53,7 @@ on_both! {
             let _ = write!(patterns, "(a{{900}}b{number}){{900}}");
         }
         let body = json!({"type": "object", "properties": {"a": {"type": "string", "pattern": patterns}}});
-        let found = faults(&declared(world, &operation(json!({"body": body}))));
+        let found = faults(&declare(world, &operation(json!({"body": body}))));
         assert!(found.contains("letters and classes"), "{found}");
         neighbour.client.get("/v1/queue").expect(200);
         assert!(world.operator().get("/v1/operator/components").expect(200).to_string().find("hostile").is_none());
@@ -62,7 +62,7 @@ on_both! {
     fn a_body_that_takes_long_to_check_does_not_hold_up_its_neighbours(world: Builder::new()) {
         let twice = json!({"type": "object", "properties": {"deep": {"$ref": "#/$defs/list"}},
             "$defs": {"list": {"items": {"allOf": [{"$ref": "#/$defs/list"}, {"$ref": "#/$defs/list"}]}}}});
-        declared(world, &operation(json!({"body": twice}))).expect(201);
+        declare(world, &operation(json!({"body": twice}))).expect(201);
         let (villain, neighbour) = (world.register(), world.register());
         let deep = |depth: usize| json!({"deep": (0..depth).fold(json!([]), |value, _| json!([value]))});
         villain.client.post("/v1/hostile/open", &deep(4)).expect_error(404, "not_found");
@@ -115,7 +115,7 @@ on_both! {
             (open("/login"), "must not begin with /login"),
             (open("/{all*}"), "must begin with a word of its own"),
         ] {
-            let found = faults(&declared(world, &text));
+            let found = faults(&declare(world, &text));
             assert!(found.contains(words), "{found}");
         }
         neighbour.client.get("/v1/queue").expect(200);

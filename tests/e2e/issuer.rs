@@ -9,9 +9,7 @@ use charter_tests::world::Builder;
 use charter_tests::{Answer, Client, Database, Tenant, World, on_both};
 use serde_json::{Value, json};
 
-use crate::hooks::{seconds, stripe_signature};
-
-/// What the issuer signs with.
+/// The secret that the issuer signs with.
 const SECRET: &str = "whsec_of_the_issuer";
 const HOOK: &str = "/v1/hooks/providers/cards.issuer";
 
@@ -57,7 +55,7 @@ impl Carded {
             (&json!("active"), &json!("open_loop"), &json!("0018"))
         );
         let card = made["id"].as_str().unwrap().to_owned();
-        let asked = double.asked("/v1/issuing/cards");
+        let asked = double.requests("/v1/issuing/cards");
         let asked =
             asked.iter().rev().find(|asked| asked.form["metadata[charter_card]"] == card).unwrap();
         let hook = asked.form["metadata[charter_hook]"].clone();
@@ -79,12 +77,12 @@ impl Carded {
         self.tenant.client.with("X-Service-User-Id", &self.user)
     }
 
-    fn shown(&self) -> Value {
+    fn read(&self) -> Value {
         self.client().get(&format!("/v1/cards/{}", self.card)).expect(200)["card"].clone()
     }
 
     fn balance(&self) -> i64 {
-        self.shown()["balance_cents"].as_i64().unwrap()
+        self.read()["balance_cents"].as_i64().unwrap()
     }
 
     fn authorizations(&self) -> Vec<(String, String)> {
@@ -104,7 +102,7 @@ impl Carded {
     /// Sends an event as the issuer does.
     fn send(&self, client: &Client, event: &Value) -> Answer {
         let body = event.to_string();
-        let signature = stripe_signature(SECRET, seconds(&self.tenant), &body);
+        let signature = stripe::signature(SECRET, self.tenant.seconds(), &body);
         client
             .call("POST", HOOK)
             .header("stripe-signature", &signature)
@@ -173,7 +171,7 @@ on_both! {
     fn a_card_of_a_network_pays_what_cap_and_balance_admit(world: world()) {
         let double = issuer(world);
         let card = Carded::new(world, &double, &json!({ "label": "travel", "cap_cents": 3_000, "period": "week" }), 4_000);
-        assert_eq!(double.asked("/v1/issuing/cards")[0].form["cardholder"], "ich_of_the_operator");
+        assert_eq!(double.requests("/v1/issuing/cards")[0].form["cardholder"], "ich_of_the_operator");
         assert_eq!(double.card(&card.reference), Some(("active".into(), Some("3000".into()))));
         assert!(card.ask(world, "iauth_1", 2_500));
         assert_eq!(card.balance(), 1_500);
@@ -207,7 +205,7 @@ on_both! {
         until("the issuer knows", || double.card(&card.reference).is_some_and(|(status, _)| status == "inactive"));
         card.client().post(&format!("/v1/cards/{}/cancel", card.card), &json!({})).expect(200);
         until("the issuer knows", || double.card(&card.reference).is_some_and(|(status, _)| status == "canceled"));
-        // What comes back to a card that is no more is the organization's.
+        // A refund to a card that is no more is the organization's.
         card.tell_move(world, "ipi_3", Some("iauth_1"), 300);
         let credit = || {
             let listed = card.tenant.client.get("/v1/ledger/accounts?limit=100").expect(200);
@@ -242,7 +240,7 @@ on_both! {
         card.tell_move(world, "ipi_5", None, -150);
         until("it is posted", || card.balance() == 400);
         card.tell_move(world, "ipi_6", None, -700);
-        until("it is frozen", || card.shown()["status"] == "frozen");
+        until("it is frozen", || card.read()["status"] == "frozen");
         assert_eq!(card.balance(), 0);
         until("the issuer knows", || double.card(&card.reference).is_some_and(|(status, _)| status == "inactive"));
         world.books_agree();
@@ -317,7 +315,7 @@ on_both! {
         let card = Carded::new(world, &double, &json!({}), 1_000);
         assert!(card.ask(world, "iauth_1", 100));
         card.tell_move(world, "ipi_1", Some("iauth_1"), -1_150);
-        until("it is frozen", || card.shown()["status"] == "frozen");
+        until("it is frozen", || card.read()["status"] == "frozen");
         assert_eq!(card.balance(), -150, "posted as it is");
         // It stops the card's own user until a person has looked, and nobody else of the organization.
         let second = card.client().post("/v1/cards", &json!({})).expect(201)["card"]["id"].as_str().unwrap().to_owned();
@@ -362,7 +360,7 @@ on_both! {
         assert_eq!(made["reason"], Value::Null);
         let made = tenant.client.post("/v1/cards", &body).expect(201);
         assert_eq!(made["card"]["status"], "active");
-        let asked = double.asked("/v1/issuing/cardholders");
+        let asked = double.requests("/v1/issuing/cardholders");
         assert_eq!((asked[0].form["name"].as_str(), asked[0].form["billing[address][country]"].as_str()), ("Agents Inc", "US"));
         let wrong = json!({ "cardholder": holder });
         assert_eq!(tenant.client.post("/v1/cards", &wrong).expect_error(400, "invalid_input")["param"], "cardholder");

@@ -7,7 +7,7 @@ use charter_tests::world::Builder;
 use charter_tests::{Answer, Client, Tenant, World, on_both};
 use serde_json::{Value, json};
 
-fn scripted(world: &World) -> Tenant {
+fn tenant_with_script(world: &World) -> Tenant {
     world.install("script", &Artefacts::get().fixture("script"));
     world.register()
 }
@@ -19,13 +19,13 @@ fn job(client: &Client, key: &str, steps: &Value) -> Answer {
     client.call("POST", "/v1/script").idempotency_key(key).json(&body).send()
 }
 
-fn made(client: &Client) -> usize {
+fn count_jobs(client: &Client) -> usize {
     client.get("/v1/jobs").expect(200)["jobs"].as_array().unwrap().len()
 }
 
 on_both! {
     fn a_jobs_result_is_answered_again_to_a_repeated_key(world: Builder::new().bare()) {
-        let tenant = scripted(world);
+        let tenant = tenant_with_script(world);
         let steps = json!([{"note": "note", "slug": "once", "count": 1}]);
         let first = job(&tenant.client, "job-1", &steps);
         let told = first.expect(200);
@@ -34,21 +34,21 @@ on_both! {
         let second = job(&tenant.client, "job-1", &steps);
         assert_eq!(second.expect(200), told);
         assert_eq!(second.header("idempotent-replayed"), Some("true"));
-        assert_eq!(made(&tenant.client), 1, "one job was made");
+        assert_eq!(count_jobs(&tenant.client), 1, "one job was made");
     }
 
     fn a_failed_jobs_reason_is_answered_again_too(world: Builder::new().bare()) {
-        let tenant = scripted(world);
+        let tenant = tenant_with_script(world);
         let steps = json!([{"refuse": "state_conflict"}]);
         for _ in 0..2 {
             let error = job(&tenant.client, "job-2", &steps).expect_error(409, "state_conflict");
             assert_eq!(error["reason"], "script");
         }
-        assert_eq!(made(&tenant.client), 1);
+        assert_eq!(count_jobs(&tenant.client), 1);
     }
 
     fn the_list_goes_on_at_its_cursor(world: Builder::new().bare()) {
-        let tenant = scripted(world);
+        let tenant = tenant_with_script(world);
         let enqueue = || {
             let steps = json!({"steps": [{"enqueue": [{"attempt": 1}], "public": true, "answer": true}]});
             tenant.client.post("/v1/script", &steps).expect(200);
@@ -56,7 +56,7 @@ on_both! {
         (0..5).for_each(|_| enqueue());
         let first = tenant.client.get("/v1/jobs?limit=3").expect(200);
         assert_eq!((first["jobs"].as_array().unwrap().len(), &first["has_more"]), (3, &json!(true)), "{first}");
-        // What comes meanwhile moves nothing.
+        // A job that is added meanwhile moves none.
         enqueue();
         let cursor = first["next_cursor"].as_str().unwrap();
         let rest = tenant.client.get(&format!("/v1/jobs?limit=3&cursor={cursor}")).expect(200);
@@ -68,7 +68,7 @@ on_both! {
     }
 
     fn a_cancelled_job_commits_nothing_and_keeps_its_place_in_the_list(world: Builder::new().bare()) {
-        let tenant = scripted(world);
+        let tenant = tenant_with_script(world);
         let slow = json!([{"sleep_ms": 3000}, {"note": "note", "slug": "never", "count": 1}]);
         let queued = json!({"steps": [{"enqueue": slow, "public": true, "attempts": 3}]});
         tenant.client.post("/v1/script", &queued).expect(200);

@@ -114,7 +114,7 @@ on_both! {
         assert_eq!(made["active_project_id"], json!(other));
         let wider = json!({"name": "wider", "project_id": tenant.project});
         pinned.post("/v1/auth/keys", &wider).expect_error(403, "forbidden");
-        // What is the whole organization's is beyond its pin, its role notwithstanding.
+        // The organization's own matters are beyond its pin, its role notwithstanding.
         let invited = json!({"email": "accomplice@example.com", "role": "admin"});
         for refused in [
             pinned.post("/v1/organization/members", &invited),

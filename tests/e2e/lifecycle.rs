@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use charter_tests::artefacts::Artefacts;
-use charter_tests::patience::{Over, PATIENCE, found, until};
+use charter_tests::patience::{Over, PATIENCE, look_for, until};
 use charter_tests::world::Builder;
 use charter_tests::{Client, World, on_both};
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ fn probe(build: u32) -> Vec<u8> {
 }
 
 /// The same, with an index that builds before it did not have.
-fn indexed(build: u32) -> Vec<u8> {
+fn probe_with_index(build: u32) -> Vec<u8> {
     let mut wasm = probe(build);
     let (old, new) = (br#""indexes": [                 ]"#, br#""indexes": [{"field":"name"} ]"#);
     assert_eq!(old.len(), new.len());
@@ -29,7 +29,7 @@ fn build(client: &Client) -> Value {
     client.get("/v1/probe").expect(200)["build"].clone()
 }
 
-fn staged(world: &World, build: u32) -> String {
+fn stage(world: &World, build: u32) -> String {
     let answer = world.upload("probe", &probe(build), false).expect(201);
     answer["component"]["digest"]
         .as_str()
@@ -49,7 +49,7 @@ on_both! {
         world.install("probe", &probe(900_001));
         let tenant = world.register();
         assert_eq!(build(&tenant.client), "900001");
-        let second = staged(world, 900_002);
+        let second = stage(world, 900_002);
         assert_eq!(build(&tenant.client), "900001", "a staged version is not served");
         activate(world, &second);
         assert_eq!(build(&tenant.client), "900002");
@@ -85,7 +85,7 @@ on_both! {
     fn a_kit_can_pin_a_version_while_others_move_on(world: Builder::new().bare()) {
         world.install("probe", &probe(900_001));
         let tenant = world.register();
-        let second = staged(world, 900_002);
+        let second = stage(world, 900_002);
         activate(world, &second);
         let kit = tenant.kit("canary", json!({"probe": {"enabled": true, "version": "1.0.900001"}}));
         let pinned = tenant.user_with_kit("pinned", &kit);
@@ -104,7 +104,7 @@ on_both! {
         };
         let found = |name: &str| tenant.client.get(&format!("{path}/probe/find?name={name}")).expect(200)["found"].clone();
         write("before");
-        world.install("probe", &indexed(900_002));
+        world.install("probe", &probe_with_index(900_002));
         assert_eq!(build(&tenant.client), "900002");
         write("beside");
         assert_eq!(tenant.client.get(&format!("{path}/probe")).expect(200)["build"], "900001", "the kit pins the older one");
@@ -115,7 +115,7 @@ on_both! {
     fn no_request_fails_while_versions_change_under_load(world: Builder::new().bare()) {
         world.install("probe", &probe(900_001));
         let tenant = world.register();
-        let digests = [staged(world, 900_002), staged(world, 900_003)];
+        let digests = [stage(world, 900_002), stage(world, 900_003)];
         let (over, served) = (AtomicBool::new(false), AtomicU32::new(0));
         std::thread::scope(|scope| {
             let _changing = Over(&over);
@@ -137,7 +137,7 @@ on_both! {
     fn a_request_in_flight_finishes_on_the_version_it_began_with(world: Builder::new().bare()) {
         world.install("probe", &probe(900_001));
         let tenant = world.register();
-        let second = staged(world, 900_002);
+        let second = stage(world, 900_002);
         std::thread::scope(|scope| {
             let slow = scope.spawn(|| tenant.client.post("/v1/probe/wait", &json!({"milliseconds": 1500})).expect(200));
             // The slow request is under way once the operator's view counts it or the swap is done;
@@ -157,7 +157,7 @@ on_both! {
         let user = tenant.user("agent");
         let path = format!("/v1/users/{user}");
         let kinds = |wanted: usize| {
-            found(PATIENCE, "it is told", || {
+            look_for(PATIENCE, "it is told", || {
                 let changes = tenant.client.get("/v1/probe/changes").expect(200)["changes"].clone();
                 let own: Vec<Value> = changes.as_array().unwrap().iter().filter(|it| it["user"] == user).cloned().collect();
                 if own.len() >= wanted { Ok(own) } else { Err(changes) }

@@ -9,7 +9,7 @@ use charter_tests::{Answer, Client, Tenant, World, on_both};
 use serde_json::{Value, json};
 
 use crate::accounts::browser;
-use crate::members::joined;
+use crate::members::join;
 use crate::rules::play;
 use crate::telling::gauge;
 
@@ -25,7 +25,7 @@ pub fn bind(world: &World, relay: &Relay) {
 }
 
 /// A tenant whose agents ask so many people before they spend.
-pub fn governed(world: &World, people: u8) -> Tenant {
+pub fn govern(world: &World, people: u8) -> Tenant {
     world.install("script", &Artefacts::get().fixture("script"));
     let tenant = world.register();
     asks(&tenant, people);
@@ -90,7 +90,7 @@ fn decide(world: &World, link: &str, decision: &str) -> Answer {
 
 /// Another person of the organization, with an address of their own.
 pub fn person(world: &World, tenant: &Tenant, role: &str) -> (String, String) {
-    let (_, account) = joined(world, tenant, &tenant.client, role);
+    let (_, account) = join(world, tenant, &tenant.client, role);
     let members = tenant.client.get("/v1/organization/members").expect(200);
     let member = members["members"]
         .as_array()
@@ -130,7 +130,7 @@ on_both! {
     fn a_mailed_link_approves_exactly_once_and_opening_it_decides_nothing(world: builder()) {
         let relay = Relay::start();
         bind(world, &relay);
-        let tenant = governed(world, 1);
+        let tenant = govern(world, 1);
         let id = wait_for(&tenant.client, json!({ "title": "Buy books" }));
         let mail = relay.hears(&tenant.email, 1).remove(0);
         assert!(mail.private && mail.user.as_deref() == Some(LOGIN.0), "{mail:?}");
@@ -169,7 +169,7 @@ on_both! {
     fn a_mailed_link_denies_and_what_is_no_link_of_it_is_one_page(world: builder()) {
         let relay = Relay::start();
         bind(world, &relay);
-        let tenant = governed(world, 1);
+        let tenant = govern(world, 1);
         let other = wait_for(&tenant.client, json!({}));
         let id = wait_for(&tenant.client, json!({}));
         let mails = relay.hears(&tenant.email, 2);
@@ -201,13 +201,13 @@ on_both! {
         let denied = approval(&tenant.client, &id);
         assert_eq!((&denied["status"], &denied["reason"]), (&json!("denied"), &json!("as we said")));
         assert_eq!(approval(&tenant.client, &other)["status"], "pending_approval");
-        // Who guesses is slowed down, and is then not heard with a right one either.
+        // A client that guesses is slowed down, and then a right token does not help it either.
         until("guessing is slowed down", || send(world, path, "token=guess&decision=approve").status == 429);
         world.books_agree();
     }
 
     fn a_link_counts_only_while_its_person_may_decide_and_decided_is_decided(world: builder()) {
-        let tenant = governed(world, 1);
+        let tenant = govern(world, 1);
         let (approver, account) = person(world, &tenant, "approver");
         let (leaver, left) = person(world, &tenant, "admin");
         let (developer, _) = person(world, &tenant, "developer");
@@ -241,7 +241,7 @@ on_both! {
     }
 
     fn two_people_are_two_links(world: builder()) {
-        let tenant = governed(world, 2);
+        let tenant = govern(world, 2);
         let (approver, _) = person(world, &tenant, "approver");
         let (developer, _) = person(world, &tenant, "developer");
         let relay = Relay::start();
@@ -261,7 +261,7 @@ on_both! {
     fn many_who_press_one_link_at_once_decide_once(world: builder()) {
         let relay = Relay::start();
         bind(world, &relay);
-        let tenant = governed(world, 1);
+        let tenant = govern(world, 1);
         let id = wait_for(&tenant.client, json!({}));
         let link = relay.hears(&tenant.email, 1).remove(0).link();
         let world = &*world;
@@ -280,7 +280,7 @@ on_both! {
         let relay = Relay::start();
         relay.close();
         bind(world, &relay);
-        let tenant = governed(world, 1);
+        let tenant = govern(world, 1);
         let id = wait_for(&tenant.client, json!({}));
         assert_eq!(approval(&tenant.client, &id)["status"], "pending_approval");
         until("it waits", || approval(&tenant.client, &id)["mails"][0]["status"] == "waiting");
@@ -289,28 +289,28 @@ on_both! {
         until("it waits", || approval(&tenant.client, &over)["mails"][0]["status"] == "waiting");
         let (session, _) = browser(world, &tenant.email, PASSWORD);
         session.post(&format!("/v1/approvals/{over}/deny"), &json!({})).expect(200);
-        // What was committed survives a crash.
+        // Committed mails survive a crash.
         world.kill();
         relay.answers(Some(451));
         relay.open();
         world.start();
         let tenant = tenant.at(world.server().address());
         until("the relay is tried", || relay.tries() > 0);
-        assert!(relay.taken().is_empty(), "4xx is no yes");
+        assert!(relay.mails().is_empty(), "4xx is no yes");
         relay.answers(None);
         let mail = relay.hears(&tenant.email, 1).remove(0);
         assert!(mail.link().contains(&id), "the one that waits: {}", mail.text());
         until("the approval says so", || approval(&tenant.client, &id)["mails"][0]["status"] == "sent");
         is_plain_page(&decide(world, &mail.link(), "approve"), 200);
         ends(&tenant.client, &id, "succeeded");
-        assert_eq!(relay.taken().len(), 1, "nobody is mailed about what is over");
+        assert_eq!(relay.mails().len(), 1, "nobody is mailed about what is over");
     }
 
     fn a_mail_that_is_refused_for_good_is_loud(world: builder()) {
         let relay = Relay::start();
         relay.answers(Some(554));
         bind(world, &relay);
-        let tenant = governed(world, 1);
+        let tenant = govern(world, 1);
         let id = wait_for(&tenant.client, json!({}));
         until("the approval says so", || approval(&tenant.client, &id)["mails"][0]["status"] == "failed");
         assert!(approval(&tenant.client, &id)["mails"][0]["reason"].as_str().unwrap().contains("554"));
@@ -323,12 +323,12 @@ on_both! {
     fn what_an_agent_writes_is_neither_a_header_nor_markup(world: builder()) {
         let relay = Relay::start();
         bind(world, &relay);
-        let tenant = governed(world, 1);
+        let tenant = govern(world, 1);
         let title = "Pay\r\nBcc: thief@evil.example\r\n\r\n<script>alert(1)</script> https://evil.example/approve";
         wait_for(&tenant.client, json!({ "title": title, "message": "<img src=x onerror=alert(1)> \"quoted\" & 'more'" }));
         let mail = relay.hears(&tenant.email, 1).remove(0);
         assert!(!mail.headers().contains(&"bcc".to_owned()), "{:?}", mail.headers());
-        assert_eq!((mail.to.clone(), relay.taken().len()), (vec![tenant.email.clone()], 1));
+        assert_eq!((mail.to.clone(), relay.mails().len()), (vec![tenant.email.clone()], 1));
         assert!(mail.subject().contains("Bcc: thief"), "it is text, and of the subject: {}", mail.subject());
         let page = world.anonymous().get(&mail.link());
         is_plain_page(&page, 200);
@@ -340,7 +340,7 @@ on_both! {
         let relay = Relay::start();
         relay.close();
         bind(world, &relay);
-        let tenant = governed(world, 1);
+        let tenant = govern(world, 1);
         let waiting = || gauge(&world.operator(), "charter_mails_waiting");
         assert_eq!(waiting(), 0);
         let ids: Vec<String> = (0..3).map(|_| wait_for(&tenant.client, json!({}))).collect();
@@ -353,7 +353,7 @@ on_both! {
     fn more_than_an_hours_share_is_one_summary(world: builder().environment("CHARTER_MAIL_ORGANIZATION_PER_HOUR", "3")) {
         let relay = Relay::start();
         bind(world, &relay);
-        let tenant = governed(world, 1);
+        let tenant = govern(world, 1);
         let ids: Vec<String> = (0..8).map(|_| wait_for(&tenant.client, json!({}))).collect();
         let told = |id: &str| approval(&tenant.client, id)["mails"][0].clone();
         until("all are told of or not", || ids.iter().all(|id| matches!(told(id)["status"].as_str(), Some("sent" | "withheld"))));
@@ -374,7 +374,7 @@ on_both! {
     ) {
         let relay = Relay::start();
         bind(world, &relay);
-        let tenant = governed(world, 1);
+        let tenant = govern(world, 1);
         let (developer, _) = person(world, &tenant, "developer");
         let invite = |email: &str| {
             let invited = tenant.client.post("/v1/organization/members", &json!({ "email": email, "role": "approver" })).expect(201);
@@ -401,6 +401,6 @@ on_both! {
         // A link for somebody else is asked for last: what was asked for before is over by then.
         world.anonymous().post("/v1/auth/link", &json!({ "email": tenant.email })).expect(202);
         relay.hears(&tenant.email, 2);
-        assert_eq!(relay.taken().len(), 3, "{:?}", relay.taken());
+        assert_eq!(relay.mails().len(), 3, "{:?}", relay.mails());
     }
 }

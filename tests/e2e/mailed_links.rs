@@ -39,10 +39,10 @@ on_both! {
         assert_eq!(session["account"]["email"], json!(tenant.email));
         is_plain_page(&send(world, path, &format!("token={token}")), 404);
         is_plain_page(&world.anonymous().get(&link), 404);
-        assert_eq!(relay.taken().len(), 1, "{:?}", relay.taken());
+        assert_eq!(relay.mails().len(), 1, "{:?}", relay.mails());
         // An approval's page is none to sign in by.
         is_plain_page(&world.anonymous().get(&format!("/sign-in?token={}", unique("link"))), 404);
-        // Whoever asks again and again is slowed down.
+        // A client that asks again and again is slowed down.
         let busy = world.register();
         until("asking is slowed down", || ask(&busy.email).status == 429);
     }

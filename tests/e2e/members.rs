@@ -1,13 +1,13 @@
 //! The people of an organization: invitations, roles, and the last owner.
 
-use charter_tests::tenant::{PASSWORD, Tenant, unique};
+use charter_tests::tenant::{PASSWORD, Tenant, id, unique};
 use charter_tests::{Client, World, on_both};
 use serde_json::json;
 
 use crate::accounts::browser;
 
 /// Invites a new person and accepts for them; answers their browser and account.
-pub fn joined(world: &World, tenant: &Tenant, by: &Client, role: &str) -> (Client, String) {
+pub fn join(world: &World, tenant: &Tenant, by: &Client, role: &str) -> (Client, String) {
     let email = format!("{}@example.com", unique(role));
     let invited =
         by.post("/v1/organization/members", &json!({"email": email, "role": role})).expect(201);
@@ -51,7 +51,7 @@ on_both! {
     fn an_invitation_ends_with_the_membership_that_offered_it(world) {
         let tenant = world.register();
         let (owner, _) = browser(world, &tenant.email, PASSWORD);
-        let (admin, account) = joined(world, &tenant, &owner, "admin");
+        let (admin, account) = join(world, &tenant, &owner, "admin");
         let path = format!("/v1/organization/members/{account}");
         let offer = |by: &Client, role: &str| {
             let email = format!("{}@example.com", unique("accomplice"));
@@ -93,9 +93,9 @@ on_both! {
 
     fn each_role_does_what_it_may(world) {
         let tenant = world.register();
-        let (viewer, _) = joined(world, &tenant, &tenant.client, "viewer");
-        let (developer, _) = joined(world, &tenant, &tenant.client, "developer");
-        let (admin, _) = joined(world, &tenant, &tenant.client, "admin");
+        let (viewer, _) = join(world, &tenant, &tenant.client, "viewer");
+        let (developer, _) = join(world, &tenant, &tenant.client, "developer");
+        let (admin, _) = join(world, &tenant, &tenant.client, "admin");
         let body = json!({"name": "agent"});
         viewer.get("/v1/users").expect(200);
         viewer.post("/v1/users", &body).expect_error(403, "forbidden");
@@ -111,7 +111,7 @@ on_both! {
         let tenant = world.register();
         let (owner, login) = browser(world, &tenant.email, PASSWORD);
         let founder = login["account"]["id"].as_str().unwrap().to_owned();
-        let (admin, other) = joined(world, &tenant, &tenant.client, "admin");
+        let (admin, other) = join(world, &tenant, &tenant.client, "admin");
         let path = |account: &str| format!("/v1/organization/members/{account}");
         admin.patch(&path(&other), &json!({"role": "owner"})).expect_error(403, "forbidden");
         admin.delete(&path(&founder)).expect_error(403, "forbidden");
@@ -125,13 +125,25 @@ on_both! {
 
     fn a_demotion_and_a_removal_act_on_the_next_request(world) {
         let tenant = world.register();
-        let (person, account) = joined(world, &tenant, &tenant.client, "developer");
+        let (person, account) = join(world, &tenant, &tenant.client, "developer");
         person.post("/v1/users", &json!({"name": "agent"})).expect(201);
         let path = format!("/v1/organization/members/{account}");
         tenant.client.patch(&path, &json!({"role": "viewer"})).expect(200);
         person.post("/v1/users", &json!({"name": "agent"})).expect_error(403, "forbidden");
         tenant.client.delete(&path).expect(200);
         person.get("/v1/users").expect_error(401, "unauthorized");
+    }
+
+    fn who_demotes_or_removes_somebody_learns_of_the_keys_that_stay(world) {
+        let tenant = world.register();
+        let (owner, _) = browser(world, &tenant.email, PASSWORD);
+        let (admin, account) = join(world, &tenant, &owner, "admin");
+        let key = admin.post("/v1/auth/keys", &json!({"name": "kept", "role": "admin"})).expect(201);
+        let path = format!("/v1/organization/members/{account}");
+        let change = |role: &str| owner.patch(&path, &json!({"role": role})).expect(200);
+        assert_eq!(change("viewer")["keys"], json!([id(&key)]));
+        assert_eq!(change("developer")["keys"], json!([]), "a promotion leaves nothing behind");
+        assert_eq!(owner.delete(&path).expect(200)["keys"], json!([id(&key)]));
     }
 
     fn an_organization_can_ask_for_a_session_whenever_something_is_loosened(world) {
@@ -143,6 +155,18 @@ on_both! {
         tenant.client.patch("/v1/organization", &json!({"loosening": "key"})).expect_error(403, "forbidden");
         let (owner, _) = browser(world, &tenant.email, PASSWORD);
         owner.post(&format!("{path}/restore"), &json!({})).expect(200);
+        // A primitive hears of it too: no key loosens a card, and a person does.
+        let card = json!({"cap_cents": 100, "period": "day"});
+        let card = id(&tenant.client.post("/v1/cards", &card).expect(201)["card"]);
+        let card = format!("/v1/cards/{card}");
+        let (frozen, thawed) = (format!("{card}/freeze"), format!("{card}/unfreeze"));
+        let raised = json!({"cap_cents": 1_000, "period": "day"});
+        tenant.client.post(&frozen, &json!({})).expect(200);
+        for refused in [tenant.client.post(&thawed, &json!({})), tenant.client.patch(&card, &raised)] {
+            assert_eq!(refused.expect_error(403, "forbidden")["reason"], "loosening_not_allowed");
+        }
+        owner.post(&thawed, &json!({})).expect(200);
+        owner.patch(&card, &raised).expect(200);
         owner.patch("/v1/organization", &json!({"loosening": "key"})).expect(200);
     }
 }

@@ -5,7 +5,7 @@ use charter_tests::{Client, Tenant, World, on_both};
 use serde_json::{Value, json};
 
 /// Funds the organization, and one of its users from there.
-fn funded(world: &World, cents: i64) -> (Tenant, Payer) {
+fn fund(world: &World, cents: i64) -> (Tenant, Payer) {
     let tenant = world.register();
     let credit =
         json!({ "organization_id": tenant.organization, "amount_cents": cents, "memo": "start" });
@@ -43,7 +43,7 @@ impl Payer {
 
 on_both! {
     fn money_goes_from_one_to_the_other_and_back(world) {
-        let (tenant, one) = funded(world, 1_000);
+        let (tenant, one) = fund(world, 1_000);
         let two = Payer::new(&tenant, "payee");
         let transfer = json!({ "to_user_id": two.id, "amount_cents": 400, "memo": "rent" });
         one.client.post("/v1/payments/transfer", &transfer).expect(201);
@@ -64,11 +64,11 @@ on_both! {
     }
 
     fn of_many_calls_at_once_a_closed_loop_admits_what_the_cap_admits_and_keeps_no_trace_of_the_rest(world) {
-        let (tenant, one) = funded(world, 2_000);
+        let (tenant, one) = fund(world, 2_000);
         let two = Payer::new(&tenant, "payee");
         let kits = tenant.client.get("/v1/kits").expect(200);
         let kit = kits["kits"][0]["id"].as_str().unwrap().to_owned();
-        // What the payer was funded with counts for it too: seven dollars more are left.
+        // The payer's funding counts for it too: seven dollars more are left.
         let budget = json!({ "budget": { "cap_cents": 2_799, "period": "month", "hard": true } });
         tenant.client.patch(&format!("/v1/kits/{kit}"), &budget).expect(200);
         let pay = || one.client.post("/v1/payments/transfer", &json!({ "to_user_id": two.id, "amount_cents": 100 }));
@@ -91,7 +91,7 @@ on_both! {
     }
 
     fn a_statement_adds_up_as_json_and_as_csv(world) {
-        let (tenant, one) = funded(world, 1_000);
+        let (tenant, one) = fund(world, 1_000);
         let two = Payer::new(&tenant, "payee");
         for memo in ["=1+1", "rent, and \"more\""] {
             one.client.post("/v1/payments/transfer", &json!({ "to_user_id": two.id, "amount_cents": 100, "memo": memo })).expect(201);
@@ -127,7 +127,7 @@ on_both! {
     }
 
     fn who_is_asked_pays_or_does_not(world) {
-        let (tenant, one) = funded(world, 500);
+        let (tenant, one) = fund(world, 500);
         let (two, third) = (Payer::new(&tenant, "asker"), Payer::new(&tenant, "nobody"));
         let ask = |cents| {
             let asked = json!({ "from_user_id": one.id, "amount_cents": cents, "description": "dinner" });
@@ -147,7 +147,7 @@ on_both! {
     }
 
     fn an_agents_own_key_gives_and_takes_from_nobody_else(world) {
-        let (tenant, one) = funded(world, 500);
+        let (tenant, one) = fund(world, 500);
         let two = Payer::new(&tenant, "agent");
         let agent = tenant.key(json!({ "role": "developer", "user_id": two.id }));
         let charge = json!({ "customer": one.id, "amount_cents": 100 });
@@ -168,7 +168,7 @@ on_both! {
     }
 
     fn a_balance_is_never_spent_twice(world) {
-        let (tenant, one) = funded(world, 700);
+        let (tenant, one) = fund(world, 700);
         let two = Payer::new(&tenant, "payee");
         let moved = std::sync::atomic::AtomicI64::new(0);
         std::thread::scope(|scope| {

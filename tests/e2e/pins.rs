@@ -5,7 +5,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use charter_tests::artefacts::Artefacts;
-use charter_tests::patience::{Over, PATIENCE, found, until};
+use charter_tests::patience::{Over, PATIENCE, look_for, until};
 use charter_tests::tenant::id;
 use charter_tests::world::Builder;
 use charter_tests::{Client, Tenant, World, on_both};
@@ -21,12 +21,12 @@ fn digest(uploaded: &Value) -> String {
         .to_owned()
 }
 
-fn installed(world: &World, build: u32) -> String {
+fn install(world: &World, build: u32) -> String {
     digest(&world.install("probe", &Artefacts::get().probe(build)))
 }
 
 /// A build whose manifest says something else in one place.
-fn rewritten(build: u32, old: &str, new: &str) -> Vec<u8> {
+fn rewrite(build: u32, old: &str, new: &str) -> Vec<u8> {
     assert_eq!(old.len(), new.len());
     let mut wasm = Artefacts::get().probe(build);
     let at = wasm
@@ -39,11 +39,11 @@ fn rewritten(build: u32, old: &str, new: &str) -> Vec<u8> {
 
 /// A build that has an operation at a path where the others have none.
 fn noticing(build: u32) -> Vec<u8> {
-    rewritten(build, "/probe/changes", "/probe/notices")
+    rewrite(build, "/probe/changes", "/probe/notices")
 }
 
 /// One version's row in the operator's view.
-fn shown(world: &World, digest: &str) -> Value {
+fn version_row(world: &World, digest: &str) -> Value {
     let answer = world.operator().get("/v1/operator/components/probe").expect(200);
     let versions = answer["component"]["versions"].as_array().unwrap();
     let found = versions.iter().find(|version| version["digest"] == digest);
@@ -51,24 +51,24 @@ fn shown(world: &World, digest: &str) -> Value {
 }
 
 /// A host that keeps no version for its own sake.
-fn unkept() -> Builder {
+fn host_without_residents() -> Builder {
     Builder::new().bare().environment("CHARTER_ENGINE_RESIDENT_MS", "0")
 }
 
 /// The host looks every 15 s for what it can drop.
 #[track_caller]
 fn leaves_memory(world: &World, digest: &str) {
-    found(PATIENCE, "it leaves memory", || {
-        let row = shown(world, digest);
+    look_for(PATIENCE, "it leaves memory", || {
+        let row = version_row(world, digest);
         if row["in_memory"] == true { Err(row) } else { Ok(()) }
     });
 }
 
 on_both! {
     fn whoever_is_pinned_stays_while_versions_change_under_load(world: Builder::new().bare()) {
-        let first = installed(world, 900_001);
+        let first = install(world, 900_001);
         let tenant = world.register();
-        let digests = [installed(world, 900_002), installed(world, 900_003)];
+        let digests = [install(world, 900_002), install(world, 900_003)];
         let kit = tenant.kit("pinned", json!({"probe": {"enabled": true, "version": "1.0.900001"}}));
         let pinned = format!("/v1/users/{}/probe", tenant.user_with_kit("pinned", &kit));
         let (over, asked) = (AtomicBool::new(false), AtomicU32::new(0));
@@ -96,36 +96,36 @@ on_both! {
             }
             drop(changing);
         });
-        assert_eq!(shown(world, &first)["state"], "retired");
+        assert_eq!(version_row(world, &first)["state"], "retired");
         // Once unpinned, the same user moves on.
         let unpinned = json!({"primitives": {"probe": {"enabled": true}}});
         tenant.client.patch(&format!("/v1/kits/{kit}"), &unpinned).expect(200);
         assert_ne!(tenant.client.get(&pinned).expect(200)["build"], "900001");
     }
 
-    fn a_version_that_nobody_asks_for_leaves_memory(world: unkept()) {
-        let (first, second, third) = (installed(world, 900_001), installed(world, 900_002), installed(world, 900_003));
+    fn a_version_that_nobody_asks_for_leaves_memory(world: host_without_residents()) {
+        let (first, second, third) = (install(world, 900_001), install(world, 900_002), install(world, 900_003));
         leaves_memory(world, &first);
-        // What serves, and what a rollback goes to, stay.
+        // The serving version stays, and so does the one that a rollback goes to.
         for kept in [&second, &third] {
-            assert_eq!(shown(world, kept)["in_memory"], true, "{}", shown(world, kept));
+            assert_eq!(version_row(world, kept)["in_memory"], true, "{}", version_row(world, kept));
         }
     }
 
-    fn whoever_is_pinned_is_served_by_a_version_that_had_left_memory(world: unkept()) {
-        let first = installed(world, 900_001);
+    fn whoever_is_pinned_is_served_by_a_version_that_had_left_memory(world: host_without_residents()) {
+        let first = install(world, 900_001);
         let tenant = world.register();
         let kit = tenant.kit("pinned", json!({"probe": {"enabled": true, "version": "1.0.900001"}}));
         let pinned = tenant.user_with_kit("pinned", &kit);
-        installed(world, 900_002);
-        installed(world, 900_003);
+        install(world, 900_002);
+        install(world, 900_003);
         leaves_memory(world, &first);
         assert_eq!(tenant.client.get(&format!("/v1/users/{pinned}/probe")).expect(200)["build"], "900001");
         assert_eq!(tenant.client.get("/v1/probe").expect(200)["build"], "900003");
     }
 
-    fn whoever_is_pinned_reaches_what_only_a_version_has_that_had_left_memory(world: unkept()) {
-        installed(world, 900_001);
+    fn whoever_is_pinned_reaches_what_only_a_version_has_that_had_left_memory(world: host_without_residents()) {
+        install(world, 900_001);
         // A canary: it never served but to those whose kit pins it.
         let canary = digest(&world.upload("probe", &noticing(900_002), false).expect(201));
         let tenant = world.register();
@@ -145,14 +145,14 @@ on_both! {
             leaves_memory(world, &canary);
             only_there(&tenant.client);
         }
-        // What a fresh process has in memory makes no difference either.
+        // The memory of a fresh process makes no difference either.
         world.stop();
         world.start();
         only_there(&tenant.client.at(world.server().address()));
     }
 
-    fn whoever_is_pinned_is_told_what_only_a_version_asks_for_that_had_left_memory(world: unkept()) {
-        let deaf = |build: u32| rewritten(build, r#""revoked","#, "          ");
+    fn whoever_is_pinned_is_told_what_only_a_version_asks_for_that_had_left_memory(world: host_without_residents()) {
+        let deaf = |build: u32| rewrite(build, r#""revoked","#, "          ");
         world.install("probe", &deaf(900_001));
         let canary = digest(&world.upload("probe", &Artefacts::get().probe(900_002), false).expect(201));
         let tenant = world.register();
@@ -167,7 +167,7 @@ on_both! {
             changes.as_array().unwrap().iter().filter(|change| change["kind"] == "revoked").cloned().collect()
         };
         until("the pinned one is told", || !revoked().is_empty());
-        // Whoever is served by a version that does not ask is not told, and no job of it is left
+        // A user whose version does not ask for the signal gets none, and no job of it is left
         // behind.
         tenant.client.post(&format!("/v1/users/{other}/restore"), &json!({})).expect(200);
         let restored = |user: &str| json!({"kind": "restored", "user": user, "left": 0});
@@ -177,9 +177,9 @@ on_both! {
         assert_eq!(revoked(), [json!({"kind": "revoked", "user": pinned, "left": 0})]);
     }
 
-    fn whoever_is_pinned_calls_what_only_a_version_has_that_had_left_memory(world: unkept()) {
+    fn whoever_is_pinned_calls_what_only_a_version_has_that_had_left_memory(world: host_without_residents()) {
         world.install("script", &Artefacts::get().fixture("script"));
-        world.install("probe", &rewritten(900_001, "probe.changes", "probe.notices"));
+        world.install("probe", &rewrite(900_001, "probe.changes", "probe.notices"));
         let canary = digest(&world.upload("probe", &Artefacts::get().probe(900_002), false).expect(201));
         let tenant = world.register();
         let kit = tenant.kit("canary", json!({"script": {"enabled": true}, "probe": {"enabled": true, "version": "1.0.900002"}}));
@@ -191,8 +191,8 @@ on_both! {
         assert_eq!(called(&tenant.client)["failure"], "resource_not_found");
     }
 
-    fn a_version_that_had_left_memory_can_be_pinned(world: unkept()) {
-        let (first, _, _) = (installed(world, 900_001), installed(world, 900_002), installed(world, 900_003));
+    fn a_version_that_had_left_memory_can_be_pinned(world: host_without_residents()) {
+        let (first, _, _) = (install(world, 900_001), install(world, 900_002), install(world, 900_003));
         leaves_memory(world, &first);
         let tenant = world.register();
         let kit = tenant.kit("pinned", json!({"probe": {"enabled": true, "version": "1.0.900001"}}));
@@ -201,8 +201,8 @@ on_both! {
     }
 
     fn a_version_that_a_kit_pins_cannot_be_removed(world: Builder::new().bare()) {
-        let first = installed(world, 900_001);
-        installed(world, 900_002);
+        let first = install(world, 900_001);
+        install(world, 900_002);
         let remove = || world.operator().delete(&format!("/v1/operator/components/probe/{first}"));
         let pin = json!({"probe": {"enabled": true, "version": "1.0.900001"}});
         let [one, other]: [Tenant; 2] = std::array::from_fn(|_| world.register());
@@ -247,7 +247,7 @@ on_both! {
     }
 
     fn a_version_is_pinned_or_removed_and_never_both(world: Builder::new().bare()) {
-        installed(world, 900_001);
+        install(world, 900_001);
         let tenant = world.register();
         for round in 2..10_u32 {
             let build = 900_000 + round;
@@ -275,12 +275,12 @@ on_both! {
     }
 
     fn what_a_kit_pins_is_not_forgotten_with_what_is_old(world: Builder::new().bare().environment("CHARTER_RETENTION_COMPONENT_VERSIONS", "1")) {
-        installed(world, 900_001);
+        install(world, 900_001);
         let tenant = world.register();
         let kit = tenant.kit("pinned", json!({"probe": {"enabled": true, "version": "1.0.900001"}}));
         let pinned = format!("/v1/users/{}/probe", tenant.user_with_kit("pinned", &kit));
         for build in 900_002..=900_005 {
-            installed(world, build);
+            install(world, build);
         }
         let kept = || -> Vec<String> {
             let answer = world.operator().get("/v1/operator/components/probe").expect(200);
@@ -292,7 +292,7 @@ on_both! {
     }
 
     fn the_version_that_serves_cannot_be_removed_and_another_can(world: Builder::new().bare()) {
-        let (first, second) = (installed(world, 900_001), installed(world, 900_002));
+        let (first, second) = (install(world, 900_001), install(world, 900_002));
         let path = |digest: &str| format!("/v1/operator/components/probe/{digest}");
         let refused = world.operator().delete(&path(&second));
         assert_eq!(refused.expect_error(409, "state_conflict")["reason"], "active", "{refused}");

@@ -1,8 +1,10 @@
 //! Projects, and how a request selects one.
 
 use charter_tests::on_both;
-use charter_tests::tenant::id;
+use charter_tests::tenant::{PASSWORD, id};
 use serde_json::json;
+
+use crate::accounts::browser;
 
 on_both! {
     fn nobody_moves_into_a_project_that_is_being_deleted(world) {
@@ -38,6 +40,26 @@ on_both! {
         let renamed = tenant.client.patch(&within, &json!({"name": "Sandbox"})).expect(200);
         assert_eq!(renamed["project"]["name"], "Sandbox");
         tenant.client.patch(&within, &json!({"mode": "live"})).expect_error(400, "invalid_input");
+    }
+
+    fn a_new_project_is_no_room_that_its_maker_may_not_give(world) {
+        let tenant = world.register();
+        let (owner, _) = browser(world, &tenant.email, PASSWORD);
+        let default = format!("/v1/projects/{}", tenant.project);
+        let make = || tenant.client.post("/v1/projects", &json!({"name": "more"}));
+        tenant.client.patch("/v1/organization", &json!({"loosening": "session"})).expect(200);
+        make().expect(201);
+        // A cap of each project, or of each of its users, and none of them all.
+        let budget = json!({"budget": {"cap_cents": 1_000, "period": "total"}});
+        for path in [&default, &format!("{default}/kits/default")] {
+            owner.patch(path, &budget).expect(200);
+            assert_eq!(make().expect_error(403, "forbidden")["reason"], "loosening_not_allowed", "{path}");
+            owner.post("/v1/projects", &json!({"name": "by a person"})).expect(201);
+            owner.patch("/v1/organization", &budget).expect(200);
+            make().expect(201);
+            owner.patch("/v1/organization", &json!({"budget": null})).expect(200);
+            owner.patch(path, &json!({"budget": null})).expect(200);
+        }
     }
 
     fn path_beats_header_beats_pin_beats_default(world) {

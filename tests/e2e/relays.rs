@@ -8,13 +8,13 @@ use charter_tests::relay::{LOGIN, Received, Relay, Security};
 use charter_tests::world::Builder;
 use serde_json::{Value, json};
 
-use crate::mail::{approval, bind, builder, governed, is_plain_page, parts, person, wait_for};
+use crate::mail::{approval, bind, builder, govern, is_plain_page, parts, person, wait_for};
 
-/// What is bound is private, or on this machine; else nothing is sent.
+/// A relay is encrypted, or on this machine; else nothing is sent.
 #[test]
 fn nothing_is_sent_in_the_clear_or_to_whom_the_operator_does_not_trust() {
     let world = builder().start(Database::Sqlite);
-    let tenant = governed(&world, 1);
+    let tenant = govern(&world, 1);
     let put = |binding: &Value| world.operator().put("/v1/operator/providers/mail.relay", binding);
     let relay = Relay::start();
     let with = |member: &str, value: Value| {
@@ -94,7 +94,7 @@ fn a_private_relay_takes_the_operators_leave() {
     let world = Builder::new().bare().start(Database::Sqlite);
     let relay = Relay::start();
     bind(&world, &relay);
-    let tenant = governed(&world, 1);
+    let tenant = govern(&world, 1);
     wait_for(&tenant.client, json!({}));
     until("the log says why", || world.server().log().contains("CHARTER_EGRESS_ALLOW"));
     assert_eq!(relay.tries(), 0);
@@ -116,7 +116,7 @@ fn a_relay_comes_from_the_file_and_its_faults_by_their_keys() {
     let world = configured
         .environment("CHARTER_PROVIDERS_MAIL_RELAY_CREDENTIAL", LOGIN.1)
         .start(Database::Sqlite);
-    let tenant = governed(&world, 1);
+    let tenant = govern(&world, 1);
     wait_for(&tenant.client, json!({}));
     relay.hears(&tenant.email, 1);
     // Faults keep a host from starting, each by its key; so does a relay whose links would lead
@@ -141,7 +141,7 @@ fn no_secret_of_a_link_is_kept_in_the_clear() {
     let relay = Relay::start();
     relay.close();
     bind(&world, &relay);
-    let tenant = governed(&world, 1);
+    let tenant = govern(&world, 1);
     let id = wait_for(&tenant.client, json!({ "title": "A title that is sealed" }));
     until("it waits", || approval(&tenant.client, &id)["mails"][0]["status"] == "waiting");
     let backup = |name: &str| {
@@ -171,7 +171,7 @@ fn no_secret_of_a_link_is_kept_in_the_clear() {
 #[test]
 fn of_two_replicas_each_person_gets_one_mail() {
     let world = builder().start(Database::Postgresql);
-    let tenant = governed(&world, 1);
+    let tenant = govern(&world, 1);
     let (approver, _) = person(&world, &tenant, "approver");
     let (another, _) = person(&world, &tenant, "approver");
     let relay = Relay::start();
@@ -200,7 +200,7 @@ fn of_two_replicas_each_person_gets_one_mail() {
             "each person is mailed once about each"
         );
     }
-    // What one has mailed counts at the other.
+    // A link that one has mailed counts at the other.
     let link = relay.to(&approver).remove(0).link();
     let (path, token) = parts(&link);
     let there = elsewhere.client.without("authorization");

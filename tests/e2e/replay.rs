@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Barrier;
 
 use charter_tests::artefacts::Artefacts;
-use charter_tests::patience::{PATIENCE, found};
+use charter_tests::patience::{PATIENCE, look_for};
 use charter_tests::tenant::{PASSWORD, id, unique};
 use charter_tests::world::Builder;
 use charter_tests::{Answer, Client, Tenant, World, cases, on_both};
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::accounts::browser;
 use crate::governance::in_an_hour;
-use crate::members::joined;
+use crate::members::join;
 
 /// Sends it twice under one key: the same answer, said to be a replay, and nothing said of the
 /// first.
@@ -78,7 +78,7 @@ pub fn fits(template: &str, path: &str) -> bool {
     }
 }
 
-/// What was made twice, by method and path.
+/// The requests that were made twice, by method and path.
 #[derive(Default)]
 struct Made(RefCell<BTreeSet<(String, String)>>);
 
@@ -150,7 +150,7 @@ fn tenancy(world: &World, tenant: &Tenant, made: &Made) {
     let path = format!("/v1/organization/invitations/{}", id(&invited["invitation"]));
     step("DELETE", &path, None, "/v1/organization/invitations", "invitations", -1);
 
-    let person = joined(world, tenant, client, "developer").1;
+    let person = join(world, tenant, client, "developer").1;
     let path = format!("/v1/organization/members/{person}");
     let members = "/v1/organization/members";
     step("PATCH", &path, body(json!({"role": "viewer"})), members, "members", 0);
@@ -213,7 +213,7 @@ fn tenancy(world: &World, tenant: &Tenant, made: &Made) {
     step("DELETE", &path, None, "/v1/projects", "projects", -1);
 }
 
-/// What a person does to the session that asks for it.
+/// The changes of a person to the session that asks for them.
 fn sessions(world: &World, made: &Made) {
     let (first, second) = (world.register(), world.register());
     let invitation = json!({"email": first.email, "role": "developer"});
@@ -250,7 +250,7 @@ fn sessions(world: &World, made: &Made) {
     assert_eq!(stands(), first.organization.as_str(), "a repeated move moved again");
     made.note("POST", path);
 
-    // What a person does to all of their sessions.
+    // The changes of a person to all of their sessions.
     let own = world.register();
     let [person_of_many, second, _third] = [(); 3].map(|()| browser(world, &own.email, PASSWORD));
     let person_of_many = person_of_many.0;
@@ -266,8 +266,8 @@ fn sessions(world: &World, made: &Made) {
         made.note(method, path);
     }
 
-    // Who asks again for the end is nobody by then. They are told so, nothing that was kept is
-    // shown to them, and nothing else ends.
+    // A session that asks again for its own end is gone by then: it is told so, sees no kept
+    // answer, and ends nothing else.
     let path = "/v1/auth/session";
     let key = unique("end");
     let end = || person.call("DELETE", path).idempotency_key(&key).send();
@@ -279,7 +279,7 @@ fn sessions(world: &World, made: &Made) {
     made.note("DELETE", path);
 }
 
-/// What people decide on: each word is said once, and what is approved is made once.
+/// Approvals: each word is said once, and each approved request is made once.
 fn approvals(world: &World, made: &Made) {
     let tenant = world.register();
     let rules =
@@ -338,7 +338,14 @@ on_both! {
                 let call = call.idempotency_key(&unique("case"));
                 let first = call.clone().send();
                 if (200..300).contains(&first.status) {
-                    same(&first, &call.clone().send());
+                    let again = call.clone().send();
+                    if call.path().ends_with("/reveal") {
+                        // An answer that shows a secret is not kept.
+                        let error = again.expect_error(409, "state_conflict");
+                        assert_eq!(error["reason"], "answer_not_kept", "{again}");
+                    } else {
+                        same(&first, &again);
+                    }
                     made.note(call.method(), call.path());
                 }
                 first
@@ -354,7 +361,7 @@ on_both! {
         let tenant = world.register();
         let rows = || tenant.client.get("/v1/usage").expect(200)["usage"]["audit_rows"].as_u64().unwrap();
         let settled = |expected: u64| {
-            found(PATIENCE, &format!("{expected} rows are numbered"), || match rows() {
+            look_for(PATIENCE, &format!("{expected} rows are numbered"), || match rows() {
                 some if some < expected => Err(format!("there are {some}")),
                 _ => Ok(()),
             });
@@ -501,8 +508,8 @@ on_both! {
         let former = world.operator();
         let first = rotate(&former);
         let token = first.expect(200)["token"].as_str().unwrap().to_owned();
-        // With the former token nobody is told the new one, whatever they know of the request. Who
-        // has the new one already is.
+        // With the former token nobody is told the new one, whatever they know of the request. A
+        // caller that has the new one already is.
         let again = rotate(&former);
         again.expect_error(401, "unauthorized");
         assert!(!again.text().contains(&token) && again.header("idempotent-replayed").is_none(), "{again}");

@@ -6,7 +6,7 @@ use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use charter_tests::artefacts::{Artefacts, Folder};
-use charter_tests::patience::{Over, found};
+use charter_tests::patience::{Over, look_for};
 use charter_tests::server::Server;
 use charter_tests::tenant::id;
 use charter_tests::world::Builder;
@@ -236,7 +236,7 @@ fn a_version_activated_or_rolled_back_on_one_is_served_by_the_other() {
     let tenant = world.register();
     let there = tenant.at(second.address());
     let serves = |client: &Client, build: &str| {
-        found(BOUND, &format!("{build} is served"), || {
+        look_for(BOUND, &format!("{build} is served"), || {
             let answer = client.get("/v1/probe");
             // Until it has heard of the first one there is no such route; afterwards no request
             // fails.

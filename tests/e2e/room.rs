@@ -2,18 +2,19 @@
 //! what is new has no room that its maker did not have.
 
 use charter_tests::artefacts::Artefacts;
-use charter_tests::tenant::unique;
+use charter_tests::tenant::{PASSWORD, unique};
 use charter_tests::world::Builder;
 use charter_tests::{Answer, Client, Tenant, World, on_both};
 use serde_json::{Value, json};
 
-use crate::rules::{play, seen};
+use crate::accounts::browser;
+use crate::rules::{play, sights};
 
 /// One dollar, as the ledger counts.
 const DOLLAR: i64 = 1_000_000;
 
 /// A tenant with credit, of a deployment that plays scripts.
-fn funded(world: &World, cents: i64) -> Tenant {
+fn fund(world: &World, cents: i64) -> Tenant {
     world.install("script", &Artefacts::get().fixture("script"));
     let tenant = world.register();
     let credit = json!({ "organization_id": tenant.organization, "amount_cents": cents, "memo": "for the test" });
@@ -31,13 +32,13 @@ fn spend(amount: i64) -> Value {
     json!([{ "leave": "script.spend", "amount": amount, "as": "p" }, { "capture": "p", "amount": amount }])
 }
 
-/// What the organization's credit has, in micro-US-dollars.
+/// The organization's credit, in micro-US-dollars.
 fn credit(tenant: &Tenant) -> i64 {
-    seen(&play(&tenant.client, json!([{ "balance": "credit" }])))[0]["posted"].as_i64().unwrap()
+    sights(&play(&tenant.client, json!([{ "balance": "credit" }])))[0]["posted"].as_i64().unwrap()
 }
 
 #[track_caller]
-fn over_held(answer: &Answer, left: i64) {
+fn expect_over_held(answer: &Answer, left: i64) {
     let refused = answer.expect_error(409, "state_conflict");
     assert_eq!(
         (&refused["reason"], &refused["details"]["left_micro_usd"]),
@@ -47,44 +48,44 @@ fn over_held(answer: &Answer, left: i64) {
 
 on_both! {
     fn a_hold_bounds_what_its_primitive_captures(world: Builder::new().bare()) {
-        let tenant = funded(world, 100_000);
+        let tenant = fund(world, 100_000);
         tenant.client.patch("/v1/organization", &json!({ "budget": { "cap_cents": 100, "period": "total" } })).expect(200);
         play(&tenant.client, json!([{ "open": "loot" }])).expect(200);
         let leave = |amount: i64, then: Value| json!([
             { "leave": "script.spend", "amount": amount, "as": "p", "pays": ["credit", "loot"] }, then,
         ]);
         let capture = |amount: i64| json!({ "capture": "p", "amount": amount });
-        over_held(&play(&tenant.client, leave(1, capture(2_000 * DOLLAR))), 1);
+        expect_over_held(&play(&tenant.client, leave(1, capture(2_000 * DOLLAR))), 1);
         assert_eq!(credit(&tenant), 1_000 * DOLLAR);
         // One that an earlier request kept stays as it is, and is captured within its bound.
-        let hold = seen(&play(&tenant.client, leave(DOLLAR, json!({ "keep": "p", "seconds": 600 }))))[0].clone();
+        let hold = sights(&play(&tenant.client, leave(DOLLAR, json!({ "keep": "p", "seconds": 600 }))))[0].clone();
         let later = |amount: i64| json!([{ "reopen": hold, "as": "p" }, capture(amount)]);
-        over_held(&play(&tenant.client, later(DOLLAR + 1)), DOLLAR);
+        expect_over_held(&play(&tenant.client, later(DOLLAR + 1)), DOLLAR);
         play(&tenant.client, later(DOLLAR)).expect(200);
         assert_eq!(credit(&tenant), 999 * DOLLAR);
         world.books_agree();
     }
 
     fn what_is_known_afterwards_only_overruns_as_its_action_declares(world: Builder::new().bare()) {
-        let tenant = funded(world, 100_000);
+        let tenant = fund(world, 100_000);
         let guess = |capture: i64| json!([
             { "leave": "script.guess", "amount": DOLLAR, "as": "p" }, { "capture": "p", "amount": capture },
         ]);
         play(&tenant.client, guess(DOLLAR * 3 / 2)).expect(200);
-        over_held(&play(&tenant.client, guess(DOLLAR * 3 / 2 + 1)), DOLLAR * 3 / 2);
+        expect_over_held(&play(&tenant.client, guess(DOLLAR * 3 / 2 + 1)), DOLLAR * 3 / 2);
         play(&tenant.client, guess(DOLLAR)).expect(200);
-        // What an account of the ledger pays was set aside there, and no more.
+        // An account of the ledger pays the amount that was set aside there, and no more.
         let paid = json!([
             { "open": "loot" },
             { "leave": "script.guess", "amount": DOLLAR, "as": "p", "pays": ["credit", "loot"] },
             { "capture": "p", "amount": DOLLAR + 1 },
         ]);
-        over_held(&play(&tenant.client, paid), DOLLAR);
+        expect_over_held(&play(&tenant.client, paid), DOLLAR);
         world.books_agree();
     }
 
     fn who_only_reads_takes_no_regulated_action(world: Builder::new().bare()) {
-        let tenant = funded(world, 1_000);
+        let tenant = fund(world, 1_000);
         let spend = json!({ "steps": spend(1) });
         tenant.client.post("/v1/script/peek", &spend).expect(200);
         for role in ["viewer", "approver"] {
@@ -96,8 +97,35 @@ on_both! {
         world.books_agree();
     }
 
+    fn who_only_reads_changes_nothing_by_an_operation_that_reads(world: Builder::new().bare()) {
+        let tenant = fund(world, 1_000);
+        let leave = json!([{ "leave": "script.spend", "amount": DOLLAR, "as": "p" }, { "keep": "p", "seconds": 600 }]);
+        let hold = sights(&play(&tenant.client, leave))[0].clone();
+        play(&tenant.client, json!([{ "open": "own" }])).expect(200);
+        let changes = [
+            json!({ "note": "note" }), json!({ "open": "mine" }), json!({ "reopen": hold, "as": "p" }),
+            json!({ "freeze": "own", "frozen": true }), json!({ "cap": "box", "amount": 1 }),
+            json!({ "enqueue": [], "public": true, "attempts": 1 }),
+        ];
+        let (person, _) = browser(world, &tenant.email, PASSWORD);
+        let reader = |role: &str| tenant.key(json!({ "role": role }));
+        for change in changes {
+            let steps = json!({ "steps": [change] });
+            for role in ["viewer", "approver"] {
+                let refused = reader(role).post("/v1/script/peek", &steps).expect_error(403, "forbidden");
+                assert_eq!(refused["reason"], "role_insufficient", "{role}: {steps}");
+            }
+            // A primitive's own rows are changed by key.
+            let refused = person.post("/v1/script/peek", &steps).expect_error(403, "forbidden");
+            assert_eq!(refused["reason"], "key_required", "{steps}");
+            tenant.client.post("/v1/script/peek", &steps).expect(200);
+        }
+        person.post("/v1/script/peek", &json!({ "steps": [] })).expect(200);
+        world.books_agree();
+    }
+
     fn nobody_but_the_biller_stops_what_an_organization_pays_from(world: Builder::new().bare()) {
-        let tenant = funded(world, 1_000);
+        let tenant = fund(world, 1_000);
         for frozen in [true, false] {
             play(&tenant.client, json!([{ "freeze": "credit", "frozen": frozen }])).expect_error(403, "forbidden");
         }
@@ -116,8 +144,58 @@ on_both! {
         world.books_agree();
     }
 
+    fn who_is_pinned_spends_credit_only_where_a_cap_stands_above(world: Builder::new().bare()) {
+        let tenant = fund(world, 100_000);
+        let agent = tenant.user("agent");
+        let pinned = tenant.key(json!({ "role": "developer", "user_id": agent }));
+        let pay = |from: &str, to: &str| json!([
+            { "open": to }, { "leave": "script.spend", "amount": DOLLAR, "as": "p", "pays": [from, to] },
+            { "capture": "p", "amount": DOLLAR },
+        ]);
+        let refused = |client: &Client| {
+            let refused = play(client, pay("credit", "wallet")).expect_error(403, "forbidden");
+            assert_eq!(refused["reason"], "no_cap");
+            assert!(refused["hint"].as_str().unwrap().contains("budget"), "{refused}");
+        };
+        refused(&pinned);
+        refused(&pinned.with("x-service-user-id", "me"));
+        refused(&pinned.with("x-service-project-id", &tenant.project));
+        // A scope that it caps itself, and a limit on how often, are no cap above it.
+        let within = json!([
+            { "open": "wallet" }, { "cap": "own", "amount": 9 * DOLLAR },
+            { "leave": "script.spend", "amount": DOLLAR, "as": "p", "pays": ["credit", "wallet"], "within": "own" },
+        ]);
+        assert_eq!(play(&pinned, within).expect_error(403, "forbidden")["reason"], "no_cap");
+        let limits = json!({ "limits": [{ "id": "few", "actions": ["*"], "period": "day", "max_count": 9 }] });
+        tenant.client.put("/v1/governance/limits", &limits).expect(200);
+        refused(&pinned);
+        assert_eq!(credit(&tenant), 1_000 * DOLLAR);
+        // A person of the organization, or a key that is pinned to a project alone, is not asked.
+        play(&tenant.client.with("x-service-user-id", &agent), pay("credit", "wallet")).expect(200);
+        let project = tenant.key(json!({ "role": "developer", "project_id": tenant.project }));
+        play(&project.with("x-service-user-id", &agent), pay("credit", "wallet")).expect(200);
+        // The pinned credential spends its own money.
+        play(&pinned, pay("wallet", "shop")).expect(200);
+        let budgeted = [format!("/v1/users/{agent}"), "/v1/kits/default".into(), "/v1/projects/default".into(), "/v1/organization".into()];
+        for path in &budgeted {
+            for hard in [true, false] {
+                let budget = json!({ "budget": { "cap_cents": 5_000, "period": "day", "hard": hard } });
+                tenant.client.patch(path, &budget).expect(200);
+                if hard {
+                    play(&pinned, pay("credit", "wallet")).expect(200);
+                }
+                tenant.client.patch(path, &json!({ "budget": null })).expect(200);
+                refused(&pinned);
+            }
+        }
+        let denied = || tenant.client.get("/v1/logs?decision=denied&action=script.spend").expect(200)["logs"].as_array().unwrap().clone();
+        charter_tests::patience::until("each refusal is a row", || denied().len() == 13);
+        assert!(denied().iter().all(|row| row["reason"] == "no_cap"));
+        world.books_agree();
+    }
+
     fn a_cap_that_goes_and_comes_again_knows_what_was_spent_meanwhile(world: Builder::new().bare()) {
-        let tenant = funded(world, 100);
+        let tenant = fund(world, 100);
         let project = tenant.client.get("/v1/projects/default").expect(200)["project"]["id"].as_str().unwrap().to_owned();
         let scopes = [
             ("organization", "/v1/organization".to_owned()),
@@ -144,9 +222,9 @@ on_both! {
     }
 
     fn a_hold_from_before_a_first_budget_counts_in_it(world: Builder::new().bare()) {
-        let tenant = funded(world, 100);
+        let tenant = fund(world, 100);
         let kept = json!([{ "leave": "script.spend", "amount": 50 * DOLLAR, "as": "p" }, { "keep": "p", "seconds": 600 }]);
-        let hold = seen(&play(&tenant.client, kept))[0].clone();
+        let hold = sights(&play(&tenant.client, kept))[0].clone();
         let cap = json!({ "budget": { "cap_cents": 100, "period": "total" } });
         tenant.client.patch("/v1/organization", &cap).expect(200);
         play(&tenant.client, spend(DOLLAR / 100)).expect(200);
@@ -158,11 +236,11 @@ on_both! {
     }
 
     fn a_hold_from_before_another_period_counts_in_it(world: Builder::new().bare()) {
-        let tenant = funded(world, 100);
+        let tenant = fund(world, 100);
         let cap = |period: &str| json!({ "budget": { "cap_cents": 10_000, "period": period } });
         tenant.client.patch("/v1/organization", &cap("day")).expect(200);
         let kept = json!([{ "leave": "script.spend", "amount": 50 * DOLLAR, "as": "p" }, { "keep": "p", "seconds": 600 }]);
-        let hold = seen(&play(&tenant.client, kept))[0].clone();
+        let hold = sights(&play(&tenant.client, kept))[0].clone();
         tenant.client.patch("/v1/organization", &cap("total")).expect(200);
         let held = play(&tenant.client, spend(51 * DOLLAR)).expect_error(403, "forbidden");
         assert_eq!(held["details"]["reserved_micro_usd"], 50 * DOLLAR, "what is held counts under every period");
@@ -173,7 +251,7 @@ on_both! {
     }
 
     fn what_a_removed_user_spent_stays_in_the_wider_meters(world: Builder::new().bare()) {
-        let tenant = funded(world, 100);
+        let tenant = fund(world, 100);
         let agent = tenant.user("agent");
         play(&tenant.client.with("X-Service-User-Id", &agent), spend(5 * DOLLAR)).expect(200);
         tenant.client.delete(&format!("/v1/users/{agent}")).expect(200);
@@ -187,7 +265,7 @@ on_both! {
     }
 
     fn what_is_new_has_no_room_that_its_maker_did_not_have(world: Builder::new().bare()) {
-        let tenant = funded(world, 100);
+        let tenant = fund(world, 100);
         let developer = tenant.client.post("/v1/auth/keys", &json!({ "name": "d", "role": "developer" })).expect(201);
         let developer = tenant.client.bearer(developer["key"].as_str().unwrap());
         let kit = tenant.client.get("/v1/kits").expect(200)["kits"][0]["id"].as_str().unwrap().to_owned();

@@ -32,7 +32,7 @@ fn stage(database: Database) -> &'static World {
 }
 
 /// A deployment of its own that plays scripts, for what ends it.
-fn scripted(world: &World) -> Tenant {
+fn tenant_with_script(world: &World) -> Tenant {
     world.install("script", &Artefacts::get().fixture("script"));
     world.register()
 }
@@ -41,13 +41,13 @@ pub fn play(client: &Client, steps: Value) -> Answer {
     client.post("/v1/script", &json!({ "steps": steps }))
 }
 
-/// What the steps saw.
+/// The answers that the steps saw.
 #[track_caller]
-pub fn seen(answer: &Answer) -> Vec<Value> {
+pub fn sights(answer: &Answer) -> Vec<Value> {
     answer.expect(200)["seen"].as_array().unwrap().clone()
 }
 
-/// What is kept: the notes of a kind, and how many items nobody holds.
+/// The notes of a kind.
 fn notes(client: &Client, kind: &str) -> Vec<Value> {
     let listed = client.get("/v1/script/notes").expect(200);
     listed["notes"]
@@ -65,7 +65,7 @@ fn items(client: &Client) -> u64 {
 
 /// Plays `steps` on a thread, and runs `meanwhile` once an item was taken: the script is then in
 /// its middle.
-fn interrupted(client: &Client, steps: Value, meanwhile: impl FnOnce()) -> Answer {
+fn interrupt(client: &Client, steps: Value, meanwhile: impl FnOnce()) -> Answer {
     let before = items(client);
     std::thread::scope(|scope| {
         let running = scope.spawn(|| play(client, steps));
@@ -120,12 +120,12 @@ on_both! {
 
     fn a_value_that_two_want_goes_to_one_and_the_other_is_told_by_the_guest(world) {
         let tenant = world.register();
-        // Whoever finds the slug taken says so itself; whoever loses the race is run again, finds
-        // it taken, and says the same.
+        // A request that finds the slug taken says so itself; one that loses the race is run again,
+        // finds it taken, and says the same.
         let wish = || play(&tenant.client, json!([{ "try": { "note": "note", "slug": "one" } }]));
         let all: Vec<Value> = std::thread::scope(|scope| {
             let running: Vec<_> = (0..8).map(|_| scope.spawn(wish)).collect();
-            running.into_iter().flat_map(|one| seen(&one.join().unwrap())).collect()
+            running.into_iter().flat_map(|one| sights(&one.join().unwrap())).collect()
         });
         assert_eq!(all.iter().filter(|said| said.is_string()).count(), 1, "{all:?}");
         assert_eq!(all.iter().filter(|said| said["failure"] == "duplicate_record").count(), 7, "{all:?}");
@@ -136,28 +136,15 @@ on_both! {
         let tenant = world.register();
         play(&tenant.client, json!([{ "items": 1 }])).expect(200);
         let steps = json!([{ "attempt": 1 }, { "take": 1 }, { "count": "note" }, { "sleep_ms": 700 }, { "note": "note" }]);
-        let answer = interrupted(&tenant.client, steps, || {
+        let answer = interrupt(&tenant.client, steps, || {
             play(&tenant.client, json!([{ "note": "note" }])).expect(200);
         });
-        let seen = seen(&answer);
+        let seen = sights(&answer);
         // It was run again, and its second run counted what had come between; what it took is the
         // same, and taken once.
         assert_eq!((&seen[0], &seen[2]), (&json!(2), &json!(1)), "{answer}");
         assert_eq!(seen[1].as_array().unwrap().len(), 1);
         assert_eq!(items(&tenant.client), 0);
-    }
-
-    fn what_a_rerun_does_not_ask_for_again_is_given_back(world) {
-        let tenant = world.register();
-        play(&tenant.client, json!([{ "items": 1 }])).expect(200);
-        let steps = json!([
-            { "on_attempt": 1, "steps": [{ "take": 1 }] }, { "count": "note" }, { "sleep_ms": 700 }, { "note": "note" },
-        ]);
-        let answer = interrupted(&tenant.client, steps, || {
-            play(&tenant.client, json!([{ "note": "note" }])).expect(200);
-        });
-        assert_eq!(seen(&answer)[0], 1, "{answer}");
-        until("the item is given back", || items(&tenant.client) == 1);
     }
 
     fn after_a_checkpoint_nothing_is_run_again_and_what_was_committed_stays(world) {
@@ -167,7 +154,7 @@ on_both! {
             { "note": "note", "slug": "before" }, { "checkpoint": 1 }, { "count": "note" }, { "take": 1 }, { "sleep_ms": 700 },
             { "note": "note", "slug": "after" },
         ]);
-        let answer = interrupted(&tenant.client, steps, || {
+        let answer = interrupt(&tenant.client, steps, || {
             play(&tenant.client, json!([{ "note": "note", "slug": "between" }])).expect(200);
         });
         assert_eq!(answer.expect_error(409, "state_conflict")["reason"], "EFFECT_WITHOUT_RECORD");
@@ -185,10 +172,10 @@ on_both! {
         let between = || {
             play(&tenant.client, json!([{ "note": "note" }])).expect(200);
         };
-        interrupted(&tenant.client, steps("GET"), between).expect(200);
+        interrupt(&tenant.client, steps("GET"), between).expect(200);
         assert_eq!(calls.swap(0, Ordering::SeqCst), 2);
         let client = tenant.client.with("idempotency-key", "acted");
-        let acted = interrupted(&client, steps("POST"), between);
+        let acted = interrupt(&client, steps("POST"), between);
         assert_eq!(acted.expect_error(409, "state_conflict")["reason"], "EFFECT_WITHOUT_RECORD");
         // The outcome is recorded although the documents are not: asking again acts no second time.
         let again = client.post("/v1/script", &json!({ "steps": steps("POST") }));
@@ -203,7 +190,7 @@ on_both! {
         let client = tenant.client.with("x-service-user-id", &user);
         play(&client, json!([{ "items": 1 }])).expect(200);
         let steps = json!([{ "take": 1 }, { "sleep_ms": 700 }, { "note": "note" }]);
-        let answer = interrupted(&client, steps, || {
+        let answer = interrupt(&client, steps, || {
             tenant.client.post(&format!("/v1/users/{user}/revoke"), &json!({})).expect(200);
         });
         assert_eq!(answer.expect_error(403, "forbidden")["reason"], "profile_revoked");
@@ -236,7 +223,7 @@ on_both! {
         assert_eq!(notes(&tenant.client, "note").len(), 1);
         // A refusal inside comes back as one, and the outer request may go on.
         let told = play(&tenant.client, json!([{ "try": nested(json!([{ "refuse": "state_conflict" }])) }, { "note": "note" }]));
-        assert_eq!(seen(&told)[0]["failure"], "state_conflict", "{told}");
+        assert_eq!(sights(&told)[0]["failure"], "state_conflict", "{told}");
         // Five levels are one too many.
         let mut deep = json!([{ "note": "note" }]);
         for _ in 0..5 {
@@ -245,21 +232,21 @@ on_both! {
         let too_deep = play(&tenant.client, deep);
         assert!((400..500).contains(&too_deep.status), "{too_deep}");
         assert_eq!(notes(&tenant.client, "note").len(), 2);
-        // What the caller's kit switches off is off for its primitives, too.
+        // A primitive that the caller's kit switches off is off for the caller's primitives, too.
         let kit = tenant.kit("narrow", json!({ "script": { "enabled": true }, "queue": { "enabled": false } }));
         let user = tenant.user_with_kit("narrow", &kit);
         let client = tenant.client.with("x-service-user-id", &user);
         let denied = play(&client, json!([{ "try": { "call": "queue.create", "body": { "name": "q" } } }]));
-        assert_eq!(seen(&denied)[0]["failure"], "forbidden", "{denied}");
+        assert_eq!(sights(&denied)[0]["failure"], "forbidden", "{denied}");
         let allowed = play(&tenant.client, json!([{ "call": "queue.create", "body": { "name": "q" } }]));
-        assert_eq!(seen(&allowed)[0]["status"], 201, "{allowed}");
+        assert_eq!(sights(&allowed)[0]["status"], 201, "{allowed}");
     }
 
     fn an_answer_can_be_a_jobs(world) {
         let tenant = world.register();
         let enqueue = json!([{ "enqueue": [{ "note": "note" }, { "attempt": 1 }], "answer": true, "public": true }]);
         let answer = play(&tenant.client, enqueue);
-        assert_eq!(seen(&answer)[1], 1, "{answer}");
+        assert_eq!(sights(&answer)[1], 1, "{answer}");
         assert_eq!(notes(&tenant.client, "note").len(), 1);
         let jobs = tenant.client.get("/v1/jobs").expect(200);
         assert_eq!(jobs["jobs"][0]["status"], "succeeded", "{jobs}");
@@ -287,8 +274,8 @@ on_both! {
         let tenant = world.register();
         let wait = json!([{ "sleep_ms": 300 }, { "note": "note" }]);
         let enqueue = json!({ "enqueue": wait, "key": "daily", "public": true });
-        let first = seen(&play(&tenant.client, json!([enqueue, enqueue])));
-        let second = seen(&play(&tenant.client, json!([enqueue])));
+        let first = sights(&play(&tenant.client, json!([enqueue, enqueue])));
+        let second = sights(&play(&tenant.client, json!([enqueue])));
         assert!(first[0] == first[1] && first[0] == second[0], "{first:?} {second:?}");
         play(&tenant.client, json!([{ "enqueue": wait, "public": true }, { "refuse": "state_conflict" }])).expect_error(409, "state_conflict");
         until("the job runs", || !notes(&tenant.client, "note").is_empty());
@@ -319,22 +306,11 @@ on_both! {
         until("the request that has acted is finished", || !notes(&tenant.client, "note").is_empty());
         assert_eq!(notes(&tenant.client, "note")[0]["slug"], "acted");
     }
-
-    fn a_deadline_after_an_effect_does_not_read_as_if_nothing_had_happened(world) {
-        let tenant = world.register();
-        let late = play(&tenant.client, json!([{ "note": "note" }, { "checkpoint": 1 }, { "sleep_ms": 20000 }]));
-        let error = late.expect_error(500, "internal_error");
-        assert_eq!((error["reason"].as_str(), late.header("x-should-retry")), (Some("EFFECT_WITHOUT_RECORD"), Some("false")));
-        assert_eq!(notes(&tenant.client, "note").len(), 1);
-        let nothing = play(&tenant.client, json!([{ "note": "note" }, { "sleep_ms": 20000 }]));
-        nothing.expect_error(504, "deadline_exceeded");
-        assert_eq!(notes(&tenant.client, "note").len(), 1);
-    }
 }
 
 on_both! {
     fn what_was_dispatched_is_never_run_again_after_a_crash(world: builder()) {
-        let tenant = scripted(world);
+        let tenant = tenant_with_script(world);
         let calls = peer(world, &tenant);
         let steps = json!({ "steps": [{ "fetch": "POST", "path": "/act" }, { "sleep_ms": 5000 }, { "note": "note" }] });
         let client = tenant.client.clone();
@@ -353,7 +329,7 @@ on_both! {
     }
 
     fn what_had_no_effect_yet_is_run_anew_after_a_crash(world: builder()) {
-        let tenant = scripted(world);
+        let tenant = tenant_with_script(world);
         play(&tenant.client, json!([{ "items": 1 }])).expect(200);
         let steps = json!({ "steps": [{ "note": "note" }, { "sleep_ms": 1500 }] });
         let client = tenant.client.clone();

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use charter_tests::world::Builder;
-use charter_tests::{World, cases, on_both};
+use charter_tests::{Database, World, cases};
 use xtask::process;
 use xtask::workspace::Workspace;
 
@@ -21,7 +21,7 @@ pub struct Copy {
 }
 
 impl Copy {
-    /// What the repository holds, with the times of its files, as git sees it.
+    /// The files of the repository as git sees them, with their times.
     pub fn new() -> Self {
         static TURN: Mutex<()> = Mutex::new(());
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -40,7 +40,8 @@ impl Copy {
         Self { root, target: folder.join("target"), _turn: turn }
     }
 
-    /// Cargo within it, without a network.
+    /// Cargo within it, without a network. Its target folder is its own: cargo knows the members of
+    /// a workspace by their paths below its root, and would take the copy's for the repository's.
     pub fn cargo(&self) -> Command {
         let mut command = process::cargo(&self.root);
         command.env("CARGO_TARGET_DIR", &self.target).env("CARGO_NET_OFFLINE", "true");
@@ -116,22 +117,25 @@ fn serve(world: &World, copy: &Copy, wasm: &[u8]) {
     }
 }
 
-on_both! {
-    fn a_scaffolded_primitive_is_built_tested_and_served(world: Builder::new().bare()) {
-        let copy = Copy::new();
-        let before = copy.files();
-        succeeds(copy.cargo().args(["xtask", "new", "address-book"]));
-        let wasm = copy.component("address-book");
-        succeeds(copy.cargo().args(["test", "--quiet", "--package", "charter-address-book"]));
-        let after = copy.files();
-        for (path, bytes) in &after {
-            // Cargo notes every member of a workspace in its lock file.
-            let own = path.starts_with("plugins/address-book") || path == Path::new("Cargo.lock");
-            assert!(own || before.get(path) == Some(bytes), "{} was changed", path.display());
-        }
-        assert!(before.keys().all(|path| after.contains_key(path)), "a file is gone");
-        let again = copy.cargo().args(["xtask", "new", "address-book"]).output().unwrap();
-        assert!(!again.status.success() && String::from_utf8_lossy(&again.stderr).contains("there already"), "{again:?}");
-        serve(world, &copy, &wasm);
+#[test]
+fn a_scaffolded_primitive_is_built_tested_and_served() {
+    let world = Builder::new().bare().start(Database::Sqlite);
+    let copy = Copy::new();
+    let before = copy.files();
+    succeeds(copy.cargo().args(["xtask", "new", "address-book"]));
+    let wasm = copy.component("address-book");
+    succeeds(copy.cargo().args(["test", "--quiet", "--package", "charter-address-book"]));
+    let after = copy.files();
+    for (path, bytes) in &after {
+        // Cargo notes every member of a workspace in its lock file.
+        let own = path.starts_with("plugins/address-book") || path == Path::new("Cargo.lock");
+        assert!(own || before.get(path) == Some(bytes), "{} was changed", path.display());
     }
+    assert!(before.keys().all(|path| after.contains_key(path)), "a file is gone");
+    let again = copy.cargo().args(["xtask", "new", "address-book"]).output().unwrap();
+    assert!(
+        !again.status.success() && String::from_utf8_lossy(&again.stderr).contains("there already"),
+        "{again:?}"
+    );
+    serve(&world, &copy, &wasm);
 }

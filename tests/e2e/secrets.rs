@@ -1,5 +1,5 @@
-//! What a deployment keeps and writes holds no secret in the clear: not the database, not the code
-//! cache, not the log.
+//! Nothing that a deployment keeps or writes holds a secret in the clear: not the database, not the
+//! code cache, not the log.
 
 use std::path::Path;
 
@@ -52,6 +52,22 @@ fn gather(folder: &Path, bytes: &mut Vec<u8>) {
 
 fn holds(bytes: &[u8], text: &str) -> bool {
     bytes.windows(text.len()).any(|window| window == text.as_bytes())
+}
+
+on_both! {
+    fn a_secret_is_shown_to_who_may_see_it_now_and_never_from_memory(world) {
+        let tenant = world.register();
+        tenant.client.put("/v1/vault/api", &json!({"value": "first"})).expect(200);
+        let reveal = |key: &str| tenant.client.call("POST", "/v1/vault/api/reveal").idempotency_key(key).send();
+        assert_eq!(reveal("one").expect(200)["value"], "first");
+        tenant.client.put("/v1/vault/api", &json!({"value": "second"})).expect(200);
+        let again = reveal("one");
+        assert_eq!(again.expect_error(409, "state_conflict")["reason"], "answer_not_kept");
+        assert!(!again.text().contains("first"), "{again}");
+        assert_eq!(reveal("two").expect(200)["value"], "second");
+        tenant.client.delete("/v1/vault/api").expect(200);
+        reveal("three").expect_error(404, "not_found");
+    }
 }
 
 on_both! {

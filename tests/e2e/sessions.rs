@@ -33,7 +33,7 @@ fn token(relay: &Relay, email: &str, count: usize) -> String {
     parts(&link).1.to_owned()
 }
 
-fn registered(world: &World, email: &str) -> Value {
+fn register(world: &World, email: &str) -> Value {
     world
         .anonymous()
         .post("/v1/auth/register", &json!({"email": email, "password": PASSWORD}))
@@ -88,7 +88,7 @@ on_both! {
         let relay = Relay::start();
         bind(world, &relay);
         let email = address("owner");
-        let squatter = registered(world, &email);
+        let squatter = register(world, &email);
         let key = world.anonymous().bearer(squatter["api_key"]["key"].as_str().unwrap());
         let (session, _) = browser(world, &email, PASSWORD);
         ask(world, "/v1/auth/proof", &email);
@@ -103,7 +103,7 @@ on_both! {
         assert_ne!(made["organization"]["id"], squatter["organization"]["id"]);
         // The address leads to its owner alone from now on.
         assert_eq!((login(world, &email, NEW), login(world, &email, PASSWORD)), (200, 401));
-        // What was made with it is still its maker's, under an address that no mail reaches.
+        // The account's things are still its own, under an address that no mail reaches.
         assert!(is_signed_in(&session));
         let kept = member_email(&key);
         assert!(kept.ends_with("@unproved.invalid"), "{kept}");
@@ -119,7 +119,7 @@ on_both! {
         let relay = Relay::start();
         bind(world, &relay);
         let (host, email) = (world.register(), address("invitee"));
-        let squatter = registered(world, &email);
+        let squatter = register(world, &email);
         let invited = host.client.post("/v1/organization/members", &json!({"email": email, "role": "developer"})).expect(201);
         let accept = |token: &str, anew: bool| {
             let body = json!({"token": token, "password": NEW, "new_account": anew});

@@ -45,7 +45,7 @@ fn upload(world: &World, wasm: &[u8], signature: Option<&str>) -> Answer {
 }
 
 #[track_caller]
-fn refused(answer: &Answer, says: &str) {
+fn expect_refusal(answer: &Answer, says: &str) {
     let error = answer.expect_error(422, "invalid_component");
     let faults = error["details"]["faults"].as_array().unwrap();
     assert_eq!(faults.len(), 1, "{answer}");
@@ -56,21 +56,21 @@ fn refused(answer: &Answer, says: &str) {
 on_both! {
     fn only_what_a_configured_key_signed_is_installed(world: trusting()) {
         let wasm = Artefacts::get().fixture("probe");
-        refused(&upload(world, &wasm, None), "is not signed");
-        refused(&upload(world, &wasm, Some("rubbish")), "base64 of 64 bytes");
-        refused(&upload(world, &wasm, Some(&signature(&key(3), &wasm))), "none of the configured keys");
-        refused(&upload(world, &wasm, Some(&signature(&key(1), b"other bytes"))), "none of the configured keys");
+        expect_refusal(&upload(world, &wasm, None), "is not signed");
+        expect_refusal(&upload(world, &wasm, Some("rubbish")), "base64 of 64 bytes");
+        expect_refusal(&upload(world, &wasm, Some(&signature(&key(3), &wasm))), "none of the configured keys");
+        expect_refusal(&upload(world, &wasm, Some(&signature(&key(1), b"other bytes"))), "none of the configured keys");
         let mut other = wasm.clone();
         other.extend([0, 5, 4, b't', b'e', b's', b't']);
-        refused(&upload(world, &other, Some(&signature(&key(1), &wasm))), "none of the configured keys");
+        expect_refusal(&upload(world, &other, Some(&signature(&key(1), &wasm))), "none of the configured keys");
         // Signed over the file itself, as somebody who has not read the manual would.
-        refused(&upload(world, &wasm, Some(&STANDARD.encode(key(1).sign(&wasm).to_bytes()))), "none of the configured keys");
+        expect_refusal(&upload(world, &wasm, Some(&STANDARD.encode(key(1).sign(&wasm).to_bytes()))), "none of the configured keys");
         let tenant = world.register();
         tenant.client.get("/v1/probe").expect_error(404, "not_found");
         assert_eq!(world.operator().get("/v1/operator/components").expect(200)["components"], json!([]), "something was kept");
         upload(world, &wasm, Some(&signature(&key(2), &wasm))).expect(201);
         tenant.client.get("/v1/probe").expect(200);
-        // What was trusted is served after a restart; nobody signs it again.
+        // A version that was trusted is served after a restart; nobody signs it again.
         world.stop();
         world.start();
         tenant.client.at(world.server().address()).get("/v1/probe").expect(200);

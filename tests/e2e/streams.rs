@@ -6,7 +6,7 @@ use charter_tests::world::Builder;
 use charter_tests::{Answer, Client, Tenant, World, on_both};
 use serde_json::json;
 
-fn scripted(world: &World) -> Tenant {
+fn tenant_with_script(world: &World) -> Tenant {
     world.install("script", &Artefacts::get().fixture("script"));
     world.register()
 }
@@ -18,14 +18,14 @@ fn follow(client: &Client, user: &str) -> Answer {
 }
 
 #[track_caller]
-fn ended(answer: &Answer) {
+fn expect_end(answer: &Answer) {
     assert_eq!(answer.status, 200, "{answer}");
     assert!(answer.body.starts_with(b"retry: 3000\n\n"), "{answer}");
 }
 
 on_both! {
     fn a_stream_ends_with_its_credential_its_time_and_its_user(world: Builder::new().bare()) {
-        let tenant = scripted(world);
+        let tenant = tenant_with_script(world);
         let (stays, goes) = (tenant.user("stays"), tenant.user("goes"));
         let made = tenant.client.post("/v1/auth/keys", &json!({"name": "revoked"})).expect(201);
         let revoked = tenant.client.bearer(made["key"].as_str().unwrap());
@@ -42,11 +42,11 @@ on_both! {
             let [first, second, third] = streams.map(|stream| stream.join().unwrap());
             // The first and the third may have been too late to begin at all.
             if first.status != 401 {
-                ended(&first);
+                expect_end(&first);
             }
-            ended(&second);
+            expect_end(&second);
             if third.status != 404 {
-                ended(&third);
+                expect_end(&third);
             }
         });
     }

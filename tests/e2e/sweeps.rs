@@ -1,5 +1,5 @@
-//! What must hold of every declared route, read from the description that the server publishes: a
-//! new primitive is covered without anyone asking.
+//! The promises of every declared route, read from the description that the server publishes: a new
+//! primitive is covered without anyone asking.
 
 use std::collections::BTreeSet;
 
@@ -78,8 +78,8 @@ fn call(tenant: &Tenant, route: &Route, below: &str, body: &Value) -> charter_te
     if body_schema(route).is_some() { call.json(body).send() } else { call.send() }
 }
 
-/// What a refused action must leave as it was: the user's accounts and the organization's credit,
-/// what is held, and what lists show.
+/// All that a refused action must leave as it was: the user's accounts, the organization's credit,
+/// the holds and the lists.
 fn standing(client: &Client, user: &str, lists: &[String]) -> Vec<Value> {
     let own = ["ledger/accounts".to_owned(), "payments".to_owned()];
     let mut seen: Vec<Value> = own

@@ -1,4 +1,4 @@
-//! What goes to the operator's own systems: spans to a collector, and the log as JSON lines.
+//! Telemetry to the operator's own systems: spans to a collector, and the log as JSON lines.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 fn collector() -> (SocketAddr, mpsc::Receiver<Heard>) {
     let (sender, exports) = mpsc::channel();
     let address = double::listen(move |heard| {
-        // Who has seen enough hangs up.
+        // A test that has seen enough hangs up.
         let _ = sender.send(heard);
         let headers = vec![("content-type".to_owned(), "application/x-protobuf".to_owned())];
         Reply { status: 200, headers, body: Vec::new() }

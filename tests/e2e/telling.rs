@@ -1,4 +1,4 @@
-//! What the server tells of itself: its description, its counters and its log.
+//! The server about itself: its description, its counters and its log.
 
 use std::collections::BTreeSet;
 
@@ -107,7 +107,7 @@ pub fn gauge(operator: &Client, name: &str) -> u64 {
 }
 
 /// The value of a counter whose line has all of these.
-fn counted(operator: &Client, family: &str, labels: &[&str]) -> u64 {
+fn count(operator: &Client, family: &str, labels: &[&str]) -> u64 {
     let answer = operator.get("/metrics");
     assert_eq!(answer.status, 200, "{answer}");
     let text = answer.text();
@@ -126,14 +126,14 @@ on_both! {
         world.install("probe", &Artefacts::get().fixture("probe"));
         tenant.client.get("/metrics").expect_error(401, "unauthorized");
         let operator = world.operator();
-        let class = |outcome: &str| counted(&operator, "charter_guest_calls_total", &[r#"primitive="probe""#, &format!("outcome=\"{outcome}\"")]);
+        let class = |outcome: &str| count(&operator, "charter_guest_calls_total", &[r#"primitive="probe""#, &format!("outcome=\"{outcome}\"")]);
         let before = (class("answered"), class("refused"), class("trapped"));
         for n in 0..3 {
             tenant.client.post("/v1/probe/pairs", &json!({ "name": format!("counted-{n}") })).expect(201);
         }
         assert_eq!((class("answered"), class("refused"), class("trapped")), (before.0 + 3, before.1, before.2));
         // One that the host refuses never reaches the guest, and is counted at its route.
-        let route = |outcome: &str| counted(&operator, "charter_outcomes_total", &[r#"method="POST""#, r#"route="/v1/probe/pairs""#, &format!("outcome=\"{outcome}\"")]);
+        let route = |outcome: &str| count(&operator, "charter_outcomes_total", &[r#"method="POST""#, r#"route="/v1/probe/pairs""#, &format!("outcome=\"{outcome}\"")]);
         assert_eq!((route("answered"), route("refused")), (3, 0));
         tenant.client.post("/v1/probe/pairs", &json!({})).expect_error(400, "invalid_input");
         assert_eq!((route("answered"), route("refused")), (3, 1));
@@ -153,7 +153,7 @@ on_both! {
         let tenant = world.register();
         world.install("script", &Artefacts::get().fixture("script"));
         let operator = world.operator();
-        let class = |outcome: &str| counted(&operator, "charter_guest_calls_total", &[r#"primitive="script""#, &format!("outcome=\"{outcome}\"")]);
+        let class = |outcome: &str| count(&operator, "charter_guest_calls_total", &[r#"primitive="script""#, &format!("outcome=\"{outcome}\"")]);
         let all = || (class("answered"), class("refused"), class("trapped"));
         let before = all();
         let play = |step: Value| tenant.client.post("/v1/script", &json!({ "steps": [step] }));

@@ -99,7 +99,7 @@ fn both_versions_are_spoken_behind_tls() {
         "{}",
         String::from_utf8_lossy(&told.stdout)
     );
-    // Who trusts nobody of ours does not get in, and nothing is said in the clear.
+    // A client that does not trust our authority does not get in, and nothing is said in the clear.
     assert!(
         !curl(data.path(), &[&health]).status.success(),
         "curl trusted a stranger's certificate"

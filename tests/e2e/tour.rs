@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::scaffold::{Copy, succeeds};
 
-/// What stands above a block that is run.
+/// The line above a block that is run.
 const MARK: &str = "<!-- tour -->\n```sh\n";
 
 /// The blocks of a page, in order.
@@ -20,8 +20,8 @@ fn blocks(page: &str) -> Vec<String> {
     blocks.map(|rest| rest.split_once("```").expect("a block ends").0.to_owned()).collect()
 }
 
-/// What the block with these words said.
-fn said<'o>(blocks: &[String], output: &'o str, words: &str) -> &'o str {
+/// The output of the block with these words.
+fn output_of<'o>(blocks: &[String], output: &'o str, words: &str) -> &'o str {
     let at = blocks
         .iter()
         .position(|block| block.contains(words))
@@ -39,7 +39,7 @@ on_both! {
         shell.env("BASE", world.server().address()).env("CHARTER_OPERATOR_TOKEN", OPERATOR_TOKEN);
         shell.env("CHARTER", &Artefacts::get().charter);
         let output = String::from_utf8(succeeds(&mut shell).stdout).unwrap();
-        let of = |words: &str| said(&blocks, &output, words);
+        let of = |words: &str| output_of(&blocks, &output, words);
         assert!(of("\"amount_cents\": 3000").contains("\"balance_cents\":3000"), "{output}");
         let refused: Value = serde_json::from_str(of("\"amount_cents\": 2500")).unwrap();
         assert_eq!((&refused["error"]["reason"], &refused["error"]["details"]["scope"]), (&"budget_exceeded".into(), &"kit".into()));
@@ -64,7 +64,7 @@ on_both! {
         shell.envs(environment.get_envs().filter_map(|(name, value)| Some((name, value?))));
         shell.env("BASE", world.server().address()).env("CHARTER_OPERATOR_TOKEN", OPERATOR_TOKEN);
         let output = String::from_utf8(succeeds(&mut shell).stdout).unwrap();
-        let of = |words: &str| said(&blocks, &output, words);
+        let of = |words: &str| output_of(&blocks, &output, words);
         assert!(of("/receive").contains("Initech"), "{output}");
         let refused: Value = serde_json::from_str(of("$AGENT/search")).unwrap();
         assert_eq!(refused["error"]["code"], "not_configured", "{refused}");

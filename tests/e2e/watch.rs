@@ -29,7 +29,7 @@ fn watching(world: &mut World, folder: &Path) {
     world.start();
 }
 
-/// What the operator sees of the probe's versions: their numbers and states.
+/// The probe's versions as the operator sees them: numbers and states.
 fn versions(world: &World) -> Vec<(String, String)> {
     let listed = world.operator().get("/v1/operator/components/probe").expect(200);
     let text = |value: &Value| value.as_str().unwrap().to_owned();

@@ -57,7 +57,7 @@ fn builder() -> Builder {
     Builder::new().bare().environment("CHARTER_EGRESS_ALLOW", "127.0.0.0/8")
 }
 
-fn scripted(world: &World) -> Tenant {
+fn tenant_with_script(world: &World) -> Tenant {
     world.install("script", &Artefacts::get().fixture("script"));
     world.register()
 }
@@ -80,7 +80,7 @@ fn say(client: &Client, number: usize) {
 
 /// Verifies by the public library of Standard Webhooks, and by the header of the specification.
 #[track_caller]
-fn verified(heard: &Heard, secret: &str) -> Value {
+fn verify(heard: &Heard, secret: &str) -> Value {
     let mut headers = http::HeaderMap::new();
     for name in ["webhook-id", "webhook-timestamp", "webhook-signature"] {
         headers.insert(name, heard.header(name).unwrap().parse().unwrap());
@@ -107,13 +107,13 @@ fn deliveries(client: &Client, id: &str) -> Vec<Value> {
 
 on_both! {
     fn an_event_is_delivered_signed_both_ways(world: builder()) {
-        let tenant = scripted(world);
+        let tenant = tenant_with_script(world);
         let receiver = Receiver::new();
         say(&tenant.client, 0);
         let (id, secret) = subscribe(&tenant.client, &receiver.url());
         say(&tenant.client, 7);
         let heard = receiver.hears(1);
-        let body = verified(&heard[0], &secret);
+        let body = verify(&heard[0], &secret);
         assert_eq!(heard[0].header("x-service-event"), Some("script.told"));
         assert_eq!(heard[0].header("x-service-signature"), Some(own_signature(&heard[0], &secret).as_str()));
         assert_eq!((&body["event"], &body["data"]["text"]), (&json!("script.told"), &json!("7")), "nothing from before it");
@@ -129,7 +129,7 @@ on_both! {
         assert_eq!(heard[0].body, heard[1].body);
         // And a test of it.
         tenant.client.post(&format!("/v1/webhooks/{id}/test"), &json!({})).expect(202);
-        assert_eq!(verified(&receiver.hears(3)[2], &secret)["event"], "webhook.test");
+        assert_eq!(verify(&receiver.hears(3)[2], &secret)["event"], "webhook.test");
         // The secret is shown once.
         let listed = tenant.client.get("/v1/webhooks").expect(200);
         assert_eq!(listed["webhooks"][0]["id"], id);
@@ -137,14 +137,14 @@ on_both! {
     }
 
     fn a_failed_delivery_is_tried_again_and_nothing_else_waits(world: builder()) {
-        let tenant = scripted(world);
+        let tenant = tenant_with_script(world);
         let (dead, alive) = (Receiver::new(), Receiver::new());
         dead.hangs.store(true, Ordering::SeqCst);
         let (first, _) = subscribe(&tenant.client, &dead.url());
         let (second, secret) = subscribe(&tenant.client, &alive.url());
         (0..5).for_each(|number| say(&tenant.client, number));
         let heard = alive.hears(5);
-        let mut numbers: Vec<i64> = heard.iter().map(|heard| verified(heard, &secret)["data"]["text"].as_str().unwrap().parse::<i64>().unwrap()).collect();
+        let mut numbers: Vec<i64> = heard.iter().map(|heard| verify(heard, &secret)["data"]["text"].as_str().unwrap().parse::<i64>().unwrap()).collect();
         numbers.sort_unstable();
         assert_eq!(numbers, [0, 1, 2, 3, 4]);
         until("all are logged", || deliveries(&tenant.client, &second).iter().all(|delivery| delivery["status"] == "succeeded"));
@@ -160,21 +160,21 @@ on_both! {
         refused.answers(204);
         let heard = refused.hears(2);
         assert_eq!(heard[0].header("webhook-id"), heard[1].header("webhook-id"));
-        verified(&heard[1], &secret);
+        verify(&heard[1], &secret);
         until("the second try is logged", || deliveries(&tenant.client, &third)[0]["status"] == "succeeded");
         let attempts = deliveries(&tenant.client, &third)[0]["attempts"].clone();
         assert_eq!((&attempts[0]["status"], &attempts[1]["status"]), (&json!(503), &json!(204)));
     }
 
     fn an_endpoint_that_is_gone_is_switched_off_and_all_are_told(world: builder()) {
-        let tenant = scripted(world);
+        let tenant = tenant_with_script(world);
         let (gone, watcher) = (Receiver::new(), Receiver::new());
         gone.answers(410);
         let (id, _) = subscribe(&tenant.client, &gone.url());
         let wish = json!({ "url": watcher.url(), "eventTypes": ["webhook.disabled"] });
         let made = tenant.client.post("/v1/webhooks", &wish).expect(201);
         say(&tenant.client, 1);
-        let told = verified(&watcher.hears(1)[0], made["secret"].as_str().unwrap());
+        let told = verify(&watcher.hears(1)[0], made["secret"].as_str().unwrap());
         assert_eq!((&told["event"], &told["data"]["webhook_id"]), (&json!("webhook.disabled"), &json!(id)));
         let off = tenant.client.get(&format!("/v1/webhooks/{id}")).expect(200)["webhook"].clone();
         assert_eq!(off["active"], false);
@@ -195,21 +195,21 @@ on_both! {
     }
 
     fn both_secrets_count_for_a_day(world: builder()) {
-        let tenant = scripted(world);
+        let tenant = tenant_with_script(world);
         let receiver = Receiver::new();
         let (id, old) = subscribe(&tenant.client, &receiver.url());
         let new = tenant.client.post(&format!("/v1/webhooks/{id}/rotate"), &json!({})).expect(200)["secret"].as_str().unwrap().to_owned();
         assert_ne!(old, new);
         say(&tenant.client, 1);
         let heard = receiver.hears(1).remove(0);
-        verified(&heard, &old);
-        verified(&heard, &new);
+        verify(&heard, &old);
+        verify(&heard, &new);
         assert_eq!(heard.header("x-service-signature"), Some(own_signature(&heard, &new).as_str()));
         assert_eq!(heard.header("x-service-signature-previous"), Some(own_signature(&heard, &old).as_str()));
     }
 
     fn every_secret_that_was_handed_out_signs_until_its_day_is_over(world: builder()) {
-        let tenant = scripted(world);
+        let tenant = tenant_with_script(world);
         let receiver = Receiver::new();
         let (id, first) = subscribe(&tenant.client, &receiver.url());
         let path = format!("/v1/webhooks/{id}/rotate");
@@ -224,7 +224,7 @@ on_both! {
         assert!(refused["details"]["until"].is_string(), "{refused}");
         say(&tenant.client, 1);
         let heard = receiver.hears(1).remove(0);
-        secrets.iter().for_each(|secret| drop(verified(&heard, secret)));
+        secrets.iter().for_each(|secret| drop(verify(&heard, secret)));
         let named = |name: &str| heard.header(name).unwrap().split(' ').map(str::to_owned).collect::<Vec<_>>();
         let mut own = [named("x-service-signature"), named("x-service-signature-previous")].concat();
         let mut wanted: Vec<String> = secrets.iter().map(|secret| own_signature(&heard, secret)).collect();
@@ -234,7 +234,7 @@ on_both! {
     }
 
     fn a_tenants_webhook_hears_that_tenant_alone(world: builder()) {
-        let tenant = scripted(world);
+        let tenant = tenant_with_script(world);
         let (one, two) = (tenant.user("one"), tenant.user("two"));
         let receiver = Receiver::new();
         let wish = json!({ "url": receiver.url(), "eventTypes": ["*"] });
@@ -242,7 +242,7 @@ on_both! {
         assert_eq!(made["tenant_user_id"], one);
         say(&tenant.client.with("X-Service-User-Id", &two), 2);
         say(&tenant.client.with("X-Service-User-Id", &one), 1);
-        let body = verified(&receiver.hears(1)[0], made["secret"].as_str().unwrap());
+        let body = verify(&receiver.hears(1)[0], made["secret"].as_str().unwrap());
         assert_eq!((&body["data"]["text"], &body["data"]["tenant_user_id"]), (&json!("1"), &json!(one)));
         let id = made["id"].as_str().unwrap();
         tenant.client.get(&format!("/v1/users/{two}/webhooks/{id}")).expect_error(404, "not_found");
@@ -253,7 +253,7 @@ on_both! {
     }
 
     fn what_is_asked_for_is_checked(world: builder()) {
-        let tenant = scripted(world);
+        let tenant = tenant_with_script(world);
         let bad = |wish: Value| tenant.client.post("/v1/webhooks", &wish).expect_error(400, "invalid_input")["param"].clone();
         assert_eq!(bad(json!({ "url": "http://127.0.0.1/", "eventTypes": ["no.such"] })), "eventTypes.0");
         assert_eq!(bad(json!({ "url": "ftp://127.0.0.1/", "eventTypes": ["script.told"] })), "url");
@@ -268,7 +268,7 @@ on_both! {
     }
 
     fn what_was_to_be_delivered_survives_a_crash(world: builder()) {
-        let tenant = scripted(world);
+        let tenant = tenant_with_script(world);
         let receiver = Receiver::new();
         receiver.hangs.store(true, Ordering::SeqCst);
         let (_, secret) = subscribe(&tenant.client, &receiver.url());
@@ -278,7 +278,7 @@ on_both! {
         world.start();
         let told = || {
             let mut numbers: Vec<i64> =
-                receiver.heard().iter().map(|heard| verified(heard, &secret)["data"]["text"].as_str().unwrap().parse::<i64>().unwrap()).collect();
+                receiver.heard().iter().map(|heard| verify(heard, &secret)["data"]["text"].as_str().unwrap().parse::<i64>().unwrap()).collect();
             numbers.sort_unstable();
             numbers.dedup();
             numbers
@@ -290,7 +290,7 @@ on_both! {
 #[test]
 fn two_replicas_deliver_each_event_once() {
     let world = builder().start(Database::Postgresql);
-    let tenant = scripted(&world);
+    let tenant = tenant_with_script(&world);
     let (other, _data) = world.replica();
     let receiver = Receiver::new();
     let (id, secret) = subscribe(&tenant.client, &receiver.url());
@@ -306,6 +306,6 @@ fn two_replicas_deliver_each_event_once() {
         all.len() == 40 && all.iter().all(|delivery| delivery["status"] == "succeeded")
     });
     let heard = receiver.heard();
-    heard.iter().for_each(|heard| drop(verified(heard, &secret)));
+    heard.iter().for_each(|heard| drop(verify(heard, &secret)));
     assert_eq!(heard.len(), 40, "no event is delivered twice while nothing fails");
 }

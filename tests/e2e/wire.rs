@@ -13,7 +13,7 @@ use serde_json::json;
 
 /// The largest body that is admitted by default.
 const BODY_MAX: usize = 4 << 20;
-/// What one chunk of a body without an end holds; the largest body is a whole number of them.
+/// The bytes of one chunk of a body without an end; the largest body is a whole number of them.
 const CHUNK: usize = 0x10000;
 
 /// A request's head with this credential, and the connection closed behind its answer.
@@ -25,12 +25,12 @@ fn head(line: &str, tenant: &Tenant, fields: &str) -> String {
 }
 
 /// A JSON body sent as it is, whatever it is.
-fn sent(client: &Client, body: impl Into<bytes::Bytes>) -> charter_tests::Answer {
-    sent_to(client, "/v1/users", body)
+fn send(client: &Client, body: impl Into<bytes::Bytes>) -> charter_tests::Answer {
+    send_to(client, "/v1/users", body)
 }
 
 /// The same to any path.
-fn sent_to(client: &Client, path: &str, body: impl Into<bytes::Bytes>) -> charter_tests::Answer {
+fn send_to(client: &Client, path: &str, body: impl Into<bytes::Bytes>) -> charter_tests::Answer {
     client.call("POST", path).header("content-type", "application/json").bytes(body).send()
 }
 
@@ -99,8 +99,8 @@ fn a_body_of_the_largest_size_is_read() {
     let tenant = World::shared(Database::Sqlite).register();
     let document = json!({ "name": unique("large") }).to_string();
     let filled = format!("{document}{}", " ".repeat(BODY_MAX - document.len()));
-    sent(&tenant.client, filled.clone()).expect(201);
-    sent(&tenant.client, format!("{filled} ")).expect_error(413, "payload_too_large");
+    send(&tenant.client, filled.clone()).expect(201);
+    send(&tenant.client, format!("{filled} ")).expect_error(413, "payload_too_large");
 }
 
 on_both! {
@@ -116,7 +116,7 @@ on_both! {
             (br#"{"name": "a\ud800"}"#.to_vec(), "not valid JSON"),
             (br#"{"name": "a\udc00b"}"#.to_vec(), "not valid JSON"),
         ] {
-            let answer = sent(&tenant.client, body);
+            let answer = send(&tenant.client, body);
             let error = answer.expect_error(400, "invalid_input");
             assert!(error["message"].as_str().unwrap().contains(says), "{answer}");
         }
@@ -126,7 +126,7 @@ on_both! {
     /// One database could keep the character and the other not: neither is asked.
     fn a_nul_in_a_text_is_refused_or_kept_alike(world) {
         let tenant = world.register();
-        let answer = sent(&tenant.client, r#"{"name": "a\u0000b"}"#);
+        let answer = send(&tenant.client, r#"{"name": "a\u0000b"}"#);
         let error = answer.expect_error(400, "invalid_input");
         assert_eq!(error["param"], "name", "{answer}");
         // A value that a primitive keeps sealed may hold any character.
@@ -174,7 +174,7 @@ fn odd_texts_told(database: Database) -> Vec<(String, u16, String)> {
             ("/v1/users", format!(r#"{{"name": "{text}"}}"#)),
             ("/v1/users", format!(r#"{{"{text}": 1}}"#)),
         ] {
-            let answer = sent_to(&tenant.client, path, body.clone());
+            let answer = send_to(&tenant.client, path, body.clone());
             assert!(answer.status < 500, "{answer}");
             let code = if answer.status < 400 {
                 String::new()
@@ -184,7 +184,7 @@ fn odd_texts_told(database: Database) -> Vec<(String, u16, String)> {
             told.push((format!("{path} {body}"), answer.status, code));
         }
     }
-    // What was kept can be read, and what comes after is served as ever.
+    // Kept documents can be read, and later requests are served as ever.
     let pairs = tenant.client.get("/v1/probe/pairs").expect(200);
     told.push((pairs.to_string(), 200, String::new()));
     tenant.client.post("/v1/probe/pairs", &json!({ "name": "plain" })).expect(201);
@@ -228,7 +228,7 @@ fn a_request_framed_in_two_ways_is_the_last_of_its_connection() {
     }
 }
 
-/// Whoever stands in front may undo one coding more or less than we do, and then reads another end
+/// A proxy in front may undo one coding more or less than the host does, and then reads another end
 /// of the body.
 #[test]
 fn a_coding_that_we_do_not_speak_is_refused() {

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use serde_json::Value;
 
-/// What the server answered.
+/// The answer of the server.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// The request line, for complaints.

@@ -1,5 +1,5 @@
-//! What the tests run: the `charter` binary, the primitives and the fixtures, built once a test
-//! process.
+//! The programs that the tests run: the `charter` binary, the primitives and the fixtures, built
+//! once a test process.
 //!
 //! `cargo xtask test` builds them beforehand and says where they are; a plain `cargo test` builds
 //! them here.
@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use xtask::workspace::Workspace;
 use xtask::{components, test};
 
-/// Where the artefacts lie.
+/// The paths of the artefacts.
 #[derive(Debug)]
 pub struct Artefacts {
     /// The `charter` binary.
@@ -111,7 +111,7 @@ impl Folder {
         Self(path)
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.0
     }

@@ -137,7 +137,7 @@ pub struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Who makes it.
+    /// The client that makes it.
     pub fn client(&self) -> &Client {
         self.client
     }

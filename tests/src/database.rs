@@ -2,7 +2,7 @@
 
 use crate::postgres::Postgres;
 
-/// Which database a server runs on.
+/// The kind of database on which a server runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Database {
     /// Embedded, a file in the server's data folder.

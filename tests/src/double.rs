@@ -87,7 +87,7 @@ fn chunks(mut from: impl BufRead) -> std::io::Result<Vec<u8>> {
     }
 }
 
-/// What is answered.
+/// The answer.
 #[derive(Clone, Debug)]
 pub struct Reply {
     /// The status.

@@ -6,6 +6,7 @@
 
 pub mod answer;
 pub mod artefacts;
+pub mod billed;
 pub mod cases;
 pub mod client;
 pub mod database;
@@ -17,6 +18,7 @@ pub mod provider;
 pub mod raw;
 pub mod relay;
 pub mod server;
+pub mod signature;
 pub mod stream;
 pub mod stripe;
 pub mod tenant;

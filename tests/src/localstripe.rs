@@ -25,8 +25,7 @@ pub struct LocalStripe {
 impl LocalStripe {
     /// Starts one; installs it first where that was never done.
     ///
-    /// # Panics
-    /// Where Python or its `venv` is missing: it says what to install.
+    /// # Panics If Python or its `venv` is missing: it says what to install.
     pub fn start() -> Self {
         let script = Artefacts::get().root.join("tests/localstripe/serve.py");
         let mut launch = Launch::new(Path::new("/usr/bin/env"), "KILL", None);

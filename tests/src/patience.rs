@@ -23,13 +23,13 @@ pub fn until(what: &str, holds: impl FnMut() -> bool) {
 /// The same where the time is part of what is promised.
 #[track_caller]
 pub fn within(limit: Duration, what: &str, mut holds: impl FnMut() -> bool) {
-    found(limit, what, || if holds() { Ok(()) } else { Err("it does not hold") });
+    look_for(limit, what, || if holds() { Ok(()) } else { Err("it does not hold") });
 }
 
 /// Waits until a look finds something, and answers that; the complaint tells what the last look saw
 /// in its place.
 #[track_caller]
-pub fn found<T, E: Display>(
+pub fn look_for<T, E: Display>(
     limit: Duration,
     what: &str,
     mut look: impl FnMut() -> Result<T, E>,
@@ -65,8 +65,9 @@ mod tests {
 
     #[test]
     fn a_wait_ends_and_says_what_it_waited_for_and_what_it_saw() {
-        let wait =
-            || found(Duration::from_millis(20), "the moon is full", || Err::<(), _>("a crescent"));
+        let wait = || {
+            look_for(Duration::from_millis(20), "the moon is full", || Err::<(), _>("a crescent"))
+        };
         let told = catch_unwind(wait).expect_err("it never comes");
         let told = told.downcast_ref::<String>().map_or("", String::as_str);
         assert!(told.contains("the moon is full") && told.contains("a crescent"), "{told:?}");

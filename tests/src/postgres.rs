@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::tether::{Launch, Tethered};
 
-/// What is missing where there is no PostgreSQL.
+/// The complaint of a machine without PostgreSQL.
 const MISSING: &str = "PostgreSQL's server programs (initdb, postgres) are missing: `apt-get install postgresql`, or put their \
                        folder on PATH. The tests start a private server of their own; no running service is needed.";
 
@@ -48,7 +48,7 @@ impl Postgres {
         let programs = programs().ok_or(MISSING)?;
         let folder =
             std::env::temp_dir().join(format!("charter-postgresql-{}-{name}", std::process::id()));
-        let user = unprivileged()?;
+        let user = find_unprivileged()?;
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder)
             .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
@@ -186,7 +186,7 @@ impl Drop for Postgres {
 
 /// PostgreSQL refuses to run as root, so root runs it as somebody else: `postgres` where Debian
 /// made that user, else `nobody`.
-fn unprivileged() -> Result<Option<(u32, u32)>, String> {
+fn find_unprivileged() -> Result<Option<(u32, u32)>, String> {
     if std::fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() != 0) {
         return Ok(None);
     }

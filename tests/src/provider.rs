@@ -5,14 +5,14 @@ use std::net::SocketAddr;
 
 use crate::double::{self, Heard, Reply};
 
-/// What one path answers.
+/// The answer of one path.
 #[derive(Clone, Debug)]
 pub struct Page {
     /// `GET`, or absent for any method.
     pub method: Option<String>,
     /// The path, without the query.
     pub path: String,
-    /// What is answered.
+    /// The body.
     pub reply: Reply,
 }
 

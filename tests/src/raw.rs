@@ -33,7 +33,7 @@ impl Raw {
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 
-    /// Reads up to the end of the connection. What is there when it breaks off counts too.
+    /// Reads up to the end of the connection. Bytes before an early end count too.
     pub fn rest(&mut self) -> String {
         let mut heard = Vec::new();
         let mut piece = [0; 4096];

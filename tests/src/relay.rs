@@ -1,6 +1,6 @@
 //! A mail relay on loopback: a public SMTP server's session (mailin) over a socket of ours, with
-//! STARTTLS, TLS from the first byte, or neither, and AUTH where it is asked for. What it was sent
-//! is read by a public parser.
+//! STARTTLS, TLS from the first byte, or neither, and AUTH where it is asked for. A public parser
+//! reads the mails.
 
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use crate::artefacts::Folder;
 use crate::patience::until;
 
-/// Who signs in, and with what.
+/// The user and the password of a sign-in.
 pub const LOGIN: (&str, &str) = ("charter", "relay-password-c0ffee");
 
 /// How the relay's connections are made private.
@@ -40,7 +40,7 @@ pub struct Received {
     pub to: Vec<String>,
     /// The envelope's sender.
     pub from: String,
-    /// Who had signed in.
+    /// The user who had signed in.
     pub user: Option<String>,
     /// Whether it came by TLS.
     pub private: bool,
@@ -51,19 +51,19 @@ pub struct Received {
 impl Received {
     /// The subject, decoded.
     pub fn subject(&self) -> String {
-        self.parsed(|message| message.subject().unwrap_or_default().to_owned())
+        self.parse(|message| message.subject().unwrap_or_default().to_owned())
     }
     /// The text, decoded.
     pub fn text(&self) -> String {
-        self.parsed(|message| message.body_text(0).unwrap_or_default().into_owned())
+        self.parse(|message| message.body_text(0).unwrap_or_default().into_owned())
     }
     /// The Message-ID.
     pub fn id(&self) -> String {
-        self.parsed(|message| message.message_id().unwrap_or_default().to_owned())
+        self.parse(|message| message.message_id().unwrap_or_default().to_owned())
     }
     /// The names of its headers, in small letters.
     pub fn headers(&self) -> Vec<String> {
-        self.parsed(|message| {
+        self.parse(|message| {
             message.headers().iter().map(|header| header.name().to_ascii_lowercase()).collect()
         })
     }
@@ -77,7 +77,7 @@ impl Received {
         let path = link.splitn(4, '/').nth(3).unwrap_or_default();
         format!("/{path}")
     }
-    fn parsed<T>(&self, look: impl FnOnce(&mail_parser::Message<'_>) -> T) -> T {
+    fn parse<T>(&self, look: impl FnOnce(&mail_parser::Message<'_>) -> T) -> T {
         match MessageParser::default().parse(&self.bytes) {
             Some(message) => look(&message),
             None => panic!("no mail: {}", String::from_utf8_lossy(&self.bytes)),
@@ -85,7 +85,7 @@ impl Received {
     }
 }
 
-/// What the relay knows, and how it answers.
+/// The state of the relay, and how it answers.
 #[derive(Debug, Default)]
 struct State {
     taken: Vec<Received>,
@@ -135,7 +135,7 @@ impl Relay {
         Self { address, security, login, authority, state, open, _folder: folder }
     }
 
-    /// Where it is.
+    /// Its address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -184,14 +184,14 @@ impl Relay {
         self.state().tries
     }
 
-    /// What was taken so far.
-    pub fn taken(&self) -> Vec<Received> {
+    /// The mails so far.
+    pub fn mails(&self) -> Vec<Received> {
         self.state().taken.clone()
     }
 
-    /// What was taken for this address.
+    /// The mails for this address.
     pub fn to(&self, email: &str) -> Vec<Received> {
-        self.taken().into_iter().filter(|mail| mail.to.iter().any(|to| to == email)).collect()
+        self.mails().into_iter().filter(|mail| mail.to.iter().any(|to| to == email)).collect()
     }
 
     /// Waits until there are so many for this address; answers them.

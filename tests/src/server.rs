@@ -28,7 +28,7 @@ pub struct Options {
     pub environment: Vec<(String, String)>,
     /// Further arguments.
     pub arguments: Vec<String>,
-    /// What is run in place of `charter`: something that becomes it.
+    /// A program that is run in place of `charter`, and becomes it.
     pub program: Option<PathBuf>,
 }
 
@@ -106,7 +106,7 @@ impl Server {
         self.process.signal(name);
     }
 
-    /// What it has logged.
+    /// Its log.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }

@@ -10,11 +10,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::{Value, json};
 
 use crate::double::{Heard, Reply, listen};
+use crate::signature::hmac_sha256;
 
 /// The credential that it takes.
 pub const KEY: &str = "sk_test_double";
 /// The version of the API that it speaks.
 const VERSION: &str = "2024-06-20";
+
+/// `Stripe-Signature` of a body that is sent at `at`, in seconds.
+pub fn signature(secret: &str, at: i64, body: &str) -> String {
+    format!("t={at},v1={}", hmac_sha256(secret, format!("{at}.{body}").as_bytes()))
+}
 
 /// One request, its form decoded.
 #[derive(Clone, Debug)]
@@ -43,7 +49,7 @@ struct State {
 /// A running double.
 #[derive(Clone)]
 pub struct Stripe {
-    /// Where it listens.
+    /// Its address.
     pub address: SocketAddr,
     state: Arc<Mutex<State>>,
 }
@@ -62,12 +68,11 @@ impl Stripe {
         act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What was asked of a path so far; and that nothing was asked wrongly.
+    /// The requests to a path so far, all of them as Stripe wants them.
     ///
-    /// # Panics
-    /// Where a request was not as Stripe wants it.
+    /// # Panics If a request was not as Stripe wants it.
     #[track_caller]
-    pub fn asked(&self, path: &str) -> Vec<Asked> {
+    pub fn requests(&self, path: &str) -> Vec<Asked> {
         let faults = self.with(|state| state.faults.clone());
         assert!(faults.is_empty(), "asked wrongly: {faults:?}");
         self.with(|state| state.asked.iter().filter(|asked| asked.path == path).cloned().collect())
@@ -75,9 +80,9 @@ impl Stripe {
 
     /// Different things that were asked of a path: a repetition under the same key is none.
     #[track_caller]
-    pub fn done(&self, path: &str) -> usize {
+    pub fn effects(&self, path: &str) -> usize {
         let keys: std::collections::BTreeSet<String> =
-            self.asked(path).into_iter().map(|asked| asked.key).collect();
+            self.requests(path).into_iter().map(|asked| asked.key).collect();
         keys.len()
     }
 
@@ -94,7 +99,7 @@ impl Stripe {
 
 impl State {
     fn answer(&mut self, heard: &Heard) -> Reply {
-        let (status, body) = match self.checked(heard) {
+        let (status, body) = match self.check(heard) {
             Ok(asked) => self.serve(asked),
             Err(fault) => {
                 self.faults.push(format!("{} {}: {fault}", heard.method, heard.target));
@@ -105,7 +110,7 @@ impl State {
         Reply { status, headers, body: body.to_string().into_bytes() }
     }
 
-    fn checked(&self, heard: &Heard) -> Result<Asked, String> {
+    fn check(&self, heard: &Heard) -> Result<Asked, String> {
         let header = |name: &str| heard.header(name).unwrap_or_default().to_owned();
         let wanted = [
             ("authorization", format!("Bearer {KEY}")),
@@ -132,10 +137,10 @@ impl State {
         for pair in members.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             // A list's members have one name.
-            form.entry(decoded(name))
+            form.entry(decode(name))
                 .and_modify(|held: &mut String| *held += ",")
                 .or_default()
-                .push_str(&decoded(value));
+                .push_str(&decode(value));
         }
         Ok(Asked { path: path.to_owned(), key, form })
     }
@@ -190,7 +195,7 @@ impl State {
     }
 
     /// How a form bounds a card: its status and its limit.
-    fn bound(form: &BTreeMap<String, String>) -> Result<(String, Option<String>), String> {
+    fn read_bounds(form: &BTreeMap<String, String>) -> Result<(String, Option<String>), String> {
         let status = form
             .get("status")
             .filter(|status| ["active", "inactive", "canceled"].contains(&status.as_str()));
@@ -296,7 +301,7 @@ impl State {
                     need(name)?;
                 }
                 let card = id("ic");
-                self.cards.insert(card.clone(), Self::bound(form)?);
+                self.cards.insert(card.clone(), Self::read_bounds(form)?);
                 Ok(
                     json!({ "id": card, "object": "issuing.card", "last4": "0018", "status": "active" }),
                 )
@@ -308,7 +313,7 @@ impl State {
                 if held.0 == "canceled" {
                     return Err("a canceled card stays so".into());
                 }
-                *held = Self::bound(form)?;
+                *held = Self::read_bounds(form)?;
                 Ok(
                     json!({ "id": card, "object": "issuing.card", "last4": "0018", "status": held.0 }),
                 )
@@ -317,7 +322,7 @@ impl State {
     }
 }
 
-fn decoded(text: &str) -> String {
+fn decode(text: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();
     while let [first, tail @ ..] = rest {

@@ -25,6 +25,12 @@ pub struct Tenant {
 }
 
 impl Tenant {
+    /// The time at the server, in seconds since 1970, by the newest id that it has made.
+    pub fn seconds(&self) -> i64 {
+        let id = self.user("clock").replace('-', "");
+        i64::from_str_radix(&id[..12], 16).expect("an id begins with its time") / 1_000
+    }
+
     /// Registers an organization that no other test knows.
     #[track_caller]
     pub fn register(anonymous: &Client) -> Self {

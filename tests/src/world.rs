@@ -1,8 +1,8 @@
 //! A deployment under test: a server on a database of its own, its operator and its tenants.
 //!
 //! Most tests need a tenant and not a deployment: they share one world for each database, and
-//! tenancy keeps them apart, which is a test in itself. What changes the deployment (components,
-//! restarts, configuration) builds its own.
+//! tenancy keeps them apart, which is a test in itself. A test that changes the deployment
+//! (components, restarts, configuration) builds its own.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -20,13 +20,14 @@ use crate::tether::{Launch, Tethered};
 /// The operator's token of every deployment under test.
 pub const OPERATOR_TOKEN: &str = "operator-of-the-tests-4f1c7a52e09b8d36";
 
-/// What a world is to have.
+/// The equipment of a world.
 #[derive(Clone, Debug)]
 pub struct Builder {
     components: Option<PathBuf>,
     environment: Vec<(String, String)>,
     arguments: Vec<String>,
     configuration: Option<String>,
+    backup: Option<PathBuf>,
 }
 
 impl Builder {
@@ -46,7 +47,14 @@ impl Builder {
             environment: Vec::new(),
             arguments: Vec::new(),
             configuration: None,
+            backup: None,
         }
+    }
+
+    /// On a database that is restored from `rows.ndjson` of a folder, with the `master.key` there.
+    pub fn restored(mut self, folder: &Path) -> Self {
+        self.backup = Some(folder.to_path_buf());
+        self
     }
 
     /// Another folder of components.
@@ -79,16 +87,20 @@ impl Builder {
         self
     }
 
-    /// Starts it. Where every primitive is installed, that was done once, and this is a copy: they
-    /// were compiled then.
+    /// Starts it. A world with every primitive is a copy of one that was made once, so that nothing
+    /// is compiled again.
     pub fn start(self, database: Database) -> World {
         let data = Folder::new();
         let url = match self.components.as_ref() {
+            _ if self.backup.is_some() => database.create(),
             Some(folder) if *folder == Artefacts::get().components => {
-                furnished(database).copy_to(&data)
+                furnish(database).copy_to(&data)
             }
             _ => database.create(),
         };
+        if let Some(backup) = &self.backup {
+            restore(backup, &data, url.as_deref());
+        }
         let mut options = Options {
             data: data.path().to_path_buf(),
             database: url,
@@ -115,6 +127,23 @@ impl Default for Builder {
     }
 }
 
+/// Fills a new database from a backup, as an operator does.
+fn restore(backup: &Path, data: &Folder, url: Option<&str>) {
+    let mut command = std::process::Command::new(&Artefacts::get().charter);
+    command.arg("restore").arg(backup.join("rows.ndjson")).arg("--data").arg(data.path());
+    if let Some(url) = url {
+        command.args(["--database", url]);
+    }
+    let done = command.output().unwrap_or_else(|error| panic!("charter does not run: {error}"));
+    assert!(done.status.success(), "not restored: {}", String::from_utf8_lossy(&done.stderr));
+    let key = std::fs::read(backup.join("master.key"));
+    let (key, own) =
+        (key.unwrap_or_else(|error| panic!("no key: {error}")), data.path().join("master.key"));
+    std::fs::write(&own, key).unwrap_or_else(|error| panic!("cannot write the key: {error}"));
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&own, mode).unwrap_or_else(|error| panic!("cannot guard it: {error}"));
+}
+
 /// A deployment with every primitive installed that never serves: others begin as its copies.
 struct Furnished {
     database: Database,
@@ -124,7 +153,7 @@ struct Furnished {
     _sweeper: Tethered,
 }
 
-fn furnished(database: Database) -> &'static Furnished {
+fn furnish(database: Database) -> &'static Furnished {
     static SQLITE: OnceLock<Furnished> = OnceLock::new();
     static POSTGRESQL: OnceLock<Furnished> = OnceLock::new();
     let furnished = match database {
@@ -174,7 +203,7 @@ impl Furnished {
 /// A deployment under test.
 #[derive(Debug)]
 pub struct World {
-    /// Which database it runs on.
+    /// The database on which it runs.
     pub database: Database,
     options: Options,
     server: Option<Server>,

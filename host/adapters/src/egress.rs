@@ -1,5 +1,5 @@
-//! What leaves the host on a guest's behalf: to a provider that the operator bound, or to the
-//! public web behind the address guard.
+//! The guarded way out of the host on a guest's behalf: to a provider that the operator bound, or
+//! to the public web behind the address guard.
 //!
 //! Each exchange has a connection of its own to an address that was checked: a name is resolved
 //! once and what was checked is what is dialled. Redirects are not followed; a guest that follows
@@ -82,9 +82,9 @@ impl Gate {
                     .providers
                     .resolve(&outbound.scope, &name)
                     .ok_or(EgressError::Unbound(name))?;
-                target::bound(&binding, outbound.request)?
+                target::to_binding(&binding, outbound.request)?
             }
-            Target::Public => target::public(outbound.request)?,
+            Target::Public => target::to_public(outbound.request)?,
         };
         let address =
             tokio::time::timeout(connect, guard::resolve(&aim, &self.settings.allow, &self.own));
@@ -111,7 +111,7 @@ impl Gate {
 }
 
 impl Gate {
-    /// Where the host itself listens: the public listener first.
+    /// The host's own addresses: the public listener first.
     pub fn own(&self) -> Option<SocketAddr> {
         self.own.first().copied()
     }
@@ -119,7 +119,7 @@ impl Gate {
     /// Whether an address of the public web may be reached now; resolves it.
     ///
     /// # Errors
-    /// Which rule forbids it, or that its name does not resolve.
+    /// The rule that forbids it, or that its name does not resolve.
     pub async fn admits(&self, uri: &Uri) -> Result<(), EgressError> {
         let aim = target::aim(uri)?;
         let within = Duration::from_millis(self.settings.connect_timeout_ms);
@@ -134,7 +134,7 @@ impl Gate {
     /// operator's list, however the address is written.
     ///
     /// # Errors
-    /// Which rule forbids it, or what went wrong.
+    /// The rule that forbids it, or the error on the way.
     pub async fn connect(&self, host: &str, port: u16) -> Result<TcpStream, EgressError> {
         let aim = target::Aim {
             host: host.to_owned(),
@@ -156,7 +156,7 @@ impl Gate {
     /// head of what comes back. No redirect is followed, and nothing of the body is read.
     ///
     /// # Errors
-    /// What went wrong, `Timeout` included.
+    /// The error on the way, `Timeout` included.
     pub async fn post(
         &self,
         request: http::Request<Bytes>,
@@ -166,7 +166,7 @@ impl Gate {
             http_body_util::Full::new(body).map_err(|never| match never {}).boxed_unsync()
         });
         let exchange = async {
-            let (aim, request) = target::public(request)?;
+            let (aim, request) = target::to_public(request)?;
             let address = guard::resolve(&aim, &self.settings.allow, &self.own).await?;
             let mut wire = dial::dial(&self.tls, &aim, address).await?;
             Ok(wire.send(request).await?.into_parts().0)

@@ -14,14 +14,14 @@ pub struct Wish<'a> {
     pub kind: &'a str,
     /// The address.
     pub url: &'a str,
-    /// What the protocol wants beside.
+    /// Further members that the protocol asks for.
     pub options: &'a Value,
     /// Whether it has a credential.
     pub credential: bool,
 }
 
 impl Wish<'_> {
-    /// What is wrong with it, by its field.
+    /// The fault of it, if any, and the field that has it.
     pub fn fault(&self) -> Option<(&'static str, String)> {
         let unfit = match self.kind {
             relay::KIND => relay::Relay::read(self.url, self.options, self.credential).err()?,

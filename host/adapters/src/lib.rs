@@ -18,6 +18,7 @@ use egress::Gate;
 use providers::Providers;
 use settings::Settings;
 
+mod conduit;
 pub mod egress;
 pub mod hooks;
 pub mod kinds;
@@ -27,15 +28,15 @@ pub mod public;
 pub mod settings;
 pub mod webhooks;
 
-/// What adapters need of the host. Shared by reference; nothing in it is replaced after start.
+/// The adapters' needs of the host. Shared by reference; nothing in it is replaced after start.
 pub struct Adapters {
-    /// Where what is to be sent waits.
+    /// The store, in which outgoing mails and deliveries wait.
     pub store: Store,
-    /// What is bound to which name.
+    /// The bindings, by name.
     pub providers: Providers,
     /// The way out of the host; there once it listens.
     pub gate: OnceLock<Arc<Gate>>,
-    /// What the operator has set.
+    /// The operator's settings.
     pub settings: Settings,
     /// Something is to be mailed: it is at once.
     pub mail_wanted: Notify,

@@ -1,4 +1,4 @@
-//! What the host mails itself: approval links, sign-in links, invitations.
+//! The host's own mail: approval links, sign-in links, invitations.
 //!
 //! A mail is a row of the commit that causes it, and a worker sends it: at least once, under one
 //! Message-ID. Its words, which hold a link, are sealed while it waits and gone with the row. Knows
@@ -25,11 +25,11 @@ pub mod quota;
 pub mod relay;
 pub mod smtp;
 
-/// What is needed to mail anything.
+/// The needs of any mail.
 pub struct Ready {
     /// Through which relay.
     pub relay: relay::Relay,
-    /// Where links lead: an address without a slash at its end.
+    /// The address that links lead to, without a slash at its end.
     pub base: String,
 }
 
@@ -80,7 +80,7 @@ fn binding(adapters: &Adapters) -> Option<std::sync::Arc<Binding>> {
 /// The relay, and where links lead.
 ///
 /// # Errors
-/// What is missing.
+/// The part that is missing.
 pub fn ready(adapters: &Adapters) -> Result<Ready, Missing> {
     let binding = binding(adapters).ok_or(Missing::Relay)?;
     let base = public::base_of_links(adapters).ok_or(Missing::Base)?;
@@ -98,7 +98,7 @@ pub fn is_hosted(adapters: &Adapters, email: &str) -> bool {
 /// no relay is bound.
 ///
 /// # Errors
-/// Where the operating system has no randomness.
+/// When the operating system has no randomness.
 pub fn notice(adapters: &Adapters, about: About, now: Instant) -> Result<Option<Write>, Refusal> {
     if binding(adapters).is_none() {
         return Ok(None);

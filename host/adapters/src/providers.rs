@@ -11,6 +11,8 @@ use charter_kernel::scope::Scope;
 use charter_kernel::unit::Fact;
 use charter_store::Store;
 use charter_tenancy::secret::Secret;
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
@@ -29,17 +31,17 @@ pub use record::{BindingFault, BindingInput, Whose};
 pub struct Binding {
     /// Its name: `https://<name>.binding/`.
     pub name: String,
-    /// Whom it serves.
+    /// The tenants that it serves.
     pub whose: Whose,
     /// The protocol.
     pub kind: String,
-    /// Where requests go: an origin and a path that they stay below.
+    /// The address of requests: an origin and a path that they stay below.
     pub url: String,
-    /// What the host adds to each request.
+    /// The credential that the host adds to each request.
     pub credential: Option<Secret>,
-    /// What the provider's own calls are signed with: the secret, and beside it a former one.
+    /// The secrets that sign the provider's own calls: the current one, and beside it a former one.
     pub webhook_secrets: [Option<Secret>; 2],
-    /// What the protocol wants beside.
+    /// Further members that the protocol asks for.
     pub options: Value,
     /// Whether it comes from the configuration, and so cannot be changed by the API.
     pub configured: bool,
@@ -57,27 +59,78 @@ impl Binding {
         kind == stripe::KIND
     }
 
-    /// What the provider's calls may be signed with now; none where it does not call.
+    /// The secrets that may sign the provider's calls now; none where it does not call.
     pub fn calling_secrets(&self) -> Vec<&str> {
         let secrets = self.webhook_secrets.iter().filter(|_| Self::calls(&self.kind));
         secrets.flatten().map(Secret::reveal).collect()
     }
 
-    /// What the operator is shown: everything but the credential and the secrets.
-    pub fn shown(&self) -> Value {
-        let told = |secret: &Option<Secret>| if secret.is_some() { "set" } else { "none" };
-        json!({
-            "name": self.name,
-            "kind": self.kind,
-            "url": self.url,
-            "credential": told(&self.credential),
-            "webhook_secret": told(&self.webhook_secrets[0]),
-            "webhook_secret_previous": told(&self.webhook_secrets[1]),
-            "options": self.options,
-            "scope": self.whose,
-            "source": if self.configured { "configuration" } else { "api" },
-        })
+    /// The operator's view: everything but the credential and the secrets. `webhook_url` is where
+    /// the provider is to call, if it does.
+    pub fn report(&self, webhook_url: Option<String>) -> BindingReport {
+        let presence = |secret: &Option<Secret>| match secret {
+            Some(_) => Presence::Set,
+            None => Presence::None,
+        };
+        BindingReport {
+            name: self.name.clone(),
+            kind: self.kind.clone(),
+            url: self.url.clone(),
+            credential: presence(&self.credential),
+            webhook_secret: presence(&self.webhook_secrets[0]),
+            webhook_secret_previous: presence(&self.webhook_secrets[1]),
+            webhook_url,
+            options: self.options.clone(),
+            scope: self.whose.clone(),
+            source: if self.configured { Source::Configuration } else { Source::Api },
+        }
     }
+}
+
+/// A binding without its secrets.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct BindingReport {
+    /// Its name: `https://<name>.binding/`.
+    pub name: String,
+    /// The protocol.
+    pub kind: String,
+    /// The address.
+    pub url: String,
+    /// Whether it has a credential.
+    pub credential: Presence,
+    /// Whether it has a secret that the provider's own calls are signed with.
+    pub webhook_secret: Presence,
+    /// Whether it has a former one, which signs as well.
+    pub webhook_secret_previous: Presence,
+    /// The address that the provider is to call.
+    pub webhook_url: Option<String>,
+    /// Further settings of the protocol.
+    #[schemars(with = "serde_json::Map<String, Value>")]
+    pub options: Value,
+    /// The tenants that it serves.
+    pub scope: Whose,
+    /// The place that it is set in.
+    pub source: Source,
+}
+
+/// Whether a secret is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Presence {
+    /// It is.
+    Set,
+    /// There is none.
+    None,
+}
+
+/// The place that a binding is set in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// The configuration, which alone changes it.
+    Configuration,
+    /// The API.
+    Api,
 }
 
 type Bindings = BTreeMap<(String, Whose), Arc<Binding>>;
@@ -167,7 +220,7 @@ impl Providers {
     }
 
     /// Those of `needs` that nothing is bound to for the deployment as a whole, for status pages.
-    pub fn unbound(&self, needs: &[String]) -> Vec<String> {
+    pub fn missing_needs(&self, needs: &[String]) -> Vec<String> {
         let current = self.current();
         needs
             .iter()
@@ -176,9 +229,9 @@ impl Providers {
             .collect()
     }
 
-    /// What a guest is told of a provider: `[{name, kind, state, sandbox, options}]`, without
-    /// address and credential.
-    pub fn described(&self, scope: &Scope, name: &str) -> Value {
+    /// The guests' view of a provider: `[{name, kind, state, sandbox, options}]`, without address
+    /// and credential.
+    pub fn describe(&self, scope: &Scope, name: &str) -> Value {
         match self.resolve(scope, name) {
             None => {
                 json!([{"name": name, "kind": null, "state": "unbound", "sandbox": false, "options": {}}])

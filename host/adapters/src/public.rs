@@ -38,7 +38,7 @@ fn listens(adapters: &Adapters) -> SocketAddr {
     own.unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
 }
 
-/// Whoever listens on all addresses of a machine is reached on it by one of them.
+/// A host that listens on all addresses of a machine is reached on it by one of them.
 fn reachable(mut address: SocketAddr) -> SocketAddr {
     match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),

@@ -1,15 +1,16 @@
-//! What the operator has set of the world outside.
+//! The operator's settings of the world outside.
 
 use charter_tenancy::secret::Secret;
 use ipnet::IpNet;
 use serde_json::Value;
 
-/// What adapters go by.
+/// The adapters' settings.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What outbound requests may reach beyond the public internet, and within which limits.
+    /// The addresses that outbound requests may reach beyond the public internet, and the limits of
+    /// those requests.
     pub egress: Egress,
-    /// What the host mails itself.
+    /// The settings of the host's own mail.
     pub mail: Mail,
     /// The address that clients use, where the operator says so.
     pub public_url: Option<String>,
@@ -39,13 +40,13 @@ pub struct Provider {
     pub kind: String,
     /// Its address; requests stay at its origin and below its path.
     pub url: String,
-    /// What the host adds to each request.
+    /// The credential that the host adds to each request.
     pub credential: Option<Secret>,
-    /// What the provider's own calls are signed with.
+    /// The secret that signs the provider's own calls.
     pub webhook_secret: Option<Secret>,
-    /// What they were signed with before, while it is rotated.
+    /// The secret that signed them before, while it is rotated.
     pub webhook_secret_previous: Option<Secret>,
-    /// What the protocol wants beside, a table.
+    /// Further members that the protocol asks for, a table.
     pub options: Value,
 }
 

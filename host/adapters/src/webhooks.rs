@@ -1,4 +1,4 @@
-//! What a webhook is sent: the body, and how it is signed.
+//! The body of a webhook's delivery, and its signature.
 //!
 //! Twice: `X-Service-Signature` is the hexadecimal HMAC-SHA256 of the body under the secret as it
 //! is shown, and beside it stand the headers of Standard Webhooks
@@ -17,17 +17,17 @@ use sha2::Sha256;
 
 pub mod deliveries;
 
-/// What a secret begins with.
+/// The beginning of each secret.
 const PREFIX: &str = "whsec_";
 /// A webhook was switched off by the host.
 pub const DISABLED: &str = "webhook.disabled";
-/// What a test delivery is.
+/// The event of a test delivery.
 pub const TEST: &str = "webhook.test";
 
 /// A new secret: `whsec_` and 32 bytes in base64.
 ///
 /// # Errors
-/// Where the operating system has no randomness.
+/// When the operating system has no randomness.
 pub fn secret() -> Result<String, getrandom::Error> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes)?;
@@ -104,7 +104,7 @@ pub async fn secrets(store: &Store, webhook: &Webhook, now: Instant) -> Option<V
 ///
 /// # Errors
 /// When it cannot be sealed.
-pub async fn sealed(
+pub async fn seal(
     store: &Store,
     organization: &str,
     id: &str,

@@ -1,110 +1,114 @@
-//! Who gets in: places below the pool's size, for the deployment, each tenant and each primitive,
-//! with a bounded queue.
+//! Admission of calls: places below the pool's size, for the deployment, each tenant and each
+//! primitive, with a bounded queue.
 //!
 //! Knows nothing of wasmtime. A call holds a place of its tenant, of its primitive and of its
-//! class. Nested calls take from a reserve without waiting, so that outer calls that wait for inner
-//! ones cannot lock each other out.
+//! class; no tenant gets so many of the shared ones that the next finds none. Nested calls take from
+//! reserves of their own, one for each depth: a call waits only for a place that deeper calls hold,
+//! so that outer calls that wait for inner ones cannot lock each other out.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use charter_kernel::manifest::Class;
+use charter_kernel::limits::NESTED_DEPTH_MAX;
+use charter_kernel::manifest::CallLength;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::config::AdmissionConfig;
+use crate::fairness::Party;
+use crate::lobby::{Lobby, Seat};
 
 /// The places of this process.
 #[derive(Debug)]
 pub(crate) struct Admission {
     config: AdmissionConfig,
-    short: Arc<Semaphore>,
-    long: Arc<Semaphore>,
-    nested: Arc<Semaphore>,
-    waiting: AtomicUsize,
+    short: Arc<Lobby>,
+    long: Arc<Lobby>,
+    /// By depth, the outermost first.
+    nested: Vec<Arc<Lobby>>,
+    /// Places in the queue: whoever waits holds one.
+    queue: Arc<Lobby>,
     parked: Arc<AtomicUsize>,
     tenants: Mutex<HashMap<Arc<str>, Arc<Tenant>>>,
-    bytes: Arc<Gauge>,
+    bytes: Arc<ByteCount>,
 }
 
 /// One tenant's places.
 #[derive(Debug)]
 pub(crate) struct Tenant {
     name: Arc<str>,
+    party: Arc<Party>,
     places: Arc<Semaphore>,
-    waiting: AtomicUsize,
     parked: AtomicUsize,
-    bytes: Gauge,
+    bytes: AtomicUsize,
 }
 
-/// A count with a ceiling.
+/// The bytes of this process.
 #[derive(Debug)]
-struct Gauge {
+struct ByteCount {
     used: AtomicUsize,
     max: usize,
-}
-
-impl Gauge {
-    fn new(max: usize) -> Self {
-        Self { used: AtomicUsize::new(0), max }
-    }
-    fn take(&self, amount: usize) -> bool {
-        self.used
-            .fetch_update(Relaxed, Relaxed, |used| {
-                used.checked_add(amount).filter(|sum| *sum <= self.max)
-            })
-            .is_ok()
-    }
-    fn give(&self, amount: usize) {
-        self.used.fetch_sub(amount, Relaxed);
-    }
 }
 
 /// The bytes that one call's tenant and the process have left.
 #[derive(Debug)]
 pub(crate) struct Bytes {
     tenant: Arc<Tenant>,
-    all: Arc<Gauge>,
+    all: Arc<ByteCount>,
 }
 
 impl Bytes {
-    /// Takes this many, or none.
+    /// Takes this many, or none: a tenant may hold no more than is left for the others.
     pub(crate) fn take(&self, amount: usize) -> bool {
-        if !self.tenant.bytes.take(amount) {
-            return false;
+        let all = self.all.used.fetch_add(amount, Relaxed).saturating_add(amount);
+        let own = self.tenant.bytes.fetch_add(amount, Relaxed).saturating_add(amount);
+        let admitted = all.saturating_add(own) <= self.all.max;
+        if !admitted {
+            self.give(amount);
         }
-        let taken = self.all.take(amount);
-        if !taken {
-            self.tenant.bytes.give(amount);
-        }
-        taken
+        admitted
     }
     /// Gives this many back.
     pub(crate) fn give(&self, amount: usize) {
-        self.tenant.bytes.give(amount);
-        self.all.give(amount);
+        self.tenant.bytes.fetch_sub(amount, Relaxed);
+        self.all.used.fetch_sub(amount, Relaxed);
     }
 }
 
 /// A call's places; dropping it gives them back.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct CallPlace {
     bytes: Arc<Bytes>,
     body_bytes: usize,
     _tenant: Option<OwnedSemaphorePermit>,
-    _primitive: Option<OwnedSemaphorePermit>,
-    _class: OwnedSemaphorePermit,
+    _primitive: Option<Seat>,
+    _class: Seat,
 }
 
-impl Place {
-    /// What the call's guest memory counts against.
+/// The terms on which a call asks to be let in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wish<'a> {
+    /// The places of its primitive.
+    pub(crate) primitive: &'a Arc<Lobby>,
+    /// How long it may take.
+    pub(crate) class: CallLength,
+    /// How many calls it lies in.
+    pub(crate) depth: u8,
+    /// The bytes that its request's body holds.
+    pub(crate) body_bytes: usize,
+    /// How long it waits at most.
+    pub(crate) wait: Duration,
+}
+
+impl CallPlace {
+    /// The count of bytes that the call's guest memory adds to.
     pub(crate) fn bytes(&self) -> &Arc<Bytes> {
         &self.bytes
     }
 }
 
-impl Drop for Place {
+impl Drop for CallPlace {
     fn drop(&mut self) {
         self.bytes.give(self.body_bytes);
     }
@@ -115,24 +119,6 @@ impl Drop for Place {
 pub(crate) struct Full {
     /// Whether the tenant's own share was used up.
     pub(crate) tenant: bool,
-}
-
-/// Counts a waiter as long as it lives.
-struct Waiting<'a>(&'a AtomicUsize);
-
-impl<'a> Waiting<'a> {
-    fn enter(count: &'a AtomicUsize, max: usize) -> Option<Self> {
-        count
-            .fetch_update(Relaxed, Relaxed, |n| (n < max).then_some(n + 1))
-            .ok()
-            .map(|_| Self(count))
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
-    }
 }
 
 /// A waiting long poll: it holds no place and no instance, but its number is bounded.
@@ -152,20 +138,20 @@ impl Drop for Parked {
 impl Admission {
     pub(crate) fn new(config: AdmissionConfig) -> Self {
         Self {
-            short: Arc::new(Semaphore::new(config.short_max)),
-            long: Arc::new(Semaphore::new(config.long_max)),
-            nested: Arc::new(Semaphore::new(config.nested_max)),
-            waiting: AtomicUsize::new(0),
+            short: Lobby::with_reserve(config.short_max),
+            long: Lobby::with_reserve(config.long_max),
+            nested: depths(config.nested_max).map(Lobby::with_reserve).collect(),
+            queue: Lobby::with_reserve(config.queue_max),
             parked: Arc::default(),
             tenants: Mutex::default(),
-            bytes: Arc::new(Gauge::new(config.bytes_max)),
+            bytes: Arc::new(ByteCount { used: AtomicUsize::new(0), max: config.bytes_max }),
             config,
         }
     }
 
     /// Places for one primitive.
-    pub(crate) fn primitive(&self) -> Arc<Semaphore> {
-        Arc::new(Semaphore::new(self.config.primitive_max))
+    pub(crate) fn primitive(&self) -> Arc<Lobby> {
+        Lobby::with_reserve(self.config.primitive_max)
     }
 
     /// The tenant's places, made at first use and forgotten when nobody has one.
@@ -180,71 +166,83 @@ impl Admission {
         let name: Arc<str> = Arc::from(name);
         let tenant = Arc::new(Tenant {
             name: name.clone(),
+            party: Party::new(name.clone()),
             places: Arc::new(Semaphore::new(self.config.tenant_max)),
-            waiting: AtomicUsize::new(0),
             parked: AtomicUsize::new(0),
-            bytes: Gauge::new(self.config.bytes_max / 2),
+            bytes: AtomicUsize::new(0),
         });
         tenants.insert(name, tenant.clone());
         tenant
     }
 
-    /// What a tenant's guest memory counts against.
+    /// The count of bytes that a tenant's guest memory adds to.
     pub(crate) fn bytes(&self, tenant: &Arc<Tenant>) -> Arc<Bytes> {
         Arc::new(Bytes { tenant: tenant.clone(), all: self.bytes.clone() })
     }
 
-    /// Waits for places, at most `wait` and the configured time.
+    /// Waits for places, at most as long as is wished and configured.
     pub(crate) async fn enter(
         &self,
         tenant: &Arc<Tenant>,
-        primitive: &Arc<Semaphore>,
-        class: Class,
-        nested: bool,
-        body_bytes: usize,
-        wait: Duration,
-    ) -> Result<Place, Full> {
-        let bytes = self.bytes(tenant);
-        if nested {
-            let class =
-                self.nested.clone().try_acquire_owned().map_err(|_| Full { tenant: false })?;
-            return place(bytes, body_bytes, None, None, class);
-        }
-        let class = match class {
-            Class::Short => &self.short,
-            Class::Long => &self.long,
-        };
-        let wait = wait.min(Duration::from_millis(self.config.wait_ms_max));
+        wish: Wish<'_>,
+    ) -> Result<CallPlace, Full> {
+        let wait = wish.wait.min(Duration::from_millis(self.config.wait_ms_max));
         let deadline = tokio::time::Instant::now() + wait;
-        let own = match tenant.places.clone().try_acquire_owned() {
-            Ok(permit) => permit,
-            Err(_) => {
-                let full = Full { tenant: true };
-                let _turn =
-                    Waiting::enter(&tenant.waiting, self.config.queue_max / 4).ok_or(full)?;
-                self.queue(&tenant.places, deadline, full).await?
+        let (own, primitive, class) = match self.nesting_lobby(wish.depth) {
+            Some(reserve) => (None, None, self.seat(tenant, reserve, deadline).await?),
+            None => {
+                let class = match wish.class {
+                    CallLength::Short => &self.short,
+                    CallLength::Long => &self.long,
+                };
+                let own = self.take_tenant_place(tenant, deadline).await?;
+                let primitive = self.seat(tenant, wish.primitive, deadline).await?;
+                (Some(own), Some(primitive), self.seat(tenant, class, deadline).await?)
             }
         };
-        let full = Full { tenant: false };
-        let primitive = self.queue(primitive, deadline, full).await?;
-        let class = self.queue(class, deadline, full).await?;
-        place(bytes, body_bytes, Some(own), Some(primitive), class)
+        let bytes = self.bytes(tenant);
+        if !bytes.take(wish.body_bytes) {
+            return Err(Full { tenant: false });
+        }
+        let body_bytes = wish.body_bytes;
+        Ok(CallPlace { bytes, body_bytes, _tenant: own, _primitive: primitive, _class: class })
     }
 
-    async fn queue(
+    /// The reserve of calls that lie in so many others; none for the outermost.
+    fn nesting_lobby(&self, depth: u8) -> Option<&Arc<Lobby>> {
+        let last = self.nested.len().checked_sub(1)?;
+        depth.checked_sub(1).map(|at| &self.nested[usize::from(at).min(last)])
+    }
+
+    async fn take_tenant_place(
         &self,
-        places: &Arc<Semaphore>,
+        tenant: &Arc<Tenant>,
         deadline: tokio::time::Instant,
-        full: Full,
     ) -> Result<OwnedSemaphorePermit, Full> {
-        if let Ok(permit) = places.clone().try_acquire_owned() {
-            return Ok(permit);
+        if let Ok(place) = tenant.places.clone().try_acquire_owned() {
+            return Ok(place);
         }
-        let _turn = Waiting::enter(&self.waiting, self.config.queue_max).ok_or(full)?;
-        match tokio::time::timeout_at(deadline, places.clone().acquire_owned()).await {
-            Ok(Ok(permit)) => Ok(permit),
+        let full = Full { tenant: true };
+        let _turn = self.queue.try_enter(&tenant.name).ok_or(full)?;
+        match tokio::time::timeout_at(deadline, tenant.places.clone().acquire_owned()).await {
+            Ok(Ok(place)) => Ok(place),
             _ => Err(full),
         }
+    }
+
+    async fn seat(
+        &self,
+        tenant: &Arc<Tenant>,
+        places: &Arc<Lobby>,
+        deadline: tokio::time::Instant,
+    ) -> Result<Seat, Full> {
+        let waiter = match places.enter(&tenant.name) {
+            Ok(seat) => return Ok(seat),
+            Err(waiter) => waiter,
+        };
+        let full = || Full { tenant: places.is_share_used(&tenant.name) };
+        let _turn = self.queue.try_enter(&tenant.name).ok_or_else(full)?;
+        tokio::time::timeout_at(deadline, waiter).await.map_err(|_| full())
     }
 
     /// Counts a call that waits for a change without holding a place.
@@ -266,85 +264,110 @@ impl Admission {
 }
 
 impl Tenant {
-    /// The organization.
-    pub(crate) fn name(&self) -> &Arc<str> {
-        &self.name
+    /// The organization, as far as it computes.
+    pub(crate) fn party(&self) -> &Arc<Party> {
+        &self.party
     }
 }
 
-fn place(
-    bytes: Arc<Bytes>,
-    body_bytes: usize,
-    tenant: Option<OwnedSemaphorePermit>,
-    primitive: Option<OwnedSemaphorePermit>,
-    class: OwnedSemaphorePermit,
-) -> Result<Place, Full> {
-    if !bytes.take(body_bytes) {
-        return Err(Full { tenant: false });
-    }
-    Ok(Place { bytes, body_bytes, _tenant: tenant, _primitive: primitive, _class: class })
+/// The reserves of nested calls, by depth: most calls nest once, and each further depth gets half
+/// of what is left.
+fn depths(all: usize) -> impl Iterator<Item = usize> {
+    let last = u32::from(NESTED_DEPTH_MAX);
+    (1..=last).map(move |depth| (all >> depth.min(last - 1)).max(1))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use proptest::prelude::*;
 
-    const NOW: Duration = Duration::ZERO;
+    use super::*;
 
     fn small() -> Admission {
         Admission::new(AdmissionConfig {
-            short_max: 3,
+            short_max: 4,
             long_max: 1,
-            nested_max: 1,
-            tenant_max: 2,
-            primitive_max: 3,
-            bytes_max: 100,
+            nested_max: 8,
+            tenant_max: 3,
+            primitive_max: 4,
+            queue_max: 4,
+            wait_ms_max: 1_000,
+            bytes_max: 120,
             parked_max: 2,
             parked_tenant_max: 1,
-            ..AdmissionConfig::default()
         })
+    }
+
+    fn wish(primitive: &Arc<Lobby>) -> Wish<'_> {
+        Wish { primitive, class: CallLength::Short, depth: 0, body_bytes: 0, wait: Duration::ZERO }
     }
 
     #[tokio::test]
     async fn a_tenant_that_used_its_share_up_leaves_room_for_others() {
         let admission = small();
-        let (hog, other, primitive) =
-            (admission.tenant("hog"), admission.tenant("other"), admission.primitive());
-        let _one = admission.enter(&hog, &primitive, Class::Short, false, 0, NOW).await.unwrap();
-        let _two = admission.enter(&hog, &primitive, Class::Short, false, 0, NOW).await.unwrap();
-        let full =
-            admission.enter(&hog, &primitive, Class::Short, false, 0, NOW).await.unwrap_err();
-        assert_eq!(full, Full { tenant: true });
-        let _three =
-            admission.enter(&other, &primitive, Class::Short, false, 0, NOW).await.unwrap();
-        let full =
-            admission.enter(&other, &primitive, Class::Short, false, 0, NOW).await.unwrap_err();
-        assert_eq!(full, Full { tenant: false });
+        let (hog, other, third) =
+            (admission.tenant("hog"), admission.tenant("other"), admission.tenant("third"));
+        let primitive = admission.primitive();
+        let wish = wish(&primitive);
+        let _one = admission.enter(&hog, wish).await.unwrap();
+        let _two = admission.enter(&hog, wish).await.unwrap();
+        assert_eq!(admission.enter(&hog, wish).await.unwrap_err(), Full { tenant: true });
+        let _three = admission.enter(&other, wish).await.unwrap();
+        assert_eq!(admission.enter(&other, wish).await.unwrap_err(), Full { tenant: true });
+        let _four = admission.enter(&third, wish).await.unwrap();
+        assert_eq!(admission.enter(&third, wish).await.unwrap_err(), Full { tenant: false });
     }
 
     #[tokio::test]
-    async fn long_calls_and_nested_ones_have_places_of_their_own() {
+    async fn long_calls_and_nested_ones_have_places_of_their_own_and_so_has_each_depth() {
         let admission = small();
         let (tenant, primitive) = (admission.tenant("t"), admission.primitive());
-        let _long = admission.enter(&tenant, &primitive, Class::Long, false, 0, NOW).await.unwrap();
-        let _short =
-            admission.enter(&tenant, &primitive, Class::Short, false, 0, NOW).await.unwrap();
-        let _nested =
-            admission.enter(&tenant, &primitive, Class::Short, true, 0, NOW).await.unwrap();
-        assert!(admission.enter(&tenant, &primitive, Class::Short, true, 0, NOW).await.is_err());
+        let wish = wish(&primitive);
+        let _long =
+            admission.enter(&tenant, Wish { class: CallLength::Long, ..wish }).await.unwrap();
+        let _short = admission.enter(&tenant, wish).await.unwrap();
+        let mut nested = Vec::new();
+        for depth in 1..=NESTED_DEPTH_MAX {
+            let wish = Wish { depth, ..wish };
+            while let Ok(place) = admission.enter(&tenant, wish).await {
+                nested.push(place);
+            }
+            assert!(admission.enter(&admission.tenant("other"), wish).await.is_ok() || depth > 2);
+        }
+        assert_eq!(nested.len(), 2 + 1 + 1 + 1, "half of each reserve, and at least one");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_tenant_that_waits_gets_the_next_place_although_another_waits_longer() {
+        let admission = small();
+        let primitive = admission.primitive();
+        let wish = Wish { depth: 1, wait: Duration::from_secs(1), ..wish(&primitive) };
+        let enter = async |name| admission.enter(&admission.tenant(name), wish).await;
+        let first = enter("hog").await.unwrap();
+        let _held = [enter("hog").await, enter("a").await, enter("b").await].map(Result::unwrap);
+        let give_back = async {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            drop(first);
+        };
+        let (hog, new, ()) = tokio::join!(enter("hog"), enter("new"), give_back);
+        assert!(new.is_ok());
+        assert_eq!(hog.unwrap_err(), Full { tenant: false });
     }
 
     #[tokio::test]
     async fn bytes_are_counted_for_the_tenant_and_for_all_and_given_back() {
         let admission = small();
         let (tenant, primitive) = (admission.tenant("t"), admission.primitive());
-        let place =
-            admission.enter(&tenant, &primitive, Class::Short, false, 40, NOW).await.unwrap();
+        let wish = Wish { body_bytes: 50, ..wish(&primitive) };
+        let place = admission.enter(&tenant, wish).await.unwrap();
         assert!(place.bytes().take(10));
-        assert!(!place.bytes().take(1), "half of all bytes is a tenant's share");
+        assert!(!place.bytes().take(1), "a tenant alone gets half of all bytes");
+        let other = admission.bytes(&admission.tenant("other"));
+        assert!(other.take(30) && !other.take(1), "and another half of the rest");
+        other.give(30);
         place.bytes().give(10);
         drop(place);
-        assert!(admission.enter(&tenant, &primitive, Class::Short, false, 50, NOW).await.is_ok());
+        assert!(admission.enter(&tenant, Wish { body_bytes: 60, ..wish }).await.is_ok());
     }
 
     #[tokio::test]
@@ -357,5 +380,95 @@ mod tests {
         let _again = admission.park(&a).unwrap();
         let _other = admission.park(&b).unwrap();
         assert_eq!(admission.park(&admission.tenant("c")).unwrap_err(), Full { tenant: false });
+    }
+
+    #[tokio::test]
+    async fn a_wait_is_as_long_as_was_wished_and_no_longer_than_is_configured() {
+        tokio::time::pause();
+        let admission = small();
+        let primitive = admission.primitive();
+        let long = Wish { class: CallLength::Long, ..wish(&primitive) };
+        let _held = admission.enter(&admission.tenant("a"), long).await.unwrap();
+        for (wished, waits) in [(0, 0), (300, 300), (60_000, 1_000)] {
+            let wish = Wish { wait: Duration::from_millis(wished), ..long };
+            let begun = tokio::time::Instant::now();
+            assert!(admission.enter(&admission.tenant("b"), wish).await.is_err());
+            let waited = begun.elapsed().as_millis();
+            assert!((waits..=waits + 2).contains(&waited), "{wished}: {waited}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_queue_that_is_full_turns_away_at_once() {
+        tokio::time::pause();
+        let admission = Admission::new(AdmissionConfig { queue_max: 1, ..small().config });
+        let primitive = admission.primitive();
+        let long =
+            Wish { class: CallLength::Long, wait: Duration::from_secs(1), ..wish(&primitive) };
+        let held = admission.enter(&admission.tenant("a"), long).await.unwrap();
+        let (b, c) = (admission.tenant("b"), admission.tenant("c"));
+        let begun = tokio::time::Instant::now();
+        let first = admission.enter(&b, long);
+        let second = async {
+            let second = admission.enter(&c, long).await;
+            assert!(begun.elapsed() < Duration::from_millis(100), "it did not wait");
+            drop(held);
+            second
+        };
+        let (first, second) = tokio::join!(first, second);
+        assert!(first.is_ok());
+        assert_eq!(second.unwrap_err(), Full { tenant: false });
+    }
+
+    #[test]
+    fn a_tenant_is_the_same_while_somebody_has_it_and_forgotten_after() {
+        let admission = small();
+        let kept = admission.tenant("kept");
+        assert!(Arc::ptr_eq(&kept, &admission.tenant("kept")));
+        for n in 0..10_000 {
+            admission.tenant(&n.to_string());
+        }
+        assert!(admission.tenants.lock().unwrap().len() <= 4_097, "names alone fill no memory");
+        assert!(Arc::ptr_eq(&kept, &admission.tenant("kept")));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
+
+        #[test]
+        fn whoever_comes_no_place_and_no_byte_is_given_twice_or_lost(
+            acts in prop::collection::vec(
+                (0_usize..3, any::<bool>(), 0_u8..3, 0_usize..50, any::<prop::sample::Index>()),
+                0..40,
+            ),
+        ) {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+            let admission = small();
+            let primitive = admission.primitive();
+            let mut held: Vec<(usize, u8, usize, CallPlace)> = Vec::new();
+            for (who, leaves, depth, body_bytes, which) in acts {
+                if leaves && !held.is_empty() {
+                    drop(held.swap_remove(which.index(held.len())));
+                } else {
+                    let tenant = admission.tenant(["a", "b", "c"][who]);
+                    let wish = Wish { depth, body_bytes, ..wish(&primitive) };
+                    if let Ok(place) = runtime.block_on(admission.enter(&tenant, wish)) {
+                        held.push((who, depth, body_bytes, place));
+                    }
+                }
+                let outermost = held.iter().filter(|(_, depth, ..)| *depth == 0);
+                prop_assert!(outermost.clone().count() <= 4);
+                for who in 0..3 {
+                    prop_assert!(outermost.clone().filter(|(other, ..)| *other == who).count() <= 3);
+                }
+                let bytes: usize = held.iter().map(|(_, _, bytes, _)| bytes).sum();
+                prop_assert_eq!(admission.bytes.used.load(Relaxed), bytes);
+                prop_assert!(bytes <= 120);
+            }
+            drop(held);
+            prop_assert_eq!(admission.bytes.used.load(Relaxed), 0);
+            let all = Wish { body_bytes: 60, ..wish(&primitive) };
+            prop_assert!(runtime.block_on(admission.enter(&admission.tenant("d"), all)).is_ok());
+        }
     }
 }

@@ -46,7 +46,7 @@ pub enum AnswerBody {
     Job(String),
     /// The server serves this log as an event stream from the sequence after `after`.
     Follow {
-        /// Which log.
+        /// The log.
         log: LogKey,
         /// The last sequence that the client has.
         after: u64,

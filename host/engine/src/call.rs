@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use charter_kernel::governance::hold::Word;
 use charter_kernel::idempotency::Lineage;
-use charter_kernel::manifest::Class;
+use charter_kernel::manifest::CallLength;
 use charter_kernel::scope::{ActorKind, Scope};
 use charter_kernel::unit::{Guard, Key, Write};
 use charter_store::Txn;
@@ -17,6 +17,8 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 mod attempt;
+#[cfg(test)]
+pub(crate) mod bed;
 pub(crate) mod permits;
 pub(crate) mod run;
 mod unit;
@@ -24,16 +26,17 @@ mod wit;
 
 use crate::answer::Answer;
 use crate::hook::SIGNAL;
-use crate::leave::Origin;
+use crate::leave::Gateway;
 use charter_kernel::refusal::Failure;
 
 /// One call of a component.
 pub struct Call {
     /// The request's id; shown to the guest and in logs.
     pub request_id: String,
-    /// Whose documents, secrets and names it reaches, and whom the guest sees as its caller.
+    /// The scope whose documents, secrets and names it reaches, and whose principal the guest sees
+    /// as its caller.
     pub scope: Scope,
-    /// Which export, with what.
+    /// The export to call, with its input.
     pub entry: Entry,
     /// Re-checked at the commit; a conflict on one of them is [`crate::Outcome::Restart`].
     pub guards: Vec<Guard>,
@@ -46,18 +49,18 @@ pub struct Call {
     /// Wall time until [`crate::Outcome::Deadline`].
     pub deadline_ms: u32,
     /// Short and long calls have their own concurrency.
-    pub class: Class,
-    /// Which call of the request it is: what keys of nested changes derive from.
+    pub class: CallLength,
+    /// The call's place in the request: keys of nested changes derive from it.
     pub lineage: Lineage,
     /// Cancelled when the client leaves.
     pub client_gone: CancellationToken,
-    /// Comes back with each [`crate::Leave`].
-    pub origin: Option<Origin>,
+    /// Gives leave to its regulated actions; without one none is given.
+    pub gateway: Option<Arc<dyn Gateway>>,
 }
 
 impl Call {
-    /// Whose word the call is. What a bound provider has signed is told as a signal of its hook, by
-    /// the host alone; the answer to its question is the guest's own.
+    /// The word that the call counts as. A provider's signed event is told as a signal of its hook,
+    /// by the host alone; the answer to its question is the guest's own.
     pub(crate) fn word(&self) -> Word {
         let Entry::React(signal) = &self.entry else { return Word::Asker };
         let is_hooks = self.scope.actor().kind == ActorKind::Hook && signal.kind == SIGNAL;
@@ -85,7 +88,7 @@ impl Call {
     }
 }
 
-/// Which export is called.
+/// The export to call.
 #[derive(Clone, Debug)]
 pub enum Entry {
     /// `handle`.
@@ -134,15 +137,15 @@ pub struct Claiming {
     /// The record's row: a refusal about it means that another owner has it, and is
     /// [`crate::Outcome::Restart`].
     pub key: Key,
-    /// What makes the claim.
+    /// The writes that make the claim.
     pub writes: Vec<Write>,
-    /// What must be true for it.
+    /// The guards that must hold for it.
     pub guards: Vec<Guard>,
-    /// What shows that it is still ours.
+    /// The guard that shows that it is still ours.
     pub fence: Guard,
 }
 
-/// What the unit says of the request beside the guest's writes.
+/// The writer of the request's own part of a unit, beside the guest's writes.
 pub trait Finish: Send + Sync + 'static {
     /// Adds audit row, idempotent answer, job settlement and the like. Called once an attempt,
     /// right before the commit; what it adds must follow from its arguments, as an attempt can be
@@ -150,7 +153,7 @@ pub trait Finish: Send + Sync + 'static {
     fn finish<'a>(&'a self, txn: &'a mut Txn, ending: Ending<'a>) -> BoxFuture<'a, ()>;
 }
 
-/// What a unit is about to say of the request.
+/// The end that a unit is about to report of the request.
 #[derive(Clone, Copy, Debug)]
 pub struct Ending<'a> {
     /// How it ends.
@@ -179,4 +182,41 @@ pub enum EndingResult<'a> {
     OutOfMemory,
     /// The client left.
     ClientGone,
+}
+
+#[cfg(test)]
+mod tests {
+    use charter_kernel::scope::{Actor, Principal};
+
+    use super::*;
+    use crate::call::bed::{Bed, handle, scope, user};
+
+    #[tokio::test]
+    async fn a_call_holds_the_bytes_of_all_that_was_sent_with_it() {
+        let bed = Bed::new().await;
+        let Entry::Handle(request) = handle("shop.do") else { panic!("it is a request") };
+        let bytes = |request: Request| {
+            Call { entry: Entry::Handle(request), ..bed.call(user(3)) }.body_bytes()
+        };
+        let empty = Request { query: String::new(), ..request };
+        assert_eq!(bytes(empty.clone()), 0);
+        assert_eq!(bytes(Request { query: "{}".into(), ..empty.clone() }), 2);
+        assert_eq!(bytes(Request { body: Some("[1]".into()), ..empty.clone() }), 3);
+        let raw = Bytes::from_static(&[0; 9]);
+        assert_eq!(bytes(Request { bytes: Some(raw), query: "{}".into(), ..empty }), 11);
+        let signal = Signal { kind: "job".into(), payload: "1234".into(), blob: None };
+        let call = Call { entry: Entry::React(signal), ..bed.call(user(3)) };
+        assert_eq!(call.body_bytes(), 4);
+    }
+
+    #[tokio::test]
+    async fn a_request_is_its_askers_word_whatever_its_body_says() {
+        let bed = Bed::new().await;
+        let hook = Principal::of(Actor::new(ActorKind::Hook, "h"));
+        let Entry::Handle(request) = handle("shop.do") else { panic!("it is a request") };
+        let body = Some(r#"{"provider":"shop.peer"}"#.into());
+        let entry = Entry::Handle(Request { body, ..request });
+        let call = Call { entry, ..bed.call(scope(hook, 1, Some(2), Some(3))) };
+        assert_eq!(call.word(), Word::Asker);
+    }
 }

@@ -6,15 +6,16 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use charter_kernel::authority::Class;
 use charter_kernel::index::Further;
-use charter_kernel::manifest::{Collection, Manifest};
+use charter_kernel::manifest::{Collection, Manifest, Operation};
 use charter_kernel::refusal::Failure;
 use charter_kernel::scope::Scope;
 use charter_kernel::unit::{Reach, Space};
-use tokio::sync::Semaphore;
 
 use crate::bindings::PrimitivePre;
 use crate::failure::{failure, undeclared};
+use crate::lobby::Lobby;
 use crate::state::State;
 use crate::stats::PrimitiveStats;
 
@@ -23,11 +24,12 @@ pub struct Component {
     pub(crate) digest: String,
     pub(crate) manifest: Arc<Manifest>,
     pub(crate) collections: HashMap<String, CollectionPlan>,
+    pub(crate) classes: HashMap<String, Class>,
     pub(crate) http: bool,
     pub(crate) public_web: bool,
     pub(crate) pre: PrimitivePre<State>,
     pub(crate) stats: Arc<PrimitiveStats>,
-    pub(crate) places: Arc<Semaphore>,
+    pub(crate) places: Arc<Lobby>,
 }
 
 /// One collection as calls use it.
@@ -35,7 +37,7 @@ pub struct Component {
 pub(crate) struct CollectionPlan {
     pub(crate) declared: Collection,
     pub(crate) space: Space,
-    /// What the other live versions look for: the one thing of a component that changes while it is
+    /// The imports of the other live versions: the one part of a component that changes while it is
     /// loaded.
     further: RwLock<Arc<Further>>,
 }
@@ -45,7 +47,7 @@ impl Component {
     pub fn digest(&self) -> &str {
         &self.digest
     }
-    /// What it declares.
+    /// The component's manifest.
     pub fn manifest(&self) -> &Arc<Manifest> {
         &self.manifest
     }
@@ -66,12 +68,24 @@ impl Component {
         }
     }
 
+    /// The class of an operation's callers; that of regulated actions, which takes the power to
+    /// change, for one that it does not declare.
+    pub(crate) fn class(&self, operation: &str) -> Class {
+        self.classes.get(operation).copied().unwrap_or(Class::Regulated)
+    }
+
     /// A declared collection.
     pub(crate) fn collection(&self, name: &str) -> Result<&CollectionPlan, Failure> {
         self.collections
             .get(name)
             .ok_or_else(|| undeclared(format!("the manifest declares no collection `{name}`")))
     }
+}
+
+/// The class of each operation.
+pub(crate) fn classes(manifest: &Manifest) -> HashMap<String, Class> {
+    let class = |operation: &Operation| (operation.id.clone(), Class::of(manifest, operation));
+    manifest.operations.iter().map(class).collect()
 }
 
 impl CollectionPlan {
@@ -92,7 +106,7 @@ impl CollectionPlan {
         self.further.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whose documents these are under a scope.
+    /// The reach of such documents under a scope.
     pub(crate) fn reach(&self, scope: &Scope) -> Result<Reach, Failure> {
         scope.reach(self.declared.reach).ok_or_else(|| {
             failure(
@@ -122,3 +136,6 @@ impl std::fmt::Debug for Component {
         write!(f, "Component({} {} {})", self.manifest.name, self.manifest.version, self.digest)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,14 +1,16 @@
-//! What the engine is told at start: limits, each with a name and a unit, and where its code cache
-//! lies.
+//! The engine's settings at start: limits, each with a name and a unit, and the folder of its code
+//! cache.
 //!
 //! Reads no environment and no file.
 
 use std::path::PathBuf;
 
+use charter_kernel::limits::{JOBS_WAITING_MAX, SCHEDULES_MAX};
+
 /// The engine's settings.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
-    /// Where compiled code is kept: a directory of ours alone, made with mode 0700. `None` compiles
+    /// The folder of compiled code: a directory of ours alone, made with mode 0700. `None` compiles
     /// at every start.
     pub cache_dir: Option<PathBuf>,
     /// How large it may grow; the oldest files go first.
@@ -29,7 +31,11 @@ pub struct EngineConfig {
     pub log_bytes_max: usize,
     /// Bytes of an answer's body.
     pub answer_bytes_max: usize,
-    /// Who gets in.
+    /// Jobs of one organization that wait or run.
+    pub jobs_waiting_max: u64,
+    /// Schedules of one organization.
+    pub schedules_max: u64,
+    /// The limits of admission.
     pub admission: AdmissionConfig,
 }
 
@@ -46,19 +52,23 @@ impl Default for EngineConfig {
             reruns_max: 5,
             log_bytes_max: 64 << 10,
             answer_bytes_max: 16 << 20,
+            jobs_waiting_max: JOBS_WAITING_MAX,
+            schedules_max: SCHEDULES_MAX,
             admission: AdmissionConfig::default(),
         }
     }
 }
 
-/// Concurrency, below the size of the pool.
+/// Concurrency, below the size of the pool. Of each of these places, and of the bytes, one
+/// organization alone gets half at most, and less where others hold some: there is always room for
+/// the next one.
 #[derive(Clone, Debug)]
 pub struct AdmissionConfig {
     /// Short calls at once.
     pub short_max: usize,
     /// Long calls at once.
     pub long_max: usize,
-    /// Nested calls at once: a reserve that outer calls cannot use up.
+    /// Nested calls at once, of all depths: reserves that outer calls cannot use up.
     pub nested_max: usize,
     /// Calls of one organization at once.
     pub tenant_max: usize,
@@ -68,7 +78,7 @@ pub struct AdmissionConfig {
     pub queue_max: usize,
     /// How long one waits at most, in milliseconds.
     pub wait_ms_max: u64,
-    /// Guest memory and bodies of all calls together; one tenant gets half of it at most.
+    /// Guest memory and bodies of all calls together.
     pub bytes_max: usize,
     /// Calls that wait for a change (long polls): they hold no place and no instance.
     pub parked_max: usize,
@@ -81,7 +91,7 @@ impl Default for AdmissionConfig {
         Self {
             short_max: 256,
             long_max: 128,
-            nested_max: 64,
+            nested_max: 96,
             tenant_max: 64,
             primitive_max: 192,
             queue_max: 1_024,
@@ -102,9 +112,27 @@ pub enum EngineError {
     /// The cache directory is not ours alone.
     #[error("the code cache {} {fault}", path.display())]
     Cache {
-        /// Which directory.
+        /// The directory.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault of the directory.
         fault: String,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_is_let_in_finds_an_instance_and_room_for_the_next() {
+        let EngineConfig { instances_max, guest_memory_bytes_max, admission, .. } =
+            EngineConfig::default();
+        let AdmissionConfig { short_max, long_max, nested_max, tenant_max, .. } = admission;
+        assert!(short_max + long_max + nested_max <= instances_max as usize);
+        let all = [short_max, long_max, admission.primitive_max, admission.queue_max];
+        assert!(all.iter().all(|places| tenant_max < *places), "no organization alone fills one");
+        assert!(admission.parked_tenant_max < admission.parked_max);
+        assert!(admission.primitive_max < short_max + long_max, "no primitive alone fills all");
+        assert!(guest_memory_bytes_max < admission.bytes_max / 2, "one call is within a share");
+    }
 }

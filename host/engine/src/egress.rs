@@ -24,11 +24,11 @@ pub trait Egress: Send + Sync + 'static {
 pub struct Outbound {
     /// On whose behalf.
     pub scope: Scope,
-    /// Which primitive asks.
+    /// The primitive that asks.
     pub primitive: String,
     /// The request's id, for logs.
     pub request_id: String,
-    /// Where it goes.
+    /// The request's destination.
     pub target: Target,
     /// The request as the guest wrote it, its URI absolute.
     pub request: http::Request<EgressBody>,
@@ -40,7 +40,7 @@ pub struct Outbound {
     pub between_bytes_timeout_ms: Option<u64>,
 }
 
-/// Where an outbound request goes.
+/// The destination of an outbound request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// The provider bound under this name.

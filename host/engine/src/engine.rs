@@ -3,7 +3,6 @@
 //! Knows nothing of routes or tenancy rules; it takes a [`Scope`](charter_kernel::scope::Scope) as
 //! given.
 
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use bytes::Bytes;
 use charter_kernel::fault::Fault;
 use charter_kernel::time::Clock;
 use charter_store::Store;
+use tokio_util::sync::CancellationToken;
 use wasmtime::component::Linker;
 
 use crate::admission::Admission;
@@ -62,11 +62,7 @@ impl Engine {
             None => None,
         };
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let fairness = Arc::new(Fairness::new(cores));
-        let turns = Arc::downgrade(&fairness);
-        let ticking =
-            sandbox::tick(&wasmtime, move || turns.upgrade().map(|turns| turns.tick()).is_some());
-        ticking.map_err(|error| EngineError::Sandbox(error.into()))?;
+        sandbox::tick(&wasmtime).map_err(|error| EngineError::Sandbox(error.into()))?;
         let shared = Shared {
             admission: Admission::new(config.admission.clone()),
             compilations: load::Turns::new(config.compilations_max),
@@ -76,10 +72,11 @@ impl Engine {
             wasmtime,
             linker,
             mode,
-            fairness,
+            fairness: Arc::new(Fairness::new(cores)),
+            backlog: Arc::default(),
+            cut: CancellationToken::new(),
             cache,
             stats: Stats::default(),
-            calls: AtomicU64::new(0),
             host: OnceLock::new(),
             egress: OnceLock::new(),
         };
@@ -110,7 +107,7 @@ impl Engine {
     where
         F: Future<Output = Option<Bytes>> + Send,
     {
-        if let Some(component) = load::cached(&self.shared, digest).await {
+        if let Some(component) = load::load_cached(&self.shared, digest).await {
             return Ok(component);
         }
         let Some(wasm) = wasm().await else {
@@ -133,8 +130,15 @@ impl Engine {
         run::call(&self.shared, component.clone(), call).await
     }
 
+    /// Ends all calls, those that run and those that come: one that has done nothing yet is
+    /// [`Outcome::Unavailable`], one that has acted is recorded as far as it came. For a host that
+    /// must end.
+    pub fn cut(&self) {
+        self.shared.cut.cancel();
+    }
+
     /// Makes a fresh instance, as a call would, and drops it; says how long the instantiation
-    /// itself took. What a benchmark times.
+    /// itself took. A benchmark times this.
     pub async fn instantiate(&self, component: &Component) -> Result<Duration, Fault> {
         load::instantiate(&self.shared, component).await
     }

@@ -3,8 +3,8 @@
 //!
 //! Knows codes only as text: `kernel::refusal` holds the list and the statuses.
 
+pub(crate) use charter_kernel::apply::rule;
 use charter_kernel::refusal::Failure;
-use charter_kernel::unit::Refused;
 use charter_store::{ReadError, WriteError};
 use serde_json::json;
 
@@ -12,7 +12,7 @@ use crate::bindings::charter::primitive::types;
 
 /// A failure of this code and message.
 pub(crate) fn failure(code: &str, message: impl Into<String>) -> Failure {
-    Failure { code: code.into(), message: message.into(), ..Failure::default() }
+    Failure::new(code, message)
 }
 
 /// The capability is linked, but this deployment lacks what it stands on; `missing` names that.
@@ -24,20 +24,19 @@ pub(crate) fn not_configured(what: &str, missing: &str) -> Failure {
     }
 }
 
-/// The component breaks its own declaration: a fault of the component, which reads as ours to its
-/// caller.
+/// See [`Failure::undeclared`].
 pub(crate) fn undeclared(message: impl Into<String>) -> Failure {
-    Failure { reason: Some("UNDECLARED".into()), ..failure("internal_error", message) }
+    Failure::undeclared(message)
 }
 
-/// What the component handed over is not what the interface asks for.
+/// See [`Failure::invalid`].
 pub(crate) fn invalid(param: &str, message: impl Into<String>) -> Failure {
-    Failure { param: Some(param.into()), ..failure("invalid_input", message) }
+    Failure::invalid(param, message)
 }
 
-/// The document is not there, or another's.
+/// See [`Failure::not_found`].
 pub(crate) fn not_found(what: &str) -> Failure {
-    failure("not_found", format!("{what} was not found"))
+    Failure::not_found(what)
 }
 
 /// The store did not answer a read. The cause goes to the log, not to the guest.
@@ -57,61 +56,20 @@ pub(crate) fn unread(error: &ReadError) -> Failure {
     }
 }
 
-/// A write that was refused at once.
-pub(crate) fn unwritten(error: &WriteError) -> Failure {
-    match error {
-        WriteError::Refused(refused) => rule(refused),
-        WriteError::Read(error) => unread(error),
+/// The call, or all calls of its organization, hold as much memory as they may.
+pub(crate) fn too_much_held() -> Failure {
+    Failure {
+        reason: Some("too_much_held".into()),
+        hint: Some("read less at a time, or commit what there is so far".into()),
+        ..failure("payload_too_large", "the call holds as much of what it read and wrote as it may")
     }
 }
 
-/// What a rule's refusal says when no guest words it.
-pub(crate) fn rule(refused: &Refused) -> Failure {
-    match refused {
-        Refused::Exists { .. } => failure("duplicate_record", "a document with this id exists"),
-        Refused::Missing { .. } => not_found("the document"),
-        Refused::Stale { current, .. } => Failure {
-            details: Some(json!({ "current_version": current }).to_string()),
-            ..failure("version_conflict", "the document has changed since it was read")
-        },
-        Refused::ClaimLost { claim, .. } => match claim.field() {
-            Some(field) => Failure {
-                param: Some(field.into()),
-                ..failure(
-                    "duplicate_record",
-                    format!("another document holds this value of `{field}`"),
-                )
-            },
-            None => failure("duplicate_record", "another document holds this value"),
-        },
-        Refused::LeaseLost { .. } => Failure {
-            reason: Some("LEASE_LOST".into()),
-            hint: Some("take it again".into()),
-            ..failure("state_conflict", "the lease has ended")
-        },
-        Refused::Inactive { .. } => failure("forbidden", "the caller was revoked"),
-        Refused::NotAddable { field, .. } => {
-            invalid(field, format!("{field} is no integer, or the sum is out of range"))
-        }
-        // What the host reserves it words itself; a primitive's own transfers end here.
-        Refused::Overdrawn { available, .. } => Failure {
-            reason: Some("OVERDRAWN".into()),
-            details: Some(json!({ "available_micro_usd": available }).to_string()),
-            ..failure("insufficient_credits", "the account does not have that much")
-        },
-        Refused::Frozen { .. } => Failure {
-            reason: Some("FROZEN".into()),
-            ..failure("state_conflict", "the account or scope is frozen until a person has looked")
-        },
-        Refused::OverCap { cap, .. } => Failure {
-            details: Some(json!({ "cap_micro_usd": cap }).to_string()),
-            ..failure("budget_exceeded", "the cap does not admit this amount")
-        },
-        Refused::Moved { .. } => failure("state_conflict", "the period has changed meanwhile"),
-        Refused::LogClosed { .. } => failure("state_conflict", "the log is closed"),
-        Refused::TooLarge { limit } => {
-            failure("payload_too_large", format!("one request may not change more than {limit}"))
-        }
+/// A write that was refused at once.
+pub(crate) fn write_failure(error: &WriteError) -> Failure {
+    match error {
+        WriteError::Refused(refused) => rule(refused),
+        WriteError::Read(error) => unread(error),
     }
 }
 
@@ -145,20 +103,53 @@ impl From<types::Failure> for Failure {
 
 #[cfg(test)]
 mod tests {
-    use charter_kernel::unit::{Claim, Key, Reach, Space};
+    use charter_kernel::unit::{Key, Reach, Refused, Space};
 
     use super::*;
 
     #[test]
-    fn a_value_that_another_holds_names_its_field() {
-        let (reach, space) = (Reach::user("u"), Space::of("shelf", "books"));
-        let holder = Key::new(&reach, &space, "a");
-        let lost = |claim: Claim| rule(&Refused::ClaimLost { claim, holder: holder.clone() });
-        let unique = lost(Claim::unique(&reach, &space, "isbn", "1"));
-        assert_eq!(
-            (unique.code.as_str(), unique.param.as_deref()),
-            ("duplicate_record", Some("isbn"))
-        );
-        assert_eq!(lost(Claim::name("domain#a", "example.org")).param, None);
+    fn a_failure_crosses_the_interface_whole_and_back() {
+        let given = Failure {
+            code: "state_conflict".into(),
+            message: "no".into(),
+            hint: Some("hint".into()),
+            reason: Some("REASON".into()),
+            param: Some("a.b".into()),
+            details: Some("{\"n\":1}".into()),
+            retry_after_seconds: Some(7),
+        };
+        let crossed = types::Failure::from(given.clone());
+        assert_eq!(Failure::from(crossed), given);
+    }
+
+    #[test]
+    fn a_read_that_failed_says_nothing_of_the_database() {
+        for (error, code, wait) in [
+            (ReadError::Position, "invalid_input", None),
+            (ReadError::Overloaded, "overloaded", Some(1)),
+            (ReadError::Unavailable(None), "overloaded", Some(1)),
+            (ReadError::Failed(None), "overloaded", Some(1)),
+        ] {
+            let told = unread(&error);
+            assert_eq!((told.code.as_str(), told.retry_after_seconds), (code, wait), "{error:?}");
+            assert_eq!(told.details, None);
+            assert_eq!(write_failure(&WriteError::Read(error)), told);
+        }
+    }
+
+    #[test]
+    fn a_write_that_a_rule_refuses_is_worded_as_at_the_commit() {
+        let key = Key::new(&Reach::user("u"), &Space::host("things"), "a");
+        let refused = Refused::Stale { key, current: 3 };
+        assert_eq!(write_failure(&WriteError::Refused(refused.clone())), rule(&refused));
+    }
+
+    #[test]
+    fn what_is_not_configured_is_named_for_people_and_for_programs() {
+        let told = not_configured("outbound mail", "mail_transport");
+        assert_eq!(told.code, "not_configured");
+        assert_eq!(told.details.as_deref(), Some("{\"missing\":[\"mail_transport\"]}"));
+        assert!(told.message.contains("outbound mail"));
+        assert!(told.hint.is_some_and(|hint| hint.contains("mail_transport")));
     }
 }

@@ -1,179 +1,296 @@
-//! Who may burn CPU: guests past their first few epochs take turns, one a tenant, on all cores but
-//! one.
+//! The sharing of the cores: while the calls in flight are expected to keep the cores busy for
+//! longer than a moment, guests that cost more than a little take turns, by organization, on all
+//! cores but one. Organizations whose calls are together less than their share of that moment take
+//! none.
 //!
-//! Knows nothing of wasmtime. A spinning guest slows only itself and its own tenant's other
-//! spinners: everybody else runs on the core that is left and yields within an epoch. A turn is
-//! never kept across a wait: it ends after two epochs by itself.
+//! Knows nothing of wasmtime. A turn lasts for one poll: until the guest yields, at most an epoch
+//! later, or waits in a host call. The expected cost of a call is the recent cost of calls of its
+//! operation by its organization, so that short ones take turns too; a kind that nobody has seen
+//! yet counts as costly. Costs are the time for which a call keeps a thread of the runtime, be it
+//! in the guest or in the host.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::hash::{BuildHasher as _, RandomState};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::time::Instant;
 
-/// Epochs after which a turn ends without being handed back: its guest waits in a host call.
-const TURN_EPOCHS_MAX: u64 = 2;
+use crate::lobby::{Lobby, Seat, Waiter};
+
+/// The cost that a call may have without taking turns, in microseconds.
+const LIGHT_US: u32 = 1_000;
+/// The cost that the calls in flight may have together, for each core, before any takes turns: an
+/// epoch.
+const CALM_US: u64 = 5_000;
+/// The expected cost of a call of whose kind none has ended yet.
+const UNKNOWN_US: u32 = LIGHT_US;
+/// Kinds of calls that are told apart: an operation by an organization each, as far as their hashes
+/// differ.
+const KINDS: usize = 4_096;
 
 /// The turns of this process.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Fairness {
-    inner: Mutex<Turns>,
+    turns: Arc<Lobby>,
+    /// The expected cost of the calls in flight together, or the cost that they have had already.
+    load_us: AtomicU64,
+    /// Organizations that have calls in flight.
+    parties: AtomicUsize,
+    pressure_us: u64,
+    hasher: RandomState,
+    /// The approximate cost of each kind of call; 0 where nobody knows.
+    costs: Box<[AtomicU32]>,
 }
 
-#[derive(Debug, Default)]
-struct Turns {
-    epoch: u64,
-    places: usize,
-    held: Vec<Held>,
-    order: VecDeque<Arc<str>>,
-    waiting: HashMap<Arc<str>, VecDeque<Waiter>>,
-}
-
+/// An organization, as far as it computes.
 #[derive(Debug)]
-struct Held {
-    tenant: Arc<str>,
-    call: u64,
-    since: u64,
+pub(crate) struct Party {
+    name: Arc<str>,
+    load_us: AtomicU64,
+    calls: AtomicUsize,
 }
 
-#[derive(Debug)]
-struct Waiter {
-    call: u64,
-    granted: oneshot::Sender<()>,
+/// The turns of one call.
+pub(crate) struct Turns {
+    fairness: Arc<Fairness>,
+    party: Arc<Party>,
+    kind: usize,
+    expected_us: u32,
+    spent: Duration,
+    /// This call's part of the load.
+    counted_us: u64,
+    waiting: Option<Waiter>,
+}
+
+/// The expected cost of a kind of call, after one more.
+fn blend_costs(known_us: u32, latest_us: u32) -> u32 {
+    let blended = match known_us {
+        0 => latest_us,
+        known => known - known / 4 + latest_us / 4,
+    };
+    blended.max(1)
+}
+
+fn micros(time: Duration) -> u32 {
+    u32::try_from(time.as_micros()).unwrap_or(u32::MAX)
+}
+
+impl Party {
+    pub(crate) fn new(name: Arc<str>) -> Arc<Self> {
+        Arc::new(Self { name, load_us: AtomicU64::new(0), calls: AtomicUsize::new(0) })
+    }
 }
 
 impl Fairness {
     /// Turns for a machine with this many cores.
     pub(crate) fn new(cores: usize) -> Self {
         Self {
-            inner: Mutex::new(Turns { places: cores.saturating_sub(1).max(1), ..Turns::default() }),
+            turns: Lobby::open(cores.saturating_sub(1).max(1)),
+            load_us: AtomicU64::new(0),
+            parties: AtomicUsize::new(0),
+            pressure_us: CALM_US * cores as u64,
+            hasher: RandomState::new(),
+            costs: (0..KINDS).map(|_| AtomicU32::new(0)).collect(),
         }
     }
 
-    fn turns(&self) -> MutexGuard<'_, Turns> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Ends the call's turn, if it has one, and waits for the next. Dropping the future gives the
-    /// place in the queue up.
-    pub(crate) fn turn(
-        self: &Arc<Self>,
-        tenant: &Arc<str>,
-        call: u64,
-    ) -> impl Future<Output = ()> + Send + use<> {
-        let receiver = {
-            let mut turns = self.turns();
-            turns.release(call);
-            let (granted, receiver) = oneshot::channel();
-            if !turns.waiting.contains_key(tenant) {
-                turns.order.push_back(tenant.clone());
-            }
-            turns.waiting.entry(tenant.clone()).or_default().push_back(Waiter { call, granted });
-            turns.grant();
-            receiver
+    /// The turns of a call of this operation.
+    pub(crate) fn call(self: &Arc<Self>, party: &Arc<Party>, operation: (&str, &str)) -> Turns {
+        let hash = self.hasher.hash_one((&party.name, operation));
+        let kind = (hash % KINDS as u64) as usize;
+        let expected_us = match self.costs[kind].load(Relaxed) {
+            0 => UNKNOWN_US,
+            known => known,
         };
-        async move {
-            // The sender is dropped only with the engine itself.
-            let _ = receiver.await;
+        let counted_us = u64::from(expected_us);
+        if party.calls.fetch_add(1, Relaxed) == 0 {
+            self.parties.fetch_add(1, Relaxed);
+        }
+        self.count(party, counted_us);
+        Turns {
+            fairness: self.clone(),
+            party: party.clone(),
+            kind,
+            expected_us,
+            spent: Duration::ZERO,
+            counted_us,
+            waiting: None,
         }
     }
 
-    /// Ends the call's turn for good.
-    pub(crate) fn leave(&self, call: u64) {
-        let mut turns = self.turns();
-        if turns.release(call) {
-            turns.grant();
-        }
+    fn count(&self, party: &Party, more_us: u64) {
+        self.load_us.fetch_add(more_us, Relaxed);
+        party.load_us.fetch_add(more_us, Relaxed);
     }
 
-    /// One epoch has passed.
-    pub(crate) fn tick(&self) {
-        let mut turns = self.turns();
-        turns.epoch += 1;
-        let epoch = turns.epoch;
-        turns.held.retain(|held| epoch - held.since <= TURN_EPOCHS_MAX);
-        turns.grant();
+    fn is_pressed(&self) -> bool {
+        self.load_us.load(Relaxed) > self.pressure_us
+    }
+
+    /// Whether a party keeps the cores busy for longer than its share of a moment.
+    fn is_pressing(&self, party: &Party) -> bool {
+        let share_us = self.pressure_us / self.parties.load(Relaxed).max(1) as u64;
+        self.is_pressed() && party.load_us.load(Relaxed) > share_us
     }
 }
 
 impl Turns {
-    fn release(&mut self, call: u64) -> bool {
-        let before = self.held.len();
-        self.held.retain(|held| held.call != call);
-        self.held.len() != before
+    /// Polls the guest, in its turn where it has to have one.
+    pub(crate) fn poll<F: Future>(
+        &mut self,
+        cx: &mut Context<'_>,
+        guest: Pin<&mut F>,
+    ) -> Poll<F::Output> {
+        let turn = ready!(self.turn(cx));
+        let began = Instant::now();
+        let polled = guest.poll(cx);
+        self.spend(began.elapsed());
+        drop(turn);
+        polled
     }
 
-    fn grant(&mut self) {
-        let mut skipped = 0;
-        while self.held.len() < self.places && skipped < self.order.len() {
-            let Some(tenant) = self.order.pop_front() else { return };
-            if self.held.iter().any(|held| held.tenant == tenant) {
-                self.order.push_back(tenant);
-                skipped += 1;
-                continue;
-            }
-            if let Some(queue) = self.waiting.get_mut(&tenant) {
-                while let Some(waiter) = queue.pop_front() {
-                    if waiter.granted.send(()).is_ok() {
-                        self.held.push(Held {
-                            tenant: tenant.clone(),
-                            call: waiter.call,
-                            since: self.epoch,
-                        });
-                        break;
-                    }
-                }
-                if queue.is_empty() {
-                    self.waiting.remove(&tenant);
-                } else {
-                    self.order.push_back(tenant);
-                }
+    fn turn(&mut self, cx: &mut Context<'_>) -> Poll<Option<Seat>> {
+        let mut waiter = match self.waiting.take() {
+            Some(waiter) => waiter,
+            None if !self.is_due() => return Poll::Ready(None),
+            None => match self.fairness.turns.enter(&self.party.name) {
+                Ok(seat) => return Poll::Ready(Some(seat)),
+                Err(waiter) => waiter,
+            },
+        };
+        match Pin::new(&mut waiter).poll(cx) {
+            Poll::Ready(seat) => Poll::Ready(Some(seat)),
+            Poll::Pending => {
+                self.waiting = Some(waiter);
+                Poll::Pending
             }
         }
+    }
+
+    /// Whether the call has to take turns now.
+    fn is_due(&self) -> bool {
+        self.expected_us.max(micros(self.spent)) >= LIGHT_US
+            && self.fairness.is_pressing(&self.party)
+    }
+
+    fn spend(&mut self, time: Duration) {
+        self.spent += time;
+        let more = u64::from(micros(self.spent)).saturating_sub(self.counted_us);
+        self.counted_us += more;
+        self.fairness.count(&self.party, more);
+    }
+}
+
+impl Drop for Turns {
+    fn drop(&mut self) {
+        self.fairness.load_us.fetch_sub(self.counted_us, Relaxed);
+        self.party.load_us.fetch_sub(self.counted_us, Relaxed);
+        if self.party.calls.fetch_sub(1, Relaxed) == 1 {
+            self.fairness.parties.fetch_sub(1, Relaxed);
+        }
+        let cost = &self.fairness.costs[self.kind];
+        cost.store(blend_costs(cost.load(Relaxed), micros(self.spent)), Relaxed);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::task::Waker;
+
+    use proptest::prelude::*;
+
     use super::*;
 
-    fn tenant(name: &str) -> Arc<str> {
-        Arc::from(name)
+    const MS: Duration = Duration::from_millis(1);
+
+    fn party(name: &str) -> Arc<Party> {
+        Party::new(Arc::from(name))
     }
 
-    #[tokio::test]
-    async fn tenants_take_turns_however_many_calls_one_has() {
-        let fairness = Arc::new(Fairness::new(2));
-        let (hog, other) = (tenant("hog"), tenant("other"));
-        fairness.turn(&hog, 1).await;
-        let second = fairness.turn(&hog, 2);
-        let third = fairness.turn(&hog, 3);
-        let guest = fairness.turn(&other, 4);
-        fairness.leave(1);
-        second.await;
-        fairness.leave(2);
-        guest.await;
-        fairness.leave(4);
-        third.await;
+    /// A call of a kind that has cost so much before.
+    fn known(fairness: &Arc<Fairness>, party: &Arc<Party>, cost: Duration) -> Turns {
+        let mut turns = fairness.call(party, ("p", "p.o"));
+        turns.spend(cost);
+        drop(turns);
+        fairness.call(party, ("p", "p.o"))
     }
 
-    #[tokio::test]
-    async fn a_turn_that_is_not_handed_back_ends_by_itself() {
-        let fairness = Arc::new(Fairness::new(1));
-        fairness.turn(&tenant("a"), 1).await;
-        let waiting = fairness.turn(&tenant("b"), 2);
-        for _ in 0..=TURN_EPOCHS_MAX {
-            fairness.tick();
+    #[test]
+    fn light_calls_and_calls_of_a_calm_host_take_no_turns() {
+        let (fairness, a, b) = (Arc::new(Fairness::new(2)), party("a"), party("b"));
+        let light: Vec<_> = (0..100).map(|_| known(&fairness, &a, MS / 4)).collect();
+        assert!(fairness.is_pressed() && light.iter().all(|turns| !turns.is_due()));
+        drop(light);
+        let one = known(&fairness, &b, 8 * MS);
+        assert!(!fairness.is_pressed() && !one.is_due());
+    }
+
+    #[test]
+    fn short_calls_take_turns_from_their_start_where_many_are_in_flight() {
+        let (fairness, a) = (Arc::new(Fairness::new(2)), party("a"));
+        let calls: Vec<_> = (0..4).map(|_| known(&fairness, &a, 4 * MS)).collect();
+        assert!(calls.iter().all(Turns::is_due));
+        let unknown = fairness.call(&a, ("p", "p.other"));
+        assert!(unknown.is_due(), "what nobody knows is no way around");
+        drop((calls, unknown));
+        assert_eq!((fairness.load_us.load(Relaxed), a.load_us.load(Relaxed)), (0, 0));
+        assert_eq!(fairness.parties.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn a_neighbour_takes_turns_only_with_those_who_ask_for_as_much_as_it_does() {
+        let (fairness, hog, calm) = (Arc::new(Fairness::new(2)), party("hog"), party("calm"));
+        let hogs: Vec<_> = (0..60).map(|_| known(&fairness, &hog, 4 * MS)).collect();
+        let one = known(&fairness, &calm, 2 * MS);
+        assert!(hogs.iter().all(Turns::is_due) && !one.is_due());
+        // Many organizations of one person have a share together that is as small as each.
+        let others: Vec<_> = (0..30).map(|n| party(&format!("other-{n}"))).collect();
+        let many: Vec<_> = others.iter().map(|other| known(&fairness, other, 4 * MS)).collect();
+        assert!(many.iter().all(Turns::is_due) && one.is_due());
+    }
+
+    #[test]
+    fn a_call_that_turns_out_to_be_costly_takes_turns_from_then_on() {
+        let (fairness, a) = (Arc::new(Fairness::new(1)), party("a"));
+        let mut call = known(&fairness, &a, MS / 10);
+        assert!(!call.is_due());
+        call.spend(6 * MS);
+        assert!(call.is_due());
+    }
+
+    #[test]
+    fn a_turn_is_given_back_with_each_poll_and_goes_to_who_has_none() {
+        let (fairness, hog, other) = (Arc::new(Fairness::new(2)), party("hog"), party("other"));
+        let mut calls: Vec<_> =
+            [&hog, &hog, &other].map(|party| known(&fairness, party, 9 * MS)).into();
+        let mut cx = Context::from_waker(Waker::noop());
+        let held = fairness.turns.try_enter(&hog.name).expect("the one turn");
+        for call in &mut calls {
+            assert!(call.turn(&mut cx).is_pending());
         }
-        waiting.await;
+        drop(held);
+        // The hog waited first.
+        let turn = calls[0].turn(&mut cx);
+        assert!(turn.is_ready() && calls[2].turn(&mut cx).is_pending());
+        drop(turn);
+        let (second, other) = (calls[1].turn(&mut cx), calls[2].turn(&mut cx));
+        assert!(second.is_pending() && other.is_ready());
     }
 
-    #[tokio::test]
-    async fn a_waiter_that_left_does_not_take_a_turn() {
-        let fairness = Arc::new(Fairness::new(1));
-        fairness.turn(&tenant("a"), 1).await;
-        drop(fairness.turn(&tenant("b"), 2));
-        let third = fairness.turn(&tenant("c"), 3);
-        fairness.leave(1);
-        third.await;
+    proptest! {
+        #[test]
+        fn what_a_kind_costs_follows_what_it_cost_lately(
+            costs in proptest::collection::vec(0..2_000_000_u32, 1..50),
+            last in 8..2_000_000_u32,
+        ) {
+            let known = costs.iter().fold(0, |known, cost| blend_costs(known, *cost));
+            let (low, high) = (costs.iter().min().unwrap(), costs.iter().max().unwrap());
+            prop_assert!(known <= high + 8 && known + 8 >= *low, "{known}");
+            let known = (0..60).fold(known, |known, _| blend_costs(known, last));
+            prop_assert!(known.abs_diff(last) <= 8, "{known} of {last}");
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! What guests hold by handle: the host's side of the interface's resources.
+//! The host's side of the interface's resources, which guests hold by handle.
 
 /// Leave to take a regulated action: its place among the request's.
 #[derive(Debug)]

@@ -24,7 +24,10 @@ pub const SIGNAL: &str = "hook";
 /// The signal by which it hears of one whose caller waits for what it answers.
 pub const QUESTION: &str = "question";
 
-/// What the name of a binding's scheme begins with.
+/// The signal by which it hears of what somebody has sent to a name that it holds.
+pub const NAME: &str = "name";
+
+/// The prefix in the name of a binding's scheme.
 const BINDING: &str = "binding:";
 /// The space of hooks' names.
 const NAMES: &str = "host.hook";
@@ -97,7 +100,7 @@ impl TryFrom<String> for Scheme {
 /// A hook that is about to be opened.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
-    /// Who opens it.
+    /// The scope that opens it.
     pub scope: &'a Scope,
     /// In whose scope its calls are told.
     pub owner: &'a Owner,
@@ -122,10 +125,10 @@ pub struct HookRecord {
     pub document: (String, String),
     /// How its calls are checked.
     pub scheme: Scheme,
-    /// What they are signed with, sealed, in base64.
+    /// The secret that its calls are signed with, sealed, in base64.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<String>,
-    /// What its provider calls the object that it is of.
+    /// The provider's own name of the object that it is of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference: Option<String>,
     /// When it was opened.
@@ -133,7 +136,7 @@ pub struct HookRecord {
 }
 
 impl HookRecord {
-    /// Where the hook of this id lies.
+    /// The key of the hook with this id.
     pub fn address(organization: &str, id: &str) -> Key {
         Key::new(&Reach::organization(organization), &hooks(), id)
     }
@@ -157,26 +160,26 @@ impl HookRecord {
     }
 
     /// The name that it has by its provider's object.
-    pub fn referred(&self) -> Option<Claim> {
+    pub fn reference_claim(&self) -> Option<Claim> {
         Some(Self::reference_name(self.provider()?, self.reference.as_ref()?))
     }
 
-    /// Where it lies.
+    /// The hook's key.
     pub fn key(&self) -> Key {
         Self::address(&self.owner.organization, &self.id)
     }
 
-    /// Where its document lies.
+    /// The key of its document.
     pub fn document_key(&self) -> Key {
         let (reach, id) = &self.document;
         Key::new(
-            &Reach::stored(reach.clone()),
+            &Reach::from_store(reach.clone()),
             &Space::of(&self.primitive, &self.collection),
             id.as_str(),
         )
     }
 
-    /// What its secret is sealed under, so that it opens nowhere else.
+    /// The context that its secret is sealed under, so that it opens nowhere else.
     pub fn context(id: &str) -> String {
         format!("hook/{id}")
     }
@@ -210,5 +213,63 @@ mod tests {
         for name in ["", "hmac", "binding:", "None"] {
             assert_eq!(Scheme::parse(name), None, "{name}");
         }
+    }
+
+    fn record(scheme: &str) -> HookRecord {
+        HookRecord {
+            id: "h".into(),
+            owner: Owner { organization: "o".into(), ..Owner::default() },
+            primitive: "shop".into(),
+            collection: "notes".into(),
+            document: ("u/a".into(), "n".into()),
+            scheme: Scheme::parse(scheme).unwrap(),
+            secret: None,
+            reference: Some("cus_1".into()),
+            opened_at: Instant(0),
+        }
+    }
+
+    #[test]
+    fn a_hook_lies_with_its_organization_and_leads_to_its_document() {
+        let hook = record("none");
+        assert_eq!(hook.key(), HookRecord::address("o", "h"));
+        assert_ne!(hook.key(), HookRecord::address("p", "h"));
+        let document = hook.document_key();
+        let place = (document.reach.as_str(), document.space.as_str(), document.id.as_str());
+        assert_eq!(place, ("u/a", "shop.notes", "n"));
+        assert_ne!(HookRecord::context("h"), HookRecord::context("i"), "a secret opens in its own");
+        let body = hook.draft().unwrap().body;
+        assert_eq!(serde_json::from_str::<HookRecord>(&body).unwrap(), hook);
+        let unknown = body.replace("\"none\"", "\"md5\"");
+        assert!(serde_json::from_str::<HookRecord>(&unknown).is_err(), "what cannot be checked");
+    }
+
+    #[test]
+    fn only_a_hook_that_a_provider_calls_is_found_by_the_providers_object() {
+        for scheme in ["none", "hmac-sha256", "standard-webhooks"] {
+            assert_eq!((record(scheme).provider(), record(scheme).reference_claim()), (None, None));
+        }
+        let hook = record("binding:shop.peer");
+        let name = HookRecord::reference_name("shop.peer", "cus_1");
+        assert_eq!(
+            (hook.provider(), hook.reference_claim()),
+            (Some("shop.peer"), Some(name.clone()))
+        );
+        assert_ne!(HookRecord::reference_name("other.peer", "cus_1"), name);
+        let none = HookRecord { reference: None, ..hook };
+        assert_eq!(none.reference_claim(), None);
+    }
+
+    #[test]
+    fn a_hook_goes_with_its_project_and_user() {
+        let of = |project: &str, user: Option<&str>| {
+            let user = user.map(str::to_owned);
+            let owner = Owner { project: project.into(), user, ..Owner::default() };
+            HookRecord { owner, ..record("none") }.draft().unwrap().index
+        };
+        let entry = |field: &str, value: &str| (field.to_owned(), value.to_owned());
+        assert_eq!(of("", None), []);
+        assert_eq!(of("p", None), [entry(PROJECT, "p")]);
+        assert_eq!(of("p", Some("u")), [entry(PROJECT, "p"), entry(USER, "u")]);
     }
 }

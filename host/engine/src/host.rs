@@ -1,4 +1,4 @@
-//! What the engine asks of the server on a guest's behalf: bindings, settings, tools and nested
+//! The server's side of the engine, asked on a guest's behalf: bindings, settings, tools and nested
 //! calls.
 //!
 //! The server implements it; the engine never learns how an operation is routed.
@@ -13,7 +13,6 @@ use serde_json::Value;
 use charter_kernel::refusal::Failure;
 
 use crate::hook::Wanted;
-use crate::leave::{Granted, Leave, Origin, Ungranted};
 
 /// The server's side of the capabilities `settings` and `primitives`.
 pub trait Host: Send + Sync + 'static {
@@ -38,17 +37,15 @@ pub trait Host: Send + Sync + 'static {
     fn call(&self, nested: Nested) -> BoxFuture<'_, Result<Reply, Failure>>;
     /// Whether calling this operation changes anything: an unknown one counts as changing.
     fn mutates(&self, operation: &str) -> bool;
-    /// Asks for leave to take a regulated action, and takes the hold at once.
-    fn authorize(&self, leave: Leave) -> BoxFuture<'_, Result<Granted, Ungranted>>;
-    /// What holds as long as another user of the caller's project is there and not revoked;
-    /// `not_found` for anyone else.
+    /// The guards that hold as long as another user of the caller's project is there and not
+    /// revoked; `not_found` for anyone else.
     fn standing_of<'a>(
         &'a self,
         scope: &'a Scope,
         user: &'a UserId,
     ) -> BoxFuture<'a, Result<Vec<Guard>, Failure>>;
-    /// Where calls of a hook come to that is asked for; `not_configured` where they could not be
-    /// checked.
+    /// The URL at which providers call the wanted hook; `not_configured` where its calls could not
+    /// be checked.
     fn hook_address(&self, hook: Wanted<'_>) -> Result<String, Failure>;
     /// Whether the operator has named this primitive as the one that bills.
     fn bills(&self, primitive: &str) -> bool;
@@ -73,15 +70,15 @@ pub struct Nested {
     pub idempotency_key: String,
     /// Caps of the primitive's own.
     pub scopes: Vec<(String, String)>,
-    /// Which call of the outer request it is. The server hands it to [`crate::Call::lineage`].
+    /// The call's place in the outer request. The server hands it to [`crate::Call::lineage`].
     pub lineage: Lineage,
-    /// What is left of the outer deadline.
+    /// The rest of the outer deadline.
     pub deadline_ms: u32,
-    /// What the server handed to itself with the outer call.
-    pub origin: Option<Origin>,
+    /// Whether the outer call can be made again once a person has decided.
+    pub repeatable: bool,
 }
 
-/// What a nested call answered.
+/// The reply of a nested call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
     /// The HTTP status it would have had.

@@ -1,10 +1,12 @@
 //! The rows of `host.jobs` and `host.schedules`: what the capability `jobs` writes and the server's
 //! workers run.
 //!
-//! Knows nothing of the worker. A job is a leased row whose group is the primitive that runs it;
-//! the worker takes rows across all reaches, rebuilds the scope from the record, and calls
-//! [`crate::Engine::call`] with [`crate::Entry::React`].
+//! Knows nothing of the worker. A job is a leased row whose group is its organization and the
+//! primitive that runs it; the worker takes rows across all reaches, an organization after the
+//! other, rebuilds the scope from the record, and calls [`crate::Engine::call`] with
+//! [`crate::Entry::React`].
 
+use charter_kernel::scope::Principal;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Draft, Reach, Space};
 use serde::{Deserialize, Serialize};
@@ -36,10 +38,22 @@ pub const ENDED_AT: &str = "ended_at";
 /// When a job that has ended is due: far beyond every clock.
 pub const NEVER: Instant = Instant(i64::MAX / 4);
 
-/// The lease group of schedules.
-pub const SCHEDULE_GROUP: &str = "schedule";
+/// Between the organization and the primitive of a lease group.
+const SLASH: char = '/';
 
-/// Whose work a row is, kept with it so that the worker can act in the same scope.
+/// The prefix of all lease groups of an organization's jobs, and of its schedules.
+pub fn groups_of(organization: &str) -> String {
+    format!("{organization}{SLASH}")
+}
+
+/// The organization whose jobs or schedules a lease group holds, and their primitive. A group of
+/// before there were organizations in their names is one for each primitive, whoever's jobs it
+/// holds.
+pub fn organization_and_primitive(group: &str) -> (&str, &str) {
+    group.split_once(SLASH).unwrap_or((group, group))
+}
+
+/// The owner of a row's work, kept with the row so that the worker can act in the same scope.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
     /// Organization id.
@@ -55,7 +69,7 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// What a row tells of its owner: its reach, and the organization whose work inserted it. A
+    /// The owner as far as a row tells: its reach, and the organization whose work inserted it. A
     /// user's project is not known from it; the worker finds it. Rows of the deployment's reach are
     /// nobody's, and who wrote a row that many share is no part of whose it is.
     pub fn of_reach(reach: &Reach, organization: Option<String>) -> Self {
@@ -71,6 +85,11 @@ impl Owner {
 }
 
 impl JobRecord {
+    /// The row's lease group while it waits or runs.
+    pub fn group(&self) -> String {
+        groups_of(&self.owner.organization) + &self.primitive
+    }
+
     /// The row's index entries: what `GET /v1/jobs` asks by.
     pub fn index(&self) -> Vec<(String, String)> {
         let entries = [
@@ -87,7 +106,7 @@ impl JobRecord {
     ///
     /// # Errors
     /// Never: its maps have text keys.
-    pub fn ended(&self, user: Option<String>, at: Instant) -> serde_json::Result<Draft> {
+    pub fn end(&self, user: Option<String>, at: Instant) -> serde_json::Result<Draft> {
         let mut index = self.index();
         index.push((ENDED_AT.to_owned(), at.to_string()));
         let lease = Some((ENDED_GROUP.to_owned(), NEVER));
@@ -98,7 +117,7 @@ impl JobRecord {
 /// The body of a row in `host.jobs`. Its id is a UUIDv7.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobRecord {
-    /// The primitive that runs it; also the lease group.
+    /// The primitive that runs it.
     pub primitive: String,
     /// The signal kind that `react` gets: `job`, `name`, ….
     pub signal: String,
@@ -106,8 +125,12 @@ pub struct JobRecord {
     pub name: String,
     /// Handed to `react` inside the signal's payload.
     pub payload: Value,
-    /// Whose work it is.
+    /// The owner of the work.
     pub owner: Owner,
+    /// The principal who asked for it, as the host acts for them later. Absent for signals of the
+    /// host, and in rows of earlier builds: the profile's own authority.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<Principal>,
     /// The unique key within the primitive and reach, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
@@ -125,10 +148,10 @@ pub struct JobRecord {
     /// 0 to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fraction: Option<f32>,
-    /// What the primitive says of its progress.
+    /// The primitive's note of its progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// What it answered, once it succeeded.
+    /// Its answer, once it succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Value>,
     /// Code and message of the last failure.
@@ -142,8 +165,7 @@ pub struct JobRecord {
     pub request: Option<String>,
 }
 
-/// The body of a row in `host.schedules`, leased in the group `schedule` and due at its next
-/// occurrence.
+/// The body of a row in `host.schedules`, leased in its job's group and due at its next occurrence.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ScheduleRecord {
     /// The key within the primitive and reach; the row's id is `<primitive>/<key>`.
@@ -152,13 +174,28 @@ pub struct ScheduleRecord {
     pub cron: String,
     /// IANA zone.
     pub time_zone: String,
-    /// What is enqueued at each occurrence; `run_at` is replaced.
+    /// The job that is enqueued at each occurrence; `run_at` is replaced.
     pub job: JobRecord,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_group_says_whose_jobs_it_holds_and_of_which_primitive() {
+        for (group, organization, primitive) in [
+            ("org-1/shelf", "org-1", "shelf"),
+            ("/shelf", "", "shelf"),
+            // Of rows that an earlier build has written.
+            ("shelf", "shelf", "shelf"),
+            ("schedule", "schedule", "schedule"),
+        ] {
+            assert_eq!(organization_and_primitive(group), (organization, primitive), "{group}");
+        }
+        assert!("org-1/shelf".starts_with(&groups_of("org-1")));
+        assert!(!"org-10/shelf".starts_with(&groups_of("org-1")));
+    }
 
     #[test]
     fn an_owner_is_known_by_its_reach_and_the_organization_that_wrote_it() {
@@ -173,5 +210,43 @@ mod tests {
         assert_eq!(of(Reach::project("p")), owner("org", "p", None));
         assert_eq!(of(Reach::organization("org")), owner("org", "", None));
         assert_eq!(of(Reach::deployment()), owner("", "", None));
+    }
+
+    fn record() -> JobRecord {
+        let body = serde_json::json!({
+            "primitive": "shop", "signal": "job", "name": "count", "payload": {},
+            "owner": { "organization": "o", "project": "p", "user": "u" },
+            "key": "k", "attempts_max": 3, "public": true,
+            "run_at": "2026-01-01T00:00:00.000Z", "state": "queued",
+        });
+        // As an earlier build has written it: without what has come since.
+        serde_json::from_value(body).unwrap()
+    }
+
+    #[test]
+    fn a_row_of_an_earlier_build_is_read_and_written_alike() {
+        let job = record();
+        assert_eq!((job.asked.as_ref(), job.request.as_ref()), (None, None));
+        let again = serde_json::to_string(&job).unwrap();
+        assert!(!again.contains("asked") && !again.contains("null"), "{again}");
+        assert_eq!(serde_json::from_str::<JobRecord>(&again).unwrap(), job);
+    }
+
+    #[test]
+    fn a_job_that_ended_is_handed_out_no_more_and_frees_its_key() {
+        let job = JobRecord { state: "succeeded".into(), ..record() };
+        assert_eq!(job.group(), "o/shop");
+        let draft = job.end(Some("u".into()), Instant(5)).unwrap();
+        assert_eq!(draft.lease, Some((ENDED_GROUP.to_owned(), NEVER)));
+        assert!(draft.unique.is_empty(), "its key is free for the next");
+        let entry = |field: &str| {
+            let found = draft.index.iter().find(|(name, _)| name == field);
+            found.map(|(_, value)| value.as_str())
+        };
+        assert_eq!(entry(ENDED_AT), Some("1970-01-01T00:00:00.005Z"));
+        assert_eq!((entry("state"), entry("public")), (Some("succeeded"), Some("1")));
+        assert_eq!((entry("organization"), entry("primitive")), (Some("o"), Some("shop")));
+        assert_eq!(draft.user.as_deref(), Some("u"));
+        assert!(NEVER > Instant::LAST);
     }
 }

@@ -2,18 +2,16 @@
 //!
 //! The engine knows who asks and what became of it; which rules and caps decide is the server's.
 
-use std::any::Any;
-use std::sync::Arc;
-
 use charter_kernel::governance::hold::Hold;
 use charter_kernel::refusal::Failure;
 use charter_kernel::scope::Scope;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Guard, Key, Unit};
 use charter_store::CommitError;
+use futures::future::BoxFuture;
 use serde_json::Value;
 
-/// What a primitive wants to do.
+/// A regulated action that a primitive wants to take.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Proposal {
     /// One of the actions that its manifest declares.
@@ -24,11 +22,11 @@ pub struct Proposal {
     pub amount: Option<i64>,
     /// The most that may be captured of it, as declared.
     pub capturable: i64,
-    /// What it is done to.
+    /// The entity of the action.
     pub entity: String,
     /// Caps of the primitive's own, outermost first: scope and id.
     pub scopes: Vec<(String, String)>,
-    /// What the money is for, in spend reports.
+    /// The purpose of the money, in spend reports.
     pub component: String,
     /// For the person who decides.
     pub title: String,
@@ -51,22 +49,25 @@ pub struct Leave {
     pub request: String,
     /// Its place among the request's proposals.
     pub ordinal: u32,
-    /// What for.
+    /// The proposal that leave is asked for.
     pub proposal: Proposal,
-    /// What the request was admitted under: the hold is taken only while it is still so.
+    /// The guards that admitted the request: the hold is taken only while they hold.
     pub guards: Vec<Guard>,
     /// When the hold ends by itself, should nobody settle it.
     pub until: Instant,
     /// Whether the hold may be taken with the request's own commit, because nothing leaves the host
     /// before that.
     pub defers: bool,
-    /// What the server handed to itself with the call.
-    pub origin: Option<Origin>,
 }
 
-/// What the server hands to itself through a call: where the request came from, and how it is made
-/// again. The engine never looks.
-pub type Origin = Arc<dyn Any + Send + Sync>;
+/// The gateway of one call: the server's side, which knows where the call came from and how it is
+/// made again.
+pub trait Gateway: Send + Sync + 'static {
+    /// Asks for leave to take a regulated action, and takes the hold at once.
+    fn authorize(&self, leave: Leave) -> BoxFuture<'_, Result<Granted, Ungranted>>;
+    /// Whether the call can be made again once a person has decided.
+    fn is_repeatable(&self) -> bool;
+}
 
 /// Leave that was given.
 #[derive(Clone, Debug)]
@@ -75,7 +76,7 @@ pub struct Granted {
     pub id: String,
     /// The hold.
     pub hold: Hold,
-    /// What is committed with the hold, where it is not taken yet.
+    /// The unit that is committed with the hold, if it is not taken yet.
     pub untaken: Option<Unit>,
 }
 
@@ -86,10 +87,10 @@ pub enum Ungranted {
     Refused(Box<Failure>),
     /// A person decides. The funds are held, and the request ends here, whatever the guest says.
     Pending {
-        /// What is decided.
+        /// The approval that is decided.
         approval: String,
     },
-    /// What the request was admitted under is no longer so, or the store took nothing.
+    /// The guards that admitted the request do not hold any more, or the store took nothing.
     Uncommitted(CommitError),
 }
 

@@ -8,6 +8,7 @@
 
 mod admission;
 pub mod answer;
+mod backlog;
 mod bindings;
 pub mod call;
 mod capabilities;
@@ -24,6 +25,7 @@ pub mod job;
 pub mod leave;
 mod limiter;
 mod load;
+mod lobby;
 mod outbound;
 mod sandbox;
 mod shared;

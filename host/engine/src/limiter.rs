@@ -1,4 +1,5 @@
-//! The memory and table limits of one call, summed over all its memories and tables.
+//! The memory and table limits of one call, summed over all its memories and tables, and what the
+//! host holds for it beside them: what it read, wrote and was handed, and what just crosses.
 //!
 //! wasmtime's own limits count per memory, so a component with four of them would get four times as
 //! much. Counts against the process's and the tenant's bytes too, and remembers that a limit was
@@ -13,11 +14,13 @@ use crate::sandbox::{FIT, TABLES_ELEMENTS_MAX};
 /// Core instances of one call.
 const INSTANCES_MAX: usize = 256;
 
-/// What one call has taken.
+/// The memory and tables that one call has taken.
 #[derive(Debug)]
 pub(crate) struct Limiter {
     memory_max: usize,
     memory: usize,
+    /// Bytes in the host.
+    held: usize,
     elements: usize,
     bytes: Arc<Bytes>,
     /// The process's gauge.
@@ -28,13 +31,31 @@ pub(crate) struct Limiter {
 
 impl Limiter {
     pub(crate) fn new(memory_max: usize, bytes: Arc<Bytes>, gauge: Arc<AtomicI64>) -> Self {
-        Self { memory_max, memory: 0, elements: 0, bytes, gauge, exhausted: false }
+        Self { memory_max, memory: 0, held: 0, elements: 0, bytes, gauge, exhausted: false }
+    }
+
+    /// From now on so many bytes are held in the host. False where the call, its tenant or the
+    /// process may not hold them: what was held before still is.
+    pub(crate) fn hold(&mut self, bytes: usize) -> bool {
+        let fits = self.memory.saturating_add(bytes) <= self.memory_max;
+        fits && self.reserve(bytes)
+    }
+
+    /// The same for what is not known to be needed: the call's own limit does not count yet.
+    pub(crate) fn reserve(&mut self, bytes: usize) -> bool {
+        let more = bytes.saturating_sub(self.held);
+        if !self.bytes.take(more) {
+            return false;
+        }
+        self.bytes.give(self.held.saturating_sub(bytes));
+        self.held = bytes;
+        true
     }
 }
 
 impl Drop for Limiter {
     fn drop(&mut self) {
-        self.bytes.give(self.memory);
+        self.bytes.give(self.memory + self.held);
         self.gauge.fetch_sub(self.memory as i64, Relaxed);
     }
 }
@@ -47,7 +68,8 @@ impl wasmtime::ResourceLimiter for Limiter {
         _maximum: Option<usize>,
     ) -> wasmtime::Result<bool> {
         let grown = desired.saturating_sub(current);
-        if self.memory.saturating_add(grown) > self.memory_max || !self.bytes.take(grown) {
+        let all = self.memory.saturating_add(self.held).saturating_add(grown);
+        if all > self.memory_max || !self.bytes.take(grown) {
             self.exhausted = true;
             return Ok(false);
         }
@@ -79,3 +101,6 @@ impl wasmtime::ResourceLimiter for Limiter {
         FIT.memories as usize
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use wasmtime::component::Component as Code;
 
 use crate::bindings::PrimitivePre;
-use crate::component::{CollectionPlan, Component};
+use crate::component::{self, CollectionPlan, Component};
 use crate::sandbox::{FIT, Mode, TABLE_ELEMENTS_MAX};
 use crate::shared::Shared;
 
@@ -100,7 +100,7 @@ pub(crate) async fn stage(shared: &Arc<Shared>, wasm: Bytes) -> Result<Arc<Compo
 }
 
 /// A component from the code cache: checked when it was kept.
-pub(crate) async fn cached(shared: &Arc<Shared>, digest: &str) -> Option<Arc<Component>> {
+pub(crate) async fn load_cached(shared: &Arc<Shared>, digest: &str) -> Option<Arc<Component>> {
     let cache = shared.cache.clone()?;
     let (engine, wanted) = (shared.wasmtime.clone(), digest.to_owned());
     let (text, code) =
@@ -134,7 +134,7 @@ async fn in_turn<T: Send + 'static>(
     })
 }
 
-/// What does not fit into an instance's share of the pool.
+/// The parts that do not fit into an instance's share of the pool.
 fn too_large(shared: &Shared, code: &Code) -> Vec<Fault> {
     let Some(needs) = code.resources_required() else {
         return vec![Fault::new(
@@ -218,6 +218,7 @@ async fn assemble(
     Ok(Arc::new(Component {
         digest,
         collections: CollectionPlan::all(&manifest),
+        classes: component::classes(&manifest),
         http: declared("http"),
         public_web: declared("public-web"),
         pre,
@@ -234,3 +235,6 @@ pub(crate) async fn instantiate(
 ) -> Result<Duration, Fault> {
     describe::self_test(shared, &component.pre).await
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,7 +17,7 @@ use crate::egress::{EgressBody, EgressError, Outbound, Target};
 use crate::shared::Shared;
 use crate::state::Marks;
 
-/// What a guest's outbound requests go through.
+/// The way of a guest's outbound requests.
 pub(crate) struct Outbounds(Option<Arc<Permit>>);
 
 /// On whose behalf they go.
@@ -57,7 +57,7 @@ impl WasiHttpHooks for Outbounds {
         let permit = self.0.clone();
         Box::new(async move {
             let permit = permit.ok_or_else(|| {
-                denied("nothing may be sent while a component describes itself".into())
+                denial("nothing may be sent while a component describes itself".into())
             })?;
             let response =
                 permit.send(request, options.unwrap_or_default()).await.map_err(to_guest)?;
@@ -82,14 +82,14 @@ impl Permit {
             .shared
             .egress()
             .ok_or_else(|| EgressError::Denied("this deployment sends nothing out".into()))?;
-        self.shared.take_untaken(&self.call, &self.marks).await.map_err(|_| over())?;
+        self.shared.take_untaken(&self.call, &self.marks).await.map_err(|_| attempt_over())?;
         if !matches!(
             *request.method(),
             http::Method::GET | http::Method::HEAD | http::Method::OPTIONS
         ) {
-            self.shared.force_claim(&self.call, &self.marks).await.map_err(|_| over())?;
-            if self.marks.aborted().is_some() {
-                return Err(over());
+            self.shared.force_claim(&self.call, &self.marks).await.map_err(|_| attempt_over())?;
+            if self.marks.abort_cause().is_some() {
+                return Err(attempt_over());
             }
             self.marks.dispatch();
         }
@@ -117,7 +117,7 @@ impl Permit {
         })
     }
 
-    /// Where the request goes, where its component may send there.
+    /// The target of the request, if its component may send there.
     fn target(&self, uri: &http::Uri) -> Result<Target, EgressError> {
         let name = &self.component.manifest.name;
         let host = uri.host().unwrap_or_default();
@@ -143,18 +143,19 @@ impl Permit {
     }
 }
 
-fn over() -> EgressError {
+fn attempt_over() -> EgressError {
     EgressError::Denied("this attempt is over".into())
 }
 
-fn denied(text: String) -> Error {
+fn denial(text: String) -> Error {
     Error::InternalError(Some(text))
 }
 
-/// What the guest is told: the denial's own words, and otherwise the nearest code of `wasi:http`.
+/// The error that the guest sees: the denial's own words, and otherwise the nearest code of
+/// `wasi:http`.
 fn to_guest(error: EgressError) -> Error {
     match error {
-        EgressError::Denied(_) | EgressError::Unbound(_) => denied(error.to_string()),
+        EgressError::Denied(_) | EgressError::Unbound(_) => denial(error.to_string()),
         EgressError::Protocol(_) => Error::HttpProtocolError,
         EgressError::Dns => Error::DnsError { rcode: Some("not found".into()), info_code: None },
         EgressError::Connection => Error::ConnectionTerminated,
@@ -168,3 +169,6 @@ fn to_guest(error: EgressError) -> Error {
 fn from_guest(error: Error) -> EgressError {
     EgressError::Protocol(error.to_string())
 }
+
+#[cfg(test)]
+mod tests;

@@ -52,14 +52,14 @@ impl Mode {
     }
 }
 
-/// What an instance of a component may take from the pool.
+/// The share of the pool that an instance of a component may take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fit {
     pub(crate) memories: u32,
     pub(crate) tables: u32,
 }
 
-/// What every mode gives one component.
+/// The share that every mode gives one component.
 pub(crate) const FIT: Fit = Fit { memories: MEMORIES_PER_COMPONENT, tables: TABLES_PER_COMPONENT };
 
 /// Sets wasmtime up in the best mode that this machine allows, and says loudly when that is not the
@@ -161,21 +161,15 @@ fn pool(config: &EngineConfig, instances: u32) -> PoolingAllocationConfig {
     pool
 }
 
-/// Advances the epoch until the engine is gone, and tells `on_tick` each time. A thread of its own:
+/// Advances the epoch until the engine is gone. A thread of its own:
 /// a starved async runtime must not stop the clock that keeps guests from starving it.
-pub(crate) fn tick(
-    engine: &Engine,
-    on_tick: impl Fn() -> bool + Send + 'static,
-) -> std::io::Result<()> {
+pub(crate) fn tick(engine: &Engine) -> std::io::Result<()> {
     let weak = engine.weak();
     std::thread::Builder::new().name("charter-epoch".into()).spawn(move || {
         loop {
             std::thread::sleep(EPOCH);
             let Some(engine) = weak.upgrade() else { return };
             engine.increment_epoch();
-            if !on_tick() {
-                return;
-            }
         }
     })?;
     Ok(())

@@ -1,16 +1,18 @@
-//! What all calls of this process share: the sandbox, the store, the limits and the server's side.
+//! The parts that all calls of this process share: the sandbox, the store, the limits and the
+//! server's side.
 //!
 //! Knows nothing of a call.
 
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock, Weak};
 
 use charter_kernel::refusal::Failure;
 use charter_kernel::time::Clock;
 use charter_store::Store;
+use tokio_util::sync::CancellationToken;
 use wasmtime::component::Linker;
 
 use crate::admission::Admission;
+use crate::backlog::Backlog;
 use crate::config::EngineConfig;
 use crate::egress::Egress;
 use crate::failure::failure;
@@ -22,7 +24,7 @@ use crate::sandbox::Mode;
 use crate::state::State;
 use crate::stats::Stats;
 
-/// What all calls share.
+/// The parts that all calls share.
 pub(crate) struct Shared {
     pub(crate) config: EngineConfig,
     pub(crate) store: Store,
@@ -32,10 +34,12 @@ pub(crate) struct Shared {
     pub(crate) mode: Mode,
     pub(crate) admission: Admission,
     pub(crate) fairness: Arc<Fairness>,
+    pub(crate) backlog: Arc<Backlog>,
+    /// Cancelled once no call may go on.
+    pub(crate) cut: CancellationToken,
     pub(crate) cache: Option<CodeCache>,
     pub(crate) compilations: Turns,
     pub(crate) stats: Stats,
-    pub(crate) calls: AtomicU64,
     pub(crate) host: OnceLock<Weak<dyn Host>>,
     pub(crate) egress: OnceLock<Arc<dyn Egress>>,
 }

@@ -1,22 +1,24 @@
-//! What one attempt at a call holds: the guest's limits and tables, its transaction, and what it
-//! has done so far.
+//! The state of one attempt at a call: the guest's limits and tables, its transaction, and its
+//! deeds so far.
 //!
-//! Lives as long as one instance. What must survive to the next attempt (takes, the claim, whether
-//! anything left the host) is in [`Story`], which is handed on.
+//! Lives as long as one instance. The part that must survive to the next attempt (takes, the claim,
+//! whether anything left the host) is in [`Story`], which is handed on.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 
+use charter_kernel::authority;
 use charter_kernel::refusal::Failure;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Fact, Key, Reach, Refused, Space, Taken};
-use charter_store::Txn;
+use charter_store::{PAGE_BYTES_MAX, Txn};
 use wasmtime::component::ResourceTable;
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
-use crate::call::Call;
+use crate::backlog::AttemptCount;
 use crate::call::permits::{Permitted, Untaken};
+use crate::call::{Call, Entry};
 use crate::capabilities::rates::RateRecord;
 use crate::component::Component;
 use crate::limiter::Limiter;
@@ -42,7 +44,7 @@ pub(crate) struct State {
     outbounds: Outbounds,
 }
 
-/// What an attempt works with.
+/// The work of an attempt.
 pub(crate) struct Work {
     pub(crate) shared: Arc<Shared>,
     pub(crate) component: Arc<Component>,
@@ -63,26 +65,28 @@ pub(crate) struct Work {
     /// How many nested mutations were asked for so far.
     pub(crate) nested: u32,
     pub(crate) log_bytes_left: usize,
+    /// Jobs and schedules that were asked for.
+    pub(crate) asked: AttemptCount,
     /// When the call's wall time is over.
     pub(crate) deadline: tokio::time::Instant,
 }
 
-/// What a request has done that outlives an attempt.
+/// The part of a request's work that outlives an attempt.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Story {
-    /// What was handed out, by place in the request.
+    /// The rows that were handed out, by place in the request.
     pub(crate) takes: Vec<TakeRecord>,
-    /// What leave it was given, by place in the request.
+    /// The leave that it was given, by place in the request.
     pub(crate) permits: Vec<Permitted>,
-    /// What it took from rates, by place in the request.
+    /// The amounts that it took from rates, by place in the request.
     pub(crate) rates: Vec<RateRecord>,
     /// Shared with requests in flight to the outside.
     pub(crate) marks: Arc<Marks>,
-    /// Which attempt this is, from 1.
+    /// The number of the attempt, from 1.
     pub(crate) attempt: u32,
 }
 
-/// What a request has done to the world outside its transaction.
+/// A request's effects on the world outside its transaction.
 #[derive(Debug, Default)]
 pub(crate) struct Marks {
     /// Something left the host, or was committed: the guest is not run again.
@@ -127,7 +131,7 @@ impl Marks {
     pub(crate) fn abort(&self, why: Abort) {
         let _ = self.abort.set(why);
     }
-    pub(crate) fn aborted(&self) -> Option<&Abort> {
+    pub(crate) fn abort_cause(&self) -> Option<&Abort> {
         self.abort.get()
     }
 }
@@ -135,7 +139,7 @@ impl Marks {
 /// Why an attempt is over whatever its guest says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Abort {
-    /// What it read has changed.
+    /// The rows that it read have changed.
     Conflict(Vec<Key>),
     /// A rule refused a checkpoint.
     Refused(Refused),
@@ -189,7 +193,7 @@ impl State {
             self.unsealed = true;
             return Err(crate::failure::undeclared("describe may call nothing"));
         };
-        match work.story.marks.aborted() {
+        match work.story.marks.abort_cause() {
             None => Ok(work),
             Some(_) => {
                 Err(crate::failure::failure("state_conflict", "this attempt is over: return"))
@@ -197,8 +201,50 @@ impl State {
         }
     }
 
-    /// The attempt's work, where it may change something.
+    /// Makes room for a list that is about to be read for the guest: a page of it.
+    pub(crate) fn make_room(&mut self) -> Result<(), Failure> {
+        match self.limiter.reserve(self.held_bytes().saturating_add(PAGE_BYTES_MAX)) {
+            true => Ok(()),
+            false => Err(crate::failure::too_much_held()),
+        }
+    }
+
+    /// The bytes that the attempt holds until its commit.
+    fn held_bytes(&self) -> usize {
+        self.work.as_ref().map_or(0, |work| work.txn.memory_bytes())
+    }
+
+    /// Counts so many bytes that cross now, with all that the attempt holds, until the next such
+    /// count: the guest's own copy counts as its memory. Asked before a write, so that one that is
+    /// refused was not made.
+    pub(crate) fn hold(&mut self, crossing: usize) -> Result<(), Failure> {
+        match self.limiter.hold(self.held_bytes().saturating_add(crossing)) {
+            true => Ok(()),
+            false => Err(crate::failure::too_much_held()),
+        }
+    }
+
+    /// The attempt's work, where it may change something: its method and its caller's power say so.
     pub(crate) fn mutation(&mut self) -> Result<&mut Work, Failure> {
+        let work = self.work_that_changes()?;
+        if let Entry::Handle(request) = &work.call.entry {
+            let class = work.component.class(&request.operation);
+            authority::change(&work.call.scope, class).map_err(|no| no.to_failure())?;
+        }
+        Ok(work)
+    }
+
+    /// The attempt's work, where it may move money or what bounds it: a stranger's call of a hook has
+    /// the power to read alone, and what its primitive keeps is all that it changes.
+    pub(crate) fn mutation_of_money(&mut self) -> Result<&mut Work, Failure> {
+        let work = self.mutation()?;
+        authority::move_money(&work.call.scope).map_err(|no| no.to_failure())?;
+        Ok(work)
+    }
+
+    /// The attempt's work, where its method lets it change something. The power to is asked of
+    /// the nested operation.
+    pub(crate) fn work_that_changes(&mut self) -> Result<&mut Work, Failure> {
         let work = self.work()?;
         if work.call.mutates {
             Ok(work)
@@ -219,3 +265,6 @@ impl WasiHttpView for State {
         WasiHttpCtxView { ctx: &mut self.http, table: &mut self.table, hooks: &mut self.outbounds }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -142,3 +142,74 @@ impl Stats {
         read.iter().map(|(name, stats)| (name.clone(), stats.clone())).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_call_is_counted_by_how_it_ended_and_how_long_it_took() {
+        let stats = PrimitiveStats::default();
+        assert_eq!((stats.quantile_us(0.99), stats.latency_sum_us()), (0, 0));
+        for (at, class) in OutcomeClass::ALL.into_iter().enumerate() {
+            assert_eq!(class as usize, at, "the order of the counters");
+            for _ in 0..=at {
+                stats.record(class, 100);
+            }
+            assert_eq!(stats.count(class), at as u64 + 1, "{}", class.label());
+        }
+        assert_eq!(stats.latency_sum_us(), 100 * (1..=8).sum::<u64>());
+        let labels: std::collections::BTreeSet<_> =
+            OutcomeClass::ALL.map(OutcomeClass::label).into();
+        assert_eq!(labels.len(), OutcomeClass::ALL.len());
+    }
+
+    #[test]
+    fn a_bound_belongs_to_the_bucket_below_it_and_the_last_is_open() {
+        let stats = PrimitiveStats::default();
+        for (us, bucket) in [
+            (0, 0),
+            (100, 0),
+            (101, 1),
+            (200, 1),
+            (26_214_400, 15),
+            (26_214_401, 16),
+            (u64::MAX / 4, 16),
+        ] {
+            let before = stats.latency()[bucket];
+            stats.record(OutcomeClass::Answered, us);
+            assert_eq!(stats.latency()[bucket], before + 1, "{us}");
+        }
+        assert_eq!(stats.quantile_us(1.0), u64::MAX);
+        assert_eq!(stats.quantile_us(0.0), 100, "at least the first that was seen");
+    }
+
+    #[test]
+    fn a_primitive_has_one_set_of_counters() {
+        let stats = Stats::default();
+        assert!(stats.all().is_empty());
+        let (one, again) = (stats.primitive("b"), stats.primitive("b"));
+        stats.primitive("a");
+        assert!(Arc::ptr_eq(&one, &again));
+        let names: Vec<_> = stats.all().into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["a", "b"]);
+    }
+
+    proptest! {
+        #[test]
+        fn a_quantile_is_a_bound_above_as_many_calls_as_it_says(
+            times in prop::collection::vec(0_u64..30_000_000, 1..60),
+            quantile in 0.01_f64..1.0,
+        ) {
+            let stats = PrimitiveStats::default();
+            times.iter().for_each(|us| stats.record(OutcomeClass::Answered, *us));
+            let bound = stats.quantile_us(quantile);
+            let within = times.iter().filter(|us| **us <= bound).count() as f64;
+            prop_assert!(within >= quantile * times.len() as f64, "{within} within {bound}");
+            prop_assert!(stats.quantile_us(quantile / 2.0) <= bound);
+            prop_assert_eq!(stats.latency().iter().sum::<u64>(), times.len() as u64);
+        }
+    }
+}

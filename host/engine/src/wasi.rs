@@ -1,8 +1,8 @@
 //! WASI that grants nothing: no files, no environment, no arguments, no sockets. Clocks and
 //! randomness only.
 //!
-//! What a guest prints is kept, up to a bound, for the operator's log: a panic's message arrives
-//! this way.
+//! A guest's output is kept, up to a bound, for the operator's log: a panic's message arrives this
+//! way.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -20,10 +20,10 @@ use wasmtime_wasi::{HostMonotonicClock, HostWallClock, WasiCtx};
 const RANDOM_BYTES_MAX: u64 = 64 << 10;
 /// Bytes of a guest's output that are kept.
 const OUTPUT_BYTES_MAX: usize = 16 << 10;
-/// What one write to a guest's output may hold.
+/// The bytes that one write to a guest's output may hold.
 const WRITE_BYTES_MAX: usize = 64 << 10;
 
-/// What a guest printed; the rest is dropped.
+/// The output of a guest; the rest is dropped.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Printed(Arc<Mutex<Vec<u8>>>);
 
@@ -121,7 +121,7 @@ pub(crate) fn of_call(clock: &Arc<dyn Clock>, printed: &Printed) -> WasiCtx {
 }
 
 /// The context of `describe`: the same bytes whenever and wherever it runs.
-pub(crate) fn sealed(printed: &Printed) -> WasiCtx {
+pub(crate) fn describe_context(printed: &Printed) -> WasiCtx {
     let mut builder = WasiCtx::builder();
     builder
         .max_random_size(RANDOM_BYTES_MAX)
@@ -135,4 +135,66 @@ pub(crate) fn sealed(printed: &Printed) -> WasiCtx {
         .wall_clock(Still)
         .monotonic_clock(Still);
     builder.build()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
+
+    use charter_kernel::time::Instant;
+
+    use super::*;
+
+    struct At(AtomicI64);
+
+    impl Clock for At {
+        fn now(&self) -> Instant {
+            Instant(self.0.load(SeqCst))
+        }
+    }
+
+    #[test]
+    fn what_a_guest_prints_is_one_bounded_line() {
+        let printed = Printed::default();
+        assert_eq!(printed.text(), "");
+        printed.keep(b"panicked at\nERROR forged line\r\x1b[2J\0");
+        printed.keep(b"\xff\xfe\n\n");
+        let text = printed.text();
+        assert!(!text.contains(char::is_control), "{text:?}");
+        assert!(text.starts_with("panicked at") && text.contains("forged line"), "{text:?}");
+        let copy = printed.clone();
+        for _ in 0..3 {
+            copy.keep(&vec![b'x'; OUTPUT_BYTES_MAX]);
+        }
+        let kept = printed.0.lock().unwrap().len();
+        assert_eq!(kept, OUTPUT_BYTES_MAX, "the rest is dropped");
+        copy.keep(b"more");
+        assert_eq!(printed.0.lock().unwrap().len(), OUTPUT_BYTES_MAX);
+    }
+
+    #[test]
+    fn a_guests_wall_clock_is_the_hosts_and_stands_still_while_it_describes_itself() {
+        let clock = Arc::new(At(AtomicI64::new(1_700_000_000_123)));
+        let wall = Wall(clock.clone());
+        assert_eq!(wall.now(), Duration::from_millis(1_700_000_000_123));
+        clock.0.store(-5, SeqCst);
+        assert_eq!(wall.now(), Duration::ZERO, "no guest sees a time before its epoch");
+        assert_eq!(HostWallClock::now(&Still), Duration::ZERO);
+        assert_eq!(HostMonotonicClock::now(&Still), HostMonotonicClock::now(&Still));
+        let second = Duration::from_secs(1);
+        assert!(wall.resolution() < second && HostWallClock::resolution(&Still) < second);
+        assert!(HostMonotonicClock::resolution(&Still) > 0);
+    }
+
+    #[tokio::test]
+    async fn output_is_taken_whole_and_is_no_terminal() {
+        let mut printed = Printed::default();
+        assert!(!printed.is_terminal());
+        assert!(printed.check_write().unwrap() > 0);
+        printed.write(Bytes::from_static(b"a ")).unwrap();
+        printed.p2_stream().write(Bytes::from_static(b"b")).unwrap();
+        printed.flush().unwrap();
+        printed.ready().await;
+        assert_eq!(printed.text(), "a b");
+    }
 }

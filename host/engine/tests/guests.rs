@@ -2,11 +2,11 @@
 //! costs.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![expect(unreachable_pub, dead_code, reason = "a file belongs to other tests as well")]
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::atomic::{AtomicI64, AtomicU32, Ordering::SeqCst};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 
 use charter_engine::{
     Answer, AnswerBody, Call, Component, Ending, Engine, EngineConfig, Entry, Finish, Outcome,
@@ -14,12 +14,39 @@ use charter_engine::{
 };
 use charter_kernel::id::{OrganizationId, ProjectId, UserId};
 use charter_kernel::idempotency::Lineage;
-use charter_kernel::manifest::Class;
+use charter_kernel::manifest::CallLength;
 use charter_kernel::scope::{Actor, ActorKind, Principal, Proof, Scope, Subject};
 use charter_kernel::time::{Clock, Instant};
-use charter_store::{Store, StoreConfig, Txn};
+use charter_store::{Store, Txn};
 use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
+
+use fixture::fixture;
+
+#[path = "guests/attacks.rs"]
+mod attacks;
+#[path = "guests/ends.rs"]
+mod ends;
+#[path = "guests/fixture.rs"]
+mod fixture;
+#[path = "guests/jobs.rs"]
+mod jobs;
+#[path = "guests/leases.rs"]
+mod leases;
+#[path = "guests/leaves.rs"]
+mod leaves;
+#[path = "guests/nested.rs"]
+mod nested;
+#[path = "guests/outbound.rs"]
+mod outbound;
+#[path = "guests/rules.rs"]
+mod rules;
+#[path = "guests/stage.rs"]
+mod stage;
+#[path = "guests/template.rs"]
+mod template;
+#[path = "guests/waits.rs"]
+mod waits;
 
 struct Time(AtomicI64);
 
@@ -37,72 +64,37 @@ impl Finish for Nothing {
     }
 }
 
-/// Builds the fixtures once a test process, unless `cargo xtask test` has done so.
-fn fixture(name: &str) -> Vec<u8> {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    let folder = BUILT.get_or_init(|| {
-        if let Some(given) = std::env::var_os("CHARTER_TEST_FIXTURES") {
-            return given.into();
-        }
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let packages = [
-            "probe",
-            "hostile",
-            "wrong-world",
-            "forbidden-import",
-            "undeclared-import",
-            "malformed",
-        ];
-        let mut build = Command::new(env!("CARGO"));
-        build.current_dir(&root).args([
-            "build",
-            "--quiet",
-            "--profile",
-            "component",
-            "--target",
-            "wasm32-wasip2",
-        ]);
-        for package in packages {
-            build.args(["--package", &format!("charter-fixture-{package}")]);
-        }
-        assert!(build.status().unwrap().success(), "the fixtures do not build");
-        root.join("target/wasm32-wasip2/component")
-    });
-    let plain = folder.join(format!("{name}.wasm"));
-    let built = folder.join(format!("charter_fixture_{}.wasm", name.replace('-', "_")));
-    std::fs::read(if plain.exists() { plain } else { built }).unwrap()
+/// The components that most tests call.
+fn usual() -> Vec<Vec<u8>> {
+    ["probe", "hostile", "script"].map(fixture).into()
 }
 
 /// An engine on a store of its own.
 struct World {
     engine: Engine,
+    store: Store,
     folder: PathBuf,
 }
 
 impl World {
     async fn new() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let folder = std::env::temp_dir().join(format!(
-            "charter-engine-{}-{}",
-            std::process::id(),
-            COUNT.fetch_add(1, SeqCst)
-        ));
-        let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder).unwrap();
-        let engine = Self::start(&folder).await;
-        Self { engine, folder }
+        Self::with(Self::config()).await
     }
 
-    async fn start(folder: &Path) -> Engine {
+    fn config() -> EngineConfig {
+        EngineConfig { instances_max: 32, cpu_ms_max: 300, ..EngineConfig::default() }
+    }
+
+    async fn with(config: EngineConfig) -> Self {
+        let folder = template::folder();
+        template::copy(&folder, usual).await;
+        let (store, engine) = Self::start(&folder, config).await;
+        Self { engine, store, folder }
+    }
+
+    async fn start(folder: &Path, config: EngineConfig) -> (Store, Engine) {
         let clock: Arc<dyn Clock> = Arc::new(Time(AtomicI64::new(1_700_000_000_000)));
-        let store = Store::open(StoreConfig::new(folder, clock.clone())).await.unwrap();
-        let config = EngineConfig {
-            cache_dir: Some(folder.join("code")),
-            instances_max: 32,
-            cpu_ms_max: 300,
-            ..EngineConfig::default()
-        };
-        Engine::new(config, store, clock).unwrap()
+        template::open(folder, config, clock).await
     }
 
     async fn stage(&self, name: &str) -> Arc<Component> {
@@ -159,11 +151,22 @@ fn call(operation: &str, body: &str) -> Call {
         finish: Arc::new(Nothing),
         mutates: true,
         deadline_ms: 5_000,
-        class: Class::Short,
+        class: CallLength::Short,
         lineage: Lineage::outermost("request"),
         client_gone: CancellationToken::new(),
-        origin: None,
+        gateway: None,
     }
+}
+
+/// Waits until something holds that another task brings about.
+async fn until(what: &str, holds: impl AsyncFn() -> bool) {
+    let waited = async {
+        while !holds().await {
+            tokio::task::yield_now().await;
+        }
+    };
+    let patience = std::time::Duration::from_secs(60);
+    assert!(tokio::time::timeout(patience, waited).await.is_ok(), "never: {what}");
 }
 
 fn json(outcome: Outcome) -> serde_json::Value {
@@ -204,7 +207,7 @@ async fn callers_of_one_hot_document_all_succeed_and_none_is_lost() {
 async fn a_component_comes_back_from_the_code_cache_and_a_torn_file_is_a_miss() {
     let world = World::new().await;
     let digest = world.stage("probe").await.digest().to_owned();
-    let again = World::start(&world.folder).await;
+    let (_, again) = World::start(&world.folder, World::config()).await;
     let cached = again.open(&digest, || async { None }).await.unwrap();
     assert_eq!(json(again.call(&cached, call("probe.build", "{}")).await)["build"], "900000");
     for file in std::fs::read_dir(world.folder.join("code")).unwrap() {

@@ -1,13 +1,11 @@
-//! What waits for people: how it begins, how it is told of, and how it ends.
+//! Requests that wait for people: how they begin, how they are told of, and how they end.
 
-use std::any::Any;
 use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use charter_engine::Claiming;
 use charter_engine::job::{JobRecord, NEVER, PARKED_GROUP};
-use charter_engine::leave::Origin as Carried;
 use charter_engine::{Leave, Nested};
 use charter_kernel::governance::hold::{Hold, State};
 use charter_kernel::hex::sha256;
@@ -34,7 +32,7 @@ pub const DECIDE_MS: i64 = 86_400_000;
 /// Bytes of an answer that an approval keeps.
 const RESULT_BYTES_MAX: usize = 256 << 10;
 
-/// Where a call comes from, as the server hands it to itself.
+/// The origin of a call, and how the call is made again.
 pub enum Origin {
     /// A client's request, which can be made again.
     Request(Box<Request>),
@@ -48,7 +46,7 @@ pub enum Origin {
 pub struct Job {
     /// Its row.
     pub key: Key,
-    /// What the row says.
+    /// The content of the row.
     pub record: JobRecord,
     /// Values that nobody else of its reach may have.
     pub unique: Vec<(String, String)>,
@@ -81,8 +79,8 @@ pub struct Request {
     pub account: Option<String>,
     /// The actor's role.
     pub role: Option<Role>,
-    /// Who asked, with pins and the person behind it; requests of before those were kept have the
-    /// members above alone.
+    /// The principal that asked, with pins and the person behind it; requests of before those were
+    /// kept have the members above alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub principal: Option<Principal>,
     /// The address of this deployment.
@@ -98,14 +96,14 @@ pub struct Request {
 /// An approved request while it is made.
 #[derive(Debug)]
 pub struct Run {
-    /// What was approved.
+    /// The approval.
     pub approval: Approval,
     /// The lease under which it is made: one host at a time.
     pub token: String,
 }
 
 impl Request {
-    /// What people decide on: nothing of it can change without the digest changing.
+    /// The digest that people decide on: nothing of the request changes without it.
     pub fn sha256(&self) -> String {
         sha256(&json!(self).to_string())
     }
@@ -115,7 +113,7 @@ impl Request {
     ///
     /// # Errors
     /// 401 where the credential was revoked since, 404 where its project or user is gone.
-    pub async fn again(
+    pub async fn repetition(
         &self,
         directory: &Directory,
         approval: &Approval,
@@ -123,7 +121,7 @@ impl Request {
     ) -> Result<Nested, Refusal> {
         let organization = OrganizationId::parse(&self.organization);
         let organization = organization.ok_or_else(Refusal::internal)?;
-        let principal = directory.cut(&self.principal()?, &organization).await?;
+        let principal = directory.cut(&self.principal()?, &organization).await?.principal;
         let owner = Owner {
             organization: &self.organization,
             project: &self.project.0,
@@ -145,7 +143,7 @@ impl Request {
             // Its own keys, not those of the request that asked: other calls of that one have them.
             lineage: Lineage::outermost(&approval.id),
             deadline_ms,
-            origin: None,
+            repeatable: false,
         })
     }
 
@@ -166,7 +164,7 @@ impl Request {
 }
 
 impl Job {
-    /// What people decide on: this job with this payload.
+    /// The request that people decide on: this job with this payload.
     pub fn request(&self, scope: &Scope) -> Request {
         let id = |id: &dyn ToString| id.to_string();
         let actor = scope.actor();
@@ -234,25 +232,15 @@ pub async fn unpark(txn: &mut Txn, approval: &Approval, now: Instant) -> Result<
             .unwrap_or_else(|| json!({"code": "forbidden", "reason": reason, "message": told})),
     );
     job.state = "failed".into();
-    let draft = job.ended(row.user, now).map_err(|_| Refusal::internal())?;
+    let draft = job.end(row.user, now).map_err(|_| Refusal::internal())?;
     txn.replace(key.clone(), draft, None).await.map_err(stored::breaking).map(drop)
-}
-
-/// Hands a request through a call.
-pub fn carried(origin: Origin) -> Carried {
-    Arc::new(origin) as Arc<dyn Any + Send + Sync>
-}
-
-/// What was handed through.
-pub fn origin(leave: &Leave) -> Option<&Origin> {
-    leave.origin.as_ref().and_then(|origin| origin.downcast_ref::<Origin>())
 }
 
 /// The approval that a proposal waits by; its hold is in the same unit.
 ///
 /// # Errors
 /// When the request cannot be sealed.
-pub async fn asked(
+pub async fn new_approval(
     governance: &Governance,
     leave: &Leave,
     hold: &Hold,
@@ -339,7 +327,7 @@ pub async fn request(store: &Store, approval: &Approval) -> Result<Request, Refu
     Ok(request)
 }
 
-/// What who asked is told while people decide.
+/// The answer to the caller while people decide.
 pub fn pending(approval: &Approval) -> Value {
     let look = format!(
         "curl -s {}/v1/approvals/{} -H \"Authorization: Bearer $CHARTER_API_KEY\"",
@@ -365,17 +353,18 @@ pub async fn release(txn: &mut Txn, approval: &Approval, now: Instant) -> Result
     let Some(row) = txn.get_relaxed(&key).await.map_err(stored::reading)? else { return Ok(()) };
     let hold: Hold = serde_json::from_str(&row.body).map_err(|_| Refusal::internal())?;
     if hold.state == State::Pending {
-        let step = hold.voided(&approval.hold, now);
+        let step = hold.void(&approval.hold, now);
         txn.step(step.guards, step.writes);
     }
     Ok(())
 }
 
-/// The event of an end. What expired or was canceled reads as denied, with its reason.
+/// The event of an end. An approval that expired or was canceled reads as denied,
+/// with its reason.
 ///
 /// # Errors
-/// Where the operating system has no randomness.
-fn resolved(approval: &Approval, now: Instant) -> Result<Fact, Refusal> {
+/// If the operating system has no randomness.
+fn resolution(approval: &Approval, now: Instant) -> Result<Fact, Refusal> {
     let (status, reason) = match approval.status {
         Status::Succeeded => ("approved", None),
         Status::Failed => (
@@ -419,8 +408,8 @@ impl Run {
         Guard::Lease { key, token: self.token.clone() }
     }
 
-    /// What is written before the first effect of the request leaves the host: from then on it is
-    /// not made again, whatever becomes of this host. `None` where it cannot be written.
+    /// The mark that is written before the first effect of the request leaves the host: from then
+    /// on it is not made again, whatever becomes of this host. `None` where it cannot be written.
     pub fn claiming(&self, now: Instant) -> Option<Claiming> {
         let key = Approval::address(self.approval.organization.as_str(), &self.approval.id);
         let draft = Approval { begun: true, ..self.approval.clone() }.due(now).ok()?;
@@ -429,7 +418,7 @@ impl Run {
     }
 
     /// Adds the end to the unit that makes it true: once, by whoever holds the lease.
-    pub fn ended(&self, txn: &mut Txn, result: Result<(u16, Option<&[u8]>), Value>) {
+    pub fn end(&self, txn: &mut Txn, result: Result<(u16, Option<&[u8]>), Value>) {
         let now = txn.store().now();
         let mut approval = self.approval.clone();
         approval.resolved_at = Some(now);
@@ -458,7 +447,7 @@ impl Run {
 /// Writes an approval that is over, under the lease that was held for it.
 ///
 /// # Errors
-/// Where the operating system has no randomness.
+/// If the operating system has no randomness.
 pub fn settle(
     txn: &mut Txn,
     approval: &Approval,
@@ -479,10 +468,10 @@ pub fn settle(
 /// Tells of an end: by the event, and by the signal where a primitive had asked.
 ///
 /// # Errors
-/// Where the operating system has no randomness.
+/// If the operating system has no randomness.
 pub fn tell(txn: &mut Txn, approval: &Approval, now: Instant) -> Result<(), Refusal> {
-    txn.fact(resolved(approval, now)?);
-    if let Some(signal) = lifecycle::answered(approval, now)? {
+    txn.fact(resolution(approval, now)?);
+    if let Some(signal) = lifecycle::answer(approval, now)? {
         txn.write(signal);
     }
     Ok(())

@@ -2,7 +2,7 @@
 //! against them.
 //!
 //! A leaf is the public half of a row as it was committed, so everything here is derived and can be
-//! derived again. What is kept is what would be dear to derive: full tiles of 256 hashes, and with
+//! derived again. Kept is only what would be dear to derive: full tiles of 256 hashes, and with
 //! each checkpoint the roots that it takes to go on.
 
 use charter_kernel::merkle::{self, Frontier, Hash, Node};
@@ -38,7 +38,7 @@ const ATTEMPTS_MAX: u32 = 64;
 ///
 /// # Errors
 /// 503 where it cannot be written.
-pub async fn alone(store: &Store, organization: &str, fact: Fact) -> Result<(), Refusal> {
+pub async fn commit_alone(store: &Store, organization: &str, fact: Fact) -> Result<(), Refusal> {
     let unit = Unit { organization: organization.to_owned(), facts: vec![fact], ..Unit::default() };
     store.commit_settling(unit).await.map(drop).map_err(|error| {
         tracing::error!(%error, "the audit row of a refusal could not be written");
@@ -85,7 +85,7 @@ fn tiles() -> Space {
 }
 
 impl Log {
-    /// Whose log.
+    /// The log of an organization.
     pub fn of(store: &Store, organization: &str) -> Self {
         Self { store: store.clone(), organization: organization.to_owned() }
     }
@@ -112,7 +112,7 @@ impl Log {
         SigningKey::from_bytes(&self.store.derive("audit-checkpoints"))
     }
 
-    /// What its checkpoints are verified with.
+    /// The key that its checkpoints are verified with.
     pub fn verifier(&self) -> Verifier {
         Verifier { name: self.origin(), key: self.key().verifying_key().to_bytes() }
     }
@@ -120,7 +120,7 @@ impl Log {
     fn sign(&self, tree: &Frontier) -> Sealed {
         let text =
             Checkpoint { origin: self.origin(), size: tree.size(), root: tree.root() }.text();
-        let note = self.verifier().signed(&text, &self.key().sign(text.as_bytes()).to_bytes());
+        let note = self.verifier().write_note(&text, &self.key().sign(text.as_bytes()).to_bytes());
         let roots = tree.roots().iter().map(text::base64).collect();
         Sealed { size: tree.size(), at: self.store.now(), note, roots }
     }
@@ -138,7 +138,7 @@ impl Log {
     /// # Errors
     /// When the store cannot be asked.
     pub async fn newest(&self, limit: u32) -> Result<Vec<Sealed>, Refusal> {
-        let query = Query::all(&self.reach(), &checkpoints()).limit(limit).relaxed();
+        let query = Query::all(&self.reach(), &checkpoints()).limit(limit).relax();
         let found = self.store.find(&query).await.map_err(reading)?;
         found.items.iter().map(|(_, row)| read(&row.body)).collect()
     }
@@ -147,7 +147,7 @@ impl Log {
     ///
     /// # Errors
     /// 404 where there is none.
-    pub async fn sealed_at(&self, size: u64) -> Result<Sealed, Refusal> {
+    pub async fn checkpoint_at(&self, size: u64) -> Result<Sealed, Refusal> {
         let found = self.store.get(&self.at(size)).await.map_err(reading)?;
         let found =
             found.ok_or_else(|| Refusal::resource_not_found("checkpoint").detail("size", size))?;
@@ -158,7 +158,7 @@ impl Log {
     ///
     /// # Errors
     /// When the store cannot be asked, or takes no changes.
-    pub async fn sealed(&self) -> Result<Sealed, Refusal> {
+    pub async fn checkpoint(&self) -> Result<Sealed, Refusal> {
         for _ in 0..ATTEMPTS_MAX {
             let latest = self.latest().await?;
             let mut tree = match &latest {
@@ -199,7 +199,7 @@ impl Log {
                 Err(CommitError::Rejected(
                     Rejection::Refused(Refused::Exists { .. }) | Rejection::Conflict { .. },
                 )) => {}
-                Err(error) => return Err(charter_tenancy::stored::uncommitted(&error)),
+                Err(error) => return Err(charter_tenancy::stored::commit_refusal(&error)),
             }
         }
         Err(Refusal::overloaded(1))
@@ -219,7 +219,7 @@ impl Log {
                 // One that is there already says the same; one that is missing is derived where it
                 // is asked for.
                 if let Err(error) = self.store.commit_settling(unit).await
-                    && error.refused().is_none()
+                    && error.refusal().is_none()
                 {
                     tracing::warn!(%error, "a tile of an audit log could not be kept");
                 }

@@ -1,4 +1,4 @@
-//! Which caps an amount counts against, and where each stands.
+//! The caps that an amount counts against, and where each stands.
 //!
 //! Outermost first: organization, project, kit (each user of a kit has its budget), user, then what
 //! the primitive has set for scopes of its own. Money of a user is counted whether or not there is
@@ -61,20 +61,21 @@ impl Case {
             user: self.user.as_ref().map(|user| user.id.to_string()),
             kit: self.kit.as_ref().map(|kit| kit.id.to_string()),
             actor,
+            root: None,
         }
     }
 
-    /// What a proposal of theirs is decided by.
+    /// The grounds that a proposal of theirs is decided by.
     pub fn grounds<'a>(&'a self, subject: &'a Subject, zone: &'a Zone, at: Instant) -> Grounds<'a> {
         Grounds { policy: &self.organization.policy, zone, subject, at }
     }
 
-    /// Where the organization's days begin.
+    /// The time zone in which the organization's days begin.
     ///
     /// # Errors
-    /// Where that cannot be read.
+    /// If the zone cannot be read.
     pub fn zone(&self) -> Result<Zone, Refusal> {
-        Zone::named(&self.organization.time_zone).ok_or_else(Refusal::internal)
+        Zone::parse(&self.organization.time_zone).ok_or_else(Refusal::internal)
     }
 
     /// Requires that all of what decides is as it was read.
@@ -100,7 +101,7 @@ impl Case {
             all.push(Cap {
                 most: Some(micro_usd(budget.cap_cents)),
                 hard: budget.hard,
-                ..self.counted(scope, &reach, budget.period)?
+                ..self.without_budget(scope, &reach, budget.period)?
             });
             Ok(())
         };
@@ -117,21 +118,21 @@ impl Case {
         let reach = Reach::user(user.id.as_str());
         match self.kit.as_ref().and_then(|kit| kit.kit.budget.as_ref()) {
             Some(budget) => add("kit", reach.clone(), budget)?,
-            // What has no budget is reported by the calendar month.
-            None => all.push(self.counted("kit", &reach, Period::Month)?),
+            // A user without a budget is reported on by the calendar month.
+            None => all.push(self.without_budget("kit", &reach, Period::Month)?),
         }
         if let Some(budget) = &user.budget {
             all.push(Cap {
                 most: Some(micro_usd(budget.cap_cents)),
                 hard: budget.hard,
-                ..self.counted("user", &reach, budget.period)?
+                ..self.without_budget("user", &reach, budget.period)?
             });
         }
         Ok(all)
     }
 
     /// A scope whose money is counted, and capped by nothing.
-    fn counted(&self, scope: &str, reach: &Reach, period: Period) -> Result<Cap, Refusal> {
+    fn without_budget(&self, scope: &str, reach: &Reach, period: Period) -> Result<Cap, Refusal> {
         Ok(Cap {
             scope: scope.to_owned(),
             unit: Counted::Money,
@@ -143,7 +144,7 @@ impl Case {
         })
     }
 
-    /// Where every scope of an amount stands, outermost first; `own` are the primitive's scopes.
+    /// The gauge of every scope of an amount, outermost first; `own` are the primitive's scopes.
     ///
     /// # Errors
     /// When the store cannot be asked.
@@ -178,7 +179,7 @@ impl Case {
         self.read(governance, txn, caps, now).await
     }
 
-    /// Where a grant that is used stands: how often, and for how much.
+    /// The gauges of a grant that is used: how often, and for how much.
     ///
     /// # Errors
     /// When the store cannot be asked.
@@ -208,7 +209,7 @@ impl Case {
         self.read(governance, txn, caps, now).await
     }
 
-    /// Where the limits on an action stand: how often, and for how much.
+    /// The gauges of the limits on an action: how often, and for how much.
     ///
     /// # Errors
     /// When the store cannot be asked.
@@ -244,7 +245,7 @@ impl Case {
         self.read(governance, txn, caps, now).await
     }
 
-    /// Where caps stand by the rows of their meters.
+    /// The gauges of caps, by the rows of their meters.
     async fn read(
         &self,
         governance: &Governance,
@@ -262,16 +263,17 @@ impl Case {
             gauges.push(match cap.look(row.map(known).transpose()?, now) {
                 Look::Counted(gauge) => gauge,
                 Look::Unsummed(unsummed) => {
-                    let spent = self.spent(governance, unsummed.cap(), unsummed.since()).await?;
-                    unsummed.summed(spent)
+                    let spent =
+                        self.sum_spent(governance, unsummed.cap(), unsummed.since()).await?;
+                    unsummed.sum_up(spent)
                 }
             });
         }
         Ok(gauges)
     }
 
-    /// What the spend records of a scope say was spent since a moment.
-    async fn spent(
+    /// The sum of the spend records of a scope since a moment.
+    async fn sum_spent(
         &self,
         governance: &Governance,
         cap: &Cap,
@@ -286,7 +288,7 @@ impl Case {
             return Ok(0);
         }
         if !cap.meter.reach.is_shared() {
-            let mut query = Query::all(&cap.meter.reach, &spend_space()).limit(PAGE).relaxed();
+            let mut query = Query::all(&cap.meter.reach, &spend_space()).limit(PAGE).relax();
             query.order = Order::Oldest;
             query.after = Some(since.to_string());
             loop {
@@ -302,7 +304,7 @@ impl Case {
         loop {
             let page = governance
                 .store
-                .indexed(&spend_space(), "found", (&from, &to), after.as_ref(), PAGE)
+                .find_indexed(&spend_space(), "found", (&from, &to), after.as_ref(), PAGE)
                 .await;
             let page = page.map_err(stored::reading)?;
             for (_, _, row) in &page {
@@ -325,26 +327,33 @@ impl Case {
 /// # Errors
 /// When the store cannot be asked.
 pub async fn thaw(txn: &mut Txn, reach: &Reach) -> Result<(), Refusal> {
-    let query = Query::all(reach, &meters_space()).limit(PAGE).relaxed();
-    let found = txn.find(&query).await.map_err(stored::reading)?;
-    for (key, _) in found.items {
-        let Some(row) = txn.get_relaxed(&key).await.map_err(stored::reading)? else { continue };
-        let meter: Meter = serde_json::from_str(&row.body).map_err(|_| Refusal::internal())?;
-        if !meter.frozen {
-            continue;
+    let mut query = Query::all(reach, &meters_space()).limit(PAGE).relax();
+    loop {
+        let page = txn.find(&query).await.map_err(stored::reading)?;
+        for (key, row) in page.items {
+            thaw_meter(txn, key, &row).await?;
         }
-        // What is reserved and captured meanwhile is not written over.
-        txn.guard(Guard::Version { key: key.clone(), version: Some(row.version) });
-        let body = serde_json::to_string(&Meter { frozen: false, ..meter });
-        let body = body.map_err(|_| Refusal::internal())?;
-        let draft = Draft { body, ..Draft::default() };
-        txn.put(key, draft).await.map_err(stored::breaking)?;
+        let Some(next) = page.next else { return Ok(()) };
+        query.after = Some(next);
     }
-    Ok(())
 }
 
-/// A cap of the host's begins in this transaction's commit. What was spent before it is summed up
-/// at its first use; the row that is written here tells that from what is spent meanwhile.
+/// Lets one meter admit again, where it does not.
+async fn thaw_meter(txn: &mut Txn, key: Key, row: &Row) -> Result<(), Refusal> {
+    let meter: Meter = serde_json::from_str(&row.body).map_err(|_| Refusal::internal())?;
+    if !meter.frozen {
+        return Ok(());
+    }
+    // Reservations and captures meanwhile are not written over.
+    txn.guard(Guard::Version { key: key.clone(), version: Some(row.version) });
+    let body = serde_json::to_string(&Meter { frozen: false, ..meter });
+    let body = body.map_err(|_| Refusal::internal())?;
+    let draft = Draft { body, ..Draft::default() };
+    txn.put(key, draft).await.map_err(stored::breaking).map(drop)
+}
+
+/// A cap of the host's begins in this transaction's commit. Spending before it is summed up at
+/// its first use; the row that is written here tells that from what is spent meanwhile.
 ///
 /// # Errors
 /// When the store cannot be asked.
@@ -352,7 +361,7 @@ pub async fn begin(txn: &mut Txn, scope: &str, reach: &Reach) -> Result<(), Refu
     let key = Key::new(reach, &meters_space(), scope);
     let row = txn.get(&key).await.map_err(stored::reading)?;
     let before = row.map(|row| serde_json::from_str(&row.body)).transpose();
-    let begun = Meter::begun(before.map_err(|_| Refusal::internal())?);
+    let begun = Meter::begin(before.map_err(|_| Refusal::internal())?);
     let body = serde_json::to_string(&begun).map_err(|_| Refusal::internal())?;
     let draft = Draft { body, ..Draft::default() };
     txn.put(key, draft).await.map_err(stored::breaking).map(drop)

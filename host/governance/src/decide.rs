@@ -1,9 +1,9 @@
 //! A person's word on what waits: the one place where an approval is decided, whichever way the
 //! word came.
 //!
-//! Who speaks was proven before, by a session or by a link that was mailed to them, and is still a
-//! member whose role decides: that was read within the unit, so that whoever loses it meanwhile
-//! decides nothing.
+//! The speaker was proven before, by a session or by a mailed link, and is still a member whose
+//! role decides: that was read within the unit, so that a member who loses it meanwhile decides
+//! nothing.
 
 use charter_kernel::id::{AccountId, OrganizationId};
 use charter_kernel::refusal::Refusal;
@@ -20,10 +20,10 @@ use serde_json::{Value, json};
 use super::approvals;
 use crate::Governance;
 
-/// Members looked at for somebody else who could decide.
-const MEMBERS_MAX: u32 = 1_000;
+/// Members of a role that are looked at: of two one is somebody else.
+const MEMBERS_OF_A_ROLE: u32 = 2;
 
-/// Which way.
+/// The decision's direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// The request is made.
@@ -42,7 +42,7 @@ impl Decision {
     }
 }
 
-/// Who speaks.
+/// The speaker.
 pub struct Person<'a> {
     /// The organization in which they do.
     pub organization: &'a OrganizationId,
@@ -50,7 +50,7 @@ pub struct Person<'a> {
     pub account: &'a str,
     /// Their role there.
     pub role: Role,
-    /// Which way the word came: `session` or `mail_link`.
+    /// The way by which the word came: `session` or `mail_link`.
     pub via: &'static str,
 }
 
@@ -60,7 +60,7 @@ pub struct Said {
     pub approval: Approval,
     /// Its version.
     pub version: u64,
-    /// What the audit log is told of it; nothing where the same was said before.
+    /// Its row for the audit log; nothing where the same was said before.
     pub note: Option<Value>,
 }
 
@@ -73,8 +73,8 @@ pub fn may_decide(role: Role) -> Result<(), Refusal> {
     if role.decides() { Ok(()) } else { Err(Refusal::forbidden("role_insufficient", person)) }
 }
 
-/// What is said of an approval that nobody decides on any more.
-pub fn decided(approval: &Approval, now: Instant) -> Option<Refusal> {
+/// The refusal of a word on an approval that nobody decides on any more.
+pub fn refuse_decided(approval: &Approval, now: Instant) -> Option<Refusal> {
     if approval.status != Status::PendingApproval {
         return Some(conflict(approval.status));
     }
@@ -112,16 +112,10 @@ pub async fn decide(
             false => Err(conflict(approval.status)),
         };
     }
-    if let Some(refusal) = decided(&approval, now) {
+    if let Some(refusal) = refuse_decided(&approval, now) {
         return Err(refusal);
     }
-    let own = approval.asked_by.as_deref() == Some(person.account);
-    if own && others_decide(txn, person).await? {
-        return Err(Refusal::forbidden(
-            "own_request",
-            "Nobody decides on what they have asked for themselves.",
-        ));
-    }
+    let own = is_own(txn, person, approval.asked_by.as_deref()).await?;
     let word = Word {
         by: person.account.to_owned(),
         decision: decision.as_str().into(),
@@ -137,7 +131,7 @@ pub async fn decide(
         approvals::unpark(txn, &approval, now).await?;
         approvals::tell(txn, &approval, now)?;
         now.plus_ms(KEPT_MS)
-    } else if counted(txn, person.organization, &approval.decisions).await?
+    } else if count_words(txn, person.organization, &approval.decisions).await?
         >= usize::from(approval.approvals_required)
     {
         approval.status = Status::Approved;
@@ -156,8 +150,26 @@ pub async fn decide(
     Ok(Said { approval, version: version + 1, note: Some(note) })
 }
 
+/// Whether somebody speaks on what they have asked for themselves, by a key or in person: they do
+/// only where nobody else could.
+///
+/// # Errors
+/// 403 `own_request` where somebody else could.
+pub async fn is_own(
+    txn: &mut Txn,
+    person: &Person<'_>,
+    root: Option<&str>,
+) -> Result<bool, Refusal> {
+    let own = root == Some(person.account);
+    if own && others_decide(txn, person).await? {
+        let told = "Nobody decides on what they have asked for themselves.";
+        return Err(Refusal::forbidden("own_request", told));
+    }
+    Ok(own)
+}
+
 /// How many words count: those of members whose role decides still.
-async fn counted(
+async fn count_words(
     txn: &mut Txn,
     organization: &OrganizationId,
     words: &[Word],
@@ -174,8 +186,13 @@ async fn counted(
 /// Whether anybody else of the organization could decide.
 async fn others_decide(txn: &mut Txn, person: &Person<'_>) -> Result<bool, Refusal> {
     let reach = Reach::organization(person.organization.as_str());
-    let (members, _) = stored::list::<Member>(txn, &reach, &[], MEMBERS_MAX, 0).await?;
-    Ok(members.iter().any(|member| {
-        member.record.role.decides() && member.record.account.as_str() != person.account
-    }))
+    for role in Role::ALL.into_iter().filter(|role| role.decides()) {
+        let of_role = [("role", role.as_str())];
+        let (members, _) =
+            stored::list::<Member>(txn, &reach, &of_role, MEMBERS_OF_A_ROLE, 0).await?;
+        if members.iter().any(|member| member.record.account.as_str() != person.account) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }

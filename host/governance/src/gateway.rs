@@ -7,24 +7,27 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use charter_engine::leave::Gateway;
 use charter_engine::{Granted, Leave, Ungranted};
-use charter_kernel::audit::Row as Told;
+use charter_kernel::audit::AuditRow as Told;
 use charter_kernel::governance::gauge::Gauge;
-use charter_kernel::governance::hold::{Hold, Pay, State};
+use charter_kernel::governance::hold::{Hold, Pay, State, Subject};
 use charter_kernel::governance::leave::{self as rules, Course, Person, Terms};
 use charter_kernel::governance::policy::{Decision, Grant, Verdict};
 use charter_kernel::id::uuid_v7;
 use charter_kernel::manifest::Access;
 use charter_kernel::refusal::Refusal;
-use charter_kernel::scope::Scope;
+use charter_kernel::scope::{ActorKind, Scope};
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Fact, Guard, Key, Reach, Refused, Rejection, Row, Write};
-use charter_store::{CommitError, PAGE_ROWS_MAX, Query, Txn, audited};
+use charter_store::{CommitError, PAGE_ROWS_MAX, Query, Txn, audit_fact};
 use charter_tenancy::directory::profile_revoked;
 use charter_tenancy::records::Record as _;
 use charter_tenancy::records::grant::Given;
+use charter_tenancy::records::key::ApiKey;
 use charter_tenancy::records::mail::About;
 use charter_tenancy::stored;
+use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::approvals::{self, Job, Origin, Request, Run};
@@ -35,21 +38,48 @@ use crate::Governance;
 /// Attempts while others change what decides, or a period rolls over.
 const ATTEMPTS_MAX: u32 = 8;
 
+/// The gateway of one call.
+pub struct CallGateway {
+    governance: Arc<Governance>,
+    origin: Option<Origin>,
+}
+
+impl CallGateway {
+    /// The gateway of a call that comes from there; nobody decides on one from nowhere.
+    pub fn open(governance: &Arc<Governance>, origin: Option<Origin>) -> Arc<dyn Gateway> {
+        Arc::new(Self { governance: governance.clone(), origin })
+    }
+}
+
+impl Gateway for CallGateway {
+    fn authorize(&self, leave: Leave) -> BoxFuture<'_, Result<Granted, Ungranted>> {
+        Box::pin(authorize(&self.governance, leave, self.origin.as_ref()))
+    }
+
+    fn is_repeatable(&self) -> bool {
+        self.origin.is_some()
+    }
+}
+
 /// Decides a proposal and takes its hold.
-pub async fn authorize(governance: &Governance, leave: Leave) -> Result<Granted, Ungranted> {
+async fn authorize(
+    governance: &Governance,
+    leave: Leave,
+    origin: Option<&Origin>,
+) -> Result<Granted, Ungranted> {
     let mut full = BTreeSet::new();
     for attempt in 1.. {
-        match once(governance, &leave, &full).await {
+        match try_once(governance, &leave, origin, &full).await {
             Ok(granted) => return Ok(granted),
-            Err(Turn::Refused(refusal)) => return Err(refusal.to_failure().into()),
-            Err(Turn::Pending(approval)) => return Err(Ungranted::Pending { approval }),
+            Err(Blocked::Refused(refusal)) => return Err(refusal.to_failure().into()),
+            Err(Blocked::Pending(approval)) => return Err(Ungranted::Pending { approval }),
             // A soft cap is full: a person may let it through, beyond that cap and no other. Or a
             // grant is, and stands in for nothing any more.
-            Err(Turn::Full(meter)) if attempt < ATTEMPTS_MAX => {
+            Err(Blocked::Full(meter)) if attempt < ATTEMPTS_MAX => {
                 full.insert(meter);
             }
-            Err(Turn::Full(_)) => break,
-            Err(Turn::Uncommitted(error)) => {
+            Err(Blocked::Full(_)) => break,
+            Err(Blocked::Uncommitted(error)) => {
                 let again = match &error {
                     CommitError::Rejected(Rejection::Conflict { keys }) => {
                         !is_callers(&leave.guards, keys)
@@ -57,6 +87,10 @@ pub async fn authorize(governance: &Governance, leave: Leave) -> Result<Granted,
                     CommitError::Rejected(Rejection::Refused(
                         Refused::Moved { .. } | Refused::Missing { .. },
                     )) => true,
+                    // The credential of what the host does later: asked anew, it is told.
+                    CommitError::Rejected(Rejection::Refused(Refused::Inactive {
+                        key, ..
+                    })) => key.space == ApiKey::space() && is_later(&leave),
                     _ => false,
                 };
                 if !again || attempt >= ATTEMPTS_MAX {
@@ -74,17 +108,23 @@ pub async fn authorize(governance: &Governance, leave: Leave) -> Result<Granted,
     Err(Refusal::overloaded(1).to_failure().into())
 }
 
-enum Turn {
+/// The reason why leave was not given.
+enum Blocked {
     Refused(Refusal),
     Pending(String),
     Full(Key),
     Uncommitted(CommitError),
 }
 
-impl From<Refusal> for Turn {
+impl From<Refusal> for Blocked {
     fn from(refusal: Refusal) -> Self {
         Self::Refused(refusal)
     }
+}
+
+/// Whether the host does now what somebody has asked for before.
+fn is_later(leave: &Leave) -> bool {
+    leave.scope.actor().kind == ActorKind::System
 }
 
 /// Whether a conflict is about what the request itself was admitted under: then it begins from the
@@ -93,7 +133,7 @@ fn is_callers(guards: &[Guard], keys: &[Key]) -> bool {
     guards.iter().any(|guard| matches!(guard, Guard::Unchanged { key, .. } if keys.contains(key)))
 }
 
-/// Where leave is asked from: what can be made again, what is, and the job that is under way.
+/// The origin of a request for leave: a call that can be made again, one that is, or a job.
 struct Source<'a> {
     request: Option<Cow<'a, Request>>,
     approved: Option<&'a Arc<Run>>,
@@ -101,9 +141,9 @@ struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    fn of(leave: &'a Leave) -> Self {
+    fn of(origin: Option<&'a Origin>, leave: &Leave) -> Self {
         let nowhere = Self { request: None, approved: None, job: None };
-        match approvals::origin(leave) {
+        match origin {
             Some(Origin::Request(made)) => {
                 Self { request: Some(Cow::Borrowed(&**made)), ..nowhere }
             }
@@ -119,7 +159,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Who can say yes.
+    /// The person who can say yes.
     fn person(&self) -> Person {
         match (self.approved, &self.request) {
             (Some(_), _) => Person::Approved,
@@ -131,12 +171,13 @@ impl<'a> Source<'a> {
 
 /// One attempt. `full` are meters that an attempt before has found full, where there is a way
 /// beyond: a soft cap, or a grant's own.
-async fn once(
+async fn try_once(
     governance: &Governance,
     leave: &Leave,
+    origin: Option<&Origin>,
     full: &BTreeSet<Key>,
-) -> Result<Granted, Turn> {
-    let from = Source::of(leave);
+) -> Result<Granted, Blocked> {
+    let from = Source::of(origin, leave);
     if from.approved.is_some_and(|run| !run.covers(leave)) {
         let told = "The approved request proposes something else than what was approved.";
         return Err(Refusal::state_conflict("proposal_changed", told).into());
@@ -144,17 +185,10 @@ async fn once(
     let now = governance.clock.now();
     let case = case(governance, &leave.scope).await?;
     if case.user.as_ref().is_some_and(|user| !user.active) {
-        // What a provider tells of arrives all the same, and may ask.
+        // A provider's news arrives all the same, and may ask.
         return Err(profile_revoked().into());
     }
-    if leave.scope.role().is_some_and(|role| !role.allows(Access::Write)) {
-        // Whatever the operation asks for itself: who only reads takes no regulated action.
-        return Err(Refusal::forbidden(
-            "role_insufficient",
-            "A regulated action takes the role developer, admin or owner.",
-        )
-        .into());
-    }
+    let credential = may_act(governance, leave, &case).await?;
     let id = uuid_v7(now, stored::random()?);
     let terms = terms(leave, &case, now);
     let (decision, used) = decide_with_grants(governance, &case, &terms, full).await?;
@@ -169,7 +203,8 @@ async fn once(
         }
     };
     let mut txn = governance.store.begin(leave.scope.lane());
-    leave.guards.iter().cloned().chain(case.guards()).for_each(|guard| txn.guard(guard));
+    let guards = leave.guards.iter().cloned().chain(credential).chain(case.guards());
+    guards.for_each(|guard| txn.guard(guard));
     let mut gauges = Vec::new();
     if let Some((grant, guard)) = &used {
         txn.guard(guard.clone());
@@ -182,9 +217,16 @@ async fn once(
         let own = &proposal.scopes;
         gauges.extend(case.gauges(governance, &txn, &leave.primitive, own, now).await?);
     }
+    let is_pinned = leave.scope.principal().is_pinned_to_user();
+    let bounded = rules::is_bounded(is_pinned, terms.pay.as_ref(), &gauges);
     let charges = rules::charges(&gauges, proposal.amount, &beyond);
     let hold = terms.hold(decision, course, charges);
-    let (guards, writes) = rules::prepared(&hold, &gauges);
+    if let Err(no) = bounded {
+        let refusal = no.refusal(&hold.decision);
+        tell(governance, leave, &hold, &id, &refusal).await?;
+        return Err(refusal.into());
+    }
+    let (guards, writes) = rules::prepare(&hold, &gauges);
     txn.step(guards, writes);
     if let Some(run) = from.approved {
         // In one unit: what waited is given up, and taken anew in the period that counts now.
@@ -199,17 +241,43 @@ async fn once(
         let Taking { id, hold, .. } = taking;
         return Ok(Granted { id, hold, untaken: Some(txn.into_unit()) });
     }
-    taking.hold.taken(&taking.id).into_iter().for_each(|write| txn.write(write));
+    taking.hold.take(&taking.id).into_iter().for_each(|write| txn.write(write));
     match txn.commit().await {
         Ok(_) => Ok(Granted { id: taking.id, hold: taking.hold, untaken: None }),
-        Err(error) => Err(taking.failed(governance, leave, error).await),
+        Err(error) => Err(taking.reason_not_taken(governance, leave, error).await),
     }
 }
 
-/// What a hold is given for.
+/// Whether the caller has the power to take regulated actions at all, whatever the operation asks
+/// for itself; answers the conditions that must still hold of the credential. Of a request that is under way the caller
+/// has asked, and guards it; what the host does later is asked anew.
+async fn may_act(
+    governance: &Governance,
+    leave: &Leave,
+    case: &Case,
+) -> Result<Vec<Guard>, Refusal> {
+    let principal = leave.scope.principal();
+    let (role, guards) = match is_later(leave) {
+        true => {
+            let left = governance.directory.cut(principal, &case.organization.id).await?;
+            (left.principal.role, left.guards)
+        }
+        false => (principal.role, Vec::new()),
+    };
+    if role.is_some_and(|role| !role.allows(Access::Write)) {
+        return Err(Refusal::forbidden(
+            "role_insufficient",
+            "A regulated action takes the role developer, admin or owner.",
+        ));
+    }
+    Ok(guards)
+}
+
+/// The terms of the hold.
 fn terms(leave: &Leave, case: &Case, now: Instant) -> Terms {
     let (proposal, actor) = (&leave.proposal, leave.scope.actor());
     let pay = proposal.pay.clone();
+    let subject = case.subject((actor.kind.as_str().to_owned(), actor.id.clone()));
     Terms {
         primitive: leave.primitive.clone(),
         action: proposal.action.clone(),
@@ -220,7 +288,7 @@ fn terms(leave: &Leave, case: &Case, now: Instant) -> Terms {
         amount: proposal.amount,
         capturable: proposal.capturable,
         pay: pay.map(|(from, to)| Pay { from, to, memo: proposal.title.clone() }),
-        subject: case.subject((actor.kind.as_str().to_owned(), actor.id.clone())),
+        subject: Subject { root: leave.scope.principal().root.clone(), ..subject },
         request: leave.request.clone(),
         ordinal: leave.ordinal,
         at: now,
@@ -228,15 +296,15 @@ fn terms(leave: &Leave, case: &Case, now: Instant) -> Terms {
     }
 }
 
-/// What the policy says, and the grant that stands in for what it lacks, with what requires that it
-/// still stands. Grants are read only where one is needed.
+/// The word of the policy, and the grant that stands in for what it lacks, with the guard that
+/// requires it to stand still. Grants are read only where one is needed.
 async fn decide_with_grants(
     governance: &Governance,
     case: &Case,
     terms: &Terms,
     full: &BTreeSet<Key>,
 ) -> Result<(Decision, Option<(Grant, Guard)>), Refusal> {
-    let (asked, zone) = (terms.asked(), case.zone()?);
+    let (asked, zone) = (terms.to_asked(), case.zone()?);
     let grounds = case.grounds(&terms.subject, &zone, terms.at);
     let decision = grounds.decide(&asked, &[], full);
     if decision.verdict == Verdict::Allow {
@@ -256,15 +324,15 @@ async fn pending(
     mut txn: Txn,
     mut taking: Taking<'_>,
     from: &Source<'_>,
-) -> Turn {
+) -> Blocked {
     match wait(governance, leave, &mut txn, &mut taking, from).await {
         Err(refusal) => refusal.into(),
         Ok(approval) => match txn.commit().await {
             Ok(_) => {
                 governance.notices.wake();
-                Turn::Pending(approval)
+                Blocked::Pending(approval)
             }
-            Err(error) => taking.failed(governance, leave, error).await,
+            Err(error) => taking.reason_not_taken(governance, leave, error).await,
         },
     }
 }
@@ -279,7 +347,7 @@ async fn wait(
 ) -> Result<String, Refusal> {
     let request = from.request.as_ref().ok_or_else(Refusal::internal)?;
     let (hold, id) = (&mut taking.hold, &taking.id);
-    let asked = approvals::asked(governance, leave, hold, id, request).await?;
+    let asked = approvals::new_approval(governance, leave, hold, id, request).await?;
     if let Some(job) = from.job {
         job.park(txn, &asked.id)?;
     }
@@ -292,7 +360,7 @@ async fn wait(
     };
     governance.notices.notice(about, hold.at)?.into_iter().for_each(|write| txn.write(write));
     txn.fact(fact(leave, hold, id, None)?);
-    hold.taken(id).into_iter().for_each(|write| txn.write(write));
+    hold.take(id).into_iter().for_each(|write| txn.write(write));
     Ok(asked.id)
 }
 
@@ -305,15 +373,20 @@ struct Taking<'a> {
 }
 
 impl Taking<'_> {
-    /// What follows from a commit that took nothing.
-    async fn failed(&self, governance: &Governance, leave: &Leave, error: CommitError) -> Turn {
+    /// The reason why a commit took nothing.
+    async fn reason_not_taken(
+        &self,
+        governance: &Governance,
+        leave: &Leave,
+        error: CommitError,
+    ) -> Blocked {
         let CommitError::Rejected(Rejection::Refused(refused)) = error else {
-            return Turn::Uncommitted(error);
+            return Blocked::Uncommitted(error);
         };
         if let Refused::OverCap { meter, .. } = &refused {
             let way = |gauge: &Gauge| gauge.cap.meter == *meter && gauge.gives_way();
             if !self.full.contains(meter) && self.gauges.iter().any(way) {
-                return Turn::Full(meter.clone());
+                return Blocked::Full(meter.clone());
             }
         }
         match rules::refusal(&refused, &self.hold, &self.gauges) {
@@ -321,45 +394,22 @@ impl Taking<'_> {
                 Ok(()) => refusal.into(),
                 Err(unwritten) => unwritten.into(),
             },
-            None => Turn::Uncommitted(CommitError::Rejected(Rejection::Refused(refused))),
+            None => Blocked::Uncommitted(CommitError::Rejected(Rejection::Refused(refused))),
         }
     }
 }
 
-/// Who is asked for, with what the organization has set for them.
+/// The subject of a scope, with what the organization has set for it.
 ///
 /// # Errors
-/// Where nobody is: a regulated action is always somebody's.
+/// If the scope has no user: a regulated action is always somebody's.
 pub async fn case(governance: &Governance, scope: &Scope) -> Result<Case, Refusal> {
     let absent = || {
         Refusal::forbidden("no_tenant", "A regulated action is taken on behalf of an organization.")
     };
-    let unread = |_| Refusal::overloaded(1);
-    let organization = scope.organization().ok_or_else(absent)?;
-    let organization = governance
-        .directory
-        .organization(organization)
-        .await
-        .map_err(unread)?
-        .ok_or_else(absent)?;
-    let project = match scope.project() {
-        Some(id) => governance.directory.project(&organization.id, id).await.map_err(unread)?,
-        None => None,
-    };
-    let user = match (&project, scope.user()) {
-        (Some(project), Some(id)) => {
-            governance.directory.user(&project.id, id).await.map_err(unread)?
-        }
-        _ => None,
-    };
-    let kit = match &project {
-        Some(project) => {
-            let assigned = user.as_ref().and_then(|user| user.kit.as_ref());
-            governance.directory.kit(project, assigned).await.map_err(unread)?
-        }
-        None => None,
-    };
-    Ok(Case { organization, project, user, kit })
+    let party = governance.directory.party_again(scope).await?;
+    let organization = party.organization.ok_or_else(absent)?;
+    Ok(Case { organization, project: party.project, user: party.user, kit: party.kit })
 }
 
 /// The grants of the user, each with what requires that it still stands.
@@ -372,7 +422,7 @@ pub async fn grants(governance: &Governance, case: &Case) -> Result<Vec<(Grant, 
     let query = Query::all(&reach, &Given::space())
         .equal("user", user.id.as_str())
         .limit(PAGE_ROWS_MAX)
-        .relaxed();
+        .relax();
     let found = governance.store.find(&query).await.map_err(stored::reading)?;
     let read = |(key, row): &(Key, Row)| {
         let given = Given::read(row).map_err(stored::unreadable)?;
@@ -413,7 +463,7 @@ fn fact(leave: &Leave, hold: &Hold, id: &str, refused: Option<&Refusal>) -> Resu
         details: Some(&details),
         ..Told::default()
     };
-    audited(&row).map_err(stored::no_randomness)
+    audit_fact(&row).map_err(stored::no_randomness)
 }
 
 /// A refusal is a row too, in a unit of its own: nothing else was done. It is not told without it.
@@ -425,5 +475,5 @@ async fn tell(
     refusal: &Refusal,
 ) -> Result<(), Refusal> {
     let fact = fact(leave, hold, id, Some(refusal))?;
-    audit::alone(&governance.store, leave.scope.lane(), fact).await
+    audit::commit_alone(&governance.store, leave.scope.lane(), fact).await
 }

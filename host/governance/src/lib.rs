@@ -21,13 +21,13 @@ pub mod gateway;
 pub mod lifecycle;
 pub mod verify;
 
-/// What governing needs of the host. Nothing in it is replaced after start.
+/// Everything that governing needs of the host. Nothing in it is replaced after start.
 pub struct Governance {
     /// Rows and facts.
     pub store: Store,
     /// Credentials and tenancy, cached.
     pub directory: Directory,
-    /// Which primitives listen to what.
+    /// The registry, which knows the primitives that listen.
     pub registry: Registry,
     /// How people are told of what waits for them.
     pub notices: Arc<dyn Notices>,

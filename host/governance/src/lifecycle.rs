@@ -1,5 +1,5 @@
-//! What primitives are told of a tenant user: that it was made, revoked, restored or deleted; and
-//! who removes what a deleted one leaves behind. And what who bills is told of an organization:
+//! Signals to primitives about a tenant user: that it was made, revoked, restored or deleted; the
+//! removal of what a deleted one leaves behind; and signals to the biller about an organization:
 //! that it registered, and was given credit.
 //!
 //! A signal is a job of the same commit as the change, so that it is told of every change that
@@ -26,7 +26,7 @@ use crate::Governance;
 /// Runs of one signal: with the doubling waits between them, most of an hour.
 const ATTEMPTS_MAX: u32 = 12;
 
-/// What became of a user.
+/// A change of a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// It was made.
@@ -148,13 +148,13 @@ impl Told<'_> {
     }
 }
 
-/// What happened to an organization that concerns who bills it.
+/// News of an organization for its biller.
 pub struct Billed<'a> {
     /// The organization.
     pub organization: &'a OrganizationId,
     /// The kind of the signal, as manifests name it.
     pub kind: &'static str,
-    /// What it says.
+    /// Its content.
     pub payload: Value,
     /// When.
     pub now: Instant,
@@ -192,7 +192,7 @@ const CALL_ATTEMPTS_MAX: u32 = 100;
 pub struct Called<'a> {
     /// The hook.
     pub hook: &'a HookRecord,
-    /// What its primitive is told.
+    /// The news for its primitive.
     pub payload: Value,
     /// When.
     pub now: Instant,
@@ -237,7 +237,7 @@ pub fn is_told(signal: &str, payload: &Value) -> bool {
     of_a_provider || Change::of(signal).is_some() || [DOUBT, APPROVAL].contains(&signal)
 }
 
-/// Whose work a signal about a hold or an approval is.
+/// The owner of a signal about a hold or an approval.
 fn owner_of(subject: &Subject) -> Owner {
     Owner {
         organization: subject.organization.clone(),
@@ -247,12 +247,12 @@ fn owner_of(subject: &Subject) -> Owner {
     }
 }
 
-/// What tells the primitive that made an approved call what became of it; `None` where a client
-/// made it, or it does not want to know.
+/// The signal to the primitive that made an approved call, about its end; `None` where a client
+/// made it, or the primitive does not want to know.
 ///
 /// # Errors
-/// Where the operating system has no randomness.
-pub fn answered(approval: &Approval, now: Instant) -> Result<Option<Write>, Refusal> {
+/// If the operating system has no randomness.
+pub fn answer(approval: &Approval, now: Instant) -> Result<Option<Write>, Refusal> {
     let Some(primitive) = &approval.tells else { return Ok(None) };
     let subject = &approval.subject;
     let payload = json!({
@@ -329,6 +329,7 @@ impl Sent<'_> {
             name: self.kind.to_owned(),
             payload: self.payload,
             owner: self.owner,
+            asked: None,
             key: None,
             attempts_max: self.attempts,
             deadline_ms: None,
@@ -346,7 +347,7 @@ impl Sent<'_> {
         let draft = Draft {
             user: job.owner.user.clone(),
             index: job.index(),
-            lease: Some((job.primitive.clone(), job.run_at)),
+            lease: Some((job.group(), job.run_at)),
             body: serde_json::to_string(&job).map_err(|_| Refusal::internal())?,
             ..Draft::default()
         };

@@ -19,7 +19,7 @@ use serde_json::Value;
 /// Rows of one read.
 const PAGE: u32 = 1_000;
 
-/// What was looked at, and what does not agree.
+/// The counts of what was looked at, and the differences.
 #[derive(Debug, Default)]
 pub struct Report {
     /// Accounts.
@@ -43,7 +43,7 @@ pub async fn verify(store: &Store) -> Result<Report, ReadError> {
     let mut moment = store.snapshot().await?;
     let mut pending: BTreeMap<Key, i128> = BTreeMap::new();
     let mut reserved: BTreeMap<(Key, Slot, bool), i128> = BTreeMap::new();
-    each(&mut moment, &space(), &mut report, |report, key, hold: Hold| {
+    read_rows(&mut moment, &space(), &mut report, |report, key, hold: Hold| {
         report.holds += 1;
         if hold.state.is_over() {
             if hold.amount.is_some() && (hold.state.as_str() == "captured") != hold.actual.is_some()
@@ -67,7 +67,7 @@ pub async fn verify(store: &Store) -> Result<Report, ReadError> {
         }
     })
     .await?;
-    each(&mut moment, &meters_space(), &mut report, |report, key, meter: Meter| {
+    read_rows(&mut moment, &meters_space(), &mut report, |report, key, meter: Meter| {
         report.meters += 1;
         for (slot, count) in &meter.counts {
             for (beyond, stands) in [(false, count.reserved), (true, count.over_reserved)] {
@@ -93,7 +93,7 @@ pub async fn verify(store: &Store) -> Result<Report, ReadError> {
     }
     let mut accounts = Vec::new();
     let mut sum = 0_i128;
-    each(&mut moment, &accounts_space(), &mut report, |report, key, account: Account| {
+    read_rows(&mut moment, &accounts_space(), &mut report, |report, key, account: Account| {
         report.accounts += 1;
         sum += i128::from(account.debits) - i128::from(account.credits);
         let (stands, held) =
@@ -111,7 +111,7 @@ pub async fn verify(store: &Store) -> Result<Report, ReadError> {
         report.faults.push(format!("debits and credits differ by {sum}"));
     }
     for (key, account) in accounts {
-        let (debits, credits) = posted(&mut moment, &key, &mut report).await?;
+        let (debits, credits) = sum_entries(&mut moment, &key, &mut report).await?;
         if (debits, credits) != (i128::from(account.debits), i128::from(account.credits)) {
             let (id, reach) = (&key.id, key.reach.as_str());
             report.faults.push(format!(
@@ -123,8 +123,8 @@ pub async fn verify(store: &Store) -> Result<Report, ReadError> {
     Ok(report)
 }
 
-/// What an account's entries sum up to: debits and credits.
-async fn posted(
+/// The sums of an account's entries: debits and credits.
+async fn sum_entries(
     moment: &mut Snapshot,
     account: &Key,
     report: &mut Report,
@@ -145,7 +145,7 @@ async fn posted(
 }
 
 /// Every row of a space, decoded; one that cannot be is a fault.
-async fn each<T: DeserializeOwned>(
+async fn read_rows<T: DeserializeOwned>(
     moment: &mut Snapshot,
     space: &Space,
     report: &mut Report,

@@ -10,17 +10,19 @@ mod body;
 mod decide;
 mod lease;
 mod money;
+mod rule;
 mod size;
 mod state;
 mod touches;
 
-pub use body::{add_to_body, merged};
+pub use body::{add_to_body, merge};
+pub use rule::rule;
 pub use size::{check, claim_fits, key_fits, size, text_fits};
 pub use state::{
     Changes, ClaimChange, GroupChange, Head, LogChange, NewEntry, NewFact, RowChange, SpaceChange,
     State, Stored,
 };
-pub use touches::{Hold, Touches, Wanted, facts_log, is_of_events, meeting_rows};
+pub use touches::{RowLock, Touches, Wanted, facts_log, is_of_events, meeting_rows};
 
 use crate::time::Instant;
 use crate::unit::{Applied, Rejection, Unit};

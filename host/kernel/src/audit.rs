@@ -17,10 +17,10 @@ use crate::unit::{Fact, FactKind};
 /// Bytes of randomness of a row: ten for its id, sixteen for its salt.
 pub const RANDOM_BYTES: usize = 26;
 
-/// What a row says.
+/// The content of a row.
 #[derive(Clone, Debug, Default)]
-pub struct Row<'a> {
-    /// Whose log.
+pub struct AuditRow<'a> {
+    /// The organization whose log it is.
     pub organization: &'a str,
     /// When.
     pub at: Instant,
@@ -32,11 +32,11 @@ pub struct Row<'a> {
     pub project: Option<&'a str>,
     /// The primitive that wrote the row, or asked for leave; absent for the host's own.
     pub primitive: Option<&'a str>,
-    /// What was done.
+    /// The action.
     pub action: &'a str,
     /// The kind of thing it was done to.
     pub entity_type: Option<&'a str>,
-    /// Which one. Private: it can be an address.
+    /// The entity's id. Private: it can be an address.
     pub entity_id: Option<&'a str>,
     /// `allowed`, `refused`, `denied` or `pending_approval`.
     pub decision: &'a str,
@@ -54,7 +54,7 @@ pub struct Row<'a> {
     pub rules: &'a [String],
     /// SHA-256 of what each changed thing was and is. Private.
     pub changes: &'a [Change],
-    /// What else there is to say. Private.
+    /// Everything else. Private.
     pub details: Option<&'a Value>,
 }
 
@@ -95,7 +95,7 @@ struct Private<'a> {
     salt: String,
 }
 
-/// What became of one thing: SHA-256 of its content before and after, in hexadecimal; absent where
+/// The change of one thing: SHA-256 of its content before and after, in hexadecimal; absent where
 /// it was or is not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Change {
@@ -107,7 +107,7 @@ pub struct Change {
     pub what: String,
 }
 
-impl Row<'_> {
+impl AuditRow<'_> {
     /// The row as it is committed.
     pub fn fact(&self, random: [u8; RANDOM_BYTES]) -> Fact {
         let (id, salt) = random.split_at(10);
@@ -158,7 +158,7 @@ mod tests {
         let details = json!({ "to": "a@example.com", "at": { "z": 1, "a": [1, 2] } });
         let changes = [Change { what: "cards 1".into(), before: Some("00".into()), after: None }];
         let rules = ["r".to_owned()];
-        let row = Row {
+        let row = AuditRow {
             organization: "o",
             actor: ("key", "k"),
             action: "shop.send",
@@ -166,7 +166,7 @@ mod tests {
             rules: &rules,
             changes: &changes,
             details: Some(&details),
-            ..Row::default()
+            ..AuditRow::default()
         };
         let fact = row.fact([1; RANDOM_BYTES]);
         for text in [fact.body, fact.private.unwrap()] {
@@ -178,12 +178,12 @@ mod tests {
     #[test]
     fn what_is_private_is_in_the_leaf_by_its_salted_hash_only() {
         let details = json!({ "to": "a@example.com" });
-        let row = Row {
+        let row = AuditRow {
             organization: "o",
             action: "shop.send",
             entity_id: Some("a@example.com"),
             details: Some(&details),
-            ..Row::default()
+            ..AuditRow::default()
         };
         let (one, two) = (row.fact([1; RANDOM_BYTES]), row.fact([2; RANDOM_BYTES]));
         let private = one.private.unwrap();

@@ -1,65 +1,17 @@
-//! Who may do what: each operation is of one [`Class`], and this table says what each principal may
-//! do with operations of that class.
+//! The matrix of authority: each operation is of one [`Class`], and this table says what each
+//! principal may do with operations of that class.
 //!
 //! Authority is a property of the credential, proved once, and only ever cut. Nothing here asks how
 //! a subject was named, where an operation is mounted, or what runs it and when: a [`Scope`] is all
 //! that a decision sees. `tests/authority.tsv` says the same in one readable table, and a sweep
 //! holds every route of a running server against it.
 
-use serde::{Deserialize, Serialize};
-
+pub use crate::class::Class;
 use crate::id::{ProjectId, UserId};
 use crate::manifest::{Access, CollectionReach, Manifest, Operation};
 use crate::refusal::Refusal;
 use crate::role::Role;
-use crate::scope::{ActorKind, Level, Scope};
-
-/// What kind of thing an operation does, as far as authority goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Class {
-    /// Anybody may: what it shows is public, or its own token proves the caller.
-    Open,
-    /// A provider's or a stranger's call, which the document it belongs to gives its power.
-    Inbound,
-    /// The operator's.
-    Operator,
-    /// Reads what belongs to one profile.
-    ProfileRead,
-    /// Changes what belongs to one profile.
-    ProfileChange,
-    /// Shows a secret of one profile.
-    ProfileSecret,
-    /// Spends, sends or binds for one profile, by leave.
-    Regulated,
-    /// Moves money that is another's, without leave.
-    OthersMoney,
-    /// Reads webhooks, jobs and approvals: those of a named profile, else of the project or the
-    /// organization.
-    DeskRead,
-    /// Changes them.
-    DeskChange,
-    /// Reads what belongs to all of a project.
-    ProjectRead,
-    /// Changes it.
-    ProjectChange,
-    /// Shows what the organization is called.
-    OrganizationName,
-    /// Reads what belongs to all of the organization.
-    OrganizationRead,
-    /// Changes it.
-    OrganizationChange,
-    /// Gives more room than there was: raises caps, widens rules, restores users.
-    Loosening,
-    /// Says yes or no where a policy asks a person.
-    Deciding,
-    /// Makes and revokes credentials no wider than one's own.
-    OwnCredential,
-    /// What a signed-in person does with the own session and account.
-    OwnSession,
-    /// Takes somebody out of the organization: oneself, or as who administers it another.
-    Membership,
-}
+use crate::scope::{ActorKind, Level, Principal, Scope};
 
 /// The least power that a class takes of each kind of credential; `None` where none is enough.
 #[derive(Clone, Copy, Debug)]
@@ -114,71 +66,6 @@ impl Power {
 }
 
 impl Class {
-    /// All of them.
-    pub const ALL: [Self; 20] = [
-        Self::Open,
-        Self::Inbound,
-        Self::Operator,
-        Self::ProfileRead,
-        Self::ProfileChange,
-        Self::ProfileSecret,
-        Self::Regulated,
-        Self::OthersMoney,
-        Self::DeskRead,
-        Self::DeskChange,
-        Self::ProjectRead,
-        Self::ProjectChange,
-        Self::OrganizationName,
-        Self::OrganizationRead,
-        Self::OrganizationChange,
-        Self::Loosening,
-        Self::Deciding,
-        Self::OwnCredential,
-        Self::OwnSession,
-        Self::Membership,
-    ];
-
-    /// Its name in manifests and in the matrix.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Open => "open",
-            Self::Inbound => "inbound",
-            Self::Operator => "operator",
-            Self::ProfileRead => "profile_read",
-            Self::ProfileChange => "profile_change",
-            Self::ProfileSecret => "profile_secret",
-            Self::Regulated => "regulated",
-            Self::OthersMoney => "others_money",
-            Self::DeskRead => "desk_read",
-            Self::DeskChange => "desk_change",
-            Self::ProjectRead => "project_read",
-            Self::ProjectChange => "project_change",
-            Self::OrganizationName => "organization_name",
-            Self::OrganizationRead => "organization_read",
-            Self::OrganizationChange => "organization_change",
-            Self::Loosening => "loosening",
-            Self::Deciding => "deciding",
-            Self::OwnCredential => "own_credential",
-            Self::OwnSession => "own_session",
-            Self::Membership => "membership",
-        }
-    }
-
-    /// Whether a manifest may say it of an operation that takes a key: the others are the host's.
-    pub fn is_declarable(self) -> bool {
-        !matches!(
-            self,
-            Self::Open
-                | Self::Inbound
-                | Self::Operator
-                | Self::OrganizationName
-                | Self::Deciding
-                | Self::OwnCredential
-                | Self::OwnSession
-                | Self::Membership
-        )
-    }
-
     /// The class of a primitive's operation: what its manifest says, else what follows from its
     /// credential, its action, its access and the reach of what the primitive keeps.
     pub fn of(manifest: &Manifest, operation: &Operation) -> Self {
@@ -194,10 +81,7 @@ impl Class {
             ("session", None) => return Self::DeskRead,
             _ => return Self::Inbound,
         }
-        let all = |reach: CollectionReach| {
-            let mut reaches = manifest.collections.iter().map(|collection| collection.reach);
-            reaches.next() == Some(reach) && reaches.all(|other| other == reach)
-        };
+        let all = |reach| manifest.keeps_all_in(reach);
         match (all(CollectionReach::Organization), all(CollectionReach::Project), changes) {
             (true, _, false) => Self::OrganizationRead,
             (true, _, true) => Self::OrganizationChange,
@@ -218,6 +102,38 @@ impl Class {
             (Self::DeskChange, Level::Project) => Self::ProjectChange,
             (Self::DeskChange, Level::Organization) => Self::OrganizationChange,
             (class, _) => class,
+        }
+    }
+
+    /// Whether what is done at this level is the organization's and no project's, whichever project
+    /// the request has defaulted to: who is pinned to a project hears nothing of it.
+    pub fn is_of_organization(self, level: Level) -> bool {
+        match self.at(level) {
+            Self::OrganizationName
+            | Self::OrganizationRead
+            | Self::OrganizationChange
+            | Self::Deciding
+            | Self::OwnSession
+            | Self::Membership => true,
+            Self::OwnCredential | Self::Loosening => level == Level::Organization,
+            _ => false,
+        }
+    }
+
+    /// Whether it takes a credential that counts at the very moment, also where the host does later
+    /// what was asked with it: what spends, binds or shows a secret.
+    pub fn is_asked_anew(self) -> bool {
+        matches!(self, Self::ProfileSecret | Self::Regulated | Self::OthersMoney)
+    }
+
+    /// The class of what changes where this one reads.
+    fn changing(self) -> Self {
+        match self {
+            Self::ProfileRead => Self::ProfileChange,
+            Self::DeskRead => Self::DeskChange,
+            Self::ProjectRead => Self::ProjectChange,
+            Self::OrganizationRead => Self::OrganizationChange,
+            class => class,
         }
     }
 
@@ -258,9 +174,15 @@ impl Class {
 /// 403 with the reason `pinned`, `key_required`, `session_required`, `person_required` or
 /// `role_insufficient`; the last names the role that it takes.
 pub fn admit(scope: &Scope, class: Class, access: Access) -> Result<(), Refusal> {
-    let class = class.at(scope.level());
+    admit_principal(scope.principal(), class.at(scope.level()), access)
+}
+
+/// The same of a principal by itself, at the level that the class names.
+///
+/// # Errors
+/// As [`admit`].
+pub fn admit_principal(principal: &Principal, class: Class, access: Access) -> Result<(), Refusal> {
     let Some(row) = class.row() else { return Ok(()) };
-    let principal = scope.principal();
     let by_session = principal.actor.kind == ActorKind::Session;
     let column = match principal {
         _ if by_session => row.session,
@@ -272,21 +194,47 @@ pub fn admit(scope: &Scope, class: Class, access: Access) -> Result<(), Refusal>
         Class::Deciding => person_required(),
         Class::OwnSession => session_required(),
         _ if by_session => key_required(),
-        class => pinned(class),
+        class => refuse_pinned(class),
     })?;
     let power = power.at_least(access);
+    if power == Power::Administer && principal.is_pinned() {
+        // A pin is narrower than anything that is administered, whatever the role.
+        return Err(refuse_pinned(class));
+    }
     // The host's own work has the profile's power: it changes, and neither administers nor decides.
     let role = principal.role.unwrap_or(Role::Developer);
     if power.is_of(role) { Ok(()) } else { Err(insufficient(role, power)) }
 }
 
-/// Whether the principal of a scope may give more room than there is. `session_only` is what the
-/// organization asks for.
+/// Whether a call of an operation of this class may change something. An operation that asks for
+/// `access: read` is admitted by a class that reads, whatever its method; what it then changes takes
+/// the power to change, so that who may only read changes nothing by any operation.
+///
+/// # Errors
+/// As of [`admit`].
+pub fn change(scope: &Scope, class: Class) -> Result<(), Refusal> {
+    admit(scope, class.changing(), Access::Write)
+}
+
+/// Whether the principal of a scope may move money, or what bounds it, by whatever runs for it. The
+/// host's own work and a provider's signed word have no role, and may.
+///
+/// # Errors
+/// 403 `role_insufficient`, naming the role that it takes.
+pub fn move_money(scope: &Scope) -> Result<(), Refusal> {
+    match scope.role() {
+        Some(role) if !Power::Write.is_of(role) => Err(insufficient(role, Power::Write)),
+        _ => Ok(()),
+    }
+}
+
+/// Whether the principal of a scope may give more room than there is.
 ///
 /// # Errors
 /// 403 `loosening_not_allowed` with what it would take.
-pub fn loosen(scope: &Scope, session_only: bool) -> Result<(), Refusal> {
+pub fn loosen(scope: &Scope) -> Result<(), Refusal> {
     let principal = scope.principal();
+    let session_only = scope.loosens_by_session();
     let by_session = principal.actor.kind == ActorKind::Session;
     let loosens = principal.role.is_some_and(Role::loosens) && !principal.is_pinned();
     if loosens && (by_session || !session_only) {
@@ -342,7 +290,7 @@ fn person_required() -> Refusal {
     Refusal::forbidden("person_required", told).hint("Sign in with POST /v1/auth/login.")
 }
 
-fn pinned(class: Class) -> Refusal {
+fn refuse_pinned(class: Class) -> Refusal {
     let told = "The key is pinned, and this is about more than what it is pinned to.";
     Refusal::forbidden("pinned", told)
         .hint("Use a key without pins.")

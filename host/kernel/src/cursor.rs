@@ -13,7 +13,7 @@ use crate::limits::CURSOR_BYTES_MAX;
 
 const TAG_BYTES: usize = 16;
 
-/// What a cursor holds for: it verifies under the same binding only.
+/// The list that a cursor belongs to: a cursor verifies under the same binding only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Binding<'a> {
     /// The reach (or organization) that the list is of.

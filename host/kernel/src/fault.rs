@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Where something is wrong, and what would be right.
+/// A place that is wrong, and what would be right.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Fault {
     /// Dotted path of the offending member (`messages.0.delay_seconds`); empty for the document

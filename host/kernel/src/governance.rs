@@ -2,7 +2,7 @@
 //!
 //! Knows no primitive, no clock and no database: an action is a name, a moment is an argument, and
 //! what was spent is a row that the committer hands in. In the order in which they are asked:
-//! [`policy`] (may it happen at all, or does a person decide), [`limit`] and [`meter`] (does every
+//! [`proposal`] (may it be asked for), [`policy`] (may it happen at all, or does a person decide), [`limit`] and [`meter`] (does every
 //! cap still admit it), [`hold`] (what becomes of the money in between); [`calendar`] says which
 //! window of a period counts.
 
@@ -11,6 +11,9 @@ pub mod gauge;
 pub mod hold;
 pub mod leave;
 pub mod limit;
-pub mod meter;
 pub mod policy;
+pub mod proposal;
 pub mod rate;
+pub mod settle;
+
+pub use crate::meter;

@@ -16,9 +16,9 @@ pub use lineage::Lineage;
 
 /// A key as a client sent it, 1–255 visible ASCII characters.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Key(String);
+pub struct ClientKey(String);
 
-impl Key {
+impl ClientKey {
     /// Reads the value of `Idempotency-Key`, bare or as a quoted string of structured fields (RFC
     /// 8941): both spell one key.
     ///
@@ -28,7 +28,7 @@ impl Key {
         const RULE: &str = "must be 1 to 255 visible ASCII characters, bare or in double quotes";
         let header = header.trim_matches([' ', '\t']);
         let key = match header.strip_prefix('"') {
-            Some(rest) => unquoted(rest).ok_or(RULE)?,
+            Some(rest) => unquote(rest).ok_or(RULE)?,
             None => header.to_owned(),
         };
         let fits = (1..=IDEMPOTENCY_KEY_CHARS_MAX).contains(&key.len())
@@ -42,8 +42,8 @@ impl Key {
     }
 }
 
-/// What follows an opening quote, up to a closing one that ends the value.
-fn unquoted(rest: &str) -> Option<String> {
+/// The text behind an opening quote, up to a closing one that ends the value.
+fn unquote(rest: &str) -> Option<String> {
     let mut key = String::new();
     let mut characters = rest.chars();
     loop {
@@ -92,9 +92,9 @@ pub fn fingerprint(request: Request<'_>) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// Where a record lives.
+/// The place of a record.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
+pub struct RecordPlace<'a> {
     /// The organization.
     pub organization: &'a str,
     /// The project; empty for none.
@@ -106,11 +106,11 @@ pub struct Place<'a> {
     /// The operation's id.
     pub operation: &'a str,
     /// The key.
-    pub key: &'a Key,
+    pub key: &'a ClientKey,
 }
 
 /// The id of a record's row: a digest, so that it is short and says nothing.
-pub fn record_id(place: Place<'_>) -> String {
+pub fn record_id(place: RecordPlace<'_>) -> String {
     let mut hash = Sha256::new();
     let (kind, id) = place.principal;
     for part in [
@@ -128,7 +128,7 @@ pub fn record_id(place: Place<'_>) -> String {
     hex(&hash.finalize())
 }
 
-/// What is kept of a request that came with a key.
+/// The kept part of a request that came with a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// The request's [`fingerprint`], hexadecimal.
@@ -173,9 +173,9 @@ pub enum State {
     InDoubt,
 }
 
-/// What a request whose key is known gets.
+/// The answer to a request whose key is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Recall {
     /// The kept answer.
     Replay,
     /// 409: the key belongs to another request.
@@ -190,7 +190,7 @@ pub enum Verdict {
 
 impl Record {
     /// The record of a request that begins.
-    pub fn begun(fingerprint: &[u8; 32], owner: String, expires_at: Instant) -> Self {
+    pub fn begin(fingerprint: &[u8; 32], owner: String, expires_at: Instant) -> Self {
         Self {
             fingerprint: hex(fingerprint),
             state: State::Running,
@@ -205,17 +205,17 @@ impl Record {
     }
 }
 
-/// What a request with this fingerprint gets from a record. Whether the record has expired is
+/// The answer of a record to a request with this fingerprint. Whether the record has expired is
 /// decided before.
-pub fn decide(record: &Record, fingerprint: &[u8; 32]) -> Verdict {
+pub fn decide(record: &Record, fingerprint: &[u8; 32]) -> Recall {
     if record.fingerprint != hex(fingerprint) {
-        return Verdict::Mismatch;
+        return Recall::Mismatch;
     }
     match record.state {
-        State::Done => Verdict::Replay,
-        State::Running | State::InDoubt => Verdict::Running,
-        State::Streamed => Verdict::Streamed,
-        State::Large => Verdict::Large,
+        State::Done => Recall::Replay,
+        State::Running | State::InDoubt => Recall::Running,
+        State::Streamed => Recall::Streamed,
+        State::Large => Recall::Large,
     }
 }
 
@@ -233,13 +233,13 @@ mod tests {
 
     #[test]
     fn a_key_is_bare_or_quoted() {
-        assert_eq!(Key::parse("\"a-1\"").unwrap(), Key::parse(" a-1 ").unwrap());
-        assert_eq!(Key::parse("\"a\\\"b\\\\\"").unwrap().as_str(), "a\"b\\");
-        assert_eq!(Key::parse(&"k".repeat(255)).unwrap().as_str().len(), 255);
+        assert_eq!(ClientKey::parse("\"a-1\"").unwrap(), ClientKey::parse(" a-1 ").unwrap());
+        assert_eq!(ClientKey::parse("\"a\\\"b\\\\\"").unwrap().as_str(), "a\"b\\");
+        assert_eq!(ClientKey::parse(&"k".repeat(255)).unwrap().as_str().len(), 255);
         for bad in
             ["", "\"\"", "\"", "\"a", "\"a\"b", "\"a\\n\"", "a b", "ä", "\u{7f}", &"k".repeat(256)]
         {
-            assert!(Key::parse(bad).is_err(), "{bad:?}");
+            assert!(ClientKey::parse(bad).is_err(), "{bad:?}");
         }
     }
 
@@ -260,8 +260,8 @@ mod tests {
 
     #[test]
     fn no_two_places_share_a_record() {
-        let (a, b) = (Key::parse("a").unwrap(), Key::parse("b").unwrap());
-        let place = Place {
+        let (a, b) = (ClientKey::parse("a").unwrap(), ClientKey::parse("b").unwrap());
+        let place = RecordPlace {
             organization: "o",
             project: "p",
             user: "",
@@ -271,11 +271,11 @@ mod tests {
         };
         let ids = [
             record_id(place),
-            record_id(Place { key: &b, ..place }),
-            record_id(Place { principal: ("key", "k2"), ..place }),
-            record_id(Place { project: "", user: "p", ..place }),
-            record_id(Place { organization: "op", project: "", ..place }),
-            record_id(Place { operation: "x.z", ..place }),
+            record_id(RecordPlace { key: &b, ..place }),
+            record_id(RecordPlace { principal: ("key", "k2"), ..place }),
+            record_id(RecordPlace { project: "", user: "p", ..place }),
+            record_id(RecordPlace { organization: "op", project: "", ..place }),
+            record_id(RecordPlace { operation: "x.z", ..place }),
         ];
         assert_eq!(ids.iter().collect::<std::collections::BTreeSet<_>>().len(), ids.len());
         assert_eq!(ids[0].len(), 64);
@@ -284,17 +284,17 @@ mod tests {
     #[test]
     fn the_second_request_gets_what_the_first_ones_state_says() {
         let print = print("/a", &[], "", b"");
-        let mut record = Record::begun(&print, "run".into(), Instant(1));
+        let mut record = Record::begin(&print, "run".into(), Instant(1));
         for (state, verdict) in [
-            (State::Running, Verdict::Running),
-            (State::Done, Verdict::Replay),
-            (State::Streamed, Verdict::Streamed),
-            (State::Large, Verdict::Large),
-            (State::InDoubt, Verdict::Running),
+            (State::Running, Recall::Running),
+            (State::Done, Recall::Replay),
+            (State::Streamed, Recall::Streamed),
+            (State::Large, Recall::Large),
+            (State::InDoubt, Recall::Running),
         ] {
             record.state = state;
             assert_eq!(decide(&record, &print), verdict);
-            assert_eq!(decide(&record, &[0; 32]), Verdict::Mismatch);
+            assert_eq!(decide(&record, &[0; 32]), Recall::Mismatch);
         }
     }
 
@@ -302,12 +302,12 @@ mod tests {
         #[test]
         fn any_visible_key_reads_the_same_bare_and_quoted(key in "[!#-\\[\\]-~][!-~]{0,254}") {
             let quoted = format!("\"{}\"", key.replace('\\', "\\\\").replace('"', "\\\""));
-            prop_assert_eq!(Key::parse(&key).unwrap(), Key::parse(&quoted).unwrap());
+            prop_assert_eq!(ClientKey::parse(&key).unwrap(), ClientKey::parse(&quoted).unwrap());
         }
 
         #[test]
         fn no_header_panics_and_every_key_is_visible(header in "\\PC*") {
-            if let Ok(key) = Key::parse(&header) {
+            if let Ok(key) = ClientKey::parse(&header) {
                 prop_assert!(key.as_str().bytes().all(|b| b.is_ascii_graphic()));
                 prop_assert!((1..=255).contains(&key.as_str().len()));
             }

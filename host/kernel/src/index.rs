@@ -11,15 +11,15 @@ use crate::limits::{INDEX_ENTRIES_MAX, KEY_BYTES_MAX, SEARCH_TEXT_BYTES_MAX};
 use crate::manifest::{Collection, Index, IndexType};
 use crate::time::Instant;
 
-/// What the store keeps beside a document's body.
+/// Everything that the store keeps beside a document's body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entries {
     /// Field and encoded value, sorted; an array has one entry an element.
     pub index: Vec<(String, String)>,
     /// Field and encoded value, sorted.
     pub unique: Vec<(String, String)>,
-    /// What full-text search reads; absent where the collection declares nothing searchable, or all
-    /// of it is empty.
+    /// The text that full-text search reads; absent where the collection declares nothing
+    /// searchable, or all of it is empty.
     pub text: Option<String>,
     /// The lease group, where the collection is leased.
     pub group: Option<String>,
@@ -41,7 +41,7 @@ pub fn entries(collection: &Collection, body: &Value) -> Result<Entries, Fault> 
     }
     for field in &collection.unique {
         if let Some(value) = present(body, field) {
-            let kind = declared_kind(collection, field).unwrap_or_default();
+            let kind = type_of(collection, field).unwrap_or_default();
             let encoded = encode_value(kind, value).map_err(|m| Fault::new(field, m))?;
             entries.unique.push((field.clone(), encoded));
         }
@@ -55,13 +55,13 @@ pub fn entries(collection: &Collection, body: &Value) -> Result<Entries, Fault> 
         let group = group.ok_or_else(|| {
             Fault::new(&leased.by, "must be a text: documents are handed out by it")
         })?;
-        entries.group = Some(bounded(group).map_err(|m| Fault::new(&leased.by, m))?);
+        entries.group = Some(check_length(group).map_err(|m| Fault::new(&leased.by, m))?);
     }
     Ok(entries)
 }
 
-/// What other live versions of a primitive declare of a collection and this one does not. They
-/// share their documents, so whichever of them writes, all of them find.
+/// Declarations of a collection by other live versions of a primitive that this one lacks. All
+/// versions share their documents, so what one of them writes, each of them finds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Further {
     indexes: Vec<Index>,
@@ -69,7 +69,7 @@ pub struct Further {
 }
 
 impl Further {
-    /// What `others` declare beyond `own`.
+    /// The declarations of `others` beyond `own`.
     pub fn of<'c>(own: &Collection, others: impl IntoIterator<Item = &'c Collection>) -> Self {
         let mut further = Self::default();
         for other in others.into_iter().filter(|other| other.name == own.name) {
@@ -121,7 +121,7 @@ pub fn entries_beside(
 /// A sentence that says what the index holds.
 pub fn encode_text(kind: IndexType, text: &str) -> Result<String, &'static str> {
     match kind {
-        IndexType::Text => bounded(text),
+        IndexType::Text => check_length(text),
         IndexType::Integer => text.parse().map(encode_integer).map_err(|_| INTEGER),
         IndexType::Instant => {
             let at = text.parse().ok().or_else(|| Instant::parse(text).map(|at| at.0));
@@ -139,7 +139,7 @@ pub fn encode_unique(
     field: &str,
     text: &str,
 ) -> Result<String, &'static str> {
-    encode_text(declared_kind(collection, field).unwrap_or_default(), text)
+    encode_text(type_of(collection, field).unwrap_or_default(), text)
 }
 
 /// Sixteen hexadecimal digits whose byte order is the order of integers.
@@ -153,13 +153,13 @@ const INTEGER: &str = "must be an integer of 64 bits: the collection indexes it 
 const INSTANT: &str = "must be an RFC 3339 timestamp or milliseconds since 1970: the collection indexes it as instant";
 const LONG: &str = "must be at most 512 bytes without NUL: the collection indexes it";
 
-fn bounded(text: &str) -> Result<String, &'static str> {
+fn check_length(text: &str) -> Result<String, &'static str> {
     if text.len() > KEY_BYTES_MAX || text.contains('\0') { Err(LONG) } else { Ok(text.to_owned()) }
 }
 
 fn encode_value(kind: IndexType, value: &Value) -> Result<String, &'static str> {
     match (kind, value) {
-        (IndexType::Text, Value::String(text)) => bounded(text),
+        (IndexType::Text, Value::String(text)) => check_length(text),
         (IndexType::Text, Value::Bool(flag)) => Ok(flag.to_string()),
         (IndexType::Text, _) => Err(TEXT),
         (IndexType::Integer, value) => value.as_i64().map(encode_integer).ok_or(INTEGER),
@@ -188,7 +188,7 @@ fn values<'v>(body: &'v Value, field: &str) -> Result<Vec<&'v Value>, Fault> {
 }
 
 /// How a field compares; a unique field that is not indexed is text.
-fn declared_kind(collection: &Collection, field: &str) -> Option<IndexType> {
+fn type_of(collection: &Collection, field: &str) -> Option<IndexType> {
     collection.indexes.iter().find(|index| index.field == field).map(|index| index.kind)
 }
 

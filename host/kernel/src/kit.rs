@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -21,13 +22,13 @@ pub struct Kit {
     pub id: KitId,
     /// For people; unique in the organization.
     pub name: String,
-    /// By primitive name. What is not named follows the primitive's gate.
+    /// By primitive name. A primitive that is not named follows its gate.
     #[serde(default)]
     pub primitives: BTreeMap<String, Entry>,
     /// The spend cap of each user of the kit; absent means none.
     #[serde(default)]
     pub budget: Option<Budget>,
-    /// Which third-party connections its users may use.
+    /// The third-party connections that its users may use.
     #[serde(default)]
     pub connections: Connections,
     /// How much its users may call.
@@ -38,17 +39,19 @@ pub struct Kit {
     pub version: u64,
 }
 
-/// What a kit says about one primitive.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// A kit's word on one primitive.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
     /// Whether its users may call it.
     pub enabled: bool,
     /// The component version they get; the active one if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 64))]
     pub version: Option<String>,
     /// Values of the settings that the primitive lets a kit set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("maxProperties" = 100))]
     pub policy: Option<Map<String, Value>>,
 }
 
@@ -61,19 +64,23 @@ impl Entry {
     pub fn off() -> Self {
         Self { enabled: false, version: None, policy: None }
     }
-    /// What a default kit says about a primitive when it is installed: opt-in ones are off.
+    /// The entry of a default kit for a primitive that is being installed: opt-in ones are off.
     pub fn by_default(gate: Gate) -> Self {
         if gate == Gate::OptIn { Self::off() } else { Self::on() }
     }
 }
 
+/// The highest cap, in cents: its micro-dollars still fit a 64-bit integer.
+pub const CAP_CENTS_MAX: u64 = 900_000_000_000_000;
+
 /// A spend cap over a period.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Budget {
     /// Whole cents, positive.
+    #[schemars(range(min = 1, max = CAP_CENTS_MAX))]
     pub cap_cents: u64,
-    /// What it is counted over.
+    /// The period it is counted over.
     pub period: Period,
     /// Whether an excess is refused; otherwise it waits for approval.
     #[serde(default = "yes")]
@@ -100,8 +107,8 @@ fn yes() -> bool {
     true
 }
 
-/// What a cap is counted over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+/// The period that a cap is counted over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Period {
     /// A calendar day.
@@ -129,18 +136,19 @@ impl Period {
     }
 }
 
-/// Which third-party connections a kit's users may use.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// The third-party connections that a kit's users may use.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Connections {
     /// Whether every toolkit is reachable or only those listed.
     pub mode: ConnectionMode,
     /// The toolkits of mode `listed`.
+    #[schemars(length(max = 200), inner(length(min = 1, max = 200)))]
     pub toolkits: Vec<String>,
 }
 
 /// Whether every toolkit is reachable.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ConnectionMode {
     /// All of them.
@@ -151,11 +159,12 @@ pub enum ConnectionMode {
 }
 
 /// How much a kit's users may call; absent means what the operator set.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
     /// Requests of one user in a minute.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = u32::MAX))]
     pub requests_per_minute: Option<u32>,
 }
 
@@ -163,7 +172,7 @@ pub struct Limits {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the account kit does not enable {primitive}")]
 pub struct Denied {
-    /// Which primitive.
+    /// The primitive.
     pub primitive: String,
 }
 

@@ -6,12 +6,13 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::unit::Phase;
 use crate::unit::{Draft, Key, Write};
 
 /// One account, as its row keeps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
-    /// Which side makes its balance grow.
+    /// The side that makes its balance grow.
     pub normal: Normal,
     /// Whether its balance may fall below zero.
     #[serde(default)]
@@ -31,30 +32,14 @@ pub struct Account {
     pub pending_credits: i64,
 }
 
-/// Which side makes an account's balance grow.
+/// The side that makes an account's balance grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Normal {
-    /// What the deployment has or has spent: cash at a provider, fees.
+    /// Money that the deployment has or has spent: cash at a provider, fees.
     Debit,
-    /// What it owes: credit, card balances.
+    /// Money that it owes: credit, card balances.
     Credit,
-}
-
-/// What a transfer does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// Moves the amount at once.
-    Post,
-    /// Sets the amount aside on both sides.
-    Reserve,
-    /// Moves the amount, and ends what had been set aside for it. Never refused: it has happened.
-    Settle {
-        /// What had been set aside.
-        reserved: i64,
-    },
-    /// Gives back the amount that had been set aside. Never refused.
-    Void,
 }
 
 /// Why a transfer was not made.
@@ -64,7 +49,7 @@ pub enum Denied {
     Overdrawn {
         /// Whether it is the debited account.
         debited: bool,
-        /// What it has.
+        /// Its available amount.
         available: i64,
     },
     /// An account takes part in no new transfer.
@@ -76,7 +61,7 @@ pub enum Denied {
     OutOfRange,
 }
 
-/// What an account has.
+/// The amounts of an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Balance {
     /// Posted.
@@ -90,7 +75,7 @@ pub struct Balance {
 }
 
 impl Account {
-    /// What the deployment owes somebody, and nobody overdraws: credit, a balance.
+    /// An account of money owed to somebody, which nobody overdraws: credit, a balance.
     pub fn credit() -> Self {
         Self::new(Normal::Credit, false)
     }
@@ -102,7 +87,7 @@ impl Account {
     }
 
     /// Opens it there, unless there is one.
-    pub fn opened(&self, key: &Key) -> Write {
+    pub fn open(&self, key: &Key) -> Write {
         Write::Ensure { key: key.clone(), draft: self.draft() }
     }
 
@@ -120,7 +105,7 @@ impl Account {
         }
     }
 
-    /// What it has.
+    /// Its amounts.
     pub fn balance(&self) -> Balance {
         let (posted, pending_in, pending_out) = match self.normal {
             Normal::Debit => (
@@ -137,7 +122,7 @@ impl Account {
         Balance { posted, pending_in, pending_out, available: posted.saturating_sub(pending_out) }
     }
 
-    /// What it can give: nothing bounds one that may go negative.
+    /// The most that it can give: nothing bounds one that may go negative.
     fn gives(&self) -> i64 {
         if self.may_go_negative { i64::MAX } else { self.balance().available }
     }

@@ -63,6 +63,12 @@ pub const DEADLINE_MS_MAX: u32 = 15 * 60 * 1_000;
 /// The same for one that is declared short: a call that waits longer holds a place that everybody
 /// wants.
 pub const SHORT_DEADLINE_MS_MAX: u32 = 30 * 1_000;
+/// Jobs of one organization that wait or run, where the operator sets no other number.
+pub const JOBS_WAITING_MAX: u64 = 10_000;
+/// Schedules of one organization, where the operator sets no other number.
+pub const SCHEDULES_MAX: u64 = 1_000;
+/// Calls of primitives within each other, the outermost not counted.
+pub const NESTED_DEPTH_MAX: u8 = 4;
 /// Bytes of the rows that one take hands out; one row in any case.
 pub const TAKEN_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Milliseconds from now on for which a row may be held under a lease: who holds one for longer

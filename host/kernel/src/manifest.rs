@@ -1,5 +1,4 @@
-//! What a primitive declares of itself: the single source of its routes, schemas, documentation and
-//! rights.
+//! The manifest of a primitive: the single source of its routes, schemas, documentation and rights.
 //!
 //! These are the shapes; [`faults`] holds the rules, and `wit/manifest.schema.json` the published
 //! schema. Every struct tolerates unknown members, so that a component of a newer minor interface
@@ -9,6 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+pub use crate::refusal::{Catalogue, ErrorCode};
 
 pub mod faults;
 mod words;
@@ -28,7 +29,7 @@ pub struct Manifest {
     /// Markdown.
     #[serde(default)]
     pub description: String,
-    /// What a kit that does not name it means.
+    /// The gate for kits that do not name it.
     #[serde(default)]
     pub gate: Gate,
     /// The imports it uses, by interface name (`documents`, `leases`, `http`, `public-web`).
@@ -52,7 +53,7 @@ pub struct Manifest {
     /// The providers it can be bound to.
     #[serde(default)]
     pub providers: Vec<Provider>,
-    /// What an operator or a kit can set.
+    /// The settings of an operator or a kit.
     #[serde(default)]
     pub settings: Vec<Setting>,
     /// Signal kinds it wants in `react`.
@@ -68,9 +69,9 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// What it asks of the operator beyond the capabilities that its imports show, and does not
-    /// serve without: each provider by its name (its calls carry the operator's credential), each
-    /// open route at the root as `GET /path`, each word that it speaks for as `word.*`.
+    /// Everything that it asks of the operator beyond the capabilities that its imports show, and
+    /// does not serve without: each provider by its name (its calls carry the operator's credential),
+    /// each open route at the root as `GET /path`, each word that it speaks for as `word.*`.
     pub fn asks(&self) -> BTreeSet<String> {
         let providers = self.providers.iter().map(|provider| provider.name.clone());
         let open = self.operations.iter().filter(|operation| {
@@ -81,6 +82,12 @@ impl Manifest {
         providers.chain(open).chain(words).collect()
     }
 
+    /// Whether it keeps documents, and all of them in that reach.
+    pub fn keeps_all_in(&self, reach: CollectionReach) -> bool {
+        let mut reaches = self.collections.iter().map(|collection| collection.reach);
+        reaches.next() == Some(reach) && reaches.all(|other| other == reach)
+    }
+
     /// Whether an event or an audit action is its own to tell: `<name>.…`, or one of a word that it
     /// speaks for.
     pub fn tells(&self, name: &str) -> bool {
@@ -89,7 +96,7 @@ impl Manifest {
     }
 }
 
-/// What a kit that does not name the primitive means.
+/// The gate for kits that do not name the primitive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Gate {
@@ -112,19 +119,19 @@ pub struct Operation {
     /// Below `/v1`: `/queue/{id}/messages`. A literal beats a parameter; `{path*}` takes the rest;
     /// `reconcile-{name}` is allowed.
     pub path: String,
-    /// Where it is served; company and user if empty.
+    /// The mounts it is served at; company and user if empty.
     #[serde(default)]
     pub mounts: Vec<Mount>,
     /// `key`, `session`, `operator`, `hook`, `shared_secret:<binding>` or `none`.
     #[serde(default = "default_auth")]
     pub auth: String,
-    /// What role it needs.
+    /// The role it needs.
     #[serde(default)]
     pub access: Access,
-    /// What class of operation it is, where that does not follow from the rest: see
+    /// The class of the operation, where that does not follow from the rest: see
     /// [`Class::of`](crate::authority::Class::of).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub authority: Option<crate::authority::Class>,
+    pub authority: Option<crate::class::Class>,
     /// One line.
     #[serde(default)]
     pub summary: String,
@@ -158,7 +165,7 @@ pub struct Operation {
     /// Request headers that it may see, lower case.
     #[serde(default)]
     pub headers: Vec<String>,
-    /// Which error catalogue its refusals use.
+    /// The error catalogue of its refusals.
     #[serde(default)]
     pub catalogue: Catalogue,
     /// The list style.
@@ -181,12 +188,12 @@ pub struct Operation {
     pub deadline_ms: Option<u32>,
     /// Long calls have their own concurrency.
     #[serde(default)]
-    pub class: Class,
+    pub class: CallLength,
     /// False where the family's deprecation does not hold for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deprecated: Option<bool>,
-    /// What of paying it does, where the primitive is the one that bills: who is refused for not
-    /// having paid is sent here.
+    /// Its part in paying, where the primitive is the one that bills: a caller that is refused for
+    /// not having paid is sent here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pays: Option<Pays>,
     /// Whether it routes to a language model, which only bought credit pays for.
@@ -205,7 +212,7 @@ impl Operation {
     }
 }
 
-/// What of paying an operation does.
+/// The part of an operation in paying.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pays {
@@ -241,7 +248,7 @@ fn yes() -> bool {
     true
 }
 
-/// Where an operation is served.
+/// A place at which an operation is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mount {
@@ -268,17 +275,6 @@ pub enum Access {
     Admin,
 }
 
-/// Which error catalogue an operation's refusals use.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Catalogue {
-    /// The primary API's codes.
-    #[default]
-    Primary,
-    /// The typed catalogue's codes.
-    Typed,
-}
-
 /// The three list styles of the specification, and two more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -299,7 +295,7 @@ pub enum Paging {
 /// How long calls of an operation are expected to take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Class {
+pub enum CallLength {
     /// Milliseconds.
     #[default]
     Short,
@@ -333,9 +329,8 @@ pub struct Action {
 pub const OVERRUN: std::ops::RangeInclusive<f64> = 1.0..=2.0;
 
 impl Action {
-    /// The most that may be captured under leave for an amount, in micro-US-dollars. What an
-    /// account of the ledger pays (`is_paid`) is captured from what was set aside there, and no
-    /// more.
+    /// The most that may be captured under leave for an amount, in micro-US-dollars. An action that
+    /// an account of the ledger pays (`is_paid`) captures no more than was set aside there.
     pub fn capturable(&self, amount: i64, is_paid: bool) -> i64 {
         let factor = self.overrun.filter(|factor| !is_paid && OVERRUN.contains(factor));
         // Hundredths: money is never counted in floating point.
@@ -349,7 +344,7 @@ impl Action {
 pub struct Collection {
     /// Lower-case name, unique within the primitive.
     pub name: String,
-    /// Who shares its documents.
+    /// The sharers of its documents.
     #[serde(default)]
     pub reach: CollectionReach,
     /// Fields that queries may match.
@@ -376,7 +371,7 @@ pub struct Leased {
     pub by: String,
 }
 
-/// Who shares a collection's documents.
+/// The sharers of a collection's documents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CollectionReach {
@@ -428,21 +423,9 @@ pub struct Event {
     /// Whether webhooks can subscribe to it.
     #[serde(default)]
     pub webhook: bool,
-}
-
-/// An error code of the primitive's own.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ErrorCode {
-    /// Lower-case snake name that the host's list does not have.
-    pub code: String,
-    /// 4xx.
-    pub status: u16,
-    /// The catalogue it belongs to.
-    #[serde(default)]
-    pub catalogue: Catalogue,
-    /// For people.
-    #[serde(default)]
-    pub meaning: String,
+    /// The names that it had before: a webhook that asks for one of them hears it still.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub formerly: Vec<String>,
 }
 
 /// A provider that the primitive can be bound to.
@@ -469,7 +452,7 @@ pub struct Setting {
     /// JSON Schema of its value.
     #[serde(default)]
     pub schema: Value,
-    /// What holds when it is not set.
+    /// The value that holds when it is not set.
     #[serde(default)]
     pub default: Value,
     /// `operator` or `kit`.
@@ -487,10 +470,10 @@ pub struct Deprecation {
     pub id: String,
     /// The date it was announced, `2026-07-29`.
     pub announced: String,
-    /// Where it is explained.
+    /// The address at which it is explained.
     #[serde(default)]
     pub link: String,
-    /// What it says.
+    /// Its text.
     #[serde(default)]
     pub note: String,
 }

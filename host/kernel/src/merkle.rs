@@ -91,7 +91,7 @@ pub fn subtrees(range: &Range<u64>) -> Vec<Node> {
     found
 }
 
-/// What proves that a leaf is in a tree (section 2.1.1), nearest first. `index` is less than
+/// The proof that a leaf is in a tree (section 2.1.1), nearest first. `index` is less than
 /// `size`.
 pub fn inclusion(index: u64, size: u64) -> Vec<Range<u64>> {
     let (mut range, mut proof) = (0..size, Vec::new());
@@ -109,7 +109,7 @@ pub fn inclusion(index: u64, size: u64) -> Vec<Range<u64>> {
     proof
 }
 
-/// What proves that a tree of `size` leaves begins with one of `old` leaves (section 2.1.2). `0 <
+/// The proof that a tree of `size` leaves begins with one of `old` leaves (section 2.1.2). `0 <
 /// old <= size`.
 pub fn consistency(old: u64, size: u64) -> Vec<Range<u64>> {
     let (mut range, mut proof, mut whole) = (0..size, Vec::new(), true);
@@ -157,7 +157,7 @@ pub fn extends(old: (u64, &Hash), new: (u64, &Hash), proof: &[Hash]) -> bool {
     if ranges.len() != proof.len() {
         return false;
     }
-    // Where the older tree is a subtree of the newer one, its root is not repeated.
+    // An older tree that is a subtree of the newer one does not have its root repeated.
     let mut parts = ranges.iter().zip(proof);
     let (mut older, mut newer) = match parts.len() == ranges.len() && old.is_power_of_two() {
         true => (*old_root, *old_root),

@@ -7,17 +7,17 @@ use sha2::{Digest as _, Sha256};
 
 use crate::merkle::Hash;
 
-/// What stands before a signature.
+/// The mark before a signature.
 const DASH: &str = "\u{2014} ";
 /// The algorithm's byte of Ed25519.
 const ED25519: u8 = 1;
 /// Bytes of a note that is read.
 pub const NOTE_BYTES_MAX: usize = 64 << 10;
 
-/// What a checkpoint says of a log.
+/// A log as a checkpoint has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// Which log.
+    /// The log.
     pub origin: String,
     /// How many leaves.
     pub size: u64,
@@ -79,7 +79,7 @@ impl Verifier {
     }
 
     /// The note with this key's signature.
-    pub fn signed(&self, text: &str, signature: &[u8; 64]) -> String {
+    pub fn write_note(&self, text: &str, signature: &[u8; 64]) -> String {
         let bytes: Vec<u8> = self.id().into_iter().chain(*signature).collect();
         format!("{text}\n{DASH}{} {}\n", self.name, STANDARD.encode(bytes))
     }
@@ -116,7 +116,7 @@ mod tests {
     fn a_checkpoint_is_three_lines_under_a_signature() {
         let checkpoint = Checkpoint { origin: "charter/log".into(), size: 20, root: [3; 32] };
         let key = Verifier { name: "charter/log".into(), key: [7; 32] };
-        let note = key.signed(&checkpoint.text(), &[9; 64]);
+        let note = key.write_note(&checkpoint.text(), &[9; 64]);
         let (text, signature) = key.signature_of(&note).unwrap();
         assert_eq!((Checkpoint::parse(text).unwrap(), signature), (checkpoint, [9; 64]));
         let other = Verifier { key: [8; 32], ..key };

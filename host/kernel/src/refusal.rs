@@ -11,20 +11,21 @@ use crate::fault::Fault;
 mod code;
 mod envelope;
 mod guest;
+mod rest;
 
-pub use code::Code;
-pub use guest::{Declared, Failure};
+pub use code::{Catalogue, Code};
+pub use guest::{Declared, ErrorCode, Failure};
 
 /// One refusal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Refusal {
-    /// Which row of the error tables it is.
+    /// The row of the error tables that it is.
     pub code: Code,
     /// The primitive's own declared code and status, which then stand in place of the row's.
     pub own: Option<Declared>,
     /// For people; callers branch on the code.
     pub message: String,
-    /// What to do about it.
+    /// The way out.
     pub hint: Option<String>,
     /// The granular reason.
     pub reason: Option<String>,
@@ -34,7 +35,7 @@ pub struct Refusal {
     pub details: Map<String, Value>,
     /// When trying again makes sense.
     pub retry_after_seconds: Option<u32>,
-    /// Which rate is used up, for the headers; where the pipeline's own buckets refuse, they say it
+    /// The rate that is used up, for the headers; if the pipeline's own buckets refuse, they say it
     /// themselves.
     pub rate: Option<Rate>,
     /// Members beside the others in `error`, such as the spending fields.
@@ -145,12 +146,19 @@ impl Refusal {
             .retry_after(after_seconds)
     }
 
+    /// The host ends before the call did.
+    pub fn stopping() -> Self {
+        Self::new(Code::Overloaded, "The host is stopping; nothing was done. Send it again.")
+            .reason("stopping")
+            .retry_after(1)
+    }
+
     /// The call took longer than it may.
     pub fn deadline_exceeded() -> Self {
         Self::new(Code::DeadlineExceeded, "The request took longer than it may; nothing was done.")
     }
 
-    /// Our fault. What happened stands in the operator's log under the request id.
+    /// Our fault. The operator's log tells the rest under the request id.
     pub fn internal() -> Self {
         Self::new(Code::InternalError, "Something failed on our side; quote the request id.")
     }

@@ -1,16 +1,17 @@
-//! What a member or a key may do, as a closed set.
+//! The roles of members and keys, as a closed set.
 //!
 //! Roles form no ladder: an approver decides but does not write, a developer writes but does not
 //! decide. So a role is a set of powers, and "no higher than" means "a subset of".
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::manifest::Access;
 
 /// The role of a member of an organization, or of a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// Reads.

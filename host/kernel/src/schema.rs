@@ -51,7 +51,7 @@ impl Schema {
             .offline()
             .build(source)
             .map_err(|error| {
-                vec![Fault::new(words::dotted(error.instance_path().as_str()), error.to_string())]
+                vec![Fault::new(words::to_dots(error.instance_path().as_str()), error.to_string())]
             })?;
         Ok(Self {
             source: Arc::new(source.clone()),

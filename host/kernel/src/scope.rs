@@ -3,8 +3,8 @@
 //! The fields are private. A `Scope` is built in one place, the resolver of `host/tenancy`, after the
 //! credential was checked and the project and user were found to belong to its organization;
 //! everything below takes the scope and cannot widen it. A guest sees its fields, never makes one.
-//! Who acts, with which role and under which pins, is the [`Principal`]: a property of the
-//! credential, which no way of naming a subject changes.
+//! The [`Principal`] says who acts, with which role and under which pins: a property of
+//! the credential, which no way of naming a subject changes.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,10 +22,11 @@ pub struct Scope {
     test: bool,
     user: Option<UserId>,
     subject: Subject,
+    by_session_only: bool,
     principal: Principal,
 }
 
-/// Who acts, as the credential proves it: the same however the subject of a request was named.
+/// The caller, as the credential proves it: the same however the subject of a request was named.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Principal {
     /// Kind and id.
@@ -43,12 +44,36 @@ pub struct Principal {
     /// chain of makers. Four eyes compare these.
     #[serde(default)]
     pub root: Option<String>,
+    /// The credential that asked, where the host does it later: what takes one is done only as long
+    /// as this one counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credential: Option<Actor>,
 }
 
 impl Principal {
     /// A principal without role, pins and person: the host, a hook, the operator, or nobody.
     pub fn of(actor: Actor) -> Self {
-        Self { actor, role: None, project: None, user: None, root: None }
+        Self { actor, role: None, project: None, user: None, root: None, credential: None }
+    }
+
+    /// The host, doing later what this principal asks for now: with no power that it lacks, and
+    /// without the power to administer or decide, which ends with the request.
+    #[must_use]
+    pub fn hand_on(&self) -> Self {
+        let is_credential = matches!(self.actor.kind, ActorKind::Key | ActorKind::Session);
+        Self {
+            actor: Actor::system("job"),
+            role: self.role.map(|role| role.intersect(Role::Developer)),
+            credential: self.credential.clone().or(is_credential.then(|| self.actor.clone())),
+            ..self.clone()
+        }
+    }
+
+    /// The same for what goes on for ever, on a schedule: it belongs to the profile, and outlives
+    /// the credential that set it up.
+    #[must_use]
+    pub fn hand_over(&self) -> Self {
+        Self { credential: None, ..self.hand_on() }
     }
 
     /// The role that counts within the pins: a pinned credential administers nothing, whatever its
@@ -110,7 +135,7 @@ pub enum Level {
     Organization,
 }
 
-/// What kind of caller acts.
+/// The kinds of callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ActorKind {
@@ -145,10 +170,10 @@ impl ActorKind {
     }
 }
 
-/// Who acts.
+/// The caller by kind and id.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Actor {
-    /// What kind of caller it is.
+    /// Its kind.
     pub kind: ActorKind,
     /// Its id; empty for the anonymous.
     pub id: String,
@@ -186,12 +211,18 @@ impl Proof {
             test: false,
             user: None,
             subject: Subject::None,
+            by_session_only: false,
             principal,
         })
     }
     /// The actor belongs to this organization, and the organization is active.
     pub fn organization(mut self, id: OrganizationId) -> Self {
         self.0.organization = Some(id);
+        self
+    }
+    /// The organization asks for a person's session whenever something is loosened.
+    pub fn loosens_by_session(mut self, only: bool) -> Self {
+        self.0.by_session_only = only;
         self
     }
     /// The project was found in that organization, and no pin of the credential forbids it. `test`:
@@ -241,7 +272,7 @@ impl Scope {
     pub fn subject(&self) -> Subject {
         self.subject
     }
-    /// Who acts, with role and pins.
+    /// The caller, with role and pins.
     pub fn principal(&self) -> &Principal {
         &self.principal
     }
@@ -252,6 +283,21 @@ impl Scope {
     /// The actor's role; absent for the host, hooks and the anonymous.
     pub fn role(&self) -> Option<Role> {
         self.principal.role
+    }
+    /// Whether only a person's session loosens something here.
+    pub fn loosens_by_session(&self) -> bool {
+        self.by_session_only
+    }
+    /// The role that counts here, as guests are told it: without the power to administer where the
+    /// credential is pinned, or where the organization asks for a person and this is none.
+    pub fn power(&self) -> Option<Role> {
+        let is_person = self.principal.actor.kind == ActorKind::Session;
+        match self.principal.power() {
+            Some(role) if self.by_session_only && !is_person => {
+                Some(role.intersect(Role::Developer))
+            }
+            role => role,
+        }
     }
     /// How much of the organization the request is about. The default profile that nobody named
     /// narrows nothing.
@@ -264,7 +310,7 @@ impl Scope {
     }
     /// The tenant user that the request is about; absent where it is about all of a project or of
     /// the organization.
-    pub fn named_user(&self) -> Option<&UserId> {
+    pub fn user_named(&self) -> Option<&UserId> {
         self.user.as_ref().filter(|_| self.level() == Level::User)
     }
 
@@ -289,8 +335,8 @@ impl Scope {
         levels.into_iter().find_map(|level| self.reach(level)).unwrap_or_else(Reach::deployment)
     }
 
-    /// Whether it may write to collections of that reach. What everyone reads, only the operator
-    /// and the host itself write.
+    /// Whether it may write to collections of that reach. Catalogues that everyone reads are
+    /// written by the operator and the host alone.
     pub fn may_write(&self, reach: CollectionReach) -> bool {
         match reach {
             CollectionReach::Deployment => {
@@ -363,6 +409,30 @@ mod tests {
             assert_eq!(scope.level(), Level::User, "{named:?}");
             assert!(scope.principal().is_pinned_to_user(), "{named:?}");
         }
+    }
+
+    #[test]
+    fn what_the_host_does_later_has_no_power_that_who_asked_for_it_lacked() {
+        let asked = |role| Principal { role, user: Some(user()), root: Some("a".into()), ..key() };
+        let (developer, viewer) = (Some(Role::Developer), Some(Role::Viewer));
+        for (role, later) in [
+            (Some(Role::Owner), developer),
+            (Some(Role::Admin), developer),
+            (developer, developer),
+            (Some(Role::Approver), viewer),
+            (viewer, viewer),
+            (None, None),
+        ] {
+            let later = Principal { role: later, ..asked(role) };
+            let job = asked(role).hand_on();
+            assert_eq!(job.actor, Actor::system("job"));
+            assert_eq!((job.role, &job.user, &job.root), (later.role, &later.user, &later.root));
+            assert_eq!(job.credential.as_ref(), Some(&key().actor));
+            assert_eq!(job.hand_on(), job, "handed on again it is the same");
+            assert_eq!(job.hand_over().credential, None);
+        }
+        let hook = Principal::of(Actor::new(ActorKind::Hook, "h")).hand_on();
+        assert_eq!(hook.credential, None);
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl Reason {
     }
 
     /// The reason of this name.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| reason.as_str() == name)
     }
 
@@ -70,7 +70,7 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// Where the organization's lies.
+    /// The address of an organization's.
     pub fn address(organization: &str) -> Key {
         Key::new(&Reach::organization(organization), &Self::space(), ID)
     }
@@ -88,10 +88,10 @@ mod tests {
     #[test]
     fn a_reason_is_known_by_its_name() {
         for reason in Reason::ALL {
-            assert_eq!(Reason::named(reason.as_str()), Some(reason));
+            assert_eq!(Reason::parse(reason.as_str()), Some(reason));
             assert_eq!(serde_json::to_value(reason).unwrap(), reason.as_str());
         }
-        assert_eq!(Reason::named("because"), None);
+        assert_eq!(Reason::parse("because"), None);
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! Moments, as milliseconds since the Unix epoch, and the clock as an argument.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use jiff::civil::{Date, DateTime};
 use jiff::fmt::temporal::{Pieces, PiecesOffset};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp, Zoned};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Milliseconds since the Unix epoch, UTC. On the wire `2026-11-20T23:15:00.123Z`.
@@ -18,7 +20,7 @@ impl Instant {
 
     /// The moment so many milliseconds after the epoch, or the nearest one that has a timestamp on
     /// the wire: what could be written and never read again is no moment.
-    pub fn clamped(ms: i64) -> Self {
+    pub fn nearest(ms: i64) -> Self {
         Self(ms).clamp(Self(0), Self::LAST)
     }
     /// This much later, or earlier where negative; saturating.
@@ -70,6 +72,18 @@ impl Serialize for Instant {
     }
 }
 
+impl JsonSchema for Instant {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> Cow<'static, str> {
+        "Instant".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "string", "format": "date-time"})
+    }
+}
+
 impl<'de> Deserialize<'de> for Instant {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
@@ -83,7 +97,7 @@ pub struct Zone(TimeZone);
 
 impl Zone {
     /// The zone of a name such as `Europe/Zurich`.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn parse(name: &str) -> Option<Self> {
         TimeZone::get(name).ok().map(Self)
     }
     /// A moment on the zone's clocks; `None` beyond the calendar.
@@ -96,7 +110,7 @@ impl Zone {
     }
 }
 
-/// Where the time comes from. Tests hand in a clock that they move.
+/// The source of the time. Tests hand in a clock that they move.
 pub trait Clock: Send + Sync + 'static {
     /// The current moment.
     fn now(&self) -> Instant;
@@ -120,8 +134,8 @@ mod tests {
             assert_eq!(at.to_string(), written, "{text}");
             assert_eq!(Instant::parse(written), Some(at), "{written}");
         }
-        assert_eq!(Instant::clamped(i64::MAX), Instant::LAST);
-        assert_eq!(Instant::clamped(i64::MIN), Instant(0));
+        assert_eq!(Instant::nearest(i64::MAX), Instant::LAST);
+        assert_eq!(Instant::nearest(i64::MIN), Instant(0));
         assert_eq!(Instant::parse("9999-12-31T23:59:59.999Z"), Some(Instant::LAST));
     }
 

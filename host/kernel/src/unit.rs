@@ -7,11 +7,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::governance::meter::{Admission, Count, Slot, Tally};
-use crate::ledger::Phase;
+use crate::meter::{Admission, Count, Slot, Tally};
 use crate::time::Instant;
 
-/// Who shares a row: `u/<user>`, `p/<project>`, `o/<organization>`, or `d` for the whole
+/// The sharers of a row: `u/<user>`, `p/<project>`, `o/<organization>`, or `d` for the whole
 /// deployment.
 ///
 /// Only [`crate::scope::Scope`] and the host's own routes make one; a guest never sees or names a
@@ -38,7 +37,7 @@ impl Reach {
         Self("d".into())
     }
     /// A reach as the store kept it.
-    pub fn stored(text: String) -> Self {
+    pub fn from_store(text: String) -> Self {
         Self(text.into())
     }
     /// The text that the store keeps.
@@ -68,7 +67,7 @@ impl Space {
         Self(["host.", collection].concat().into())
     }
     /// A space as the store kept it.
-    pub fn stored(text: String) -> Self {
+    pub fn from_store(text: String) -> Self {
         Self(text.into())
     }
     /// The text that the store keeps.
@@ -79,13 +78,13 @@ impl Space {
 
 impl From<String> for Reach {
     fn from(text: String) -> Self {
-        Self::stored(text)
+        Self::from_store(text)
     }
 }
 
 impl From<String> for Space {
     fn from(text: String) -> Self {
-        Self::stored(text)
+        Self::from_store(text)
     }
 }
 
@@ -104,9 +103,9 @@ impl Serialize for Space {
 /// The address of one row.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Key {
-    /// Who shares it.
+    /// Its sharers.
     pub reach: Reach,
-    /// What kind of row it is.
+    /// The kind of row.
     pub space: Space,
     /// Its id within the space; at most 512 bytes, no NUL.
     pub id: String,
@@ -136,7 +135,7 @@ pub struct Row {
     pub index: Vec<(String, String)>,
     /// Claims on unique values within the reach: field and encoded value, sorted.
     pub unique: Vec<(String, String)>,
-    /// What full-text search finds it by.
+    /// The text that full-text search finds it by.
     pub text: Option<String>,
     /// Present where the collection is leased.
     pub lease: Option<Lease>,
@@ -155,7 +154,7 @@ pub struct Lease {
     pub count: u32,
 }
 
-/// What a write wants a row to hold.
+/// The content that a write gives a row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Draft {
     /// The tenant user it belongs to; kept from the old row when absent in a replace.
@@ -175,12 +174,12 @@ pub struct Draft {
     pub unleased: bool,
 }
 
-/// What a unit read, and therefore needs to be still true at its commit.
+/// A fact that a unit read, and therefore needs to be still true at its commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Guard {
     /// The row has this version, or does not exist. Broken: conflict.
     Version {
-        /// Which row.
+        /// The row.
         key: Key,
         /// Its version when read; `None` if it was absent.
         version: Option<u64>,
@@ -188,7 +187,7 @@ pub enum Guard {
     /// The row has this version still: one that requests are decided by and that hardly ever
     /// changes (a kit, a membership). Several units may hold it at once. Broken: conflict.
     Unchanged {
-        /// Which row.
+        /// The row.
         key: Key,
         /// Its version when read.
         version: u64,
@@ -197,7 +196,7 @@ pub enum Guard {
     /// that a row removed and inserted anew, whose version starts at 1 again, is not taken for the
     /// old one. Broken: conflict. `Txn` records this one.
     Stamp {
-        /// Which row.
+        /// The row.
         key: Key,
         /// Its stamp when read.
         stamp: u64,
@@ -214,7 +213,7 @@ pub enum Guard {
     },
     /// The unique value or name is held by this id, or by nobody. Broken: conflict.
     Claim {
-        /// Which claim.
+        /// The claim.
         claim: Claim,
         /// The holder's id when read.
         holder: Option<String>,
@@ -223,7 +222,7 @@ pub enum Guard {
     /// units may hold it at once; a writer of the row waits for them, so a revocation lands between
     /// two batches and never within one.
     Entry {
-        /// Which row.
+        /// The row.
         key: Key,
         /// The indexed field.
         field: String,
@@ -233,7 +232,7 @@ pub enum Guard {
     /// The row is still leased under this token: the fence of a job run or an idempotency owner.
     /// Broken: refused.
     Lease {
-        /// Which row.
+        /// The row.
         key: Key,
         /// The token that must still hold.
         token: String,
@@ -277,9 +276,9 @@ impl Claim {
 /// An append-only log: gap-free sequence numbers from 1, given at the commit.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LogKey {
-    /// Who shares it.
+    /// Its sharers.
     pub reach: Reach,
-    /// Which log: `<primitive>.<name>`, or the host's own.
+    /// The log's name: `<primitive>.<name>`, or the host's own.
     pub log: String,
 }
 
@@ -288,50 +287,50 @@ pub struct LogKey {
 pub enum Write {
     /// A new row; refused when the key exists.
     Insert {
-        /// Where.
+        /// The address.
         key: Key,
-        /// What.
+        /// The content.
         draft: Draft,
     },
     /// An existing row's new content; refused when it is absent, or at another version than
     /// `expected`.
     Replace {
-        /// Where.
+        /// The address.
         key: Key,
-        /// What.
+        /// The content.
         draft: Draft,
         /// The version it must have.
         expected: Option<u64>,
     },
     /// Inserts or replaces, whichever fits.
     Put {
-        /// Where.
+        /// The address.
         key: Key,
-        /// What.
+        /// The content.
         draft: Draft,
     },
     /// A row that is there afterwards: inserted where it is missing, left as it is otherwise.
     /// Commutes: it never conflicts.
     Ensure {
-        /// Where.
+        /// The address.
         key: Key,
-        /// What, where it is missing.
+        /// The content of a row that is missing.
         draft: Draft,
     },
     /// Removes a row and its claims; an absent row is not an error unless a version was expected.
     Remove {
-        /// Which.
+        /// The row.
         key: Key,
         /// The version it must have.
         expected: Option<u64>,
     },
     /// Adds to an integer field of the body. Commutes: it never conflicts.
     Add {
-        /// Which row; refused when absent.
+        /// The row; refused when absent.
         key: Key,
         /// A top-level member of the body; absent counts as 0.
         field: String,
-        /// What to add.
+        /// The summand.
         amount: i64,
     },
     /// Has a meter count in a window from a sum of what was spent, inserted where it is missing.
@@ -341,13 +340,13 @@ pub enum Write {
         meter: Key,
         /// The window that counts from now on.
         slot: Slot,
-        /// What was spent in it.
+        /// The amount that was spent in it.
         spent: i64,
     },
     /// Reserves an amount of a cap; refused when the meter does not admit it. Commutes with its
     /// like: no caller conflicts.
     Reserve {
-        /// The meter's row ([`crate::governance::meter::Meter`]); refused when absent.
+        /// The meter's row ([`crate::meter::Meter`]); refused when absent.
         meter: Key,
         /// The window that it is to count in.
         slot: Slot,
@@ -362,7 +361,7 @@ pub enum Write {
         meter: Key,
         /// The window that admitted it.
         slot: Slot,
-        /// What becomes of it.
+        /// The end of it.
         tally: Tally,
     },
     /// Moves money between two accounts ([`crate::ledger::Account`]); refused when a side may not.
@@ -374,26 +373,33 @@ pub enum Write {
         to: Key,
         /// How much, in micro-US-dollars.
         amount: i64,
-        /// What is done with it.
+        /// The step.
         phase: Phase,
+    },
+    /// Freezes an account, or thaws it: what it holds stays as the writes before left it.
+    Freeze {
+        /// The account; refused when absent.
+        account: Key,
+        /// Whether it takes part in nothing new.
+        frozen: bool,
     },
     /// Claims a name for a row; refused when another row holds it.
     Claim {
-        /// Which name.
+        /// The name.
         claim: Claim,
-        /// Who gets it.
+        /// The row that gets it.
         holder: Key,
     },
     /// Gives a name up; nothing happens unless `holder` holds it.
     Unclaim {
-        /// Which name.
+        /// The name.
         claim: Claim,
-        /// Who must hold it.
+        /// The row that must hold it.
         holder: Key,
     },
     /// Appends to a log. Commutes.
     Append {
-        /// Which log; refused when closed.
+        /// The log; refused when closed.
         log: LogKey,
         /// The entry's name.
         name: String,
@@ -402,12 +408,12 @@ pub enum Write {
     },
     /// Closes a log: later appends are refused.
     Close {
-        /// Which log.
+        /// The log.
         log: LogKey,
     },
     /// Moves a lease's end; refused when the token no longer holds.
     Extend {
-        /// Which row.
+        /// The row.
         key: Key,
         /// The lease's token.
         token: String,
@@ -417,7 +423,7 @@ pub enum Write {
     /// Ends a lease, so that the row is handed out again from `due_at` on; refused when the token
     /// no longer holds.
     Release {
-        /// Which row.
+        /// The row.
         key: Key,
         /// The lease's token.
         token: String,
@@ -428,18 +434,34 @@ pub enum Write {
     },
     /// Ends a lease and removes the row; refused when the token no longer holds.
     Settle {
-        /// Which row.
+        /// The row.
         key: Key,
         /// The lease's token.
         token: String,
     },
     /// A row that nobody holds is not handed out before this.
     Defer {
-        /// Which row.
+        /// The row.
         key: Key,
         /// When it is due.
         due_at: Instant,
     },
+}
+
+/// The step that a transfer makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Moves the amount at once.
+    Post,
+    /// Sets the amount aside on both sides.
+    Reserve,
+    /// Moves the amount, and ends what had been set aside for it. Never refused: it has happened.
+    Settle {
+        /// The amount that had been set aside.
+        reserved: i64,
+    },
+    /// Gives back the amount that had been set aside. Never refused.
+    Void,
 }
 
 /// Asks for rows that are due, for this caller alone.
@@ -477,7 +499,7 @@ pub struct Fact {
     pub id: String,
     /// `event` or `audit`.
     pub kind: FactKind,
-    /// Whose it is.
+    /// The organization it belongs to.
     pub organization: String,
     /// When it happened.
     pub at: Instant,
@@ -506,7 +528,7 @@ impl Fact {
     }
 }
 
-/// What a fact is for.
+/// The readers of a fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FactKind {
@@ -519,18 +541,19 @@ pub enum FactKind {
 /// Everything that one request commits at once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unit {
-    /// Whose work this is: the committer's lane and its fair turn. Empty for the deployment's own.
+    /// The organization at work: the committer's lane and its fair turn. Empty for the deployment's
+    /// own.
     pub organization: String,
     /// When it was begun: the time that its rows bear, so that what an answer says of them is what
     /// later reads say. The commit's own time where nobody was told of it before.
     pub at: Option<Instant>,
-    /// What must still be true.
+    /// Conditions that must still be true.
     pub guards: Vec<Guard>,
-    /// What changes, in order.
+    /// Changes, in order.
     pub writes: Vec<Write>,
-    /// What is asked to be handed out.
+    /// Rows that are asked to be handed out.
     pub takes: Vec<Take>,
-    /// What others are told.
+    /// Events and audit rows for others.
     pub facts: Vec<Fact>,
 }
 
@@ -541,12 +564,12 @@ impl Unit {
     }
 }
 
-/// What a commit answers.
+/// The answer of a commit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
     /// The version of each row written, in the order of first touch.
     pub versions: Vec<(Key, u64)>,
-    /// What each [`Take`] got, in order.
+    /// The rows that each [`Take`] got, in order.
     pub taken: Vec<Vec<Taken>>,
     /// The sequence given to each [`Write::Append`], in order.
     pub sequences: Vec<u64>,
@@ -555,7 +578,7 @@ pub struct Applied {
 /// Why a unit was not applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Rejection {
-    /// What it read has changed: run the request again.
+    /// Something that it read has changed: run the request again.
     #[error("what the unit read has changed")]
     Conflict {
         /// The rows that changed; a key with an empty id stands for its whole space (a revision).
@@ -572,19 +595,19 @@ pub enum Refused {
     /// An insert found the key taken.
     #[error("the row exists")]
     Exists {
-        /// Which row.
+        /// The row.
         key: Key,
     },
     /// The row to change is not there.
     #[error("the row does not exist")]
     Missing {
-        /// Which row.
+        /// The row.
         key: Key,
     },
     /// The row is at another version than expected.
     #[error("the row is at version {current}")]
     Stale {
-        /// Which row.
+        /// The row.
         key: Key,
         /// The version it has.
         current: u64,
@@ -592,31 +615,31 @@ pub enum Refused {
     /// Another row holds the unique value or name.
     #[error("another row holds the value")]
     ClaimLost {
-        /// Which claim.
+        /// The claim.
         claim: Claim,
-        /// Who holds it.
+        /// The row that holds it.
         holder: Key,
     },
     /// The token no longer holds the lease.
     #[error("the lease has ended")]
     LeaseLost {
-        /// Which row.
+        /// The row.
         key: Key,
     },
     /// A [`Guard::Entry`] no longer holds: a user, key or organization was revoked.
     #[error("{field} is no longer what the request was admitted under")]
     Inactive {
-        /// Which row.
+        /// The row.
         key: Key,
-        /// Which field.
+        /// The field.
         field: String,
     },
     /// [`Write::Add`] on something that is no integer, or beyond its range.
     #[error("{field} is no integer within range")]
     NotAddable {
-        /// Which row.
+        /// The row.
         key: Key,
-        /// Which field.
+        /// The field.
         field: String,
     },
     /// A cap does not admit the amount.
@@ -624,7 +647,7 @@ pub enum Refused {
     OverCap {
         /// The meter.
         meter: Key,
-        /// What stands in its window.
+        /// The amounts in its window.
         count: Count,
         /// The cap.
         cap: i64,
@@ -638,21 +661,21 @@ pub enum Refused {
     /// A meter or an account is frozen.
     #[error("it is frozen")]
     Frozen {
-        /// Which.
+        /// The row.
         key: Key,
     },
     /// An account would fall below zero.
     #[error("the account has {available} available")]
     Overdrawn {
-        /// Which account.
+        /// The account.
         account: Key,
-        /// What it has, in micro-US-dollars.
+        /// Its available amount, in micro-US-dollars.
         available: i64,
     },
     /// An append to a closed log.
     #[error("the log is closed")]
     LogClosed {
-        /// Which log.
+        /// The log.
         log: LogKey,
     },
     /// More rows, bytes or longer keys than a unit may have.

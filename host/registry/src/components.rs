@@ -13,6 +13,8 @@ use charter_kernel::fault::Fault;
 use charter_kernel::time::{Clock, Instant};
 use charter_store::{ReadError, Store};
 use tokio::sync::Mutex;
+use tokio::sync::watch::{Receiver, Sender};
+use tokio::task::JoinHandle;
 
 use crate::served::{Live, Primitive, Reserved, Served};
 use crate::settings::{Components, Settings};
@@ -20,9 +22,9 @@ use crate::settings::{Components, Settings};
 mod activate;
 mod backfill;
 mod breaker;
-mod catalogue;
 mod fault;
 mod install;
+mod inventory;
 mod record;
 mod replicas;
 mod report;
@@ -31,11 +33,12 @@ pub mod signature;
 pub mod watch;
 
 pub use activate::{Activated, StepRow};
-pub use catalogue::Catalogue;
+pub use breaker::Caller;
 pub use fault::{LifeCycleError, StoreFault};
 pub use install::{Installed, Upload};
+pub use inventory::Inventory;
 pub use record::{Activation, Consent, Replica, State, Version};
-pub use report::shown_version;
+pub use report::{ComponentDetail, ComponentReport, VersionReport};
 
 use breaker::Breaker;
 use replicas::Replicas;
@@ -54,8 +57,8 @@ struct Inner {
     reserved: Reserved,
     resident_ms: u64,
     clock: Arc<dyn Clock>,
-    live: RwLock<Arc<Live>>,
-    catalogue: RwLock<Arc<Catalogue>>,
+    live: Sender<Arc<Live>>,
+    inventory: RwLock<Arc<Inventory>>,
     resident: Resident,
     breaker: Breaker,
     replicas: Replicas,
@@ -88,8 +91,8 @@ impl Registry {
             settings: settings.components,
             reserved,
             resident_ms: settings.resident_ms,
-            live: RwLock::default(),
-            catalogue: RwLock::default(),
+            live: Sender::default(),
+            inventory: RwLock::default(),
             revision: AtomicU64::new(0),
             stepped_back: AtomicU64::new(0),
             refreshing: Mutex::default(),
@@ -101,36 +104,41 @@ impl Registry {
         Self { inner: Arc::new(inner) }
     }
 
-    /// What is live now. A request takes it once and keeps it to its end.
+    /// The versions that are live now. A request takes it once and keeps it to its end.
     pub fn current(&self) -> Arc<Live> {
-        self.inner.live.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.inner.live.borrow().clone()
     }
 
-    /// What is installed, as last read.
-    pub fn catalogue(&self) -> Arc<Catalogue> {
-        self.inner.catalogue.read().unwrap_or_else(PoisonError::into_inner).clone()
+    /// The versions that are live, for who waits until something serves.
+    pub fn changes(&self) -> Receiver<Arc<Live>> {
+        self.inner.live.subscribe()
+    }
+
+    /// The versions that are installed, as last read.
+    pub fn inventory(&self) -> Arc<Inventory> {
+        self.inner.inventory.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// How often the breaker of this replica stepped back.
-    pub fn stepped_back(&self) -> u64 {
+    pub fn step_backs(&self) -> u64 {
         self.inner.stepped_back.load(Relaxed)
     }
 
     /// The version of a primitive that a kit pins, loaded if it is not in memory; `None` where it
     /// is not installed, quarantined, or asks for what nobody has agreed to.
-    pub async fn pinned(&self, name: &str, version: &str) -> Option<Arc<Served>> {
-        let catalogue = self.catalogue();
-        let known = catalogue
-            .numbered(name, version)
+    pub async fn load_pinned(&self, name: &str, version: &str) -> Option<Arc<Served>> {
+        let inventory = self.inventory();
+        let known = inventory
+            .by_number(name, version)
             .filter(|known| known.state != State::Quarantined)
-            .filter(|known| catalogue.unagreed(known).is_empty())
+            .filter(|known| inventory.missing_consents(known).is_empty())
             .cloned()?;
         if let Some(served) = self.inner.resident.get(&known.digest) {
             return Some(served);
         }
         match self.inner.resident.load(&known.digest).await {
             Ok(served) => {
-                self.widen(&self.catalogue());
+                self.widen(&self.inventory());
                 Some(served)
             }
             Err(faults) => {
@@ -152,16 +160,16 @@ impl Registry {
     /// When the store cannot be read.
     pub async fn refresh(&self) -> Result<(), ReadError> {
         let _one = self.inner.refreshing.lock().await;
-        let catalogue = Catalogue::read(&mut self.inner.store.begin(""), true).await?;
-        self.inner.replicas.keep(|digest| catalogue.by_digest(digest).is_some());
+        let inventory = Inventory::read(&mut self.inner.store.begin(""), true).await?;
+        self.inner.replicas.keep(|digest| inventory.by_digest(digest).is_some());
         // Before this replica says that it has a version, the others already write what that one
         // looks for.
-        self.widen(&catalogue);
-        self.load_wanted(&catalogue).await;
-        self.widen(&catalogue);
+        self.widen(&inventory);
+        self.load_wanted(&inventory).await;
+        self.widen(&inventory);
         let before = self.current();
         let mut primitives = Vec::new();
-        for version in catalogue.serving() {
+        for version in inventory.serving() {
             let active = self.inner.resident.get(&version.digest).or_else(|| {
                 let former =
                     before.primitive(&version.name).map(|primitive| primitive.active.clone());
@@ -173,35 +181,33 @@ impl Registry {
                 former
             });
             if let Some(active) = active {
-                let others = self.others(&catalogue, &active);
+                let others = self.pinnable_others(&inventory, &active);
                 primitives.push(Primitive { name: version.name.clone(), active, others });
             }
         }
         let revision = self.inner.revision.fetch_add(1, Relaxed) + 1;
-        let installed = catalogue.live().map(|version| &version.manifest);
+        let installed = inventory.live().map(|version| &version.manifest);
         match Live::new(revision, &self.inner.reserved, primitives, installed) {
-            Ok(live) => {
-                *self.inner.live.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(live)
-            }
+            Ok(live) => drop(self.inner.live.send_replace(Arc::new(live))),
             Err(faults) => tracing::error!(
                 ?faults,
                 "the live components do not fit together: what served before still serves"
             ),
         }
-        let wanted = wanted(&catalogue);
-        *self.inner.catalogue.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(catalogue);
+        let wanted = digests_to_keep(&inventory);
+        *self.inner.inventory.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(inventory);
         self.evict(&wanted);
         Ok(())
     }
 
-    /// What of the operator's settings does not fit the version that serves, or would be the first
-    /// to. What is set of a primitive that is not installed is checked when it is.
+    /// The operator's settings that do not fit the version that serves, or would be the first to.
+    /// Settings of a primitive that is not installed are checked when it is.
     pub fn settings_faults(&self) -> Vec<Fault> {
-        let catalogue = self.catalogue();
+        let inventory = self.inventory();
         let mut faults = Vec::new();
         for name in self.inner.resident.settings.names() {
-            let active = catalogue.active(name).and_then(|digest| catalogue.find(name, digest));
-            match active.or_else(|| catalogue.versions.get(name)?.last()) {
+            let active = inventory.active(name).and_then(|digest| inventory.find(name, digest));
+            match active.or_else(|| inventory.versions.get(name)?.last()) {
                 Some(version) => faults.extend(
                     self.inner.resident.fits(&version.manifest).err().into_iter().flatten(),
                 ),
@@ -213,13 +219,13 @@ impl Registry {
 
     /// Loads what is active, and compiles what is staged so that it can be activated at once;
     /// several at a time.
-    async fn load_wanted(&self, catalogue: &Catalogue) {
+    async fn load_wanted(&self, inventory: &Inventory) {
         use futures::{FutureExt as _, StreamExt as _};
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let staged = catalogue.live().filter(|version| {
+        let staged = inventory.live().filter(|version| {
             version.state == State::Staged && !self.inner.replicas.knows(&version.digest)
         });
-        let digests: BTreeSet<String> = wanted(catalogue)
+        let digests: BTreeSet<String> = digests_to_keep(inventory)
             .into_iter()
             .chain(staged.map(|version| version.digest.clone()))
             .collect();
@@ -242,30 +248,33 @@ impl Registry {
     }
 
     /// Has every version in memory write what its neighbours look for, those that only drain too.
-    fn widen(&self, catalogue: &Catalogue) {
-        for served in self.inner.resident.loaded().into_iter().chain(self.inner.resident.drains()) {
-            if let Some(version) = catalogue.by_digest(served.digest()) {
-                served.component.stand_beside(&catalogue.beside(version).collect::<Vec<_>>());
+    fn widen(&self, inventory: &Inventory) {
+        for served in
+            self.inner.resident.in_memory().into_iter().chain(self.inner.resident.drains())
+        {
+            if let Some(version) = inventory.by_digest(served.digest()) {
+                served.component.stand_beside(&inventory.beside(version).collect::<Vec<_>>());
             }
         }
     }
 
     /// Further versions in memory that a kit may pin.
-    fn others(&self, catalogue: &Catalogue, active: &Arc<Served>) -> Vec<Arc<Served>> {
+    fn pinnable_others(&self, inventory: &Inventory, active: &Arc<Served>) -> Vec<Arc<Served>> {
         let pinnable = |served: &Arc<Served>| {
             served.name() == active.name()
                 && served.digest() != active.digest()
-                && catalogue.by_digest(served.digest()).is_some_and(|version| {
-                    version.state != State::Quarantined && catalogue.unagreed(version).is_empty()
+                && inventory.by_digest(served.digest()).is_some_and(|version| {
+                    version.state != State::Quarantined
+                        && inventory.missing_consents(version).is_empty()
                 })
         };
-        self.inner.resident.loaded().into_iter().filter(pinnable).collect()
+        self.inner.resident.in_memory().into_iter().filter(pinnable).collect()
     }
 
-    /// Drops versions that nobody wants. What is live keeps its own `Arc`s, so the next refresh
+    /// Drops versions that nobody wants. The live table keeps its own `Arc`s, so the next refresh
     /// frees them.
     pub fn sweep(&self) {
-        let wanted = wanted(&self.catalogue());
+        let wanted = digests_to_keep(&self.inventory());
         self.evict(&wanted);
     }
 
@@ -279,29 +288,37 @@ impl Registry {
             return;
         }
         // The table must not keep alive what was dropped.
-        let (catalogue, live) = (self.catalogue(), self.current());
+        let (inventory, live) = (self.inventory(), self.current());
         let primitives = live.primitives().map(|primitive| Primitive {
             name: primitive.name.clone(),
             active: primitive.active.clone(),
-            others: self.others(&catalogue, &primitive.active),
+            others: self.pinnable_others(&inventory, &primitive.active),
         });
         let revision = self.inner.revision.fetch_add(1, Relaxed) + 1;
         if let Ok(live) = Live::new(
             revision,
             &self.inner.reserved,
             primitives.collect(),
-            catalogue.live().map(|version| &version.manifest),
+            inventory.live().map(|version| &version.manifest),
         ) {
-            *self.inner.live.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(live);
+            self.inner.live.send_replace(Arc::new(live));
         }
     }
 
-    /// Counts what became of a call, and steps back from a version that traps too much.
-    pub fn observe(&self, name: &str, digest: &str, organization: &str, trapped: bool) {
-        if self.inner.breaker.observe(digest, organization, trapped, self.now()) {
-            let (registry, name, digest) = (self.clone(), name.to_owned(), digest.to_owned());
-            tokio::spawn(async move { registry.step_back(&name, &digest).await });
+    /// Counts what became of a call, and steps back from a version that traps too much: by a task
+    /// of its own, which is answered, so that no call waits for it.
+    pub fn observe(
+        &self,
+        name: &str,
+        digest: &str,
+        caller: Caller<'_>,
+        trapped: bool,
+    ) -> Option<JoinHandle<()>> {
+        if !self.inner.breaker.observe(digest, caller, trapped, self.now()) {
+            return None;
         }
+        let (registry, name, digest) = (self.clone(), name.to_owned(), digest.to_owned());
+        Some(tokio::spawn(async move { registry.step_back(&name, &digest).await }))
     }
 
     /// Says that this replica lives and what it has compiled.
@@ -322,13 +339,14 @@ impl Registry {
     }
 }
 
-/// What must stay in memory: what serves, and what a rollback goes to.
-fn wanted(catalogue: &Catalogue) -> BTreeSet<String> {
-    let serving = catalogue.serving().map(|version| version.digest.clone());
-    let before = catalogue
+/// The digests that must stay in memory: of the versions that serve, and of those that a rollback
+/// goes to.
+fn digests_to_keep(inventory: &Inventory) -> BTreeSet<String> {
+    let serving = inventory.serving().map(|version| version.digest.clone());
+    let before = inventory
         .activations
         .keys()
-        .filter_map(|name| catalogue.predecessor(name))
+        .filter_map(|name| inventory.predecessor(name))
         .map(|version| version.digest.clone());
     serving.chain(before).collect()
 }

@@ -1,4 +1,5 @@
-//! Which component versions are installed and live, and what a request needs of one, precomputed.
+//! The installed and live component versions, and the parts of one that a request needs,
+//! precomputed.
 //!
 //! Knows the engine that loads components and the rows that say what is installed; knows no HTTP,
 //! and no primitive by name: all of it comes from manifests. Invariant: the database is the truth;

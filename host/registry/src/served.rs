@@ -11,7 +11,7 @@ use charter_engine::Component;
 use charter_kernel::authority;
 use charter_kernel::fault::Fault;
 use charter_kernel::manifest::{
-    self, Access, Catalogue, Class, ErrorCode, Manifest, Mount, Paging,
+    self, Access, CallLength, Catalogue, ErrorCode, Manifest, Mount, Paging,
 };
 use charter_kernel::route::{Table, Template};
 use charter_kernel::schema::Schema;
@@ -29,7 +29,7 @@ pub use reserved::Reserved;
 /// The mounts, in the order of what is kept by mount.
 pub const MOUNTS: [Mount; 4] = [Mount::Company, Mount::User, Mount::Root, Mount::Operator];
 
-/// What credential a route asks for.
+/// The credential that a route asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Auth {
     /// None.
@@ -46,7 +46,7 @@ pub enum Auth {
     SharedSecret(String),
 }
 
-/// What body a route takes.
+/// The body that a route takes.
 #[derive(Debug)]
 pub enum BodyRule {
     /// None; one that is sent is refused unless it is empty.
@@ -62,7 +62,7 @@ pub enum BodyRule {
     },
 }
 
-/// What every route says of itself, the host's own and the primitives'.
+/// The words that every route says of itself, the host's own and the primitives'.
 #[derive(Debug)]
 pub struct Contract {
     /// The operation's id.
@@ -71,15 +71,15 @@ pub struct Contract {
     pub method: &'static str,
     /// Below its mount.
     pub path: String,
-    /// What credential.
+    /// The credential that it asks for.
     pub auth: Auth,
-    /// Who may call it.
+    /// The class of its callers.
     pub class: authority::Class,
-    /// What power it takes beyond what its class does.
+    /// The power that it takes beyond its class.
     pub access: Access,
     /// Whether it changes anything.
     pub mutates: bool,
-    /// Which codes its refusals use.
+    /// The codes that its refusals use.
     pub catalogue: Catalogue,
     /// The list style.
     pub paging: Paging,
@@ -125,7 +125,7 @@ pub fn template_at(mount: Mount, path: &str) -> String {
 /// One operation of a component version.
 #[derive(Debug)]
 pub struct ServedOperation {
-    /// What it has in common with host routes.
+    /// The words that it shares with host routes.
     pub contract: Contract,
     /// The status of an answer that names none.
     pub status: u16,
@@ -137,8 +137,8 @@ pub struct ServedOperation {
     pub needs: Vec<String>,
     /// How long a call may take, where it says so.
     pub deadline_ms: Option<u32>,
-    /// Which concurrency it counts against.
-    pub class: Class,
+    /// The concurrency class that it counts against.
+    pub class: CallLength,
     /// Whether the family's deprecation holds for it.
     pub deprecated: bool,
     /// Whether it can answer as an event stream.
@@ -235,7 +235,9 @@ fn operation(
     faults: &mut Vec<Fault>,
 ) -> Option<ServedOperation> {
     let mut compile = |what: &str, schema: &Option<serde_json::Value>| {
-        schema.as_ref().and_then(|schema| compiled(schema, &format!("{within}.{what}"), faults))
+        schema
+            .as_ref()
+            .and_then(|schema| compile_schema(schema, &format!("{within}.{what}"), faults))
     };
     let path_schema = compile("path_schema", &declared.path_schema);
     let query = compile("query", &declared.query);
@@ -291,7 +293,7 @@ fn access(declared: &manifest::Operation) -> Access {
     }
 }
 
-/// The credential of a declaration. What is not known asks for the operator: fail closed.
+/// The credential of a declaration. An unknown word asks for the operator: fail closed.
 pub fn auth(declared: &str) -> Auth {
     match declared {
         "none" => Auth::Open,
@@ -320,7 +322,7 @@ fn template(path: &str, within: &str, faults: &mut Vec<Fault>) -> Option<Templat
 }
 
 /// A schema, compiled; its faults are added where it has any.
-pub fn compiled(
+pub fn compile_schema(
     schema: &serde_json::Value,
     within: &str,
     faults: &mut Vec<Fault>,

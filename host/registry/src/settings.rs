@@ -1,5 +1,5 @@
-//! What the operator has set of components and of primitives. Knows none of them: what can be set
-//! of a primitive, and how it looks, a version's manifest says.
+//! The operator's settings of components and of primitives. Knows none of them: what can be set of
+//! a primitive, and how it looks, a version's manifest says.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,12 +10,12 @@ use charter_kernel::schema::Schema;
 use ed25519_dalek::VerifyingKey;
 use serde_json::{Map, Value};
 
-/// What a registry goes by.
+/// The settings of a registry.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where components come from, and which are trusted.
+    /// The source of components, and the keys that are trusted.
     pub components: Components,
-    /// What is set of primitives.
+    /// The settings of primitives.
     pub primitives: Primitives,
     /// How long a version that nobody calls stays in memory.
     pub resident_ms: u64,
@@ -39,7 +39,7 @@ pub struct Components {
 pub struct Breaker {
     /// Traps within the window; 0 switches the breaker off.
     pub traps_min: u32,
-    /// Which part of the window's calls must have trapped, 0–1.
+    /// The part of the window's calls that must have trapped, 0–1.
     pub rate_min: f64,
     /// The window.
     pub window_ms: u64,
@@ -50,7 +50,7 @@ pub struct Breaker {
 pub struct Primitives(BTreeMap<String, Map<String, Value>>);
 
 impl Primitives {
-    /// What a configuration says, by primitive.
+    /// The settings of a configuration, by primitive.
     pub fn new(set: BTreeMap<String, Map<String, Value>>) -> Self {
         Self(set)
     }
@@ -60,13 +60,13 @@ impl Primitives {
         self.0.keys().map(String::as_str)
     }
 
-    /// What is set.
+    /// The value of a setting.
     pub fn get(&self, primitive: &str, key: &str) -> Option<&Value> {
         self.0.get(primitive)?.get(key)
     }
 
-    /// What keeps a version from running under what is set: each member that it does not know, or
-    /// that is not as it says.
+    /// The faults that keep a version from running under its settings: each member that it does not
+    /// know, or that is not as it says.
     pub fn faults(&self, manifest: &Manifest) -> Vec<Fault> {
         let set = self.0.get(&manifest.name).into_iter().flatten();
         set.flat_map(|(key, value)| {

@@ -20,7 +20,7 @@ const STATUSES: [u16; 36] = [
 /// How a request ended, as a closed set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(usize)]
-pub enum Outcome {
+pub enum RequestOutcome {
     /// It was answered as asked.
     Answered,
     /// The host or the primitive refused it.
@@ -37,7 +37,7 @@ pub enum Outcome {
     ClientGone,
 }
 
-impl Outcome {
+impl RequestOutcome {
     /// All of them, in the order of their counters.
     pub const ALL: [Self; 7] = [
         Self::Answered,
@@ -66,7 +66,7 @@ impl Outcome {
 #[derive(Debug)]
 pub struct RouteStats {
     statuses: [AtomicU64; STATUSES.len()],
-    outcomes: [AtomicU64; Outcome::ALL.len()],
+    outcomes: [AtomicU64; RequestOutcome::ALL.len()],
     latency: [AtomicU64; BOUNDS_US.len() + 1],
     latency_sum_us: AtomicU64,
 }
@@ -85,7 +85,7 @@ impl Default for RouteStats {
 
 impl RouteStats {
     /// Counts one request.
-    pub fn record(&self, status: u16, outcome: Outcome, elapsed: Duration) {
+    pub fn record(&self, status: u16, outcome: RequestOutcome, elapsed: Duration) {
         let slot = STATUSES
             .binary_search(&status)
             .or_else(|_| STATUSES.binary_search(&(status / 100 * 100)))
@@ -102,7 +102,7 @@ impl RouteStats {
     }
 
     /// How often requests ended so.
-    pub fn count(&self, outcome: Outcome) -> u64 {
+    pub fn count(&self, outcome: RequestOutcome) -> u64 {
         self.outcomes[outcome as usize].load(Relaxed)
     }
 

@@ -1,33 +1,31 @@
-//! What every request shares: configuration, store, engine, directory, registry, metrics, clock.
+//! The state that all requests share: configuration, store, engine, directory, registry, metrics,
+//! clock.
 
 use std::sync::Arc;
 
 use charter_adapters::Adapters;
-use charter_engine::Engine;
+use charter_engine::{Engine, Outcome};
 use charter_governance::Governance;
+use charter_kernel::id::OrganizationId;
 use charter_kernel::time::Clock;
+use charter_registry::components::{Caller, Registry};
+use charter_registry::served::Served;
 use charter_store::Store;
+use charter_tenancy::directory::Directory;
+use charter_tenancy::operator::Operator;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::components::Registry;
+use crate::bounds::Bounds;
 use crate::config::Config;
-use crate::directory::Directory;
-use crate::hooks::Counts;
-use crate::http::room::Room;
+use crate::description::Description;
 use crate::metrics::Metrics;
-use crate::openapi::Description;
-use crate::operator::Operator;
-use crate::pipeline::checks::Checks;
-use crate::pipeline::follow::Places;
-use crate::pipeline::rate::Buckets;
-use crate::pipeline::running::Running;
-use crate::pipeline::table::HostTable;
-use crate::strangers::Strangers;
+use crate::metrics::hooks::Counts;
+use crate::table::HostTable;
 
 /// The running server. Shared by reference; nothing in it is replaced after start.
 pub struct App {
-    /// What the operator has set.
+    /// The operator's settings.
     pub config: Config,
     /// Rows, logs, facts, blobs.
     pub store: Store,
@@ -40,24 +38,14 @@ pub struct App {
     /// The operator's token.
     pub operator: Operator,
     /// Leave for regulated actions.
-    pub governance: Governance,
+    pub governance: Arc<Governance>,
     /// The world outside.
     pub adapters: Arc<Adapters>,
-    /// Token buckets of the configured rates.
-    pub buckets: Buckets,
-    /// What client addresses may do without a credential, and have done.
-    pub strangers: Strangers,
-    /// Room for request bodies.
-    pub room: Room,
-    /// Checks of bodies that take long.
-    pub checks: Checks,
-    /// Requests under an idempotency key that run now.
-    pub running: Running,
-    /// What became of calls of inbound URLs.
-    pub hooks: Arc<Counts>,
-    /// Streams that are open.
-    pub streams: Places,
-    /// What cursors are sealed with.
+    /// How much of this process callers may have.
+    pub bounds: Bounds,
+    /// Counts of calls of inbound URLs, by their end.
+    pub hooks: Counts,
+    /// The key that cursors are sealed with.
     pub cursor_key: [u8; 32],
     /// The host's own routes, compiled.
     pub routes: HostTable,
@@ -72,6 +60,23 @@ pub struct App {
     /// Canceled once the server begins to drain: no new connections, streams end, workers stop
     /// taking.
     pub draining: CancellationToken,
-    /// What must finish before the process ends.
+    /// The tasks that must finish before the process ends.
     pub tasks: TaskTracker,
+}
+
+impl App {
+    /// Counts what became of a call, for the version that took it.
+    pub async fn observe(
+        &self,
+        served: &Served,
+        organization: Option<&OrganizationId>,
+        outcome: &Outcome,
+    ) {
+        let Some(organization) = organization else { return };
+        let found = self.directory.organization(organization).await.ok().flatten();
+        let proved = found.is_some_and(|found| found.proved);
+        let caller = Caller { organization: organization.as_str(), proved };
+        let trapped = matches!(outcome, Outcome::Trapped { .. });
+        self.registry.observe(served.name(), served.digest(), caller, trapped);
+    }
 }

@@ -48,7 +48,7 @@ enum Verb {
     /// Make, list and revoke API keys
     #[command(subcommand)]
     Key(key::Verb),
-    /// What waits for people: list it, approve or deny it
+    /// Approvals that wait for people: list them, approve or deny one
     #[command(subcommand)]
     Approvals(approvals::Verb),
     /// The operator's own credentials
@@ -135,7 +135,7 @@ enum KeysVerb {
     RotateMaster(Settings),
 }
 
-/// Where things are; what every command that opens the database takes.
+/// The folders and files that every command takes which opens the database.
 #[derive(Args, Clone, Default)]
 pub(crate) struct Settings {
     /// The data directory: the embedded database, the key file, the code cache [default:
@@ -153,7 +153,7 @@ pub(crate) struct Settings {
 
 #[derive(Args, Clone, Default)]
 struct Serve {
-    /// Where to listen; port 0 takes a free port [default: 127.0.0.1:8080]
+    /// Address to listen on; port 0 takes a free port [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
     /// A folder of .wasm files; it is watched, and what is new in it is installed and activated
@@ -174,11 +174,13 @@ pub fn main() -> ExitCode {
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(error) => {
-            return failed(&anyhow::Error::new(error).context("the runtime cannot be started"));
+            return report_failure(
+                &anyhow::Error::new(error).context("the runtime cannot be started"),
+            );
         }
     };
     let done = runtime.block_on(run(command.verb));
-    // What still runs is background work of a process that has said its last word.
+    // Background work that still runs belongs to a process that has said its last word.
     runtime.shutdown_timeout(std::time::Duration::from_secs(1));
     done
 }
@@ -233,7 +235,7 @@ async fn run(verb: Verb) -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failed(&error),
+        Err(error) => report_failure(&error),
     }
 }
 
@@ -244,7 +246,7 @@ async fn rotate_token(url: String, token: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What was left out of the command line, and of the environment.
+/// A setting left out of the command line and of the environment.
 #[derive(Debug)]
 struct Usage(String);
 
@@ -256,7 +258,7 @@ impl std::fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
-fn failed(error: &anyhow::Error) -> ExitCode {
+fn report_failure(error: &anyhow::Error) -> ExitCode {
     say_wrong(&format!("charter: {error:#}"));
     if error.is::<Usage>() { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
 }

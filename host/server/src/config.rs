@@ -1,4 +1,4 @@
-//! What the operator has set: one struct a section, read from a TOML file, under the environment,
+//! The operator's settings: one struct a section, read from a TOML file, under the environment,
 //! under flags.
 //!
 //! `CHARTER_<SECTION>_<KEY>` overrides `[section] key`, a flag overrides both. All faults are
@@ -25,7 +25,7 @@ mod telemetry;
 
 pub use access::{Auth, Operator, Rates, Registration};
 pub use billing::Billing;
-pub use http::{ClientField, Http, Tls};
+pub use http::{BODIES_SHARE, ClientField, Http, Tls};
 pub use sandbox::{Engine, Jobs};
 pub use source::{Entry, Fault};
 pub use storage::{Data, Database, Retention};
@@ -46,7 +46,7 @@ pub struct Config {
     pub database: Database,
     /// The sandbox's limits.
     pub engine: Engine,
-    /// Where components come from, and which are trusted.
+    /// The sources of components, and the trusted signers.
     pub components: Components,
     /// Durable work.
     pub jobs: Jobs,
@@ -54,17 +54,17 @@ pub struct Config {
     pub auth: Auth,
     /// Token buckets.
     pub rates: Rates,
-    /// What outbound requests may reach beyond the public internet.
+    /// The destinations of outbound requests beyond the public internet.
     pub egress: Egress,
     /// The operator's own door.
     pub operator: Operator,
     /// Bindings by name, from the file and the environment.
     pub providers: BTreeMap<String, Provider>,
-    /// What is set of primitives.
+    /// The settings of primitives.
     pub primitives: Primitives,
-    /// What the host mails itself.
+    /// The host's own mail.
     pub mail: Mail,
-    /// Who bills, and whether anything is stopped for it.
+    /// The biller, and whether anything is stopped for unpaid bills.
     pub billing: Billing,
     /// Logs and traces.
     pub telemetry: Telemetry,
@@ -99,7 +99,7 @@ impl Config {
         }
     }
 
-    /// What adapters go by.
+    /// The settings of the adapters.
     pub fn outside(&self) -> outside::Settings {
         outside::Settings {
             egress: self.egress.clone(),
@@ -109,7 +109,7 @@ impl Config {
         }
     }
 
-    /// What the registry of components goes by.
+    /// The settings of the registry of components.
     pub fn registry(&self) -> Settings {
         Settings {
             components: self.components.clone(),
@@ -149,7 +149,7 @@ impl Config {
 }
 
 impl Config {
-    /// What no section sees by itself.
+    /// Checks the rules that no section sees by itself.
     fn check(&self, source: &mut Source) {
         if self.providers.contains_key(relay::BINDING) && !self.http.has_base() {
             source.fault(

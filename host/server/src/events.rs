@@ -1,16 +1,14 @@
-//! What happened in an organization, as others are told of it: events of primitives and of the
-//! host, and each audit row as `activity.logged`.
+//! An organization's events, as others are told of them: events of primitives and of the host, and
+//! each audit row as `activity.logged`.
 //!
 //! Both are facts that rode in the commit of their cause and were numbered right behind it, so
 //! nobody is told of what did not happen, and nobody misses what did.
 
-pub use charter_adapters::webhooks as webhook;
 use charter_kernel::refusal::Refusal;
-use charter_kernel::unit::FactKind;
+use charter_kernel::unit::{FactKind, LogKey};
 use charter_store::{SequencedFact, Store};
+use charter_tenancy::stored::reading;
 use serde_json::{Value, json};
-
-use crate::routes::stored::reading;
 
 /// The type under which an audit row is told.
 pub const ACTIVITY: &str = "activity.logged";
@@ -48,7 +46,16 @@ impl Position {
     }
 }
 
-/// What an event says beyond its type, for whoever it is told to.
+/// The source that a stream follows, and the position from which it does.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// The entries of a log after one.
+    Log(LogKey, u64),
+    /// An organization's events, behind a position.
+    Events(String, Position),
+}
+
+/// The payload of an event beyond its type, for any listener.
 pub fn payload(body: &Value) -> Value {
     body.get("payload").cloned().unwrap_or_else(|| body.clone())
 }
@@ -71,7 +78,7 @@ fn activity(row: &SequencedFact) -> Value {
 }
 
 /// A fact as the live stream tells it: its type and its data.
-pub fn told(row: &SequencedFact) -> (String, Value) {
+pub fn stream_entry(row: &SequencedFact) -> (String, Value) {
     let body: Value = serde_json::from_str(&row.fact.body).unwrap_or_default();
     let (kind, payload) = match row.fact.kind {
         FactKind::Audit => (ACTIVITY.to_owned(), activity(row)),

@@ -1,28 +1,32 @@
 //! The listener: accepts connections, bounds them, speaks HTTP/1.1 and HTTP/2, and drains.
 //!
-//! Knows nothing of routes or credentials: each request goes to [`crate::pipeline::handle`].
+//! Knows nothing of routes or credentials: each request goes to the [`Answer`] that it is given.
 //! Invariant: every connection has a place of the bounded number, and no client can hold one
 //! without making progress.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
+use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::app::App;
 use crate::config::Http;
+use crate::metrics::Metrics;
+use drain::Drain;
 
 pub mod body;
 mod connection;
+pub mod drain;
 mod forwarded;
-pub mod room;
 pub mod tls;
 mod watched;
 
@@ -38,7 +42,7 @@ const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// Wait after an accept failed for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Which routes a listener serves.
+/// The door of a listener, which says which routes it serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Door {
     /// All of them.
@@ -47,6 +51,37 @@ pub enum Door {
     Public,
     /// The operator's, and the open ones.
     Operator,
+}
+
+/// The other side of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer {
+    /// Its address.
+    pub address: IpAddr,
+    /// Whether the connection is encrypted.
+    pub tls: bool,
+    /// The listener that it came to.
+    pub door: Door,
+}
+
+/// Answers one request of a peer.
+pub type Answer = Arc<
+    dyn Fn(Peer, http::Request<Incoming>) -> BoxFuture<'static, http::Response<body::Body>>
+        + Send
+        + Sync,
+>;
+
+/// The parts that all connections of a listener share.
+#[derive(Clone)]
+pub struct Serving {
+    /// The bounds of a connection.
+    pub limits: Arc<Http>,
+    /// The metrics that count connections.
+    pub metrics: Metrics,
+    /// Canceled once the server begins to drain.
+    pub draining: CancellationToken,
+    /// Answers each request.
+    pub answer: Answer,
 }
 
 /// A bound address.
@@ -69,7 +104,7 @@ impl Listener {
         Ok(Self { socket: TcpListener::bind(address).await?, tls, door })
     }
 
-    /// Where it listens.
+    /// The listener's own address.
     ///
     /// # Errors
     /// When the socket does not say.
@@ -77,34 +112,34 @@ impl Listener {
         self.socket.local_addr()
     }
 
-    /// Serves until the app drains; then stops accepting, lets requests in flight finish within the
+    /// Serves until the server drains; then stops accepting, lets requests in flight finish within the
     /// configured time, and closes what is left.
-    pub async fn serve(self, app: Arc<App>) {
-        let limits = app.config.http.clone();
+    pub async fn serve(self, serving: Serving) {
+        let limits = serving.limits.clone();
         let builder = Arc::new(builder(&limits));
         let places = Arc::new(Semaphore::new(limits.connections_max));
         let connections = TaskTracker::new();
         loop {
             let accepted = tokio::select! {
-                () = app.draining.cancelled() => break,
+                () = serving.draining.cancelled() => break,
                 accepted = self.accept(&places) => accepted,
             };
             let Some((stream, peer, place)) = accepted else { continue };
-            let serving = connection::Serving {
-                app: app.clone(),
+            let connection = connection::Connection {
+                serving: serving.clone(),
                 builder: builder.clone(),
                 tls: self.tls.clone(),
                 door: self.door,
                 peer: peer.ip(),
             };
             connections.spawn(async move {
-                serving.run(stream).await;
+                connection.run(stream).await;
                 drop(place);
             });
         }
         drop(self.socket);
         connections.close();
-        let within = Duration::from_millis(limits.drain_ms);
+        let within = Drain::of(limits.drain_ms).closed;
         if tokio::time::timeout(within, connections.wait()).await.is_err() {
             tracing::warn!(
                 left = connections.len(),

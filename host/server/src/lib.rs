@@ -4,23 +4,25 @@
 //! shipped. Knows hyper; knows no primitive by name: what is served comes from the components'
 //! manifests and from the one list in [`routes`].
 
-pub use charter_adapters::{mail, providers, public};
-pub use charter_governance::{self as governance, audit, lifecycle};
-pub use charter_registry::{components, served};
-pub use charter_tenancy::{directory, operator, place, records};
-
 pub mod app;
+pub mod bounds;
 pub mod cli;
 pub mod config;
+pub mod description;
 pub mod events;
 pub mod hooks;
+pub mod html;
 pub mod http;
 pub mod metrics;
 pub mod openapi;
+pub mod paging;
 pub mod pipeline;
 pub mod reply;
 pub mod request;
+pub mod route;
 pub mod routes;
-pub mod strangers;
+pub mod schema;
+pub mod serve;
+pub mod table;
 pub mod telemetry;
 pub mod workers;

@@ -1,4 +1,4 @@
-//! What is counted, and how `/metrics` reads (OpenMetrics text).
+//! The counters, and their text at `/metrics` (OpenMetrics text).
 //!
 //! Counting is a few relaxed atomic additions on counters that a route keeps; nothing is locked or
 //! looked up on the hot path. Labels come from closed sets: route templates, statuses, outcome
@@ -10,12 +10,13 @@ use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use charter_engine::Engine;
-pub use charter_registry::stats::{Outcome, RouteStats};
+pub use charter_registry::stats::{RequestOutcome, RouteStats};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
 
 mod collect;
+pub mod hooks;
 
 /// Everything that is counted. Cheap to clone.
 #[derive(Clone)]
@@ -25,30 +26,30 @@ struct Inner {
     routes: RwLock<BTreeMap<(&'static str, String), Arc<RouteStats>>>,
     unmatched: Arc<RouteStats>,
     connections: AtomicI64,
-    gauges: RwLock<Vec<Gauge>>,
+    gauges: RwLock<Vec<Reading>>,
     engine: RwLock<Option<Engine>>,
 }
 
 /// A value that had to be asked for ahead of a scrape: the database holds it.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct Sample {
     /// The gauge's name.
     pub name: &'static str,
-    /// What it says.
+    /// Its meaning.
     pub help: &'static str,
     /// The value.
     pub value: f64,
 }
 
-/// What one scrape shows.
+/// The numbers of one scrape.
 #[derive(Debug)]
 struct Scrape {
     metrics: Metrics,
-    asked: Vec<Asked>,
+    asked: Vec<Sample>,
 }
 
 /// A value that is read when it is asked for.
-struct Gauge {
+struct Reading {
     name: &'static str,
     help: &'static str,
     read: Box<dyn Fn() -> f64 + Send + Sync>,
@@ -85,7 +86,7 @@ impl Metrics {
     }
 
     /// The counters of requests that match no route.
-    pub fn unmatched(&self) -> Arc<RouteStats> {
+    pub fn unmatched_stats(&self) -> Arc<RouteStats> {
         self.0.unmatched.clone()
     }
 
@@ -102,7 +103,7 @@ impl Metrics {
         help: &'static str,
         read: impl Fn() -> f64 + Send + Sync + 'static,
     ) {
-        let gauge = Gauge { name, help, read: Box::new(read) };
+        let gauge = Reading { name, help, read: Box::new(read) };
         self.0.gauges.write().unwrap_or_else(PoisonError::into_inner).push(gauge);
     }
 
@@ -115,7 +116,7 @@ impl Metrics {
     ///
     /// # Errors
     /// When a label cannot be written.
-    pub fn text(&self, asked: Vec<Asked>) -> Result<String, fmt::Error> {
+    pub fn text(&self, asked: Vec<Sample>) -> Result<String, fmt::Error> {
         let mut registry = Registry::with_prefix("charter");
         registry.register_collector(Box::new(Scrape { metrics: self.clone(), asked }));
         let mut text = String::with_capacity(16 * 1024);
@@ -149,12 +150,12 @@ mod tests {
     fn a_scrape_shows_what_was_counted() {
         let metrics = Metrics::new();
         let route = metrics.route("GET", "/v1/things/{id}");
-        route.record(200, Outcome::Answered, Duration::from_micros(300));
-        route.record(418, Outcome::Refused, Duration::from_secs(60));
+        route.record(200, RequestOutcome::Answered, Duration::from_micros(300));
+        route.record(418, RequestOutcome::Refused, Duration::from_secs(60));
         metrics.gauge("depth", "How deep", || 7.0);
         let _open = metrics.connection();
         let text = metrics
-            .text(vec![Asked { name: "asked", help: "What was asked", value: 3.0 }])
+            .text(vec![Sample { name: "asked", help: "What was asked", value: 3.0 }])
             .unwrap();
         for line in [
             r#"charter_requests_total{method="GET",route="/v1/things/{id}",status="200"} 1"#,

@@ -3,14 +3,12 @@
 //!
 //! Read from the declarations and nothing else, and made once for each state of the registry.
 
-use std::sync::{Mutex, PoisonError};
-
 use bytes::Bytes;
 use charter_kernel::manifest::Mount;
+use charter_registry::served::template_at;
 use serde_json::{Map, Value, json};
 
 use crate::app::App;
-use crate::served::template_at;
 
 mod operation;
 mod schemas;
@@ -21,26 +19,10 @@ use schemas::Schemas;
 /// The version of the API, as its specification counts.
 const API_VERSION: &str = "2.0.0";
 
-/// The description, kept for the state of the registry that it was made for.
-#[derive(Default)]
-pub struct Description {
-    made: Mutex<Option<(u64, Bytes)>>,
-}
-
-impl Description {
-    /// The document as JSON text.
-    pub fn text(&self, app: &App) -> Bytes {
-        let live = app.registry.current();
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((revision, text)) = &*made
-            && *revision == live.revision()
-        {
-            return text.clone();
-        }
-        let text = Bytes::from(document(app).to_string());
-        *made = Some((live.revision(), text.clone()));
-        text
-    }
+/// The document as JSON text.
+pub fn text(app: &App) -> Bytes {
+    let revision = app.registry.current().revision();
+    app.description.text(revision, || Bytes::from(document(app).to_string()))
 }
 
 /// The document.

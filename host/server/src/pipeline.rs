@@ -1,15 +1,20 @@
-//! The way of a request, top to bottom: one stage a file, each taking the type that the stage
-//! before it returned, so that none can be skipped or moved without a compile error.
+//! The line that every way in takes, one stage a file: resolve the caller, gate, match, admit,
+//! validate, claim, call, settle. Each stage takes what only the stage before makes, so that none
+//! can be skipped or moved without a compile error.
+//!
+//! The ways in are short: [`run`] for HTTP, [`nested`] for calls between primitives and approved
+//! requests; jobs and questions of hooks enter by [`owner`] and [`call`], having no operation.
 //!
 //! [`handle`] wraps [`run`], so that audit and metrics see every exit: the answered, the refused
 //! and the panicked.
 
-use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use charter_adapters::hooks::redact_path;
 use charter_kernel::id::RequestId;
 use charter_kernel::refusal::{Code, Refusal};
+use charter_tenancy::stored;
 use futures::FutureExt as _;
 use http::{Method, Request, Response};
 use hyper::body::Incoming;
@@ -17,52 +22,40 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use crate::app::App;
-use crate::hooks;
-use crate::http::Door;
+use crate::http::Peer;
 use crate::http::body::Body;
-use crate::metrics::Outcome;
-use crate::routes::stored;
+use crate::metrics::RequestOutcome;
 
 pub mod accept;
 pub mod admit;
+pub mod again;
+pub mod answer;
 pub mod audit;
-pub mod checks;
+pub mod call;
+pub mod caller;
 pub mod claim;
 pub mod family;
 pub mod finish;
 pub mod follow;
 pub mod gate;
-pub mod guest;
 pub mod guests;
 pub mod host;
 pub mod identify;
 pub mod job;
 pub mod matched;
 pub mod nested;
-pub mod page;
-pub mod rate;
+pub mod owner;
+pub mod pace;
+pub mod read;
 pub mod respond;
 pub mod run;
-pub mod running;
 pub mod scope;
 pub mod standing;
-pub mod table;
 pub mod trail;
 pub mod validate;
 
 use respond::Answered;
 use trail::Trail;
-
-/// Who is on the other side of a connection.
-#[derive(Clone, Copy, Debug)]
-pub struct Peer {
-    /// Its address.
-    pub address: IpAddr,
-    /// Whether the connection is encrypted.
-    pub tls: bool,
-    /// Which listener it came to.
-    pub door: Door,
-}
 
 /// Answers one request, whatever happens. A change runs in a task of its own: a client that leaves
 /// does not stop it half-way.
@@ -71,16 +64,15 @@ pub async fn handle(app: Arc<App>, peer: Peer, request: Request<Incoming>) -> Re
     let _leaving = gone.clone().drop_guard();
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     let trail = begin(&app, peer, !reads);
-    let span = tracing::info_span!("request", id = %trail.id, method = %request.method(), path = &*hooks::logged_path(request.uri().path()));
+    let span = tracing::info_span!("request", id = %trail.id, method = %request.method(), path = &*redact_path(request.uri().path()));
     if reads {
-        // Apart from the connection's state, which is moved about.
-        return Box::pin(observed(app, peer, trail, request, gone).instrument(span)).await;
+        return observe(app, peer, trail, request, gone).instrument(span).await;
     }
     let id = trail.id.clone();
     let (at, door) = (trail.at, trail.door);
     let task = app
         .tasks
-        .spawn(Box::pin(observed(app.clone(), peer, trail, request, gone).instrument(span)));
+        .spawn(Box::pin(observe(app.clone(), peer, trail, request, gone).instrument(span)));
     // Panics are caught within; a task that is lost all the same was cancelled with the runtime.
     task.await.unwrap_or_else(|_| {
         respond::refusal(&Trail::begin(id, at, door, true), &Refusal::internal())
@@ -107,12 +99,12 @@ struct Watch<'a> {
 impl Drop for Watch<'_> {
     fn drop(&mut self) {
         if !self.done {
-            count(self.app, self.trail, 499, Outcome::ClientGone);
+            count(self.app, self.trail, 499, RequestOutcome::ClientGone);
         }
     }
 }
 
-async fn observed(
+async fn observe(
     app: Arc<App>,
     peer: Peer,
     mut trail: Trail,
@@ -126,7 +118,7 @@ async fn observed(
         Ok(ended) => ended,
         Err(_) => {
             tracing::error!("a request panicked");
-            watch.trail.outcome = Some(Outcome::Panicked);
+            watch.trail.outcome = Some(RequestOutcome::Panicked);
             Err(Refusal::internal())
         }
     };
@@ -137,22 +129,22 @@ async fn observed(
                 Ok(()) => refusal,
                 Err(unwritten) => unwritten,
             };
-            watch.trail.outcome.get_or_insert(guest::class(&refusal));
+            watch.trail.outcome.get_or_insert(answer::class(&refusal));
             respond::refusal(watch.trail, &refusal)
         }
     };
     let status = response.status().as_u16();
-    let outcome = watch.trail.outcome.unwrap_or(Outcome::Answered);
+    let outcome = watch.trail.outcome.unwrap_or(RequestOutcome::Answered);
     watch.done = true;
     count(&app, watch.trail, status, outcome);
     response
 }
 
-fn count(app: &App, trail: &Trail, status: u16, outcome: Outcome) {
+fn count(app: &App, trail: &Trail, status: u16, outcome: RequestOutcome) {
     let elapsed = trail.began.elapsed();
     match &trail.stats {
         Some(stats) => stats.record(status, outcome, elapsed),
-        None => app.metrics.unmatched().record(status, outcome, elapsed),
+        None => app.metrics.unmatched_stats().record(status, outcome, elapsed),
     }
     tracing::debug!(
         status,
@@ -180,10 +172,10 @@ async fn audit_refusal(app: &App, trail: &mut Trail, refusal: &Refusal) -> Resul
     let named = (refusal.row(trail.catalogue).0, refusal.reason.as_deref());
     let decision = audit::Decision { status, refused: Some(named), changes: &[], details: None };
     let fact = subject.fact(decision).map_err(stored::no_randomness)?;
-    crate::audit::alone(&app.store, subject.organization(), fact).await?;
+    charter_governance::audit::commit_alone(&app.store, subject.organization(), fact).await?;
     trail.audited = true;
     Ok(())
 }
 
-/// What a stage that is done hands to the answer.
+/// The result that a finished stage hands to the answer.
 pub type Answer = Result<Answered, Refusal>;

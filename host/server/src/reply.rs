@@ -1,17 +1,15 @@
-//! What a host route answers: a status, headers and a body. Knows nothing of sockets.
+//! The answer of a host route: a status, headers and a body. Knows nothing of sockets.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use bytes::Bytes;
+use charter_kernel::id::ProjectId;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use serde::Serialize;
 use tokio::sync::mpsc;
 
-use crate::app::App;
-use crate::pipeline::follow::Source;
-
-/// Where something is counted.
-pub type Counter = fn(&App) -> &AtomicU64;
+use crate::events::Source;
 
 /// A successful answer of a host route.
 #[derive(Debug)]
@@ -22,15 +20,26 @@ pub struct Reply {
     pub headers: HeaderMap,
     /// Its body.
     pub body: ReplyBody,
-    /// What the audit row names as the entity: its type and id.
+    /// The entity that the audit row names: its type and id.
     pub entity: Option<(&'static str, String)>,
+    /// The log that the audit row belongs to, if the place of the request does not say it.
+    pub log: Option<AuditLog>,
     /// Further details of the audit row; never a secret or a body.
     pub details: Option<serde_json::Value>,
     /// Whether its audit row is committed already, with what it did.
     pub audited: bool,
-    /// Where the request is counted, once it is committed: however often it had to be run, it is
-    /// one.
-    pub counted: Option<Counter>,
+    /// The counter of the request, once it is committed: however often it had to be run, it is one.
+    pub counted: Option<Arc<AtomicU64>>,
+}
+
+/// The log that an audit row belongs to: a credential that is pinned to a project reads its
+/// project's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AuditLog {
+    /// The organization's alone.
+    Organization,
+    /// This project's.
+    Project(ProjectId),
 }
 
 /// The body of a [`Reply`].
@@ -84,6 +93,7 @@ impl Reply {
             headers: HeaderMap::new(),
             body,
             entity: None,
+            log: None,
             details: None,
             audited: false,
             counted: None,
@@ -111,16 +121,22 @@ impl Reply {
         self.entity = Some((kind, id.into()));
         self
     }
+    /// The same, and the audit row belongs to this log, whatever the request was placed in.
+    #[must_use]
+    pub fn with_log(mut self, log: AuditLog) -> Self {
+        self.log = Some(log);
+        self
+    }
     /// The same, and its audit row was committed with what it did.
     #[must_use]
-    pub fn audited(mut self) -> Self {
+    pub fn mark_audited(mut self) -> Self {
         self.audited = true;
         self
     }
     /// The same, counted there once it is committed.
     #[must_use]
-    pub fn counting(mut self, counter: Counter) -> Self {
-        self.counted = Some(counter);
+    pub fn counting(mut self, counter: &Arc<AtomicU64>) -> Self {
+        self.counted = Some(counter.clone());
         self
     }
     /// The same, and the audit row carries these details.

@@ -1,4 +1,4 @@
-//! What a host route's handler is given: the request after identify, scope, admission and
+//! The input of a host route's handler: the request after identify, scope, admission and
 //! validation.
 //!
 //! A handler never sees an unchecked field: parameters, query and body have passed the schemas of
@@ -11,13 +11,13 @@ use bytes::Bytes;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::scope::Principal;
 use charter_kernel::time::Instant;
-pub use charter_tenancy::identity::Identity;
-pub use charter_tenancy::place::Place;
+use charter_tenancy::identity::Identity;
+use charter_tenancy::place::Place;
 use http::{HeaderMap, Method};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::pipeline::page::Page;
+use crate::paging::Page;
 
 /// One request to a host route.
 #[derive(Debug)]
@@ -36,9 +36,9 @@ pub struct HostRequest {
     pub peer: IpAddr,
     /// Whether the connection is encrypted (cookies are then `Secure`).
     pub tls: bool,
-    /// Who.
+    /// The sender's identity.
     pub identity: Identity,
-    /// Where; absent for anonymous and operator requests.
+    /// The place at which it acts; absent for anonymous and operator requests.
     pub place: Option<Place>,
     /// Path parameters, decoded and validated.
     pub parameters: Vec<(String, String)>,
@@ -72,7 +72,7 @@ impl HostRequest {
         T::deserialize(&*integral(&self.body))
             .map_err(|error| Refusal::invalid("body", error.to_string()))
     }
-    /// Who acts, with role and pins.
+    /// The acting principal, with role and pins.
     ///
     /// # Errors
     /// As [`HostRequest::place`].
@@ -83,13 +83,13 @@ impl HostRequest {
     ///
     /// # Errors
     /// As [`HostRequest::place`].
-    pub fn audited(&self) -> Result<&str, Refusal> {
+    pub fn audit_organization(&self) -> Result<&str, Refusal> {
         match self.identity {
             Identity::Operator => Ok(""),
             _ => Ok(self.place()?.organization.id.as_str()),
         }
     }
-    /// Where the request acts.
+    /// The place at which the request acts.
     ///
     /// # Errors
     /// `unauthorized` for an anonymous or operator request: the route's `auth` should have refused

@@ -1,34 +1,31 @@
-//! What runs beside requests: jobs, schedules, the sweeper, and whoever follows the other replicas'
+//! The work beside requests: jobs, schedules, the sweeper, and the follower of the other replicas'
 //! changes.
 //!
 //! Each stops taking new work when the host drains and finishes what it holds; what a crash leaves
 //! behind is taken up again when its lease has ended.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use charter_adapters::webhooks::deliveries;
+use charter_registry::components::watch::Folder;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::App;
-use crate::components::watch::Folder;
 
-pub(crate) mod approvals;
+mod approvals;
 mod checkpoints;
 mod due;
 mod erase;
+mod fair;
 mod feeds;
 mod follow;
 mod holds;
 mod jobs;
 mod mails;
-pub(crate) mod owner;
+mod round;
 mod run;
 mod schedules;
 mod sweep;
-
-/// How often what should not be missed is looked for, although something wakes it.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Starts all of them.
 pub fn start(app: &Arc<App>, folder: Option<Folder>) {
@@ -36,12 +33,12 @@ pub fn start(app: &Arc<App>, folder: Option<Folder>) {
     app.tasks.spawn(jobs::run(app.clone()));
     app.tasks.spawn(until_drained(app, schedules::run(app.clone())));
     app.tasks.spawn(until_drained(app, erase::run(app.clone())));
-    app.tasks.spawn(until_drained(app, approvals::approved(app.clone())));
-    app.tasks.spawn(until_drained(app, approvals::undecided(app.clone())));
-    app.tasks.spawn(until_drained(app, approvals::resolved(app.clone())));
-    app.tasks.spawn(until_drained(app, holds::overdue(app.clone())));
-    app.tasks.spawn(until_drained(app, holds::doubted(app.clone())));
-    app.tasks.spawn(until_drained(app, holds::ended(app.clone())));
+    app.tasks.spawn(until_drained(app, approvals::run_approved(app.clone())));
+    app.tasks.spawn(until_drained(app, approvals::expire_undecided(app.clone())));
+    app.tasks.spawn(until_drained(app, approvals::forget_resolved(app.clone())));
+    app.tasks.spawn(until_drained(app, holds::close_overdue(app.clone())));
+    app.tasks.spawn(until_drained(app, holds::ask_about_doubts(app.clone())));
+    app.tasks.spawn(until_drained(app, holds::forget_ended(app.clone())));
     app.tasks.spawn(until_drained(app, checkpoints::run(app.clone())));
     app.tasks.spawn(until_drained(app, feeds::run(app.clone())));
     let deliveries = deliveries::run(app.adapters.clone(), app.tasks.clone(), app.draining.clone());

@@ -1,4 +1,4 @@
-//! What happens as time passes, in whole servers of this process whose clock each test moves.
+//! Events that come as time passes, in whole servers of this process whose clock each test moves.
 
 #[path = "timed/bed.rs"]
 mod bed;

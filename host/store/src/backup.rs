@@ -98,7 +98,7 @@ async fn fill(config: &StoreConfig, database: &Database, from: &Path) -> Result<
     for table in TABLES {
         let sql = database
             .dialect
-            .composed(&format!("SELECT count(*) FROM (SELECT 1 FROM {} LIMIT 1) t", table.name));
+            .compose(&format!("SELECT count(*) FROM (SELECT 1 FROM {} LIMIT 1) t", table.name));
         let rows: i64 = query(sql).fetch_one(&mut connection).await?.try_get(0)?;
         if rows > 0 {
             return Err(BackupError::Refused(

@@ -1,6 +1,6 @@
 //! The deployment's one clock: the database's, where replicas share one.
 //!
-//! What was read last goes on by the machine's steady clock, so that a machine whose wall clock is
+//! The last reading goes on by the machine's steady clock, so that a machine whose wall clock is
 //! wrong, or jumps, opens no budget's window early, ends no lease early, and signs nothing in the
 //! future.
 
@@ -26,7 +26,7 @@ impl DatabaseClock {
 
     /// The database said `at` in answer to what was asked at `asked` and is answered now. It meant
     /// the middle, more or less.
-    pub(crate) fn said(&self, at: Instant, asked: Steady) {
+    pub(crate) fn synchronize(&self, at: Instant, asked: Steady) {
         let took = asked.elapsed();
         if took <= READING_MAX {
             *self.read.write().unwrap_or_else(PoisonError::into_inner) =

@@ -33,7 +33,7 @@ use crate::error::{CommitError, OpenError};
 use crate::shard::shard;
 use crate::wake::Wakes;
 use queue::{Job, Queue};
-use room::Room;
+use room::DiskRoom;
 
 /// Counters of all lanes.
 #[derive(Debug, Default)]
@@ -60,13 +60,13 @@ pub struct StoreStatus {
     pub retries: u64,
 }
 
-/// What the lanes share.
+/// The state that the lanes share.
 pub(crate) struct Shared {
     pub(crate) config: StoreConfig,
     pub(crate) database: Database,
     pub(crate) wakes: Arc<Wakes>,
     pub(crate) epochs: Arc<Epochs>,
-    pub(crate) room: Room,
+    pub(crate) room: DiskRoom,
     pub(crate) counts: Counts,
     /// Facts without numbers were committed.
     pub(crate) facts_written: Arc<Notify>,
@@ -86,7 +86,7 @@ impl Committer {
         epochs: Arc<Epochs>,
         closing: &CancellationToken,
     ) -> Result<Self, OpenError> {
-        let room = Room::open(config, database)?;
+        let room = DiskRoom::open(config, database)?;
         let shared = Arc::new(Shared {
             config: config.clone(),
             database: database.clone(),
@@ -130,7 +130,7 @@ impl Committer {
             database: database.clone(),
             wakes,
             epochs,
-            room: Room::looking(),
+            room: DiskRoom::looking(),
             counts: Counts::default(),
             facts_written: Arc::default(),
         };
@@ -179,7 +179,8 @@ impl Committer {
             queue.close();
         }
         for queue in &self.lanes {
-            while tokio::time::timeout(Duration::from_secs(1), queue.ended()).await.is_err() {
+            while tokio::time::timeout(Duration::from_secs(1), queue.wait_for_end()).await.is_err()
+            {
                 tracing::info!("waiting for the committer to finish");
             }
         }

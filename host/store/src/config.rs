@@ -1,4 +1,4 @@
-//! What a store is opened with.
+//! The settings that a store is opened with.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,12 +7,13 @@ use std::sync::Arc;
 use charter_kernel::time::Clock;
 use charter_kernel::unit::Space;
 
-/// What a store is opened with.
+/// The settings that a store is opened with.
 #[derive(Clone)]
 pub struct StoreConfig {
     /// `postgres://…`, `sqlite://path`, or empty for `charter.db` in the data folder.
     pub url: String,
-    /// Where the embedded database, its ballast file and, unless given elsewhere, the key file lie.
+    /// The folder of the embedded database, its ballast file and, unless given elsewhere, the key
+    /// file.
     pub data_dir: PathBuf,
     /// The master key: 32 random bytes in base64, made at first start with mode 0600. `None`:
     /// `master.key` in the data folder.

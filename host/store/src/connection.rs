@@ -1,4 +1,4 @@
-//! Where the database is and how each kind of connection to it is set up.
+//! The address of the database, and how each kind of connection to it is set up.
 
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
@@ -70,7 +70,7 @@ impl Database {
         self.dialect == Dialect::Postgres
     }
 
-    /// Where the embedded database lies.
+    /// The file of the embedded database.
     pub(crate) fn file(&self) -> Option<&PathBuf> {
         match &self.address {
             Address::Sqlite { file, .. } => Some(file),

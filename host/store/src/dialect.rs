@@ -9,7 +9,7 @@ use sqlx::SqlStr;
 
 use crate::query::PAGE_BYTES_MAX;
 
-/// Which database is spoken to.
+/// The database that is spoken to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Dialect {
     Sqlite,
@@ -116,7 +116,7 @@ impl Dialect {
     }
 
     /// A statement that is put together from fixed parts: assembled once a combination.
-    pub(crate) fn assembled(
+    pub(crate) fn assemble(
         self,
         parts: &[&'static str],
         assemble: impl FnOnce() -> String,
@@ -137,7 +137,7 @@ impl Dialect {
     }
 
     /// A statement put together from fixed fragments.
-    pub(crate) fn composed(self, text: &str) -> SqlStr {
+    pub(crate) fn compose(self, text: &str) -> SqlStr {
         AssertSqlSafe(self.words(text)).into_sql_str()
     }
 }

@@ -16,7 +16,7 @@ macro_rules! columns {
 }
 pub(crate) use columns;
 
-/// What else a row holds beside its columns.
+/// The members of a row that have no column of their own.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Entries {
@@ -60,9 +60,13 @@ pub(crate) fn entries(stored: &Stored) -> String {
 }
 
 /// A row from columns that start at `at`, whose texts it takes.
-pub(crate) fn stored(row: &mut sql::Row, at: usize) -> sqlx::Result<(Key, Stored)> {
+pub(crate) fn read_row(row: &mut sql::Row, at: usize) -> sqlx::Result<(Key, Stored)> {
     let mut text = |n: usize| row.take_text(at + n);
-    let key = Key { reach: Reach::stored(text(0)?), space: Space::stored(text(1)?), id: text(2)? };
+    let key = Key {
+        reach: Reach::from_store(text(0)?),
+        space: Space::from_store(text(1)?),
+        id: text(2)?,
+    };
     let (organization, body, kept) = (text(3)?, text(5)?, text(6)?);
     let kept: Entries = match kept.as_str() {
         "" => Entries::default(),
@@ -79,7 +83,7 @@ pub(crate) fn stored(row: &mut sql::Row, at: usize) -> sqlx::Result<(Key, Stored
         }),
     };
     let names = kept.names.into_iter().map(|(reach, space, name)| Claim {
-        reach: Reach::stored(reach),
+        reach: Reach::from_store(reach),
         space,
         name,
     });
@@ -108,8 +112,8 @@ pub(crate) fn holder(key: &Key) -> String {
 }
 
 /// The row that a column `holder` names.
-pub(crate) fn held_by(holder: &str) -> sqlx::Result<Key> {
+pub(crate) fn parse_holder(holder: &str) -> sqlx::Result<Key> {
     let (reach, space, id) =
         serde_json::from_str(holder).map_err(|error| sqlx::Error::Decode(Box::new(error)))?;
-    Ok(Key { reach: Reach::stored(reach), space: Space::stored(space), id })
+    Ok(Key { reach: Reach::from_store(reach), space: Space::from_store(space), id })
 }

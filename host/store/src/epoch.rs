@@ -1,5 +1,5 @@
-//! What caches of the host's own rows need to know: whether any of them has changed, and how fresh
-//! that knowledge is.
+//! Knowledge for caches of the host's own rows: whether any of them has changed, and how fresh that
+//! knowledge is.
 //!
 //! Each batch that writes a `host.` space which is not declared quiet counts it in a row of the
 //! revisions, spread over shards so that lanes do not wait for each other. Other replicas poll the
@@ -46,7 +46,7 @@ pub(crate) struct Epochs {
     /// One look at a time: who comes meanwhile shares the next.
     looking: tokio::sync::Mutex<()>,
     polls: bool,
-    /// What is told the database's time at each look.
+    /// The clock that is told the database's time at each look.
     clock: Option<Arc<DatabaseClock>>,
 }
 
@@ -83,7 +83,7 @@ impl Epochs {
     }
 
     /// This process committed a write of these.
-    pub(crate) fn written<'a>(&self, spaces: impl Iterator<Item = &'a (Reach, Space)>) {
+    pub(crate) fn note_writes<'a>(&self, spaces: impl Iterator<Item = &'a (Reach, Space)>) {
         let spaces: BTreeSet<_> =
             spaces.map(|(_, space)| space).filter(|space| self.counts_for(space)).collect();
         if spaces.is_empty() {
@@ -184,7 +184,7 @@ impl Epochs {
         let (sum, at): (i64, i64) =
             (row.try_get(0).map_err(failed)?, row.try_get(1).map_err(failed)?);
         if let Some(clock) = &self.clock {
-            clock.said(charter_kernel::time::Instant(at), asked);
+            clock.synchronize(charter_kernel::time::Instant(at), asked);
         }
         {
             // They are only ever counted up, so the same sum is the same state.

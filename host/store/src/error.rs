@@ -1,4 +1,4 @@
-//! What can go wrong, as its callers need to tell it apart.
+//! Errors, told apart as callers need them.
 
 use charter_kernel::unit::{Refused, Rejection};
 
@@ -20,7 +20,7 @@ pub enum OpenError {
     /// A file could not be read or written.
     #[error("{path} cannot be used")]
     File {
-        /// Which file.
+        /// The file.
         path: String,
         /// Why.
         #[source]
@@ -70,7 +70,7 @@ pub enum CommitError {
 
 impl CommitError {
     /// The rule that refused the unit, if one did.
-    pub fn refused(&self) -> Option<&Refused> {
+    pub fn refusal(&self) -> Option<&Refused> {
         match self {
             Self::Rejected(Rejection::Refused(refused)) => Some(refused),
             _ => None,
@@ -140,7 +140,7 @@ pub enum BackupError {
     /// The database said no.
     #[error("the database refused")]
     Database(#[from] sqlx::Error),
-    /// What is wrong with the file or the target, in plain words.
+    /// The fault of the file or the target, in plain words.
     #[error("{0}")]
     Refused(String),
     /// The target could not be opened.

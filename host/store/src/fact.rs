@@ -14,8 +14,8 @@ pub(crate) fn kind_name(kind: FactKind) -> &'static str {
 /// An audit row as it is committed, with an id and a salt of its own.
 ///
 /// # Errors
-/// Where the operating system has no randomness.
-pub fn audited(row: &audit::Row<'_>) -> Result<Fact, getrandom::Error> {
+/// When the operating system has no randomness.
+pub fn audit_fact(row: &audit::AuditRow<'_>) -> Result<Fact, getrandom::Error> {
     let mut random = [0; audit::RANDOM_BYTES];
     getrandom::fill(&mut random)?;
     Ok(row.fact(random))

@@ -36,12 +36,13 @@ pub use epoch::Epoch;
 pub use error::{
     BackupError, CommitError, OpenError, ReadError, SealError, TransactError, WriteError,
 };
-pub use fact::audited;
+pub use fact::audit_fact;
 pub use query::{
-    LogEntry, LogHead, LogPage, Order, PAGE_BYTES_MAX, PAGE_ROWS_MAX, Page, Query, SequencedFact,
-    Standing, TESTS_MAX, Test,
+    GroupStanding, LogEntry, LogHead, LogPage, Order, PAGE_BYTES_MAX, PAGE_ROWS_MAX, Page, Query,
+    SequencedFact, TESTS_MAX, Test,
 };
-pub use store::{BLOB_BYTES_MAX, Hold, Snapshot, Store};
+pub use store::{BLOB_BYTES_MAX, FolderLock, Snapshot, Store};
 pub use ticket::Ticket;
+pub use transact::Attempts;
 pub use txn::Txn;
 pub use wake::Changed;

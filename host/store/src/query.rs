@@ -10,12 +10,12 @@ pub const PAGE_BYTES_MAX: usize = 4 << 20;
 /// Most tests of one query.
 pub const TESTS_MAX: usize = 16;
 
-/// Which rows of a space, in which order.
+/// A selection of a space's rows, and their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
-    /// Who shares the rows.
+    /// The reach that shares the rows.
     pub reach: Reach,
-    /// Which kind of rows.
+    /// The space of the rows.
     pub space: Space,
     /// Indexed field and what its encoded value ([`charter_kernel::index`]) must be; all must hold.
     pub matching: Vec<(String, Test)>,
@@ -56,13 +56,13 @@ impl Query {
         self
     }
     /// Not validated at the commit.
-    pub fn relaxed(mut self) -> Self {
+    pub fn relax(mut self) -> Self {
         self.relaxed = true;
         self
     }
 }
 
-/// What an encoded index value must be. Encoded values compare by bytes.
+/// A condition on an encoded index value. Encoded values compare by bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Test {
     /// This.
@@ -86,7 +86,7 @@ pub enum Order {
 pub struct Page {
     /// In the query's order. Fewer than asked for where their bytes are full.
     pub items: Vec<(Key, Row)>,
-    /// Where the next page begins; present when there is more.
+    /// The position at which the next page begins; present when there is more.
     pub next: Option<String>,
 }
 
@@ -97,9 +97,9 @@ impl Page {
     }
 }
 
-/// What one group of a leased space holds.
+/// The numbers of one group of a leased space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct GroupStanding {
     /// Due and held by nobody.
     pub ready: u64,
     /// Held under a lease.

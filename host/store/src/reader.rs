@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::connection::{Database, reading};
 use crate::dialect::Dialect;
-use crate::document::{columns, stored};
+use crate::document::{columns, read_row};
 use crate::error::ReadError;
 use crate::sql::{Connection, Pool, Query, Row, query};
 
@@ -24,17 +24,17 @@ const BATCH_MAX: usize = 256;
 
 /// A kind of small read that one statement can make for many callers.
 pub(crate) trait Questions: Send + Sync + 'static {
-    /// What is asked for.
+    /// A question.
     type Asked: Clone + Ord + Send + Sync;
-    /// What is there, if anything.
+    /// Its answer, if there is any.
     type Found: Clone + Send;
 
     /// The statement that answers one.
     fn one(&self, dialect: Dialect, asked: &Self::Asked) -> Query;
     /// The statement that answers all of them.
     fn all(&self, dialect: Dialect, asked: &BTreeSet<Self::Asked>) -> Query;
-    /// What a row of either says.
-    fn found(row: Row) -> sqlx::Result<(Self::Asked, Self::Found)>;
+    /// The question that a row of either statement answers, and its answer.
+    fn decode(row: Row) -> sqlx::Result<(Self::Asked, Self::Found)>;
 }
 
 type Answer<Q> = Result<Option<<Q as Questions>::Found>, ReadError>;
@@ -44,7 +44,7 @@ pub(crate) struct Waiting<Q: Questions> {
     answer: oneshot::Sender<Answer<Q>>,
 }
 
-/// Where questions of one kind are handed in.
+/// The entrance for questions of one kind.
 pub(crate) enum Readers<Q: Questions> {
     /// SQLite is asked at once: a statement costs less than finding others to share it with.
     Direct { questions: Q, pool: Pool },
@@ -87,7 +87,7 @@ impl<Q: Questions> Readers<Q> {
                 let row =
                     reading(questions.one(Dialect::Sqlite, &asked).fetch_optional(pool)).await?;
                 let found = row
-                    .map(Q::found)
+                    .map(Q::decode)
                     .transpose()
                     .map_err(|error| ReadError::Failed(Some(error)))?;
                 Ok(found.map(|(_, found)| found))
@@ -112,12 +112,13 @@ impl<Q: Questions> Reader<Q> {
     async fn run(mut self) {
         let mut batch = Vec::with_capacity(BATCH_MAX);
         loop {
-            // Whoever waits here first takes what there is; the others are busy or wait behind.
+            // The reader that waits here first takes all there is; the others are busy or wait
+            // behind.
             let taken = self.waiting.lock().await.recv_many(&mut batch, BATCH_MAX).await;
             if taken == 0 {
                 return;
             }
-            // Who stopped waiting need not be read for.
+            // A caller that stopped waiting need not be read for.
             batch.retain(|waiting| !waiting.answer.is_closed());
             self.answer(&mut batch).await;
         }
@@ -166,7 +167,7 @@ impl<Q: Questions> Reader<Q> {
         };
         let rows = reading(query.fetch_all(connection)).await?;
         rows.into_iter()
-            .map(Q::found)
+            .map(Q::decode)
             .collect::<sqlx::Result<_>>()
             .map_err(|error| ReadError::Failed(Some(error)))
     }
@@ -205,7 +206,7 @@ impl Questions for Rows {
         query(dialect.sql(sql)).bind(serde_json::to_string(&keys).unwrap_or_default())
     }
 
-    fn found(mut row: Row) -> sqlx::Result<(Key, Stored)> {
-        stored(&mut row, 0)
+    fn decode(mut row: Row) -> sqlx::Result<(Key, Stored)> {
+        read_row(&mut row, 0)
     }
 }

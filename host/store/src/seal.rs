@@ -44,7 +44,7 @@ pub(crate) struct Sealer {
 /// A data key as its row keeps it.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Wrapped {
-    /// Which master key wraps it.
+    /// The master key that wraps it.
     master: String,
     key: String,
 }
@@ -138,7 +138,7 @@ pub(crate) fn decrypt(
 }
 
 /// A key for one purpose.
-pub(crate) fn derived(key: &[u8; 32], label: &str) -> [u8; 32] {
+pub(crate) fn derive_key(key: &[u8; 32], label: &str) -> [u8; 32] {
     let mut mac = match Hmac::<Sha256>::new_from_slice(key) {
         Ok(mac) => mac,
         // HMAC takes keys of any length.
@@ -148,14 +148,14 @@ pub(crate) fn derived(key: &[u8; 32], label: &str) -> [u8; 32] {
     mac.finalize().into_bytes().into()
 }
 
-/// What a value is bound to; organization and context cannot run into each other.
-pub(crate) fn bound(organization: &str, context: &str) -> String {
+/// The text that a value is bound to; organization and context cannot run into each other.
+pub(crate) fn bind_text(organization: &str, context: &str) -> String {
     format!("{}:{organization}:{context}", organization.len())
 }
 
 impl Master {
     pub(crate) fn wrap(&self, organization: &str, key: &DataKey) -> Result<Wrapped, SealError> {
-        let sealed = encrypt(self.newest(), &bound(organization, "data key"), key.as_slice())?;
+        let sealed = encrypt(self.newest(), &bind_text(organization, "data key"), key.as_slice())?;
         Ok(Wrapped { master: name_of(self.newest()), key: STANDARD.encode(sealed) })
     }
 
@@ -164,14 +164,14 @@ impl Master {
         let sealed = STANDARD.decode(&wrapped.key).map_err(|_| SealError::Broken)?;
         let key =
             self.keys().find(|key| name_of(key) == wrapped.master).ok_or(SealError::Broken)?;
-        let opened = decrypt(key, &bound(organization, "data key"), &sealed)?;
+        let opened = decrypt(key, &bind_text(organization, "data key"), &sealed)?;
         Ok(Zeroizing::new(opened.as_slice().try_into().map_err(|_| SealError::Broken)?))
     }
 }
 
 /// How a master key is called beside what it wraps; says nothing about it.
 fn name_of(key: &[u8; 32]) -> String {
-    Sha256::digest(derived(key, "name"))[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+    Sha256::digest(derive_key(key, "name"))[..8].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl From<SealError> for OpenError {

@@ -21,8 +21,8 @@ pub(crate) fn words(text: &str) -> String {
         .join(" ")
 }
 
-/// What the index holds of a row's text: the words of its beginning.
-pub(crate) fn indexed_words(text: &str) -> String {
+/// The words of a row's text that the index holds: those of its beginning.
+pub(crate) fn index_words(text: &str) -> String {
     words(&text[..text.floor_char_boundary(SEARCH_TEXT_BYTES_MAX)])
 }
 

@@ -94,7 +94,7 @@ async fn number(
     let mut given = 0;
     if locked {
         for row in query(NUMBER).bind(BATCH_MAX).fetch_all(&mut *connection).await? {
-            logs.push(LogKey { reach: Reach::stored(row.try_get(0)?), log: row.try_get(1)? });
+            logs.push(LogKey { reach: Reach::from_store(row.try_get(0)?), log: row.try_get(1)? });
             given = row.try_get(2)?;
         }
     }

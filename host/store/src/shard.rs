@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Which of `n` a name belongs to; the same in every run of one build.
+/// The shard of `n` that a name belongs to; the same in every run of one build.
 pub(crate) fn shard(name: &str, n: usize) -> usize {
     let mut hasher = DefaultHasher::new();
     name.hash(&mut hasher);

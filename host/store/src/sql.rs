@@ -22,7 +22,7 @@ pub(crate) use sqlite::{SqliteConnection, SqlitePool};
 /// up checkpoints for ever.
 pub(crate) const READ_MS_MAX: u64 = 10_000;
 
-/// What is bound to a place of a statement.
+/// A value for a place of a statement.
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
     Text(Option<String>),
@@ -130,7 +130,7 @@ pub(crate) async fn run(on: &mut Connection, sql: impl SqlSafeStr) -> sqlx::Resu
     }
 }
 
-/// What rows can be asked of.
+/// A source of rows.
 pub(crate) trait Ask {
     fn rows(self, query: Query) -> impl Future<Output = sqlx::Result<Vec<Row>>> + Send;
     fn page(self, query: Query) -> impl Future<Output = sqlx::Result<Filled>> + Send;
@@ -246,7 +246,7 @@ fn unfit(n: usize) -> sqlx::Error {
     }
 }
 
-/// What a column can be read as.
+/// A type that a column can be read as.
 pub(crate) trait Column: for<'r> sqlx::Decode<'r, Postgres> + sqlx::Type<Postgres> {
     fn of(cell: &Cell) -> Option<Self>;
 }

@@ -1,4 +1,4 @@
-//! What groups of leased rows hold, asked for many groups by one statement.
+//! The numbers of groups of leased rows, asked for many groups by one statement.
 //!
 //! A group may hold millions of rows, so they are not counted one by one: the committer keeps each
 //! group's size, and only the part of the index that lies in the future (held or put off), usually
@@ -17,7 +17,7 @@ use crate::sql::{Query, Row, query};
 /// Rows of the future that are counted one by one; beyond it held and put-off rows are told apart
 /// by this sample. Stands as a number in the statements.
 pub(crate) const COUNTED_MAX: i64 = 20_000;
-/// What a held row counts beside the one that every row counts, so that one pass gives both
+/// The weight of a held row beside the one that every row counts, so that one pass gives both
 /// numbers.
 const HELD: i64 = 1_000_000;
 
@@ -29,7 +29,7 @@ pub(crate) struct Group {
     pub(crate) name: String,
 }
 
-/// What a group is seen to hold at one moment.
+/// The numbers of a group at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
     pub(crate) total: i64,
@@ -68,7 +68,7 @@ impl Questions for Groups {
 
     fn one(&self, dialect: Dialect, group: &Group) -> Query {
         let places = ["CAST($1 AS TEXT)", "CAST($2 AS TEXT)", "CAST($3 AS TEXT)", "$4"];
-        let sql = dialect.assembled(&[STANDING, "one"], || standing(places));
+        let sql = dialect.assemble(&[STANDING, "one"], || standing(places));
         query(sql)
             .bind(group.reach.as_str())
             .bind(group.space.as_str())
@@ -83,12 +83,13 @@ impl Questions for Groups {
             .collect();
         let places = ["k.value->>0", "k.value->>1", "k.value->>2", "$2"];
         let sql = dialect
-            .assembled(&[STANDING, "all"], || format!("{} FROM {{each:$1}} k", standing(places)));
+            .assemble(&[STANDING, "all"], || format!("{} FROM {{each:$1}} k", standing(places)));
         query(sql).bind(serde_json::to_string(&groups).unwrap_or_default()).bind(self.clock.now().0)
     }
 
-    fn found(row: Row) -> sqlx::Result<(Group, Seen)> {
-        let (reach, space) = (Reach::stored(row.try_get(0)?), Space::stored(row.try_get(1)?));
+    fn decode(row: Row) -> sqlx::Result<(Group, Seen)> {
+        let (reach, space) =
+            (Reach::from_store(row.try_get(0)?), Space::from_store(row.try_get(1)?));
         let counted: i64 = row.try_get(4)?;
         let seen = Seen {
             total: row.try_get(3)?,

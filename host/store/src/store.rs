@@ -40,7 +40,7 @@ use crate::ticket::{Ticket, Tickets};
 use crate::wake::Wakes;
 
 pub use blob::BLOB_BYTES_MAX;
-pub use presence::Hold;
+pub use presence::FolderLock;
 pub use snapshot::Snapshot;
 pub(crate) use snapshot::standing_still;
 
@@ -62,7 +62,7 @@ pub(crate) struct Inner {
     pub(crate) epochs: Arc<Epochs>,
     pub(crate) tickets: Arc<Tickets>,
     pub(crate) sealer: Sealer,
-    /// What keys of other purposes are derived from.
+    /// The key that keys of other purposes are derived from.
     pub(crate) root: Zeroizing<[u8; 32]>,
     pub(crate) closing: CancellationToken,
 }
@@ -176,7 +176,7 @@ impl Store {
         self.inner.config.clock.clone()
     }
 
-    /// What it says.
+    /// The time now, by that clock.
     pub fn now(&self) -> Instant {
         self.inner.config.clock.now()
     }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use charter_kernel::apply::{Stored, add_to_body, claim_fits, key_fits, merged};
+use charter_kernel::apply::{Stored, add_to_body, claim_fits, key_fits, merge};
 use charter_kernel::audit::Change;
 use charter_kernel::governance::hold::is_book;
 use charter_kernel::hex::sha256;
@@ -17,7 +17,7 @@ use charter_kernel::unit::{
 };
 
 use crate::error::{CommitError, ReadError, WriteError};
-use crate::query::{LogHead, LogPage, Page, Query, Standing};
+use crate::query::{GroupStanding, LogHead, LogPage, Page, Query};
 use crate::store::Store;
 use crate::ticket::Ticket;
 
@@ -30,11 +30,12 @@ pub struct Txn {
     own: BTreeMap<Key, Option<Row>>,
     /// Additions to rows that this request did not read.
     adds: BTreeMap<Key, Vec<(String, i64)>>,
-    /// Who holds which unique value or name, as far as it was asked or changed here.
+    /// The holder of each unique value or name, as far as it was asked or changed here.
     claims: BTreeMap<(Reach, String, String), Option<Key>>,
-    /// What was read, so that a second look sees the same: the first is what the commit validates.
+    /// The rows that were read, so that a second look sees the same: the first is what the commit
+    /// validates.
     seen: BTreeMap<Key, Option<Stored>>,
-    /// What must hold at the next commit, and no longer: a step that the commit itself makes.
+    /// Conditions of the next commit alone: of a step that the commit itself makes.
     once: Vec<Guard>,
     taken: Vec<Taken>,
     tickets: Vec<Ticket>,
@@ -42,13 +43,24 @@ pub struct Txn {
     held_bytes: usize,
 }
 
-/// What a row costs in memory beside its texts, about.
+/// Memory that a row costs beside its texts, about.
 const HELD_ROW_BYTES: usize = 512;
 
 fn row_bytes(row: &Row) -> usize {
     let pairs = row.index.iter().chain(&row.unique);
     let entries: usize = pairs.map(|(field, value)| field.len() + value.len()).sum();
     row.body.len() + entries + row.text.as_ref().map_or(0, String::len)
+}
+
+fn write_bytes(write: &Write) -> usize {
+    match write {
+        Write::Insert { draft, .. }
+        | Write::Replace { draft, .. }
+        | Write::Put { draft, .. }
+        | Write::Ensure { draft, .. } => draft.body.len(),
+        Write::Append { name, payload, .. } => name.len() + payload.len(),
+        _ => 0,
+    }
 }
 
 impl Store {
@@ -81,7 +93,7 @@ impl Txn {
 
     /// Bytes of what was read, written and handed out here, about: it stays in memory until the
     /// commit.
-    pub fn held_bytes(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         self.held_bytes + self.unit.guards.len() * HELD_ROW_BYTES
     }
 
@@ -94,17 +106,17 @@ impl Txn {
         &self.store
     }
 
-    /// Whose work it is.
+    /// The organization whose work it is.
     pub fn organization(&self) -> &str {
         &self.unit.organization
     }
 
-    /// What would be committed now.
+    /// The unit that would be committed now.
     pub fn unit(&self) -> &Unit {
         &self.unit
     }
 
-    /// What becomes of each row that this request writes itself, as far as it was read or written
+    /// Each row that this request writes itself, before and after, as far as it was read or written
     /// here: at most `limit`.
     pub fn changes(&self, limit: usize) -> Vec<Change> {
         let changes = self.own.iter().take(limit).map(|(key, after)| Change {
@@ -148,11 +160,11 @@ impl Txn {
         Ok(self.with_adds(key, row))
     }
 
-    /// Whose work inserted a row: its organization, empty for the deployment's own. Not validated.
+    /// The organization whose work inserted a row, empty for the deployment's own. Not validated.
     pub async fn organization_of(&self, key: &Key) -> Result<Option<String>, ReadError> {
         match self.own.get(key) {
             Some(own) => Ok(own.as_ref().map(|_| self.unit.organization.clone())),
-            None => Ok(self.store.stored(key).await?.map(|stored| stored.organization)),
+            None => Ok(self.store.load(key).await?.map(|stored| stored.organization)),
         }
     }
 
@@ -169,20 +181,20 @@ impl Txn {
 
     /// Reads the committed row and records what was read.
     async fn read(&mut self, key: &Key) -> Result<Option<Stored>, ReadError> {
-        // Where no row can be, there is nothing to validate.
+        // An address that no row can have needs no validation.
         if self.reading || !key_fits(key) {
-            return self.store.stored(key).await;
+            return self.store.load(key).await;
         }
         if let Some(seen) = self.seen.get(key) {
             return Ok(seen.clone());
         }
-        // Who already holds a place waits for no other: nobody waits in a circle.
+        // A caller that already holds a place waits for no other: nobody waits in a circle.
         if self.tickets.is_empty()
             && let Some(ticket) = self.store.ticket_if_hot(key).await
         {
             self.tickets.push(ticket);
         }
-        let stored = self.store.stored(key).await?;
+        let stored = self.store.load(key).await?;
         self.unit.guards.push(match &stored {
             Some(stored) => Guard::Stamp { key: key.clone(), stamp: stored.stamp },
             None => Guard::Version { key: key.clone(), version: None },
@@ -223,7 +235,7 @@ impl Txn {
         }
     }
 
-    /// Who holds the unique value or name, own writes first. Validated by the value alone.
+    /// The holder of the unique value or name, own writes first. Validated by the value alone.
     pub async fn lookup(&mut self, claim: &Claim) -> Result<Option<Key>, ReadError> {
         let at = (claim.reach.clone(), claim.space.clone(), claim.name.clone());
         if let Some(own) = self.claims.get(&at) {
@@ -254,20 +266,20 @@ impl Txn {
         self.store.search(reach, space, text, limit).await
     }
 
-    /// What a group of a leased space holds. Not validated.
+    /// The numbers of a group of a leased space. Not validated.
     pub async fn standing(
         &self,
         reach: &Reach,
         space: &Space,
         group: &str,
-    ) -> Result<Standing, ReadError> {
+    ) -> Result<GroupStanding, ReadError> {
         self.store.standing(reach, space, group).await
     }
 
     /// The row as the commit will make it.
-    fn merged(&self, old: Option<&Row>, draft: &Draft) -> Row {
+    fn merge(&self, old: Option<&Row>, draft: &Draft) -> Row {
         let now = self.store.now();
-        merged(old, draft, self.unit.at.unwrap_or(now), now)
+        merge(old, draft, self.unit.at.unwrap_or(now), now)
     }
 
     /// A new row. Refused at once where another row holds one of its unique values; a taken key is
@@ -277,7 +289,7 @@ impl Txn {
             return Err(Refused::Exists { key }.into());
         }
         self.claim_values(&key, None, &draft).await?;
-        let row = self.merged(None, &draft);
+        let row = self.merge(None, &draft);
         // The row, and the draft that makes it.
         self.hold_bytes(2 * row_bytes(&row));
         self.own.insert(key.clone(), Some(row.clone()));
@@ -298,7 +310,7 @@ impl Txn {
             return Err(Refused::Stale { key, current: old.version }.into());
         }
         self.claim_values(&key, Some(&old), &draft).await?;
-        let row = self.merged(Some(&old), &draft);
+        let row = self.merge(Some(&old), &draft);
         // The row, and the draft that makes it.
         self.hold_bytes(2 * row_bytes(&row));
         self.own.insert(key.clone(), Some(row.clone()));
@@ -310,7 +322,7 @@ impl Txn {
     pub async fn put(&mut self, key: Key, draft: Draft) -> Result<Row, WriteError> {
         let old = self.get(&key).await?;
         self.claim_values(&key, old.as_ref(), &draft).await?;
-        let row = self.merged(old.as_ref(), &draft);
+        let row = self.merge(old.as_ref(), &draft);
         // The row, and the draft that makes it.
         self.hold_bytes(2 * row_bytes(&row));
         self.own.insert(key.clone(), Some(row.clone()));
@@ -499,7 +511,7 @@ impl Txn {
 
     /// A write as it is: nothing is read for it, and `get` does not see it.
     pub fn write(&mut self, write: Write) {
-        self.hold_bytes(0);
+        self.hold_bytes(write_bytes(&write));
         self.unit.writes.push(write);
     }
 
@@ -515,15 +527,15 @@ impl Txn {
         };
         let taken = self.store.commit(unit).await?.taken.into_iter().flatten().collect::<Vec<_>>();
         for taken in &taken {
-            // Who asked keeps them too: they are the same for a request that is run again.
+            // The caller keeps them too: they are the same for a request that is run again.
             self.hold_bytes(2 * row_bytes(&taken.row));
         }
         self.taken.extend(taken.iter().cloned());
         Ok(taken)
     }
 
-    /// What was handed out so far.
-    pub fn taken(&self) -> &[Taken] {
+    /// The rows that were handed out so far.
+    pub fn takes(&self) -> &[Taken] {
         &self.taken
     }
 
@@ -540,14 +552,14 @@ impl Txn {
             let unit =
                 Unit { organization: self.unit.organization.clone(), writes, ..Unit::default() };
             match self.store.commit_settling(unit).await {
-                Err(error) if error.refused().is_none() => last = Err(error),
+                Err(error) if error.refusal().is_none() => last = Err(error),
                 _ => {}
             }
         }
         last
     }
 
-    /// Commits. What was handed out stays handed out.
+    /// Commits. Rows that were handed out stay handed out.
     pub async fn commit(mut self) -> Result<Applied, CommitError> {
         self.unit.guards.append(&mut self.once);
         self.store.commit(self.unit).await
@@ -581,8 +593,9 @@ impl Txn {
         Ok(applied)
     }
 
-    /// The keys whose places it holds, for a new attempt after a conflict.
-    pub fn into_unit(self) -> Unit {
+    /// The unit, for who commits it otherwise: with all that must still hold.
+    pub fn into_unit(mut self) -> Unit {
+        self.unit.guards.append(&mut self.once);
         self.unit
     }
 }

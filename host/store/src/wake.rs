@@ -40,7 +40,7 @@ pub(crate) struct Wakes {
 
 struct Watched {
     changes: watch::Sender<u64>,
-    /// What the last poll saw.
+    /// The number that the last poll saw.
     seen: Option<i64>,
 }
 
@@ -116,12 +116,12 @@ impl Wakes {
     }
 
     /// Resolves at the next event of any organization.
-    pub(crate) async fn told(&self) {
+    pub(crate) async fn next_event(&self) {
         self.told.notified().await;
     }
 
-    /// What a poll found: wakes those whose number is another than the last poll's.
-    fn polled(&self, found: &HashMap<Topic, i64>) {
+    /// Takes in a poll: wakes those whose number is another than the last poll's.
+    fn note_poll(&self, found: &HashMap<Topic, i64>) {
         for (topic, watched) in self.topics().iter_mut() {
             let now = found.get(topic).copied().unwrap_or(0);
             // The first poll after a subscription cannot tell whether the change is older: it
@@ -148,7 +148,7 @@ pub(crate) fn poll(
                 continue;
             }
             match look(&readers, dialect, &topics).await {
-                Ok(found) => wakes.polled(&found),
+                Ok(found) => wakes.note_poll(&found),
                 Err(error) => tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     "changes could not be polled"
@@ -182,9 +182,9 @@ async fn look(
     let query = query(sql).bind(text(spaces.collect())).bind(text(logs.collect()));
     let rows = reading(query.fetch_all(readers)).await?;
     let topic = |row: &Row| -> sqlx::Result<(Topic, i64)> {
-        let (reach, name) = (Reach::stored(row.try_get(1)?), row.try_get::<String>(2)?);
+        let (reach, name) = (Reach::from_store(row.try_get(1)?), row.try_get::<String>(2)?);
         let topic = match row.try_get::<i64>(0)? {
-            0 => Topic::Space(reach, Space::stored(name)),
+            0 => Topic::Space(reach, Space::from_store(name)),
             _ => Topic::Log(LogKey { reach, log: name }),
         };
         Ok((topic, row.try_get(3)?))

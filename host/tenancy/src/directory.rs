@@ -1,8 +1,8 @@
 //! The cached directory of credentials and tenancy: keys, sessions, organizations with their
 //! standing, projects, users and kits.
 //!
-//! Look-ups answer from memory and fall back to the store; nothing here knows of HTTP. What is
-//! cached counts only while the store vouches that no record of the host has changed since it was
+//! Look-ups answer from memory and fall back to the store; nothing here knows of HTTP. A cached
+//! record counts only while the store vouches that no record of the host has changed since it was
 //! read. Each request asks the store to catch up with other replicas before it looks here;
 //! mutations are guarded at their commit besides (`guards`).
 
@@ -31,7 +31,7 @@ use crate::records::organization::{Loosening, Organization};
 use crate::records::project::{Mode, Project};
 use crate::records::session::Session;
 use crate::records::user::User;
-use crate::records::{Record, still_active, unchanged};
+use crate::records::{Record, require_version, still_active};
 use crate::secret::{self, Plain};
 
 pub mod cache;
@@ -40,7 +40,7 @@ pub mod password;
 use cache::Cache;
 use password::{PasswordError, Passwords};
 
-/// What each kind of record is read from.
+/// The collections that each kind of record is read from.
 const KEYS: &[&str] = &["host.keys"];
 const SESSIONS: &[&str] = &["host.sessions", "host.members", "host.accounts"];
 const ORGANIZATIONS: &[&str] = &["host.organizations"];
@@ -61,11 +61,11 @@ const PROJECTS_A_PAGE: u32 = 100;
 pub struct KeyRecord {
     /// Its id.
     pub id: KeyId,
-    /// Whose it is.
+    /// The organization that owns it.
     pub organization: OrganizationId,
     /// Its name.
     pub name: String,
-    /// What it may do.
+    /// The role, which says what it may do.
     pub role: Role,
     /// The project that it is pinned to.
     pub project: Option<ProjectId>,
@@ -80,7 +80,7 @@ pub struct KeyRecord {
 }
 
 impl KeyRecord {
-    /// Who acts by it.
+    /// The principal that acts by it.
     pub fn principal(&self) -> Principal {
         Principal {
             actor: Actor::new(ActorKind::Key, self.id.as_str()),
@@ -88,10 +88,11 @@ impl KeyRecord {
             project: self.project.clone(),
             user: self.user.clone(),
             root: self.root.clone(),
+            credential: None,
         }
     }
 
-    /// What must still hold when a mutation of this key is committed.
+    /// The conditions that must still hold when a mutation of this key is committed.
     pub fn guards(&self) -> Vec<Guard> {
         let keys = std::iter::once(&self.id).chain(&self.ancestors);
         keys.map(|id| still_active(ApiKey::address(&self.organization, id))).collect()
@@ -109,7 +110,8 @@ pub struct SessionRecord {
     pub organization: OrganizationId,
     /// The account's role there.
     pub role: Role,
-    /// What `X-Service-CSRF` must equal; compare in constant time ([`secret::Plain::is`]).
+    /// The value that `X-Service-CSRF` must equal; compare in constant time
+    /// ([`secret::Plain::is`]).
     pub csrf_token: Plain,
     /// When it ends.
     pub expires_at: Instant,
@@ -120,7 +122,7 @@ pub struct SessionRecord {
 }
 
 impl SessionRecord {
-    /// Who acts by it.
+    /// The principal that acts by it.
     pub fn principal(&self) -> Principal {
         Principal {
             role: Some(self.role),
@@ -129,13 +131,13 @@ impl SessionRecord {
         }
     }
 
-    /// What must still hold when a mutation of this session is committed.
+    /// The conditions that must still hold when a mutation of this session is committed.
     pub fn guards(&self) -> Vec<Guard> {
         let member = Member::address(&self.organization, &self.account);
         vec![
             still_active(Session::address(&self.digest)),
             still_active(member.clone()),
-            unchanged(member, self.membership),
+            require_version(member, self.membership),
         ]
     }
 }
@@ -147,13 +149,13 @@ pub struct OrganizationRecord {
     pub id: OrganizationId,
     /// The project of requests that name none.
     pub default_project: ProjectId,
-    /// Who may loosen.
+    /// The rule about who may loosen.
     pub loosening: Loosening,
-    /// Where its days begin.
+    /// The time zone in which its days begin.
     pub time_zone: String,
     /// The spend cap of all of it together.
     pub budget: Option<Budget>,
-    /// Which regulated actions are allowed.
+    /// The policy of regulated actions.
     pub policy: Policy,
     /// How often users may take which.
     pub limits: Vec<Limit>,
@@ -164,14 +166,14 @@ pub struct OrganizationRecord {
 }
 
 impl OrganizationRecord {
-    /// What must still hold when a mutation within it is committed.
+    /// The condition that must still hold when a mutation within it is committed.
     pub fn guard(&self) -> Guard {
         still_active(Organization::address(&self.id))
     }
 
     /// Requires that its rule about who may loosen is the one that was asked.
     pub fn guard_loosening(&self) -> Guard {
-        unchanged(Organization::address(&self.id), self.version)
+        require_version(Organization::address(&self.id), self.version)
     }
 }
 
@@ -180,7 +182,7 @@ impl OrganizationRecord {
 pub struct ProjectRecord {
     /// Its id.
     pub id: ProjectId,
-    /// Whose it is.
+    /// The organization that owns it.
     pub organization: OrganizationId,
     /// Whether it reaches sandbox providers only.
     pub test: bool,
@@ -197,7 +199,7 @@ pub struct ProjectRecord {
 impl ProjectRecord {
     /// Requires that it is as it was read.
     pub fn guard(&self) -> Guard {
-        unchanged(Project::address(&self.organization, &self.id), self.version)
+        require_version(Project::address(&self.organization, &self.id), self.version)
     }
 }
 
@@ -219,14 +221,14 @@ pub struct UserRecord {
 }
 
 impl UserRecord {
-    /// What must still hold when a mutation on its behalf is committed.
+    /// The condition that must still hold when a mutation on its behalf is committed.
     pub fn guard(&self) -> Guard {
         still_active(User::address(&self.project, &self.id))
     }
 
     /// Requires that it has the kit that was asked.
     pub fn guard_kit(&self) -> Guard {
-        unchanged(User::address(&self.project, &self.id), self.version)
+        require_version(User::address(&self.project, &self.id), self.version)
     }
 }
 
@@ -246,7 +248,7 @@ pub struct KitRecord {
 impl KitRecord {
     /// Requires that it says what it said.
     pub fn guard(&self) -> Guard {
-        unchanged(StoredKit::address(&self.project, &self.id), self.kit.version)
+        require_version(StoredKit::address(&self.project, &self.id), self.kit.version)
     }
 
     /// Whether the kit admits a primitive, and the version it pins.
@@ -316,7 +318,7 @@ impl Directory {
         })
     }
 
-    /// Where passwords are hashed.
+    /// The bounded place that hashes passwords.
     pub fn passwords(&self) -> &Passwords {
         &self.inner.passwords
     }
@@ -327,10 +329,9 @@ impl Directory {
     /// # Errors
     /// When the store cannot be asked.
     pub async fn key(&self, presented: &str) -> Result<Option<Arc<KeyRecord>>, Unreadable> {
-        let digest = Plain::presented(presented).digest();
-        let stored = digest.stored();
-        let found =
-            self.remembered(&self.inner.keys, KEYS, &stored, self.load_key(&stored)).await?;
+        let digest = Plain::from_client(presented).digest();
+        let stored = digest.hex();
+        let found = self.recall(&self.inner.keys, KEYS, &stored, self.load_key(&stored)).await?;
         let now = self.inner.clock.now();
         Ok(found.filter(|key| key.expires_at.is_none_or(|end| now < end)))
     }
@@ -341,10 +342,10 @@ impl Directory {
     /// # Errors
     /// When the store cannot be asked.
     pub async fn session(&self, cookie: &str) -> Result<Option<Arc<SessionRecord>>, Unreadable> {
-        let token = Plain::presented(cookie);
-        let stored = token.digest().stored();
+        let token = Plain::from_client(cookie);
+        let stored = token.digest().hex();
         let found = self
-            .remembered(&self.inner.sessions, SESSIONS, &stored, self.load_session(&token, &stored))
+            .recall(&self.inner.sessions, SESSIONS, &stored, self.load_session(&token, &stored))
             .await?;
         let now = self.inner.clock.now();
         Ok(found.filter(|session| now < session.expires_at))
@@ -370,7 +371,7 @@ impl Directory {
                 limits: found.limits,
                 proved: found.proved,
             });
-        self.remembered(&self.inner.organizations, ORGANIZATIONS, id.as_str(), load).await
+        self.recall(&self.inner.organizations, ORGANIZATIONS, id.as_str(), load).await
     }
 
     /// A project of the organization; another organization's is absent.
@@ -392,7 +393,7 @@ impl Directory {
                 default_user: found.default_user,
                 default_kit: found.default_kit,
             });
-        let found = self.remembered(&self.inner.projects, PROJECTS, id.as_str(), load).await?;
+        let found = self.recall(&self.inner.projects, PROJECTS, id.as_str(), load).await?;
         Ok(found.filter(|project| project.organization == *organization))
     }
 
@@ -413,7 +414,7 @@ impl Directory {
             project: found.project,
             kit: found.kit,
         });
-        let found = self.remembered(&self.inner.users, USERS, id.as_str(), load).await?;
+        let found = self.recall(&self.inner.users, USERS, id.as_str(), load).await?;
         Ok(found.filter(|user| user.project == *project))
     }
 
@@ -436,7 +437,7 @@ impl Directory {
             });
         // Kits of two projects never share an id, but the caller's project must not matter to what
         // is remembered.
-        self.remembered(&self.inner.kits, KITS, &format!("{}/{id}", project.id), load).await
+        self.recall(&self.inner.kits, KITS, &format!("{}/{id}", project.id), load).await
     }
 
     /// How the organization stands with who bills it, and the row's version; absent where nothing
@@ -460,7 +461,7 @@ impl Directory {
                 })
         };
         let found =
-            self.remembered(&self.inner.standings, STANDINGS, organization.as_str(), load).await?;
+            self.recall(&self.inner.standings, STANDINGS, organization.as_str(), load).await?;
         Ok(found.and_then(|standing| *standing))
     }
 
@@ -480,7 +481,7 @@ impl Directory {
 
     /// Answers from the cache, or loads and remembers. `depends` names the collections that the
     /// value was read from.
-    async fn remembered<V>(
+    async fn recall<V>(
         &self,
         cache: &Cache<V>,
         depends: &[&str],
@@ -655,7 +656,7 @@ impl Directory {
 /// The CSRF token of a session's cookie: only who holds the cookie can know it, and it need not be
 /// kept.
 pub fn csrf_token(cookie: &Plain) -> Plain {
-    cookie.derived("csrf")
+    cookie.derive("csrf")
 }
 
 /// The tenant user is revoked.

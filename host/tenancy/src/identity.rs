@@ -1,5 +1,5 @@
-//! Who sent a request, as its credential proved. Knows neither how the credential was presented nor
-//! what is asked.
+//! The sender of a request, as its credential proved. Knows neither how the credential was
+//! presented nor what is asked.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use charter_kernel::scope::Principal;
 
 use crate::directory::{KeyRecord, SessionRecord};
 
-/// Who sent the request.
+/// The sender of a request.
 #[derive(Clone, Debug)]
 pub enum Identity {
     /// No credential; only routes with `auth: none` see it.
@@ -23,7 +23,7 @@ pub enum Identity {
 }
 
 impl Identity {
-    /// Who acts, and in which organization, where the credential is of one.
+    /// The principal and its organization, where the credential is of one.
     pub fn principal(&self) -> Option<(Principal, &OrganizationId)> {
         match self {
             Self::Anonymous | Self::Operator => None,

@@ -12,7 +12,7 @@ pub trait Notices: Send + Sync {
     /// be told.
     ///
     /// # Errors
-    /// Where the operating system has no randomness.
+    /// When the operating system has no randomness.
     fn notice(&self, about: About, now: Instant) -> Result<Option<Write>, Refusal>;
 
     /// Such a row was committed: it is looked at now.

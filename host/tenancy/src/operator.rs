@@ -14,7 +14,7 @@ use subtle::ConstantTimeEq;
 
 use crate::secret::Secret;
 
-/// What a token starts with, so that a secret scanner finds one that leaked.
+/// The beginning of each token, so that a secret scanner finds one that leaked.
 const PREFIX: &str = "op_";
 /// Random bytes of a token.
 const TOKEN_BYTES: usize = 32;
@@ -29,7 +29,7 @@ struct Record {
     hash: String,
 }
 
-/// Who may call the operator's routes. Cheap to clone.
+/// The check that guards the operator's routes. Cheap to clone.
 #[derive(Clone)]
 pub struct Operator {
     store: Store,
@@ -48,15 +48,15 @@ impl Operator {
     ) -> anyhow::Result<(Self, Option<Secret>)> {
         if let Some(given) = given {
             let hash = digest(given.reveal());
-            if stored(&store).await? != Some(hash) {
+            if read_hash(&store).await? != Some(hash) {
                 keep(&store, hash, None).await?;
             }
             return Ok((Self::with(store, hash), None));
         }
-        if let Some(hash) = stored(&store).await? {
+        if let Some(hash) = read_hash(&store).await? {
             return Ok((Self::with(store, hash), None));
         }
-        let token = fresh()?;
+        let token = new_token()?;
         let hash = digest(token.reveal());
         keep(&store, hash, None).await?;
         Ok((Self::with(store, hash), Some(token)))
@@ -78,7 +78,7 @@ impl Operator {
     /// # Errors
     /// When the store cannot be written.
     pub async fn rotate(&self, row: Fact) -> anyhow::Result<Secret> {
-        let token = fresh()?;
+        let token = new_token()?;
         let hash = digest(token.reveal());
         keep(&self.store, hash, Some(row)).await?;
         self.set(hash);
@@ -90,7 +90,7 @@ impl Operator {
     /// # Errors
     /// When the store cannot be read.
     pub async fn refresh(&self) -> anyhow::Result<()> {
-        if let Some(hash) = stored(&self.store).await? {
+        if let Some(hash) = read_hash(&self.store).await? {
             self.set(hash);
         }
         Ok(())
@@ -110,7 +110,7 @@ pub fn is_strong(token: &str) -> bool {
     length >= LENGTH_MIN && characters.len() >= 8 && token.chars().all(|c| c.is_ascii_graphic())
 }
 
-fn fresh() -> anyhow::Result<Secret> {
+fn new_token() -> anyhow::Result<Secret> {
     let mut bytes = zeroize::Zeroizing::new([0u8; TOKEN_BYTES]);
     getrandom::fill(bytes.as_mut())
         .map_err(|error| anyhow::anyhow!("the operating system has no randomness: {error}"))?;
@@ -125,7 +125,7 @@ fn key() -> Key {
     Key::new(&Reach::deployment(), &Space::host("operator"), "token")
 }
 
-async fn stored(store: &Store) -> anyhow::Result<Option<[u8; 32]>> {
+async fn read_hash(store: &Store) -> anyhow::Result<Option<[u8; 32]>> {
     let Some(row) = store.begin("").get_relaxed(&key()).await? else { return Ok(None) };
     let record: Record = serde_json::from_str(&row.body)?;
     let bytes = URL_SAFE_NO_PAD.decode(record.hash)?;
@@ -151,6 +151,6 @@ mod tests {
         assert!(!is_strong(&"a".repeat(64)));
         assert!(!is_strong("with space and long enough 123"));
         assert!(is_strong("9f8e7d6c5b4a39281706f5e4"));
-        assert!(is_strong(fresh().expect("randomness").reveal()));
+        assert!(is_strong(new_token().expect("randomness").reveal()));
     }
 }

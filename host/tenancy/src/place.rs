@@ -1,9 +1,9 @@
 //! The one resolver: who asks, in which organization, project and user, with which kit.
 //!
 //! The only maker of a [`Scope`]. A request over HTTP, a nested call, an approved request, a job
-//! and a hook's call are all placed here, so that pins, foreign ids and absent records mean the same
-//! to each of them. What is another tenant's reads as absent; the one exception is a key that is
-//! pinned to another project of its own organization.
+//! and a hook's call are all placed here, so that pins, foreign ids and absent records mean the
+//! same to each of them. Another tenant's records read as absent; the one exception is a key that
+//! is pinned to another project of its own organization.
 
 use std::sync::Arc;
 
@@ -11,14 +11,15 @@ use charter_kernel::authority;
 use charter_kernel::id::{KeyId, OrganizationId, ProjectId, UserId};
 use charter_kernel::refusal::Refusal;
 use charter_kernel::scope::{Actor, ActorKind, Principal, Proof, Scope, Subject};
+use charter_kernel::unit::Guard;
 
 use crate::directory::{
     Directory, KitRecord, OrganizationRecord, ProjectRecord, Unreadable, UserRecord,
 };
 use crate::records::organization::Loosening;
 
-/// Where a request acts: the organization of its credential, and the project, user and kit that were
-/// named or defaulted. Only this file makes one.
+/// The place at which a request acts: the organization of its credential, and the project, user and
+/// kit that were named or defaulted. Only this file makes one.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Place {
@@ -34,7 +35,8 @@ pub struct Place {
     pub kit: Option<Arc<KitRecord>>,
 }
 
-/// Whose work runs later: as much of a place as its owner names. The deployment's own names nothing.
+/// The owner of work that runs later: as much of a place as its record names. The deployment's own
+/// names nothing.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Party {
@@ -50,7 +52,7 @@ pub struct Party {
     pub kit: Option<Arc<KitRecord>>,
 }
 
-/// What a request names by path or header.
+/// The project and user that a request names by path or header.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Named<'a> {
     /// The project's id.
@@ -68,6 +70,16 @@ pub struct Owner<'a> {
     pub project: &'a str,
     /// The tenant user.
     pub user: Option<&'a str>,
+}
+
+/// The rest of the authority that something was asked with.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Left {
+    /// The principal who asked, with the power that they have still.
+    pub principal: Principal,
+    /// The guards of the credential that must still hold at a commit.
+    pub guards: Vec<Guard>,
 }
 
 /// Why work has no place any more.
@@ -98,8 +110,14 @@ impl Place {
     /// # Errors
     /// 403 `loosening_not_allowed` with what it would take.
     pub fn may_loosen(&self) -> Result<(), Refusal> {
-        authority::loosen(&self.scope, self.organization.loosening == Loosening::Session)
+        authority::loosen(&self.scope)
     }
+}
+
+/// The proof of a principal in an organization.
+fn proof_in(principal: Principal, organization: &OrganizationRecord) -> Proof {
+    let session_only = organization.loosening == Loosening::Session;
+    Proof::of(principal).organization(organization.id.clone()).loosens_by_session(session_only)
 }
 
 /// The scope of the deployment's own calls: no organization, no tenant data.
@@ -122,9 +140,9 @@ impl Directory {
         let organization = self.organization(organization).await?.ok_or_else(|| {
             Refusal::unauthorized("The organization of this credential does not exist.")
         })?;
-        let project = self.named_project(&principal, &organization, named.project).await?;
-        let (user, subject) = self.named_user(&principal, &project, named.user).await?;
-        let proof = Proof::of(principal).organization(organization.id.clone());
+        let project = self.resolve_project(&principal, &organization, named.project).await?;
+        let (user, subject) = self.resolve_user(&principal, &project, named.user).await?;
+        let proof = proof_in(principal, &organization);
         let mut proof = proof.project(project.id.clone(), project.test, named.project.is_some());
         if let Some(user) = &user {
             proof = proof.user(user.id.clone(), subject);
@@ -138,25 +156,45 @@ impl Directory {
     /// # Errors
     /// 404 where one of them is gone since.
     pub async fn place_again(&self, scope: &Scope) -> Result<Place, Refusal> {
-        let (Some(organization), Some(project)) = (scope.organization(), scope.project()) else {
+        let Party { scope, organization, project, user, kit } = self.party_again(scope).await?;
+        let (Some(organization), Some(project)) = (organization, project) else {
             return Err(Refusal::not_found());
         };
-        let absent = Refusal::not_found;
-        let organization = self.organization(organization).await?.ok_or_else(absent)?;
-        let project = self.project(&organization.id, project).await?.ok_or_else(absent)?;
-        let user = match scope.user() {
-            Some(id) => Some(self.user(&project.id, id).await?.ok_or_else(absent)?),
+        if scope.user().is_some() && user.is_none() {
+            return Err(Refusal::not_found());
+        }
+        Ok(Place { scope, organization, project, user, kit })
+    }
+
+    /// The same, as far as the records are there still: some actions outlive their user.
+    ///
+    /// # Errors
+    /// When the directory cannot be asked.
+    pub async fn party_again(&self, scope: &Scope) -> Result<Party, Unreadable> {
+        let organization = match scope.organization() {
+            Some(id) => self.organization(id).await?,
             None => None,
         };
-        let kit = self.kit_of(&project, user.as_deref()).await?;
-        Ok(Place { scope: scope.clone(), organization, project, user, kit })
+        let project = match (&organization, scope.project()) {
+            (Some(organization), Some(id)) => self.project(&organization.id, id).await?,
+            _ => None,
+        };
+        let user = match (&project, scope.user()) {
+            (Some(project), Some(id)) => self.user(&project.id, id).await?,
+            _ => None,
+        };
+        let kit = match &project {
+            Some(project) => self.kit_of(project, user.as_deref()).await?,
+            None => None,
+        };
+        Ok(Party { scope: scope.clone(), organization, project, user, kit })
     }
 
     /// Places work that runs later, by who does it and whose it is. Whether the user is active is
     /// for the caller to ask.
     ///
     /// # Errors
-    /// What is gone of it.
+    /// The record that is gone.
     pub async fn party(&self, principal: Principal, owner: Owner<'_>) -> Result<Party, Unplaced> {
         let nobody =
             |scope| Party { scope, organization: None, project: None, user: None, kit: None };
@@ -166,7 +204,7 @@ impl Directory {
         let gone = Unplaced::Gone;
         let id = OrganizationId::parse(owner.organization).ok_or(gone("organization"))?;
         let organization = self.organization(&id).await?.ok_or(gone("organization"))?;
-        let proof = Proof::of(principal).organization(organization.id.clone());
+        let proof = proof_in(principal, &organization);
         let user = owner.user.map(|user| UserId::parse(user).ok_or(gone("user"))).transpose()?;
         let project = match (ProjectId::parse(owner.project), &user) {
             (Some(project), _) => self.project(&organization.id, &project).await?,
@@ -199,7 +237,7 @@ impl Directory {
     /// be found.
     ///
     /// # Errors
-    /// Where the organization is gone, or an id is none.
+    /// The record that is gone, or the id that is none.
     pub async fn party_of_deleted(
         &self,
         principal: Principal,
@@ -232,9 +270,9 @@ impl Directory {
         self.place(place.scope.principal().clone(), &place.organization.id, named).await
     }
 
-    /// What is left by now of the authority that something was asked with: the credential must
-    /// still count, and has no power that it, or the person behind it, has lost since. A person who
-    /// left the organization takes nothing from the keys that they made.
+    /// The rest of the authority that something was asked with: the credential must still count,
+    /// and has no power that it, or the person behind it, has lost since. A person who left the
+    /// organization takes nothing from the keys that they made.
     ///
     /// # Errors
     /// 401 where the credential was revoked or has ended.
@@ -242,17 +280,20 @@ impl Directory {
         &self,
         asked: &Principal,
         organization: &OrganizationId,
-    ) -> Result<Principal, Refusal> {
+    ) -> Result<Left, Refusal> {
         let revoked = || Refusal::unauthorized("The credential was revoked.");
-        let mut principal = asked.clone();
+        let (mut principal, mut guards) = (asked.clone(), Vec::new());
         let mut cut = |role| {
             principal.role = principal.role.map(|asked| asked.intersect(role));
         };
-        match asked.actor.kind {
+        let credential = asked.credential.as_ref().unwrap_or(&asked.actor);
+        let by_session = credential.kind == ActorKind::Session;
+        match credential.kind {
             ActorKind::Key => {
-                let id = KeyId::parse(&asked.actor.id).ok_or_else(revoked)?;
+                let id = KeyId::parse(&credential.id).ok_or_else(revoked)?;
                 let key = self.key_of(organization, &id).await?.ok_or_else(revoked)?;
                 cut(key.role);
+                guards = key.guards();
             }
             ActorKind::Session if asked.root.is_none() => return Err(revoked()),
             _ => {}
@@ -260,11 +301,26 @@ impl Directory {
         if let Some(root) = &asked.root {
             match self.member_role(organization, root).await? {
                 Some(role) => cut(role),
-                None if asked.actor.kind == ActorKind::Session => return Err(revoked()),
+                None if by_session => return Err(revoked()),
                 None => {}
             }
         }
-        Ok(principal)
+        Ok(Left { principal, guards })
+    }
+
+    /// The guards on the credential of a caller that was placed before, for a change.
+    ///
+    /// # Errors
+    /// 401 where the credential was revoked or has ended.
+    pub async fn credential_guards(&self, place: &Place) -> Result<Vec<Guard>, Refusal> {
+        let actor = place.scope.actor();
+        if actor.kind != ActorKind::Key {
+            return Ok(Vec::new());
+        }
+        let revoked = || Refusal::unauthorized("The credential was revoked.");
+        let id = KeyId::parse(&actor.id).ok_or_else(revoked)?;
+        let key = self.key_of(&place.organization.id, &id).await?.ok_or_else(revoked)?;
+        Ok(key.guards())
     }
 
     /// The kit that applies: the user's, else the project's.
@@ -277,7 +333,7 @@ impl Directory {
     }
 
     /// Path prefix, header, pin, default: in this order.
-    async fn named_project(
+    async fn resolve_project(
         &self,
         principal: &Principal,
         organization: &OrganizationRecord,
@@ -298,7 +354,7 @@ impl Directory {
 
     /// Path, header, pin, default profile: in this order. `me` and `default` are the pinned user
     /// where there is one.
-    async fn named_user(
+    async fn resolve_user(
         &self,
         principal: &Principal,
         project: &ProjectRecord,

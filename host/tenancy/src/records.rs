@@ -1,8 +1,8 @@
 //! The host's own records of accounts and tenancy, as rows: one file a noun.
 //!
 //! A record knows its address, what it is found by and what is unique about it. It knows neither
-//! HTTP nor the store: a [`Draft`] goes out, a [`Row`] comes in. Whatever must not be read back by
-//! anyone (passwords, keys, tokens) is a hash here.
+//! HTTP nor the store: a [`Draft`] goes out, a [`Row`] comes in. A value that nobody may read back
+//! (a password, a key, a token) is a hash here.
 
 use charter_kernel::unit::{Claim, Draft, Guard, Key, Row, Space};
 use serde::Serialize;
@@ -40,15 +40,15 @@ pub trait Record: Serialize + DeserializeOwned {
     /// The collection's name.
     const COLLECTION: &'static str;
 
-    /// Where it lies.
+    /// The row's address.
     fn key(&self) -> Key;
 
-    /// What it is found by, beside its id. Text only: it sorts as it is written.
+    /// The indexed fields that it is found by, beside its id. Text only: it sorts as it is written.
     fn index(&self) -> Vec<(String, String)> {
         Vec::new()
     }
 
-    /// What no other record of its reach may have.
+    /// The values that no other record of its reach may have.
     fn unique(&self) -> Vec<(String, String)> {
         Vec::new()
     }
@@ -88,7 +88,7 @@ pub trait Record: Serialize + DeserializeOwned {
 #[derive(Debug, thiserror::Error)]
 #[error("a row of {collection} cannot be read")]
 pub struct Unreadable {
-    /// Which collection.
+    /// The collection.
     pub collection: &'static str,
 }
 
@@ -104,7 +104,7 @@ pub fn still_active(key: Key) -> Guard {
 
 /// Requires at the commit that the record is as it was read: what was decided by it is decided anew
 /// where it is not.
-pub fn unchanged(key: Key, version: u64) -> Guard {
+pub fn require_version(key: Key, version: u64) -> Guard {
     Guard::Unchanged { key, version }
 }
 

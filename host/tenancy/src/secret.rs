@@ -52,7 +52,7 @@ impl Plain {
     }
 
     /// A secret that a client sent.
-    pub fn presented(text: &str) -> Self {
+    pub fn from_client(text: &str) -> Self {
         Self(text.to_owned())
     }
 
@@ -61,18 +61,18 @@ impl Plain {
         &self.0
     }
 
-    /// What lists show of it.
+    /// The beginning that lists show.
     pub fn prefix(&self) -> String {
         self.0.chars().take(SHOWN_CHARACTERS).collect()
     }
 
-    /// What is stored of it.
+    /// The digest that is stored.
     pub fn digest(&self) -> Digest {
         Digest(Sha256::digest(self.0.as_bytes()).into())
     }
 
     /// A second secret that only the holder of this one can know: a session's CSRF token.
-    pub fn derived(&self, purpose: &str) -> Self {
+    pub fn derive(&self, purpose: &str) -> Self {
         let mut hash = Sha256::new();
         hash.update(purpose.as_bytes());
         hash.update([0]);
@@ -98,7 +98,7 @@ pub struct Digest([u8; 32]);
 
 impl Digest {
     /// As the store keeps it: 64 hexadecimal digits.
-    pub fn stored(&self) -> String {
+    pub fn hex(&self) -> String {
         use fmt::Write as _;
         self.0.iter().fold(String::with_capacity(64), |mut text, byte| {
             // Writing to a string cannot fail.
@@ -109,7 +109,7 @@ impl Digest {
 
     /// Whether `stored` is this digest, in constant time.
     pub fn is(&self, stored: &str) -> bool {
-        same(&self.stored(), stored)
+        same(&self.hex(), stored)
     }
 }
 
@@ -142,26 +142,26 @@ mod tests {
     #[test]
     fn only_the_presented_secret_matches_its_stored_digest() {
         let secret = Plain::generate("").unwrap();
-        let stored = secret.digest().stored();
-        assert!(Plain::presented(secret.reveal()).digest().is(&stored));
-        assert!(!Plain::presented("other").digest().is(&stored));
+        let stored = secret.digest().hex();
+        assert!(Plain::from_client(secret.reveal()).digest().is(&stored));
+        assert!(!Plain::from_client("other").digest().is(&stored));
         assert_eq!(stored.len(), 64);
     }
 
     #[test]
     fn nothing_prints_a_secret() {
-        let secret = Plain::presented("sk_live_hunter2");
+        let secret = Plain::from_client("sk_live_hunter2");
         assert!(!format!("{secret:?} {:?}", secret.digest()).contains("hunter2"));
     }
 
     #[test]
     fn a_derived_secret_depends_on_holder_and_purpose() {
-        let secret = Plain::presented("token");
-        assert!(secret.derived("csrf").is(secret.derived("csrf").reveal()));
-        assert_ne!(secret.derived("csrf").reveal(), secret.derived("other").reveal());
+        let secret = Plain::from_client("token");
+        assert!(secret.derive("csrf").is(secret.derive("csrf").reveal()));
+        assert_ne!(secret.derive("csrf").reveal(), secret.derive("other").reveal());
         assert_ne!(
-            secret.derived("csrf").reveal(),
-            Plain::presented("tokem").derived("csrf").reveal()
+            secret.derive("csrf").reveal(),
+            Plain::from_client("tokem").derive("csrf").reveal()
         );
     }
 }

@@ -13,7 +13,7 @@ const PAGE_ROWS: u32 = 200;
 /// A record and its row's version.
 #[derive(Debug)]
 pub struct Versioned<R> {
-    /// What it says.
+    /// The record as it was read.
     pub record: R,
     /// 1 at insert, one more at each write.
     pub version: u64,
@@ -25,7 +25,7 @@ pub struct Versioned<R> {
 /// When the store cannot be asked.
 pub async fn get<R: Record>(txn: &mut Txn, key: &Key) -> Result<Option<Versioned<R>>, Refusal> {
     let row = txn.get(key).await.map_err(reading)?;
-    row.map(|row| versioned(&row)).transpose()
+    row.map(|row| decode(&row)).transpose()
 }
 
 /// Reads the record that holds a claim.
@@ -83,7 +83,7 @@ pub async fn list<R: Record>(
     limit: u32,
     offset: u32,
 ) -> Result<(Vec<Versioned<R>>, bool), Refusal> {
-    let mut query = Query::all(reach, &R::space()).limit(limit).relaxed();
+    let mut query = Query::all(reach, &R::space()).limit(limit).relax();
     query.order = Order::Oldest;
     query.offset = offset;
     for (field, value) in matching {
@@ -91,7 +91,7 @@ pub async fn list<R: Record>(
     }
     let page = txn.find(&query).await.map_err(reading)?;
     let more = page.has_more();
-    let records = page.items.iter().map(|(_, row)| versioned(row)).collect::<Result<_, _>>()?;
+    let records = page.items.iter().map(|(_, row)| decode(row)).collect::<Result<_, _>>()?;
     Ok((records, more))
 }
 
@@ -131,7 +131,7 @@ pub async fn all<R: Record>(txn: &mut Txn, relaxed: bool) -> Result<Vec<R>, Read
     }
 }
 
-fn versioned<R: Record>(row: &Row) -> Result<Versioned<R>, Refusal> {
+fn decode<R: Record>(row: &Row) -> Result<Versioned<R>, Refusal> {
     Ok(Versioned { record: R::read(row).map_err(unreadable)?, version: row.version })
 }
 
@@ -177,7 +177,7 @@ pub fn committing(error: CommitError) -> Refusal {
 }
 
 /// A unit that provably was not committed, and that nobody's rule refused.
-pub fn uncommitted(error: &CommitError) -> Refusal {
+pub fn commit_refusal(error: &CommitError) -> Refusal {
     match error {
         CommitError::Overloaded { retry_after_s } => Refusal::overloaded(*retry_after_s),
         CommitError::ReadOnly { reason } => {

@@ -21,7 +21,7 @@ pub(crate) const ACCOUNTS: Collection<Account> =
 pub(crate) const TURN: &str = "turn";
 /// An organization has one account.
 const KEY: &str = "account";
-/// Where a trial's credit comes from, and what the ledger's entries say of it.
+/// The source of a trial's credit, and the memo of its ledger entries.
 const TRIAL: &str = "trial";
 /// Seconds of a day.
 const DAY: u32 = 86_400;
@@ -30,7 +30,7 @@ const HOUR_MS: i64 = 3_600_000;
 /// Runs of a job whose work must not be lost.
 const ATTEMPTS: u32 = 20;
 
-/// What is known of an organization beside its subscription.
+/// The state of an organization beside its subscription.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Account {
     key: String,
@@ -43,7 +43,7 @@ pub(crate) struct Account {
     purchases: u32,
     /// Whether a subscription has come to its end.
     ended: bool,
-    /// Who it is at the payment provider.
+    /// The customer's id at the payment provider.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) customer: Option<String>,
     /// The payment method that it has paid with, which is charged when something falls due.
@@ -54,21 +54,21 @@ pub(crate) struct Account {
     pub(crate) hook: Option<String>,
 }
 
-/// What a request or signal did that the account has to know.
+/// A change to the account, made by a request or signal.
 #[derive(Default)]
 pub(crate) struct Change {
     /// Purchases that came, or went with what was given back.
     pub(crate) purchases: i32,
     /// A subscription that was paid for has ended.
     pub(crate) ended: bool,
-    /// What the credit has more by this request, or less, in micro-US-dollars: nobody reads what is
-    /// not committed yet.
+    /// The credit that this request adds, or takes if negative, in micro-US-dollars: no transaction
+    /// reads its own uncommitted postings.
     pub(crate) credited: i64,
-    /// What was paid with.
+    /// The payment method that paid.
     pub(crate) payment_method: Option<String>,
 }
 
-/// What an organization lives on now.
+/// The means on which an organization lives now.
 struct Means<'a> {
     current: Option<&'a Subscription>,
     /// Whether the subscription's plan gives credit with each period.
@@ -100,7 +100,7 @@ impl Account {
     }
 
     /// The same, and who it is at the payment provider.
-    pub(crate) fn known_as(self, customer: String) -> Self {
+    pub(crate) fn with_customer(self, customer: String) -> Self {
         Self { customer: Some(customer), ..self }
     }
 
@@ -150,8 +150,8 @@ pub(crate) fn trial() -> Result<Option<Trial>> {
     }))
 }
 
-/// What is kept of the organization.
-pub(crate) fn found() -> Result<Option<Doc<Account>>> {
+/// The stored account, if the organization has one.
+pub(crate) fn find() -> Result<Option<Doc<Account>>> {
     ACCOUNTS.lookup("key", KEY)
 }
 
@@ -179,7 +179,7 @@ pub(crate) fn reachable(account: Doc<Account>) -> Result<Doc<Account>> {
 pub(crate) fn settle(change: Change) -> Result<Option<Doc<Account>>> {
     let now = now();
     let (current, ended) = subscriptions::turn(now)?;
-    let kept = found()?;
+    let kept = find()?;
     let mut account =
         kept.as_ref().map_or_else(|| Account::begin(now), |kept| Ok(kept.body.clone()))?;
     account.purchases = account.purchases.saturating_add_signed(change.purchases);
@@ -213,7 +213,7 @@ fn stands(reason: Option<&str>) -> Result<bool> {
     }
 }
 
-/// What a trial begins with.
+/// The credit with which a trial begins.
 fn grant(account: &Account) -> Result<()> {
     let cents = plans::signup_credit_cents()?;
     if account.has_trial() && cents > 0 {

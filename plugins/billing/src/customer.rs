@@ -1,5 +1,5 @@
-//! Who an organization is at the payment provider: made when it is first needed, and kept in its
-//! account.
+//! The organization's customer at the payment provider: created on first need, and kept in the
+//! organization's account.
 
 use charter_sdk::documents;
 use charter_sdk::prelude::*;
@@ -14,7 +14,7 @@ pub(crate) fn provider() -> Result<Option<Binding>> {
 }
 
 /// The option that names the customer, where the operator has set one for this organization.
-pub(crate) fn named(binding: &Binding) -> Option<String> {
+pub(crate) fn configured_customer(binding: &Binding) -> Option<String> {
     binding.option("customer").filter(|id| stripe::is_id(id)).map(str::to_owned)
 }
 
@@ -25,7 +25,7 @@ pub(crate) fn of(
     account: Doc<Account>,
     organization: &str,
 ) -> Result<String, Refused> {
-    if let Some(customer) = named(binding).or_else(|| account.body.customer.clone()) {
+    if let Some(customer) = configured_customer(binding).or_else(|| account.body.customer.clone()) {
         return Ok(customer);
     }
     let form = Form::default()
@@ -35,7 +35,7 @@ pub(crate) fn of(
         stripe::STRIPE.post("/v1/customers", form, &format!("charter-customer-{}", account.id))?;
     let customer = stripe::text(&made, "id")?;
     let kept = || {
-        ACCOUNTS.replace(&account.id, account.body.known_as(customer.clone()))?;
+        ACCOUNTS.replace(&account.id, account.body.with_customer(customer.clone()))?;
         documents::checkpoint()
     };
     kept().map_err(Refused::Unsure)?;

@@ -10,13 +10,13 @@ use crate::{account, plans, subscriptions};
 pub(crate) const INVOICES: Collection<Invoice> =
     Collection::new("invoices").reach(Reach::Organization);
 
-/// What a plan includes beyond its price comes from here.
+/// The ledger account that pays for credit which a plan includes beyond its price.
 const INCLUDED: &str = "included";
 
-/// What is bought where it is an amount of credit.
+/// The name of a purchase of plain credit.
 const CREDIT: &str = "credit";
 
-/// Where an invoice stands.
+/// The state of an invoice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Status {
@@ -25,7 +25,7 @@ pub(crate) enum Status {
     Void,
 }
 
-/// What an invoice is for.
+/// The purpose of an invoice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Purpose {
@@ -45,15 +45,15 @@ pub(crate) struct Invoice {
     pub(crate) status: Status,
     pub(crate) purpose: Purpose,
     pub(crate) amount_cents: u64,
-    /// What was noted as paid so far.
+    /// The amount noted as paid so far.
     pub(crate) received_cents: u64,
-    /// What the payment provider gave back of it.
+    /// The amount that the payment provider gave back.
     #[serde(default)]
     pub(crate) refunded_cents: u64,
-    /// What of that was taken back from the credit: the rest was spent by then.
+    /// The part of the refund that was taken back from the credit: the rest was spent by then.
     #[serde(default)]
     pub(crate) taken_back_cents: u64,
-    /// What is given on top once it is paid.
+    /// The credit granted on top once the invoice is paid.
     pub(crate) bonus_cents: u64,
     pub(crate) memo: String,
     /// The plan that it is for.
@@ -72,10 +72,10 @@ pub(crate) struct Shown {
     purpose: Purpose,
     amount_cents: u64,
     received_cents: u64,
-    /// What was given back by the payment provider, where anything was.
+    /// The amount that the payment provider gave back, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     refunded_cents: Option<u64>,
-    /// What of that was taken back from the credit.
+    /// The part of the refund that was taken back from the credit.
     #[serde(skip_serializing_if = "Option::is_none")]
     taken_back_cents: Option<u64>,
     memo: String,
@@ -98,7 +98,7 @@ pub(crate) struct InvoiceList {
     has_more: bool,
 }
 
-/// What is bought, and how it is paid.
+/// A purchase of credit, and the way to pay for it.
 #[derive(Deserialize, JsonSchema)]
 pub(crate) struct TopUp {
     /// How much credit, in whole cents; or name a pack.
@@ -117,7 +117,7 @@ pub(crate) struct TopUp {
     means: Means,
 }
 
-/// What the operator has given.
+/// Credit that the operator has given.
 #[derive(Deserialize)]
 struct Credit {
     kind: String,
@@ -144,25 +144,25 @@ impl Invoice {
         }
     }
 
-    /// What is still to be paid.
-    pub(crate) fn left_cents(&self) -> u64 {
+    /// The amount still to be paid.
+    pub(crate) fn due_cents(&self) -> u64 {
         self.amount_cents.saturating_sub(self.received_cents)
     }
 
     /// Keeps it.
     pub(crate) fn open(self) -> Result<Doc<Self>> {
         let invoice = INVOICES.insert(self)?;
-        told(&invoice.id, invoice.body.status)?;
+        announce(&invoice.id, invoice.body.status)?;
         Ok(invoice)
     }
 }
 
-fn told(id: &str, status: Status) -> Result<()> {
+fn announce(id: &str, status: Status) -> Result<()> {
     events::emit("billing.invoice.updated", &json!({ "invoice_id": id, "status": status }))
 }
 
-pub(crate) fn shown(invoice: Doc<Invoice>) -> Shown {
-    let rest = dollars(invoice.body.left_cents());
+pub(crate) fn show(invoice: Doc<Invoice>) -> Shown {
+    let rest = dollars(invoice.body.due_cents());
     let Invoice {
         status, purpose, amount_cents, received_cents, memo, plan, due_at, paid_at, ..
     } = invoice.body;
@@ -198,7 +198,7 @@ pub(crate) fn void(id: &str) -> Result<()> {
         return Ok(());
     };
     INVOICES.replace(id, Invoice { status: Status::Void, ..invoice.body })?;
-    told(id, Status::Void)
+    announce(id, Status::Void)
 }
 
 pub(crate) fn top_up(Body(asked): Body<TopUp>) -> Result<Soon<Bought>> {
@@ -229,7 +229,7 @@ pub(crate) fn top_up(Body(asked): Body<TopUp>) -> Result<Soon<Bought>> {
             let bought = Purchase { action: payments::TOP_UP, entity: &entity };
             payments::begin(&binding, account, &invoice, &means, &bought).map(Soon::Job)
         }
-        _ => Ok(Soon::Now(Bought { subscription: None, invoice: shown(invoice), payment: None })),
+        _ => Ok(Soon::Now(Bought { subscription: None, invoice: show(invoice), payment: None })),
     }
 }
 
@@ -261,16 +261,16 @@ pub(crate) fn list(Query(page): Query<Offset>) -> Result<InvoiceList> {
     let found = INVOICES.all().page(page)?;
     Ok(InvoiceList {
         has_more: found.has_more,
-        invoices: found.items.into_iter().map(shown).collect(),
+        invoices: found.items.into_iter().map(show).collect(),
     })
 }
 
 pub(crate) fn read(Path(ById { id }): Path<ById>) -> Result<InvoiceAnswer> {
-    Ok(InvoiceAnswer { invoice: shown(INVOICES.get(&id)?.or_not_found("invoice")?) })
+    Ok(InvoiceAnswer { invoice: show(INVOICES.get(&id)?.or_not_found("invoice")?) })
 }
 
 /// The operator has given credit: an invoice that it is for is paid by it, once.
-pub(crate) fn credited(signal: &Signal) -> Result<()> {
+pub(crate) fn settle_by_credit(signal: &Signal) -> Result<()> {
     let credit: Credit = serde_json::from_value(signal.payload.clone())?;
     let invoice = credit.reference.as_deref().map(|id| INVOICES.get(id)).transpose()?.flatten();
     let paid = match invoice.filter(|invoice| invoice.body.status == Status::Open) {
@@ -283,7 +283,7 @@ pub(crate) fn credited(signal: &Signal) -> Result<()> {
 
 /// The payment provider has received money for an invoice. It is credit already; an invoice that is
 /// not open any more only notes it.
-pub(crate) fn received(id: &str, cents: u64) -> Result<()> {
+pub(crate) fn note_receipt(id: &str, cents: u64) -> Result<()> {
     let Some(invoice) = INVOICES.get(id)? else { return Ok(()) };
     if invoice.body.status == Status::Open {
         return receive(invoice, cents).map(drop);
@@ -294,11 +294,11 @@ pub(crate) fn received(id: &str, cents: u64) -> Result<()> {
 
 /// The payment provider has given back so much in all, and so much of it was taken back from the
 /// credit.
-pub(crate) fn refunded(id: &str, refunded_cents: u64, taken_back_cents: u64) -> Result<()> {
+pub(crate) fn note_refund(id: &str, refunded_cents: u64, taken_back_cents: u64) -> Result<()> {
     let Some(invoice) = INVOICES.get(id)? else { return Ok(()) };
     let status = invoice.body.status;
     INVOICES.replace(id, Invoice { refunded_cents, taken_back_cents, ..invoice.body })?;
-    told(id, status)
+    announce(id, status)
 }
 
 /// Notes what came for an invoice; true once that is all of it.
@@ -308,7 +308,7 @@ fn receive(invoice: Doc<Invoice>, cents: u64) -> Result<bool> {
     let paid = body.received_cents >= body.amount_cents;
     if paid {
         (body.status, body.paid_at) = (Status::Paid, Some(now()));
-        subscriptions::paid(&invoice.id, &body)?;
+        subscriptions::note_payment(&invoice.id, &body)?;
         if body.bonus_cents > 0 {
             ledger::open_source(INCLUDED)?;
             ledger::transfer(
@@ -321,6 +321,6 @@ fn receive(invoice: Doc<Invoice>, cents: u64) -> Result<bool> {
         }
     }
     INVOICES.replace(&invoice.id, body.clone())?;
-    told(&invoice.id, body.status)?;
+    announce(&invoice.id, body.status)?;
     Ok(paid)
 }

@@ -68,10 +68,12 @@ pub fn primitive() -> Primitive {
             spends: true,
         })
         .event("billing.invoice.updated", "An invoice was opened, paid or voided.")
+        .formerly("invoice.updated")
         .event("billing.subscription.updated", "A subscription was changed, or has ended.")
+        .formerly("subscription.updated")
         .on("registered", |_| account::settle(account::Change::default()).map(drop))
-        .on("credit", |signal| invoices::credited(&signal))
-        .hook(|call| receipts::told(&call))
+        .on("credit", |signal| invoices::settle_by_credit(&signal))
+        .hook(|call| receipts::hear(&call))
         .job(payments::PAY, |run| payments::pay(&run))
         .job(account::TURN, |_| account::settle(account::Change::default()).map(drop))
         .operation(
@@ -90,6 +92,7 @@ pub fn primitive() -> Primitive {
                 .summary("Subscribe to a plan; it counts once its invoice is paid")
                 .description("409 `state_conflict` where there is a subscription already. It is paid as credit is: see `POST /billing/topup`.")
                 .access(Access::Admin)
+                .authority(Authority::OrganizationChange)
                 .action(payments::SUBSCRIBE)
                 .pays(Pays::Subscribe),
         )
@@ -97,6 +100,7 @@ pub fn primitive() -> Primitive {
             post("billing.credits_subscription", "/credits/subscription", subscriptions::subscribe)
                 .summary("Subscribe to a plan; the same as below /billing")
                 .access(Access::Admin)
+                .authority(Authority::OrganizationChange)
                 .action(payments::SUBSCRIBE)
                 .no_tool(),
         )
@@ -105,6 +109,7 @@ pub fn primitive() -> Primitive {
                 .summary("Change to a dearer plan; it counts once the difference is paid")
                 .description("409 `state_conflict` where the plan is no dearer, and where an invoice is overdue.")
                 .access(Access::Admin)
+                .authority(Authority::OrganizationChange)
                 .action(payments::UPGRADE),
         )
         .operation(

@@ -5,10 +5,9 @@
 //! is the payment's own, so that a crash between asking and noting the answer asks the same again.
 //! It never makes credit: the provider's signed word does (`receipts`).
 //!
-//! What a caller has charged to a payment method takes leave first: the hold is kept for the job,
-//! which captures it once the provider has taken the payment and gives it back where nothing was
-//! paid. What a person pays on the provider's page, and the renewal of what was subscribed to, takes
-//! none.
+//! A charge to a caller's payment method takes leave first: the hold is kept for the job, which
+//! captures it once the provider has taken the payment and gives it back if nothing was paid. A
+//! payment on the provider's page, and the renewal of a subscription, take none.
 
 use charter_sdk::governance::{self, Permit, Proposal};
 use charter_sdk::jobs::{self, Job};
@@ -24,7 +23,7 @@ use crate::stripe::{self, CURRENCY, Form, PROVIDER, Refused};
 use crate::{customer, subscriptions};
 
 pub(crate) const PAYMENTS: Collection<Payment> =
-    Collection::new("payments").reach(Reach::Organization).indexed(&[Index::text("invoice")]);
+    Collection::new("payments").reach(Reach::Organization).index(&[Index::text("invoice")]);
 
 /// The regulated action of buying credit, or of paying an open invoice.
 pub(crate) const TOP_UP: &str = "billing.top_up";
@@ -36,7 +35,7 @@ pub(crate) const UPGRADE: &str = "billing.upgrade";
 /// The job that asks the provider.
 pub(crate) const PAY: &str = "pay";
 
-/// What is missing where nobody is named as the biller: the operator's setting.
+/// The setting that an operator is told to make while no primitive is named as the biller.
 pub(crate) const BILLER: &str = "[billing] primitive";
 /// When a payment that somebody waits for is looked at again, should its first run have come to
 /// nothing.
@@ -64,7 +63,7 @@ pub(crate) enum Way {
     Page,
 }
 
-/// Where a payment stands.
+/// The state of a payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Status {
@@ -113,12 +112,12 @@ struct Why {
 pub(crate) struct Shown {
     id: String,
     status: Status,
-    /// Where a person pays; null where nobody has to.
+    /// The page on which a person pays; null where nobody has to.
     url: Option<String>,
 }
 
-/// What a caller buys: the regulated action, and what that is done to. It is the same each time the
-/// request is made.
+/// A caller's purchase: the regulated action and its entity. It is the same each time the request
+/// is made.
 pub(crate) struct Purchase<'a> {
     pub(crate) action: &'static str,
     pub(crate) entity: &'a str,
@@ -135,7 +134,7 @@ pub(crate) struct Means {
     #[serde(default)]
     #[schemars(length(min = 1, max = 255))]
     pub(crate) payment_method: Option<String>,
-    /// Where the provider's page leads back to: a person pays there, at `payment.url`.
+    /// The address to which the provider's page leads back: a person pays there, at `payment.url`.
     #[serde(default)]
     #[schemars(length(min = 1, max = 2_000))]
     pub(crate) return_url: Option<String>,
@@ -148,7 +147,7 @@ struct Wanted {
     waited: bool,
 }
 
-/// What a paid-for thing answers: the same whether it is paid by card or by invoice.
+/// The answer to a purchase: the same whether it is paid by card or by invoice.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Bought {
     /// Absent where it is credit that is bought.
@@ -243,11 +242,11 @@ pub(crate) fn begin(
 
 /// Leave to charge a payment method for an invoice; answers the hold, which the job settles.
 fn leave(purchase: &Purchase<'_>, invoice: &Doc<Invoice>) -> Result<String> {
-    let cents = invoice.body.left_cents();
+    let cents = invoice.body.due_cents();
     let message = format!("Charges {} to a card, for \"{}\".", dollars(cents), invoice.body.memo);
     let permit = Proposal::new(purchase.action, purchase.entity)
         .amount(micro_usd(cents))
-        .told(format!("Pay {} by card", dollars(cents)), message)
+        .explain(format!("Pay {} by card", dollars(cents)), message)
         .authorize()?;
     let id = permit.id();
     permit.keep(now().plus_seconds(LEAVE_SECONDS))?;
@@ -257,10 +256,10 @@ fn leave(purchase: &Purchase<'_>, invoice: &Doc<Invoice>) -> Result<String> {
 /// Charges the kept payment method for an invoice that fell due, where there is one and a provider
 /// is bound.
 pub(crate) fn charge_kept(invoice: &Doc<Invoice>) -> Result<()> {
-    let method = account::found()?
+    let method = account::find()?
         .filter(|account| account.body.hook.is_some())
         .and_then(|account| account.body.payment_method);
-    let Some(method) = method.filter(|_| invoice.body.left_cents() > 0) else { return Ok(()) };
+    let Some(method) = method.filter(|_| invoice.body.due_cents() > 0) else { return Ok(()) };
     if customer::provider()?.is_none() {
         return Ok(());
     }
@@ -288,7 +287,7 @@ fn new(
         invoice: invoice.id.clone(),
         way,
         status: Status::Pending,
-        amount_cents: invoice.body.left_cents(),
+        amount_cents: invoice.body.due_cents(),
         payment_method,
         return_url,
         reference: None,
@@ -316,8 +315,8 @@ pub(crate) fn pay(run: &jobs::Run) -> Result<Answer> {
     match payment.body.status {
         Status::Pending => {}
         Status::Failed if waited => return Err(payment.body.why()),
-        Status::Failed => return told(payment, invoice),
-        Status::Open | Status::Processing => return told(payment, invoice),
+        Status::Failed => return answer(payment, invoice),
+        Status::Open | Status::Processing => return answer(payment, invoice),
     }
     let permit = payment.body.permit.as_deref().map(governance::reopen).transpose()?;
     if invoice.body.status != invoices::Status::Open {
@@ -338,7 +337,7 @@ pub(crate) fn pay(run: &jobs::Run) -> Result<Answer> {
             if waited {
                 jobs::cancel_key(&again(&payment.id))?;
             }
-            told(payment, invoice)
+            answer(payment, invoice)
         }
         Err(Refused::Final(failure)) => fail(payment, invoice, permit, failure, waited),
         Err(Refused::Unsure(failure)) => Err(failure),
@@ -354,11 +353,11 @@ fn ask(
     let missing = |what: &str| Refused::Unsure(Failure::not_configured(&[what]));
     let binding =
         customer::provider().map_err(Refused::Unsure)?.ok_or_else(|| missing(PROVIDER))?;
-    let account = account::found().map_err(Refused::Unsure)?.ok_or_else(|| missing(BILLER))?;
+    let account = account::find().map_err(Refused::Unsure)?.ok_or_else(|| missing(BILLER))?;
     let hook = account.body.hook.clone().ok_or_else(|| missing("stripe.webhook_secret"))?;
     let customer = customer::of(&binding, account, organization)?;
-    // What was read so far is committed: what others write from here on does not make this request
-    // run again.
+    // The checkpoint commits every read so far: writes of others from here on do not make this
+    // request run again.
     documents::checkpoint().map_err(Refused::Unsure)?;
     let names =
         Names { customer: &customer, hook: &hook, key: format!("charter-payment-{}", payment.id) };
@@ -368,7 +367,7 @@ fn ask(
     }
 }
 
-/// What a request to the provider names.
+/// The names in a request to the provider.
 struct Names<'a> {
     customer: &'a str,
     hook: &'a str,
@@ -464,7 +463,7 @@ fn fail(
         invoice.body.status = invoices::Status::Void;
     }
     if !waited {
-        return told(payment, invoice);
+        return answer(payment, invoice);
     }
     jobs::cancel_key(&again(&payment.id))?;
     // A refusal takes back what it wrote: this stays.
@@ -480,11 +479,11 @@ impl Payment {
     }
 }
 
-fn told(payment: Doc<Payment>, invoice: Doc<Invoice>) -> Result<Answer> {
+fn answer(payment: Doc<Payment>, invoice: Doc<Invoice>) -> Result<Answer> {
     let subscription = match invoice.body.purpose {
         Purpose::Credit => None,
-        _ => subscriptions::shown_now()?,
+        _ => subscriptions::show_current()?,
     };
     let shown = Shown { id: payment.id, status: payment.body.status, url: payment.body.url };
-    Answer::json(&Bought { subscription, invoice: invoices::shown(invoice), payment: Some(shown) })
+    Answer::json(&Bought { subscription, invoice: invoices::show(invoice), payment: Some(shown) })
 }

@@ -1,11 +1,12 @@
-//! What can be bought: plans, packs of credit, and what a trial gives. Every number stands here, as
+//! The price list: plans, packs of credit, and the credit of a trial. Every number stands here, as
 //! the default of a setting.
 
 use charter_sdk::manifest::Setting;
 use charter_sdk::prelude::*;
 use charter_sdk::settings;
 
-/// A plan. What is paid for it is credit; what it includes beyond its price is given on top.
+/// A plan. The price paid for it is credit; the amount it includes beyond its price is given on
+/// top.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Plan {
     #[schemars(length(min = 1, max = 100))]
@@ -46,7 +47,7 @@ pub(crate) struct Packs {
 }
 
 impl Plan {
-    /// What is given beyond what is paid.
+    /// The credit given beyond the price.
     pub(crate) fn bonus_cents(&self) -> u64 {
         self.included_credit_cents.saturating_sub(self.price_cents)
     }
@@ -74,13 +75,13 @@ const TRIAL_DAYS: u32 = 14;
 const SIGNUP_CREDIT_CENTS: u64 = 500;
 
 /// The same, of a list that has an end.
-fn bounded(mut setting: Setting) -> Setting {
+fn bound_list(mut setting: Setting) -> Setting {
     setting.schema["maxItems"] = OFFERS_MAX.into();
     setting
 }
 
 pub(crate) fn plans_setting() -> Setting {
-    bounded(Setting::by_operator(
+    bound_list(Setting::by_operator(
         "plans",
         &first_plans(),
         "The plans; of two with one id the first counts.",
@@ -88,7 +89,7 @@ pub(crate) fn plans_setting() -> Setting {
 }
 
 pub(crate) fn packs_setting() -> Setting {
-    bounded(Setting::by_operator(
+    bound_list(Setting::by_operator(
         "packs",
         &first_packs(),
         "The packs of credit; of two with one id the first counts.",
@@ -113,11 +114,11 @@ pub(crate) fn signup_setting() -> Setting {
     }
 }
 
-fn offered() -> Result<Vec<Plan>> {
+fn offers() -> Result<Vec<Plan>> {
     Ok(settings::get("plans")?.unwrap_or_else(first_plans))
 }
 
-fn sold() -> Result<Vec<Pack>> {
+fn pack_offers() -> Result<Vec<Pack>> {
     Ok(settings::get("packs")?.unwrap_or_else(first_packs))
 }
 
@@ -126,36 +127,36 @@ pub(crate) fn trial_days() -> Result<u32> {
     Ok(settings::get("trial_days")?.unwrap_or(TRIAL_DAYS))
 }
 
-/// What a trial gives.
+/// The credit that a trial gives.
 pub(crate) fn signup_credit_cents() -> Result<u64> {
     Ok(settings::get("signup_credit_cents")?.unwrap_or(SIGNUP_CREDIT_CENTS))
 }
 
 /// The plan that a caller names.
 pub(crate) fn plan(id: &str) -> Result<Plan> {
-    let found = offered()?.into_iter().find(|plan| plan.id == id);
+    let found = offers()?.into_iter().find(|plan| plan.id == id);
     found.ok_or_else(|| {
         Failure::invalid("plan", "there is no such plan").hint("GET /v1/billing/plans lists them.")
     })
 }
 
 /// The plan that was subscribed to, if it is still offered.
-pub(crate) fn known(id: &str) -> Result<Option<Plan>> {
-    Ok(offered()?.into_iter().find(|plan| plan.id == id))
+pub(crate) fn find(id: &str) -> Result<Option<Plan>> {
+    Ok(offers()?.into_iter().find(|plan| plan.id == id))
 }
 
 /// The pack that a caller names.
 pub(crate) fn pack(id: &str) -> Result<Pack> {
-    let found = sold()?.into_iter().find(|pack| pack.id == id);
+    let found = pack_offers()?.into_iter().find(|pack| pack.id == id);
     found.ok_or_else(|| {
         Failure::invalid("pack", "there is no such pack").hint("GET /v1/billing/packs lists them.")
     })
 }
 
 pub(crate) fn list() -> Result<Plans> {
-    Ok(Plans { plans: offered()? })
+    Ok(Plans { plans: offers()? })
 }
 
 pub(crate) fn packs() -> Result<Packs> {
-    Ok(Packs { packs: sold()? })
+    Ok(Packs { packs: pack_offers()? })
 }

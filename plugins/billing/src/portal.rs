@@ -7,16 +7,16 @@ use crate::{account, customer};
 
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Portal {
-    /// Where a person manages how the organization pays.
+    /// The page on which a person manages how the organization pays.
     url: String,
 }
 
 pub(crate) fn open(caller: Caller, context: Context) -> Result<Portal> {
     let binding = customer::provider()?.ok_or_else(|| Failure::not_configured(&[PROVIDER]))?;
-    let customer = match (customer::named(&binding), account::found()?) {
+    let customer = match (customer::configured_customer(&binding), account::find()?) {
         (Some(named), _) => named,
         (None, Some(account)) => customer::of(&binding, account, &caller.organization)?,
-        // Whoever is not billed here is nobody there either.
+        // An organization that is not billed here has no customer either.
         (None, None) => return Err(Failure::not_configured(&["stripe.customer"])),
     };
     let mut form = Form::default().with("customer", &customer);

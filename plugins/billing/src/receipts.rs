@@ -1,9 +1,9 @@
-//! What the payment provider says that it received and gave back: the only way in which a payment
-//! becomes credit.
+//! The payments that the provider reports as received and given back: the only way in which a
+//! payment becomes credit.
 //!
 //! Each payment has one receipt, by the provider's own id, and every event only moves it forward:
-//! told twice, late or in another order, the credit is the same. What came is posted as it came,
-//! whatever was asked for.
+//! told twice, late or in another order, the credit is the same. The amount posted is the amount
+//! that came, whatever was asked for.
 
 use charter_sdk::hooks::Received;
 use charter_sdk::money::{cents, micro_usd};
@@ -25,7 +25,7 @@ pub(crate) const INVOICE: &str = "charter_invoice";
 pub(crate) struct Receipt {
     /// The provider's id of the payment.
     reference: String,
-    /// What it was for.
+    /// The invoice that the payment was for.
     #[serde(skip_serializing_if = "Option::is_none")]
     invoice: Option<String>,
     currency: String,
@@ -38,7 +38,7 @@ pub(crate) struct Receipt {
     taken_back_cents: u64,
 }
 
-/// What an event says of a payment.
+/// The report of a payment in an event.
 struct Told {
     reference: String,
     invoice: Option<String>,
@@ -49,7 +49,7 @@ struct Told {
 }
 
 /// The provider has called.
-pub(crate) fn told(call: &Received) -> Result<()> {
+pub(crate) fn hear(call: &Received) -> Result<()> {
     let event: Value = call.json()?;
     match read(event["type"].as_str().unwrap_or_default(), &event["data"]["object"]) {
         Some(told) => note(told),
@@ -144,8 +144,8 @@ impl Receipt {
             return Ok(0);
         }
         if self.currency != CURRENCY {
-            // What it is worth here nobody has said: the operator sees it at the provider, and
-            // here.
+            // Nobody has said how much such a payment is worth here: the operator sees it at the
+            // provider, and here.
             let fields =
                 [("payment", self.reference.as_str()), ("currency", self.currency.as_str())];
             log::warn("a payment in another currency is not credited", &fields);
@@ -158,7 +158,7 @@ impl Receipt {
             ledger::open_source(PROVIDER)?;
             ledger::transfer(PROVIDER, ledger::CREDIT, posted, "Payment", &self.reference)?;
             if let Some(invoice) = &self.invoice {
-                invoices::received(invoice, self.received_cents)?;
+                invoices::note_receipt(invoice, self.received_cents)?;
             }
         }
         Ok(posted - self.take_back(posted)?)
@@ -186,7 +186,7 @@ impl Receipt {
         }
         self.taken_back_cents += taken;
         if let Some(invoice) = &self.invoice {
-            invoices::refunded(invoice, self.refunded_cents, self.taken_back_cents)?;
+            invoices::note_refund(invoice, self.refunded_cents, self.taken_back_cents)?;
         }
         Ok(micro_usd(taken))
     }

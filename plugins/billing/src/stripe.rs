@@ -7,8 +7,8 @@ pub(crate) use charter_sdk::stripe::{Form, KIND, Refused, is_id, text};
 /// The binding's name.
 pub(crate) const PROVIDER: &str = "stripe";
 /// The account.
-pub(crate) const STRIPE: Stripe = Stripe::bound(PROVIDER);
-/// What every amount is in.
+pub(crate) const STRIPE: Stripe = Stripe::of_binding(PROVIDER);
+/// The currency of every amount.
 pub(crate) const CURRENCY: &str = "usd";
 
 /// The payment cannot be made without a person who proves to be its holder.

@@ -13,12 +13,12 @@ use crate::plans::{self, Plan};
 pub(crate) const SUBSCRIPTIONS: Collection<Subscription> =
     Collection::new("subscriptions").reach(Reach::Organization).unique(&["live"]);
 
-/// What `live` holds while a subscription has not ended: an organization has one such.
+/// The value of `live` while a subscription has not ended: an organization has one such.
 const LIVE: &str = "live";
 /// How long a renewal may stay unpaid.
 const GRACE_SECONDS: u32 = 7 * 86_400;
 
-/// Where a subscription stands.
+/// The state of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Status {
@@ -37,7 +37,7 @@ pub(crate) struct Subscription {
     live: Option<String>,
     pub(crate) status: Status,
     plan: String,
-    /// What its periods are counted from.
+    /// The moment from which its periods are counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     started_at: Option<Instant>,
     /// Periods since then.
@@ -144,7 +144,7 @@ impl Subscription {
     }
 }
 
-fn shown(subscription: Doc<Subscription>) -> Shown {
+fn show(subscription: Doc<Subscription>) -> Shown {
     let body = subscription.body;
     Shown {
         id: subscription.id,
@@ -166,21 +166,21 @@ fn current() -> Result<Option<Doc<Subscription>>> {
 }
 
 /// The one that has not ended, as it is shown.
-pub(crate) fn shown_now() -> Result<Option<Shown>> {
-    Ok(current()?.map(shown))
+pub(crate) fn show_current() -> Result<Option<Shown>> {
+    Ok(current()?.map(show))
 }
 
 /// Whether its plan gives credit with each period. One that is no longer offered did.
 pub(crate) fn gives_credit(subscription: &Subscription) -> Result<bool> {
-    Ok(plans::known(&subscription.plan)?.is_none_or(|plan| plan.included_credit_cents > 0))
+    Ok(plans::find(&subscription.plan)?.is_none_or(|plan| plan.included_credit_cents > 0))
 }
 
-fn needed() -> Result<Doc<Subscription>> {
+fn require_current() -> Result<Doc<Subscription>> {
     let none = || Failure::conflict("there is no subscription").reason("no_subscription");
     current()?.ok_or_else(none)
 }
 
-fn replaced(id: &str, subscription: Subscription) -> Result<Doc<Subscription>> {
+fn replace(id: &str, subscription: Subscription) -> Result<Doc<Subscription>> {
     events::emit(
         "billing.subscription.updated",
         &json!({ "subscription_id": id, "status": subscription.status }),
@@ -194,9 +194,9 @@ fn invoice_for(plan: &Plan, purpose: Purpose) -> Invoice {
     Invoice { plan: Some(plan.id.clone()), bonus_cents: plan.bonus_cents(), ..invoice }
 }
 
-/// What the caller is told of what it owes by now; or has it paid by card, and what then is there
-/// is told.
-fn owed(
+/// Tells the caller the amount due by now; or, if it is to be paid by card, starts the payment and
+/// tells of that.
+fn charge(
     subscription: Doc<Subscription>,
     invoice: Doc<Invoice>,
     means: &Means,
@@ -210,7 +210,7 @@ fn owed(
             payments::begin(&binding, account, &invoice, means, &bought).map(Soon::Job)
         }
         _ => {
-            let (subscription, invoice) = (Some(shown(subscription)), invoices::shown(invoice));
+            let (subscription, invoice) = (Some(show(subscription)), invoices::show(invoice));
             Ok(Soon::Now(Bought { subscription, invoice, payment: None }))
         }
     }
@@ -227,14 +227,14 @@ pub(crate) fn subscribe(Body(Wish { plan, means }): Body<Wish>) -> Result<Soon<C
     }
     let invoice = invoice_for(&plan, Purpose::Subscription).open()?;
     let subscription = SUBSCRIPTIONS.insert(Subscription::new(plan.id, invoice.id.clone()))?;
-    Ok(owed(subscription, invoice, &means, payments::SUBSCRIBE, account)?.map(Created))
+    Ok(charge(subscription, invoice, &means, payments::SUBSCRIBE, account)?.map(Created))
 }
 
 pub(crate) fn upgrade(Body(Wish { plan, means }): Body<Wish>) -> Result<Soon<Bought>> {
     let plan = plans::plan(&plan)?;
     let account = account::settle(Change::default())?;
-    let Doc { id, body: mut subscription, .. } = needed()?;
-    let before = plans::known(&subscription.plan)?;
+    let Doc { id, body: mut subscription, .. } = require_current()?;
+    let before = plans::find(&subscription.plan)?;
     let (price, bonus) =
         before.as_ref().map_or((0, 0), |plan| (plan.price_cents, plan.bonus_cents()));
     if plan.id == subscription.plan || plan.price_cents <= price {
@@ -266,16 +266,16 @@ pub(crate) fn upgrade(Body(Wish { plan, means }): Body<Wish>) -> Result<Soon<Bou
                 .hint("Pay it first."));
         }
     };
-    owed(replaced(&id, subscription)?, invoice, &means, payments::UPGRADE, account)
+    charge(replace(&id, subscription)?, invoice, &means, payments::UPGRADE, account)
 }
 
 pub(crate) fn read() -> Result<Current> {
-    Ok(Current { subscription: current()?.map(shown), trial: account::trial()? })
+    Ok(Current { subscription: current()?.map(show), trial: account::trial()? })
 }
 
 pub(crate) fn cancel(Body(asked): Body<Cancel>) -> Result<SubscriptionAnswer> {
     account::settle(Change::default())?;
-    let Doc { id, body: mut subscription, .. } = needed()?;
+    let Doc { id, body: mut subscription, .. } = require_current()?;
     let was_paid = subscription.status != Status::Pending;
     let at_once = !asked.at_period_end || subscription.status != Status::Active;
     if at_once {
@@ -283,15 +283,15 @@ pub(crate) fn cancel(Body(asked): Body<Cancel>) -> Result<SubscriptionAnswer> {
     } else {
         subscription.cancel_at_period_end = true;
     }
-    let subscription = replaced(&id, subscription)?;
+    let subscription = replace(&id, subscription)?;
     if at_once && was_paid {
         account::settle(Change { ended: true, ..Change::default() })?;
     }
-    Ok(SubscriptionAnswer { subscription: shown(subscription) })
+    Ok(SubscriptionAnswer { subscription: show(subscription) })
 }
 
 /// An invoice was paid: what it was for counts from now on.
-pub(crate) fn paid(id: &str, invoice: &Invoice) -> Result<()> {
+pub(crate) fn note_payment(id: &str, invoice: &Invoice) -> Result<()> {
     let Some(Doc { id: subscription, body: mut found, .. }) = current()? else { return Ok(()) };
     let now = now();
     match invoice.purpose {
@@ -306,7 +306,7 @@ pub(crate) fn paid(id: &str, invoice: &Invoice) -> Result<()> {
         }
         _ => return Ok(()),
     }
-    replaced(&subscription, found).map(drop)
+    replace(&subscription, found).map(drop)
 }
 
 /// Does what is due by now; answers the subscription that there is then, and whether one has ended.
@@ -318,20 +318,20 @@ pub(crate) fn turn(now: Instant) -> Result<(Option<Subscription>, bool)> {
     }
     if is_over && found.cancel_at_period_end {
         found.end(now)?;
-        replaced(&id, found)?;
+        replace(&id, found)?;
         return Ok((None, true));
     }
     if is_over && found.invoice.is_none() {
         renew(&mut found)?;
         if found.live.is_none() {
-            replaced(&id, found)?;
+            replace(&id, found)?;
             return Ok((None, true));
         }
     }
     if found.invoice.is_some() && found.due_at.is_some_and(|due| due <= now) {
         found.status = Status::PastDue;
     }
-    let found = replaced(&id, found)?;
+    let found = replace(&id, found)?;
     Ok((Some(found.body), false))
 }
 
@@ -339,7 +339,7 @@ pub(crate) fn turn(now: Instant) -> Result<(Option<Subscription>, bool)> {
 /// ends with its period.
 fn renew(found: &mut Subscription) -> Result<()> {
     let (Some(start), Some(end)) = (found.started_at, found.period_end) else { return Ok(()) };
-    let Some(plan) = plans::known(&found.plan)? else { return found.end(end) };
+    let Some(plan) = plans::find(&found.plan)? else { return found.end(end) };
     let due_at = end.plus_seconds(GRACE_SECONDS);
     let invoice =
         Invoice { due_at: Some(due_at), ..invoice_for(&plan, Purpose::Renewal) }.open()?;

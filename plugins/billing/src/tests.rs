@@ -1,7 +1,7 @@
 //! The rules of billing against the double of the host.
 
+use charter_double::{Host, Reply};
 use charter_sdk::Failure;
-use charter_sdk::double::{Host, Reply};
 use charter_sdk::serde_json::{Value, json};
 
 use crate::primitive;
@@ -29,7 +29,7 @@ impl Bench {
     fn owes(&self, path: &str, body: Value) -> String {
         self.post(path, body).unwrap().body["invoice"]["id"].as_str().unwrap().to_owned()
     }
-    /// What the host tells of credit, after its own posting.
+    /// The signals that the host sends of credit, after its own posting.
     fn credit(&self, kind: &str, cents: i64, reference: Option<&str>) {
         self.0.fund(cents * CENT);
         let payload =
@@ -72,7 +72,7 @@ impl Bench {
     fn standing(&self) -> Option<String> {
         self.0.standing()
     }
-    /// What the organization's credit has, in cents.
+    /// The organization's credit, in cents.
     fn balance(&self) -> i64 {
         // The double's accounts are asked as the primitive would ask them.
         charter_sdk::ledger::balance(charter_sdk::ledger::CREDIT).unwrap().posted / CENT

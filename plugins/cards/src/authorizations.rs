@@ -1,4 +1,4 @@
-//! What merchants do with a card: money set aside, captured, given back, refunded.
+//! The actions of merchants on a card: money set aside, captured, given back, refunded.
 
 use charter_sdk::governance::{self, Permit, Proposal};
 use charter_sdk::money::micro_usd;
@@ -12,7 +12,7 @@ use crate::money::{self, AUTHORIZE, MERCHANTS, SCOPE, account};
 /// `open` is the card's id while nothing was captured or given back; `issuer` is what its card's
 /// issuer calls it.
 pub(crate) const AUTHORIZATIONS: Collection<Authorization> = Collection::new("authorizations")
-    .indexed(&[Index::text("card"), Index::text("open"), Index::text("issuer")]);
+    .index(&[Index::text("card"), Index::text("open"), Index::text("issuer")]);
 
 /// How long an authorization waits for its capture.
 const DAYS: u32 = 7;
@@ -40,7 +40,7 @@ pub(crate) struct Authorization {
     expires_at: Instant,
 }
 
-/// Where an authorization stands.
+/// The state of an authorization.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum Status {
@@ -57,7 +57,7 @@ pub(crate) struct NewAuthorization {
     /// How much, in whole cents.
     #[schemars(range(min = 1, max = 1_000_000_000))]
     amount_cents: u64,
-    /// Who may capture it.
+    /// The merchant, who alone may capture it.
     #[schemars(length(min = 1, max = 200))]
     merchant: String,
     /// The merchant's own.
@@ -124,7 +124,7 @@ impl Authorization {
     }
 }
 
-fn shown(doc: Doc<Authorization>) -> Shown {
+fn show(doc: Doc<Authorization>) -> Shown {
     Shown {
         id: doc.id,
         status: doc.body.now_stands(),
@@ -139,8 +139,8 @@ fn shown(doc: Doc<Authorization>) -> Shown {
     }
 }
 
-fn told(doc: Doc<Authorization>) -> Result<AuthorizationAnswer> {
-    let authorization = shown(doc);
+fn announce(doc: Doc<Authorization>) -> Result<AuthorizationAnswer> {
+    let authorization = show(doc);
     events::emit(
         "cards.authorization.updated",
         &json!({ "card_id": authorization.card_id, "authorization_id": authorization.id, "status": authorization.status }),
@@ -189,7 +189,7 @@ fn leave(card: &str, new: &NewAuthorization) -> Result<Permit> {
     Proposal::new(AUTHORIZE, &new.merchant)
         .amount(micro_usd(new.amount_cents))
         .within(SCOPE, card)
-        .told("capture", format!("Sets {} cents aside for {}.", new.amount_cents, new.merchant))
+        .explain("capture", format!("Sets {} cents aside for {}.", new.amount_cents, new.merchant))
         .context(&json!({ "card_id": card, "merchant": new.merchant, "reference": new.reference }))
         .pays(&account(card), MERCHANTS)
         .authorize()
@@ -200,7 +200,7 @@ pub(crate) fn create(
     Body(new): Body<NewAuthorization>,
 ) -> Result<Created<AuthorizationAnswer>> {
     match usable(&id)?.body.issued {
-        None => Ok(Created(told(hold(id, new, None, DAYS)?)?)),
+        None => Ok(Created(announce(hold(id, new, None, DAYS)?)?)),
         Some(_) => Err(open_loop()),
     }
 }
@@ -231,18 +231,18 @@ fn hold(
     AUTHORIZATIONS.insert(authorization)
 }
 
-/// What a merchant of a card network asks for: set aside, or refused.
+/// A request of a card network's merchant: the amount is set aside, or the request refused.
 pub(crate) fn ask(card: String, issuer: String, merchant: String, amount_cents: u64) -> Result<()> {
     if ENDED.lookup("reference", &issuer)?.is_some() {
         return Err(Failure::conflict("the issuer has ended the authorization")
             .reason("authorization_ended"));
     }
     let new = NewAuthorization { amount_cents, merchant, reference: Some(issuer.clone()) };
-    told(hold(card, new, Some(issuer), NETWORK_DAYS)?).map(drop)
+    announce(hold(card, new, Some(issuer), NETWORK_DAYS)?).map(drop)
 }
 
-/// What is still set aside for an authorization of the issuer's, oldest first.
-fn held(card: &str, issuer: &str) -> Result<Vec<Doc<Authorization>>> {
+/// The amounts still set aside for an authorization of the issuer's, oldest first.
+fn list_held(card: &str, issuer: &str) -> Result<Vec<Doc<Authorization>>> {
     let found =
         AUTHORIZATIONS.matching("issuer", issuer).oldest_first().limit(REQUESTS_MAX).find()?;
     Ok(found
@@ -254,12 +254,12 @@ fn held(card: &str, issuer: &str) -> Result<Vec<Doc<Authorization>>> {
 
 /// The issuer has ended an authorization: what is still set aside for it is given back.
 pub(crate) fn release(card: &str, issuer: &str) -> Result<()> {
-    held(card, issuer)?.into_iter().try_for_each(|found| give_back(found).map(drop))
+    list_held(card, issuer)?.into_iter().try_for_each(|found| give_back(found).map(drop))
 }
 
 fn give_back(found: Doc<Authorization>) -> Result<AuthorizationAnswer> {
     governance::reopen(&found.body.permit)?.cancel()?;
-    told(
+    announce(
         AUTHORIZATIONS.replace(
             &found.id,
             Authorization { status: Status::Reversed, open: None, ..found.body },
@@ -267,7 +267,7 @@ fn give_back(found: Doc<Authorization>) -> Result<AuthorizationAnswer> {
     )
 }
 
-/// Its card's profile is gone. What an issuer has said yes to counts as paid.
+/// Its card's profile is gone. An amount that an issuer has approved counts as paid.
 pub(crate) fn close(found: Doc<Authorization>) -> Result<()> {
     if !found.body.is_open() {
         return Ok(());
@@ -286,7 +286,7 @@ fn take(found: Doc<Authorization>, captured_cents: u64) -> Result<AuthorizationA
     governance::reopen(&found.body.permit)?.capture(micro_usd(captured_cents))?;
     let settled =
         Authorization { status: Status::Captured, open: None, captured_cents, ..found.body };
-    told(AUTHORIZATIONS.replace(&found.id, settled)?)
+    announce(AUTHORIZATIONS.replace(&found.id, settled)?)
 }
 
 /// The issuer has paid a merchant. It comes from what was set aside for it, more than that
@@ -298,7 +298,7 @@ pub(crate) fn pay(
     merchant: String,
     amount_cents: u64,
 ) -> Result<u64> {
-    let held = issuer.map(|issuer| held(card, issuer)).transpose()?.unwrap_or_default();
+    let held = issuer.map(|issuer| list_held(card, issuer)).transpose()?.unwrap_or_default();
     let Some(last) = held.len().checked_sub(1) else {
         return pay_unheld(card, merchant, amount_cents);
     };
@@ -320,7 +320,7 @@ pub(crate) fn pay(
         let new =
             NewAuthorization { amount_cents: rest, merchant, reference: Some(issuer.to_owned()) };
         match hold(card.to_owned(), new, Some(issuer.to_owned()), NETWORK_DAYS) {
-            Ok(held) => drop(told(held)?),
+            Ok(held) => drop(announce(held)?),
             Err(failure) if is_unsure(&failure) => return Err(failure),
             Err(_) => {}
         }
@@ -350,12 +350,12 @@ pub(crate) fn list(
     let found = AUTHORIZATIONS.matching("card", &id).page(page)?;
     Ok(AuthorizationList {
         has_more: found.has_more,
-        authorizations: found.items.into_iter().map(shown).collect(),
+        authorizations: found.items.into_iter().map(show).collect(),
     })
 }
 
 pub(crate) fn read(Path(path): Path<OfCard>) -> Result<AuthorizationAnswer> {
-    Ok(AuthorizationAnswer { authorization: shown(of_card(&path)?) })
+    Ok(AuthorizationAnswer { authorization: show(of_card(&path)?) })
 }
 
 pub(crate) fn capture(
@@ -396,7 +396,7 @@ pub(crate) fn refund(
     } else {
         Status::Captured
     };
-    told(
+    announce(
         AUTHORIZATIONS
             .replace(&found.id, Authorization { status, refunded_cents, ..found.body })?,
     )

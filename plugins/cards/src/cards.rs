@@ -1,5 +1,5 @@
-//! The card itself: made, shown, bounded, frozen, topped up, canceled. What its issuer has to hear
-//! of it is `issuer`'s.
+//! The card itself: made, shown, bounded, frozen, topped up, canceled. The changes that a card's
+//! issuer has to hear of are `issuer`'s.
 
 use charter_sdk::governance::{self, Proposal};
 use charter_sdk::money::{cents, micro_usd};
@@ -22,12 +22,12 @@ pub(crate) struct Card {
     pub(crate) status: Status,
     pub(crate) cap_cents: Option<u64>,
     pub(crate) period: Period,
-    /// What its issuer knows of it, where it is a card of a network.
+    /// The issuer's knowledge of it, where it is a card of a network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) issued: Option<Issued>,
 }
 
-/// Where a card stands.
+/// The state of a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Status {
@@ -38,7 +38,7 @@ pub(crate) enum Status {
     Canceled,
 }
 
-/// What a cap is counted over.
+/// The period over which a cap is counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Period {
@@ -69,8 +69,8 @@ pub(crate) struct NewCard {
     #[serde(default)]
     #[schemars(length(min = 1, max = 200))]
     label: Option<String>,
-    /// What may be authorized in a period; nothing bounds it where absent, but the budgets above it
-    /// do.
+    /// The amount that may be authorized in a period; where absent, only the budgets above the card
+    /// bound it.
     #[serde(default)]
     #[schemars(range(min = 1, max = 1_000_000_000))]
     cap_cents: Option<u64>,
@@ -79,7 +79,7 @@ pub(crate) struct NewCard {
     /// `open_loop` needs an issuer, and is 501 without one.
     #[serde(default)]
     network: Network,
-    /// Whose card it is to be at its issuer; the issuer's binding may name one instead.
+    /// The person named as cardholder at its issuer; the issuer's binding may name one instead.
     #[serde(default)]
     cardholder: Option<Cardholder>,
 }
@@ -124,7 +124,7 @@ pub(crate) struct Shown {
     /// The last four digits by which people tell cards apart; null while its issuer has not
     /// answered.
     last4: Option<String>,
-    /// What can be authorized now, as far as the balance goes.
+    /// The amount that can be authorized now, as far as the balance goes.
     balance_cents: i64,
     cap_cents: Option<u64>,
     period: Period,
@@ -192,7 +192,7 @@ fn last4(card: &Doc<Card>) -> Option<String> {
     Some(format!("{:04}", sum % 10_000))
 }
 
-fn shown(card: Doc<Card>, available: i64) -> Shown {
+fn show(card: Doc<Card>, available: i64) -> Shown {
     Shown {
         last4: last4(&card),
         label: card.body.label,
@@ -210,18 +210,18 @@ fn available(id: &str) -> Result<i64> {
     Ok(ledger::balance(&account(id))?.available)
 }
 
-pub(crate) fn answered(card: Doc<Card>) -> Result<CardAnswer> {
+pub(crate) fn answer(card: Doc<Card>) -> Result<CardAnswer> {
     let available = available(&card.id)?;
-    Ok(CardAnswer { card: shown(card, available) })
+    Ok(CardAnswer { card: show(card, available) })
 }
 
 /// Writes a card as it is from now on; its issuer hears of it after the commit.
-pub(crate) fn changed(id: &str, card: Card) -> Result<CardAnswer> {
+pub(crate) fn replace(id: &str, card: Card) -> Result<CardAnswer> {
     let status = card.status;
     let card = CARDS.replace(id, card)?;
     issuer::mirror_later(&card)?;
     events::emit("cards.updated", &json!({ "card_id": id, "status": status }))?;
-    answered(card)
+    answer(card)
 }
 
 fn set_cap(id: &str, card: &Card) -> Result<()> {
@@ -234,16 +234,16 @@ pub(crate) fn create(Body(new): Body<NewCard>) -> Result<Soon<Created<CardAnswer
     let card = Card { label, status: Status::Active, cap_cents, period, issued: None };
     if new.network == Network::OpenLoop {
         let holder = issuer::holder(new.cardholder)?;
-        let card = made(Card { status: Status::Pending, ..card })?;
+        let card = insert(Card { status: Status::Pending, ..card })?;
         return issuer::issue_soon(card, holder).map(Soon::Job);
     }
     if new.cardholder.is_some() {
         return Err(Failure::invalid("cardholder", "is for cards of the network `open_loop`"));
     }
-    Ok(Soon::Now(Created(CardAnswer { card: shown(made(card)?, 0) })))
+    Ok(Soon::Now(Created(CardAnswer { card: show(insert(card)?, 0) })))
 }
 
-fn made(card: Card) -> Result<Doc<Card>> {
+fn insert(card: Card) -> Result<Doc<Card>> {
     let card = CARDS.insert(card)?;
     ledger::open(&account(&card.id))?;
     ledger::open(MERCHANTS)?;
@@ -257,13 +257,13 @@ pub(crate) fn list(Query(page): Query<Offset>) -> Result<CardList> {
     let has_more = found.has_more;
     let cards = found.items.into_iter().map(|card| {
         let available = available(&card.id)?;
-        Ok(shown(card, available))
+        Ok(show(card, available))
     });
     Ok(CardList { cards: cards.collect::<Result<_>>()?, has_more })
 }
 
 pub(crate) fn read(Path(ById { id }): Path<ById>) -> Result<CardAnswer> {
-    answered(find(&id)?)
+    answer(find(&id)?)
 }
 
 /// Whether a change of the bounds lets more through.
@@ -297,12 +297,12 @@ pub(crate) fn update(
         money::loosens(&caller)?;
     }
     set_cap(&id, &after)?;
-    changed(&id, after)
+    replace(&id, after)
 }
 
 pub(crate) fn freeze(Path(ById { id }): Path<ById>) -> Result<CardAnswer> {
     let card = usable(&id)?.body;
-    changed(&id, Card { status: Status::Frozen, ..card })
+    replace(&id, Card { status: Status::Frozen, ..card })
 }
 
 pub(crate) fn unfreeze(Path(ById { id }): Path<ById>, caller: Caller) -> Result<CardAnswer> {
@@ -311,7 +311,7 @@ pub(crate) fn unfreeze(Path(ById { id }): Path<ById>, caller: Caller) -> Result<
         return Err(Failure::conflict("the card is not frozen").reason("card_not_frozen"));
     }
     money::loosens(&caller)?;
-    changed(&id, Card { status: Status::Active, ..card })
+    replace(&id, Card { status: Status::Active, ..card })
 }
 
 pub(crate) fn cancel(Path(ById { id }): Path<ById>) -> Result<CardAnswer> {
@@ -340,7 +340,7 @@ pub(crate) fn cancel(Path(ById { id }): Path<ById>) -> Result<CardAnswer> {
     if rest > 0 {
         ledger::transfer(&account(&id), ledger::CREDIT, rest, "canceled", "")?;
     }
-    let answer = changed(&id, Card { status: Status::Canceled, ..card })?;
+    let answer = replace(&id, Card { status: Status::Canceled, ..card })?;
     Ok(CardAnswer { card: Shown { balance_cents: cents(rest.min(0)), ..answer.card } })
 }
 
@@ -354,7 +354,7 @@ pub(crate) fn top_up(
     let name = card.body.label.clone().unwrap_or_else(name);
     let permit = Proposal::new(TOP_UP, &id)
         .amount(amount)
-        .told(
+        .explain(
             "top_up",
             format!("Moves {amount_cents} cents of the organization's credit to {name}."),
         )
@@ -362,16 +362,16 @@ pub(crate) fn top_up(
         .authorize()?;
     let before = available(&id)?;
     permit.capture(amount)?;
-    Ok(CardAnswer { card: shown(card, before + amount) })
+    Ok(CardAnswer { card: show(card, before + amount) })
 }
 
 /// The profile is gone: what is set aside is given back, what the cards hold returns to the
-/// organization's credit, and their issuer cancels them. What an issuer has said yes to is paid
-/// from now on: nobody will be there to hear what becomes of it.
+/// organization's credit, and their issuer cancels them. An amount that an issuer has approved is
+/// paid from now on: nobody will be there to hear what becomes of it.
 pub(crate) fn close_all() -> Result<()> {
     let (mut cards, mut cursor) = (Vec::new(), None);
     loop {
-        let page = CARDS.all().relaxed().page_at(Cursor { limit: PAGE, cursor })?;
+        let page = CARDS.all().relax().page_at(Cursor { limit: PAGE, cursor })?;
         cards.extend(page.items);
         cursor = page.next;
         if !page.has_more {
@@ -379,7 +379,7 @@ pub(crate) fn close_all() -> Result<()> {
         }
     }
     for card in &cards {
-        for held in AUTHORIZATIONS.matching("open", &card.id).relaxed().limit(PAGE).find()?.items {
+        for held in AUTHORIZATIONS.matching("open", &card.id).relax().limit(PAGE).find()?.items {
             authorizations::close(held)?;
         }
     }

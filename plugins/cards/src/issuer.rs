@@ -26,13 +26,13 @@ pub(crate) const ISSUE: &str = "issue";
 /// The job that tells the issuer how a card stands.
 pub(crate) const MIRROR: &str = "mirror";
 
-/// What the issuer has paid and got back, by its own ids.
+/// The amounts that the issuer has paid and got back, by its own ids.
 pub(crate) const MOVES: Collection<Move> = Collection::new("moves").unique(&["reference"]);
 /// Authorizations that the issuer has ended, or never began: its word of that may come before the
 /// question is through.
 pub(crate) const ENDED: Collection<End> = Collection::new("ended").unique(&["reference"]);
 
-const STRIPE: Stripe = Stripe::bound(ISSUER);
+const STRIPE: Stripe = Stripe::of_binding(ISSUER);
 const CURRENCY: &str = "usd";
 /// When a card that somebody waits for is asked for again, should the first run have come to
 /// nothing.
@@ -46,7 +46,7 @@ const PAID_MAX: usize = 100;
 /// Characters of a merchant's name that are kept.
 const MERCHANT_CHARS_MAX: usize = 200;
 
-/// What an issuer knows of a card.
+/// An issuer's knowledge of a card.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Issued {
     /// The hook by which the issuer asks and tells.
@@ -56,7 +56,7 @@ pub(crate) struct Issued {
     reference: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     last4: Option<String>,
-    /// Who it is to be made for; forgotten once it is, or is not.
+    /// The holder to issue it to; forgotten once the issuer has made it, or has refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     holder: Option<Holder>,
 }
@@ -87,7 +87,7 @@ pub(crate) struct End {
     card: String,
 }
 
-/// Whose card it is to be.
+/// The person whose card it is to be.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Cardholder {
@@ -132,7 +132,7 @@ struct Address {
     country: String,
 }
 
-/// Who the issuer is to make a card for.
+/// The holder for whom the issuer is to make a card.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Holder {
@@ -162,7 +162,8 @@ pub(crate) struct Number {
     exp_year: u64,
 }
 
-/// Whose card a new one is to be: who the request names, else whom the operator has named.
+/// The holder of a new card: the person whom the request names, else the one whom the operator has
+/// named.
 pub(crate) fn holder(named: Option<Cardholder>) -> Result<Holder> {
     let hint = "Leave network out for a card in a closed loop.";
     let binding =
@@ -202,9 +203,9 @@ pub(crate) fn issue(run: &jobs::Run) -> Result<Answer> {
     let card = cards::find(&card)?;
     let Some(issued) = card.body.issued.clone().filter(|_| card.body.status == Status::Pending)
     else {
-        return Answer::json(&cards::answered(card)?);
+        return Answer::json(&cards::answer(card)?);
     };
-    // What was read so far is committed: what others write from here on does not make this run
+    // The checkpoint commits every read so far: writes of others from here on do not make this run
     // again.
     documents::checkpoint()?;
     let silent = now() > card.created_at.plus_seconds(ASKED_SECONDS);
@@ -218,7 +219,7 @@ pub(crate) fn issue(run: &jobs::Run) -> Result<Answer> {
     // As it is by now: what was changed meanwhile stays.
     let card = cards::find(&card.id)?;
     if card.body.status != Status::Pending {
-        return Answer::json(&cards::answered(card)?);
+        return Answer::json(&cards::answer(card)?);
     }
     let failure = match made {
         Ok(issued) => {
@@ -226,7 +227,7 @@ pub(crate) fn issue(run: &jobs::Run) -> Result<Answer> {
             if waited {
                 jobs::cancel_key(&again(&card.id))?;
             }
-            return Answer::json(&cards::changed(
+            return Answer::json(&cards::replace(
                 &card.id,
                 Card { status: Status::Active, issued: Some(issued), ..card.body },
             )?);
@@ -237,7 +238,7 @@ pub(crate) fn issue(run: &jobs::Run) -> Result<Answer> {
     hooks::close(&issued.hook)?;
     let issued = Some(Issued { holder: None, ..issued });
     let canceled =
-        cards::changed(&card.id, Card { status: Status::Canceled, issued, ..card.body })?;
+        cards::replace(&card.id, Card { status: Status::Canceled, issued, ..card.body })?;
     if !waited {
         return Answer::json(&canceled);
     }
@@ -268,7 +269,7 @@ fn make(card: &Doc<Card>, issued: &Issued) -> Result<Issued, Refused> {
         .with("metadata[charter_card]", &card.id);
     let made = STRIPE.post(
         "/v1/issuing/cards",
-        bounded(form, Status::Active, &card.body),
+        bound_form(form, Status::Active, &card.body),
         &format!("charter-card-{}", card.id),
     )?;
     let reference = text(&made, "id")?;
@@ -280,7 +281,7 @@ fn make(card: &Doc<Card>, issued: &Issued) -> Result<Issued, Refused> {
 }
 
 /// How a card stands, as its issuer is told: what it declines by itself, should it ever not ask.
-fn bounded(form: Form, status: Status, card: &Card) -> Form {
+fn bound_form(form: Form, status: Status, card: &Card) -> Form {
     let status = match status {
         Status::Active => "active",
         Status::Canceled => "canceled",
@@ -314,7 +315,7 @@ pub(crate) fn mirror_later(card: &Doc<Card>) -> Result<()> {
     }
 }
 
-/// One run of the job that tells the issuer how a card stands now. Where that changes meanwhile,
+/// One run of the job that tells the issuer how a card stands now. If the card changes meanwhile,
 /// this run does not count, and the next one tells it anew.
 pub(crate) fn mirror(run: &jobs::Run) -> Result<()> {
     let Mirrored { card } = run.read()?;
@@ -334,7 +335,7 @@ fn tell(card: &Doc<Card>, status: Status, key: &str) -> Result<(), Refused> {
     let form = match status {
         // Nothing else of such a card may be changed.
         Status::Canceled => Form::default().with("status", "canceled"),
-        status => bounded(Form::default(), status, &card.body),
+        status => bound_form(Form::default(), status, &card.body),
     };
     STRIPE.post(&format!("/v1/issuing/cards/{reference}"), form, key).map(drop)
 }
@@ -410,26 +411,26 @@ pub(crate) fn decide(call: &Received) -> Result<Value> {
 }
 
 /// The issuer tells what has happened.
-pub(crate) fn told(call: &Received) -> Result<()> {
+pub(crate) fn hear(call: &Received) -> Result<()> {
     let event: Value = call.json()?;
     let object = &event["data"]["object"];
     let id = text(object, "id")?;
     match event["type"].as_str().unwrap_or_default() {
         // Its answer came too late, or the issuer itself has declined.
         "issuing_authorization.created" if object["approved"] == false => {
-            ended(&call.document, id, object)
+            note_end(&call.document, id, object)
         }
         "issuing_authorization.updated" if object["status"] != "pending" => {
-            ended(&call.document, id, object)
+            note_end(&call.document, id, object)
         }
-        "issuing_transaction.created" => moved(&call.document, id, object),
+        "issuing_transaction.created" => note_move(&call.document, id, object),
         _ => Ok(()),
     }
 }
 
-/// An authorization is over. What was paid by it and is not told yet still comes from what is set
-/// aside; the rest is given back.
-fn ended(card: &str, reference: String, object: &Value) -> Result<()> {
+/// An authorization is over. An amount that was paid by it and not told yet still comes from the
+/// money set aside; the rest is given back.
+fn note_end(card: &str, reference: String, object: &Value) -> Result<()> {
     let paid = object["transactions"]
         .as_array()
         .into_iter()
@@ -449,7 +450,7 @@ fn ended(card: &str, reference: String, object: &Value) -> Result<()> {
 }
 
 /// The issuer has paid a merchant, or got something back: posted once, and as far as it is there.
-fn moved(card: &str, reference: String, object: &Value) -> Result<()> {
+fn note_move(card: &str, reference: String, object: &Value) -> Result<()> {
     if MOVES.lookup("reference", &reference)?.is_some() {
         return Ok(());
     }
@@ -470,7 +471,7 @@ fn moved(card: &str, reference: String, object: &Value) -> Result<()> {
             )?,
         )
     } else {
-        // What comes back to a card that is no more is the organization's.
+        // Money that comes back to a deleted card is the organization's.
         let to = if card.body.status == Status::Canceled {
             ledger::CREDIT.to_owned()
         } else {
@@ -483,7 +484,7 @@ fn moved(card: &str, reference: String, object: &Value) -> Result<()> {
         let fields = [("card", id.as_str()), ("transaction", reference.as_str())];
         log::error("an issuer has moved more than the card has; it is frozen", &fields);
         if card.body.status == Status::Active {
-            cards::changed(&id, Card { status: Status::Frozen, ..card.body })?;
+            cards::replace(&id, Card { status: Status::Frozen, ..card.body })?;
         }
     }
     MOVES

@@ -51,11 +51,14 @@ pub fn primitive() -> Primitive {
             spends: true,
         })
         .event("cards.updated", "A card was created, changed, frozen, unfrozen or canceled.")
+        .formerly("card.updated")
         .event("cards.authorization.updated", "An authorization was made, captured, reversed or refunded.")
+        .formerly("card.authorization.updated")
         .event("cards.revealed", "The number of a card was shown.")
+        .formerly("card.revealed")
         .on("deleted", |_| cards::close_all())
         .question(|call| issuer::decide(&call))
-        .hook(|call| issuer::told(&call))
+        .hook(|call| issuer::hear(&call))
         .job(issuer::ISSUE, |run| issuer::issue(&run))
         .job(issuer::MIRROR, |run| issuer::mirror(&run))
         .operation(post("cards.create", "/cards", cards::create).summary("Create a card").description(
@@ -64,12 +67,21 @@ pub fn primitive() -> Primitive {
         ))
         .operation(get("cards.list", "/cards", cards::list).summary("List cards"))
         .operation(get("cards.read", "/cards/{id}", cards::read).summary("One card with its balance"))
-        .operation(patch("cards.update", "/cards/{id}", cards::update).summary("Change a card's label and cap"))
+        // People loosen caps by hand too: an organization may ask that nothing else does.
+        .operation(
+            patch("cards.update", "/cards/{id}", cards::update)
+                .summary("Change a card's label and cap")
+                .authority(Authority::DeskChange),
+        )
         .operation(
             post("cards.freeze", "/cards/{id}/freeze", cards::freeze)
                 .summary("Freeze a card: nothing new is authorized, what was authorized can be captured"),
         )
-        .operation(post("cards.unfreeze", "/cards/{id}/unfreeze", cards::unfreeze).summary("Let a frozen card be used again"))
+        .operation(
+            post("cards.unfreeze", "/cards/{id}/unfreeze", cards::unfreeze)
+                .summary("Let a frozen card be used again")
+                .authority(Authority::DeskChange),
+        )
         .operation(
             post("cards.cancel", "/cards/{id}/cancel", cards::cancel)
                 .summary("Cancel a card for good; its balance returns to credit")

@@ -8,7 +8,7 @@ use charter_sdk::prelude::*;
 pub(crate) const TOP_UP: &str = "cards.top_up";
 /// The regulated action of an authorization.
 pub(crate) const AUTHORIZE: &str = "cards.authorize";
-/// What merchants have captured, in the closed loop.
+/// The account of merchants' captures, in the closed loop.
 pub(crate) const MERCHANTS: &str = "merchants";
 /// The scope of a card's own cap.
 pub(crate) const SCOPE: &str = "card";
@@ -18,7 +18,7 @@ pub(crate) fn account(card: &str) -> String {
     format!("card/{card}")
 }
 
-/// What an account has, in cents.
+/// The balance of an account, in cents.
 pub(crate) fn there(account: &str) -> Result<u64> {
     Ok(u64::try_from(cents(ledger::balance(account)?.available)).unwrap_or_default())
 }
@@ -41,11 +41,12 @@ pub(crate) fn post(
 /// Refuses callers that may not loosen: an agent's own key, and roles below admin.
 pub(crate) fn loosens(caller: &charter_sdk::Caller) -> Result<()> {
     let admin = matches!(caller.role.as_deref(), Some("owner" | "admin"));
-    // The host tells a pinned credential's role without the power to administer.
+    // The host tells the role of a pinned credential without the power to administer, and so it
+    // does of a key's where the organization asks for a person.
     if admin {
         return Ok(());
     }
     let told = "This would loosen what bounds the card.";
-    let hint = "It takes an owner's or admin's credential that is not pinned to one user.";
+    let hint = "It takes the session of an owner or admin, or an admin key without pins where the organization lets keys loosen.";
     Err(Failure::forbidden(told).reason("loosening_not_allowed").hint(hint))
 }

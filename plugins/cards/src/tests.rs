@@ -1,7 +1,7 @@
 //! The cards' rules against the double of the host.
 
+use charter_double::Host;
 use charter_sdk::Failure;
-use charter_sdk::double::Host;
 use charter_sdk::serde_json::{Value, json};
 
 use crate::primitive;

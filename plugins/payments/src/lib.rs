@@ -49,7 +49,9 @@ pub fn primitive() -> Primitive {
             spends: true,
         })
         .event("payments.updated", "A payment was made or refunded.")
+        .formerly("payment.updated")
         .event("payments.request.updated", "A payment request was made, paid, declined or canceled.")
+        .formerly("payment.request.updated")
         .on("deleted", |signal| {
             requests::close_all(&signal)?;
             moves::close()

@@ -1,4 +1,4 @@
-//! Who pays whom, out of which account, and the words for it.
+//! The parties of a payment, their accounts, and the words for it.
 
 use charter_sdk::ledger;
 use charter_sdk::prelude::*;
@@ -21,7 +21,7 @@ pub(crate) enum Network {
     ClosedLoop,
 }
 
-/// What amounts are in.
+/// The currency of amounts.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Currency {
@@ -59,12 +59,12 @@ impl Party {
     }
 }
 
-/// What it is for, behind a sentence's last word.
+/// The purpose, behind a sentence's last word.
 pub(crate) fn purpose(description: Option<&str>) -> String {
     description.map_or_else(String::new, |text| format!(", for \"{text}\""))
 }
 
-/// Who calls: a payment is always somebody's.
+/// The calling user: a payment is always somebody's.
 pub(crate) fn user(caller: &Caller) -> Result<&str> {
     let hint = "Call it below /users/{user_id}, or name the user in X-Service-User-Id.";
     let nobody = || {
@@ -83,13 +83,13 @@ pub(crate) fn takes_credit(caller: &Caller) -> Result<()> {
     Err(Failure::forbidden(told).reason("pinned_to_user"))
 }
 
-/// What an absent user means where this member of the body named it.
+/// The failure for an absent user whom this member of the body named.
 pub(crate) fn absent(param: &str) -> impl Fn(Failure) -> Failure {
     move |failure| if failure.is("resource_not_found") { failure.param(param) } else { failure }
 }
 
-/// What an absent user means where an earlier request named it.
-pub(crate) fn gone(failure: Failure) -> Failure {
+/// The failure for an absent user whom an earlier request named.
+pub(crate) fn user_gone(failure: Failure) -> Failure {
     if !failure.is("resource_not_found") {
         return failure;
     }

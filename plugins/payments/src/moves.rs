@@ -29,7 +29,7 @@ pub(crate) struct Move {
 /// A posting to be.
 pub(crate) struct Moving<'a> {
     pub(crate) action: &'static str,
-    /// What the ledger's entries say, and a transaction's kind.
+    /// The memo of the ledger's entries, and a transaction's kind.
     pub(crate) memo: &'static str,
     pub(crate) entity: &'a str,
     pub(crate) amount_cents: u64,
@@ -49,7 +49,7 @@ pub(crate) struct Leave {
 }
 
 impl Moving<'_> {
-    /// Asks for leave. What is asked says nothing that another run of the same request would say
+    /// Asks for leave. The proposal says nothing that another run of the same request would say
     /// differently.
     pub(crate) fn authorize(self) -> Result<Leave> {
         if matches!(self.payer, Party::Me(_)) && own()?.is_none() {
@@ -61,7 +61,7 @@ impl Moving<'_> {
         let amount = micro_usd(self.amount_cents);
         let permit = Proposal::new(self.action, self.entity)
             .amount(amount)
-            .told(self.memo, self.message)
+            .explain(self.memo, self.message)
             .context(&self.context)
             .pays(&self.payer.account(), &self.payee.account())
             .authorize()?;
@@ -82,9 +82,9 @@ impl Leave {
 
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Balance {
-    /// What can be spent.
+    /// The amount that can be spent.
     available_cents: i64,
-    /// What is set aside, for what waits for a person.
+    /// The amount set aside, for payments that wait for a person.
     pending_cents: i64,
     /// Both together.
     posted_cents: i64,
@@ -116,8 +116,8 @@ pub(crate) struct Transactions {
     next_cursor: Option<String>,
 }
 
-/// What an account has that the first payment opens; `None` before that.
-fn opened<T>(read: Result<T>) -> Result<Option<T>> {
+/// The balance of an account that the first payment opens; `None` before that.
+fn if_opened<T>(read: Result<T>) -> Result<Option<T>> {
     match read {
         Err(failure) if failure.is("not_found") => Ok(None),
         read => read.map(Some),
@@ -125,7 +125,7 @@ fn opened<T>(read: Result<T>) -> Result<Option<T>> {
 }
 
 fn own() -> Result<Option<ledger::Balance>> {
-    opened(ledger::balance(BALANCE))
+    if_opened(ledger::balance(BALANCE))
 }
 
 pub(crate) fn balance() -> Result<BalanceAnswer> {
@@ -139,7 +139,7 @@ pub(crate) fn balance() -> Result<BalanceAnswer> {
     Ok(BalanceAnswer { balance })
 }
 
-pub(crate) fn shown(entry: Entry) -> Result<Transaction> {
+pub(crate) fn show(entry: Entry) -> Result<Transaction> {
     let posting = MOVES.lookup("transfer", &entry.id)?.map(|posting| posting.body);
     let reference = posting.as_ref().map(|posting| posting.payment.clone());
     let counterparty =
@@ -156,9 +156,9 @@ pub(crate) fn shown(entry: Entry) -> Result<Transaction> {
 }
 
 pub(crate) fn transactions(Query(page): Query<Cursor>) -> Result<Transactions> {
-    let found = opened(ledger::entries(BALANCE, page.cursor.as_deref(), page.limit))?;
+    let found = if_opened(ledger::entries(BALANCE, page.cursor.as_deref(), page.limit))?;
     let (entries, next_cursor) = found.unwrap_or_default();
-    let transactions = entries.into_iter().map(shown).collect::<Result<_>>()?;
+    let transactions = entries.into_iter().map(show).collect::<Result<_>>()?;
     Ok(Transactions { transactions, has_more: next_cursor.is_some(), next_cursor })
 }
 

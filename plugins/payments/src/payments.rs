@@ -1,4 +1,4 @@
-//! What a user makes: charges, their refunds, and transfers.
+//! A user's payments: charges, their refunds, and transfers.
 
 use charter_sdk::events;
 use charter_sdk::money::dollars;
@@ -8,7 +8,7 @@ use crate::money::{self, CHARGE, Currency, Network, Party, REFUND, TRANSFER, USE
 use crate::moves::Moving;
 
 pub(crate) const PAYMENTS: Collection<Payment> =
-    Collection::new("payments").indexed(&[Index::text("kind"), Index::text("status")]);
+    Collection::new("payments").index(&[Index::text("kind"), Index::text("status")]);
 
 /// A payment, as it is kept, with the user who made it.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -26,7 +26,7 @@ pub(crate) struct Payment {
     description: Option<String>,
 }
 
-/// Which way the money went.
+/// The direction of the money.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum Kind {
@@ -43,7 +43,7 @@ impl Kind {
     }
 }
 
-/// Where a payment stands.
+/// The state of a payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum Status {
@@ -62,7 +62,7 @@ impl Status {
     }
 }
 
-/// Which money a transfer takes.
+/// The money that a transfer takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum Source {
@@ -81,7 +81,7 @@ pub(crate) struct NewCharge {
     amount_cents: u64,
     #[serde(default)]
     currency: Currency,
-    /// What it is for.
+    /// The purpose.
     #[serde(default)]
     #[schemars(length(min = 1, max = 200))]
     description: Option<String>,
@@ -108,7 +108,7 @@ pub(crate) struct NewTransfer {
     /// How much, in whole cents.
     #[schemars(range(min = 1, max = 1_000_000_000))]
     amount_cents: u64,
-    /// What it is for; shown as the payment's description.
+    /// The purpose; shown as the payment's description.
     #[serde(default)]
     #[schemars(length(min = 1, max = 200))]
     memo: Option<String>,
@@ -137,9 +137,9 @@ pub(crate) struct Shown {
     refunded_cents: u64,
     currency: Currency,
     network: Network,
-    /// Who was charged; null for a transfer.
+    /// The charged customer; null for a transfer.
     customer: Option<String>,
-    /// Who was sent money; null for a charge.
+    /// The recipient; null for a charge.
     to_user_id: Option<String>,
     description: Option<String>,
     created_at: Instant,
@@ -157,7 +157,7 @@ pub(crate) struct PaymentList {
     has_more: bool,
 }
 
-fn shown(doc: Doc<Payment>) -> Shown {
+fn show(doc: Doc<Payment>) -> Shown {
     Shown {
         id: doc.id,
         kind: doc.body.kind,
@@ -173,8 +173,8 @@ fn shown(doc: Doc<Payment>) -> Shown {
     }
 }
 
-fn told(doc: Doc<Payment>) -> Result<PaymentAnswer> {
-    let payment = shown(doc);
+fn announce(doc: Doc<Payment>) -> Result<PaymentAnswer> {
+    let payment = show(doc);
     let payload =
         json!({ "payment_id": payment.id, "kind": payment.kind, "status": payment.status });
     events::emit("payments.updated", &payload)?;
@@ -216,7 +216,7 @@ pub(crate) fn charge(Body(new): Body<NewCharge>, caller: Caller) -> Result<Creat
         description: new.description,
     })?;
     leave.capture(&payment.id)?;
-    Ok(Created(told(payment)?))
+    Ok(Created(announce(payment)?))
 }
 
 pub(crate) fn refund(
@@ -258,10 +258,10 @@ pub(crate) fn refund(
         ),
         context: json!({ "payment_id": id, "customer": customer, "refunded_cents": found.body.refunded_cents }),
     };
-    leave.authorize().map_err(money::gone)?.capture(&id)?;
+    leave.authorize().map_err(money::user_gone)?.capture(&id)?;
     let refunded_cents = found.body.refunded_cents + amount_cents;
     let status = if amount_cents == left { Status::Refunded } else { Status::PartiallyRefunded };
-    told(PAYMENTS.replace(&id, Payment { status, refunded_cents, ..found.body })?)
+    announce(PAYMENTS.replace(&id, Payment { status, refunded_cents, ..found.body })?)
 }
 
 /// Sends money to a user as it says, and keeps the payment.
@@ -280,7 +280,7 @@ pub(crate) fn send(moving: Moving<'_>, description: Option<String>) -> Result<Pa
         description,
     })?;
     leave.capture(&payment.id)?;
-    told(payment)
+    announce(payment)
 }
 
 impl PaymentAnswer {
@@ -334,10 +334,10 @@ pub(crate) fn list(Query(which): Query<Which>) -> Result<PaymentList> {
     let found = found.page(which.page)?;
     Ok(PaymentList {
         has_more: found.has_more,
-        payments: found.items.into_iter().map(shown).collect(),
+        payments: found.items.into_iter().map(show).collect(),
     })
 }
 
 pub(crate) fn read(Path(ById { id }): Path<ById>) -> Result<PaymentAnswer> {
-    Ok(PaymentAnswer { payment: shown(find(&id)?) })
+    Ok(PaymentAnswer { payment: show(find(&id)?) })
 }

@@ -1,4 +1,4 @@
-//! What one user asks another for: made, paid, declined, taken back.
+//! Requests of one user for another's money: made, paid, declined, taken back.
 
 use charter_sdk::documents::{self, Filter};
 use charter_sdk::money::dollars;
@@ -11,7 +11,7 @@ use crate::payments::send;
 
 /// Both parties see them, so they lie with the project; who is neither is kept out by [`find`].
 pub(crate) const REQUESTS: Collection<Request> =
-    Collection::new("requests").reach(Reach::Project).indexed(&[
+    Collection::new("requests").reach(Reach::Project).index(&[
         Index::text("from_user_id"),
         Index::text("to_user_id"),
         Index::text("status"),
@@ -40,7 +40,7 @@ pub(crate) struct Request {
     payment_id: Option<String>,
 }
 
-/// Where a request stands. One that expired is kept as pending.
+/// The state of a request. One that expired is kept as pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum Status {
@@ -66,10 +66,10 @@ impl Status {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum Direction {
-    /// What the caller is asked for.
+    /// Requests to the caller.
     #[default]
     Incoming,
-    /// What the caller asked others for.
+    /// The caller's requests to others.
     Outgoing,
 }
 
@@ -82,7 +82,7 @@ pub(crate) struct NewRequest {
     /// How much, in whole cents.
     #[schemars(range(min = 1, max = 1_000_000_000))]
     amount_cents: u64,
-    /// What it is for.
+    /// The purpose.
     #[serde(default)]
     #[schemars(length(min = 1, max = 200))]
     description: Option<String>,
@@ -106,9 +106,9 @@ pub(crate) struct Which {
 pub(crate) struct Shown {
     id: String,
     status: Status,
-    /// Who is asked to pay.
+    /// The user who is asked to pay.
     from_user_id: String,
-    /// Who asked.
+    /// The user who asked.
     to_user_id: String,
     amount_cents: u64,
     description: Option<String>,
@@ -152,7 +152,7 @@ impl Request {
     }
 }
 
-fn shown(doc: Doc<Request>) -> Shown {
+fn show(doc: Doc<Request>) -> Shown {
     Shown {
         id: doc.id,
         status: doc.body.now_stands(),
@@ -166,8 +166,8 @@ fn shown(doc: Doc<Request>) -> Shown {
     }
 }
 
-fn told(doc: Doc<Request>) -> Result<RequestAnswer> {
-    let payment_request = shown(doc);
+fn announce(doc: Doc<Request>) -> Result<RequestAnswer> {
+    let payment_request = show(doc);
     events::emit(
         "payments.request.updated",
         &json!({
@@ -180,12 +180,12 @@ fn told(doc: Doc<Request>) -> Result<RequestAnswer> {
     Ok(RequestAnswer { payment_request })
 }
 
-fn settled(
+fn settle(
     found: Doc<Request>,
     status: Status,
     payment_id: Option<String>,
 ) -> Result<RequestAnswer> {
-    told(REQUESTS.replace(&found.id, Request { status, payment_id, ..found.body })?)
+    announce(REQUESTS.replace(&found.id, Request { status, payment_id, ..found.body })?)
 }
 
 /// The request of the path, for its two parties.
@@ -196,7 +196,7 @@ fn find(id: &str, me: &str) -> Result<Doc<Request>> {
 }
 
 /// The same, for the one who is asked, while it can be settled.
-fn asked(id: &str, me: &str) -> Result<Doc<Request>> {
+fn find_to_settle(id: &str, me: &str) -> Result<Doc<Request>> {
     let found = find(id, me)?;
     if found.from_user_id != me {
         return Err(Failure::forbidden("only the user who is asked pays or declines a request")
@@ -231,7 +231,7 @@ pub(crate) fn create(
         expires_at,
         payment_id: None,
     })?;
-    Ok(Created(told(request)?))
+    Ok(Created(announce(request)?))
 }
 
 /// Those that can still be paid.
@@ -259,17 +259,17 @@ pub(crate) fn list(Query(which): Query<Which>, caller: Caller) -> Result<Request
     let found = found.page(which.page)?;
     Ok(RequestList {
         has_more: found.has_more,
-        payment_requests: found.items.into_iter().map(shown).collect(),
+        payment_requests: found.items.into_iter().map(show).collect(),
     })
 }
 
 pub(crate) fn read(Path(ById { id }): Path<ById>, caller: Caller) -> Result<RequestAnswer> {
-    Ok(RequestAnswer { payment_request: shown(find(&id, money::user(&caller)?)?) })
+    Ok(RequestAnswer { payment_request: show(find(&id, money::user(&caller)?)?) })
 }
 
 pub(crate) fn pay(Path(ById { id }): Path<ById>, caller: Caller) -> Result<RequestAnswer> {
     let me = money::user(&caller)?;
-    let found = asked(&id, me)?;
+    let found = find_to_settle(&id, me)?;
     let (amount, purpose) = (dollars(found.amount_cents), purpose(found.description.as_deref()));
     let moving = Moving {
         action: TRANSFER,
@@ -284,12 +284,12 @@ pub(crate) fn pay(Path(ById { id }): Path<ById>, caller: Caller) -> Result<Reque
         ),
         context: json!({ "payment_request_id": id, "to_user_id": found.to_user_id, "description": found.description }),
     };
-    let payment = send(moving, found.description.clone()).map_err(money::gone)?;
-    settled(found, Status::Paid, Some(payment.id().into()))
+    let payment = send(moving, found.description.clone()).map_err(money::user_gone)?;
+    settle(found, Status::Paid, Some(payment.id().into()))
 }
 
 pub(crate) fn decline(Path(ById { id }): Path<ById>, caller: Caller) -> Result<RequestAnswer> {
-    settled(asked(&id, money::user(&caller)?)?, Status::Declined, None)
+    settle(find_to_settle(&id, money::user(&caller)?)?, Status::Declined, None)
 }
 
 pub(crate) fn cancel(Path(ById { id }): Path<ById>, caller: Caller) -> Result<RequestAnswer> {
@@ -300,7 +300,7 @@ pub(crate) fn cancel(Path(ById { id }): Path<ById>, caller: Caller) -> Result<Re
             .reason("not_the_asker"));
     }
     found.still_pending()?;
-    settled(found, Status::Canceled, None)
+    settle(found, Status::Canceled, None)
 }
 
 /// The user is gone: what it was asked for is declined, what it asked for is taken back.
@@ -308,7 +308,7 @@ pub(crate) fn close_all(signal: &Signal) -> Result<()> {
     let me = money::user(&signal.caller)?;
     for (party, status) in [("from_user_id", Status::Declined), ("to_user_id", Status::Canceled)] {
         loop {
-            let open = pending(REQUESTS.matching(party, me)).relaxed().limit(PAGE).find()?;
+            let open = pending(REQUESTS.matching(party, me)).relax().limit(PAGE).find()?;
             if open.items.is_empty() {
                 break;
             }
@@ -317,7 +317,7 @@ pub(crate) fn close_all(signal: &Signal) -> Result<()> {
                 if let Some(found) =
                     REQUESTS.get(&found.id)?.filter(|found| found.status == Status::Pending)
                 {
-                    settled(found, status, None)?;
+                    settle(found, status, None)?;
                 }
             }
             documents::checkpoint()?;

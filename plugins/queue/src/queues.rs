@@ -9,7 +9,7 @@ use crate::seal::fresh_key;
 use crate::send::MESSAGES;
 
 pub(crate) const QUEUES: Collection<Record> =
-    Collection::new("queues").indexed(&[Index::text("dead_letter_queue_id"), Index::text("state")]);
+    Collection::new("queues").index(&[Index::text("dead_letter_queue_id"), Index::text("state")]);
 
 const ACTIVE: &str = "active";
 const DELETING: &str = "deleting";
@@ -26,8 +26,8 @@ pub(crate) struct Record {
     pub(crate) max_receives: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) dead_letter_queue_id: Option<String>,
-    /// What its receipts are sealed with. A queue that was made without one gets it with its first
-    /// receive.
+    /// The key with which its receipts are sealed. A queue that was made without one gets it with
+    /// its first receive.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) receipt_key: Option<String>,
     state: String,

@@ -9,7 +9,7 @@ use charter_sdk::prelude::*;
 
 use crate::queues::{Record, active};
 use crate::receive::dead_letter;
-use crate::seal::{opened, sealed};
+use crate::seal::{open, seal};
 use crate::send::{MESSAGES, Message};
 
 /// A receipt's parts.
@@ -23,11 +23,11 @@ pub(crate) struct Receipt<'a> {
 impl<'a> Receipt<'a> {
     /// The receipt as a caller holds it.
     pub(crate) fn text(&self, key: &str) -> Result<String> {
-        sealed(key, &format!("{}.{}.{}", self.message_id, self.count, self.token))
+        seal(key, &format!("{}.{}.{}", self.message_id, self.count, self.token))
     }
     /// Reads a receipt that was sealed with this key.
     fn read(text: &'a str, key: &str) -> Option<Self> {
-        let (message_id, rest) = opened(key, text)?.split_once('.')?;
+        let (message_id, rest) = open(key, text)?.split_once('.')?;
         let (count, token) = rest.split_once('.')?;
         Some(Self { message_id, count: count.parse().ok()?, token })
     }
@@ -80,7 +80,7 @@ pub(crate) struct Extended {
     visible_at: Instant,
 }
 
-fn expired() -> Failure {
+fn receipt_expired() -> Failure {
     Failure::conflict(
         "the receipt has expired: the message was acknowledged, given back, or is another's by now",
     )
@@ -90,11 +90,15 @@ fn expired() -> Failure {
 
 /// A lease that no longer holds, or a token that never did, is an expired receipt.
 fn or_expired(failure: Failure) -> Failure {
-    if failure.is("state_conflict") || failure.is("invalid_input") { expired() } else { failure }
+    if failure.is("state_conflict") || failure.is("invalid_input") {
+        receipt_expired()
+    } else {
+        failure
+    }
 }
 
 /// The queue, the message and the token that a receipt claims to hold.
-fn held<'a>(
+fn find_held<'a>(
     path: &ByMessage,
     receipt: &'a str,
 ) -> Result<(Doc<Record>, Doc<Message>, Receipt<'a>)> {
@@ -110,18 +114,18 @@ fn held<'a>(
         (None, None) => Err(Failure::not_found("message")),
         // A message that is gone, with a receipt that was for it: acknowledged already. Or one that
         // is there, with a receipt that this queue did not give out for it.
-        _ => Err(expired()),
+        _ => Err(receipt_expired()),
     }
 }
 
 pub(crate) fn ack(Path(path): Path<ByMessage>, Body(body): Body<Ack>) -> Result<Done> {
-    let (_, _, receipt) = held(&path, &body.receipt)?;
+    let (_, _, receipt) = find_held(&path, &body.receipt)?;
     leases::settle(receipt.token).map_err(or_expired)?;
     Ok(Done::new())
 }
 
 pub(crate) fn nack(Path(path): Path<ByMessage>, Body(body): Body<Nack>) -> Result<Done> {
-    let (queue, message, receipt) = held(&path, &body.receipt)?;
+    let (queue, message, receipt) = find_held(&path, &body.receipt)?;
     if queue.max_receives.is_some_and(|most| receipt.count >= most) {
         dead_letter(&queue, message, receipt.count, receipt.token).map_err(or_expired)?;
     } else {
@@ -132,7 +136,7 @@ pub(crate) fn nack(Path(path): Path<ByMessage>, Body(body): Body<Nack>) -> Resul
 }
 
 pub(crate) fn extend(Path(path): Path<ByMessage>, Body(body): Body<Extend>) -> Result<Extended> {
-    let (queue, _, receipt) = held(&path, &body.receipt)?;
+    let (queue, _, receipt) = find_held(&path, &body.receipt)?;
     let seconds = body.visibility_timeout_seconds.unwrap_or(queue.visibility_timeout_seconds);
     let visible_at = now().plus_seconds(seconds);
     leases::extend(receipt.token, visible_at).map_err(or_expired)?;
@@ -142,7 +146,7 @@ pub(crate) fn extend(Path(path): Path<ByMessage>, Body(body): Body<Extend>) -> R
 #[cfg(test)]
 mod tests {
     use super::Receipt;
-    use crate::seal::sealed;
+    use crate::seal::seal;
 
     #[test]
     fn a_receipt_reads_back() {
@@ -150,7 +154,7 @@ mod tests {
         assert_eq!(Receipt::read(&receipt.text("key").unwrap(), "key"), Some(receipt));
         for text in ["", "m", "m.3", "m.x.t"] {
             assert_eq!(Receipt::read(text, "key"), None, "{text}");
-            assert_eq!(Receipt::read(&sealed("key", text).unwrap(), "key"), None, "{text}");
+            assert_eq!(Receipt::read(&seal("key", text).unwrap(), "key"), None, "{text}");
         }
     }
 }

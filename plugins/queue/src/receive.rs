@@ -47,13 +47,13 @@ pub(crate) struct Received {
 #[derive(Serialize, JsonSchema)]
 struct Delivery {
     id: String,
-    /// What acknowledges, returns or extends this delivery.
+    /// The proof by which a caller acknowledges, returns or extends this delivery.
     receipt: String,
     body: AnyJson,
     /// This time included.
     receive_count: u32,
     sent_at: Instant,
-    /// Where it came from, in a dead-letter queue.
+    /// The origin of a message in a dead-letter queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     dead_letter: Option<DeadLetter>,
 }
@@ -67,8 +67,7 @@ pub(crate) fn receive(
     let seconds = ask.visibility_timeout_seconds.unwrap_or(queue.visibility_timeout_seconds);
     let Taken { messages, all } = take(&queue, ask.max_messages, now().plus_seconds(seconds))?;
     let patience = context.started_at.plus_seconds(ask.wait_seconds);
-    // Where dead letters are left to move there is no waiting: they are moved by the commit of an
-    // answer.
+    // While dead letters are left to move there is no waiting: the commit of an answer moves them.
     if messages.is_empty() && all && now() < patience {
         return Ok(Wait::For { collection: MESSAGES.name(), until: patience });
     }

@@ -22,13 +22,13 @@ pub(crate) fn fresh_key() -> Result<String> {
 }
 
 /// The text with its seal behind it.
-pub(crate) fn sealed(key: &str, text: &str) -> Result<String> {
+pub(crate) fn seal(key: &str, text: &str) -> Result<String> {
     let seal = mac(key, text)?.finalize().into_bytes();
     Ok(format!("{text}.{}", hex(&seal[..SEAL_BYTES])))
 }
 
 /// The text before the seal, if the seal is this key's; compared in constant time.
-pub(crate) fn opened<'a>(key: &str, sealed: &'a str) -> Option<&'a str> {
+pub(crate) fn open<'a>(key: &str, sealed: &'a str) -> Option<&'a str> {
     let (text, seal) = sealed.rsplit_once('.')?;
     let seal = unhex(seal).filter(|seal| seal.len() == SEAL_BYTES)?;
     mac(key, text).ok()?.verify_truncated_left(&seal).ok()?;
@@ -60,9 +60,9 @@ mod tests {
     #[test]
     fn only_what_the_key_sealed_opens() {
         let (key, other) = (fresh_key().unwrap(), fresh_key().unwrap());
-        let text = sealed(&key, "m.1.a.b").unwrap();
-        assert_eq!(opened(&key, &text), Some("m.1.a.b"));
-        assert_eq!(opened(&other, &text), None);
+        let text = seal(&key, "m.1.a.b").unwrap();
+        assert_eq!(open(&key, &text), Some("m.1.a.b"));
+        assert_eq!(open(&other, &text), None);
         let (_, seal) = text.rsplit_once('.').unwrap();
         for forged in [
             "",
@@ -73,7 +73,7 @@ mod tests {
             &text[..text.len() - 2],
             &format!("m.2.a.b.{seal}"),
         ] {
-            assert_eq!(opened(&key, forged), None, "{forged}");
+            assert_eq!(open(&key, forged), None, "{forged}");
         }
     }
 }

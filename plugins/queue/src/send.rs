@@ -9,7 +9,7 @@ use crate::queues::active;
 /// Messages are handed out within one queue. A dedupe key is claimed while its message lives: gone
 /// with an ack or a purge.
 pub(crate) const MESSAGES: Collection<Message> =
-    Collection::new("messages").unique(&["dedupe"]).leased_by("queue_id");
+    Collection::new("messages").unique(&["dedupe"]).lease_by("queue_id");
 
 /// Bytes of one message's body as JSON.
 pub(crate) const BODY_BYTES_MAX: usize = 256 * 1024;
@@ -24,12 +24,12 @@ pub(crate) struct Message {
     /// `<queue id>/<dedupe key>`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) dedupe: Option<String>,
-    /// Where it came from, for one that was dead-lettered.
+    /// The origin of a dead letter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) dead_letter: Option<DeadLetter>,
 }
 
-/// Where a dead letter came from.
+/// The origin of a dead letter.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct DeadLetter {
     /// The queue that gave it up.

@@ -1,6 +1,6 @@
 //! The queue's rules against the double of the host.
 
-use charter_sdk::double::{Host, Reply};
+use charter_double::{Host, Reply};
 use charter_sdk::serde_json::{Value, json};
 
 use crate::primitive;

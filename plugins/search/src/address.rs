@@ -2,7 +2,7 @@
 //! section 5.2).
 //!
 //! Whether an address is public is not decided here: the host resolves it and refuses what is not.
-//! What is decided here is that an address which a caller or a page names is never one of our own
+//! This file decides that an address which a caller or a page names is never one of our own
 //! providers: the host would add the operator's credential.
 
 /// Characters of an address.
@@ -43,7 +43,7 @@ impl Address {
         Some(Self { scheme, authority, path, query: ascii(query) })
     }
 
-    /// What a reference means on the page at this address; `None` where it leads to no page.
+    /// The meaning of a reference on the page at this address; `None` where it leads to no page.
     pub(crate) fn join(&self, reference: &str) -> Option<Self> {
         let reference = reference.trim();
         if reference.is_empty() || reference.starts_with('#') {
@@ -136,7 +136,7 @@ fn ascii(text: &str) -> String {
 mod tests {
     use super::Address;
 
-    fn joined(base: &str, reference: &str) -> Option<String> {
+    fn join_text(base: &str, reference: &str) -> Option<String> {
         Address::parse(base)?.join(reference).map(|address| address.text())
     }
 
@@ -159,10 +159,10 @@ mod tests {
             ("https://x/y", "https://x/y"),
             ("é", "http://a/b/c/%C3%A9"),
         ] {
-            assert_eq!(joined(base, reference).as_deref(), Some(meant), "{reference}");
+            assert_eq!(join_text(base, reference).as_deref(), Some(meant), "{reference}");
         }
         for nowhere in ["", "#s", "mailto:a@b", "javascript:void(0)", "ftp://x/"] {
-            assert_eq!(joined(base, nowhere), None, "{nowhere}");
+            assert_eq!(join_text(base, nowhere), None, "{nowhere}");
         }
     }
 

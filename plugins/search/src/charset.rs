@@ -9,7 +9,7 @@ use encoding_rs::{Encoding, UTF_8, WINDOWS_1252};
 /// 1,024).
 const PRESCAN_BYTES: usize = 1_024;
 
-/// The text of a body. What cannot be decoded becomes U+FFFD.
+/// The text of a body. Undecodable bytes become U+FFFD.
 pub(crate) fn decode<'a>(bytes: &'a [u8], content_type: &str) -> Cow<'a, str> {
     let declared = label_in(content_type)
         .or_else(|| prescan(bytes))
@@ -32,7 +32,7 @@ fn label_in(text: &str) -> Option<String> {
     (!label.is_empty()).then_some(label)
 }
 
-/// What the page says of itself. A page whose declaration can be read byte by byte is not in
+/// The charset that the page declares. A page whose declaration can be read byte by byte is not in
 /// UTF-16, whatever it says.
 fn prescan(bytes: &[u8]) -> Option<String> {
     let head = String::from_utf8_lossy(&bytes[..bytes.len().min(PRESCAN_BYTES)]);

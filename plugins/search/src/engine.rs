@@ -14,7 +14,7 @@ const TEXT_CHARS_MAX: usize = 1_000;
 
 #[derive(Deserialize, JsonSchema)]
 pub(crate) struct Ask {
-    /// What to look for, in the engine's own syntax.
+    /// The search terms, in the engine's own syntax.
     #[schemars(length(min = 1, max = 1_000), regex(pattern = r"\S"))]
     query: String,
     /// How many results at most.
@@ -38,11 +38,11 @@ pub(crate) struct Hit {
 pub(crate) struct Results {
     /// Best first, each page once.
     results: Vec<Hit>,
-    /// What kind of engine answered.
+    /// The kind of engine that answered.
     source: String,
 }
 
-/// What SearXNG says of a result, as far as it is used.
+/// A result as SearXNG tells it, as far as it is used.
 #[derive(Deserialize)]
 struct Raw {
     #[serde(default)]

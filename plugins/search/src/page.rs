@@ -27,13 +27,13 @@ pub(crate) struct Ask {
 /// A page, read.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Page {
-    /// Where it was found, after redirects.
+    /// The page's address, after redirects.
     pub(crate) url: String,
     /// Empty where it has none.
     pub(crate) title: String,
-    /// What it says.
+    /// The page's text.
     pub(crate) markdown: String,
-    /// Where it leads to, each address once, at most 500.
+    /// The page's links, each address once, at most 500.
     pub(crate) links: Vec<Link>,
 }
 
@@ -134,7 +134,7 @@ fn is_plain(encoding: &str) -> bool {
         .all(|coding| coding.is_empty() || coding.eq_ignore_ascii_case("identity"))
 }
 
-/// What is done with a content type.
+/// The treatment of a content type.
 #[derive(Debug, PartialEq, Eq)]
 enum Kind {
     Html,

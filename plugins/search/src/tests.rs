@@ -1,6 +1,6 @@
 //! Search against the double of the host: a scripted engine, model and web.
 
-use charter_sdk::double::Host;
+use charter_double::Host;
 use charter_sdk::http::Response;
 use charter_sdk::serde_json::{Value, json};
 
@@ -111,7 +111,7 @@ fn a_page_that_is_encoded_is_no_page() {
 fn markdown(html: String) -> Result<String, (String, String)> {
     let host = web("text/html", html.leak().as_bytes());
     let answer = host.post("/search/url", json!({ "url": "https://example.com/page" }));
-    let text = |reply: charter_sdk::double::Reply| {
+    let text = |reply: charter_double::Reply| {
         reply.body["markdown"].as_str().unwrap_or_default().to_owned()
     };
     answer.map(text).map_err(|refusal| {

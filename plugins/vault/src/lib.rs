@@ -9,7 +9,7 @@ mod tests;
 
 use charter_sdk::{events, prelude::*, secrets};
 
-/// What may be shown of a secret.
+/// The part of a secret that may be shown.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 struct Entry {
     name: String,
@@ -59,7 +59,7 @@ struct Revealed {
     value: String,
 }
 
-fn shown(entry: Doc<Entry>) -> Secret {
+fn show(entry: Doc<Entry>) -> Secret {
     Secret { version: entry.version, updated_at: entry.updated_at, name: entry.body.name }
 }
 
@@ -83,14 +83,14 @@ fn put_secret(
         Some(entry) => ENTRIES.replace(&entry.id, entry.body)?,
         None => ENTRIES.insert(Entry { name })?,
     };
-    Ok(SecretAnswer { secret: shown(entry) })
+    Ok(SecretAnswer { secret: show(entry) })
 }
 
 fn list(Query(page): Query<Offset>) -> Result<SecretList> {
     let found = ENTRIES.all().page(page)?;
     Ok(SecretList {
         has_more: found.has_more,
-        secrets: found.items.into_iter().map(shown).collect(),
+        secrets: found.items.into_iter().map(show).collect(),
     })
 }
 

@@ -1,6 +1,6 @@
 //! The vault's rules against the double of the host.
 
-use charter_sdk::double::Host;
+use charter_double::Host;
 use charter_sdk::serde_json::json;
 
 use crate::primitive;

@@ -2,14 +2,16 @@
 //! or quoted it is one key.
 #![no_main]
 
-use charter_kernel::idempotency::Key;
+use charter_kernel::idempotency::ClientKey;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|header: &str| {
-    if let Ok(key) = Key::parse(header) {
+    if let Ok(key) = ClientKey::parse(header) {
         let text = key.as_str();
-        assert!((1..=255).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic()));
+        assert!(
+            (1..=255).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
+        );
         let quoted = format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
-        assert_eq!(Key::parse(&quoted).as_ref(), Ok(&key));
+        assert_eq!(ClientKey::parse(&quoted).as_ref(), Ok(&key));
     }
 });

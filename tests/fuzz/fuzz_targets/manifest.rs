@@ -10,6 +10,6 @@ fuzz_target!(|text: &str| {
         let written = serde_json::to_string(&manifest).expect("a manifest is JSON");
         let again = faults::read(&written).expect("what the host writes of a manifest is one");
         assert_eq!(manifest.operations.len(), again.operations.len());
-        let _ = faults::reserved(&manifest, &["/v1/auth"]);
+        let _ = faults::host_path_faults(&manifest, &["/v1/auth"]);
     }
 });

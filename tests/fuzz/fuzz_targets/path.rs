@@ -10,7 +10,10 @@ fuzz_target!(|input: (&str, [&str; 3])| {
     let mut table = Table::new();
     for (at, text) in templates.into_iter().enumerate() {
         if let Ok(template) = Template::parse(text) {
-            assert_eq!(Template::parse(&template.to_string()).as_ref().map(ToString::to_string), Ok(template.to_string()));
+            assert_eq!(
+                Template::parse(&template.to_string()).as_ref().map(ToString::to_string),
+                Ok(template.to_string())
+            );
             let _ = table.insert("owner", "GET", template, at);
         }
     }

@@ -1,7 +1,7 @@
 //! The committer alone, beside a writer that spends a transaction on each unit, on both databases.
 //!
 //! Each unit replaces one row and appends one log entry, spread over 2,000 organizations or all on
-//! one hot row. What is compared was measured in turns.
+//! one hot row. The two sides take turns.
 
 mod writer;
 
@@ -24,14 +24,14 @@ const ORGANIZATIONS: u64 = 2_000;
 const ROUNDS: usize = 3;
 const SECONDS: f64 = 2.0;
 
-/// What was measured on one database with one number of units in flight: units a second.
+/// Units a second on one database, with one number of units in flight.
 #[derive(Clone, Copy)]
 struct Rates {
     committer: f64,
     writer: f64,
 }
 
-/// What was measured on SQLite, which sends are held against too.
+/// The rates on SQLite, which sends are held against too.
 pub struct Figures {
     alone: Rates,
     spread: Rates,

@@ -29,7 +29,7 @@ pub fn measure(tools: &Tools) -> Result<Vec<Row>> {
         })
         .collect();
     let policy: Policy = serde_json::from_value(json!({ "rules": rules }))?;
-    let zone = Zone::named("Europe/Zurich").context("the time zone")?;
+    let zone = Zone::parse("Europe/Zurich").context("the time zone")?;
     let calendar = Calendar::new(Period::Month, "Europe/Zurich")
         .map_err(|fault| anyhow::anyhow!("{fault:?}"))?;
     let at = Instant::parse("2026-11-21T12:00:00Z").context("a moment")?;
@@ -39,7 +39,7 @@ pub fn measure(tools: &Tools) -> Result<Vec<Row>> {
         reaches.iter().map(|reach| Key::new(reach, &Space::host("meters"), "meter")).collect();
     let mut state = State::new(true);
     for (key, reach) in meters.iter().zip(&reaches) {
-        let body = serde_json::to_string(&Meter::opened(slot.clone(), 0))?;
+        let body = serde_json::to_string(&Meter::new(slot.clone(), 0))?;
         state.know_row(key.clone(), None);
         state.know_space(reach.clone(), Space::host("meters"), Some(0));
         let unit = Unit {

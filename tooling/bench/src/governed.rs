@@ -1,4 +1,4 @@
-//! What governing costs: top-ups that pass policy, caps and the ledger beside ungoverned durable
+//! The cost of governing: top-ups that pass policy, caps and the ledger beside ungoverned durable
 //! writes, a cap that all contend for beside caps of their own, and two replicas beside one.
 
 use std::path::Path;
@@ -105,7 +105,7 @@ impl Bed {
 
     /// All top up one card of one user.
     fn one_card(&self) -> Requests {
-        load::fixed(self.top_up(0))
+        load::repeat(self.top_up(0))
     }
 
     /// Each connection writes a message to a queue of its own.

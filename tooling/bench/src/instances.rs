@@ -1,4 +1,4 @@
-//! What a fresh instance costs, without a call: the instantiation alone, and the same with its
+//! The cost of a fresh instance, without a call: the instantiation alone, and the same with its
 //! store, its WASI context and its end.
 
 use std::sync::Arc;

@@ -10,10 +10,10 @@ use anyhow::{Context, Result, bail};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// What one run saw.
+/// The result of one run.
 #[derive(Debug, Default, Clone)]
 pub struct Report {
-    /// Who was asked.
+    /// The server that was asked.
     pub address: String,
     /// Answers whose status was 2xx.
     pub ok: u64,
@@ -69,7 +69,7 @@ pub struct Plan {
 pub type Requests = Arc<dyn Fn(usize, u64) -> Vec<u8> + Send + Sync>;
 
 /// A request whose bytes never change.
-pub fn fixed(bytes: Vec<u8>) -> Requests {
+pub fn repeat(bytes: Vec<u8>) -> Requests {
     Arc::new(move |_, _| bytes.clone())
 }
 

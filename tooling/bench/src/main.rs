@@ -12,6 +12,7 @@ mod decision;
 mod governed;
 mod instances;
 mod load;
+mod neighbour;
 mod pace;
 mod race;
 mod reads;
@@ -63,6 +64,7 @@ async fn measure(part: &str, tools: &Tools, users: usize) -> Result<Vec<Row>> {
         "reloads" => reloads::measure(tools).await,
         "start" => start::measure(tools).await,
         "streams" => streams::measure(tools).await,
+        "neighbour" => neighbour::measure(tools).await,
         "race" => race::measure(tools).await,
         "scale" => scale::measure(tools, users).await,
         other => {

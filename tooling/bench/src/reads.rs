@@ -68,7 +68,7 @@ async fn drive(tools: &Tools, address: &str, request: Vec<u8>) -> Result<f64> {
         duration: tools.pace.time(4.0),
         rate: None,
     };
-    load::run(&plan, load::fixed(request)).await.rate()
+    load::run(&plan, load::repeat(request)).await.rate()
 }
 
 /// `wasmtime serve` says its address on standard error.

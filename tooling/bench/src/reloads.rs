@@ -21,7 +21,7 @@ pub async fn measure(tools: &Tools) -> Result<Vec<Row>> {
     let wasm = std::fs::read(tools.components.join("queue.wasm"))?;
     let mut digests = Vec::new();
     for version in ["0.1.1", "0.1.2"] {
-        let staged = charter.upload("queue", &tools::reversioned(&wasm, version), false).await?;
+        let staged = charter.upload("queue", &tools::set_version(&wasm, version), false).await?;
         digests.push(staged["component"]["digest"].as_str().unwrap_or_default().to_owned());
     }
 
@@ -37,11 +37,11 @@ pub async fn measure(tools: &Tools) -> Result<Vec<Row>> {
         duration: tools.pace.time(5.0),
         rate: None,
     };
-    let full = load::run(&plan, load::fixed(read.clone())).await.rate()?;
+    let full = load::run(&plan, load::repeat(read.clone())).await.rate()?;
     let calm_plan = Plan { duration: tools.pace.time(30.0), rate: Some(full * 0.7), ..plan };
-    let calm = load::run(&calm_plan, load::fixed(read.clone())).await;
+    let calm = load::run(&calm_plan, load::repeat(read.clone())).await;
     let (storm, swaps) = tokio::join!(
-        load::run(&calm_plan, load::fixed(read)),
+        load::run(&calm_plan, load::repeat(read)),
         activations(&charter, &digests, tools.pace.count(100), Duration::from_millis(290))
     );
     swaps?;

@@ -96,7 +96,8 @@ impl Server {
 
     /// Uploads a component.
     pub async fn upload(&self, name: &str, wasm: &[u8], activate: bool) -> Result<Value> {
-        let path = format!("/v1/operator/components/{name}?activate={activate}");
+        let query = if activate { "?activate=true&agree=*" } else { "" };
+        let path = format!("/v1/operator/components/{name}{query}");
         let head = format!(
             "PUT {path} HTTP/1.1\r\nhost: charter\r\nauthorization: Bearer {OPERATOR}\r\ncontent-type: application/wasm\r\ncontent-length: {}\r\n\r\n",
             wasm.len()

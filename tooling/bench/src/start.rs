@@ -15,10 +15,10 @@ pub async fn measure(tools: &Tools) -> Result<Vec<Row>> {
     let scratch = Scratch::new(tools, "start")?;
     let components = scratch.0.join("components");
     std::fs::create_dir_all(&components)?;
-    let wasm = std::fs::read(tools.copied())?;
+    let wasm = std::fs::read(tools.copied_component())?;
     for n in 0..tools.pace.count(50) as u8 {
         let name = format!("bench-{}{}", char::from(b'a' + n / 26), char::from(b'a' + n % 26));
-        std::fs::write(components.join(format!("{name}.wasm")), tools::renamed(&wasm, &name))?;
+        std::fs::write(components.join(format!("{name}.wasm")), tools::rename(&wasm, &name))?;
     }
     let data = scratch.0.join("data");
     // The first start compiles; it is not measured.

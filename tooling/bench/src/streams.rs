@@ -1,4 +1,4 @@
-//! What open streams cost that nobody sends anything on: resident memory of the host before and
+//! The cost of open streams that nobody sends anything on: resident memory of the host before and
 //! after.
 
 use anyhow::{Result, bail};
@@ -12,7 +12,7 @@ use crate::tools::{self, Scratch, Tools};
 /// Organizations, of which each may have a thousand streams.
 const ORGANIZATIONS: usize = 4;
 const STREAMS_EACH: usize = 500;
-/// What they may cost together.
+/// The most that they may cost together.
 const BYTES_MAX: u64 = 64_000_000;
 
 /// The rows of this part.
@@ -23,7 +23,7 @@ pub async fn measure(tools: &Tools) -> Result<Vec<Row>> {
     for n in 0..tools.pace.count(ORGANIZATIONS) {
         keys.push(tools::register(&charter, &format!("streams{n}")).await?);
     }
-    // What the first stream makes for all is not what one costs.
+    // The first stream also makes what all of them share, and is not counted.
     let mut open = vec![stream(&charter.address, &keys[0]).await?];
     let before = charter.resident()?;
     for key in &keys {

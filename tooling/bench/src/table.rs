@@ -2,11 +2,11 @@
 
 /// One row.
 pub struct Row {
-    /// What is measured.
+    /// The figure.
     pub name: &'static str,
     /// The figure, as text with its unit.
     pub figure: String,
-    /// What it should be, as text.
+    /// The target, as text.
     pub target: String,
     /// Whether it is.
     pub reached: bool,

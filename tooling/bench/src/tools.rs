@@ -1,4 +1,4 @@
-//! Where the programs under measurement are. `cargo xtask bench` builds them and says where.
+//! The paths of the programs under measurement. `cargo xtask bench` builds them and says where.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,11 +16,13 @@ pub struct Tools {
     pub charter: PathBuf,
     /// The folder of built components.
     pub components: PathBuf,
+    /// The component that plays what a request says.
+    pub script: PathBuf,
     /// The folder of the components that only the benchmark knows, and of what it writes.
     pub own: PathBuf,
     /// `wasmtime`, if it is installed.
     pub wasmtime: Option<PathBuf>,
-    /// Where LiteLLM's proxy is, if it is installed.
+    /// The path of LiteLLM's proxy, if it is installed.
     pub litellm: Option<PathBuf>,
     /// How thoroughly.
     pub pace: Pace,
@@ -28,7 +30,7 @@ pub struct Tools {
     shared: OnceCell<Arc<Server>>,
 }
 
-/// What stands for the name in the component that is copied.
+/// The placeholder of the name in the component that is copied.
 pub const PLACEHOLDER: &str = "bench-aa";
 
 impl Tools {
@@ -38,21 +40,23 @@ impl Tools {
         Self {
             charter: target.join("release/charter"),
             components: target.join("components"),
+            script: target.join("fixtures/script.wasm"),
             own: target.join("bench"),
             wasmtime: installed("bench-tools/bin/wasmtime"),
             litellm: installed("bench-tools/litellm/bin"),
             pace,
             shared: OnceCell::new(),
         }
-        .checked()
+        .check()
     }
 
-    /// What the tests run.
+    /// The debug build that the tests run.
     #[cfg(test)]
     pub fn glance(artefacts: &charter_tests::artefacts::Artefacts) -> Self {
         Self {
             charter: artefacts.charter.clone(),
             components: artefacts.components.clone(),
+            script: artefacts.fixtures.join("script.wasm"),
             own: artefacts.bench.clone(),
             wasmtime: None,
             litellm: None,
@@ -61,8 +65,10 @@ impl Tools {
         }
     }
 
-    fn checked(self) -> Result<Self> {
-        for path in [&self.charter, &self.components, &self.copied(), &self.proxy()] {
+    fn check(self) -> Result<Self> {
+        for path in
+            [&self.charter, &self.components, &self.script, &self.copied_component(), &self.proxy()]
+        {
             if !path.exists() {
                 bail!("{} is missing: run this through `cargo xtask bench`", path.display());
             }
@@ -76,11 +82,11 @@ impl Tools {
     }
 
     /// The component that is copied under many names; its name is the placeholder [`PLACEHOLDER`].
-    pub fn copied(&self) -> PathBuf {
+    pub fn copied_component(&self) -> PathBuf {
         self.own.join("copied.wasm")
     }
 
-    /// A host with every primitive, on SQLite in `data`. What is only glanced at shares one.
+    /// A host with every primitive, on SQLite in `data`. A glance shares one host.
     pub async fn server(&self, data: &Path) -> Result<Arc<Server>> {
         let start = async |data: &Path| {
             let server = Server::charter(&self.charter, data, &self.components)?;
@@ -137,16 +143,16 @@ fn text(answer: &Value, path: &[&str]) -> Result<String> {
 
 /// `wasm` under another name: the placeholder is replaced wherever it stands, by a name of the same
 /// length.
-pub fn renamed(wasm: &[u8], name: &str) -> Vec<u8> {
-    replaced(wasm, PLACEHOLDER.as_bytes(), name.as_bytes())
+pub fn rename(wasm: &[u8], name: &str) -> Vec<u8> {
+    replace(wasm, PLACEHOLDER.as_bytes(), name.as_bytes())
 }
 
 /// `wasm` as another version: `0.1.0` is replaced wherever it is not an interface's version.
-pub fn reversioned(wasm: &[u8], version: &str) -> Vec<u8> {
-    replaced(wasm, b"0.1.0", version.as_bytes())
+pub fn set_version(wasm: &[u8], version: &str) -> Vec<u8> {
+    replace(wasm, b"0.1.0", version.as_bytes())
 }
 
-fn replaced(wasm: &[u8], old: &[u8], new: &[u8]) -> Vec<u8> {
+fn replace(wasm: &[u8], old: &[u8], new: &[u8]) -> Vec<u8> {
     assert_eq!(old.len(), new.len(), "a replacement keeps every offset");
     let mut changed = wasm.to_vec();
     for at in 0..wasm.len().saturating_sub(old.len()) {

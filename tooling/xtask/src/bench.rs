@@ -7,19 +7,20 @@ use clap::Args;
 use crate::workspace::Workspace;
 use crate::{components, prerequisites, process};
 
-/// What Charter is compared with, in the version whose engine it runs on.
+/// The runtime that Charter is compared with, in the version of Charter's own engine.
 const WASMTIME: &str = "48.0.8";
-/// Whose budgets Charter's are raced against.
+/// The gateway whose budgets Charter's are raced against.
 const LITELLM: &str = "litellm[proxy]==1.106.2";
 
 /// The parts that are measured unless one is named.
-pub const ALWAYS: [&str; 9] = [
+pub const ALWAYS: [&str; 10] = [
     "reads",
     "sends",
     "committer",
     "decision",
     "governed",
     "instances",
+    "neighbour",
     "reloads",
     "start",
     "streams",
@@ -28,7 +29,7 @@ pub const ALWAYS: [&str; 9] = [
 /// minutes and gigabytes.
 pub const ASKED_FOR: [&str; 2] = ["race", "scale"];
 
-/// What to measure.
+/// The measurements to make.
 #[derive(Args, Debug)]
 pub struct Options {
     /// One part only; all but race, which installs LiteLLM (Python, 750 MB), and scale, which takes
@@ -45,6 +46,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     prerequisites::postgresql()?;
     components::primitives(workspace)?;
     components::benchmarks(workspace)?;
+    components::fixtures(workspace)?;
     wasmtime(workspace)?;
     if options.part.as_deref() == Some("race") {
         litellm(workspace)?;

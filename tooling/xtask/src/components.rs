@@ -16,7 +16,7 @@ use crate::{prerequisites, process};
 /// The cargo profile of guests.
 const PROFILE: &str = "component";
 
-/// What to build.
+/// The components to build.
 #[derive(Args, Debug)]
 pub struct Options {
     /// Only these primitives, by their folders' names, and not the host
@@ -72,7 +72,7 @@ pub fn primitives(workspace: &Workspace) -> Result<PathBuf> {
     guests(workspace, "plugins", &components(workspace))
 }
 
-/// Where the components of the primitives lie.
+/// The folder of the primitives' components.
 fn components(workspace: &Workspace) -> PathBuf {
     workspace.target.join("components")
 }

@@ -10,7 +10,7 @@ use clap::Args;
 use crate::process;
 use crate::workspace::Workspace;
 
-/// What to fuzz, and for how long.
+/// The targets to fuzz, and for how long.
 #[derive(Args, Debug)]
 pub struct Options {
     /// One target only; every target under tests/fuzz/fuzz_targets if absent

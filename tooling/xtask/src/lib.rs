@@ -7,6 +7,7 @@ pub mod bench;
 pub mod components;
 pub mod fuzz;
 pub mod lint;
+pub mod mutants;
 pub mod prerequisites;
 pub mod process;
 pub mod run;

@@ -6,7 +6,7 @@
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use xtask::workspace::Workspace;
-use xtask::{bench, components, fuzz, lint, run, scaffold, test, tidy};
+use xtask::{bench, components, fuzz, lint, mutants, run, scaffold, test, tidy};
 
 #[derive(Parser)]
 #[command(
@@ -27,12 +27,16 @@ enum Command {
     Run(run::Options),
     /// Run every test: units, properties, and end to end on SQLite and PostgreSQL
     Test(test::Options),
+    /// Run what is tested each night: peers that somebody else wrote, installed from their registry
+    Nightly,
     /// Scaffold a primitive as plugins/<name>, ready to build, test and serve
     New(scaffold::Options),
     /// Measure, and print each figure as a ratio within the run
     Bench(bench::Options),
     /// Fuzz the parsers that face strangers (needs a nightly toolchain and cargo-fuzz)
     Fuzz(fuzz::Options),
+    /// Change the rules one at a time, and see whether the tests notice (needs cargo-mutants)
+    Mutants(mutants::Options),
     /// Check the rules of the repository that no compiler checks
     Tidy(tidy::Options),
     /// Format, tidy, lints and docs: what continuous integration checks before the tests
@@ -45,9 +49,11 @@ fn main() -> Result<()> {
         Command::Build(options) => components::run(&workspace, &options),
         Command::Run(options) => run::run(&workspace, &options),
         Command::Test(options) => test::run(&workspace, &options),
+        Command::Nightly => test::nightly(&workspace),
         Command::New(options) => scaffold::run(&workspace, &options),
         Command::Bench(options) => bench::run(&workspace, &options),
         Command::Fuzz(options) => fuzz::run(&workspace, &options),
+        Command::Mutants(options) => mutants::run(&workspace, &options),
         Command::Tidy(options) => tidy::run(&workspace, &options),
         Command::Lint => lint::run(&workspace),
     }

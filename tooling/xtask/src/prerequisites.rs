@@ -1,5 +1,5 @@
-//! What the machine must have. What rustup can add is added; what it cannot is named, with the
-//! command that installs it.
+//! The tools that the machine must have. Tools that rustup offers are added; for each other the
+//! message names the command that installs it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

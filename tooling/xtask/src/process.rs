@@ -28,29 +28,32 @@ fn is_ours(variable: &str) -> bool {
 
 /// Prints the command, runs it and fails unless it succeeds.
 pub fn run(mut command: Command) -> Result<()> {
-    eprintln!("$ {}", shown(&command));
-    let status = command.status().with_context(|| format!("cannot start `{}`", shown(&command)))?;
+    eprintln!("$ {}", display(&command));
+    let status =
+        command.status().with_context(|| format!("cannot start `{}`", display(&command)))?;
     if !status.success() {
-        bail!("`{}` failed: {status}", shown(&command));
+        bail!("`{}` failed: {status}", display(&command));
     }
     Ok(())
 }
 
 /// Runs it like [`run`], and shows each line of its standard output to `look` besides.
-pub fn watched(mut command: Command, mut look: impl FnMut(&str)) -> Result<()> {
-    eprintln!("$ {}", shown(&command));
+pub fn run_watching(mut command: Command, mut look: impl FnMut(&str)) -> Result<()> {
+    eprintln!("$ {}", display(&command));
     let mut child = command
         .stdout(Stdio::piped())
         .spawn()
-        .with_context(|| format!("cannot start `{}`", shown(&command)))?;
+        .with_context(|| format!("cannot start `{}`", display(&command)))?;
     for line in child.stdout.take().into_iter().flat_map(|output| BufReader::new(output).lines()) {
-        let line = line.with_context(|| format!("`{}` prints what is no text", shown(&command)))?;
+        let line =
+            line.with_context(|| format!("`{}` prints what is no text", display(&command)))?;
         println!("{line}");
         look(&line);
     }
-    let status = child.wait().with_context(|| format!("cannot wait for `{}`", shown(&command)))?;
+    let status =
+        child.wait().with_context(|| format!("cannot wait for `{}`", display(&command)))?;
     if !status.success() {
-        bail!("`{}` failed: {status}", shown(&command));
+        bail!("`{}` failed: {status}", display(&command));
     }
     Ok(())
 }
@@ -60,20 +63,20 @@ pub fn output(mut command: Command) -> Result<Vec<u8>> {
     let output = command
         .stderr(Stdio::inherit())
         .output()
-        .with_context(|| format!("cannot start `{}`", shown(&command)))?;
+        .with_context(|| format!("cannot start `{}`", display(&command)))?;
     if !output.status.success() {
-        bail!("`{}` failed: {}", shown(&command), output.status);
+        bail!("`{}` failed: {}", display(&command), output.status);
     }
     Ok(output.stdout)
 }
 
-/// Where `PATH` finds a program.
+/// The path at which `PATH` finds a program.
 pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
 }
 
-fn shown(command: &Command) -> String {
+fn display(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let name = program.file_name().unwrap_or(program.as_os_str());
     let words: Vec<_> =

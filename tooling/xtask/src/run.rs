@@ -12,10 +12,10 @@ use crate::{components, process};
 /// How to run it.
 #[derive(Args, Debug)]
 pub struct Options {
-    /// Where to listen
+    /// Address to listen on
     #[arg(long, default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
-    /// Where the database, the key file and the code cache lie
+    /// Folder of the database, the key file and the code cache
     #[arg(long, default_value = "target/charter-data")]
     data: PathBuf,
     /// Build without optimisation: quicker to build, slower to serve

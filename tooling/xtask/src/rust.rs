@@ -6,7 +6,7 @@
 
 pub mod imports;
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A name or a keyword.
@@ -26,7 +26,7 @@ pub enum Kind {
 /// One token and where it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token<'a> {
-    /// What it is.
+    /// The token's kind.
     pub kind: Kind,
     /// As it is written.
     pub text: &'a str,
@@ -75,7 +75,7 @@ fn token(text: &str, first: char) -> (Kind, usize) {
         return (Kind::Literal, length);
     }
     match first {
-        '\'' => quoted(text),
+        '\'' => lex_quote(text),
         c if c.is_ascii_digit() => (Kind::Literal, number(text)),
         c if is_inner(c) => (Kind::Word, word()),
         _ if text.starts_with("::") => (Kind::Mark, 2),
@@ -119,11 +119,11 @@ fn string(text: &str) -> Option<usize> {
     if hashes > 0 {
         return None;
     }
-    Some(closed(rest, '"').map_or(text.len(), |length| opening + length))
+    Some(text_length(rest, '"').map_or(text.len(), |length| opening + length))
 }
 
 /// How long a text is up to its closing quote, that included.
-fn closed(text: &str, quote: char) -> Option<usize> {
+fn text_length(text: &str, quote: char) -> Option<usize> {
     let mut escaped = false;
     for (at, c) in text.char_indices() {
         match c {
@@ -137,7 +137,7 @@ fn closed(text: &str, quote: char) -> Option<usize> {
 }
 
 /// A character or a lifetime.
-fn quoted(text: &str) -> (Kind, usize) {
+fn lex_quote(text: &str) -> (Kind, usize) {
     let rest = &text[1..];
     let mut ahead = rest.chars();
     let is_character = match (ahead.next(), ahead.next()) {
@@ -145,7 +145,7 @@ fn quoted(text: &str) -> (Kind, usize) {
         (_, after) => after == Some('\''),
     };
     if is_character {
-        return (Kind::Literal, closed(rest, '\'').map_or(text.len(), |length| length + 1));
+        return (Kind::Literal, text_length(rest, '\'').map_or(text.len(), |length| length + 1));
     }
     let name = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
     (Kind::Lifetime, name + 1)

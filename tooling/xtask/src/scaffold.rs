@@ -13,7 +13,7 @@ use clap::Args;
 
 use crate::workspace::Workspace;
 
-/// What to make.
+/// The primitive to make.
 #[derive(Args, Debug)]
 pub struct Options {
     /// Lower-case words joined by hyphens, such as `address-book`
@@ -44,7 +44,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// What to do with it next; what each line does stands in one column.
+/// The next commands to run; the purpose of each stands in one column.
 fn hints(name: &str) -> String {
     let commands = [
         (format!("cargo test --package charter-{name}"), "its rules, without a runtime"),
@@ -77,7 +77,7 @@ pub fn fault(name: &str) -> Option<&'static str> {
     None
 }
 
-/// What the placeholders become.
+/// The values of the placeholders.
 struct Words([(&'static str, String); 4]);
 
 impl Words {

@@ -3,10 +3,12 @@
 //! The host, the primitives and the fixtures are built once, here; the end-to-end tests are told
 //! where they are.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Result, bail};
 use clap::Args;
+use serde_json::Value;
 
 use crate::workspace::{Package, Workspace};
 use crate::{components, prerequisites, process};
@@ -25,7 +27,7 @@ pub const CASES: &str = "CHARTER_TEST_CASES";
 /// The end-to-end test that runs the cases.
 const CASES_TEST: &str = "every_case_of_every_primitive_passes";
 
-/// What to test.
+/// The tests to run.
 #[derive(Args, Debug, Default)]
 pub struct Options {
     /// A primitive: its rules, and its cases through a real server; or a part of tests' names
@@ -55,7 +57,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
             let mut command = all(workspace, package)?;
             command.arg(word);
             let mut count = 0;
-            process::watched(command, |line| count += running(line))?;
+            process::run_watching(command, |line| count += running(line))?;
             if count == 0 {
                 let names: Vec<&str> = primitives.iter().map(|(name, _)| name.as_str()).collect();
                 bail!(
@@ -68,11 +70,23 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     }
 }
 
+/// `cargo xtask nightly`: what is too slow for each change, or needs programs that somebody else
+/// wrote.
+pub fn nightly(workspace: &Workspace) -> Result<()> {
+    prerequisites::of_tests()?;
+    let mut command = process::cargo(&workspace.root);
+    command.args(["test", "--no-fail-fast", "--workspace", "--test", "nightly"]);
+    artefacts(workspace, &mut command)?;
+    process::run(command)
+}
+
 /// One primitive's rules, natively, and its cases through a real server.
 fn primitive(workspace: &Workspace, name: &str, package: &Package) -> Result<()> {
-    let mut rules = process::cargo(&workspace.root);
-    rules.args(["test", "--package", &package.name]);
-    process::run(rules)?;
+    for rules in rules(workspace, package)? {
+        let mut command = Command::new(rules);
+        command.current_dir(&package.folder);
+        process::run(command)?;
+    }
     let holds_cases = || {
         let entries = std::fs::read_dir(package.folder.join("cases")).ok()?;
         Some(
@@ -94,11 +108,36 @@ fn primitive(workspace: &Workspace, name: &str, package: &Package) -> Result<()>
     cases.env(BINARY, components::host(workspace, false)?);
     cases.env(CASES, name);
     let mut count = 0;
-    process::watched(cases, |line| count += running(line))?;
+    process::run_watching(cases, |line| count += running(line))?;
     if count == 0 {
         bail!("the end-to-end test of the cases was not found: {CASES_TEST}");
     }
     Ok(())
+}
+
+/// Builds a package's native tests and answers the programs.
+///
+/// They are built with the whole workspace: cargo unifies the features of what is selected, so the
+/// package alone would have the kernel, and all that the kernel stands on, built a second time.
+fn rules(workspace: &Workspace, package: &Package) -> Result<Vec<PathBuf>> {
+    let mut build = process::cargo(&workspace.root);
+    build.args(["test", "--quiet", "--workspace", "--lib", "--no-run"]);
+    build.args(["--message-format", "json-render-diagnostics"]);
+    let messages = String::from_utf8(process::output(build)?)?;
+    let programs: Vec<PathBuf> =
+        messages.lines().filter_map(|line| program_of(line, &package.folder)).collect();
+    if programs.is_empty() {
+        bail!("{} has no native tests: its Cargo.toml turns them off", package.name);
+    }
+    Ok(programs)
+}
+
+/// The test program that a message of cargo names, if it is of the package in this folder.
+fn program_of(message: &str, folder: &Path) -> Option<PathBuf> {
+    let message: Value = serde_json::from_str(message).ok()?;
+    let manifest = Path::new(message["manifest_path"].as_str()?);
+    let is_ours = manifest.parent() == Some(folder) && message["profile"]["test"] == true;
+    message["executable"].as_str().filter(|_| is_ours).map(PathBuf::from)
 }
 
 /// All tests, or a package's.
@@ -109,11 +148,17 @@ fn all(workspace: &Workspace, package: Option<&str>) -> Result<Command> {
         Some(package) => command.args(["--package", package]),
         None => command.arg("--workspace"),
     };
+    artefacts(workspace, &mut command)?;
+    Ok(command)
+}
+
+/// Builds what the end-to-end tests run, and tells them where it is.
+fn artefacts(workspace: &Workspace, command: &mut Command) -> Result<()> {
     command.env(COMPONENTS, components::primitives(workspace)?);
     command.env(FIXTURES, components::fixtures(workspace)?);
     command.env(BENCHMARKS, components::benchmarks(workspace)?);
     command.env(BINARY, components::host(workspace, false)?);
-    Ok(command)
+    Ok(())
 }
 
 /// How many tests a line says that it runs.
@@ -124,6 +169,27 @@ fn running(line: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::path::{Path, PathBuf};
+
+    #[test]
+    fn a_packages_own_test_programs_are_found_among_the_messages() {
+        let message = |folder: &str, test: bool| {
+            format!(
+                r#"{{"reason":"compiler-artifact","manifest_path":"{folder}/Cargo.toml","profile":{{"test":{test}}},"executable":"/target/notes-1"}}"#
+            )
+        };
+        let found = |text: &str| super::program_of(text, Path::new("/plugins/notes"));
+        assert_eq!(found(&message("/plugins/notes", true)), Some(PathBuf::from("/target/notes-1")));
+        for other in [
+            message("/plugins/notes", false),
+            message("/plugins/other", true),
+            r#"{"reason":"build-finished","success":true}"#.to_owned(),
+            "no message".to_owned(),
+        ] {
+            assert_eq!(found(&other), None, "{other}");
+        }
+    }
+
     #[test]
     fn what_runs_is_counted() {
         let lines = [

@@ -14,12 +14,15 @@ use crate::workspace::Workspace;
 mod authority;
 mod circles;
 mod dependencies;
+mod docs;
 mod figures;
 mod layout;
+mod names;
 mod primitives;
+mod prose;
 mod sources;
 
-/// What to look at.
+/// The figures to print besides.
 #[derive(Args, Debug, Default)]
 pub struct Options {
     /// Print the figures of the code besides: sizes, tests, comments, names
@@ -58,6 +61,8 @@ pub fn faults(workspace: &Workspace) -> Result<Vec<String>> {
     faults.extend(dependencies::faults(workspace));
     faults.extend(authority::faults(&files));
     faults.extend(circles::faults(workspace, &files));
+    faults.extend(docs::faults(&files));
+    faults.extend(names::faults(&files));
     Ok(faults)
 }
 

@@ -1,4 +1,4 @@
-//! Where the workspace lies and what its members are, as cargo itself sees it.
+//! The workspace's root and its members, as cargo itself sees them.
 //!
 //! Asks `cargo metadata` instead of guessing, so that `CARGO_TARGET_DIR` and a `build.target-dir`
 //! hold everywhere.
@@ -15,7 +15,7 @@ use crate::process;
 pub struct Workspace {
     /// The folder of the root `Cargo.toml`.
     pub root: PathBuf,
-    /// Where cargo builds.
+    /// Cargo's target folder.
     pub target: PathBuf,
     /// Every member.
     pub packages: Vec<Package>,
@@ -32,6 +32,8 @@ pub struct Package {
     pub artefact: Option<String>,
     /// The names of what it depends on, development and build dependencies included.
     pub dependencies: Vec<String>,
+    /// Those of them that are built into it.
+    pub shipped: Vec<String>,
 }
 
 impl Workspace {
@@ -103,17 +105,18 @@ impl Package {
         let artefact =
             value["targets"].as_array().and_then(|targets| targets.iter().find(is_component));
         let dependencies = value["dependencies"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let names = |of: &dyn Fn(&&Value) -> bool| {
+            let named = dependencies.iter().filter(of).filter_map(|found| found["name"].as_str());
+            named.map(str::to_owned).collect()
+        };
         Ok(Self {
             name: value["name"].as_str().context("a package without a name")?.to_owned(),
             folder: manifest.parent().context("a manifest without a folder")?.to_path_buf(),
             artefact: artefact
                 .and_then(|target| target["name"].as_str())
                 .map(|name| name.replace('-', "_")),
-            dependencies: dependencies
-                .iter()
-                .filter_map(|dependency| dependency["name"].as_str())
-                .map(str::to_owned)
-                .collect(),
+            dependencies: names(&|_| true),
+            shipped: names(&|found| found["kind"].is_null()),
         })
     }
 }

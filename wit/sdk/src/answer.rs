@@ -1,4 +1,4 @@
-//! What a handler may answer, and what each kind of answer declares of itself.
+//! The answers of handlers, and each kind's own declaration.
 //!
 //! A return type is the contract: its schema and status go into the manifest, so the two cannot
 //! drift apart.
@@ -6,9 +6,9 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::Result;
 use crate::bindings::{Answer as Raw, AnswerBody};
-use crate::manifest::Contract;
+use crate::contract::Contract;
+use crate::failure::Result;
 use crate::schema;
 use crate::time::Instant;
 
@@ -17,7 +17,7 @@ pub(crate) const WAIT_UNTIL: &str = "wait-until";
 
 /// Something a handler can answer.
 pub trait Respond {
-    /// What it says of itself in the manifest.
+    /// Declares the answer in the manifest.
     fn declare(contract: &mut Contract);
     /// The answer itself.
     fn respond(self) -> Result<Answer>;

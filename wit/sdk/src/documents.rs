@@ -4,12 +4,13 @@
 //! Reads are validated at the commit and writes are buffered until it; on a conflict the host runs
 //! the request again, so there is no retry code here and none in a primitive.
 
+mod doc;
 mod query;
 
+pub use doc::Doc;
 pub use query::{Filter, Found};
 
 use std::marker::PhantomData;
-use std::ops::Deref;
 
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -21,7 +22,7 @@ use crate::failure::Result;
 use crate::host::documents as host;
 use crate::time::Instant;
 
-/// Who shares a collection's documents.
+/// The reach of a collection: the users who share its documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reach {
@@ -73,20 +74,13 @@ pub struct Collection<T> {
 /// A collection's declaration.
 #[derive(Clone, Copy, Debug)]
 pub struct CollectionSpec {
-    pub(crate) name: &'static str,
+    name: &'static str,
     reach: Reach,
     indexes: &'static [Index],
-    pub(crate) unique: &'static [&'static str],
-    pub(crate) searchable: &'static [&'static str],
-    pub(crate) leased_by: Option<&'static str>,
+    unique: &'static [&'static str],
+    searchable: &'static [&'static str],
+    leased_by: Option<&'static str>,
     body: fn() -> Value,
-}
-
-impl CollectionSpec {
-    #[cfg(not(target_arch = "wasm32"))]
-    pub(crate) fn indexes(&self, field: &str) -> Option<&'static str> {
-        self.indexes.iter().find(|index| index.field == field).map(|index| index.kind)
-    }
 }
 
 impl Serialize for CollectionSpec {
@@ -106,43 +100,6 @@ impl Serialize for CollectionSpec {
     }
 }
 
-/// A document: its body, and what the host knows of it. Reads as its body: `note.title`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Doc<T> {
-    /// Given by the host at the insert.
-    pub id: String,
-    /// The tenant user it belongs to.
-    pub user: Option<String>,
-    /// 1 at the insert, one more at each write.
-    pub version: u64,
-    /// When it was inserted.
-    pub created_at: Instant,
-    /// When it was last written.
-    pub updated_at: Instant,
-    /// What the primitive keeps.
-    pub body: T,
-}
-
-impl<T> Deref for Doc<T> {
-    type Target = T;
-    fn deref(&self) -> &T {
-        &self.body
-    }
-}
-
-impl<T: DeserializeOwned> Doc<T> {
-    pub(crate) fn read(document: raw::Document) -> Result<Self> {
-        Ok(Self {
-            body: serde_json::from_str(&document.body)?,
-            id: document.id,
-            user: document.user,
-            version: document.version,
-            created_at: Instant::from_ms(document.created_at),
-            updated_at: Instant::from_ms(document.updated_at),
-        })
-    }
-}
-
 impl<T> Collection<T> {
     /// A collection of this name, lower case, unique within the primitive; each tenant user has
     /// documents of their own.
@@ -157,7 +114,7 @@ impl<T> Collection<T> {
             kind: PhantomData,
         }
     }
-    /// Who shares its documents.
+    /// Sets who shares its documents.
     #[must_use]
     pub const fn reach(mut self, reach: Reach) -> Self {
         self.reach = reach;
@@ -165,7 +122,7 @@ impl<T> Collection<T> {
     }
     /// Fields that [`Collection::matching`] may name.
     #[must_use]
-    pub const fn indexed(mut self, indexes: &'static [Index]) -> Self {
+    pub const fn index(mut self, indexes: &'static [Index]) -> Self {
         self.indexes = indexes;
         self
     }
@@ -184,7 +141,7 @@ impl<T> Collection<T> {
     /// Documents are handed out under leases, within one value of this field; see
     /// [`crate::leases`].
     #[must_use]
-    pub const fn leased_by(mut self, field: &'static str) -> Self {
+    pub const fn lease_by(mut self, field: &'static str) -> Self {
         self.leased_by = Some(field);
         self
     }
@@ -221,7 +178,7 @@ impl<T: Serialize + DeserializeOwned> Collection<T> {
         self.insert_at(body, Some(due.as_ms()))
     }
     fn insert_at(&self, body: T, due: Option<i64>) -> Result<Doc<T>> {
-        written(host::insert(self.name, &serde_json::to_string(&body)?, due)?, body)
+        after_write(host::insert(self.name, &serde_json::to_string(&body)?, due)?, body)
     }
     /// The document, with this request's own writes.
     pub fn get(&self, id: &str) -> Result<Option<Doc<T>>> {
@@ -233,11 +190,14 @@ impl<T: Serialize + DeserializeOwned> Collection<T> {
     }
     /// New content for a document that exists.
     pub fn replace(&self, id: &str, body: T) -> Result<Doc<T>> {
-        written(host::replace(self.name, id, &serde_json::to_string(&body)?, None)?, body)
+        after_write(host::replace(self.name, id, &serde_json::to_string(&body)?, None)?, body)
     }
     /// New content, if the document is still at this version; else 409 `version_conflict`.
     pub fn replace_expected(&self, id: &str, version: u64, body: T) -> Result<Doc<T>> {
-        written(host::replace(self.name, id, &serde_json::to_string(&body)?, Some(version))?, body)
+        after_write(
+            host::replace(self.name, id, &serde_json::to_string(&body)?, Some(version))?,
+            body,
+        )
     }
     /// Removes a document; false if there was none.
     pub fn remove(&self, id: &str) -> Result<bool> {
@@ -262,7 +222,7 @@ impl<T: Serialize + DeserializeOwned> Collection<T> {
 }
 
 /// The body that was written is the body that was sent: it is not parsed again.
-fn written<T>(document: raw::Document, body: T) -> Result<Doc<T>> {
+fn after_write<T>(document: raw::Document, body: T) -> Result<Doc<T>> {
     Ok(Doc {
         id: document.id,
         user: document.user,
@@ -273,8 +233,8 @@ fn written<T>(document: raw::Document, body: T) -> Result<Doc<T>> {
     })
 }
 
-/// Commits what was written so far and goes on; for long work. What comes after is not run again on
-/// a conflict.
+/// Commits what was written so far and goes on; for long work. The code after it is not run again
+/// on a conflict.
 pub fn checkpoint() -> Result<()> {
     Ok(host::checkpoint()?)
 }

@@ -1,5 +1,5 @@
-//! What a handler may take: each argument's type says where it comes from, and its schema goes into
-//! the manifest.
+//! The arguments of handlers: each argument's type says where it comes from, and its schema goes
+//! into the manifest.
 //!
 //! The host has checked path, query and body against those schemas before the guest runs; a value
 //! that still does not fit (a number beyond its type) is the caller's fault and refused as such.
@@ -11,8 +11,8 @@ use serde::de::value::{Error as PathError, MapDeserializer};
 use serde_json::Value;
 
 use crate::bindings::Request;
+use crate::contract::Contract;
 use crate::failure::{Failure, Result};
-use crate::manifest::Contract;
 use crate::schema;
 use crate::time::{Instant, now};
 
@@ -20,7 +20,7 @@ pub use crate::bindings::Caller;
 
 /// Something a handler can take.
 pub trait Extract: Sized {
-    /// What it says of itself in the manifest.
+    /// Declares the argument in the manifest.
     fn declare(contract: &mut Contract);
     /// Reads it from the request.
     fn extract(request: &Request) -> Result<Self>;
@@ -111,7 +111,7 @@ impl Extract for Headers {
     }
 }
 
-/// Who calls.
+/// The calling principal.
 impl Extract for Caller {
     fn declare(_: &mut Contract) {}
     fn extract(request: &Request) -> Result<Self> {

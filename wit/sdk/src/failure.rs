@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::bindings::charter::primitive::types::Failure as Raw;
 
-/// What every handler and capability answers.
+/// The result of every handler and capability.
 pub type Result<T, E = Failure> = std::result::Result<T, E>;
 
 /// A refusal: a code, a sentence for people, and where it hurts.
@@ -92,7 +92,7 @@ impl Failure {
         self.0.param = Some(param.into());
         self
     }
-    /// What the caller can do about it.
+    /// Tells the caller what to do about it.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.0.hint = Some(hint.into());

@@ -1,8 +1,8 @@
 //! Leave to take a regulated action, and caps of the primitive's own.
 //!
-//! A proposal is refused, or becomes a [`Permit`] behind which the money is held already. What
-//! becomes of the permit is part of the request's own commit: captured, cancelled or kept; dropped,
-//! its hold is voided. Where an effect leaves the host, call [`Permit::dispatched`] first.
+//! A proposal is refused, or becomes a [`Permit`] behind which the money is held already. The end
+//! of the permit is part of the request's own commit: captured, cancelled or kept; dropped, its
+//! hold is voided. If an effect leaves the host, call [`Permit::dispatched`] first.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use crate::failure::Result;
 use crate::host::governance as host;
 use crate::time::Instant;
 
-/// What the primitive wants to do.
+/// A regulated action that the primitive wants to take.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Proposal(Raw);
@@ -43,17 +43,17 @@ impl Proposal {
         self.0.scopes.push((scope.into(), id.into()));
         self
     }
-    /// What the money is for, in spend reports; the primitive's name if it is not said.
+    /// Names the purpose of the money, in spend reports; the primitive's name by default.
     pub fn component(mut self, component: &str) -> Self {
         self.0.component = component.into();
         self
     }
-    /// What a person reads who has to decide: a line, and a few sentences.
-    pub fn told(mut self, title: impl Into<String>, message: impl Into<String>) -> Self {
+    /// Words the proposal for the person who has to decide: a line, and a few sentences.
+    pub fn explain(mut self, title: impl Into<String>, message: impl Into<String>) -> Self {
         (self.0.title, self.0.message) = (title.into(), message.into());
         self
     }
-    /// What else that person should see.
+    /// Adds what that person should see besides.
     pub fn context(mut self, context: &Value) -> Self {
         self.0.context = context.to_string();
         self
@@ -75,7 +75,7 @@ impl Proposal {
 pub struct Permit(host::Permit);
 
 impl Permit {
-    /// What [`reopen`] takes.
+    /// The id that [`reopen`] takes.
     pub fn id(&self) -> String {
         self.0.id()
     }

@@ -3,13 +3,13 @@
 
 use crate::answer::{Answer, Respond};
 use crate::bindings::Request;
+use crate::contract::Contract;
 use crate::extract::Extract;
 use crate::failure::Result;
-use crate::manifest::Contract;
 
 /// A function that serves an operation. `A` is the tuple of its arguments.
 pub trait Handler<A>: 'static {
-    /// What the signature says of the operation.
+    /// Declares the operation from the signature.
     fn declare(contract: &mut Contract);
     /// Runs it.
     fn run(&self, request: &Request) -> Result<Answer>;

@@ -29,9 +29,9 @@ pub enum Scheme<'a> {
 pub struct Hook {
     /// Its id.
     pub id: String,
-    /// Where it is called.
+    /// The URL at which it is called.
     pub url: String,
-    /// What its calls are signed with, where it has a secret of its own; shown this once.
+    /// The secret with which its calls are signed, if it has one of its own; shown this once.
     pub secret: Option<String>,
 }
 
@@ -68,7 +68,7 @@ pub struct Received {
     pub collection: String,
     /// That document's id.
     pub document: String,
-    /// What the sender calls the event, else a digest of the body.
+    /// The sender's id of the event, else a digest of the body.
     pub event_id: String,
     /// The body's media type, as the sender says.
     pub content_type: Option<String>,

@@ -1,5 +1,5 @@
-//! Where capability calls go: to the host under wasm32, to the double elsewhere. The one switch of
-//! the SDK.
+//! The one switch of the SDK: under wasm32 capability calls go through the generated imports,
+//! elsewhere to the host that [`crate::native`] has.
 
 #[cfg(target_arch = "wasm32")]
 pub(crate) use crate::bindings::charter::primitive::{
@@ -7,9 +7,9 @@ pub(crate) use crate::bindings::charter::primitive::{
     streams,
 };
 #[cfg(not(target_arch = "wasm32"))]
-pub(crate) use crate::double::{
-    clock, documents, events, governance, hooks, jobs, leases, ledger, log, primitives, secrets,
-    settings, streams,
+pub(crate) use crate::native::{
+    clock, documents, events, governance, hooks, jobs, leases, ledger, log, outside, primitives,
+    secrets, settings, streams,
 };
 
 /// The host's clock by WASI.

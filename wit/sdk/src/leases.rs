@@ -1,5 +1,5 @@
 //! Documents handed out one at a time, never twice: what a collection declared
-//! [`Collection::leased_by`] can do.
+//! [`Collection::lease_by`] can do.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -14,7 +14,7 @@ use crate::time::Instant;
 pub struct Leased<T> {
     /// The document.
     pub doc: Doc<T>,
-    /// What proves the lease: [`settle`], [`release`] and [`extend`] take it.
+    /// The proof of the lease: [`settle`], [`release`] and [`extend`] take it.
     pub token: String,
     /// How often it was handed out, this time included.
     pub count: u32,
@@ -22,7 +22,7 @@ pub struct Leased<T> {
     pub until: Instant,
 }
 
-/// What one group holds now.
+/// The counts of one group now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
     /// Due and held by nobody.
@@ -52,7 +52,7 @@ impl<T: Serialize + DeserializeOwned> Collection<T> {
             })
             .collect()
     }
-    /// What the group holds now.
+    /// The counts of the group now.
     pub fn standing(&self, group: &str) -> Result<Standing> {
         let standing = host::standing_of(self.name(), group)?;
         let oldest = standing.oldest.map(Instant::from_ms);

@@ -9,7 +9,7 @@ use crate::time::Instant;
 /// The organization's own account.
 pub const CREDIT: &str = "credit";
 
-/// What an account has, in micro-US-dollars.
+/// The balance of an account, in micro-US-dollars.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Balance {
     /// Posted.
@@ -40,9 +40,9 @@ pub struct Entry {
     pub amount: i64,
     /// The other account.
     pub counter_account: String,
-    /// What it says.
+    /// The entry's text.
     pub memo: String,
-    /// What it refers to.
+    /// The thing it refers to.
     pub reference: String,
 }
 
@@ -64,7 +64,7 @@ pub fn freeze(account: &str, frozen: bool) -> Result<()> {
     Ok(host::freeze(account, frozen)?)
 }
 
-/// What an account has.
+/// The balance of an account.
 pub fn balance(account: &str) -> Result<Balance> {
     let balance = host::balance_of(account)?;
     let (posted, pending_in) = (balance.posted, balance.pending_in);

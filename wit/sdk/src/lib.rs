@@ -34,23 +34,23 @@
 //!
 //! let host = Host::new(primitive);
 //! assert_eq!(host.post("/notes", json!({ "text": "hello" })).unwrap().status, 201);
-//! # use charter_sdk::double::Host;
+//! # use charter_double::Host;
 //! ```
 //!
 //! The signature is the contract: argument and return types give the schemas, the status and the
 //! list style; doc comments become descriptions. The host validates before the function runs,
 //! commits what it wrote together with the answer, and runs it again on a conflict. Natively the
-//! same function runs against [`double::Host`], so its rules are tested without a runtime.
+//! same function runs against `charter_double::Host`, so its rules are tested without a runtime.
 //!
 //! The SDK knows the interface (`wit/primitive.wit`) and nothing of the host's insides.
 
 pub mod bindings;
 
 mod answer;
+mod contract;
 pub mod documents;
-#[cfg(not(target_arch = "wasm32"))]
-pub mod double;
 pub mod events;
+mod exchange;
 mod extract;
 mod failure;
 pub mod governance;
@@ -65,6 +65,8 @@ pub mod ledger;
 pub mod log;
 pub mod manifest;
 pub mod money;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod native;
 pub mod paging;
 pub mod primitives;
 mod schema;
@@ -90,7 +92,7 @@ pub use time::{Instant, now};
 
 pub use {schemars, serde, serde_json};
 
-/// What a primitive's file usually needs.
+/// The usual imports of a primitive's file.
 pub mod prelude {
     pub use crate::paging::{After, Cursor, Envelope, Offset};
     pub use crate::{

@@ -3,7 +3,7 @@
 /// Micro-US-dollars of a cent.
 const MICRO_USD_PER_CENT: i64 = 10_000;
 
-/// Cents as the ledger counts. What would be out of range is the largest amount there is: bound it
+/// Cents as the ledger counts. An amount out of range becomes the largest amount there is: bound it
 /// in the schema.
 pub fn micro_usd(cents: u64) -> i64 {
     i64::try_from(cents).unwrap_or(i64::MAX).saturating_mul(MICRO_USD_PER_CENT)

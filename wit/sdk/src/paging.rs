@@ -70,23 +70,8 @@ pub struct Envelope<T> {
     pub data: Vec<T>,
     /// Whether there is another page.
     pub has_more: bool,
-    /// What to send as `after` for it.
+    /// The value of `after` that asks for it.
     pub next_cursor: Option<String>,
-}
-
-impl<T> Envelope<T> {
-    /// A page found in a collection, each item worded for the caller.
-    pub fn of<D>(
-        found: crate::documents::Found<D>,
-        word: impl FnMut(crate::documents::Doc<D>) -> T,
-    ) -> Self {
-        let next_cursor = found.has_more.then_some(found.next).flatten();
-        Self {
-            has_more: next_cursor.is_some(),
-            data: found.items.into_iter().map(word).collect(),
-            next_cursor,
-        }
-    }
 }
 
 /// The style that a query's members imply.

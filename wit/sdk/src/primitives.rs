@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::failure::Result;
 use crate::host::primitives as host;
 
-/// What it answered.
+/// The reply of another primitive.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reply {
     /// Its status.

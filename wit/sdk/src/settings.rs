@@ -1,4 +1,4 @@
-//! What the operator and the kit have set, and which providers are bound.
+//! The settings of the operator and the kit, and the bound providers.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -27,7 +27,7 @@ pub struct Binding {
     /// Whether it only pretends.
     #[serde(default)]
     pub sandbox: bool,
-    /// What the operator set for it: a model's name, a region.
+    /// The operator's settings of it: a model's name, a region.
     #[serde(default)]
     pub options: Value,
 }

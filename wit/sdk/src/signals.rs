@@ -1,5 +1,5 @@
-//! What comes from the host rather than from a caller: due jobs, hooks, mail, life-cycle changes,
-//! others' events.
+//! Signals, which come from the host rather than from a caller: due jobs, hooks, mail, life-cycle
+//! changes, others' events.
 
 use serde_json::Value;
 
@@ -28,7 +28,7 @@ impl Signal {
     }
 }
 
-/// What a reaction may answer: nothing, or an [`Answer`] where someone waits for it.
+/// The result of a reaction: nothing, or an [`Answer`] where someone waits for it.
 pub trait Reaction {
     /// The answer, if any.
     fn into_answer(self) -> Result<Option<Answer>>;

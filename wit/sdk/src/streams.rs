@@ -15,7 +15,7 @@ pub struct Entry {
     pub sequence: u64,
     /// When it was committed.
     pub at: Instant,
-    /// What kind of entry it is.
+    /// The kind of entry.
     pub name: String,
     /// Its content.
     pub payload: Value,

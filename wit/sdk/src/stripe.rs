@@ -6,10 +6,11 @@
 
 use serde_json::Value;
 
+use crate::exchange::{Request, Response, encode};
 use crate::failure::Failure;
-use crate::http::{self, Request, Response, encode};
+use crate::http;
 
-/// What such bindings are called in manifests.
+/// The kind of such bindings in manifests.
 pub const KIND: &str = "stripe";
 /// The version of the API whose shapes are meant, whatever the account's own is.
 pub const VERSION: &str = "2024-06-20";
@@ -56,7 +57,7 @@ pub struct Stripe(&'static str);
 
 impl Stripe {
     /// The account behind this binding.
-    pub const fn bound(binding: &'static str) -> Self {
+    pub const fn of_binding(binding: &'static str) -> Self {
         Self(binding)
     }
 
@@ -91,7 +92,7 @@ fn read(answer: &Response) -> Result<Value, Refused> {
     let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     match answer.status {
         200..=299 if body.is_object() => Ok(body),
-        402 => Err(Refused::Final(declined(&body))),
+        402 => Err(Refused::Final(decline_failure(&body))),
         // Another request under the same key is on its way, or there are too many, or the provider
         // is in trouble.
         200..=299 | 409 | 429 | 500..=599 => Err(Refused::Unsure(Failure::provider(format!(
@@ -105,8 +106,8 @@ fn read(answer: &Response) -> Result<Value, Refused> {
     }
 }
 
-/// What the provider's refusal of a payment is to the caller.
-fn declined(body: &Value) -> Failure {
+/// Turns the provider's refusal of a payment into the caller's failure.
+fn decline_failure(body: &Value) -> Failure {
     Failure::new("payment_rejected", format!("the payment was declined: {}", message(body)))
         .reason(code(body))
 }

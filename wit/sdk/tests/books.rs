@@ -1,7 +1,7 @@
 //! The example of docs/write-a-primitive.md: what an index, a unique field, full text, an expected
 //! version and a delete do.
 
-use charter_sdk::double::Host;
+use charter_double::Host;
 use charter_sdk::prelude::*;
 
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
@@ -12,7 +12,7 @@ struct Book {
 }
 
 const BOOKS: Collection<Book> = Collection::new("books")
-    .indexed(&[Index::text("shelf")])
+    .index(&[Index::text("shelf")])
     .unique(&["isbn"])
     .searchable(&["title"]);
 

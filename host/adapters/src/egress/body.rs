@@ -13,9 +13,9 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep};
 
 use super::credential::Masks;
-use super::dial::{Wire, broken};
+use super::dial::{Wire, failure};
 
-/// What bounds an exchange.
+/// The bounds of an exchange.
 #[derive(Clone, Copy)]
 pub(super) struct Limits {
     pub(super) bytes_max: u64,
@@ -74,9 +74,9 @@ struct Answer {
 }
 
 impl Answer {
-    /// What can be handed on: everything but what has to be held back.
-    fn masked(&mut self, piece: Bytes) -> Bytes {
-        let held = self.masks.held();
+    /// The bytes that can be handed on: all but those that have to be held back.
+    fn mask(&mut self, piece: Bytes) -> Bytes {
+        let held = self.masks.overlap_bytes();
         if held == 0 {
             return piece;
         }
@@ -119,7 +119,7 @@ impl Body for Answer {
                 Some(Err(error)) => {
                     this.body = None;
                     this.held.clear();
-                    return Poll::Ready(Some(Err(broken(&error))));
+                    return Poll::Ready(Some(Err(failure(&error))));
                 }
                 // Trailers are left out: nobody masks them.
                 Some(Ok(frame)) => match frame.into_data() {
@@ -137,7 +137,7 @@ impl Body for Answer {
                     })));
                 }
             };
-            let ready = this.masked(piece);
+            let ready = this.mask(piece);
             if !ready.is_empty() {
                 return Poll::Ready(Some(Ok(Frame::data(ready))));
             }

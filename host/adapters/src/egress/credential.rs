@@ -14,7 +14,7 @@ const MASKED_BYTES_MIN: usize = 6;
 /// A credential as it was sent.
 pub(super) struct Placed {
     plain: Zeroizing<String>,
-    /// What stood in the header, where it was not the plain text.
+    /// The text that stood in the header, where it was not the plain one.
     sent: Option<Zeroizing<String>>,
     pair: Option<Zeroizing<String>>,
 }
@@ -44,7 +44,7 @@ pub(super) fn place(
     headers.remove(header::AUTHORIZATION);
     headers.remove(header::COOKIE);
     let own = option("header")
-        .map(|name| name.parse::<HeaderName>().map_err(|_| malformed(binding)))
+        .map(|name| name.parse::<HeaderName>().map_err(|_| misconfiguration(binding)))
         .transpose()?;
     if let Some(name) = &own {
         headers.remove(name);
@@ -53,7 +53,7 @@ pub(super) fn place(
     let plain = Zeroizing::new(credential.reveal().to_owned());
     let mut placed = Placed { plain: plain.clone(), sent: None, pair: None };
     let mut set = |name: HeaderName, text: &str| {
-        let mut value = HeaderValue::from_str(text).map_err(|_| malformed(binding))?;
+        let mut value = HeaderValue::from_str(text).map_err(|_| misconfiguration(binding))?;
         value.set_sensitive(true);
         headers.insert(name, value);
         Ok::<(), EgressError>(())
@@ -66,26 +66,26 @@ pub(super) fn place(
             set(header::AUTHORIZATION, &Zeroizing::new(format!("Basic {}", *sent)))?;
             placed.sent = Some(sent);
         }
-        "header" => set(own.ok_or_else(|| malformed(binding))?, &plain)?,
+        "header" => set(own.ok_or_else(|| misconfiguration(binding))?, &plain)?,
         "query" => {
-            let name = option("query").ok_or_else(|| malformed(binding))?;
-            let sent = Zeroizing::new(escaped(&plain));
-            placed.pair = Some(Zeroizing::new(format!("{}={}", escaped(name), *sent)));
+            let name = option("query").ok_or_else(|| misconfiguration(binding))?;
+            let sent = Zeroizing::new(percent_encode(&plain));
+            placed.pair = Some(Zeroizing::new(format!("{}={}", percent_encode(name), *sent)));
             placed.sent = Some(sent);
         }
-        _ => return Err(malformed(binding)),
+        _ => return Err(misconfiguration(binding)),
     }
     Ok(Some(placed))
 }
 
-fn malformed(binding: &Binding) -> EgressError {
+fn misconfiguration(binding: &Binding) -> EgressError {
     EgressError::Denied(format!(
         "the binding {} does not say how its credential is sent: options.auth is bearer, basic, header, query or none",
         binding.name
     ))
 }
 
-fn escaped(text: &str) -> String {
+fn percent_encode(text: &str) -> String {
     let mut out = String::new();
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
@@ -97,7 +97,7 @@ fn escaped(text: &str) -> String {
     out
 }
 
-/// What must not come back.
+/// The texts that must not come back.
 #[derive(Default)]
 pub(super) struct Masks(Vec<Zeroizing<String>>);
 
@@ -123,7 +123,7 @@ impl Masks {
     }
 
     /// Bytes that have to be held back, because a text may begin in them and end in the next piece.
-    pub(super) fn held(&self) -> usize {
+    pub(super) fn overlap_bytes(&self) -> usize {
         self.0.iter().map(|text| text.len() - 1).max().unwrap_or(0)
     }
 }

@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio_rustls::TlsConnector;
 
-use super::metered::{Allowance, Metered};
+use super::metered::{Allowance, meter};
 use super::target::Aim;
 
 /// Bytes of an answer's head.
@@ -58,7 +58,7 @@ pub(super) fn tls() -> TlsConnector {
 /// The same for another protocol than HTTP, with these authorities beside the public ones.
 ///
 /// # Errors
-/// Where one of them is no certificate.
+/// When one of them is no certificate.
 pub fn client_config(
     authorities: &[CertificateDer<'static>],
 ) -> Result<rustls::ClientConfig, rustls::Error> {
@@ -90,7 +90,7 @@ pub(super) async fn dial(
     let stream = TcpStream::connect(address).await.map_err(|_| EgressError::Connection)?;
     let _ = stream.set_nodelay(true);
     if !aim.tls {
-        return one(stream).await;
+        return connect_http1(stream).await;
     }
     let name = aim.host.trim_start_matches('[').trim_end_matches(']').to_owned();
     let name = ServerName::try_from(name).map_err(|_| EgressError::Tls)?;
@@ -99,34 +99,34 @@ pub(super) async fn dial(
         EgressError::Tls
     })?;
     if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
-        two(stream).await
+        connect_http2(stream).await
     } else {
-        one(stream).await
+        connect_http1(stream).await
     }
 }
 
-async fn one(
+async fn connect_http1(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
 ) -> Result<Wire, EgressError> {
     let mut builder = http1::Builder::new();
     builder.max_buf_size(HEAD_BYTES_MAX).max_headers(HEADERS_MAX);
     let (sender, connection) =
-        builder.handshake(TokioIo::new(stream)).await.map_err(|error| broken(&error))?;
+        builder.handshake(TokioIo::new(stream)).await.map_err(|error| failure(&error))?;
     let task = tokio::spawn(async move {
-        // What went wrong is told by the request or the body.
+        // The request or the body says what went wrong.
         let _ = connection.await;
     });
     Ok(Wire { sender: Sender::One(sender), task: task.abort_handle() })
 }
 
-async fn two(
+async fn connect_http2(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
 ) -> Result<Wire, EgressError> {
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder.max_header_list_size(HEAD_BYTES_MAX as u32);
-    let (stream, ahead) = Metered::new(stream, AHEAD_BYTES_MAX);
+    let (stream, ahead) = meter(stream, AHEAD_BYTES_MAX);
     let (sender, connection) =
-        builder.handshake(TokioIo::new(stream)).await.map_err(|error| broken(&error))?;
+        builder.handshake(TokioIo::new(stream)).await.map_err(|error| failure(&error))?;
     let task = tokio::spawn(async move {
         let _ = connection.await;
     });
@@ -160,7 +160,7 @@ impl Wire {
                 response
             }
         };
-        response.map_err(|error| broken(&error))
+        response.map_err(|error| failure(&error))
     }
 }
 
@@ -180,8 +180,8 @@ fn chatty() -> EgressError {
     EgressError::Protocol("the other side sends interim answers without end".into())
 }
 
-/// What a failure of the protocol is to a guest. A limit that its own body met travels inside.
-pub(super) fn broken(error: &hyper::Error) -> EgressError {
+/// The guest's error for a failure of the protocol. A limit that its own body met travels inside.
+pub(super) fn failure(error: &hyper::Error) -> EgressError {
     if let Some(own) =
         std::error::Error::source(error).and_then(|source| source.downcast_ref::<EgressError>())
     {

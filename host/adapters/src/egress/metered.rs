@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, ReadBuf};
 
-/// What a connection may still read; the largest number stands for all there is.
+use crate::conduit::{Conduit, Reads};
+
+/// The bytes that a connection may still read; the largest number stands for all there is.
 #[derive(Clone, Debug)]
 pub(super) struct Allowance(Arc<AtomicUsize>);
 
@@ -21,53 +23,32 @@ impl Allowance {
 }
 
 /// See the module.
-#[derive(Debug)]
-pub(super) struct Metered<S> {
-    stream: S,
-    left: Allowance,
+pub(super) type Metered<S> = Conduit<S, Allowance>;
+
+/// The connection, and its allowance of so many bytes.
+pub(super) fn meter<S>(stream: S, bytes: usize) -> (Metered<S>, Allowance) {
+    let left = Allowance(Arc::new(AtomicUsize::new(bytes)));
+    (Conduit::new(stream, left.clone()), left)
 }
 
-impl<S> Metered<S> {
-    /// The connection, and its allowance of so many bytes.
-    pub(super) fn new(stream: S, bytes: usize) -> (Self, Allowance) {
-        let left = Allowance(Arc::new(AtomicUsize::new(bytes)));
-        (Self { stream, left: left.clone() }, left)
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
+impl Reads for Allowance {
+    fn poll_read<S: AsyncRead + Unpin>(
+        &mut self,
+        stream: Pin<&mut S>,
         cx: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = into.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(cx, into);
+        let read = stream.poll_read(cx, into);
         let came = into.filled().len() - before;
         let take = |left: usize| match left {
             usize::MAX => Some(left),
             left => left.checked_sub(came),
         };
-        match self.left.0.fetch_update(Relaxed, Relaxed, take) {
+        match self.0.fetch_update(Relaxed, Relaxed, take) {
             Ok(_) => read,
             Err(_) => Poll::Ready(Err(io::Error::other("more came than was allowed"))),
         }
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
 
@@ -80,7 +61,7 @@ mod tests {
     #[tokio::test]
     async fn little_is_read_ahead_and_anything_behind() {
         let (near, mut far) = tokio::io::duplex(64);
-        let (mut metered, allowance) = Metered::new(near, 8);
+        let (mut metered, allowance) = meter(near, 8);
         let mut piece = [0; 8];
         far.write_all(b"12345678").await.unwrap();
         metered.read_exact(&mut piece).await.unwrap();

@@ -9,7 +9,7 @@ use http::{HeaderValue, Request, Uri, header};
 use super::credential::{self, Placed};
 use crate::providers::{self, Binding};
 
-/// Where a request goes.
+/// The address that a request goes to.
 #[derive(Debug)]
 pub(super) struct Aim {
     /// The name or address.
@@ -21,21 +21,21 @@ pub(super) struct Aim {
     pub(super) trusted: bool,
     /// Whether the operator bound it at all: any port, then.
     pub(super) bound: bool,
-    /// What was added, to be masked in the answer.
+    /// The credential that was added, to be masked in the answer.
     pub(super) credential: Option<Placed>,
 }
 
 type Aimed = (Aim, Request<EgressBody>);
 
 /// A request of the public web.
-pub(super) fn public(mut request: Request<EgressBody>) -> Result<Aimed, EgressError> {
+pub(super) fn to_public(mut request: Request<EgressBody>) -> Result<Aimed, EgressError> {
     let aim = aim(request.uri())?;
     dress(&mut request, &aim)?;
     Ok((aim, request))
 }
 
 /// A request to a binding: its origin, its path before the guest's, its credential.
-pub(super) fn bound(
+pub(super) fn to_binding(
     binding: &Binding,
     mut request: Request<EgressBody>,
 ) -> Result<Aimed, EgressError> {
@@ -166,7 +166,8 @@ mod tests {
     #[test]
     fn a_binding_gets_its_own_origin_path_and_credential() {
         let bound_to = binding("https://api.example.com/v1/", serde_json::json!({}));
-        let (aim, sent) = bound(&bound_to, request("https://engine.binding/find?q=a")).unwrap();
+        let (aim, sent) =
+            to_binding(&bound_to, request("https://engine.binding/find?q=a")).unwrap();
         assert_eq!(sent.uri(), "https://api.example.com/v1/find?q=a");
         assert_eq!(sent.headers()[header::AUTHORIZATION], "Bearer s3cret-token");
         assert_eq!(sent.headers()[header::HOST], "api.example.com");
@@ -179,11 +180,11 @@ mod tests {
         for path in ["/../admin", "/a/%2e%2E/b", "/..%2fadmin", "/a\\..\\b"] {
             let address = format!("https://engine.binding{}", path.replace('\\', "%5c"));
             assert!(
-                matches!(bound(&bound_to, request(&address)), Err(EgressError::Denied(_))),
+                matches!(to_binding(&bound_to, request(&address)), Err(EgressError::Denied(_))),
                 "{path}"
             );
         }
-        assert!(bound(&bound_to, request("https://engine.binding/a..b/...")).is_ok());
+        assert!(to_binding(&bound_to, request("https://engine.binding/a..b/...")).is_ok());
     }
 
     #[test]
@@ -192,7 +193,7 @@ mod tests {
             "http://127.0.0.1:9/",
             serde_json::json!({ "auth": "header", "header": "x-api-key" }),
         );
-        let (aim, sent) = bound(&own, request("https://engine.binding/")).unwrap();
+        let (aim, sent) = to_binding(&own, request("https://engine.binding/")).unwrap();
         assert_eq!(sent.headers()["x-api-key"], "s3cret-token");
         assert!(!sent.headers().contains_key(header::AUTHORIZATION), "the guest's own was sent");
         assert!(aim.trusted, "an address that the operator wrote down is meant");
@@ -200,7 +201,7 @@ mod tests {
             "https://api.example.com",
             serde_json::json!({ "auth": "query", "query": "key" }),
         );
-        let (_, sent) = bound(&query, request("https://engine.binding/a?b=c")).unwrap();
+        let (_, sent) = to_binding(&query, request("https://engine.binding/a?b=c")).unwrap();
         assert_eq!(sent.uri(), "https://api.example.com/a?b=c&key=s3cret-token");
     }
 
@@ -212,7 +213,10 @@ mod tests {
             "http://example.com:99999/",
             "http://example.com:0/",
         ] {
-            assert!(matches!(public(request(address)), Err(EgressError::Denied(_))), "{address}");
+            assert!(
+                matches!(to_public(request(address)), Err(EgressError::Denied(_))),
+                "{address}"
+            );
         }
     }
 }

@@ -11,7 +11,7 @@ use subtle::ConstantTimeEq as _;
 
 use super::is_fresh;
 
-/// What a secret begins with.
+/// The beginning of each secret.
 const PREFIX: &str = "whsec_";
 /// Bytes of an event's id.
 const ID_BYTES_MAX: usize = 200;

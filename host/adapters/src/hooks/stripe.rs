@@ -26,7 +26,7 @@ const PARTS_MAX: usize = 20;
 /// Bytes of an event's id.
 const ID_BYTES_MAX: usize = 200;
 
-/// What `Stripe-Signature` (`t=<seconds>,v1=<hex>[,v1=<hex>…]`) says, where it was not made long
+/// The parts of `Stripe-Signature` (`t=<seconds>,v1=<hex>[,v1=<hex>…]`), where it was not made long
 /// ago.
 #[derive(Debug)]
 pub struct Presented {
@@ -66,7 +66,7 @@ pub struct Event {
     pub id: String,
     /// Hooks that it may be for, the likeliest first.
     pub hooks: Vec<String>,
-    /// What Stripe calls the object that it is about, where it names no hook.
+    /// Stripe's own name of the object that it is about, where it names no hook.
     pub reference: Option<String>,
     /// Its sender waits for what it is answered.
     pub question: Option<Question>,
@@ -91,7 +91,7 @@ impl Question {
     }
 }
 
-/// What a signed body is about; `None` where it is no event.
+/// The event of a signed body; `None` where it is none.
 pub fn event(body: &[u8]) -> Option<Event> {
     let event: Value = serde_json::from_slice(body).ok()?;
     let id =
@@ -114,7 +114,8 @@ pub fn event(body: &[u8]) -> Option<Event> {
             hooks.push(hook.to_owned());
         }
     }
-    // What was captured or refunded names the card that it is of, and nothing of the card's.
+    // An object that was captured or refunded names the card that it is of, and nothing of the
+    // card's.
     let reference =
         object["card"].as_str().filter(|id| id.len() <= REFERENCE_BYTES_MAX).map(str::to_owned);
     let question = (event["type"] == AUTHORIZATION_REQUEST).then(|| Question {

@@ -1,4 +1,5 @@
-//! Whose mail this deployment receives itself: an agent could read it, so no link is mailed there.
+//! Domains whose mail this deployment receives itself: an agent could read it, so no link is mailed
+//! there.
 //!
 //! Every question is decided on the ASCII form of a domain (UTS 46), and whatever has none counts
 //! as hosted.

@@ -17,7 +17,7 @@ use crate::Adapters;
 ///
 /// # Errors
 /// When the store cannot be asked, or the mail cannot be sealed.
-pub async fn mailed(
+pub async fn enqueue(
     adapters: &Adapters,
     txn: &mut Txn,
     invitation: &Invitation,

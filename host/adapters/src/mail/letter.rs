@@ -1,6 +1,6 @@
 //! The words of each mail, and the message that they become.
 //!
-//! What a primitive, an agent or a stranger wrote is one line here, cut, without controls and
+//! The words of a primitive, an agent or a stranger are one line here, cut, without controls and
 //! without an address that a reader's program would make a link of: the only link of a mail is the
 //! host's.
 
@@ -28,8 +28,8 @@ pub struct Letter {
     pub text: String,
 }
 
-/// What is asked of a person.
-pub struct Asked<'a> {
+/// The question that a person is asked.
+pub struct Question<'a> {
     /// The line that the primitive words.
     pub title: &'a str,
     /// `<primitive>.<verb>`.
@@ -63,7 +63,7 @@ pub fn line(text: &str) -> String {
 }
 
 /// A person is asked, and has a link to answer by.
-pub fn approval(asked: &Asked<'_>, link: &str) -> Letter {
+pub fn approval(asked: &Question<'_>, link: &str) -> Letter {
     let mut facts =
         vec![format!("What:    {}", line(asked.title)), format!("Action:  {}", line(asked.action))];
     facts.extend(asked.amount.map(|amount| format!("Amount:  {}", dollars(amount))));

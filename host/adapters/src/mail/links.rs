@@ -19,8 +19,8 @@ pub const PROOF_MS: i64 = 24 * 3_600_000;
 /// A fresh link and its token.
 ///
 /// # Errors
-/// Where the operating system has no randomness.
-pub fn made(
+/// When the operating system has no randomness.
+pub fn make(
     purpose: Purpose,
     account: Option<&AccountId>,
     email: &str,
@@ -29,7 +29,7 @@ pub fn made(
 ) -> Result<(Link, Plain), Refusal> {
     let token = Plain::generate("link_").map_err(stored::no_randomness)?;
     let link = Link {
-        digest: token.digest().stored(),
+        digest: token.digest().hex(),
         purpose,
         account: account.cloned(),
         email: email.to_owned(),
@@ -42,8 +42,8 @@ pub fn made(
     Ok((link, token))
 }
 
-/// What every link reads as that does not count: which of the reasons it is, is told to nobody.
-pub fn gone() -> Refusal {
+/// The one refusal of every link that does not count: nobody is told which of the reasons it is.
+pub fn no_such_link() -> Refusal {
     let mut refusal = Refusal::not_found().hint("Links count once. Ask for a new one, or sign in.");
     refusal.message = "This link does not exist, was used, or has ended.".into();
     refusal

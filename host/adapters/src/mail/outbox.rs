@@ -20,11 +20,11 @@ pub const TRIED_MS: i64 = 6 * 3_600_000;
 
 /// A mail that is to be sent.
 pub struct Wanted<'a> {
-    /// Whose; empty for the deployment's own.
+    /// The organization that owns it; empty for the deployment's own.
     pub organization: &'a str,
     /// To whom.
     pub to: &'a str,
-    /// What for.
+    /// The cause, without which it is not sent.
     pub cause: Cause,
     /// Its words.
     pub letter: Letter,
@@ -45,7 +45,7 @@ pub fn hello(base: &str) -> String {
     }
 }
 
-/// What the words of a mail are sealed under, so that they open nowhere else.
+/// The context that the words of a mail are sealed under, so that they open nowhere else.
 fn context(id: &str) -> String {
     format!("mail/{id}")
 }
@@ -83,7 +83,7 @@ pub async fn enqueue(txn: &mut Txn, wanted: Wanted<'_>, now: Instant) -> Result<
 ///
 /// # Errors
 /// Why they cannot be read.
-pub async fn opened(store: &Store, mail: &Mail) -> Result<Letter, String> {
+pub async fn open(store: &Store, mail: &Mail) -> Result<Letter, String> {
     let sealed = STANDARD.decode(&mail.sealed).map_err(|error| error.to_string())?;
     let words = store
         .unseal(&mail.organization, &context(&mail.id), &sealed)

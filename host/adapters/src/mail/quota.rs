@@ -9,7 +9,7 @@ use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Instant;
 use charter_store::Txn;
 use charter_tenancy::records::Record as _;
-use charter_tenancy::records::account::normalised;
+use charter_tenancy::records::account::normalize;
 use charter_tenancy::records::mail::Quota;
 use charter_tenancy::stored;
 
@@ -32,10 +32,10 @@ pub async fn admit(
 ) -> Result<bool, Refusal> {
     let limits = &adapters.settings.mail;
     let recipient = recipient(to);
-    let mut counts = vec![(counted(txn, None, &recipient, now).await?, limits.recipient_per_hour)];
+    let mut counts = vec![(count(txn, None, &recipient, now).await?, limits.recipient_per_hour)];
     if let Some(organization) = organization {
         counts.push((
-            counted(txn, Some(organization), "organization", now).await?,
+            count(txn, Some(organization), "organization", now).await?,
             limits.organization_per_hour,
         ));
     }
@@ -59,7 +59,7 @@ pub async fn summary(
     account: &str,
     now: Instant,
 ) -> Result<Option<Instant>, Refusal> {
-    let quota = counted(txn, Some(organization), &format!("summary:{account}"), now).await?;
+    let quota = count(txn, Some(organization), &format!("summary:{account}"), now).await?;
     if quota.count > 0 {
         return Ok(None);
     }
@@ -70,11 +70,11 @@ pub async fn summary(
 
 /// Names nobody: a digest.
 fn recipient(to: &str) -> String {
-    format!("recipient:{}", sha256(&normalised(to)))
+    format!("recipient:{}", sha256(&normalize(to)))
 }
 
-/// What was counted in the hour of now; nothing where another hour has begun.
-async fn counted(
+/// The count of the hour of now; zero where another hour has begun.
+async fn count(
     txn: &mut Txn,
     organization: Option<&str>,
     id: &str,

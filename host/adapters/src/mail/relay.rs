@@ -15,7 +15,7 @@ use crate::providers::{self, Binding};
 pub const BINDING: &str = "mail.relay";
 /// Its kind.
 pub const KIND: &str = "smtp-submission";
-/// What its options can be.
+/// The names of its options.
 const OPTIONS: [&str; 4] = ["user", "from", "ca", "plain"];
 /// Bytes of a user's name.
 const USER_BYTES_MAX: usize = 512;
@@ -42,20 +42,20 @@ pub struct Relay {
     pub port: u16,
     /// How the connection is made private.
     pub security: Security,
-    /// Who signs in, and with what.
+    /// The user and the password that sign in.
     pub login: Option<(String, Secret)>,
-    /// Whom mails are from.
+    /// The mailbox that mails are from.
     pub from: Mailbox,
     /// Authorities that are trusted beside the public ones.
     pub authorities: Vec<CertificateDer<'static>>,
 }
 
-/// What is wrong with a binding, by its field.
+/// The fault of a binding, by its field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unfit {
     /// `url`, `credential` or `options.<name>`.
     pub field: String,
-    /// What is wrong and what to do.
+    /// The fault and its remedy.
     pub message: String,
 }
 
@@ -73,7 +73,7 @@ impl Relay {
     /// The relay of a binding.
     ///
     /// # Errors
-    /// What does not fit.
+    /// The member that does not fit.
     pub fn of(binding: &Binding) -> Result<Self, Unfit> {
         if binding.kind != KIND {
             return Err(unfit("kind", format!("must be {KIND}")));
@@ -86,10 +86,10 @@ impl Relay {
         Ok(relay)
     }
 
-    /// What a binding says but for its credential, of which is known whether there is one.
+    /// Everything that a binding says but for its credential; of that only whether there is one.
     ///
     /// # Errors
-    /// What does not fit.
+    /// The member that does not fit.
     pub fn read(url: &str, options: &Value, credential: bool) -> Result<Self, Unfit> {
         if let Some(unknown) = options
             .as_object()

@@ -24,6 +24,7 @@ use tokio::net::TcpStream;
 
 use super::letter::Sent;
 use super::relay::{Relay, Security};
+use crate::conduit::{Conduit, Reads};
 use crate::egress::Gate;
 
 /// How long one step of the conversation may take.
@@ -37,7 +38,7 @@ const REPLY_BYTES_MAX: usize = 8 << 10;
 /// Characters of what the relay said that are passed on.
 const TOLD_CHARS_MAX: usize = 200;
 
-/// What became of a mail.
+/// The fate of a mail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// The relay has it.
@@ -48,12 +49,12 @@ pub enum Fate {
     Never(String),
 }
 
-fn later(what: impl std::fmt::Display) -> Fate {
-    Fate::Later(told(&what.to_string()))
+fn retry_later(what: impl std::fmt::Display) -> Fate {
+    Fate::Later(one_line(&what.to_string()))
 }
 
-/// What is said of a failure: one line, cut.
-fn told(text: &str) -> String {
+/// The words of a failure: one line, cut.
+fn one_line(text: &str) -> String {
     text.chars().take(TOLD_CHARS_MAX).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
@@ -66,44 +67,47 @@ pub async fn submit(gate: &Gate, relay: &Relay, hello: &str, sent: &Sent) -> Fat
 }
 
 async fn conversation(gate: &Gate, relay: &Relay, hello: &str, sent: &Sent) -> Result<(), Fate> {
-    let stream = gate.connect(&relay.host, relay.port).await.map_err(later)?;
-    let peer = stream.peer_addr().map_err(later)?;
+    let stream = gate.connect(&relay.host, relay.port).await.map_err(retry_later)?;
+    let peer = stream.peer_addr().map_err(retry_later)?;
     let wire: Box<dyn AsyncTokioStream> = match relay.security {
-        // Whatever the name led to: the address decides.
+        // The address decides, however the name led there.
         Security::None if !peer.ip().to_canonical().is_loopback() => {
-            return Err(later("plain text stays on this machine"));
+            return Err(retry_later("plain text stays on this machine"));
         }
-        Security::None => Box::new(Wire { stream, said: b"", peer }),
+        Security::None => Box::new(Wire::new(stream, Prologue { said: b"", peer })),
         Security::Wrapped => {
-            Box::new(Wire { stream: private(relay, stream).await?, said: b"", peer })
+            Box::new(Wire::new(private(relay, stream).await?, Prologue { said: b"", peer }))
         }
         Security::Upgraded => {
-            let stream = step(upgraded(stream, hello)).await??;
+            let stream = step(start_tls(stream, hello)).await??;
             // The greeting was said ahead of TLS; the client expects one at the beginning of what
             // it is handed.
-            Box::new(Wire { stream: private(relay, stream).await?, said: b"220 by TLS\r\n", peer })
+            let said = b"220 by TLS\r\n";
+            Box::new(Wire::new(private(relay, stream).await?, Prologue { said, peer }))
         }
     };
     let hello = ClientId::Domain(hello.to_owned());
-    let mut session =
-        step(AsyncSmtpConnection::connect_with_transport(wire, &hello)).await?.map_err(later)?;
+    let mut session = step(AsyncSmtpConnection::connect_with_transport(wire, &hello))
+        .await?
+        .map_err(retry_later)?;
     if let Some((user, password)) = &relay.login {
         let credentials = Credentials::new(user.clone(), password.reveal().to_owned());
         let signed_in =
             step(session.auth(&[Mechanism::Plain, Mechanism::Login], &credentials)).await?;
-        // Whatever the code: the operator can mend it, and the mail is no worse for it.
-        signed_in
-            .map_err(|error| later(format!("the relay does not take the credential: {error}")))?;
+        // Any code is for later: the operator can mend it, and the mail is no worse for it.
+        signed_in.map_err(|error| {
+            retry_later(format!("the relay does not take the credential: {error}"))
+        })?;
     }
-    let taken = tokio::time::timeout(TAKING, taken(&mut session, sent)).await;
-    let taken = taken.unwrap_or_else(|_| Err(later("the relay did not answer in time")));
+    let taken = tokio::time::timeout(TAKING, hand_over(&mut session, sent)).await;
+    let taken = taken.unwrap_or_else(|_| Err(retry_later("the relay did not answer in time")));
     let _ = tokio::time::timeout(GOODBYE, session.quit()).await;
     taken
 }
 
 /// The mail itself. Step by step, and not by the client's one call for all of them: that waits for
 /// a good-bye before it says why a mail was refused.
-async fn taken(session: &mut AsyncSmtpConnection, sent: &Sent) -> Result<(), Fate> {
+async fn hand_over(session: &mut AsyncSmtpConnection, sent: &Sent) -> Result<(), Fate> {
     let from = sent.envelope.from().cloned();
     let addresses = sent.envelope.to().iter().chain(&from);
     let mut parameters = Vec::new();
@@ -114,57 +118,61 @@ async fn taken(session: &mut AsyncSmtpConnection, sent: &Sent) -> Result<(), Fat
         parameters =
             vec![MailParameter::SmtpUtfEight, MailParameter::Body(MailBodyParameter::EightBitMime)];
     }
-    said(session.command(Mail::new(from, parameters)).await, 250)?;
+    check_answer(session.command(Mail::new(from, parameters)).await, 250)?;
     for to in sent.envelope.to() {
-        said(session.command(Rcpt::new(to.clone(), Vec::new())).await, 250)?;
+        check_answer(session.command(Rcpt::new(to.clone(), Vec::new())).await, 250)?;
     }
-    said(session.command(Data).await, 354)?;
-    said(session.message(&sent.bytes).await, 250)
+    check_answer(session.command(Data).await, 354)?;
+    check_answer(session.message(&sent.bytes).await, 250)
 }
 
 /// Whether a step was answered so: what is refused for good is, and anything else may be otherwise
 /// the next time.
-fn said(answer: Result<Response, Error>, code: u16) -> Result<(), Fate> {
+fn check_answer(answer: Result<Response, Error>, code: u16) -> Result<(), Fate> {
     match answer {
         Ok(answer) if answer.has_code(code) || (code == 250 && answer.has_code(251)) => Ok(()),
-        Ok(answer) => Err(later(format!("the relay said {}", answer.code()))),
-        Err(error) if error.is_permanent() => Err(Fate::Never(told(&error.to_string()))),
-        Err(error) => Err(later(error)),
+        Ok(answer) => Err(retry_later(format!("the relay said {}", answer.code()))),
+        Err(error) if error.is_permanent() => Err(Fate::Never(one_line(&error.to_string()))),
+        Err(error) => Err(retry_later(error)),
     }
 }
 
 async fn step<T>(work: impl Future<Output = T>) -> Result<T, Fate> {
-    tokio::time::timeout(STEP, work).await.map_err(|_| later("the relay did not answer in time"))
+    tokio::time::timeout(STEP, work)
+        .await
+        .map_err(|_| retry_later("the relay did not answer in time"))
 }
 
 async fn private(
     relay: &Relay,
     stream: TcpStream,
 ) -> Result<tokio_rustls::client::TlsStream<TcpStream>, Fate> {
-    let name = ServerName::try_from(relay.host.clone()).map_err(later)?;
-    let config = crate::egress::client_config(&relay.authorities).map_err(later)?;
+    let name = ServerName::try_from(relay.host.clone()).map_err(retry_later)?;
+    let config = crate::egress::client_config(&relay.authorities).map_err(retry_later)?;
     let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
     step(connector.connect(name, stream))
         .await?
-        .map_err(|error| later(format!("TLS with the relay failed: {error}")))
+        .map_err(|error| retry_later(format!("TLS with the relay failed: {error}")))
 }
 
 /// Greeting, EHLO and STARTTLS, up to where TLS begins.
-async fn upgraded(mut stream: TcpStream, hello: &str) -> Result<TcpStream, Fate> {
+async fn start_tls(mut stream: TcpStream, hello: &str) -> Result<TcpStream, Fate> {
     let mut unread = Vec::new();
     expect(reply(&mut stream, &mut unread).await?, "220")?;
-    stream.write_all(format!("EHLO {hello}\r\n").as_bytes()).await.map_err(later)?;
+    stream.write_all(format!("EHLO {hello}\r\n").as_bytes()).await.map_err(retry_later)?;
     let offered = expect(reply(&mut stream, &mut unread).await?, "250")?;
     let starts = |line: &String| {
         line.get(4..).is_some_and(|word| word.trim().eq_ignore_ascii_case("STARTTLS"))
     };
     if !offered.iter().any(starts) {
-        return Err(later("the relay does not offer STARTTLS, and nothing is sent in the clear"));
+        return Err(retry_later(
+            "the relay does not offer STARTTLS, and nothing is sent in the clear",
+        ));
     }
-    stream.write_all(b"STARTTLS\r\n").await.map_err(later)?;
+    stream.write_all(b"STARTTLS\r\n").await.map_err(retry_later)?;
     expect(reply(&mut stream, &mut unread).await?, "220")?;
     if !unread.is_empty() {
-        return Err(later("somebody said more ahead of TLS than the relay may"));
+        return Err(retry_later("somebody said more ahead of TLS than the relay may"));
     }
     Ok(stream)
 }
@@ -172,11 +180,13 @@ async fn upgraded(mut stream: TcpStream, hello: &str) -> Result<TcpStream, Fate>
 fn expect(lines: Vec<String>, code: &str) -> Result<Vec<String>, Fate> {
     match lines.last() {
         Some(last) if last.starts_with(code) => Ok(lines),
-        last => Err(later(format!("the relay said: {}", last.map_or("nothing", String::as_str)))),
+        last => {
+            Err(retry_later(format!("the relay said: {}", last.map_or("nothing", String::as_str))))
+        }
     }
 }
 
-/// One reply, its lines without their ends. What came behind it stays in `unread`.
+/// One reply, its lines without their ends. Bytes that came behind it stay in `unread`.
 async fn reply(stream: &mut TcpStream, unread: &mut Vec<u8>) -> Result<Vec<String>, Fate> {
     let (mut lines, mut bytes) = (Vec::new(), 0);
     loop {
@@ -191,32 +201,35 @@ async fn reply(stream: &mut TcpStream, unread: &mut Vec<u8>) -> Result<Vec<Strin
             }
         }
         if bytes + unread.len() > REPLY_BYTES_MAX {
-            return Err(later("the relay says too much"));
+            return Err(retry_later("the relay says too much"));
         }
         let mut piece = [0; 1024];
-        match stream.read(&mut piece).await.map_err(later)? {
-            0 => return Err(later("the relay hung up")),
+        match stream.read(&mut piece).await.map_err(retry_later)? {
+            0 => return Err(retry_later("the relay hung up")),
             length => unread.extend_from_slice(&piece[..length]),
         }
     }
 }
 
-/// A connection as the client is handed it, behind what was said on it already.
+/// Reads what was said on a connection already, and then what comes.
 #[derive(Debug)]
-struct Wire<S> {
-    stream: S,
+struct Prologue {
     said: &'static [u8],
     peer: SocketAddr,
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
+/// A connection as the client is handed it.
+type Wire<S> = Conduit<S, Prologue>;
+
+impl Reads for Prologue {
+    fn poll_read<S: AsyncRead + Unpin>(
+        &mut self,
+        stream: Pin<&mut S>,
         cx: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.said.is_empty() {
-            return Pin::new(&mut self.stream).poll_read(cx, into);
+            return stream.poll_read(cx, into);
         }
         let (now, rest) = self.said.split_at(self.said.len().min(into.remaining()));
         into.put_slice(now);
@@ -225,26 +238,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-}
-
 impl<S: AsyncRead + AsyncWrite + Send + Sync + Unpin + std::fmt::Debug> AsyncTokioStream
     for Wire<S>
 {
     fn peer_addr(&self) -> io::Result<SocketAddr> {
-        Ok(self.peer)
+        Ok(self.reads().peer)
     }
 }

@@ -1,4 +1,4 @@
-//! What may stand as a binding's address.
+//! The addresses that a binding can have.
 
 use http::uri::Authority;
 

@@ -7,52 +7,64 @@ use charter_store::{CommitError, ReadError, SealError, Store, TransactError, Txn
 use charter_tenancy::records::{Record, Unreadable};
 use charter_tenancy::secret::Secret;
 use charter_tenancy::stored;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Binding;
+use super::address::port;
 
-/// Whom a binding serves.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+/// The tenants that a binding serves.
+#[derive(
+    Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Whose {
     /// Everyone.
     #[default]
     Deployment,
     /// One organization, by id.
-    Organization(String),
+    Organization(#[schemars(with = "charter_kernel::id::OrganizationId")] String),
     /// One project, by id.
-    Project(String),
+    Project(#[schemars(with = "charter_kernel::id::ProjectId")] String),
 }
 
-/// What the operator sets.
-#[derive(Debug, Deserialize)]
+/// A binding as the operator sets it.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BindingInput {
     /// The protocol.
+    #[schemars(length(min = 1, max = 64))]
     pub kind: String,
     /// The address.
+    #[schemars(length(min = 1, max = 2_048))]
     pub url: String,
     /// The credential; absent keeps the one that is there, `null` or empty removes it.
-    #[serde(default, deserialize_with = "given")]
-    pub credential: Option<Option<String>>,
-    /// What the provider's own calls are signed with; absent keeps, `null` or empty removes it.
-    #[serde(default, deserialize_with = "given")]
-    pub webhook_secret: Option<Option<String>>,
+    #[serde(default, deserialize_with = "read_nullable")]
+    #[schemars(with = "Option<String>", length(max = 16_384), extend("writeOnly" = true))]
+    pub credential: Option<Option<Secret>>,
+    /// The secret that signs the provider's own calls; absent keeps it, `null` or empty removes it.
+    #[serde(default, deserialize_with = "read_nullable")]
+    #[schemars(with = "Option<String>", length(max = 1_024), extend("writeOnly" = true))]
+    pub webhook_secret: Option<Option<Secret>>,
     /// The same of a former secret, while it is rotated.
-    #[serde(default, deserialize_with = "given")]
-    pub webhook_secret_previous: Option<Option<String>>,
-    /// What the protocol wants beside.
+    #[serde(default, deserialize_with = "read_nullable")]
+    #[schemars(with = "Option<String>", length(max = 1_024), extend("writeOnly" = true))]
+    pub webhook_secret_previous: Option<Option<Secret>>,
+    /// Further members that the protocol asks for.
     #[serde(default)]
     pub options: serde_json::Map<String, Value>,
-    /// Whom it serves.
+    /// The tenants that it serves.
     #[serde(default)]
     pub scope: Whose,
 }
 
 /// Tells `null` from absent.
-fn given<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Option<String>>, D::Error> {
-    Option::<String>::deserialize(from).map(Some)
+fn read_nullable<'de, D>(from: D) -> Result<Option<Option<Secret>>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+{
+    Option::<String>::deserialize(from).map(|text| Some(text.map(Secret::new)))
 }
 
 /// A binding could not be read or set.
@@ -115,7 +127,7 @@ fn id(name: &str, whose: &Whose) -> String {
     }
 }
 
-/// What a credential is sealed under, so that it opens nowhere else.
+/// The context that a credential is sealed under, so that it opens nowhere else.
 fn context(name: &str, whose: &Whose) -> String {
     format!("binding/{}", id(name, whose))
 }
@@ -160,15 +172,15 @@ async fn open(store: &Store, stored: &Stored) -> Result<Opened, SealError> {
     let calling = calling_context(&stored.name, &stored.whose);
     let [secret, previous] = &stored.webhook_secrets;
     let credential =
-        unsealed(store, &context(&stored.name, &stored.whose), stored.sealed.as_ref()).await?;
+        unseal(store, &context(&stored.name, &stored.whose), stored.sealed.as_ref()).await?;
     let secrets = [
-        unsealed(store, &calling, secret.as_ref()).await?,
-        unsealed(store, &calling, previous.as_ref()).await?,
+        unseal(store, &calling, secret.as_ref()).await?,
+        unseal(store, &calling, previous.as_ref()).await?,
     ];
     Ok((credential, secrets))
 }
 
-async fn unsealed(
+async fn unseal(
     store: &Store,
     context: &str,
     sealed: Option<&String>,
@@ -181,15 +193,14 @@ async fn unsealed(
 }
 
 /// A value as it is to be kept: `None` keeps the one that is there, `Some(None)` removes it.
-async fn sealed(
+async fn seal(
     store: &Store,
     context: &str,
-    given: Option<Option<String>>,
+    given: Option<Option<Secret>>,
 ) -> Result<Option<Option<String>>, SealError> {
     let Some(given) = given else { return Ok(None) };
-    let Some(text) = given.filter(|text| !text.is_empty()) else { return Ok(Some(None)) };
-    let text = zeroize::Zeroizing::new(text);
-    Ok(Some(Some(STANDARD.encode(store.seal("", context, text.as_bytes()).await?))))
+    let Some(text) = given.filter(|text| !text.reveal().is_empty()) else { return Ok(Some(None)) };
+    Ok(Some(Some(STANDARD.encode(store.seal("", context, text.reveal().as_bytes()).await?))))
 }
 
 pub(super) async fn set(
@@ -199,9 +210,9 @@ pub(super) async fn set(
     row: Fact,
 ) -> Result<(), BindingFault> {
     let calling = calling_context(name, &input.scope);
-    let fresh = sealed(store, &context(name, &input.scope), input.credential).await?;
-    let secret = sealed(store, &calling, input.webhook_secret).await?;
-    let previous = sealed(store, &calling, input.webhook_secret_previous).await?;
+    let fresh = seal(store, &context(name, &input.scope), input.credential).await?;
+    let secret = seal(store, &calling, input.webhook_secret).await?;
+    let previous = seal(store, &calling, input.webhook_secret_previous).await?;
     let key = Stored::address(name, &input.scope);
     let options = Value::Object(input.options);
     let set = store.transact("", async |txn: &mut Txn| {
@@ -244,17 +255,20 @@ pub(super) async fn set(
     set.await.map_err(TransactError::flatten)
 }
 
-/// Whether two addresses are one provider's: the same scheme, host and port.
+/// Whether two addresses are one provider's: the same scheme, host and port. An address whose port
+/// does not exist is nobody's.
 fn same_origin(one: &str, other: &str) -> bool {
     let origin = |text: &str| {
         let uri: http::Uri = text.parse().ok()?;
         let scheme = uri.scheme_str()?.to_ascii_lowercase();
-        let port = uri.port_u16().or(match scheme.as_str() {
-            "http" => Some(80),
-            "https" => Some(443),
-            _ => None,
-        });
-        Some((scheme, uri.host()?.to_ascii_lowercase(), port))
+        let standard = match scheme.as_str() {
+            "http" => 80,
+            "https" => 443,
+            // No address can name it: a port that is left out is another than each that is not.
+            _ => 0,
+        };
+        let authority = uri.authority()?;
+        Some((scheme, authority.host().to_ascii_lowercase(), port(authority, standard)?))
     };
     one == other || origin(one).is_some_and(|one| Some(one) == origin(other))
 }
@@ -288,6 +302,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_input_tells_null_from_absent_and_prints_no_secret() {
+        let read = |text: &str| serde_json::from_str::<BindingInput>(text).unwrap();
+        let absent = read(r#"{"kind": "http", "url": "https://a.example.com"}"#);
+        assert!(absent.credential.is_none());
+        let null = read(r#"{"kind": "http", "url": "https://a.example.com", "credential": null}"#);
+        assert!(matches!(null.credential, Some(None)));
+        let given =
+            read(r#"{"kind": "http", "url": "https://a.example.com", "credential": "hunter2"}"#);
+        assert!(!format!("{given:?}").contains("hunter2"));
+        assert!(given.credential.flatten().is_some_and(|secret| secret.reveal() == "hunter2"));
+    }
+
+    #[test]
     fn an_origin_is_scheme_host_and_port() {
         for (one, other, same) in [
             ("https://a.example.com/v1", "https://A.example.com:443/v2", true),
@@ -296,6 +323,11 @@ mod tests {
             ("https://a.example.com", "https://a.example.com:8443", false),
             ("https://a.example.com", "https://a.example.com.evil.test", false),
             ("https://a.example.com", "nonsense", false),
+            // The library reads a port that does not exist as none.
+            ("https://a.example.com", "https://a.example.com:99999", false),
+            ("https://a.example.com", "https://a.example.com:0", false),
+            ("smtp://relay.example.com", "smtp://relay.example.com/", true),
+            ("smtp://relay.example.com", "smtp://relay.example.com:25", false),
         ] {
             assert_eq!(same_origin(one, other), same, "{one} {other}");
         }

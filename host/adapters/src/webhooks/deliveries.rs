@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use charter_engine::EgressError;
-use charter_kernel::audit::Row;
+use charter_kernel::audit::AuditRow;
 use charter_kernel::id::FactId;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Fact, Guard, Rejection, Take, Taken, Unit, Write};
-use charter_store::{CommitError, audited};
+use charter_store::{CommitError, audit_fact};
 use charter_tenancy::records::Record as _;
-use charter_tenancy::records::webhook::{Attempt, Delivery, ENDED, Outcome, Webhook};
+use charter_tenancy::records::webhook::{Attempt, Delivery, DeliveryOutcome, ENDED, Webhook};
 use charter_tenancy::stored;
 use futures::future::join_all;
 use http::header::RETRY_AFTER;
@@ -58,7 +58,7 @@ struct Serving {
 }
 
 impl Serving {
-    fn ended(&mut self, endpoint: &str, good: bool) {
+    fn note_end(&mut self, endpoint: &str, good: bool) {
         if good {
             self.failing.remove(endpoint);
         } else {
@@ -95,10 +95,10 @@ pub async fn run(adapters: Arc<Adapters>, tasks: TaskTracker, draining: Cancella
             }
         };
         for endpoint in due.into_iter().filter(|group| group != ENDED) {
-            if !locked(&serving).endpoints.insert(endpoint.clone()) {
+            if !lock(&serving).endpoints.insert(endpoint.clone()) {
                 continue;
             }
-            let served = Served { serving: serving.clone(), endpoint };
+            let served = ServedEndpoint { serving: serving.clone(), endpoint };
             let (adapters, places) = (adapters.clone(), places.clone());
             let draining = draining.clone();
             tasks.spawn(async move {
@@ -113,26 +113,26 @@ pub async fn run(adapters: Arc<Adapters>, tasks: TaskTracker, draining: Cancella
     }
 }
 
-fn locked(serving: &Mutex<Serving>) -> std::sync::MutexGuard<'_, Serving> {
+fn lock(serving: &Mutex<Serving>) -> std::sync::MutexGuard<'_, Serving> {
     serving.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// An endpoint that is served; dropped, it can be again.
-struct Served {
+struct ServedEndpoint {
     serving: Arc<Mutex<Serving>>,
     endpoint: String,
 }
 
-impl Drop for Served {
+impl Drop for ServedEndpoint {
     fn drop(&mut self) {
-        locked(&self.serving).endpoints.remove(&self.endpoint);
+        lock(&self.serving).endpoints.remove(&self.endpoint);
     }
 }
 
 /// Sends what is due to one endpoint.
-async fn serve(adapters: &Adapters, served: &Served, places: &Places) {
+async fn serve(adapters: &Adapters, served: &ServedEndpoint, places: &Places) {
     loop {
-        let failing = locked(&served.serving).failing.contains(&served.endpoint);
+        let failing = lock(&served.serving).failing.contains(&served.endpoint);
         let Ok(_place) = if failing { &places.failing } else { &places.healthy }.acquire().await
         else {
             return;
@@ -152,13 +152,13 @@ async fn serve(adapters: &Adapters, served: &Served, places: &Places) {
         if taken.is_empty() {
             return;
         }
-        let sent = join_all(taken.into_iter().map(|taken| one(adapters, taken))).await;
-        locked(&served.serving).ended(&served.endpoint, sent.into_iter().all(|good| good));
+        let sent = join_all(taken.into_iter().map(|taken| deliver_one(adapters, taken))).await;
+        lock(&served.serving).note_end(&served.endpoint, sent.into_iter().all(|good| good));
     }
 }
 
 /// Tries one delivery; whether the endpoint took it.
-async fn one(adapters: &Adapters, taken: Taken) -> bool {
+async fn deliver_one(adapters: &Adapters, taken: Taken) -> bool {
     let Ok(mut delivery) = Delivery::read(&taken.row) else { return false };
     let key = Webhook::address(&delivery.organization, &delivery.webhook);
     let found = match adapters.store.get(&key).await {
@@ -173,7 +173,7 @@ async fn one(adapters: &Adapters, taken: Taken) -> bool {
     };
     let Some(webhook) = found.filter(|webhook| webhook.active || delivery.event == webhooks::TEST)
     else {
-        delivery.status = Outcome::Dropped;
+        delivery.status = DeliveryOutcome::Dropped;
         end(adapters, &taken, delivery, None).await;
         return true;
     };
@@ -190,17 +190,17 @@ async fn one(adapters: &Adapters, taken: Taken) -> bool {
     let gone = status == Some(410);
     let again = BACKOFF_MS.get(delivery.attempts.len() - 1).filter(|_| !took && !gone);
     let Some(backoff) = again else {
-        delivery.status = if took { Outcome::Succeeded } else { Outcome::Failed };
+        delivery.status = if took { DeliveryOutcome::Succeeded } else { DeliveryOutcome::Failed };
         end(adapters, &taken, delivery, Some((took, gone))).await;
         return took;
     };
-    let wait = jittered(*backoff).max(asked.unwrap_or(0));
+    let wait = jitter(*backoff).max(asked.unwrap_or(0));
     again_at(adapters, &taken, &delivery, adapters.store.now().plus_ms(wait)).await;
     false
 }
 
 /// Up to a fifth longer, so that what failed together does not come back together.
-fn jittered(ms: i64) -> i64 {
+fn jitter(ms: i64) -> i64 {
     let mut random = [0; 2];
     // Without randomness it comes back together.
     let _ = getrandom::fill(&mut random);
@@ -270,15 +270,15 @@ fn tally(
             &body,
         )
     });
-    let row = switched_off(webhook, &reason, now);
+    let row = disable_row(webhook, &reason, now);
     let off = Webhook { failures, active: false, disabled_reason: Some(reason), ..webhook.clone() };
     Some((off, fact.into_iter().chain(row).collect()))
 }
 
 /// The audit row of a webhook that the host switched off.
-fn switched_off(webhook: &Webhook, reason: &str, now: Instant) -> Option<Fact> {
+fn disable_row(webhook: &Webhook, reason: &str, now: Instant) -> Option<Fact> {
     let details = json!({ "url": webhook.url, "reason": reason });
-    let row = Row {
+    let row = AuditRow {
         organization: webhook.organization.as_str(),
         at: now,
         actor: ("system", "webhooks"),
@@ -288,9 +288,9 @@ fn switched_off(webhook: &Webhook, reason: &str, now: Instant) -> Option<Fact> {
         entity_id: Some(&webhook.id),
         decision: "allowed",
         details: Some(&details),
-        ..Row::default()
+        ..AuditRow::default()
     };
-    audited(&row).ok()
+    audit_fact(&row).ok()
 }
 
 async fn again_at(adapters: &Adapters, taken: &Taken, delivery: &Delivery, at: Instant) {
@@ -354,7 +354,7 @@ async fn end(
 async fn commit(adapters: &Adapters, unit: Unit) {
     // Refused: another host has taken it up meanwhile, and tries it once more.
     if let Err(error) = adapters.store.commit_settling(unit).await
-        && error.refused().is_none()
+        && error.refusal().is_none()
     {
         tracing::warn!(%error, "what became of a delivery could not be written; it is tried again");
     }

@@ -4,6 +4,8 @@
 //! timeout around everything, which ends one that is parked in a host call. After either the
 //! instance is dropped.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -19,6 +21,7 @@ use crate::answer::Answer;
 use crate::bindings;
 use crate::call::{Call, Entry};
 use crate::component::Component;
+use crate::fairness::{Party, Turns};
 use crate::limiter::Limiter;
 use crate::load::{HANDLES_MAX, HOSTCALL_FUEL};
 use crate::outbound::{Outbounds, Permit};
@@ -27,15 +30,12 @@ use crate::shared::Shared;
 use crate::state::{Abort, State, Story, Work};
 use crate::wasi::{self, Printed};
 
-/// Epochs that a guest runs before it has to take turns with other tenants'.
-const FREE_EPOCHS: u64 = 2;
-
-/// What an attempt runs with.
+/// The setting in which an attempt runs.
 pub(super) struct Setting {
     pub(super) shared: Arc<Shared>,
     pub(super) component: Arc<Component>,
     pub(super) call: Arc<Call>,
-    pub(super) tenant: Arc<str>,
+    pub(super) party: Arc<Party>,
     pub(super) bytes: Arc<Bytes>,
     pub(super) started: Instant,
     pub(super) deadline: tokio::time::Instant,
@@ -64,6 +64,8 @@ pub(super) enum Ended {
     Deadline,
     OutOfMemory,
     ClientGone,
+    /// The host stops.
+    Cut,
     /// The pool had no room: more memory or tables than its slots, all taken.
     Exhausted,
 }
@@ -79,67 +81,91 @@ enum Stopped {
     ClientGone,
 }
 
-/// Counts an instance and takes its turn back when the attempt ends, however it ends.
-struct Alive {
-    shared: Arc<Shared>,
-    number: u64,
-}
+/// Counts an instance until the attempt ends, however it ends.
+struct Alive(Arc<Shared>);
 
 impl Alive {
     fn new(shared: &Arc<Shared>) -> Self {
         shared.stats.instances.fetch_add(1, Relaxed);
-        Self { shared: shared.clone(), number: shared.calls.fetch_add(1, Relaxed) }
+        Self(shared.clone())
     }
 }
 
 impl Drop for Alive {
     fn drop(&mut self) {
-        self.shared.stats.instances.fetch_sub(1, Relaxed);
-        self.shared.fairness.leave(self.number);
+        self.0.stats.instances.fetch_sub(1, Relaxed);
     }
 }
 
 /// Runs the guest once.
 pub(super) async fn run(setting: Setting, txn: Txn, story: &mut Story) -> Ended {
-    let alive = Alive::new(&setting.shared);
+    let _alive = Alive::new(&setting.shared);
     let marks = story.marks.clone();
-    let mut store = arm(&setting, txn, story, alive.number);
-    let ran = tokio::select! {
-        ran = tokio::time::timeout_at(setting.deadline, enter(&setting, &mut store, story.attempt)) => Some(ran),
-        () = client_gone(&setting.call, story) => None,
+    let mut store = arm(&setting, txn, story);
+    let ran = {
+        let mut guest = pin!(enter(&setting, &mut store, story.attempt));
+        let mut turns = turns(&setting);
+        let running = poll_fn(|cx| match &mut turns {
+            Some(turns) => turns.poll(cx, guest.as_mut()),
+            None => guest.as_mut().poll(cx),
+        });
+        // In this order: a guest that could go on at the very moment of the cut does not.
+        tokio::select! {
+            biased;
+            () = setting.shared.cut.cancelled() => Err(Ended::Cut),
+            () = client_gone(&setting.call, story) => Err(Ended::ClientGone),
+            ran = tokio::time::timeout_at(setting.deadline, running) => Ok(ran),
+        }
     };
     let mut state = store.into_data();
     let Some(mut work) = state.work.take() else { return Ended::Deadline };
-    // Whatever became of the guest: what it was handed out has to be known.
+    // However the guest ended, the rows that it was handed out have to be known.
     *story = std::mem::take(&mut work.story);
-    let Some(ran) = ran else { return Ended::ClientGone };
+    let ran = match ran {
+        Ok(ran) => ran,
+        Err(ended) => return ended,
+    };
     let printed = state.printed.text();
     if !printed.is_empty() {
         tracing::info!(target: "charter::guest", primitive = work.component.manifest.name, request = work.call.request_id, "{printed}");
     }
     let result = match ran {
         Err(_) => return Ended::Deadline,
-        Ok(Ok(_)) if let Some(abort) = marks.aborted() => return Ended::Aborted(abort.clone()),
+        Ok(Ok(_)) if let Some(abort) = marks.abort_cause() => return Ended::Aborted(abort.clone()),
         Ok(Ok(result)) => result,
         Ok(Err(error)) => {
-            if let Some(abort) = marks.aborted() {
+            if let Some(abort) = marks.abort_cause() {
                 return Ended::Aborted(abort.clone());
             }
-            return failed(&work, &error, state.limiter.exhausted, &printed);
+            return classify_error(&work, &error, state.limiter.exhausted, &printed);
         }
     };
     match result {
         Err(failure) => Ended::Refused { failure: failure.into(), facts: work.facts },
-        Ok(answer) => match wit::said(&work, answer) {
+        Ok(answer) => match wit::check_answer(&work, answer) {
             Ok(Said::Answer(answer)) => {
                 Ended::Answered { answer, txn: Box::new(work.txn), facts: work.facts }
             }
             Ok(Said::Again { collection, until }) => {
                 Ended::Again { collection, until, groups: work.groups }
             }
-            Err(fault) => trapped(&work, &fault, ""),
+            Err(fault) => report_trap(&work, &fault, ""),
         },
     }
+}
+
+/// The turns in which the guest computes, where it has to take turns. A nested read is polled by the
+/// call that it lies in, in that call's turn: one of its own would be waited for by whoever keeps it.
+fn turns(setting: &Setting) -> Option<Turns> {
+    if setting.call.lineage.depth() > 0 && !setting.call.mutates {
+        return None;
+    }
+    let operation = match &setting.call.entry {
+        Entry::Handle(request) => &request.operation,
+        Entry::React(signal) => &signal.kind,
+    };
+    let primitive = &setting.component.manifest.name;
+    Some(setting.shared.fairness.call(&setting.party, (primitive, operation)))
 }
 
 /// Resolves when the client has left and nothing was dispatched.
@@ -150,7 +176,7 @@ async fn client_gone(call: &Call, story: &Story) {
     }
 }
 
-fn arm(setting: &Setting, txn: Txn, story: &Story, number: u64) -> Store<State> {
+fn arm(setting: &Setting, txn: Txn, story: &Story) -> Store<State> {
     let Setting { shared, component, call, .. } = setting;
     let printed = Printed::default();
     let limiter = Limiter::new(
@@ -178,6 +204,7 @@ fn arm(setting: &Setting, txn: Txn, story: &Story, number: u64) -> Store<State> 
         permits: 0,
         nested: 0,
         log_bytes_left: shared.config.log_bytes_max,
+        asked: shared.backlog.attempt(),
         deadline: setting.deadline,
     };
     let outbounds = if component.http || component.public_web {
@@ -192,7 +219,6 @@ fn arm(setting: &Setting, txn: Txn, story: &Story, number: u64) -> Store<State> 
     store.set_hostcall_fuel(HOSTCALL_FUEL);
     store.set_max_component_handles(HANDLES_MAX);
     store.set_epoch_deadline(1);
-    let (fairness, tenant) = (shared.fairness.clone(), setting.tenant.clone());
     let ticks_max = shared.config.cpu_ms_max.div_ceil(EPOCH.as_millis() as u64);
     let (marks, gone) = (story.marks.clone(), call.client_gone.clone());
     store.epoch_deadline_callback(move |mut store| {
@@ -201,16 +227,13 @@ fn arm(setting: &Setting, txn: Txn, story: &Story, number: u64) -> Store<State> 
         if state.cpu_ticks > ticks_max {
             return Err(Stopped::Cpu.into());
         }
-        if marks.aborted().is_some() {
+        if marks.abort_cause().is_some() {
             return Err(Stopped::Aborted.into());
         }
         if gone.is_cancelled() && !marks.is_dispatched() {
             return Err(Stopped::ClientGone.into());
         }
-        if state.cpu_ticks <= FREE_EPOCHS {
-            return Ok(UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now())));
-        }
-        Ok(UpdateDeadline::YieldCustom(1, Box::pin(fairness.turn(&tenant, number))))
+        Ok(UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now())))
     });
     store
 }
@@ -242,8 +265,8 @@ async fn enter(
     }
 }
 
-/// What an error out of wasmtime means.
-fn failed(work: &Work, error: &wasmtime::Error, exhausted: bool, printed: &str) -> Ended {
+/// The end that an error out of wasmtime means.
+fn classify_error(work: &Work, error: &wasmtime::Error, exhausted: bool, printed: &str) -> Ended {
     match error.downcast_ref::<Stopped>() {
         Some(Stopped::Cpu) => return Ended::Deadline,
         Some(Stopped::ClientGone) => return Ended::ClientGone,
@@ -263,11 +286,11 @@ fn failed(work: &Work, error: &wasmtime::Error, exhausted: bool, printed: &str) 
         );
         return Ended::OutOfMemory;
     }
-    trapped(work, &format!("{error:?}"), printed)
+    report_trap(work, &format!("{error:?}"), printed)
 }
 
 /// The operator gets everything, the caller an opaque id.
-fn trapped(work: &Work, what: &str, printed: &str) -> Ended {
+fn report_trap(work: &Work, what: &str, printed: &str) -> Ended {
     let id = work.fresh_id().unwrap_or_else(|_| work.call.request_id.clone());
     tracing::error!(
         incident = id,

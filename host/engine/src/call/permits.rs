@@ -1,5 +1,5 @@
-//! What becomes of the leave that a request was given: settled in the request's own commit,
-//! whichever that is.
+//! The end of the leave that a request was given: settled in the request's own commit, whichever
+//! that is.
 //!
 //! Invariant: no hold of a request outlives it unless it was kept, or something left the host under
 //! it and nobody knows what became of that.
@@ -11,7 +11,9 @@
 
 use std::sync::Arc;
 
-use charter_kernel::governance::hold::{Capture, Hold, State, Step};
+use charter_kernel::governance::hold::{Hold, Step};
+use charter_kernel::governance::settle::End;
+pub(crate) use charter_kernel::governance::settle::Wish;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Unit, Write};
 use charter_store::Txn;
@@ -26,11 +28,11 @@ use crate::state::{Abort, Marks, Story};
 /// Leave that one request was given, by its place in the request.
 #[derive(Clone, Debug)]
 pub(crate) struct Permitted {
-    /// What was asked; absent where an earlier request's hold was reopened.
+    /// The proposal; absent where an earlier request's hold was reopened.
     pub(crate) proposal: Option<Proposal>,
     pub(crate) id: String,
     pub(crate) hold: Hold,
-    /// What the guest wants to become of it.
+    /// The end that the guest wants for it.
     pub(crate) wish: Option<Wish>,
     /// The attempt that asked for it last.
     pub(crate) attempt: u32,
@@ -41,31 +43,16 @@ pub(crate) struct Permitted {
 pub(crate) struct Untaken {
     pub(crate) id: String,
     pub(crate) hold: Hold,
-    /// What is committed with it.
+    /// The unit that is committed with it.
     pub(crate) unit: Unit,
-}
-
-/// What the guest wants to become of a hold, once its request is committed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wish {
-    Capture(Capture),
-    Cancel,
-    Keep(Instant),
 }
 
 impl Permitted {
     /// Its last step in a request that is `answered` or not, by its attempt `attempt`.
     fn end(&self, answered: bool, attempt: u32, now: Instant) -> Step {
-        let dispatched = self.hold.state != State::Held;
-        let stands = (self.attempt == attempt) && (answered || dispatched);
-        match self.wish.filter(|_| stands) {
-            Some(Wish::Capture(capture)) => self.hold.captured(&self.id, capture, now),
-            Some(Wish::Keep(until)) if answered => self.hold.kept(&self.id, until),
-            Some(Wish::Cancel) => self.hold.voided(&self.id, now),
-            _ if dispatched => self.hold.doubted(&self.id),
-            _ if self.proposal.is_none() => self.hold.returned(&self.id),
-            _ => self.hold.voided(&self.id, now),
-        }
+        let end =
+            End { answered, asked: self.attempt == attempt, reopened: self.proposal.is_none() };
+        self.hold.settle(&self.id, self.wish, end, now)
     }
 
     /// Adds to the request's last unit a hold that is taken with it. Of one that nothing was done
@@ -75,11 +62,11 @@ impl Permitted {
             txn.fact(fact.clone());
         }
         let step = match self.wish.filter(|_| answered) {
-            Some(Wish::Capture(capture)) => self.hold.captured(&self.id, capture, now),
-            Some(Wish::Keep(until)) => self.hold.kept(&self.id, until),
+            Some(Wish::Capture(capture)) => self.hold.capture(&self.id, capture, now),
+            Some(Wish::Keep(until)) => self.hold.keep(&self.id, until),
             Some(Wish::Cancel) | None => return,
         };
-        join(txn, unit, self.hold.taken_with(&self.id, step));
+        join(txn, unit, self.hold.take_with(&self.id, step));
     }
 }
 
@@ -125,7 +112,7 @@ pub(crate) fn settle_so_far(
 }
 
 /// The last steps of holds whose request ends without a commit of its own.
-pub(super) fn abandoned(permits: Vec<Permitted>, now: Instant) -> impl Iterator<Item = Step> {
+pub(super) fn abandon_holds(permits: Vec<Permitted>, now: Instant) -> impl Iterator<Item = Step> {
     permits.into_iter().map(move |permit| Permitted { wish: None, ..permit }.end(false, 0, now))
 }
 
@@ -154,15 +141,16 @@ impl Marks {
 impl Shared {
     /// Takes what is not taken yet, and whatever is asked for from here on at once: something is
     /// about to leave the host, to be committed apart from the request, or to be asked that holds
-    /// count in. Who comes at the same time waits until it is taken, and leaves nothing where it is
-    /// not. Whoever waits may be gone before it is committed: it is known as taken all the same.
+    /// count in. A caller that comes at the same time waits until it is taken, and leaves nothing
+    /// if it is not. A caller that waits may be gone before the commit: the leave is known as taken
+    /// all the same.
     pub(crate) async fn take_untaken(
         &self,
         call: &Arc<Call>,
         marks: &Arc<Marks>,
     ) -> Result<(), Failure> {
         let mut untaken = marks.untaken.clone().lock_owned().await;
-        if let Some(abort) = marks.aborted() {
+        if let Some(abort) = marks.abort_cause() {
             return Err(abort.failure());
         }
         marks.take_at_once();
@@ -172,7 +160,7 @@ impl Shared {
         let mut all = self.store.begin(call.scope.lane());
         for Untaken { id, hold, unit } in untaken.iter() {
             unit.facts.iter().for_each(|fact| all.fact(fact.clone()));
-            join(&mut all, unit, hold.taken(id));
+            join(&mut all, unit, hold.take(id));
         }
         let (call, marks) = (call.clone(), marks.clone());
         let taking = tokio::spawn(async move {
@@ -190,3 +178,6 @@ impl Shared {
             .unwrap_or_else(|_| Err(failure("internal_error", "holds could not be taken").into()))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! The loop around a call: admit, run, commit; again on a conflict, again on a wake-up, at most
 //! until the deadline.
 //!
-//! What changes something runs in a task of its own that outlives the client; a read ends with who
+//! A change runs in a task of its own that outlives the client; a read ends with the client that
 //! asked for it. A guest is run again only while nothing has left the host.
 
 use std::panic::AssertUnwindSafe;
@@ -18,7 +18,7 @@ use tracing::Instrument as _;
 
 use super::attempt::{self, Ended};
 use super::{permits, unit};
-use crate::admission::Tenant;
+use crate::admission::{Tenant, Wish};
 use crate::answer::Outcome;
 use crate::call::{Call, EndingResult};
 use crate::component::Component;
@@ -126,7 +126,7 @@ struct Run {
     changed: Option<(String, Changed)>,
 }
 
-/// What an attempt leads to.
+/// The step after an attempt.
 enum Next {
     Over(Outcome),
     Again,
@@ -183,18 +183,20 @@ impl Run {
 
     async fn attempt(&mut self) -> Next {
         let left = self.deadline.saturating_duration_since(tokio::time::Instant::now());
-        let (class, nested) = (self.call.class, self.call.lineage.depth() > 0);
-        let entering = self.shared.admission.enter(
-            &self.tenant,
-            &self.component.places,
-            class,
-            nested,
-            self.call.body_bytes(),
-            left,
-        );
+        let wish = Wish {
+            primitive: &self.component.places,
+            class: self.call.class,
+            depth: self.call.lineage.depth(),
+            body_bytes: self.call.body_bytes(),
+            wait: left,
+        };
+        let entering = self.shared.admission.enter(&self.tenant, wish);
+        // In this order: a call that comes after the cut, or whose client has left, is not begun.
         let place = tokio::select! {
-            place = entering => place,
+            biased;
+            () = self.shared.cut.cancelled() => return self.decide_end(Ended::Cut).await,
             () = self.call.client_gone.cancelled() => return self.decide_end(Ended::ClientGone).await,
+            place = entering => place,
         };
         let place = match place {
             Ok(place) => place,
@@ -217,7 +219,7 @@ impl Run {
                 shared: self.shared.clone(),
                 component: self.component.clone(),
                 call: self.call.clone(),
-                tenant: self.tenant.name().clone(),
+                party: self.tenant.party().clone(),
                 bytes,
                 started: self.started,
                 deadline: self.deadline,
@@ -232,7 +234,7 @@ impl Run {
 
     async fn decide(&mut self, ended: Ended) -> Next {
         let outcome = match ended {
-            Ended::Aborted(abort) => return self.aborted(abort, None).await,
+            Ended::Aborted(abort) => return self.decide_abort(abort, None).await,
             Ended::Answered { answer, txn, facts } => {
                 let mut txn = *txn;
                 for fact in facts {
@@ -247,7 +249,7 @@ impl Run {
                 .await
                 {
                     Ok(()) => Outcome::Answered(answer),
-                    Err(abort) => return self.aborted(abort, Some(true)).await,
+                    Err(abort) => return self.decide_abort(abort, Some(true)).await,
                 }
             }
             Ended::Refused { failure, facts } => return self.refuse(failure, facts).await,
@@ -275,13 +277,19 @@ impl Run {
             Ended::ClientGone => {
                 self.record(EndingResult::ClientGone).await.unwrap_or(Outcome::ClientGone)
             }
+            Ended::Cut if self.story.marks.is_dispatched() => {
+                let what = "the host stopped while the request ran and had acted; its later documents were not written";
+                let failure = effect_without_record("internal_error", what);
+                return self.refuse(failure, Vec::new()).await;
+            }
+            Ended::Cut => Outcome::Unavailable { retry_after_s: 1 },
             Ended::Exhausted => Outcome::Shed { retry_after_s: 1, tenant: false },
         };
         Next::Over(outcome)
     }
 
     /// A commit was rejected, or the attempt ended for a reason of the host's.
-    async fn aborted(&mut self, abort: Abort, committing: Option<bool>) -> Next {
+    async fn decide_abort(&mut self, abort: Abort, committing: Option<bool>) -> Next {
         let dispatched = self.story.marks.is_dispatched();
         tracing::debug!(
             request = self.call.request_id,
@@ -431,7 +439,7 @@ impl Run {
             _ => {
                 // Subscribed, then read, then wait: the guest reads once more, so that no change in
                 // between is missed.
-                self.changed = Some((collection, self.shared.store.changed(&reach, &space)));
+                self.changed = Some((collection, self.shared.store.space_changes(&reach, &space)));
                 return Next::Again;
             }
         };
@@ -453,21 +461,22 @@ impl Run {
                 .min(WAIT_MAX)
         });
         let wait = wait.max(WAIT_MIN);
-        let gone = tokio::select! {
-            () = changed.wait() => false,
-            () = tokio::time::sleep(wait) => false,
-            () = tokio::time::sleep_until(self.deadline) => false,
-            () = self.call.client_gone.cancelled() => true,
+        let ended = tokio::select! {
+            () = changed.wait() => None,
+            () = tokio::time::sleep(wait) => None,
+            () = tokio::time::sleep_until(self.deadline) => Some(Ended::Deadline),
+            () = self.call.client_gone.cancelled() => Some(Ended::ClientGone),
+            () = self.shared.cut.cancelled() => Some(Ended::Cut),
         };
         drop(parked);
         self.changed = Some((collection, changed));
-        if gone {
-            return self.decide_end(Ended::ClientGone).await;
+        match ended {
+            Some(ended) => self.decide_end(ended).await,
+            None if tokio::time::Instant::now() >= self.deadline => {
+                self.decide_end(Ended::Deadline).await
+            }
+            None => Next::Again,
         }
-        if tokio::time::Instant::now() >= self.deadline {
-            return self.decide_end(Ended::Deadline).await;
-        }
-        Next::Again
     }
 
     async fn decide_end(&mut self, ended: Ended) -> Next {
@@ -480,13 +489,13 @@ impl Run {
     async fn give_back(&mut self, outcome: &Outcome) {
         self.story.forget_untaken().await;
         for step in
-            permits::abandoned(std::mem::take(&mut self.story.permits), self.shared.clock.now())
+            permits::abandon_holds(std::mem::take(&mut self.story.permits), self.shared.clock.now())
         {
             let organization = self.call.scope.lane().to_owned();
             let unit =
                 Unit { organization, guards: step.guards, writes: step.writes, ..Unit::default() };
             if let Err(error) = self.shared.store.commit_settling(unit).await
-                && error.refused().is_none()
+                && error.refusal().is_none()
             {
                 tracing::warn!(%error, request = self.call.request_id, "a hold could not be ended; it ends with its time");
             }
@@ -498,7 +507,7 @@ impl Run {
         };
         let dispatched = self.story.marks.is_dispatched();
         for rate in std::mem::take(&mut self.story.rates) {
-            // What left the host counts, whatever was answered.
+            // An effect that left the host counts, whatever was answered.
             if rate.attempt != u32::MAX && !(rate.attempt == attempt && (answered || dispatched)) {
                 rate.give_back(&self.shared.store, self.call.scope.lane()).await;
             }
@@ -514,10 +523,48 @@ impl Run {
             let unit =
                 Unit { organization: self.call.scope.lane().to_owned(), writes, ..Unit::default() };
             if let Err(error) = self.shared.store.commit_settling(unit).await
-                && error.refused().is_none()
+                && error.refusal().is_none()
             {
                 tracing::warn!(%error, "rows that were handed out could not be given back; their leases will end");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::answer::Answer;
+
+    #[test]
+    fn each_end_is_counted_as_the_fault_of_whose_it_is() {
+        let answer = || Outcome::Answered(Answer::empty());
+        let shed = |tenant| Outcome::Shed { retry_after_s: 1, tenant };
+        for (outcome, counted) in [
+            (answer(), OutcomeClass::Answered),
+            (Outcome::Pending { approval: "a".into() }, OutcomeClass::Answered),
+            (Outcome::Refused(Failure::default()), OutcomeClass::Refused),
+            (Outcome::Trapped { id: "i".into() }, OutcomeClass::Trapped),
+            (Outcome::Deadline, OutcomeClass::Deadline),
+            (Outcome::OutOfMemory, OutcomeClass::OutOfMemory),
+            (shed(true), OutcomeClass::Shed),
+            (shed(false), OutcomeClass::Shed),
+            (Outcome::ClientGone, OutcomeClass::ClientGone),
+            // No fault of the guest.
+            (Outcome::Restart, OutcomeClass::Other),
+            (Outcome::Inactive, OutcomeClass::Other),
+            (Outcome::Unavailable { retry_after_s: 1 }, OutcomeClass::Other),
+        ] {
+            assert_eq!(class(&outcome), counted, "{outcome:?}");
+        }
+    }
+
+    #[test]
+    fn a_call_that_nobody_waits_for_any_more_was_left_by_its_client() {
+        let stats = Arc::<PrimitiveStats>::default();
+        let started = tokio::time::Instant::now();
+        let class = OutcomeClass::ClientGone;
+        drop(Counted { stats: stats.clone(), started, class });
+        assert_eq!(stats.count(OutcomeClass::ClientGone), 1);
     }
 }

@@ -1,5 +1,5 @@
-//! What a request commits: the guest's work or only its facts, the caller's guards, and what the
-//! pipeline adds.
+//! The commit of a request: the guest's work or only its facts, the caller's guards, and the
+//! pipeline's additions.
 //!
 //! The one place that reads a commit's rejection and says what becomes of the request.
 
@@ -24,7 +24,7 @@ impl Abort {
                     Abort::Conflict(keys)
                 }
             }
-            CommitError::Rejected(Rejection::Refused(refused)) => refused_by(refused, call),
+            CommitError::Rejected(Rejection::Refused(refused)) => abort_for(refused, call),
             CommitError::Overloaded { retry_after_s } => Abort::Unavailable(retry_after_s),
             CommitError::ReadOnly { reason } => {
                 tracing::error!(
@@ -41,7 +41,7 @@ impl Abort {
         }
     }
 
-    /// What the guest is told, should it look: the attempt's end is decided already.
+    /// The failure that the guest sees, should it look: the attempt's end is decided already.
     pub(super) fn failure(&self) -> types::Failure {
         match self {
             Abort::Refused(refused) => rule(refused).into(),
@@ -67,7 +67,7 @@ fn is_callers(call: &Call, keys: &[Key]) -> bool {
         || call.claim.as_ref().is_some_and(|claim| keys.contains(&claim.key))
 }
 
-fn refused_by(refused: Refused, call: &Call) -> Abort {
+fn abort_for(refused: Refused, call: &Call) -> Abort {
     let claims = |key: &Key| call.claim.as_ref().is_some_and(|claim| claim.key == *key);
     match refused {
         Refused::Inactive { .. } => Abort::Inactive,
@@ -188,7 +188,7 @@ impl Work {
         match self.txn.checkpoint().await {
             Ok(_) => {
                 marks.dispatch();
-                // What was handed out before is part of what is committed now.
+                // Rows that were handed out before are part of this commit.
                 for record in &mut self.story.takes {
                     record.attempt = u32::MAX;
                 }
@@ -197,15 +197,18 @@ impl Work {
                 }
                 Ok(())
             }
-            Err(error) => Err(self.uncommitted(error)),
+            Err(error) => Err(self.abort_commit(error)),
         }
     }
 
     /// Ends the attempt for a commit that was rejected in the middle of it.
-    pub(crate) fn uncommitted(&self, error: CommitError) -> types::Failure {
+    pub(crate) fn abort_commit(&self, error: CommitError) -> types::Failure {
         let abort = Abort::of(error, &self.call);
         let told = abort.failure();
         self.story.marks.abort(abort);
         told
     }
 }
+
+#[cfg(test)]
+mod tests;

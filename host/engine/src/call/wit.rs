@@ -19,7 +19,7 @@ pub(super) fn caller(scope: &Scope) -> bindings::Caller {
         user: scope.user().map(|id| id.as_str().to_owned()),
         subject: scope.subject().as_str().to_owned(),
         actor: (scope.actor().kind.as_str().to_owned(), scope.actor().id.clone()),
-        role: scope.principal().power().map(|role| role.as_str().to_owned()),
+        role: scope.power().map(|role| role.as_str().to_owned()),
     }
 }
 
@@ -70,7 +70,7 @@ impl Work {
     }
 }
 
-/// What an answer turned out to be.
+/// The kinds of answer.
 pub(super) enum Said {
     Answer(Answer),
     /// Run again when this collection changes, or at this moment.
@@ -84,7 +84,7 @@ pub(super) enum Said {
 const WAIT_UNTIL: &str = "wait-until";
 
 /// Checks an answer; the error says what is wrong with it.
-pub(super) fn said(work: &Work, answer: bindings::Answer) -> Result<Said, String> {
+pub(super) fn check_answer(work: &Work, answer: bindings::Answer) -> Result<Said, String> {
     use bindings::AnswerBody as Body;
     let max = work.shared.config.answer_bytes_max;
     let sized = |bytes: usize| {
@@ -112,7 +112,7 @@ pub(super) fn said(work: &Work, answer: bindings::Answer) -> Result<Said, String
             status.unwrap_or_default()
         ));
     }
-    let headers = headers::admitted(answer.headers, redirects)?;
+    let headers = headers::admit(answer.headers, redirects)?;
     let body = match answer.body {
         Body::None => AnswerBody::None,
         Body::Json(text) => {
@@ -136,3 +136,6 @@ pub(super) fn said(work: &Work, answer: bindings::Answer) -> Result<Said, String
     };
     Ok(Said::Answer(Answer { status, headers, body }))
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,19 +3,16 @@
 //! A guest names collections of its manifest; the reach comes from the scope. Reads are validated
 //! at the commit, writes are buffered until then.
 
+use charter_kernel::document::{Written, draft, encode};
 use charter_kernel::id::uuid_v7;
-use charter_kernel::unit::{Claim, Key, Row};
+use charter_kernel::unit::{Claim, Draft, Key, Row};
 use charter_store::{Order as By, Query as Find, TESTS_MAX, Test as Wanted};
 
 use crate::bindings::charter::primitive::documents::{Document, Host, Order, Page, Query, Test};
 use crate::bindings::charter::primitive::types::Failure;
 use crate::component::CollectionPlan;
-use crate::failure::{invalid, not_found, unread, unwritten};
+use crate::failure::{invalid, not_found, unread, write_failure};
 use crate::state::{State, Work};
-
-mod draft;
-
-use draft::{draft, encode};
 
 /// Documents that one call of `remove-matching` removes.
 const REMOVED_MAX: u32 = 200;
@@ -41,6 +38,18 @@ impl Work {
         let scope = &self.call.scope;
         let reach = if write { plan.reach_to_write(scope)? } else { plan.reach(scope)? };
         Ok(Key::new(&reach, &plan.space, id))
+    }
+
+    /// The row that a document's body becomes.
+    fn draft(
+        &self,
+        plan: &CollectionPlan,
+        body: String,
+        due_at: Option<i64>,
+    ) -> Result<Draft, Failure> {
+        let user = self.call.scope.user().map(|id| id.as_str());
+        let written = Written { user, body, due_at, now: self.now };
+        Ok(draft(&plan.declared, &plan.further(), written)?)
     }
 
     /// A fresh id, which sorts by age.
@@ -98,20 +107,23 @@ impl Host for State {
         body: String,
         due_at: Option<i64>,
     ) -> Result<Document, Failure> {
+        self.hold(body.len())?;
         let work = self.mutation()?;
         let id = work.fresh_id()?;
         let key = work.key(&collection, &id, true)?;
         let component = work.component.clone();
         let plan = component.collection(&collection)?;
-        let draft = draft(plan, &work.call.scope, body, due_at, work.now)?;
-        let row = work.txn.insert(key, draft).await.map_err(|error| unwritten(&error))?;
+        let draft = work.draft(plan, body, due_at)?;
+        let row = work.txn.insert(key, draft).await.map_err(|error| write_failure(&error))?;
         Ok(document(&id, row))
     }
 
     async fn get(&mut self, collection: String, id: String) -> Result<Option<Document>, Failure> {
+        self.make_room()?;
         let work = self.work()?;
         let key = work.key(&collection, &id, false)?;
         let row = work.txn.get(&key).await.map_err(|error| unread(&error))?;
+        self.hold(row.as_ref().map_or(0, |row| row.body.len()))?;
         Ok(row.map(|row| document(&id, row)))
     }
 
@@ -121,6 +133,7 @@ impl Host for State {
         field: String,
         value: String,
     ) -> Result<Option<Document>, Failure> {
+        self.make_room()?;
         let work = self.work()?;
         let component = work.component.clone();
         let plan = component.collection(&collection)?;
@@ -137,6 +150,7 @@ impl Host for State {
             return Ok(None);
         };
         let row = work.txn.get(&holder).await.map_err(|error| unread(&error))?;
+        self.hold(row.as_ref().map_or(0, |row| row.body.len()))?;
         Ok(row.map(|row| document(&holder.id, row)))
     }
 
@@ -147,15 +161,16 @@ impl Host for State {
         body: String,
         expected: Option<u64>,
     ) -> Result<Document, Failure> {
+        self.hold(body.len())?;
         let work = self.mutation()?;
         let key = work.key(&collection, &id, true)?;
         let component = work.component.clone();
         let plan = component.collection(&collection)?;
-        let mut draft = draft(plan, &work.call.scope, body, None, work.now)?;
+        let mut draft = work.draft(plan, body, None)?;
         draft.user = None;
         draft.lease = None;
         let row =
-            work.txn.replace(key, draft, expected).await.map_err(|error| unwritten(&error))?;
+            work.txn.replace(key, draft, expected).await.map_err(|error| write_failure(&error))?;
         Ok(document(&id, row))
     }
 
@@ -167,10 +182,11 @@ impl Host for State {
     ) -> Result<bool, Failure> {
         let work = self.mutation()?;
         let key = work.key(&collection, &id, true)?;
-        Ok(work.txn.remove(&key, expected).await.map_err(|error| unwritten(&error))?)
+        Ok(work.txn.remove(&key, expected).await.map_err(|error| write_failure(&error))?)
     }
 
     async fn remove_matching(&mut self, query: Query) -> Result<bool, Failure> {
+        self.make_room()?;
         let work = self.mutation()?;
         work.key(&query.collection, "", true)?;
         let mut find = work.find(query)?;
@@ -178,16 +194,18 @@ impl Host for State {
         let page = work.txn.find(&find).await.map_err(|error| unread(&error))?;
         let more = page.has_more();
         for (key, _) in page.items {
-            work.txn.remove(&key, None).await.map_err(|error| unwritten(&error))?;
+            work.txn.remove(&key, None).await.map_err(|error| write_failure(&error))?;
         }
         Ok(more)
     }
 
     async fn find(&mut self, query: Query) -> Result<Page, Failure> {
+        self.make_room()?;
         let work = self.work()?;
         let find = work.find(query)?;
         let page = work.txn.find(&find).await.map_err(|error| unread(&error))?;
         let has_more = page.has_more();
+        self.hold(page.items.iter().map(|(_, row)| row.body.len()).sum())?;
         Ok(Page {
             next: page.next,
             has_more,
@@ -220,6 +238,7 @@ impl Host for State {
         text: String,
         limit: u32,
     ) -> Result<Vec<Document>, Failure> {
+        self.make_room()?;
         let work = self.work()?;
         let component = work.component.clone();
         let plan = component.collection(&collection)?;
@@ -235,6 +254,7 @@ impl Host for State {
             .search(&reach, &plan.space, &text, limit.clamp(1, 200))
             .await
             .map_err(|error| unread(&error))?;
+        self.hold(found.iter().map(|(_, row)| row.body.len()).sum())?;
         Ok(found.into_iter().map(|(key, row)| document(&key.id, row)).collect())
     }
 
@@ -274,3 +294,6 @@ impl Host for State {
         self.mutation()?.checkpoint().await
     }
 }
+
+#[cfg(test)]
+mod tests;

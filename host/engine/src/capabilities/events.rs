@@ -1,9 +1,10 @@
 //! `events`: facts for others. Kept apart from the documents, because they stand even when the
 //! guest refuses.
 
-use charter_kernel::audit::Row;
+use charter_kernel::audit::AuditRow;
+use charter_kernel::manifest::CollectionReach;
 use charter_kernel::unit::Fact;
-use charter_store::audited;
+use charter_store::audit_fact;
 use serde_json::{Value, json};
 
 use crate::bindings::charter::primitive::events::Host;
@@ -32,12 +33,22 @@ impl Work {
         Ok(())
     }
 
+    /// The project and the user that a fact is of: none where all that the primitive keeps is the
+    /// organization's, whichever project and profile the request has defaulted to.
+    fn fact_place(&self) -> (Option<&str>, Option<&str>) {
+        if self.component.manifest.keeps_all_in(CollectionReach::Organization) {
+            return (None, None);
+        }
+        let scope = &self.call.scope;
+        (scope.project().map(|id| id.as_str()), scope.user().map(|id| id.as_str()))
+    }
+
     fn event(&mut self, name: &str, payload: &Value) -> Result<Fact, Failure> {
         let id = self.fresh_id()?;
-        let scope = &self.call.scope;
+        let (scope, (project, user)) = (&self.call.scope, self.fact_place());
         let body = json!({
-            "project": scope.project().map(|id| id.as_str()),
-            "user": scope.user().map(|id| id.as_str()),
+            "project": project,
+            "user": user,
             "actor": { "type": scope.actor().kind.as_str(), "id": scope.actor().id },
             "primitive": self.component.manifest.name,
             "request_id": self.call.request_id,
@@ -52,13 +63,13 @@ impl Work {
         (kind, id): (&str, &str),
         details: &Value,
     ) -> Result<Fact, Failure> {
-        let scope = &self.call.scope;
-        let row = Row {
+        let (scope, (project, _)) = (&self.call.scope, self.fact_place());
+        let row = AuditRow {
             organization: scope.lane(),
             at: self.shared.clock.now(),
             actor: (scope.actor().kind.as_str(), &scope.actor().id),
             on_behalf_of: scope.user().map(|id| id.as_str()),
-            project: scope.project().map(|id| id.as_str()),
+            project,
             primitive: Some(&self.component.manifest.name),
             action,
             entity_type: Some(kind),
@@ -66,9 +77,9 @@ impl Work {
             decision: "allowed",
             request: &self.call.request_id,
             details: Some(details),
-            ..Row::default()
+            ..AuditRow::default()
         };
-        Ok(audited(&row)
+        Ok(audit_fact(&row)
             .map_err(|_| failure("internal_error", "the machine gives no randomness"))?)
     }
 }
@@ -118,3 +129,6 @@ impl Host for State {
         work.tell(fact)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,7 @@
 //! the request's own commit ([`crate::call::permits`]).
 
 use charter_kernel::governance::hold::{self, Hold, OverCapture, Settler, State as Stand};
+use charter_kernel::governance::proposal::Proposed as Worded;
 use charter_kernel::kit::Period;
 use charter_kernel::money::AMOUNT_MAX;
 use charter_kernel::refusal::Failure as Refusal;
@@ -18,19 +19,19 @@ use super::events::json as parsed;
 use crate::bindings::charter::primitive::governance::{Host, HostPermit, Proposal as Proposed};
 use crate::bindings::charter::primitive::types::Failure;
 use crate::call::permits::{Permitted, Untaken, Wish};
-use crate::failure::{failure, invalid, not_configured, not_found, undeclared, unread, unwritten};
+use crate::failure::{
+    failure, invalid, not_configured, not_found, undeclared, unread, write_failure,
+};
 use crate::handles::Permit;
 use crate::leave::{Granted, Leave, Proposal, Ungranted, caps_space, own_scope};
 use crate::state::{Abort, State, Work};
 
 /// Regulated actions of one request.
 const PERMITS_MAX: usize = 100;
-/// Scopes of a primitive's own that one action counts in.
-const SCOPES_MAX: usize = 4;
-/// Bytes of the name of a component: spend records are found by it.
-const COMPONENT_BYTES_MAX: usize = 100;
-/// Bytes of a text of a proposal.
-const TEXT_BYTES_MAX: usize = 2_000;
+/// Bytes of a proposal's context, for the person who decides.
+const CONTEXT_BYTES_MAX: usize = 64 << 10;
+/// Bytes of a scope of a primitive's own and its id.
+const SCOPE_BYTES_MAX: usize = 200;
 /// How long after its request's deadline a hold that nobody settled ends, in milliseconds.
 const GRACE_MS: i64 = 10_000;
 /// How long a hold may outlive its request: 31 days.
@@ -45,49 +46,25 @@ impl Work {
                 undeclared(format!("the manifest declares no action `{}`", from.action)).into()
             );
         };
-        if from.amount.is_some_and(|amount| !(0..=AMOUNT_MAX).contains(&amount)) {
-            return Err(invalid(
-                "amount",
-                format!("an amount is 0 to {AMOUNT_MAX} micro-US-dollars"),
-            )
-            .into());
+        let worded = Worded {
+            amount: from.amount,
+            component: &from.component,
+            scopes: from.scopes.len(),
+            entity: &from.entity,
+            title: &from.title,
+            message: &from.message,
+        };
+        worded.check(declared)?;
+        if from.context.len() > CONTEXT_BYTES_MAX {
+            let told = format!("`context` has at most {CONTEXT_BYTES_MAX} bytes");
+            return Err(invalid("context", told).into());
+        }
+        if from.scopes.iter().any(|(scope, id)| scope.len() + id.len() > SCOPE_BYTES_MAX) {
+            let told = format!("a scope and its id have at most {SCOPE_BYTES_MAX} bytes");
+            return Err(invalid("scopes", told).into());
         }
         let spends = declared.spends;
         let capturable = declared.capturable(from.amount.unwrap_or(0), from.pay.is_some());
-        if spends && from.amount.is_none() {
-            // What no cap could be asked about would pass them all.
-            return Err(undeclared(format!(
-                "`{}` spends, so a proposal of it names an amount",
-                from.action
-            ))
-            .into());
-        }
-        if from.component.is_empty()
-            || from.component.len() > COMPONENT_BYTES_MAX
-            || from.component.contains(char::is_control)
-        {
-            return Err(invalid(
-                "component",
-                format!("a component has 1 to {COMPONENT_BYTES_MAX} visible bytes"),
-            )
-            .into());
-        }
-        if from.scopes.len() > SCOPES_MAX {
-            return Err(invalid(
-                "scopes",
-                format!("an action counts in at most {SCOPES_MAX} scopes of its primitive"),
-            )
-            .into());
-        }
-        for (name, text) in
-            [("entity", &from.entity), ("title", &from.title), ("message", &from.message)]
-        {
-            if text.len() > TEXT_BYTES_MAX {
-                return Err(
-                    invalid(name, format!("`{name}` has at most {TEXT_BYTES_MAX} bytes")).into()
-                );
-            }
-        }
         let mut guards = Vec::new();
         let mut pay = None;
         if let Some((debited, credited)) = &from.pay {
@@ -111,7 +88,7 @@ impl Work {
     }
 
     /// When a hold of this request ends by itself.
-    fn until(&self) -> Instant {
+    fn hold_ends_at(&self) -> Instant {
         let left = self.deadline.saturating_duration_since(tokio::time::Instant::now());
         self.shared
             .clock
@@ -120,8 +97,8 @@ impl Work {
             .plus_ms(GRACE_MS)
     }
 
-    /// What this place of the request was given before, where it proposes the same again.
-    fn permitted_before(&mut self, proposal: &Proposal) -> Option<String> {
+    /// The leave that this place of the request was given before, if it proposes the same again.
+    fn repeat_permit(&mut self, proposal: &Proposal) -> Option<String> {
         let attempt = self.story.attempt;
         let record = self.story.permits.get_mut(self.permits)?;
         if record.attempt == attempt || record.proposal.as_ref() != Some(proposal) {
@@ -142,13 +119,14 @@ impl Work {
             )
             .into());
         }
-        if let Some(id) = self.permitted_before(&proposal) {
+        if let Some(id) = self.repeat_permit(&proposal) {
             self.permits += 1;
             return Ok(id);
         }
-        let host = self
-            .shared
-            .host()
+        let gateway = self
+            .call
+            .gateway
+            .clone()
             .ok_or_else(|| not_configured("governance of regulated actions", "governance"))?;
         let leave = Leave {
             scope: self.call.scope.clone(),
@@ -157,23 +135,22 @@ impl Work {
             ordinal: u32::try_from(self.permits).unwrap_or(u32::MAX),
             proposal: proposal.clone(),
             guards: self.call.guards.iter().cloned().chain(parties).collect(),
-            until: self.until(),
+            until: self.hold_ends_at(),
             defers: self.story.marks.defers(),
-            origin: self.call.origin.clone(),
         };
-        let granted = match host.authorize(leave).await {
+        let granted = match gateway.authorize(leave).await {
             Ok(granted) => granted,
             Err(Ungranted::Refused(refused)) => return Err((*refused).into()),
             Err(Ungranted::Pending { approval }) => {
                 self.story.marks.abort(Abort::Pending(approval));
                 return Err(failure("forbidden", "a person decides: return").into());
             }
-            Err(Ungranted::Uncommitted(error)) => return Err(self.uncommitted(error)),
+            Err(Ungranted::Uncommitted(error)) => return Err(self.abort_commit(error)),
         };
-        self.permitted(Some(proposal), granted).await
+        self.record_permit(Some(proposal), granted).await
     }
 
-    async fn permitted(
+    async fn record_permit(
         &mut self,
         proposal: Option<Proposal>,
         granted: Granted,
@@ -190,8 +167,8 @@ impl Work {
         };
         let record =
             Permitted { proposal, id: id.clone(), hold, wish: None, attempt: self.story.attempt };
-        // What an earlier attempt was given at this place, and this one did not ask for, is voided
-        // at the end.
+        // Leave that an earlier attempt was given at this place, and this one did not ask for, is
+        // voided at the end.
         self.story.permits.insert(self.permits.min(self.story.permits.len()), record);
         self.permits += 1;
         if late {
@@ -221,7 +198,7 @@ impl Work {
         if record.hold.state != Stand::Held {
             return Ok(());
         }
-        let step = record.hold.dispatched(id);
+        let step = record.hold.dispatch(id);
         let fences = call
             .guards
             .iter()
@@ -234,7 +211,7 @@ impl Work {
             ..Unit::default()
         };
         if let Err(error) = self.shared.store.commit(unit).await {
-            return Err(self.uncommitted(error));
+            return Err(self.abort_commit(error));
         }
         marks.dispatch();
         self.permit(id)?.hold = step.hold;
@@ -285,8 +262,8 @@ impl Work {
         if hold.settler.as_ref().is_some_and(|settler| settler.until > self.now) {
             return Err(busy().into());
         }
-        let settler = Settler { request: self.call.request_id.clone(), until: self.until() };
-        let step = hold.reopened(id, row.version, settler);
+        let settler = Settler { request: self.call.request_id.clone(), until: self.hold_ends_at() };
+        let step = hold.reopen(id, row.version, settler);
         let unit = Unit {
             organization: scope.lane().to_owned(),
             guards: step.guards,
@@ -295,21 +272,26 @@ impl Work {
         };
         match self.shared.store.commit(unit).await {
             Ok(_) => {
-                self.permitted(None, Granted { id: id.to_owned(), hold: step.hold, untaken: None })
-                    .await
+                self.record_permit(
+                    None,
+                    Granted { id: id.to_owned(), hold: step.hold, untaken: None },
+                )
+                .await
             }
             Err(CommitError::Rejected(Rejection::Conflict { .. })) => Err(busy().into()),
             Err(CommitError::Rejected(Rejection::Refused(Refused::Inactive { .. }))) => {
                 Err(over().into())
             }
-            Err(error) => Err(self.uncommitted(error)),
+            Err(error) => Err(self.abort_commit(error)),
         }
     }
 
-    /// Where the primitive's own scopes count: with the user, else with who has no user.
-    fn own(&self, scope: &str, id: &str) -> Result<Key, Failure> {
-        if scope.is_empty() || id.is_empty() || scope.len() + id.len() > 200 {
-            return Err(invalid("scope", "a scope and its id have 1 to 200 bytes").into());
+    /// The key at which the primitive's own scopes count: with the user, else with the narrowest
+    /// scope that the call has.
+    fn own_scope_key(&self, scope: &str, id: &str) -> Result<Key, Failure> {
+        if scope.is_empty() || id.is_empty() || scope.len() + id.len() > SCOPE_BYTES_MAX {
+            let told = format!("a scope and its id have 1 to {SCOPE_BYTES_MAX} bytes");
+            return Err(invalid("scope", told).into());
         }
         Ok(Key::new(
             &self.call.scope.narrowest(),
@@ -331,7 +313,7 @@ impl Host for State {
     }
 
     async fn reopen(&mut self, permit: String) -> Result<Resource<Permit>, Failure> {
-        let id = self.mutation()?.reopening(&permit).await?;
+        let id = self.mutation_of_money()?.reopening(&permit).await?;
         Ok(self
             .table
             .push(Permit { id })
@@ -346,10 +328,10 @@ impl Host for State {
         period: String,
         time_zone: String,
     ) -> Result<(), Failure> {
-        let work = self.mutation()?;
-        let key = work.own(&scope, &id)?;
+        let work = self.mutation_of_money()?;
+        let key = work.own_scope_key(&scope, &id)?;
         let Some(cap) = cap else {
-            work.txn.remove(&key, None).await.map_err(|error| unwritten(&error))?;
+            work.txn.remove(&key, None).await.map_err(|error| write_failure(&error))?;
             return Ok(());
         };
         let period: Period = serde_json::from_value(Value::from(period)).map_err(|_| {
@@ -361,7 +343,7 @@ impl Host for State {
             );
         }
         // None named: the organization's, whatever it is by then.
-        if !time_zone.is_empty() && charter_kernel::time::Zone::named(&time_zone).is_none() {
+        if !time_zone.is_empty() && charter_kernel::time::Zone::parse(&time_zone).is_none() {
             return Err(invalid(
                 "time_zone",
                 "a time zone is an IANA name, or empty for the organization's",
@@ -373,14 +355,14 @@ impl Host for State {
         work.txn
             .put(key, Draft { body, ..Draft::default() })
             .await
-            .map_err(|error| unwritten(&error))?;
+            .map_err(|error| write_failure(&error))?;
         Ok(())
     }
 
     async fn spent(&mut self, scope: String, id: String, _by: String) -> Result<String, Failure> {
         let work = self.work()?;
         work.shared.take_untaken(&work.call, &work.story.marks).await?;
-        let cap = work.own(&scope, &id)?;
+        let cap = work.own_scope_key(&scope, &id)?;
         let key = Key::new(&cap.reach, &hold::meters_space(), &cap.id);
         let cap = work.txn.get_relaxed(&cap).await.map_err(|error| unread(&error))?;
         let cap: Value =
@@ -427,7 +409,7 @@ impl HostPermit for State {
     }
 
     async fn dispatched(&mut self, permit: Resource<Permit>) -> Result<(), Failure> {
-        let id = self.held(&permit)?;
+        let id = self.hold_id(&permit)?;
         self.mutation()?.dispatching(&id).await
     }
 
@@ -439,7 +421,7 @@ impl HostPermit for State {
             )
             .into());
         }
-        let id = self.held(&permit)?;
+        let id = self.hold_id(&permit)?;
         let work = self.mutation()?;
         let word = work.call.word();
         let capture = work.permit(&id)?.hold.admit_capture(actual, word);
@@ -453,7 +435,7 @@ impl HostPermit for State {
 
     async fn keep(&mut self, permit: Resource<Permit>, until: i64) -> Result<(), Failure> {
         let latest = self.mutation()?.now.plus_ms(KEEP_MAX_MS);
-        self.wish(&permit, Wish::Keep(Instant(until).min(latest)))
+        self.wish(&permit, Wish::Keep(Instant::nearest(until).min(latest)))
     }
 
     async fn drop(&mut self, permit: Resource<Permit>) -> wasmtime::Result<()> {
@@ -463,13 +445,13 @@ impl HostPermit for State {
 }
 
 impl State {
-    fn held(&self, permit: &Resource<Permit>) -> Result<String, Failure> {
+    fn hold_id(&self, permit: &Resource<Permit>) -> Result<String, Failure> {
         let permit = self.table.get(permit).map_err(|_| undeclared("there is no such permit"))?;
         Ok(permit.id.clone())
     }
 
     fn wish(&mut self, permit: &Resource<Permit>, wish: Wish) -> Result<(), Failure> {
-        let id = self.held(permit)?;
+        let id = self.hold_id(permit)?;
         let record = self.mutation()?.permit(&id)?;
         if record.wish.is_some() {
             return Err(undeclared("this permit is settled already").into());
@@ -478,3 +460,6 @@ impl State {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

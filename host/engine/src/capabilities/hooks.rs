@@ -10,16 +10,18 @@ use zeroize::Zeroizing;
 
 use crate::bindings::charter::primitive::hooks::{Hook, Host};
 use crate::bindings::charter::primitive::types::Failure;
-use crate::failure::{failure, invalid, not_configured, not_found, undeclared, unread, unwritten};
+use crate::failure::{
+    failure, invalid, not_configured, not_found, undeclared, unread, write_failure,
+};
 use crate::hook::{HOOKS_MAX, HookRecord, REFERENCE_BYTES_MAX, SIGNAL, Scheme, Wanted, hooks};
 use crate::job::Owner;
 use crate::state::{State, Work};
 
-/// What a secret begins with, as receivers of webhooks know it.
+/// The prefix of a secret, as receivers of webhooks know it.
 const SECRET_PREFIX: &str = "whsec_";
 
 impl Work {
-    /// Whose scope a document's hook is told in: the document's own.
+    /// The owner in whose scope a document's hook is told: the document's own.
     fn hook_owner(&self, document: &Key) -> Result<Owner, Failure> {
         let scope = &self.call.scope;
         if scope.organization().is_none() {
@@ -130,7 +132,7 @@ impl Work {
         };
         let draft =
             record.draft().map_err(|_| failure("internal_error", "the hook cannot be written"))?;
-        self.txn.insert(record.key(), draft).await.map_err(|error| unwritten(&error))?;
+        self.txn.insert(record.key(), draft).await.map_err(|error| write_failure(&error))?;
         self.txn
             .claim(&HookRecord::name(&id), &record.key())
             .await
@@ -172,14 +174,14 @@ impl Work {
             return Ok(());
         }
         let key = hook.key();
-        if let Some(name) = hook.referred() {
+        if let Some(name) = hook.reference_claim() {
             self.txn.unclaim(&name, &key);
         }
         hook.reference = Some(reference);
         let draft =
             hook.draft().map_err(|_| failure("internal_error", "the hook cannot be written"))?;
-        self.txn.replace(key.clone(), draft, None).await.map_err(|error| unwritten(&error))?;
-        if let Some(name) = hook.referred() {
+        self.txn.replace(key.clone(), draft, None).await.map_err(|error| write_failure(&error))?;
+        if let Some(name) = hook.reference_claim() {
             self.txn.claim(&name, &key).await.map_err(|error| unread(&error))?;
         }
         Ok(())
@@ -204,9 +206,12 @@ impl Host for State {
         let work = self.mutation()?;
         let Some(record) = work.own_hook(&id).await? else { return Ok(false) };
         work.txn.unclaim(&HookRecord::name(&record.id), &record.key());
-        if let Some(name) = record.referred() {
+        if let Some(name) = record.reference_claim() {
             work.txn.unclaim(&name, &record.key());
         }
-        Ok(work.txn.remove(&record.key(), None).await.map_err(|error| unwritten(&error))?)
+        Ok(work.txn.remove(&record.key(), None).await.map_err(|error| write_failure(&error))?)
     }
 }
+
+#[cfg(test)]
+mod tests;

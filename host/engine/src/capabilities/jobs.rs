@@ -3,21 +3,25 @@
 //!
 //! A guest sees the jobs of its own primitive and scope only.
 
+use charter_kernel::refusal::Failure as Refused;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Claim, Draft, Key, Reach};
 
+use crate::backlog::Kind;
 use crate::bindings::charter::primitive::jobs::{Host, Job, Schedule};
 use crate::bindings::charter::primitive::types::Failure;
-use crate::failure::{failure, invalid, not_found, unread, unwritten};
-use crate::job::{JobRecord, Owner, SCHEDULE_GROUP, ScheduleRecord, UNIQUE_KEY, jobs, schedules};
+use crate::failure::{failure, invalid, not_found, unread, write_failure};
+use crate::job::{JobRecord, Owner, ScheduleRecord, UNIQUE_KEY, groups_of, jobs, schedules};
 use crate::state::{State, Work};
 
 /// Runs of one job.
 const ATTEMPTS_MAX: u32 = 100;
 /// Bytes of a job's payload.
-const PAYLOAD_BYTES_MAX: usize = 256 << 10;
+pub(super) const PAYLOAD_BYTES_MAX: usize = 256 << 10;
 /// Bytes of a job's name and key.
 const NAME_BYTES_MAX: usize = 200;
+/// When one who has too many jobs that wait may try again.
+const RETRY_SECONDS: u32 = 30;
 
 impl Work {
     fn unique(&self, key: &str) -> String {
@@ -53,6 +57,7 @@ impl Work {
                 user: scope.user().map(|id| id.as_str().to_owned()),
                 root: scope.principal().root.clone(),
             },
+            asked: Some(scope.principal().hand_on()),
             key: job.key,
             attempts_max: job.attempts_max.clamp(1, ATTEMPTS_MAX),
             deadline_ms: job.deadline_ms,
@@ -69,8 +74,43 @@ impl Work {
         })
     }
 
+    /// Counts one more job that waits, or one more schedule, where the organization may have it.
+    async fn admit_to_backlog(&mut self, kind: Kind, organization: &str) -> Result<(), Failure> {
+        let config = &self.shared.config;
+        let (space, max) = match kind {
+            Kind::Job => (jobs(), config.jobs_waiting_max),
+            Kind::Schedule => (schedules(), config.schedules_max),
+        };
+        let committed = match self.asked.count_at_start(kind, organization) {
+            Some(committed) => committed,
+            None => {
+                let groups = groups_of(organization);
+                let counted = self.shared.store.in_groups(&space, &groups, max).await;
+                counted.map_err(|error| unread(&error))?
+            }
+        };
+        if self.asked.add(kind, organization, committed, max) {
+            return Ok(());
+        }
+        Err(match kind {
+            Kind::Job => Refused {
+                reason: Some("jobs_full".into()),
+                hint: Some("wait until some have run, or cancel some".into()),
+                retry_after_seconds: Some(RETRY_SECONDS),
+                ..failure("rate_limited", format!("at most {max} jobs of an organization wait"))
+            },
+            Kind::Schedule => Refused {
+                reason: Some("schedules_full".into()),
+                hint: Some("remove some".into()),
+                ..failure("state_conflict", format!("an organization has at most {max} schedules"))
+            },
+        }
+        .into())
+    }
+
     /// Writes a job's row; answers its id.
     pub(super) async fn put_job(&mut self, record: JobRecord) -> Result<String, Failure> {
+        self.admit_to_backlog(Kind::Job, &record.owner.organization).await?;
         let id = self.fresh_id()?;
         let reach = match (
             &record.owner.user,
@@ -86,19 +126,19 @@ impl Work {
             user: record.owner.user.clone(),
             unique: record.key.iter().map(|key| (UNIQUE_KEY.into(), self.unique(key))).collect(),
             index: record.index(),
-            lease: Some((record.primitive.clone(), record.run_at)),
+            lease: Some((record.group(), record.run_at)),
             body: body(&record)?,
             ..Draft::default()
         };
         self.txn
             .insert(Key::new(&reach, &jobs(), &*id), draft)
             .await
-            .map_err(|error| unwritten(&error))?;
+            .map_err(|error| write_failure(&error))?;
         Ok(id)
     }
 
     /// The live job under a key.
-    async fn keyed(&mut self, key: &str) -> Result<Option<Key>, Failure> {
+    async fn find_live(&mut self, key: &str) -> Result<Option<Key>, Failure> {
         let claim =
             Claim::unique(&self.call.scope.narrowest(), &jobs(), UNIQUE_KEY, &self.unique(key));
         Ok(self.txn.lookup(&claim).await.map_err(|error| unread(&error))?)
@@ -123,9 +163,10 @@ fn body<T: serde::Serialize>(record: &T) -> Result<String, Failure> {
 
 impl Host for State {
     async fn enqueue(&mut self, job: Job) -> Result<String, Failure> {
+        self.hold(job.payload.len())?;
         let work = self.mutation()?;
         if let Some(key) = &job.key
-            && let Some(live) = work.keyed(key).await?
+            && let Some(live) = work.find_live(key).await?
         {
             return Ok(live.id);
         }
@@ -140,13 +181,13 @@ impl Host for State {
             return Ok(false);
         }
         // A run that is under way loses its lease with the row, and with it its commit.
-        Ok(work.txn.remove(&key, None).await.map_err(|error| unwritten(&error))?)
+        Ok(work.txn.remove(&key, None).await.map_err(|error| write_failure(&error))?)
     }
 
     async fn cancel_key(&mut self, key: String) -> Result<bool, Failure> {
         let work = self.mutation()?;
-        let Some(live) = work.keyed(&key).await? else { return Ok(false) };
-        Ok(work.txn.remove(&live, None).await.map_err(|error| unwritten(&error))?)
+        let Some(live) = work.find_live(&key).await? else { return Ok(false) };
+        Ok(work.txn.remove(&live, None).await.map_err(|error| write_failure(&error))?)
     }
 
     async fn progress(&mut self, id: String, fraction: f32, note: String) -> Result<(), Failure> {
@@ -159,11 +200,12 @@ impl Host for State {
         let unique = record.key.iter().map(|key| (UNIQUE_KEY.into(), work.unique(key))).collect();
         let draft =
             Draft { unique, index: record.index(), body: body(&record)?, ..Draft::default() };
-        work.txn.replace(key, draft, None).await.map_err(|error| unwritten(&error))?;
+        work.txn.replace(key, draft, None).await.map_err(|error| write_failure(&error))?;
         Ok(())
     }
 
     async fn set_schedule(&mut self, schedule: Schedule) -> Result<i64, Failure> {
+        self.hold(schedule.job.payload.len())?;
         let work = self.mutation()?;
         if schedule.key.is_empty() || schedule.key.len() > NAME_BYTES_MAX {
             return Err(invalid(
@@ -181,6 +223,7 @@ impl Host for State {
         .ok_or_else(|| invalid("cron", "this schedule never comes due"))?;
         let mut job = work.record(schedule.job)?;
         job.run_at = next;
+        job.asked = Some(work.call.scope.principal().hand_over());
         let record = ScheduleRecord {
             key: schedule.key,
             cron: schedule.cron,
@@ -188,19 +231,25 @@ impl Host for State {
             job,
         };
         let key = Key::new(&work.call.scope.narrowest(), &schedules(), work.unique(&record.key));
+        if work.txn.get(&key).await.map_err(|error| unread(&error))?.is_none() {
+            work.admit_to_backlog(Kind::Schedule, &record.job.owner.organization).await?;
+        }
         let draft = Draft {
             user: record.job.owner.user.clone(),
-            lease: Some((SCHEDULE_GROUP.into(), next)),
+            lease: Some((record.job.group(), next)),
             body: body(&record)?,
             ..Draft::default()
         };
-        work.txn.put(key, draft).await.map_err(|error| unwritten(&error))?;
+        work.txn.put(key, draft).await.map_err(|error| write_failure(&error))?;
         Ok(next.0)
     }
 
     async fn remove_schedule(&mut self, key: String) -> Result<bool, Failure> {
         let work = self.mutation()?;
         let key = Key::new(&work.call.scope.narrowest(), &schedules(), work.unique(&key));
-        Ok(work.txn.remove(&key, None).await.map_err(|error| unwritten(&error))?)
+        Ok(work.txn.remove(&key, None).await.map_err(|error| write_failure(&error))?)
     }
 }
+
+#[cfg(test)]
+mod tests;

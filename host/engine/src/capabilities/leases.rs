@@ -23,7 +23,7 @@ const TAKEN_MAX: u32 = 100;
 /// Documents that one call of `purge` removes.
 const PURGED_MAX: u32 = 500;
 
-fn leased(plan: &CollectionPlan) -> Result<&CollectionPlan, Failure> {
+fn require_leases(plan: &CollectionPlan) -> Result<&CollectionPlan, Failure> {
     if plan.declared.leased.is_none() {
         return Err(undeclared(format!(
             "the collection `{}` is not declared leased",
@@ -36,9 +36,9 @@ fn leased(plan: &CollectionPlan) -> Result<&CollectionPlan, Failure> {
 
 impl Work {
     /// The row and the random half behind a token.
-    fn held(&self, token: &str) -> Result<(Key, String), Failure> {
+    fn parse_token(&self, token: &str) -> Result<(Key, String), Failure> {
         let token = Token::parse(token)?;
-        leased(self.component.collection(&token.collection)?)?;
+        require_leases(self.component.collection(&token.collection)?)?;
         let key = self.key(&token.collection, &token.id, true)?;
         Ok((key, token.random))
     }
@@ -48,8 +48,9 @@ impl Work {
         Instant(until).min(self.now.plus_ms(LEASE_MS_MAX))
     }
 
-    /// What this place of the request was handed out before, where it asks for the same again.
-    fn taken_before(&mut self, collection: &str, group: &str, limit: u32) -> Option<Vec<Taken>> {
+    /// The rows that this place of the request was handed out before, if it asks for the same
+    /// again.
+    fn repeat_take(&mut self, collection: &str, group: &str, limit: u32) -> Option<Vec<Taken>> {
         let attempt = self.story.attempt;
         let record = self.story.takes.get_mut(self.takes)?;
         if record.collection != collection
@@ -71,9 +72,9 @@ impl Work {
         until: Instant,
     ) -> Result<Vec<Taken>, Failure> {
         let plan_key = self.key(collection, "", true)?;
-        leased(self.component.collection(collection)?)?;
+        require_leases(self.component.collection(collection)?)?;
         self.groups.push((plan_key.reach.clone(), plan_key.space.clone(), group.to_owned()));
-        if let Some(taken) = self.taken_before(collection, group, limit) {
+        if let Some(taken) = self.repeat_take(collection, group, limit) {
             self.takes += 1;
             return Ok(taken);
         }
@@ -90,7 +91,7 @@ impl Work {
         };
         let taken = match self.txn.take(take).await {
             Ok(taken) => taken,
-            Err(error) => return Err(self.uncommitted(error)),
+            Err(error) => return Err(self.abort_commit(error)),
         };
         if taken.is_empty() {
             // Nothing was handed out, so there is nothing to repeat: a request that waits must see
@@ -104,8 +105,8 @@ impl Work {
             taken: taken.clone(),
             attempt: self.story.attempt,
         };
-        // What an earlier attempt was handed out at this place, and this one did not ask for, goes
-        // back at the end.
+        // Rows that an earlier attempt was handed out at this place, and this one did not ask for,
+        // go back at the end.
         self.story.takes.insert(self.takes.min(self.story.takes.len()), record);
         self.takes += 1;
         Ok(taken)
@@ -127,6 +128,8 @@ impl Host for State {
         }
         let until = work.lease_end(until);
         let taken = work.take(&collection, &group, limit, until).await?;
+        // Rows that were handed out stay so, and go back with the attempt where there is no room.
+        self.hold(taken.iter().map(|taken| taken.row.body.len()).sum())?;
         let lease = |taken: Taken| {
             let (count, until) = taken
                 .row
@@ -150,7 +153,7 @@ impl Host for State {
 
     async fn extend(&mut self, token: String, until: i64) -> Result<(), Failure> {
         let work = self.mutation()?;
-        let (key, token) = work.held(&token)?;
+        let (key, token) = work.parse_token(&token)?;
         work.still_held(&key, &token).await?;
         let until = work.lease_end(until);
         work.txn.extend(&key, &token, until);
@@ -159,15 +162,15 @@ impl Host for State {
 
     async fn release(&mut self, token: String, due_at: i64) -> Result<(), Failure> {
         let work = self.mutation()?;
-        let (key, token) = work.held(&token)?;
+        let (key, token) = work.parse_token(&token)?;
         work.still_held(&key, &token).await?;
-        work.txn.release(&key, &token, Instant::clamped(due_at));
+        work.txn.release(&key, &token, Instant::nearest(due_at));
         Ok(())
     }
 
     async fn settle(&mut self, token: String) -> Result<(), Failure> {
         let work = self.mutation()?;
-        let (key, token) = work.held(&token)?;
+        let (key, token) = work.parse_token(&token)?;
         work.still_held(&key, &token).await?;
         work.txn.settle(&key, &token);
         Ok(())
@@ -176,8 +179,8 @@ impl Host for State {
     async fn defer(&mut self, collection: String, id: String, due_at: i64) -> Result<(), Failure> {
         let work = self.mutation()?;
         let key = work.key(&collection, &id, true)?;
-        leased(work.component.collection(&collection)?)?;
-        work.txn.defer(&key, Instant::clamped(due_at));
+        require_leases(work.component.collection(&collection)?)?;
+        work.txn.defer(&key, Instant::nearest(due_at));
         Ok(())
     }
 
@@ -188,7 +191,7 @@ impl Host for State {
     ) -> Result<Standing, Failure> {
         let work = self.work()?;
         let key = work.key(&collection, "", false)?;
-        leased(work.component.collection(&collection)?)?;
+        require_leases(work.component.collection(&collection)?)?;
         let standing = work
             .txn
             .standing(&key.reach, &key.space, &group)
@@ -206,7 +209,7 @@ impl Host for State {
     async fn purge(&mut self, collection: String, group: String) -> Result<bool, Failure> {
         let work = self.mutation()?;
         let key = work.key(&collection, "", true)?;
-        leased(work.component.collection(&collection)?)?;
+        require_leases(work.component.collection(&collection)?)?;
         let more = work.txn.purge(&key.reach, &key.space, &group, PURGED_MAX).await;
         Ok(more.map_err(|error| unread(&error))?)
     }
@@ -227,3 +230,6 @@ impl Work {
             .into())
     }
 }
+
+#[cfg(test)]
+mod tests;

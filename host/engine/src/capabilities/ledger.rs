@@ -16,18 +16,18 @@ use charter_kernel::unit::{Guard, Key, Reach, Write};
 
 use crate::bindings::charter::primitive::ledger::{Balance, Entry, Host, Normal};
 use crate::bindings::charter::primitive::types::Failure;
-use crate::failure::{failure, invalid, not_configured, not_found, unread, unwritten};
+use crate::failure::{failure, invalid, not_configured, not_found, unread};
 use crate::state::{State, Work};
 
 /// Bytes of an account's name.
 const NAME_BYTES_MAX: usize = 200;
-/// What the name of another user's account starts with.
+/// The first character in the name of another user's account.
 const ANOTHERS: char = '@';
 /// Entries of one page.
 const PAGE_MAX: u32 = 200;
 
 impl Work {
-    /// Where an account of the caller's lies.
+    /// The key of an account of the caller's.
     fn account(&self, name: &str) -> Result<Key, Failure> {
         let scope = &self.call.scope;
         if name == CREDIT {
@@ -54,7 +54,8 @@ impl Work {
         Ok(Key::new(reach, &accounts_space(), format!("{}.{name}", self.component.manifest.name)))
     }
 
-    /// Where a party of a payment lies, and what must go on to hold where it is another user.
+    /// The key of a party of a payment, and the guards that must go on to hold if it is another
+    /// user.
     async fn party(&mut self, name: &str) -> Result<(Key, Vec<Guard>), Failure> {
         let Some((user, account)) =
             name.strip_prefix(ANOTHERS).and_then(|rest| rest.split_once('/'))
@@ -87,7 +88,7 @@ impl Work {
         let (debited, mut guards) = self.party(from).await?;
         let (credited, more) = self.party(to).await?;
         guards.extend(more);
-        self.covered(&debited, &credited).await?;
+        self.require_cover(&debited, &credited).await?;
         Ok((debited, credited, guards))
     }
 
@@ -103,7 +104,7 @@ impl Work {
 
     /// Nothing that could be overdrawn pays into `credit`, unless by the biller: what was open
     /// before it was named, or after, counts.
-    async fn covered(&self, from: &Key, to: &Key) -> Result<(), Failure> {
+    async fn require_cover(&self, from: &Key, to: &Key) -> Result<(), Failure> {
         if to.id != CREDIT || self.bills() {
             return Ok(());
         }
@@ -147,7 +148,7 @@ impl Work {
             }
             None => return Err(not_found("the account").into()),
         };
-        // What the request has leave to pay counts, taken or not.
+        // Payments that the request has leave for count, taken or not.
         for (pay, amount) in paid {
             if pay.from == *key {
                 account.pending_debits = account.pending_debits.saturating_add(amount);
@@ -160,7 +161,7 @@ impl Work {
     }
 
     /// The name by which the caller knows an account.
-    fn named(&self, id: &str) -> String {
+    fn name_of(&self, id: &str) -> String {
         id.strip_prefix(&format!("{}.", self.component.manifest.name)).unwrap_or(id).to_owned()
     }
 }
@@ -186,22 +187,18 @@ impl Host for State {
             return Err(failure("forbidden", told).into());
         }
         let side = if matches!(normal, Normal::Debit) { Side::Debit } else { Side::Credit };
-        work.txn.write(Account::new(side, may_go_negative).opened(&key));
+        work.txn.write(Account::new(side, may_go_negative).open(&key));
         Ok(())
     }
 
     async fn freeze(&mut self, name: String, frozen: bool) -> Result<(), Failure> {
-        let work = self.mutation()?;
+        let work = self.mutation_of_money()?;
         let key = work.account(&name)?;
         work.is_billers(&key)?;
-        let row = work
-            .txn
-            .get(&key)
-            .await
-            .map_err(|error| unread(&error))?
-            .ok_or_else(|| not_found("the account"))?;
-        let changed = Account { frozen, ..account(&row.body)? };
-        work.txn.replace(key, changed.draft(), None).await.map_err(|error| unwritten(&error))?;
+        if work.txn.get(&key).await.map_err(|error| unread(&error))?.is_none() {
+            return Err(not_found("the account").into());
+        }
+        work.txn.write(Write::Freeze { account: key, frozen });
         Ok(())
     }
 
@@ -225,7 +222,9 @@ impl Host for State {
         memo: String,
         reference: String,
     ) -> Result<String, Failure> {
-        let work = self.mutation()?;
+        // Both sides' entries say them.
+        self.hold(2 * (memo.len() + reference.len()))?;
+        let work = self.mutation_of_money()?;
         let from = work.account(&from_account)?;
         let (to, guards) = work.party(&to_account).await?;
         if from.id == CREDIT && !work.takes_back(&to).await? {
@@ -235,7 +234,7 @@ impl Host for State {
             )
             .into());
         }
-        work.covered(&from, &to).await?;
+        work.require_cover(&from, &to).await?;
         if !(0..=AMOUNT_MAX).contains(&amount) {
             return Err(invalid(
                 "amount",
@@ -245,7 +244,7 @@ impl Host for State {
         }
         let id = work.fresh_id()?;
         if to.id == CREDIT || to.reach != from.reach {
-            work.txn.write(Account::credit().opened(&to));
+            work.txn.write(Account::credit().open(&to));
         }
         for guard in guards {
             work.txn.guard(guard);
@@ -296,7 +295,7 @@ impl Host for State {
                 id: text("transfer"),
                 at: entry.at.0,
                 amount: if grows { amount } else { -amount },
-                counter_account: work.named(&text("counter_account")),
+                counter_account: work.name_of(&text("counter_account")),
                 memo: text("memo"),
                 reference: text("reference"),
             }
@@ -304,3 +303,6 @@ impl Host for State {
         Ok((entries.collect(), next))
     }
 }
+
+#[cfg(test)]
+mod tests;

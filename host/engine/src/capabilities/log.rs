@@ -38,3 +38,31 @@ impl Host for State {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::call::bed::{Bed, long, user};
+    use crate::config::EngineConfig;
+
+    #[tokio::test]
+    async fn a_call_logs_so_many_bytes_names_and_values_among_them_and_then_nothing() {
+        let config = EngineConfig { log_bytes_max: 100, ..EngineConfig::default() };
+        let bed = Bed::with(config).await;
+        let mut guest = bed.attempt(bed.call(user(3)));
+        let left = |guest: &mut State| guest.work.as_ref().unwrap().log_bytes_left;
+        let field = || vec![(long(10), long(20))];
+        guest.write(Level::Info, long(30), field()).await;
+        assert_eq!(left(&mut guest), 40);
+        guest.write(Level::Error, String::new(), Vec::new()).await;
+        assert_eq!(left(&mut guest), 40);
+        guest.write(Level::Warn, long(11), field()).await;
+        assert_eq!(left(&mut guest), 0, "what does not fit is the last that is told of");
+        guest.write(Level::Debug, long(1), Vec::new()).await;
+        assert_eq!(left(&mut guest), 0);
+        // Each call begins anew.
+        let mut next = bed.attempt(bed.call(user(3)));
+        next.write(Level::Info, long(100), Vec::new()).await;
+        assert_eq!(left(&mut next), 0);
+    }
+}

@@ -1,12 +1,14 @@
-//! `names`: names unique in the whole deployment. Who holds one can be reached by it, and learns
-//! nothing of who asks but the payload.
+//! `names`: names unique in the whole deployment. The holder of a name can be reached by it, and
+//! learns nothing of the asking party but the payload.
 
 use charter_kernel::unit::Claim;
 use serde_json::{Value, json};
 
+use super::jobs::PAYLOAD_BYTES_MAX;
 use crate::bindings::charter::primitive::names::Host;
 use crate::bindings::charter::primitive::types::Failure;
-use crate::failure::{invalid, unread};
+use crate::failure::{failure, invalid, unread};
+use crate::hook::NAME;
 use crate::job::Owner;
 use crate::state::{State, Work};
 
@@ -62,6 +64,14 @@ impl Host for State {
         name: String,
         payload: String,
     ) -> Result<bool, Failure> {
+        if payload.len() > PAYLOAD_BYTES_MAX {
+            return Err(failure(
+                "payload_too_large",
+                format!("what is sent to a name has at most {PAYLOAD_BYTES_MAX} bytes"),
+            )
+            .into());
+        }
+        self.hold(payload.len())?;
         let work = self.mutation()?;
         let claim = work.name(&space, &name)?;
         let Some(holder) = work.txn.lookup(&claim).await.map_err(|error| unread(&error))? else {
@@ -81,7 +91,7 @@ impl Host for State {
         }
         let owner = Owner::of_reach(&holder.reach, organization);
         work.signal(
-            "name",
+            NAME,
             &format!("{}.{space}", work.component.manifest.name),
             payload,
             owner,
@@ -109,6 +119,7 @@ impl Work {
             name: name.into(),
             payload,
             owner,
+            asked: None,
             key: None,
             attempts_max,
             deadline_ms: None,
@@ -125,3 +136,6 @@ impl Work {
         self.put_job(record).await
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,17 +4,15 @@
 //! and the guest is not run again after it. Depth is bounded. The organization's standing is a row
 //! of the call's own commit, and the biller's to write.
 
+use charter_kernel::limits::NESTED_DEPTH_MAX;
 use charter_kernel::standing::{Reason, Standing};
 use charter_kernel::unit::Draft;
 
 use crate::bindings::charter::primitive::primitives::{Host, Reply};
 use crate::bindings::charter::primitive::types::Failure;
-use crate::failure::{failure, invalid, not_configured, unread, unwritten};
+use crate::failure::{failure, invalid, not_configured, unread, write_failure};
 use crate::host::Nested;
 use crate::state::{State, Work};
-
-/// How deep calls may nest.
-const DEPTH_MAX: u8 = 4;
 
 impl Host for State {
     async fn call(
@@ -30,16 +28,16 @@ impl Host for State {
             .shared
             .host()
             .ok_or_else(|| not_configured("nested calls", "the server's pipeline"))?;
-        if work.call.lineage.depth() >= DEPTH_MAX {
+        if work.call.lineage.depth() >= NESTED_DEPTH_MAX {
             return Err(failure(
                 "state_conflict",
-                format!("calls of primitives nest at most {DEPTH_MAX} deep"),
+                format!("calls of primitives nest at most {NESTED_DEPTH_MAX} deep"),
             )
             .into());
         }
         let mutates = host.mutates(&operation);
         if mutates {
-            let work = self.mutation()?;
+            let work = self.work_that_changes()?;
             let (shared, call, marks) =
                 (work.shared.clone(), work.call.clone(), work.story.marks.clone());
             shared.take_untaken(&call, &marks).await?;
@@ -67,9 +65,11 @@ impl Host for State {
                 .as_millis()
                 .try_into()
                 .unwrap_or(u32::MAX),
-            origin: work.call.origin.clone(),
+            repeatable: work.call.gateway.as_ref().is_some_and(|gateway| gateway.is_repeatable()),
         };
         let reply = host.call(nested).await?;
+        // The call's effects stand; only the answer has no room.
+        self.hold(reply.body.len())?;
         Ok(Reply { status: reply.status, body: reply.body })
     }
 
@@ -92,7 +92,7 @@ impl Host for State {
         let reason = match reason {
             None => None,
             Some(name) => Some(
-                Reason::named(&name)
+                Reason::parse(&name)
                     .ok_or_else(|| invalid("reason", "is no reason that stops anything"))?,
             ),
         };
@@ -106,8 +106,8 @@ impl Work {
         self.shared.host().is_some_and(|host| host.bills(&self.component.manifest.name))
     }
 
-    /// Has the organization stand so from this request's commit on. What is so already keeps its
-    /// time.
+    /// Has the organization stand so from this request's commit on. A standing that is so already
+    /// keeps its time.
     async fn stand(&mut self, reason: Option<Reason>) -> Result<(), Failure> {
         let Some(organization) = self.call.scope.organization() else {
             return Err(invalid(
@@ -120,7 +120,7 @@ impl Work {
         let row = self.txn.get(&key).await.map_err(|error| unread(&error))?;
         let before = row.and_then(|row| serde_json::from_str::<Standing>(&row.body).ok());
         match reason {
-            None => drop(self.txn.remove(&key, None).await.map_err(|error| unwritten(&error))?),
+            None => drop(self.txn.remove(&key, None).await.map_err(|error| write_failure(&error))?),
             Some(reason) if before.is_some_and(|before| before.reason == reason) => {}
             Some(reason) => {
                 let body = serde_json::to_string(&Standing { reason, since: self.now });
@@ -129,9 +129,12 @@ impl Work {
                 self.txn
                     .put(key, Draft { body, ..Draft::default() })
                     .await
-                    .map_err(|error| unwritten(&error))?;
+                    .map_err(|error| write_failure(&error))?;
             }
         }
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

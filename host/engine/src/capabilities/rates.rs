@@ -8,7 +8,7 @@ use charter_kernel::unit::{Draft, Key, Space};
 use charter_store::{Store, TransactError, Txn, WriteError};
 
 use crate::bindings::charter::primitive::types::Failure;
-use crate::failure::{failure, invalid, undeclared, unread, unwritten};
+use crate::failure::{failure, invalid, undeclared, unread, write_failure};
 use crate::state::Work;
 
 /// Rates that one request takes from.
@@ -16,7 +16,7 @@ const TAKEN_MAX: usize = 20;
 /// Bytes of a rate's name.
 const NAME_BYTES_MAX: usize = 100;
 
-/// What one request took, by its place in the request.
+/// The amount that one request took of a rate, by its place in the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RateRecord {
     key: Key,
@@ -43,11 +43,11 @@ async fn change(
         .map_err(|_| failure("internal_error", "the rate cannot be written"))?;
     let written: Result<_, WriteError> =
         txn.put(key.clone(), Draft { body, ..Draft::default() }).await;
-    written.map(drop).map_err(|error| unwritten(&error))
+    written.map(drop).map_err(|error| write_failure(&error))
 }
 
 impl RateRecord {
-    /// Gives it back. What cannot be given back counts for as long as it does.
+    /// Gives it back. An amount that cannot be given back counts until its window ends.
     pub(crate) async fn give_back(self, store: &Store, organization: &str) {
         let key = self.key;
         let given = store
@@ -123,7 +123,7 @@ impl Work {
         let taken = self.shared.store.transact(self.call.scope.lane(), async |txn: &mut Txn| {
             change(txn, &wanted.key, |rate| {
                 rate.take(amount, per_seconds, now).map_err(|wait_ms| {
-                    // Who came first may have been run again since, by a clock that read less.
+                    // An earlier request may have been run again since, by a clock that read less.
                     let wait =
                         u32::try_from((wait_ms + 999) / 1_000).unwrap_or(u32::MAX).min(per_seconds);
                     Refusal {
@@ -137,10 +137,10 @@ impl Work {
         match taken.await {
             Ok(()) => {}
             Err(TransactError::Body(refused)) => return Err(refused.into()),
-            Err(TransactError::Commit(error)) => return Err(self.uncommitted(error)),
+            Err(TransactError::Commit(error)) => return Err(self.abort_commit(error)),
         }
-        // What an earlier attempt took at this place, and this one did not ask for, goes back at
-        // the end.
+        // An amount that an earlier attempt took at this place, and this one did not ask for, goes
+        // back at the end.
         self.story.rates.insert(self.rates.min(self.story.rates.len()), wanted);
         self.rates += 1;
         Ok(())
@@ -156,3 +156,6 @@ fn name_of(level: CollectionReach) -> &'static str {
         CollectionReach::Deployment => "deployment",
     }
 }
+
+#[cfg(test)]
+mod tests;

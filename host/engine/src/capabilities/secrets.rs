@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 
 use crate::bindings::charter::primitive::secrets::Host;
 use crate::bindings::charter::primitive::types::Failure;
-use crate::failure::{failure, invalid, not_found, unread, unwritten};
+use crate::failure::{failure, invalid, not_found, unread, write_failure};
 use crate::state::{State, Work};
 
 /// Bytes of a secret.
@@ -56,7 +56,7 @@ impl Work {
         Ok(Key::new(&reach, &space(), format!("{}/{name}", self.component.manifest.name)))
     }
 
-    /// What a sealed value is bound to: another row's does not open here.
+    /// The context that a sealed value is bound to: another row's does not open here.
     fn context(key: &Key) -> String {
         format!("secret:{}:{}", key.reach.as_str(), key.id)
     }
@@ -65,7 +65,7 @@ impl Work {
         let key = self.secret(name)?;
         let sealed =
             self.shared.store.seal(self.call.scope.lane(), &Self::context(&key), value).await;
-        let sealed = sealed.map_err(|error| unsealed(&error))?;
+        let sealed = sealed.map_err(|error| seal_failure(&error))?;
         let body = Sealed { name: name.into(), kind: kind.into(), sealed: STANDARD.encode(sealed) };
         let draft = Draft {
             user: self.call.scope.user().map(|id| id.as_str().to_owned()),
@@ -74,7 +74,7 @@ impl Work {
             index: vec![("primitive".into(), self.component.manifest.name.clone())],
             ..Draft::default()
         };
-        self.txn.put(key, draft).await.map_err(|error| unwritten(&error))?;
+        self.txn.put(key, draft).await.map_err(|error| write_failure(&error))?;
         Ok(())
     }
 
@@ -91,11 +91,11 @@ impl Work {
         let sealed = STANDARD.decode(&body.sealed).map_err(|_| damaged())?;
         let value =
             self.shared.store.unseal(self.call.scope.lane(), &Self::context(&key), &sealed).await;
-        Ok(Some((body.kind, Zeroizing::new(value.map_err(|error| unsealed(&error))?.to_vec()))))
+        Ok(Some((body.kind, Zeroizing::new(value.map_err(|error| seal_failure(&error))?.to_vec()))))
     }
 }
 
-fn unsealed(error: &charter_store::SealError) -> Failure {
+fn seal_failure(error: &charter_store::SealError) -> Failure {
     tracing::error!(%error, "a secret could not be sealed or opened");
     failure("internal_error", "the secret cannot be sealed or opened").into()
 }
@@ -103,6 +103,7 @@ fn unsealed(error: &charter_store::SealError) -> Failure {
 impl Host for State {
     async fn put(&mut self, name: String, value: Vec<u8>) -> Result<(), Failure> {
         let value = Zeroizing::new(value);
+        self.hold(value.len())?;
         let work = self.mutation()?;
         if value.len() > VALUE_BYTES_MAX {
             return Err(failure(
@@ -128,7 +129,7 @@ impl Host for State {
     async fn remove(&mut self, name: String) -> Result<bool, Failure> {
         let work = self.mutation()?;
         let key = work.secret(&name)?;
-        Ok(work.txn.remove(&key, None).await.map_err(|error| unwritten(&error))?)
+        Ok(work.txn.remove(&key, None).await.map_err(|error| write_failure(&error))?)
     }
 
     async fn names(&mut self) -> Result<Vec<String>, Failure> {
@@ -175,3 +176,6 @@ impl Host for State {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

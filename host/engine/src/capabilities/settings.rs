@@ -34,3 +34,42 @@ impl Host for State {
         Ok(host.bindings(&work.call.scope, name, &provider).await?.to_string())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::call::bed::{Bed, user};
+
+    #[tokio::test]
+    async fn a_setting_is_declared_and_has_its_default_until_it_is_set() {
+        let bed = Bed::new().await;
+        let get =
+            async |key: &str| bed.by(user(3), async |guest| guest.get(key.into()).await).await;
+        assert_eq!(get("tone").await, Ok(Some("\"calm\"".into())));
+        assert_eq!(get("bare").await, Ok(None));
+        for key in ["", "Tone", "anothers"] {
+            assert_eq!(get(key).await, Err("internal_error:UNDECLARED".into()), "{key}");
+        }
+        let set = json!({ "tone": { "loud": true }, "bare": null, "anothers": 1 });
+        *bed.desk.settings.lock().unwrap() = serde_json::from_value(set).unwrap();
+        assert_eq!(get("tone").await, Ok(Some("{\"loud\":true}".into())));
+        assert_eq!(get("bare").await, Ok(None), "nothing was set");
+        assert_eq!(get("anothers").await, Err("internal_error:UNDECLARED".into()));
+    }
+
+    #[tokio::test]
+    async fn bindings_are_told_of_declared_providers_alone() {
+        let bed = Bed::new().await;
+        let bindings = async |provider: &str| {
+            bed.by(user(3), async |guest| guest.bindings(provider.into()).await).await
+        };
+        let told = json!([{ "name": "shop.peer", "for": "shop" }]).to_string();
+        assert_eq!(bindings("shop.peer").await, Ok(told));
+        for provider in ["", "other.peer", "shop.pee"] {
+            let said = bindings(provider).await;
+            assert_eq!(said, Err("internal_error:UNDECLARED".into()), "{provider}");
+        }
+    }
+}

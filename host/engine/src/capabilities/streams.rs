@@ -33,6 +33,7 @@ impl Work {
 
 impl Host for State {
     async fn append(&mut self, log: String, name: String, payload: String) -> Result<(), Failure> {
+        self.hold(payload.len())?;
         let work = self.mutation()?;
         let log = work.log(&log)?;
         super::events::json("payload", &payload)?;
@@ -41,6 +42,7 @@ impl Host for State {
     }
 
     async fn read(&mut self, log: String, after: u64, limit: u32) -> Result<Vec<Entry>, Failure> {
+        self.make_room()?;
         let work = self.work()?;
         let log = work.log(&log)?;
         let page = work
@@ -48,6 +50,7 @@ impl Host for State {
             .log_read(&log, after, limit.clamp(1, READ_MAX))
             .await
             .map_err(|error| unread(&error))?;
+        self.hold(page.entries.iter().map(|entry| entry.payload.len()).sum())?;
         let entry = |entry: charter_store::LogEntry| Entry {
             sequence: entry.sequence,
             at: entry.at.0,
@@ -70,3 +73,6 @@ impl Host for State {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -22,7 +22,7 @@ use wasmtime::component::Component as Code;
 
 use crate::config::EngineError;
 
-/// What a file begins with; raised when its layout changes.
+/// The first bytes of a file; raised when its layout changes.
 const MAGIC: &[u8; 8] = b"charter1";
 const MAC_BYTES: usize = 32;
 /// Bytes of one file.
@@ -38,8 +38,8 @@ struct Inner {
     path: PathBuf,
     bytes_max: u64,
     key: zeroize::Zeroizing<[u8; 32]>,
-    /// What the code depends on besides the component: wasmtime's version, its settings, the
-    /// machine.
+    /// The environment that the code depends on besides the component: wasmtime's version, its
+    /// settings, the machine.
     engine: [u8; 32],
     written: AtomicU64,
     clock: Arc<dyn Clock>,
@@ -138,7 +138,7 @@ impl CodeCache {
         }
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).ok()?;
-        let loaded = self.verified(digest, &bytes).and_then(|(text, code)| {
+        let loaded = self.verify(digest, &bytes).and_then(|(text, code)| {
             // SAFETY: these bytes came out of `Code::serialize` in a process that held this
             // deployment's key, for this very engine: the MAC over them, the engine's hash and the
             // digest was just checked on this copy in memory.
@@ -163,7 +163,7 @@ impl CodeCache {
         loaded
     }
 
-    fn verified<'a>(&self, digest: &str, bytes: &'a [u8]) -> Option<(String, &'a [u8])> {
+    fn verify<'a>(&self, digest: &str, bytes: &'a [u8]) -> Option<(String, &'a [u8])> {
         let rest = bytes.strip_prefix(MAGIC)?;
         let (mac, content) = rest.split_at_checked(MAC_BYTES)?;
         if !bool::from(mac.ct_eq(&self.mac(digest, content))) {
@@ -234,3 +234,6 @@ impl CodeCache {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

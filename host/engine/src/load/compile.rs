@@ -1,6 +1,6 @@
 //! Compiling: on threads of its own that give way to whoever serves, and that end with it.
 //!
-//! What is large is compiled one at a time (`compilations_max`), what is small beside it. The
+//! Large components are compiled one at a time (`compilations_max`), small ones beside them. The
 //! threads end with the compilation, so that its memory is given back.
 
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl Turns {
         }
     }
 
-    /// Whose turn a component of this weight waits for.
+    /// The semaphore that a component of this weight waits for.
     pub(super) fn of(&self, weight: Weight) -> Arc<Semaphore> {
         if weight.is_small() { self.small.clone() } else { self.large.clone() }
     }
@@ -65,5 +65,22 @@ fn give_way() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::nice(NICENESS) {
         tracing::debug!(%error, "a compilation keeps its priority");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_components_and_looks_have_turns_beside_the_large_ones() {
+        let turns = Turns::new(0);
+        assert_eq!(turns.large.available_permits(), 1, "somebody has to compile");
+        let small = turns.of(Weight::default());
+        assert!(Arc::ptr_eq(&small, &turns.looking()));
+        let _all: Vec<_> =
+            (0..SMALL_MAX).map(|_| small.clone().try_acquire_owned().unwrap()).collect();
+        assert!(small.try_acquire().is_err());
+        assert!(turns.large.try_acquire().is_ok());
     }
 }

@@ -20,21 +20,26 @@ use crate::wasi::{self, Printed};
 const DESCRIBE_TIME: Duration = Duration::from_secs(10);
 /// Epochs of CPU time for it.
 const DESCRIBE_EPOCHS: u64 = 1_000;
-/// What host calls of one instance may copy.
+/// The bytes that host calls of one instance may copy.
 pub(crate) const HOSTCALL_FUEL: usize = 8 << 20;
 /// Resource handles of one instance.
 pub(crate) const HANDLES_MAX: usize = 1_000;
 
 /// A store that belongs to no call.
-fn sealed(shared: &Arc<Shared>, printed: &Printed) -> Store<State> {
+fn describe_store(shared: &Arc<Shared>, printed: &Printed) -> Store<State> {
     let tenant = shared.admission.tenant("");
     let limiter = Limiter::new(
         shared.config.guest_memory_bytes_max,
         shared.admission.bytes(&tenant),
         shared.stats.memory_bytes.clone(),
     );
-    let state =
-        State::new(wasi::sealed(printed), printed.clone(), limiter, None, Outbounds::none());
+    let state = State::new(
+        wasi::describe_context(printed),
+        printed.clone(),
+        limiter,
+        None,
+        Outbounds::none(),
+    );
     let mut store = Store::new(&shared.wasmtime, state);
     store.limiter(|state| &mut state.limiter);
     store.set_hostcall_fuel(HOSTCALL_FUEL);
@@ -51,8 +56,8 @@ fn sealed(shared: &Arc<Shared>, printed: &Printed) -> Store<State> {
 }
 
 /// The text that a component describes itself with. Its imports are linked as they are for a call,
-/// but with no call behind them: each answers a failure, and having used one is a fault. What this
-/// host does not offer traps.
+/// but with no call behind them: each answers a failure, and having used one is a fault. An import
+/// that this host does not offer traps.
 pub(crate) async fn describe(shared: &Arc<Shared>, code: &Code) -> Result<String, Fault> {
     let mut linker = shared.linker.clone();
     if linker.instantiate_pre(code).is_err() {
@@ -62,7 +67,7 @@ pub(crate) async fn describe(shared: &Arc<Shared>, code: &Code) -> Result<String
             .map_err(|error| fault(format!("it does not link: {error:#}")))?;
     }
     let printed = Printed::default();
-    let mut store = sealed(shared, &printed);
+    let mut store = describe_store(shared, &printed);
     let described = async {
         let instance = linker.instantiate_async(&mut store, code).await?;
         let describe = instance.get_typed_func::<(), (String,)>(&mut store, "describe")?;
@@ -98,7 +103,7 @@ pub(crate) async fn self_test(
     pre: &PrimitivePre<State>,
 ) -> Result<Duration, Fault> {
     let printed = Printed::default();
-    let mut store = sealed(shared, &printed);
+    let mut store = describe_store(shared, &printed);
     let begun = tokio::time::Instant::now();
     match tokio::time::timeout(DESCRIBE_TIME, pre.instantiate_async(&mut store)).await {
         Ok(Ok(_)) => Ok(begun.elapsed()),

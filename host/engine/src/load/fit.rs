@@ -23,10 +23,10 @@ const WASI: [&str; 6] =
 /// Interfaces of `wasi:http` that a component with outbound capabilities may import.
 const HTTP: [&str; 2] = ["wasi:http/types", "wasi:http/outgoing-handler"];
 
-/// What a look at a component's binary found.
+/// The findings of a look at a component's binary.
 #[derive(Debug, Default)]
 pub(crate) struct Looked {
-    /// What does not fit.
+    /// The parts that do not fit.
     pub(crate) faults: Vec<Fault>,
     /// The capabilities that its imports need.
     pub(crate) capabilities: BTreeSet<String>,
@@ -34,7 +34,7 @@ pub(crate) struct Looked {
     pub(crate) http: bool,
     /// Whether `describe` can be called all the same.
     pub(crate) describes: bool,
-    /// What there is to compile.
+    /// The code that there is to compile.
     pub(crate) weight: Weight,
 }
 
@@ -95,7 +95,7 @@ fn examine(wasm: &[u8]) -> Result<Looked, String> {
     for (name, item) in found.into_iter().filter(|(_, item)| !shape(item)) {
         if let Some(local) = name.strip_prefix(PACKAGE) {
             import(&mut looked, (&expected, world.imports.iter()), (&side, item), name, local);
-        } else if HTTP.iter().any(|known| unversioned(name) == *known) {
+        } else if HTTP.iter().any(|known| strip_version(name) == *known) {
             looked.http = true;
         } else if !WASI.iter().any(|known| name.starts_with(known)) {
             looked.faults.push(Fault::new(
@@ -116,7 +116,7 @@ fn examine(wasm: &[u8]) -> Result<Looked, String> {
                 Some(_) => Some("it is exported, but not as a function".into()),
                 None => Some(format!(
                     "it is missing; a primitive exports {}",
-                    exported(world.exports.keys())
+                    list_exports(world.exports.keys())
                 )),
             };
         if let Some(fault) = fault {
@@ -127,7 +127,7 @@ fn examine(wasm: &[u8]) -> Result<Looked, String> {
     Ok(looked)
 }
 
-fn exported<'a>(names: impl Iterator<Item = &'a String>) -> String {
+fn list_exports<'a>(names: impl Iterator<Item = &'a String>) -> String {
     names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
@@ -140,7 +140,7 @@ fn import<'e>(
 ) {
     let interface = local.split('@').next().unwrap_or(local);
     let Some((offered_name, offer)) =
-        offered.find(|(offered, _)| unversioned(offered) == unversioned(name))
+        offered.find(|(offered, _)| strip_version(offered) == strip_version(name))
     else {
         looked.faults.push(Fault::new(format!("import {name}"), "the interface has no such part"));
         return;
@@ -180,7 +180,7 @@ fn import<'e>(
 }
 
 /// `charter:primitive/documents@0.1.0` without its version.
-fn unversioned(name: &str) -> &str {
+fn strip_version(name: &str) -> &str {
     name.split('@').next().unwrap_or(name)
 }
 
@@ -241,3 +241,6 @@ fn world(
         _ => None,
     })
 }
+
+#[cfg(test)]
+mod tests;

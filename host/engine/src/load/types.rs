@@ -230,3 +230,6 @@ fn resolve<'s>(side: &'s Side<'_>, ty: ComponentValType) -> Cow<'s, ComponentDef
         ComponentValType::Type(id) => Cow::Borrowed(&side.types[id]),
     }
 }
+
+#[cfg(test)]
+mod tests;

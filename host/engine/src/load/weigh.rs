@@ -1,4 +1,4 @@
-//! What compiling a component would cost, read from its code before a compiler sees it.
+//! The cost of compiling a component, read from its code before a compiler sees it.
 //!
 //! The compiler looks at each local at each place where control flow meets: its time and memory go
 //! with their product, and a small file can make that as large as it likes. The bounds leave an
@@ -25,7 +25,7 @@ const ITEMS_MAX: u64 = 500_000;
 const SMALL_JOINTS_MAX: u64 = 4_000_000;
 const SMALL_OPERATORS_MAX: u64 = 1_000_000;
 
-/// What there is to compile.
+/// The code that there is to compile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Weight {
     joints: u64,
@@ -49,14 +49,14 @@ impl Weight {
 pub(crate) fn weigh(wasm: &[u8]) -> Result<Weight, String> {
     let mut all = Weight::default();
     for payload in Parser::new(0).parse_all(wasm) {
-        let payload = payload.map_err(damaged)?;
+        let payload = payload.map_err(word_damage)?;
         all.items += items(&payload);
         match payload {
             Payload::CodeSectionEntry(body) => {
-                let (joints, operators) = function(&body).map_err(damaged)?;
+                let (joints, operators) = function(&body).map_err(word_damage)?;
                 let which = format!("the function at byte {}", body.range().start);
-                within(joints, JOINTS_MAX, &which, "branches times locals")?;
-                within(operators, OPERATORS_MAX, &which, "operators")?;
+                require_within(joints, JOINTS_MAX, &which, "branches times locals")?;
+                require_within(operators, OPERATORS_MAX, &which, "operators")?;
                 all.functions += 1;
                 all.joints = all.joints.saturating_add(joints);
                 all.operators += operators;
@@ -66,19 +66,24 @@ pub(crate) fn weigh(wasm: &[u8]) -> Result<Weight, String> {
         }
     }
     let whole = "the component";
-    within(all.functions, FUNCTIONS_MAX, whole, "functions")?;
-    within(all.modules, MODULES_MAX, whole, "modules")?;
-    within(all.items, ITEMS_MAX, whole, "types, imports, exports and instances")?;
-    within(all.joints, ALL_JOINTS_MAX, whole, "branches times locals, over all functions,")?;
-    within(all.operators, ALL_OPERATORS_MAX, whole, "operators")?;
+    require_within(all.functions, FUNCTIONS_MAX, whole, "functions")?;
+    require_within(all.modules, MODULES_MAX, whole, "modules")?;
+    require_within(all.items, ITEMS_MAX, whole, "types, imports, exports and instances")?;
+    require_within(
+        all.joints,
+        ALL_JOINTS_MAX,
+        whole,
+        "branches times locals, over all functions,",
+    )?;
+    require_within(all.operators, ALL_OPERATORS_MAX, whole, "operators")?;
     Ok(all)
 }
 
-fn damaged(error: BinaryReaderError) -> String {
+fn word_damage(error: BinaryReaderError) -> String {
     format!("the component is damaged: {}", error.message())
 }
 
-fn within(found: u64, most: u64, whose: &str, what: &str) -> Result<(), String> {
+fn require_within(found: u64, most: u64, whose: &str, what: &str) -> Result<(), String> {
     if found <= most {
         return Ok(());
     }
@@ -118,7 +123,7 @@ fn function(body: &FunctionBody<'_>) -> Result<(u64, u64), BinaryReaderError> {
     Ok((joints.saturating_mul(declared.max(highest).max(1)), operators))
 }
 
-/// What a section lists.
+/// The number of items that a section lists.
 fn items(payload: &Payload<'_>) -> u64 {
     let count = match payload {
         Payload::TypeSection(section) => section.count(),
@@ -141,6 +146,8 @@ fn items(payload: &Payload<'_>) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     /// A number as WebAssembly writes it (LEB128).
@@ -191,5 +198,55 @@ mod tests {
         assert!(fault.contains("operators"), "{fault}");
         assert!(weigh(&module(100_001, 1, 0)).unwrap_err().contains("100001 functions"));
         assert!(weigh(b"\0asm").is_err());
+    }
+
+    #[test]
+    fn modules_and_what_they_list_are_bounded() {
+        let component = |modules: usize, types: usize| {
+            let listed = [number(types), [0x60, 0, 0].repeat(types)].concat();
+            let module = [b"\0asm\x01\0\0\0".to_vec(), section(1, &listed)].concat();
+            let header = b"\0asm\x0d\0\x01\0".to_vec();
+            [header, section(1, &module).repeat(modules)].concat()
+        };
+        let most = weigh(&component(200, 10)).unwrap();
+        assert_eq!((most.modules, most.items, most.is_small()), (200, 2_000, true));
+        assert!(weigh(&component(201, 0)).unwrap_err().contains("201 modules; at most 200"));
+        let fault = weigh(&component(1, 500_001)).unwrap_err();
+        assert!(fault.contains("types, imports, exports and instances"), "{fault}");
+    }
+
+    #[test]
+    fn a_table_of_branches_counts_each_of_them_and_a_parameter_is_a_local() {
+        // (br_table 0 0 … 0 (local.get 40)): forty parameters are declared elsewhere.
+        let targets = [number(1_000), vec![0; 1_000], vec![0]].concat();
+        let body = [vec![0, 0x02, 0x40, 0x20, 40, 0x0e], targets, vec![0x0b, 0x0b]].concat();
+        let code = [number(1), number(body.len()), body].concat();
+        let wasm = [
+            b"\0asm\x01\0\0\0".to_vec(),
+            section(1, &[1, 0x60, 0, 0]),
+            section(3, &[1, 0]),
+            section(10, &code),
+        ]
+        .concat();
+        let weight = weigh(&wasm).unwrap();
+        // One for the function, the block, two ends, the table and a thousand targets.
+        assert_eq!((weight.joints, weight.operators), (1_005 * 41, 5));
+    }
+
+    proptest! {
+        #[test]
+        fn no_damage_makes_a_look_at_code_panic(
+            at in any::<prop::sample::Index>(), change in 1_u8..=255, cut in any::<bool>(),
+        ) {
+            let mut wasm = module(3, 5, 4);
+            let at = at.index(wasm.len());
+            match cut {
+                true => wasm.truncate(at),
+                false => wasm[at] ^= change,
+            }
+            if let Ok(weight) = weigh(&wasm) {
+                prop_assert!(weight.joints <= ALL_JOINTS_MAX && weight.items <= ITEMS_MAX);
+            }
+        }
     }
 }

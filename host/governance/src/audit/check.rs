@@ -1,7 +1,7 @@
 //! Verifying an export offline: nothing but the file and the public key is needed.
 //!
-//! Rows are read one at a time. What is wrong is named as closely as it can be: by its row where
-//! the row tells on itself, else by the checkpoints that it lies between.
+//! Rows are read one at a time. A fault is named as closely as it can be: by its row where the
+//! row tells on itself, else by the checkpoints that it lies between.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufRead;
@@ -20,7 +20,7 @@ const LINE_BYTES_MAX: u64 = 1 << 20;
 /// Faults that are told; one that is cut off has many.
 const FAULTS_MAX: usize = 50;
 
-/// What was found.
+/// The findings.
 #[derive(Debug, Default)]
 pub struct Report {
     /// The log.
@@ -79,7 +79,7 @@ struct Check {
 /// that was kept from before.
 ///
 /// # Errors
-/// What is no export at all.
+/// The error, if the file is no export at all.
 pub fn export(
     mut from: impl BufRead,
     key: Option<&Verifier>,
@@ -97,7 +97,7 @@ pub fn export(
     if *key != own {
         faults.push(format!("the export names another key, {}", head.public_key));
     }
-    // What is printed is what the key's own name says, which is signed with each checkpoint.
+    // The key's own name is printed: it is signed with each checkpoint.
     if head.origin != key.name {
         faults.push(format!(
             "the export says that it is of {}, its key of {}",
@@ -141,7 +141,7 @@ pub fn export(
         halved: BTreeMap::new(),
         removed: BTreeSet::new(),
     };
-    check.reached();
+    check.compare();
     while let Some(text) = line(&mut from)? {
         match serde_json::from_str::<Line>(&text) {
             Ok(row) => check.row(&row),
@@ -213,7 +213,7 @@ impl Check {
             }
         }
         self.tree.push(hash);
-        self.reached();
+        self.compare();
     }
 
     /// A user's private halves go once a row says that the user was removed.
@@ -225,7 +225,7 @@ impl Check {
     }
 
     /// Compares with the checkpoints of this size.
-    fn reached(&mut self) {
+    fn compare(&mut self) {
         let (size, root) = (self.tree.size(), self.tree.root());
         while let Some(found) = self.waiting.pop_front_if(|found| found.size <= size) {
             if self.broken || found.size < size {

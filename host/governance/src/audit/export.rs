@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 
 use super::{Log, Sealed, text};
 
-/// What the first line says it is.
+/// The format that the first line names.
 pub const FORMAT: &str = "charter-audit/1";
 /// Checkpoints of one export: between two of them a fault can be located.
 const CHECKPOINTS_MAX: u32 = 200;
@@ -84,7 +84,7 @@ impl Log {
     /// # Errors
     /// 400 for more rows than there are.
     pub async fn export(&self, after: u64) -> Result<Export, Refusal> {
-        let sealed = self.sealed().await?;
+        let sealed = self.checkpoint().await?;
         if after > sealed.size {
             return Err(Refusal::invalid("after", format!("the log has {} rows", sealed.size)));
         }
@@ -119,8 +119,8 @@ impl Export {
                 .facts(FactKind::Audit, &self.log.organization, at, limit)
                 .await
                 .map_err(reading);
-            // What ends early is found out by its reader: the checkpoint says how many rows there
-            // are.
+            // A reader finds out that an export ended early: the checkpoint says how many rows
+            // there are.
             let Ok(rows) = rows else { return };
             let Some(last) = rows.last() else { return };
             at = last.sequence;

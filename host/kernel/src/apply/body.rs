@@ -1,4 +1,4 @@
-//! What a write makes of a row's content.
+//! The content of a row after a write.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use crate::unit::{Draft, Key, Lease, Refused, Row};
 
 /// The row that a draft makes of the old one, or of none: written `at`, and a row's time never goes
 /// back. A lease that somebody holds `now` outlives the replace.
-pub fn merged(old: Option<&Row>, draft: &Draft, at: Instant, now: Instant) -> Row {
+pub fn merge(old: Option<&Row>, draft: &Draft, at: Instant, now: Instant) -> Row {
     let kept = old.and_then(|old| old.lease.as_ref());
     let lease = match (&draft.lease, kept) {
         (None, _) if draft.unleased => None,

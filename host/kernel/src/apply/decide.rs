@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::body::{add_to_body, merged};
+use super::body::{add_to_body, merge};
 use super::state::{NewEntry, NewFact, Overlay, State, Stored};
 use super::touches::facts_log;
 use super::{lease, money};
@@ -38,7 +38,7 @@ pub(super) fn decide(
     on.holders_exist()?;
     on.facts();
     for key in std::mem::take(&mut on.touched) {
-        if let Some(stored) = on.stored(&key) {
+        if let Some(stored) = on.find(&key) {
             let version = stored.row.version;
             on.applied.versions.push((key, version));
         }
@@ -57,7 +57,7 @@ struct Deciding<'a> {
 }
 
 impl Deciding<'_> {
-    fn stored(&self, key: &Key) -> Option<&Stored> {
+    fn find(&self, key: &Key) -> Option<&Stored> {
         debug_assert!(
             self.over.rows.contains_key(key) || self.state.knows_row(key),
             "a row was not prefetched"
@@ -66,7 +66,7 @@ impl Deciding<'_> {
     }
 
     fn row(&self, key: &Key) -> Option<&Row> {
-        self.stored(key).map(|stored| &stored.row)
+        self.find(key).map(|stored| &stored.row)
     }
 
     /// Refusals first: a request of a revoked user is not run again.
@@ -84,7 +84,7 @@ impl Deciding<'_> {
                     }
                 }
                 Guard::Lease { key, token } => {
-                    lease::held(key, self.row(key), token)?;
+                    lease::require(key, self.row(key), token)?;
                 }
                 Guard::Version { key, version } => {
                     if self.row(key).map(|row| row.version) != *version {
@@ -99,7 +99,7 @@ impl Deciding<'_> {
                     }
                 }
                 Guard::Stamp { key, stamp } => {
-                    if self.stored(key).map(|stored| stored.stamp) != Some(*stamp) {
+                    if self.find(key).map(|stored| stored.stamp) != Some(*stamp) {
                         changed.insert(key.clone());
                     }
                 }
@@ -128,23 +128,23 @@ impl Deciding<'_> {
     fn write(&mut self, write: &Write) -> Result<(), Refused> {
         match write {
             Write::Insert { key, draft } => {
-                if self.stored(key).is_some() {
+                if self.find(key).is_some() {
                     return Err(Refused::Exists { key: key.clone() });
                 }
                 self.content(key, draft)
             }
             Write::Replace { key, draft, expected } => {
-                self.expected(key, *expected)?;
+                self.expect_version(key, *expected)?;
                 self.content(key, draft)
             }
             Write::Put { key, draft } => self.content(key, draft),
-            Write::Ensure { key, draft } => match self.stored(key) {
+            Write::Ensure { key, draft } => match self.find(key) {
                 Some(_) => Ok(()),
                 None => self.content(key, draft),
             },
             Write::Remove { key, expected } => {
                 if expected.is_some() {
-                    self.expected(key, *expected)?;
+                    self.expect_version(key, *expected)?;
                 }
                 self.remove(key);
                 Ok(())
@@ -156,8 +156,7 @@ impl Deciding<'_> {
             }
             Write::Open { meter, slot, spent } => {
                 let before = self.row(meter).map(|row| row.body.as_str());
-                let (is_new, body) =
-                    (before.is_none(), money::opened(meter, before, slot, *spent)?);
+                let (is_new, body) = (before.is_none(), money::open(meter, before, slot, *spent)?);
                 match is_new {
                     true => self.content(meter, &Draft { body, ..Draft::default() })?,
                     false => self.change(meter, |row| row.body = body),
@@ -166,21 +165,26 @@ impl Deciding<'_> {
             }
             Write::Reserve { meter, slot, amount, admission } => {
                 let body =
-                    money::reserved(meter, &self.existing(meter)?.body, slot, *amount, *admission)?;
+                    money::reserve(meter, &self.existing(meter)?.body, slot, *amount, *admission)?;
                 self.change(meter, |row| row.body = body);
                 Ok(())
             }
             Write::Tally { meter, slot, tally } => {
                 let Some(row) = self.row(meter) else { return Ok(()) };
-                let body = money::tallied(meter, &row.body, slot, *tally)?;
+                let body = money::tally(meter, &row.body, slot, *tally)?;
                 self.change(meter, |row| row.body = body);
                 Ok(())
             }
             Write::Transfer { from, to, amount, phase } => {
                 let sides = (self.existing(from)?.body.as_str(), self.existing(to)?.body.as_str());
-                let (debited, credited) = money::transferred((from, to), sides, *amount, *phase)?;
+                let (debited, credited) = money::transfer((from, to), sides, *amount, *phase)?;
                 self.change(from, |row| row.body = debited);
                 self.change(to, |row| row.body = credited);
+                Ok(())
+            }
+            Write::Freeze { account, frozen } => {
+                let body = money::freeze(account, &self.existing(account)?.body, *frozen)?;
+                self.change(account, |row| row.body = body);
                 Ok(())
             }
             Write::Claim { claim, holder } => self.claim(claim, holder),
@@ -214,23 +218,23 @@ impl Deciding<'_> {
             }
             Write::Extend { key, token, until } => {
                 let lease =
-                    Lease { due_at: *until, ..lease::held(key, self.row(key), token)?.clone() };
+                    Lease { due_at: *until, ..lease::require(key, self.row(key), token)?.clone() };
                 self.change(key, |row| row.lease = Some(lease));
                 Ok(())
             }
             Write::Release { key, token, due_at, undo } => {
                 let lease =
-                    lease::released(lease::held(key, self.row(key), token)?, *due_at, *undo);
+                    lease::release(lease::require(key, self.row(key), token)?, *due_at, *undo);
                 self.change(key, |row| row.lease = Some(lease));
                 Ok(())
             }
             Write::Settle { key, token } => {
-                lease::held(key, self.row(key), token)?;
+                lease::require(key, self.row(key), token)?;
                 self.remove(key);
                 Ok(())
             }
             Write::Defer { key, due_at } => {
-                let lease = lease::deferred(key, self.existing(key)?, *due_at, self.now)?;
+                let lease = lease::defer(key, self.existing(key)?, *due_at, self.now)?;
                 self.change(key, |row| row.lease = Some(lease));
                 Ok(())
             }
@@ -241,7 +245,7 @@ impl Deciding<'_> {
         self.row(key).ok_or_else(|| Refused::Missing { key: key.clone() })
     }
 
-    fn expected(&self, key: &Key, expected: Option<u64>) -> Result<(), Refused> {
+    fn expect_version(&self, key: &Key, expected: Option<u64>) -> Result<(), Refused> {
         let current = self.existing(key)?.version;
         match expected {
             Some(expected) if expected != current => {
@@ -273,8 +277,8 @@ impl Deciding<'_> {
 
     /// Inserts or replaces, with the claims that the draft has and the old row no longer.
     fn content(&mut self, key: &Key, draft: &Draft) -> Result<(), Refused> {
-        let old = self.stored(key).cloned();
-        let row = merged(
+        let old = self.find(key).cloned();
+        let row = merge(
             old.as_ref().map(|old| &old.row),
             draft,
             self.unit.at.unwrap_or(self.now),
@@ -323,20 +327,20 @@ impl Deciding<'_> {
         };
         if let Some(Some(own)) = self.over.rows.get_mut(key) {
             how(own);
-            // What this unit wrote before has the stamp of its space already.
+            // A row that this unit wrote before has the stamp of its space already.
             if is_book(&key.space) {
                 own.stamp = own.row.version;
             }
             return;
         }
-        let Some(mut stored) = self.stored(key).cloned() else { return };
+        let Some(mut stored) = self.find(key).cloned() else { return };
         how(&mut stored);
         stored.stamp = self.touch(key, stored.row.version);
         self.over.rows.insert(key.clone(), Some(stored));
     }
 
     fn remove(&mut self, key: &Key) {
-        let Some(old) = self.stored(key).cloned() else { return };
+        let Some(old) = self.find(key).cloned() else { return };
         let unique = old
             .row
             .unique
@@ -385,7 +389,7 @@ impl Deciding<'_> {
                 _ => continue,
             };
             let holds = self.state.claim(&self.over, claim) == Some(holder);
-            let Some(stored) = self.stored(holder) else {
+            let Some(stored) = self.find(holder) else {
                 if holds {
                     return Err(Refused::Missing { key: holder.clone() });
                 }
@@ -421,7 +425,7 @@ impl Deciding<'_> {
             if bytes > TAKEN_BYTES_MAX && !taken.is_empty() {
                 break;
             }
-            self.change(&key, |row| row.lease = Some(lease::taken(&old, token, until)));
+            self.change(&key, |row| row.lease = Some(lease::hand_out(&old, token, until)));
             if let Some(row) = self.row(&key).cloned() {
                 taken.push(Taken { key, row, token: token.clone(), due_at: old.due_at });
             }

@@ -7,7 +7,11 @@ use crate::time::Instant;
 use crate::unit::{Key, Lease, Refused, Row};
 
 /// The lease, if the token holds it.
-pub(super) fn held<'a>(key: &Key, row: Option<&'a Row>, token: &str) -> Result<&'a Lease, Refused> {
+pub(super) fn require<'a>(
+    key: &Key,
+    row: Option<&'a Row>,
+    token: &str,
+) -> Result<&'a Lease, Refused> {
     let lease = row.and_then(|row| row.lease.as_ref());
     lease
         .filter(|lease| lease.token.as_deref() == Some(token))
@@ -15,7 +19,7 @@ pub(super) fn held<'a>(key: &Key, row: Option<&'a Row>, token: &str) -> Result<&
 }
 
 /// After the hand-out.
-pub(super) fn taken(lease: &Lease, token: &str, until: Instant) -> Lease {
+pub(super) fn hand_out(lease: &Lease, token: &str, until: Instant) -> Lease {
     Lease {
         group: lease.group.clone(),
         due_at: until,
@@ -25,18 +29,13 @@ pub(super) fn taken(lease: &Lease, token: &str, until: Instant) -> Lease {
 }
 
 /// After it was given back; `undo` takes the hand-out back too.
-pub(super) fn released(lease: &Lease, due_at: Instant, undo: bool) -> Lease {
+pub(super) fn release(lease: &Lease, due_at: Instant, undo: bool) -> Lease {
     let count = if undo { lease.count.saturating_sub(1) } else { lease.count };
     Lease { group: lease.group.clone(), due_at, token: None, count }
 }
 
 /// Put off, unless somebody holds it.
-pub(super) fn deferred(
-    key: &Key,
-    row: &Row,
-    due_at: Instant,
-    now: Instant,
-) -> Result<Lease, Refused> {
+pub(super) fn defer(key: &Key, row: &Row, due_at: Instant, now: Instant) -> Result<Lease, Refused> {
     match &row.lease {
         Some(lease) if lease.token.is_none() || lease.due_at <= now => {
             Ok(Lease { due_at, token: None, ..lease.clone() })

@@ -1,17 +1,17 @@
-//! What reserving, tallying and transferring make of the rows of meters and accounts.
+//! Rows of meters and accounts after a reservation, a tally or a transfer.
 //!
-//! The rules are [`crate::governance::meter`]'s and [`crate::ledger`]'s; this is their way into
+//! The rules are [`crate::meter`]'s and [`crate::ledger`]'s; this is their way into
 //! rows and out.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::governance::meter::{self, Admission, Meter, Slot, Tally};
 use crate::ledger::{self, Account, Phase};
+use crate::meter::{self, Admission, Meter, Slot, Tally};
 use crate::unit::{Key, Refused};
 
 /// The meter's new body, which is its first one where it has none before.
-pub(super) fn opened(
+pub(super) fn open(
     key: &Key,
     before: Option<&str>,
     slot: &Slot,
@@ -19,14 +19,14 @@ pub(super) fn opened(
 ) -> Result<String, Refused> {
     let mut row = match before {
         Some(body) => read(key, body)?,
-        None => Meter::begun(None),
+        None => Meter::begin(None),
     };
     row.open(slot, spent);
-    written(key, &row)
+    encode(key, &row)
 }
 
 /// The meter's new body.
-pub(super) fn reserved(
+pub(super) fn reserve(
     key: &Key,
     body: &str,
     slot: &Slot,
@@ -42,18 +42,18 @@ pub(super) fn reserved(
             Refused::OverCap { meter: key.clone(), count, cap }
         }
     })?;
-    written(key, &row)
+    encode(key, &row)
 }
 
 /// The meter's new body.
-pub(super) fn tallied(key: &Key, body: &str, slot: &Slot, tally: Tally) -> Result<String, Refused> {
+pub(super) fn tally(key: &Key, body: &str, slot: &Slot, tally: Tally) -> Result<String, Refused> {
     let mut row: Meter = read(key, body)?;
     row.tally(slot, tally);
-    written(key, &row)
+    encode(key, &row)
 }
 
 /// Both accounts' new bodies: the debited one's and the credited one's.
-pub(super) fn transferred(
+pub(super) fn transfer(
     (from, to): (&Key, &Key),
     (debited, credited): (&str, &str),
     amount: i64,
@@ -77,7 +77,13 @@ pub(super) fn transferred(
             }
         },
     )?;
-    Ok((written(from, &debited)?, written(to, &credited)?))
+    Ok((encode(from, &debited)?, encode(to, &credited)?))
+}
+
+/// The account's new body.
+pub(super) fn freeze(key: &Key, account: &str, frozen: bool) -> Result<String, Refused> {
+    let account: Account = read(key, account)?;
+    encode(key, &Account { frozen, ..account })
 }
 
 /// A row that holds something else is a fault of this build, and refuses like a sum that cannot be
@@ -87,7 +93,7 @@ fn read<T: DeserializeOwned>(key: &Key, body: &str) -> Result<T, Refused> {
         .map_err(|_| Refused::NotAddable { key: key.clone(), field: "body".into() })
 }
 
-fn written<T: Serialize>(key: &Key, row: &T) -> Result<String, Refused> {
+fn encode<T: Serialize>(key: &Key, row: &T) -> Result<String, Refused> {
     serde_json::to_string(row)
         .map_err(|_| Refused::NotAddable { key: key.clone(), field: "body".into() })
 }

@@ -8,7 +8,7 @@ use crate::unit::{Claim, Draft, Fact, Guard, Key, LogKey, Refused, Unit, Write};
 pub fn size(unit: &Unit) -> (usize, usize) {
     let taken: usize = unit.takes.iter().map(|take| take.tokens.len()).sum();
     let rows = unit.writes.len() + taken + unit.facts.len() + unit.guards.len();
-    let written: usize = unit.writes.iter().map(written).sum();
+    let written: usize = unit.writes.iter().map(bytes_of).sum();
     let told: usize =
         unit.facts.iter().map(|fact| fact.id.len() + fact.name.len() + says(fact)).sum();
     (rows, written + told + 128 * rows)
@@ -18,7 +18,7 @@ fn says(fact: &Fact) -> usize {
     fact.body.len() + fact.private.as_ref().map_or(0, String::len)
 }
 
-fn written(write: &Write) -> usize {
+fn bytes_of(write: &Write) -> usize {
     match write {
         Write::Insert { draft, .. }
         | Write::Replace { draft, .. }
@@ -45,7 +45,7 @@ pub fn check(unit: &Unit) -> Result<(), Refused> {
         return too_large("1,000 rows read");
     }
     let told: usize = unit.facts.iter().map(|fact| fact.name.len() + says(fact)).sum();
-    if unit.writes.iter().map(written).sum::<usize>() + told > UNIT_BYTES_MAX {
+    if unit.writes.iter().map(bytes_of).sum::<usize>() + told > UNIT_BYTES_MAX {
         return too_large("4 MiB");
     }
     let fits = unit.guards.iter().all(guard_fits)
@@ -127,7 +127,8 @@ fn write_fits(write: &Write) -> bool {
         | Write::Defer { key, .. }
         | Write::Open { meter: key, .. }
         | Write::Reserve { meter: key, .. }
-        | Write::Tally { meter: key, .. } => key_fits(key),
+        | Write::Tally { meter: key, .. }
+        | Write::Freeze { account: key, .. } => key_fits(key),
         Write::Transfer { from, to, .. } => key_fits(from) && key_fits(to),
         Write::Add { key, field, .. } => key_fits(key) && text_fits(field),
         Write::Claim { claim, holder } | Write::Unclaim { claim, holder } => {

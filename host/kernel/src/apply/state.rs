@@ -1,4 +1,4 @@
-//! What is known of the database while a batch is decided, and what has become of it.
+//! The known part of the database while a batch is decided, and its changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,12 +9,12 @@ use crate::unit::{Claim, Fact, Key, LogKey, Reach, Row, Space};
 /// A row with what only the store needs to know of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// What its readers see.
+    /// The row, as its readers see it.
     pub row: Row,
     /// The revision of its space that its last write made, of a row of the books its version: never
     /// given twice.
     pub stamp: u64,
-    /// Whose work inserted it.
+    /// The organization whose work inserted it.
     pub organization: String,
     /// Names claimed for it.
     pub names: Vec<Claim>,
@@ -32,7 +32,7 @@ pub struct Head {
 /// A log entry to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewEntry {
-    /// Which log.
+    /// The log.
     pub log: LogKey,
     /// Its number.
     pub sequence: u64,
@@ -53,7 +53,7 @@ pub struct NewFact {
     pub sequence: Option<u64>,
 }
 
-/// What a unit, or all accepted units of a batch, changed.
+/// The changes of a unit, or of all accepted units of a batch.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Overlay {
     pub(super) rows: BTreeMap<Key, Option<Stored>>,
@@ -62,7 +62,7 @@ pub(super) struct Overlay {
     pub(super) logs: BTreeMap<LogKey, Head>,
     pub(super) entries: Vec<NewEntry>,
     pub(super) facts: Vec<NewFact>,
-    /// What was relied on being absent.
+    /// Rows that were relied on being absent.
     pub(super) absent_rows: BTreeSet<Key>,
     pub(super) absent_claims: BTreeSet<Claim>,
     pub(super) searched: BTreeSet<(Reach, Space)>,
@@ -193,7 +193,7 @@ impl State {
         self.merged.searched.extend(over.searched);
     }
 
-    /// What the accepted units made of what was prefetched.
+    /// The difference that the accepted units make to what was prefetched.
     pub fn changes(&self) -> Changes<'_> {
         let rows: Vec<_> = self.row_changes().collect();
         let mut groups: BTreeMap<(&Reach, &Space, &str), i64> = BTreeMap::new();
@@ -272,7 +272,7 @@ impl State {
     }
 }
 
-/// What a batch writes. Sorted by key.
+/// The writes of a batch, sorted by key.
 #[derive(Debug)]
 pub struct Changes<'a> {
     /// Rows inserted, changed or removed.
@@ -310,7 +310,7 @@ impl Changes<'_> {
 /// One row's way from before the batch to after it.
 #[derive(Clone, Copy, Debug)]
 pub struct RowChange<'a> {
-    /// Which.
+    /// The row.
     pub key: &'a Key,
     /// As prefetched.
     pub before: Option<&'a Stored>,
@@ -321,20 +321,20 @@ pub struct RowChange<'a> {
 /// One claim's way.
 #[derive(Clone, Copy, Debug)]
 pub struct ClaimChange<'a> {
-    /// Which.
+    /// The claim.
     pub claim: &'a Claim,
-    /// Who held it.
+    /// The holder before.
     pub before: Option<&'a Key>,
-    /// Who holds it.
+    /// The holder after.
     pub after: Option<&'a Key>,
 }
 
 /// One revision's way.
 #[derive(Clone, Copy, Debug)]
 pub struct SpaceChange<'a> {
-    /// Whose.
+    /// Its sharers.
     pub reach: &'a Reach,
-    /// Which.
+    /// The space.
     pub space: &'a Space,
     /// As prefetched.
     pub before: Option<u64>,
@@ -345,11 +345,11 @@ pub struct SpaceChange<'a> {
 /// How the size of a group changed.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupChange<'a> {
-    /// Whose.
+    /// Its sharers.
     pub reach: &'a Reach,
     /// In which space.
     pub space: &'a Space,
-    /// Which.
+    /// The group.
     pub group: &'a str,
     /// By how many rows.
     pub by: i64,
@@ -358,7 +358,7 @@ pub struct GroupChange<'a> {
 /// One log's way.
 #[derive(Clone, Copy, Debug)]
 pub struct LogChange<'a> {
-    /// Which.
+    /// The log.
     pub log: &'a LogKey,
     /// As prefetched.
     pub before: Option<Head>,

@@ -7,11 +7,11 @@ use proptest::prelude::*;
 
 mod holds;
 
-use super::{Head, State, Stored, Touches, add_to_body, apply, check, merged};
+use super::{Head, State, Stored, Touches, add_to_body, apply, check, merge};
 use crate::governance::hold::is_book;
-use crate::governance::meter::{Admission, Meter, Slot, Tally};
 use crate::ledger::{Account, Normal, Phase};
 use crate::limits::TAKEN_BYTES_MAX;
+use crate::meter::{Admission, Meter, Slot, Tally};
 use crate::time::Instant;
 use crate::unit::{
     Applied, Claim, Draft, Guard, Key, LogKey, Reach, Refused, Rejection, Space, Take, Unit, Write,
@@ -29,7 +29,7 @@ struct Model {
 }
 
 impl Model {
-    /// What a prefetch would know of it.
+    /// The part of it that a prefetch would know.
     fn prefetch<'a>(&self, units: impl Iterator<Item = &'a Unit>) -> State {
         let mut touches = Touches::default();
         units.for_each(|unit| touches.add(unit, true));
@@ -106,7 +106,7 @@ impl Model {
         answers
     }
 
-    /// What must be true of every database.
+    /// The invariants of every database.
     fn holds(&self) {
         let mut claims = BTreeMap::new();
         let mut groups: BTreeMap<(Space, String), i64> = BTreeMap::new();
@@ -225,7 +225,7 @@ fn money() -> impl Strategy<Value = Write> {
         freezes: false,
     });
     prop_oneof![
-        (0..2_u8).prop_map(|n| ensured(meter(n), &Meter::opened(day(1), 0))),
+        (0..2_u8).prop_map(|n| ensured(meter(n), &Meter::new(day(1), 0))),
         (0..3_u8).prop_map(|n| ensured(account(n), &Account::new(Normal::Credit, n == 0))),
         (0..2_u8, 1..3_u8, 0..4_i64).prop_map(|(n, date, spent)| Write::Open {
             meter: meter(n),
@@ -419,9 +419,9 @@ fn a_replace_does_not_end_a_lease_that_somebody_holds() {
         count: 3,
     };
     let leased = Draft { lease: Some(("g".into(), Instant(1))), ..Draft::default() };
-    let mut old = merged(None, &leased, NOW, NOW);
+    let mut old = merge(None, &leased, NOW, NOW);
     old.lease = Some(lease.clone());
-    assert_eq!(merged(Some(&old), &leased, NOW, NOW).lease, Some(lease));
+    assert_eq!(merge(Some(&old), &leased, NOW, NOW).lease, Some(lease));
 }
 
 #[test]
@@ -453,5 +453,5 @@ fn what_requests_are_decided_by_is_held_by_many_and_must_be_as_it_was() {
     assert_eq!(answers[2], Err(Rejection::Conflict { keys: vec![key(1)] }));
     let mut touches = Touches::default();
     touches.add(&by(1), true);
-    assert_eq!(touches.rows[&key(1)], super::Hold::Shared);
+    assert_eq!(touches.rows[&key(1)], super::RowLock::Shared);
 }

@@ -1,4 +1,4 @@
-//! What a batch must have read, and locked, before it can be decided.
+//! Everything that a batch must have read, and locked, before it can be decided.
 //!
 //! Everything is kept sorted: two committers that lock in this order never wait for each other in a
 //! circle.
@@ -6,12 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::governance::hold::is_book;
-use crate::governance::meter::Slot;
+use crate::meter::Slot;
 use crate::unit::{Claim, Draft, FactKind, Guard, Key, LogKey, Reach, Space, Unit, Write};
 
 /// How a row is held while the batch runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Hold {
+pub enum RowLock {
     /// Others may hold it too; nobody may write it.
     Shared,
     /// Nobody else may hold or write it.
@@ -33,7 +33,7 @@ pub struct Wanted {
 #[derive(Clone, Debug, Default)]
 pub struct Touches {
     /// Rows that are read or written.
-    pub rows: BTreeMap<Key, Hold>,
+    pub rows: BTreeMap<Key, RowLock>,
     /// Claims that are read, taken or given up by name.
     pub claims: BTreeSet<Claim>,
     /// Spaces that were searched or are written.
@@ -63,8 +63,8 @@ pub fn is_of_events(log: &LogKey) -> bool {
 pub fn meeting_rows(unit: &Unit) -> impl Iterator<Item = &Key> {
     let moved = unit.writes.iter().flat_map(|write| match write {
         Write::Transfer { from, to, .. } => [Some(from), Some(to)],
-        // Where no cap stood there is hardly ever a meter: nobody meets there.
-        Write::Tally { slot, .. } if *slot == Slot::uncapped() => [None, None],
+        // A scope without a cap has hardly ever a meter: nobody meets there.
+        Write::Tally { slot, .. } if *slot == Slot::without_cap() => [None, None],
         Write::Open { meter, .. } | Write::Reserve { meter, .. } | Write::Tally { meter, .. } => {
             [Some(meter), None]
         }
@@ -79,11 +79,11 @@ impl Touches {
         for guard in &unit.guards {
             match guard {
                 Guard::Entry { key, .. } | Guard::Unchanged { key, .. } => {
-                    self.row(key, Hold::Shared)
+                    self.row(key, RowLock::Shared)
                 }
                 Guard::Version { key, .. }
                 | Guard::Stamp { key, .. }
-                | Guard::Lease { key, .. } => self.row(key, Hold::Alone),
+                | Guard::Lease { key, .. } => self.row(key, RowLock::Alone),
                 Guard::Revision { reach, space, .. } => {
                     self.spaces.insert((reach.clone(), space.clone()));
                 }
@@ -118,7 +118,7 @@ impl Touches {
             | Write::Replace { key, draft, .. }
             | Write::Put { key, draft }
             | Write::Ensure { key, draft } => {
-                self.written(key);
+                self.change(key);
                 self.unique(key, draft);
             }
             Write::Remove { key, .. }
@@ -129,16 +129,17 @@ impl Touches {
             | Write::Defer { key, .. }
             | Write::Open { meter: key, .. }
             | Write::Reserve { meter: key, .. }
-            | Write::Tally { meter: key, .. } => self.written(key),
+            | Write::Tally { meter: key, .. }
+            | Write::Freeze { account: key, .. } => self.change(key),
             Write::Transfer { from, to, .. } => {
-                self.written(from);
-                self.written(to);
+                self.change(from);
+                self.change(to);
             }
             // The holder's row keeps the list of its names, so that it takes them along when it is
             // removed.
             Write::Claim { claim, holder } | Write::Unclaim { claim, holder } => {
                 self.claims.insert(claim.clone());
-                self.written(holder);
+                self.change(holder);
             }
             Write::Append { log, .. } | Write::Close { log } => {
                 self.logs.insert(log.clone());
@@ -146,13 +147,13 @@ impl Touches {
         }
     }
 
-    fn row(&mut self, key: &Key, hold: Hold) {
+    fn row(&mut self, key: &Key, hold: RowLock) {
         let held = self.rows.entry(key.clone()).or_insert(hold);
         *held = (*held).max(hold);
     }
 
-    fn written(&mut self, key: &Key) {
-        self.row(key, Hold::Alone);
+    fn change(&mut self, key: &Key) {
+        self.row(key, RowLock::Alone);
         if !is_book(&key.space) {
             self.spaces.insert((key.reach.clone(), key.space.clone()));
         }

@@ -7,6 +7,8 @@ use crate::id::{OrganizationId, ProjectId, UserId, uuid_v7};
 use crate::scope::{Actor, Principal, Proof, Subject};
 use crate::time::Instant;
 
+/// Columns of credentials that have a role.
+const CREDENTIALS: [&str; 4] = ["key", "project", "user", "session"];
 const MATRIX: &str = include_str!("../../../../tests/authority.tsv");
 
 fn id(n: u8) -> String {
@@ -68,7 +70,16 @@ fn the_table_has_a_row_for_each_class_and_no_other() {
     let named: Vec<&str> = Class::ALL.iter().map(|class| class.as_str()).collect();
     assert_eq!(rows.len(), named.len());
     for class in named {
-        assert_eq!(rows[class].len(), 4, "{class}");
+        assert_eq!(rows[class].len(), 8, "{class}");
+    }
+}
+
+#[test]
+fn components_do_what_their_callers_may_and_only_what_manifests_can_declare() {
+    for (class, cells) in rows() {
+        let class = Class::ALL.into_iter().find(|known| known.as_str() == class).unwrap();
+        let told = if class.is_declarable() { "caller" } else { "-" };
+        assert_eq!(cells["component"], told, "{class:?}");
     }
 }
 
@@ -77,10 +88,11 @@ fn each_principal_may_do_what_its_cell_says_and_nothing_else() {
     for (class, cells) in rows() {
         let class = Class::ALL.into_iter().find(|known| known.as_str() == class).unwrap();
         if class == Class::Operator {
-            // Whose token it is was asked before; no role has a part in it.
+            // The token was checked before; no role has a part in it.
             continue;
         }
-        for (column, cell) in cells {
+        for column in CREDENTIALS {
+            let cell = cells[column];
             for role in Role::ALL {
                 let denied = reason(class, Access::Read, principal(column, role));
                 let told = format!("{} by {column} as {role}: {denied:?}", class.as_str());
@@ -93,14 +105,15 @@ fn each_principal_may_do_what_its_cell_says_and_nothing_else() {
 #[test]
 fn an_operation_can_ask_for_more_than_its_class_and_never_for_less() {
     for class in Class::ALL {
-        for column in ["key", "project", "user", "session"] {
+        for column in CREDENTIALS {
             for role in Role::ALL {
                 let by = |access| reason(class, access, principal(column, role)).is_none();
                 assert!(by(Access::Read) || !by(Access::Write), "{class:?} {column} {role}");
                 assert!(by(Access::Write) || !by(Access::Admin), "{class:?} {column} {role}");
                 let open = matches!(class, Class::Open | Class::Inbound | Class::Operator);
                 let decides = class == Class::Deciding;
-                let admin = open || decides || role.allows(Access::Admin);
+                let pinned = ["project", "user"].contains(&column);
+                let admin = open || decides || (role.allows(Access::Admin) && !pinned);
                 assert!(admin || !by(Access::Admin), "{class:?} {column} {role}");
             }
         }
@@ -117,6 +130,10 @@ fn a_pin_is_told_before_a_role_and_a_kind_of_credential_before_both() {
     assert_eq!(told(Class::Deciding, "user", Role::Viewer), "person_required");
     assert_eq!(told(Class::Regulated, "session", Role::Viewer), "key_required");
     assert_eq!(told(Class::OwnSession, "key", Role::Owner), "session_required");
+    for column in ["project", "user"] {
+        let administers = reason(Class::Regulated, Access::Admin, principal(column, Role::Admin));
+        assert_eq!(administers.as_deref(), Some("pinned"), "{column}");
+    }
 }
 
 #[test]
@@ -139,7 +156,8 @@ fn a_desk_is_as_wide_as_what_is_named() {
 #[test]
 fn an_admin_without_pins_loosens_and_an_organization_can_ask_for_a_session_always() {
     let may = |column, role, session_only| {
-        loosen(&scope(principal(column, role), Subject::Path), session_only).is_ok()
+        let proof = Proof::of(principal(column, role)).loosens_by_session(session_only);
+        loosen(&proof.scope()).is_ok()
     };
     for role in Role::ALL {
         let admin = role.allows(Access::Admin);

@@ -1,13 +1,13 @@
-//! Which window of a calendar period a moment falls into.
+//! The windows of a calendar period, and the one that a moment falls into.
 //!
 //! Windows are named by local date text, so that a name says the same on every host, and later
 //! windows of one period sort behind earlier ones.
 
 use jiff::ToSpan;
 
-use super::meter::Slot;
 use crate::fault::Fault;
 use crate::kit::Period;
+use crate::meter::Slot;
 use crate::time::{Instant, Zone};
 
 /// A period, read in an IANA time zone.
@@ -21,7 +21,7 @@ pub struct Calendar {
 /// One window of a calendar.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// Where its amounts are counted.
+    /// The slot that its amounts are counted in.
     pub slot: Slot,
     /// Its first moment; the epoch where it has none.
     pub starts: Instant,
@@ -38,7 +38,7 @@ impl Calendar {
         let fault = || {
             Fault::new("time_zone", "must be the name of an IANA time zone, such as Europe/Zurich")
         };
-        let zone = Zone::named(time_zone).ok_or_else(fault)?;
+        let zone = Zone::parse(time_zone).ok_or_else(fault)?;
         let basis = match period {
             Period::Total => "total".to_owned(),
             period => format!("{} {time_zone}", period.as_str()),

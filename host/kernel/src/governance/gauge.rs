@@ -7,14 +7,14 @@
 
 use super::calendar::{Calendar, Window};
 use super::hold::{Charge, Counted, meters_space};
-use super::meter::{Admission, Count, Meter};
 use super::policy::Grant;
+use crate::meter::{Admission, Count, Meter};
 use crate::time::Instant;
 use crate::unit::{Guard, Key, Reach, Write};
 
-/// What a grant's scope begins with.
+/// The beginning of a grant's scope.
 const GRANT: &str = "grant:";
-/// What a limit's scope begins with.
+/// The beginning of a limit's scope.
 const LIMIT: &str = "limit:";
 
 /// A cap, and where its amounts are counted.
@@ -23,7 +23,7 @@ pub struct Cap {
     /// `organization`, `project`, `kit`, `user`, a scope of the primitive's own, or `limit:` or
     /// `grant:` and an id.
     pub scope: String,
-    /// What is counted.
+    /// The kind of thing that is counted.
     pub unit: Counted,
     /// The meter's row.
     pub meter: Key,
@@ -31,9 +31,9 @@ pub struct Cap {
     pub most: Option<i64>,
     /// Whether an excess is refused; otherwise it takes a person's leave.
     pub hard: bool,
-    /// What it is counted over.
+    /// The period it is counted over.
     pub calendar: Calendar,
-    /// What the cap was read from.
+    /// The row that the cap was read from, unchanged.
     pub guard: Option<Guard>,
 }
 
@@ -62,12 +62,12 @@ pub struct Gauge {
     pub cap: Cap,
     /// The window that counts now.
     pub window: Window,
-    /// What stands there.
+    /// The amounts there.
     pub count: Count,
     opening: Option<Opening>,
 }
 
-/// What makes a meter count in the window.
+/// The start of a meter in a window.
 #[derive(Clone, Copy, Debug)]
 struct Opening {
     /// The sum of what the spend records say.
@@ -102,10 +102,15 @@ impl Cap {
         matches!(self.scope.as_str(), "organization" | "project" | "user")
     }
 
-    /// Whether the spend records know what was spent in its scope. What a primitive counts by itself
-    /// begins with its cap, and a limit with its first use.
+    /// Whether the spend records know what was spent in its scope. A scope that a primitive counts
+    /// by itself begins with its cap, and a limit with its first use.
     pub fn is_recorded(&self) -> bool {
         self.comes_and_goes() || self.scope == "kit"
+    }
+
+    /// Whether it is a budget that people have set, and bounds money.
+    pub fn is_budget(&self) -> bool {
+        self.is_recorded() && self.most.is_some()
     }
 
     /// The limit of the organization that it is, by its id.
@@ -113,11 +118,11 @@ impl Cap {
         self.scope.strip_prefix(LIMIT)
     }
 
-    /// Where it stands by its meter's row, at that version.
+    /// Looks at the cap by its meter's row, at that version.
     pub fn look(self, row: Option<(Meter, u64)>, now: Instant) -> Look {
         let mut window = self.calendar.window(now);
         let Some((known, version)) = row else {
-            let known = Meter::begun(None);
+            let known = Meter::begin(None);
             return Look::Unsummed(Unsummed { cap: self, window, known, version: None });
         };
         let is_whole = known.whole || !self.comes_and_goes();
@@ -144,8 +149,8 @@ impl Unsummed {
         self.window.starts
     }
 
-    /// Where the cap stands, with what the spend records say.
-    pub fn summed(self, spent: i64) -> Gauge {
+    /// The gauge of the cap, by the sum of the spend records.
+    pub fn sum_up(self, spent: i64) -> Gauge {
         let Self { cap, window, mut known, version } = self;
         known.open(&window.slot, spent);
         let count = known.standing(&window.slot);
@@ -166,7 +171,7 @@ impl Gauge {
         self.cap.most.is_none_or(|most| stands <= most)
     }
 
-    /// What an amount reserves in it; `beyond` it where a person has a say.
+    /// The charge of an amount in it; `beyond` it where a person has a say.
     pub fn charge(&self, amount: i64, beyond: bool) -> Charge {
         let within = || Admission::Within(self.cap.most.unwrap_or(i64::MAX));
         Charge {
@@ -179,10 +184,10 @@ impl Gauge {
         }
     }
 
-    /// What must still be so when something is reserved in it.
+    /// Conditions that must still hold when something is reserved in it.
     pub fn guards(&self) -> impl Iterator<Item = Guard> {
-        // What is captured after the sum was made would be missed: the row must be the one that was
-        // read. What is counted at all times has nothing to sum up before its first row.
+        // A capture after the sum was made would be missed: the row must be the one that was read.
+        // A scope that counts at all times has nothing to sum up before its first row.
         let opening =
             self.opening.filter(|opening| opening.version.is_some() || self.cap.comes_and_goes());
         let unchanged = opening.map(|opening| Guard::Version {
@@ -193,7 +198,7 @@ impl Gauge {
     }
 
     /// Has the meter count in the window, before anything is reserved.
-    pub fn opened(&self) -> Option<Write> {
+    pub fn opening(&self) -> Option<Write> {
         let Opening { spent, .. } = self.opening?;
         let (meter, slot) = (self.cap.meter.clone(), self.window.slot.clone());
         Some(Write::Open { meter, slot, spent })
@@ -221,13 +226,13 @@ mod tests {
 
     fn row(scope: &str, whole: bool, spent: i64) -> Option<(Meter, u64)> {
         let slot = cap(scope).calendar.window(NOW).slot;
-        Some((Meter { whole, ..Meter::opened(slot, spent) }, 7))
+        Some((Meter { whole, ..Meter::new(slot, spent) }, 7))
     }
 
     fn gauge(scope: &str, row: Option<(Meter, u64)>, sum: i64) -> Gauge {
         match cap(scope).look(row, NOW) {
             Look::Counted(gauge) => gauge,
-            Look::Unsummed(unsummed) => unsummed.summed(sum),
+            Look::Unsummed(unsummed) => unsummed.sum_up(sum),
         }
     }
 
@@ -243,7 +248,7 @@ mod tests {
     fn a_meter_that_counts_at_all_times_is_believed() {
         for whole in [true, false] {
             let kit = gauge("kit", row("kit", whole, 40), 99);
-            assert_eq!((kit.count.spent, kit.opened().is_some()), (40, false), "{whole}");
+            assert_eq!((kit.count.spent, kit.opening().is_some()), (40, false), "{whole}");
         }
         let standing = gauge("organization", row("organization", true, 40), 99);
         assert_eq!((standing.count.spent, standing.guards().count()), (40, 0));
@@ -255,19 +260,19 @@ mod tests {
         assert_eq!((stale.count.spent, version(&stale)), (59, vec![Some(7)]));
         let first = gauge("user", None, 12);
         assert_eq!((first.count.spent, version(&first)), (12, vec![None]));
-        assert!(matches!(first.opened(), Some(Write::Open { spent: 12, .. })));
-        // Where nothing can have been spent before its first row, those who come first do not
-        // stand in each other's way.
+        assert!(matches!(first.opening(), Some(Write::Open { spent: 12, .. })));
+        // Nothing can have been spent before the first row of a kit's meter, so those who come
+        // first do not stand in each other's way.
         assert_eq!(version(&gauge("kit", None, 0)), Vec::new());
     }
 
     #[test]
     fn another_period_is_summed_up_anew_and_a_later_window_stays() {
         let month = Calendar::new(Period::Month, "UTC").unwrap().window(NOW).slot;
-        let other = gauge("kit", Some((Meter::opened(month, 80), 3)), 20);
+        let other = gauge("kit", Some((Meter::new(month, 80), 3)), 20);
         assert_eq!((other.count.spent, version(&other)), (20, vec![Some(3)]));
         let tomorrow = cap("kit").calendar.window(NOW.plus_ms(86_400_000)).slot;
-        let ahead = gauge("kit", Some((Meter::opened(tomorrow.clone(), 5), 3)), 99);
+        let ahead = gauge("kit", Some((Meter::new(tomorrow.clone(), 5), 3)), 99);
         assert_eq!((ahead.count.spent, ahead.window.slot), (5, tomorrow));
     }
 

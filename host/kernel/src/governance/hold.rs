@@ -4,12 +4,13 @@
 //! is data, the guards and writes of a unit: the caller commits it, alone or with the request's own
 //! work. Invariant: what a hold reserved is released exactly once, in the window that admitted it.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::meter::{Admission, Slot, Tally};
 use super::policy::Decision;
 use crate::json_text;
 use crate::ledger::Phase;
+use crate::meter::{Admission, Slot, Tally};
 use crate::time::Instant;
 use crate::unit::{Draft, Guard, Key, LogKey, Reach, Space, Write};
 
@@ -28,8 +29,8 @@ pub const KEPT_MS: i64 = 90 * 86_400_000;
 /// days are whole records.
 pub const RECORD_MS: i64 = 15 * 60_000;
 
-/// Where a hold stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+/// The state of a hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// A person has yet to decide.
@@ -78,15 +79,15 @@ impl State {
 /// Leave for one regulated action.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hold {
-    /// Where it stands.
+    /// Its state.
     pub state: State,
-    /// Whose action it is.
+    /// The primitive that acts.
     pub primitive: String,
     /// `<primitive>.<verb>`.
     pub action: String,
-    /// What it is done to.
+    /// The thing it is done to.
     pub entity: String,
-    /// What the money is for, in spend reports.
+    /// The purpose of the money, in spend reports.
     pub component: String,
     /// For the person who decides or looks.
     pub title: String,
@@ -100,7 +101,7 @@ pub struct Hold {
     /// hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capturable: Option<i64>,
-    /// What was reserved for it, outermost scope first.
+    /// Its reservations, outermost scope first.
     pub charges: Vec<Charge>,
     /// The accounts that the capture posts between.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -123,7 +124,7 @@ pub struct Hold {
     /// The later request that settles it now, where one does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settler: Option<Settler>,
-    /// What was truly spent, once it is captured.
+    /// The amount that was truly spent, once it is captured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actual: Option<i64>,
     /// When it was captured or voided.
@@ -131,7 +132,7 @@ pub struct Hold {
     pub ended_at: Option<Instant>,
 }
 
-/// Who settles a hold that outlived its request.
+/// The request that settles a hold which outlived its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settler {
     /// The request.
@@ -153,6 +154,9 @@ pub struct Subject {
     pub kit: Option<String>,
     /// Kind and id of who acted.
     pub actor: (String, String),
+    /// The account of the person behind the actor. Absent in rows of earlier builds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root: Option<String>,
 }
 
 /// An amount that stands reserved in one scope.
@@ -164,15 +168,15 @@ pub struct Charge {
     pub meter: Key,
     /// The window that it was admitted in.
     pub slot: Slot,
-    /// What is reserved.
+    /// The reserved amount.
     pub amount: i64,
     /// Under which rule.
     pub admission: Admission,
-    /// What is counted.
+    /// The kind of thing that is counted.
     pub unit: Counted,
 }
 
-/// What a meter counts.
+/// The kind of thing that a meter counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Counted {
@@ -185,15 +189,15 @@ pub enum Counted {
 /// The accounts that a capture posts between.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pay {
-    /// Which is debited.
+    /// The account that is debited.
     pub from: Key,
-    /// Which is credited.
+    /// The account that is credited.
     pub to: Key,
-    /// What the entries say.
+    /// The text of the entries.
     pub memo: String,
 }
 
-/// Whose word says that an action happened, and what it cost.
+/// The speaker who says that an action happened, and what it cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Word {
     /// The primitive that asked for leave, or a person who resolves a doubt.
@@ -221,21 +225,21 @@ pub struct OverCapture {
 pub struct Step {
     /// The hold as it stands after.
     pub hold: Hold,
-    /// What must still be so.
+    /// Conditions that must still hold.
     pub guards: Vec<Guard>,
-    /// What becomes of it.
+    /// Changes.
     pub writes: Vec<Write>,
 }
 
 /// Spaces whose rows outlive whom they are about: without them no sum could be proved. See also
 /// [`is_book`].
 pub const BOOKS: [&str; 4] = ["host.holds", "host.ledger", "host.meters", "host.spend"];
-/// What the logs of accounts' entries begin with; they stay, too.
+/// The beginning of the names of accounts' logs; they stay, too.
 pub const BOOKS_LOGS: &str = "host.ledger.";
 
-/// Whether a space is one of [`BOOKS`]. Their rows are never made anew under a former one's key,
-/// whoever searches them takes what there is, and nobody waits for their changes or asks how many
-/// there are: so they have neither revisions nor sizes, and who only adds to them shares nothing.
+/// Whether a space is one of [`BOOKS`]. No row of theirs is made anew under a former one's key, a
+/// search takes what there is, and nobody waits for their changes or asks how many there are: so
+/// they have neither revisions nor sizes, and units that only add to them share nothing.
 pub fn is_book(space: &Space) -> bool {
     BOOKS.contains(&space.as_str())
 }
@@ -274,8 +278,8 @@ pub fn entries_of(account: &Key) -> LogKey {
 }
 
 impl Subject {
-    /// Who may settle its holds and shares its spend records: the user, else the project, else the
-    /// organization.
+    /// The reach that may settle its holds and shares its spend records: the user, else the
+    /// project, else the organization.
     pub fn reach(&self) -> Reach {
         match (&self.user, &self.project) {
             (Some(user), _) => Reach::user(user),
@@ -286,7 +290,7 @@ impl Subject {
 
     /// The scopes of the host's own caps that come and go, outermost first, and where their meters
     /// lie.
-    fn capped(&self) -> Vec<(&'static str, Reach)> {
+    fn cap_scopes(&self) -> Vec<(&'static str, Reach)> {
         let organization = Some(("organization", Reach::organization(&self.organization)));
         let project = self.project.as_ref().map(|id| ("project", Reach::project(id)));
         let user = self.user.as_ref().map(|id| ("user", Reach::user(id)));
@@ -295,24 +299,23 @@ impl Subject {
 }
 
 impl Hold {
-    /// Where a hold of this id lies.
+    /// The address of a hold of this id.
     pub fn key(&self, id: &str) -> Key {
         key(&self.subject.organization, id)
     }
 
     /// Takes the hold: every charge is admitted, or none.
-    pub fn taken(&self, id: &str) -> Vec<Write> {
-        let mut writes = self.reserved();
+    pub fn take(&self, id: &str) -> Vec<Write> {
+        let mut writes = self.reserve();
         writes.push(Write::Insert { key: self.key(id), draft: self.draft(self.until) });
         writes
     }
 
     /// Takes the hold and makes a first step of it, in one unit.
-    pub fn taken_with(&self, id: &str, step: Step) -> Vec<Write> {
-        let (mut writes, own) = (self.reserved(), self.key(id));
-        // What had no cap when it was decided has none at this unit's commit either.
-        let bare =
-            |write: &Write| matches!(write, Write::Tally { slot, .. } if *slot == Slot::uncapped());
+    pub fn take_with(&self, id: &str, step: Step) -> Vec<Write> {
+        let (mut writes, own) = (self.reserve(), self.key(id));
+        // A scope without a cap when it was decided has none at this unit's commit either.
+        let bare = |write: &Write| matches!(write, Write::Tally { slot, .. } if *slot == Slot::without_cap());
         let steps = step.writes.into_iter().filter(|write| !bare(write));
         writes.extend(steps.map(|write| match write {
             Write::Replace { key, draft, .. } if key == own => Write::Insert { key, draft },
@@ -332,19 +335,20 @@ impl Hold {
 
     /// Counts what was spent in the scopes that had no cap when it was held: where one has come
     /// since, it counts there. Elsewhere there is no meter, and nothing happens.
-    fn tallied_since(&self, spent: i64) -> impl Iterator<Item = Write> {
+    fn tally_since(&self, spent: i64) -> impl Iterator<Item = Write> {
         let uncharged = |scope: &str| self.charges.iter().all(|charge| charge.scope != scope);
-        let scopes = self.subject.capped().into_iter().filter(move |(scope, _)| uncharged(scope));
+        let scopes =
+            self.subject.cap_scopes().into_iter().filter(move |(scope, _)| uncharged(scope));
         let tally = Tally { released: 0, spent, beyond: false, freezes: false };
         scopes.map(move |(scope, reach)| Write::Tally {
             meter: Key::new(&reach, &meters_space(), scope),
-            slot: Slot::uncapped(),
+            slot: Slot::without_cap(),
             tally,
         })
     }
 
-    fn reserved(&self) -> Vec<Write> {
-        let mut writes: Vec<Write> = self.charges.iter().map(Charge::reserved).collect();
+    fn reserve(&self) -> Vec<Write> {
+        let mut writes: Vec<Write> = self.charges.iter().map(Charge::reserve).collect();
         if let (Some(pay), Some(amount)) = (&self.pay, self.amount) {
             writes.push(Write::Transfer {
                 from: pay.from.clone(),
@@ -357,40 +361,40 @@ impl Hold {
     }
 
     /// An effect is about to leave the host.
-    pub fn dispatched(&self, id: &str) -> Step {
+    pub fn dispatch(&self, id: &str) -> Step {
         let next = Self { state: State::Dispatched, ..self.clone() };
         // One that a later request settles is in doubt when that one is over.
         let due_at = self.settler.as_ref().map_or(self.until, |settler| settler.until);
-        let replaced = next.replaced(id, due_at);
-        self.step(id, next, vec![replaced])
+        let write = next.replace(id, due_at);
+        self.step(id, next, vec![write])
     }
 
     /// It outlives its request.
-    pub fn kept(&self, id: &str, until: Instant) -> Step {
+    pub fn keep(&self, id: &str, until: Instant) -> Step {
         let next = Self { kept: true, until, settler: None, ..self.clone() };
-        let replaced = next.replaced(id, until);
-        self.step(id, next, vec![replaced])
+        let write = next.replace(id, until);
+        self.step(id, next, vec![write])
     }
 
     /// A later request settles it, alone: `version` is the row's, so that of two at once one finds
     /// it taken.
-    pub fn reopened(&self, id: &str, version: u64, settler: Settler) -> Step {
+    pub fn reopen(&self, id: &str, version: u64, settler: Settler) -> Step {
         let next = Self { settler: Some(settler), ..self.clone() };
-        let replaced = next.replaced(id, self.until);
-        let mut step = self.step(id, next, vec![replaced]);
+        let write = next.replace(id, self.until);
+        let mut step = self.step(id, next, vec![write]);
         step.guards.push(Guard::Version { key: self.key(id), version: Some(version) });
         step
     }
 
     /// The settler leaves it as it was.
-    pub fn returned(&self, id: &str) -> Step {
+    pub fn hand_back(&self, id: &str) -> Step {
         let next = Self { settler: None, ..self.clone() };
-        let replaced = next.replaced(id, next.until);
-        self.step(id, next, vec![replaced])
+        let write = next.replace(id, next.until);
+        self.step(id, next, vec![write])
     }
 
     /// The most that its own primitive, or a person, may capture of it, in micro-US-dollars.
-    pub fn bound(&self) -> i64 {
+    pub fn capture_max(&self) -> i64 {
         let money = self.charges.iter().filter(|charge| charge.unit == Counted::Money);
         let charged = || money.map(|charge| charge.amount).max().unwrap_or(0);
         self.capturable.or(self.amount).unwrap_or_else(charged)
@@ -403,7 +407,7 @@ impl Hold {
     /// # Errors
     /// [`OverCapture`] for anybody else's word beyond the bound: the hold stays as it is.
     pub fn admit_capture(&self, actual: i64, word: Word) -> Result<Capture, OverCapture> {
-        let bound = self.bound();
+        let bound = self.capture_max();
         match word {
             Word::Asker if actual > bound => Err(OverCapture { left: bound }),
             _ => Ok(Capture { actual, freezes: actual > bound }),
@@ -411,7 +415,7 @@ impl Hold {
     }
 
     /// It happened, and this is what was spent.
-    pub fn captured(&self, id: &str, capture: Capture, now: Instant) -> Step {
+    pub fn capture(&self, id: &str, capture: Capture, now: Instant) -> Step {
         let Capture { actual, freezes } = capture;
         let money = self.amount.map(|_| actual);
         let next =
@@ -419,7 +423,7 @@ impl Hold {
         let narrowest = self.charges.iter().rposition(|charge| charge.unit == Counted::Money);
         let ends = self.charges.iter().enumerate().map(|(at, charge)| {
             let spent = if charge.unit == Counted::Money { actual } else { charge.amount };
-            charge.ended(spent, freezes && narrowest == Some(at) && !charge.is_wide())
+            charge.end(spent, freezes && narrowest == Some(at) && !charge.is_wide())
         });
         let mut writes: Vec<Write> = ends.collect();
         if let (Some(pay), Some(held)) = (&self.pay, self.amount) {
@@ -433,18 +437,18 @@ impl Hold {
             writes.extend(entries(pay, actual, id, &self.component));
         }
         if self.is_spending() {
-            writes.extend(self.tallied_since(actual));
-            writes.extend(self.recorded(actual));
+            writes.extend(self.tally_since(actual));
+            writes.extend(self.record(actual));
         }
-        writes.push(next.replaced(id, now));
+        writes.push(next.replace(id, now));
         self.step(id, next, writes)
     }
 
     /// It did not happen.
-    pub fn voided(&self, id: &str, now: Instant) -> Step {
+    pub fn void(&self, id: &str, now: Instant) -> Step {
         let next = Self { state: State::Voided, ended_at: Some(now), ..self.clone() };
         let mut writes: Vec<Write> =
-            self.charges.iter().map(|charge| charge.ended(0, false)).collect();
+            self.charges.iter().map(|charge| charge.end(0, false)).collect();
         if let (Some(pay), Some(amount)) = (&self.pay, self.amount) {
             writes.push(Write::Transfer {
                 from: pay.from.clone(),
@@ -453,16 +457,16 @@ impl Hold {
                 phase: Phase::Void,
             });
         }
-        writes.push(next.replaced(id, now));
+        writes.push(next.replace(id, now));
         self.step(id, next, writes)
     }
 
     /// Nobody knows whether it happened: what it reserved stays reserved until a person, or the
     /// primitive, says what became of it.
-    pub fn doubted(&self, id: &str) -> Step {
+    pub fn doubt(&self, id: &str) -> Step {
         let next = Self { state: State::InDoubt, ..self.clone() };
-        let replaced = next.replaced(id, next.until);
-        self.step(id, next, vec![replaced])
+        let write = next.replace(id, next.until);
+        self.step(id, next, vec![write])
     }
 
     fn step(&self, id: &str, hold: Self, writes: Vec<Write>) -> Step {
@@ -474,7 +478,7 @@ impl Hold {
         Step { hold, guards: vec![guard], writes }
     }
 
-    fn replaced(&self, id: &str, due_at: Instant) -> Write {
+    fn replace(&self, id: &str, due_at: Instant) -> Write {
         Write::Replace { key: self.key(id), draft: self.draft(due_at), expected: None }
     }
 
@@ -493,8 +497,8 @@ impl Hold {
         }
     }
 
-    /// What it adds to the record of the quarter of an hour in which it was admitted.
-    fn recorded(&self, spent: i64) -> [Write; 3] {
+    /// Its addition to the record of the quarter of an hour in which it was admitted.
+    fn record(&self, spent: i64) -> [Write; 3] {
         let quarter = Instant(self.at.0 - self.at.0.rem_euclid(RECORD_MS));
         let id = format!("{quarter} {} {}", self.action, self.component);
         let key = Key::new(&self.subject.reach(), &spend_space(), id);
@@ -514,7 +518,7 @@ impl Hold {
     }
 }
 
-/// What a spend record says beside its sums.
+/// The content of a spend record beside its sums.
 #[derive(Serialize)]
 struct Spent<'a> {
     at: Instant,
@@ -525,7 +529,7 @@ struct Spent<'a> {
     user: Option<&'a str>,
 }
 
-/// What an account's log says of a transfer.
+/// A transfer in an account's log.
 #[derive(Serialize)]
 struct Entry<'a> {
     transfer: &'a str,
@@ -541,12 +545,12 @@ impl Charge {
         self.scope == "organization"
     }
 
-    fn reserved(&self) -> Write {
+    fn reserve(&self) -> Write {
         let (meter, slot) = (self.meter.clone(), self.slot.clone());
         Write::Reserve { meter, slot, amount: self.amount, admission: self.admission }
     }
 
-    fn ended(&self, spent: i64, freezes: bool) -> Write {
+    fn end(&self, spent: i64, freezes: bool) -> Write {
         let beyond = self.admission == Admission::Beyond;
         let tally = Tally { released: self.amount, spent, beyond, freezes };
         Write::Tally { meter: self.meter.clone(), slot: self.slot.clone(), tally }

@@ -2,26 +2,27 @@
 //!
 //! Read it in this order. [`Grounds::decide`]: what the policy says, and which grant stands in for
 //! what it lacks. [`course`]: whether the action goes on now, waits for a person, or ends here.
-//! [`charges`]: what it reserves in each scope. [`Terms::hold`] and [`prepared`]: the hold, and what
+//! [`is_bounded`]: whether a cap stands above a pinned caller that spends the organization's money.
+//! [`charges`]: what it reserves in each scope. [`Terms::hold`] and [`prepare`]: the hold, and what
 //! is committed before it. Nothing here reads a row or the time: the caller does, and commits what
 //! comes of it in one unit, in which the committer has the last word on each cap.
 
 use std::collections::BTreeSet;
 
 use super::gauge::{Gauge, grant_meter, is_grants};
-use super::hold::{Charge, Hold, Pay, State, Subject};
+use super::hold::{CREDIT, Charge, Hold, Pay, State, Subject};
 use super::policy::{Amount, Ask, Decision, Grant, Policy, Verdict};
 use crate::ledger::Account;
 use crate::refusal::{Code, Refusal};
 use crate::time::{Instant, Zone};
 use crate::unit::{Guard, Key, Refused, Write};
 
-/// What leave is asked for.
+/// The action that leave is asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
     /// `<primitive>.<verb>`.
     pub action: &'a str,
-    /// What it is done to.
+    /// The thing it is done to.
     pub entity: &'a str,
     /// Whether its amount counts against caps.
     pub spends: bool,
@@ -29,7 +30,7 @@ pub struct Asked<'a> {
     pub amount: Option<i64>,
 }
 
-/// What it is decided by.
+/// The grounds of a decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Grounds<'a> {
     /// The organization's policy.
@@ -42,7 +43,7 @@ pub struct Grounds<'a> {
     pub at: Instant,
 }
 
-/// Who can say yes where the rules ask for a person.
+/// The person who can say yes where the rules ask for one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Person {
     /// People have: this is what they approved, made again.
@@ -71,18 +72,20 @@ pub enum No {
     ApprovalRequired,
     /// It exceeds a soft cap, and nobody can be asked.
     OverSoftCap,
+    /// A caller that is pinned to a user spends the organization's credit, and no cap bounds it.
+    NoCap,
 }
 
-/// What a hold is given for, apart from what was decided.
+/// The terms of a hold, apart from what was decided.
 #[derive(Clone, Debug)]
 pub struct Terms {
-    /// Whose action it is.
+    /// The primitive that acts.
     pub primitive: String,
     /// `<primitive>.<verb>`.
     pub action: String,
-    /// What it is done to.
+    /// The thing it is done to.
     pub entity: String,
-    /// What the money is for, in spend reports.
+    /// The purpose of the money, in spend reports.
     pub component: String,
     /// For the person who decides or looks.
     pub title: String,
@@ -107,9 +110,9 @@ pub struct Terms {
 }
 
 impl Asked<'_> {
-    /// How much it is about, as rules see it. What spends without saying how much is larger than
-    /// any amount.
-    pub fn counted(&self) -> Amount {
+    /// How much it is about, as rules see it. An action that spends without saying how much is
+    /// larger than any amount.
+    pub fn to_amount(&self) -> Amount {
         match self.amount {
             Some(amount) => Amount::Of(amount),
             None if self.spends => Amount::Unbounded,
@@ -119,7 +122,7 @@ impl Asked<'_> {
 }
 
 impl Grounds<'_> {
-    /// What the policy says, and which of the grants stands in for what it lacks. A grant of which
+    /// The word of the policy, and the grant that stands in for what it lacks. A grant of which
     /// a meter is `full` is used up, and stands in for nothing.
     pub fn decide(&self, asked: &Asked<'_>, grants: &[Grant], full: &BTreeSet<Key>) -> Decision {
         let is_left = |grant: &&Grant| {
@@ -128,7 +131,7 @@ impl Grounds<'_> {
         let left: Vec<Grant> = grants.iter().filter(is_left).cloned().collect();
         let ask = Ask {
             action: asked.action,
-            amount: asked.counted(),
+            amount: asked.to_amount(),
             entity: asked.entity,
             user: self.subject.user.as_deref(),
             kit: self.subject.kit.as_deref(),
@@ -164,7 +167,20 @@ pub fn course(decision: &Decision, is_beyond: bool, person: Person) -> Result<Co
     }
 }
 
-/// What the action reserves in each scope, in the order of `gauges`: the narrowest scope of money,
+/// Whether a caller who `is_pinned` to a user may be paid for out of where the money comes from:
+/// the user's own accounts bound themselves, the organization's credit is bounded by a budget of the
+/// user's kit, the user, the project or the organization. A cap that a caller has set itself, or a
+/// limit on how often, bounds nothing here.
+///
+/// # Errors
+/// [`No::NoCap`].
+pub fn is_bounded(is_pinned: bool, pay: Option<&Pay>, gauges: &[Gauge]) -> Result<(), No> {
+    let spends_credit = pay.is_some_and(|pay| pay.from.id == CREDIT);
+    let is_capped = gauges.iter().any(|gauge| gauge.cap.is_budget());
+    if is_pinned && spends_credit && !is_capped { Err(No::NoCap) } else { Ok(()) }
+}
+
+/// The charges of the action in each scope, in the order of `gauges`: the narrowest scope of money,
 /// which an over-capture freezes, is the last.
 pub fn charges(gauges: &[Gauge], amount: Option<i64>, beyond: &BTreeSet<&Key>) -> Vec<Charge> {
     let charge =
@@ -173,8 +189,8 @@ pub fn charges(gauges: &[Gauge], amount: Option<i64>, beyond: &BTreeSet<&Key>) -
 }
 
 impl Terms {
-    /// What is asked, as rules see it.
-    pub fn asked(&self) -> Asked<'_> {
+    /// The action, as rules see it.
+    pub fn to_asked(&self) -> Asked<'_> {
         let Self { action, entity, spends, amount, .. } = self;
         Asked { action, entity, spends: *spends, amount: *amount }
     }
@@ -210,18 +226,18 @@ impl Terms {
     }
 }
 
-/// What is committed before a hold is taken: what must still be so, and the rows that it needs.
-pub fn prepared(hold: &Hold, gauges: &[Gauge]) -> (Vec<Guard>, Vec<Write>) {
-    let mut writes: Vec<Write> = gauges.iter().filter_map(Gauge::opened).collect();
+/// Everything that is committed before a hold is taken: conditions, and the rows that it needs.
+pub fn prepare(hold: &Hold, gauges: &[Gauge]) -> (Vec<Guard>, Vec<Write>) {
+    let mut writes: Vec<Write> = gauges.iter().filter_map(Gauge::opening).collect();
     if let Some(pay) = &hold.pay {
-        // What the guest opens is opened with its own commit, and the hold is taken before that.
-        writes.extend([&pay.from, &pay.to].map(|key| Account::credit().opened(key)));
+        // An account that the guest opens is opened with its commit, and the hold is taken before.
+        writes.extend([&pay.from, &pay.to].map(|key| Account::credit().open(key)));
     }
     (gauges.iter().flat_map(Gauge::guards).collect(), writes)
 }
 
 impl No {
-    /// What the caller is told.
+    /// The refusal that the caller gets.
     pub fn refusal(self, decision: &Decision) -> Refusal {
         let refusal = match self {
             No::Denied => Refusal::forbidden(
@@ -232,6 +248,11 @@ impl No {
                 "approval_required",
                 "The organization's policy asks for a person's approval of this action.",
             ),
+            No::NoCap => {
+                let told = "The key is pinned to a user, and no cap bounds what it takes of the organization's credit.";
+                return Refusal::forbidden("no_cap", told)
+                    .hint("Set a budget on the user, its kit, its project or the organization.");
+            }
             No::OverSoftCap => {
                 return Refusal::new(
                     Code::BudgetExceeded,
@@ -243,8 +264,8 @@ impl No {
     }
 }
 
-/// What a rule of the committer says of a hold that was not taken; `None` where it is to be asked
-/// again.
+/// The refusal of a hold that a rule of the committer kept from being taken; `None` where it is to
+/// be asked again.
 pub fn refusal(refused: &Refused, hold: &Hold, gauges: &[Gauge]) -> Option<Refusal> {
     let of = |meter: &Key| gauges.iter().find(|gauge| gauge.cap.meter == *meter);
     match refused {

@@ -1,10 +1,11 @@
 //! Limits: how often a user may take an action in a period, and for how much in all.
 //!
-//! What a budget is for money that leaves, a limit is for everything regulated: mails sent, money
-//! charged. Each counts on a meter of its own for each user.
+//! A budget bounds money that leaves, a limit everything regulated: mails sent, money charged.
+//! Each counts on a meter of its own for each user.
 
 use std::collections::BTreeSet;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::policy::{action_matches, is_glob};
@@ -20,23 +21,29 @@ const NAMED_MAX: usize = 200;
 const ID_CHARS_MAX: usize = 100;
 
 /// How often, and for how much, in a period. Closed on the wire.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Limit {
     /// Named in refusals.
+    #[schemars(length(min = 1, max = ID_CHARS_MAX))]
     pub id: String,
-    /// Which actions count: `shop.buy`, `shop.*`, `*`.
+    /// The actions that count: `shop.buy`, `shop.*`, `*`.
+    #[schemars(length(min = 1, max = NAMED_MAX), inner(length(min = 1, max = 200)))]
     pub actions: Vec<String>,
-    /// Whose; every user's, each by itself, where absent.
+    /// The users it bounds; every user, each by itself, where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<String>")]
+    #[schemars(length(min = 1, max = NAMED_MAX), inner(length(min = 1, max = 200)))]
     pub users: Option<BTreeSet<String>>,
-    /// What it is counted over, in the organization's time zone.
+    /// The period it is counted over, in the organization's time zone.
     pub period: Period,
     /// How often.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
     pub max_count: Option<i64>,
     /// For how much in all, in micro-US-dollars.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
     pub max_amount_micro_usd: Option<i64>,
 }
 

@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 
 use jiff::civil::Weekday;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::fault::Fault;
@@ -20,13 +21,13 @@ pub struct Policy {
     /// In any order; ids are unique.
     #[serde(default)]
     pub rules: Vec<Rule>,
-    /// What happens to an action that no rule matches.
+    /// The fate of an action that no rule matches.
     #[serde(default)]
     pub default: Otherwise,
 }
 
-/// What happens to an action that no rule matches.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// The fate of an action that no rule matches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Otherwise {
     /// It is allowed, within caps.
@@ -37,28 +38,34 @@ pub enum Otherwise {
 }
 
 /// One rule.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
     /// Named in decisions, approvals and audit rows.
+    #[schemars(length(min = 1, max = TEXT_CHARS_MAX))]
     pub id: String,
-    /// What it says.
+    /// Its word.
     pub effect: Effect,
-    /// Which actions it is about: `shop.buy`, `payments.*`, `*`.
+    /// The actions that it is about: `shop.buy`, `payments.*`, `*`.
+    #[schemars(length(min = 1, max = NAMED_MAX), inner(length(min = 1, max = TEXT_CHARS_MAX)))]
     pub actions: Vec<String>,
-    /// Which of those; all where absent.
+    /// The condition on those; all where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "When")]
     pub when: Option<When>,
     /// Whether it acts.
     #[serde(default)]
     pub mode: Mode,
     /// How many distinct people must approve; 1 where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u8", range(min = 1, max = APPROVALS_MAX))]
     pub approvals_required: Option<u8>,
 }
 
-/// What a rule says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+/// The word of a rule.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
     /// It may happen.
@@ -70,7 +77,7 @@ pub enum Effect {
 }
 
 /// Whether a rule acts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// It acts.
@@ -81,47 +88,62 @@ pub enum Mode {
 }
 
 /// All of what is named must hold. Closed on the wire.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct When {
     /// The amount is larger, in micro-US-dollars; an action that spends without naming an amount
     /// counts as larger than any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "i64", range(min = 0))]
     pub amount_over_micro_usd: Option<i64>,
     /// The tenant user is one of these.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<String>")]
+    #[schemars(length(min = 1, max = NAMED_MAX), inner(length(min = 1, max = TEXT_CHARS_MAX)))]
     pub users: Option<BTreeSet<String>>,
     /// The user's kit is one of these.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<String>")]
+    #[schemars(length(min = 1, max = NAMED_MAX), inner(length(min = 1, max = TEXT_CHARS_MAX)))]
     pub kits: Option<BTreeSet<String>>,
     /// The project is one of these.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<String>")]
+    #[schemars(length(min = 1, max = NAMED_MAX), inner(length(min = 1, max = TEXT_CHARS_MAX)))]
     pub projects: Option<BTreeSet<String>>,
-    /// What it is done to (a recipient, a merchant, a card) matches one of these, `*` standing for
-    /// any text.
+    /// The thing it is done to (a recipient, a merchant, a card) matches one of these, `*` standing
+    /// for any text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<String>")]
+    #[schemars(length(min = 1, max = NAMED_MAX), inner(length(min = 1, max = TEXT_CHARS_MAX)))]
     pub entities: Option<Vec<String>>,
     /// It happens within these hours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Hours")]
     pub hours: Option<Hours>,
 }
 
 /// Hours of the week, in the organization's time zone.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Hours {
     /// The first minute, `09:00`.
+    #[schemars(regex(pattern = TIME), extend("x-words" = TIME_WORDS))]
     pub from: String,
     /// The first minute after, `17:30`; where it is not later than `from`, the hours go on past
     /// midnight.
+    #[schemars(regex(pattern = TIME), extend("x-words" = TIME_WORDS))]
     pub to: String,
     /// `mon` … `sun`, the day on which the hours begin; every day where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<Day>", length(min = 1, max = 7))]
     pub days: Option<BTreeSet<Day>>,
 }
 
 /// A day of the week.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Day {
     /// Monday.
@@ -147,14 +169,14 @@ impl From<Weekday> for Day {
     }
 }
 
-/// What is asked about.
+/// The action that is asked about.
 #[derive(Clone, Debug)]
 pub struct Ask<'a> {
     /// `<primitive>.<verb>`.
     pub action: &'a str,
     /// In micro-US-dollars.
     pub amount: Amount,
-    /// What it is done to.
+    /// The thing it is done to.
     pub entity: &'a str,
     /// The tenant user.
     pub user: Option<&'a str>,
@@ -179,7 +201,7 @@ pub enum Amount {
     Unbounded,
 }
 
-/// What becomes of an action.
+/// The outcome for an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -194,7 +216,7 @@ pub enum Verdict {
 /// A verdict and its reasons, as it is stored with the decision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
-    /// What becomes of it.
+    /// The outcome.
     pub verdict: Verdict,
     /// The rules that decided; empty where the default did.
     pub rules: Vec<String>,
@@ -214,10 +236,10 @@ fn is_zero(count: &u8) -> bool {
     *count == 0
 }
 
-/// What a shadow rule would have said.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The word that a shadow rule would have had.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Shadow {
-    /// Which rule.
+    /// The rule.
     pub rule: String,
     /// Its effect.
     pub effect: Effect,
@@ -230,9 +252,9 @@ pub struct Shadow {
 pub struct Grant {
     /// Its id.
     pub id: String,
-    /// Whose it is.
+    /// The user it is for.
     pub user_id: String,
-    /// What for, as in a rule.
+    /// The actions it covers, as in a rule.
     pub actions: Vec<String>,
     /// How often it may be used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -254,6 +276,9 @@ const NAMED_MAX: usize = 200;
 const APPROVALS_MAX: u8 = 10;
 /// Characters of an id, a glob or an entity.
 const TEXT_CHARS_MAX: usize = 200;
+/// A time of day, and the same in words.
+const TIME: &str = "^[0-9]{2}:[0-9]{2}$";
+const TIME_WORDS: &str = "must be a time of day such as `09:30`";
 
 impl Policy {
     /// Everything that is wrong with it, by dotted path.
@@ -320,10 +345,7 @@ impl Policy {
             let Some(hours) = &when.hours else { continue };
             for (name, text) in [("from", &hours.from), ("to", &hours.to)] {
                 if minute(text).is_none() {
-                    fault(
-                        &format!("when.hours.{name}"),
-                        "must be a time of day such as `09:30`".into(),
-                    );
+                    fault(&format!("when.hours.{name}"), TIME_WORDS.into());
                 }
             }
             if hours.days.as_ref().is_some_and(BTreeSet::is_empty) {
@@ -333,7 +355,7 @@ impl Policy {
         faults
     }
 
-    /// What becomes of an action. Grants of other users, and those that are over, may be among
+    /// Decides an action. Grants of other users, and those that are over, may be among
     /// `grants`.
     pub fn decide(&self, ask: &Ask<'_>, grants: &[Grant]) -> Decision {
         let matching: Vec<&Rule> = self.rules.iter().filter(|rule| rule.matches(ask)).collect();
@@ -379,7 +401,7 @@ impl Policy {
         if !self.rules.iter().filter(restricts).all(kept) {
             return true;
         }
-        // Where the default is to deny, whatever a rule says short of that is leave.
+        // Under a default to deny, a rule that says anything else gives leave.
         let gives_leave = |rule: &&Rule| rule.mode == Mode::Enforce && rule.effect != Effect::Deny;
         let denies = next.default == Otherwise::Deny && self.default == Otherwise::Deny;
         denies && next.rules.iter().filter(gives_leave).any(|new| !self.rules.contains(new))

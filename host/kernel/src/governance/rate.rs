@@ -1,8 +1,8 @@
 //! How often something may be done: at most so many times within any stretch of so many seconds, to
 //! the millisecond.
 //!
-//! What was done is remembered as it was, one moment each, so that no stretch of time admits more
-//! than another.
+//! Each use is remembered as it was, by its moment, so that no stretch of time admits more than
+//! another.
 
 use serde::{Deserialize, Serialize};
 

@@ -38,7 +38,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::idempotency::Key;
+    use crate::idempotency::ClientKey;
 
     fn descend(request: &str, ordinals: &[u32]) -> Lineage {
         ordinals
@@ -70,7 +70,7 @@ mod tests {
         #[test]
         fn every_key_is_one_that_a_client_could_send(ordinals in prop::collection::vec(any::<u32>(), 0..5)) {
             let lineage = descend("01933b1e-0000-7000-8000-000000000000", &ordinals);
-            prop_assert!(Key::parse(lineage.key()).is_ok());
+            prop_assert!(ClientKey::parse(lineage.key()).is_ok());
         }
     }
 }

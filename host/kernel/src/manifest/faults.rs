@@ -77,13 +77,13 @@ pub fn check(manifest: &Value) -> Result<Manifest, Vec<Fault>> {
 
 /// The operations that would be served below one of the host's own prefixes (`/v1/auth`,
 /// `/v1/operator/components`).
-pub fn reserved(manifest: &Manifest, prefixes: &[&str]) -> Vec<Fault> {
+pub fn host_path_faults(manifest: &Manifest, prefixes: &[&str]) -> Vec<Fault> {
     let below = |path: &str, prefix: &str| {
         path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
     let mut faults = Vec::new();
     for (at, operation) in manifest.operations.iter().enumerate() {
-        for (_, path) in served(operation) {
+        for (_, path) in paths_of(operation) {
             for prefix in prefixes.iter().filter(|prefix| below(&path, prefix)) {
                 faults.push(Fault::new(
                     format!("operations.{at}.path"),
@@ -96,12 +96,12 @@ pub fn reserved(manifest: &Manifest, prefixes: &[&str]) -> Vec<Fault> {
 }
 
 /// The full paths that an operation is served at.
-pub fn served(operation: &Operation) -> impl Iterator<Item = (Mount, String)> {
-    operation.mounts().iter().map(|mount| (*mount, served_path(*mount, &operation.path)))
+pub fn paths_of(operation: &Operation) -> impl Iterator<Item = (Mount, String)> {
+    operation.mounts().iter().map(|mount| (*mount, path_at(*mount, &operation.path)))
 }
 
 /// The full path of `path` at a mount.
-pub fn served_path(mount: Mount, path: &str) -> String {
+pub fn path_at(mount: Mount, path: &str) -> String {
     let before = match mount {
         Mount::Company => "/v1",
         Mount::User => "/v1/users/{user_id}",

@@ -3,7 +3,18 @@
 //!
 //! One exhaustive `match` per column: a new row does not compile until every column has it.
 
-use crate::manifest::Catalogue;
+use serde::{Deserialize, Serialize};
+
+/// The error catalogue of an operation's refusals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Catalogue {
+    /// The primary API's codes.
+    #[default]
+    Primary,
+    /// The typed catalogue's codes.
+    Typed,
+}
 
 /// A row of the error tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -135,8 +146,8 @@ impl Code {
     /// Its name and HTTP status in a catalogue.
     pub fn row(self, catalogue: Catalogue) -> (&'static str, u16) {
         match catalogue {
-            Catalogue::Primary => self.primary(),
-            Catalogue::Typed => self.typed(),
+            Catalogue::Primary => self.row_primary(),
+            Catalogue::Typed => self.row_typed(),
         }
     }
 
@@ -150,9 +161,9 @@ impl Code {
         self.row(catalogue).1
     }
 
-    /// The row of a name from either catalogue. Where a name stands for several rows, the one that
-    /// bears it in both, or else in the primary one.
-    pub fn named(name: &str) -> Option<Self> {
+    /// The row of a name from either catalogue. A name of several rows means the one that bears it
+    /// in both, or else in the primary one.
+    pub fn parse(name: &str) -> Option<Self> {
         let called = |code: &Code, catalogue| code.name(catalogue) == name;
         let find = |fits: &dyn Fn(&Code) -> bool| Self::ALL.into_iter().find(fits);
         find(&|code| called(code, Catalogue::Primary) && called(code, Catalogue::Typed))
@@ -163,7 +174,7 @@ impl Code {
     /// A name that stands for this row and no other.
     pub fn own_name(self) -> &'static str {
         let primary = self.name(Catalogue::Primary);
-        if Self::named(primary) == Some(self) { primary } else { self.name(Catalogue::Typed) }
+        if Self::parse(primary) == Some(self) { primary } else { self.name(Catalogue::Typed) }
     }
 
     /// Whether the same request may succeed later.
@@ -181,7 +192,7 @@ impl Code {
         }
     }
 
-    fn primary(self) -> (&'static str, u16) {
+    fn row_primary(self) -> (&'static str, u16) {
         match self {
             Code::InvalidInput => ("invalid_input", 400),
             Code::InvalidInbox => ("invalid_inbox", 400),
@@ -193,11 +204,11 @@ impl Code {
             Code::SubscriptionRequired => ("billing_blocked", 402),
             Code::NotConfigured => ("not_configured", 501),
             Code::WalletNotConfigured => ("wallet_not_configured", 501),
-            same => same.typed(),
+            same => same.row_typed(),
         }
     }
 
-    fn typed(self) -> (&'static str, u16) {
+    fn row_typed(self) -> (&'static str, u16) {
         match self {
             Code::InvalidInput | Code::InvalidInbox => ("validation_failed", 400),
             Code::WindowUnavailable => ("window_unavailable", 400),
@@ -279,7 +290,7 @@ mod tests {
     fn every_name_finds_a_row_that_is_called_so() {
         for catalogue in [Catalogue::Primary, Catalogue::Typed] {
             for code in Code::ALL {
-                let found = Code::named(code.name(catalogue)).unwrap();
+                let found = Code::parse(code.name(catalogue)).unwrap();
                 assert!(
                     [Catalogue::Primary, Catalogue::Typed]
                         .iter()
@@ -287,13 +298,49 @@ mod tests {
                 );
             }
         }
-        assert_eq!(Code::named("forbidden"), Some(Code::Forbidden));
-        assert_eq!(Code::named("budget_exceeded"), Some(Code::BudgetExceeded));
-        assert_eq!(Code::named("validation_failed"), Some(Code::InvalidInput));
-        assert_eq!(Code::named("state_conflict"), Some(Code::StateConflict));
-        assert_eq!(Code::named("feature_not_configured"), Some(Code::NotConfigured));
-        assert_eq!(Code::named("no_such_code"), None);
-        assert!(Code::ALL.into_iter().all(|code| Code::named(code.own_name()) == Some(code)));
+        assert_eq!(Code::parse("forbidden"), Some(Code::Forbidden));
+        assert_eq!(Code::parse("budget_exceeded"), Some(Code::BudgetExceeded));
+        assert_eq!(Code::parse("validation_failed"), Some(Code::InvalidInput));
+        assert_eq!(Code::parse("state_conflict"), Some(Code::StateConflict));
+        assert_eq!(Code::parse("feature_not_configured"), Some(Code::NotConfigured));
+        assert_eq!(Code::parse("no_such_code"), None);
+        assert!(Code::ALL.into_iter().all(|code| Code::parse(code.own_name()) == Some(code)));
+    }
+
+    /// The rows of the table in docs/errors.md: guest, primary, typed, and whether to ask again.
+    fn documented() -> Vec<[&'static str; 4]> {
+        let text = include_str!("../../../../docs/errors.md");
+        let (_, table) = text.split_once("<!-- codes -->\n").unwrap();
+        let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+        rows.map(|row| {
+            let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+            let [guest, primary, typed, means, remedy, again] = cells[..] else {
+                panic!("a row has six cells: {row}")
+            };
+            assert!(!means.is_empty() && !remedy.is_empty(), "{row}");
+            [guest, primary, typed, again]
+        })
+        .collect()
+    }
+
+    #[test]
+    fn the_docs_have_each_row_and_no_other() {
+        let stated: Vec<[String; 4]> = Code::ALL
+            .into_iter()
+            .map(|code| {
+                let row = |catalogue| {
+                    let (name, status) = code.row(catalogue);
+                    format!("`{name}` {status}")
+                };
+                [
+                    format!("`{}`", code.own_name()),
+                    row(Catalogue::Primary),
+                    row(Catalogue::Typed),
+                    if code.should_retry() { "yes" } else { "no" }.into(),
+                ]
+            })
+            .collect();
+        assert_eq!(documented(), stated);
     }
 
     #[test]
@@ -313,7 +360,7 @@ mod tests {
             ("internal_error", 500),
         ];
         for (name, status) in stated {
-            assert_eq!(Code::named(name).unwrap().status(Catalogue::Typed), status, "{name}");
+            assert_eq!(Code::parse(name).unwrap().status(Catalogue::Typed), status, "{name}");
         }
         assert_eq!(Code::BudgetExceeded.row(Catalogue::Primary), ("forbidden", 403));
         assert_eq!(Code::BudgetExceeded.row(Catalogue::Typed), ("budget_exceeded", 402));

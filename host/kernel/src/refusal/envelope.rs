@@ -2,9 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Refusal;
 use super::code::{kind, retryable};
-use crate::manifest::Catalogue;
+use super::{Catalogue, Refusal};
 
 impl Refusal {
     /// Its name and HTTP status in a catalogue.

@@ -1,15 +1,15 @@
-//! What a guest's failure becomes.
+//! A guest's failure as a refusal, and back.
 //!
 //! A guest names a code of the host's list, in either catalogue, or one that its manifest declares.
 //! Anything else is a bug of the guest and reads as our fault. Texts are bounded: a guest cannot
 //! make an error of any size.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{Code, Refusal};
+use super::{Catalogue, Code, Refusal};
 use crate::fault::Fault;
 use crate::limits::{REFUSAL_DETAILS_BYTES_MAX, REFUSAL_TEXT_CHARS_MAX};
-use crate::manifest::ErrorCode;
 
 /// A failure as it crosses the interface, in either direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub struct Failure {
     pub code: String,
     /// For people.
     pub message: String,
-    /// What to do about it.
+    /// The way out.
     pub hint: Option<String>,
     /// The granular reason.
     pub reason: Option<String>,
@@ -30,6 +30,29 @@ pub struct Failure {
     pub retry_after_seconds: Option<u32>,
 }
 
+impl Failure {
+    /// A failure of this code and message.
+    pub fn new(code: &str, message: impl Into<String>) -> Self {
+        Self { code: code.into(), message: message.into(), ..Self::default() }
+    }
+
+    /// The component breaks its own declaration: a fault of the component, which reads as ours to
+    /// its caller.
+    pub fn undeclared(message: impl Into<String>) -> Self {
+        Self { reason: Some("UNDECLARED".into()), ..Self::new("internal_error", message) }
+    }
+
+    /// The component handed over something else than the interface asks for.
+    pub fn invalid(param: &str, message: impl Into<String>) -> Self {
+        Self { param: Some(param.into()), ..Self::new("invalid_input", message) }
+    }
+
+    /// The thing is not there, or another's.
+    pub fn not_found(what: &str) -> Self {
+        Self::new("not_found", format!("{what} was not found"))
+    }
+}
+
 /// A code of a primitive's own, with its status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Declared {
@@ -37,6 +60,21 @@ pub struct Declared {
     pub code: String,
     /// Its HTTP status.
     pub status: u16,
+}
+
+/// An error code of the primitive's own.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ErrorCode {
+    /// Lower-case snake name that the host's list does not have.
+    pub code: String,
+    /// 4xx.
+    pub status: u16,
+    /// The catalogue it belongs to.
+    #[serde(default)]
+    pub catalogue: Catalogue,
+    /// For people.
+    #[serde(default)]
+    pub meaning: String,
 }
 
 /// Members of `error` that accompany refusals about spending; a guest puts them into its details.
@@ -50,13 +88,13 @@ impl Refusal {
         let own = declared.iter().find(|own| own.code == failure.code);
         let code = match own {
             Some(own) => nearest(own.status),
-            None => Code::named(&failure.code)?,
+            None => Code::parse(&failure.code)?,
         };
-        let mut refusal = Self::new(code, bounded(failure.message));
+        let mut refusal = Self::new(code, shorten(failure.message));
         refusal.own = own.map(|own| Declared { code: own.code.clone(), status: own.status });
-        refusal.hint = failure.hint.map(bounded);
-        refusal.reason = failure.reason.map(bounded).or(refusal.reason);
-        refusal.param = failure.param.map(bounded);
+        refusal.hint = failure.hint.map(shorten);
+        refusal.reason = failure.reason.map(shorten).or(refusal.reason);
+        refusal.param = failure.param.map(shorten);
         refusal.details = details(failure.details);
         refusal.retry_after_seconds = failure.retry_after_seconds;
         if code == Code::InvalidInput && !refusal.details.contains_key("faults") {
@@ -122,7 +160,7 @@ fn is_about_spending(code: Code) -> bool {
     )
 }
 
-fn bounded(text: String) -> String {
+fn shorten(text: String) -> String {
     match text.char_indices().nth(REFUSAL_TEXT_CHARS_MAX) {
         Some((end, _)) => text[..end].to_owned(),
         None => text,
@@ -144,7 +182,6 @@ fn details(text: Option<String>) -> Map<String, Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::manifest::Catalogue;
 
     fn declared() -> Vec<ErrorCode> {
         vec![serde_json::from_value(json!({"code": "mailbox_full", "status": 409})).unwrap()]

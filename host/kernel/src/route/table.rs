@@ -35,9 +35,9 @@ struct Route<T> {
 /// A route that fits a request.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Found<'t, T> {
-    /// What was put into the table.
+    /// The value that was put into the table.
     pub value: &'t T,
-    /// Whose route it is.
+    /// The owner of the route.
     pub owner: &'t str,
     /// The template that fits.
     pub template: &'t Template,
@@ -67,7 +67,7 @@ pub struct Overlap {
     pub template: String,
     /// The template in the table.
     pub other: String,
-    /// Whose that one is.
+    /// The owner of that one.
     pub owner: String,
 }
 
@@ -130,7 +130,7 @@ impl<T> Table<T> {
         Ok(())
     }
 
-    /// What stands at exactly this method and template, whatever its parameters are called.
+    /// The value at exactly this method and template, whatever its parameters are called.
     pub fn get_mut(&mut self, method: &str, template: &Template) -> Option<&mut T> {
         self.root.place(template.segments()).get_mut(method).map(|route| &mut route.value)
     }

@@ -11,7 +11,7 @@ pub enum Segment {
     Literal(String),
     /// Matches any one segment that starts with the prefix, and has more.
     Parameter {
-        /// What stands before the brace; empty for a plain parameter.
+        /// The text before the brace; empty for a plain parameter.
         prefix: String,
         /// The parameter's name.
         name: String,

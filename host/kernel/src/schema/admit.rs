@@ -1,5 +1,5 @@
-//! Which schemas are admitted: bounded in size, depth and in what checking a value takes, closed
-//! under their own references, and free of endless ones.
+//! The admission of schemas: bounded in size, depth and the cost of checking a value, closed under
+//! their own references, and free of endless ones.
 
 use serde_json::Value;
 
@@ -49,7 +49,7 @@ fn cost(graph: &Graph, paths: &[String]) -> Option<Fault> {
                 "has a $ref that leads back to itself without going into the value",
             ));
         }
-        Err(Shape::Nested(at)) => return Some(nested(&paths[at])),
+        Err(Shape::Nested(at)) => return Some(nesting_fault(&paths[at])),
     };
     let visits = graph.visits(&order);
     if let Some(at) = order.iter().copied().find(|at| visits[*at] > SCHEMA_VISITS_MAX) {
@@ -75,10 +75,10 @@ fn cost(graph: &Graph, paths: &[String]) -> Option<Fault> {
             ),
         ));
     }
-    (graph.nested(&order) > SCHEMA_NESTED_MAX).then(|| nested(""))
+    (graph.nesting(&order) > SCHEMA_NESTED_MAX).then(|| nesting_fault(""))
 }
 
-fn nested(path: &str) -> Fault {
+fn nesting_fault(path: &str) -> Fault {
     let message = format!(
         "must not lead through more than {SCHEMA_NESTED_MAX} subschemas within each other, those of \
          the deepest value included"
@@ -164,7 +164,7 @@ fn is_cheap(pattern: &str, path: &str, faults: &mut Vec<Fault>) {
 
 const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 
-/// What a reference within the document names.
+/// The value that a reference within the document names.
 pub(super) fn target<'s>(root: &'s Value, reference: &str) -> Option<&'s Value> {
     let pointer = crate::route::decode(reference.strip_prefix('#')?)?;
     root.pointer(&pointer)

@@ -1,4 +1,4 @@
-//! What checking costs, counted instead of done: of a schema at install, of a value before it is
+//! The cost of checking, counted instead of done: of a schema at install, of a value before it is
 //! validated.
 //!
 //! A validator visits one value once for each way that leads to a subschema, and ways multiply: a
@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::graph::{Graph, Node, Place, VISIT_STEPS, size};
 use crate::limits::{JSON_DEPTH_MAX, SCHEMA_NESTED_MAX};
 
-/// What a visit is made for.
+/// The purpose of a visit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pass {
     /// To test whether the value fits.
@@ -33,7 +33,7 @@ fn passes(pass: Pass, place: Place) -> &'static [Pass] {
     }
 }
 
-/// What is wrong with the shape of a schema, and at which node.
+/// A fault in the shape of a schema, and the node that has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
     /// It leads back to itself without going into the value.
@@ -104,7 +104,7 @@ impl Graph {
 
     /// How many subschemas are within each other, at most, while the deepest value is checked: the
     /// depth of the validator's stack.
-    pub(super) fn nested(&self, order: &[usize]) -> usize {
+    pub(super) fn nesting(&self, order: &[usize]) -> usize {
         let mut deepest = vec![0; self.nodes.len()];
         for _ in 0..=JSON_DEPTH_MAX {
             let mut here = vec![0; self.nodes.len()];
@@ -164,7 +164,7 @@ impl Graph {
     ) -> Option<()> {
         take(left, node.per_name_byte.saturating_mul(name.len() as u64).saturating_add(1))?;
         if let Some(next) = node.unevaluated_properties {
-            self.unevaluated(next, value, pass, left)?;
+            self.leftover(next, value, pass, left)?;
         }
         if pass == Pass::Mark {
             return Some(());
@@ -190,7 +190,7 @@ impl Graph {
     ) -> Option<()> {
         take(left, 1)?;
         if let Some(next) = node.unevaluated_items {
-            self.unevaluated(next, item, pass, left)?;
+            self.leftover(next, item, pass, left)?;
         }
         if let Some(next) = node.contains {
             self.visit(next, item, Pass::Test, left)?;
@@ -201,7 +201,7 @@ impl Graph {
         }
     }
 
-    fn unevaluated(&self, next: usize, value: &Value, pass: Pass, left: &mut u64) -> Option<()> {
+    fn leftover(&self, next: usize, value: &Value, pass: Pass, left: &mut u64) -> Option<()> {
         self.visit(next, value, Pass::Test, left)?;
         if pass == Pass::Tell { self.visit(next, value, pass, left) } else { Some(()) }
     }

@@ -15,7 +15,7 @@ use crate::limits::JSON_DEPTH_MAX;
 /// Parses a JSON document.
 ///
 /// # Errors
-/// What is wrong with it, at the document's own path (empty).
+/// The fault of the bytes, at the document's own path (empty).
 pub fn parse_json(bytes: &[u8]) -> Result<Value, Fault> {
     let text = std::str::from_utf8(bytes)
         .map_err(|_| Fault::new("", "The JSON document must be UTF-8."))?;

@@ -1,4 +1,4 @@
-//! What a pattern costs, read from its syntax.
+//! The cost of a pattern, read from its syntax.
 //!
 //! The engine's time is bounded by a text's length times the states that are alive at once, and
 //! those are at most the places in the pattern where a match can stand: its letters and classes, a

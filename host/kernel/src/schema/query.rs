@@ -11,7 +11,7 @@ use crate::route::decode;
 /// Decodes a query string (`application/x-www-form-urlencoded`: a plus is a space) into its pairs.
 ///
 /// # Errors
-/// Where it is too long or not percent-encoded UTF-8.
+/// If it is too long or not percent-encoded UTF-8.
 pub fn parse_query(raw: &str) -> Result<Vec<(String, String)>, Fault> {
     if raw.len() > QUERY_BYTES_MAX {
         return Err(Fault::new("query", format!("must be at most {QUERY_BYTES_MAX} bytes")));
@@ -56,7 +56,7 @@ pub fn coerce_query(
             let name: String = name.chars().take(64).collect();
             faults.push(Fault::new(
                 name,
-                format!("is not a known query parameter{}", known(properties, words)),
+                format!("is not a known query parameter{}", names_known(properties, words)),
             ));
             continue;
         };
@@ -95,7 +95,7 @@ pub fn coerce_query(
     if faults.is_empty() { Ok(object) } else { Err(faults) }
 }
 
-fn known(properties: Option<&Map<String, Value>>, words: &[&str]) -> String {
+fn names_known(properties: Option<&Map<String, Value>>, words: &[&str]) -> String {
     let own = properties
         .into_iter()
         .flatten()
@@ -109,7 +109,7 @@ fn known(properties: Option<&Map<String, Value>>, words: &[&str]) -> String {
     }
 }
 
-/// What types a property takes.
+/// The types that a property takes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Types {
     integer: bool,

@@ -9,21 +9,21 @@ use crate::fault::{Fault, join};
 
 /// Adds the faults of one violation.
 pub(super) fn describe(error: &ValidationError<'_>, schema: &Value, faults: &mut Vec<Fault>) {
-    let path = dotted(error.instance_path().as_str());
+    let path = to_dots(error.instance_path().as_str());
     match error.kind() {
         Kind::Required { property } => {
             let name = property.as_str().unwrap_or_default();
             faults.push(Fault::new(join(&path, name), "is required"));
         }
         Kind::AdditionalProperties { unexpected } | Kind::UnevaluatedProperties { unexpected } => {
-            let known = known(schema, error.schema_path().as_str());
+            let known = names_known(schema, error.schema_path().as_str());
             for name in unexpected {
                 let name: String = name.chars().take(64).collect();
                 faults.push(Fault::new(join(&path, &name), format!("is not a known field{known}")));
             }
         }
         Kind::AnyOf { context } | Kind::OneOfNotValid { context } => {
-            match meant(context, error.instance_path().as_str()) {
+            match likely_branch(context, error.instance_path().as_str()) {
                 Some(branch) => branch.iter().for_each(|error| describe(error, schema, faults)),
                 None => faults.push(Fault::new(path, one_of(context))),
             }
@@ -32,8 +32,8 @@ pub(super) fn describe(error: &ValidationError<'_>, schema: &Value, faults: &mut
     }
 }
 
-/// What a pattern asks for, beside it, in words that go on from the field's name: `must be an
-/// e-mail address`.
+/// The keyword beside a pattern that says it in words, which go on from the field's name: `must be
+/// an e-mail address`.
 const WORDS: &str = "x-words";
 
 fn sentence(kind: &Kind, error: &ValidationError<'_>, schema: &Value) -> String {
@@ -41,9 +41,9 @@ fn sentence(kind: &Kind, error: &ValidationError<'_>, schema: &Value) -> String 
         Kind::Type { kind } => format!("must be {}", types(kind)),
         Kind::Enum { options } => format!("must be one of {}", list(options)),
         Kind::Constant { expected_value } => format!("must be {expected_value}"),
-        Kind::Minimum { limit } => bound(schema, error, "maximum")
+        Kind::Minimum { limit } => keyword_beside(schema, error, "maximum")
             .map_or(format!("must be at least {limit}"), |most| format!("must be {limit}..{most}")),
-        Kind::Maximum { limit } => bound(schema, error, "minimum")
+        Kind::Maximum { limit } => keyword_beside(schema, error, "minimum")
             .map_or(format!("must be at most {limit}"), |least| {
                 format!("must be {least}..{limit}")
             }),
@@ -61,7 +61,7 @@ fn sentence(kind: &Kind, error: &ValidationError<'_>, schema: &Value) -> String 
         Kind::MaxProperties { limit } => format!("must have at most {limit} members"),
         Kind::UniqueItems => "must not hold an item twice".into(),
         Kind::Contains => "must contain an item that its schema asks for".into(),
-        Kind::Pattern { pattern } => match bound(schema, error, WORDS) {
+        Kind::Pattern { pattern } => match keyword_beside(schema, error, WORDS) {
             Some(Value::String(words)) => words,
             _ => format!("must match the pattern {pattern}"),
         },
@@ -80,7 +80,7 @@ fn sentence(kind: &Kind, error: &ValidationError<'_>, schema: &Value) -> String 
 
 /// The branch that the value was meant to fit: the only one that takes its type, or else the one
 /// with a matching constant.
-fn meant<'c, 'e>(
+fn likely_branch<'c, 'e>(
     context: &'c [Vec<ValidationError<'e>>],
     at: &str,
 ) -> Option<&'c [ValidationError<'e>]> {
@@ -102,7 +102,7 @@ fn meant<'c, 'e>(
     }
 }
 
-/// What a value that fits no branch could have been.
+/// The forms of all branches, for a value that fits none.
 fn one_of(context: &[Vec<ValidationError<'_>>]) -> String {
     let mut forms: Vec<String> = Vec::new();
     for error in context.iter().flatten() {
@@ -163,11 +163,11 @@ fn list(options: &Value) -> String {
 }
 
 /// The keyword beside the violated one.
-fn bound(schema: &Value, error: &ValidationError<'_>, keyword: &str) -> Option<Value> {
+fn keyword_beside(schema: &Value, error: &ValidationError<'_>, keyword: &str) -> Option<Value> {
     parent(schema, error.schema_path().as_str())?.get(keyword).cloned()
 }
 
-fn known(schema: &Value, location: &str) -> String {
+fn names_known(schema: &Value, location: &str) -> String {
     let names: Vec<&str> = parent(schema, location)
         .and_then(|parent| parent.get("properties")?.as_object())
         .map(|properties| properties.keys().map(String::as_str).take(20).collect())
@@ -180,7 +180,7 @@ fn parent<'s>(schema: &'s Value, location: &str) -> Option<&'s Value> {
 }
 
 /// A JSON pointer (RFC 6901) as a dotted path.
-pub(super) fn dotted(pointer: &str) -> String {
+pub(super) fn to_dots(pointer: &str) -> String {
     pointer
         .split('/')
         .skip(1)

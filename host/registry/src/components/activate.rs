@@ -12,7 +12,7 @@ use charter_tenancy::records::pin::{PINNED, Pin};
 use serde_json::json;
 
 use super::record::{Activation, Consent, HISTORY_MAX, State, Version};
-use super::{Catalogue, LifeCycleError, Registry};
+use super::{Inventory, LifeCycleError, Registry};
 
 /// Kits that a refusal names; it says how many there are.
 const PINS_NAMED: u32 = 20;
@@ -20,9 +20,9 @@ const PINS_NAMED: u32 = 20;
 /// A step that was taken.
 #[derive(Clone, Debug)]
 pub struct Activated {
-    /// What serves now.
+    /// The version that serves now.
     pub active: Arc<Version>,
-    /// What served before.
+    /// The digest that served before.
     pub previous: Option<String>,
     /// False where it served already.
     pub changed: bool,
@@ -32,7 +32,7 @@ pub struct Activated {
 /// step changes anything. None where whoever takes it leaves none.
 pub type StepRow<'a> = &'a (dyn Fn(&Version, bool) -> Option<Fact> + Sync);
 
-/// Which way a step goes.
+/// The direction of a step.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
     Forward,
@@ -41,7 +41,7 @@ enum Step {
 
 impl Registry {
     /// Makes a version serve, once every live replica has compiled it and its indexes are built.
-    /// What it asks for has to be agreed to, now or with a version before it.
+    /// The operator has to agree to all that it asks for, now or with a version before it.
     ///
     /// # Errors
     /// Nothing was changed.
@@ -55,30 +55,28 @@ impl Registry {
     ) -> Result<Activated, LifeCycleError> {
         let _one = self.inner.stepping.lock().await;
         self.refresh().await?;
-        let catalogue = self.catalogue();
-        let version = catalogue
+        let inventory = self.inventory();
+        let version = inventory
             .find(name, digest)
             .ok_or_else(|| LifeCycleError::Absent(format!("{name} {digest}")))?
             .clone();
         usable(&version)?;
-        agreed(&catalogue, &version, consent)?;
+        require_consent(&inventory, &version, consent)?;
         self.inner.resident.load(digest).await.map_err(LifeCycleError::Unfit)?;
         self.inner.replicas.note(digest, None);
         self.inner.replicas.wait(digest, self.inner.settings.replica_wait_ms).await?;
-        let former = catalogue.active(name).and_then(|digest| catalogue.find(name, digest));
-        let others: Vec<_> = catalogue.beside(&version).collect();
+        let former = inventory.active(name).and_then(|digest| inventory.find(name, digest));
+        let others: Vec<_> = inventory.beside(&version).collect();
         self.backfill(former.map(|former| &former.manifest), &version.manifest, &others).await?;
         let step = self.inner.store.transact("", async |txn: &mut Txn| {
-            let catalogue = Catalogue::read(txn, false).await?;
-            let version = catalogue
+            let inventory = Inventory::read(txn, false).await?;
+            let version = inventory
                 .find(name, digest)
                 .ok_or_else(|| LifeCycleError::Absent(format!("{name} {digest}")))?
                 .clone();
             usable(&version)?;
-            agreed(&catalogue, &version, consent)?;
-            let activated = swap(txn, &catalogue, version, Step::Forward, by, self.now()).await?;
-            row(&activated.active, activated.changed).into_iter().for_each(|row| txn.fact(row));
-            Ok::<_, LifeCycleError>(activated)
+            require_consent(&inventory, &version, consent)?;
+            swap(txn, &inventory, version, (Step::Forward, by, self.now()), row).await
         });
         let activated = step.await.map_err(TransactError::flatten)?;
         self.refresh().await?;
@@ -104,11 +102,10 @@ impl Registry {
         by: &str,
         row: StepRow<'_>,
     ) -> Result<Activated, LifeCycleError> {
-        let step = self.inner.store.transact("", async |txn: &mut Txn| {
-            let activated = self.back(txn, name, from, by).await?;
-            row(&activated.active, activated.changed).into_iter().for_each(|row| txn.fact(row));
-            Ok::<_, LifeCycleError>(activated)
-        });
+        let step = self
+            .inner
+            .store
+            .transact("", async |txn: &mut Txn| self.back(txn, name, from, (by, row)).await);
         let activated = step.await.map_err(TransactError::flatten)?;
         self.refresh().await?;
         tracing::warn!(
@@ -125,29 +122,29 @@ impl Registry {
         txn: &mut Txn,
         name: &str,
         from: Option<&str>,
-        by: &str,
+        (by, row): (&str, StepRow<'_>),
     ) -> Result<Activated, LifeCycleError> {
-        let catalogue = Catalogue::read(txn, false).await?;
+        let inventory = Inventory::read(txn, false).await?;
         let active =
-            catalogue.active(name).ok_or_else(|| LifeCycleError::Absent(name.to_owned()))?;
+            inventory.active(name).ok_or_else(|| LifeCycleError::Absent(name.to_owned()))?;
         if from.is_some_and(|from| from != active) {
             let message = format!("{active} serves by now, not what was to be left");
             return Err(LifeCycleError::State { reason: "not_active", message });
         }
-        let Some(version) = catalogue.predecessor(name).cloned() else {
+        let Some(version) = inventory.predecessor(name).cloned() else {
             let message =
                 format!("no version of {name} served before this one; activate one by its digest");
             return Err(LifeCycleError::State { reason: "no_predecessor", message });
         };
         // It served under what was set then.
         self.inner.resident.fits(&version.manifest).map_err(LifeCycleError::Unfit)?;
-        swap(txn, &catalogue, version, Step::Back, by, self.now()).await
+        swap(txn, &inventory, version, (Step::Back, by, self.now()), row).await
     }
 
     /// The breaker's step: once, from exactly this version, to a healthy predecessor; the version
     /// is quarantined.
     pub(super) async fn step_back(&self, name: &str, digest: &str) {
-        let stepped = self.stepped(name, digest).await;
+        let stepped = self.try_step_back(name, digest).await;
         match stepped {
             Ok(Some(activated)) => {
                 self.inner.stepped_back.fetch_add(1, Relaxed);
@@ -179,23 +176,27 @@ impl Registry {
         }
     }
 
-    async fn stepped(&self, name: &str, digest: &str) -> Result<Option<Activated>, LifeCycleError> {
+    async fn try_step_back(
+        &self,
+        name: &str,
+        digest: &str,
+    ) -> Result<Option<Activated>, LifeCycleError> {
         let step = self.inner.store.transact("", async |txn: &mut Txn| {
-            let catalogue = Catalogue::read(txn, false).await?;
-            let Some(activation) = catalogue.activations.get(name) else { return Ok(None) };
+            let inventory = Inventory::read(txn, false).await?;
+            let Some(activation) = inventory.activations.get(name) else { return Ok(None) };
             // Somebody stepped already, or this version is where the breaker itself went.
             if activation.active.as_deref() != Some(digest) || activation.by == "breaker" {
                 return Ok(None);
             }
             let fits =
                 |version: &&Arc<Version>| self.inner.resident.fits(&version.manifest).is_ok();
-            let healthy = catalogue
+            let healthy = inventory
                 .predecessor(name)
                 .filter(|version| self.inner.breaker.healthy(&version.digest));
             let Some(version) = healthy.filter(fits).cloned() else { return Ok(None) };
-            let activated =
-                swap(txn, &catalogue, version, Step::Back, "breaker", self.now()).await?;
-            if let Some(bad) = catalogue.find(name, digest) {
+            let step = (Step::Back, "breaker", self.now());
+            let activated = swap(txn, &inventory, version, step, &|_, _| None).await?;
+            if let Some(bad) = inventory.find(name, digest) {
                 let reason = Some("it trapped too often, for several organizations".to_owned());
                 let bad = Version { state: State::Quarantined, reason, ..Version::clone(bad) };
                 txn.put(bad.key(), bad.draft()?).await?;
@@ -216,7 +217,7 @@ impl Registry {
         row: StepRow<'_>,
     ) -> Result<Arc<Version>, LifeCycleError> {
         let taking = self.inner.store.transact("", async |txn: &mut Txn| {
-            let removed = taken_off(txn, name, digest).await?;
+            let removed = remove_rows(txn, name, digest).await?;
             row(&removed, true).into_iter().for_each(|row| txn.fact(row));
             Ok::<_, LifeCycleError>(removed)
         });
@@ -234,23 +235,23 @@ impl Registry {
     }
 }
 
-async fn taken_off(
+async fn remove_rows(
     txn: &mut Txn,
     name: &str,
     digest: &str,
 ) -> Result<Arc<Version>, LifeCycleError> {
-    let catalogue = Catalogue::read(txn, false).await?;
-    let version = catalogue
+    let inventory = Inventory::read(txn, false).await?;
+    let version = inventory
         .find(name, digest)
         .ok_or_else(|| LifeCycleError::Absent(format!("{name} {digest}")))?
         .clone();
-    let active = catalogue.active(name) == Some(digest);
-    if active && catalogue.versions.get(name).is_some_and(|versions| versions.len() > 1) {
+    let active = inventory.active(name) == Some(digest);
+    if active && inventory.versions.get(name).is_some_and(|versions| versions.len() > 1) {
         let message = "it serves; roll back or activate another version first".to_owned();
         return Err(LifeCycleError::State { reason: "active", message });
     }
-    unpinned(txn, &version).await?;
-    if let Some(activation) = catalogue.activations.get(name) {
+    require_unpinned(txn, &version).await?;
+    if let Some(activation) = inventory.activations.get(name) {
         let mut activation = Activation::clone(activation);
         activation.history.retain(|known| known != digest);
         if active {
@@ -264,7 +265,7 @@ async fn taken_off(
 }
 
 /// No kit pins it, whosever it is; validated at the commit.
-async fn unpinned(txn: &mut Txn, version: &Version) -> Result<(), LifeCycleError> {
+async fn require_unpinned(txn: &mut Txn, version: &Version) -> Result<(), LifeCycleError> {
     let on = Pin::on(&version.name, &version.version);
     let query = Query::all(&Reach::deployment(), &Pin::space()).equal(PINNED, on).limit(PINS_NAMED);
     let found = txn.find(&query).await?.items;
@@ -292,12 +293,12 @@ fn usable(version: &Version) -> Result<(), LifeCycleError> {
     Err(LifeCycleError::State { reason: "quarantined", message })
 }
 
-fn agreed(
-    catalogue: &Catalogue,
+fn require_consent(
+    inventory: &Inventory,
     version: &Version,
     consent: &Consent,
 ) -> Result<(), LifeCycleError> {
-    let missing = consent.lacks(catalogue.unagreed(version));
+    let missing = consent.lacks(inventory.missing_consents(version));
     if missing.is_empty() {
         return Ok(());
     }
@@ -311,16 +312,26 @@ fn agreed(
     Err(LifeCycleError::State { reason: "consent_required", message })
 }
 
-/// Writes the rows of a step.
+/// Takes a step: writes its rows, and the audit row with them.
 async fn swap(
     txn: &mut Txn,
-    catalogue: &Catalogue,
+    inventory: &Inventory,
     to: Arc<Version>,
-    step: Step,
-    by: &str,
-    now: Instant,
+    step: (Step, &str, Instant),
+    row: StepRow<'_>,
 ) -> Result<Activated, LifeCycleError> {
-    let former = catalogue.activations.get(&to.name);
+    let activated = write_step(txn, inventory, to, step).await?;
+    row(&activated.active, activated.changed).into_iter().for_each(|row| txn.fact(row));
+    Ok(activated)
+}
+
+async fn write_step(
+    txn: &mut Txn,
+    inventory: &Inventory,
+    to: Arc<Version>,
+    (step, by, now): (Step, &str, Instant),
+) -> Result<Activated, LifeCycleError> {
+    let former = inventory.activations.get(&to.name);
     let previous = former.and_then(|former| former.active.clone());
     if previous.as_deref() == Some(to.digest.as_str()) {
         return Ok(Activated { active: to, previous, changed: false });
@@ -328,7 +339,8 @@ async fn swap(
     let mut history = former.map(|former| former.history.clone()).unwrap_or_default();
     match step {
         Step::Forward => history.extend(previous.clone()),
-        // What is gone back to, and whatever came after it, is no longer before what serves.
+        // A version that is gone back to, and all that came after it, is no longer before the one
+        // that serves.
         Step::Back => {
             history.truncate(history.iter().rposition(|digest| *digest == to.digest).unwrap_or(0))
         }
@@ -340,13 +352,13 @@ async fn swap(
         history,
         at: now,
         by: by.to_owned(),
-        // What is gone back to had served, and so what it asks for had been agreed to.
-        agreed: Some(catalogue.agreed(&to.name).into_iter().chain(to.manifest.asks()).collect()),
+        // A version that is gone back to had served, and so its asks had been agreed to.
+        agreed: Some(inventory.consents(&to.name).into_iter().chain(to.manifest.asks()).collect()),
     };
     txn.put(activation.key(), activation.draft()?).await?;
     let active = Version { state: State::Active, reason: None, ..Version::clone(&to) };
     txn.put(active.key(), active.draft()?).await?;
-    if let Some(old) = previous.as_deref().and_then(|digest| catalogue.find(&to.name, digest)) {
+    if let Some(old) = previous.as_deref().and_then(|digest| inventory.find(&to.name, digest)) {
         let old = Version { state: State::Retired, ..Version::clone(old) };
         txn.put(old.key(), old.draft()?).await?;
     }
@@ -356,7 +368,7 @@ async fn swap(
     Ok(Activated { active: Arc::new(active), previous, changed: true })
 }
 
-/// What others are told: the deployment's own event.
+/// The deployment's own event, for others to hear.
 fn fact(
     active: &Version,
     previous: Option<&str>,
@@ -374,15 +386,16 @@ fn fact(
 }
 
 impl Registry {
-    /// Removes retired versions beyond the latest `kept` of each primitive. What serves, what a
-    /// rollback goes to, what a kit pins and what is quarantined stay.
+    /// Removes retired versions beyond the latest `kept` of each primitive. The version that
+    /// serves, the one that a rollback goes to, those that a kit pins and those that are
+    /// quarantined stay.
     ///
     /// # Errors
     /// When the store does not take it.
     pub async fn forget_versions(&self, kept: u32) -> Result<(), LifeCycleError> {
-        let catalogue = self.catalogue();
-        for (name, versions) in &catalogue.versions {
-            let back = catalogue.predecessor(name).map(|version| version.digest.clone());
+        let inventory = self.inventory();
+        for (name, versions) in &inventory.versions {
+            let back = inventory.predecessor(name).map(|version| version.digest.clone());
             let retired = versions.iter().filter(|version| {
                 version.state == State::Retired && Some(&version.digest) != back.as_ref()
             });

@@ -2,7 +2,8 @@
 //!
 //! Counting is a look-up and a few atomic operations. Knows nothing of how a version is stepped
 //! back from. Traps of one organization alone never trip it, nor do those of a few among many:
-//! tenants who find a crashing input must not decide what the others run.
+//! tenants who find a crashing input must not decide what the others run. Organizations that anybody
+//! can make in a moment count for nothing, neither for a version nor against it.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -12,6 +13,15 @@ use std::sync::{Arc, PoisonError, RwLock};
 use charter_kernel::time::Instant;
 
 use crate::settings;
+
+/// The caller whose call it was.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller<'a> {
+    /// The organization; empty where a call has none.
+    pub organization: &'a str,
+    /// Whether an owner of it has proved an address, or the operator made it.
+    pub proved: bool,
+}
 
 /// Organizations that must have met a trap, and at least half of those that called.
 const ORGANIZATIONS_MIN: u32 = 2;
@@ -66,13 +76,14 @@ impl Breaker {
     pub(super) fn observe(
         &self,
         digest: &str,
-        organization: &str,
+        caller: Caller<'_>,
         trapped: bool,
         now: Instant,
     ) -> bool {
-        if self.settings.traps_min == 0 {
+        if self.settings.traps_min == 0 || !caller.proved {
             return false;
         }
+        let organization = caller.organization;
         let window = self.window(digest);
         window.turn(now, self.settings.window_ms);
         let calls = window.calls.fetch_add(1, Relaxed) + 1;
@@ -133,24 +144,41 @@ mod tests {
         Breaker::new(settings::Breaker { traps_min: 4, rate_min: 0.5, window_ms: 1_000 })
     }
 
+    fn observe(breaker: &Breaker, organization: &str, trapped: bool, at: i64) -> bool {
+        breaker.observe("d", Caller { organization, proved: true }, trapped, Instant(at))
+    }
+
     #[test]
     fn traps_of_one_organization_alone_never_trip_it() {
         let breaker = breaker();
-        assert!((0..100).all(|_| !breaker.observe("d", "one", true, Instant(5_000))));
-        assert!(breaker.observe("d", "two", true, Instant(5_000)));
+        assert!((0..100).all(|_| !observe(&breaker, "one", true, 5_000)));
+        assert!(observe(&breaker, "two", true, 5_000));
+    }
+
+    #[test]
+    fn organizations_that_proved_nothing_count_neither_for_a_version_nor_against_it() {
+        let breaker = breaker();
+        let free = |n: usize, trapped| {
+            let organization = format!("free-{n}");
+            let caller = Caller { organization: &organization, proved: false };
+            breaker.observe("d", caller, trapped, Instant(5_000))
+        };
+        assert!((0..100).all(|n| !free(n, true)), "two registrations are free");
+        for n in 0..100 {
+            free(n, false);
+        }
+        let mut met = (0..4).map(|n| observe(&breaker, ["one", "two"][n % 2], true, 5_000));
+        assert!(met.any(|trips| trips), "calls of many that are free hide no trap");
     }
 
     #[test]
     fn a_few_of_many_do_not_trip_it_for_the_others() {
         let breaker = breaker();
         for caller in 0..5 {
-            breaker.observe("d", &format!("calm-{caller}"), false, Instant(5_000));
+            observe(&breaker, &format!("calm-{caller}"), false, 5_000);
         }
         for n in 0..100 {
-            assert!(
-                !breaker.observe("d", if n % 2 == 0 { "one" } else { "two" }, true, Instant(5_000)),
-                "{n}"
-            );
+            assert!(!observe(&breaker, if n % 2 == 0 { "one" } else { "two" }, true, 5_000), "{n}");
         }
     }
 
@@ -158,13 +186,10 @@ mod tests {
     fn it_takes_both_a_number_and_a_rate() {
         let breaker = breaker();
         for n in 0..100 {
-            breaker.observe("d", "one", false, Instant(5_000 + n));
+            observe(&breaker, "one", false, 5_000 + n);
         }
         for n in 0..40 {
-            assert!(
-                !breaker.observe("d", if n % 2 == 0 { "one" } else { "two" }, true, Instant(5_100)),
-                "{n}"
-            );
+            assert!(!observe(&breaker, if n % 2 == 0 { "one" } else { "two" }, true, 5_100), "{n}");
         }
         assert!(breaker.healthy("d"));
     }
@@ -173,8 +198,8 @@ mod tests {
     fn a_window_forgets() {
         let breaker = breaker();
         for _ in 0..3 {
-            breaker.observe("d", "one", true, Instant(5_000));
+            observe(&breaker, "one", true, 5_000);
         }
-        assert!(!breaker.observe("d", "two", true, Instant(7_000)));
+        assert!(!observe(&breaker, "two", true, 7_000));
     }
 }

@@ -11,10 +11,10 @@ use charter_tenancy::records::Record;
 use sha2::{Digest, Sha256};
 
 use super::record::{State, Version};
-use super::{Catalogue, LifeCycleError, Registry, StepRow, fault, signature};
+use super::{Inventory, LifeCycleError, Registry, StepRow, fault, signature};
 use crate::served::{Live, Primitive, Served, template_at};
 
-/// What was handed in.
+/// A component as it was handed in.
 #[derive(Clone, Debug)]
 pub struct Upload {
     /// The primitive that it is uploaded as; a file says it by its manifest alone.
@@ -109,13 +109,13 @@ impl Registry {
         version: &Version,
         name: Option<&str>,
     ) -> Result<Installed, LifeCycleError> {
-        let catalogue = Catalogue::read(txn, false).await?;
+        let inventory = Inventory::read(txn, false).await?;
         if name.is_none_or(|name| name == version.name)
-            && let Some(known) = catalogue.find(&version.name, &version.digest)
+            && let Some(known) = inventory.find(&version.name, &version.digest)
         {
             return Ok(Installed { version: known.clone(), fresh: false });
         }
-        let faults = self.faults(&catalogue, served, version, name);
+        let faults = self.faults(&inventory, served, version, name);
         if !faults.is_empty() {
             return Err(LifeCycleError::Unfit(faults));
         }
@@ -123,10 +123,10 @@ impl Registry {
         Ok(Installed { version: Arc::new(version.clone()), fresh: true })
     }
 
-    /// What keeps a fit component from standing beside those that are live.
+    /// The faults that keep a fit component from standing beside those that are live.
     fn faults(
         &self,
-        catalogue: &Catalogue,
+        inventory: &Inventory,
         served: &Arc<Served>,
         version: &Version,
         name: Option<&str>,
@@ -139,7 +139,7 @@ impl Registry {
             );
             faults.push(Fault::new("name", message));
         }
-        if let Some(other) = catalogue.numbered(&version.name, &version.version) {
+        if let Some(other) = inventory.by_number(&version.name, &version.version) {
             faults.push(Fault::new(
                 "version",
                 format!(
@@ -149,8 +149,8 @@ impl Registry {
             ));
         }
         faults.extend(self.fits(served));
-        faults.extend(overlaps(catalogue, &version.manifest));
-        for live in catalogue.live().filter(|live| live.name == version.name) {
+        faults.extend(overlaps(inventory, &version.manifest));
+        for live in inventory.live().filter(|live| live.name == version.name) {
             faults.extend(charter_kernel::manifest::faults::narrowings(
                 &live.manifest,
                 &version.manifest,
@@ -180,7 +180,7 @@ impl Registry {
 }
 
 /// Paths that a live version of another primitive serves.
-fn overlaps(catalogue: &Catalogue, manifest: &Manifest) -> Vec<Fault> {
+fn overlaps(inventory: &Inventory, manifest: &Manifest) -> Vec<Fault> {
     let mut table: Table<()> = Table::new();
     let routes = |manifest: &Manifest| -> Vec<(usize, String, Template)> {
         let at = |mount: Mount, path: &str| Template::parse(&template_at(mount, path)).ok();
@@ -193,7 +193,7 @@ fn overlaps(catalogue: &Catalogue, manifest: &Manifest) -> Vec<Fault> {
             })
             .collect()
     };
-    for live in catalogue.live().filter(|live| live.name != manifest.name) {
+    for live in inventory.live().filter(|live| live.name != manifest.name) {
         for (_, method, template) in routes(&live.manifest) {
             // Versions of one primitive share their routes.
             let _ = table.insert(&live.name, &method, template, ());

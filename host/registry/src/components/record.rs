@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 /// Digests that a primitive can be rolled back to, one after another.
 pub const HISTORY_MAX: usize = 20;
 
-/// Where a version stands.
+/// The state of a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
@@ -49,9 +49,9 @@ pub struct Version {
     pub version: String,
     /// `sha256:<hex>` of the component.
     pub digest: String,
-    /// Where it stands.
+    /// Its state.
     pub state: State,
-    /// What it declares.
+    /// Its declaration.
     pub manifest: Manifest,
     /// The signature that came with it, base64.
     pub signature: Option<String>,
@@ -65,7 +65,7 @@ pub struct Version {
 }
 
 impl Version {
-    /// Where the row of this version lies.
+    /// The address of this version's row.
     pub fn address(name: &str, version: &str) -> Key {
         Key::new(&Reach::deployment(), &Self::space(), format!("{name}@{version}"))
     }
@@ -83,7 +83,7 @@ impl Record for Version {
     }
 }
 
-/// Which version of a primitive is active, and which ones were.
+/// The active version of a primitive, and the earlier ones.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Activation {
     /// The primitive.
@@ -94,18 +94,18 @@ pub struct Activation {
     pub history: Vec<String>,
     /// When it was activated.
     pub at: Instant,
-    /// Who did it: `operator`, `folder`, `breaker`.
+    /// The actor: `operator`, `folder` or `breaker`.
     pub by: String,
-    /// What the operator has agreed to of what it asks for; absent where it was activated before
-    /// that was asked.
+    /// The asks that the operator has agreed to; absent where it was activated before that was
+    /// asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agreed: Option<BTreeSet<String>>,
 }
 
-/// What of a component's asks the operator agrees to.
+/// The asks of a component that the operator agrees to.
 #[derive(Clone, Debug)]
 pub enum Consent {
-    /// Whatever it asks for: the operator put it into the watched folder, or says so.
+    /// All of them: the operator put it into the watched folder, or says so.
     All,
     /// These.
     To(BTreeSet<String>),
@@ -131,7 +131,7 @@ impl Consent {
 }
 
 impl Activation {
-    /// Where the row of this primitive lies.
+    /// The address of this primitive's row.
     pub fn address(name: &str) -> Key {
         Key::new(&Reach::deployment(), &Self::space(), name)
     }
@@ -150,13 +150,13 @@ impl Record for Activation {
 pub struct Replica {
     /// Random, made at start.
     pub id: String,
-    /// Where it runs, for people.
+    /// The process that it runs in, for people.
     pub host: String,
     /// When it last said that it lives.
     pub seen_at: Instant,
     /// The digests that it has compiled, or has found that it cannot.
     pub compiled: Vec<String>,
-    /// What it could not compile, and why.
+    /// The digests that it could not compile, each with the reason.
     #[serde(default)]
     pub failed: Vec<(String, String)>,
 }

@@ -25,7 +25,7 @@ pub(super) struct Resident {
     store: Store,
     engine: Engine,
     clock: Arc<dyn Clock>,
-    /// What is set of primitives: a version that it does not fit is not served.
+    /// The settings of primitives: a version that does not fit them is not served.
     pub(super) settings: Primitives,
     slots: Mutex<BTreeMap<String, Arc<Slot>>>,
     dropped: Mutex<Vec<(String, Weak<Served>)>>,
@@ -132,14 +132,14 @@ impl Resident {
             .collect()
     }
 
-    /// What nothing wants but requests in flight still run.
+    /// The versions that nothing wants but requests in flight still run.
     pub(super) fn drains(&self) -> Vec<Arc<Served>> {
         let dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
         dropped.iter().filter_map(|(_, served)| served.upgrade()).collect()
     }
 
     /// Everything in memory.
-    pub(super) fn loaded(&self) -> Vec<Arc<Served>> {
+    pub(super) fn in_memory(&self) -> Vec<Arc<Served>> {
         self.slots().values().filter_map(|slot| slot.served.get().cloned()).collect()
     }
 

@@ -35,7 +35,7 @@ pub fn signer<'a>(
     keys.iter().find(|key| key.verify_strict(digest, signature).is_ok())
 }
 
-/// What is wrong with a component's signature under the operator's keys, in plain words.
+/// The fault of a component's signature under the operator's keys, in plain words.
 ///
 /// # Errors
 /// When keys are configured and none of them signed the digest.

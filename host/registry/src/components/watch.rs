@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use charter_kernel::audit::Row;
+use charter_kernel::audit::AuditRow;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::Fact;
-use charter_store::audited;
+use charter_store::audit_fact;
 use futures::{FutureExt as _, StreamExt as _};
 use notify::{RecursiveMode, Watcher as _};
 use serde_json::json;
@@ -32,7 +32,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Files of one folder.
 const FILES_MAX: usize = 1_000;
 
-/// What a file looked like.
+/// The look of a file at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     modified: Option<SystemTime>,
@@ -46,7 +46,7 @@ impl Stamp {
     }
 }
 
-/// What a component looked like, and the signature beside it.
+/// The look of a component and of the signature beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Signed {
     component: Stamp,
@@ -67,7 +67,7 @@ impl Folder {
         Self { dir, bytes_max, seen: BTreeMap::new() }
     }
 
-    /// What the start does: installs and activates every digest that is new to the deployment, as
+    /// The start's visit: installs and activates every digest that is new to the deployment, as
     /// many at once as there are cores.
     ///
     /// # Errors
@@ -107,13 +107,13 @@ impl Folder {
                 Some(()) = changes.recv(), if watching.is_ok() => {}
                 () = tokio::time::sleep(LOOK_EVERY) => {}
             }
-            if let Err(error) = self.changed(&registry).await {
+            if let Err(error) = self.act_on_changes(&registry).await {
                 tracing::warn!(%error, dir = %self.dir.display(), "the components folder cannot be read");
             }
         }
     }
 
-    async fn changed(&mut self, registry: &Registry) -> io::Result<()> {
+    async fn act_on_changes(&mut self, registry: &Registry) -> io::Result<()> {
         let before = self.list().await?;
         let pending: BTreeSet<PathBuf> = before
             .iter()
@@ -166,7 +166,7 @@ impl Folder {
 async fn first_visit(registry: &Registry, path: PathBuf, bytes_max: usize) {
     let done = async {
         let upload = read(&path, bytes_max).await?;
-        if registry.catalogue().by_digest(&digest(&upload.bytes).0).is_some() {
+        if registry.inventory().by_digest(&digest(&upload.bytes).0).is_some() {
             return Ok(());
         }
         act(registry, upload).await
@@ -175,7 +175,7 @@ async fn first_visit(registry: &Registry, path: PathBuf, bytes_max: usize) {
     report(&path, done);
 }
 
-/// Who acts, in activations and audit rows.
+/// The actor's name in activations and audit rows.
 const BY: &str = "folder";
 
 /// The file and its signature.
@@ -192,7 +192,7 @@ async fn read(path: &Path, bytes_max: usize) -> Result<Upload, LifeCycleError> {
     Ok(Upload { name: None, bytes, signature })
 }
 
-/// Where the signature of a file lies.
+/// The path of a file's signature.
 fn signature_of(path: &Path) -> PathBuf {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".sig");
@@ -213,7 +213,7 @@ async fn act(registry: &Registry, upload: Upload) -> Result<(), LifeCycleError> 
 /// changes nothing.
 fn step(version: &Version, action: &str, now: Instant, changes: bool) -> Option<Fact> {
     let details = json!({"version": version.version, "digest": version.digest});
-    let row = Row {
+    let row = AuditRow {
         at: now,
         actor: ("operator", BY),
         action,
@@ -221,9 +221,9 @@ fn step(version: &Version, action: &str, now: Instant, changes: bool) -> Option<
         entity_id: Some(&version.name),
         decision: "allowed",
         details: Some(&details),
-        ..Row::default()
+        ..AuditRow::default()
     };
-    audited(&row).ok().filter(|_| changes)
+    audit_fact(&row).ok().filter(|_| changes)
 }
 
 fn report(path: &Path, done: Result<(), LifeCycleError>) {

@@ -1,4 +1,4 @@
-//! What clients of a deprecated family are told, made once when its component is loaded.
+//! The headers that tell clients of a deprecated family, made once when its component is loaded.
 
 use charter_kernel::manifest::Deprecation;
 use charter_kernel::time::Instant;

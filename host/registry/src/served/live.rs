@@ -40,7 +40,7 @@ impl Primitive {
     }
 }
 
-/// What a path of the global table belongs to.
+/// The owner of a path of the global table.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// The primitive.
@@ -50,7 +50,7 @@ pub struct Entry {
     pub operation: Arc<ServedOperation>,
 }
 
-/// What is live. Replaced whole at each activation.
+/// The live versions and their routes. Replaced whole at each activation.
 #[derive(Debug, Default)]
 pub struct Live {
     revision: u64,
@@ -220,6 +220,18 @@ impl Live {
     pub fn primitives(&self) -> impl Iterator<Item = &Arc<Primitive>> {
         self.primitives.values()
     }
+    /// Whether an event was called so before.
+    pub fn had_event(&self, name: &str) -> bool {
+        let mut declared =
+            self.primitives().flat_map(|primitive| &primitive.active.manifest.events);
+        declared.any(|event| event.formerly.iter().any(|former| former == name))
+    }
+    /// The names that an event had before, as the primitive that emits it says.
+    pub fn former_names<'l>(&'l self, event: &'l str) -> impl Iterator<Item = &'l str> {
+        let declared = self.primitives().flat_map(|primitive| &primitive.active.manifest.events);
+        let named = declared.filter(move |declared| declared.name == event);
+        named.flat_map(|declared| declared.formerly.iter().map(String::as_str))
+    }
     /// The operation of this id, with its primitive.
     pub fn operation(&self, id: &str) -> Option<&Entry> {
         self.operations.get(id)
@@ -228,7 +240,7 @@ impl Live {
     pub fn listeners(&self, signal: &str) -> impl Iterator<Item = &String> {
         self.listeners.get(signal).into_iter().flatten()
     }
-    /// What a path below a mount belongs to.
+    /// The owner of a path below a mount.
     ///
     /// # Errors
     /// See [`Missing`].

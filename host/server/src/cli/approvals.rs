@@ -11,7 +11,7 @@ use super::{Usage, say};
 
 const CSRF: HeaderName = HeaderName::from_static("x-service-csrf");
 
-/// What is done.
+/// The commands on approvals.
 #[derive(Subcommand)]
 pub(super) enum Verb {
     /// List approvals, newest first
@@ -54,7 +54,7 @@ pub(super) struct Word {
     person: Person,
 }
 
-/// Who decides, and where.
+/// The person who decides, and the server to tell.
 #[derive(Args)]
 pub(super) struct Person {
     #[command(flatten)]

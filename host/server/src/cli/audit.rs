@@ -5,10 +5,10 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use anyhow::Context as _;
+use charter_governance::audit::check;
 use charter_kernel::note::Verifier;
 
 use super::{Usage, say};
-use crate::audit::check;
 
 pub(super) fn verify(file: &Path, key: Option<&str>, since: Option<&Path>) -> anyhow::Result<()> {
     let read = |path: &Path| {

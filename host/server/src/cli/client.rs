@@ -1,16 +1,16 @@
 //! One HTTP request of the command line to a running host.
 
+use std::sync::Arc;
+
 use anyhow::Context as _;
 use bytes::Bytes;
+use charter_adapters::providers;
 use clap::Args;
 use http::{HeaderMap, HeaderName, Method, Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
-use std::sync::Arc;
 use tokio::net::TcpStream;
-
-use crate::providers;
 
 /// Bytes of an answer.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
@@ -23,7 +23,7 @@ pub(super) struct Target {
     url: String,
 }
 
-/// What is sent.
+/// The request to send.
 pub(super) struct Sent<'a> {
     pub(super) method: Method,
     pub(super) path: String,
@@ -134,7 +134,7 @@ where
     Ok((status, headers, body.to_bytes()))
 }
 
-/// What the host said no to. Shown in its own words, every fault on a line of its own.
+/// A refusal of the host's. Shown in its own words, every fault on a line of its own.
 #[derive(Debug)]
 pub(super) struct Refused {
     status: StatusCode,

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use charter_registry::components::signature;
 use clap::{Args, Subcommand};
 use http::{HeaderName, Method, header};
 use serde_json::{Value, json};
@@ -10,9 +11,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::client::{Refused, Sent, Target};
 use super::{Usage, say};
-use crate::components::signature;
 
-/// What is done.
+/// The commands on components.
 #[derive(Subcommand)]
 pub(super) enum Verb {
     /// Upload a component; it is checked whole, and every fault is shown at once
@@ -26,7 +26,7 @@ pub(super) enum Verb {
         /// Also swap to it
         #[arg(long)]
         activate: bool,
-        /// What you agree to of what it asks for, with commas between; `*` is all of it
+        /// Terms you agree to, of those it asks for, with commas between; `*` is all of them
         #[arg(long, value_name = "ASKS", default_value = "")]
         agree: String,
         #[command(flatten)]
@@ -46,7 +46,7 @@ pub(super) enum Verb {
         /// Its version, or its digest, or as much of that as says which
         #[arg(id = "which", value_name = "VERSION")]
         version: String,
-        /// What you agree to of what it asks for, with commas between; `*` is all of it
+        /// Terms you agree to, of those it asks for, with commas between; `*` is all of them
         #[arg(long, value_name = "ASKS", default_value = "")]
         agree: String,
         #[command(flatten)]
@@ -82,7 +82,7 @@ pub(super) enum Verb {
     },
 }
 
-/// Who asks, and whom.
+/// The operator's token, and the server to ask.
 #[derive(Args)]
 pub(super) struct Operator {
     #[command(flatten)]
@@ -209,12 +209,12 @@ async fn install(
     let name =
         name.or_else(|| name_of(file)).context("the file has no name: give one with --name")?;
     let query = activate
-        .map(|agree| format!("?activate=true&agree={}", encoded(&agree)))
+        .map(|agree| format!("?activate=true&agree={}", encode_query(&agree)))
         .unwrap_or_default();
     let mut sent =
         Sent::new(Method::PUT, format!("/v1/operator/components/{name}{query}"), operator.token()?);
     sent.headers.push((header::CONTENT_TYPE, "application/wasm".into()));
-    if let Ok(signature) = tokio::fs::read_to_string(beside(file)).await {
+    if let Ok(signature) = tokio::fs::read_to_string(signature_path(file)).await {
         sent.headers
             .push((HeaderName::from_static("x-component-signature"), signature.trim().to_owned()));
     }
@@ -240,7 +240,7 @@ async fn install(
 }
 
 /// A text as it stands in a query.
-fn encoded(text: &str) -> String {
+fn encode_query(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~*,/".contains(&byte);
     let one = |byte: u8| {
         if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }
@@ -266,7 +266,7 @@ fn show(version: &Value) {
     ));
 }
 
-fn beside(file: &Path) -> PathBuf {
+fn signature_path(file: &Path) -> PathBuf {
     let mut beside = file.as_os_str().to_owned();
     beside.push(".sig");
     beside.into()
@@ -284,7 +284,7 @@ fn verify(file: &Path, key: &str, signature_file: Option<PathBuf>) -> anyhow::Re
     };
     let bytes =
         std::fs::read(file).with_context(|| format!("{} cannot be read", file.display()))?;
-    let at = signature_file.unwrap_or_else(|| beside(file));
+    let at = signature_file.unwrap_or_else(|| signature_path(file));
     let signed = std::fs::read_to_string(&at)
         .with_context(|| format!("the signature {} cannot be read", at.display()))?;
     let digest: [u8; 32] = Sha256::digest(&bytes).into();

@@ -7,24 +7,24 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use charter_adapters::mail::relay::{self, Relay};
+use charter_adapters::providers::{Providers, Whose};
 use charter_engine::{Engine, EngineConfig, EngineError};
 use charter_kernel::time::Clock as _;
+use charter_registry::components::Inventory;
 use charter_store::{OpenError, Store};
 
 use super::offline;
 use super::say;
 use super::serve::{SystemClock, store_config};
-use crate::components::Catalogue;
 use crate::config::Config;
-use crate::mail::relay::{self, Relay};
-use crate::providers::{Providers, Whose};
 
 /// Free space below which a host should not start.
 const DISK_BYTES_MIN: u64 = 1 << 30;
 /// 2025-01-01: a clock that reads less is not set.
 const CLOCK_MIN_MS: i64 = 1_735_689_600_000;
 
-enum Verdict {
+enum Finding {
     Fine,
     Odd,
     Bad,
@@ -35,11 +35,11 @@ struct Report {
 }
 
 impl Report {
-    fn line(&mut self, verdict: &Verdict, what: &str, message: &str) {
-        let mark = match verdict {
-            Verdict::Fine => "ok  ",
-            Verdict::Odd => "note",
-            Verdict::Bad => {
+    fn line(&mut self, finding: &Finding, what: &str, message: &str) {
+        let mark = match finding {
+            Finding::Fine => "ok  ",
+            Finding::Odd => "note",
+            Finding::Bad => {
                 self.bad += 1;
                 "BAD "
             }
@@ -51,7 +51,7 @@ impl Report {
 /// Checks everything; fails if anything keeps a host from serving.
 pub(super) async fn run(config: &Config) -> ExitCode {
     let mut report = Report { bad: 0 };
-    report.line(&Verdict::Fine, "config", "no faults");
+    report.line(&Finding::Fine, "config", "no faults");
     clock(&mut report);
     folder(&mut report, config);
     disk(&mut report, &config.data.dir);
@@ -66,19 +66,21 @@ pub(super) async fn run(config: &Config) -> ExitCode {
                 mail(&mut report, &store, config).await;
                 store.close().await;
             }
-            Err(error) => report.line(&Verdict::Bad, "database", &format!("{error:#}")),
+            Err(error) => report.line(&Finding::Bad, "database", &format!("{error:#}")),
         },
         Err(error @ OpenError::Absent(_)) => {
             report.line(
-                &Verdict::Odd,
+                &Finding::Odd,
                 "database",
                 &format!("{error} yet: the first start makes one"),
             );
             sandbox(&mut report, engine(config, None));
         }
-        Err(error) => {
-            report.line(&Verdict::Bad, "database", &format!("{:#}", offline::explained(error)))
-        }
+        Err(error) => report.line(
+            &Finding::Bad,
+            "database",
+            &format!("{:#}", offline::explain_open_error(error)),
+        ),
     }
     match report.bad {
         0 => ExitCode::SUCCESS,
@@ -89,9 +91,9 @@ pub(super) async fn run(config: &Config) -> ExitCode {
 fn clock(report: &mut Report) {
     let now = SystemClock.now();
     match now.0 >= CLOCK_MIN_MS {
-        true => report.line(&Verdict::Fine, "clock", &now.to_string()),
+        true => report.line(&Finding::Fine, "clock", &now.to_string()),
         false => report.line(
-            &Verdict::Bad,
+            &Finding::Bad,
             "clock",
             &format!("reads {now}: set it, or run a time service"),
         ),
@@ -102,21 +104,21 @@ fn folder(report: &mut Report, config: &Config) {
     let dir = &config.data.dir;
     match std::fs::metadata(dir) {
         Err(_) => report.line(
-            &Verdict::Odd,
+            &Finding::Odd,
             "data",
             &format!("{} is made at the first start", dir.display()),
         ),
         Ok(metadata) => match metadata.permissions().mode() & 0o777 {
-            0o700 => report.line(&Verdict::Fine, "data", &dir.display().to_string()),
+            0o700 => report.line(&Finding::Fine, "data", &dir.display().to_string()),
             mode if mode & 0o022 != 0 => {
                 report.line(
-                    &Verdict::Bad,
+                    &Finding::Bad,
                     "data",
                     &format!("{} can be written by others ({mode:o}): chmod 700 it", dir.display()),
                 );
             }
             mode => report.line(
-                &Verdict::Odd,
+                &Finding::Odd,
                 "data",
                 &format!("{} can be read by others ({mode:o}): chmod 700 it", dir.display()),
             ),
@@ -126,12 +128,12 @@ fn folder(report: &mut Report, config: &Config) {
     if let Ok(metadata) = std::fs::metadata(&key) {
         match metadata.permissions().mode() & 0o077 {
             0 => report.line(
-                &Verdict::Fine,
+                &Finding::Fine,
                 "master key",
                 &format!("{}; keep a copy elsewhere", key.display()),
             ),
             _ => report.line(
-                &Verdict::Bad,
+                &Finding::Bad,
                 "master key",
                 &format!("{} can be read by others: chmod 600 it", key.display()),
             ),
@@ -139,7 +141,8 @@ fn folder(report: &mut Report, config: &Config) {
     }
 }
 
-/// What the file system has left, as `df` tells it: the standard library does not.
+/// Reports the space that the file system has left, as `df` tells it: the standard library does
+/// not.
 fn disk(report: &mut Report, dir: &Path) {
     let there = dir.ancestors().find(|dir| dir.exists()).unwrap_or(dir);
     let told = std::process::Command::new("df")
@@ -151,15 +154,15 @@ fn disk(report: &mut Report, dir: &Path) {
     let free =
         told.and_then(|text| text.lines().nth(1)?.split_whitespace().nth(3)?.parse::<u64>().ok());
     match free.map(|kilobytes| kilobytes << 10) {
-        None => report.line(&Verdict::Odd, "disk", "its free space cannot be told here"),
+        None => report.line(&Finding::Odd, "disk", "its free space cannot be told here"),
         Some(free) if free < DISK_BYTES_MIN => {
             report.line(
-                &Verdict::Bad,
+                &Finding::Bad,
                 "disk",
                 &format!("{} MiB free: mutations are refused when it is full", free >> 20),
             );
         }
-        Some(free) => report.line(&Verdict::Fine, "disk", &format!("{} MiB free", free >> 20)),
+        Some(free) => report.line(&Finding::Fine, "disk", &format!("{} MiB free", free >> 20)),
     }
 }
 
@@ -171,16 +174,16 @@ async fn database(report: &mut Report, store: &Store) {
     };
     match store.ping().await {
         true => {
-            report.line(&Verdict::Fine, "database", &format!("{kind}; the schema is up to date"))
+            report.line(&Finding::Fine, "database", &format!("{kind}; the schema is up to date"))
         }
-        false => report.line(&Verdict::Bad, "database", "does not answer"),
+        false => report.line(&Finding::Bad, "database", "does not answer"),
     }
 }
 
 fn settings(report: &mut Report, config: &Config) {
     if config.tls.is_none() && !config.http.listen.ip().is_loopback() {
         report.line(
-            &Verdict::Odd,
+            &Finding::Odd,
             "tls",
             "off, and the address is not this machine's alone: set tls.certificate and tls.key, or put a proxy before it",
         );
@@ -193,11 +196,11 @@ fn settings(report: &mut Report, config: &Config) {
         ),
         keys => write!(signing, "components must be signed by one of {keys} keys"),
     };
-    report.line(&Verdict::Fine, "signing", &signing);
+    report.line(&Finding::Fine, "signing", &signing);
     if let Some(dir) = &config.components.dir
         && let Err(error) = std::fs::read_dir(dir)
     {
-        report.line(&Verdict::Bad, "folder", &format!("{} cannot be read: {error}", dir.display()));
+        report.line(&Finding::Bad, "folder", &format!("{} cannot be read: {error}", dir.display()));
     }
 }
 
@@ -216,12 +219,12 @@ fn engine(config: &Config, store: Option<&Store>) -> Result<&'static str, Engine
 fn sandbox(report: &mut Report, mode: Result<&'static str, EngineError>) {
     match mode {
         Err(error) => {
-            report.line(&Verdict::Bad, "sandbox", &format!("{:#}", anyhow::Error::new(error)))
+            report.line(&Finding::Bad, "sandbox", &format!("{:#}", anyhow::Error::new(error)))
         }
         Ok(mode) => match mode {
-            "pooling" => report.line(&Verdict::Fine, "sandbox", "instances are pooled"),
+            "pooling" => report.line(&Finding::Fine, "sandbox", "instances are pooled"),
             mode => report.line(
-                &Verdict::Odd,
+                &Finding::Odd,
                 "sandbox",
                 &format!(
                     "fell back to {mode}: slower; give the process more address space (ulimit -v)"
@@ -232,26 +235,26 @@ fn sandbox(report: &mut Report, mode: Result<&'static str, EngineError>) {
 }
 
 async fn components(report: &mut Report, store: &Store) {
-    match Catalogue::read(&mut store.begin(""), true).await {
+    match Inventory::read(&mut store.begin(""), true).await {
         Err(error) => {
-            report.line(&Verdict::Bad, "components", &format!("{:#}", anyhow::Error::new(error)))
+            report.line(&Finding::Bad, "components", &format!("{:#}", anyhow::Error::new(error)))
         }
-        Ok(catalogue) => {
+        Ok(inventory) => {
             let mut missing = Vec::new();
-            for version in catalogue.serving() {
+            for version in inventory.serving() {
                 if !store.blob_exists(&version.digest).await.unwrap_or(false) {
                     missing.push(format!("{} {}", version.name, version.version));
                 }
             }
-            let count = catalogue.serving().count();
+            let count = inventory.serving().count();
             match missing.is_empty() {
                 true => report.line(
-                    &Verdict::Fine,
+                    &Finding::Fine,
                     "components",
-                    &format!("{} installed, {count} active", catalogue.versions.len()),
+                    &format!("{} installed, {count} active", inventory.versions.len()),
                 ),
                 false => report.line(
-                    &Verdict::Bad,
+                    &Finding::Bad,
                     "components",
                     &format!("their bytes are missing, install them again: {}", missing.join(", ")),
                 ),
@@ -266,28 +269,28 @@ async fn mail(report: &mut Report, store: &Store, config: &Config) {
         Ok(providers) => providers,
         Err(error) => {
             return report.line(
-                &Verdict::Bad,
+                &Finding::Bad,
                 "mail",
                 &format!("the bindings cannot be read: {error}"),
             );
         }
     };
     let Some(binding) = providers.get(relay::BINDING, &Whose::Deployment) else {
-        return report.line(&Verdict::Fine, "mail", "no relay is bound: nobody is mailed");
+        return report.line(&Finding::Fine, "mail", "no relay is bound: nobody is mailed");
     };
     match Relay::of(&binding) {
         Err(unfit) => {
-            report.line(&Verdict::Bad, "mail", &format!("the relay cannot be used: {unfit}"))
+            report.line(&Finding::Bad, "mail", &format!("the relay cannot be used: {unfit}"))
         }
         Ok(_) if !config.http.has_base() => {
             report.line(
-                &Verdict::Bad,
+                &Finding::Bad,
                 "mail",
                 "a relay is bound, but links would lead nowhere: set http.public_url",
             );
         }
         Ok(relay) => report.line(
-            &Verdict::Fine,
+            &Finding::Fine,
             "mail",
             &format!("goes through {}:{}", relay.host, relay.port),
         ),

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::client::{Refused, Sent, Target};
 use super::{Usage, say};
 
-/// What is done.
+/// The commands on keys.
 #[derive(Subcommand)]
 pub(super) enum Verb {
     /// Make a key and print it, once
@@ -43,7 +43,7 @@ pub(super) enum Verb {
     },
 }
 
-/// Who asks, and whom.
+/// The caller's key, and the server to ask.
 #[derive(Args)]
 pub(super) struct Caller {
     #[command(flatten)]

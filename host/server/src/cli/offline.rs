@@ -1,4 +1,4 @@
-//! What the operator does on the database itself: backup, restore, the token, the master key.
+//! The operator's work on the database itself: backup, restore, the token, the master key.
 //!
 //! Only `restore` makes anything: the others refuse a place where no deployment is, since most of
 //! those are misspelt.
@@ -7,33 +7,33 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use charter_kernel::audit::Row;
+use charter_governance::verify;
+use charter_kernel::audit::AuditRow;
 use charter_kernel::unit::{Fact, Unit};
-use charter_store::{BackupError, Hold, OpenError, Store, audited};
+use charter_store::{BackupError, FolderLock, OpenError, Store, audit_fact};
+use charter_tenancy::operator::Operator;
 
 use super::say;
 use super::serve::{SystemClock, check_data_dir, store_config};
 use crate::config::Config;
-use crate::governance::verify;
-use crate::operator::Operator;
 
 /// Opens what is there, to be looked at only; a host may run on it.
 pub(super) async fn look(config: &Config) -> anyhow::Result<Store> {
     check_data_dir(&config.data.dir)?;
-    Store::look(store_config(config, Arc::new(SystemClock))).await.map_err(explained)
+    Store::look(store_config(config, Arc::new(SystemClock))).await.map_err(explain_open_error)
 }
 
 /// Opens what is there, to be changed: no host may run on it, unless it shares its database.
-async fn open(config: &Config) -> anyhow::Result<(Store, Hold)> {
+async fn open(config: &Config) -> anyhow::Result<(Store, FolderLock)> {
     check_data_dir(&config.data.dir)?;
     let settings = store_config(config, Arc::new(SystemClock));
-    Store::is_there(&settings).await.map_err(explained)?;
-    let hold = Store::hold(&settings).map_err(explained)?;
-    Ok((Store::open(settings).await.map_err(explained)?, hold))
+    Store::is_there(&settings).await.map_err(explain_open_error)?;
+    let hold = Store::hold(&settings).map_err(explain_open_error)?;
+    Ok((Store::open(settings).await.map_err(explain_open_error)?, hold))
 }
 
-/// What the store says, and what to do about it.
-pub(super) fn explained(error: OpenError) -> anyhow::Error {
+/// The store's error, with advice.
+pub(super) fn explain_open_error(error: OpenError) -> anyhow::Error {
     let advice = match &error {
         OpenError::Absent(_) => Some("give the deployment's --data DIR, or --database URL"),
         OpenError::Held(_) => {
@@ -89,7 +89,7 @@ pub(super) async fn restore(config: &Config, file: &Path) -> anyhow::Result<()> 
     let restored =
         Store::restore(store_config(config, Arc::new(SystemClock)), file).await.map_err(|error| {
             match error {
-                BackupError::Open(error) => explained(error),
+                BackupError::Open(error) => explain_open_error(error),
                 error => anyhow::Error::new(error),
             }
         });
@@ -143,16 +143,16 @@ pub(super) async fn rotate_master(config: &Config) -> anyhow::Result<()> {
 
 /// The audit row of what is done here, for the commit that does it.
 fn row(action: &str, thing: &str, store: &Store) -> anyhow::Result<Fact> {
-    let row = Row {
+    let row = AuditRow {
         at: store.now(),
         actor: ("operator", "command line"),
         action,
         entity_type: Some("operator"),
         entity_id: Some(thing),
         decision: "allowed",
-        ..Row::default()
+        ..AuditRow::default()
     };
-    audited(&row).context("the operating system has no randomness")
+    audit_fact(&row).context("the operating system has no randomness")
 }
 
 #[cfg(test)]

@@ -8,11 +8,16 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use charter_adapters::Adapters;
+use charter_adapters::providers::Providers;
 use charter_engine::{AdmissionConfig, Engine, EngineConfig};
 use charter_governance::Governance;
 use charter_kernel::time::{Clock, Instant};
 use charter_kernel::unit::Space;
-use charter_store::{Hold, Store, StoreConfig, StoreStatus};
+use charter_registry::components::Registry;
+use charter_registry::components::watch::Folder;
+use charter_store::{FolderLock, Store, StoreConfig, StoreStatus};
+use charter_tenancy::directory::Directory;
+use charter_tenancy::operator::Operator;
 use charter_tenancy::secret::Secret;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -21,26 +26,18 @@ use tokio_util::task::TaskTracker;
 
 use super::{offline, say};
 use crate::app::App;
-use crate::components::Registry;
-use crate::components::watch::Folder;
+use crate::bounds::Bounds;
 use crate::config::Config;
-use crate::directory::Directory;
-use crate::http::room::Room;
-use crate::http::{Door, Listener, tls};
+use crate::description::Description;
+use crate::http::drain::Drain;
+use crate::http::{Answer, Door, Listener, Serving, tls};
 use crate::metrics::Metrics;
-use crate::openapi::Description;
-use crate::operator::Operator;
-use crate::pipeline::checks::Checks;
-use crate::pipeline::follow::Places;
-use crate::pipeline::guests;
-use crate::pipeline::rate::Buckets;
-use crate::pipeline::table::{self, HostTable};
-use crate::providers::Providers;
-use crate::strangers::Strangers;
-use crate::{telemetry, workers};
+use crate::pipeline::{self, guests};
+use crate::table::{self, HostTable};
+use crate::{routes, telemetry, workers};
 
-/// How long background work gets on shutdown, beyond the requests' own time.
-const WORKERS_DRAIN: Duration = Duration::from_secs(10);
+/// How long the database gets for a farewell, however short the drain is.
+const LEAVE_MIN: Duration = Duration::from_millis(500);
 
 /// The machine's clock: the one place where it is read.
 #[derive(Clone, Copy, Debug)]
@@ -62,15 +59,15 @@ impl Clock for SystemClock {
 pub struct Running {
     /// Everything that requests share.
     pub app: Arc<App>,
-    /// Where the API listens.
+    /// The address of the API.
     pub address: SocketAddr,
-    /// Where the operator's routes listen, if not there.
+    /// The address of the operator's routes, if they have their own.
     pub operator_address: Option<SocketAddr>,
     /// The operator's token, where it was made just now.
     pub token: Option<Secret>,
     listeners: Vec<JoinHandle<()>>,
     /// Keeps another host off the embedded database.
-    _hold: Hold,
+    _hold: FolderLock,
 }
 
 /// The store's settings.
@@ -84,7 +81,7 @@ pub(super) fn store_config(config: &Config, clock: Arc<dyn Clock>) -> StoreConfi
     store.queue_units_max = config.database.queue_max;
     store.size_bytes_max = Some(config.database.file_bytes_max).filter(|bytes| *bytes > 0);
     store.quiet_spaces.push(Space::host("replicas"));
-    store.quiet_spaces.push(crate::records::erasure::Erasure::all());
+    store.quiet_spaces.push(charter_tenancy::records::erasure::Erasure::all());
     store
 }
 
@@ -98,6 +95,8 @@ fn engine_config(config: &Config) -> EngineConfig {
         cpu_ms_max: engine.compute_ms_max,
         component_bytes_max: engine.component_bytes_max,
         compilations_max: engine.compilations_max,
+        jobs_waiting_max: config.jobs.waiting_max,
+        schedules_max: config.jobs.schedules_max,
         admission: AdmissionConfig {
             short_max: engine.short_calls_max,
             long_max: engine.long_calls_max,
@@ -112,7 +111,7 @@ fn engine_config(config: &Config) -> EngineConfig {
     }
 }
 
-/// What a data directory holds.
+/// The files of a data directory.
 const OURS: [&str; 7] = [
     "charter.db",
     "charter.db-wal",
@@ -158,12 +157,12 @@ pub(super) fn check_data_dir(dir: &Path) -> anyhow::Result<()> {
 /// Starts a host: everything is ready when this returns.
 ///
 /// # Errors
-/// Whatever keeps it from starting, in words for the operator.
+/// The fault that keeps it from starting, in words for the operator.
 pub async fn start(config: Config, clock: Arc<dyn Clock>) -> anyhow::Result<Running> {
     data_dir(&config.data.dir)?;
     let settings = store_config(&config, clock);
-    let hold = Store::hold(&settings).map_err(offline::explained)?;
-    let store = Store::open(settings).await.map_err(offline::explained)?;
+    let hold = Store::hold(&settings).map_err(offline::explain_open_error)?;
+    let store = Store::open(settings).await.map_err(offline::explain_open_error)?;
     // From here on the deployment's, which all replicas share.
     let clock = store.clock();
     let (operator, token) = Operator::open(store.clone(), config.operator.token.as_ref()).await?;
@@ -173,7 +172,7 @@ pub async fn start(config: Config, clock: Arc<dyn Clock>) -> anyhow::Result<Runn
         store.clone(),
         engine.clone(),
         config.registry(),
-        table::reserved(),
+        table::reserved_paths(&routes::all()),
         clock.clone(),
     );
     let providers = Providers::open(store.clone(), &config.providers)
@@ -182,7 +181,7 @@ pub async fn start(config: Config, clock: Arc<dyn Clock>) -> anyhow::Result<Runn
     let adapters = Arc::new(Adapters::new(store.clone(), providers, config.outside()));
     let directory = Directory::new(store.clone(), clock.clone(), config.auth.hashes_max)
         .context("passwords cannot be checked on this machine")?;
-    let governance = Governance {
+    let governance = Arc::new(Governance {
         store: store.clone(),
         directory: directory.clone(),
         registry: registry.clone(),
@@ -190,21 +189,16 @@ pub async fn start(config: Config, clock: Arc<dyn Clock>) -> anyhow::Result<Runn
         biller: config.billing.primitive.clone(),
         job_wanted: Notify::new(),
         clock: clock.clone(),
-    };
-    let routes = HostTable::new()
+    });
+    let table = HostTable::new(routes::all())
         .map_err(|faults| anyhow::anyhow!("the host's own routes are at fault: {faults:?}"))?;
     let acceptor =
         config.tls.as_ref().map(tls::acceptor).transpose().context("TLS cannot be set up")?;
     let app = Arc::new(App {
         cursor_key: store.derive("cursors"),
-        buckets: Buckets::new(),
-        strangers: Strangers::new(&config.auth),
-        checks: Checks::default(),
-        room: Room::new(config.http.bodies_bytes_max),
-        running: Default::default(),
-        hooks: Arc::default(),
-        streams: Places::default(),
-        routes,
+        bounds: Bounds::new(&config),
+        hooks: Default::default(),
+        routes: table,
         description: Description::default(),
         metrics: Metrics::new(),
         started_at: clock.now(),
@@ -238,6 +232,7 @@ pub async fn start(config: Config, clock: Arc<dyn Clock>) -> anyhow::Result<Runn
     };
     let operator_address = own.as_ref().map(Listener::address).transpose()?;
     guests::attach(&app, std::iter::once(address).chain(operator_address).collect());
+    let serving = serving(&app);
     let mut running = Running {
         app: app.clone(),
         address,
@@ -246,10 +241,23 @@ pub async fn start(config: Config, clock: Arc<dyn Clock>) -> anyhow::Result<Runn
         listeners: Vec::new(),
         _hold: hold,
     };
-    running.listeners.extend(own.map(|own| tokio::spawn(own.serve(app.clone()))));
-    running.listeners.push(tokio::spawn(public.serve(app.clone())));
+    running.listeners.extend(own.map(|own| tokio::spawn(own.serve(serving.clone()))));
+    running.listeners.push(tokio::spawn(public.serve(serving)));
     workers::start(&app, folder);
     Ok(running)
+}
+
+/// The service of the listeners: each request goes down the pipeline.
+fn serving(app: &Arc<App>) -> Serving {
+    let own = app.clone();
+    let answer: Answer =
+        Arc::new(move |peer, request| Box::pin(pipeline::handle(own.clone(), peer, request)));
+    Serving {
+        limits: Arc::new(app.config.http.clone()),
+        metrics: app.metrics.clone(),
+        draining: app.draining.clone(),
+        answer,
+    }
 }
 
 /// Refuses to start under settings that the versions which serve do not take.
@@ -275,7 +283,7 @@ fn gauges(app: &Arc<App>) {
     app.metrics.engine(app.engine.clone());
     app.hooks.show(&app.metrics);
     let registry = app.registry.clone();
-    let read = move || registry.stepped_back() as f64;
+    let read = move || registry.step_backs() as f64;
     app.metrics.gauge(
         "components_stepped_back",
         "Times the breaker of this replica stepped a component back",
@@ -302,7 +310,7 @@ fn gauges(app: &Arc<App>) {
         let store = app.store.clone();
         app.metrics.gauge(name, help, move || read(store.status()));
     }
-    let room = app.room.clone();
+    let room = app.bounds.room.clone();
     app.metrics.gauge("request_body_bytes", "Bytes of request bodies that are held", move || {
         room.bytes() as f64
     });
@@ -319,21 +327,38 @@ fn gauges(app: &Arc<App>) {
 }
 
 impl Running {
-    /// Serves until told to stop, then lets what is in flight finish.
+    /// Lets what is in flight finish, as far as it does in the configured time: calls that do not
+    /// are cut, and what they were asked is answered so. Jobs that were cut go back.
     pub async fn stop(self) {
+        let drain = Drain::of(self.app.config.http.drain_ms);
+        let began = tokio::time::Instant::now();
         self.app.draining.cancel();
+        let engine = self.app.engine.clone();
+        let cutting = tokio::spawn(async move {
+            tokio::time::sleep_until(began + drain.cut).await;
+            engine.cut();
+        });
         for listener in self.listeners {
             let _ = listener.await;
         }
         self.app.tasks.close();
-        if tokio::time::timeout(WORKERS_DRAIN, self.app.tasks.wait()).await.is_err() {
+        if tokio::time::timeout_at(began + drain.left, self.app.tasks.wait()).await.is_err() {
             tracing::warn!(
                 left = self.app.tasks.len(),
                 "background work did not end in time; it is taken up by the next start"
             );
         }
-        self.app.registry.leave().await;
-        self.app.store.close().await;
+        cutting.abort();
+        let leave = async {
+            self.app.registry.leave().await;
+            self.app.store.close().await;
+        };
+        let over = (began + drain.over).max(tokio::time::Instant::now() + LEAVE_MIN);
+        if tokio::time::timeout_at(over, leave).await.is_err() {
+            tracing::warn!(
+                "the database was not left in time; this host's place in it ends by itself"
+            );
+        }
     }
 }
 

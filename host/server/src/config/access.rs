@@ -1,4 +1,4 @@
-//! Who gets in: registration, sessions, rates, and the operator's own door.
+//! Access: registration, sessions, rates, and the operator's own door.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::Secret;
 use super::source::Section;
 
-/// Who may register.
+/// The people who may register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Registration {
     /// Anyone.
@@ -20,7 +20,7 @@ pub enum Registration {
 /// `[auth]`
 #[derive(Clone, Debug)]
 pub struct Auth {
-    /// Who may register.
+    /// The people who may register.
     pub registration: Registration,
     /// How long a session lasts.
     pub session_hours: u32,
@@ -146,7 +146,7 @@ impl Operator {
             }
         }
         if let Some(given) = &token
-            && !crate::operator::is_strong(given.reveal())
+            && !charter_tenancy::operator::is_strong(given.reveal())
         {
             of.fault(
                 "token",

@@ -1,4 +1,4 @@
-//! Who bills the organizations of the deployment.
+//! The biller of the deployment's organizations.
 
 use super::source::Section;
 

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 
 use super::source::Section;
-use crate::http::room::Room;
+
+/// The share of all bodies' bytes that one organization may hold: one of so many.
+pub const BODIES_SHARE: usize = 4;
 
 /// The field in which trusted proxies name their clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,13 +22,13 @@ pub enum ClientField {
 /// `[http]`
 #[derive(Clone, Debug)]
 pub struct Http {
-    /// Where the API listens; port 0 takes a free one.
+    /// The address of the API; port 0 takes a free one.
     pub listen: SocketAddr,
     /// The address that clients use, in links and documents; absent means where the host listens.
     pub public_url: Option<String>,
     /// The proxies that say who the client is.
     pub trusted_proxies: Vec<IpNet>,
-    /// Where they name their clients.
+    /// The field in which they name their clients.
     pub client_field: ClientField,
     /// Open connections.
     pub connections_max: usize,
@@ -131,7 +133,7 @@ impl Http {
                 "drain_ms",
                 30_000,
                 (0, 600_000),
-                "time that requests in flight get on shutdown",
+                "time from SIGTERM to the end; calls that still run just before it are cut",
             ),
             http2_streams_max: of.within(
                 "http2_streams_max",
@@ -140,7 +142,7 @@ impl Http {
                 "concurrent streams of one HTTP/2 connection",
             ),
         };
-        if http.bodies_bytes_max / Room::SHARE < http.body_bytes_max {
+        if http.bodies_bytes_max / BODIES_SHARE < http.body_bytes_max {
             of.fault(
                 "bodies_bytes_max",
                 "must be at least four times body_bytes_max: one organization may hold a quarter of it",

@@ -1,4 +1,4 @@
-//! What the host mails itself: how much of it, and to whom no link ever goes.
+//! The host's own mail: its limits, and the addresses to which no link ever goes.
 
 use charter_adapters::mail::domains;
 use charter_adapters::settings::Mail;

@@ -1,5 +1,5 @@
-//! What guests may use: the engine's limits, where components come from, what leaves the host, and
-//! to whom.
+//! The guests' means: the engine's limits, the sources of components, and the destinations of
+//! outbound requests.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use charter_adapters::kinds::Wish;
 use charter_adapters::providers::Binding;
 use charter_adapters::settings::{Egress, Provider};
+use charter_kernel::limits::{JOBS_WAITING_MAX, SCHEDULES_MAX};
 use charter_registry::settings::{Breaker, Components};
 use serde_json::json;
 
@@ -191,6 +192,10 @@ pub struct Jobs {
     pub deadline_ms: u32,
     /// Longest wait between two attempts.
     pub backoff_ms_max: u64,
+    /// Jobs of one organization that wait or run.
+    pub waiting_max: u64,
+    /// Schedules of one organization.
+    pub schedules_max: u64,
 }
 
 impl Jobs {
@@ -200,7 +205,7 @@ impl Jobs {
                 "concurrency",
                 32,
                 (1, 1_000),
-                "jobs that this replica runs at once",
+                "jobs that this replica runs at once; one organization alone gets half of them",
             ),
             deadline_ms: of.within(
                 "deadline_ms",
@@ -213,6 +218,18 @@ impl Jobs {
                 3_600_000,
                 (1_000, 86_400_000),
                 "longest wait between two attempts",
+            ),
+            waiting_max: of.within(
+                "waiting_max",
+                JOBS_WAITING_MAX,
+                (1, 1_000_000),
+                "jobs of one organization that wait or run",
+            ),
+            schedules_max: of.within(
+                "schedules_max",
+                SCHEDULES_MAX,
+                (1, 100_000),
+                "schedules of one organization",
             ),
         }
     }
@@ -258,7 +275,7 @@ const KEYS: [&str; 9] = [
 
 /// `[providers.<name>]`: the bindings, by name.
 pub(super) fn providers(source: &mut Source) -> BTreeMap<String, Provider> {
-    let names = source.named("providers", &KEYS);
+    let names = source.section_names("providers", &KEYS);
     names
         .into_iter()
         .map(|name| (name.clone(), provider(source.section_of("providers", &name), &name)))

@@ -10,12 +10,12 @@ use serde_json::{Map, Value};
 
 use super::setting::{Raw, Setting};
 
-/// What is wrong with one key, and the way out.
+/// The fault of one key, and the way out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The key as the person wrote it: `http.listen`, `CHARTER_HTTP_LISTEN` or `--listen`.
     pub key: String,
-    /// What is wrong and what to do.
+    /// The fault and the remedy.
     pub message: String,
 }
 
@@ -30,9 +30,9 @@ impl std::fmt::Display for Fault {
 pub struct Entry {
     /// `section.key`.
     pub key: String,
-    /// What holds when it is not set, as TOML; empty where nothing does.
+    /// The value while it is not set, as TOML; empty where there is none.
     pub default: String,
-    /// What it means.
+    /// Its meaning.
     pub about: &'static str,
 }
 
@@ -94,7 +94,7 @@ impl Source {
     }
 
     /// The named sections below one: `[providers.search]`, `CHARTER_PROVIDERS_SEARCH_URL`.
-    pub(super) fn named(&mut self, parent: &'static str, keys: &[&str]) -> Vec<String> {
+    pub(super) fn section_names(&mut self, parent: &'static str, keys: &[&str]) -> Vec<String> {
         let mut names: BTreeSet<String> = BTreeSet::new();
         for (name, value) in self.file.remove(parent).unwrap_or_default() {
             self.name_sections(parent, name, value, keys, &mut names);

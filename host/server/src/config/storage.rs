@@ -1,4 +1,4 @@
-//! Where things are kept, and for how long.
+//! The folders and databases of stored data, and how long it is kept.
 
 use std::path::PathBuf;
 
@@ -28,11 +28,11 @@ impl Data {
             ),
         }
     }
-    /// Where compiled components are cached.
+    /// The folder of compiled components.
     pub fn code_cache(&self) -> PathBuf {
         self.dir.join("code")
     }
-    /// Where the master key lies.
+    /// The file of the master key.
     pub fn master_key(&self) -> PathBuf {
         self.key_file.clone().unwrap_or_else(|| self.dir.join("master.key"))
     }

@@ -1,4 +1,4 @@
-//! What the host tells its operator.
+//! The host's reports to its operator.
 
 use super::source::Section;
 
@@ -14,13 +14,13 @@ pub enum LogFormat {
 /// `[telemetry]`
 #[derive(Clone, Debug)]
 pub struct Telemetry {
-    /// Which lines are written: `info`, `charter_server=debug,info`, ….
+    /// The lines to write: `info`, `charter_server=debug,info`, ….
     pub log: String,
     /// How they look.
     pub log_format: LogFormat,
     /// An OTLP/HTTP collector that spans go to.
     pub otlp_endpoint: Option<String>,
-    /// Which part of the requests is traced, 0–1.
+    /// The part of the requests that is traced, 0–1.
     pub sample: f64,
 }
 

@@ -5,10 +5,9 @@ use charter_engine::hook::HookRecord;
 use charter_kernel::hex::sha256;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Key, Reach};
+use charter_tenancy::records::{EXPIRES, Record, entry};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-
-use crate::records::{EXPIRES, Record, entry};
 
 /// How long an event is known again: a week. Senders try for three days.
 const KEPT_MS: i64 = 7 * 86_400_000;
@@ -16,13 +15,13 @@ const KEPT_MS: i64 = 7 * 86_400_000;
 /// That an event was told, or asked.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HookEvent {
-    /// Whose hook it came by.
+    /// The organization of the hook that it came by.
     pub organization: String,
     /// SHA-256 of the hook's id and the event's.
     pub digest: String,
     /// When it was told.
     pub at: Instant,
-    /// What its sender was answered, where it asked and the primitive had an answer.
+    /// The answer that its sender got, if it asked and the primitive had one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<Value>,
 }

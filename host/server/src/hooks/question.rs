@@ -1,48 +1,44 @@
 //! Questions of providers: what waits for an answer is answered by the primitive whose hook it is
 //! for, at once, and each event once.
 //!
-//! Deny by default: whatever goes wrong is no answer, and that is the provider's refusal. What the
-//! primitive did, and that it answered so, is one commit before the provider hears of it; the same
-//! event again gets the same answer. Nobody can be asked for approval meanwhile, so that what needs
-//! one is refused.
+//! Deny by default: whatever goes wrong is no answer, and that is the provider's refusal. The
+//! primitive's writes, and the fact that it answered so, are one commit before the provider hears
+//! of it; the same event again gets the same answer. Nobody can be asked for approval meanwhile, so
+//! that what needs one is refused.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use charter_engine::hook::{HookRecord, QUESTION};
-use charter_engine::{
-    AnswerBody, Call, Claiming, Ending, EndingResult, Entry, Finish, Outcome, Signal,
-};
+use charter_engine::{AnswerBody, Claiming, Ending, EndingResult, Finish, Outcome};
 use charter_kernel::id::OrganizationId;
-use charter_kernel::idempotency::Lineage;
-use charter_kernel::manifest::Class;
+use charter_kernel::manifest::CallLength;
+use charter_kernel::refusal::Refusal;
 use charter_kernel::unit::{Guard, Write};
 use charter_store::Txn;
+use charter_tenancy::records::{EXPIRES, Record as _, Unreadable};
 use futures::future::BoxFuture;
 use serde_json::Value;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use super::event::HookEvent;
 use super::{enter, payload};
 use crate::app::App;
+use crate::pipeline::again::Runs;
+use crate::pipeline::call::{self, Signaled};
+use crate::pipeline::owner::{self, Admitted, Work};
 use crate::pipeline::standing;
-use crate::records::{EXPIRES, Record as _, Unreadable};
 use crate::request::HostRequest;
-use crate::workers::owner::{self, Admitted, Work};
 
 /// How long a primitive may take: providers of payments wait two seconds for the whole exchange.
 const DEADLINE: Duration = Duration::from_millis(1_500);
-/// Runs of one question: another replica was asked the same, or what it was admitted under has
-/// changed.
-const RUNS_MAX: u32 = 4;
 /// Bytes of an answer.
 const ANSWER_BYTES_MAX: usize = 16 << 10;
 
-/// What became of a question.
+/// The end of a question.
 #[derive(Debug)]
 pub enum Said {
-    /// What the primitive answers.
+    /// The primitive's answer.
     Answered(Value),
     /// It refuses: a rule, a cap, or one of its own.
     Declined,
@@ -52,9 +48,9 @@ pub enum Said {
 
 /// Asks the primitive.
 pub async fn ask(app: &App, request: &HostRequest, hook: &HookRecord, event: &str) -> Said {
-    once(app, request, hook, event).await.unwrap_or_else(|why| {
+    ask_once(app, request, hook, event).await.unwrap_or_else(|why| {
         tracing::warn!(
-            hook = super::logged_id(&hook.id),
+            hook = charter_adapters::hooks::redact_id(&hook.id),
             event,
             request = request.id,
             why,
@@ -64,7 +60,7 @@ pub async fn ask(app: &App, request: &HostRequest, hook: &HookRecord, event: &st
     })
 }
 
-async fn once(
+async fn ask_once(
     app: &App,
     request: &HostRequest,
     hook: &HookRecord,
@@ -73,54 +69,29 @@ async fn once(
     let note = Arc::new(HookEvent::new(hook, event, request.now));
     let payload = payload(request, hook, event);
     let until = Instant::now() + DEADLINE;
-    for run in 0..RUNS_MAX {
+    let mut runs = Runs::default();
+    loop {
+        let before = runs.begin().map_err(|_| "others were asked the same again and again")?;
         if let Some(row) = app.store.get(&note.key()).await.map_err(|error| error.to_string())? {
             let known = HookEvent::read(&row).map_err(|error| error.to_string())?;
             return Ok(known.answer.map_or(Said::Declined, Said::Answered));
         }
-        if run == 0 {
+        if before == 0 {
             enter(app, request, hook).map_err(|refusal| refusal.message)?;
         }
-        let work = Work {
-            primitive: &hook.primitive,
-            signal: QUESTION,
-            payload: &payload,
-            owner: &hook.owner,
-        };
-        let Admitted { scope, mut guards, served } =
-            owner::admit(app, &work).await.map_err(|why| why.to_string())?;
-        let organization =
-            OrganizationId::parse(&hook.owner.organization).ok_or("the hook belongs to nobody")?;
-        let standing = standing::ask(app, &organization, served.name(), false).await;
-        guards.extend(standing.map_err(|refusal| refusal.message)?);
-        let lane = scope.lane().to_owned();
-        let call = Call {
-            request_id: request.id.clone(),
-            scope,
-            entry: Entry::React(Signal {
-                kind: QUESTION.into(),
-                payload: payload.to_string(),
-                blob: None,
-            }),
-            guards,
+        let admitted =
+            admit_question(app, hook, &payload).await.map_err(|refusal| refusal.message)?;
+        let signaled = Signaled {
+            id: request.id.clone(),
+            signal: (QUESTION.to_owned(), payload.clone()),
             claim: Some(claiming(&note).map_err(|error| error.to_string())?),
             finish: Arc::new(Answering { note: note.clone() }) as Arc<dyn Finish>,
-            mutates: true,
             deadline_ms: u32::try_from(until.saturating_duration_since(Instant::now()).as_millis())
                 .unwrap_or(0),
-            class: Class::Short,
-            lineage: Lineage::outermost(&request.id),
-            client_gone: CancellationToken::new(),
+            class: CallLength::Short,
             origin: None,
         };
-        let outcome = app.engine.call(&served.component, call).await;
-        app.registry.observe(
-            served.name(),
-            served.digest(),
-            &lane,
-            matches!(outcome, Outcome::Trapped { .. }),
-        );
-        match outcome {
+        match call::react(app, admitted, signaled).await {
             Outcome::Answered(answer) => {
                 return Ok(read(&answer.body).map_or(Said::Unanswered, Said::Answered));
             }
@@ -129,7 +100,20 @@ async fn once(
             other => return Err(format!("{other:?}")),
         }
     }
-    Err("others were asked the same again and again".into())
+}
+
+/// Proves whose question it is, and that its organization has paid.
+async fn admit_question(
+    app: &App,
+    hook: &HookRecord,
+    payload: &Value,
+) -> Result<Admitted, Refusal> {
+    let (primitive, owner) = (hook.primitive.as_str(), &hook.owner);
+    let work = Work { primitive, signal: QUESTION, payload, owner, asked: None };
+    let mut admitted = owner::admit(app, &work).await?;
+    let organization = OrganizationId::parse(&owner.organization).ok_or_else(Refusal::not_found)?;
+    admitted.require(standing::ask(app, &organization, admitted.version().name(), false).await?);
+    Ok(admitted)
 }
 
 /// The claim of an event, for a primitive that commits in several units.

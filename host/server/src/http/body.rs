@@ -10,7 +10,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
 use tokio::sync::mpsc;
 
-use super::room::{Full, Hold};
+use crate::bounds::room::{BodyHold, Full};
 
 /// An answer's body: whole, or written piece by piece through a bounded channel.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl Body {
     pub fn whole(bytes: impl Into<Bytes>) -> Self {
         Self(Kind::Whole(bytes.into()))
     }
-    /// What arrives on the channel, until it closes.
+    /// A body of the pieces that arrive on the channel, until it closes.
     pub fn pieces(channel: mpsc::Receiver<Bytes>) -> Self {
         Self(Kind::Pieces(channel))
     }
@@ -92,7 +92,7 @@ pub async fn read<B>(
     mut body: B,
     size_max: usize,
     time_max: Duration,
-    mut hold: Option<&mut Hold>,
+    mut hold: Option<&mut BodyHold>,
 ) -> Result<Bytes, Unread>
 where
     B: HttpBody<Data = Bytes> + Unpin,
@@ -103,8 +103,8 @@ where
     let declared = body.size_hint().lower();
     if declared > size_max as u64 {
         if declared <= 2 * size_max as u64 {
-            // Who is still writing may not hear the answer: what is not much too long is let
-            // finish, and thrown away.
+            // A client that is still writing may not hear the answer: a body that is not much too
+            // long is let finish, and thrown away.
             let finish = async { while let Some(Ok(_)) = body.frame().await {} };
             let _ = tokio::time::timeout(time_max, finish).await;
         }

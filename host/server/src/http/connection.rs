@@ -1,5 +1,4 @@
-//! One connection from handshake to close: its requests go to the pipeline, its progress is
-//! watched.
+//! One connection from handshake to close: its requests are answered, its progress is watched.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -14,30 +13,28 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
-use super::watched::{Patience, Progress, Verdict, Watched};
-use super::{Door, Io, forwarded};
-use crate::app::App;
-use crate::pipeline::{self, Peer};
+use super::watched::{Patience, Progress, WatchAction, Watched};
+use super::{Door, Io, Peer, Serving, forwarded};
 
 /// How often progress is looked at: twice within the shortest patience, between these.
 const WATCH_EVERY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
-/// What a connection needs to be served.
-pub(super) struct Serving {
-    pub(super) app: Arc<App>,
+/// One connection, and what it needs to be served.
+pub(super) struct Connection {
+    pub(super) serving: Serving,
     pub(super) builder: Arc<auto::Builder<TokioExecutor>>,
     pub(super) tls: Option<TlsAcceptor>,
     pub(super) door: Door,
     pub(super) peer: IpAddr,
 }
 
-impl Serving {
+impl Connection {
     /// Serves the connection to its end.
     pub(super) async fn run(self, stream: TcpStream) {
-        let _open = self.app.metrics.connection();
+        let _open = self.serving.metrics.connection();
         let Some(tls) = self.tls.clone() else { return self.serve(stream, false).await };
         let handshake = tokio::time::timeout(
-            Duration::from_millis(self.app.config.http.head_timeout_ms),
+            Duration::from_millis(self.serving.limits.head_timeout_ms),
             tls.accept(stream),
         );
         match handshake.await {
@@ -48,7 +45,7 @@ impl Serving {
     }
 
     async fn serve<T: AsyncRead + AsyncWrite + Send + Unpin + 'static>(self, stream: T, tls: bool) {
-        let limits = &self.app.config.http;
+        let limits = &self.serving.limits;
         let patience = Patience {
             head: Duration::from_millis(limits.head_timeout_ms),
             idle: Duration::from_millis(limits.idle_timeout_ms),
@@ -63,7 +60,6 @@ impl Serving {
             if request.version() == http::Version::HTTP_2 {
                 http2.store(true, std::sync::atomic::Ordering::Relaxed);
             }
-            let app = self.app.clone();
             // Each request of a proxy's connection may be another client's.
             let address = forwarded::client(
                 self.peer,
@@ -72,8 +68,9 @@ impl Serving {
                 limits.client_field,
             );
             let peer = Peer { address, tls, door: self.door };
+            let answering = (self.serving.answer)(peer, request);
             async move {
-                let answer = pipeline::handle(app, peer, request).await;
+                let answer = answering.await;
                 drop(in_flight);
                 Ok::<_, Infallible>(answer)
             }
@@ -91,14 +88,14 @@ impl Serving {
                     }
                     return;
                 }
-                () = self.app.draining.cancelled(), if !leaving => {
+                () = self.serving.draining.cancelled(), if !leaving => {
                     leaving = true;
                     connection.as_mut().graceful_shutdown();
                 }
-                () = watch => match progress.verdict(patience, http2.load(std::sync::atomic::Ordering::Relaxed)) {
-                    Verdict::Fine => {}
-                    Verdict::Cut => return,
-                    Verdict::Retire => {
+                () = watch => match progress.action(patience, http2.load(std::sync::atomic::Ordering::Relaxed)) {
+                    WatchAction::Fine => {}
+                    WatchAction::Cut => return,
+                    WatchAction::Retire => {
                         leaving = true;
                         connection.as_mut().graceful_shutdown();
                     }

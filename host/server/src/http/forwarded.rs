@@ -1,8 +1,9 @@
-//! Whose request it is behind proxies: the address nearest to us that none of our own proxies has.
+//! The client of a request behind proxies: the address nearest to us that none of our own proxies
+//! has.
 //!
 //! A header is believed only as far as it was written by proxies that the operator trusts, so it is
-//! read from its end. Whatever cannot be read there leaves the request with the connection's own
-//! address. What stands further left was sent by anybody.
+//! read from its end. An entry that cannot be read leaves the request with the connection's own
+//! address. Entries further left were sent by anybody.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -34,8 +35,8 @@ pub(super) fn client(
         return peer;
     }
     let found = match field {
-        ClientField::Forwarded => nearest(forwarded(headers), trusted),
-        ClientField::ForwardedFor => nearest(forwarded_for(headers), trusted),
+        ClientField::Forwarded => nearest(forwarded_hops(headers), trusted),
+        ClientField::ForwardedFor => nearest(x_forwarded_for_hops(headers), trusted),
     };
     found.unwrap_or(peer)
 }
@@ -59,7 +60,7 @@ fn nearest(hops: impl Iterator<Item = Option<IpAddr>>, trusted: &[IpNet]) -> Opt
 }
 
 /// The hops of all `X-Forwarded-For` fields, the last first.
-fn forwarded_for(headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> {
+fn x_forwarded_for_hops(headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> {
     let fields = headers.get_all(FORWARDED_FOR).iter().collect::<Vec<_>>().into_iter().rev();
     fields
         .flat_map(|field| field.as_bytes().rsplit(|byte| *byte == b','))
@@ -68,7 +69,7 @@ fn forwarded_for(headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> {
 
 /// The hops of all `Forwarded` fields, the last first. A field that cannot be read is one hop that
 /// cannot.
-fn forwarded(headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> {
+fn forwarded_hops(headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> {
     let fields = headers.get_all(FORWARDED).iter().collect::<Vec<_>>().into_iter().rev();
     fields.flat_map(|field| {
         let text = field.to_str().ok().filter(|text| text.len() <= FIELD_BYTES_MAX);

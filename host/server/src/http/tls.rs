@@ -16,7 +16,7 @@ pub enum TlsError {
     /// A file could not be read as PEM.
     #[error("{} is no PEM file that can be used", path.display())]
     Pem {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// Why.
         #[source]
@@ -25,7 +25,7 @@ pub enum TlsError {
     /// The certificate file holds no certificate.
     #[error("{} holds no certificate", path.display())]
     Empty {
-        /// Which file.
+        /// The file.
         path: PathBuf,
     },
     /// Certificate and key do not fit.

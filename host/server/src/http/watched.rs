@@ -13,8 +13,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-/// What is known of one connection's progress. Moments are milliseconds since it was accepted, plus
-/// one; 0 means never.
+/// The progress of one connection, as far as it is known. Moments are milliseconds since it was
+/// accepted, plus one; 0 means never.
 pub(super) struct Progress {
     accepted: Instant,
     /// Requests being answered.
@@ -37,9 +37,9 @@ pub(super) struct Patience {
     pub(super) write: Duration,
 }
 
-/// What the watch should do.
+/// The action that the watch should take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum WatchAction {
     Fine,
     /// Idle for long: say goodbye and close.
     Retire,
@@ -65,17 +65,17 @@ impl Progress {
         self.head_since.store(0, Relaxed);
         InFlight(self.clone())
     }
-    /// What to do now.
-    pub(super) fn verdict(&self, patience: Patience, http2: bool) -> Verdict {
+    /// The action for now.
+    pub(super) fn action(&self, patience: Patience, http2: bool) -> WatchAction {
         let late = |since: &AtomicU64, limit: Duration| {
             let since = since.load(Relaxed);
             since != 0 && self.now().saturating_sub(since) > limit.as_millis() as u64
         };
         if late(&self.stalled_since, patience.write) {
-            return Verdict::Cut;
+            return WatchAction::Cut;
         }
         if self.in_flight.load(Relaxed) > 0 {
-            return Verdict::Fine;
+            return WatchAction::Fine;
         }
         let served = self.served.load(Relaxed);
         // HTTP/2 peers send frames that begin no request (pings, window updates): only their first
@@ -83,12 +83,12 @@ impl Progress {
         if !served && self.now() > patience.head.as_millis() as u64
             || !http2 && late(&self.head_since, patience.head)
         {
-            return Verdict::Cut;
+            return WatchAction::Cut;
         }
         if served && late(&self.idle_since, patience.idle) {
-            Verdict::Retire
+            WatchAction::Retire
         } else {
-            Verdict::Fine
+            WatchAction::Fine
         }
     }
     fn now(&self) -> u64 {
@@ -187,17 +187,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_silent_connection_is_cut_and_an_idle_one_retired() {
         let progress = Arc::new(Progress::new());
-        assert_eq!(progress.verdict(PATIENCE, false), Verdict::Fine);
+        assert_eq!(progress.action(PATIENCE, false), WatchAction::Fine);
         tokio::time::advance(Duration::from_secs(11)).await;
-        assert_eq!(progress.verdict(PATIENCE, true), Verdict::Cut);
+        assert_eq!(progress.action(PATIENCE, true), WatchAction::Cut);
         let request = progress.request();
         tokio::time::advance(Duration::from_secs(600)).await;
-        assert_eq!(progress.verdict(PATIENCE, false), Verdict::Fine);
+        assert_eq!(progress.action(PATIENCE, false), WatchAction::Fine);
         drop(request);
         tokio::time::advance(Duration::from_secs(70)).await;
-        assert_eq!(progress.verdict(PATIENCE, false), Verdict::Fine);
+        assert_eq!(progress.action(PATIENCE, false), WatchAction::Fine);
         tokio::time::advance(Duration::from_secs(6)).await;
-        assert_eq!(progress.verdict(PATIENCE, false), Verdict::Retire);
+        assert_eq!(progress.action(PATIENCE, false), WatchAction::Retire);
     }
 
     #[tokio::test(start_paused = true)]
@@ -206,7 +206,7 @@ mod tests {
         drop(progress.request());
         progress.head_since.store(progress.now(), Relaxed);
         tokio::time::advance(Duration::from_secs(11)).await;
-        assert_eq!(progress.verdict(PATIENCE, false), Verdict::Cut);
-        assert_eq!(progress.verdict(PATIENCE, true), Verdict::Fine);
+        assert_eq!(progress.action(PATIENCE, false), WatchAction::Cut);
+        assert_eq!(progress.action(PATIENCE, true), WatchAction::Fine);
     }
 }

@@ -6,20 +6,20 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 
 use charter_engine::stats::{LATENCY_BOUNDS_US, OutcomeClass, Stats};
-use charter_registry::stats::{BOUNDS_US, Outcome};
+use charter_registry::stats::{BOUNDS_US, RequestOutcome};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use super::{Asked, Inner};
+use super::{Inner, Sample};
 
 type NoLabels = [(&'static str, &'static str); 0];
 
 /// All families.
 pub(super) fn all(
     inner: &Inner,
-    asked: &[Asked],
+    asked: &[Sample],
     mut encoder: DescriptorEncoder<'_>,
 ) -> fmt::Result {
     requests(inner, &mut encoder)?;
@@ -64,7 +64,7 @@ fn requests(inner: &Inner, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         MetricType::Counter,
     )?;
     for ((method, route), stats) in &routes {
-        for outcome in Outcome::ALL {
+        for outcome in RequestOutcome::ALL {
             let labels = [("method", *method), ("route", route), ("outcome", outcome.label())];
             counter(&mut outcomes, &labels, stats.count(outcome))?;
         }

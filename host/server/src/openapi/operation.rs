@@ -4,14 +4,14 @@ use charter_kernel::authority::Class;
 use charter_kernel::manifest::{self, Access, Catalogue, Manifest, Mount, Paging};
 use charter_kernel::refusal::Code;
 use charter_kernel::route::Template;
+use charter_registry::served::{Auth, template_at};
 use serde_json::{Map, Value, json};
 
 use super::schemas::Schemas;
-use crate::pipeline::page;
-use crate::routes::HostRoute;
-use crate::served::{Auth, template_at};
+use crate::paging;
+use crate::route::HostRoute;
 
-/// What a description says of an operation, whoever serves it.
+/// The description of an operation, whoever serves it.
 pub(super) struct Described {
     id: String,
     mount: Mount,
@@ -34,7 +34,7 @@ pub(super) struct Described {
     deprecated: bool,
     /// The regulated action that it takes.
     action: Option<String>,
-    /// Who may call it, as the table of authority has it, and what it asks for beyond that.
+    /// Its class and the access it asks for beyond that, as the table of authority has them.
     authority: (Class, Access),
     streams: bool,
     refuses: Vec<Code>,
@@ -54,12 +54,12 @@ impl Described {
             catalogue: route.catalogue,
             paging: route.paging,
             path_schema: None,
-            query: route.query.map(|schema| schema()),
-            body: route.body.map(|schema| schema()),
+            query: route.shapes.query.map(|schema| schema()),
+            body: route.shapes.body.map(|schema| schema()),
             consumes: route.consumes.map(|(media, _)| media.into()),
             produces: route.produces.map(Into::into),
-            status: route.status,
-            answer: route.answer.map(|schema| schema()),
+            status: route.shapes.status,
+            answer: route.shapes.answer.map(|schema| schema()),
             answers: Vec::new(),
             deprecated: false,
             action: None,
@@ -83,7 +83,7 @@ impl Described {
             tag: manifest.name.clone(),
             summary: declared.summary.clone(),
             description: declared.description.clone(),
-            auth: crate::served::auth(&declared.auth),
+            auth: charter_registry::served::auth(&declared.auth),
             catalogue: declared.catalogue,
             paging: declared.paging,
             path_schema: declared.path_schema.clone(),
@@ -189,7 +189,7 @@ impl Described {
     }
 
     fn query_parameters(&self, schemas: &mut Schemas) -> Vec<Value> {
-        let words = page::words(self.paging);
+        let words = paging::words(self.paging);
         let mut parameters = Vec::new();
         if let Some(query) = &self.query {
             let placed = schemas.place(&format!("{}.query", self.id), query);
@@ -213,7 +213,7 @@ impl Described {
         for word in words {
             let schema = match *word {
                 "limit" => {
-                    json!({"type": "integer", "minimum": 1, "maximum": page::limit_max(self.paging), "default": 20})
+                    json!({"type": "integer", "minimum": 1, "maximum": paging::limit_max(self.paging), "default": 20})
                 }
                 "offset" | "after_seq" => json!({"type": "integer", "minimum": 0, "default": 0}),
                 _ => json!({"type": "string", "description": "Opaque; from the page before."}),
@@ -266,8 +266,9 @@ impl Described {
         }
         for code in self.refusals() {
             let (name, status) = code.row(self.catalogue);
-            let entry =
-                responses.entry(status.to_string()).or_insert_with(|| refused(String::new()));
+            let entry = responses
+                .entry(status.to_string())
+                .or_insert_with(|| refusal_response(String::new()));
             if let Some(Value::String(text)) = entry.get_mut("description") {
                 if !text.is_empty() {
                     text.push_str(", ");
@@ -275,7 +276,7 @@ impl Described {
                 text.push_str(name);
             }
         }
-        responses.insert("default".into(), refused("Any other refusal.".into()));
+        responses.insert("default".into(), refusal_response("Any other refusal.".into()));
         Value::Object(responses)
     }
 
@@ -320,7 +321,7 @@ fn header(name: &str, description: &str) -> Value {
     json!({"name": name, "in": "header", "required": false, "description": description, "schema": {"type": "string"}})
 }
 
-fn refused(description: String) -> Value {
+fn refusal_response(description: String) -> Value {
     json!({
         "description": description,
         "content": {

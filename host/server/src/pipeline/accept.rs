@@ -10,8 +10,9 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Version, header}
 use hyper::body::Incoming;
 
 use super::trail::Trail;
-use super::{Peer, claim, scope};
+use super::{claim, scope};
 use crate::app::App;
+use crate::http::Peer;
 
 /// Bytes that a header field costs beside its name and value, as HTTP/2 counts them (RFC 9113,
 /// section 6.5.2).
@@ -29,7 +30,7 @@ const SINGLE: [HeaderName; 6] = [
 
 /// A request that may be looked at.
 pub struct Accepted {
-    /// Who is on the other side.
+    /// The other side of the connection.
     pub peer: Peer,
     /// The method, `HEAD` read as `GET`.
     pub method: Method,
@@ -43,6 +44,8 @@ pub struct Accepted {
     pub headers: HeaderMap,
     /// The body, or what was read of it.
     pub body: Body,
+    /// Whether the request was counted against its caller's rates.
+    pub counted: bool,
 }
 
 /// A request's body: read once, and then kept for a second run.
@@ -69,7 +72,7 @@ pub fn accept(
         head.headers.insert(header::HOST, host);
     }
     trail.problem = wants_problem(&head.headers);
-    if !framed_once(&head.headers) {
+    if !is_framed_once(&head.headers) {
         // Ahead of every other refusal: whatever is wrong beside it, nothing behind this request
         // may be heard.
         trail.closes = true;
@@ -110,11 +113,12 @@ pub fn accept(
         query,
         headers: head.headers,
         body: Body::Unread(body),
+        counted: false,
     })
 }
 
-/// What says two things where one counts: of two values somebody in front of us may have looked at
-/// the other.
+/// Finds a header that says two things where one counts: of two values somebody in front of us may
+/// have looked at the other.
 fn ambiguous(headers: &HeaderMap, version: Version) -> Option<Fault> {
     for name in SINGLE {
         if headers.get_all(&name).iter().nth(1).is_some() {
@@ -132,7 +136,7 @@ fn ambiguous(headers: &HeaderMap, version: Version) -> Option<Fault> {
 /// Whether the body ends where everybody in front of us says that it does. The HTTP library looks
 /// at the last coding only: a proxy that undoes one more, or knows one less, would find the next
 /// request elsewhere.
-fn framed_once(headers: &HeaderMap) -> bool {
+fn is_framed_once(headers: &HeaderMap) -> bool {
     let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
     let first = codings.next();
     codings.next().is_none()

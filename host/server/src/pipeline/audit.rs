@@ -4,19 +4,21 @@
 
 use std::sync::Arc;
 
-use charter_kernel::audit::{Change, Row};
+use charter_governance::audit::REMOVAL;
+use charter_kernel::audit::{AuditRow, Change};
 use charter_kernel::id::RequestId;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::Fact;
-use charter_store::audited;
+use charter_store::audit_fact;
+use charter_tenancy::identity::Identity;
 use serde_json::Value;
 
 use super::trail::Trail;
-use crate::audit::REMOVAL;
-use crate::request::{HostRequest, Identity};
+use crate::reply::AuditLog;
+use crate::request::HostRequest;
 
-/// What is known of the request before it is decided.
+/// The request as far as it is known before it is decided.
 #[derive(Clone, Debug)]
 pub struct Subject {
     request: RequestId,
@@ -36,7 +38,7 @@ pub struct Decision<'a> {
     pub status: u16,
     /// The refusal's code and reason.
     pub refused: Option<(&'a str, Option<&'a str>)>,
-    /// What became of the rows that it wrote.
+    /// The changes of the rows that it wrote.
     pub changes: &'a [Change],
     /// Further facts.
     pub details: Option<&'a Value>,
@@ -51,8 +53,9 @@ impl Subject {
     pub fn of(trail: &Trail, entity: Option<(String, String)>) -> Option<Self> {
         let operation = trail.operation.clone().unwrap_or_else(|| Arc::from("unmatched"));
         let (request, at) = (trail.id.clone(), trail.at);
-        let Some(place) = &trail.place else {
-            let by_operator = matches!(trail.identity, Identity::Operator);
+        let caller = trail.caller.as_ref()?;
+        let Some(place) = caller.place() else {
+            let by_operator = matches!(caller.identity(), Identity::Operator);
             let actor = ("operator", "operator".to_owned());
             let organization = String::new();
             let subject = Self {
@@ -79,13 +82,15 @@ impl Subject {
                 .as_ref()
                 .filter(|_| *operation != *REMOVAL)
                 .map(|user| user.id.to_string()),
-            project: Some(place.project.id.to_string()),
+            project: Some(&place.project)
+                .filter(|_| !trail.is_of_organization)
+                .map(|project| project.id.to_string()),
             operation,
             entity,
         })
     }
 
-    /// What a person does before there is a credential: registering, signing in, accepting an
+    /// An act of a person before there is a credential: registering, signing in, accepting an
     /// invitation.
     pub fn of_person(
         request: &HostRequest,
@@ -105,7 +110,7 @@ impl Subject {
         })
     }
 
-    /// What the operator does, in a row that rides in the act's own commit.
+    /// An act of the operator, in a row that rides in the act's own commit.
     pub fn of_operator(request: &HostRequest, operation: &str) -> Option<Self> {
         Some(Self {
             request: RequestId::parse(&request.id)?,
@@ -126,7 +131,17 @@ impl Subject {
         self
     }
 
-    /// Whose commit it rides in.
+    /// The same, in this log.
+    #[must_use]
+    pub fn with_log(mut self, log: &AuditLog) -> Self {
+        self.project = match log {
+            AuditLog::Organization => None,
+            AuditLog::Project(id) => Some(id.to_string()),
+        };
+        self
+    }
+
+    /// The organization in whose commit it rides.
     pub fn organization(&self) -> &str {
         &self.organization
     }
@@ -135,7 +150,7 @@ impl Subject {
     pub fn fact(&self, decision: Decision<'_>) -> Result<Fact, getrandom::Error> {
         let (entity_type, entity_id) =
             self.entity.as_ref().map(|(kind, id)| (kind.as_str(), id.as_str())).unzip();
-        let row = Row {
+        let row = AuditRow {
             organization: &self.organization,
             at: self.at,
             actor: (self.actor.0, &self.actor.1),
@@ -151,9 +166,9 @@ impl Subject {
             status: Some(decision.status),
             changes: decision.changes,
             details: decision.details,
-            ..Row::default()
+            ..AuditRow::default()
         };
-        audited(&row)
+        audit_fact(&row)
     }
 }
 

@@ -11,23 +11,26 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use charter_engine::Claiming;
+use charter_governance::approvals::DECIDE_MS;
 use charter_kernel::fault::Fault;
-use charter_kernel::idempotency::{self, Key as ClientKey, Record, State, Verdict};
+use charter_kernel::id::RequestId;
+use charter_kernel::idempotency::{self, ClientKey, Recall, Record, State};
 use charter_kernel::limits::{IDEMPOTENCY_KEPT_MS, UNIT_BYTES_MAX};
 use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Draft, Guard, Key, Reach, Space, Write};
+use charter_registry::served::Contract;
 use charter_store::{ReadError, SealError, Store, Txn};
+use charter_tenancy::identity::Identity;
+use charter_tenancy::records::EXPIRES;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
+use super::caller::Caller;
 use super::respond::Answered;
-use super::running::Entered;
-use super::trail::Trail;
+use super::validate::Validated;
 use crate::app::App;
-use crate::governance::approvals::DECIDE_MS;
+use crate::bounds::running::Entered;
 use crate::http::body::Body;
-use crate::records::EXPIRES;
-use crate::request::Identity;
 
 /// The header.
 pub const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
@@ -39,10 +42,10 @@ const OWNER: &str = "owner";
 const RUNNING_RETRY_S: u32 = 1;
 /// Bytes of an answer that a record keeps; a larger one is recorded as not replayable.
 const ANSWER_BYTES_MAX: usize = 2816 << 10;
-/// What sealing adds to an answer, at most.
+/// The bytes that sealing adds to an answer, at most.
 const SEAL_BYTES_MAX: usize = 256;
 
-/// What the key means for this request.
+/// The meaning of the key for this request.
 pub enum Claimed {
     /// It was answered before; this is the answer.
     Replay(Answered),
@@ -68,23 +71,28 @@ pub struct Claim {
     _running: Entered,
 }
 
-/// What is asked under a key.
-pub struct Asked<'a> {
-    /// The operation's id.
-    pub operation: &'a str,
-    /// The parts of the request that make it the same request.
-    pub request: idempotency::Request<'a>,
-    /// The request's headers.
-    pub headers: &'a HeaderMap,
+/// The parts of a request, beside what is validated of it, that make it the same request.
+pub struct Form<'a> {
+    /// Its method.
+    pub method: &'a str,
+    /// The path below the mount.
+    pub path: &'a str,
+    /// The body's media type.
+    pub content_type: &'a str,
 }
 
 /// The key that the request was sent under, where one counts: it is a change, and of somebody.
 ///
 /// # Errors
-/// What is wrong with the header.
-pub fn client_key(trail: &Trail, headers: &HeaderMap) -> Result<Option<ClientKey>, Fault> {
-    let Some(header) = headers.get(HEADER) else { return Ok(None) };
-    if !trail.mutates || trail.place.is_none() && !matches!(trail.identity, Identity::Operator) {
+/// The fault of the header.
+pub fn client_key(
+    caller: &Caller,
+    contract: &Contract,
+    header: Option<&HeaderValue>,
+) -> Result<Option<ClientKey>, Fault> {
+    let Some(header) = header else { return Ok(None) };
+    let is_somebody = caller.place().is_some() || matches!(caller.identity(), Identity::Operator);
+    if !contract.mutates || !is_somebody {
         return Ok(None);
     }
     let wrong = |message| Fault::new("Idempotency-Key", message);
@@ -92,46 +100,58 @@ pub fn client_key(trail: &Trail, headers: &HeaderMap) -> Result<Option<ClientKey
     ClientKey::parse(text).map(Some).map_err(wrong)
 }
 
-/// Looks the key up.
-pub async fn claim(app: &App, trail: &Trail, asked: Asked<'_>) -> Result<Claimed, Refusal> {
-    let Some(client) =
-        client_key(trail, asked.headers).map_err(|fault| Refusal::faults(vec![fault]))?
-    else {
-        return Ok(Claimed::Free(None));
-    };
-    let (organization, key) = address(trail, asked.operation, &client);
-    let fingerprint = idempotency::fingerprint(asked.request);
-    let running = match app.running.enter(&key, &fingerprint) {
+/// Looks the key up. `request` is the id of who claims it.
+///
+/// # Errors
+/// If another request has the key, or had it for something else.
+pub async fn claim(
+    app: &App,
+    request: &RequestId,
+    validated: &Validated,
+    form: Form<'_>,
+) -> Result<Claimed, Refusal> {
+    let Some(client) = validated.key() else { return Ok(Claimed::Free(None)) };
+    let operation = &validated.operation().contract().id;
+    let (organization, key) = address(validated.caller(), operation, client);
+    let fingerprint = idempotency::fingerprint(idempotency::Request {
+        method: form.method,
+        path: form.path,
+        query: validated.pairs(),
+        content_type: form.content_type,
+        body: validated.bytes(),
+    });
+    let running = match app.bounds.running.enter(&key, &fingerprint) {
         Ok(entered) => entered,
         Err(other) => return Err(if other == fingerprint { still_running() } else { mismatch() }),
     };
-    let row = app.store.get(&key).await.map_err(crate::routes::stored::reading)?;
+    let row = app.store.get(&key).await.map_err(charter_tenancy::stored::reading)?;
     let now = app.clock.now();
     let replaces = match &row {
         None => None,
         Some(row) => {
-            let record: Record = serde_json::from_str(&row.body).map_err(|error| broken(&error))?;
+            let record: Record =
+                serde_json::from_str(&row.body).map_err(|error| unreadable_record(&error))?;
             if record.expires_at > now {
-                return known(app, &organization, &key, record, &fingerprint).await;
+                return resume(app, &organization, &key, record, &fingerprint).await;
             }
             Some(row.version)
         }
     };
-    let owner = trail.id.as_str().to_owned();
+    let owner = request.as_str().to_owned();
     let expires_at = now.plus_ms(IDEMPOTENCY_KEPT_MS);
     let claim =
         Claim { key, organization, fingerprint, owner, expires_at, replaces, _running: running };
     Ok(Claimed::Free(Some(Arc::new(claim))))
 }
 
-fn address(trail: &Trail, operation: &str, client: &ClientKey) -> (String, Key) {
-    let place = trail.place.as_ref();
+fn address(caller: &Caller, operation: &str, client: &ClientKey) -> (String, Key) {
+    let place = caller.place();
     let organization = place.map(|place| place.organization.id.to_string()).unwrap_or_default();
     let (kind, principal) = place.map_or(("operator", "operator"), |place| {
         let actor = place.scope.actor();
         (actor.kind.as_str(), actor.id.as_str())
     });
-    let id = idempotency::record_id(idempotency::Place {
+    let id = idempotency::record_id(idempotency::RecordPlace {
         organization: &organization,
         project: place.map_or("", |place| place.project.id.as_str()),
         user: place.and_then(|place| place.user.as_ref()).map_or("", |user| user.id.as_str()),
@@ -148,7 +168,7 @@ fn address(trail: &Trail, operation: &str, client: &ClientKey) -> (String, Key) 
     (organization, key)
 }
 
-async fn known(
+async fn resume(
     app: &App,
     organization: &str,
     key: &Key,
@@ -156,18 +176,19 @@ async fn known(
     fingerprint: &[u8; 32],
 ) -> Result<Claimed, Refusal> {
     match idempotency::decide(&record, fingerprint) {
-        Verdict::Replay => match (record.approval.clone(), record.job.clone()) {
+        Recall::Replay => match (record.approval.clone(), record.job.clone()) {
             (Some(approval), _) => Ok(Claimed::Approval(approval)),
             (None, Some(job)) => Ok(Claimed::Job(job)),
             (None, None) => replay(app, organization, key, record).await.map(Claimed::Replay),
         },
-        Verdict::Mismatch => Err(mismatch()),
-        Verdict::Running => Err(still_running()),
-        Verdict::Large => {
-            let message = "The answer to this idempotency key was too large to be kept: what it did stands, and is read where it lies.";
-            Err(Refusal::state_conflict("answer_not_kept", message))
+        Recall::Mismatch => Err(mismatch()),
+        Recall::Running => Err(still_running()),
+        Recall::Large => {
+            let message = "The answer to this idempotency key was not kept, since it was too large or shows a secret: what the request did stands.";
+            Err(Refusal::state_conflict("answer_not_kept", message)
+                .hint("Read it where it lies; a secret is shown again under a fresh key."))
         }
-        Verdict::Streamed => Err(Refusal::state_conflict(
+        Recall::Streamed => Err(Refusal::state_conflict(
             "streamed",
             "The answer to this idempotency key was a stream, which is not kept.",
         )),
@@ -192,20 +213,23 @@ async fn replay(
     key: &Key,
     record: Record,
 ) -> Result<Answered, Refusal> {
-    let sealed = STANDARD.decode(&record.body).map_err(|error| broken(&error))?;
-    let body =
-        app.store.unseal(organization, &key.id, &sealed).await.map_err(|error| broken(&error))?;
+    let sealed = STANDARD.decode(&record.body).map_err(|error| unreadable_record(&error))?;
+    let body = app
+        .store
+        .unseal(organization, &key.id, &sealed)
+        .await
+        .map_err(|error| unreadable_record(&error))?;
     let mut headers = HeaderMap::with_capacity(record.headers.len() + 8);
     for (name, value) in &record.headers {
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_str(value)) {
             headers.append(name, value);
         }
     }
-    let status = StatusCode::from_u16(record.status).map_err(|error| broken(&error))?;
-    Ok(Answered { status, headers, body: Body::whole(body) }.replayed())
+    let status = StatusCode::from_u16(record.status).map_err(|error| unreadable_record(&error))?;
+    Ok(Answered { status, headers, body: Body::whole(body) }.mark_replayed())
 }
 
-fn broken(error: &(dyn std::error::Error + 'static)) -> Refusal {
+fn unreadable_record(error: &(dyn std::error::Error + 'static)) -> Refusal {
     tracing::error!(error, "an idempotency record cannot be read");
     Refusal::internal()
 }
@@ -228,10 +252,13 @@ pub struct Kept<'a> {
     pub job: Option<&'a str>,
     /// The approval that the request waits by.
     pub approval: Option<&'a str>,
+    /// Whether the body shows a secret: it is shown to who asks with a role at the moment, in a row
+    /// of its own, and lies nowhere meanwhile.
+    pub is_secret: bool,
 }
 
 impl Claim {
-    /// Where the record lies.
+    /// The key of the record.
     pub fn key(&self) -> &Key {
         &self.key
     }
@@ -245,9 +272,9 @@ impl Claim {
         Ok(store.get(&self.key).await?.map(|row| row.version) != self.replaces)
     }
 
-    /// What the engine needs to make the claim ahead of the last commit.
+    /// The writes and guards with which the engine makes the claim ahead of the last commit.
     pub fn claiming(&self) -> Claiming {
-        let record = Record::begun(&self.fingerprint, self.owner.clone(), self.expires_at);
+        let record = Record::begin(&self.fingerprint, self.owner.clone(), self.expires_at);
         Claiming {
             key: self.key.clone(),
             writes: vec![self.first(self.draft(&record))],
@@ -264,14 +291,14 @@ impl Claim {
     ///
     /// # Errors
     /// When the answer cannot be sealed.
-    pub async fn done(
+    pub async fn finish(
         &self,
         store: &Store,
         txn: &mut Txn,
         kept: Kept<'_>,
         claimed: bool,
     ) -> Result<(), SealError> {
-        let mut record = Record::begun(&self.fingerprint, self.owner.clone(), self.expires_at);
+        let mut record = Record::begin(&self.fingerprint, self.owner.clone(), self.expires_at);
         record.status = kept.status;
         record.job = kept.job.map(Into::into);
         record.approval = kept.approval.map(Into::into);
@@ -281,7 +308,9 @@ impl Claim {
             record.expires_at = self.expires_at.plus_ms(DECIDE_MS);
         }
         match kept.body {
-            Some(body) if body.len() <= ANSWER_BYTES_MAX && fits(txn, body.len()) => {
+            Some(body)
+                if !kept.is_secret && body.len() <= ANSWER_BYTES_MAX && fits(txn, body.len()) =>
+            {
                 record.state = State::Done;
                 record.body =
                     STANDARD.encode(store.seal(&self.organization, &self.key.id, body).await?);
@@ -300,7 +329,7 @@ impl Claim {
     /// Something left the host and no outcome is known: the record stays until it is reconciled or
     /// forgotten.
     pub fn in_doubt(&self, txn: &mut Txn) {
-        let mut record = Record::begun(&self.fingerprint, self.owner.clone(), self.expires_at);
+        let mut record = Record::begin(&self.fingerprint, self.owner.clone(), self.expires_at);
         record.state = State::InDoubt;
         self.write(txn, &record, true);
     }

@@ -1,4 +1,4 @@
-//! Whom the path belongs to: a route of the host, or a primitive of the global table.
+//! The family of a path: a route of the host, or a primitive of the global table.
 //!
 //! Runs ahead of the credential, so that every later refusal speaks the right catalogue and carries
 //! the family's deprecation. Decides nothing that depends on the caller.
@@ -8,19 +8,19 @@ use std::sync::Arc;
 use charter_kernel::manifest::Mount;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::route::{Missing, Path};
+use charter_registry::served::{Auth, Primitive, ServedOperation};
 
 use super::accept::Accepted;
-use super::table::HostEntry;
 use super::trail::Trail;
 use crate::app::App;
 use crate::http::Door;
-use crate::served::{Auth, Primitive, ServedOperation};
+use crate::table::HostEntry;
 
 /// A request whose owner is known.
 pub struct Located {
     /// The stage before.
     pub accepted: Accepted,
-    /// Where its path is mounted.
+    /// The mount of its path.
     pub mount: Mount,
     /// The project of the path prefix.
     pub project: Option<String>,
@@ -32,7 +32,7 @@ pub struct Located {
     pub target: Target,
 }
 
-/// Who serves a path.
+/// The server of a path.
 pub enum Target {
     /// The host.
     Host(Arc<HostEntry>, Vec<(String, String)>),
@@ -41,7 +41,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// What credential it asks for.
+    /// The credential that it asks for.
     pub fn auth(&self) -> &Auth {
         match self {
             Self::Host(entry, _) => &entry.contract.auth,
@@ -74,7 +74,7 @@ pub fn locate(app: &App, trail: &mut Trail, accepted: Accepted) -> Result<Locate
         match app.routes.find(mounted.mount, method, &mounted.path) {
             Ok(found) => {
                 let target = Target::Host(found.value.clone(), found.parameters);
-                return Ok(located(app, trail, accepted, mounted, target));
+                return Ok(note_located(app, trail, accepted, mounted, target));
             }
             Err(missing) => note(&mut allow, missing),
         }
@@ -82,7 +82,7 @@ pub fn locate(app: &App, trail: &mut Trail, accepted: Accepted) -> Result<Locate
             Ok(found) => {
                 let target =
                     Target::Primitive(found.value.primitive.clone(), found.value.operation.clone());
-                return Ok(located(app, trail, accepted, mounted, target));
+                return Ok(note_located(app, trail, accepted, mounted, target));
             }
             Err(missing) => note(&mut allow, missing),
         }
@@ -97,7 +97,7 @@ pub fn locate(app: &App, trail: &mut Trail, accepted: Accepted) -> Result<Locate
     }
 }
 
-fn located(
+fn note_located(
     app: &App,
     trail: &mut Trail,
     accepted: Accepted,
@@ -116,10 +116,8 @@ fn located(
             &operation.contract
         }
     };
-    trail.catalogue = contract.catalogue;
-    trail.mutates = contract.mutates;
+    trail.note(contract);
     trail.page = contract.page;
-    trail.operation = Some(contract.id.clone());
     trail.stats =
         Some(contract.stats(mounted.mount, |method, path| app.metrics.route(method, path)));
     let Mounted { mount, project, user, path } = mounted;
@@ -159,13 +157,13 @@ fn candidates(path: &Path) -> Vec<Mounted> {
         [v1, projects, project, _, ..] if v1 == "v1" && projects == "projects" => {
             let mut readings = vec![mounted(Mount::Company, None, None, 1)];
             readings.extend(
-                below(segments, 3)
+                mounts_below(segments, 3)
                     .into_iter()
                     .map(|(mount, user, skip)| mounted(mount, Some(project), user, skip)),
             );
             readings
         }
-        [v1, ..] if v1 == "v1" => below(segments, 1)
+        [v1, ..] if v1 == "v1" => mounts_below(segments, 1)
             .into_iter()
             .map(|(mount, user, skip)| mounted(mount, None, user, skip))
             .collect(),
@@ -174,7 +172,7 @@ fn candidates(path: &Path) -> Vec<Mounted> {
 }
 
 /// The company mount, and the user mount where the path could be one.
-fn below(segments: &[String], skip: usize) -> Vec<(Mount, Option<&String>, usize)> {
+fn mounts_below(segments: &[String], skip: usize) -> Vec<(Mount, Option<&String>, usize)> {
     let company = (Mount::Company, None, skip);
     match &segments[skip..] {
         [users, user, _, ..] if users == "users" => {

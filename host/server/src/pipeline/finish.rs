@@ -1,29 +1,29 @@
-//! What a guest's commit says of its request beside the guest's own writes: the audit row and the
+//! The request's own part of a guest's commit, beside the guest's writes: the audit row and the
 //! idempotent answer.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use charter_engine::{Answer, AnswerBody, Ending, EndingResult, Finish};
+use charter_governance::approvals::{self, Run};
+use charter_kernel::authority::Class;
 use charter_kernel::refusal::{Failure, Refusal};
+use charter_registry::served::{Served, ServedOperation};
 use charter_store::{Store, Txn};
+use charter_tenancy::records::Record as _;
+use charter_tenancy::records::approval::Approval;
 use futures::future::BoxFuture;
 
+use super::answer;
 use super::audit::{CHANGES_MAX, Decision, Subject, leaves_row};
 use super::claim::{Claim, Kept};
-use super::guest;
-use super::page::Page;
 use super::respond::{self, Answered, Wording};
-use crate::governance::approvals::{self, Run};
-use crate::records::Record as _;
-use crate::records::approval::Approval;
-use crate::served::{Served, ServedOperation};
-use crate::workers::approvals::told;
+use crate::paging::Page;
 
 /// See the module.
 pub struct Finisher {
-    /// Where answers are sealed.
+    /// The store, which seals answers.
     pub store: Store,
-    /// Who did what; absent for the anonymous.
+    /// The subject of the audit row; absent for the anonymous.
     pub subject: Option<Subject>,
     /// The idempotency claim.
     pub claim: Option<Arc<Claim>>,
@@ -37,6 +37,8 @@ pub struct Finisher {
     pub page: Page,
     /// The approval by which the request is made, where it is made by one.
     pub approved: Option<Arc<Run>>,
+    /// The answer as its record has it, for who waits.
+    pub rendered: Mutex<Option<Answered>>,
 }
 
 impl Finish for Finisher {
@@ -44,22 +46,25 @@ impl Finish for Finisher {
         Box::pin(async move {
             match ending.result {
                 EndingResult::Answered(answer) => {
-                    let answered = guest::rendered(&self.operation, &self.page, answer);
+                    let answered = answer::render(&self.operation, &self.page, answer);
                     self.audit(txn, answered.status.as_u16(), None);
                     self.keep(txn, ending, &answered).await;
                     if let Some(run) = &self.approved {
                         let body = answered.body.as_whole().map(|body| &**body);
-                        run.ended(txn, Ok((answered.status.as_u16(), body)));
+                        run.end(txn, Ok((answered.status.as_u16(), body)));
                     }
+                    *self.lock_rendered() = Some(answered);
                 }
                 EndingResult::Pending(approval) => self.pending(txn, ending, approval).await,
-                EndingResult::Refused(failure) => self.refused(txn, ending, failure).await,
+                EndingResult::Refused(failure) => self.note_refusal(txn, ending, failure).await,
                 EndingResult::Trapped(_) | EndingResult::OutOfMemory => {
-                    self.failed(txn, ending, &Refusal::internal())
+                    self.note_failure(txn, ending, &Refusal::internal())
                 }
-                EndingResult::Deadline => self.failed(txn, ending, &Refusal::deadline_exceeded()),
+                EndingResult::Deadline => {
+                    self.note_failure(txn, ending, &Refusal::deadline_exceeded())
+                }
                 EndingResult::ClientGone => {
-                    self.failed(txn, ending, &Refusal::internal().reason("client_gone"))
+                    self.note_failure(txn, ending, &Refusal::internal().reason("client_gone"))
                 }
             }
         })
@@ -67,6 +72,15 @@ impl Finish for Finisher {
 }
 
 impl Finisher {
+    /// The answer of the attempt that was committed.
+    pub fn take_rendered(&self) -> Option<Answered> {
+        self.lock_rendered().take()
+    }
+
+    fn lock_rendered(&self) -> MutexGuard<'_, Option<Answered>> {
+        self.rendered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The request waits for people. Asked again under its key, it is told of the same approval.
     async fn pending(&self, txn: &mut Txn, ending: Ending<'_>, approval: &str) {
         let key = Approval::address(txn.organization(), approval);
@@ -78,14 +92,14 @@ impl Finisher {
             tracing::error!(approval, "an approval that was just made cannot be read");
             return;
         };
-        let answered = guest::waiting(&found);
+        let answered = answer::waiting(&found);
         self.audit(txn, answered.status.as_u16(), None);
         self.keep(txn, ending, &answered).await;
     }
 
-    async fn refused(&self, txn: &mut Txn, ending: Ending<'_>, failure: &Failure) {
-        let refusal = guest::worded(&self.served, failure);
-        let answered = respond::refused(&self.wording, &refusal);
+    async fn note_refusal(&self, txn: &mut Txn, ending: Ending<'_>, failure: &Failure) {
+        let refusal = answer::word_failure(&self.served, failure);
+        let answered = respond::render_refusal(&self.wording, &refusal);
         let status = answered.status.as_u16();
         if let Some(run) =
             self.approved.as_ref().filter(|_| !refusal.should_retry() || ending.dispatched)
@@ -97,7 +111,7 @@ impl Finisher {
                     "the hold of a failed approval stays"
                 );
             }
-            run.ended(txn, Err(told(&refusal)));
+            run.end(txn, Err(refusal.to_rest()));
         }
         self.audit(txn, status, Some(&refusal));
         // Only a final answer is kept: what may go otherwise the next time is asked again.
@@ -108,9 +122,9 @@ impl Finisher {
         }
     }
 
-    fn failed(&self, txn: &mut Txn, ending: Ending<'_>, refusal: &Refusal) {
+    fn note_failure(&self, txn: &mut Txn, ending: Ending<'_>, refusal: &Refusal) {
         if let Some(run) = self.approved.as_ref().filter(|_| ending.dispatched) {
-            run.ended(txn, Err(told(refusal)));
+            run.end(txn, Err(refusal.to_rest()));
         }
         self.audit(txn, refusal.status(self.wording.catalogue), Some(refusal));
         let Some(claim) = self.claim.as_ref().filter(|_| ending.claimed) else { return };
@@ -148,8 +162,9 @@ impl Finisher {
             EndingResult::Pending(id) => Some(id),
             _ => None,
         };
-        let kept = Kept { status, headers: &answered.headers, body, job, approval };
-        if let Err(error) = claim.done(&self.store, txn, kept, ending.claimed).await {
+        let is_secret = self.operation.contract.class == Class::ProfileSecret;
+        let kept = Kept { status, headers: &answered.headers, body, job, approval, is_secret };
+        if let Err(error) = claim.finish(&self.store, txn, kept, ending.claimed).await {
             // Without its record the effect could be repeated: the record stays in doubt instead.
             tracing::error!(error = &error as &dyn std::error::Error, "an answer cannot be sealed");
             claim.in_doubt(txn);

@@ -11,22 +11,19 @@ use std::time::Duration;
 use bytes::Bytes;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Instant;
-use charter_kernel::unit::{FactKind, Guard, Key, LogKey};
+use charter_kernel::unit::{FactKind, Guard, Key};
 use charter_store::{Changed, LogEntry};
+use charter_tenancy::identity::Identity;
+use charter_tenancy::records::user::User;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use tokio::sync::mpsc;
 
+use super::caller::Caller;
 use super::respond::Answered;
-use super::trail::Trail;
 use crate::app::App;
-use crate::events::{self, Position};
+use crate::bounds::streams::OpenStream;
+use crate::events::{self, Position, Source};
 use crate::http::body::Body;
-use crate::records::user::User;
-use crate::request::Identity;
-
-mod places;
-
-pub use places::{Place, Places};
 
 /// When somebody with too many streams may ask for another.
 const STREAMS_RETRY_S: u32 = 5;
@@ -43,34 +40,29 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a client waits before it comes again.
 const RETRY: &str = "retry: 3000\n\n";
 
-/// What is followed, and from where on.
-#[derive(Clone, Debug)]
-pub enum Source {
-    /// The entries of a log after one.
-    Log(LogKey, u64),
-    /// What happens in an organization, behind a position.
-    Events(String, Position),
-}
-
-/// Serves what comes.
+/// Serves what comes; `owed` to who has made the change already that it tells of.
 ///
 /// # Errors
 /// 429 where the organization has too many streams open; a change that was made already is answered
 /// all the same.
-pub fn stream(app: &Arc<App>, trail: &Trail, source: Source) -> Result<Answered, Refusal> {
-    let organization = trail.place.as_ref().map_or("", |place| place.organization.id.as_str());
-    let place = app.streams.take(organization, trail.mutates).ok_or_else(|| {
+pub fn stream(
+    app: &Arc<App>,
+    caller: &Caller,
+    owed: bool,
+    source: Source,
+) -> Result<Answered, Refusal> {
+    let place = app.bounds.streams.take(caller.organization(), owed).ok_or_else(|| {
         Refusal::rate_limited(STREAMS_RETRY_S)
             .hint("Close streams that are not read before opening another.")
     })?;
     let (sender, pieces) = mpsc::channel(PIECES_MAX);
-    let guards = super::host::guards(&trail.identity, None);
-    let ends = match &trail.identity {
+    let guards = caller.credential().to_vec();
+    let ends = match caller.identity() {
         Identity::Key(key) => key.expires_at,
         Identity::Session(session) => Some(session.expires_at),
         Identity::Operator | Identity::Anonymous => None,
     };
-    let user = trail.place.as_ref().and_then(|place| place.user.as_ref());
+    let user = caller.place().and_then(|place| place.user.as_ref());
     let user = user.map(|user| User::address(&user.project, &user.id));
     let following =
         Following { app: app.clone(), guards, ends, user, source, sender, _place: place };
@@ -83,15 +75,16 @@ pub fn stream(app: &Arc<App>, trail: &Trail, source: Source) -> Result<Answered,
 
 struct Following {
     app: Arc<App>,
-    /// What of the credential must go on to hold.
+    /// The guards of the credential that must go on to hold.
     guards: Vec<Guard>,
     /// When the credential ends by itself.
     ends: Option<Instant>,
-    /// Whose log it is: one that was deleted has no more to say. Revoked ones are still read.
+    /// The user whose log it is: a deleted user's log has no more to say. Revoked ones are still
+    /// read.
     user: Option<Key>,
     source: Source,
     sender: mpsc::Sender<Bytes>,
-    _place: Place,
+    _place: OpenStream,
 }
 
 impl Following {
@@ -99,7 +92,7 @@ impl Following {
         if !self.send(RETRY.into()).await {
             return;
         }
-        let mut changed = self.changed();
+        let mut changed = self.subscribe();
         let mut heartbeat = tokio::time::interval(HEARTBEAT);
         let mut recheck = tokio::time::interval(RECHECK);
         heartbeat.reset();
@@ -111,7 +104,7 @@ impl Following {
             }
             tokio::select! {
                 () = changed.0.wait() => {}
-                () = either(&mut changed.1) => {}
+                () = wait_either(&mut changed.1) => {}
                 _ = heartbeat.tick() => {
                     let beat = format!(": heartbeat {}\n\n", self.app.clock.now().0);
                     if !self.send(beat).await {
@@ -126,12 +119,12 @@ impl Following {
     }
 
     /// Subscribes to what it follows.
-    fn changed(&self) -> (Changed, Option<Changed>) {
+    fn subscribe(&self) -> (Changed, Option<Changed>) {
         let store = &self.app.store;
         match &self.source {
-            Source::Log(log, _) => (store.log_changed(log), None),
+            Source::Log(log, _) => (store.log_changes(log), None),
             Source::Events(organization, _) => {
-                let changed = |kind| store.facts_changed(kind, organization);
+                let changed = |kind| store.facts_changes(kind, organization);
                 (changed(FactKind::Event), Some(changed(FactKind::Audit)))
             }
         }
@@ -152,7 +145,7 @@ impl Following {
                     (frames(&entries), Source::Log(log.clone(), last.sequence), !over)
                 }
                 Source::Events(organization, after) => {
-                    let (text, next) = self.happened(organization, *after).await?;
+                    let (text, next) = self.read_frames(organization, *after).await?;
                     if next == *after {
                         return Some(true);
                     }
@@ -170,7 +163,7 @@ impl Following {
     }
 
     /// Frames of what happened behind a position, and the position behind them.
-    async fn happened(&self, organization: &str, after: Position) -> Option<(String, Position)> {
+    async fn read_frames(&self, organization: &str, after: Position) -> Option<(String, Position)> {
         let store = &self.app.store;
         // The head first: events behind it that are not there are past their time.
         let head = store.facts_head(FactKind::Event, organization).await.ok()?;
@@ -200,7 +193,7 @@ impl Following {
                 FactKind::Event => at.event = row.sequence,
                 FactKind::Audit => at.audit = row.sequence,
             }
-            let (kind, data) = events::told(row);
+            let (kind, data) = events::stream_entry(row);
             let _ =
                 write!(text, "event: {}\nid: {}\ndata: {data}\n\n", one_line(&kind), at.number());
         }
@@ -237,7 +230,7 @@ fn one_line(name: &str) -> String {
 }
 
 /// Waits for the second of two changes where there is one.
-async fn either(changed: &mut Option<Changed>) {
+async fn wait_either(changed: &mut Option<Changed>) {
     match changed {
         Some(changed) => changed.wait().await,
         None => std::future::pending().await,

@@ -1,39 +1,41 @@
-//! The kit gate: whether the user's account kit has the primitive, and in which version.
+//! The kit gate: whether the caller's account kit has the primitive, and in which version.
 
 use std::sync::Arc;
 
 use charter_kernel::refusal::Refusal;
+use charter_registry::served::{Primitive, Served};
+use charter_tenancy::directory::KitRecord;
 
-use super::family::Target;
-use super::scope::Scoped;
-use super::trail::Trail;
+use super::caller::Caller;
 use crate::app::App;
-use crate::directory::KitRecord;
-use crate::served::{Primitive, Served};
 
-/// A request that its kit admits, and the component version that serves it; host routes have
-/// neither.
+/// A caller whose kit admits a primitive, and the component version that serves the caller. Only
+/// [`gate`] makes one.
 pub struct Gated {
-    /// The stage before.
-    pub scoped: Scoped,
-    /// The component version.
-    pub served: Option<Arc<Served>>,
+    caller: Arc<Caller>,
+    served: Arc<Served>,
 }
 
-/// Asks the kit.
-pub async fn gate(app: &App, trail: &Trail, scoped: Scoped) -> Result<Gated, Refusal> {
-    let Target::Primitive(primitive, _) = &scoped.identified.located.target else {
-        return Ok(Gated { scoped, served: None });
-    };
-    let Some(place) = &trail.place else {
-        let served = primitive.active().clone();
-        return Ok(Gated { scoped, served: Some(served) });
-    };
-    let served = decide(app, primitive, place.kit.as_deref()).await?;
-    Ok(Gated { scoped, served: Some(served) })
+impl Gated {
+    /// The caller, and the version.
+    pub(super) fn into_parts(self) -> (Arc<Caller>, Arc<Served>) {
+        (self.caller, self.served)
+    }
 }
 
-/// Which version of the primitive a kit gives, if any: the one decision that HTTP, nested calls,
+/// Asks the kit; a caller without a place has none, and is served the active version.
+///
+/// # Errors
+/// As [`decide`].
+pub async fn gate(app: &App, caller: Arc<Caller>, primitive: &Primitive) -> Result<Gated, Refusal> {
+    let served = match caller.place() {
+        Some(place) => decide(app, primitive, place.kit.as_deref()).await?,
+        None => primitive.active().clone(),
+    };
+    Ok(Gated { caller, served })
+}
+
+/// The version of the primitive that a kit gives, if any: the one decision that HTTP, nested calls,
 /// jobs and hooks share.
 ///
 /// # Errors
@@ -51,7 +53,7 @@ pub async fn decide(
     let served = match (primitive.version(pinned), pinned) {
         (Some(served), _) => Some(served.clone()),
         // Not in memory: nobody has asked for it lately.
-        (None, Some(version)) => app.registry.pinned(&primitive.name, version).await,
+        (None, Some(version)) => app.registry.load_pinned(&primitive.name, version).await,
         (None, None) => None,
     };
     served.ok_or_else(|| {

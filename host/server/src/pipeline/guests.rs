@@ -1,4 +1,4 @@
-//! What the server answers to a guest's questions about its surroundings.
+//! The server's answers to a guest's questions about its surroundings.
 //!
 //! Bindings are told without address and credential. Settings come from the caller's kit, else from
 //! the operator, else the manifest's defaults hold.
@@ -7,8 +7,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use charter_adapters::egress::Gate;
+use charter_adapters::hooks;
+use charter_adapters::providers::Whose;
+use charter_adapters::public;
 use charter_engine::hook::{Scheme, Wanted};
-use charter_engine::{Failure, Granted, Host, Leave, Nested, Reply, Ungranted};
+use charter_engine::{Failure, Host, Nested, Reply};
 use charter_kernel::id::UserId;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::scope::Scope;
@@ -18,10 +21,6 @@ use serde_json::Value;
 
 use super::nested;
 use crate::app::App;
-use crate::governance::gateway;
-use crate::hooks;
-use crate::providers::Whose;
-use crate::public;
 
 /// Hands the engine its way out, and the server's answers to guests' questions. `own` is where the
 /// host really listens: a configured port may be 0.
@@ -50,7 +49,7 @@ impl Host for App {
         _primitive: &'a str,
         provider: &'a str,
     ) -> BoxFuture<'a, Result<Value, Failure>> {
-        Box::pin(async move { Ok(self.adapters.providers.described(scope, provider)) })
+        Box::pin(async move { Ok(self.adapters.providers.describe(scope, provider)) })
     }
 
     fn tools<'a>(&'a self, scope: &'a Scope) -> BoxFuture<'a, Result<Value, Failure>> {
@@ -66,10 +65,6 @@ impl Host for App {
             .current()
             .operation(operation)
             .is_none_or(|known| known.operation.contract.mutates)
-    }
-
-    fn authorize(&self, leave: Leave) -> BoxFuture<'_, Result<Granted, Ungranted>> {
-        Box::pin(gateway::authorize(&self.governance, leave))
     }
 
     fn standing_of<'a>(

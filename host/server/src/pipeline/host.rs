@@ -9,22 +9,20 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use charter_kernel::authority::Class;
 use charter_kernel::refusal::{Code, Refusal};
-use charter_kernel::scope::Level;
 use charter_kernel::unit::{Guard, Key, Refused, Rejection};
-use charter_store::{CommitError, Ticket, Txn};
+use charter_store::{CommitError, Txn};
+use charter_tenancy::stored;
 
 use super::audit::{self, Decision};
+use super::caller::Caller;
 use super::claim::{Claim, Kept};
 use super::follow;
 use super::respond::{self, Answered};
 use super::trail::Trail;
 use crate::app::App;
 use crate::reply::{Reply, ReplyBody};
-use crate::request::{HostRequest, Identity, Place};
-use crate::routes::{HostRoute, stored};
-
-/// Runs after conflicts. With tickets the second succeeds unless a space was searched.
-const ATTEMPTS_MAX: u32 = 8;
+use crate::request::HostRequest;
+use crate::route::HostRoute;
 
 /// How it ended.
 pub enum Ended {
@@ -38,30 +36,28 @@ pub enum Ended {
 pub async fn run(
     app: &Arc<App>,
     trail: &mut Trail,
-    route: &HostRoute,
+    (caller, route): (&Caller, &HostRoute),
     request: &HostRequest,
     claim: Option<&Arc<Claim>>,
 ) -> Result<Ended, Refusal> {
-    let organization = request.place.as_ref().map_or("", |place| place.organization.id.as_str());
-    if !trail.mutates {
+    let organization = caller.organization();
+    if route.method == "GET" {
         let mut txn = app.store.begin(organization).reading();
         let reply = (route.handler)(app, request, &mut txn).await?;
         return match reply.body {
-            ReplyBody::Follow(source) => follow::stream(app, trail, source).map(Ended::Answered),
+            ReplyBody::Follow(source) => {
+                follow::stream(app, caller, false, source).map(Ended::Answered)
+            }
             _ => Ok(Ended::Answered(reply.into())),
         };
     }
-    let mut standing = guards(&request.identity, request.place.as_ref());
+    let mut standing = caller.guards();
     if route.class == Class::Loosening {
-        standing.extend(request.place.as_ref().map(|place| place.organization.guard_loosening()));
+        standing.extend(caller.place().map(|place| place.organization.guard_loosening()));
     }
-    let mut ticket: Option<Ticket> = None;
+    let mut attempts = app.store.attempts(organization);
     let mut worded = false;
-    for _ in 0..ATTEMPTS_MAX {
-        let mut txn = app.store.begin(organization);
-        if let Some(ticket) = ticket.take() {
-            txn.hold(ticket);
-        }
+    while let Some(mut txn) = attempts.begin() {
         for guard in &standing {
             txn.guard(guard.clone());
         }
@@ -74,19 +70,19 @@ pub async fn run(
                         Ok(Ended::Restart)
                     }
                     Some(claim) if is_final(trail, &refusal) => {
-                        refused(app, trail, &standing, claim, &refusal).await
+                        commit_refusal(app, trail, &standing, claim, &refusal).await
                     }
                     _ => Err(refusal),
                 };
             }
         };
-        let counted = reply.counted;
+        let counted = reply.counted.clone();
         let answered = record(app, trail, &mut txn, reply, claim).await?;
         match txn.commit().await {
             Ok(_) => {
                 trail.audited = true;
                 if let Some(counter) = counted {
-                    counter(app).fetch_add(1, Relaxed);
+                    counter.fetch_add(1, Relaxed);
                 }
                 return Ok(Ended::Answered(answered));
             }
@@ -99,18 +95,18 @@ pub async fn run(
                 return Ok(Ended::Restart);
             }
             Err(CommitError::Rejected(Rejection::Conflict { keys })) => {
-                ticket = Some(app.store.ticket(&keys).await)
+                attempts.wait_turn(&keys).await;
             }
             Err(CommitError::Rejected(Rejection::Refused(refused))) => {
-                if claim.is_some_and(|claim| about(&refused) == Some(claim.key())) {
+                if claim.is_some_and(|claim| refused_row(&refused) == Some(claim.key())) {
                     return Ok(Ended::Restart);
                 }
                 if worded || standing.iter().any(|guard| is_of(guard, &refused)) {
-                    return Err(ruled(&refused));
+                    return Err(word_rule(&refused));
                 }
                 worded = true;
             }
-            Err(error) => return Err(stored::uncommitted(&error)),
+            Err(error) => return Err(stored::commit_refusal(&error)),
         }
     }
     Err(Refusal::overloaded(1))
@@ -125,9 +121,12 @@ async fn record(
     claim: Option<&Arc<Claim>>,
 ) -> Result<Answered, Refusal> {
     if !reply.audited
-        && let Some(subject) =
+        && let Some(mut subject) =
             audit::Subject::of(trail, reply.entity.clone().map(|(kind, id)| (kind.to_owned(), id)))
     {
+        if let Some(log) = &reply.log {
+            subject = subject.with_log(log);
+        }
         let changes = txn.changes(audit::CHANGES_MAX);
         let decision = Decision {
             status: reply.status.as_u16(),
@@ -145,8 +144,8 @@ async fn record(
 }
 
 /// Whether a refusal is kept under its idempotency key: the thing that was asked for is absent, or
-/// its state does not admit it. What is wrong with the request or its credential, and what may go
-/// otherwise the next time, is asked again.
+/// its state does not admit it. A fault of the request or its credential, and a refusal that may
+/// not come the next time, are not kept.
 fn is_final(trail: &Trail, refusal: &Refusal) -> bool {
     let status = refusal.status(trail.catalogue);
     (400..500).contains(&status)
@@ -155,19 +154,18 @@ fn is_final(trail: &Trail, refusal: &Refusal) -> bool {
 }
 
 /// Commits a refusal with its audit row, so that whoever asks again under the key is told the same.
-async fn refused(
+async fn commit_refusal(
     app: &App,
     trail: &mut Trail,
     standing: &[Guard],
     claim: &Arc<Claim>,
     refusal: &Refusal,
 ) -> Result<Ended, Refusal> {
-    let mut txn =
-        app.store.begin(trail.place.as_ref().map_or("", |place| place.organization.id.as_str()));
+    let mut txn = app.store.begin(trail.caller.as_ref().map_or("", |caller| caller.organization()));
     for guard in standing {
         txn.guard(guard.clone());
     }
-    let answered = respond::refused(&trail.wording(), refusal);
+    let answered = respond::render_refusal(&trail.wording(), refusal);
     if let Some(subject) = audit::Subject::of(trail, None) {
         let named = (refusal.row(trail.catalogue).0, refusal.reason.as_deref());
         let decision = Decision {
@@ -186,7 +184,7 @@ async fn refused(
         }
         // The key was taken meanwhile, or the credential says something else by now.
         Err(CommitError::Rejected(_)) => Ok(Ended::Restart),
-        Err(error) => Err(stored::uncommitted(&error)),
+        Err(error) => Err(stored::commit_refusal(&error)),
     }
 }
 
@@ -197,8 +195,9 @@ async fn keep(app: &App, txn: &mut Txn, claim: &Claim, answered: &Answered) -> R
         body: answered.body.as_whole(),
         job: None,
         approval: None,
+        is_secret: false,
     };
-    claim.done(&app.store, txn, kept, false).await.map_err(|error| {
+    claim.finish(&app.store, txn, kept, false).await.map_err(|error| {
         tracing::error!(error = &error as &dyn std::error::Error, "an answer cannot be sealed");
         Refusal::internal()
     })
@@ -210,38 +209,19 @@ async fn give_back(txn: Txn) {
     }
 }
 
-/// What a mutation of this credential must still find true when it is committed.
-pub fn guards(identity: &Identity, place: Option<&Place>) -> Vec<Guard> {
-    let mut guards = match identity {
-        Identity::Key(key) => key.guards(),
-        Identity::Session(session) => session.guards(),
-        Identity::Operator | Identity::Anonymous => Vec::new(),
-    };
-    if let Some(place) = place {
-        guards.push(place.organization.guard());
-        // The default profile that nobody named is no party to what the account does with itself.
-        if let Some(user) = &place.user
-            && place.scope.level() == Level::User
-        {
-            guards.push(user.guard());
-        }
-    }
-    guards
-}
-
 /// Whether a conflict is about what a guard of ours has read.
 fn concerns(guard: &Guard, keys: &[Key]) -> bool {
     matches!(guard, Guard::Unchanged { key, .. } if keys.contains(key))
 }
 
-/// Whether a refusal is about what a guard of ours requires: the credential, or who it acts for.
-/// What a handler has required itself it finds otherwise when it is run again, and words that.
+/// Whether a refusal is about what a guard of ours requires: the credential, or who it acts for. A
+/// handler that is run again finds its own requirements unmet, and words that.
 fn is_of(guard: &Guard, refused: &Refused) -> bool {
     matches!((guard, refused), (Guard::Entry { key, .. }, Refused::Inactive { key: about, .. }) if key == about)
 }
 
-/// Which row a refusal is about.
-fn about(refused: &Refused) -> Option<&Key> {
+/// The row that a refusal is about.
+fn refused_row(refused: &Refused) -> Option<&Key> {
     match refused {
         Refused::Exists { key }
         | Refused::Missing { key }
@@ -258,7 +238,7 @@ fn about(refused: &Refused) -> Option<&Key> {
 }
 
 /// A rule of the store in the words of the wire, where the handler could not word it.
-pub fn ruled(refused: &Refused) -> Refusal {
+pub fn word_rule(refused: &Refused) -> Refusal {
     match refused {
         Refused::Exists { .. } | Refused::ClaimLost { .. } => {
             Refusal::new(Code::DuplicateRecord, "Another one with these values exists.")

@@ -1,4 +1,4 @@
-//! Who sends the request: the credential that the route asks for is found and checked.
+//! The sender of the request: the credential that the route asks for is found and checked.
 //!
 //! Comparisons are in constant time or by digest; nothing of a credential is logged. A cookie is
 //! honoured only as the browser of the person would send it: with the CSRF token, JSON and a
@@ -7,26 +7,33 @@
 use std::sync::Arc;
 
 use charter_kernel::refusal::{Code, Refusal};
+use charter_registry::served::Auth;
+use charter_tenancy::directory::SessionRecord;
+use charter_tenancy::identity::Identity;
 use http::{HeaderMap, HeaderName, Method, header};
 
 use super::family::Located;
 use super::trail::Trail;
 use crate::app::App;
-use crate::directory::SessionRecord;
-use crate::request::Identity;
-use crate::served::Auth;
 
 /// The cookie of a signed-in person.
 pub const COOKIE: &str = "service_session";
-/// What a mutation by cookie must carry.
+/// The header that a mutation by cookie must carry.
 const CSRF: HeaderName = HeaderName::from_static("x-service-csrf");
-/// What browsers say of where a request comes from.
+/// The header in which browsers say where a request comes from.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// A request whose sender is known, or need not be.
+/// A request whose sender is known, or need not be. Only [`identify`] makes one.
 pub struct Identified {
-    /// The stage before.
-    pub located: Located,
+    located: Located,
+    identity: Identity,
+}
+
+impl Identified {
+    /// The request, and its sender.
+    pub(super) fn into_parts(self) -> (Located, Identity) {
+        (self.located, self.identity)
+    }
 }
 
 /// Finds the credential that the route asks for.
@@ -40,9 +47,9 @@ pub async fn identify(
         Auth::Open => Identity::Anonymous,
         Auth::Operator => operator(app, headers)?,
         Auth::Key | Auth::Session => {
-            // What another replica has revoked, granted or changed before now holds for this
-            // request.
-            app.store.refresh_epoch().await.map_err(crate::routes::stored::reading)?;
+            // A change that another replica has committed before now (a revocation, a grant) holds
+            // for this request.
+            app.store.refresh_epoch().await.map_err(charter_tenancy::stored::reading)?;
             caller(app, &located).await?
         }
         Auth::SharedSecret(binding) => shared_secret(app, headers, binding)?,
@@ -50,8 +57,7 @@ pub async fn identify(
         Auth::Hook => return Err(Refusal::not_found()),
     };
     trail.private = !matches!(identity, Identity::Anonymous);
-    trail.identity = identity;
-    Ok(Identified { located })
+    Ok(Identified { located, identity })
 }
 
 fn operator(app: &App, headers: &HeaderMap) -> Result<Identity, Refusal> {
@@ -175,7 +181,7 @@ pub fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
 }
 
 /// The directory could not be asked: nothing was done.
-pub fn unreadable(_: crate::directory::Unreadable) -> Refusal {
+pub fn unreadable(_: charter_tenancy::directory::Unreadable) -> Refusal {
     Refusal::overloaded(1)
 }
 

@@ -1,24 +1,23 @@
 //! An answer that is a job's: the job was committed with the request, the workers run it at once,
 //! and its result is answered, or 202 with its id where it takes longer than the request may.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use charter_engine::job::{JobRecord, jobs};
 use charter_kernel::refusal::{Code, Failure, Refusal};
 use charter_kernel::unit::{Key, Reach};
+use charter_registry::served::{Served, ServedOperation};
+use charter_tenancy::stored::reading;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::guest;
+use super::answer;
+use super::caller::Caller;
 use super::respond::Answered;
-use super::trail::Trail;
 use crate::app::App;
-use crate::routes::stored::reading;
-use crate::served::{Served, ServedOperation};
 
 /// It was committed and will run.
-pub fn accepted(id: &str) -> Answered {
+pub fn acceptance(id: &str) -> Answered {
     Answered::json(StatusCode::ACCEPTED, json!({"job": {"id": id}}).to_string())
 }
 
@@ -27,17 +26,16 @@ pub fn accepted(id: &str) -> Answered {
 /// # Errors
 /// Why the job failed.
 pub async fn result(
-    app: &Arc<App>,
-    trail: &Trail,
+    app: &App,
+    caller: &Caller,
     served: &Served,
     operation: &ServedOperation,
     id: &str,
 ) -> Result<Answered, Refusal> {
-    let reach =
-        trail.place.as_ref().map_or_else(Reach::deployment, |place| place.scope.narrowest());
+    let reach = caller.place().map_or_else(Reach::deployment, |place| place.scope.narrowest());
     let key = Key::new(&reach, &jobs(), id);
     let deadline_ms = operation.deadline_ms.unwrap_or(app.config.http.deadline_ms);
-    let mut changed = app.store.changed(&reach, &jobs());
+    let mut changed = app.store.space_changes(&reach, &jobs());
     app.governance.job_wanted.notify_one();
     let waiting = async {
         loop {
@@ -59,7 +57,7 @@ pub async fn result(
     match tokio::time::timeout(Duration::from_millis(u64::from(deadline_ms)), waiting).await {
         Ok(Ok(Some(answered))) => Ok(answered),
         Ok(Err(refusal)) => Err(refusal),
-        Ok(Ok(None)) | Err(_) => Ok(accepted(id)),
+        Ok(Ok(None)) | Err(_) => Ok(acceptance(id)),
     }
 }
 
@@ -71,23 +69,14 @@ fn result_text(job: &JobRecord) -> String {
     job.result.as_ref().map_or_else(|| "null".into(), Value::to_string)
 }
 
-/// What the job's last run said, in the words of the wire: codes of the host, and those that the
-/// component declares.
+/// The failure of the job's last run, in the words of the wire: codes of the host, and those that
+/// the component declares.
 fn failure(served: &Served, job: &JobRecord) -> Refusal {
-    let text =
-        |name: &str| job.error.as_ref().and_then(|error| error.get(name)).and_then(Value::as_str);
-    let message = text("message").unwrap_or("The job has failed.");
-    let (code, reason) =
-        (text("code").unwrap_or("internal_error"), text("reason").map(str::to_owned));
-    match Code::named(code) {
-        Some(code) => Refusal { reason, ..Refusal::new(code, message) },
-        None => {
-            let (code, message) = (code.to_owned(), message.to_owned());
-            let (hint, param, details, retry_after_seconds) = (None, None, None, None);
-            guest::worded(
-                served,
-                &Failure { code, message, hint, reason, param, details, retry_after_seconds },
-            )
-        }
+    let message = "The job has failed.";
+    let error = job.error.clone().unwrap_or_default();
+    let code = error["code"].as_str();
+    match code.is_none_or(|code| Code::parse(code).is_some()) {
+        true => Refusal::from_rest(&error, message),
+        false => answer::word_failure(served, &Failure::from_rest(&error, message)),
     }
 }

@@ -1,18 +1,17 @@
-//! Which operation of the component version that the kit chose.
+//! The match of a request: an operation of the component version that the kit chose, or a route of
+//! the host.
 
 use std::sync::Arc;
 
-use charter_kernel::refusal::Refusal;
-use charter_kernel::route::Missing;
+use charter_kernel::manifest::Mount;
+use charter_kernel::route::{Missing, Path, Template};
+use charter_registry::served::{Contract, Served, ServedOperation};
 
-use super::family::Target;
+use super::caller::Caller;
 use super::gate::Gated;
-use super::table::HostEntry;
-use super::trail::Trail;
-use crate::app::App;
-use crate::served::{Contract, Served, ServedOperation};
+use crate::table::HostEntry;
 
-/// What will answer.
+/// The operation that will answer.
 #[derive(Clone)]
 pub enum Operation {
     /// A handler of the host.
@@ -22,7 +21,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// What it says of itself.
+    /// Its contract.
     pub fn contract(&self) -> &Contract {
         match self {
             Self::Host(entry) => &entry.contract,
@@ -31,44 +30,59 @@ impl Operation {
     }
 }
 
-/// A request whose operation is known.
+/// A caller, and the operation that the caller asks for. An operation of a primitive has passed the
+/// kit's gate.
 pub struct Matched {
-    /// The stage before.
-    pub gated: Gated,
-    /// What will answer.
-    pub operation: Operation,
-    /// Path parameters, decoded.
-    pub parameters: Vec<(String, String)>,
+    caller: Arc<Caller>,
+    operation: Operation,
+    parameters: Vec<(String, String)>,
 }
 
-/// Finds the operation in the version's own table.
-pub fn match_operation(app: &App, trail: &mut Trail, gated: Gated) -> Result<Matched, Refusal> {
-    let located = &gated.scoped.identified.located;
-    let (operation, parameters) = match (&located.target, &gated.served) {
-        (Target::Host(entry, parameters), _) => {
-            (Operation::Host(entry.clone()), parameters.clone())
-        }
-        (Target::Primitive(..), None) => return Err(Refusal::internal()),
-        (Target::Primitive(..), Some(served)) => {
-            let table = served.table(located.mount).ok_or_else(Refusal::not_found)?;
-            match table.find(located.accepted.method.as_str(), &located.path) {
-                Ok(found) => {
-                    (Operation::Guest(served.clone(), found.value.clone()), found.parameters)
-                }
-                Err(Missing::Path) => return Err(Refusal::not_found()),
-                Err(Missing::Method { allow }) => {
-                    let refusal = Refusal::method_not_allowed(&allow);
-                    trail.allow = Some(allow);
-                    return Err(refusal);
-                }
-            }
-        }
-    };
-    let contract = operation.contract();
-    trail.catalogue = contract.catalogue;
-    trail.mutates = contract.mutates;
-    trail.operation = Some(contract.id.clone());
-    trail.stats =
-        Some(contract.stats(located.mount, |method, path| app.metrics.route(method, path)));
-    Ok(Matched { gated, operation, parameters })
+impl Matched {
+    /// A route of the host.
+    pub fn route(
+        caller: Arc<Caller>,
+        entry: Arc<HostEntry>,
+        parameters: Vec<(String, String)>,
+    ) -> Self {
+        Self { caller, operation: Operation::Host(entry), parameters }
+    }
+
+    /// The operation at a path of the version's own table.
+    ///
+    /// # Errors
+    /// See [`Missing`].
+    pub fn find(gated: Gated, mount: Mount, method: &str, path: &Path) -> Result<Self, Missing> {
+        let (caller, served) = gated.into_parts();
+        let table = served.table(mount).ok_or(Missing::Path)?;
+        let found = table.find(method, path)?;
+        let (operation, parameters) = (found.value.clone(), found.parameters);
+        Ok(Self { caller, operation: Operation::Guest(served, operation), parameters })
+    }
+
+    /// The operation of this id, with those of the given members that its path takes; nothing where
+    /// the version has none.
+    pub fn by_id(gated: Gated, id: &str, given: &[(String, String)]) -> Option<Self> {
+        let (caller, served) = gated.into_parts();
+        let operation = served.operation(id)?.clone();
+        let template = Template::parse(&operation.contract.path).ok()?;
+        let value = |name: &str| given.iter().find(|(own, value)| own == name && !value.is_empty());
+        let parameters = template.parameters().filter_map(|name| value(name).cloned()).collect();
+        Some(Self { caller, operation: Operation::Guest(served, operation), parameters })
+    }
+
+    /// The caller.
+    pub fn caller(&self) -> &Arc<Caller> {
+        &self.caller
+    }
+
+    /// The operation that will answer.
+    pub fn operation(&self) -> &Operation {
+        &self.operation
+    }
+
+    /// Path parameters, decoded.
+    pub fn parameters(&self) -> &[(String, String)] {
+        &self.parameters
+    }
 }

@@ -7,9 +7,9 @@ use charter_kernel::refusal::{Code, Refusal};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 
 use super::trail::Trail;
+use crate::html;
 use crate::http::body::Body;
 use crate::reply::{Reply, ReplyBody};
-use crate::routes::pages;
 
 /// `x-request-id`.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -46,7 +46,7 @@ impl Answered {
     }
     /// Marks an answer that was kept under an idempotency key.
     #[must_use]
-    pub fn replayed(mut self) -> Self {
+    pub fn mark_replayed(mut self) -> Self {
         self.headers.insert(REPLAYED, HeaderValue::from_static("true"));
         self
     }
@@ -73,7 +73,7 @@ impl From<Reply> for Answered {
 /// The answer as it leaves.
 pub fn answer(trail: &Trail, answered: Answered) -> Response<Body> {
     let mut headers = answered.headers;
-    shared(trail, &mut headers);
+    set_shared_headers(trail, &mut headers);
     let mut response = Response::new(answered.body);
     *response.status_mut() = answered.status;
     *response.headers_mut() = headers;
@@ -85,7 +85,7 @@ pub fn answer(trail: &Trail, answered: Answered) -> Response<Body> {
 pub struct Wording {
     /// The request's id.
     pub id: RequestId,
-    /// Which catalogue.
+    /// The error catalogue.
     pub catalogue: Catalogue,
     /// Whether the client asked for RFC 9457.
     pub problem: bool,
@@ -95,17 +95,17 @@ pub struct Wording {
 
 /// A refusal as it leaves.
 pub fn refusal(trail: &Trail, refusal: &Refusal) -> Response<Body> {
-    let mut answered = refused(&trail.wording(), refusal);
+    let mut answered = render_refusal(&trail.wording(), refusal);
     if refusal.code == Code::MethodNotAllowed {
         put(&mut answered.headers, header::ALLOW, trail.allow.as_deref());
     }
-    // Whatever is refused now may be admitted the next time.
+    // A request that is refused now may be admitted the next time.
     answered.headers.insert(header::CACHE_CONTROL, NO_STORE);
     answer(trail, answered)
 }
 
 /// A refusal's envelope and its own headers.
-pub fn refused(wording: &Wording, refusal: &Refusal) -> Answered {
+pub fn render_refusal(wording: &Wording, refusal: &Refusal) -> Answered {
     let id = wording.id.as_str();
     let (status, body) = match wording.problem {
         true => refusal.problem(wording.catalogue, id),
@@ -113,7 +113,7 @@ pub fn refused(wording: &Wording, refusal: &Refusal) -> Answered {
     };
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut answered = match wording.page {
-        true => Answered::from(pages::refused(status, refusal)),
+        true => Answered::from(html::refusal_page(status, refusal)),
         false => Answered::json(status, body.to_string()),
     };
     let headers = &mut answered.headers;
@@ -137,13 +137,13 @@ pub fn refused(wording: &Wording, refusal: &Refusal) -> Answered {
     answered
 }
 
-/// What every answer carries.
-fn shared(trail: &Trail, headers: &mut HeaderMap) {
+/// Sets the headers that every answer carries.
+fn set_shared_headers(trail: &Trail, headers: &mut HeaderMap) {
     headers.insert(REQUEST_ID, trail.id_header.clone());
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, NO_SNIFF);
     // The host's own pages say what they may do; no guest does.
     headers.entry(header::CONTENT_SECURITY_POLICY).or_insert(SANDBOX);
-    // What a change answers may hold a secret that is shown once, whoever asked.
+    // The answer to a change may hold a secret that is shown once, whoever asked.
     if trail.private || trail.mutates {
         headers.insert(header::CACHE_CONTROL, NO_STORE);
     }

@@ -1,37 +1,45 @@
-//! Where the request acts: what it names by path and header is handed to the one resolver.
+//! The place of the request: the names in its path and headers are handed to the one resolver.
+
+use std::sync::Arc;
 
 use charter_kernel::refusal::Refusal;
 use charter_kernel::scope::Subject;
+use charter_tenancy::place::Named;
 use http::{HeaderMap, HeaderName};
 
+use super::caller::Caller;
+use super::family::Located;
 use super::identify::Identified;
 use super::trail::Trail;
 use crate::app::App;
-use crate::place::Named;
 
 /// Names the project.
 pub const PROJECT: HeaderName = HeaderName::from_static("x-service-project-id");
 /// Names the tenant user.
 pub const USER: HeaderName = HeaderName::from_static("x-service-user-id");
 
-/// A request whose place is known, where it has one.
-pub struct Scoped {
-    /// The stage before.
-    pub identified: Identified,
-}
-
-/// Resolves the place of a request that has a credential of an organization.
+/// Resolves who asks, and where: the project and user that the request names by path or header.
+///
+/// # Errors
+/// As [`Caller::resolve`].
 pub async fn resolve(
     app: &App,
     trail: &mut Trail,
     identified: Identified,
-) -> Result<Scoped, Refusal> {
-    let identity = trail.identity.clone();
-    let Some((principal, organization)) = identity.principal() else {
-        return Ok(Scoped { identified });
-    };
-    let located = &identified.located;
+) -> Result<(Located, Arc<Caller>), Refusal> {
+    let (located, identity) = identified.into_parts();
     let headers = &located.accepted.headers;
+    // Nothing that names a place counts, nor need it be well formed, where there is none.
+    let named = match identity.principal() {
+        Some(_) => names(&located, headers)?,
+        None => Named::default(),
+    };
+    let caller = Arc::new(Caller::resolve(app, identity, named).await?);
+    trail.caller = Some(caller.clone());
+    Ok((located, caller))
+}
+
+fn names<'a>(located: &'a Located, headers: &'a HeaderMap) -> Result<Named<'a>, Refusal> {
     let project = match &located.project {
         Some(segment) => Some(segment.as_str()),
         None => text(headers, &PROJECT)?,
@@ -40,9 +48,7 @@ pub async fn resolve(
         Some(segment) => Some((segment.as_str(), Subject::Path)),
         None => text(headers, &USER)?.map(|text| (text, Subject::Header)),
     };
-    let place = app.directory.place(principal, organization, Named { project, user }).await?;
-    trail.place = Some(place);
-    Ok(Scoped { identified })
+    Ok(Named { project, user })
 }
 
 fn text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h str>, Refusal> {

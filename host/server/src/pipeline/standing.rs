@@ -1,8 +1,8 @@
 //! Whether the organization has paid: how it stands with who bills it, and what it is told where
 //! that stops an operation.
 //!
-//! The host's own routes and the biller are never stopped. Who is refused is told how to pay by the
-//! biller's own manifest.
+//! The host's own routes and the biller are never stopped. A refused caller is told how to pay by
+//! the biller's own manifest.
 
 use charter_kernel::governance::hold::{CREDIT, accounts_space};
 use charter_kernel::id::OrganizationId;
@@ -12,12 +12,12 @@ use charter_kernel::money::cents;
 use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::standing::{Reason, Standing};
 use charter_kernel::unit::{Guard, Key, Reach};
+use charter_registry::served::template_at;
+use charter_tenancy::stored::reading;
 use serde_json::{Map, Value, json};
 
 use super::identify::unreadable;
 use crate::app::App;
-use crate::routes::stored::reading;
-use crate::served::template_at;
 
 /// Refuses an operation of a primitive that the organization's standing stops; answers what a
 /// change requires to be so still when it is committed.
@@ -41,13 +41,13 @@ pub async fn ask(
             Ok(Some(Guard::Version { key, version }))
         }
         Some(reason @ Reason::LlmRoutingRequiresPayment) => {
-            Err(unpaid(app, reason, balance(app, organization.as_str()).await?))
+            Err(payment_required(app, reason, balance(app, organization.as_str()).await?))
         }
-        Some(reason) => Err(blocked(app, reason)),
+        Some(reason) => Err(billing_blocked(app, reason)),
     }
 }
 
-fn blocked(app: &App, reason: Reason) -> Refusal {
+fn billing_blocked(app: &App, reason: Reason) -> Refusal {
     let told = "The organization's billing stops this; nothing was done.";
     with_actions(
         app,
@@ -55,7 +55,7 @@ fn blocked(app: &App, reason: Reason) -> Refusal {
     )
 }
 
-fn unpaid(app: &App, reason: Reason, cents: i64) -> Refusal {
+fn payment_required(app: &App, reason: Reason, cents: i64) -> Refusal {
     let refusal = Refusal::new(
         Code::LlmRoutingRequiresPayment,
         "Only credit that was bought pays for model calls.",
@@ -87,7 +87,7 @@ fn actions(app: &App) -> Value {
     Value::Object(found.collect::<Map<_, _>>())
 }
 
-/// What the organization's credit has now, in cents.
+/// The organization's credit now, in cents.
 async fn balance(app: &App, organization: &str) -> Result<i64, Refusal> {
     let key = Key::new(&Reach::organization(organization), &accounts_space(), CREDIT);
     let Some(row) = app.store.get(&key).await.map_err(reading)? else { return Ok(0) };

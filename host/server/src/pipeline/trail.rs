@@ -1,4 +1,4 @@
-//! What is known of a request so far, whatever becomes of it: audit, metrics and the rendering of
+//! The facts known of a request so far, whatever becomes of it: audit, metrics and the rendering of
 //! refusals read it.
 //!
 //! Stages write what they have found out; nothing decides by it.
@@ -9,15 +9,15 @@ use std::time::Instant as Elapsed;
 use charter_kernel::id::RequestId;
 use charter_kernel::manifest::Catalogue;
 use charter_kernel::time::Instant;
-use charter_registry::served::Deprecated;
+use charter_registry::served::{Contract, Deprecated};
 use http::HeaderValue;
 
-use super::rate::Standing;
+use super::caller::Caller;
 use super::respond::Wording;
+use crate::bounds::rate::RateStanding;
+use crate::bounds::room::BodyHold;
 use crate::http::Door;
-use crate::http::room::Hold;
-use crate::metrics::{Outcome, RouteStats};
-use crate::request::{Identity, Place};
+use crate::metrics::{RequestOutcome, RouteStats};
 
 /// See the module.
 pub struct Trail {
@@ -29,9 +29,9 @@ pub struct Trail {
     pub at: Instant,
     /// The same by a steady clock, for the latency and for rates.
     pub began: Elapsed,
-    /// Which listener it came to.
+    /// The listener that it came to.
     pub door: Door,
-    /// Which catalogue its refusals use.
+    /// The error catalogue of its refusals.
     pub catalogue: Catalogue,
     /// Whether the client asked for RFC 9457.
     pub problem: bool,
@@ -47,12 +47,12 @@ pub struct Trail {
     pub stats: Option<Arc<RouteStats>>,
     /// The operation's id.
     pub operation: Option<Arc<str>>,
-    /// Who.
-    pub identity: Identity,
-    /// Where.
-    pub place: Option<Place>,
-    /// What is left in the buckets, where the operator has set any.
-    pub rate: Option<Standing>,
+    /// The caller, and the place.
+    pub caller: Option<Arc<Caller>>,
+    /// Whether it is the organization's own business, and no project's.
+    pub is_of_organization: bool,
+    /// The rest of the buckets, if the operator has set any.
+    pub rate: Option<RateStanding>,
     /// The methods that the path has, for `Allow`.
     pub allow: Option<String>,
     /// Whether the answer is the connection's last: where the request ends cannot be told for sure.
@@ -60,9 +60,9 @@ pub struct Trail {
     /// Whether an audit row was committed already.
     pub audited: bool,
     /// How it ended, where the status does not say.
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<RequestOutcome>,
     /// The room that its body takes up.
-    pub hold: Option<Hold>,
+    pub hold: Option<BodyHold>,
 }
 
 impl Trail {
@@ -85,8 +85,8 @@ impl Trail {
             deprecated: None,
             stats: None,
             operation: None,
-            identity: Identity::Anonymous,
-            place: None,
+            caller: None,
+            is_of_organization: false,
             rate: None,
             allow: None,
             closes: false,
@@ -94,6 +94,16 @@ impl Trail {
             outcome: None,
             hold: None,
         }
+    }
+
+    /// Notes what is asked, as refusals, answers and rows tell of it.
+    pub fn note(&mut self, contract: &Contract) {
+        self.catalogue = contract.catalogue;
+        self.mutates = contract.mutates;
+        self.operation = Some(contract.id.clone());
+        let place = self.caller.as_ref().and_then(|caller| caller.place());
+        self.is_of_organization =
+            place.is_some_and(|place| contract.class.is_of_organization(place.scope.level()));
     }
 
     /// How its refusals are worded.

@@ -5,67 +5,102 @@
 //! account that has it. That account keeps its organizations, keys and sessions, and goes by an
 //! address from then on that no mail ever reaches.
 
-use charter_kernel::audit::Row;
+use charter_adapters::mail;
+use charter_kernel::audit::AuditRow;
+use charter_kernel::authority::Class;
 use charter_kernel::id::OrganizationId;
-use charter_kernel::refusal::Refusal;
+use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::role::Role;
 use charter_kernel::time::Instant;
-use charter_store::{Txn, audited};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use charter_store::{Txn, audit_fact};
+use charter_tenancy::records::account::{Account, email_fault, normalize};
+use charter_tenancy::records::link::{Link, Purpose};
+use charter_tenancy::records::mail::About;
+use charter_tenancy::records::member::Member;
+use charter_tenancy::records::organization::Organization;
+use charter_tenancy::stored;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 
-use super::shape::{self, id, object};
-use super::{auth, links, stored};
+use super::shape::{AccountItem, KnownEmail, Nothing, Token};
+use super::{auth, links};
 use crate::app::App;
-use crate::mail;
-use crate::records::account::{Account, email_fault, normalised};
-use crate::records::link::{Link, Purpose};
-use crate::records::mail::About;
-use crate::records::member::Member;
-use crate::records::organization::Organization;
-use crate::reply::Reply;
+use crate::handler;
 use crate::request::HostRequest;
+use crate::route::HostRoute;
+use crate::serve::{Accepted, Answer, Body};
 
-#[derive(Deserialize)]
-struct Asked {
-    email: String,
+/// The rows of proofs.
+pub fn routes() -> Vec<HostRoute> {
+    vec![
+        HostRoute::post(Class::Open, "auth.prove", "/auth/proof", handler!(mail_proof))
+            .open()
+            .summary("Mail a one-time link that proves an address")
+            .refuses(&[Code::NotConfigured, Code::RateLimited]),
+        HostRoute::post(
+            Class::Open,
+            "auth.confirm",
+            "/auth/proof/confirm",
+            handler!(confirm_address),
+        )
+        .open()
+        .summary("Prove the address of an account by a mailed link")
+        .refuses(&[Code::NotFound, Code::RateLimited]),
+    ]
 }
 
 /// The body of a request for a link.
-pub fn asked_body() -> Value {
-    object(&[("email", shape::known_email())])
+#[derive(Deserialize, JsonSchema)]
+pub struct LinkRequest {
+    /// The address that the link is mailed to.
+    email: KnownEmail,
 }
 
-/// The secret of a link, in a schema.
-pub fn token() -> Value {
-    json!({"type": "string", "minLength": 1, "maxLength": 200})
+/// The body of a confirmation.
+#[derive(Deserialize, JsonSchema)]
+pub struct Confirmation {
+    /// The secret of the mailed link.
+    token: Token,
 }
 
-/// Has a link mailed that proves an address. Whether anybody has the address is found out behind
+/// An account whose address is proved.
+#[derive(Serialize, JsonSchema)]
+pub struct ConfirmedAccount {
+    account: AccountItem,
+}
+
+/// Mails a link that proves an address. Whether anybody has the address is found out behind
 /// the answer.
 ///
 /// # Errors
 /// 501 without a relay, 429 after too many.
-pub async fn ask(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    mailed(app, request, txn, "proof of an address", |email| About::Proof { email })
-}
-
-/// Has a link mailed to the address of the body.
-///
-/// # Errors
-/// 501 without a relay, 429 after too many.
-pub fn mailed(
+pub async fn mail_proof(
     app: &App,
     request: &HostRequest,
     txn: &mut Txn,
-    what: &str,
-    about: fn(String) -> About,
-) -> Result<Reply, Refusal> {
-    let body: Asked = request.body_as()?;
+    Body(body): Body<LinkRequest>,
+) -> Result<Accepted<Nothing>, Refusal> {
+    mail_link(app, request, txn, &body, ("proof of an address", |email| About::Proof { email }))
+}
+
+/// Mails a link to the address of the body: `what` it is, and what the mail is about.
+///
+/// # Errors
+/// 501 without a relay, 429 after too many.
+pub fn mail_link(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+    body: &LinkRequest,
+    (what, about): (&str, fn(String) -> About),
+) -> Result<Accepted<Nothing>, Refusal> {
     mail::ready(&app.adapters).map_err(|missing| missing.refusal(what))?;
     let email = body.email.trim();
     // Not given back: each asks for a mail.
-    app.strangers.admit(&app.strangers.link(request.peer, &normalised(email)), request.began)?;
+    app.bounds
+        .strangers
+        .admit(&app.bounds.strangers.link(request.peer, &normalize(email)), request.began)?;
     if email_fault(email).is_none() {
         let about = about(email.to_owned());
         mail::notice(&app.adapters, about, request.now)?
@@ -73,68 +108,39 @@ pub fn mailed(
             .for_each(|write| txn.write(write));
         app.adapters.mail_wanted.notify_one();
     }
-    Ok(Reply::accepted(&json!({})))
-}
-
-#[derive(Deserialize)]
-struct Presented {
-    token: String,
-}
-
-/// The body of a confirmation.
-pub fn confirm_body() -> Value {
-    object(&[("token", token())])
-}
-
-/// An account with what is known of its address, in a schema.
-pub fn account_schema() -> Value {
-    object(&[
-        ("id", id()),
-        ("email", json!({"type": "string"})),
-        ("email_verified", json!({"type": "boolean"})),
-    ])
-}
-
-/// The same of an account.
-pub fn account_view(account: &Account) -> Value {
-    json!({
-        "id": account.id,
-        "email": account.email,
-        "email_verified": account.is_verified(),
-    })
-}
-
-/// The answer of a confirmation.
-pub fn confirm_answer() -> Value {
-    object(&[("account", account_schema())])
+    Ok(Accepted::of(&Nothing {}))
 }
 
 /// Confirms that the account which has the address is of whoever has the link.
 ///
 /// # Errors
 /// 404 for a link that does not count, or where nobody has the address any more.
-pub async fn confirm(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let body: Presented = request.body_as()?;
-    let account = confirmed(app, request, txn, &body.token).await?;
-    Ok(Reply::ok(&json!({"account": account_view(&account)})))
+pub async fn confirm_address(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+    Body(body): Body<Confirmation>,
+) -> Result<Answer<ConfirmedAccount>, Refusal> {
+    let account = confirm(app, request, txn, &body.token).await?;
+    Ok(Answer::of(&ConfirmedAccount { account: AccountItem::of(&account) }))
 }
 
-/// The same, of a page too.
+/// Confirms it for a page too.
 ///
 /// # Errors
-/// As of [`confirm`].
-pub async fn confirmed(
+/// As of [`confirm_address`].
+pub async fn confirm(
     app: &App,
     request: &HostRequest,
     txn: &mut Txn,
     token: &str,
 ) -> Result<Account, Refusal> {
-    let link = links::presented_for(app, request, txn, token, &Purpose::Proof).await?;
+    let link = links::find_for_purpose(app, request, txn, token, &Purpose::Proof).await?;
     let mut account = links::account(txn, &link).await?;
     verify(txn, &mut account, request.now).await?;
     stored::replace(txn, &account, "email").await?;
     stored::remove(txn, &link).await?;
-    audited_for(txn, request, "auth.confirm", &account)?;
+    audit_for(txn, request, "auth.confirm", &account)?;
     Ok(account)
 }
 
@@ -142,16 +148,14 @@ pub async fn confirmed(
 ///
 /// # Errors
 /// When the operating system gives no randomness.
-pub fn audited_for(
+pub fn audit_for(
     txn: &mut Txn,
     request: &HostRequest,
     operation: &str,
     account: &Account,
 ) -> Result<(), Refusal> {
     match account.organizations.first() {
-        Some(organization) => {
-            auth::audited(txn, request, operation, 200, organization, &account.id)
-        }
+        Some(organization) => auth::audit(txn, request, operation, 200, organization, &account.id),
         None => Ok(()),
     }
 }
@@ -167,16 +171,16 @@ pub async fn proof(
     token: &str,
     email: &str,
 ) -> Result<Link, Refusal> {
-    let link = links::presented_for(app, request, txn, token, &Purpose::Proof).await?;
-    if normalised(&link.email) != normalised(email) {
-        return Err(links::gone());
+    let link = links::find_for_purpose(app, request, txn, token, &Purpose::Proof).await?;
+    if normalize(&link.email) != normalize(email) {
+        return Err(links::no_such_link());
     }
     stored::remove(txn, &link).await?;
     Ok(link)
 }
 
-/// Notes that the account's address is proved; the caller writes the account. What the account owns
-/// is proved by it.
+/// Notes that the account's address is proved; the caller writes the account. The proof covers
+/// everything that the account owns.
 ///
 /// # Errors
 /// When the store cannot be asked.
@@ -231,7 +235,7 @@ pub async fn take_from(
     mut account: Account,
 ) -> Result<(), Refusal> {
     if account.is_verified() {
-        return Err(auth::taken());
+        return Err(auth::duplicate_account());
     }
     let before = std::mem::take(&mut account.email);
     account.email = account.address_without_mail();
@@ -243,7 +247,7 @@ pub async fn take_from(
         }
         let id = account.id.as_str();
         let details = json!({"before": {"email": before}, "after": {"email": account.email}});
-        let row = Row {
+        let row = AuditRow {
             organization: organization.as_str(),
             at: request.now,
             actor: ("system", "proof"),
@@ -253,9 +257,9 @@ pub async fn take_from(
             decision: "allowed",
             request: &request.id,
             details: Some(&details),
-            ..Row::default()
+            ..AuditRow::default()
         };
-        txn.fact(audited(&row).map_err(stored::no_randomness)?);
+        txn.fact(audit_fact(&row).map_err(stored::no_randomness)?);
     }
     links::end_of(txn, &account.id).await?;
     stored::replace(txn, &account, "email").await.map(drop)

@@ -1,128 +1,196 @@
-//! What waits for people, and their word: `/v1/approvals`.
+//! Approvals, which wait for people and their word: `/v1/approvals`.
 //!
 //! Only people decide: a session whose role decides, and never on what that very person asked for,
 //! unless nobody else could.
 
-use charter_kernel::id::UserId;
+use charter_governance::decide::{self, Decision, Person};
+use charter_kernel::authority::Class;
+use charter_kernel::id::{AccountId, UserId};
+use charter_kernel::manifest::Paging;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::scope::Level;
+use charter_kernel::time::Instant;
 use charter_kernel::unit::{Reach, Space};
 use charter_store::{Query, Txn};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use charter_tenancy::identity::Identity;
+use charter_tenancy::records::Record as _;
+use charter_tenancy::records::approval::{Approval, Status, Word};
+use charter_tenancy::records::link::{self, Link, Mailed, Purpose};
+use charter_tenancy::stored::{self, Versioned};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
-use super::shape::{self, id, instant, nullable, object};
-use super::stored::{self, Versioned};
+use super::shape::{Actor, Cursor, Id, Optional};
 use crate::app::App;
-use crate::governance::decide::{self, Decision, Person};
-use crate::records::Record as _;
-use crate::records::approval::{Approval, PROJECT};
-use crate::records::link::{self, Link, Purpose};
-use crate::reply::Reply;
-use crate::request::{HostRequest, Identity};
+use crate::handler;
+use crate::request::HostRequest;
+use crate::route::HostRoute;
+use crate::serve::{Answer, Body, Params};
 
+/// Rows of a look for those of one project among all.
+const LOOK_ROWS: u32 = 200;
+/// Looks of one page: one that finds few of that project is short, and says where to go on.
+const LOOKS_MAX: u32 = 20;
 /// Links of one approval that are shown.
 const LINKS_MAX: u32 = 200;
 
-fn status() -> Value {
-    json!({"enum": ["pending_approval", "approved", "executing", "succeeded", "failed", "denied", "expired", "canceled"]})
+/// The rows of approvals.
+pub fn routes() -> Vec<HostRoute> {
+    vec![
+        HostRoute::get(Class::DeskRead, "approvals.list", "/approvals", handler!(list_approvals))
+            .summary("What waits for people, and what became of it, newest first")
+            .paging(Paging::Cursor),
+        HostRoute::get(Class::DeskRead, "approvals.get", "/approvals/{id}", handler!(get_approval))
+            .summary("One approval"),
+        HostRoute::post(
+            Class::Deciding,
+            "approvals.approve",
+            "/approvals/{id}/approve",
+            handler!(approve),
+        )
+        .summary("Approve: the request is made, once, as who asked for it"),
+        HostRoute::post(Class::Deciding, "approvals.deny", "/approvals/{id}/deny", handler!(deny))
+            .summary("Deny: the request is not made, and its funds are free again"),
+    ]
 }
 
-fn item() -> Value {
-    let text = json!({"type": "string"});
-    let any = json!({});
-    object(&[
-        ("id", id()),
-        ("status", status()),
-        ("action", text.clone()),
-        ("primitive", text.clone()),
-        ("entity", text.clone()),
-        ("title", text.clone()),
-        ("message", text.clone()),
-        ("context", any.clone()),
-        ("amount_micro_usd", json!({"type": ["integer", "null"]})),
-        ("user_id", nullable(&id())),
-        ("requested_by", object(&[("type", text.clone()), ("id", text.clone())])),
-        ("request_id", text.clone()),
-        ("request_sha256", text.clone()),
-        ("policy_ids", json!({"type": "array", "items": text})),
-        ("approvals_required", json!({"type": "integer"})),
-        ("decisions", json!({"type": "array", "items": {"type": "object"}})),
-        ("expires_at", instant()),
-        ("created_at", instant()),
-        ("resolved_at", nullable(&instant())),
-        ("reason", json!({"type": ["string", "null"]})),
-        ("result", any),
-        ("error", json!({"type": ["object", "null"]})),
-        ("version", json!({"type": "integer"})),
-        ("mails?", json!({"type": "array", "items": mail()})),
-    ])
+/// The state of one person's mail.
+#[derive(Serialize, JsonSchema)]
+struct MailItem {
+    /// The person's account.
+    #[schemars(with = "AccountId")]
+    account_id: Option<AccountId>,
+    /// How far the mail has come.
+    status: Mailed,
+    /// The reason why it has not arrived.
+    reason: Option<String>,
 }
 
-/// What became of telling one person.
-fn mail() -> Value {
-    object(&[
-        ("account_id", id()),
-        ("status", json!({"enum": ["waiting", "sent", "failed", "withheld"]})),
-        ("reason", json!({"type": ["string", "null"]})),
-    ])
+/// A regulated action that waits for people, or waited.
+#[derive(Serialize, JsonSchema)]
+struct ApprovalItem {
+    /// The approval's id.
+    id: Id,
+    /// How far it has come.
+    status: Status,
+    /// `<primitive>.<verb>`.
+    action: String,
+    /// The primitive whose action it is.
+    primitive: String,
+    /// The recipient, the merchant, the card: whatever it is done to.
+    entity: String,
+    /// A line for the person who decides.
+    title: String,
+    /// A few sentences for the person who decides.
+    message: String,
+    /// Anything else that this person should see.
+    context: Value,
+    /// The amount, in micro-US-dollars.
+    amount_micro_usd: Option<i64>,
+    /// The tenant user.
+    user_id: Option<Id>,
+    /// The account or the key that asked.
+    requested_by: Actor,
+    /// The request that asked.
+    request_id: String,
+    /// SHA-256 of the request.
+    request_sha256: String,
+    /// The rules that ask for a person.
+    policy_ids: Vec<String>,
+    /// How many distinct people must approve.
+    approvals_required: u8,
+    /// The words of people so far.
+    decisions: Vec<Word>,
+    /// The moment from which nobody's word counts.
+    expires_at: Instant,
+    /// The moment of the request.
+    created_at: Instant,
+    /// The moment of its end.
+    resolved_at: Option<Instant>,
+    /// The reason of its end.
+    reason: Option<String>,
+    /// The answer of the request that was made.
+    #[schemars(with = "Value")]
+    result: Option<Value>,
+    /// The refusal of the request that was made.
+    #[schemars(with = "Option<Map<String, Value>>")]
+    error: Option<Value>,
+    /// Its version.
+    version: u64,
+    /// The mails that tell people of it, where one approval is asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<MailItem>")]
+    mails: Option<Vec<MailItem>>,
+}
+
+impl ApprovalItem {
+    fn of(approval: &Approval, version: u64) -> Self {
+        Self {
+            id: approval.id.as_str().into(),
+            status: approval.status,
+            action: approval.action.clone(),
+            primitive: approval.primitive.clone(),
+            entity: approval.entity.clone(),
+            title: approval.title.clone(),
+            message: approval.message.clone(),
+            context: approval.context.clone(),
+            amount_micro_usd: approval.amount_micro_usd,
+            user_id: approval.subject.user.as_deref().map(Id::from),
+            requested_by: (&approval.subject.actor).into(),
+            request_id: approval.request_id.clone(),
+            request_sha256: approval.request_sha256.clone(),
+            policy_ids: approval.policy_ids.clone(),
+            approvals_required: approval.approvals_required,
+            decisions: approval.decisions.clone(),
+            expires_at: approval.expires_at,
+            created_at: approval.created_at,
+            resolved_at: approval.resolved_at,
+            reason: approval.reason.clone(),
+            result: approval.result.clone(),
+            error: approval.error.clone(),
+            version,
+            mails: None,
+        }
+    }
 }
 
 /// One approval.
-pub fn answer() -> Value {
-    object(&[("approval", item())])
-}
-
-/// A page of approvals.
-pub fn list_answer() -> Value {
-    shape::cursor_page("approvals", &item())
+#[derive(Serialize, JsonSchema)]
+pub struct ApprovalAnswer {
+    approval: ApprovalItem,
 }
 
 /// The query of the list.
-pub fn list_query() -> Value {
-    json!({"type": "object", "properties": {"status": status()}, "additionalProperties": false})
+#[derive(Deserialize, JsonSchema)]
+pub struct ApprovalQuery {
+    /// Those of this status alone.
+    status: Optional<Status>,
+}
+
+/// A page of approvals.
+#[derive(Serialize, JsonSchema)]
+pub struct ApprovalPage {
+    approvals: Vec<ApprovalItem>,
+    #[serde(flatten)]
+    page: Cursor,
 }
 
 /// The body of a decision.
-pub fn decide_body() -> Value {
-    object(&[("reason?", nullable(&json!({"type": "string", "maxLength": 1_000})))])
+#[derive(Deserialize, JsonSchema)]
+pub struct Verdict {
+    /// The reason, which the audit log keeps.
+    #[schemars(length(max = 1_000))]
+    reason: Option<String>,
 }
 
-fn view(approval: &Approval, version: u64) -> Value {
-    json!({
-        "id": approval.id,
-        "status": approval.status,
-        "action": approval.action,
-        "primitive": approval.primitive,
-        "entity": approval.entity,
-        "title": approval.title,
-        "message": approval.message,
-        "context": approval.context,
-        "amount_micro_usd": approval.amount_micro_usd,
-        "user_id": approval.subject.user,
-        "requested_by": {"type": approval.subject.actor.0, "id": approval.subject.actor.1},
-        "request_id": approval.request_id,
-        "request_sha256": approval.request_sha256,
-        "policy_ids": approval.policy_ids,
-        "approvals_required": approval.approvals_required,
-        "decisions": approval.decisions,
-        "expires_at": approval.expires_at,
-        "created_at": approval.created_at,
-        "resolved_at": approval.resolved_at,
-        "reason": approval.reason,
-        "result": approval.result,
-        "error": approval.error,
-        "version": version,
-    })
-}
-
-async fn named(request: &HostRequest, txn: &mut Txn) -> Result<Versioned<Approval>, Refusal> {
+async fn find(request: &HostRequest, txn: &mut Txn) -> Result<Versioned<Approval>, Refusal> {
     let place = request.place()?;
     let key = Approval::address(place.organization.id.as_str(), request.parameter("id"));
     let found = stored::get::<Approval>(txn, &key).await?.ok_or_else(Refusal::not_found)?;
     let subject = &found.record.subject;
     let within = match place.scope.level() {
-        Level::User => subject.user.as_deref() == place.scope.named_user().map(UserId::as_str),
+        Level::User => subject.user.as_deref() == place.scope.user_named().map(UserId::as_str),
         Level::Project => subject.project.as_deref() == Some(place.project.id.as_str()),
         Level::Organization => true,
     };
@@ -133,47 +201,75 @@ async fn named(request: &HostRequest, txn: &mut Txn) -> Result<Versioned<Approva
 ///
 /// # Errors
 /// When the store cannot be asked.
-pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn list_approvals(
+    _: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+    Params(asked): Params<ApprovalQuery>,
+) -> Result<Answer<ApprovalPage>, Refusal> {
     let place = request.place()?;
     let reach = Reach::organization(place.organization.id.as_str());
-    let limit = request.page.limit;
-    let mut query =
-        Query::all(&reach, &Space::host(Approval::COLLECTION)).limit(limit + 1).relaxed();
+    let limit = request.page.limit as usize;
+    let mut query = Query::all(&reach, &Space::host(Approval::COLLECTION)).relax();
+    query.limit = request.page.limit + 1;
     query.after.clone_from(&request.page.position);
-    if let Some(status) = request.query_text("status") {
-        query = query.equal("status", status);
+    if let Some(status) = asked.status.0 {
+        query = query.equal("status", status.as_str());
     }
+    let mut project = None;
     match place.scope.level() {
         Level::User => {
-            let user = place.scope.named_user().map(UserId::as_str).unwrap_or_default();
+            let user = place.scope.user_named().map(UserId::as_str).unwrap_or_default();
             query = query.equal("user", user);
         }
-        Level::Project => query = query.equal(PROJECT, place.project.id.as_str()),
+        // Those of earlier builds are not indexed by their project.
+        Level::Project => {
+            project = Some(place.project.id.as_str());
+            query.limit = LOOK_ROWS;
+        }
         Level::Organization => {}
     }
-    let page = txn.find(&query).await.map_err(stored::reading)?;
     let mut items = Vec::new();
-    for (_, row) in page.items.iter().take(limit as usize) {
-        items.push(view(&Approval::read(row).map_err(stored::unreadable)?, row.version));
+    for _ in 0..LOOKS_MAX {
+        let found = txn.find(&query).await.map_err(stored::reading)?;
+        for (key, row) in found.items {
+            let approval = Approval::read(&row).map_err(stored::unreadable)?;
+            if project.is_some_and(|own| approval.subject.project.as_deref() != Some(own)) {
+                continue;
+            }
+            if items.len() == limit {
+                let page = Cursor::of(&request.page, query.after.as_deref());
+                return Ok(Answer::of(&ApprovalPage { approvals: items, page }));
+            }
+            items.push(ApprovalItem::of(&approval, row.version));
+            query.after = Some(key.id);
+        }
+        query.after = found.next;
+        if query.after.is_none() {
+            break;
+        }
     }
-    let more = page.items.len() > limit as usize;
-    let last = page.items.iter().take(limit as usize).next_back().map(|(key, _)| key.id.as_str());
-    Ok(Reply::ok(&shape::listed_at("approvals", items, &request.page, last.filter(|_| more))))
+    let page = Cursor::of(&request.page, query.after.as_deref());
+    Ok(Answer::of(&ApprovalPage { approvals: items, page }))
 }
 
 /// `GET /v1/approvals/{id}`
 ///
 /// # Errors
 /// 404 for another organization's, and to a pinned key for another user's.
-pub async fn get(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let found = named(request, txn).await?;
-    let mut shown = view(&found.record, found.version);
-    shown["mails"] = Value::Array(mails(txn, &found.record).await?);
-    Ok(Reply::ok(&json!({"approval": shown})))
+pub async fn get_approval(
+    _: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+) -> Result<Answer<ApprovalAnswer>, Refusal> {
+    let found = find(request, txn).await?;
+    let mails = Some(mails(txn, &found.record).await?);
+    let approval = ApprovalItem { mails, ..ApprovalItem::of(&found.record, found.version) };
+    Ok(Answer::of(&ApprovalAnswer { approval }))
 }
 
-/// Who was told of it by mail, and whether that arrived at the relay.
-async fn mails(txn: &mut Txn, approval: &Approval) -> Result<Vec<Value>, Refusal> {
+/// The mails that tell people of an approval, and whether they arrived at the relay.
+async fn mails(txn: &mut Txn, approval: &Approval) -> Result<Vec<MailItem>, Refusal> {
     let (links, _) = stored::list::<Link>(
         txn,
         &Reach::deployment(),
@@ -183,40 +279,49 @@ async fn mails(txn: &mut Txn, approval: &Approval) -> Result<Vec<Value>, Refusal
     )
     .await?;
     let own = |link: &Link| matches!(&link.purpose, Purpose::Approval { organization, .. } if *organization == approval.organization.as_str());
-    let shown = |link: &Link| json!({"account_id": link.account, "status": link.mailed.as_str(), "reason": link.reason});
-    Ok(links.iter().map(|link| &link.record).filter(|link| own(link)).map(shown).collect())
-}
-
-#[derive(Deserialize)]
-struct Decide {
-    reason: Option<String>,
+    let links = links.into_iter().map(|link| link.record).filter(own);
+    let items = links.map(|link| MailItem {
+        account_id: link.account,
+        status: link.mailed,
+        reason: link.reason,
+    });
+    Ok(items.collect())
 }
 
 /// `POST /v1/approvals/{id}/approve`
 ///
 /// # Errors
 /// 403 for whoever may not decide, 409 where it is decided otherwise already.
-pub async fn approve(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    decide(app, request, txn, Decision::Approve).await
+pub async fn approve(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+    Body(verdict): Body<Verdict>,
+) -> Result<Answer<ApprovalAnswer>, Refusal> {
+    decide(app, request, txn, (Decision::Approve, verdict.reason)).await
 }
 
 /// `POST /v1/approvals/{id}/deny`
 ///
 /// # Errors
 /// The same.
-pub async fn deny(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    decide(app, request, txn, Decision::Deny).await
+pub async fn deny(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+    Body(verdict): Body<Verdict>,
+) -> Result<Answer<ApprovalAnswer>, Refusal> {
+    decide(app, request, txn, (Decision::Deny, verdict.reason)).await
 }
 
 async fn decide(
     app: &App,
     request: &HostRequest,
     txn: &mut Txn,
-    decision: Decision,
-) -> Result<Reply, Refusal> {
+    (decision, reason): (Decision, Option<String>),
+) -> Result<Answer<ApprovalAnswer>, Refusal> {
     let Identity::Session(session) = &request.identity else { return Err(Refusal::internal()) };
-    let body: Option<Decide> = if request.body.is_null() { None } else { Some(request.body_as()?) };
-    let found = named(request, txn).await?;
+    let found = find(request, txn).await?;
     let organization = &request.place()?.organization.id;
     let person = Person {
         organization,
@@ -224,12 +329,12 @@ async fn decide(
         role: session.role,
         via: "session",
     };
-    let reason = body.and_then(|body| body.reason);
     let said =
         decide::decide(&app.governance, txn, &person, found, decision, reason, request.now).await?;
-    let shown = Reply::ok(&json!({"approval": view(&said.approval, said.version)}));
+    let approval = ApprovalItem::of(&said.approval, said.version);
+    let answer = Answer::of(&ApprovalAnswer { approval });
     Ok(match said.note {
-        Some(note) => shown.about("approval", said.approval.id).noting(note),
-        None => shown,
+        Some(note) => answer.about("approval", said.approval.id).noting(note),
+        None => answer,
     })
 }

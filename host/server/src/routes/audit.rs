@@ -1,82 +1,155 @@
 //! `/v1/audit/*`: checkpoints, proofs and exports of the organization's audit log;
 //! `/v1/operator/audit/*` of the deployment's own.
 
+use charter_governance::audit::export::Line;
+use charter_governance::audit::{Log, Sealed, text};
+use charter_kernel::authority::Class;
 use charter_kernel::merkle;
-use charter_kernel::refusal::Refusal;
+use charter_kernel::refusal::{Code, Refusal};
+use charter_kernel::time::Instant;
 use charter_kernel::unit::FactKind;
 use charter_store::Txn;
-use serde_json::{Value, json};
+use charter_tenancy::stored::reading;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 
-use super::shape::object;
-use super::stored::reading;
+use super::shape::Optional;
 use crate::app::App;
-use crate::audit::export::Line;
-use crate::audit::{Log, Sealed, text};
+use crate::handler;
 use crate::reply::Reply;
 use crate::request::HostRequest;
+use crate::route::HostRoute;
+use crate::serve::{Answer, Params};
 
 /// Pieces of an export that wait for a slow reader.
 const PIECES_MAX: usize = 4;
 
-fn shown(log: &Log, sealed: &Sealed) -> Value {
-    json!({
-        "origin": log.origin(),
-        "size": sealed.size,
-        "signed_at": sealed.at,
-        "note": sealed.note,
-        "public_key": log.verifier().text(),
-    })
-}
-
-fn checkpoint_schema() -> Value {
-    let text = json!({"type": "string"});
-    object(&[
-        ("origin", text.clone()),
-        ("size", json!({"type": "integer"})),
-        ("signed_at", super::shape::instant()),
-        ("note", text.clone()),
-        ("public_key", text),
-    ])
-}
-
-/// A checkpoint.
-pub fn checkpoint_answer() -> Value {
-    object(&[("checkpoint", checkpoint_schema())])
+/// The rows of proofs: of an organization's log, and of the deployment's own.
+pub fn routes() -> Vec<HostRoute> {
+    let checkpoint = HostRoute::get(
+        Class::OrganizationRead,
+        "audit.checkpoint",
+        "/audit/checkpoint",
+        handler!(get_checkpoint),
+    )
+    .summary("The signed checkpoint of the audit log")
+    .refuses(&[Code::ResourceNotFound]);
+    let proof =
+        HostRoute::get(Class::OrganizationRead, "audit.proof", "/audit/proof", handler!(get_proof))
+            .summary("Proof that a row is in the audit log, or that the log only grew")
+            .refuses(&[Code::ResourceNotFound]);
+    let export = HostRoute::get(
+        Class::OrganizationRead,
+        "audit.export",
+        "/audit/export",
+        handler!(export_log),
+    )
+    .summary("The audit log, a line of JSON a row, for `charter audit verify`")
+    .produces("application/x-ndjson");
+    vec![
+        checkpoint,
+        proof,
+        export,
+        checkpoint.for_operator("operator.audit.checkpoint"),
+        proof.for_operator("operator.audit.proof"),
+        export.for_operator("operator.audit.export"),
+    ]
 }
 
 /// The query of a checkpoint.
-pub fn checkpoint_query() -> Value {
-    json!({"type": "object", "properties": {"size": {"type": "integer", "minimum": 1}}, "additionalProperties": false})
+#[derive(Deserialize, JsonSchema)]
+pub struct CheckpointQuery {
+    /// The checkpoint of so many rows; the latest where absent.
+    #[schemars(range(min = 1))]
+    size: Optional<u64>,
 }
 
-/// A proof.
-pub fn proof_answer() -> Value {
-    let hashes = json!({"type": "array", "items": {"type": "string"}});
-    let proof = json!({"type": "object", "properties": {"hashes": hashes, "checkpoint": checkpoint_schema()}});
-    object(&[("proof", proof)])
-}
-
-/// The query of a proof.
-pub fn proof_query() -> Value {
-    let number = json!({"type": "integer", "minimum": 1});
-    let properties = json!({"seq": number, "from_size": number, "size": number});
-    json!({"type": "object", "properties": properties, "additionalProperties": false})
+/// The query of a proof: either `seq` or `from_size`.
+#[derive(Deserialize, JsonSchema)]
+pub struct ProofQuery {
+    /// The row that is to be in the log.
+    #[schemars(range(min = 1))]
+    seq: Optional<u64>,
+    /// The size from which the log is to have grown.
+    #[schemars(range(min = 1))]
+    from_size: Optional<u64>,
+    /// The checkpoint of so many rows; the latest where absent.
+    #[schemars(range(min = 1))]
+    size: Optional<u64>,
 }
 
 /// The query of an export.
-pub fn export_query() -> Value {
-    json!({"type": "object", "properties": {"after": {"type": "integer", "minimum": 0}}, "additionalProperties": false})
+#[derive(Deserialize, JsonSchema)]
+pub struct ExportQuery {
+    /// How many rows the reader has already.
+    after: Optional<u64>,
+}
+
+/// A signed statement of the log's size and root.
+#[derive(Serialize, JsonSchema)]
+struct Checkpoint {
+    /// The log's name.
+    origin: String,
+    /// How many rows it is of.
+    size: u64,
+    /// The moment of its signature.
+    signed_at: Instant,
+    /// The signed note (C2SP tlog-checkpoint).
+    note: String,
+    /// The key that verifies it.
+    public_key: String,
+}
+
+impl Checkpoint {
+    fn of(log: &Log, sealed: Sealed) -> Self {
+        Self {
+            origin: log.origin(),
+            size: sealed.size,
+            signed_at: sealed.at,
+            note: sealed.note,
+            public_key: log.verifier().text(),
+        }
+    }
+}
+
+/// A checkpoint.
+#[derive(Serialize, JsonSchema)]
+pub struct CheckpointAnswer {
+    checkpoint: Checkpoint,
+}
+
+/// The hashes that lead from a row, or from a smaller log, to the root of a checkpoint.
+#[derive(Serialize, JsonSchema)]
+struct Proof {
+    /// The row that is in the log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Map<String, Value>")]
+    row: Option<Line>,
+    /// The size that the log has grown from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u64")]
+    from_size: Option<u64>,
+    /// The hashes, base64.
+    hashes: Vec<String>,
+    checkpoint: Checkpoint,
+}
+
+/// A proof.
+#[derive(Serialize, JsonSchema)]
+pub struct ProofAnswer {
+    proof: Proof,
 }
 
 fn log(app: &App, request: &HostRequest) -> Result<Log, Refusal> {
-    request.audited().map(|organization| Log::of(&app.store, organization))
+    request.audit_organization().map(|organization| Log::of(&app.store, organization))
 }
 
-async fn sealed(log: &Log, request: &HostRequest) -> Result<Sealed, Refusal> {
-    match request.query["size"].as_u64() {
-        Some(size) => log.sealed_at(size).await,
-        None => log.sealed().await,
+async fn find_checkpoint(log: &Log, size: Option<u64>) -> Result<Sealed, Refusal> {
+    match size {
+        Some(size) => log.checkpoint_at(size).await,
+        None => log.checkpoint().await,
     }
 }
 
@@ -84,55 +157,72 @@ async fn sealed(log: &Log, request: &HostRequest) -> Result<Sealed, Refusal> {
 ///
 /// # Errors
 /// 404 where none of that size was signed.
-pub async fn checkpoint(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn get_checkpoint(
+    app: &App,
+    request: &HostRequest,
+    _: &mut Txn,
+    Params(asked): Params<CheckpointQuery>,
+) -> Result<Answer<CheckpointAnswer>, Refusal> {
     let log = log(app, request)?;
-    Ok(Reply::ok(&json!({ "checkpoint": shown(&log, &sealed(&log, request).await?) })))
+    let sealed = find_checkpoint(&log, asked.size.0).await?;
+    Ok(Answer::of(&CheckpointAnswer { checkpoint: Checkpoint::of(&log, sealed) }))
 }
 
 /// That a row is in the log, or that the log only grew since a size.
 ///
 /// # Errors
 /// 400 unless one of `seq` and `from_size` is given, and lies within the checkpoint.
-pub async fn proof(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn get_proof(
+    app: &App,
+    request: &HostRequest,
+    _: &mut Txn,
+    Params(asked): Params<ProofQuery>,
+) -> Result<Answer<ProofAnswer>, Refusal> {
     let log = log(app, request)?;
-    let (seq, from) = (request.query["seq"].as_u64(), request.query["from_size"].as_u64());
-    let sealed = sealed(&log, request).await?;
+    let (seq, from) = (asked.seq.0, asked.from_size.0);
+    let sealed = find_checkpoint(&log, asked.size.0).await?;
     let within = |name: &str, value: u64| match value <= sealed.size {
         true => Ok(value),
         false => Err(Refusal::invalid(name, format!("the checkpoint is of {} rows", sealed.size))),
     };
-    let mut proof = match (seq, from) {
+    let (row, hashes) = match (seq, from) {
         (Some(seq), None) => {
             let index = within("seq", seq)? - 1;
             let hashes = log.proof(&merkle::inclusion(index, sealed.size)).await?;
             let rows = app
                 .store
-                .facts(FactKind::Audit, request.audited()?, index, 1)
+                .facts(FactKind::Audit, request.audit_organization()?, index, 1)
                 .await
                 .map_err(reading)?;
             let row = Line::of(rows.into_iter().next().ok_or_else(Refusal::internal)?);
-            json!({ "row": row, "hashes": hashes.iter().map(text::base64).collect::<Vec<_>>() })
+            (Some(row), hashes)
         }
         (None, Some(from)) => {
             let hashes =
                 log.proof(&merkle::consistency(within("from_size", from)?, sealed.size)).await?;
-            json!({ "from_size": from, "hashes": hashes.iter().map(text::base64).collect::<Vec<_>>() })
+            (None, hashes)
         }
         _ => return Err(Refusal::invalid("seq", "give either `seq` or `from_size`")),
     };
-    proof["checkpoint"] = shown(&log, &sealed);
-    Ok(Reply::ok(&json!({ "proof": proof })))
+    let hashes = hashes.iter().map(text::base64).collect();
+    let proof = Proof { row, from_size: from, hashes, checkpoint: Checkpoint::of(&log, sealed) };
+    Ok(Answer::of(&ProofAnswer { proof }))
 }
 
 /// The whole log, or what came after so many rows, a line a row.
 ///
 /// # Errors
 /// 400 for more rows than there are, 429 where the organization has too many streams open.
-pub async fn export(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn export_log(
+    app: &App,
+    request: &HostRequest,
+    _: &mut Txn,
+    Params(asked): Params<ExportQuery>,
+) -> Result<Reply, Refusal> {
     let log = log(app, request)?;
-    let export = log.export(request.query["after"].as_u64().unwrap_or(0)).await?;
+    let export = log.export(asked.after.0.unwrap_or(0)).await?;
     // An export lasts as long as its reader: it takes a place among the organization's streams.
-    let place = app.streams.take(request.audited()?, false);
+    let place = app.bounds.streams.take(request.audit_organization()?, false);
     let place = place.ok_or_else(|| {
         Refusal::rate_limited(5).hint("Close streams that are not read before opening another.")
     })?;

@@ -3,84 +3,111 @@
 //! Whether an account exists is told by registration alone, which has to refuse a second one;
 //! sign-in answers and takes as long either way.
 
+use charter_adapters::public;
+use charter_governance::lifecycle::{self, Billed, Change, Told};
+use charter_kernel::authority::Class;
 use charter_kernel::fault::Fault;
 use charter_kernel::governance::policy::Policy;
 use charter_kernel::id::{AccountId, KeyId, KitId, OrganizationId, ProjectId, SessionId, UserId};
-use charter_kernel::refusal::Refusal;
+use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::role::Role;
 use charter_store::Txn;
+use charter_tenancy::directory::password::{self, PasswordError};
+use charter_tenancy::records::account::{Account, email_fault, normalize};
+use charter_tenancy::records::key::ApiKey;
+use charter_tenancy::records::kit::StoredKit;
+use charter_tenancy::records::mail::About;
+use charter_tenancy::records::member::Member;
+use charter_tenancy::records::name as names;
+use charter_tenancy::records::organization::{Loosening, Organization};
+use charter_tenancy::records::project::{Mode, Project};
+use charter_tenancy::records::session::Session;
+use charter_tenancy::records::user::User;
 use charter_tenancy::secret::Plain;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use charter_tenancy::stored;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 
-use super::addresses::{self, account_schema, account_view};
+use super::addresses::{self, LinkRequest};
 use super::kits::pins;
-use super::shape::{self, check, checked, id, instant, name, object};
-use super::{sessions, stored};
+use super::sessions::{self, SessionItem};
+use super::shape::{
+    AccountItem, Email, KnownEmail, Name, Named, NewPassword, Nothing, Optional, Token,
+    TriedPassword, check, refuse_faults,
+};
 use crate::app::App;
+use crate::bounds::strangers;
 use crate::config::Registration;
-use crate::directory::password::{self, PasswordError};
-use crate::lifecycle::{self, Billed, Change, Told};
 use crate::pipeline::audit::{CHANGES_MAX, Decision, Subject};
 use crate::pipeline::identify::bearer;
-use crate::public;
-use crate::records::account::{Account, email_fault, normalised};
-use crate::records::key::ApiKey;
-use crate::records::kit::StoredKit;
-use crate::records::mail::About;
-use crate::records::member::Member;
-use crate::records::name as names;
-use crate::records::organization::{Loosening, Organization};
-use crate::records::project::{Mode, Project};
-use crate::records::session::Session;
-use crate::records::user::User;
-use crate::reply::Reply;
 use crate::request::HostRequest;
-use crate::routes::Head;
-use crate::strangers;
+use crate::route::{Head, HostRoute};
+use crate::serve::{Accepted, Answer, Body, Created};
+use crate::{ahead, handler};
 
-/// Who registers, and as what.
-#[derive(Deserialize)]
-pub struct Register {
-    /// The address.
-    pub email: String,
-    /// The password.
-    pub password: String,
-    /// The organization's name.
-    pub company_name: Option<String>,
-    /// The secret of a link that was mailed to the address.
-    pub proof: Option<String>,
+/// The rows of registration and sign-in.
+pub fn routes() -> Vec<HostRoute> {
+    vec![
+        HostRoute::post(Class::Open, "auth.register", "/auth/register", handler!(register))
+            .open()
+            .summary("Register an account with an organization and its first API key")
+            .ahead(ahead!(may_register))
+            .refuses(&[Code::DuplicateRecord, Code::RateLimited]),
+        HostRoute::post(Class::Open, "auth.login", "/auth/login", handler!(login))
+            .open()
+            .summary("Sign in with e-mail and password")
+            .refuses(&[Code::Unauthorized, Code::RateLimited]),
+        HostRoute::post(Class::Open, "auth.link", "/auth/link", handler!(mail_sign_in_link))
+            .open()
+            .summary("Mail a one-time sign-in link")
+            .refuses(&[Code::NotConfigured, Code::RateLimited]),
+    ]
 }
 
 /// The body of a registration.
-pub fn register_body() -> Value {
-    object(&[
-        ("email", shape::email()),
-        ("password", shape::new_password()),
-        ("company_name?", name()),
-        ("proof?", addresses::token()),
-    ])
+#[derive(Deserialize, JsonSchema)]
+pub struct Registering {
+    /// The address.
+    pub email: Email,
+    /// The password.
+    pub password: NewPassword,
+    /// The organization's name.
+    pub company_name: Optional<Name>,
+    /// The secret of a link that was mailed to the address.
+    pub proof: Optional<Token>,
 }
 
-/// Its answer.
-pub fn register_answer() -> Value {
-    let named = || object(&[("id", id()), ("name", name())]);
-    let key = object(&[
-        ("id", id()),
-        ("key", json!({"type": "string"})),
-        ("prefix", json!({"type": "string"})),
-    ]);
-    object(&[
-        ("account", account_schema()),
-        ("organization", named()),
-        ("project", named()),
-        ("user", object(&[("id", id())])),
-        ("api_key", key),
-    ])
+/// Everything that a registration has made.
+#[derive(Serialize, JsonSchema)]
+pub struct Registered {
+    account: AccountItem,
+    organization: Named,
+    project: Named,
+    user: FirstUser,
+    api_key: FirstKey,
+}
+
+/// The profile that the account itself acts as.
+#[derive(Serialize, JsonSchema)]
+struct FirstUser {
+    /// The user's id.
+    id: UserId,
+}
+
+/// The platform's first key, in the only answer that shows its secret.
+#[derive(Serialize, JsonSchema)]
+struct FirstKey {
+    /// The key's id.
+    id: KeyId,
+    /// The secret: `Authorization: Bearer <key>`.
+    key: String,
+    /// The first characters of the secret.
+    prefix: String,
 }
 
 /// Whether the client may register, ahead of the body: each attempt counts, whatever becomes of it.
-/// Whoever has the operator's token registers as often as they like.
+/// The operator's token registers as often as it likes.
 ///
 /// # Errors
 /// 403 where registration is not open, 429 after too many.
@@ -90,7 +117,7 @@ pub async fn may_register(app: &App, head: Head<'_>) -> Result<(), Refusal> {
     if by_operator {
         return Ok(());
     }
-    app.strangers.admit(&app.strangers.registration(head.peer), head.began)
+    app.bounds.strangers.admit(&app.bounds.strangers.registration(head.peer), head.began)
 }
 
 /// Makes an account with an organization, its default project, user and kit, and the platform's
@@ -98,50 +125,55 @@ pub async fn may_register(app: &App, head: Head<'_>) -> Result<(), Refusal> {
 ///
 /// # Errors
 /// When a field is wrong, or the address has an account.
-pub async fn register(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let founded = registered(app, request, txn, request.body_as()?).await?;
-    Ok(Reply::created(&founded.answer()).about("account", founded.account.id.to_string()))
+pub async fn register(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+    Body(body): Body<Registering>,
+) -> Result<Created<Registered>, Refusal> {
+    let founded = create_account(app, request, txn, body).await?;
+    Ok(Created::of(&founded.answer()).about("account", founded.account.id.to_string()))
 }
 
-/// The same, of a page too. An address that was not proved is taken from the account that has it,
+/// Registers for a page too. An address that was not proved is taken from the account that has it,
 /// for whoever has a proof, and for the operator.
 ///
 /// # Errors
 /// As of [`register`].
-pub async fn registered(
+pub async fn create_account(
     app: &App,
     request: &HostRequest,
     txn: &mut Txn,
-    body: Register,
+    body: Registering,
 ) -> Result<Founded, Refusal> {
     let by_operator = bearer(&request.headers).is_some_and(|token| app.operator.admits(token));
     admits_registration(app.config.auth.registration, by_operator)?;
     let email = body.email.trim().to_owned();
-    let company = body.company_name.unwrap_or_else(|| company_of(&email));
+    let company = body.company_name.0.map_or_else(|| company_of(&email), |name| name.0);
     let mut faults: Vec<Fault> = Vec::new();
     check(&mut faults, "email", email_fault(&email));
     check(&mut faults, "password", password::fault(&body.password, &email));
     check(&mut faults, "company_name", names::fault(&company));
-    checked(faults)?;
-    if let Some(proof) = &body.proof {
+    refuse_faults(faults)?;
+    if let Some(proof) = &body.proof.0 {
         addresses::proof(app, request, txn, proof, &email).await?;
     }
-    let proved = by_operator || body.proof.is_some();
+    let proved = by_operator || body.proof.0.is_some();
     match stored::holder::<Account>(txn, &Account::claim(&email)).await? {
         Some(holder) if proved => addresses::take_from(txn, request, holder.record).await?,
-        Some(_) => return Err(taken()),
+        Some(_) => return Err(duplicate_account()),
         None => {}
     }
     let client = strangers::client(request.peer);
     let password_hash =
-        app.directory.passwords().hash(&client, body.password).await.map_err(busy)?;
+        app.directory.passwords().hash(&client, body.password.0).await.map_err(busy)?;
     let founder = Founder { email, password_hash, proved };
-    let founded = found(app, txn, request, founder, &company).await?;
-    audited(txn, request, "auth.register", 201, &founded.organization.id, &founded.account.id)?;
+    let founded = create_organization(app, txn, request, founder, &company).await?;
+    audit(txn, request, "auth.register", 201, &founded.organization.id, &founded.account.id)?;
     Ok(founded)
 }
 
-/// Who founds an organization.
+/// The founder of an organization.
 struct Founder {
     email: String,
     password_hash: String,
@@ -153,7 +185,7 @@ struct Founder {
 ///
 /// # Errors
 /// When the operating system gives no randomness.
-pub fn audited(
+pub fn audit(
     txn: &mut Txn,
     request: &HostRequest,
     operation: &str,
@@ -172,12 +204,12 @@ pub fn audited(
 }
 
 /// The answer to a second registration of one address.
-pub fn taken() -> Refusal {
+pub fn duplicate_account() -> Refusal {
     Refusal::duplicate("email", "An account with this e-mail address exists.")
         .hint("Sign in with POST /v1/auth/login; or prove that it is yours with POST /v1/auth/proof, and register with the proof.")
 }
 
-/// Where registration is not open, the operator's token opens it.
+/// While registration is not open, the operator's token opens it.
 fn admits_registration(setting: Registration, by_operator: bool) -> Result<(), Refusal> {
     let (reason, hint) = match setting {
         Registration::Open => return Ok(()),
@@ -210,18 +242,22 @@ pub struct Founded {
 }
 
 impl Founded {
-    fn answer(&self) -> Value {
-        json!({
-            "account": account_view(&self.account),
-            "organization": {"id": self.organization.id, "name": self.organization.name},
-            "project": {"id": self.project.id, "name": self.project.name},
-            "user": {"id": self.project.default_user},
-            "api_key": {"id": self.key.id, "key": self.secret.reveal(), "prefix": self.key.prefix},
-        })
+    fn answer(&self) -> Registered {
+        Registered {
+            account: AccountItem::of(&self.account),
+            organization: Named::of(self.organization.id.as_str(), &self.organization.name),
+            project: Named::of(self.project.id.as_str(), &self.project.name),
+            user: FirstUser { id: self.project.default_user.clone() },
+            api_key: FirstKey {
+                id: self.key.id.clone(),
+                key: self.secret.reveal().to_owned(),
+                prefix: self.key.prefix.clone(),
+            },
+        }
     }
 }
 
-async fn found(
+async fn create_organization(
     app: &App,
     txn: &mut Txn,
     request: &HostRequest,
@@ -268,7 +304,7 @@ async fn found(
         organization: organization_id,
         name: "Registration".into(),
         prefix: secret.prefix(),
-        digest: secret.digest().stored(),
+        digest: secret.digest().hex(),
         role: Role::Admin,
         project: None,
         user: None,
@@ -344,48 +380,45 @@ pub async fn new_project(
     Ok(project)
 }
 
-#[derive(Deserialize)]
-struct Login {
-    email: String,
-    password: String,
-}
-
 /// The body of a sign-in.
-pub fn login_body() -> Value {
-    object(&[("email", shape::known_email()), ("password", shape::tried_password())])
+#[derive(Deserialize, JsonSchema)]
+pub struct Login {
+    /// The address of the account.
+    email: KnownEmail,
+    /// Its password.
+    password: TriedPassword,
 }
 
-/// Its answer.
-pub fn login_answer() -> Value {
-    let session = object(&[
-        ("id", id()),
-        ("expires_at", instant()),
-        ("csrf_token", json!({"type": "string"})),
-    ]);
-    object(&[
-        ("account", account_schema()),
-        ("organization", object(&[("id", id()), ("name", name())])),
-        ("session", session),
-    ])
+/// A session that was opened; its secret is in the cookie alone.
+#[derive(Serialize, JsonSchema)]
+pub struct LoggedIn {
+    account: AccountItem,
+    organization: Named,
+    session: SessionItem,
 }
 
 /// Signs a person in.
 ///
 /// # Errors
 /// 401 for a wrong address or password alike, 429 after too many.
-pub async fn login(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let body: Login = request.body_as()?;
-    let account =
-        authenticate(app, request, &body.email, body.password).await?.ok_or_else(wrong)?;
+pub async fn login(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+    Body(body): Body<Login>,
+) -> Result<Answer<LoggedIn>, Refusal> {
+    let account = authenticate(app, request, &body.email, body.password.0)
+        .await?
+        .ok_or_else(wrong_credentials)?;
     let SignedIn { organization, session, token, cookie } =
-        signed_in(app, request, txn, &account).await?;
-    let answer = json!({
-        "account": account_view(&account),
-        "organization": {"id": organization.id, "name": organization.name},
-        "session": sessions::view(&session, &token),
-    });
-    audited(txn, request, "auth.login", 200, &organization.id, &account.id)?;
-    Ok(Reply::ok(&answer)
+        sign_in(app, request, txn, &account).await?;
+    let answer = LoggedIn {
+        account: AccountItem::of(&account),
+        organization: Named::of(organization.id.as_str(), &organization.name),
+        session: SessionItem::of(&session, &token),
+    };
+    audit(txn, request, "auth.login", 200, &organization.id, &account.id)?;
+    Ok(Answer::of(&answer)
         .header(http::header::SET_COOKIE, &cookie)
         .about("session", session.id.to_string()))
 }
@@ -406,7 +439,7 @@ pub struct SignedIn {
 ///
 /// # Errors
 /// 403 for a member of no organization.
-pub async fn signed_in(
+pub async fn sign_in(
     app: &App,
     request: &HostRequest,
     txn: &mut Txn,
@@ -438,25 +471,25 @@ pub async fn authenticate(
     email: &str,
     password: String,
 ) -> Result<Option<Account>, Refusal> {
-    let attempt = app.strangers.sign_in(request.peer, &normalised(email));
-    app.strangers.admit(&attempt, request.began)?;
+    let attempt = app.bounds.strangers.sign_in(request.peer, &normalize(email));
+    app.bounds.strangers.admit(&attempt, request.began)?;
     let account = app.directory.account(email).await.map_err(|_| Refusal::overloaded(1))?;
     let stored_hash = account.as_ref().map(|account| account.password_hash.clone());
     let client = strangers::client(request.peer);
     match app.directory.passwords().verify(&client, password, stored_hash).await {
         Ok(true) => {
-            app.strangers.give_back(&attempt);
+            app.bounds.strangers.give_back(&attempt);
             Ok(account)
         }
         Ok(false) => Ok(None),
         Err(error) => {
-            app.strangers.give_back(&attempt);
+            app.bounds.strangers.give_back(&attempt);
             Err(busy(error))
         }
     }
 }
 
-fn wrong() -> Refusal {
+fn wrong_credentials() -> Refusal {
     Refusal::unauthorized("The e-mail address or the password is wrong.")
 }
 
@@ -485,13 +518,19 @@ async fn membership(txn: &mut Txn, account: &Account) -> Result<(Organization, M
         .hint("Ask an owner or admin to invite you."))
 }
 
-/// Has a sign-in link mailed. Whether anybody has the address is found out behind the answer, so
+/// Mails a sign-in link. Whether anybody has the address is found out behind the answer, so
 /// that neither the answer nor its time tells.
 ///
 /// # Errors
 /// 501 without a relay, 429 after too many.
-pub async fn link(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    addresses::mailed(app, request, txn, "sign-in link", |email| About::SignIn { email })
+pub async fn mail_sign_in_link(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+    Body(body): Body<LinkRequest>,
+) -> Result<Accepted<Nothing>, Refusal> {
+    let about = ("sign-in link", (|email| About::SignIn { email }) as fn(String) -> About);
+    addresses::mail_link(app, request, txn, &body, about)
 }
 
 #[cfg(test)]

@@ -2,115 +2,243 @@
 
 use std::collections::BTreeSet;
 
+use charter_governance::gateway;
+use charter_kernel::authority::Class;
 use charter_kernel::governance::leave::{self, Asked, Person};
 use charter_kernel::governance::limit::{self, LIMITS_MAX, Limit};
-use charter_kernel::governance::policy::{Grant, Policy};
+use charter_kernel::governance::policy::{Grant, Otherwise, Policy, RULES_MAX, Rule, Shadow};
 use charter_kernel::id::UserId;
+use charter_kernel::kit::Budget;
+use charter_kernel::manifest::Access;
 use charter_kernel::refusal::{Code, Refusal};
+use charter_kernel::scope::Principal;
 use charter_store::Txn;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use charter_tenancy::records::organization::Organization;
+use charter_tenancy::stored;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 
-use super::shape::{budget, checked, id, nullable, object, reference};
-use super::stored;
+use super::shape::{Optional, Reference, refuse_faults};
 use crate::app::App;
-use crate::governance::gateway;
-use crate::records::organization::Organization;
-use crate::reply::Reply;
+use crate::handler;
 use crate::request::HostRequest;
+use crate::route::HostRoute;
+use crate::serve::{Answer, Body};
 
-/// Rules of a policy.
-const RULES_MAX: usize = charter_kernel::governance::policy::RULES_MAX;
-/// Ids, actions or entities that one rule names.
-const NAMED_MAX: usize = 200;
-
-fn texts() -> Value {
-    json!({"type": "array", "minItems": 1, "maxItems": NAMED_MAX, "items": {"type": "string", "minLength": 1, "maxLength": 200}})
+/// The rows of policy, limits and questions.
+pub fn routes() -> Vec<HostRoute> {
+    vec![
+        HostRoute::get(
+            Class::OrganizationRead,
+            "governance.policy.get",
+            "/governance/policy",
+            handler!(get_policy),
+        )
+        .summary("The organization's policy"),
+        HostRoute::put(
+            Class::OrganizationChange,
+            "governance.policy.put",
+            "/governance/policy",
+            handler!(put_policy),
+        )
+        .access(Access::Admin)
+        .summary("Replace the organization's policy")
+        .refuses(&[Code::VersionConflict]),
+        HostRoute::get(
+            Class::OrganizationRead,
+            "governance.limits.get",
+            "/governance/limits",
+            handler!(get_limits),
+        )
+        .summary("How often, and for how much, users may take which actions"),
+        HostRoute::put(
+            Class::OrganizationChange,
+            "governance.limits.put",
+            "/governance/limits",
+            handler!(put_limits),
+        )
+        .access(Access::Admin)
+        .summary("Replace the organization's limits"),
+        HostRoute::post(
+            Class::ProfileRead,
+            "governance.simulate",
+            "/governance/simulate",
+            handler!(simulate_action),
+        )
+        .summary("What would become of a regulated action now, without effect")
+        .refuses(&[Code::ResourceNotFound]),
+    ]
 }
 
-fn rules() -> Value {
-    let day = json!({"enum": ["mon", "tue", "wed", "thu", "fri", "sat", "sun"]});
-    let time = json!({"type": "string", "pattern": "^[0-9]{2}:[0-9]{2}$", "x-words": "must be a time of day such as `09:30`"});
-    let hours = object(&[
-        ("from", time.clone()),
-        ("to", time),
-        ("days?", json!({"type": "array", "minItems": 1, "maxItems": 7, "items": day})),
-    ]);
-    let when = object(&[
-        ("amount_over_micro_usd?", json!({"type": "integer", "minimum": 0})),
-        ("users?", texts()),
-        ("kits?", texts()),
-        ("projects?", texts()),
-        ("entities?", texts()),
-        ("hours?", hours),
-    ]);
-    let rule = object(&[
-        ("id", json!({"type": "string", "minLength": 1, "maxLength": 200})),
-        ("effect", json!({"enum": ["allow", "deny", "require_approval"]})),
-        ("actions", texts()),
-        ("when?", when),
-        ("mode?", json!({"enum": ["enforce", "shadow"]})),
-        ("approvals_required?", json!({"type": "integer", "minimum": 1, "maximum": 10})),
-    ]);
-    json!({"type": "array", "maxItems": RULES_MAX, "items": rule})
+/// The body of a new policy: it replaces the one before.
+#[derive(Deserialize, JsonSchema)]
+pub struct NewPolicy {
+    /// The rules, in any order.
+    #[schemars(length(max = RULES_MAX))]
+    rules: Vec<Rule>,
+    /// The verdict on an action that no rule matches.
+    #[serde(default)]
+    default: Otherwise,
+    /// The version that it replaces: another one is refused.
+    expected_version: Optional<u64>,
 }
 
-fn otherwise() -> Value {
-    json!({"enum": ["allow", "deny"]})
+/// The organization's policy.
+#[derive(Serialize, JsonSchema)]
+struct PolicyItem {
+    /// The rules, in any order.
+    #[schemars(length(max = RULES_MAX))]
+    rules: Vec<Rule>,
+    /// The verdict on an action that no rule matches.
+    default: Otherwise,
+    /// Its version, for `expected_version`.
+    version: u64,
 }
 
-fn version() -> Value {
-    json!({"type": "integer", "minimum": 0})
+impl PolicyItem {
+    fn of(organization: &Organization) -> Self {
+        Self {
+            rules: organization.policy.rules.clone(),
+            default: organization.policy.default,
+            version: organization.policy_version,
+        }
+    }
 }
 
-/// The answer of the policy's routes.
-pub fn policy_answer() -> Value {
-    let cap = object(&[
-        ("scope", json!({"enum": ["organization", "project", "kit"]})),
-        ("budget", nullable(&budget())),
-        ("open", json!({"type": "boolean"})),
-    ]);
-    object(&[(
-        "policy",
-        object(&[
-            ("rules", rules()),
-            ("default", otherwise()),
-            ("version", version()),
-            ("caps", json!({"type": "array", "items": cap})),
-        ]),
-    )])
+/// A scope that caps spending, and whether a cap stands there.
+#[derive(Serialize, JsonSchema)]
+struct Cap {
+    /// The scope.
+    scope: CapScope,
+    /// Its cap.
+    budget: Option<Budget>,
+    /// Whether it has none.
+    open: bool,
 }
 
-fn view(organization: &Organization) -> Value {
-    json!({"policy": {
-        "rules": organization.policy.rules,
-        "default": organization.policy.default,
-        "version": organization.policy_version,
-    }})
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum CapScope {
+    Organization,
+    Project,
+    Kit,
 }
 
-/// The policy, and which caps stand open behind it: of all of the organization, of the project that
-/// is selected, and of each user of its default kit.
-async fn view_with_caps(
-    app: &App,
-    request: &HostRequest,
-    organization: &Organization,
-) -> Result<Value, Refusal> {
-    let project = &request.place()?.project;
-    let kit = app.directory.kit(project, None).await.map_err(|_| Refusal::overloaded(1))?;
-    let scopes = [
-        ("organization", organization.budget),
-        ("project", project.budget),
-        ("kit", kit.and_then(|kit| kit.kit.budget)),
-    ];
-    let caps = scopes
-        .map(|(scope, budget)| json!({"scope": scope, "budget": budget, "open": budget.is_none()}));
-    let mut shown = view(organization);
-    shown["policy"]["caps"] = json!(caps);
-    Ok(shown)
+#[derive(Serialize, JsonSchema)]
+struct PolicyWithCaps {
+    #[serde(flatten)]
+    policy: PolicyItem,
+    /// The caps behind it: of all of the organization, of the selected project, and of each user of
+    /// its default kit.
+    caps: Vec<Cap>,
 }
 
-async fn own(request: &HostRequest, txn: &mut Txn) -> Result<Organization, Refusal> {
+/// The organization's policy, and the caps behind it.
+#[derive(Serialize, JsonSchema)]
+pub struct PolicyAnswer {
+    policy: PolicyWithCaps,
+}
+
+impl PolicyAnswer {
+    async fn of(
+        app: &App,
+        request: &HostRequest,
+        organization: &Organization,
+    ) -> Result<Self, Refusal> {
+        let project = &request.place()?.project;
+        let kit = app.directory.kit(project, None).await.map_err(|_| Refusal::overloaded(1))?;
+        let scopes = [
+            (CapScope::Organization, organization.budget),
+            (CapScope::Project, project.budget),
+            (CapScope::Kit, kit.and_then(|kit| kit.kit.budget)),
+        ];
+        let caps = scopes.map(|(scope, budget)| Cap { scope, budget, open: budget.is_none() });
+        let policy = PolicyItem::of(organization);
+        Ok(Self { policy: PolicyWithCaps { policy, caps: caps.into() } })
+    }
+}
+
+/// The organization's limits: a body and an answer.
+#[derive(Serialize, Deserialize, JsonSchema)]
+pub struct Limits {
+    /// How often, and for how much, users may take which actions.
+    #[schemars(length(max = LIMITS_MAX))]
+    limits: Vec<Limit>,
+}
+
+/// The body of a question.
+#[derive(Deserialize, JsonSchema)]
+pub struct Question {
+    /// `<primitive>.<verb>`.
+    #[schemars(length(min = 3, max = 200))]
+    action: String,
+    /// The amount, in micro-US-dollars.
+    #[schemars(range(min = 0))]
+    amount_micro_usd: Option<i64>,
+    /// The recipient, the merchant, the card: whatever it is done to.
+    #[schemars(length(max = 2_000))]
+    entity: Option<String>,
+    /// The tenant user; the credential's own where absent.
+    user_id: Option<Reference>,
+}
+
+/// The verdict that an action would get.
+#[derive(Clone, Copy, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum Verdict {
+    /// It would be done.
+    Allow,
+    /// It would be refused.
+    Deny,
+    /// It would wait for a person.
+    RequireApproval,
+}
+
+/// A cap that the action would count in.
+#[derive(Serialize, JsonSchema)]
+struct Gauged {
+    /// Its scope.
+    scope: String,
+    /// The cap, in micro-US-dollars.
+    cap_micro_usd: Option<i64>,
+    /// The amount spent in its window.
+    spent_micro_usd: i64,
+    /// The amount held in its window.
+    reserved_micro_usd: i64,
+    /// The end of its window.
+    resets_at: Option<String>,
+    /// Whether it has room for the action.
+    admits: bool,
+}
+
+/// The answer to a question.
+#[derive(Serialize, JsonSchema)]
+pub struct Simulation {
+    verdict: Verdict,
+    /// The reason of a verdict that is not `allow`.
+    reason: Option<String>,
+    /// The rules that matched.
+    policy_ids: Vec<String>,
+    /// The effects that rules in shadow would have had.
+    shadow: Vec<Shadow>,
+    /// The tenant user.
+    user_id: Option<UserId>,
+    /// The caps that it would count in, as far as the credential's pins let it see their sums.
+    caps: Vec<Gauged>,
+}
+
+/// Whether a credential sees the sum that a scope has spent: a pin hides the sums of others with its
+/// own.
+fn sees_sum_of(principal: &Principal, scope: &str) -> bool {
+    match scope {
+        "organization" => !principal.is_pinned(),
+        "project" => !principal.is_pinned_to_user(),
+        _ => true,
+    }
+}
+
+async fn find(request: &HostRequest, txn: &mut Txn) -> Result<Organization, Refusal> {
     let id = &request.place()?.organization.id;
     let found = stored::get::<Organization>(txn, &Organization::address(id)).await?;
     Ok(found.ok_or_else(Refusal::not_found)?.record)
@@ -120,91 +248,69 @@ async fn own(request: &HostRequest, txn: &mut Txn) -> Result<Organization, Refus
 ///
 /// # Errors
 /// When the store cannot be asked.
-pub async fn policy(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let organization = own(request, txn).await?;
-    Ok(Reply::ok(&view_with_caps(app, request, &organization).await?))
-}
-
-#[derive(Deserialize)]
-struct Put {
-    rules: Value,
-    #[serde(default)]
-    default: charter_kernel::governance::policy::Otherwise,
-    expected_version: Option<u64>,
-}
-
-/// The body of a new policy: it replaces the one before.
-pub fn policy_body() -> Value {
-    object(&[("rules", rules()), ("default?", otherwise()), ("expected_version?", version())])
+pub async fn get_policy(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+) -> Result<Answer<PolicyAnswer>, Refusal> {
+    let organization = find(request, txn).await?;
+    Ok(Answer::of(&PolicyAnswer::of(app, request, &organization).await?))
 }
 
 /// `PUT /v1/governance/policy`
 ///
 /// # Errors
 /// 409 for a stale `expected_version`, 403 where it would loosen without the authority to.
-pub async fn put_policy(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let body: Put = request.body_as()?;
-    let rules = serde_json::from_value(body.rules)
-        .map_err(|error| Refusal::invalid("rules", error.to_string()))?;
-    let wanted = Policy { rules, default: body.default };
-    checked(wanted.faults())?;
-    let mut organization = own(request, txn).await?;
-    if body.expected_version.is_some_and(|expected| expected != organization.policy_version) {
+pub async fn put_policy(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+    Body(body): Body<NewPolicy>,
+) -> Result<Answer<PolicyAnswer>, Refusal> {
+    let wanted = Policy { rules: body.rules, default: body.default };
+    refuse_faults(wanted.faults())?;
+    let mut organization = find(request, txn).await?;
+    if body.expected_version.0.is_some_and(|expected| expected != organization.policy_version) {
         return Err(Refusal::version_conflict(organization.policy_version));
     }
     let loosens = organization.policy.is_loosened_by(&wanted);
     if loosens {
         request.place()?.may_loosen()?;
     }
-    let before = view(&organization);
+    let before = PolicyItem::of(&organization);
     organization.policy = wanted;
     organization.policy_version += 1;
     stored::replace(txn, &organization, "rules").await?;
-    let shown = view(&organization);
-    let note = json!({"before": before["policy"], "after": shown["policy"], "loosens": loosens});
-    let shown = view_with_caps(app, request, &organization).await?;
-    Ok(Reply::ok(&shown).about("policy", organization.id.to_string()).noting(note))
-}
-
-fn limits() -> Value {
-    let most = json!({"type": ["integer", "null"], "minimum": 0});
-    let limit = object(&[
-        ("id", json!({"type": "string", "minLength": 1, "maxLength": 100})),
-        ("actions", texts()),
-        ("users?", texts()),
-        ("period", json!({"enum": ["day", "week", "month", "year", "total"]})),
-        ("max_count?", most.clone()),
-        ("max_amount_micro_usd?", most),
-    ]);
-    json!({"type": "array", "maxItems": LIMITS_MAX, "items": limit})
-}
-
-/// The limits of an organization: their answer, and their body.
-pub fn limits_schema() -> Value {
-    object(&[("limits", limits())])
+    let after = PolicyItem::of(&organization);
+    let note = json!({"before": before, "after": after, "loosens": loosens});
+    let answer = PolicyAnswer::of(app, request, &organization).await?;
+    Ok(Answer::of(&answer).about("policy", organization.id.to_string()).noting(note))
 }
 
 /// `GET /v1/governance/limits`
 ///
 /// # Errors
 /// When the store cannot be asked.
-pub async fn get_limits(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    Ok(Reply::ok(&json!({"limits": own(request, txn).await?.limits})))
-}
-
-#[derive(Deserialize)]
-struct Limits {
-    limits: Vec<Limit>,
+pub async fn get_limits(
+    _: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+) -> Result<Answer<Limits>, Refusal> {
+    Ok(Answer::of(&Limits { limits: find(request, txn).await?.limits }))
 }
 
 /// `PUT /v1/governance/limits`: the list replaces the one before.
 ///
 /// # Errors
 /// 403 where it would loosen without the authority to.
-pub async fn put_limits(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let body: Limits = request.body_as()?;
-    checked(limit::faults(&body.limits))?;
-    let mut organization = own(request, txn).await?;
+pub async fn put_limits(
+    _: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+    Body(body): Body<Limits>,
+) -> Result<Answer<Limits>, Refusal> {
+    refuse_faults(limit::faults(&body.limits))?;
+    let mut organization = find(request, txn).await?;
     let loosens = limit::is_loosened(&organization.limits, &body.limits);
     if loosens {
         request.place()?.may_loosen()?;
@@ -212,58 +318,20 @@ pub async fn put_limits(_: &App, request: &HostRequest, txn: &mut Txn) -> Result
     let before = std::mem::replace(&mut organization.limits, body.limits);
     stored::replace(txn, &organization, "limits").await?;
     let note = json!({"before": before, "after": organization.limits, "loosens": loosens});
-    let shown = json!({"limits": organization.limits});
-    Ok(Reply::ok(&shown).about("limits", organization.id.to_string()).noting(note))
-}
-
-#[derive(Deserialize)]
-struct Simulate {
-    action: String,
-    amount_micro_usd: Option<i64>,
-    entity: Option<String>,
-    user_id: Option<String>,
-}
-
-/// The body of a question.
-pub fn simulate_body() -> Value {
-    object(&[
-        ("action", json!({"type": "string", "minLength": 3, "maxLength": 200})),
-        ("amount_micro_usd?", nullable(&json!({"type": "integer", "minimum": 0}))),
-        ("entity?", nullable(&json!({"type": "string", "maxLength": 2_000}))),
-        ("user_id?", nullable(&reference())),
-    ])
-}
-
-/// The answer of a question.
-pub fn simulate_answer() -> Value {
-    let amount = json!({"type": ["integer", "null"]});
-    let cap = object(&[
-        ("scope", json!({"type": "string"})),
-        ("cap_micro_usd", amount),
-        ("spent_micro_usd", json!({"type": "integer"})),
-        ("reserved_micro_usd", json!({"type": "integer"})),
-        ("resets_at", json!({"type": ["string", "null"]})),
-        ("admits", json!({"type": "boolean"})),
-    ]);
-    object(&[
-        ("verdict", json!({"enum": ["allow", "deny", "require_approval"]})),
-        ("reason", json!({"type": ["string", "null"]})),
-        ("policy_ids", json!({"type": "array", "items": {"type": "string"}})),
-        (
-            "shadow",
-            json!({"type": "array", "items": object(&[("rule", json!({"type": "string"})), ("effect", json!({"type": "string"}))])}),
-        ),
-        ("user_id", nullable(&id())),
-        ("caps", json!({"type": "array", "items": cap})),
-    ])
+    let answer = Limits { limits: organization.limits };
+    Ok(Answer::of(&answer).about("limits", organization.id.to_string()).noting(note))
 }
 
 /// `POST /v1/governance/simulate`: the verdict that the action would get now, without effect.
 ///
 /// # Errors
 /// 404 for another project's user, 400 for an action that no primitive declares.
-pub async fn simulate(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let body: Simulate = request.body_as()?;
+pub async fn simulate_action(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+    Body(body): Body<Question>,
+) -> Result<Answer<Simulation>, Refusal> {
     let place = request.place()?;
     let live = app.registry.current();
     let declared = live.action(&body.action);
@@ -306,14 +374,17 @@ pub async fn simulate(app: &App, request: &HostRequest, txn: &mut Txn) -> Result
     for gauge in gauges.iter().filter(|gauge| gauge.cap.most.is_some()) {
         let admits = gauge.admits(if spends { amount } else { 0 });
         over = over.or((!admits && spends).then_some(gauge.cap.hard));
-        caps.push(json!({
-            "scope": gauge.cap.scope,
-            "cap_micro_usd": gauge.cap.most,
-            "spent_micro_usd": gauge.count.spent,
-            "reserved_micro_usd": gauge.count.reserved,
-            "resets_at": gauge.window.ends.map(|at| at.to_string()),
-            "admits": admits,
-        }));
+        if !sees_sum_of(place.scope.principal(), &gauge.cap.scope) {
+            continue;
+        }
+        caps.push(Gauged {
+            scope: gauge.cap.scope.to_string(),
+            cap_micro_usd: gauge.cap.most,
+            spent_micro_usd: gauge.count.spent,
+            reserved_micro_usd: gauge.count.reserved,
+            resets_at: gauge.window.ends.map(|at| at.to_string()),
+            admits,
+        });
     }
     let kit = case
         .kit
@@ -322,23 +393,23 @@ pub async fn simulate(app: &App, request: &HostRequest, txn: &mut Txn) -> Result
     let no = leave::course(&decision, false, Person::Absent).err();
     let refusal = no.map(|no| no.refusal(&decision));
     let (verdict, reason) = match (revoked, kit.is_some(), refusal, over) {
-        (true, ..) => ("deny", Some("profile_revoked".to_owned())),
-        (_, true, ..) => ("deny", Some("primitive_disabled_by_kit".to_owned())),
+        (true, ..) => (Verdict::Deny, Some("profile_revoked".to_owned())),
+        (_, true, ..) => (Verdict::Deny, Some("primitive_disabled_by_kit".to_owned())),
         (.., Some(refusal), _) if refusal.reason.as_deref() == Some("policy_denied") => {
-            ("deny", refusal.reason)
+            (Verdict::Deny, refusal.reason)
         }
-        _ if limited => ("deny", Some("limit_exceeded".to_owned())),
-        (.., Some(true)) => ("deny", Some("budget_exceeded".to_owned())),
-        (.., Some(refusal), _) => ("require_approval", refusal.reason),
-        (.., Some(false)) => ("require_approval", Some("budget_exceeded".to_owned())),
-        (.., None) => ("allow", None),
+        _ if limited => (Verdict::Deny, Some("limit_exceeded".to_owned())),
+        (.., Some(true)) => (Verdict::Deny, Some("budget_exceeded".to_owned())),
+        (.., Some(refusal), _) => (Verdict::RequireApproval, refusal.reason),
+        (.., Some(false)) => (Verdict::RequireApproval, Some("budget_exceeded".to_owned())),
+        (.., None) => (Verdict::Allow, None),
     };
-    Ok(Reply::ok(&json!({
-        "verdict": verdict,
-        "reason": reason,
-        "policy_ids": decision.rules,
-        "shadow": decision.shadow,
-        "user_id": user,
-        "caps": caps,
-    })))
+    Ok(Answer::of(&Simulation {
+        verdict,
+        reason,
+        policy_ids: decision.rules,
+        shadow: decision.shadow,
+        user_id: Some(user),
+        caps,
+    }))
 }

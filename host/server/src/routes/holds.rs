@@ -1,100 +1,169 @@
 //! Holds, and a person's word on those that are in doubt: `/v1/governance/holds`.
 
+use charter_governance::decide::{self, Person};
+use charter_kernel::authority::Class;
 use charter_kernel::governance::hold::{self, Hold, OverCapture, STATE, State, Word, space};
+use charter_kernel::governance::meter::Slot;
+use charter_kernel::manifest::Paging;
 use charter_kernel::money::AMOUNT_MAX;
 use charter_kernel::refusal::Refusal;
+use charter_kernel::time::Instant;
 use charter_kernel::unit::{Reach, Row};
 use charter_store::{Query, Txn};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use charter_tenancy::identity::Identity;
+use charter_tenancy::stored;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 
-use super::shape::{self, id, instant, nullable, object};
-use super::stored;
+use super::shape::{Cursor, Id, Optional, Reason};
 use crate::app::App;
-use crate::reply::Reply;
+use crate::handler;
 use crate::request::HostRequest;
+use crate::route::HostRoute;
+use crate::serve::{Answer, Body, Params};
 
 /// Rows of a look for those of one state among all.
 const LOOK_ROWS: u32 = 200;
 /// Looks of one page: one that finds few of that state is short, and says where to go on.
 const LOOKS_MAX: u32 = 20;
 
-fn state() -> Value {
-    json!({"enum": ["pending", "held", "dispatched", "captured", "voided", "in_doubt"]})
+/// The rows of holds.
+pub fn routes() -> Vec<HostRoute> {
+    vec![
+        HostRoute::get(
+            Class::OrganizationRead,
+            "governance.holds.list",
+            "/governance/holds",
+            handler!(list_holds),
+        )
+        .summary("Money that is held, was captured or voided, or is in doubt")
+        .paging(Paging::Cursor),
+        HostRoute::post(
+            Class::Deciding,
+            "governance.holds.resolve",
+            "/governance/holds/{id}/resolve",
+            handler!(resolve_hold),
+        )
+        .summary("Say what became of a hold that is in doubt"),
+    ]
 }
 
-fn item() -> Value {
-    let text = json!({"type": "string"});
-    let amount = json!({"type": ["integer", "null"]});
-    let scope = object(&[
-        ("scope", text.clone()),
-        ("window", text.clone()),
-        ("amount", json!({"type": "integer"})),
-    ]);
-    object(&[
-        ("id", id()),
-        ("state", state()),
-        ("primitive", text.clone()),
-        ("action", text.clone()),
-        ("entity", text.clone()),
-        ("title", text.clone()),
-        ("amount_micro_usd", amount.clone()),
-        ("actual_micro_usd", amount),
-        ("user_id", nullable(&id())),
-        ("request_id", text.clone()),
-        ("policy_ids", json!({"type": "array", "items": text})),
-        ("scopes", json!({"type": "array", "items": scope})),
-        ("created_at", instant()),
-        ("until", instant()),
-        ("ended_at", nullable(&instant())),
-    ])
+/// A meter that a hold counts in.
+#[derive(Serialize, JsonSchema)]
+struct Charged {
+    /// The meter's scope.
+    scope: String,
+    /// The meter's window.
+    #[schemars(with = "String")]
+    window: Slot,
+    /// The amount, in micro-US-dollars.
+    amount: i64,
+}
+
+/// Money that is set aside for one action.
+#[derive(Serialize, JsonSchema)]
+struct HoldItem {
+    /// The hold's id.
+    id: Id,
+    /// How far it has come.
+    state: State,
+    /// The primitive whose action it is.
+    primitive: String,
+    /// `<primitive>.<verb>`.
+    action: String,
+    /// The recipient, the merchant, the card: whatever it is done to.
+    entity: String,
+    /// A line for people.
+    title: String,
+    /// The amount held, in micro-US-dollars.
+    amount_micro_usd: Option<i64>,
+    /// The amount captured, in micro-US-dollars.
+    actual_micro_usd: Option<i64>,
+    /// The tenant user.
+    user_id: Option<Id>,
+    /// The request that asked.
+    request_id: String,
+    /// The rules that matched.
+    policy_ids: Vec<String>,
+    /// The meters that it counts in.
+    scopes: Vec<Charged>,
+    /// The moment of its creation.
+    created_at: Instant,
+    /// The moment until which it stands by itself.
+    until: Instant,
+    /// The moment of its end.
+    ended_at: Option<Instant>,
+}
+
+impl HoldItem {
+    fn of(id: &str, hold: &Hold) -> Self {
+        let scopes = hold.charges.iter().map(|charge| Charged {
+            scope: charge.scope.clone(),
+            window: charge.slot.clone(),
+            amount: charge.amount,
+        });
+        Self {
+            id: id.into(),
+            state: hold.state,
+            primitive: hold.primitive.clone(),
+            action: hold.action.clone(),
+            entity: hold.entity.clone(),
+            title: hold.title.clone(),
+            amount_micro_usd: hold.amount,
+            actual_micro_usd: hold.actual,
+            user_id: hold.subject.user.as_deref().map(Id::from),
+            request_id: hold.request.clone(),
+            policy_ids: hold.decision.rules.clone(),
+            scopes: scopes.collect(),
+            created_at: hold.at,
+            until: hold.until,
+            ended_at: hold.ended_at,
+        }
+    }
 }
 
 /// One hold.
-pub fn answer() -> Value {
-    object(&[("hold", item())])
-}
-
-/// A page of holds.
-pub fn list_answer() -> Value {
-    shape::cursor_page("holds", &item())
+#[derive(Serialize, JsonSchema)]
+pub struct HoldAnswer {
+    hold: HoldItem,
 }
 
 /// The query of the list.
-pub fn list_query() -> Value {
-    json!({"type": "object", "properties": {"state": state()}, "additionalProperties": false})
+#[derive(Deserialize, JsonSchema)]
+pub struct HoldQuery {
+    /// Those in this state alone.
+    state: Optional<State>,
+}
+
+/// A page of holds.
+#[derive(Serialize, JsonSchema)]
+pub struct HoldPage {
+    holds: Vec<HoldItem>,
+    #[serde(flatten)]
+    page: Cursor,
 }
 
 /// The body of a person's word.
-pub fn resolve_body() -> Value {
-    object(&[
-        ("outcome", json!({"enum": ["captured", "voided"]})),
-        ("amount_micro_usd?", json!({"type": "integer", "minimum": 0, "maximum": AMOUNT_MAX})),
-        ("reason", shape::visible(1_000)),
-    ])
+#[derive(Deserialize, JsonSchema)]
+pub struct Resolution {
+    /// Whether the effect happened.
+    outcome: Outcome,
+    /// The amount that it happened for; all that was held where absent.
+    #[schemars(range(min = 0, max = AMOUNT_MAX))]
+    amount_micro_usd: Optional<i64>,
+    /// The reason, for the audit log.
+    reason: Reason,
 }
 
-fn view(id: &str, hold: &Hold) -> Value {
-    let scopes = hold.charges.iter().map(
-        |charge| json!({"scope": charge.scope, "window": charge.slot, "amount": charge.amount}),
-    );
-    json!({
-        "id": id,
-        "state": hold.state,
-        "primitive": hold.primitive,
-        "action": hold.action,
-        "entity": hold.entity,
-        "title": hold.title,
-        "amount_micro_usd": hold.amount,
-        "actual_micro_usd": hold.actual,
-        "user_id": hold.subject.user,
-        "request_id": hold.request,
-        "policy_ids": hold.decision.rules,
-        "scopes": scopes.collect::<Vec<_>>(),
-        "created_at": hold.at,
-        "until": hold.until,
-        "ended_at": hold.ended_at,
-    })
+/// Whether the effect of a hold happened.
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Outcome {
+    /// It did.
+    Captured,
+    /// It did not.
+    Voided,
 }
 
 fn read(row: &Row) -> Result<Hold, Refusal> {
@@ -108,14 +177,16 @@ fn read(row: &Row) -> Result<Hold, Refusal> {
 ///
 /// # Errors
 /// 403 for a key that is pinned.
-pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let wanted: Option<State> = match request.query_text("state") {
-        Some(state) => Some(serde_json::from_value(state.into()).map_err(|_| Refusal::internal())?),
-        None => None,
-    };
+pub async fn list_holds(
+    _: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+    Params(asked): Params<HoldQuery>,
+) -> Result<Answer<HoldPage>, Refusal> {
+    let wanted = asked.state.0;
     let reach = Reach::organization(request.place()?.organization.id.as_str());
     let limit = request.page.limit as usize;
-    let mut query = Query::all(&reach, &space()).relaxed();
+    let mut query = Query::all(&reach, &space()).relax();
     query.after.clone_from(&request.page.position);
     query.limit = match wanted {
         // Those that are over are the most by far, and found among all.
@@ -135,9 +206,9 @@ pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply
                 continue;
             }
             if items.len() == limit {
-                return Ok(listed(items, request, query.after.as_deref()));
+                return Ok(page_of(items, request, query.after.as_deref()));
             }
-            items.push(view(&key.id, &hold));
+            items.push(HoldItem::of(&key.id, &hold));
             query.after = Some(key.id);
         }
         query.after = found.next;
@@ -145,19 +216,12 @@ pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply
             break;
         }
     }
-    Ok(listed(items, request, query.after.as_deref()))
+    Ok(page_of(items, request, query.after.as_deref()))
 }
 
 /// A page of holds, and behind which one the next begins.
-fn listed(items: Vec<Value>, request: &HostRequest, next: Option<&str>) -> Reply {
-    Reply::ok(&shape::listed_at("holds", items, &request.page, next))
-}
-
-#[derive(Deserialize)]
-struct Resolve {
-    outcome: String,
-    amount_micro_usd: Option<i64>,
-    reason: String,
+fn page_of(holds: Vec<HoldItem>, request: &HostRequest, next: Option<&str>) -> Answer<HoldPage> {
+    Answer::of(&HoldPage { holds, page: Cursor::of(&request.page, next) })
 }
 
 /// A person's word is bounded as the primitive's is: what was held, or what its action may overrun.
@@ -167,13 +231,25 @@ fn over_held(over: OverCapture) -> Refusal {
         .hint("Capture what is left of it at most.")
 }
 
+/// The person who speaks: the class of the route admits sessions alone.
+fn person(request: &HostRequest) -> Result<Person<'_>, Refusal> {
+    let Identity::Session(session) = &request.identity else { return Err(Refusal::internal()) };
+    let organization = &request.place()?.organization.id;
+    let (account, role) = (session.account.as_str(), session.role);
+    Ok(Person { organization, account, role, via: "session" })
+}
+
 /// `POST /v1/governance/holds/{id}/resolve`: what became of an effect that nobody else can tell.
 ///
 /// # Errors
-/// 403 for whoever is no person, 404 for another organization's, 409 for one that is not in doubt,
-/// and for more than was held.
-pub async fn resolve(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let body: Resolve = request.body_as()?;
+/// 403 for whoever is no person, or has asked for it, 404 for another organization's, 409 for one
+/// that is not in doubt, and for more than was held.
+pub async fn resolve_hold(
+    _: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+    Body(body): Body<Resolution>,
+) -> Result<Answer<HoldAnswer>, Refusal> {
     let id = request.parameter("id");
     let key = hold::key(request.place()?.organization.id.as_str(), id);
     let hold =
@@ -184,16 +260,17 @@ pub async fn resolve(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Re
             Refusal::state_conflict("hold_not_in_doubt", told).detail("state", hold.state.as_str())
         );
     }
-    let step = match body.outcome.as_str() {
-        "captured" => {
-            let actual = body.amount_micro_usd.or(hold.amount).unwrap_or(0);
+    let own = decide::is_own(txn, &person(request)?, hold.subject.root.as_deref()).await?;
+    let step = match body.outcome {
+        Outcome::Captured => {
+            let actual = body.amount_micro_usd.0.or(hold.amount).unwrap_or(0);
             let capture = hold.admit_capture(actual, Word::Asker).map_err(over_held)?;
-            hold.captured(id, capture, request.now)
+            hold.capture(id, capture, request.now)
         }
-        _ => hold.voided(id, request.now),
+        Outcome::Voided => hold.void(id, request.now),
     };
-    let shown = view(id, &step.hold);
-    let note = json!({"before": {"state": hold.state}, "after": {"state": step.hold.state, "actual": step.hold.actual}, "reason": body.reason});
+    let answer = HoldAnswer { hold: HoldItem::of(id, &step.hold) };
+    let note = json!({"before": {"state": hold.state}, "after": {"state": step.hold.state, "actual": step.hold.actual}, "reason": body.reason.0, "self_approved": own});
     txn.step(step.guards, step.writes);
-    Ok(Reply::ok(&json!({"hold": shown})).about("hold", id.to_owned()).noting(note))
+    Ok(Answer::of(&answer).about("hold", id.to_owned()).noting(note))
 }

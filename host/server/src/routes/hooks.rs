@@ -2,40 +2,71 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bytes::Bytes;
+use charter_adapters::hooks::{signature, stripe};
+use charter_adapters::providers::Binding;
 use charter_engine::hook::{HookRecord, Scheme};
-use charter_kernel::refusal::Refusal;
+use charter_kernel::authority::Class;
+use charter_kernel::refusal::{Code, Refusal};
 use charter_store::Txn;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
 
 use crate::app::App;
+use crate::hooks;
 use crate::hooks::question::{self, Said};
-use crate::hooks::{self, signature, stripe};
-use crate::providers::Binding;
-use crate::reply::{Counter, Reply};
+use crate::reply::Reply;
 use crate::request::HostRequest;
-use crate::routes::{Head, shape};
+use crate::route::{Head, HostRoute};
+use crate::routes::shape::Yes;
+use crate::serve::Answer;
+use crate::{ahead, handler};
 
 /// Secrets that one call of a provider is checked with: the deployment's own first.
 const SECRETS_MAX: usize = 256;
 
-/// What a call is answered.
-pub fn answer() -> Value {
-    shape::object(&[("received", json!({"const": true}))])
+/// The rows of inbound URLs. A call is believed by what its hook says of it.
+pub fn routes() -> Vec<HostRoute> {
+    let routes = [
+        HostRoute::post(Class::Inbound, "hooks.receive", "/hooks/{id}", handler!(receive_call))
+            .summary("Call an inbound URL")
+            .ahead(ahead!(exists)),
+        HostRoute::post(
+            Class::Inbound,
+            "hooks.provider",
+            "/hooks/providers/{binding}",
+            handler!(receive_provider_event),
+        )
+        .summary("Call the address of a provider's own webhooks")
+        .ahead(ahead!(provider_exists)),
+    ];
+    let declare = |route: HostRoute| {
+        let route = route.open().consumes("*/*", crate::hooks::BODY_BYTES_MAX);
+        route.refuses(&[Code::Unauthorized, Code::NotFound, Code::RateLimited])
+    };
+    routes.into_iter().map(declare).collect()
 }
 
-fn received(counter: Counter) -> Reply {
-    Reply::ok(&json!({"received": true})).counting(counter)
+/// The answer to a call.
+#[derive(Serialize, JsonSchema)]
+pub struct Received {
+    received: Yes,
 }
 
-fn unknown(app: &App) -> Refusal {
+/// The answer to a call that is counted there.
+fn acknowledge(counter: &Arc<AtomicU64>) -> Answer<Received> {
+    Answer::of(&Received { received: Yes }).counting(counter)
+}
+
+fn count_unknown(app: &App) -> Refusal {
     app.hooks.unknown.fetch_add(1, Relaxed);
     Refusal::not_found()
 }
 
-fn unsigned(app: &App) -> Refusal {
+fn count_unsigned(app: &App) -> Refusal {
     app.hooks.unsigned.fetch_add(1, Relaxed);
     Refusal::unauthorized("The call is not signed as it should be, or not lately.")
 }
@@ -51,7 +82,7 @@ pub async fn exists(app: &App, head: Head<'_>) -> Result<(), Refusal> {
     let found = hooks::find(app, &mut txn, head.parameter("id")).await?;
     // A provider that calls one address for everybody calls no hook by its id.
     let callable = found.filter(|hook| !matches!(hook.record.scheme, Scheme::Binding(_)));
-    if callable.is_some() { Ok(()) } else { Err(missed(app, head)) }
+    if callable.is_some() { Ok(()) } else { Err(count_missed(app, head)) }
 }
 
 /// Whether anything is bound under this name that calls, ahead of the body.
@@ -60,12 +91,13 @@ pub async fn exists(app: &App, head: Head<'_>) -> Result<(), Refusal> {
 /// 404 where nothing is; 429 after too many.
 pub async fn provider_exists(app: &App, head: Head<'_>) -> Result<(), Refusal> {
     let bound = !app.adapters.providers.calling(head.parameter("binding")).is_empty();
-    if bound { Ok(()) } else { Err(missed(app, head)) }
+    if bound { Ok(()) } else { Err(count_missed(app, head)) }
 }
 
-fn missed(app: &App, head: Head<'_>) -> Refusal {
-    let counted = app.strangers.admit(&app.strangers.unknown_hook(head.peer), head.began);
-    counted.err().unwrap_or_else(|| unknown(app))
+fn count_missed(app: &App, head: Head<'_>) -> Refusal {
+    let counted =
+        app.bounds.strangers.admit(&app.bounds.strangers.unknown_hook(head.peer), head.began);
+    counted.err().unwrap_or_else(|| count_unknown(app))
 }
 
 /// `POST /v1/hooks/{id}`: a call of one hook. The primitive is told in the commit before this
@@ -73,9 +105,15 @@ fn missed(app: &App, head: Head<'_>) -> Refusal {
 ///
 /// # Errors
 /// 404 for a hook that is unknown, closed or revoked; 401 where the call is not signed.
-pub async fn receive(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let hook =
-        hooks::find(app, txn, request.parameter("id")).await?.ok_or_else(|| unknown(app))?.record;
+pub async fn receive_call(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+) -> Result<Answer<Received>, Refusal> {
+    let hook = hooks::find(app, txn, request.parameter("id"))
+        .await?
+        .ok_or_else(|| count_unknown(app))?
+        .record;
     let secret = hooks::secret(app, &hook).await?.unwrap_or_default();
     let (headers, body) = (&request.headers, &request.bytes);
     let signed = match hook.scheme {
@@ -83,59 +121,69 @@ pub async fn receive(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<
         Scheme::HmacSha256 => signature::plain(headers, body, &secret),
         Scheme::None => Some(signature::Signed { event: None }),
         // Its provider calls elsewhere.
-        Scheme::Binding(_) => return Err(unknown(app)),
+        Scheme::Binding(_) => return Err(count_unknown(app)),
     };
-    let signed = signed.ok_or_else(|| unsigned(app))?;
-    hooks::take(app, request, txn, &hook, signed.event.as_deref()).await.map(received)
+    let signed = signed.ok_or_else(|| count_unsigned(app))?;
+    hooks::take(app, request, txn, &hook, signed.event.as_deref())
+        .await
+        .map(|counter| acknowledge(&counter))
 }
 
 /// `POST /v1/hooks/providers/{binding}`: an event of a provider that calls one address for
 /// everybody. It is for the hook that it names, if its binding is the one that serves that hook;
-/// what is for none is answered all the same, so that it is not sent for days. Where the provider
-/// waits for an answer, it is the hook's primitive that answers, and a no where nobody does.
+/// what is for none is answered all the same, so that it is not sent for days. If the provider
+/// waits for an answer, the hook's primitive gives it, and a no if there is none.
 ///
 /// # Errors
 /// 404 where nothing is bound that calls; 401 where the event is not signed.
-pub async fn provider(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn receive_provider_event(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+) -> Result<Answer<Received>, Refusal> {
     let name = request.parameter("binding");
     let bindings = app.adapters.providers.calling(name);
     if bindings.is_empty() {
-        return Err(unknown(app));
+        return Err(count_unknown(app));
     }
-    let presented =
-        stripe::Presented::read(&request.headers, request.now).ok_or_else(|| unsigned(app))?;
+    let presented = stripe::Presented::read(&request.headers, request.now)
+        .ok_or_else(|| count_unsigned(app))?;
     let signed = signing(bindings, presented, request.bytes.clone()).await;
     if signed.is_empty() {
-        return Err(unsigned(app));
+        return Err(count_unsigned(app));
     }
-    let unmatched: Counter = |app| &app.hooks.unmatched;
-    let Some(event) = stripe::event(&request.bytes) else { return Ok(received(unmatched)) };
-    let hook = meant(app, txn, name, &event, &signed).await?;
+    let unmatched = &app.hooks.unmatched;
+    let Some(event) = stripe::event(&request.bytes) else { return Ok(acknowledge(unmatched)) };
+    let hook = find_for_event(app, txn, name, &event, &signed).await?;
     let Some(asked) = &event.question else {
         return match hook {
-            Some(hook) => {
-                hooks::take(app, request, txn, &hook, Some(&event.id)).await.map(received)
-            }
-            None => Ok(received(unmatched)),
+            Some(hook) => hooks::take(app, request, txn, &hook, Some(&event.id))
+                .await
+                .map(|counter| acknowledge(&counter)),
+            None => Ok(acknowledge(unmatched)),
         };
     };
-    // What the primitive does is its own commit.
+    // The primitive's work is its own commit.
     *txn = app.store.begin("");
     let said = match hook {
         Some(hook) => question::ask(app, request, &hook, &event.id).await,
         None => Said::Unanswered,
     };
     Ok(match said {
-        Said::Answered(answer) => reply(asked, Some(answer), |app| &app.hooks.answered),
-        Said::Declined => reply(asked, None, |app| &app.hooks.declined),
-        Said::Unanswered => reply(asked, None, |app| &app.hooks.unanswered),
+        Said::Answered(answer) => reply(asked, Some(answer), &app.hooks.answered),
+        Said::Declined => reply(asked, None, &app.hooks.declined),
+        Said::Unanswered => reply(asked, None, &app.hooks.unanswered),
     })
 }
 
 /// The answer to a question.
-fn reply(asked: &stripe::Question, answer: Option<Value>, counter: Counter) -> Reply {
+fn reply(
+    asked: &stripe::Question,
+    answer: Option<Value>,
+    counter: &Arc<AtomicU64>,
+) -> Answer<Received> {
     let (name, value) = asked.header();
-    Reply::ok(&asked.reply(answer)).header(name, value).counting(counter)
+    Answer::other(Reply::ok(&asked.reply(answer))).header(name, value).counting(counter)
 }
 
 /// The bindings that have signed a call. Each secret costs a pass over the body, and a stranger
@@ -162,14 +210,14 @@ async fn signing(
 
 /// The hook that an event is for, where one of the bindings that may have signed it serves that
 /// hook.
-async fn meant(
+async fn find_for_event(
     app: &App,
     txn: &mut Txn,
     name: &str,
     event: &stripe::Event,
     signed: &[Arc<Binding>],
 ) -> Result<Option<HookRecord>, Refusal> {
-    let serves = |hook: &hooks::Live| {
+    let serves = |hook: &hooks::LiveHook| {
         let serving = app.adapters.providers.resolve(&hook.scope, name);
         hook.record.provider() == Some(name)
             && serving.is_some_and(|serving| signed.iter().any(|one| one.whose == serving.whose))
@@ -180,5 +228,8 @@ async fn meant(
         }
     }
     let Some(reference) = &event.reference else { return Ok(None) };
-    Ok(hooks::referred(app, txn, name, reference).await?.filter(serves).map(|hook| hook.record))
+    Ok(hooks::find_by_reference(app, txn, name, reference)
+        .await?
+        .filter(serves)
+        .map(|hook| hook.record))
 }

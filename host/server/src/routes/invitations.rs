@@ -1,85 +1,167 @@
 //! Invitations into an organization.
 //!
 //! The one-time token is handed to the inviter, who can hand it on; with a mail relay it is mailed
-//! as well. Only its digest is kept. Whoever accepts proves the token, and the password of the
-//! account if the address has one.
+//! as well. Only its digest is kept. Accepting takes the token, and the password of the account if
+//! the address has one.
 //!
 //! An invitation is worth what its inviter is: it ends with the membership or the key that offered
 //! it.
 
+use charter_adapters::mail;
+use charter_kernel::authority::Class;
 use charter_kernel::id::{AccountId, InvitationId, KeyId, OrganizationId};
-use charter_kernel::refusal::Refusal;
+use charter_kernel::manifest::{Access, Paging};
+use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::role::Role;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::Reach;
 use charter_store::Txn;
+use charter_tenancy::directory::password;
+use charter_tenancy::identity::Identity;
+use charter_tenancy::records::Record as _;
+use charter_tenancy::records::account::{Account, ORGANIZATIONS_MAX, email_fault, normalize};
+use charter_tenancy::records::invitation::{INVITER, Invitation, LIFETIME_MS};
+use charter_tenancy::records::key::ApiKey;
+use charter_tenancy::records::member::Member;
+use charter_tenancy::records::organization::{Loosening, Organization};
 use charter_tenancy::secret::Plain;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use charter_tenancy::stored;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 
-use super::addresses::{self, account_schema, account_view};
-use super::shape::{self, check, checked, id, instant, name, object};
-use super::{auth, links, members, stored};
+use super::addresses;
+use super::shape::{
+    self, AccountItem, Deleted, Email, Named, NewPassword, Offset, Token, check, refuse_faults,
+};
+use super::{auth, links, members};
 use crate::app::App;
+use crate::bounds::strangers;
 use crate::config::Registration;
-use crate::directory::password;
-use crate::mail;
-use crate::records::Record as _;
-use crate::records::account::{Account, ORGANIZATIONS_MAX, email_fault, normalised};
-use crate::records::invitation::{INVITER, Invitation, LIFETIME_MS};
-use crate::records::key::ApiKey;
-use crate::records::member::Member;
-use crate::records::organization::{Loosening, Organization};
-use crate::reply::Reply;
-use crate::request::{HostRequest, Identity};
-use crate::routes::Head;
-use crate::strangers;
+use crate::reply::AuditLog;
+use crate::request::HostRequest;
+use crate::route::{Head, HostRoute};
+use crate::serve::{Answer, Body, Created};
+use crate::{ahead, handler};
 
 /// How many invitations go with the commit that ends their inviter. Any beyond lead nowhere, and
 /// are removed at their end.
 const ENDED_MAX: u32 = 200;
 
-fn item() -> Value {
-    object(&[
-        ("id", id()),
-        ("email", json!({"type": "string"})),
-        ("role", members::role_schema()),
-        ("accept_token?", json!({"type": "string"})),
-        ("mail?", json!({"enum": ["queued", "not_configured", "withheld", "rate_limited"]})),
-        ("created_at", instant()),
-        ("expires_at", instant()),
-    ])
-}
-
-/// The answer to a new invitation: the only one that shows its token.
-pub fn create_answer() -> Value {
-    object(&[("invitation", item())])
-}
-
-/// The answer of the list.
-pub fn list_answer() -> Value {
-    shape::page("invitations", &item())
-}
-
-fn view(invitation: &Invitation) -> Value {
-    json!({
-        "id": invitation.id,
-        "email": invitation.email,
-        "role": invitation.role,
-        "created_at": invitation.created_at,
-        "expires_at": invitation.expires_at,
-    })
-}
-
-#[derive(Deserialize)]
-struct Create {
-    email: String,
-    role: Role,
+/// The rows of invitations.
+pub fn routes() -> Vec<HostRoute> {
+    vec![
+        HostRoute::post(
+            Class::Open,
+            "auth.accept",
+            "/auth/invitations/accept",
+            handler!(accept_invitation),
+        )
+        .open()
+        .summary("Accept an invitation")
+        .refuses(&[
+            Code::Unauthorized,
+            Code::DuplicateRecord,
+            Code::StateConflict,
+            Code::RateLimited,
+        ]),
+        HostRoute::post(
+            Class::Loosening,
+            "members.invite",
+            "/organization/members",
+            handler!(invite_member),
+        )
+        .summary("Invite somebody into the organization")
+        .ahead(ahead!(may_invite))
+        .refuses(&[Code::RateLimited]),
+        HostRoute::get(
+            Class::OrganizationRead,
+            "invitations.list",
+            "/organization/invitations",
+            handler!(list_invitations),
+        )
+        .summary("List invitations that were not accepted")
+        .paging(Paging::Offset),
+        HostRoute::delete(
+            Class::OrganizationChange,
+            "invitations.revoke",
+            "/organization/invitations/{id}",
+            handler!(revoke_invitation),
+        )
+        .access(Access::Admin)
+        .summary("Take an invitation back"),
+    ]
 }
 
 /// The body of a new invitation.
-pub fn create_body() -> Value {
-    object(&[("email", shape::email()), ("role", members::role_schema())])
+#[derive(Deserialize, JsonSchema)]
+pub struct NewInvitation {
+    /// The address of the person.
+    email: Email,
+    /// The role that is offered.
+    role: Role,
+}
+
+/// An invitation that was not accepted.
+#[derive(Serialize, JsonSchema)]
+struct InvitationItem {
+    /// The invitation's id.
+    id: InvitationId,
+    /// The address of the person.
+    email: String,
+    /// The role that is offered.
+    role: Role,
+    /// The token that accepts it, in the only answer that shows it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    accept_token: Option<String>,
+    /// Whether it is mailed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "MailState")]
+    mail: Option<&'static str>,
+    /// The moment of its creation.
+    created_at: Instant,
+    /// The moment of its end.
+    expires_at: Instant,
+}
+
+/// Whether an invitation is mailed.
+#[derive(JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[expect(dead_code, reason = "the mail's own module has the texts; this is their schema")]
+enum MailState {
+    Queued,
+    NotConfigured,
+    Withheld,
+    RateLimited,
+}
+
+impl InvitationItem {
+    fn of(invitation: &Invitation) -> Self {
+        Self {
+            id: invitation.id.clone(),
+            email: invitation.email.clone(),
+            role: invitation.role,
+            accept_token: None,
+            mail: None,
+            created_at: invitation.created_at,
+            expires_at: invitation.expires_at,
+        }
+    }
+}
+
+/// A new invitation.
+#[derive(Serialize, JsonSchema)]
+pub struct MadeInvitation {
+    invitation: InvitationItem,
+}
+
+/// A page of invitations.
+#[derive(Serialize, JsonSchema)]
+pub struct InvitationPage {
+    invitations: Vec<InvitationItem>,
+    #[serde(flatten)]
+    page: Offset,
 }
 
 /// Whether the client may invite once more, ahead of the body.
@@ -87,21 +169,25 @@ pub fn create_body() -> Value {
 /// # Errors
 /// 429 after too many.
 pub async fn may_invite(app: &App, head: Head<'_>) -> Result<(), Refusal> {
-    app.strangers.admit(&app.strangers.invitation(head.peer), head.began)
+    app.bounds.strangers.admit(&app.bounds.strangers.invitation(head.peer), head.began)
 }
 
 /// Invites somebody. An earlier invitation of the same address ends.
 ///
 /// # Errors
 /// 403 where the caller may not, 409 for somebody who is a member.
-pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn invite_member(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+    Body(body): Body<NewInvitation>,
+) -> Result<Created<MadeInvitation>, Refusal> {
     let place = request.place()?;
     place.may_loosen()?;
-    let body: Create = request.body_as()?;
     let email = body.email.trim().to_owned();
     let mut faults = Vec::new();
     check(&mut faults, "email", email_fault(&email));
-    checked(faults)?;
+    refuse_faults(faults)?;
     members::may_own(&request.identity, None, Some(body.role))?;
     if let Some(account) = stored::holder::<Account>(txn, &Account::claim(&email)).await? {
         let address = Member::address(&place.organization.id, &account.record.id);
@@ -111,7 +197,7 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
         }
     }
     let reach = Reach::organization(place.organization.id.as_str());
-    let earlier = [("email", normalised(&email))];
+    let earlier = [("email", normalize(&email))];
     let earlier = earlier.each_ref().map(|(field, value)| (*field, value.as_str()));
     let (pending, _) =
         stored::list::<Invitation>(txn, &reach, &earlier, shape::PAGE_MAX, 0).await?;
@@ -131,8 +217,8 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
         organization: place.organization.id.clone(),
         email,
         role: body.role,
-        digest: token.digest().stored(),
-        mailed: mail::ready(&app.adapters).is_ok().then(|| mailed_token.digest().stored()),
+        digest: token.digest().hex(),
+        mailed: mail::ready(&app.adapters).is_ok().then(|| mailed_token.digest().hex()),
         invited_by: request.identity.actor(),
         ancestors,
         created_at: request.now,
@@ -147,7 +233,7 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     for digest in invitation.digests() {
         txn.claim(&Invitation::claim(digest), &invitation.key()).await.map_err(stored::reading)?;
     }
-    let mailed = mail::invited::mailed(
+    let mailed = mail::invited::enqueue(
         &app.adapters,
         txn,
         &invitation,
@@ -155,12 +241,13 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
         super::pages::invitation::PATH,
     )
     .await?;
-    let mut shown = view(&invitation);
-    shown["accept_token"] = json!(token.reveal());
-    shown["mail"] = json!(mailed);
-    let note = json!({"after": view(&invitation), "mail": mailed});
-    Ok(Reply::created(&json!({"invitation": shown}))
+    let shown = InvitationItem::of(&invitation);
+    let note = json!({"after": shown, "mail": mailed});
+    let (accept_token, mail) = (Some(token.reveal().to_owned()), Some(mailed));
+    let invitation_item = InvitationItem { accept_token, mail, ..shown };
+    Ok(Created::of(&MadeInvitation { invitation: invitation_item })
         .about("invitation", invitation.id.to_string())
+        .with_log(AuditLog::Organization)
         .noting(note))
 }
 
@@ -172,7 +259,7 @@ async fn remove(txn: &mut Txn, invitation: &Invitation) -> Result<(), Refusal> {
 }
 
 /// Whether whoever offered the invitation could offer it still: the member or the key is there,
-/// with all keys that it descends from, and has the role for it. What is read is validated at the
+/// with all keys that it descends from, and has the role for it. Every read is validated at the
 /// commit.
 ///
 /// # Errors
@@ -252,63 +339,65 @@ pub async fn end_of(
 ///
 /// # Errors
 /// 403 for a key that is pinned to a user.
-pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn list_invitations(
+    _: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+) -> Result<Answer<InvitationPage>, Refusal> {
     let reach = Reach::organization(request.place()?.organization.id.as_str());
     let (limit, offset) = (request.page.limit, request.page.offset);
     let (invitations, more) = stored::list::<Invitation>(txn, &reach, &[], limit, offset).await?;
     let mut items = Vec::new();
     for invitation in &invitations {
         if standing(txn, &invitation.record, request.now).await? {
-            items.push(view(&invitation.record));
+            items.push(InvitationItem::of(&invitation.record));
         }
     }
-    Ok(Reply::ok(&shape::listed("invitations", items, (limit, offset), more)))
+    let page = Offset::of(&request.page, more);
+    Ok(Answer::of(&InvitationPage { invitations: items, page }))
 }
 
 /// Takes an invitation back.
 ///
 /// # Errors
 /// 404 for one that does not exist.
-pub async fn delete(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn revoke_invitation(
+    _: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+) -> Result<Answer<Deleted>, Refusal> {
     let organization = &request.place()?.organization.id;
     let id = InvitationId::parse(request.parameter("id")).ok_or_else(Refusal::not_found)?;
     let found = stored::get::<Invitation>(txn, &Invitation::address(organization, &id)).await?;
     let invitation = found.ok_or_else(Refusal::not_found)?.record;
     remove(txn, &invitation).await?;
-    let note = json!({"before": view(&invitation)});
-    Ok(Reply::ok(&json!({"id": id, "deleted": true}))
+    let note = json!({"before": InvitationItem::of(&invitation)});
+    let answer = Deleted::of(id.as_str());
+    Ok(Answer::of(&answer)
         .about("invitation", id.to_string())
+        .with_log(AuditLog::Organization)
         .noting(note))
 }
 
-/// How an invitation is accepted.
-#[derive(Deserialize)]
-pub struct Accept {
+/// The body of an acceptance.
+#[derive(Deserialize, JsonSchema)]
+pub struct Acceptance {
     /// The one-time token.
-    pub token: String,
+    pub token: Token,
     /// The password of the account that its address has, or of a new one.
-    pub password: String,
+    pub password: NewPassword,
     /// Whether a new account is made although the address has one that was not proved.
     #[serde(default)]
     pub new_account: bool,
 }
 
-/// The body of an acceptance.
-pub fn accept_body() -> Value {
-    object(&[
-        ("token", json!({"type": "string", "minLength": 1, "maxLength": 200})),
-        ("password", shape::new_password()),
-        ("new_account?", json!({"type": "boolean", "default": false})),
-    ])
-}
-
-/// Its answer.
-pub fn accept_answer() -> Value {
-    object(&[
-        ("account", account_schema()),
-        ("organization", object(&[("id", id()), ("name", name())])),
-        ("role", members::role_schema()),
-    ])
+/// A membership that was accepted.
+#[derive(Serialize, JsonSchema)]
+pub struct AcceptedInvitation {
+    account: AccountItem,
+    organization: Named,
+    /// The person's role.
+    role: Role,
 }
 
 /// Accepts an invitation: with the password of the account that the address has, or with that of a
@@ -316,21 +405,25 @@ pub fn accept_answer() -> Value {
 ///
 /// # Errors
 /// 401 for a token that is unknown or has expired, or a wrong password, 429 after too many.
-pub async fn accept(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let body: Accept = request.body_as()?;
-    let attempt = links::throttled(app, request)?;
-    let accepted = taken_up(app, request, txn, body).await?;
-    app.strangers.give_back(&attempt);
+pub async fn accept_invitation(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+    Body(body): Body<Acceptance>,
+) -> Result<Created<AcceptedInvitation>, Refusal> {
+    let attempt = links::throttle(app, request)?;
+    let accepted = accept(app, request, txn, body).await?;
+    app.bounds.strangers.give_back(&attempt);
     let Accepted { account, organization, role } = accepted;
-    let answer = json!({
-        "account": account_view(&account),
-        "organization": {"id": organization.id, "name": organization.name},
-        "role": role,
-    });
-    Ok(Reply::created(&answer).about("member", account.id.to_string()))
+    let answer = AcceptedInvitation {
+        account: AccountItem::of(&account),
+        organization: Named::of(organization.id.as_str(), &organization.name),
+        role,
+    };
+    Ok(Created::of(&answer).about("member", account.id.to_string()))
 }
 
-/// What the token of an invitation leads to.
+/// The organization, role and address that an invitation's token leads to.
 pub struct Offered {
     /// The invitation.
     pub invitation: Invitation,
@@ -346,7 +439,11 @@ pub struct Offered {
 ///
 /// # Errors
 /// When the store cannot be asked.
-pub async fn offered(txn: &mut Txn, token: &str, now: Instant) -> Result<Option<Offered>, Refusal> {
+pub async fn find_offer(
+    txn: &mut Txn,
+    token: &str,
+    now: Instant,
+) -> Result<Option<Offered>, Refusal> {
     let Some((invitation, by_mail)) = standing_of(txn, token, now).await? else { return Ok(None) };
     let organization =
         stored::get::<Organization>(txn, &Organization::address(&invitation.organization)).await?;
@@ -362,8 +459,8 @@ async fn standing_of(
     token: &str,
     now: Instant,
 ) -> Result<Option<(Invitation, bool)>, Refusal> {
-    let digest = Plain::presented(token).digest();
-    let invitation = stored::holder::<Invitation>(txn, &Invitation::claim(&digest.stored()))
+    let digest = Plain::from_client(token).digest();
+    let invitation = stored::holder::<Invitation>(txn, &Invitation::claim(&digest.hex()))
         .await?
         .map(|found| found.record);
     let is_one = |found: &Invitation| found.digests().any(|known| digest.is(known));
@@ -387,18 +484,18 @@ pub struct Accepted {
 /// not proved, and that one then loses it.
 ///
 /// # Errors
-/// As of [`accept`].
-pub async fn taken_up(
+/// As of [`accept_invitation`].
+pub async fn accept(
     app: &App,
     request: &HostRequest,
     txn: &mut Txn,
-    wanted: Accept,
+    wanted: Acceptance,
 ) -> Result<Accepted, Refusal> {
     let ended = || {
         Refusal::unauthorized("The invitation does not exist, was accepted, or has ended.")
             .hint("Ask for a new one.")
     };
-    let offered = offered(txn, &wanted.token, request.now).await?.ok_or_else(ended)?;
+    let offered = find_offer(txn, &wanted.token, request.now).await?.ok_or_else(ended)?;
     let Offered { invitation, organization, account, by_mail } = offered;
     let proved_at = by_mail.then_some(request.now);
     let account = match account {
@@ -407,10 +504,10 @@ pub async fn taken_up(
                 return Err(not_mailed());
             }
             addresses::take_from(txn, request, holder).await?;
-            fresh(app, request, txn, &invitation, wanted.password, proved_at).await?
+            make_account(app, request, txn, &invitation, wanted.password.0, proved_at).await?
         }
-        Some(_) => existing(app, request, txn, &invitation, wanted.password, proved_at).await?,
-        None => fresh(app, request, txn, &invitation, wanted.password, proved_at).await?,
+        Some(_) => existing(app, request, txn, &invitation, wanted.password.0, proved_at).await?,
+        None => make_account(app, request, txn, &invitation, wanted.password.0, proved_at).await?,
     };
     addresses::prove_by(txn, &organization.id, &account, invitation.role).await?;
     let member = Member {
@@ -422,7 +519,7 @@ pub async fn taken_up(
     };
     stored::insert(txn, &member, "token").await?;
     remove(txn, &invitation).await?;
-    auth::audited(txn, request, "auth.accept", 201, &organization.id, &account.id)?;
+    auth::audit(txn, request, "auth.accept", 201, &organization.id, &account.id)?;
     Ok(Accepted { account, organization, role: member.role })
 }
 
@@ -465,7 +562,7 @@ async fn existing(
     Ok(account)
 }
 
-async fn fresh(
+async fn make_account(
     app: &App,
     request: &HostRequest,
     txn: &mut Txn,
@@ -482,7 +579,7 @@ async fn fresh(
     }
     let mut faults = Vec::new();
     check(&mut faults, "password", password::fault(&password, &invitation.email));
-    checked(faults)?;
+    refuse_faults(faults)?;
     let client = strangers::client(request.peer);
     let password_hash =
         app.directory.passwords().hash(&client, password).await.map_err(auth::busy)?;

@@ -1,70 +1,177 @@
-//! `/v1/jobs`: the public jobs of a profile. What runs them is `workers`.
+//! `/v1/jobs`: the public jobs of a profile. The `workers` run them.
 
 use charter_engine::job::{JobRecord, NEVER, jobs};
+use charter_kernel::authority::Class;
 use charter_kernel::id::JobId;
+use charter_kernel::manifest::Paging;
 use charter_kernel::refusal::Refusal;
+use charter_kernel::time::Instant;
 use charter_kernel::unit::{Key, Row};
 use charter_store::{Query, Txn};
-use serde_json::{Value, json};
+use charter_tenancy::stored::reading;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
-use super::shape::{self, id, instant, nullable, object};
-use super::stored::reading;
+use super::shape::{Cursor, Id, Optional};
 use crate::app::App;
-use crate::reply::Reply;
+use crate::handler;
 use crate::request::HostRequest;
+use crate::route::HostRoute;
+use crate::serve::{Answer, Params};
 
 /// Rows looked at in one step, where what is asked for has no index.
 const ROWS_MAX: u32 = 1_000;
 
-fn item() -> Value {
-    let text = json!({"type": "string"});
-    object(&[
-        ("id", id()),
-        ("name", text.clone()),
-        ("primitive", text.clone()),
-        ("status", json!({"enum": ["queued", "running", "succeeded", "failed", "cancelled"]})),
-        ("progress", json!({"type": ["number", "null"]})),
-        ("note", json!({"type": ["string", "null"]})),
-        ("result", json!({})),
-        ("error", json!({"type": ["object", "null"]})),
-        ("approval_id", nullable(&id())),
-        ("attempts", json!({"type": "integer"})),
-        ("run_at", instant()),
-        ("created_at", instant()),
-        ("updated_at", nullable(&instant())),
-    ])
+/// The rows of jobs.
+pub fn routes() -> Vec<HostRoute> {
+    vec![
+        HostRoute::get(Class::DeskRead, "jobs.list", "/jobs", handler!(list_jobs))
+            .both_mounts()
+            .summary("Public jobs, newest first")
+            .paging(Paging::Cursor),
+        HostRoute::get(Class::DeskRead, "jobs.get", "/jobs/{id}", handler!(get_job))
+            .both_mounts()
+            .summary("One job"),
+        HostRoute::delete(Class::DeskChange, "jobs.cancel", "/jobs/{id}", handler!(cancel_job))
+            .both_mounts()
+            .summary("Cancel a job that has not finished"),
+    ]
 }
 
-/// One job.
-pub fn answer() -> Value {
-    object(&[("job", item())])
+/// How far a job has come.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Status {
+    /// It waits to be run.
+    Queued,
+    /// It runs.
+    Running,
+    /// It has ended as it should.
+    Succeeded,
+    /// It has failed for good.
+    Failed,
+    /// Somebody has cancelled it.
+    Cancelled,
+}
+
+impl Status {
+    /// A held lease is a run.
+    fn of(job: &JobRecord, row: &Row) -> Self {
+        let held = row.lease.as_ref().is_some_and(|lease| lease.token.is_some());
+        match job.state.as_str() {
+            "queued" if held => Self::Running,
+            "succeeded" => Self::Succeeded,
+            "failed" => Self::Failed,
+            "cancelled" => Self::Cancelled,
+            _ => Self::Queued,
+        }
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Running => "running",
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
 }
 
 /// The query of the list.
-pub fn list_query() -> Value {
-    let status = json!({"enum": ["queued", "running", "succeeded", "failed", "cancelled"]});
-    json!({"type": "object", "properties": {"status": status}, "additionalProperties": false})
+#[derive(Deserialize, JsonSchema)]
+pub struct JobQuery {
+    /// Those of this status alone.
+    status: Optional<Status>,
+}
+
+/// A public job.
+#[derive(Serialize, JsonSchema)]
+struct JobItem {
+    /// The job's id.
+    id: Id,
+    /// The job's name.
+    name: String,
+    /// The primitive whose job it is.
+    primitive: String,
+    /// How far it has come.
+    status: Status,
+    /// The part that is done, from 0 to 1.
+    progress: Option<f32>,
+    /// A line on what it does.
+    note: Option<String>,
+    /// The outcome of a job that has succeeded.
+    #[schemars(with = "Value")]
+    result: Option<Value>,
+    /// The refusal of a job that has failed.
+    #[schemars(with = "Option<Map<String, Value>>")]
+    error: Option<Value>,
+    /// The approval that it waits for.
+    approval_id: Option<Id>,
+    /// How often it was run.
+    attempts: u32,
+    /// The moment of its next run.
+    run_at: Instant,
+    /// The moment of its creation.
+    created_at: Instant,
+    /// The moment of its last change.
+    updated_at: Option<Instant>,
+}
+
+impl JobItem {
+    fn of(key: &Key, row: &Row, job: JobRecord) -> Self {
+        Self {
+            id: key.id.as_str().into(),
+            status: Status::of(&job, row),
+            name: job.name,
+            primitive: job.primitive,
+            progress: job.fraction,
+            note: job.note,
+            result: job.result,
+            error: job.error,
+            approval_id: job.approval.map(Id),
+            attempts: row.lease.as_ref().map_or(0, |lease| lease.count),
+            run_at: job.run_at,
+            created_at: row.created_at,
+            updated_at: Some(row.updated_at),
+        }
+    }
+}
+
+/// One job.
+#[derive(Serialize, JsonSchema)]
+pub struct JobAnswer {
+    job: JobItem,
 }
 
 /// A page of jobs.
-pub fn list_answer() -> Value {
-    shape::cursor_page("jobs", &item())
+#[derive(Serialize, JsonSchema)]
+pub struct JobPage {
+    jobs: Vec<JobItem>,
+    #[serde(flatten)]
+    page: Cursor,
 }
 
 /// Newest first.
 ///
 /// # Errors
 /// When the store cannot be asked.
-pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn list_jobs(
+    _: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+    Params(asked): Params<JobQuery>,
+) -> Result<Answer<JobPage>, Refusal> {
     let place = request.place()?;
     let limit = request.page.limit as usize;
-    let wanted = request.query_text("status");
-    let mut query = Query::all(&place.scope.narrowest(), &jobs()).equal("public", "1").relaxed();
+    let wanted = asked.status.0;
+    let mut query = Query::all(&place.scope.narrowest(), &jobs()).equal("public", "1").relax();
     query.after.clone_from(&request.page.position);
-    let by_lease = matches!(wanted, Some("queued" | "running"));
+    let by_lease = matches!(wanted, Some(Status::Queued | Status::Running));
     if let Some(wanted) = wanted {
-        // What runs is a queued job that somebody holds; no index tells the two apart.
-        query = query.equal("state", if by_lease { "queued" } else { wanted });
+        // A running job is a queued job that somebody holds; no index tells the two apart.
+        query = query.equal("state", if by_lease { "queued" } else { wanted.as_str() });
     }
     query = query.limit(if by_lease { ROWS_MAX } else { request.page.limit + 1 });
     let (mut items, mut last, mut more) = (Vec::new(), None, false);
@@ -72,14 +179,14 @@ pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply
         let page = txn.find(&query).await.map_err(reading)?;
         for (key, row) in &page.items {
             let job = read(row)?;
-            if by_lease && wanted != Some(state(&job, row)) {
+            if by_lease && wanted != Some(Status::of(&job, row)) {
                 continue;
             }
             if items.len() == limit {
                 more = true;
                 break;
             }
-            items.push(view(key, row, &job));
+            items.push(JobItem::of(key, row, job));
             last = Some(key.id.clone());
         }
         query.after = page.next;
@@ -88,41 +195,51 @@ pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply
         }
     }
     let next = last.as_deref().filter(|_| more);
-    Ok(Reply::ok(&shape::listed_at("jobs", items, &request.page, next)))
+    Ok(Answer::of(&JobPage { jobs: items, page: Cursor::of(&request.page, next) }))
 }
 
 /// One public job of the profile.
 ///
 /// # Errors
 /// 404 for any other.
-pub async fn get(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let (key, row, job) = named(request, txn).await?;
-    Ok(Reply::ok(&json!({"job": view(&key, &row, &job)})))
+pub async fn get_job(
+    _: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+) -> Result<Answer<JobAnswer>, Refusal> {
+    let (key, row, job) = find(request, txn).await?;
+    Ok(Answer::of(&JobAnswer { job: JobItem::of(&key, &row, job) }))
 }
 
 /// Cancels what has not finished. A run that is under way loses its lease, and with it its commit.
 ///
 /// # Errors
 /// 404 for what is not there, 409 for what has finished.
-pub async fn cancel(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let (key, row, mut job) = named(request, txn).await?;
+pub async fn cancel_job(
+    _: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+) -> Result<Answer<JobAnswer>, Refusal> {
+    let (key, row, mut job) = find(request, txn).await?;
     if job.state != "queued" {
         return Err(Refusal::state_conflict("finished", format!("The job has {}.", job.state)));
     }
     job.state = "cancelled".into();
-    // Whoever runs it holds it no longer, nobody takes it up again, and its key is free.
+    // The worker that runs it holds it no longer, nobody takes it up again, and its key is free.
     if let Some(token) = row.lease.as_ref().and_then(|lease| lease.token.as_deref()) {
         txn.release(&key, token, NEVER);
     }
-    let draft = job.ended(None, request.now).map_err(|_| Refusal::internal())?;
-    let mut row = txn.replace(key.clone(), draft, None).await.map_err(super::stored::breaking)?;
+    let draft = job.end(None, request.now).map_err(|_| Refusal::internal())?;
+    let mut row =
+        txn.replace(key.clone(), draft, None).await.map_err(charter_tenancy::stored::breaking)?;
     if let Some(lease) = &mut row.lease {
         lease.token = None;
     }
-    Ok(Reply::ok(&json!({"job": view(&key, &row, &job)})).about("job", key.id.clone()))
+    let answer = JobAnswer { job: JobItem::of(&key, &row, job) };
+    Ok(Answer::of(&answer).about("job", key.id))
 }
 
-async fn named(request: &HostRequest, txn: &mut Txn) -> Result<(Key, Row, JobRecord), Refusal> {
+async fn find(request: &HostRequest, txn: &mut Txn) -> Result<(Key, Row, JobRecord), Refusal> {
     let id = JobId::parse(request.parameter("id")).ok_or_else(Refusal::not_found)?;
     let key = Key::new(&request.place()?.scope.narrowest(), &jobs(), id.as_str());
     let row = txn.get(&key).await.map_err(reading)?.ok_or_else(Refusal::not_found)?;
@@ -134,29 +251,5 @@ fn read(row: &Row) -> Result<JobRecord, Refusal> {
     serde_json::from_str(&row.body).map_err(|error| {
         tracing::error!(%error, "a job cannot be read");
         Refusal::internal()
-    })
-}
-
-/// A held lease is a run.
-fn state<'j>(job: &'j JobRecord, row: &Row) -> &'j str {
-    let held = row.lease.as_ref().is_some_and(|lease| lease.token.is_some());
-    if job.state == "queued" && held { "running" } else { &job.state }
-}
-
-fn view(key: &Key, row: &Row, job: &JobRecord) -> Value {
-    json!({
-        "id": key.id,
-        "name": job.name,
-        "primitive": job.primitive,
-        "status": state(job, row),
-        "progress": job.fraction,
-        "note": job.note,
-        "result": job.result,
-        "error": job.error,
-        "approval_id": job.approval,
-        "attempts": row.lease.as_ref().map_or(0, |lease| lease.count),
-        "run_at": job.run_at,
-        "created_at": row.created_at,
-        "updated_at": row.updated_at,
     })
 }

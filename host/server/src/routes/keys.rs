@@ -3,118 +3,205 @@
 
 use std::collections::BTreeMap;
 
-use charter_kernel::id::{KeyId, OrganizationId, ProjectId, UserId};
-use charter_kernel::refusal::Refusal;
+use charter_governance::lifecycle;
+use charter_kernel::authority::{Class, sees_project, sees_user};
+use charter_kernel::id::{InvitationId, KeyId, OrganizationId, ProjectId, UserId};
+use charter_kernel::manifest::Paging;
+use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::role::Role;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::Reach;
 use charter_store::Txn;
+use charter_tenancy::directory::{KeyRecord, ProjectRecord};
+use charter_tenancy::identity::Identity;
+use charter_tenancy::place::Place;
+use charter_tenancy::records::erasure::Erasure;
+use charter_tenancy::records::key::{ANCESTOR, ANCESTORS_MAX, ApiKey};
+use charter_tenancy::records::name as names;
+use charter_tenancy::records::project::Mode;
+use charter_tenancy::records::user::User;
 use charter_tenancy::secret::Plain;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use charter_tenancy::stored;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 
-use super::shape::{self, check, checked, id, instant, name, nullable, object, reference};
-use super::{invitations, projects, stored};
+use super::shape::{
+    Actor, Deleted, Moment, Name, Offset, Optional, Reference, check, refuse_faults,
+};
+use super::{invitations, projects};
 use crate::app::App;
-use crate::directory::{KeyRecord, ProjectRecord};
-use crate::lifecycle;
-use crate::records::erasure::Erasure;
-use crate::records::key::{ANCESTOR, ANCESTORS_MAX, ApiKey};
-use crate::records::name as names;
-use crate::records::project::Mode;
-use crate::records::user::User;
-use crate::reply::Reply;
-use crate::request::{HostRequest, Identity, Place};
-use charter_kernel::authority::{sees_project, sees_user};
+use crate::handler;
+use crate::reply::AuditLog;
+use crate::request::HostRequest;
+use crate::route::HostRoute;
+use crate::serve::{Answer, Body, Created};
 
-/// Roles that a key can have. Deciding and owning take a person.
-const ROLES: [Role; 4] = [Role::Viewer, Role::Developer, Role::Approver, Role::Admin];
 /// How many keys one unit removes; a key with more descendants is removed last, after units for
 /// them.
 const DESCENDANTS_A_UNIT: u32 = 400;
-/// How many such units one revocation commits. What is left over is dead all the same, not listed,
+/// How many such units one revocation commits. Keys left over are dead all the same, not listed,
 /// and left to the workers.
 const UNITS_MAX: usize = 100;
 
-#[derive(Deserialize)]
-struct Create {
-    name: String,
-    role: Option<Role>,
-    project_id: Option<String>,
-    user_id: Option<String>,
-    expires_at: Option<String>,
+/// The rows of API keys.
+pub fn routes() -> Vec<HostRoute> {
+    vec![
+        HostRoute::post(Class::OwnCredential, "keys.create", "/auth/keys", handler!(create_key))
+            .refuses(&[Code::NotFound])
+            .summary("Create an API key; it is shown once"),
+        HostRoute::get(Class::DeskRead, "keys.list", "/auth/keys", handler!(list_keys))
+            .summary("List API keys")
+            .paging(Paging::Offset),
+        HostRoute::delete(
+            Class::OwnCredential,
+            "keys.revoke",
+            "/auth/keys/{id}",
+            handler!(revoke_key),
+        )
+        .summary("Revoke an API key and the keys it made"),
+    ]
 }
 
 /// The body of a new key.
-pub fn create_body() -> Value {
-    object(&[
-        ("name", name()),
-        ("role?", json!({"enum": ROLES.map(Role::as_str)})),
-        ("project_id?", nullable(&reference())),
-        ("user_id?", nullable(&reference())),
-        ("expires_at?", nullable(&instant())),
-    ])
+#[derive(Deserialize, JsonSchema)]
+pub struct NewKey {
+    /// Its name, for people.
+    name: Name,
+    /// Its role, no higher than its maker's: `developer` where its maker's contains that.
+    role: Optional<KeyRole>,
+    /// The project that it is pinned to.
+    project_id: Option<Reference>,
+    /// The tenant user that it is pinned to.
+    user_id: Option<Reference>,
+    /// The moment of its end.
+    expires_at: Option<Moment>,
 }
 
-/// Its answer: the only one that shows the key.
-pub fn create_answer() -> Value {
-    object(&[
-        ("id", id()),
-        ("name", name()),
-        ("prefix", json!({"type": "string"})),
-        ("key", json!({"type": "string"})),
-        ("active_project_id", nullable(&id())),
-        ("role", json!({"type": "string"})),
-        ("user_id", nullable(&id())),
-        ("expires_at", nullable(&instant())),
-        ("created_at", instant()),
-    ])
+/// A role that a key can have: owning takes a person.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum KeyRole {
+    Viewer,
+    Developer,
+    Approver,
+    Admin,
 }
 
-fn item() -> Value {
-    object(&[
-        ("id", id()),
-        ("name", name()),
-        ("prefix", json!({"type": "string"})),
-        ("active_project_id", nullable(&id())),
-        ("role", json!({"type": "string"})),
-        ("user_id", nullable(&id())),
-        (
-            "made_by",
-            object(&[("type", json!({"type": "string"})), ("id", json!({"type": "string"}))]),
-        ),
-        ("expires_at", nullable(&instant())),
-        ("created_at", instant()),
-    ])
+impl From<KeyRole> for Role {
+    fn from(role: KeyRole) -> Self {
+        match role {
+            KeyRole::Viewer => Self::Viewer,
+            KeyRole::Developer => Self::Developer,
+            KeyRole::Approver => Self::Approver,
+            KeyRole::Admin => Self::Admin,
+        }
+    }
 }
 
-/// The answer of the list.
-pub fn list_answer() -> Value {
-    shape::page("keys", &item())
+/// The facts of a key that every answer tells.
+#[derive(Serialize, JsonSchema)]
+struct Facts {
+    /// The key's id.
+    id: KeyId,
+    /// Its name, for people.
+    name: Name,
+    /// The first characters of its secret.
+    prefix: String,
+    /// The project that it is pinned to.
+    active_project_id: Option<ProjectId>,
+    /// Its role.
+    role: Role,
+    /// The tenant user that it is pinned to.
+    user_id: Option<UserId>,
+    /// The moment of its end.
+    expires_at: Option<Instant>,
+    /// The moment of its creation.
+    created_at: Instant,
+}
+
+impl Facts {
+    fn of(key: &ApiKey) -> Self {
+        Self {
+            id: key.id.clone(),
+            name: key.name.as_str().into(),
+            prefix: key.prefix.clone(),
+            active_project_id: key.project.clone(),
+            role: key.role,
+            user_id: key.user.clone(),
+            expires_at: key.expires_at,
+            created_at: key.created_at,
+        }
+    }
+}
+
+/// A new key, in the only answer that shows its secret.
+#[derive(Serialize, JsonSchema)]
+pub struct MadeKey {
+    #[serde(flatten)]
+    facts: Facts,
+    /// The secret: `Authorization: Bearer <key>`.
+    key: String,
+}
+
+/// An API key, without its secret.
+#[derive(Serialize, JsonSchema)]
+struct Key {
+    #[serde(flatten)]
+    facts: Facts,
+    /// The account or the key that made it.
+    made_by: Actor,
+}
+
+impl Key {
+    fn of(key: &ApiKey) -> Self {
+        Self { facts: Facts::of(key), made_by: (&key.made_by).into() }
+    }
+}
+
+/// A page of keys.
+#[derive(Serialize, JsonSchema)]
+pub struct KeyPage {
+    keys: Vec<Key>,
+    #[serde(flatten)]
+    page: Offset,
+}
+
+/// The answer to a revocation.
+#[derive(Serialize, JsonSchema)]
+pub struct RevokedKey {
+    #[serde(flatten)]
+    gone: Deleted,
+    /// The invitations that the key had offered, and that ended with it.
+    invitations: Vec<InvitationId>,
 }
 
 /// Makes a key.
 ///
 /// # Errors
 /// 403 when it would have more power than its maker.
-pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn create_key(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+    Body(body): Body<NewKey>,
+) -> Result<Created<MadeKey>, Refusal> {
     let place = request.place()?;
-    let body: Create = request.body_as()?;
     let mut faults = Vec::new();
     check(&mut faults, "name", names::fault(&body.name));
-    let wanted_end = body.expires_at.as_deref().map(Instant::parse);
+    let wanted_end = body.expires_at.as_ref().map(Moment::instant);
     let end_fault = match wanted_end {
         Some(None) => Some("must be a moment until the end of the year 9999"),
         Some(Some(end)) if end <= request.now => Some("must be in the future"),
         _ => None,
     };
     check(&mut faults, "expires_at", end_fault);
-    checked(faults)?;
+    refuse_faults(faults)?;
     let maker = Maker::of(&request.identity)?;
-    let role = maker.role(body.role)?;
+    let role = maker.role(body.role.0.map(Role::from))?;
     let expires_at = maker.end(wanted_end.flatten())?;
     let ancestors = maker.ancestors()?;
-    let project = pinned_to(app, place, body.project_id.as_deref()).await?;
+    let project = pin_project(app, place, body.project_id.as_deref()).await?;
     let within = project.as_deref().unwrap_or(&place.project);
     let user = user_of(txn, place, within, body.user_id.as_deref()).await?;
     // A key that is pinned to a user acts in that user's project only.
@@ -128,9 +215,9 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     let key = ApiKey {
         id: KeyId::new(request.now, stored::random()?),
         organization: place.organization.id.clone(),
-        name: body.name,
+        name: body.name.0,
         prefix: secret.prefix(),
-        digest: secret.digest().stored(),
+        digest: secret.digest().hex(),
         role,
         project: project.map(|project| project.id),
         user,
@@ -141,14 +228,16 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
         expires_at,
     };
     insert(txn, &key).await?;
-    let mut answer = view(&key);
-    answer["key"] = json!(secret.reveal());
-    if let Some(members) = answer.as_object_mut() {
-        members.remove("made_by");
-    }
-    Ok(Reply::created(&answer)
+    let answer = MadeKey { facts: Facts::of(&key), key: secret.reveal().to_owned() };
+    Ok(Created::of(&answer)
         .about("key", key.id.to_string())
-        .noting(json!({"after": view(&key)})))
+        .with_log(log_of(&key))
+        .noting(json!({"after": Key::of(&key)})))
+}
+
+/// The log that tells of a key: that of its pin.
+fn log_of(key: &ApiKey) -> AuditLog {
+    key.project.clone().map_or(AuditLog::Organization, AuditLog::Project)
 }
 
 /// Inserts a key and makes it findable by its secret.
@@ -156,7 +245,7 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
 /// # Errors
 /// When the store cannot be asked.
 pub async fn insert(txn: &mut Txn, key: &ApiKey) -> Result<(), Refusal> {
-    use crate::records::Record as _;
+    use charter_tenancy::records::Record as _;
     stored::insert(txn, key, "name").await?;
     // 256 random bits are nobody else's.
     txn.claim(&ApiKey::claim(&key.digest), &key.key()).await.map_err(stored::reading)?;
@@ -168,12 +257,12 @@ pub async fn insert(txn: &mut Txn, key: &ApiKey) -> Result<(), Refusal> {
 /// # Errors
 /// When the store cannot be asked.
 pub async fn remove(txn: &mut Txn, key: &ApiKey) -> Result<(), Refusal> {
-    use crate::records::Record as _;
+    use charter_tenancy::records::Record as _;
     txn.unclaim(&ApiKey::claim(&key.digest), &key.key());
     stored::remove(txn, key).await
 }
 
-/// What bounds a new key: the key or the person that makes it.
+/// The maker that bounds a new key: the key or the person that makes it.
 struct Maker<'a> {
     role: Role,
     key: Option<&'a KeyRecord>,
@@ -234,7 +323,7 @@ fn wider(param: &str, message: String) -> Refusal {
 }
 
 /// The project that the new key is pinned to: the maker's own pin at least.
-async fn pinned_to(
+async fn pin_project(
     app: &App,
     place: &Place,
     wanted: Option<&str>,
@@ -276,25 +365,15 @@ async fn user_of(
     Ok(Some(user.record.id))
 }
 
-fn view(key: &ApiKey) -> Value {
-    json!({
-        "id": key.id,
-        "name": key.name,
-        "prefix": key.prefix,
-        "active_project_id": key.project,
-        "role": key.role,
-        "user_id": key.user,
-        "made_by": {"type": key.made_by.0, "id": key.made_by.1},
-        "expires_at": key.expires_at,
-        "created_at": key.created_at,
-    })
-}
-
 /// The organization's keys, without their secrets. A pinned key sees those with its own pin.
 ///
 /// # Errors
 /// When the store cannot be asked.
-pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn list_keys(
+    _: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+) -> Result<Answer<KeyPage>, Refusal> {
     let place = request.place()?;
     let reach = Reach::organization(place.organization.id.as_str());
     let mut matching = Vec::new();
@@ -310,10 +389,10 @@ pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply
     let mut items = Vec::new();
     for key in &keys {
         if counts(txn, &key.record, &mut known).await? {
-            items.push(view(&key.record));
+            items.push(Key::of(&key.record));
         }
     }
-    Ok(Reply::ok(&shape::listed("keys", items, (limit, offset), more)))
+    Ok(Answer::of(&KeyPage { keys: items, page: Offset::of(&request.page, more) }))
 }
 
 /// Whether every key that this one descends from is there: one that was made while its maker was
@@ -343,21 +422,16 @@ async fn counts(
     Ok(true)
 }
 
-/// What a revocation answers.
-pub fn deleted() -> Value {
-    object(&[
-        ("id", id()),
-        ("deleted", json!({"const": true})),
-        ("invitations", json!({"type": "array", "items": id()})),
-    ])
-}
-
-/// Revokes a key and the keys that it made, directly or through others. What any of them has
-/// offered ends, and the answer names it.
+/// Revokes a key and the keys that it made, directly or through others. The invitations that any of
+/// them has offered end, and the answer names them.
 ///
 /// # Errors
 /// 404 for a key that the caller does not see, 403 for one that is not theirs to revoke.
-pub async fn delete(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn revoke_key(
+    _: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+) -> Result<Answer<RevokedKey>, Refusal> {
     let place = request.place()?;
     let id = KeyId::parse(request.parameter("id")).ok_or_else(Refusal::not_found)?;
     let found = stored::get::<ApiKey>(txn, &ApiKey::address(&place.organization.id, &id)).await?;
@@ -369,7 +443,7 @@ pub async fn delete(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
     if !within {
         return Err(Refusal::not_found());
     }
-    if !is_own(&key, &request.identity) && !request.identity.role().is_some_and(Role::loosens) {
+    if !is_own(&key, &request.identity) && !own.power().is_some_and(Role::loosens) {
         return Err(Refusal::forbidden(
             "not_your_key",
             "Only an owner or admin revokes keys that others made.",
@@ -379,9 +453,9 @@ pub async fn delete(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
     // A key that it makes until this is committed is not among them.
     lifecycle::note(txn, &Erasure::of_key(&key, request.now)).await?;
     let ended = invitations::end_of(txn, &key.organization, key.id.as_str(), None).await?;
-    let note = json!({"before": view(&key), "revoked": revoked, "invitations": ended});
-    let answer = json!({"id": key.id, "deleted": true, "invitations": ended});
-    Ok(Reply::ok(&answer).about("key", key.id.to_string()).noting(note))
+    let note = json!({"before": Key::of(&key), "revoked": revoked, "invitations": ended});
+    let answer = RevokedKey { gone: Deleted::of(key.id.as_str()), invitations: ended };
+    Ok(Answer::of(&answer).about("key", key.id.to_string()).with_log(log_of(&key)).noting(note))
 }
 
 /// Removes a key and the keys that it made; answers how many went. The key itself goes in the

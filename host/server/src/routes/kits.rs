@@ -5,25 +5,30 @@
 
 use std::collections::BTreeMap;
 
+use charter_kernel::authority::Class;
 use charter_kernel::fault::Fault;
 use charter_kernel::id::KitId;
 use charter_kernel::kit::{Budget, Connections, Entry, Limits};
-use charter_kernel::manifest::Gate;
+use charter_kernel::manifest::{Gate, Paging};
 use charter_kernel::refusal::Refusal;
+use charter_kernel::time::Instant;
 use charter_kernel::unit::Reach;
 use charter_store::Txn;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use charter_tenancy::records::kit::{KITS_MAX, PRIMITIVES_MAX, StoredKit, loosens};
+use charter_tenancy::records::name as names;
+use charter_tenancy::records::user::User;
+use charter_tenancy::stored::{self, Versioned};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::projects;
-use super::shape::{self, budget, check, checked, id, instant, name, nullable, object, present};
-use super::stored::{self, Versioned};
+use super::shape::{Deleted, Name, Offset, Optional, check, present, refuse_faults};
 use crate::app::App;
-use crate::records::kit::{KITS_MAX, PRIMITIVES_MAX, StoredKit, loosens};
-use crate::records::name as names;
-use crate::records::user::User;
-use crate::reply::Reply;
+use crate::handler;
 use crate::request::HostRequest;
+use crate::route::HostRoute;
+use crate::serve::{Answer, Body, Created};
 
 pub mod pins;
 
@@ -32,7 +37,7 @@ pub mod pins;
 pub struct Installed {
     /// Its name.
     pub name: String,
-    /// What a kit that does not name it means.
+    /// The gate for kits that do not list it.
     pub gate: Gate,
     /// The versions that a kit can pin.
     pub versions: Vec<String>,
@@ -40,65 +45,132 @@ pub struct Installed {
     pub settings: Vec<String>,
 }
 
-fn entry() -> Value {
-    object(&[
-        ("enabled", json!({"type": "boolean"})),
-        ("version?", nullable(&json!({"type": "string", "minLength": 1, "maxLength": 64}))),
-        ("policy?", nullable(&json!({"type": "object", "maxProperties": 100}))),
-    ])
+/// The rows of account kits.
+pub fn routes() -> Vec<HostRoute> {
+    vec![
+        HostRoute::post(Class::ProjectChange, "kits.create", "/kits", handler!(create_kit))
+            .summary("Create an account kit"),
+        HostRoute::get(Class::ProjectRead, "kits.list", "/kits", handler!(list_kits))
+            .summary("List account kits")
+            .paging(Paging::Offset),
+        HostRoute::get(Class::ProjectRead, "kits.get", "/kits/{id}", handler!(get_kit))
+            .summary("One account kit"),
+        HostRoute::patch(Class::ProjectChange, "kits.update", "/kits/{id}", handler!(update_kit))
+            .summary("Change an account kit for all of its users"),
+        HostRoute::delete(Class::ProjectChange, "kits.delete", "/kits/{id}", handler!(delete_kit))
+            .summary("Delete an account kit that nobody is assigned to"),
+    ]
 }
 
-fn primitives(entry: &Value) -> Value {
-    json!({"type": "object", "maxProperties": PRIMITIVES_MAX, "additionalProperties": entry})
+/// The body of a new kit.
+#[derive(Deserialize, JsonSchema)]
+pub struct NewKit {
+    /// Its name, for people; unique in the project.
+    name: Name,
+    /// By primitive: whether its users may call it, at which version, under which settings.
+    #[serde(default)]
+    #[schemars(extend("maxProperties" = PRIMITIVES_MAX))]
+    primitives: BTreeMap<String, Entry>,
+    /// The spend cap of each of its users.
+    budget: Option<Budget>,
+    /// The third-party connections that its users may use.
+    #[serde(default)]
+    connections: Connections,
+    /// How much its users may call.
+    #[serde(default)]
+    limits: Limits,
 }
 
-fn connections() -> Value {
-    object(&[
-        ("mode?", json!({"enum": ["open", "listed"]})),
-        (
-            "toolkits?",
-            json!({"type": "array", "maxItems": 200, "items": {"type": "string", "minLength": 1, "maxLength": 200}}),
-        ),
-    ])
+/// The body of a change. Primitives merge by name, null takes one out; everything else is replaced.
+#[derive(Deserialize, JsonSchema)]
+pub struct KitChange {
+    /// Its name, for people; unique in the project.
+    name: Optional<Name>,
+    /// By primitive: the entry that replaces the one before, or null.
+    #[schemars(extend("maxProperties" = PRIMITIVES_MAX))]
+    primitives: Optional<BTreeMap<String, Option<Entry>>>,
+    /// The spend cap of each of its users; null for none.
+    #[serde(default, deserialize_with = "present")]
+    budget: Option<Option<Budget>>,
+    /// The third-party connections that its users may use.
+    connections: Optional<Connections>,
+    /// How much its users may call.
+    limits: Optional<Limits>,
+    /// The version that the change is of: another one is refused.
+    #[schemars(range(min = 1))]
+    expected_version: Optional<u64>,
 }
 
-fn limits() -> Value {
-    object(&[(
-        "requests_per_minute?",
-        nullable(&json!({"type": "integer", "minimum": 1, "maximum": u32::MAX})),
-    )])
+/// An account kit.
+#[derive(Serialize, JsonSchema)]
+struct Kit {
+    /// The kit's id.
+    id: KitId,
+    /// Its name, for people.
+    name: Name,
+    /// Whether it is the project's default kit.
+    default: bool,
+    /// By primitive. A default kit names every installed one.
+    #[schemars(extend("maxProperties" = PRIMITIVES_MAX))]
+    primitives: BTreeMap<String, Entry>,
+    /// The spend cap of each of its users.
+    budget: Option<Budget>,
+    /// The third-party connections that its users may use.
+    connections: Connections,
+    /// How much its users may call.
+    limits: Limits,
+    /// Its version, for `expected_version`.
+    version: u64,
+    /// The moment of its creation.
+    created_at: Instant,
 }
 
-fn item() -> Value {
-    object(&[
-        ("id", id()),
-        ("name", name()),
-        ("default", json!({"type": "boolean"})),
-        ("primitives", primitives(&entry())),
-        ("budget", nullable(&budget())),
-        ("connections", connections()),
-        ("limits", limits()),
-        ("version", json!({"type": "integer"})),
-        ("created_at", instant()),
-    ])
+impl Kit {
+    /// A default kit names every installed primitive: one that it says nothing about is as the
+    /// primitive's manifest has it.
+    fn of(kit: &StoredKit, version: u64, installed: &[Installed]) -> Self {
+        let mut primitives = kit.primitives.clone();
+        if kit.default {
+            for primitive in installed {
+                primitives
+                    .entry(primitive.name.clone())
+                    .or_insert_with(|| Entry::by_default(primitive.gate));
+            }
+        }
+        Self {
+            id: kit.id.clone(),
+            name: kit.name.as_str().into(),
+            default: kit.default,
+            primitives,
+            budget: kit.budget,
+            connections: kit.connections.clone(),
+            limits: kit.limits,
+            version,
+            created_at: kit.created_at,
+        }
+    }
 }
 
-/// The answer of one kit's routes.
-pub fn answer() -> Value {
-    object(&[("kit", item())])
+/// One kit.
+#[derive(Serialize, JsonSchema)]
+pub struct KitAnswer {
+    kit: Kit,
 }
 
-/// The answer of the list.
-pub fn list_answer() -> Value {
-    shape::page("kits", &item())
+/// A page of kits.
+#[derive(Serialize, JsonSchema)]
+pub struct KitPage {
+    kits: Vec<Kit>,
+    #[serde(flatten)]
+    page: Offset,
 }
 
-/// What is installed now.
-fn installed(app: &App) -> Vec<Installed> {
-    let (live, catalogue) = (app.registry.current(), app.registry.catalogue());
+/// The primitives that are installed now.
+fn list_installed(app: &App) -> Vec<Installed> {
+    let (live, inventory) = (app.registry.current(), app.registry.inventory());
     // Not those in this replica's memory: what is pinned is loaded when it is asked for.
     let pinnable = |name: &str| -> Vec<String> {
-        let versions = catalogue.live().filter(|version| version.name == name);
+        let versions = inventory.live().filter(|version| version.name == name);
         versions.map(|version| version.version.clone()).collect()
     };
     let known = live.primitives().map(|primitive| {
@@ -114,32 +186,8 @@ fn installed(app: &App) -> Vec<Installed> {
     known.collect()
 }
 
-/// What the wire shows of a kit. A default kit names every installed primitive: what it says
-/// nothing about is as the primitive's manifest has it.
-fn view(kit: &StoredKit, version: u64, installed: &[Installed]) -> Value {
-    let mut named = kit.primitives.clone();
-    if kit.default {
-        for primitive in installed {
-            named
-                .entry(primitive.name.clone())
-                .or_insert_with(|| Entry::by_default(primitive.gate));
-        }
-    }
-    json!({
-        "id": kit.id,
-        "name": kit.name,
-        "default": kit.default,
-        "primitives": named,
-        "budget": kit.budget,
-        "connections": kit.connections,
-        "limits": kit.limits,
-        "version": version,
-        "created_at": kit.created_at,
-    })
-}
-
-/// What is wrong with what a body says about primitives: a kit names only what is installed, so
-/// that a typing error is found when it is made.
+/// The faults of a body's names of primitives: a kit names only installed ones, so that a typing
+/// error is found when it is made.
 fn primitive_faults(named: &BTreeMap<String, Entry>, installed: &[Installed]) -> Vec<Fault> {
     let mut faults = Vec::new();
     for (name, entry) in named {
@@ -169,40 +217,21 @@ fn primitive_faults(named: &BTreeMap<String, Entry>, installed: &[Installed]) ->
     faults
 }
 
-#[derive(Deserialize)]
-struct Create {
-    name: String,
-    #[serde(default)]
-    primitives: BTreeMap<String, Entry>,
-    budget: Option<Budget>,
-    #[serde(default)]
-    connections: Connections,
-    #[serde(default)]
-    limits: Limits,
-}
-
-/// The body of a new kit.
-pub fn create_body() -> Value {
-    object(&[
-        ("name", name()),
-        ("primitives?", primitives(&entry())),
-        ("budget?", nullable(&budget())),
-        ("connections?", connections()),
-        ("limits?", limits()),
-    ])
-}
-
 /// Makes a kit. It gives nobody anything until a user is moved to it.
 ///
 /// # Errors
 /// 400 for a primitive that is not installed, 409 for a name that is taken.
-pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn create_kit(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+    Body(body): Body<NewKit>,
+) -> Result<Created<KitAnswer>, Refusal> {
     let place = request.place()?;
-    let body: Create = request.body_as()?;
-    let installed = installed(app);
+    let installed = list_installed(app);
     let mut faults = primitive_faults(&body.primitives, &installed);
     check(&mut faults, "name", names::fault(&body.name));
-    checked(faults)?;
+    refuse_faults(faults)?;
     projects::still_there(txn, &place.organization.id, &place.project.id).await?;
     let reach = Reach::project(place.project.id.as_str());
     if stored::count::<StoredKit>(txn, &reach, &[]).await? >= KITS_MAX {
@@ -215,7 +244,7 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
         id: KitId::new(request.now, stored::random()?),
         organization: place.organization.id.clone(),
         project: place.project.id.clone(),
-        name: body.name,
+        name: body.name.0,
         default: false,
         primitives: body.primitives,
         budget: body.budget,
@@ -225,26 +254,30 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     };
     let version = stored::insert(txn, &kit, "name").await?;
     pins::follow(txn, None, Some(&kit)).await?;
-    let shown = view(&kit, version, &installed);
-    let note = json!({"after": shown});
-    Ok(Reply::created(&json!({"kit": shown})).about("kit", kit.id.to_string()).noting(note))
+    let answer = KitAnswer { kit: Kit::of(&kit, version, &installed) };
+    let note = json!({"after": answer.kit});
+    Ok(Created::of(&answer).about("kit", kit.id.to_string()).noting(note))
 }
 
 /// The project's kits.
 ///
 /// # Errors
 /// When the store cannot be asked.
-pub async fn list(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn list_kits(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+) -> Result<Answer<KitPage>, Refusal> {
     let place = request.place()?;
     let (limit, offset) = (request.page.limit, request.page.offset);
     let reach = Reach::project(place.project.id.as_str());
     let (kits, more) = stored::list::<StoredKit>(txn, &reach, &[], limit, offset).await?;
-    let installed = installed(app);
-    let items = kits.iter().map(|kit| view(&kit.record, kit.version, &installed)).collect();
-    Ok(Reply::ok(&shape::listed("kits", items, (limit, offset), more)))
+    let installed = list_installed(app);
+    let kits = kits.iter().map(|kit| Kit::of(&kit.record, kit.version, &installed)).collect();
+    Ok(Answer::of(&KitPage { kits, page: Offset::of(&request.page, more) }))
 }
 
-async fn named(request: &HostRequest, txn: &mut Txn) -> Result<Versioned<StoredKit>, Refusal> {
+async fn find(request: &HostRequest, txn: &mut Txn) -> Result<Versioned<StoredKit>, Refusal> {
     let place = request.place()?;
     let id = match request.parameter("id") {
         "default" => place.project.default_kit.clone(),
@@ -258,51 +291,36 @@ async fn named(request: &HostRequest, txn: &mut Txn) -> Result<Versioned<StoredK
 ///
 /// # Errors
 /// 404 for another project's.
-pub async fn get(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let kit = named(request, txn).await?;
-    Ok(Reply::ok(&json!({"kit": view(&kit.record, kit.version, &installed(app))})))
-}
-
-#[derive(Deserialize)]
-struct Change {
-    name: Option<String>,
-    primitives: Option<BTreeMap<String, Option<Entry>>>,
-    #[serde(default, deserialize_with = "present")]
-    budget: Option<Option<Budget>>,
-    connections: Option<Connections>,
-    limits: Option<Limits>,
-    expected_version: Option<u64>,
-}
-
-/// The body of a change. Primitives merge by name, null takes one out; everything else is replaced.
-pub fn change_body() -> Value {
-    object(&[
-        ("name?", name()),
-        ("primitives?", primitives(&nullable(&entry()))),
-        ("budget?", nullable(&budget())),
-        ("connections?", connections()),
-        ("limits?", limits()),
-        ("expected_version?", json!({"type": "integer", "minimum": 1})),
-    ])
+pub async fn get_kit(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+) -> Result<Answer<KitAnswer>, Refusal> {
+    let kit = find(request, txn).await?;
+    Ok(Answer::of(&KitAnswer { kit: Kit::of(&kit.record, kit.version, &list_installed(app)) }))
 }
 
 /// Changes a kit, for all of its users at once.
 ///
 /// # Errors
 /// 409 for a stale `expected_version`, 403 where it would loosen without the authority to.
-pub async fn patch(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn update_kit(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+    Body(body): Body<KitChange>,
+) -> Result<Answer<KitAnswer>, Refusal> {
     let place = request.place()?;
-    let body: Change = request.body_as()?;
-    let installed = installed(app);
-    let mut faults = primitive_faults(&entries(body.primitives.as_ref()), &installed);
-    check(&mut faults, "name", body.name.as_deref().and_then(names::fault));
-    checked(faults)?;
-    let found = named(request, txn).await?;
-    if body.expected_version.is_some_and(|expected| expected != found.version) {
+    let installed = list_installed(app);
+    let mut faults = primitive_faults(&entries(body.primitives.0.as_ref()), &installed);
+    check(&mut faults, "name", body.name.0.as_deref().and_then(names::fault));
+    refuse_faults(faults)?;
+    let found = find(request, txn).await?;
+    if body.expected_version.0.is_some_and(|expected| expected != found.version) {
         return Err(Refusal::version_conflict(found.version));
     }
     let before = found.record;
-    let after = changed(&before, body);
+    let after = apply(&before, body);
     if after.primitives.len() > PRIMITIVES_MAX {
         return Err(Refusal::invalid(
             "primitives",
@@ -314,9 +332,10 @@ pub async fn patch(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Re
     }
     let version = stored::replace(txn, &after, "name").await?;
     pins::follow(txn, Some(&before), Some(&after)).await?;
-    let shown = view(&after, version, &installed);
-    let note = json!({"before": view(&before, found.version, &installed), "after": shown});
-    Ok(Reply::ok(&json!({"kit": shown})).about("kit", after.id.to_string()).noting(note))
+    let answer = KitAnswer { kit: Kit::of(&after, version, &installed) };
+    let before = Kit::of(&before, found.version, &installed);
+    let note = json!({"before": before, "after": answer.kit});
+    Ok(Answer::of(&answer).about("kit", after.id.to_string()).noting(note))
 }
 
 /// The entries that a change sets.
@@ -328,18 +347,19 @@ fn entries(primitives: Option<&BTreeMap<String, Option<Entry>>>) -> BTreeMap<Str
     set.collect()
 }
 
-fn changed(before: &StoredKit, body: Change) -> StoredKit {
+/// The kit after a change.
+fn apply(before: &StoredKit, body: KitChange) -> StoredKit {
     let mut after = before.clone();
-    for (name, entry) in body.primitives.into_iter().flatten() {
+    for (name, entry) in body.primitives.0.into_iter().flatten() {
         match entry {
             Some(entry) => after.primitives.insert(name, entry),
             None => after.primitives.remove(&name),
         };
     }
-    after.name = body.name.unwrap_or(after.name);
+    after.name = body.name.0.map_or(after.name, |name| name.0);
     after.budget = body.budget.unwrap_or(after.budget);
-    after.connections = body.connections.unwrap_or(after.connections);
-    after.limits = body.limits.unwrap_or(after.limits);
+    after.connections = body.connections.0.unwrap_or(after.connections);
+    after.limits = body.limits.0.unwrap_or(after.limits);
     after
 }
 
@@ -347,9 +367,13 @@ fn changed(before: &StoredKit, body: Change) -> StoredKit {
 ///
 /// # Errors
 /// 409 for the default kit and for one in use.
-pub async fn delete(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn delete_kit(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+) -> Result<Answer<Deleted>, Refusal> {
     let place = request.place()?;
-    let kit = named(request, txn).await?;
+    let kit = find(request, txn).await?;
     if kit.record.default {
         return Err(Refusal::state_conflict("default_kit", "The default kit of a project stays."));
     }
@@ -361,8 +385,8 @@ pub async fn delete(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     }
     stored::remove(txn, &kit.record).await?;
     pins::follow(txn, Some(&kit.record), None).await?;
-    let note = json!({"before": view(&kit.record, kit.version, &installed(app))});
-    Ok(Reply::ok(&json!({"id": kit.record.id, "deleted": true}))
+    let note = json!({"before": Kit::of(&kit.record, kit.version, &list_installed(app))});
+    Ok(Answer::of(&Deleted::of(kit.record.id.as_str()))
         .about("kit", kit.record.id.to_string())
         .noting(note))
 }
@@ -370,7 +394,7 @@ pub async fn delete(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
 #[cfg(test)]
 mod tests {
     use charter_kernel::id::{OrganizationId, ProjectId, uuid_v7};
-    use charter_kernel::time::Instant;
+    use serde_json::Value;
 
     use super::*;
 
@@ -396,14 +420,14 @@ mod tests {
 
     #[test]
     fn a_default_kit_names_every_installed_primitive() {
-        let shown = view(&kit(), 3, &mail());
+        let shown = json!(Kit::of(&kit(), 3, &mail()));
         assert_eq!(
             shown["primitives"],
             json!({"mail": {"enabled": true}, "people": {"enabled": false}})
         );
         assert_eq!(shown["version"], 3);
         let other = StoredKit { default: false, ..kit() };
-        assert_eq!(view(&other, 1, &mail())["primitives"], json!({}));
+        assert_eq!(json!(Kit::of(&other, 1, &mail()))["primitives"], json!({}));
     }
 
     #[test]
@@ -422,8 +446,8 @@ mod tests {
 
     #[test]
     fn a_change_merges_primitives_and_replaces_the_rest() {
-        let change = |body: Value| serde_json::from_value::<Change>(body).unwrap();
-        let one = changed(
+        let change = |body: Value| serde_json::from_value::<KitChange>(body).unwrap();
+        let one = apply(
             &kit(),
             change(
                 json!({"primitives": {"mail": {"enabled": false}}, "budget": {"cap_cents": 5, "period": "day"}}),
@@ -431,13 +455,13 @@ mod tests {
         );
         assert!(!one.primitives["mail"].enabled);
         assert!(one.budget.is_some_and(|budget| budget.hard));
-        let two = changed(&one, change(json!({"primitives": {"people": {"enabled": true}}})));
+        let two = apply(&one, change(json!({"primitives": {"people": {"enabled": true}}})));
         assert!(
             two.primitives.contains_key("mail")
                 && two.primitives.contains_key("people")
                 && two.budget.is_some()
         );
-        let three = changed(&two, change(json!({"primitives": {"mail": null}, "budget": null})));
+        let three = apply(&two, change(json!({"primitives": {"mail": null}, "budget": null})));
         assert!(!three.primitives.contains_key("mail") && three.budget.is_none());
     }
 }

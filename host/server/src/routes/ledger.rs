@@ -3,21 +3,26 @@
 
 use std::borrow::Cow;
 
+use charter_kernel::authority::Class;
 use charter_kernel::fault::Fault;
 use charter_kernel::governance::hold::{CREDIT, accounts_space, entries_of};
 use charter_kernel::ledger::{Account, Normal};
-use charter_kernel::refusal::Refusal;
+use charter_kernel::manifest::Paging;
+use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Key, Reach};
 use charter_store::{LogEntry, Order, PAGE_ROWS_MAX, Query, Txn};
+use charter_tenancy::stored::reading;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
-use super::shape::{self, checked, instant, object};
-use super::stored::reading;
+use super::shape::{Cursor, Moment, Optional, refuse_faults};
 use crate::app::App;
+use crate::handler;
 use crate::reply::Reply;
 use crate::request::HostRequest;
+use crate::route::HostRoute;
+use crate::serve::{Answer, Params};
 
 /// Entries of one statement: a longer time is asked for in parts.
 const ENTRIES_MAX: usize = 10_000;
@@ -26,52 +31,122 @@ const TEXTS_BYTES_MAX: usize = 8 << 20;
 /// Entries that are read for one: balances are summed up from the first on.
 const READ_MAX: u64 = 1_000_000;
 
-fn account_item() -> Value {
-    let number = json!({"type": "integer"});
-    object(&[
-        ("name", json!({"type": "string"})),
-        ("posted_micro_usd", number.clone()),
-        ("pending_in_micro_usd", number.clone()),
-        ("pending_out_micro_usd", number.clone()),
-        ("available_micro_usd", number),
-        ("frozen", json!({"type": "boolean"})),
-    ])
+/// The rows of accounts and their statements.
+pub fn routes() -> Vec<HostRoute> {
+    vec![
+        HostRoute::get(
+            Class::ProfileRead,
+            "ledger.accounts",
+            "/ledger/accounts",
+            handler!(list_accounts),
+        )
+        .both_mounts()
+        .summary("The accounts of a tenant, and the organization's credit")
+        .paging(Paging::Cursor),
+        HostRoute::get(
+            Class::ProfileRead,
+            "ledger.statement",
+            "/ledger/statement",
+            handler!(get_statement),
+        )
+        .both_mounts()
+        .summary("What moved on an account, as JSON or CSV")
+        .refuses(&[Code::ResourceNotFound]),
+    ]
+}
+
+/// An account of money.
+#[derive(Serialize, JsonSchema)]
+struct AccountItem {
+    /// The account's name.
+    name: String,
+    /// The balance.
+    posted_micro_usd: i64,
+    /// The amount that is on its way in.
+    pending_in_micro_usd: i64,
+    /// The amount that is held to go out.
+    pending_out_micro_usd: i64,
+    /// The amount that can be spent.
+    available_micro_usd: i64,
+    /// Whether it pays nothing.
+    frozen: bool,
+}
+
+impl AccountItem {
+    fn of(name: &str, body: &str) -> Self {
+        let account: Account = serde_json::from_str(body).unwrap_or_else(|_| Account::credit());
+        let balance = account.balance();
+        Self {
+            name: name.to_owned(),
+            posted_micro_usd: balance.posted,
+            pending_in_micro_usd: balance.pending_in,
+            pending_out_micro_usd: balance.pending_out,
+            available_micro_usd: balance.available,
+            frozen: account.frozen,
+        }
+    }
 }
 
 /// A page of accounts.
-pub fn accounts_answer() -> Value {
-    shape::cursor_page("accounts", &account_item())
+#[derive(Serialize, JsonSchema)]
+pub struct AccountPage {
+    accounts: Vec<AccountItem>,
+    #[serde(flatten)]
+    page: Cursor,
 }
 
 /// The query of a statement.
-pub fn statement_query() -> Value {
-    object(&[
-        ("account", json!({"type": "string", "minLength": 1, "maxLength": 300})),
-        ("from?", instant()),
-        ("to?", instant()),
-        ("format?", json!({"enum": ["json", "csv"], "default": "json"})),
-    ])
+#[derive(Deserialize, JsonSchema)]
+pub struct StatementQuery {
+    /// The account's name.
+    #[schemars(length(min = 1, max = 300))]
+    account: String,
+    /// The moment of the first entry.
+    from: Optional<Moment>,
+    /// The moment behind the last entry.
+    to: Optional<Moment>,
+    /// The media type.
+    #[serde(default)]
+    format: Format,
+}
+
+/// The media type of a statement.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Format {
+    #[default]
+    Json,
+    Csv,
+}
+
+/// The entries of an account over a time.
+#[derive(Serialize, JsonSchema)]
+struct Statement {
+    /// The account's name.
+    account: String,
+    #[schemars(extend("const" = "usd"))]
+    currency: &'static str,
+    /// The moment of the first entry.
+    #[schemars(with = "Option<String>")]
+    from: Option<Instant>,
+    /// The moment behind the last entry.
+    #[schemars(with = "Option<String>")]
+    to: Option<Instant>,
+    /// The balance ahead of the first entry.
+    opening_micro_usd: i64,
+    /// The balance behind the last entry.
+    closing_micro_usd: i64,
+    entries: Vec<Line>,
 }
 
 /// A statement.
-pub fn statement_answer() -> Value {
-    let entries = json!({"type": "array", "items": {"type": "object"}});
-    let text = json!({"type": ["string", "null"]});
-    let number = json!({"type": "integer"});
-    let statement = object(&[
-        ("account", json!({"type": "string"})),
-        ("currency", json!({"const": "usd"})),
-        ("from", text.clone()),
-        ("to", text),
-        ("opening_micro_usd", number.clone()),
-        ("closing_micro_usd", number),
-        ("entries", entries),
-    ]);
-    object(&[("statement", statement)])
+#[derive(Serialize, JsonSchema)]
+pub struct StatementAnswer {
+    statement: Statement,
 }
 
-/// Whose accounts the request is about: those of the user that it acts for.
-fn own(request: &HostRequest) -> Result<Reach, Refusal> {
+/// The reach of the accounts that the request is about: those of the user that it acts for.
+fn own_reach(request: &HostRequest) -> Result<Reach, Refusal> {
     let scope = &request.place()?.scope;
     Ok(scope.narrowest())
 }
@@ -85,25 +160,30 @@ fn sees_credit(request: &HostRequest) -> Result<bool, Refusal> {
 ///
 /// # Errors
 /// When the store cannot be asked.
-pub async fn accounts(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn list_accounts(
+    _: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+) -> Result<Answer<AccountPage>, Refusal> {
     let page = &request.page;
-    let mut query = Query::all(&own(request)?, &accounts_space()).limit(page.limit).relaxed();
+    let mut query = Query::all(&own_reach(request)?, &accounts_space()).limit(page.limit).relax();
     query.order = Order::Oldest;
     query.after.clone_from(&page.position);
     let found = txn.find(&query).await.map_err(reading)?;
     let mut items = Vec::new();
     if page.position.is_none() && sees_credit(request)? {
         let credit = txn.get_relaxed(&credit(request)?).await.map_err(reading)?;
-        items.extend(credit.map(|row| view(CREDIT, &row.body)));
+        items.extend(credit.map(|row| AccountItem::of(CREDIT, &row.body)));
     }
     items.extend(
         found
             .items
             .iter()
             .filter(|(key, _)| key.id != CREDIT)
-            .map(|(key, row)| view(&key.id, &row.body)),
+            .map(|(key, row)| AccountItem::of(&key.id, &row.body)),
     );
-    Ok(Reply::ok(&shape::listed_at("accounts", items, page, found.next.as_deref())))
+    let page = Cursor::of(page, found.next.as_deref());
+    Ok(Answer::of(&AccountPage { accounts: items, page }))
 }
 
 fn credit(request: &HostRequest) -> Result<Key, Refusal> {
@@ -114,35 +194,29 @@ fn credit(request: &HostRequest) -> Result<Key, Refusal> {
     ))
 }
 
-fn view(name: &str, body: &str) -> Value {
-    let account: Account = serde_json::from_str(body).unwrap_or_else(|_| Account::credit());
-    let balance = account.balance();
-    json!({
-        "name": name,
-        "posted_micro_usd": balance.posted,
-        "pending_in_micro_usd": balance.pending_in,
-        "pending_out_micro_usd": balance.pending_out,
-        "available_micro_usd": balance.available,
-        "frozen": account.frozen,
-    })
-}
-
-/// One line of a statement.
-#[derive(Serialize)]
+/// An entry of a statement.
+#[derive(Serialize, JsonSchema)]
 struct Line {
+    /// Its moment.
     at: String,
+    /// The id of the transfer.
     id: String,
+    /// The amount, negative where it leaves the account.
     amount_micro_usd: i64,
+    /// The balance behind it.
     balance_micro_usd: i64,
+    /// The account at the other end.
     counter_account: String,
+    /// A line for people.
     memo: String,
+    /// The record that it is about.
     reference: String,
 }
 
-/// What an entry says, as far as a statement shows it.
+/// The members of an entry that a statement shows.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Told<'a> {
+struct Entry<'a> {
     amount_micro_usd: i64,
     #[serde(borrow)]
     transfer: Cow<'a, str>,
@@ -158,12 +232,16 @@ struct Told<'a> {
 ///
 /// # Errors
 /// 404 for an account that is not the caller's, 400 for a time that holds too many entries.
-pub async fn statement(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let name = request.query_text("account").unwrap_or_default();
-    let key = match name {
+pub async fn get_statement(
+    _: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+    Params(asked): Params<StatementQuery>,
+) -> Result<Answer<StatementAnswer>, Refusal> {
+    let key = match asked.account.as_str() {
         CREDIT if sees_credit(request)? => credit(request)?,
         CREDIT => return Err(Refusal::resource_not_found("account")),
-        name => Key::new(&own(request)?, &accounts_space(), name),
+        name => Key::new(&own_reach(request)?, &accounts_space(), name),
     };
     let row = txn
         .get_relaxed(&key)
@@ -171,8 +249,8 @@ pub async fn statement(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<
         .map_err(reading)?
         .ok_or_else(|| Refusal::resource_not_found("account"))?;
     let account: Account = serde_json::from_str(&row.body).map_err(|_| Refusal::internal())?;
-    let moment = |name: &str| request.query_text(name).and_then(Instant::parse);
-    let (from, to) = (moment("from"), moment("to"));
+    let moment = |at: &Optional<Moment>| at.0.as_ref().and_then(Moment::instant);
+    let (from, to) = (moment(&asked.from), moment(&asked.to));
     let (mut opening, mut balance, mut after) = (0, 0, 0);
     let (mut lines, mut bytes) = (Vec::new(), 0);
     'reading: loop {
@@ -192,7 +270,7 @@ pub async fn statement(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<
                 let told = format!(
                     "holds more than {ENTRIES_MAX} entries, or {TEXTS_BYTES_MAX} bytes of them: ask for a shorter time"
                 );
-                checked(vec![Fault::new(if to.is_some() { "to" } else { "from" }, told)])?;
+                refuse_faults(vec![Fault::new(if to.is_some() { "to" } else { "from" }, told)])?;
             }
             lines.push(line);
         }
@@ -204,27 +282,28 @@ pub async fn statement(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<
                 let told = format!(
                     "lies behind the first {READ_MAX} entries of the account, which is as far as statements go"
                 );
-                checked(vec![Fault::new("from", told)])?;
+                refuse_faults(vec![Fault::new("from", told)])?;
             }
             _ => break,
         }
     }
-    if request.query_text("format") == Some("csv") {
-        return csv(&lines);
+    if asked.format == Format::Csv {
+        return csv(&lines).map(Answer::other);
     }
-    Ok(Reply::ok(&json!({"statement": {
-        "account": name,
-        "currency": "usd",
-        "from": from,
-        "to": to,
-        "opening_micro_usd": opening,
-        "closing_micro_usd": balance,
-        "entries": lines,
-    }})))
+    let statement = Statement {
+        account: asked.account,
+        currency: "usd",
+        from,
+        to,
+        opening_micro_usd: opening,
+        closing_micro_usd: balance,
+        entries: lines,
+    };
+    Ok(Answer::of(&StatementAnswer { statement }))
 }
 
 fn line(entry: &LogEntry, normal: Normal, balance: i64) -> Line {
-    let told: Told = serde_json::from_str(&entry.payload).unwrap_or_default();
+    let told: Entry = serde_json::from_str(&entry.payload).unwrap_or_default();
     let amount = told.amount_micro_usd;
     let grows = (entry.name == "debit") == (normal == Normal::Debit);
     let amount = if grows { amount } else { -amount };

@@ -1,49 +1,81 @@
 //! `GET /v1/limits`: limits and guarantees, as this build truly keeps them (service-api.md,
 //! Limits).
 
+use charter_kernel::authority::{Class, sees_user};
 use charter_kernel::id::UserId;
 use charter_kernel::kit::ConnectionMode;
 use charter_kernel::limits::PAGE_LIMIT_MAX;
-use charter_kernel::refusal::Refusal;
+use charter_kernel::refusal::{Code, Refusal};
 use charter_store::Txn;
-use serde_json::{Value, json};
+use charter_tenancy::directory::KitRecord;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
 
-use super::shape::object;
+use super::shape::{Optional, Reference};
 use crate::app::App;
-use crate::directory::KitRecord;
+use crate::handler;
 use crate::pipeline::identify::unreadable;
-use crate::reply::Reply;
 use crate::request::HostRequest;
-use charter_kernel::authority;
+use crate::route::HostRoute;
+use crate::serve::{Answer, Params};
 
-/// The query.
-pub fn query() -> Value {
-    let tenant = json!({"type": "string", "minLength": 1, "maxLength": 64, "description": "A tenant user's id."});
-    json!({"type": "object", "properties": {"tenant": tenant}, "additionalProperties": false})
+/// The row of this route.
+pub fn routes() -> Vec<HostRoute> {
+    vec![
+        HostRoute::get(Class::ProfileRead, "limits", "/limits", handler!(get_limits))
+            .refuses(&[Code::NotFound])
+            .summary("Limits and guarantees of this build"),
+    ]
 }
 
-/// What is answered.
-pub fn answer() -> Value {
-    let open = json!({"type": "object"});
-    object(&[
-        ("snapshot", open.clone()),
-        ("grant", open.clone()),
-        ("pagination", open.clone()),
-        ("budget", json!({"type": ["object", "null"]})),
-        ("rates", open.clone()),
-        ("requests", open.clone()),
-        ("surface_honesty", open),
-        ("snapshot_unavailable_because", json!({"type": "string"})),
-        ("grant_unavailable_because", json!({"type": "string"})),
-    ])
+/// The query.
+#[derive(Deserialize, JsonSchema)]
+pub struct LimitsQuery {
+    /// A tenant user's id.
+    tenant: Optional<Reference>,
+}
+
+/// Limits and guarantees.
+#[derive(Serialize, JsonSchema)]
+pub struct Limits {
+    /// The lifetime of a snapshot.
+    snapshot: Map<String, Value>,
+    /// The lifetime of a grant.
+    grant: Map<String, Value>,
+    /// How lists page.
+    pagination: Map<String, Value>,
+    /// The spend cap of the user's kit.
+    budget: Option<Map<String, Value>>,
+    /// How often a key, an organization and a user may call.
+    rates: Map<String, Value>,
+    /// How large and how long a request may be.
+    requests: Map<String, Value>,
+    /// The promises that this build keeps, and those that it does not.
+    surface_honesty: Map<String, Value>,
+    snapshot_unavailable_because: &'static str,
+    grant_unavailable_because: &'static str,
+}
+
+/// The members of a JSON object.
+fn members(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(members) => members,
+        _ => Map::new(),
+    }
 }
 
 /// For the tenant user of the query, else for the request's own.
 ///
 /// # Errors
 /// 404 for a user of another project.
-pub async fn get(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
-    let kit = kit(app, request).await?;
+pub async fn get_limits(
+    app: &App,
+    request: &HostRequest,
+    _: &mut Txn,
+    Params(asked): Params<LimitsQuery>,
+) -> Result<Answer<Limits>, Refusal> {
+    let kit = kit(app, request, asked.tenant.0.as_deref()).await?;
     let rules = kit.as_ref().map(|kit| &kit.kit);
     let budget = rules.and_then(|kit| kit.budget);
     let connections = rules.map(|kit| kit.connections.clone()).unwrap_or_default();
@@ -60,26 +92,32 @@ pub async fn get(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply,
         }
     };
     let no_lifetime = "no lifetime is configured or enforced";
-    Ok(Reply::ok(&json!({
-        "snapshot": {"notAfter": null, "snapshot_unavailable_because": no_lifetime},
-        "grant": {"maxUntil": null, "grant_unavailable_because": no_lifetime},
-        "snapshot_unavailable_because": no_lifetime,
-        "grant_unavailable_because": no_lifetime,
-        "pagination": {"max_limit": PAGE_LIMIT_MAX, "cursor": "opaque base64url keyset", "offset": "unsupported"},
-        "budget": budget.map(|budget| json!({"capCents": budget.cap_cents, "period": budget.period, "hard": budget.hard})),
-        "rates": {
+    let limits = Limits {
+        snapshot: members(json!({"notAfter": null, "snapshot_unavailable_because": no_lifetime})),
+        grant: members(json!({"maxUntil": null, "grant_unavailable_because": no_lifetime})),
+        snapshot_unavailable_because: no_lifetime,
+        grant_unavailable_because: no_lifetime,
+        pagination: members(
+            json!({"max_limit": PAGE_LIMIT_MAX, "cursor": "opaque base64url keyset", "offset": "unsupported"}),
+        ),
+        budget: budget.map(|budget| {
+            members(
+                json!({"capCents": budget.cap_cents, "period": budget.period, "hard": budget.hard}),
+            )
+        }),
+        rates: members(json!({
             "key": rate(rates.key_per_minute),
             "organization": rate(rates.organization_per_minute),
             "user": rate(rules.and_then(|kit| kit.limits.requests_per_minute).unwrap_or(0)),
-        },
-        "requests": {
+        })),
+        requests: members(json!({
             "body_bytes_max": http.body_bytes_max,
             "head_bytes_max": http.head_bytes_max,
             "headers_max": http.headers_max,
             "json_depth_max": charter_kernel::limits::JSON_DEPTH_MAX,
             "deadline_ms": http.deadline_ms,
-        },
-        "surface_honesty": {
+        })),
+        surface_honesty: members(json!({
             "idempotency": {
                 "store": "database",
                 "shared_across_replicas": true,
@@ -93,21 +131,23 @@ pub async fn get(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply,
             "connections": {"mode": connections.mode, "toolkits": toolkits, "governed_tools": 0},
             "deprecation_headers": {"verified_at_edge": false},
             "rate_limits": {"shared_across_replicas": false},
-        },
-    })))
+        })),
+    };
+    Ok(Answer::of(&limits))
 }
 
 async fn kit(
     app: &App,
     request: &HostRequest,
+    tenant: Option<&str>,
 ) -> Result<Option<std::sync::Arc<KitRecord>>, Refusal> {
     let place = request.place()?;
-    let named = match request.query_text("tenant") {
+    let named = match tenant {
         None | Some("default" | "me") => place.user.clone(),
         Some(text) => {
             let absent = || Refusal::not_found().param("tenant");
             let id = UserId::parse(text).ok_or_else(absent)?;
-            authority::sees_user(&place.scope, &id).map_err(|_| absent())?;
+            sees_user(&place.scope, &id).map_err(|_| absent())?;
             let found = app.directory.user(&place.project.id, &id).await.map_err(unreadable)?;
             Some(found.ok_or_else(absent)?)
         }

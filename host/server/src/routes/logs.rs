@@ -1,90 +1,167 @@
 //! `GET /v1/logs`: the organization's audit rows, newest first; `GET /v1/operator/logs` those of
 //! the operator's acts.
 
+use charter_kernel::authority::Class;
 use charter_kernel::id::ProjectId;
+use charter_kernel::manifest::Paging;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::FactKind;
 use charter_store::{SequencedFact, Txn};
-use serde_json::{Value, json};
+use charter_tenancy::identity::Identity;
+use charter_tenancy::stored::reading;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
-use super::shape::{self, instant, object};
-use super::stored::reading;
+use super::shape::{Cursor, Moment, Optional};
 use crate::app::App;
-use crate::reply::Reply;
-use crate::request::{HostRequest, Identity};
+use crate::handler;
+use crate::request::HostRequest;
+use crate::route::HostRoute;
+use crate::serve::{Answer, Params};
 
 /// Rows looked at for one page: what few rows match is found in several pages.
 const ROWS_MAX: usize = 5_000;
 /// Rows of one read.
 const STEP: u32 = 500;
-/// Members that a query can ask for, and where a row has them.
-const FILTERS: [&str; 6] =
-    ["action", "entity_type", "entity_id", "decision", "request_id", "user_id"];
 
-fn item() -> Value {
-    let text = json!({"type": ["string", "null"]});
-    object(&[
-        ("seq", json!({"type": "integer"})),
-        ("at", instant()),
-        ("actor", json!({"type": ["object", "null"]})),
-        ("on_behalf_of", text.clone()),
-        ("project_id", text.clone()),
-        ("primitive", text.clone()),
-        ("action", text.clone()),
-        ("entity_type", text.clone()),
-        ("entity_id", text.clone()),
-        ("decision", text.clone()),
-        ("reason", text.clone()),
-        ("request_id", text),
-        ("amount_micro_usd", json!({"type": ["integer", "null"]})),
-        ("policy_ids", json!({"type": ["array", "null"]})),
-        ("changes", json!({"type": ["array", "null"]})),
-        ("details", json!({})),
-    ])
+/// The rows of the audit log: an organization's, and the deployment's own.
+pub fn routes() -> Vec<HostRoute> {
+    let logs = HostRoute::get(Class::ProjectRead, "logs.list", "/logs", handler!(list_logs))
+        .summary("The audit log, newest first")
+        .paging(Paging::Cursor);
+    vec![logs, logs.for_operator("operator.logs")]
+}
+
+/// The query: rows that have all of it.
+#[derive(Deserialize, JsonSchema)]
+pub struct LogQuery {
+    /// `<noun>.<verb>`.
+    #[schemars(length(min = 1, max = 200))]
+    action: Optional<String>,
+    /// The kind of the entity.
+    #[schemars(length(min = 1, max = 200))]
+    entity_type: Optional<String>,
+    /// The entity's id.
+    #[schemars(length(min = 1, max = 200))]
+    entity_id: Optional<String>,
+    /// `allowed`, or the code of the refusal.
+    #[schemars(length(min = 1, max = 200))]
+    decision: Optional<String>,
+    /// The request's id.
+    #[schemars(length(min = 1, max = 200))]
+    request_id: Optional<String>,
+    /// The tenant user on whose behalf it was.
+    #[schemars(length(min = 1, max = 200))]
+    user_id: Optional<String>,
+    /// The moment that the oldest row is from.
+    since: Optional<Moment>,
+    /// The moment that the newest row is from.
+    until: Optional<Moment>,
+}
+
+impl LogQuery {
+    fn admits(&self, row: &LogRow) -> bool {
+        let same = |wanted: &Optional<String>, member: &Value| {
+            wanted.0.as_deref().is_none_or(|wanted| member.as_str() == Some(wanted))
+        };
+        same(&self.action, &row.action)
+            && same(&self.entity_type, &row.entity_type)
+            && same(&self.entity_id, &row.entity_id)
+            && same(&self.decision, &row.decision)
+            && same(&self.request_id, &row.request_id)
+            && same(&self.user_id, &row.on_behalf_of)
+    }
+}
+
+/// A row of the audit log. Rows of users who were erased have lost their private members.
+#[derive(Serialize, JsonSchema)]
+pub struct LogRow {
+    /// Its place in the log.
+    seq: u64,
+    /// Its moment.
+    at: Instant,
+    /// The type and the id of the actor.
+    #[schemars(with = "Option<Map<String, Value>>")]
+    actor: Value,
+    /// The tenant user on whose behalf it was.
+    #[schemars(with = "Option<String>")]
+    on_behalf_of: Value,
+    /// The project.
+    #[schemars(with = "Option<String>")]
+    project_id: Value,
+    /// The primitive that did it.
+    #[schemars(with = "Option<String>")]
+    primitive: Value,
+    /// `<noun>.<verb>`.
+    #[schemars(with = "Option<String>")]
+    action: Value,
+    /// The kind of the entity.
+    #[schemars(with = "Option<String>")]
+    entity_type: Value,
+    /// The entity's id.
+    #[schemars(with = "Option<String>")]
+    entity_id: Value,
+    /// `allowed`, or the code of the refusal.
+    #[schemars(with = "Option<String>")]
+    decision: Value,
+    /// The reason of the refusal.
+    #[schemars(with = "Option<String>")]
+    reason: Value,
+    /// The request's id.
+    #[schemars(with = "Option<String>")]
+    request_id: Value,
+    /// The amount, in micro-US-dollars.
+    #[schemars(with = "Option<i64>")]
+    amount_micro_usd: Value,
+    /// The rules that matched.
+    #[schemars(with = "Option<Vec<Value>>")]
+    policy_ids: Value,
+    /// The records that it changed.
+    #[schemars(with = "Option<Vec<Value>>")]
+    changes: Value,
+    /// Further details.
+    details: Value,
+}
+
+impl LogRow {
+    /// A row as it is answered.
+    pub fn of(row: &SequencedFact) -> Self {
+        let parsed = |text: Option<&String>| {
+            text.and_then(|text| serde_json::from_str::<Value>(text).ok()).unwrap_or_default()
+        };
+        let (mut body, mut private) =
+            (parsed(Some(&row.fact.body)), parsed(row.fact.private.as_ref()));
+        let take =
+            |of: &mut Value, member: &str| of.get_mut(member).map(Value::take).unwrap_or_default();
+        Self {
+            seq: row.sequence,
+            at: row.fact.at,
+            actor: take(&mut body, "actor"),
+            on_behalf_of: take(&mut body, "on_behalf_of"),
+            project_id: take(&mut body, "project_id"),
+            primitive: take(&mut body, "primitive"),
+            action: take(&mut body, "action"),
+            entity_type: take(&mut body, "entity_type"),
+            entity_id: take(&mut private, "entity_id"),
+            decision: take(&mut body, "decision"),
+            reason: take(&mut body, "reason"),
+            request_id: take(&mut body, "request_id"),
+            amount_micro_usd: take(&mut body, "amount_micro_usd"),
+            policy_ids: take(&mut body, "policy_ids"),
+            changes: take(&mut private, "changes"),
+            details: take(&mut private, "details"),
+        }
+    }
 }
 
 /// A page of rows.
-pub fn answer() -> Value {
-    shape::cursor_page("logs", &item())
-}
-
-/// The query.
-pub fn query() -> Value {
-    let mut properties = serde_json::Map::new();
-    for name in FILTERS {
-        properties.insert(name.into(), json!({"type": "string", "minLength": 1, "maxLength": 200}));
-    }
-    for name in ["since", "until"] {
-        properties.insert(name.into(), instant());
-    }
-    json!({"type": "object", "properties": properties, "additionalProperties": false})
-}
-
-/// A row as it is shown. Rows of users who were erased have lost what was private.
-pub fn view(row: &SequencedFact) -> Value {
-    let parsed = |text: Option<&String>| {
-        text.and_then(|text| serde_json::from_str::<Value>(text).ok()).unwrap_or_default()
-    };
-    let (body, private) = (parsed(Some(&row.fact.body)), parsed(row.fact.private.as_ref()));
-    json!({
-        "seq": row.sequence,
-        "at": row.fact.at,
-        "actor": body["actor"],
-        "on_behalf_of": body["on_behalf_of"],
-        "project_id": body["project_id"],
-        "primitive": body["primitive"],
-        "action": body["action"],
-        "entity_type": body["entity_type"],
-        "entity_id": private["entity_id"],
-        "decision": body["decision"],
-        "reason": body["reason"],
-        "request_id": body["request_id"],
-        "amount_micro_usd": body["amount_micro_usd"],
-        "policy_ids": body["policy_ids"],
-        "changes": private["changes"],
-        "details": private["details"],
-    })
+#[derive(Serialize, JsonSchema)]
+pub struct LogPage {
+    logs: Vec<LogRow>,
+    #[serde(flatten)]
+    page: Cursor,
 }
 
 /// The organization's rows. Some pages hold fewer rows than asked for although there are more:
@@ -92,23 +169,22 @@ pub fn view(row: &SequencedFact) -> Value {
 ///
 /// # Errors
 /// 403 for a key that is pinned: what others did is beyond its pin.
-pub async fn list(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
-    let organization = request.audited()?;
-    let moment = |name: &str| request.query_text(name).and_then(Instant::parse);
-    let (since, until) = (moment("since"), moment("until"));
-    let wanted: Vec<(&str, &str)> =
-        FILTERS.iter().filter_map(|name| Some((*name, request.query_text(name)?))).collect();
+pub async fn list_logs(
+    app: &App,
+    request: &HostRequest,
+    _: &mut Txn,
+    Params(asked): Params<LogQuery>,
+) -> Result<Answer<LogPage>, Refusal> {
+    let organization = request.audit_organization()?;
+    let moment = |at: &Optional<Moment>| at.0.as_ref().and_then(Moment::instant);
+    let (since, until) = (moment(&asked.since), moment(&asked.until));
     // A key that is pinned to a project sees what was done in it.
     let pinned = match &request.identity {
         Identity::Operator => None,
         _ => request.principal()?.project.as_ref().map(ProjectId::as_str),
     };
-    let fits = |row: &Value| {
-        pinned.is_none_or(|own| row["project_id"].as_str() == Some(own))
-            && wanted.iter().all(|(name, value)| {
-                let member = if *name == "user_id" { "on_behalf_of" } else { name };
-                row[member].as_str() == Some(value)
-            })
+    let fits = |row: &LogRow| {
+        pinned.is_none_or(|own| row.project_id.as_str() == Some(own)) && asked.admits(row)
     };
     let mut before: Option<u64> =
         request.page.position.as_deref().and_then(|position| position.parse().ok());
@@ -126,7 +202,7 @@ pub async fn list(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply
                 more = false;
                 break;
             }
-            let shown = view(&row);
+            let shown = LogRow::of(&row);
             if until.is_none_or(|until| row.fact.at <= until) && fits(&shown) {
                 items.push(shown);
             }
@@ -137,5 +213,5 @@ pub async fn list(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply
         }
     }
     let next = before.filter(|_| more).map(|before| before.to_string());
-    Ok(Reply::ok(&shape::listed_at("logs", items, &request.page, next.as_deref())))
+    Ok(Answer::of(&LogPage { logs: items, page: Cursor::of(&request.page, next.as_deref()) }))
 }

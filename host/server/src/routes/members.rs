@@ -1,87 +1,166 @@
-//! The people of an organization and their roles. Whoever could loosen by adding, promoting or
-//! removing somebody needs the authority to loosen; ownership is given and taken by owners alone,
-//! and the last owner stays.
+//! The people of an organization and their roles. A change of members that could loosen needs the
+//! authority to loosen; ownership is given and taken by owners alone, and the last owner stays.
 
-use charter_kernel::id::AccountId;
+use charter_kernel::authority::Class;
+use charter_kernel::id::{AccountId, InvitationId, KeyId};
+use charter_kernel::manifest::Paging;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::role::Role;
+use charter_kernel::time::Instant;
 use charter_kernel::unit::Reach;
 use charter_store::Txn;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use charter_tenancy::identity::Identity;
+use charter_tenancy::records::account::Account;
+use charter_tenancy::records::key::ApiKey;
+use charter_tenancy::records::member::Member;
+use charter_tenancy::stored;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 
-use super::shape::{self, id, instant, object};
-use super::{addresses, invitations, stored};
+use super::shape::{Deleted, Offset};
+use super::{addresses, invitations};
 use crate::app::App;
-use crate::records::account::Account;
-use crate::records::key::ApiKey;
-use crate::records::member::Member;
-use crate::reply::Reply;
-use crate::request::{HostRequest, Identity};
+use crate::handler;
+use crate::reply::AuditLog;
+use crate::request::HostRequest;
+use crate::route::HostRoute;
+use crate::serve::{Answer, Body};
 
-/// How many keys of somebody who leaves are named in the answer.
+/// How many keys of somebody who leaves or is demoted are named in the answer.
 const KEYS_NAMED_MAX: u32 = 200;
 
-/// A role, in a schema.
-pub fn role_schema() -> Value {
-    json!({"enum": Role::ALL.map(Role::as_str)})
+/// The rows of members.
+pub fn routes() -> Vec<HostRoute> {
+    vec![
+        HostRoute::get(
+            Class::OrganizationRead,
+            "members.list",
+            "/organization/members",
+            handler!(list_members),
+        )
+        .summary("List members")
+        .paging(Paging::Offset),
+        HostRoute::get(
+            Class::OrganizationRead,
+            "members.get",
+            "/organization/members/{id}",
+            handler!(get_member),
+        )
+        .summary("One member"),
+        HostRoute::patch(
+            Class::Loosening,
+            "members.update",
+            "/organization/members/{id}",
+            handler!(update_member),
+        )
+        .summary("Give a member another role"),
+        HostRoute::delete(
+            Class::Membership,
+            "members.remove",
+            "/organization/members/{id}",
+            handler!(remove_member),
+        )
+        .summary("Remove a member, or leave"),
+    ]
 }
 
-fn item() -> Value {
-    object(&[
-        ("id", id()),
-        ("email", json!({"type": "string"})),
-        ("role", role_schema()),
-        ("created_at", instant()),
-    ])
+/// A member of the organization.
+#[derive(Serialize, JsonSchema)]
+struct MemberItem {
+    /// The id of the member's account.
+    id: AccountId,
+    /// The member's address.
+    email: String,
+    /// The member's role.
+    role: Role,
+    /// The moment of joining.
+    created_at: Instant,
 }
 
-/// The answer of one member's routes.
-pub fn answer() -> Value {
-    object(&[("member", item())])
+impl MemberItem {
+    fn of(member: &Member) -> Self {
+        Self {
+            id: member.account.clone(),
+            email: member.email.clone(),
+            role: member.role,
+            created_at: member.created_at,
+        }
+    }
 }
 
-/// The answer of the list.
-pub fn list_answer() -> Value {
-    shape::page("members", &item())
+/// One member.
+#[derive(Serialize, JsonSchema)]
+pub struct MemberAnswer {
+    member: MemberItem,
 }
 
-/// The answer of a change: the member, and what it can no longer offer.
-pub fn change_answer() -> Value {
-    object(&[("member", item()), ("invitations", ids())])
+/// A page of members.
+#[derive(Serialize, JsonSchema)]
+pub struct MemberPage {
+    members: Vec<MemberItem>,
+    #[serde(flatten)]
+    page: Offset,
 }
 
-fn ids() -> Value {
-    json!({"type": "array", "items": id()})
+/// The body of a change.
+#[derive(Deserialize, JsonSchema)]
+pub struct MemberChange {
+    /// The member's role from now on.
+    role: Role,
 }
 
-/// What the wire shows of a member; the id is the account's.
-pub fn view(member: &Member) -> Value {
-    json!({"id": member.account, "email": member.email, "role": member.role, "created_at": member.created_at})
+/// A member whose role was changed.
+#[derive(Serialize, JsonSchema)]
+pub struct ChangedMember {
+    member: MemberItem,
+    /// The keys that the person has made, which go on working as they are.
+    keys: Vec<KeyId>,
+    /// The member's invitations that ended, since the new role does not offer them.
+    invitations: Vec<InvitationId>,
+}
+
+/// The answer to a removal.
+#[derive(Serialize, JsonSchema)]
+pub struct RemovedMember {
+    #[serde(flatten)]
+    gone: Deleted,
+    /// The keys that the person has made, which go on working.
+    keys: Vec<KeyId>,
+    /// The invitations that the person had offered, which ended.
+    invitations: Vec<InvitationId>,
 }
 
 /// The organization's members.
 ///
 /// # Errors
 /// 404 for a key that is pinned to a user.
-pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn list_members(
+    _: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+) -> Result<Answer<MemberPage>, Refusal> {
     let reach = Reach::organization(request.place()?.organization.id.as_str());
     let (limit, offset) = (request.page.limit, request.page.offset);
     let (members, more) = stored::list::<Member>(txn, &reach, &[], limit, offset).await?;
-    let items = members.iter().map(|member| view(&member.record)).collect();
-    Ok(Reply::ok(&shape::listed("members", items, (limit, offset), more)))
+    let members = members.iter().map(|member| MemberItem::of(&member.record)).collect();
+    Ok(Answer::of(&MemberPage { members, page: Offset::of(&request.page, more) }))
 }
 
 /// One member.
 ///
 /// # Errors
 /// 404 for an account that is no member.
-pub async fn get(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let member = named(request, txn).await?;
-    Ok(Reply::ok(&json!({"member": view(&member)})))
+pub async fn get_member(
+    _: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+) -> Result<Answer<MemberAnswer>, Refusal> {
+    let member = MemberItem::of(&find(request, txn).await?);
+    Ok(Answer::of(&MemberAnswer { member }))
 }
 
-async fn named(request: &HostRequest, txn: &mut Txn) -> Result<Member, Refusal> {
+async fn find(request: &HostRequest, txn: &mut Txn) -> Result<Member, Refusal> {
     let account = match (request.parameter("id"), &request.identity) {
         ("me", Identity::Session(session)) => session.account.clone(),
         (text, _) => AccountId::parse(text).ok_or_else(Refusal::not_found)?,
@@ -108,8 +187,8 @@ pub fn may_own(
     Ok(())
 }
 
-/// The last owner stays one.
-async fn another_owner(txn: &mut Txn, member: &Member) -> Result<(), Refusal> {
+/// Refuses to lose the last owner.
+async fn keep_an_owner(txn: &mut Txn, member: &Member) -> Result<(), Refusal> {
     if !member.role.owns() {
         return Ok(());
     }
@@ -123,29 +202,23 @@ async fn another_owner(txn: &mut Txn, member: &Member) -> Result<(), Refusal> {
         .hint("Make somebody else an owner first."))
 }
 
-#[derive(Deserialize)]
-struct Change {
-    role: Role,
-}
-
-/// The body of a change.
-pub fn change_body() -> Value {
-    object(&[("role", role_schema())])
-}
-
-/// Gives a member another role. What they have offered and could not offer in it ends, and the
-/// answer names it.
+/// Gives a member another role. Invitations that the person could not offer in it end; the answer
+/// names them, and after a demotion the keys that the person has made.
 ///
 /// # Errors
 /// 403 where the caller may not, 409 for the last owner.
-pub async fn patch(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn update_member(
+    _: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+    Body(body): Body<MemberChange>,
+) -> Result<Answer<ChangedMember>, Refusal> {
     request.place()?.may_loosen()?;
-    let body: Change = request.body_as()?;
-    let mut member = named(request, txn).await?;
+    let mut member = find(request, txn).await?;
     let before = member.role;
     may_own(&request.identity, Some(before), Some(body.role))?;
     if !body.role.owns() {
-        another_owner(txn, &member).await?;
+        keep_an_owner(txn, &member).await?;
     }
     member.role = body.role;
     stored::replace(txn, &member, "role").await?;
@@ -155,37 +228,46 @@ pub async fn patch(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Repl
     let ended =
         invitations::end_of(txn, &member.organization, member.account.as_str(), Some(member.role))
             .await?;
+    // A member who may do less than before may have kept a key that does more.
+    let keys = match before.no_higher_than(member.role) {
+        true => Vec::new(),
+        false => keys_made_by(txn, &member).await?,
+    };
     let note =
         json!({"before": {"role": before}, "after": {"role": member.role}, "invitations": ended});
-    Ok(Reply::ok(&json!({"member": view(&member), "invitations": ended}))
+    let answer = ChangedMember { member: MemberItem::of(&member), keys, invitations: ended };
+    Ok(Answer::of(&answer)
         .about("member", member.account.to_string())
+        .with_log(AuditLog::Organization)
         .noting(note))
 }
 
-/// What a removal answers.
-pub fn deleted() -> Value {
-    object(&[
-        ("id", id()),
-        ("deleted", json!({"const": true})),
-        ("keys", ids()),
-        ("invitations", ids()),
-    ])
+/// The keys that a person has made: they are the organization's, and can be replaced.
+async fn keys_made_by(txn: &mut Txn, member: &Member) -> Result<Vec<KeyId>, Refusal> {
+    let reach = Reach::organization(member.organization.as_str());
+    let made = [("maker", member.account.as_str())];
+    let (keys, _) = stored::list::<ApiKey>(txn, &reach, &made, KEYS_NAMED_MAX, 0).await?;
+    Ok(keys.into_iter().map(|key| key.record.id).collect())
 }
 
 /// Removes a member; anybody can leave. Keys are the organization's and go on working: the answer
-/// names those that the person made, so that they can be replaced. What the person has offered
-/// ends, and is named beside them.
+/// names those that the person made, so that they can be replaced. Invitations that the person has
+/// offered end, and are named beside them.
 ///
 /// # Errors
 /// 403 where the caller may not, 409 for the last owner.
-pub async fn delete(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let member = named(request, txn).await?;
+pub async fn remove_member(
+    _: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+) -> Result<Answer<RemovedMember>, Refusal> {
+    let member = find(request, txn).await?;
     let leaves = matches!(&request.identity, Identity::Session(session) if session.account == member.account);
     if !leaves {
         request.place()?.may_loosen()?;
         may_own(&request.identity, Some(member.role), None)?;
     }
-    another_owner(txn, &member).await?;
+    keep_an_owner(txn, &member).await?;
     stored::remove(txn, &member).await?;
     if let Some(mut account) =
         stored::get::<Account>(txn, &Account::address(&member.account)).await?
@@ -193,13 +275,14 @@ pub async fn delete(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
         account.record.organizations.retain(|organization| *organization != member.organization);
         stored::replace(txn, &account.record, "email").await?;
     }
-    let reach = Reach::organization(member.organization.as_str());
-    let made = [("maker", member.account.as_str())];
-    let (keys, _) = stored::list::<ApiKey>(txn, &reach, &made, KEYS_NAMED_MAX, 0).await?;
-    let keys: Vec<_> = keys.into_iter().map(|key| key.record.id).collect();
+    let keys = keys_made_by(txn, &member).await?;
     let ended =
         invitations::end_of(txn, &member.organization, member.account.as_str(), None).await?;
-    let answer = json!({"id": member.account, "deleted": true, "keys": keys, "invitations": ended});
-    let note = json!({"before": view(&member), "invitations": ended});
-    Ok(Reply::ok(&answer).about("member", member.account.to_string()).noting(note))
+    let note = json!({"before": MemberItem::of(&member), "invitations": ended});
+    let answer =
+        RemovedMember { gone: Deleted::of(member.account.as_str()), keys, invitations: ended };
+    Ok(Answer::of(&answer)
+        .about("member", member.account.to_string())
+        .with_log(AuditLog::Organization)
+        .noting(note))
 }

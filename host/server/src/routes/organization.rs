@@ -1,73 +1,160 @@
 //! The organization of the credential, at `/v1/organization` and, as it was once called,
 //! `/v1/company`.
 
+use charter_governance::caps;
+use charter_kernel::authority::Class;
+use charter_kernel::id::{OrganizationId, ProjectId};
 use charter_kernel::kit::Budget;
+use charter_kernel::manifest::Access;
 use charter_kernel::refusal::Refusal;
-use charter_kernel::time::Zone;
-use charter_kernel::unit::Reach;
+use charter_kernel::role::Role;
+use charter_kernel::time::{Instant, Zone};
+use charter_kernel::unit::{Guard, Reach};
 use charter_store::Txn;
-use serde::Deserialize;
+use charter_tenancy::place::Place;
+use charter_tenancy::records::organization::{Loosening, Organization};
+use charter_tenancy::records::{Record as _, name as names};
+use charter_tenancy::stored;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::shape::{budget, check, checked, id, instant, name, nullable, object, present};
-use super::stored;
+use super::shape::{Name, Optional, check, present, refuse_faults};
 use crate::app::App;
-use crate::governance::caps;
-use crate::records::name as names;
-use crate::records::organization::{Loosening, Organization};
-use crate::reply::Reply;
+use crate::handler;
 use crate::request::HostRequest;
+use crate::route::HostRoute;
+use crate::serve::{Answer, Body};
 
-fn loosening() -> Value {
-    json!({"enum": ["key", "session"]})
+/// The rows of the organization, by both its names.
+pub fn routes() -> Vec<HostRoute> {
+    vec![
+        HostRoute::get(
+            Class::OrganizationName,
+            "organization.get",
+            "/organization",
+            handler!(get_organization),
+        )
+        .summary("The organization"),
+        HostRoute::get(
+            Class::OrganizationName,
+            "company.get",
+            "/company",
+            handler!(get_organization),
+        )
+        .summary("The organization, by its former name"),
+        HostRoute::patch(
+            Class::OrganizationChange,
+            "organization.update",
+            "/organization",
+            handler!(update_organization),
+        )
+        .access(Access::Admin)
+        .summary("Change the organization"),
+        HostRoute::patch(
+            Class::OrganizationChange,
+            "company.update",
+            "/company",
+            handler!(update_organization),
+        )
+        .access(Access::Admin)
+        .summary("Change the organization, by its former name"),
+    ]
 }
 
-fn time_zone() -> Value {
-    json!({"type": "string", "minLength": 1, "maxLength": 64})
+/// The organization.
+#[derive(Serialize, JsonSchema)]
+pub struct OrganizationAnswer {
+    organization: OrganizationItem,
 }
 
-/// The answer of these routes.
-pub fn answer() -> Value {
-    object(&[(
-        "organization",
-        object(&[
-            ("id", id()),
-            ("name", name()),
-            ("role", json!({"type": "string"})),
-            // A key that is pinned to a project is told the name alone.
-            ("default_project_id?", id()),
-            ("loosening?", loosening()),
-            ("time_zone?", time_zone()),
-            ("budget?", nullable(&budget())),
-            ("created_at?", instant()),
-        ]),
-    )])
+/// The organization, as far as the credential sees it.
+#[derive(Serialize, JsonSchema)]
+struct OrganizationItem {
+    /// The organization's id.
+    id: OrganizationId,
+    /// Its name, for people.
+    name: Name,
+    /// The role of the credential.
+    #[schemars(with = "Role")]
+    role: Option<Role>,
+    /// The part that a pinned key is not told.
+    #[serde(flatten)]
+    rest: Option<Rest>,
 }
 
-fn view(organization: &Organization, request: &HostRequest) -> Value {
-    json!({"organization": {
-        "id": organization.id,
-        "name": organization.name,
-        "default_project_id": organization.default_project,
-        "loosening": organization.loosening,
-        "time_zone": organization.time_zone,
-        "budget": organization.budget,
-        "role": request.identity.role(),
-        "created_at": organization.created_at,
-    }})
+#[derive(Serialize, JsonSchema)]
+struct Rest {
+    /// The project of requests that name none.
+    default_project_id: ProjectId,
+    /// The moment of its creation.
+    created_at: Instant,
+    #[serde(flatten)]
+    settings: Settings,
 }
 
-/// What a change is noted by.
-fn told(organization: &Organization) -> Value {
-    json!({
-        "name": organization.name,
-        "loosening": organization.loosening,
-        "time_zone": organization.time_zone,
-        "budget": organization.budget,
-    })
+/// The settings that a change sets.
+#[derive(Serialize, JsonSchema)]
+struct Settings {
+    /// The credentials that may loosen: an admin's key too, or a session alone.
+    loosening: Loosening,
+    /// The IANA time zone in which its days begin.
+    #[schemars(length(min = 1, max = 64))]
+    time_zone: String,
+    /// The spend cap of all of the organization.
+    budget: Option<Budget>,
 }
 
-async fn own(request: &HostRequest, txn: &mut Txn) -> Result<Organization, Refusal> {
+impl Settings {
+    fn of(organization: &Organization) -> Self {
+        Self {
+            loosening: organization.loosening,
+            time_zone: organization.time_zone.clone(),
+            budget: organization.budget,
+        }
+    }
+}
+
+impl OrganizationAnswer {
+    fn of(organization: &Organization, request: &HostRequest, is_pinned: bool) -> Self {
+        let rest = || Rest {
+            default_project_id: organization.default_project.clone(),
+            created_at: organization.created_at,
+            settings: Settings::of(organization),
+        };
+        let organization = OrganizationItem {
+            id: organization.id.clone(),
+            name: organization.name.as_str().into(),
+            role: request.identity.role(),
+            rest: (!is_pinned).then(rest),
+        };
+        Self { organization }
+    }
+}
+
+/// The body of a change.
+#[derive(Deserialize, JsonSchema)]
+pub struct OrganizationChange {
+    /// Its name, for people.
+    name: Optional<Name>,
+    /// The credentials that may loosen: an admin's key too, or a session alone.
+    loosening: Optional<Loosening>,
+    /// The IANA time zone in which its days begin.
+    #[schemars(length(min = 1, max = 64))]
+    time_zone: Optional<String>,
+    /// The spend cap of all of the organization; null for none.
+    #[serde(default, deserialize_with = "present")]
+    budget: Option<Option<Budget>>,
+}
+
+/// The details of a change, for its audit row.
+fn note_of(organization: &Organization) -> Value {
+    let mut note = json!(Settings::of(organization));
+    note["name"] = json!(organization.name);
+    note
+}
+
+async fn find(request: &HostRequest, txn: &mut Txn) -> Result<Organization, Refusal> {
     let id = &request.place()?.organization.id;
     let found = stored::get::<Organization>(txn, &Organization::address(id)).await?;
     Ok(found.ok_or_else(Refusal::not_found)?.record)
@@ -77,64 +164,46 @@ async fn own(request: &HostRequest, txn: &mut Txn) -> Result<Organization, Refus
 ///
 /// # Errors
 /// When the store cannot be asked.
-pub async fn get(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let organization = own(request, txn).await?;
-    if request.principal()?.is_pinned() {
-        let named = json!({
-            "id": organization.id,
-            "name": organization.name,
-            "role": request.identity.role(),
-        });
-        return Ok(Reply::ok(&json!({"organization": named})));
-    }
-    Ok(Reply::ok(&view(&organization, request)))
-}
-
-#[derive(Deserialize)]
-struct Change {
-    name: Option<String>,
-    loosening: Option<Loosening>,
-    time_zone: Option<String>,
-    #[serde(default, deserialize_with = "present")]
-    budget: Option<Option<Budget>>,
-}
-
-/// The body of a change.
-pub fn change_body() -> Value {
-    object(&[
-        ("name?", name()),
-        ("loosening?", loosening()),
-        ("time_zone?", time_zone()),
-        ("budget?", nullable(&budget())),
-    ])
+pub async fn get_organization(
+    _: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+) -> Result<Answer<OrganizationAnswer>, Refusal> {
+    let organization = find(request, txn).await?;
+    let is_pinned = request.principal()?.is_pinned();
+    Ok(Answer::of(&OrganizationAnswer::of(&organization, request, is_pinned)))
 }
 
 /// Changes the organization.
 ///
 /// # Errors
 /// 403 where the caller may not.
-pub async fn patch(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let body: Change = request.body_as()?;
+pub async fn update_organization(
+    _: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+    Body(body): Body<OrganizationChange>,
+) -> Result<Answer<OrganizationAnswer>, Refusal> {
     let mut faults = Vec::new();
-    check(&mut faults, "name", body.name.as_deref().and_then(names::fault));
-    let no_zone = body.time_zone.as_deref().is_some_and(|zone| Zone::named(zone).is_none());
+    check(&mut faults, "name", body.name.0.as_deref().and_then(names::fault));
+    let no_zone = body.time_zone.0.as_deref().is_some_and(|zone| Zone::parse(zone).is_none());
     check(
         &mut faults,
         "time_zone",
         no_zone.then_some("must be the name of an IANA time zone, such as Europe/Zurich"),
     );
-    checked(faults)?;
-    let mut organization = own(request, txn).await?;
-    let before = told(&organization);
-    if let Some(wanted) = body.loosening.filter(|wanted| *wanted != organization.loosening) {
+    refuse_faults(faults)?;
+    let mut organization = find(request, txn).await?;
+    let before = note_of(&organization);
+    if let Some(wanted) = body.loosening.0.filter(|wanted| *wanted != organization.loosening) {
         // Asking for a session is a tightening; no longer asking for one takes one.
         if wanted == Loosening::Key {
             request.place()?.may_loosen()?;
         }
         organization.loosening = wanted;
     }
-    // Where days begin decides how much of a budget is left.
-    if let Some(zone) = body.time_zone.filter(|zone| *zone != organization.time_zone) {
+    // The zone in which days begin decides how much of a budget is left.
+    if let Some(zone) = body.time_zone.0.filter(|zone| *zone != organization.time_zone) {
         request.place()?.may_loosen()?;
         organization.time_zone = zone;
     }
@@ -148,12 +217,29 @@ pub async fn patch(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Repl
         }
         organization.budget = wanted;
     }
-    if let Some(name) = body.name {
-        organization.name = name;
+    if let Some(name) = body.name.0 {
+        organization.name = name.0;
     }
     stored::replace(txn, &organization, "name").await?;
-    let note = json!({"before": before, "after": told(&organization)});
-    Ok(Reply::ok(&view(&organization, request))
+    let note = json!({"before": before, "after": note_of(&organization)});
+    Ok(Answer::of(&OrganizationAnswer::of(&organization, request, false))
         .about("organization", organization.id.to_string())
         .noting(note))
+}
+
+/// Whether the caller may make what has a cap of its own: where no cap of the organization bounds
+/// all of them together it is more room, and takes the authority to loosen.
+///
+/// # Errors
+/// 403 `loosening_not_allowed`.
+pub async fn may_open_room(txn: &mut Txn, place: &Place) -> Result<(), Refusal> {
+    let key = Organization::address(&place.organization.id);
+    let row = txn.get_relaxed(&key).await.map_err(stored::reading)?;
+    let row = row.ok_or_else(Refusal::not_found)?;
+    // Many make users at once: nobody waits for the organization's row, and it is as it was read.
+    txn.guard(Guard::Unchanged { key, version: row.version });
+    match Organization::read(&row).map_err(stored::unreadable)?.budget {
+        Some(_) => Ok(()),
+        None => place.may_loosen(),
+    }
 }

@@ -1,88 +1,142 @@
 //! Projects of an organization, live or test. Each has a default user and a default kit of its own.
 
-use charter_kernel::authority::sees_project;
-use charter_kernel::id::{OrganizationId, ProjectId};
+use charter_governance::caps;
+use charter_governance::lifecycle::{self, Told};
+use charter_kernel::authority::{Class, sees_project};
+use charter_kernel::id::{KitId, OrganizationId, ProjectId, UserId};
 use charter_kernel::kit::Budget;
+use charter_kernel::manifest::{Access, Paging};
 use charter_kernel::refusal::Refusal;
+use charter_kernel::time::Instant;
 use charter_kernel::unit::Reach;
 use charter_store::Txn;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use charter_tenancy::records::kit::StoredKit;
+use charter_tenancy::records::name as names;
+use charter_tenancy::records::project::{Mode, PROJECTS_MAX, Project};
+use charter_tenancy::records::user::User;
+use charter_tenancy::stored;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 
-use super::shape::{self, budget, check, checked, id, instant, name, nullable, object, present};
-use super::{auth, keys, kits::pins, stored};
+use super::kits::pins;
+use super::organization::may_open_room;
+use super::shape::{Deleted, Name, Offset, Optional, check, present, refuse_faults};
+use super::{auth, keys};
 use crate::app::App;
-use crate::governance::caps;
-use crate::lifecycle::{self, Told};
-use crate::records::kit::StoredKit;
-use crate::records::name as names;
-use crate::records::project::{Mode, PROJECTS_MAX, Project};
-use crate::records::user::User;
-use crate::reply::Reply;
+use crate::handler;
+use crate::reply::AuditLog;
 use crate::request::HostRequest;
+use crate::route::HostRoute;
+use crate::serve::{Answer, Body, Created};
 
-fn item() -> Value {
-    object(&[
-        ("id", id()),
-        ("name", name()),
-        ("mode", mode()),
-        ("default", json!({"type": "boolean"})),
-        ("default_user_id", id()),
-        ("default_kit_id", id()),
-        ("budget", nullable(&budget())),
-        ("created_at", instant()),
-    ])
+/// The rows of projects.
+pub fn routes() -> Vec<HostRoute> {
+    vec![
+        HostRoute::post(
+            Class::OrganizationChange,
+            "projects.create",
+            "/projects",
+            handler!(create_project),
+        )
+        .access(Access::Admin)
+        .summary("Create a project"),
+        HostRoute::get(Class::ProjectRead, "projects.list", "/projects", handler!(list_projects))
+            .summary("List projects")
+            .paging(Paging::Offset),
+        HostRoute::get(Class::ProjectRead, "projects.get", "/projects/{id}", handler!(get_project))
+            .summary("One project"),
+        HostRoute::patch(
+            Class::ProjectChange,
+            "projects.update",
+            "/projects/{id}",
+            handler!(update_project),
+        )
+        .summary("Change a project"),
+        HostRoute::delete(
+            Class::Loosening,
+            "projects.delete",
+            "/projects/{id}",
+            handler!(delete_project),
+        )
+        .summary("Delete an empty project"),
+    ]
 }
 
-fn mode() -> Value {
-    json!({"enum": ["live", "test"]})
-}
-
-/// The answer of one project's routes.
-pub fn answer() -> Value {
-    object(&[("project", item())])
-}
-
-/// The answer of the list.
-pub fn list_answer() -> Value {
-    shape::page("projects", &item())
-}
-
-fn view(project: &Project, default: &ProjectId) -> Value {
-    json!({
-        "id": project.id,
-        "name": project.name,
-        "mode": project.mode,
-        "default": project.id == *default,
-        "default_user_id": project.default_user,
-        "default_kit_id": project.default_kit,
-        "budget": project.budget,
-        "created_at": project.created_at,
-    })
-}
-
-#[derive(Deserialize)]
-struct Create {
-    name: String,
+/// The body of a new project.
+#[derive(Deserialize, JsonSchema)]
+pub struct NewProject {
+    /// Its name, for people.
+    name: Name,
+    /// The providers that it reaches: all, or those that are bound as a sandbox.
     #[serde(default)]
     mode: Mode,
 }
 
-/// The body of a new project.
-pub fn create_body() -> Value {
-    object(&[("name", name()), ("mode?", mode())])
+/// A project.
+#[derive(Serialize, JsonSchema)]
+struct ProjectItem {
+    /// The project's id.
+    id: ProjectId,
+    /// Its name, for people.
+    name: Name,
+    /// The providers that it reaches: all, or those that are bound as a sandbox.
+    mode: Mode,
+    /// Whether it is the organization's default project.
+    default: bool,
+    /// The profile that the account itself acts as in it.
+    default_user_id: UserId,
+    /// The kit of users that were assigned none.
+    default_kit_id: KitId,
+    /// The spend cap of all its users together.
+    budget: Option<Budget>,
+    /// The moment of its creation.
+    created_at: Instant,
 }
 
-/// Makes a project.
+impl ProjectItem {
+    fn of(project: &Project, default: &ProjectId) -> Self {
+        Self {
+            id: project.id.clone(),
+            name: project.name.as_str().into(),
+            mode: project.mode,
+            default: project.id == *default,
+            default_user_id: project.default_user.clone(),
+            default_kit_id: project.default_kit.clone(),
+            budget: project.budget,
+            created_at: project.created_at,
+        }
+    }
+}
+
+/// One project.
+#[derive(Serialize, JsonSchema)]
+pub struct ProjectAnswer {
+    project: ProjectItem,
+}
+
+/// A page of projects.
+#[derive(Serialize, JsonSchema)]
+pub struct ProjectPage {
+    projects: Vec<ProjectItem>,
+    #[serde(flatten)]
+    page: Offset,
+}
+
+/// Makes a project, with the budget and the kit of the default one.
 ///
 /// # Errors
-/// 403 for a pinned key.
-pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+/// 403 for a pinned key, and where it would be more room than the caller may give.
+pub async fn create_project(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+    Body(body): Body<NewProject>,
+) -> Result<Created<ProjectAnswer>, Refusal> {
     let organization = &request.place()?.organization;
-    let body: Create = request.body_as()?;
     let mut faults = Vec::new();
     check(&mut faults, "name", names::fault(&body.name));
-    checked(faults)?;
+    refuse_faults(faults)?;
     let reach = Reach::organization(organization.id.as_str());
     if stored::count::<Project>(txn, &reach, &[]).await? >= PROJECTS_MAX {
         return Err(Refusal::state_conflict(
@@ -94,12 +148,16 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     let default = stored::get::<Project>(txn, &default).await?.ok_or_else(Refusal::not_found)?;
     let kit = StoredKit::address(&default.record.id, &default.record.default_kit);
     let kit = stored::get::<StoredKit>(txn, &kit).await?.ok_or_else(Refusal::not_found)?;
-    let like = Some((default.record, kit.record));
-    let wanted = (organization.id.clone(), body.name.as_str(), body.mode);
+    let (default, kit) = (default.record, kit.record);
+    if default.budget.is_some() || kit.budget.is_some() {
+        may_open_room(txn, request.place()?).await?;
+    }
+    let like = Some((default, kit));
+    let wanted = (organization.id.clone(), &*body.name, body.mode);
     let project = auth::new_project(app, txn, request, wanted, like).await?;
-    let shown = view(&project, &organization.default_project);
+    let shown = ProjectItem::of(&project, &organization.default_project);
     let note = json!({"after": shown});
-    Ok(Reply::created(&json!({"project": shown}))
+    Ok(Created::of(&ProjectAnswer { project: shown })
         .about("project", project.id.to_string())
         .noting(note))
 }
@@ -108,7 +166,11 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
 ///
 /// # Errors
 /// When the store cannot be asked.
-pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn list_projects(
+    _: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+) -> Result<Answer<ProjectPage>, Refusal> {
     let place = request.place()?;
     let (limit, offset) = (request.page.limit, request.page.offset);
     let default = &place.organization.default_project;
@@ -118,17 +180,16 @@ pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply
             &Project::address(&place.organization.id, &place.project.id),
         )
         .await?;
-        let items = own
-            .iter()
-            .filter(|_| offset == 0)
-            .map(|project| view(&project.record, default))
-            .collect();
-        return Ok(Reply::ok(&shape::listed("projects", items, (limit, offset), false)));
+        let own = own.iter().filter(|_| offset == 0);
+        let projects = own.map(|project| ProjectItem::of(&project.record, default)).collect();
+        let page = Offset::of(&request.page, false);
+        return Ok(Answer::of(&ProjectPage { projects, page }));
     }
     let reach = Reach::organization(place.organization.id.as_str());
     let (projects, more) = stored::list::<Project>(txn, &reach, &[], limit, offset).await?;
-    let items = projects.iter().map(|project| view(&project.record, default)).collect();
-    Ok(Reply::ok(&shape::listed("projects", items, (limit, offset), more)))
+    let projects =
+        projects.iter().map(|project| ProjectItem::of(&project.record, default)).collect();
+    Ok(Answer::of(&ProjectPage { projects, page: Offset::of(&request.page, more) }))
 }
 
 /// Requires at the commit that the project is still there: nobody moves into one that is being
@@ -145,7 +206,7 @@ pub async fn still_there(
     found.map(drop).ok_or_else(Refusal::not_found)
 }
 
-async fn named(request: &HostRequest, txn: &mut Txn) -> Result<Project, Refusal> {
+async fn find(request: &HostRequest, txn: &mut Txn) -> Result<Project, Refusal> {
     let organization = &request.place()?.organization;
     let id = match request.parameter("id") {
         "default" => organization.default_project.clone(),
@@ -161,36 +222,42 @@ async fn named(request: &HostRequest, txn: &mut Txn) -> Result<Project, Refusal>
 ///
 /// # Errors
 /// 404 for another organization's.
-pub async fn get(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let project = named(request, txn).await?;
-    let shown = view(&project, &request.place()?.organization.default_project);
-    Ok(Reply::ok(&json!({"project": shown})))
-}
-
-#[derive(Deserialize)]
-struct Change {
-    name: Option<String>,
-    #[serde(default, deserialize_with = "present")]
-    budget: Option<Option<Budget>>,
+pub async fn get_project(
+    _: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+) -> Result<Answer<ProjectAnswer>, Refusal> {
+    let project = find(request, txn).await?;
+    let project = ProjectItem::of(&project, &request.place()?.organization.default_project);
+    Ok(Answer::of(&ProjectAnswer { project }))
 }
 
 /// The body of a change. The mode never changes: keys say it in their prefix.
-pub fn change_body() -> Value {
-    object(&[("name?", name()), ("budget?", nullable(&budget()))])
+#[derive(Deserialize, JsonSchema)]
+pub struct ProjectChange {
+    /// Its name, for people.
+    name: Optional<Name>,
+    /// The spend cap of all its users together; null for none.
+    #[serde(default, deserialize_with = "present")]
+    budget: Option<Option<Budget>>,
 }
 
 /// Changes a project.
 ///
 /// # Errors
 /// 404 for another organization's, 403 for a looser budget without the authority to loosen.
-pub async fn patch(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let body: Change = request.body_as()?;
+pub async fn update_project(
+    _: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+    Body(body): Body<ProjectChange>,
+) -> Result<Answer<ProjectAnswer>, Refusal> {
     let mut faults = Vec::new();
-    check(&mut faults, "name", body.name.as_deref().and_then(names::fault));
-    checked(faults)?;
-    let mut project = named(request, txn).await?;
+    check(&mut faults, "name", body.name.0.as_deref().and_then(names::fault));
+    refuse_faults(faults)?;
+    let mut project = find(request, txn).await?;
     let organization = &request.place()?.organization;
-    let before = view(&project, &organization.default_project);
+    let before = ProjectItem::of(&project, &organization.default_project);
     if let Some(wanted) = body.budget {
         if Budget::loosens(project.budget, wanted) {
             request.place()?.may_loosen()?;
@@ -200,13 +267,16 @@ pub async fn patch(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Repl
         }
         project.budget = wanted;
     }
-    if let Some(name) = body.name {
-        project.name = name;
+    if let Some(name) = body.name.0 {
+        project.name = name.0;
     }
     stored::replace(txn, &project, "name").await?;
-    let shown = view(&project, &organization.default_project);
+    let shown = ProjectItem::of(&project, &organization.default_project);
     let note = json!({"before": before, "after": shown});
-    Ok(Reply::ok(&json!({"project": shown})).about("project", project.id.to_string()).noting(note))
+    Ok(Answer::of(&ProjectAnswer { project: shown })
+        .about("project", project.id.to_string())
+        .with_log(AuditLog::Project(project.id))
+        .noting(note))
 }
 
 /// Deletes a project that has no users and kits but its own default ones. Its keys are revoked, and
@@ -214,10 +284,14 @@ pub async fn patch(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Repl
 ///
 /// # Errors
 /// 409 for the default project, and for one that is in use.
-pub async fn delete(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn delete_project(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+) -> Result<Answer<Deleted>, Refusal> {
     let organization = &request.place()?.organization;
     request.place()?.may_loosen()?;
-    let project = named(request, txn).await?;
+    let project = find(request, txn).await?;
     if project.id == organization.default_project {
         return Err(Refusal::state_conflict(
             "default_project",
@@ -249,8 +323,8 @@ pub async fn delete(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     }
     stored::remove(txn, &project).await?;
     lifecycle::erase(txn, organization.id.as_str(), &reach, signals, request.now).await?;
-    let note = json!({"before": view(&project, &organization.default_project)});
-    Ok(Reply::ok(&json!({"id": project.id, "deleted": true}))
+    let note = json!({"before": ProjectItem::of(&project, &organization.default_project)});
+    Ok(Answer::of(&Deleted::of(project.id.as_str()))
         .about("project", project.id.to_string())
         .noting(note))
 }

@@ -1,28 +1,32 @@
 //! A person's session: reading it, ending it, and moving it to another of the person's
 //! organizations.
 
+use charter_adapters::public;
+use charter_kernel::authority::Class;
 use charter_kernel::id::{AccountId, OrganizationId, SessionId};
-use charter_kernel::refusal::Refusal;
+use charter_kernel::refusal::{Code, Refusal};
+use charter_kernel::role::Role;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::Reach;
 use charter_store::Txn;
+use charter_tenancy::directory::{SessionRecord, csrf_token};
+use charter_tenancy::identity::Identity;
+use charter_tenancy::records::account::Account;
+use charter_tenancy::records::member::Member;
+use charter_tenancy::records::organization::Organization;
+use charter_tenancy::records::session::Session;
 use charter_tenancy::secret::Plain;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use charter_tenancy::stored;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 
-use super::addresses::{account_schema, account_view};
-use super::shape::{id, instant, name, object};
-use super::stored;
+use super::shape::{AccountItem, Deleted, EndedSessions, Named, Reference, Yes};
 use crate::app::App;
-use crate::directory::SessionRecord;
-use crate::directory::csrf_token;
-use crate::public;
-use crate::records::account::Account;
-use crate::records::member::Member;
-use crate::records::organization::Organization;
-use crate::records::session::Session;
-use crate::reply::Reply;
-use crate::request::{HostRequest, Identity};
+use crate::handler;
+use crate::request::HostRequest;
+use crate::route::HostRoute;
+use crate::serve::{Answer, Body};
 
 /// The cookie's name.
 pub const COOKIE: &str = "service_session";
@@ -43,7 +47,7 @@ pub async fn open(
     now: Instant,
     lifetime_ms: i64,
 ) -> Result<Session, Refusal> {
-    let held = held(txn, &account.id).await?;
+    let held = list_held(txn, &account.id).await?;
     let full = held.len() >= SESSIONS_MAX as usize;
     let oldest = held.iter().map(|held| held.created_at).min();
     for held in held
@@ -54,7 +58,7 @@ pub async fn open(
     }
     let session = Session {
         id,
-        digest: token.digest().stored(),
+        digest: token.digest().hex(),
         account: account.id.clone(),
         organization: organization.clone(),
         password_version: account.password_version,
@@ -63,11 +67,6 @@ pub async fn open(
     };
     stored::insert(txn, &session, "id").await?;
     Ok(session)
-}
-
-/// What the wire shows of a session.
-pub fn view(session: &Session, token: &Plain) -> Value {
-    json!({"id": session.id, "expires_at": session.expires_at, "csrf_token": csrf_token(token).reveal()})
 }
 
 /// The cookie that holds a session's token; `lifetime_ms` 0 removes it. `secure`: browsers send it
@@ -91,101 +90,181 @@ pub fn of(request: &HostRequest) -> Result<&SessionRecord, Refusal> {
     }
 }
 
-/// The answer of the session's routes.
-pub fn answer() -> Value {
-    let session = object(&[
-        ("id", id()),
-        ("expires_at", instant()),
-        ("csrf_token", json!({"type": "string"})),
-    ]);
-    let organization = object(&[("id", id()), ("name", name())]);
-    object(&[
-        ("account", account_schema()),
-        ("organization", organization.clone()),
-        ("organizations", json!({"type": "array", "items": organization})),
-        ("role", json!({"type": "string"})),
-        ("session", session),
-    ])
-}
-
 /// The answer to a session whose person was removed while it was being asked.
-pub fn gone() -> Refusal {
+pub fn person_gone() -> Refusal {
     Refusal::unauthorized("The session has ended.").hint("Sign in with POST /v1/auth/login.")
 }
 
-async fn shown(
+/// The rows of sessions.
+pub fn routes() -> Vec<HostRoute> {
+    vec![
+        HostRoute::get(Class::OwnSession, "session.get", "/auth/session", handler!(get_session))
+            .session()
+            .summary("The session and its CSRF token"),
+        HostRoute::delete(Class::OwnSession, "session.end", "/auth/session", handler!(end_session))
+            .session()
+            .summary("Sign out"),
+        HostRoute::get(
+            Class::OwnSession,
+            "sessions.list",
+            "/auth/sessions",
+            handler!(list_sessions),
+        )
+        .session()
+        .summary("The sessions of the person"),
+        HostRoute::delete(
+            Class::OwnSession,
+            "sessions.revoke",
+            "/auth/sessions/{id}",
+            handler!(revoke_session),
+        )
+        .session()
+        .summary("End a session of the person")
+        .refuses(&[Code::NotFound]),
+        HostRoute::delete(
+            Class::OwnSession,
+            "sessions.revoke_others",
+            "/auth/sessions",
+            handler!(revoke_other_sessions),
+        )
+        .session()
+        .summary("End all other sessions of the person"),
+        HostRoute::post(
+            Class::OwnSession,
+            "session.switch_company",
+            "/auth/session/switch-company",
+            handler!(switch_company),
+        )
+        .session()
+        .summary("Move the session to another organization of the person"),
+    ]
+}
+
+/// A session, with the token that its changes send in `X-Service-CSRF`.
+#[derive(Serialize, JsonSchema)]
+pub struct SessionItem {
+    /// The session's id.
+    id: SessionId,
+    /// The moment of its end.
+    expires_at: Instant,
+    /// The token of its changes.
+    csrf_token: String,
+}
+
+impl SessionItem {
+    /// The answer's part of a session that was opened with this secret.
+    pub fn of(session: &Session, token: &Plain) -> Self {
+        Self {
+            id: session.id.clone(),
+            expires_at: session.expires_at,
+            csrf_token: csrf_token(token).reveal().to_owned(),
+        }
+    }
+}
+
+/// The session, and the organizations that it can be moved to.
+#[derive(Serialize, JsonSchema)]
+pub struct SessionAnswer {
+    account: AccountItem,
+    /// The organization that it acts in.
+    organization: Named,
+    /// The person's organizations.
+    organizations: Vec<Named>,
+    /// The person's role in the one that it acts in.
+    role: Role,
+    session: SessionItem,
+}
+
+async fn describe(
     txn: &mut Txn,
     session: &SessionRecord,
     selected: &OrganizationId,
-    role: &str,
-) -> Result<Value, Refusal> {
+    role: Role,
+) -> Result<SessionAnswer, Refusal> {
     let account = stored::get::<Account>(txn, &Account::address(&session.account)).await?;
-    let account = account.ok_or_else(gone)?.record;
+    let account = account.ok_or_else(person_gone)?.record;
     let mut organizations = Vec::new();
     for id in &account.organizations {
         if let Some(organization) =
             stored::get::<Organization>(txn, &Organization::address(id)).await?
         {
-            organizations.push(json!({"id": id, "name": organization.record.name}));
+            organizations.push(Named::of(id.as_str(), &organization.record.name));
         }
     }
-    let current =
-        organizations.iter().find(|organization| organization["id"] == selected.as_str()).cloned();
-    Ok(json!({
-        "account": account_view(&account),
-        "organization": current.ok_or_else(gone)?,
-        "organizations": organizations,
-        "role": role,
-        "session": {"id": session.id, "expires_at": session.expires_at, "csrf_token": session.csrf_token.reveal()},
-    }))
+    let current = organizations.iter().find(|organization| &*organization.id == selected.as_str());
+    Ok(SessionAnswer {
+        account: AccountItem::of(&account),
+        organization: current.ok_or_else(person_gone)?.clone(),
+        organizations,
+        role,
+        session: SessionItem {
+            id: session.id.clone(),
+            expires_at: session.expires_at,
+            csrf_token: session.csrf_token.reveal().to_owned(),
+        },
+    })
+}
+
+/// The answer to a sign-out.
+#[derive(Serialize, JsonSchema)]
+pub struct SignedOut {
+    ok: Yes,
+}
+
+/// One of the person's sessions.
+#[derive(Serialize, JsonSchema)]
+struct OwnSession {
+    /// The session's id.
+    id: SessionId,
+    /// The organization that it acts in.
+    organization_id: OrganizationId,
+    /// Whether it is the one that asks.
+    current: bool,
+    /// The moment of the sign-in.
+    created_at: Instant,
+    /// The moment of its end.
+    expires_at: Instant,
+}
+
+/// The person's sessions.
+#[derive(Serialize, JsonSchema)]
+pub struct SessionList {
+    sessions: Vec<OwnSession>,
 }
 
 /// The session, its CSRF token again, and the organizations it can be moved to.
 ///
 /// # Errors
 /// 401 without a session.
-pub async fn get(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn get_session(
+    _: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+) -> Result<Answer<SessionAnswer>, Refusal> {
     let session = of(request)?;
-    let answer = shown(txn, session, &session.organization, session.role.as_str()).await?;
-    Ok(Reply::ok(&answer))
-}
-
-/// What ending a session answers.
-pub fn ended() -> Value {
-    object(&[("ok", json!({"const": true}))])
+    Ok(Answer::of(&describe(txn, session, &session.organization, session.role).await?))
 }
 
 /// Ends the session.
 ///
 /// # Errors
 /// 401 without a session.
-pub async fn delete(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn end_session(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+) -> Result<Answer<SignedOut>, Refusal> {
     let session = of(request)?;
     if let Some(found) = stored::get::<Session>(txn, &Session::address(&session.digest)).await? {
         stored::remove(txn, &found.record).await?;
     }
     let cleared = cookie("", 0, public::is_secure(&app.adapters, request.tls));
-    Ok(Reply::ok(&json!({"ok": true}))
+    Ok(Answer::of(&SignedOut { ok: Yes })
         .header(http::header::SET_COOKIE, &cleared)
         .about("session", session.id.to_string()))
 }
 
-fn item() -> Value {
-    object(&[
-        ("id", id()),
-        ("organization_id", id()),
-        ("current", json!({"type": "boolean"})),
-        ("created_at", instant()),
-        ("expires_at", instant()),
-    ])
-}
-
-/// The answer of the list.
-pub fn list_answer() -> Value {
-    object(&[("sessions", json!({"type": "array", "items": item()}))])
-}
-
-async fn held(txn: &mut Txn, account: &AccountId) -> Result<Vec<Session>, Refusal> {
+async fn list_held(txn: &mut Txn, account: &AccountId) -> Result<Vec<Session>, Refusal> {
     let of = [("account", account.as_str())];
     let (held, _) =
         stored::list::<Session>(txn, &Reach::deployment(), &of, SESSIONS_MAX, 0).await?;
@@ -196,53 +275,54 @@ async fn held(txn: &mut Txn, account: &AccountId) -> Result<Vec<Session>, Refusa
 ///
 /// # Errors
 /// 401 without a session.
-pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn list_sessions(
+    _: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+) -> Result<Answer<SessionList>, Refusal> {
     let session = of(request)?;
-    let held = held(txn, &session.account).await?;
+    let held = list_held(txn, &session.account).await?;
     let live = held.iter().filter(|held| request.now < held.expires_at);
-    let shown = live.map(|held| {
-        json!({
-            "id": held.id,
-            "organization_id": held.organization,
-            "current": held.id == session.id,
-            "created_at": held.created_at,
-            "expires_at": held.expires_at,
-        })
+    let sessions = live.map(|held| OwnSession {
+        id: held.id.clone(),
+        organization_id: held.organization.clone(),
+        current: held.id == session.id,
+        created_at: held.created_at,
+        expires_at: held.expires_at,
     });
-    Ok(Reply::ok(&json!({"sessions": shown.collect::<Vec<_>>()})))
+    Ok(Answer::of(&SessionList { sessions: sessions.collect() }))
 }
 
 /// Ends one session of the person.
 ///
 /// # Errors
 /// 404 for a session that is not theirs, or has ended.
-pub async fn revoke(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn revoke_session(
+    _: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+) -> Result<Answer<Deleted>, Refusal> {
     let session = of(request)?;
-    let held = held(txn, &session.account).await?;
+    let held = list_held(txn, &session.account).await?;
     let found = held.into_iter().find(|held| held.id.as_str() == request.parameter("id"));
     let found = found.ok_or_else(Refusal::not_found)?;
     stored::remove(txn, &found).await?;
-    let answer = json!({"id": found.id, "deleted": true});
-    Ok(Reply::ok(&answer).about("session", found.id.to_string()))
-}
-
-/// How many sessions ended.
-pub fn revoked_answer() -> Value {
-    object(&[("sessions_ended", json!({"type": "integer", "minimum": 0}))])
+    let answer = Deleted::of(found.id.as_str());
+    Ok(Answer::of(&answer).about("session", found.id.to_string()))
 }
 
 /// Ends all sessions of the person but the one that asks.
 ///
 /// # Errors
 /// 401 without a session.
-pub async fn revoke_others(
+pub async fn revoke_other_sessions(
     _: &App,
     request: &HostRequest,
     txn: &mut Txn,
-) -> Result<Reply, Refusal> {
+) -> Result<Answer<EndedSessions>, Refusal> {
     let session = of(request)?;
     let ended = end_all(txn, &session.account, Some(&session.digest)).await?;
-    Ok(Reply::ok(&json!({"sessions_ended": ended}))
+    Ok(Answer::of(&EndedSessions { sessions_ended: ended })
         .about("account", session.account.to_string())
         .noting(json!({"sessions_ended": ended})))
 }
@@ -258,7 +338,7 @@ pub async fn end_all(
     but: Option<&str>,
 ) -> Result<usize, Refusal> {
     let mut ended = 0;
-    for session in held(txn, account).await? {
+    for session in list_held(txn, account).await? {
         if but != Some(session.digest.as_str()) {
             stored::remove(txn, &session).await?;
             ended += 1;
@@ -267,14 +347,11 @@ pub async fn end_all(
     Ok(ended)
 }
 
-#[derive(Deserialize)]
-struct Switch {
-    company_id: String,
-}
-
 /// The body of a move to another organization.
-pub fn switch_body() -> Value {
-    object(&[("company_id", json!({"type": "string", "minLength": 1, "maxLength": 64}))])
+#[derive(Deserialize, JsonSchema)]
+pub struct Switch {
+    /// The organization's id.
+    company_id: Reference,
 }
 
 /// Moves the session to another organization that the person is a member of.
@@ -285,9 +362,9 @@ pub async fn switch_company(
     _: &App,
     request: &HostRequest,
     txn: &mut Txn,
-) -> Result<Reply, Refusal> {
+    Body(body): Body<Switch>,
+) -> Result<Answer<SessionAnswer>, Refusal> {
     let session = of(request)?;
-    let body: Switch = request.body_as()?;
     // An organization that does not exist and one of others read the same.
     let foreign =
         || Refusal::forbidden("not_a_member", "The account is not a member of this company.");
@@ -295,13 +372,14 @@ pub async fn switch_company(
     let member = stored::get::<Member>(txn, &Member::address(&target, &session.account))
         .await?
         .ok_or_else(foreign)?;
-    let mut held =
-        stored::get::<Session>(txn, &Session::address(&session.digest)).await?.ok_or_else(gone)?;
+    let mut held = stored::get::<Session>(txn, &Session::address(&session.digest))
+        .await?
+        .ok_or_else(person_gone)?;
     let before = std::mem::replace(&mut held.record.organization, target.clone());
     stored::replace(txn, &held.record, "company_id").await?;
-    let answer = shown(txn, session, &target, member.record.role.as_str()).await?;
+    let answer = describe(txn, session, &target, member.record.role).await?;
     let note = json!({"before": {"organization_id": before}, "after": {"organization_id": target}});
-    Ok(Reply::ok(&answer).about("session", session.id.to_string()).noting(note))
+    Ok(Answer::of(&answer).about("session", session.id.to_string()).noting(note))
 }
 
 #[cfg(test)]

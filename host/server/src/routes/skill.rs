@@ -3,26 +3,40 @@
 
 use std::fmt::Write as _;
 
+use charter_adapters::public;
+use charter_kernel::authority::Class;
 use charter_kernel::manifest::{Manifest, Mount};
 use charter_kernel::refusal::Refusal;
+use charter_registry::served::template_at;
 use charter_store::Txn;
 
 use crate::app::App;
-use crate::public;
+use crate::handler;
 use crate::reply::Reply;
 use crate::request::HostRequest;
-use crate::served::template_at;
+use crate::route::HostRoute;
 
 const HEAD: &str = "# Charter\n\nA governed real-world profile for each agent: the primitives below, behind one key.\n\n\
 Base address: {base_url}. Send `Authorization: Bearer <key>`; {base_url}/register.md says how to get one. \
 Each route below /v1 is served for the account's own profile and, as /v1/users/{user_id}/…, for each user. \
 Changes take `Idempotency-Key`. Errors carry `code`, `message` and often a `hint`. The full description: {base_url}/openapi.json.\n";
 
+/// The row of this route.
+pub fn routes() -> Vec<HostRoute> {
+    vec![
+        HostRoute::get(Class::Open, "skill", "/skill.md", handler!(get_skill))
+            .root()
+            .open()
+            .summary("Capability document")
+            .produces("text/markdown; charset=utf-8"),
+    ]
+}
+
 /// The document.
 ///
 /// # Errors
 /// None.
-pub async fn get(app: &App, _: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn get_skill(app: &App, _: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
     let mut text = HEAD.replace("{base_url}", &public::base(&app.adapters));
     for primitive in app.registry.current().primitives() {
         describe(&primitive.active().manifest, &mut text);

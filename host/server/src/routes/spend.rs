@@ -1,63 +1,213 @@
-//! What was spent: by tenant (`/v1/spend`), by what it was for (`/v1/governance/spend`), and one
-//! tenant's cost report.
+//! Spent money: by tenant (`/v1/spend`), by its purpose (`/v1/governance/spend`), and one tenant's
+//! cost report.
 //!
 //! Read from the spend records that captures leave, and from the meters that admissions count in.
 
 use std::collections::BTreeMap;
 
+use charter_governance::caps::Case;
+use charter_governance::gateway;
+use charter_kernel::authority::Class;
 use charter_kernel::governance::calendar::Window;
 use charter_kernel::governance::gauge::Gauge;
 use charter_kernel::governance::hold::spend_space;
 use charter_kernel::id::{ProjectId, UserId};
 use charter_kernel::kit::Period;
+use charter_kernel::manifest::Paging;
 use charter_kernel::money::cents;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::scope::Scope;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::Reach;
 use charter_store::{Order, Query, Txn};
-use serde_json::{Value, json};
+use charter_tenancy::records::project::{PROJECTS_MAX, Project};
+use charter_tenancy::records::user::User;
+use charter_tenancy::stored;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::shape::{self, id, instant, nullable, object};
-use super::stored;
+use super::shape::{Moment, Offset, Optional};
 use crate::app::App;
-use crate::governance::caps::Case;
-use crate::governance::gateway;
-use crate::records::project::{PROJECTS_MAX, Project};
-use crate::records::user::User;
-use crate::reply::Reply;
+use crate::handler;
 use crate::request::HostRequest;
+use crate::route::HostRoute;
+use crate::serve::{Answer, Params};
 
 /// Records of one read.
 const PAGE: u32 = 1_000;
 /// Records that one answer sums up.
 const RECORDS_MAX: usize = 200_000;
 
-fn period() -> Value {
-    json!({"enum": ["day", "week", "month", "year", "total"]})
+/// The rows of spending.
+pub fn routes() -> Vec<HostRoute> {
+    vec![
+        HostRoute::get(Class::ProjectRead, "spend.list", "/spend", handler!(list_spend))
+            .summary("What each tenant has spent in its window, with its cap")
+            .paging(Paging::Offset),
+        HostRoute::get(
+            Class::OrganizationRead,
+            "governance.spend",
+            "/governance/spend",
+            handler!(sum_spend),
+        )
+        .summary("What the organization has spent, by action, user, primitive, component or day"),
+        HostRoute::get(
+            Class::ProfileRead,
+            "teams.tenants.cost",
+            "/teams/{team}/tenants/{tenant_user_id}/cost",
+            handler!(get_tenant_cost),
+        )
+        .summary("One tenant's cost report"),
+    ]
 }
 
-/// A page of tenants.
-pub fn answer() -> Value {
-    let number = json!({"type": "integer"});
-    let row = object(&[
-        ("user_id", id()),
-        ("name", json!({"type": "string"})),
-        ("project_id", id()),
-        ("cap_cents", json!({"type": ["integer", "null"]})),
-        ("period", period()),
-        ("enforced", json!({"type": "boolean"})),
-        ("hard", json!({"type": "boolean"})),
-        ("spent_cents", number.clone()),
-        ("spent_micro_usd", number.clone()),
-        ("reserved_micro_usd", number),
-        ("period_start", instant()),
-        ("resets_at", nullable(&instant())),
-    ]);
-    shape::page("spend", &row)
+/// The spending of a tenant user in the window of its budget.
+#[derive(Serialize, JsonSchema)]
+struct TenantSpend {
+    /// The tenant user.
+    user_id: UserId,
+    /// The user's name.
+    name: String,
+    /// The user's project.
+    project_id: ProjectId,
+    /// The cap, in cents.
+    cap_cents: Option<i64>,
+    /// The period of the cap; `month` where there is none.
+    period: Period,
+    /// Whether there is a cap.
+    enforced: bool,
+    /// Whether an excess is refused; otherwise it waits for approval.
+    hard: bool,
+    /// The amount spent, in cents.
+    spent_cents: i64,
+    /// The amount spent.
+    spent_micro_usd: i64,
+    /// The amount held.
+    reserved_micro_usd: i64,
+    /// The beginning of the window.
+    period_start: Instant,
+    /// The end of the window.
+    resets_at: Option<Instant>,
 }
 
-/// Where a tenant's budget stands, by its calendar month where it has none.
+/// A page of tenant users.
+#[derive(Serialize, JsonSchema)]
+pub struct SpendPage {
+    spend: Vec<TenantSpend>,
+    #[serde(flatten)]
+    page: Offset,
+}
+
+/// The member of spend records that sums are made by.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum By {
+    #[default]
+    Action,
+    User,
+    Primitive,
+    Component,
+    Day,
+}
+
+impl By {
+    /// The record's member.
+    fn member(self) -> &'static str {
+        match self {
+            Self::Action => "action",
+            Self::User => "user",
+            Self::Primitive => "primitive",
+            Self::Component => "component",
+            Self::Day => "at",
+        }
+    }
+}
+
+/// The query of the sums.
+#[derive(Deserialize, JsonSchema)]
+pub struct SumQuery {
+    /// The member that sums are made by; `action` where absent.
+    by: Optional<By>,
+    /// The first moment; the beginning of the month where absent.
+    since: Optional<Moment>,
+    /// The moment behind the last; now where absent.
+    until: Optional<Moment>,
+}
+
+/// The sum of one key.
+#[derive(Serialize, JsonSchema)]
+struct Sum {
+    /// The action, the user, the primitive, the component or the day.
+    key: Option<String>,
+    /// The amount spent.
+    spent_micro_usd: i64,
+    /// The amount spent, in cents.
+    spent_cents: i64,
+    /// How often.
+    count: i64,
+}
+
+/// The sums.
+#[derive(Serialize, JsonSchema)]
+pub struct Sums {
+    /// The member that they are made by.
+    by: By,
+    /// The first moment.
+    since: Instant,
+    /// The moment behind the last.
+    until: Instant,
+    spend: Vec<Sum>,
+}
+
+/// The query of a cost report: the specification has one way to sum it up.
+#[derive(Deserialize, JsonSchema)]
+pub struct CostQuery {
+    #[expect(dead_code, reason = "it has one value")]
+    by: Optional<CostBy>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum CostBy {
+    Action,
+}
+
+/// The window of a cost report.
+#[derive(Serialize, JsonSchema)]
+struct CostPeriod {
+    /// The period's name.
+    name: Period,
+    /// The window's beginning.
+    start: Instant,
+}
+
+/// The cost of one action.
+#[derive(Serialize, JsonSchema)]
+struct Bucket {
+    /// The action.
+    key: String,
+    /// The amount spent, in cents.
+    #[schemars(with = "f64")]
+    cents: i64,
+    /// The primitive.
+    class: String,
+    /// The tenant's cap, in cents.
+    #[schemars(with = "Option<f64>")]
+    cap_cents: Option<i64>,
+    /// False: a report comes after the spending, and enforces nothing, whatever the caps do.
+    #[schemars(extend("const" = false))]
+    enforced: bool,
+}
+
+/// A tenant's cost report (service-api.md, Tenant cost report).
+#[derive(Serialize, JsonSchema)]
+pub struct CostReport {
+    period: CostPeriod,
+    buckets: Vec<Bucket>,
+}
+
+/// The standing of a tenant's budget, by its calendar month if it has none.
 async fn of_tenant(app: &App, txn: &Txn, scope: &Scope) -> Result<(Case, Gauge), Refusal> {
     let case = gateway::case(&app.governance, scope).await?;
     let gauges = case.gauges(&app.governance, txn, "", &[], app.clock.now()).await?;
@@ -65,7 +215,8 @@ async fn of_tenant(app: &App, txn: &Txn, scope: &Scope) -> Result<(Case, Gauge),
     Ok((case, gauge.ok_or_else(Refusal::not_found)?))
 }
 
-fn named(case: &Case) -> Period {
+/// The period that a tenant's window is of.
+fn period(case: &Case) -> Period {
     case.kit.as_ref().and_then(|kit| kit.kit.budget).map_or(Period::Month, |budget| budget.period)
 }
 
@@ -73,7 +224,11 @@ fn named(case: &Case) -> Period {
 ///
 /// # Errors
 /// 403 for a key that is pinned.
-pub async fn list(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn list_spend(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+) -> Result<Answer<SpendPage>, Refusal> {
     let place = request.place()?;
     let reach = Reach::organization(place.organization.id.as_str());
     let (limit, mut skip) = (request.page.limit, request.page.offset);
@@ -100,75 +255,55 @@ pub async fn list(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
         for user in page {
             let tenant = app.directory.place_of_user(place, &project.id, &user.record.id).await?;
             let (case, gauge) = of_tenant(app, txn, &tenant.scope).await?;
-            rows.push(json!({
-                "user_id": user.record.id,
-                "name": user.record.name,
-                "project_id": project.id,
-                "cap_cents": gauge.cap.most.map(cents),
-                "period": named(&case),
-                "enforced": gauge.cap.most.is_some(),
-                "hard": gauge.cap.hard,
-                "spent_cents": cents(gauge.count.spent),
-                "spent_micro_usd": gauge.count.spent,
-                "reserved_micro_usd": gauge.count.reserved,
-                "period_start": gauge.window.starts,
-                "resets_at": gauge.window.ends,
-            }));
+            rows.push(TenantSpend {
+                user_id: user.record.id,
+                name: user.record.name,
+                project_id: project.id.clone(),
+                cap_cents: gauge.cap.most.map(cents),
+                period: period(&case),
+                enforced: gauge.cap.most.is_some(),
+                hard: gauge.cap.hard,
+                spent_cents: cents(gauge.count.spent),
+                spent_micro_usd: gauge.count.spent,
+                reserved_micro_usd: gauge.count.reserved,
+                period_start: gauge.window.starts,
+                resets_at: gauge.window.ends,
+            });
         }
         if more {
             break;
         }
     }
-    Ok(Reply::ok(&shape::listed("spend", rows, (limit, request.page.offset), more)))
-}
-
-/// What spend records are summed up by.
-fn by() -> Value {
-    json!({"enum": ["action", "user", "primitive", "component", "day"]})
-}
-
-/// The query of the sums.
-pub fn sums_query() -> Value {
-    json!({"type": "object", "properties": {"by": by(), "since": instant(), "until": instant()}, "additionalProperties": false})
-}
-
-/// The sums.
-pub fn sums_answer() -> Value {
-    let number = json!({"type": "integer"});
-    let row = object(&[
-        ("key", json!({"type": ["string", "null"]})),
-        ("spent_micro_usd", number.clone()),
-        ("spent_cents", number.clone()),
-        ("count", number),
-    ]);
-    object(&[
-        ("by", by()),
-        ("since", instant()),
-        ("until", instant()),
-        ("spend", json!({"type": "array", "items": row})),
-    ])
+    Ok(Answer::of(&SpendPage { spend: rows, page: Offset::of(&request.page, more) }))
 }
 
 /// `GET /v1/governance/spend`: since the beginning of the month, or of what is asked for.
 ///
 /// # Errors
 /// 400 where there is more of it than one answer sums up.
-pub async fn sums(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn sum_spend(
+    app: &App,
+    request: &HostRequest,
+    _: &mut Txn,
+    Params(asked): Params<SumQuery>,
+) -> Result<Answer<Sums>, Refusal> {
     let organization = &request.place()?.organization;
-    let moment = |name: &str| request.query_text(name).and_then(Instant::parse);
-    let until = moment("until").unwrap_or_else(|| app.clock.now());
-    let since = match moment("since") {
+    let moment = |at: &Optional<Moment>| at.0.as_ref().and_then(Moment::instant);
+    let until = moment(&asked.until).unwrap_or_else(|| app.clock.now());
+    let since = match moment(&asked.since) {
         Some(since) => since,
         None => month(&organization.time_zone, until)?.starts,
     };
-    let by = request.query_text("by").unwrap_or("action");
+    let by = asked.by.0.unwrap_or_default();
     let mut sums: BTreeMap<Option<String>, (i64, i64)> = BTreeMap::new();
     let (mut from, to, mut after) =
         (format!("{} {since}", organization.id), format!("{} {until}", organization.id), None);
     let mut looked = 0;
     loop {
-        let page =
-            app.store.indexed(&spend_space(), "found", (&from, &to), after.as_ref(), PAGE).await;
+        let page = app
+            .store
+            .find_indexed(&spend_space(), "found", (&from, &to), after.as_ref(), PAGE)
+            .await;
         let page = page.map_err(stored::reading)?;
         looked += page.len();
         if looked > RECORDS_MAX {
@@ -180,8 +315,8 @@ pub async fn sums(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply
         for (_, _, row) in &page {
             let body: Value = serde_json::from_str(&row.body).unwrap_or_default();
             let key = match by {
-                "day" => body["at"].as_str().map(|at| at.chars().take(10).collect()),
-                member => body[member].as_str().map(str::to_owned),
+                By::Day => body["at"].as_str().map(|at| at.chars().take(10).collect()),
+                by => body[by.member()].as_str().map(str::to_owned),
             };
             let sum = sums.entry(key).or_default();
             sum.0 = sum.0.saturating_add(body["spent_micro_usd"].as_i64().unwrap_or(0));
@@ -190,12 +325,13 @@ pub async fn sums(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply
         let Some((value, key, _)) = page.into_iter().nth(PAGE as usize - 1) else { break };
         (from, after) = (value, Some(key));
     }
-    let rows = sums.into_iter().map(
-        |(key, (spent, count))| json!({"key": key, "spent_micro_usd": spent, "spent_cents": cents(spent), "count": count}),
-    );
-    Ok(Reply::ok(
-        &json!({"by": by, "since": since, "until": until, "spend": rows.collect::<Vec<_>>()}),
-    ))
+    let rows = sums.into_iter().map(|(key, (spent_micro_usd, count))| Sum {
+        key,
+        spent_micro_usd,
+        spent_cents: cents(spent_micro_usd),
+        count,
+    });
+    Ok(Answer::of(&Sums { by, since, until, spend: rows.collect() }))
 }
 
 fn month(time_zone: &str, at: Instant) -> Result<Window, Refusal> {
@@ -203,33 +339,17 @@ fn month(time_zone: &str, at: Instant) -> Result<Window, Refusal> {
     Ok(calendar.map_err(|_| Refusal::internal())?.window(at))
 }
 
-/// The query of a cost report: the specification has one way to sum it up.
-pub fn cost_query() -> Value {
-    json!({"type": "object", "properties": {"by": {"enum": ["action"]}}, "additionalProperties": false})
-}
-
-/// A tenant's cost report (service-api.md, Tenant cost report).
-pub fn cost_answer() -> Value {
-    let text = json!({"type": "string"});
-    let bucket = object(&[
-        ("key", text.clone()),
-        ("cents", json!({"type": "number"})),
-        ("class", text),
-        ("cap_cents", json!({"type": ["number", "null"]})),
-        ("enforced", json!({"const": false})),
-    ]);
-    object(&[
-        ("period", object(&[("name", period()), ("start", instant())])),
-        ("buckets", json!({"type": "array", "items": bucket})),
-    ])
-}
-
 /// `GET /v1/teams/{team}/tenants/{tenant_user_id}/cost`: within the window of the tenant's budget.
 /// A team is a project.
 ///
 /// # Errors
 /// 404 for another organization's project or user.
-pub async fn cost(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn get_tenant_cost(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+    _: Params<CostQuery>,
+) -> Result<Answer<CostReport>, Refusal> {
     let place = request.place()?;
     let project = match request.parameter("team") {
         "default" => place.organization.default_project.clone(),
@@ -239,7 +359,7 @@ pub async fn cost(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
     let tenant = app.directory.place_of_user(place, &project, &user).await?;
     let (case, gauge) = of_tenant(app, txn, &tenant.scope).await?;
     let mut sums: BTreeMap<(String, String), i64> = BTreeMap::new();
-    let mut query = Query::all(&Reach::user(user.as_str()), &spend_space()).limit(PAGE).relaxed();
+    let mut query = Query::all(&Reach::user(user.as_str()), &spend_space()).limit(PAGE).relax();
     query.order = Order::Oldest;
     query.after = Some(gauge.window.starts.to_string());
     loop {
@@ -253,13 +373,14 @@ pub async fn cost(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
         let Some(next) = page.next else { break };
         query.after = Some(next);
     }
-    // What was spent is recorded after it was spent: this report enforces nothing, whatever the
-    // caps do.
-    let buckets = sums.into_iter().map(|((action, primitive), spent)| {
-        json!({"key": action, "cents": cents(spent), "class": primitive, "cap_cents": gauge.cap.most.map(cents), "enforced": false})
+    let cap_cents = gauge.cap.most.map(cents);
+    let buckets = sums.into_iter().map(|((key, class), spent)| Bucket {
+        key,
+        cents: cents(spent),
+        class,
+        cap_cents,
+        enforced: false,
     });
-    Ok(Reply::ok(&json!({
-        "period": {"name": named(&case), "start": gauge.window.starts},
-        "buckets": buckets.collect::<Vec<_>>(),
-    })))
+    let period = CostPeriod { name: period(&case), start: gauge.window.starts };
+    Ok(Answer::of(&CostReport { period, buckets: buckets.collect() }))
 }

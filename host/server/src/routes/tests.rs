@@ -1,34 +1,36 @@
-//! What two requests at the same moment can leave behind, put there by hand: handlers over a whole
-//! app, without HTTP.
+//! The races of two requests at the same moment, with their rows put there by hand: handlers over a
+//! whole app, without HTTP.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use charter_kernel::audit::Row;
+use charter_governance::audit;
+use charter_kernel::audit::AuditRow;
 use charter_kernel::id::{AccountId, InvitationId, KeyId, OrganizationId, SessionId};
 use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::role::Role;
 use charter_kernel::time::{Clock, Instant};
+use charter_tenancy::directory::{KeyRecord, SessionRecord};
+use charter_tenancy::identity::Identity;
+use charter_tenancy::place::Named;
+use charter_tenancy::records::Record as _;
+use charter_tenancy::records::account::Account;
+use charter_tenancy::records::invitation::Invitation;
+use charter_tenancy::records::key::ApiKey;
+use charter_tenancy::records::member::Member;
 use charter_tenancy::secret::Plain;
+use charter_tenancy::stored;
 use serde_json::{Value, json};
 
-use super::{auth, invitations, keys, members, sessions, stored};
+use super::{auth, invitations, keys, members, sessions};
 use crate::app::App;
-use crate::audit;
 use crate::cli::{Running, start};
 use crate::config::{Config, Layers};
-use crate::directory::{KeyRecord, SessionRecord};
-use crate::place::Named;
-use crate::records::Record as _;
-use crate::records::account::Account;
-use crate::records::invitation::Invitation;
-use crate::records::key::ApiKey;
-use crate::records::member::Member;
 use crate::reply::{Reply, ReplyBody};
-use crate::request::{HostRequest, Identity};
-use crate::routes::Handler;
+use crate::request::HostRequest;
+use crate::serve::BoundHandler;
 
 mod asked;
 
@@ -111,7 +113,7 @@ impl Bed {
             account: account.clone(),
             organization: organization.clone(),
             role: Role::Owner,
-            csrf_token: Plain::presented("t"),
+            csrf_token: Plain::from_client("t"),
             expires_at: NOW.plus_ms(1),
             digest: "none".into(),
             membership: 1,
@@ -168,7 +170,7 @@ impl Bed {
             organization: self.organization.clone(),
             email: format!("{}@example.com", InvitationId::new(NOW, random)),
             role,
-            digest: token.digest().stored(),
+            digest: token.digest().hex(),
             mailed: None,
             invited_by: (invited_by.0.to_owned(), invited_by.1.to_owned()),
             ancestors,
@@ -184,7 +186,7 @@ impl Bed {
 
     async fn accepted(&self, token: &str) -> Result<Value, Code> {
         let request = anonymous(json!({"token": token, "password": PASSWORD}));
-        called(self.app(), &request, crate::handler!(invitations::accept))
+        called(self.app(), &request, crate::handler!(invitations::accept_invitation))
             .await
             .map_err(|refusal| refusal.code)
     }
@@ -192,8 +194,9 @@ impl Bed {
     /// How many invitations the list shows.
     async fn open(&self) -> usize {
         let request = self.by_key().await;
-        let listed =
-            called(self.app(), &request, crate::handler!(invitations::list)).await.unwrap();
+        let listed = called(self.app(), &request, crate::handler!(invitations::list_invitations))
+            .await
+            .unwrap();
         listed["invitations"].as_array().unwrap().len()
     }
 }
@@ -219,10 +222,10 @@ fn anonymous(body: Value) -> HostRequest {
 }
 
 /// Runs a handler and commits what it wrote.
-async fn called(app: &App, request: &HostRequest, handler: Handler) -> Result<Value, Refusal> {
+async fn called(app: &App, request: &HostRequest, handler: BoundHandler) -> Result<Value, Refusal> {
     let organization = request.place.as_ref().map_or("", |place| place.organization.id.as_str());
     let mut txn = app.store.begin(organization);
-    let reply: Reply = handler(app, request, &mut txn).await?;
+    let reply: Reply = (handler.run)(app, request, &mut txn).await?;
     txn.commit().await.unwrap();
     match reply.body {
         ReplyBody::Json(text) => Ok(serde_json::from_slice(&text).unwrap()),
@@ -250,7 +253,8 @@ fn record(key: &ApiKey) -> KeyRecord {
 }
 
 async fn names(bed: &Bed) -> Vec<String> {
-    let listed = called(bed.app(), &bed.by_key().await, crate::handler!(keys::list)).await.unwrap();
+    let listed =
+        called(bed.app(), &bed.by_key().await, crate::handler!(keys::list_keys)).await.unwrap();
     let mut names: Vec<String> = listed["keys"]
         .as_array()
         .unwrap()
@@ -267,21 +271,21 @@ async fn a_session_whose_person_is_being_removed_has_ended() {
     let elsewhere = register(bed.app(), "stranger@example.com").await;
     let elsewhere =
         OrganizationId::parse(elsewhere["organization"]["id"].as_str().unwrap()).unwrap();
-    // What the directory still vouched for when the request was identified.
+    // The records that the directory still vouched for when the request was identified.
     for (account, organization) in
         [(&bed.owner, &elsewhere), (&AccountId::new(NOW, [9; 10]), &bed.organization)]
     {
         let session = Identity::Session(Arc::new(bed.session(account, organization)));
         let request = HostRequest { identity: session, ..anonymous(Value::Null) };
         let refused =
-            called(bed.app(), &request, crate::handler!(sessions::get)).await.unwrap_err();
+            called(bed.app(), &request, crate::handler!(sessions::get_session)).await.unwrap_err();
         assert_eq!(
             (refused.code, refused.message.as_str()),
             (Code::Unauthorized, "The session has ended.")
         );
     }
     let request = bed.by_owner().await;
-    assert!(called(bed.app(), &request, crate::handler!(sessions::get)).await.is_ok());
+    assert!(called(bed.app(), &request, crate::handler!(sessions::get_session)).await.is_ok());
     bed.end().await;
 }
 
@@ -289,13 +293,13 @@ async fn a_session_whose_person_is_being_removed_has_ended() {
 async fn a_refusal_is_not_answered_without_its_row() {
     let bed = Bed::new().await;
     let row = || {
-        let row = Row { action: "test", decision: "refused", ..Row::default() };
-        charter_store::audited(&row).unwrap()
+        let row = AuditRow { action: "test", decision: "refused", ..AuditRow::default() };
+        charter_store::audit_fact(&row).unwrap()
     };
-    audit::alone(&bed.app().store, bed.organization.as_str(), row()).await.unwrap();
+    audit::commit_alone(&bed.app().store, bed.organization.as_str(), row()).await.unwrap();
     bed.app().store.close().await;
     let refused =
-        audit::alone(&bed.app().store, bed.organization.as_str(), row()).await.unwrap_err();
+        audit::commit_alone(&bed.app().store, bed.organization.as_str(), row()).await.unwrap_err();
     assert_eq!(refused.code, Code::Overloaded);
     assert!(refused.retry_after_seconds.is_some());
     bed.end().await;
@@ -315,11 +319,11 @@ async fn a_session_that_was_opened_by_an_earlier_password_has_ended() {
     txn.commit().await.unwrap();
     let request = anonymous(credentials.clone());
     let mut txn = bed.app().store.begin("");
-    let late = auth::signed_in(bed.app(), &request, &mut txn, &before).await.unwrap();
+    let late = auth::sign_in(bed.app(), &request, &mut txn, &before).await.unwrap();
     txn.commit().await.unwrap();
     assert!(bed.app().directory.session(late.token.reveal()).await.unwrap().is_none());
     let mut txn = bed.app().store.begin("");
-    let fresh = auth::signed_in(bed.app(), &request, &mut txn, &after).await.unwrap();
+    let fresh = auth::sign_in(bed.app(), &request, &mut txn, &after).await.unwrap();
     txn.commit().await.unwrap();
     assert!(bed.app().directory.session(fresh.token.reveal()).await.unwrap().is_some());
     bed.end().await;
@@ -346,7 +350,7 @@ async fn a_key_that_is_made_while_its_maker_is_revoked_is_not_listed_and_goes() 
     assert_eq!(names(&bed).await, ["Registration", "key 1", "key 2"]);
     let mut request = bed.by_key().await;
     request.parameters = vec![("id".into(), maker.id.to_string())];
-    called(bed.app(), &request, crate::handler!(keys::delete)).await.unwrap();
+    called(bed.app(), &request, crate::handler!(keys::revoke_key)).await.unwrap();
     // Committed by another request after the revocation had looked.
     let late = bed.put_key(3, vec![child.id.clone(), maker.id.clone()]).await;
     assert_eq!(names(&bed).await, ["Registration"]);
@@ -422,17 +426,19 @@ async fn what_somebody_has_offered_ends_with_them_and_is_named() {
         HostRequest { parameters, body, ..bed.by_owner().await }
     };
     let demotion = at(admin.as_str(), json!({"role": "admin"})).await;
-    let demoted = called(bed.app(), &demotion, crate::handler!(members::patch)).await.unwrap();
+    let demoted =
+        called(bed.app(), &demotion, crate::handler!(members::update_member)).await.unwrap();
     assert_eq!(
         (named(&demoted), rows().await),
         (1, 3),
         "an admin offers no ownership, and everything else"
     );
     let removal = at(admin.as_str(), Value::Null).await;
-    let removed = called(bed.app(), &removal, crate::handler!(members::delete)).await.unwrap();
+    let removed =
+        called(bed.app(), &removal, crate::handler!(members::remove_member)).await.unwrap();
     assert_eq!((named(&removed), rows().await), (1, 2));
     let revocation = at(maker.id.as_str(), Value::Null).await;
-    let revoked = called(bed.app(), &revocation, crate::handler!(keys::delete)).await.unwrap();
+    let revoked = called(bed.app(), &revocation, crate::handler!(keys::revoke_key)).await.unwrap();
     assert_eq!(
         (named(&revoked), rows().await),
         (1, 1),
@@ -442,8 +448,8 @@ async fn what_somebody_has_offered_ends_with_them_and_is_named() {
     bed.end().await;
 }
 
-fn largest_page() -> crate::pipeline::page::Page {
-    let mut page = crate::pipeline::page::Page::default();
+fn largest_page() -> crate::paging::Page {
+    let mut page = crate::paging::Page::default();
     page.limit = 200;
     page
 }

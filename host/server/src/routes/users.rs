@@ -1,128 +1,251 @@
 //! Tenant users: one agent profile each. Revoking one stops its mutations with the next commit, on
 //! every replica.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use charter_kernel::authority::sees_user;
+use charter_governance::caps;
+use charter_governance::lifecycle::{self, Told};
+use charter_kernel::authority::{Class, sees_user};
 use charter_kernel::fault::Fault;
 use charter_kernel::id::{KitId, UserId};
 use charter_kernel::kit::Budget;
-use charter_kernel::refusal::Refusal;
-use charter_kernel::unit::{Guard, Reach};
+use charter_kernel::manifest::Paging;
+use charter_kernel::refusal::{Code, Refusal};
+use charter_kernel::time::Instant;
+use charter_kernel::unit::Reach;
 use charter_store::Txn;
-use serde::Deserialize;
-use serde_json::{Value, json};
-
-use super::shape::{
-    self, budget, check, checked, id, instant, name, nullable, object, present, reference,
-};
-use super::{keys, projects, stored};
-use crate::app::App;
-use crate::directory::ProjectRecord;
-use crate::governance::caps;
-use crate::lifecycle::{self, Told};
-use crate::records::Record as _;
-use crate::records::account::email_fault;
-use crate::records::kit::StoredKit;
-use crate::records::name as names;
-use crate::records::organization::Organization;
-use crate::records::project::Project;
-use crate::records::user::{
+use charter_tenancy::directory::ProjectRecord;
+use charter_tenancy::place::Place;
+use charter_tenancy::records::account::email_fault;
+use charter_tenancy::records::kit::StoredKit;
+use charter_tenancy::records::name as names;
+use charter_tenancy::records::project::Project;
+use charter_tenancy::records::user::{
     EXTERNAL_ID_CHARACTERS_MAX, METADATA_ENTRIES_MAX, METADATA_KEY_CHARACTERS_MAX,
-    METADATA_VALUE_CHARACTERS_MAX, Revocation, User,
+    METADATA_VALUE_CHARACTERS_MAX, Revocation as Revoked, User,
 };
-use crate::reply::Reply;
-use crate::request::{HostRequest, Place};
+use charter_tenancy::stored;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::organization::may_open_room;
+use super::shape::{
+    Deleted, Email, Line, Name, Offset, Optional, Reference, check, present, refuse_faults,
+};
+use super::{keys, projects};
+use crate::app::App;
+use crate::handler;
+use crate::request::HostRequest;
+use crate::route::HostRoute;
+use crate::serve::{Answer, Body, Created, Params};
 
 /// The longest reason of a revocation, in characters.
 const REASON_CHARACTERS_MAX: usize = 1_000;
 
-fn status() -> Value {
-    json!({"enum": ["active", "revoked"]})
+/// The rows of tenant users.
+pub fn routes() -> Vec<HostRoute> {
+    vec![
+        HostRoute::post(Class::ProjectChange, "users.create", "/users", handler!(create_user))
+            .refuses(&[Code::NotFound, Code::ResourceNotFound, Code::DuplicateRecord])
+            .summary("Create a tenant user"),
+        HostRoute::get(Class::ProjectRead, "users.list", "/users", handler!(list_users))
+            .summary("List tenant users")
+            .paging(Paging::Offset),
+        HostRoute::get(Class::ProfileRead, "users.get", "/users/{id}", handler!(get_user))
+            .summary("One tenant user"),
+        HostRoute::patch(
+            Class::ProjectChange,
+            "users.update",
+            "/users/{id}",
+            handler!(update_user),
+        )
+        .summary("Change a tenant user"),
+        HostRoute::delete(
+            Class::ProjectChange,
+            "users.delete",
+            "/users/{id}",
+            handler!(delete_user),
+        )
+        .summary("Delete a tenant user"),
+        HostRoute::post(
+            Class::ProjectChange,
+            "users.revoke",
+            "/users/{id}/revoke",
+            handler!(revoke_user),
+        )
+        .summary("Revoke a tenant user: its changes are refused from the next request on"),
+        HostRoute::post(
+            Class::Loosening,
+            "users.restore",
+            "/users/{id}/restore",
+            handler!(restore_user),
+        )
+        .summary("Lift the revocation of a tenant user"),
+    ]
 }
 
-fn external_id() -> Value {
-    shape::visible(EXTERNAL_ID_CHARACTERS_MAX)
+/// A user's notes of the platform's own.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+struct Metadata(BTreeMap<String, String>);
+
+impl JsonSchema for Metadata {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> Cow<'static, str> {
+        "Metadata".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "object",
+            "maxProperties": METADATA_ENTRIES_MAX,
+            "propertyNames": {"minLength": 1, "maxLength": METADATA_KEY_CHARACTERS_MAX},
+            "additionalProperties": {"type": "string", "maxLength": METADATA_VALUE_CHARACTERS_MAX},
+        })
+    }
 }
 
-fn metadata() -> Value {
-    json!({
-        "type": "object",
-        "maxProperties": METADATA_ENTRIES_MAX,
-        "propertyNames": {"minLength": 1, "maxLength": METADATA_KEY_CHARACTERS_MAX},
-        "additionalProperties": {"type": "string", "maxLength": METADATA_VALUE_CHARACTERS_MAX},
-    })
+/// The platform's own name of a user.
+type ExternalId = Line<EXTERNAL_ID_CHARACTERS_MAX>;
+
+/// The body of a new user.
+#[derive(Deserialize, JsonSchema)]
+pub struct NewUser {
+    /// Its name, for people.
+    name: Name,
+    /// The address at which it is reached.
+    email: Option<Email>,
+    /// The platform's own name of it, unique in the project.
+    external_id: Option<ExternalId>,
+    /// Its kit; the project's default kit where absent.
+    kit_id: Option<Reference>,
+    /// Its own spend cap, beside its kit's.
+    budget: Option<Budget>,
+    /// Notes of the platform's own.
+    metadata: Option<Metadata>,
 }
 
-fn item() -> Value {
-    object(&[
-        ("id", id()),
-        ("name", name()),
-        ("email", nullable(&json!({"type": "string"}))),
-        ("external_id", nullable(&json!({"type": "string"}))),
-        ("kit_id", id()),
-        ("budget", nullable(&budget())),
-        ("status", status()),
-        ("metadata", metadata()),
-        ("created_at", instant()),
-    ])
+/// The body of a change. Null takes a value away; metadata is replaced as a whole.
+#[derive(Deserialize, JsonSchema)]
+pub struct UserChange {
+    /// Its name, for people.
+    name: Optional<Name>,
+    /// The address at which it is reached.
+    #[serde(default, deserialize_with = "present")]
+    email: Option<Option<Email>>,
+    /// The platform's own name of it, unique in the project.
+    #[serde(default, deserialize_with = "present")]
+    external_id: Option<Option<ExternalId>>,
+    /// Its kit; the project's default kit where null.
+    #[serde(default, deserialize_with = "present")]
+    kit_id: Option<Option<Reference>>,
+    /// Its own spend cap, beside its kit's.
+    #[serde(default, deserialize_with = "present")]
+    budget: Option<Option<Budget>>,
+    /// Notes of the platform's own.
+    metadata: Optional<Metadata>,
 }
 
-/// The answer of one user's routes.
-pub fn answer() -> Value {
-    object(&[("user", item())])
-}
-
-/// The answer of the list.
-pub fn list_answer() -> Value {
-    shape::page("users", &item())
+/// The body of a revocation.
+#[derive(Deserialize, JsonSchema)]
+pub struct Revocation {
+    /// The reason, for the audit log.
+    #[schemars(length(max = REASON_CHARACTERS_MAX))]
+    reason: Option<String>,
 }
 
 /// The query of the list.
-pub fn list_query() -> Value {
-    object(&[("status?", status()), ("external_id?", external_id())])
+#[derive(Deserialize, JsonSchema)]
+pub struct UserQuery {
+    /// Those in this state alone.
+    status: Optional<Status>,
+    /// The one with this name of the platform's own.
+    external_id: Optional<ExternalId>,
 }
 
-/// What the wire shows of a user. One that was assigned no kit has the project's default kit.
-fn view(user: &User, project: &ProjectRecord) -> Value {
-    json!({
-        "id": user.id,
-        "name": user.name,
-        "email": user.email,
-        "external_id": user.external_id,
-        "kit_id": user.kit.as_ref().unwrap_or(&project.default_kit),
-        "budget": user.budget,
-        "status": user.status(),
-        "metadata": user.metadata,
-        "created_at": user.created_at,
-    })
+/// Whether a user may change anything.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Status {
+    /// It may.
+    Active,
+    /// Its changes are refused.
+    Revoked,
 }
 
-fn shown(user: &User, place: &Place) -> Value {
-    json!({"user": view(user, &place.project)})
+impl Status {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Revoked => "revoked",
+        }
+    }
+    fn of(user: &User) -> Self {
+        if user.revoked.is_some() { Self::Revoked } else { Self::Active }
+    }
 }
 
-#[derive(Deserialize)]
-struct Create {
-    name: String,
+/// A tenant user: one agent profile.
+#[derive(Serialize, JsonSchema)]
+struct UserItem {
+    /// The user's id.
+    id: UserId,
+    /// Its name, for people.
+    name: Name,
+    /// The address at which it is reached.
     email: Option<String>,
+    /// The platform's own name of it.
     external_id: Option<String>,
-    kit_id: Option<String>,
+    /// Its kit.
+    kit_id: KitId,
+    /// Its own spend cap, beside its kit's.
     budget: Option<Budget>,
-    #[serde(default)]
-    metadata: Option<BTreeMap<String, String>>,
+    /// Whether it may change anything.
+    status: Status,
+    /// Notes of the platform's own.
+    metadata: Metadata,
+    /// The moment of its creation.
+    created_at: Instant,
 }
 
-/// The body of a new user.
-pub fn create_body() -> Value {
-    object(&[
-        ("name", name()),
-        ("email?", nullable(&shape::email())),
-        ("external_id?", nullable(&external_id())),
-        ("kit_id?", nullable(&reference())),
-        ("budget?", nullable(&budget())),
-        ("metadata?", nullable(&metadata())),
-    ])
+impl UserItem {
+    /// A user that was assigned no kit has the project's default kit.
+    fn of(user: &User, project: &ProjectRecord) -> Self {
+        Self {
+            id: user.id.clone(),
+            name: user.name.as_str().into(),
+            email: user.email.clone(),
+            external_id: user.external_id.clone(),
+            kit_id: user.kit.as_ref().unwrap_or(&project.default_kit).clone(),
+            budget: user.budget,
+            status: Status::of(user),
+            metadata: Metadata(user.metadata.clone()),
+            created_at: user.created_at,
+        }
+    }
+}
+
+/// One user.
+#[derive(Serialize, JsonSchema)]
+pub struct UserAnswer {
+    user: UserItem,
+}
+
+impl UserAnswer {
+    fn of(user: &User, place: &Place) -> Self {
+        Self { user: UserItem::of(user, &place.project) }
+    }
+}
+
+/// A page of users.
+#[derive(Serialize, JsonSchema)]
+pub struct UserPage {
+    users: Vec<UserItem>,
+    #[serde(flatten)]
+    page: Offset,
 }
 
 fn faults_of(name: Option<&str>, email: Option<&str>, external_id: Option<&str>) -> Vec<Fault> {
@@ -141,13 +264,17 @@ fn faults_of(name: Option<&str>, email: Option<&str>, external_id: Option<&str>)
 /// # Errors
 /// 404 for a kit that does not exist, 409 for an external id that is taken, 403 where one more user
 /// is more room than the caller may give.
-pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn create_user(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+    Body(body): Body<NewUser>,
+) -> Result<Created<UserAnswer>, Refusal> {
     let place = request.place()?;
-    let body: Create = request.body_as()?;
-    checked(faults_of(Some(&body.name), body.email.as_deref(), body.external_id.as_deref()))?;
+    refuse_faults(faults_of(Some(&body.name), body.email.as_deref(), body.external_id.as_deref()))?;
     projects::still_there(txn, &place.organization.id, &place.project.id).await?;
     let kit = match &body.kit_id {
-        Some(wanted) => assigned(txn, place, None, wanted).await?,
+        Some(wanted) => assign_kit(txn, place, None, wanted).await?,
         None => None,
     };
     let within = kit.as_ref().unwrap_or(&place.project.default_kit);
@@ -156,19 +283,20 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
         id: UserId::new(request.now, stored::random()?),
         organization: place.organization.id.clone(),
         project: place.project.id.clone(),
-        name: body.name,
-        email: body.email,
-        external_id: body.external_id,
+        name: body.name.0,
+        email: body.email.map(|email| email.0),
+        external_id: body.external_id.map(|id| id.0),
         kit,
         budget: body.budget,
         revoked: None,
-        metadata: body.metadata.unwrap_or_default(),
+        metadata: body.metadata.unwrap_or_default().0,
         created_at: request.now,
     };
     stored::insert(txn, &user, "external_id").await?;
-    told(request, place, &user).tell(&app.governance, txn, lifecycle::Change::Created).await?;
-    let note = json!({"after": view(&user, &place.project)});
-    Ok(Reply::created(&shown(&user, place)).about("user", user.id.to_string()).noting(note))
+    signal(request, place, &user).tell(&app.governance, txn, lifecycle::Change::Created).await?;
+    let answer = UserAnswer::of(&user, place);
+    let note = json!({"after": answer.user});
+    Ok(Created::of(&answer).about("user", user.id.to_string()).noting(note))
 }
 
 /// A capped kit bounds each user by itself. One more user of it is therefore more room, unless a cap
@@ -185,25 +313,18 @@ async fn bounds_another(txn: &mut Txn, place: &Place, kit: &KitId) -> Result<(),
     if project.record.budget.is_some() {
         return Ok(());
     }
-    let key = Organization::address(&organization.id);
-    let row = txn.get_relaxed(&key).await.map_err(stored::reading)?;
-    let row = row.ok_or_else(Refusal::not_found)?;
-    // Many make users at once: nobody waits for the organization's row, and it is as it was read.
-    txn.guard(Guard::Unchanged { key, version: row.version });
-    match Organization::read(&row).map_err(stored::unreadable)?.budget {
-        Some(_) => Ok(()),
-        None => place.may_loosen(),
-    }
+    may_open_room(txn, place).await
 }
 
-fn told<'a>(request: &'a HostRequest, place: &Place, user: &'a User) -> Told<'a> {
+/// The life-cycle signal of a user, for primitives that want to hear of it.
+fn signal<'a>(request: &'a HostRequest, place: &Place, user: &'a User) -> Told<'a> {
     Told { user, test: place.project.test, now: request.now, request: &request.id }
 }
 
 /// The kit of this id, if the caller may assign it. A user moves from the default kit, or from
 /// another, to one that allows more or less: nobody compares the two, so each move takes the
 /// authority to loosen.
-async fn assigned(
+async fn assign_kit(
     txn: &mut Txn,
     place: &Place,
     before: Option<&KitId>,
@@ -226,36 +347,42 @@ async fn assigned(
 ///
 /// # Errors
 /// When the store cannot be asked.
-pub async fn list(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn list_users(
+    _: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+    Params(asked): Params<UserQuery>,
+) -> Result<Answer<UserPage>, Refusal> {
     let place = request.place()?;
     let (limit, offset) = (request.page.limit, request.page.offset);
-    let (status, external) = (request.query_text("status"), request.query_text("external_id"));
+    let (status, external) = (asked.status.0, asked.external_id.0.as_deref());
     let (users, more) = if let Some(external) = external {
         let found =
             stored::holder::<User>(txn, &User::external_claim(&place.project.id, external)).await?;
         (found.into_iter().collect(), false)
     } else {
         let reach = Reach::project(place.project.id.as_str());
-        let matching: Vec<(&str, &str)> = status.iter().map(|status| ("status", *status)).collect();
+        let matching: Vec<(&str, &str)> =
+            status.iter().map(|status| ("status", status.as_str())).collect();
         stored::list::<User>(txn, &reach, &matching, limit, offset).await?
     };
     let single = external.is_some();
     let fits = |user: &User| {
-        status.is_none_or(|status| user.status() == status)
+        status.is_none_or(|status| Status::of(user) == status)
             && external.is_none_or(|external| user.external_id.as_deref() == Some(external))
             && (!single || offset == 0)
     };
     let items = users
         .iter()
         .filter(|user| fits(&user.record))
-        .map(|user| view(&user.record, &place.project))
+        .map(|user| UserItem::of(&user.record, &place.project))
         .collect();
-    Ok(Reply::ok(&shape::listed("users", items, (limit, offset), more)))
+    Ok(Answer::of(&UserPage { users: items, page: Offset::of(&request.page, more) }))
 }
 
 /// The user of the path. `default` and `me` are the account's own profile: the pinned one, or the
 /// project's default.
-async fn named(request: &HostRequest, txn: &mut Txn) -> Result<User, Refusal> {
+async fn find(request: &HostRequest, txn: &mut Txn) -> Result<User, Refusal> {
     let place = request.place()?;
     let id = match request.parameter("id") {
         "default" | "me" => {
@@ -272,35 +399,13 @@ async fn named(request: &HostRequest, txn: &mut Txn) -> Result<User, Refusal> {
 ///
 /// # Errors
 /// 404 for another project's.
-pub async fn get(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let user = named(request, txn).await?;
-    Ok(Reply::ok(&shown(&user, request.place()?)))
-}
-
-#[derive(Deserialize)]
-struct Change {
-    name: Option<String>,
-    #[serde(default, deserialize_with = "present")]
-    email: Option<Option<String>>,
-    #[serde(default, deserialize_with = "present")]
-    external_id: Option<Option<String>>,
-    #[serde(default, deserialize_with = "present")]
-    kit_id: Option<Option<String>>,
-    #[serde(default, deserialize_with = "present")]
-    budget: Option<Option<Budget>>,
-    metadata: Option<BTreeMap<String, String>>,
-}
-
-/// The body of a change. Null takes a value away; metadata is replaced as a whole.
-pub fn change_body() -> Value {
-    object(&[
-        ("name?", name()),
-        ("email?", nullable(&shape::email())),
-        ("external_id?", nullable(&external_id())),
-        ("kit_id?", nullable(&reference())),
-        ("budget?", nullable(&budget())),
-        ("metadata?", metadata()),
-    ])
+pub async fn get_user(
+    _: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+) -> Result<Answer<UserAnswer>, Refusal> {
+    let user = find(request, txn).await?;
+    Ok(Answer::of(&UserAnswer::of(&user, request.place()?)))
 }
 
 /// Changes a user.
@@ -308,20 +413,23 @@ pub fn change_body() -> Value {
 /// # Errors
 /// 403 for a move to another kit, or a looser budget, without the authority to loosen, and to a
 /// pinned key for what the platform knows the user by.
-pub async fn patch(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn update_user(
+    _: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+    Body(body): Body<UserChange>,
+) -> Result<Answer<UserAnswer>, Refusal> {
     let place = request.place()?;
-    let body: Change = request.body_as()?;
-    let text = |member: &Option<Option<String>>| member.clone().flatten();
-    checked(faults_of(
-        body.name.as_deref(),
-        text(&body.email).as_deref(),
-        text(&body.external_id).as_deref(),
+    refuse_faults(faults_of(
+        body.name.0.as_deref(),
+        body.email.as_ref().and_then(Option::as_deref),
+        body.external_id.as_ref().and_then(Option::as_deref),
     ))?;
-    let mut user = named(request, txn).await?;
-    let before = view(&user, &place.project);
+    let mut user = find(request, txn).await?;
+    let before = UserItem::of(&user, &place.project);
     if let Some(wanted) = body.kit_id {
-        let wanted = wanted.unwrap_or_else(|| place.project.default_kit.to_string());
-        user.kit = assigned(txn, place, user.kit.as_ref(), &wanted).await?;
+        let wanted = wanted.map_or_else(|| place.project.default_kit.to_string(), |kit| kit.0);
+        user.kit = assign_kit(txn, place, user.kit.as_ref(), &wanted).await?;
     }
     if let Some(wanted) = body.budget {
         if Budget::loosens(user.budget, wanted) {
@@ -332,30 +440,35 @@ pub async fn patch(_: &App, request: &HostRequest, txn: &mut Txn) -> Result<Repl
         }
         user.budget = wanted;
     }
-    if let Some(name) = body.name {
-        user.name = name;
+    if let Some(name) = body.name.0 {
+        user.name = name.0;
     }
     if let Some(email) = body.email {
-        user.email = email;
+        user.email = email.map(|email| email.0);
     }
     if let Some(external_id) = body.external_id {
-        user.external_id = external_id;
+        user.external_id = external_id.map(|id| id.0);
     }
-    if let Some(metadata) = body.metadata {
-        user.metadata = metadata;
+    if let Some(metadata) = body.metadata.0 {
+        user.metadata = metadata.0;
     }
     stored::replace(txn, &user, "external_id").await?;
-    let note = json!({"before": before, "after": view(&user, &place.project)});
-    Ok(Reply::ok(&shown(&user, place)).about("user", user.id.to_string()).noting(note))
+    let answer = UserAnswer::of(&user, place);
+    let note = json!({"before": before, "after": answer.user});
+    Ok(Answer::of(&answer).about("user", user.id.to_string()).noting(note))
 }
 
-/// Deletes a user and revokes the keys that are pinned to it. What it owns goes soon after.
+/// Deletes a user and revokes the keys that are pinned to it. The user's own rows go soon after.
 ///
 /// # Errors
 /// 409 for a project's default user.
-pub async fn delete(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn delete_user(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+) -> Result<Answer<Deleted>, Refusal> {
     let place = request.place()?;
-    let user = named(request, txn).await?;
+    let user = find(request, txn).await?;
     if user.id == place.project.default_user {
         return Err(Refusal::state_conflict(
             "default_user",
@@ -364,21 +477,9 @@ pub async fn delete(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
         .hint("Revoke it instead."));
     }
     keys::remove_pinned(txn, &place.organization.id, ("user_id", user.id.as_str())).await?;
-    told(request, place, &user).delete(&app.governance, txn).await?;
-    let note = json!({"before": view(&user, &place.project)});
-    Ok(Reply::ok(&json!({"id": user.id, "deleted": true}))
-        .about("user", user.id.to_string())
-        .noting(note))
-}
-
-#[derive(Deserialize)]
-struct Revoke {
-    reason: Option<String>,
-}
-
-/// The body of a revocation.
-pub fn revoke_body() -> Value {
-    object(&[("reason?", nullable(&json!({"type": "string", "maxLength": REASON_CHARACTERS_MAX})))])
+    signal(request, place, &user).delete(&app.governance, txn).await?;
+    let note = json!({"before": UserItem::of(&user, &place.project)});
+    Ok(Answer::of(&Deleted::of(user.id.as_str())).about("user", user.id.to_string()).noting(note))
 }
 
 /// Revokes a user: its mutations are refused from the next commit on. Its reads go on; rotate its
@@ -386,19 +487,23 @@ pub fn revoke_body() -> Value {
 ///
 /// # Errors
 /// 404 for another project's.
-pub async fn revoke(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let body: Option<Revoke> = if request.body.is_null() { None } else { Some(request.body_as()?) };
-    let mut user = named(request, txn).await?;
-    let reason = body.and_then(|body| body.reason);
+pub async fn revoke_user(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+    Body(Revocation { reason }): Body<Revocation>,
+) -> Result<Answer<UserAnswer>, Refusal> {
+    let mut user = find(request, txn).await?;
     let note = json!({"before": {"status": user.status()}, "after": {"status": "revoked"}, "reason": reason});
     if user.revoked.is_none() {
-        user.revoked = Some(Revocation { at: request.now, reason });
+        user.revoked = Some(Revoked { at: request.now, reason });
         stored::replace(txn, &user, "id").await?;
-        told(request, request.place()?, &user)
+        signal(request, request.place()?, &user)
             .tell(&app.governance, txn, lifecycle::Change::Revoked)
             .await?;
     }
-    Ok(Reply::ok(&shown(&user, request.place()?)).about("user", user.id.to_string()).noting(note))
+    let answer = UserAnswer::of(&user, request.place()?);
+    Ok(Answer::of(&answer).about("user", user.id.to_string()).noting(note))
 }
 
 /// Lets a revoked user act again, and one whose caps were frozen because more was captured than was
@@ -406,17 +511,24 @@ pub async fn revoke(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
 ///
 /// # Errors
 /// 403 without the authority to loosen.
-pub async fn restore(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn restore_user(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+) -> Result<Answer<UserAnswer>, Refusal> {
     let place = request.place()?;
-    let mut user = named(request, txn).await?;
+    let mut user = find(request, txn).await?;
     place.may_loosen()?;
     let note = json!({"before": {"status": user.status()}, "after": {"status": "active"}});
     caps::thaw(txn, &Reach::user(user.id.as_str())).await?;
     if user.revoked.take().is_some() {
         stored::replace(txn, &user, "id").await?;
-        told(request, place, &user).tell(&app.governance, txn, lifecycle::Change::Restored).await?;
+        signal(request, place, &user)
+            .tell(&app.governance, txn, lifecycle::Change::Restored)
+            .await?;
     }
-    Ok(Reply::ok(&shown(&user, place)).about("user", user.id.to_string()).noting(note))
+    let answer = UserAnswer::of(&user, place);
+    Ok(Answer::of(&answer).about("user", user.id.to_string()).noting(note))
 }
 
 #[cfg(test)]
@@ -437,7 +549,7 @@ mod tests {
 
     #[test]
     fn null_and_absence_are_two_things_in_a_change() {
-        let change: Change = serde_json::from_value(json!({"email": null})).unwrap();
+        let change: UserChange = serde_json::from_value(json!({"email": null})).unwrap();
         assert_eq!(change.email, Some(None));
         assert_eq!(change.external_id, None);
     }

@@ -1,23 +1,31 @@
 //! `/v1/webhooks`: who is told of events by HTTP, at the company mount and below a tenant user.
 
+use charter_adapters::webhooks::{DISABLED, TEST, body, seal, secret};
+use charter_kernel::authority::Class;
 use charter_kernel::fault::Fault;
-use charter_kernel::id::UserId;
-use charter_kernel::id::uuid_v7;
+use charter_kernel::id::{UserId, uuid_v7};
+use charter_kernel::manifest::Paging;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::scope::Level;
+use charter_kernel::time::Instant;
 use charter_kernel::unit::{FactKind, Reach, Write};
 use charter_store::{Query, Txn};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use charter_tenancy::place::Place;
+use charter_tenancy::records::Record as _;
+use charter_tenancy::records::webhook::{
+    Attempt, Delivery, DeliveryOutcome, Feed, PREVIOUS_MAX, WEBHOOKS_MAX, Webhook,
+};
+use charter_tenancy::stored;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 
-use super::shape::{self, checked, id, instant, object};
-use super::stored;
+use super::shape::{Cursor, Deleted, Id, Offset, Optional, refuse_faults};
 use crate::app::App;
-use crate::events::webhook::{DISABLED, TEST, body, sealed, secret};
-use crate::records::Record as _;
-use crate::records::webhook::{Delivery, Feed, Outcome, PREVIOUS_MAX, WEBHOOKS_MAX, Webhook};
-use crate::reply::Reply;
-use crate::request::{HostRequest, Place};
+use crate::handler;
+use crate::request::HostRequest;
+use crate::route::HostRoute;
+use crate::serve::{Accepted, Answer, Body, Created};
 
 /// Events of the host's own that webhooks can hear.
 const OWN: [&str; 2] = ["approval.resolved", DISABLED];
@@ -26,125 +34,250 @@ const TYPES_MAX: usize = 100;
 /// How long the former secret goes on to sign after a rotation: a day.
 const OVERLAP_MS: i64 = 86_400_000;
 
-fn text() -> Value {
-    json!({"type": "string"})
+/// The rows of webhooks, at the company mount and below a tenant user.
+pub fn routes() -> Vec<HostRoute> {
+    let routes = vec![
+        HostRoute::get(
+            Class::ProfileRead,
+            "webhooks.event_types",
+            "/webhooks/event-types",
+            handler!(list_event_types),
+        )
+        .summary("The events that webhooks can hear"),
+        HostRoute::post(
+            Class::DeskChange,
+            "webhooks.create",
+            "/webhooks",
+            handler!(create_webhook),
+        )
+        .summary("Tell an address of events; its secret is shown this once"),
+        HostRoute::get(Class::DeskRead, "webhooks.list", "/webhooks", handler!(list_webhooks))
+            .summary("List webhooks")
+            .paging(Paging::Offset),
+        HostRoute::get(Class::DeskRead, "webhooks.get", "/webhooks/{id}", handler!(get_webhook))
+            .summary("One webhook"),
+        HostRoute::patch(
+            Class::DeskChange,
+            "webhooks.update",
+            "/webhooks/{id}",
+            handler!(update_webhook),
+        )
+        .summary("Change a webhook, or switch it off and on"),
+        HostRoute::delete(
+            Class::DeskChange,
+            "webhooks.delete",
+            "/webhooks/{id}",
+            handler!(delete_webhook),
+        )
+        .summary("Delete a webhook"),
+        HostRoute::post(
+            Class::DeskChange,
+            "webhooks.test",
+            "/webhooks/{id}/test",
+            handler!(test_webhook),
+        )
+        .summary("Deliver a signed test event"),
+        HostRoute::post(
+            Class::DeskChange,
+            "webhooks.rotate",
+            "/webhooks/{id}/rotate",
+            handler!(rotate_webhook_secret),
+        )
+        .summary("Give a webhook a new secret; the former one signs beside it for a day"),
+        HostRoute::get(
+            Class::DeskRead,
+            "webhooks.deliveries",
+            "/webhooks/{id}/deliveries",
+            handler!(list_deliveries),
+        )
+        .summary("What was delivered, and what came of it, newest first")
+        .paging(Paging::Cursor),
+        HostRoute::post(
+            Class::DeskChange,
+            "webhooks.redeliver",
+            "/webhooks/{id}/deliveries/{delivery_id}/redeliver",
+            handler!(redeliver),
+        )
+        .summary("Deliver an event once more"),
+    ];
+    routes.into_iter().map(HostRoute::both_mounts).collect()
 }
 
-fn types() -> Value {
-    json!({"type": "array", "minItems": 1, "maxItems": TYPES_MAX, "uniqueItems": true, "items": {"type": "string", "minLength": 1, "maxLength": 200}})
-}
-
-fn members() -> Vec<(&'static str, Value)> {
-    vec![
-        ("id", id()),
-        ("url", text()),
-        ("eventTypes", types()),
-        ("active", json!({"type": "boolean"})),
-        ("project_id", json!({"type": ["string", "null"]})),
-        ("tenant_user_id", json!({"type": ["string", "null"]})),
-        ("disabled_reason", json!({"type": ["string", "null"]})),
-        ("created_at", instant()),
-    ]
-}
-
-fn item() -> Value {
-    object(&members())
-}
-
-/// A webhook with its secret, which is shown this once.
-pub fn made_answer() -> Value {
-    let mut members = members();
-    members.push(("secret", text()));
-    object(&members)
-}
-
-/// One webhook.
-pub fn answer() -> Value {
-    object(&[("webhook", item())])
-}
-
-/// A page of webhooks.
-pub fn list_answer() -> Value {
-    shape::page("webhooks", &item())
-}
+/// The types of events that a webhook hears; `*` for all.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+struct EventTypes(
+    #[schemars(length(min = 1, max = TYPES_MAX), inner(length(min = 1, max = 200)))]
+    #[schemars(extend("uniqueItems" = true))]
+    Vec<String>,
+);
 
 /// The body of a new webhook.
-pub fn create_body() -> Value {
-    object(&[
-        ("url", json!({"type": "string", "minLength": 1, "maxLength": 2_000})),
-        ("eventTypes", types()),
-    ])
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NewWebhook {
+    /// The address that is told.
+    #[schemars(length(min = 1, max = 2_000))]
+    url: String,
+    event_types: EventTypes,
 }
 
 /// The body of a change.
-pub fn update_body() -> Value {
-    let url = json!({"type": "string", "minLength": 1, "maxLength": 2_000});
-    object(&[("url?", url), ("eventTypes?", types()), ("active?", json!({"type": "boolean"}))])
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WebhookChange {
+    /// The address that is told.
+    #[schemars(length(min = 1, max = 2_000))]
+    url: Optional<String>,
+    event_types: Optional<EventTypes>,
+    /// Whether it is told; true switches on one that was switched off.
+    active: Optional<bool>,
 }
 
-/// The event types.
-pub fn event_types_answer() -> Value {
-    let item = object(&[("name", text()), ("description", text())]);
-    object(&[("event_types", json!({"type": "array", "items": item}))])
+/// A webhook, without its secret.
+#[derive(Serialize, JsonSchema)]
+struct WebhookItem {
+    /// The webhook's id.
+    id: Id,
+    /// The address that is told.
+    url: String,
+    #[serde(rename = "eventTypes")]
+    event_types: EventTypes,
+    /// Whether it is told.
+    active: bool,
+    /// The project whose events it hears; null for all.
+    project_id: Option<String>,
+    /// The tenant user whose events it hears; null for all.
+    tenant_user_id: Option<String>,
+    /// The reason why the host has switched it off.
+    disabled_reason: Option<String>,
+    /// The moment of its creation.
+    created_at: Instant,
 }
 
-fn delivery_item() -> Value {
-    let nullable = json!({"type": ["string", "null"]});
-    object(&[
-        ("id", id()),
-        ("webhook_id", id()),
-        ("event_id", id()),
-        ("event", text()),
-        ("status", json!({"enum": ["pending", "succeeded", "failed", "dropped"]})),
-        ("attempts", json!({"type": "array"})),
-        ("created_at", instant()),
-        ("ended_at", nullable),
-    ])
+impl WebhookItem {
+    fn of(webhook: &Webhook) -> Self {
+        Self {
+            id: webhook.id.as_str().into(),
+            url: webhook.url.clone(),
+            event_types: EventTypes(webhook.event_types.clone()),
+            active: webhook.active,
+            project_id: webhook.project_id.clone(),
+            tenant_user_id: webhook.tenant_user_id.clone(),
+            disabled_reason: webhook.disabled_reason.clone(),
+            created_at: webhook.created_at,
+        }
+    }
+}
+
+/// A new webhook, in the only answer that shows its secret.
+#[derive(Serialize, JsonSchema)]
+pub struct MadeWebhook {
+    #[serde(flatten)]
+    webhook: WebhookItem,
+    /// The secret that signs its deliveries.
+    secret: String,
+}
+
+/// A webhook with a new secret.
+#[derive(Serialize, JsonSchema)]
+pub struct RotatedWebhook {
+    #[serde(flatten)]
+    made: MadeWebhook,
+    /// The moment until which the former secret signs as well.
+    previous_until: Instant,
+}
+
+/// One webhook.
+#[derive(Serialize, JsonSchema)]
+pub struct WebhookAnswer {
+    webhook: WebhookItem,
+}
+
+/// A page of webhooks.
+#[derive(Serialize, JsonSchema)]
+pub struct WebhookPage {
+    webhooks: Vec<WebhookItem>,
+    #[serde(flatten)]
+    page: Offset,
+}
+
+/// A type of event.
+#[derive(Serialize, JsonSchema)]
+struct EventType {
+    /// The type's name.
+    name: String,
+    /// The occasion of such an event.
+    description: String,
+}
+
+/// The types of events that webhooks can hear.
+#[derive(Serialize, JsonSchema)]
+pub struct EventTypeList {
+    event_types: Vec<EventType>,
+}
+
+/// An event on its way to a webhook.
+#[derive(Serialize, JsonSchema)]
+struct DeliveryItem {
+    /// The delivery's id.
+    id: Id,
+    /// The webhook that it is for.
+    webhook_id: Id,
+    /// The event's id, the same for each of its deliveries.
+    event_id: Id,
+    /// The event's type.
+    event: String,
+    /// How far it has come.
+    status: DeliveryOutcome,
+    /// Its tries so far.
+    attempts: Vec<Attempt>,
+    /// The moment of its creation.
+    created_at: Instant,
+    /// The moment of its end.
+    ended_at: Option<Instant>,
+}
+
+impl DeliveryItem {
+    fn of(delivery: &Delivery) -> Self {
+        Self {
+            id: delivery.id.as_str().into(),
+            webhook_id: delivery.webhook.as_str().into(),
+            event_id: delivery.event_id.as_str().into(),
+            event: delivery.event.clone(),
+            status: delivery.status,
+            attempts: delivery.attempts.clone(),
+            created_at: delivery.created_at,
+            ended_at: delivery.ended_at,
+        }
+    }
 }
 
 /// One delivery.
-pub fn delivery_answer() -> Value {
-    object(&[("delivery", delivery_item())])
+#[derive(Serialize, JsonSchema)]
+pub struct DeliveryAnswer {
+    delivery: DeliveryItem,
 }
 
 /// A page of deliveries.
-pub fn deliveries_answer() -> Value {
-    shape::cursor_page("deliveries", &delivery_item())
-}
-
-fn view(webhook: &Webhook) -> Value {
-    json!({
-        "id": webhook.id,
-        "url": webhook.url,
-        "eventTypes": webhook.event_types,
-        "active": webhook.active,
-        "project_id": webhook.project_id,
-        "tenant_user_id": webhook.tenant_user_id,
-        "disabled_reason": webhook.disabled_reason,
-        "created_at": webhook.created_at,
-    })
-}
-
-fn delivery_view(delivery: &Delivery) -> Value {
-    json!({
-        "id": delivery.id,
-        "webhook_id": delivery.webhook,
-        "event_id": delivery.event_id,
-        "event": delivery.event,
-        "status": delivery.status,
-        "attempts": delivery.attempts,
-        "created_at": delivery.created_at,
-        "ended_at": delivery.ended_at,
-    })
+#[derive(Serialize, JsonSchema)]
+pub struct DeliveryPage {
+    deliveries: Vec<DeliveryItem>,
+    #[serde(flatten)]
+    page: Cursor,
 }
 
 /// Whether a webhook belongs to what the request is about: the named user, else the named project,
 /// else all of the organization.
-async fn lies_within(app: &App, place: &Place, webhook: &Webhook) -> Result<bool, Refusal> {
+pub(super) async fn lies_within(
+    app: &App,
+    place: &Place,
+    webhook: &Webhook,
+) -> Result<bool, Refusal> {
     let user = webhook.tenant_user_id.as_deref();
     Ok(match (place.scope.level(), &webhook.project_id) {
         (Level::Organization, _) => true,
-        (Level::User, _) => user == place.scope.named_user().map(UserId::as_str),
+        (Level::User, _) => user == place.scope.user_named().map(UserId::as_str),
         (Level::Project, Some(project)) => project == place.project.id.as_str(),
         // Those of a tenant were made without their project once.
         (Level::Project, None) => match user.and_then(UserId::parse) {
@@ -155,18 +288,23 @@ async fn lies_within(app: &App, place: &Place, webhook: &Webhook) -> Result<bool
 }
 
 /// The webhook of the path; another tenant's is not there.
-async fn found(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Webhook, Refusal> {
+async fn find(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Webhook, Refusal> {
     let place = request.place()?;
     let key = Webhook::address(place.organization.id.as_str(), request.parameter("id"));
     let webhook = stored::get::<Webhook>(txn, &key).await?.ok_or_else(Refusal::not_found)?.record;
     if lies_within(app, place, &webhook).await? { Ok(webhook) } else { Err(Refusal::not_found()) }
 }
 
-async fn wishes(app: &App, url: Option<&str>, wanted: Option<&[String]>) -> Result<(), Refusal> {
-    let known = event_types(app);
+async fn check_wish(
+    app: &App,
+    url: Option<&str>,
+    wanted: Option<&[String]>,
+) -> Result<(), Refusal> {
+    let (known, live) = (event_types(app), app.registry.current());
     let mut faults = Vec::new();
     for (at, name) in wanted.unwrap_or_default().iter().enumerate() {
-        if name != "*" && !known.iter().any(|(known, _)| known == name) {
+        let is_known = known.iter().any(|(known, _)| known == name);
+        if name != "*" && !is_known && !live.had_event(name) {
             faults.push(Fault::new(
                 format!("eventTypes.{at}"),
                 "is no event: GET /v1/webhooks/event-types lists them",
@@ -181,24 +319,21 @@ async fn wishes(app: &App, url: Option<&str>, wanted: Option<&[String]>) -> Resu
         };
         faults.extend(reached.err().map(|why| Fault::new("url", why)));
     }
-    checked(faults)
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Create {
-    url: String,
-    event_types: Vec<String>,
+    refuse_faults(faults)
 }
 
 /// `POST /v1/webhooks`: the secret is in this answer only.
 ///
 /// # Errors
 /// 400 for an event that nobody emits, and for an address that may not be reached.
-pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn create_webhook(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+    Body(wish): Body<NewWebhook>,
+) -> Result<Created<MadeWebhook>, Refusal> {
     let place = request.place()?;
-    let wish: Create = request.body_as()?;
-    wishes(app, Some(&wish.url), Some(&wish.event_types)).await?;
+    check_wish(app, Some(&wish.url), Some(&wish.event_types.0)).await?;
     let organization = place.organization.id.clone();
     let reach = Reach::organization(organization.as_str());
     if stored::count::<Webhook>(txn, &reach, &[]).await? >= WEBHOOKS_MAX {
@@ -215,14 +350,14 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     let id = uuid_v7(request.now, stored::random()?);
     let shown = secret().map_err(stored::no_randomness)?;
     let webhook = Webhook {
-        secret: sealed(&app.store, organization.as_str(), &id, &shown).await?,
+        secret: seal(&app.store, organization.as_str(), &id, &shown).await?,
         id,
         organization: organization.clone(),
         project_id: (place.scope.level() != Level::Organization)
             .then(|| place.project.id.to_string()),
-        tenant_user_id: place.scope.named_user().map(ToString::to_string),
+        tenant_user_id: place.scope.user_named().map(ToString::to_string),
         url: wish.url,
-        event_types: wish.event_types,
+        event_types: wish.event_types.0,
         previous: Vec::new(),
         active: true,
         disabled_reason: None,
@@ -234,18 +369,20 @@ pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     stored::insert(txn, &webhook, "id").await?;
     let feed = Feed { organization: organization.to_string(), after: since };
     txn.write(Write::Ensure { key: feed.key(), draft: feed.draft().map_err(stored::unreadable)? });
-    let mut answer = view(&webhook);
-    answer["secret"] = json!(shown);
-    Ok(Reply::created(&answer)
-        .about("webhook", webhook.id.clone())
-        .noting(json!({ "after": view(&webhook) })))
+    let note = json!({ "after": WebhookItem::of(&webhook) });
+    let answer = MadeWebhook { webhook: WebhookItem::of(&webhook), secret: shown };
+    Ok(Created::of(&answer).about("webhook", webhook.id).noting(note))
 }
 
 /// `GET /v1/webhooks`, oldest first.
 ///
 /// # Errors
 /// When the store cannot be asked.
-pub async fn list(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn list_webhooks(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+) -> Result<Answer<WebhookPage>, Refusal> {
     let place = request.place()?;
     let reach = Reach::organization(place.organization.id.as_str());
     // An organization has few, so that what is about a part of it is picked from all.
@@ -254,56 +391,60 @@ pub async fn list(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
     let mut items = Vec::new();
     for webhook in &webhooks {
         if lies_within(app, place, &webhook.record).await? {
-            items.push(view(&webhook.record));
+            items.push(WebhookItem::of(&webhook.record));
         }
     }
     let (limit, offset) = (request.page.limit, request.page.offset);
     let end = (offset as usize).saturating_add(limit as usize);
     let more = items.len() > end;
-    let page = items.into_iter().take(end).skip(offset as usize).collect();
-    Ok(Reply::ok(&shape::listed("webhooks", page, (limit, offset), more)))
+    let webhooks = items.into_iter().take(end).skip(offset as usize).collect();
+    Ok(Answer::of(&WebhookPage { webhooks, page: Offset::of(&request.page, more) }))
 }
 
 /// `GET /v1/webhooks/event-types`
 ///
 /// # Errors
 /// Never.
-pub async fn list_event_types(app: &App, _: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
-    let types: Vec<Value> = event_types(app)
-        .into_iter()
-        .map(|(name, description)| json!({ "name": name, "description": description }))
-        .collect();
-    Ok(Reply::ok(&json!({ "event_types": types })))
+pub async fn list_event_types(
+    app: &App,
+    _: &HostRequest,
+    _: &mut Txn,
+) -> Result<Answer<EventTypeList>, Refusal> {
+    let types = event_types(app).into_iter();
+    let event_types = types.map(|(name, description)| EventType { name, description }).collect();
+    Ok(Answer::of(&EventTypeList { event_types }))
 }
 
 /// `GET /v1/webhooks/{id}`
 ///
 /// # Errors
 /// 404 for another tenant's.
-pub async fn get(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    Ok(Reply::ok(&json!({ "webhook": view(&found(app, request, txn).await?) })))
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Update {
-    url: Option<String>,
-    event_types: Option<Vec<String>>,
-    active: Option<bool>,
+pub async fn get_webhook(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+) -> Result<Answer<WebhookAnswer>, Refusal> {
+    let webhook = WebhookItem::of(&find(app, request, txn).await?);
+    Ok(Answer::of(&WebhookAnswer { webhook }))
 }
 
 /// `PATCH /v1/webhooks/{id}`: also how one that was switched off is switched on again.
 ///
 /// # Errors
 /// 404 for another tenant's, 400 as for a new one.
-pub async fn update(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let before = found(app, request, txn).await?;
-    let wish: Update = request.body_as()?;
-    wishes(app, wish.url.as_deref(), wish.event_types.as_deref()).await?;
+pub async fn update_webhook(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+    Body(wish): Body<WebhookChange>,
+) -> Result<Answer<WebhookAnswer>, Refusal> {
+    let before = find(app, request, txn).await?;
+    let types = wish.event_types.0.map(|types| types.0);
+    check_wish(app, wish.url.0.as_deref(), types.as_deref()).await?;
     let mut after = before.clone();
-    after.url = wish.url.unwrap_or(after.url);
-    after.event_types = wish.event_types.unwrap_or(after.event_types);
-    if let Some(active) = wish.active {
+    after.url = wish.url.0.unwrap_or(after.url);
+    after.event_types = types.unwrap_or(after.event_types);
+    if let Some(active) = wish.active.0 {
         if active && !before.active {
             after.resumed_at = Some(request.now);
         }
@@ -313,23 +454,24 @@ pub async fn update(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
         }
     }
     stored::replace(txn, &after, "id").await?;
-    let note = json!({ "before": view(&before), "after": view(&after) });
-    Ok(Reply::ok(&json!({ "webhook": view(&after) }))
-        .about("webhook", after.id.clone())
-        .noting(note))
+    let answer = WebhookAnswer { webhook: WebhookItem::of(&after) };
+    let note = json!({ "before": WebhookItem::of(&before), "after": answer.webhook });
+    Ok(Answer::of(&answer).about("webhook", after.id).noting(note))
 }
 
 /// `DELETE /v1/webhooks/{id}`: what is still to be delivered is dropped.
 ///
 /// # Errors
 /// 404 for another tenant's.
-pub async fn delete(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let webhook = found(app, request, txn).await?;
+pub async fn delete_webhook(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+) -> Result<Answer<Deleted>, Refusal> {
+    let webhook = find(app, request, txn).await?;
     stored::remove(txn, &webhook).await?;
-    let note = json!({ "before": view(&webhook) });
-    Ok(Reply::ok(&json!({ "id": webhook.id, "deleted": true }))
-        .about("webhook", webhook.id.clone())
-        .noting(note))
+    let note = json!({ "before": WebhookItem::of(&webhook) });
+    Ok(Answer::of(&Deleted::of(&webhook.id)).about("webhook", webhook.id).noting(note))
 }
 
 /// `POST /v1/webhooks/{id}/rotate`: the new secret signs from now on, and the former one beside it
@@ -337,8 +479,12 @@ pub async fn delete(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
 ///
 /// # Errors
 /// 404 for another tenant's, 409 while as many former ones sign as can.
-pub async fn rotate(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let mut before = found(app, request, txn).await?;
+pub async fn rotate_webhook_secret(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+) -> Result<Answer<RotatedWebhook>, Refusal> {
+    let mut before = find(app, request, txn).await?;
     let mut previous = std::mem::take(&mut before.previous);
     previous.retain(|(_, until)| *until > request.now);
     if let Some((_, until)) = previous.get(PREVIOUS_MAX - 1) {
@@ -352,24 +498,27 @@ pub async fn rotate(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
         ));
     }
     let shown = secret().map_err(stored::no_randomness)?;
-    let secret = sealed(&app.store, before.organization.as_str(), &before.id, &shown).await?;
+    let secret = seal(&app.store, before.organization.as_str(), &before.id, &shown).await?;
     previous.insert(0, (before.secret.clone(), request.now.plus_ms(OVERLAP_MS)));
     let after = Webhook { secret, previous, ..before };
     stored::replace(txn, &after, "id").await?;
-    let mut answer = view(&after);
-    answer["secret"] = json!(shown);
-    answer["previous_until"] = json!(request.now.plus_ms(OVERLAP_MS));
-    Ok(Reply::ok(&answer).about("webhook", after.id.clone()))
+    let made = MadeWebhook { webhook: WebhookItem::of(&after), secret: shown };
+    let answer = RotatedWebhook { made, previous_until: request.now.plus_ms(OVERLAP_MS) };
+    Ok(Answer::of(&answer).about("webhook", after.id))
 }
 
 /// Queues a delivery with this request's commit. Its sender finds it within half a second; the
 /// notice makes it at once.
-fn queue(app: &App, txn: &mut Txn, delivery: &Delivery) -> Result<Reply, Refusal> {
+fn queue(
+    app: &App,
+    txn: &mut Txn,
+    delivery: &Delivery,
+) -> Result<Accepted<DeliveryAnswer>, Refusal> {
     let draft = delivery.due(delivery.created_at).map_err(stored::unreadable)?;
     txn.write(Write::Insert { key: delivery.key(), draft });
     app.adapters.delivery_wanted.notify_one();
-    Ok(Reply::accepted(&json!({ "delivery": delivery_view(delivery) }))
-        .about("delivery", delivery.id.clone()))
+    let answer = DeliveryAnswer { delivery: DeliveryItem::of(delivery) };
+    Ok(Accepted::of(&answer).about("delivery", delivery.id.clone()))
 }
 
 /// `POST /v1/webhooks/{id}/test`: a signed event of the type `webhook.test`, whatever the webhook
@@ -377,8 +526,12 @@ fn queue(app: &App, txn: &mut Txn, delivery: &Delivery) -> Result<Reply, Refusal
 ///
 /// # Errors
 /// 404 for another tenant's.
-pub async fn test(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let webhook = found(app, request, txn).await?;
+pub async fn test_webhook(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+) -> Result<Accepted<DeliveryAnswer>, Refusal> {
+    let webhook = find(app, request, txn).await?;
     let payload = json!({ "webhook_id": webhook.id, "test": true });
     let delivery = Delivery {
         id: uuid_v7(request.now, stored::random()?),
@@ -387,7 +540,7 @@ pub async fn test(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
         event: TEST.into(),
         body: body(TEST, payload, webhook.tenant_user_id.as_deref(), request.now),
         webhook: webhook.id,
-        status: Outcome::Pending,
+        status: DeliveryOutcome::Pending,
         attempts: Vec::new(),
         created_at: request.now,
         ended_at: None,
@@ -399,22 +552,23 @@ pub async fn test(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
 ///
 /// # Errors
 /// 404 for another tenant's.
-pub async fn deliveries(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let webhook = found(app, request, txn).await?;
+pub async fn list_deliveries(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+) -> Result<Answer<DeliveryPage>, Refusal> {
+    let webhook = find(app, request, txn).await?;
     let reach = Reach::organization(webhook.organization.as_str());
     let mut query = Query::all(&reach, &Delivery::all())
         .equal("webhook", &webhook.id)
         .limit(request.page.limit)
-        .relaxed();
+        .relax();
     query.after.clone_from(&request.page.position);
     let found = txn.find(&query).await.map_err(stored::reading)?;
-    let items: Vec<Value> = found
-        .items
-        .iter()
-        .filter_map(|(_, row)| Delivery::read(row).ok())
-        .map(|found| delivery_view(&found))
-        .collect();
-    Ok(Reply::ok(&shape::listed_at("deliveries", items, &request.page, found.next.as_deref())))
+    let rows = found.items.iter().filter_map(|(_, row)| Delivery::read(row).ok());
+    let deliveries = rows.map(|delivery| DeliveryItem::of(&delivery)).collect();
+    let page = Cursor::of(&request.page, found.next.as_deref());
+    Ok(Answer::of(&DeliveryPage { deliveries, page }))
 }
 
 /// `POST /v1/webhooks/{id}/deliveries/{delivery_id}/redeliver`: the same event once more, under the
@@ -422,8 +576,12 @@ pub async fn deliveries(app: &App, request: &HostRequest, txn: &mut Txn) -> Resu
 ///
 /// # Errors
 /// 404 for another webhook's, 409 for a webhook that is switched off.
-pub async fn redeliver(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let webhook = found(app, request, txn).await?;
+pub async fn redeliver(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+) -> Result<Accepted<DeliveryAnswer>, Refusal> {
+    let webhook = find(app, request, txn).await?;
     let key = Delivery::address(webhook.organization.as_str(), request.parameter("delivery_id"));
     let before = stored::get::<Delivery>(txn, &key)
         .await?
@@ -435,7 +593,7 @@ pub async fn redeliver(app: &App, request: &HostRequest, txn: &mut Txn) -> Resul
     }
     let delivery = Delivery {
         id: uuid_v7(request.now, stored::random()?),
-        status: Outcome::Pending,
+        status: DeliveryOutcome::Pending,
         attempts: Vec::new(),
         created_at: request.now,
         ended_at: None,
@@ -453,11 +611,12 @@ fn event_types(app: &App) -> Vec<(String, String)> {
         .filter(|event| event.webhook)
         .map(|event| (event.name, event.description))
         .collect();
-    let told = [
+    let descriptions = [
         "An approval was approved, denied or failed.",
         "A webhook was switched off because its endpoint failed.",
     ];
-    types.extend(OWN.iter().zip(told).map(|(name, told)| ((*name).to_owned(), told.to_owned())));
+    let own = OWN.iter().zip(descriptions);
+    types.extend(own.map(|(name, description)| ((*name).to_owned(), description.to_owned())));
     types.sort();
     types.dedup_by(|one, other| one.0 == other.0);
     types

@@ -6,17 +6,16 @@
 
 use std::sync::Arc;
 
+use charter_governance::approvals::{self, Request, Run};
 use charter_kernel::refusal::Refusal;
 use charter_kernel::unit::{Guard, Space, Taken, Unit, Write};
 use charter_store::CommitError;
-use serde_json::{Value, json};
+use charter_tenancy::records::Record as _;
+use charter_tenancy::records::approval::{APPROVED, Approval, PENDING, RESOLVED, Status};
 
 use super::due::{Due, Places};
 use crate::app::App;
-use crate::governance::approvals::{self, Request, Run};
 use crate::pipeline::nested;
-use crate::records::Record as _;
-use crate::records::approval::{APPROVED, Approval, PENDING, RESOLVED, Status};
 
 /// How long after a host was last heard of another may take up what it worked on: what a crash
 /// leaves behind is made again within half a minute.
@@ -28,45 +27,45 @@ const PLACES: Places = Places { all: 32, each: 8 };
 /// The deadline of a request that declares none of its own.
 const DEADLINE_MS: u32 = 60_000;
 
-fn due(group: &str) -> Due {
+fn due_rows(group: &str) -> Due {
     Due { space: Space::host(Approval::COLLECTION), group: group.into(), lease_ms: LEASE_MS }
 }
 
 /// Never ends by itself.
-pub(super) async fn approved(app: Arc<App>) {
+pub(super) async fn run_approved(app: Arc<App>) {
     let work = |taken| {
         let app = app.clone();
         async move { make(&app, taken).await }
     };
-    due(APPROVED).side_by_side(&app, PLACES, work).await;
+    due_rows(APPROVED).side_by_side(&app, PLACES, work).await;
 }
 
 /// Never ends by itself.
-pub(super) async fn undecided(app: Arc<App>) {
-    due(PENDING).each(&app, COUNT, |taken| expire(&app, taken)).await;
+pub(super) async fn expire_undecided(app: Arc<App>) {
+    due_rows(PENDING).each(&app, COUNT, |taken| expire(&app, taken)).await;
 }
 
 /// Never ends by itself.
-pub(super) async fn resolved(app: Arc<App>) {
-    due(RESOLVED).each(&app, COUNT, |taken| forget(&app, taken)).await;
+pub(super) async fn forget_resolved(app: Arc<App>) {
+    due_rows(RESOLVED).each(&app, COUNT, |taken| forget(&app, taken)).await;
 }
 
 async fn make(app: &Arc<App>, taken: Taken) {
     let Ok(mut approval) = Approval::read(&taken.row) else { return };
     approval.status = Status::Executing;
     if approval.begun {
-        return lost(app, Run { approval, token: taken.token }).await;
+        return mark_in_doubt(app, Run { approval, token: taken.token }).await;
     }
     let run = Arc::new(Run { approval, token: taken.token });
-    let approved = due(APPROVED);
+    let approved = due_rows(APPROVED);
     let made = match approvals::request(&app.store, &run.approval).await {
         Ok(request) => tokio::select! {
-            made = again(app, &request, &run) => made,
+            made = make_again(app, &request, &run) => made,
             () = approved.at_work(app, &taken.key, &run.token) => Err(Refusal::overloaded(1)),
         },
         Err(refusal) => Err(refusal),
     };
-    // What was answered is written already, in the request's own commit.
+    // An answer is written already, in the request's own commit.
     let Err(refusal) = made else { return };
     if refusal.should_retry() {
         tracing::warn!(
@@ -90,23 +89,23 @@ async fn make(app: &Arc<App>, taken: Taken) {
             "the hold of a failed approval is left to its time"
         );
     }
-    over(app, txn, &run, &refusal).await;
+    note_refusal(app, txn, &run, &refusal).await;
 }
 
 /// Makes the request, or runs the job, as who asked.
-async fn again(app: &Arc<App>, request: &Request, run: &Arc<Run>) -> Result<(), Refusal> {
+async fn make_again(app: &Arc<App>, request: &Request, run: &Arc<Run>) -> Result<(), Refusal> {
     match &request.job {
-        Some(job) => super::run::approved(app, job, request, run).await,
+        Some(job) => super::run::run_approved(app, job, request, run).await,
         None => {
-            let call = request.again(&app.directory, &run.approval, DEADLINE_MS).await?;
-            nested::approved(app, &call, run).await
+            let call = request.repetition(&app.directory, &run.approval, DEADLINE_MS).await?;
+            nested::run_approved(app, &call, run).await
         }
     }
 }
 
 /// It was not made: so the approval says, and the job that waited by it.
-async fn over(app: &App, mut txn: charter_store::Txn, run: &Run, refusal: &Refusal) {
-    let approval = Approval { error: Some(told(refusal)), ..run.approval.clone() };
+async fn note_refusal(app: &App, mut txn: charter_store::Txn, run: &Run, refusal: &Refusal) {
+    let approval = Approval { error: Some(refusal.to_rest()), ..run.approval.clone() };
     if let Err(error) = approvals::unpark(&mut txn, &approval, app.clock.now()).await {
         tracing::warn!(
             message = error.message,
@@ -114,26 +113,18 @@ async fn over(app: &App, mut txn: charter_store::Txn, run: &Run, refusal: &Refus
             "the job of a failed approval is left waiting"
         );
     }
-    run.ended(&mut txn, Err(told(refusal)));
+    run.end(&mut txn, Err(refusal.to_rest()));
     end(app, txn).await;
 }
 
 /// Something left the host under it, and nobody lived to say what came of that: its hold is in
 /// doubt, and it is not made again.
-async fn lost(app: &Arc<App>, run: Run) {
+async fn mark_in_doubt(app: &Arc<App>, run: Run) {
     let told = "The request was begun and something of it left the host before it broke off: what came of that is not known.";
     let refusal = Refusal::state_conflict("in_doubt", told)
         .hint("GET /v1/governance/holds?state=in_doubt lists what a person resolves.");
     let txn = app.store.begin(run.approval.organization.as_str());
-    over(app, txn, &run, &refusal).await;
-}
-
-/// A refusal as an approval keeps it.
-pub(crate) fn told(refusal: &Refusal) -> Value {
-    json!({
-        "code": refusal.code.own_name(), "message": refusal.message, "reason": refusal.reason, "param": refusal.param,
-        "details": refusal.details,
-    })
+    note_refusal(app, txn, &run, &refusal).await;
 }
 
 async fn expire(app: &Arc<App>, taken: Taken) {
@@ -186,7 +177,7 @@ async fn commit(app: &App, approval: &Approval, unit: Unit) {
 fn report(_: &App, ended: Result<(), CommitError>) {
     // Refused: somebody else has ended it meanwhile.
     if let Err(error) = ended
-        && error.refused().is_none()
+        && error.refusal().is_none()
     {
         tracing::warn!(%error, "an approval could not be written; the next look finds it");
     }

@@ -7,12 +7,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use charter_governance::audit::Log;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Draft, Key, Reach, Space, Unit, Write};
 
-use super::LOOK_EVERY;
+use super::due::LOOK_EVERY;
 use crate::app::App;
-use crate::audit::Log;
 
 /// Rows after which a checkpoint is signed at once.
 const ROWS: u64 = 1_000;
@@ -36,7 +36,7 @@ pub(super) async fn run(app: Arc<App>) {
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
         let now = app.clock.now();
-        match app.store.audited_since(at, TURN_ROWS).await {
+        match app.store.count_audit_rows_since(at, TURN_ROWS).await {
             Ok((found, last)) => {
                 for (organization, rows) in found {
                     waiting.entry(organization).or_insert(Waiting { since: now, rows: 0 }).rows +=
@@ -56,7 +56,7 @@ pub(super) async fn run(app: Arc<App>) {
             .map(|(organization, _)| organization.clone())
             .collect();
         for organization in due {
-            match Log::of(&app.store, &organization).sealed().await {
+            match Log::of(&app.store, &organization).checkpoint().await {
                 Ok(_) => drop(waiting.remove(&organization)),
                 Err(refusal) => tracing::warn!(
                     organization,

@@ -11,8 +11,10 @@ use charter_kernel::unit::{Key, Space, Take, Taken, Unit, Write};
 use charter_store::CommitError;
 use tokio::task::{Id, JoinSet};
 
-use super::LOOK_EVERY;
 use crate::app::App;
+
+/// How often what should not be missed is looked for, although something wakes it.
+pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// How often within a lease a host says that it is still at it.
 const HEARD_PER_LEASE: u64 = 4;
@@ -29,7 +31,7 @@ pub(super) struct Places {
     pub(super) each: usize,
 }
 
-/// Whose rows are worked on now.
+/// The organizations whose rows are worked on now.
 #[derive(Debug)]
 struct Shares {
     places: Places,
@@ -38,7 +40,7 @@ struct Shares {
 
 /// Due rows of one kind, across all tenants, and how they are taken.
 pub(super) struct Due {
-    /// Where they lie.
+    /// The space of the rows.
     pub(super) space: Space,
     /// The group among the space's leased rows.
     pub(super) group: String,
@@ -48,7 +50,7 @@ pub(super) struct Due {
 
 impl Due {
     /// Whether any is due now. One that cannot be asked after is not: the next look finds it.
-    pub(super) async fn any(&self, app: &App) -> bool {
+    pub(super) async fn is_any_due(&self, app: &App) -> bool {
         let due = app.store.next_due(None, &self.space, &self.group).await.ok().flatten();
         due.is_some_and(|due| due <= app.clock.now())
     }
@@ -77,7 +79,7 @@ impl Due {
             let write = Write::Extend { key: key.clone(), token: token.to_owned(), until };
             let said =
                 app.store.commit_settling(Unit { writes: vec![write], ..Unit::default() }).await;
-            if said.is_err_and(|error| error.refused().is_some()) {
+            if said.is_err_and(|error| error.refusal().is_some()) {
                 return;
             }
         }
@@ -93,7 +95,7 @@ impl Due {
     ) {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
-            if !self.any(app).await {
+            if !self.is_any_due(app).await {
                 continue;
             }
             match self.take(app, count).await {
@@ -119,7 +121,7 @@ impl Due {
     ) {
         let (mut shares, mut running) = (Shares::new(places), JoinSet::new());
         loop {
-            if shares.free() > 0 && self.any(app).await {
+            if shares.free() > 0 && self.is_any_due(app).await {
                 match self.take(app, shares.free()).await {
                     Ok(taken) => {
                         for taken in taken {

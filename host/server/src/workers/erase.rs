@@ -12,13 +12,13 @@ use charter_engine::job::{JobRecord, jobs};
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Guard, Key, Reach, Taken, Unit, Write};
 use charter_store::{CommitError, Query, ReadError};
+use charter_tenancy::records::Record as _;
+use charter_tenancy::records::erasure::{ERASURE_GROUP, Erasure};
+use charter_tenancy::records::key::ApiKey;
+use charter_tenancy::records::webhook::{TENANT, Webhook};
 
 use super::due::Due;
 use crate::app::App;
-use crate::records::Record as _;
-use crate::records::erasure::{ERASURE_GROUP, Erasure};
-use crate::records::key::ApiKey;
-use crate::records::webhook::{TENANT, Webhook};
 
 /// Records taken at once.
 const TAKEN_MAX: usize = 4;
@@ -36,10 +36,10 @@ const WAIT_MS_MAX: i64 = 24 * 60 * 60 * 1_000;
 /// Never ends by itself.
 pub(super) async fn run(app: Arc<App>) {
     let due = Due { space: Erasure::all(), group: ERASURE_GROUP.into(), lease_ms: LEASE_MS };
-    due.each(&app, TAKEN_MAX, |taken| one(&app, taken)).await;
+    due.each(&app, TAKEN_MAX, |taken| erase_one(&app, taken)).await;
 }
 
-/// What is left of a record after a look at it.
+/// The rest of a record after a look at it.
 enum Left {
     /// Nothing: the record goes.
     Nothing,
@@ -47,7 +47,7 @@ enum Left {
     Until(Instant),
 }
 
-async fn one(app: &App, taken: Taken) {
+async fn erase_one(app: &App, taken: Taken) {
     let Ok(erasure) = Erasure::read(&taken.row) else { return };
     let (key, token) = (taken.key, taken.token);
     let left = match look(app, &erasure, &key, &token).await {
@@ -80,7 +80,7 @@ async fn look(app: &App, erasure: &Erasure, key: &Key, token: &str) -> Result<Le
     if now < erasure.since.plus_ms(WAIT_MS_MAX) && at_work(app, erasure).await.map_err(unread)? {
         return Ok(Left::Until(now.plus_ms(WAIT_MS)));
     }
-    let reach = Reach::stored(erasure.reach.clone());
+    let reach = Reach::from_store(erasure.reach.clone());
     for _ in 0..BATCHES_MAX {
         let keys = app.store.reach_keys(&reach, BATCH_ROWS).await.map_err(unread)?;
         if keys.is_empty() {
@@ -107,7 +107,7 @@ async fn keys(app: &App, erasure: &Erasure) -> Result<Vec<Key>, ReadError> {
         .map(|id| (hook::hooks(), hook::USER, id))
         .or_else(|| erasure.project().map(|id| (hook::hooks(), hook::PROJECT, id)));
     for (space, field, value) in keys.into_iter().chain(webhooks).chain(hooks) {
-        let query = Query::all(&reach, &space).equal(field, value).limit(BATCH_ROWS).relaxed();
+        let query = Query::all(&reach, &space).equal(field, value).limit(BATCH_ROWS).relax();
         found.extend(app.store.find(&query).await?.items.into_iter().map(|(key, _)| key));
     }
     Ok(found)

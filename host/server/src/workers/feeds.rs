@@ -8,17 +8,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use charter_adapters::webhooks;
 use charter_kernel::id::uuid_v7;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::unit::{FactKind, Guard, Reach, Unit, Write};
 use charter_store::{CommitError, PAGE_ROWS_MAX, Query};
+use charter_tenancy::records::Record as _;
+use charter_tenancy::records::webhook::{
+    AFTER, Delivery, DeliveryOutcome, Feed, WEBHOOKS_MAX, Webhook,
+};
+use charter_tenancy::stored;
 use serde_json::Value;
 
 use crate::app::App;
-use crate::events::{payload, webhook};
-use crate::records::Record as _;
-use crate::records::webhook::{AFTER, Delivery, Feed, Outcome, WEBHOOKS_MAX, Webhook};
-use crate::routes::stored;
+use crate::events::payload;
 
 /// How long another host's event may stay unseen.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -49,7 +52,7 @@ pub(super) async fn run(app: Arc<App>) {
             }
         }
         if none {
-            let _ = tokio::time::timeout(LOOK_EVERY, app.store.told()).await;
+            let _ = tokio::time::timeout(LOOK_EVERY, app.store.next_event()).await;
         }
     }
 }
@@ -61,7 +64,7 @@ async fn hand_out(app: &App, reach: &Reach) -> Result<(), Refusal> {
     let feed = Feed::read(&row).map_err(stored::unreadable)?;
     let query = Query::all(reach, &Webhook::space())
         .limit(u32::try_from(WEBHOOKS_MAX).unwrap_or(PAGE_ROWS_MAX))
-        .relaxed();
+        .relax();
     let found = app.store.find(&query).await.map_err(stored::reading)?;
     let webhooks: Vec<Webhook> =
         found.items.iter().filter_map(|(_, row)| Webhook::read(row).ok()).collect();
@@ -75,12 +78,15 @@ async fn hand_out(app: &App, reach: &Reach) -> Result<(), Refusal> {
         .await
         .map_err(stored::reading)?;
     let (now, mut writes) = (app.store.now(), Vec::new());
+    let live = app.registry.current();
     for event in &events {
         let body: Value = serde_json::from_str(&event.fact.body).unwrap_or_default();
         let (name, user) = (&event.fact.name, body["user"].as_str());
         let whose = (body["project"].as_str(), user);
+        let names: Vec<&str> =
+            std::iter::once(name.as_str()).chain(live.former_names(name)).collect();
         for hears in webhooks.iter().filter(|webhook| {
-            event.sequence > webhook.since && webhook.hears(name, whose, event.fact.at)
+            event.sequence > webhook.since && webhook.hears(&names, whose, event.fact.at)
         }) {
             let delivery = Delivery {
                 id: uuid_v7(now, stored::random()?),
@@ -88,8 +94,8 @@ async fn hand_out(app: &App, reach: &Reach) -> Result<(), Refusal> {
                 webhook: hears.id.clone(),
                 event_id: event.fact.id.clone(),
                 event: name.clone(),
-                body: webhook::body(name, payload(&body), user, event.fact.at),
-                status: Outcome::Pending,
+                body: webhooks::body(name, payload(&body), user, event.fact.at),
+                status: DeliveryOutcome::Pending,
                 attempts: Vec::new(),
                 created_at: now,
                 ended_at: None,
@@ -110,7 +116,7 @@ async fn hand_out(app: &App, reach: &Reach) -> Result<(), Refusal> {
         Ok(_) => {}
         // Another host has handed them out.
         Err(CommitError::Rejected(_)) => {}
-        Err(error) => return Err(charter_tenancy::stored::uncommitted(&error)),
+        Err(error) => return Err(charter_tenancy::stored::commit_refusal(&error)),
     }
     Ok(())
 }

@@ -20,8 +20,8 @@ pub(super) async fn run(app: Arc<App>) {
             return;
         }
         let now = epochs.borrow_and_update().clone();
-        if !caught_up(&app, &seen, &now).await {
-            // What was missed is looked at again with the next change, or after a pause.
+        if !catch_up(&app, &seen, &now).await {
+            // A missed change is looked at again with the next one, or after a pause.
             tokio::time::sleep(PAUSE).await;
             epochs.mark_changed();
             continue;
@@ -31,7 +31,7 @@ pub(super) async fn run(app: Arc<App>) {
 }
 
 /// Reads again what was written since.
-async fn caught_up(app: &App, before: &Epoch, now: &Epoch) -> bool {
+async fn catch_up(app: &App, before: &Epoch, now: &Epoch) -> bool {
     let changed = |space: &str| before.spaces.get(space) != now.spaces.get(space);
     let mut fine = true;
     if changed("host.components") || changed("host.activations") {

@@ -8,17 +8,17 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
+use charter_governance::lifecycle;
 use charter_kernel::governance::hold::{self, DOUBT, Hold, KEPT_MS, OPEN, State};
 use charter_kernel::id::uuid_v7;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Guard, Key, Reach, Row, Taken, Unit, Write};
 use charter_store::{Order, Query};
+use charter_tenancy::records::organization::Organization;
+use charter_tenancy::records::{ACTIVE, Record as _, STATUS};
 
 use super::due::Due;
 use crate::app::App;
-use crate::lifecycle;
-use crate::records::organization::Organization;
-use crate::records::{ACTIVE, Record as _, STATUS};
 
 /// How long the work on one may take before another may take it up.
 const LEASE_MS: i64 = 30_000;
@@ -39,18 +39,18 @@ const FORGET_ROWS: u32 = 200;
 
 type Failed = Box<dyn Error + Send + Sync>;
 
-fn due(group: &str) -> Due {
+fn due_rows(group: &str) -> Due {
     Due { space: hold::space(), group: group.into(), lease_ms: LEASE_MS }
 }
 
 /// Never ends by itself.
-pub(super) async fn overdue(app: Arc<App>) {
-    due(OPEN).each(&app, COUNT, |taken| close(&app, taken)).await;
+pub(super) async fn close_overdue(app: Arc<App>) {
+    due_rows(OPEN).each(&app, COUNT, |taken| close(&app, taken)).await;
 }
 
 /// Never ends by itself.
-pub(super) async fn doubted(app: Arc<App>) {
-    due(DOUBT).each(&app, COUNT, |taken| ask(&app, taken)).await;
+pub(super) async fn ask_about_doubts(app: Arc<App>) {
+    due_rows(DOUBT).each(&app, COUNT, |taken| ask(&app, taken)).await;
 }
 
 /// Asks the primitive what became of a hold: again and again, ever more rarely, until it says so or
@@ -78,14 +78,14 @@ async fn ask(app: &Arc<App>, taken: Taken) {
         vec![Write::Release { key: taken.key, token: taken.token, due_at, undo: true }],
     );
     if let Err(error) = txn.commit_settling().await
-        && error.refused().is_none()
+        && error.refusal().is_none()
     {
         tracing::warn!(%error, "a hold in doubt could not be put off; the next look finds it");
     }
 }
 
 /// Never ends by itself.
-pub(super) async fn ended(app: Arc<App>) {
+pub(super) async fn forget_ended(app: Arc<App>) {
     let mut due_at = app.clock.now();
     loop {
         tokio::time::sleep(FORGET_LOOK).await;
@@ -110,7 +110,7 @@ async fn forget(app: &App, before: Instant) -> Result<(), Failed> {
         let all = (ACTIVE, ACTIVE);
         let page = app
             .store
-            .indexed(&Organization::space(), STATUS, all, after.as_ref(), ORGANIZATIONS)
+            .find_indexed(&Organization::space(), STATUS, all, after.as_ref(), ORGANIZATIONS)
             .await?;
         for (_, key, _) in &page {
             // One that is busy does not keep the others' from being removed.
@@ -131,9 +131,9 @@ async fn forget(app: &App, before: Instant) -> Result<(), Failed> {
 
 async fn forget_of(app: &App, organization: &str, before: Instant) -> Result<(), Failed> {
     let mut query =
-        Query::all(&Reach::organization(organization), &hold::space()).limit(FORGET_ROWS).relaxed();
+        Query::all(&Reach::organization(organization), &hold::space()).limit(FORGET_ROWS).relax();
     query.order = Order::Oldest;
-    // What was given after the moment cannot have ended before it.
+    // A hold given after the moment cannot have ended before it.
     let until = uuid_v7(before, [0; 10]);
     loop {
         let old = app.store.find(&query).await?;
@@ -174,8 +174,8 @@ async fn close(app: &Arc<App>, taken: Taken) {
             )
             .await;
         }
-        State::Held => hold.voided(&taken.key.id, now),
-        State::Dispatched => hold.doubted(&taken.key.id),
+        State::Held => hold.void(&taken.key.id, now),
+        State::Dispatched => hold.doubt(&taken.key.id),
         _ => return,
     };
     tracing::info!(
@@ -212,7 +212,7 @@ async fn commit(app: &App, organization: &str, unit: Unit) {
     // A hold that its own request has settled meanwhile is refused here, and is none of ours any
     // more.
     if let Err(error) = app.store.commit_settling(unit).await
-        && error.refused().is_none()
+        && error.refusal().is_none()
     {
         tracing::warn!(%error, "an overdue hold could not be closed; the next look finds it");
     }

@@ -7,26 +7,26 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use charter_kernel::audit::Row;
+use charter_adapters::mail::smtp::{self, Fate};
+use charter_adapters::mail::{self, letter, outbox};
+use charter_kernel::audit::AuditRow;
 use charter_kernel::id::{InvitationId, OrganizationId};
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Fact, Guard, Key, Rejection, Space, Taken, Unit, Write};
-use charter_store::{CommitError, audited};
+use charter_store::{CommitError, audit_fact};
+use charter_tenancy::records::Record as _;
+use charter_tenancy::records::approval::{Approval, Status};
+use charter_tenancy::records::invitation::Invitation;
+use charter_tenancy::records::link::{Link, Mailed};
+use charter_tenancy::records::mail::{Cause, MAILS, Mail, NOTICES, Notice};
+use charter_tenancy::records::member::Member;
+use charter_tenancy::stored;
 use futures::future::join_all;
 use serde_json::json;
 
-use super::LOOK_EVERY;
 use super::due::Due;
+use super::due::LOOK_EVERY;
 use crate::app::App;
-use crate::mail::smtp::{self, Fate};
-use crate::mail::{self, letter, outbox};
-use crate::records::Record as _;
-use crate::records::approval::{Approval, Status};
-use crate::records::invitation::Invitation;
-use crate::records::link::{Link, Mailed};
-use crate::records::mail::{Cause, MAILS, Mail, NOTICES, Notice};
-use crate::records::member::Member;
-use crate::routes::stored;
 
 mod expand;
 
@@ -62,7 +62,7 @@ pub(super) async fn run(app: Arc<App>) {
         }
         let taken = take(&app, &mails).await;
         idle &= taken.is_empty();
-        join_all(taken.into_iter().map(|taken| one(&app, taken))).await;
+        join_all(taken.into_iter().map(|taken| mail_one(&app, taken))).await;
         if idle {
             let wanted = tokio::time::timeout(LOOK_EVERY, app.adapters.mail_wanted.notified());
             let _ = app.draining.run_until_cancelled(wanted).await;
@@ -71,7 +71,7 @@ pub(super) async fn run(app: Arc<App>) {
 }
 
 async fn take(app: &App, due: &Due) -> Vec<Taken> {
-    if !due.any(app).await {
+    if !due.is_any_due(app).await {
         return Vec::new();
     }
     due.take(app, COUNT).await.unwrap_or_else(|error| {
@@ -81,11 +81,11 @@ async fn take(app: &App, due: &Due) -> Vec<Taken> {
 }
 
 /// Tries one mail.
-async fn one(app: &App, taken: Taken) {
+async fn mail_one(app: &App, taken: Taken) {
     let Ok(mail) = Mail::read(&taken.row) else { return };
     let mails = mails();
     let fate = tokio::select! {
-        fate = tried(app, &mail) => fate,
+        fate = try_mail(app, &mail) => fate,
         () = mails.at_work(app, &taken.key, &taken.token) => return,
     };
     let now = app.store.now();
@@ -101,7 +101,7 @@ async fn one(app: &App, taken: Taken) {
                 reason,
                 "a mail could not be sent yet; it is tried again"
             );
-            later(app, &taken, again).await;
+            put_off(app, &taken, again).await;
         }
         Some(Fate::Later(reason) | Fate::Never(reason)) => {
             tracing::error!(
@@ -111,15 +111,15 @@ async fn one(app: &App, taken: Taken) {
                 reason,
                 "a mail was given up"
             );
-            let told = given_up(&mail, &reason, now).into_iter().collect();
+            let told = audit_failure(&mail, &reason, now).into_iter().collect();
             end(app, &taken, &mail, Some((Mailed::Failed, Some(reason))), told).await;
         }
     }
 }
 
-/// What became of it; nothing where what it is for is over.
-async fn tried(app: &App, mail: &Mail) -> Option<Fate> {
-    match wanted(app, mail).await {
+/// Tries to send it; nothing if its occasion is over.
+async fn try_mail(app: &App, mail: &Mail) -> Option<Fate> {
+    match is_wanted(app, mail).await {
         Ok(true) if app.store.now() >= mail.until => {
             return Some(Fate::Never("its time was over before it could be sent".into()));
         }
@@ -143,7 +143,7 @@ async fn send(app: &App, mail: &Mail) -> Fate {
     let Some(gate) = app.adapters.gate.get() else {
         return Fate::Later("the host is starting".into());
     };
-    let words = match outbox::opened(&app.store, mail).await {
+    let words = match outbox::open(&app.store, mail).await {
         Ok(words) => words,
         Err(reason) => return Fate::Later(format!("it cannot be opened: {reason}")),
     };
@@ -155,7 +155,7 @@ async fn send(app: &App, mail: &Mail) -> Fate {
 
 /// Whether what it is for still stands: nobody is mailed a link that leads nowhere, or of what is
 /// not theirs to know any more.
-async fn wanted(app: &App, mail: &Mail) -> Result<bool, String> {
+async fn is_wanted(app: &App, mail: &Mail) -> Result<bool, String> {
     let get = async |key: Key| app.store.get(&key).await.map_err(|error| error.to_string());
     let organization = OrganizationId::parse(&mail.organization);
     Ok(match (&mail.cause, organization) {
@@ -197,7 +197,7 @@ fn backoff(tries: u32) -> i64 {
     doubled + doubled * i64::from(u16::from_le_bytes(random)) / i64::from(u16::MAX) / 5
 }
 
-async fn later(app: &App, taken: &Taken, due_at: Instant) {
+async fn put_off(app: &App, taken: &Taken, due_at: Instant) {
     let write =
         Write::Release { key: taken.key.clone(), token: taken.token.clone(), due_at, undo: false };
     if let Err(error) =
@@ -224,7 +224,7 @@ async fn end(
         told.iter().for_each(|fact| txn.fact(fact.clone()));
         if let Some(link) = mail.cause.link()
             && let Some((mailed, reason)) = &became
-            && let Err(refusal) = marked(&mut txn, link, *mailed, reason.as_deref()).await
+            && let Err(refusal) = mark_link(&mut txn, link, *mailed, reason.as_deref()).await
         {
             return tracing::warn!(
                 message = refusal.message,
@@ -235,7 +235,7 @@ async fn end(
             Ok(_) => return,
             Err(CommitError::Rejected(Rejection::Conflict { .. })) => {}
             // Somebody else has taken it up meanwhile.
-            Err(error) if error.refused().is_some() => return,
+            Err(error) if error.refusal().is_some() => return,
             Err(error) => {
                 return tracing::warn!(%error, "what became of a mail could not be written; it is sent once more");
             }
@@ -243,7 +243,7 @@ async fn end(
     }
 }
 
-async fn marked(
+async fn mark_link(
     txn: &mut charter_store::Txn,
     link: &str,
     mailed: Mailed,
@@ -255,14 +255,14 @@ async fn marked(
 }
 
 /// The audit row of a mail that was given up.
-fn given_up(mail: &Mail, reason: &str, now: Instant) -> Option<Fact> {
+fn audit_failure(mail: &Mail, reason: &str, now: Instant) -> Option<Fact> {
     let (kind, id) = match &mail.cause {
         Cause::Approval { approval, .. } => ("approval", approval.as_str()),
         Cause::Invitation { invitation } => ("invitation", invitation.as_str()),
         Cause::Summary | Cause::SignIn { .. } | Cause::Link { .. } => ("mail", mail.id.as_str()),
     };
     let details = json!({ "to": mail.to, "reason": reason });
-    let row = Row {
+    let row = AuditRow {
         organization: &mail.organization,
         at: now,
         actor: ("system", "mail"),
@@ -272,7 +272,7 @@ fn given_up(mail: &Mail, reason: &str, now: Instant) -> Option<Fact> {
         decision: "refused",
         reason: Some("mail_failed"),
         details: Some(&details),
-        ..Row::default()
+        ..AuditRow::default()
     };
-    audited(&row).ok()
+    audit_fact(&row).ok()
 }

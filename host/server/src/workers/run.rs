@@ -6,33 +6,30 @@
 
 use std::sync::Arc;
 
+use charter_adapters::public;
 use charter_engine::job::{JobRecord, NEVER, jobs};
-use charter_engine::{
-    Answer, AnswerBody, Call, Ending, EndingResult, Entry, Finish, Outcome, Signal,
-};
-use charter_kernel::idempotency::Lineage;
-use charter_kernel::manifest::Class;
-use charter_kernel::refusal::{Code, Refusal};
+use charter_engine::{Answer, AnswerBody, Ending, EndingResult, Finish, Outcome};
+use charter_governance::approvals::{Job, Origin, Request, Run};
+use charter_governance::lifecycle::{self, is_told};
+use charter_kernel::manifest::CallLength;
+use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Clock;
 use charter_kernel::unit::{Draft, Guard, Key, Taken, Unit, Write};
 use charter_store::Txn;
 use charter_tenancy::directory::profile_revoked;
+use charter_tenancy::stored;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
 use super::jobs::SETTLE_MS;
-use super::owner::{self, Admitted, Work};
 use crate::app::App;
-use crate::governance::approvals::{self, Job, Origin, Request, Run};
-use crate::lifecycle::{self, is_told};
-use crate::public;
-use crate::routes::stored;
+use crate::pipeline::call::{self, Signaled};
+use crate::pipeline::owner::{self, Admitted, Work};
 
 /// Wait before the second attempt; doubled with each further one.
 const BACKOFF_MS: u64 = 1_000;
 
-/// Where a run's commit finds its row.
+/// The row of a run, for its commit.
 struct Settling {
     key: Key,
     /// The lease that must hold at each of its commits: the row's own, or that of the approval by
@@ -48,7 +45,7 @@ struct Settling {
 enum By {
     /// The lease of its row.
     Lease(String),
-    /// What people have approved: its end is the approval's too.
+    /// A run that people have approved: its end is the approval's too.
     Approval(Arc<Run>),
 }
 
@@ -71,13 +68,13 @@ pub(super) async fn job(app: &Arc<App>, taken: Taken) {
             return settling.put_away(app).await;
         }
     };
-    let outcome = match leased(app, &settling, &record, taken).await {
+    let outcome = match run_leased(app, &settling, &record, taken).await {
         Ok(None) => return,
         Ok(Some(outcome)) => outcome,
-        Err(failure) => return settling.end(app, Err(failure)).await,
+        Err(refusal) => return settling.end(app, Err(refusal.to_rest())).await,
     };
     let failure = match outcome {
-        // What waits for people is parked already, in the commit that asked them.
+        // A run that waits for people is parked already, in the commit that asked them.
         Outcome::Answered(_)
         | Outcome::Refused(_)
         | Outcome::Trapped { .. }
@@ -89,7 +86,7 @@ pub(super) async fn job(app: &Arc<App>, taken: Taken) {
         }
         Outcome::Restart | Outcome::ClientGone => return settling.give_back(app, 100).await,
         Outcome::Inactive => {
-            json!({"code": "forbidden", "reason": "profile_revoked", "message": "The profile is revoked."})
+            Refusal::forbidden("profile_revoked", "The profile is revoked.").to_rest()
         }
     };
     settling.end(app, Err(failure)).await;
@@ -99,7 +96,7 @@ pub(super) async fn job(app: &Arc<App>, taken: Taken) {
 ///
 /// # Errors
 /// Why it was not run: nothing was written then.
-pub(super) async fn approved(
+pub(super) async fn run_approved(
     app: &Arc<App>,
     key: &Key,
     request: &Request,
@@ -125,18 +122,11 @@ pub(super) async fn approved(
         backoff_ms_max: app.config.jobs.backoff_ms_max,
         clock: app.clock.clone(),
     });
-    let mut admitted = owner::admit(app, &Work::of(&record)).await.map_err(|failure| {
-        let text = |name: &str| failure.get(name).and_then(Value::as_str);
-        let code = text("code").and_then(Code::named).unwrap_or(Code::StateConflict);
-        Refusal {
-            reason: text("reason").map(str::to_owned),
-            ..Refusal::new(code, text("message").unwrap_or("The job cannot run."))
-        }
-    })?;
+    let mut admitted = owner::admit(app, &Work::of(&record)).await?;
     // Its row has no lease that a cancellation could take away: whoever cancels it changes the row.
-    admitted.guards.push(Guard::Version { key: key.clone(), version: Some(row.version) });
-    let origin = Some(approvals::carried(Origin::Approved(run.clone())));
-    match call(app, &settling, &record, admitted, origin).await {
+    admitted.require([Guard::Version { key: key.clone(), version: Some(row.version) }]);
+    let origin = Some(Origin::Approved(run.clone()));
+    match react(app, &settling, &record, admitted, origin).await {
         Outcome::Answered(_)
         | Outcome::Refused(_)
         | Outcome::Trapped { .. }
@@ -148,16 +138,15 @@ pub(super) async fn approved(
 }
 
 /// Runs a job by its own lease; nothing where its primitive does not ask for it.
-async fn leased(
+async fn run_leased(
     app: &Arc<App>,
     settling: &Arc<Settling>,
     record: &JobRecord,
     taken: Taken,
-) -> Result<Option<Outcome>, Value> {
+) -> Result<Option<Outcome>, Refusal> {
     let admitted = owner::admit(app, &Work::of(record)).await?;
-    let served = &admitted.served;
     let told = is_told(&record.signal, &record.payload);
-    if told && !served.manifest.signals.contains(&record.signal) {
+    if told && !admitted.version().manifest.signals.contains(&record.signal) {
         // Another version of the primitive asks for it; the one that serves this user does not.
         settling.end(app, Ok(Value::Null)).await;
         return Ok(None);
@@ -184,17 +173,17 @@ async fn leased(
         base: public::base(&app.adapters),
         tells,
     };
-    let origin = (!told).then(|| approvals::carried(Origin::Job(Box::new(job()))));
-    Ok(Some(call(app, settling, record, admitted, origin).await))
+    let origin = (!told).then(|| Origin::Job(Box::new(job())));
+    Ok(Some(react(app, settling, record, admitted, origin).await))
 }
 
 /// Calls the component that the owner's kit names.
-async fn call(
-    app: &Arc<App>,
+async fn react(
+    app: &App,
     settling: &Arc<Settling>,
     record: &JobRecord,
-    Admitted { scope, mut guards, served }: Admitted,
-    origin: Option<charter_engine::leave::Origin>,
+    mut admitted: Admitted,
+    origin: Option<Origin>,
 ) -> Outcome {
     let payload = match record.signal.as_str() {
         "job" => json!({
@@ -207,33 +196,20 @@ async fn call(
         _ => record.payload.clone(),
     };
     // Every unit of the run is fenced, those in the middle of it too.
-    guards.push(settling.fence.clone());
-    let lane = scope.lane().to_owned();
-    let call = Call {
-        request_id: settling.key.id.clone(),
-        scope,
-        entry: Entry::React(Signal {
-            kind: record.signal.clone(),
-            payload: payload.to_string(),
-            blob: None,
-        }),
-        guards,
+    admitted.require([settling.fence.clone()]);
+    let signaled = Signaled {
+        id: settling.key.id.clone(),
+        signal: (record.signal.clone(), payload),
         claim: match &settling.by {
             By::Lease(_) => None,
             By::Approval(run) => run.claiming(app.clock.now()),
         },
         finish: settling.clone() as Arc<dyn Finish>,
-        mutates: true,
         deadline_ms: record.deadline_ms.unwrap_or(app.config.jobs.deadline_ms),
-        class: Class::Long,
-        lineage: Lineage::outermost(&settling.key.id),
-        client_gone: CancellationToken::new(),
+        class: CallLength::Long,
         origin,
     };
-    let outcome = app.engine.call(&served.component, call).await;
-    let trapped = matches!(outcome, Outcome::Trapped { .. });
-    app.registry.observe(served.name(), served.digest(), &lane, trapped);
-    outcome
+    call::react(app, admitted, signaled).await
 }
 
 impl Finish for Settling {
@@ -243,9 +219,7 @@ impl Finish for Settling {
                 EndingResult::Answered(answer) => {
                     return self.settle(txn, Ok(result(answer))).await;
                 }
-                EndingResult::Refused(failure) => {
-                    json!({"code": failure.code, "message": failure.message, "reason": failure.reason})
-                }
+                EndingResult::Refused(failure) => failure.to_rest(),
                 EndingResult::Trapped(incident) => {
                     json!({"code": "internal_error", "message": "The component failed.", "incident": incident})
                 }
@@ -264,7 +238,7 @@ impl Finish for Settling {
     }
 }
 
-/// What a job answers, as its record keeps it.
+/// The answer of a job, as its record keeps it.
 fn result(answer: &Answer) -> Value {
     match &answer.body {
         AnswerBody::Json(text) => serde_json::from_str(text).unwrap_or_default(),
@@ -312,7 +286,7 @@ impl Settling {
             By::Lease(token) => txn.release(&self.key, token, due_at),
             By::Approval(run) => {
                 let answer = record.result.as_ref().map(|result| result.to_string().into_bytes());
-                run.ended(
+                run.end(
                     txn,
                     record
                         .error
@@ -323,9 +297,9 @@ impl Settling {
             }
         }
         let draft = match again {
-            false => record.ended(row.user, now),
+            false => record.end(row.user, now),
             true => serde_json::to_string(&record).map(|body| {
-                let lease = Some((record.primitive.clone(), due_at));
+                let lease = Some((record.group(), due_at));
                 Draft {
                     user: row.user,
                     body,

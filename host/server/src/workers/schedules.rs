@@ -3,31 +3,49 @@
 
 use std::sync::Arc;
 
-use charter_engine::job::{SCHEDULE_GROUP, ScheduleRecord, UNIQUE_KEY, jobs, schedules};
+use charter_engine::job::{ScheduleRecord, UNIQUE_KEY, groups_of, jobs, schedules};
 use charter_kernel::schedule::next_occurrence;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Claim, Draft, Key, Rejection, Taken};
 use charter_store::{CommitError, TransactError, Txn, WriteError};
 
-use super::due::Due;
+use super::due::LOOK_EVERY;
+use super::fair::Fair;
 use crate::app::App;
 
 /// Schedules taken at once.
 const BATCH_MAX: usize = 32;
 /// How long one occurrence may take to enqueue.
 const LEASE_MS: i64 = 30_000;
-/// Where a schedule that comes due no more goes.
+/// The due time of a schedule that comes due no more.
 const NEVER: Instant = Instant(i64::MAX / 4);
 
 /// Never ends by itself.
 pub(super) async fn run(app: Arc<App>) {
-    let due = Due { space: schedules(), group: SCHEDULE_GROUP.into(), lease_ms: LEASE_MS };
-    due.each(&app, BATCH_MAX, |taken| fire(&app, taken)).await;
+    let mut due = Fair::new(schedules(), LEASE_MS, BATCH_MAX);
+    loop {
+        match due.look(&app, |_| true).await {
+            Ok(looked) => {
+                let none = looked.taken.is_empty();
+                for (party, taken) in looked.taken {
+                    fire(&app, &taken).await;
+                    due.leave(&party);
+                }
+                if none {
+                    tokio::time::sleep(looked.wait).await;
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "due schedules could not be taken");
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        }
+    }
 }
 
 /// Enqueues one occurrence and moves the schedule on. Occurrences that passed while nobody ran
 /// count as one.
-async fn fire(app: &App, taken: Taken) {
+async fn fire(app: &App, taken: &Taken) {
     let Ok(record) = serde_json::from_str::<ScheduleRecord>(&taken.row.body) else {
         tracing::error!(schedule = taken.key.id, "a schedule cannot be read");
         return;
@@ -35,8 +53,16 @@ async fn fire(app: &App, taken: Taken) {
     let now = app.clock.now();
     let next = next_occurrence(&record.cron, &record.time_zone, now).ok().flatten();
     let lane = record.job.owner.organization.clone();
+    let full = is_full(app, &lane).await;
+    if full {
+        tracing::warn!(
+            organization = lane,
+            schedule = taken.key.id,
+            "an occurrence is left out: as many jobs wait as may"
+        );
+    }
     let fired = app.store.transact(&lane, async |txn: &mut Txn| {
-        enqueue(txn, &taken, &record, now, next.unwrap_or(NEVER)).await
+        enqueue(txn, taken, &record, now, (next.unwrap_or(NEVER), full)).await
     });
     match fired.await {
         Ok(()) => app.governance.job_wanted.notify_one(),
@@ -55,13 +81,20 @@ async fn fire(app: &App, taken: Taken) {
     }
 }
 
-/// The job of one occurrence, and the schedule at its next one.
+/// Whether as many of the organization's jobs wait as may. If nobody can tell, they do not.
+async fn is_full(app: &App, organization: &str) -> bool {
+    let max = app.config.jobs.waiting_max;
+    let waiting = app.store.in_groups(&jobs(), &groups_of(organization), max).await;
+    waiting.is_ok_and(|waiting| waiting >= max)
+}
+
+/// The job of one occurrence, unless as many wait as may, and the schedule at its next one.
 async fn enqueue(
     txn: &mut Txn,
     taken: &Taken,
     record: &ScheduleRecord,
     now: Instant,
-    next: Instant,
+    (next, full): (Instant, bool),
 ) -> Result<(), WriteError> {
     let mut job = record.job.clone();
     job.run_at = now;
@@ -70,7 +103,7 @@ async fn enqueue(
         .iter()
         .map(|key| (UNIQUE_KEY.to_owned(), format!("{}/{key}", job.primitive)))
         .collect();
-    let mut live = false;
+    let mut live = full;
     for (field, value) in &unique {
         live |=
             txn.lookup(&Claim::unique(&taken.key.reach, &jobs(), field, value)).await?.is_some();
@@ -81,7 +114,7 @@ async fn enqueue(
             user: job.owner.user.clone(),
             index: job.index(),
             unique,
-            lease: Some((job.primitive.clone(), now)),
+            lease: Some((job.group(), now)),
             body: serde_json::to_string(&job).unwrap_or_default(),
             ..Draft::default()
         };
@@ -96,6 +129,7 @@ async fn enqueue(
         body: serde_json::to_string(&moved).unwrap_or_default(),
         index: taken.row.index.clone(),
         unique: taken.row.unique.clone(),
+        lease: Some((moved.job.group(), next)),
         ..Draft::default()
     };
     txn.replace(taken.key.clone(), draft, None).await?;

@@ -41,7 +41,13 @@ pub(super) async fn run(app: Arc<App>) {
             now.plus_ms(-i64::from(app.config.retention.idempotency_hours - 24) * 3_600_000);
         for space in EXPIRING {
             let before = if space == "idempotency" { idempotency } else { now };
-            expire(&app, &Space::host(space), crate::records::EXPIRES, &before.to_string()).await;
+            expire(
+                &app,
+                &Space::host(space),
+                charter_tenancy::records::EXPIRES,
+                &before.to_string(),
+            )
+            .await;
         }
         // A job is kept for as long as an answer that names it may be asked for again.
         let jobs_hours =

@@ -54,7 +54,7 @@ impl Timed {
         Self { running: Some(running), clock, folder }
     }
 
-    /// What runs.
+    /// The running server.
     pub(crate) fn running(&self) -> &Running {
         self.running.as_ref().expect("it runs until it is stopped")
     }

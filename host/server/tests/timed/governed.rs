@@ -79,7 +79,7 @@ impl Bed {
         answer.status == 200
     }
 
-    /// What is spent and reserved in the window of now.
+    /// The amounts spent and reserved in the window of now.
     fn stands(&self) -> (i64, i64) {
         let question = json!({ "action": "script.spend", "amount_micro_usd": 0 });
         let told = self.tenant.client.post("/v1/governance/simulate", &question).expect(200);
@@ -271,7 +271,7 @@ fn a_former_secret_signs_for_a_day_and_makes_room_then() {
         .expect("an id")
         .to_owned();
     let rotate = || bed.tenant.client.post(&format!("/v1/webhooks/{hook}/rotate"), &json!({}));
-    // What signs with a delivery of now.
+    // The closure signs with a delivery of now.
     let signing = || {
         let before = heard.lock().expect("nobody panicked").len();
         bed.play(json!([{ "emit": "hello" }])).expect(200);
@@ -348,5 +348,5 @@ fn a_link_ends_with_what_it_is_for_and_a_mail_is_not_tried_for_ever() {
     assert_eq!(mail()["status"], "waiting");
     bed.pass(7 * 3_600_000);
     until("it is given up", || mail()["status"] == "failed");
-    assert_eq!(relay.taken().len(), 2);
+    assert_eq!(relay.mails().len(), 2);
 }

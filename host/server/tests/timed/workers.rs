@@ -1,14 +1,13 @@
-//! What the workers do beside requests, in a whole server of this process whose time the test
-//! moves.
+//! The workers' deeds beside requests, in a whole server of this process whose time the test moves.
 
 use std::time::Duration;
 
-use charter_engine::job::{SCHEDULE_GROUP, ScheduleRecord, jobs, schedules};
+use charter_engine::job::{ScheduleRecord, jobs, schedules};
+use charter_governance::lifecycle;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Draft, Fact, FactKind, Key, LogKey, Reach, Space, Unit, Write};
-use charter_server::lifecycle;
-use charter_server::records::erasure::Erasure;
 use charter_store::Store;
+use charter_tenancy::records::erasure::Erasure;
 
 use crate::bed::Timed;
 
@@ -178,8 +177,11 @@ async fn what_a_schedule_missed_is_enqueued_once_and_the_next_occurrence_again()
     let schedule =
         serde_json::json!({ "key": "hourly", "cron": "0 * * * *", "time_zone": "UTC", "job": record("tidy") }).to_string();
     let first = Instant((bed.timed.now().0 / HOUR_MS + 1) * HOUR_MS);
-    let draft =
-        Draft { lease: Some((SCHEDULE_GROUP.into(), first)), body: schedule, ..Draft::default() };
+    let draft = Draft {
+        lease: Some((format!("{ORGANIZATION}/shelf"), first)),
+        body: schedule,
+        ..Draft::default()
+    };
     bed.commit(vec![Write::Insert { key: key.clone(), draft }]).await;
     let enqueued = async || {
         let keys = bed.store.reach_keys(&reach, 1_000).await.expect("the store answers");

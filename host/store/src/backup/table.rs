@@ -1,17 +1,17 @@
-//! The tables as a backup sees them: columns, kinds and key. What can be derived is not in the file
-//! but made again.
+//! The tables as a backup sees them: columns, kinds and key. The file leaves out all that can be
+//! derived: it is made again.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use crate::dialect::Dialect;
-use crate::document::{columns, stored};
+use crate::document::{columns, read_row};
 use crate::error::BackupError;
-use crate::search::{indexed_words, scope_token};
+use crate::search::{index_words, scope_token};
 use crate::sql::{Connection, query};
 
-/// What a column holds.
+/// The type of a column.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Text,
@@ -152,7 +152,7 @@ impl Table {
         // A part of a blob is a megabyte: few at a time.
         let limit = if self.name == "blobs" { limit.min(8) } else { limit };
         let sql = format!("SELECT {all} FROM {} {after} ORDER BY {key} LIMIT {limit}", self.name);
-        let mut query = query(dialect.composed(&sql));
+        let mut query = query(dialect.compose(&sql));
         for value in last.into_iter().flat_map(|last| &last[..self.key]) {
             query = match value {
                 Value::Number(n) => query.bind(n.as_i64().unwrap_or(0)),
@@ -204,7 +204,7 @@ impl Table {
         let values = values.collect::<Vec<_>>().join(", ");
         let sql = format!("INSERT INTO {} ({names}) SELECT {values} FROM {{each:$1}} k", self.name);
         let rows = serde_json::to_string(rows).map_err(std::io::Error::from)?;
-        query(dialect.composed(&sql)).bind(rows).execute(connection).await?;
+        query(dialect.compose(&sql)).bind(rows).execute(connection).await?;
         Ok(())
     }
 
@@ -274,11 +274,11 @@ async fn text_index(connection: &mut Connection, dialect: Dialect) -> Result<(),
         let Some(last) = rows.last() else { return Ok(()) };
         after = (last.try_get(0)?, last.try_get(1)?, last.try_get(2)?);
         for mut row in rows {
-            let (key, stored) = stored(&mut row, 0)?;
+            let (key, stored) = read_row(&mut row, 0)?;
             let Some(text) = stored.row.text.as_deref().filter(|text| !text.is_empty()) else {
                 continue;
             };
-            let (token, words) = (scope_token(&key.reach, &key.space), indexed_words(text));
+            let (token, words) = (scope_token(&key.reach, &key.space), index_words(text));
             let sql = match dialect {
                 Dialect::Sqlite => {
                     "INSERT INTO document_text (rowid, scope, words) \

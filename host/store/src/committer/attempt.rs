@@ -16,13 +16,13 @@ use crate::dialect::Dialect;
 use crate::error::CommitError;
 use crate::sql::{Connection, query, run};
 
-/// What a batch came to.
+/// The result of a batch.
 pub(super) struct Outcome {
     pub(super) answers: Vec<Answer>,
     pub(super) written: Written,
 }
 
-/// Whom a commit wakes.
+/// The waiters that a commit wakes.
 #[derive(Default)]
 pub(super) struct Written {
     pub(super) spaces: Vec<(Reach, Space)>,
@@ -120,7 +120,7 @@ impl Written {
     }
 }
 
-/// What became of a transaction, asked on a new connection. `None`: it is not decided yet.
+/// Whether a transaction is on disk, asked on a new connection. `None`: it is not decided yet.
 ///
 /// The database says when it runs no more; whether it is there, the lane's mark says.
 pub(super) async fn outcome_of(

@@ -13,7 +13,7 @@ use super::turn;
 use crate::dialect::Dialect;
 use crate::sql::{Connection, Lent, Query, Row, Value, query};
 
-/// What a row has in a column.
+/// The value of a row in a column.
 pub(super) enum Cell<'a> {
     Text(Option<Cow<'a, str>>),
     Number(Option<i64>),
@@ -63,7 +63,7 @@ impl From<Option<i64>> for Cell<'_> {
 }
 
 impl Cell<'_> {
-    fn lent(&self) -> Lent<'_> {
+    fn lend(&self) -> Lent<'_> {
         match self {
             Self::Text(text) => Lent::Text(text.as_deref()),
             Self::Number(number) => Lent::Number(*number),
@@ -83,14 +83,14 @@ pub(super) use cells;
 pub(super) struct Each<'a> {
     pub(super) text: &'static str,
     pub(super) rows: Vec<Cells<'a>>,
-    /// What it may answer for each of them. On PostgreSQL the text sees to it.
+    /// The bytes that it may answer for each of them. On PostgreSQL the text sees to it.
     pub(super) bytes_max: usize,
 }
 
 impl Each<'_> {
     /// The statement for one row at a time.
     fn of_sqlite(&self, dialect: Dialect) -> SqlStr {
-        dialect.assembled(&[self.text], || {
+        dialect.assemble(&[self.text], || {
             let text = match self.text.split_once(" FROM {each} k WHERE 1 = 1") {
                 // One row of values, not a query's: SQLite keeps no journal of a statement that
                 // writes one row.
@@ -103,8 +103,8 @@ impl Each<'_> {
         })
     }
 
-    fn lent(&self) -> impl Iterator<Item = impl Iterator<Item = Lent<'_>>> {
-        self.rows.iter().map(|row| row.iter().map(Cell::lent))
+    fn lend(&self) -> impl Iterator<Item = impl Iterator<Item = Lent<'_>>> {
+        self.rows.iter().map(|row| row.iter().map(Cell::lend))
     }
 
     /// The rows' columns, as arrays.
@@ -139,7 +139,7 @@ pub(super) async fn read(
     }
     let Connection::Sqlite(sqlite) = connection else {
         let texts: Vec<_> = all.iter().map(|each| each.text).collect();
-        let sql = dialect.assembled(&texts, || {
+        let sql = dialect.assemble(&texts, || {
             let parts = clauses(&texts, "p", "");
             let rows = (0..texts.len())
                 .map(|n| format!("SELECT * FROM p{n}"))
@@ -147,13 +147,13 @@ pub(super) async fn read(
                 .join(" UNION ALL ");
             format!("WITH {parts} {rows}")
         });
-        return bound(query(sql), all).fetch_all(connection).await;
+        return bind_columns(query(sql), all).fetch_all(connection).await;
     };
     let mut rows = Vec::new();
     for each in all {
         rows.extend(sqlite.rows_each(
             each.of_sqlite(dialect).as_str(),
-            each.lent(),
+            each.lend(),
             each.bytes_max,
         )?);
     }
@@ -171,7 +171,7 @@ pub(super) async fn write(
 ) -> sqlx::Result<(Vec<u64>, Option<String>)> {
     let Connection::Sqlite(sqlite) = connection else {
         let texts: Vec<_> = all.iter().map(|each| each.text).chain([noting]).collect();
-        let sql = dialect.assembled(&texts, || {
+        let sql = dialect.assemble(&texts, || {
             let texts = &texts[..all.len()];
             let counts = (0..texts.len())
                 .map(|n| format!(", (SELECT count(*) FROM w{n})"))
@@ -182,17 +182,17 @@ pub(super) async fn write(
                 turn::END
             )
         });
-        let row = bound(query(sql), all).fetch_one(connection).await?;
+        let row = bind_columns(query(sql), all).fetch_one(connection).await?;
         let counts = (1..=all.len())
             .map(|n| row.try_get::<i64>(n).map(|count| count as u64))
             .collect::<sqlx::Result<_>>()?;
         return Ok((counts, row.try_get(0)?));
     };
-    let each = |each: &Each<'_>| sqlite.execute_each(each.of_sqlite(dialect).as_str(), each.lent());
+    let each = |each: &Each<'_>| sqlite.execute_each(each.of_sqlite(dialect).as_str(), each.lend());
     Ok((all.iter().map(each).collect::<sqlx::Result<_>>()?, None))
 }
 
-fn bound(query: Query, all: &[Each<'_>]) -> Query {
+fn bind_columns(query: Query, all: &[Each<'_>]) -> Query {
     all.iter().flat_map(Each::columns).fold(query, Query::bind)
 }
 

@@ -128,7 +128,7 @@ impl Lane {
         let mut parts = vec![batch];
         while let Some(mut jobs) = parts.pop() {
             // The store may have turned read-only while they waited.
-            jobs = self.admitted(jobs);
+            jobs = self.admit(jobs);
             if jobs.is_empty() {
                 continue;
             }
@@ -185,7 +185,7 @@ impl Lane {
         }
     }
 
-    fn admitted(&self, jobs: Vec<Job>) -> Vec<Job> {
+    fn admit(&self, jobs: Vec<Job>) -> Vec<Job> {
         let mut admitted = Vec::with_capacity(jobs.len());
         for job in jobs {
             match self.shared.room.admits(job.settling) {
@@ -296,7 +296,7 @@ impl Lane {
         self.shared.counts.batches.fetch_add(1, Ordering::Relaxed);
         let committed = outcome.answers.iter().filter(|answer| answer.is_ok()).count();
         self.shared.counts.units.fetch_add(committed as u64, Ordering::Relaxed);
-        self.shared.epochs.written(outcome.written.spaces.iter());
+        self.shared.epochs.note_writes(outcome.written.spaces.iter());
         for (job, answer) in jobs.into_iter().zip(outcome.answers) {
             job.answer(answer);
         }

@@ -31,7 +31,7 @@ impl Mark {
         self.batch += 1;
     }
 
-    /// What the transaction writes.
+    /// The row that the transaction writes.
     pub(super) fn row(&self, now: Instant) -> (String, i64, i64) {
         (self.lane.clone(), self.batch, now.0)
     }

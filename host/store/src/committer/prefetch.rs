@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use charter_kernel::apply::{Head, Hold, State, Touches};
+use charter_kernel::apply::{Head, RowLock, State, Touches};
 use charter_kernel::governance::hold::is_book;
 use charter_kernel::limits::TAKEN_BYTES_MAX;
 use charter_kernel::time::Instant;
@@ -13,7 +13,7 @@ use charter_kernel::unit::{Claim, Key, LogKey, Reach, Space};
 
 use super::each::{self, Cell, Cells, Each, cells};
 use crate::dialect::Dialect;
-use crate::document::{columns, held_by, stored};
+use crate::document::{columns, parse_holder, read_row};
 use crate::sql::{Connection, Row};
 
 /// Selects of the parts; every one has the same columns: what it is, nine texts, six numbers.
@@ -132,8 +132,8 @@ async fn read(
         |hold| touches.rows.iter().filter(move |(_, held)| **held == hold).map(|(key, _)| row(key));
     // The shared ones are the host's users, keys and organizations: before all else, as their
     // writers take them.
-    parts.add(SHARED, held(Hold::Shared));
-    parts.add(ALONE, held(Hold::Alone));
+    parts.add(SHARED, held(RowLock::Shared));
+    parts.add(ALONE, held(RowLock::Alone));
     parts.add(
         CLAIMS,
         touches.claims.iter().map(|claim| cells![claim.reach.as_str(), &claim.space, &claim.name]),
@@ -185,20 +185,20 @@ fn row(key: &Key) -> Cells<'_> {
 fn know(state: &mut State, mut row: Row) -> sqlx::Result<()> {
     let kind = row.take_text(0)?;
     if kind == "row" {
-        let (key, stored) = stored(&mut row, 1)?;
+        let (key, stored) = read_row(&mut row, 1)?;
         state.know_row(key, Some(stored));
         return Ok(());
     }
     let mut text = |n: usize| row.take_text(n);
-    let (reach, what) = (Reach::stored(text(1)?), text(2)?);
+    let (reach, what) = (Reach::from_store(text(1)?), text(2)?);
     if kind == "claim" {
         let claim = Claim { reach, space: what, name: text(3)? };
-        state.know_claim(claim, Some(held_by(&text(4)?)?));
+        state.know_claim(claim, Some(parse_holder(&text(4)?)?));
         return Ok(());
     }
     let number: u64 = row.try_get::<i64>(10)? as u64;
     if kind == "space" {
-        state.know_space(reach, Space::stored(what), Some(number));
+        state.know_space(reach, Space::from_store(what), Some(number));
     } else {
         let closed = row.try_get::<i64>(11)? != 0;
         state.know_log(LogKey { reach, log: what }, Some(Head { head: number, closed }));

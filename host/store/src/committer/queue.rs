@@ -85,7 +85,8 @@ impl Queue {
         if state.closed {
             return Err(CommitError::ReadOnly { reason: "the host is shutting down".into() });
         }
-        // What settles an effect gets as much room again: it cannot be taken back by refusing it.
+        // A unit that settles an effect gets as much room again: it cannot be taken back by
+        // refusing it.
         let room = if job.settling { 2 } else { 1 };
         let full =
             state.units >= self.units_max * room || state.bytes + job.bytes > self.bytes_max * room;
@@ -121,7 +122,7 @@ impl Queue {
             {
                 let state = self.state();
                 if state.units > 0 {
-                    return Some(state.wanted());
+                    return Some(state.next_turns());
                 }
                 if state.closed {
                     return None;
@@ -131,7 +132,7 @@ impl Queue {
         }
     }
 
-    /// What waits now, as far as it fits a batch. Only the lane takes.
+    /// The units that wait now, as far as they fit a batch. Only the lane takes.
     pub(crate) fn batch(&self) -> Vec<Job> {
         self.state().batch()
     }
@@ -166,13 +167,13 @@ impl Queue {
         self.ended.send_replace(true);
     }
 
-    pub(crate) async fn ended(&self) {
+    pub(crate) async fn wait_for_end(&self) {
         let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
     }
 }
 
 impl State {
-    fn wanted(&self) -> BTreeSet<Turn> {
+    fn next_turns(&self) -> BTreeSet<Turn> {
         let jobs = self.tenants.values().flat_map(|tenant| &tenant.jobs).take(BATCH_UNITS_MAX);
         jobs.flat_map(|job| &job.turns).copied().collect()
     }

@@ -28,14 +28,14 @@ enum Mode {
 }
 
 /// Whether mutations are taken.
-pub(crate) struct Room {
+pub(crate) struct DiskRoom {
     mode: Mutex<Mode>,
     filled: Notify,
     ballast: Option<PathBuf>,
     ballast_bytes: u64,
 }
 
-impl Room {
+impl DiskRoom {
     /// Makes the ballast file beside the embedded database.
     pub(crate) fn open(config: &StoreConfig, database: &Database) -> Result<Self, OpenError> {
         let ballast = database.file().map(|file| file.with_extension("ballast"));

@@ -2,7 +2,7 @@
 
 use sqlx::error::DatabaseError;
 
-/// What an attempt ran into. Provably nothing of it was committed.
+/// The trouble that an attempt ran into. Provably nothing of it was committed.
 #[derive(Debug)]
 pub(super) enum Trouble {
     /// Another committer came first: prefetch and decide again.

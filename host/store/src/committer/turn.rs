@@ -22,9 +22,9 @@ const CLASS: i32 = 0x7475_726e;
 /// Turns of one batch; where it wants more, none of them is worth waiting for.
 const TURNS_MAX: usize = 64;
 
-/// What ends the turns of a session, be its transaction committed or not.
+/// The statement that ends the turns of a session, be its transaction committed or not.
 pub(super) const END: &str = "pg_advisory_unlock_all()";
-/// What undoes a transaction of PostgreSQL and ends its turns.
+/// The statement that undoes a transaction of PostgreSQL and ends its turns.
 const UNDO: &str = "ROLLBACK; SELECT pg_advisory_unlock_all()";
 
 /// A place at a row. Rows that fall together share one.

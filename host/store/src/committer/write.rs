@@ -1,8 +1,8 @@
 //! Writes what a batch decided, in bulk and guarded: as many rows must be affected as were sent.
 //!
-//! The statements are the same on both databases. What is guarded by is what was prefetched: a
-//! row's stamp, a claim's holder, a space's revision, a log's head. An upsert keeps it in the
-//! column `was`, so that one statement guards them all.
+//! The statements are the same on both databases. The guards are of what was prefetched: a row's
+//! stamp, a claim's holder, a space's revision, a log's head. An upsert keeps it in the column
+//! `was`, so that one statement guards them all.
 
 use charter_kernel::apply::{Changes, Stored};
 use charter_kernel::unit::{Claim, Key};
@@ -12,7 +12,7 @@ use super::trouble::Trouble;
 use crate::dialect::Dialect;
 use crate::document::{entries, holder};
 use crate::fact::kind_name;
-use crate::search::{indexed_words, scope_token};
+use crate::search::{index_words, scope_token};
 use crate::sql::Connection;
 
 const ROWS_INSERT: &str = "INSERT INTO documents (reach, space, id, organization, user_id, body, entries, lease_group, lease_token, \
@@ -69,7 +69,7 @@ const FACTS_ADD: &str = "INSERT INTO facts (id, organization, kind, at, name, bo
 const EPOCHS_ADD: &str = "INSERT INTO revisions (reach, space, revision, was) \
      SELECT 'epoch', {t0}, 1, 0 FROM {each} k WHERE 1 = 1 \
      ON CONFLICT (reach, space) DO UPDATE SET revision = revisions.revision + 1";
-/// What a lane knows its transaction by; see `mark`.
+/// The mark that a lane knows its transaction by; see `mark`.
 const MARK_PUT: &str = "INSERT INTO revisions (reach, space, revision, was) \
      SELECT 'lane', {t0}, {n1}, {n2} FROM {each} k WHERE 1 = 1 \
      ON CONFLICT (reach, space) DO UPDATE SET revision = excluded.revision, was = excluded.was";
@@ -94,8 +94,8 @@ const ABSENT_CLAIMS_ADD: &str = "INSERT INTO claims (reach, space, name, holder,
 const ABSENT_CLAIMS_REMOVE: &str = "DELETE FROM claims WHERE (reach, space, name) IN (SELECT {t0}, {t1}, \
      {t2} FROM {each} k) AND holder = ''";
 
-/// What a writing transaction is known by, to ask after it when its COMMIT got no answer.
-/// PostgreSQL only.
+/// The name of a writing transaction, to ask after it when its COMMIT got no answer. PostgreSQL
+/// only.
 pub(super) type Transaction = Option<String>;
 
 /// Writes the changes. `epochs` are the shards of cached spaces that count as written, `mark` what
@@ -222,7 +222,7 @@ fn statements<'a>(
             }
             if let Some(new) = new {
                 let token = scope_token(&change.key.reach, &change.key.space);
-                text_put.push(cells![reach, space, id, token, indexed_words(new)]);
+                text_put.push(cells![reach, space, id, token, index_words(new)]);
             }
         }
     }

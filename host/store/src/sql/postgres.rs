@@ -14,12 +14,12 @@ impl PostgresConnection {
     }
 
     pub(super) async fn rows(&mut self, query: Query) -> sqlx::Result<Vec<Row>> {
-        let rows = bound(query).fetch_all(&mut self.0).await?;
+        let rows = bind_values(query).fetch_all(&mut self.0).await?;
         Ok(rows.into_iter().map(Row::Postgres).collect())
     }
 
     pub(super) async fn execute(&mut self, query: Query) -> sqlx::Result<u64> {
-        Ok(bound(query).execute(&mut self.0).await?.rows_affected())
+        Ok(bind_values(query).execute(&mut self.0).await?.rows_affected())
     }
 
     pub(super) async fn run(&mut self, sql: SqlStr) -> sqlx::Result<()> {
@@ -28,11 +28,11 @@ impl PostgresConnection {
 }
 
 pub(super) async fn rows(pool: &PgPool, query: Query) -> sqlx::Result<Vec<Row>> {
-    let rows = bound(query).fetch_all(pool).await?;
+    let rows = bind_values(query).fetch_all(pool).await?;
     Ok(rows.into_iter().map(Row::Postgres).collect())
 }
 
-fn bound(query: Query) -> sqlx::query::Query<'static, Postgres, PgArguments> {
+fn bind_values(query: Query) -> sqlx::query::Query<'static, Postgres, PgArguments> {
     let bound = sqlx::query(query.sql).persistent(query.kept);
     query.values.into_iter().fold(bound, |bound, value| match value {
         Value::Text(text) => bound.bind(text),

@@ -64,14 +64,14 @@ impl SqliteConnection {
     }
 
     pub(super) fn rows(&self, query: &Query) -> sqlx::Result<Vec<Row>> {
-        self.filled(query, Bounds::default()).map(|filled| filled.rows)
+        self.fill(query, Bounds::default()).map(|filled| filled.rows)
     }
 
     pub(super) fn page(&self, query: &Query) -> sqlx::Result<Filled> {
-        self.filled(query, Bounds { page: PAGE_BYTES_MAX, ..Bounds::default() })
+        self.fill(query, Bounds { page: PAGE_BYTES_MAX, ..Bounds::default() })
     }
 
-    fn filled(&self, query: &Query, bounds: Bounds) -> sqlx::Result<Filled> {
+    fn fill(&self, query: &Query, bounds: Bounds) -> sqlx::Result<Filled> {
         self.with(query, |statement| {
             let mut filled = Filled::default();
             filled.cut = answer(statement, &mut filled.rows, bounds)?;
@@ -79,7 +79,7 @@ impl SqliteConnection {
         })
     }
 
-    /// What a statement answers when it is run with each of these, all together: of each what fits
+    /// The rows of a statement that is run with each of these, all together: of each as many as fit
     /// into so many bytes.
     pub(crate) fn rows_each<'a, R>(
         &self,
@@ -141,9 +141,9 @@ impl SqliteConnection {
     }
 
     /// The same, and given up when it takes longer.
-    fn filled_within(&self, query: &Query, bounds: Bounds, time: Duration) -> sqlx::Result<Filled> {
+    fn fill_within(&self, query: &Query, bounds: Bounds, time: Duration) -> sqlx::Result<Filled> {
         self.until.store((self.opened.elapsed() + time).as_nanos() as u64, Ordering::Relaxed);
-        let filled = self.filled(query, bounds);
+        let filled = self.fill(query, bounds);
         self.until.store(0, Ordering::Relaxed);
         filled
     }
@@ -181,8 +181,8 @@ fn wait(looks: i32) -> bool {
     looks < BUSY_LOOKS
 }
 
-/// Which value goes to each place, counted from 0. To SQLite `$2` is a name, and names are numbered
-/// as they first appear; to PostgreSQL, and to us, it is the second value.
+/// The index of the value for each place, counted from 0. To SQLite `$2` is a name, and names are
+/// numbered as they first appear; to PostgreSQL, and to us, it is the second value.
 fn order(statement: &Statement<'_>) -> rusqlite::Result<Vec<usize>> {
     let value = |place| {
         let name = statement.parameter_name(place).unwrap_or_default();
@@ -308,20 +308,20 @@ impl SqlitePool {
     }
 
     pub(super) async fn rows(&self, query: Query) -> sqlx::Result<Vec<Row>> {
-        self.filled(query, Bounds::default()).await.map(|filled| filled.rows)
+        self.fill(query, Bounds::default()).await.map(|filled| filled.rows)
     }
 
     pub(super) async fn page(&self, query: Query) -> sqlx::Result<Filled> {
-        self.filled(query, Bounds { page: PAGE_BYTES_MAX, ..Bounds::default() }).await
+        self.fill(query, Bounds { page: PAGE_BYTES_MAX, ..Bounds::default() }).await
     }
 
-    async fn filled(&self, query: Query, bounds: Bounds) -> sqlx::Result<Filled> {
+    async fn fill(&self, query: Query, bounds: Bounds) -> sqlx::Result<Filled> {
         let in_place = Bounds { patience: IN_PLACE_BYTES, ..bounds };
         let (turn, connection) = self.connection().await?;
-        let filled = connection.filled_within(&query, in_place, IN_PLACE);
+        let filled = connection.fill_within(&query, in_place, IN_PLACE);
         self.put_back(connection);
         drop(turn);
-        if !filled.as_ref().is_err_and(interrupted) {
+        if !filled.as_ref().is_err_and(is_interrupt) {
             return filled;
         }
         let Ok(long) = self.0.long.clone().acquire_owned().await else {
@@ -330,10 +330,10 @@ impl SqlitePool {
         let (turn, connection) = self.connection().await?;
         let pool = self.clone();
         let again = move || {
-            // Who asked may leave; the read goes on, and its turn with it.
+            // The caller may leave; the read goes on, and its turn with it.
             let _turns = (long, turn);
             let time = Duration::from_millis(READ_MS_MAX);
-            let filled = connection.filled_within(&query, bounds, time);
+            let filled = connection.fill_within(&query, bounds, time);
             pool.put_back(connection);
             filled
         };
@@ -366,11 +366,11 @@ impl SqlitePool {
     }
 }
 
-fn interrupted(error: &sqlx::Error) -> bool {
+fn is_interrupt(error: &sqlx::Error) -> bool {
     error.as_database_error().and_then(|error| error.code()).is_some_and(|code| code == INTERRUPT)
 }
 
-/// What SQLite said: its extended result code and its words.
+/// SQLite's own words: its extended result code and its message.
 #[derive(Debug)]
 pub(crate) struct Fault {
     pub(crate) code: String,

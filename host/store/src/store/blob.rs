@@ -31,7 +31,7 @@ impl Store {
             }
             run(&mut connection, "COMMIT").await
         });
-        kept.await.map_err(|error: sqlx::Error| refused(&error))
+        kept.await.map_err(|error: sqlx::Error| write_failure(&error))
     }
 
     /// The bytes of a digest.
@@ -74,11 +74,11 @@ impl Store {
                 .execute(&mut connection)
                 .await
         });
-        removed.await.map(|rows| rows > 0).map_err(|error: sqlx::Error| refused(&error))
+        removed.await.map(|rows| rows > 0).map_err(|error: sqlx::Error| write_failure(&error))
     }
 }
 
-fn refused(error: &sqlx::Error) -> CommitError {
+fn write_failure(error: &sqlx::Error) -> CommitError {
     tracing::error!(
         error = error as &dyn std::error::Error,
         "a component's bytes could not be written"

@@ -1,4 +1,4 @@
-//! Who waits for a change: of a space, of a log, of what caches know.
+//! Waiting for a change: of a space, of a log, of what caches know.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use crate::wake::{Changed, Topic};
 
 impl Store {
     /// Subscribes to commits to a space.
-    pub fn changed(&self, reach: &Reach, space: &Space) -> Changed {
+    pub fn space_changes(&self, reach: &Reach, space: &Space) -> Changed {
         self.inner.wakes.subscribe(Topic::Space(reach.clone(), space.clone()))
     }
 
     /// Subscribes to appends to a log and to its closing.
-    pub fn log_changed(&self, log: &LogKey) -> Changed {
+    pub fn log_changes(&self, log: &LogKey) -> Changed {
         self.inner.wakes.subscribe(Topic::Log(log.clone()))
     }
 

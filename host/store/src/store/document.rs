@@ -5,17 +5,17 @@ use charter_kernel::unit::{Claim, Key, Reach, Row, Space};
 
 use super::Store;
 use crate::connection::reading;
-use crate::document::held_by;
+use crate::document::parse_holder;
 use crate::error::ReadError;
 use crate::sql::query;
 
 impl Store {
     /// A committed row.
     pub async fn get(&self, key: &Key) -> Result<Option<Row>, ReadError> {
-        Ok(self.stored(key).await?.map(|stored| stored.row))
+        Ok(self.load(key).await?.map(|stored| stored.row))
     }
 
-    pub(crate) async fn stored(&self, key: &Key) -> Result<Option<Stored>, ReadError> {
+    pub(crate) async fn load(&self, key: &Key) -> Result<Option<Stored>, ReadError> {
         // Reads share their statements: one that the database refuses would fail its neighbours'.
         if !key_fits(key) {
             return Ok(None);
@@ -23,7 +23,7 @@ impl Store {
         self.inner.rows.ask(key.clone()).await
     }
 
-    /// Who holds a unique value or name.
+    /// The holder of a unique value or name.
     pub async fn lookup(&self, claim: &Claim) -> Result<Option<Key>, ReadError> {
         if !claim_fits(claim) {
             return Ok(None);
@@ -40,7 +40,7 @@ impl Store {
         let row = reading(query.fetch_optional(&self.inner.readers)).await?;
         let Some(row) = row else { return Ok(None) };
         let holder: String = row.try_get(0).map_err(|error| ReadError::Failed(Some(error)))?;
-        held_by(&holder).map(Some).map_err(|error| ReadError::Failed(Some(error)))
+        parse_holder(&holder).map(Some).map_err(|error| ReadError::Failed(Some(error)))
     }
 
     /// Keys of a group's rows, earliest due first.

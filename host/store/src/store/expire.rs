@@ -4,7 +4,7 @@ use charter_kernel::unit::{Guard, Key, Reach, Row, Space, Unit, Write};
 
 use super::Store;
 use crate::connection::reading;
-use crate::document::{columns, stored};
+use crate::document::{columns, read_row};
 use crate::error::{CommitError, ReadError};
 use crate::query::PAGE_ROWS_MAX;
 use crate::sql::{self, query};
@@ -12,18 +12,18 @@ use crate::sql::{self, query};
 impl Store {
     /// Keys of rows of a host space, in all reaches, whose indexed field has an encoded value below
     /// `before`; lowest first.
-    pub async fn expired(
+    pub async fn find_expired(
         &self,
         space: &Space,
         field: &str,
         before: &str,
         limit: u32,
     ) -> Result<Vec<Key>, ReadError> {
-        let found = self.expired_rows(space, field, before, limit).await?;
+        let found = self.find_expired_entries(space, field, before, limit).await?;
         Ok(found.into_iter().map(|(key, _)| key).collect())
     }
 
-    async fn expired_rows(
+    async fn find_expired_entries(
         &self,
         space: &Space,
         field: &str,
@@ -40,7 +40,7 @@ impl Store {
                 .await?;
         let key = |row: &sql::Row| -> sqlx::Result<(Key, String)> {
             let key = Key {
-                reach: Reach::stored(row.try_get(0)?),
+                reach: Reach::from_store(row.try_get(0)?),
                 space: space.clone(),
                 id: row.try_get(1)?,
             };
@@ -55,7 +55,7 @@ impl Store {
     /// Rows of a host space, in all reaches, whose indexed field has an encoded value within these
     /// bounds, both inclusive: by value, behind the row `after` of the lower bound. Not validated,
     /// and not for guests: it crosses tenants.
-    pub async fn indexed(
+    pub async fn find_indexed(
         &self,
         space: &Space,
         field: &str,
@@ -83,7 +83,7 @@ impl Store {
             .bind(i64::from(limit.min(PAGE_ROWS_MAX)));
         let rows = reading(query.fetch_all(&self.inner.readers)).await?;
         let found = |mut row: sql::Row| -> sqlx::Result<(String, Key, Row)> {
-            let (key, found) = stored(&mut row, 1)?;
+            let (key, found) = read_row(&mut row, 1)?;
             Ok((row.try_get(0)?, key, found.row))
         };
         rows.into_iter()
@@ -101,13 +101,14 @@ impl Store {
         before: &str,
         limit: u32,
     ) -> Result<u32, CommitError> {
-        let found = self.expired_rows(space, field, before, limit).await.map_err(|error| {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "expired rows could not be read"
-            );
-            CommitError::Failed
-        })?;
+        let found =
+            self.find_expired_entries(space, field, before, limit).await.map_err(|error| {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "expired rows could not be read"
+                );
+                CommitError::Failed
+            })?;
         let removals = found.into_iter().map(|(key, value)| async {
             let guards = vec![Guard::Entry { key: key.clone(), field: field.to_owned(), value }];
             let unit = Unit {

@@ -35,7 +35,7 @@ impl Store {
              WHERE organization = $1 AND kind = $2 AND sequence > $3 \
              AND sequence IS NOT NULL ORDER BY sequence LIMIT $4 + 0",
         );
-        self.listed(sql, kind, organization, i64::try_from(after).unwrap_or(i64::MAX), limit).await
+        self.list(sql, kind, organization, i64::try_from(after).unwrap_or(i64::MAX), limit).await
     }
 
     /// An organization's facts of a kind before a sequence, or of now, newest first: fewer than
@@ -53,10 +53,10 @@ impl Store {
              AND sequence IS NOT NULL ORDER BY sequence DESC LIMIT $4 + 0",
         );
         let before = before.and_then(|before| i64::try_from(before).ok()).unwrap_or(i64::MAX);
-        self.listed(sql, kind, organization, before, limit).await
+        self.list(sql, kind, organization, before, limit).await
     }
 
-    async fn listed(
+    async fn list(
         &self,
         sql: SqlStr,
         kind: FactKind,
@@ -84,9 +84,9 @@ impl Store {
             .map_err(|error| ReadError::Failed(Some(error)))
     }
 
-    /// Which organizations have audit rows that were committed after an ordinal, and how many,
-    /// among the next `limit` facts; and the last ordinal looked at.
-    pub async fn audited_since(
+    /// The organizations that have audit rows committed after an ordinal, and how many each, among
+    /// the next `limit` facts; and the last ordinal looked at.
+    pub async fn count_audit_rows_since(
         &self,
         ordinal: u64,
         limit: u32,
@@ -137,7 +137,7 @@ impl Store {
             .bind(log)
             .bind(i64::from(limit));
         let rows = reading(query.fetch_all(&self.inner.readers)).await?;
-        let reach = |row: &Row| -> sqlx::Result<Reach> { Ok(Reach::stored(row.try_get(0)?)) };
+        let reach = |row: &Row| -> sqlx::Result<Reach> { Ok(Reach::from_store(row.try_get(0)?)) };
         rows.iter()
             .map(reach)
             .collect::<sqlx::Result<_>>()
@@ -145,8 +145,8 @@ impl Store {
     }
 
     /// Resolves at the first event of any organization that this process commits from now on.
-    pub async fn told(&self) {
-        self.inner.wakes.told().await;
+    pub async fn next_event(&self) {
+        self.inner.wakes.next_event().await;
     }
 
     /// The last sequence given to an organization's facts of a kind.
@@ -165,12 +165,12 @@ impl Store {
         organization: &str,
     ) -> Result<u64, ReadError> {
         if self.is_shared() {
-            let mut changed = self.facts_changed(kind, organization);
+            let mut changed = self.facts_changes(kind, organization);
             let settled = async {
-                let Some(last) = self.unnumbered(kind, organization, i64::MAX).await? else {
+                let Some(last) = self.last_unnumbered(kind, organization, i64::MAX).await? else {
                     return Ok(());
                 };
-                while self.unnumbered(kind, organization, last).await?.is_some() {
+                while self.last_unnumbered(kind, organization, last).await?.is_some() {
                     let _ = tokio::time::timeout(UNNUMBERED_LOOK, changed.wait()).await;
                 }
                 Ok(())
@@ -183,7 +183,7 @@ impl Store {
     }
 
     /// The last fact up to an ordinal that has no number yet.
-    async fn unnumbered(
+    async fn last_unnumbered(
         &self,
         kind: FactKind,
         organization: &str,
@@ -199,7 +199,7 @@ impl Store {
     }
 
     /// Subscribes to an organization's new facts of a kind.
-    pub fn facts_changed(&self, kind: FactKind, organization: &str) -> Changed {
-        self.log_changed(&facts_log(organization, kind))
+    pub fn facts_changes(&self, kind: FactKind, organization: &str) -> Changed {
+        self.log_changes(&facts_log(organization, kind))
     }
 }

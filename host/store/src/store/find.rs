@@ -7,7 +7,7 @@ use charter_kernel::unit::Row;
 
 use super::Store;
 use crate::connection::reading;
-use crate::document::{columns, stored};
+use crate::document::{columns, read_row};
 use crate::error::ReadError;
 use crate::query::{Order, PAGE_ROWS_MAX, Page, Query, TESTS_MAX, Test};
 use crate::sql;
@@ -123,12 +123,12 @@ impl Store {
         }
         let (text, on) = select(query)?;
         // Limits and offsets stand in the text: such a statement is not worth keeping prepared.
-        let sql = sql::query(self.inner.database.dialect.composed(&text)).fleeting();
+        let sql = sql::query(self.inner.database.dialect.compose(&text)).fleeting();
         let page = reading(on.apply(sql).fetch_page(&self.inner.readers)).await?;
         let items = page
             .rows
             .into_iter()
-            .map(|mut row| stored(&mut row, 0).map(|(key, stored)| (key, stored.row)));
+            .map(|mut row| read_row(&mut row, 0).map(|(key, stored)| (key, stored.row)));
         let mut items: Vec<(_, Row)> =
             items.collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))?;
         let limit = query.limit.min(PAGE_ROWS_MAX) as usize;
@@ -148,7 +148,7 @@ impl Store {
             "SELECT count(*) FROM documents d WHERE d.reach = $1 AND d.space = $2{}",
             on.text
         );
-        let sql = sql::query(self.inner.database.dialect.composed(&text)).fleeting();
+        let sql = sql::query(self.inner.database.dialect.compose(&text)).fleeting();
         let row = reading(on.apply(sql).fetch_one(&self.inner.readers)).await?;
         let count: i64 = row.try_get(0).map_err(|error| ReadError::Failed(Some(error)))?;
         Ok((count as u64, revision))

@@ -1,8 +1,8 @@
 //! Forgetting in bulk: the rows and logs of a reach that is no more, and facts beyond their time.
 //!
-//! Rows go through the committer like every other change. What is only ever added to (log entries,
-//! facts) has no other writer once it is old, so it goes by a statement of its own, bounded, as
-//! blobs do.
+//! Rows go through the committer like every other change. A table that is only ever added to (log
+//! entries, facts) has no other writer of its old rows, so they go by a statement of their own,
+//! bounded, as blobs do.
 
 use charter_kernel::governance::hold::{BOOKS, BOOKS_LOGS};
 use charter_kernel::time::Instant;
@@ -28,7 +28,7 @@ impl Store {
         let key = |row: &Row| -> sqlx::Result<Key> {
             Ok(Key {
                 reach: reach.clone(),
-                space: Space::stored(row.try_get(0)?),
+                space: Space::from_store(row.try_get(0)?),
                 id: row.try_get(1)?,
             })
         };

@@ -21,9 +21,9 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// The embedded database, held by this process alone for as long as this lives.
 #[derive(Debug)]
-pub struct Hold(Option<(File, PathBuf)>);
+pub struct FolderLock(Option<(File, PathBuf)>);
 
-impl Hold {
+impl FolderLock {
     /// Gives it up, and leaves no lock file behind.
     pub(crate) fn discard(self) {
         if let Some((_file, path)) = self.0 {
@@ -37,9 +37,9 @@ impl Store {
     ///
     /// # Errors
     /// [`OpenError::Held`] while another process holds it.
-    pub fn hold(config: &StoreConfig) -> Result<Hold, OpenError> {
+    pub fn hold(config: &StoreConfig) -> Result<FolderLock, OpenError> {
         let database = Database::new(config)?;
-        let Some(file) = database.file() else { return Ok(Hold(None)) };
+        let Some(file) = database.file() else { return Ok(FolderLock(None)) };
         database.make_folder()?;
         let path = file.with_extension("lock");
         let failed = |source| OpenError::File { path: path.display().to_string(), source };
@@ -51,11 +51,11 @@ impl Store {
             .open(&path)
             .map_err(failed)?;
         match lock(&opened) {
-            Ok(()) => Ok(Hold(Some((opened, path)))),
+            Ok(()) => Ok(FolderLock(Some((opened, path)))),
             Err(TryLockError::WouldBlock) => Err(OpenError::Held(folder_of(file))),
             Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {
                 tracing::warn!(path = %path.display(), "this file system knows no locks: see to it that one host runs here");
-                Ok(Hold(None))
+                Ok(FolderLock(None))
             }
             Err(TryLockError::Error(error)) => Err(failed(error)),
         }

@@ -5,7 +5,7 @@ use charter_kernel::unit::{Key, Row, Space};
 use super::Store;
 use crate::connection::reading;
 use crate::dialect::Dialect;
-use crate::document::{columns, stored};
+use crate::document::{columns, read_row};
 use crate::error::ReadError;
 use crate::query::PAGE_ROWS_MAX;
 use crate::sql::{Ask, query};
@@ -42,6 +42,6 @@ pub(crate) async fn rows_of(
     let rows = page
         .rows
         .into_iter()
-        .map(|mut row| stored(&mut row, 0).map(|(key, stored)| (key, stored.row)));
+        .map(|mut row| read_row(&mut row, 0).map(|(key, stored)| (key, stored.row)));
     rows.collect::<sqlx::Result<_>>().map_err(|error| ReadError::Failed(Some(error)))
 }

@@ -6,7 +6,7 @@ use zeroize::Zeroizing;
 use super::Store;
 use crate::error::{SealError, TransactError};
 use crate::query::{Order, Query};
-use crate::seal::{DataKey, Master, bound, decrypt, derived, encrypt, row_of};
+use crate::seal::{DataKey, Master, bind_text, decrypt, derive_key, encrypt, row_of};
 
 /// Attempts at making a data key while others make it too.
 const ATTEMPTS_MAX: u32 = 8;
@@ -23,7 +23,7 @@ impl Store {
         bytes: &[u8],
     ) -> Result<Vec<u8>, SealError> {
         let key = self.data_key(organization).await?;
-        encrypt(&key, &bound(organization, context), bytes)
+        encrypt(&key, &bind_text(organization, context), bytes)
     }
 
     /// Decrypts what was sealed under the same organization and context.
@@ -34,14 +34,14 @@ impl Store {
         sealed: &[u8],
     ) -> Result<Vec<u8>, SealError> {
         let key = self.data_key(organization).await?;
-        let opened = decrypt(&key, &bound(organization, context), sealed)?;
+        let opened = decrypt(&key, &bind_text(organization, context), sealed)?;
         Ok(opened.to_vec())
     }
 
     /// A key for a purpose of its own (cursors, the code cache). It stays the same when the master
     /// key is rotated.
     pub fn derive(&self, label: &str) -> [u8; 32] {
-        derived(&self.inner.root, label)
+        derive_key(&self.inner.root, label)
     }
 
     /// The deployment's root of derived keys: a data key of its own, made at the first start.
@@ -120,7 +120,7 @@ impl Store {
             limit: 200,
             ..Query::all(&reach, &Space::host("data_keys"))
         }
-        .relaxed();
+        .relax();
         loop {
             let page = self.find(&query).await?;
             for (key, _) in page.items {
@@ -148,8 +148,8 @@ impl Store {
             }
         }
         // The predecessor stays in the file until the next rotation: a replica that has not read
-        // the file yet may still wrap a new data key under it. Who has stolen it opens nothing that
-        // was wrapped anew.
+        // the file yet may still wrap a new data key under it. A thief of it opens nothing that was
+        // wrapped anew.
         let kept = master.newest_two();
         kept.write(&sealer.path)?;
         *master = kept;

@@ -1,4 +1,4 @@
-//! What groups of leased rows hold, and when the next of their rows is due.
+//! The numbers of groups of leased rows, and when the next of their rows is due.
 
 use charter_kernel::apply::text_fits;
 use charter_kernel::time::Instant;
@@ -7,30 +7,30 @@ use charter_kernel::unit::{Reach, Space};
 use super::Store;
 use crate::connection::reading;
 use crate::error::ReadError;
-use crate::query::Standing;
+use crate::query::GroupStanding;
 use crate::sql::{Row, query};
 use crate::standing::{COUNTED_MAX, Group, Seen};
 
 impl Store {
-    /// What a group holds now. Exact while no more than 20,000 of its rows are held or put off.
+    /// The numbers of a group now. Exact while no more than 20,000 of its rows are held or put off.
     pub async fn standing(
         &self,
         reach: &Reach,
         space: &Space,
         group: &str,
-    ) -> Result<Standing, ReadError> {
+    ) -> Result<GroupStanding, ReadError> {
         if !text_fits(group) {
-            return Ok(Standing::default());
+            return Ok(GroupStanding::default());
         }
         let asked = Group { reach: reach.clone(), space: space.clone(), name: group.to_owned() };
         let Some(Seen { total, future, held, oldest }) = self.inner.standings.ask(asked).await?
         else {
-            return Ok(Standing::default());
+            return Ok(GroupStanding::default());
         };
         let oldest = oldest.map(Instant);
         if future < COUNTED_MAX {
             let ready = (total - future).max(0) as u64;
-            return Ok(Standing {
+            return Ok(GroupStanding {
                 ready,
                 held: held as u64,
                 waiting: (future - held) as u64,
@@ -48,7 +48,7 @@ impl Store {
         let ready = row.try_get::<i64>(0).map_err(|error| ReadError::Failed(Some(error)))?;
         let future = (total - ready).max(future);
         let held = held * future / COUNTED_MAX;
-        Ok(Standing {
+        Ok(GroupStanding {
             ready: ready as u64,
             held: held as u64,
             waiting: (future - held) as u64,
@@ -64,6 +64,20 @@ impl Store {
              AND d.lease_group IS NOT NULL AND d.space >= 'host.' AND d.space < 'host/' LIMIT 20000) f",
         );
         let query = query(sql).bind(space.as_str()).bind(group.to_owned());
+        let row = reading(query.fetch_one(&self.inner.readers)).await?;
+        let counted: i64 = row.try_get(0).map_err(|error| ReadError::Failed(Some(error)))?;
+        Ok(counted as u64)
+    }
+
+    /// The same of all groups whose names begin so; counts to `max` and no further.
+    pub async fn in_groups(&self, space: &Space, prefix: &str, max: u64) -> Result<u64, ReadError> {
+        let sql = self.inner.database.dialect.sql(
+            "SELECT count(*) FROM (SELECT d.due_at FROM documents d WHERE d.space = $1 AND d.lease_group >= $2 AND d.lease_group < $3 \
+             AND d.lease_group IS NOT NULL AND d.space >= 'host.' AND d.space < 'host/' LIMIT $4 + 0) f",
+        );
+        let query = query(sql).bind(space.as_str()).bind(prefix.to_owned());
+        let query = query.bind(format!("{prefix}{}", char::MAX));
+        let query = query.bind(i64::try_from(max).unwrap_or(i64::MAX));
         let row = reading(query.fetch_one(&self.inner.readers)).await?;
         let counted: i64 = row.try_get(0).map_err(|error| ReadError::Failed(Some(error)))?;
         Ok(counted as u64)

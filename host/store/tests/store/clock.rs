@@ -1,4 +1,4 @@
-//! Whose time it is: where replicas share a database, the database's.
+//! The clock of the store: where replicas share a database, the database's.
 
 use charter_kernel::time::Clock as _;
 use charter_store::Store;

@@ -24,7 +24,7 @@ async fn a_log_is_numbered_without_gaps_and_ends_when_closed(bed: Bed) {
     let append = |n: usize| {
         unit(vec![Write::Append { log: log.clone(), name: "put".into(), payload: n.to_string() }])
     };
-    let mut changed = bed.store.log_changed(&log);
+    let mut changed = bed.store.log_changes(&log);
     let all = futures::future::join_all((0..50).map(|n| bed.store.commit(append(n)))).await;
     let mut given: Vec<_> = all.into_iter().map(|answer| answer.unwrap().sequences[0]).collect();
     given.sort_unstable();
@@ -37,7 +37,7 @@ async fn a_log_is_numbered_without_gaps_and_ends_when_closed(bed: Bed) {
     );
     bed.store.commit(unit(vec![Write::Close { log: log.clone() }])).await.unwrap();
     let closed = bed.store.commit(append(0)).await.unwrap_err();
-    assert_eq!(closed.refused(), Some(&Refused::LogClosed { log: log.clone() }));
+    assert_eq!(closed.refusal(), Some(&Refused::LogClosed { log: log.clone() }));
     let head = bed.store.log_head(&log).await.unwrap();
     assert_eq!((head.head, head.closed), (50, true));
 }
@@ -63,7 +63,7 @@ async fn read_until(
     organization: &str,
     count: u64,
 ) -> Vec<(u64, String)> {
-    let mut changed = store.facts_changed(kind, organization);
+    let mut changed = store.facts_changes(kind, organization);
     loop {
         let facts = store.facts(kind, organization, 0, 1_000).await.unwrap();
         if facts.len() as u64 >= count {
@@ -104,7 +104,7 @@ async fn facts_are_numbered_in_the_order_of_their_commits(bed: Bed) {
 async fn who_waits_is_woken_by_a_commit(bed: Bed) {
     let other = if bed.store.is_shared() { bed.replica().await } else { bed.store.clone() };
     for (n, writer) in [&bed.store, &other].into_iter().enumerate() {
-        let mut changed = bed.store.changed(&reach(), &space());
+        let mut changed = bed.store.space_changes(&reach(), &space());
         let waiting = tokio::spawn(async move {
             changed.wait().await;
             changed
@@ -165,7 +165,7 @@ async fn events_beyond_their_time_go_and_audit_rows_stay(bed: Bed) {
     assert_eq!(left.iter().map(|fact| fact.sequence).collect::<Vec<_>>(), [4, 5]);
     assert_eq!(bed.store.facts(FactKind::Audit, ORG, 0, 10).await.unwrap().len(), 5);
     bed.store.commit(told(ORG, "005", FactKind::Event)).await.unwrap();
-    let mut changed = bed.store.facts_changed(FactKind::Event, ORG);
+    let mut changed = bed.store.facts_changes(FactKind::Event, ORG);
     while bed.store.facts_head(FactKind::Event, ORG).await.unwrap() < 6 {
         tokio::time::timeout(Duration::from_secs(20), changed.wait()).await.unwrap();
     }

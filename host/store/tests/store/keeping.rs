@@ -141,7 +141,7 @@ async fn check(store: &Store, sealed: &[u8]) {
     assert_eq!(store.standing(&reach(), &space(), "q").await.unwrap().ready, 1);
     assert_eq!(store.blob_get("sha256:x").await.unwrap().map(|bytes| bytes.len()), Some(2_500_000));
     assert_eq!(store.unseal(ORG, "x", sealed).await.unwrap(), b"hush");
-    let mut changed = store.facts_changed(FactKind::Audit, ORG);
+    let mut changed = store.facts_changes(FactKind::Audit, ORG);
     while store.facts(FactKind::Audit, ORG, 0, 5).await.unwrap().len() != 1 {
         changed.wait().await;
     }
@@ -273,7 +273,7 @@ async fn holds_of_an_older_schema_are_where_they_are_looked_for(bed: Bed) {
     );
     let found = store.get(&over).await.unwrap().unwrap();
     assert_eq!((found.index, found.lease), (Vec::new(), None));
-    let held = Query::all(&open.reach, &open.space).equal("state", "held").relaxed();
+    let held = Query::all(&open.reach, &open.space).equal("state", "held").relax();
     assert_eq!(store.find(&held).await.unwrap().items.len(), 1);
     // And a step of it is taken.
     let guard = Guard::Entry { key: open.clone(), field: "state".into(), value: "held".into() };

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use charter_kernel::unit::{Guard, Key, Reach, Refused, Space, Take, Unit, Write};
-use charter_store::{Standing, Store};
+use charter_store::{GroupStanding, Store};
 
 use crate::bed::{Bed, ORG, draft, key, on_both, reach, space, unit};
 
@@ -77,7 +77,7 @@ async fn the_token_is_the_fence(bed: Bed) {
     assert_eq!(old.key, new.key);
     let lost = |result: Result<_, charter_store::CommitError>| {
         let error = result.map(|_: charter_kernel::unit::Applied| ()).unwrap_err();
-        assert_eq!(error.refused(), Some(&Refused::LeaseLost { key: new.key.clone() }));
+        assert_eq!(error.refusal(), Some(&Refused::LeaseLost { key: new.key.clone() }));
     };
     let (k, token, at) = (new.key.clone(), old.token.clone(), bed.store.now());
     lost(
@@ -168,7 +168,7 @@ async fn jobs_are_taken_across_all_reaches(bed: Bed) {
 
 async fn the_standing_counts_ready_held_and_waiting(bed: Bed) {
     let standing = async || bed.store.standing(&reach(), &space(), "q").await.unwrap();
-    assert_eq!(standing().await, Standing::default());
+    assert_eq!(standing().await, GroupStanding::default());
     let begun = bed.store.now();
     fill(&bed, "q", 0..10).await;
     bed.clock.forward_ms(4);
@@ -199,7 +199,10 @@ async fn a_group_is_purged_in_bounded_steps(bed: Bed) {
         }
     }
     assert_eq!(steps, 3);
-    assert_eq!(bed.store.standing(&reach(), &space(), "q").await.unwrap(), Standing::default());
+    assert_eq!(
+        bed.store.standing(&reach(), &space(), "q").await.unwrap(),
+        GroupStanding::default()
+    );
 }
 
 async fn a_row_is_put_off_while_nobody_holds_it(bed: Bed) {
@@ -212,7 +215,7 @@ async fn a_row_is_put_off_while_nobody_holds_it(bed: Bed) {
     let got = taken(&bed.store, take(&bed.store, "q", 2, "t")).await;
     assert_eq!(got.iter().map(|t| t.key.id.as_str()).collect::<Vec<_>>(), ["00001"]);
     let held = bed.store.commit(defer("00001")).await.unwrap_err();
-    assert!(matches!(held.refused(), Some(Refused::LeaseLost { .. })));
+    assert!(matches!(held.refusal(), Some(Refused::LeaseLost { .. })));
 }
 
 async fn a_clock_that_jumps_hands_nothing_out_twice_and_takes_no_version_back(bed: Bed) {
@@ -227,7 +230,7 @@ async fn a_clock_that_jumps_hands_nothing_out_twice_and_takes_no_version_back(be
         vec![],
         "what is held stays held in the past"
     );
-    // What is written in the past is the newer version all the same, and no row grows younger.
+    // A row written in the past is the newer version all the same, and no row grows younger.
     let row = key("plain");
     bed.clock.forward_ms(HOUR_MS);
     bed.store
@@ -252,6 +255,6 @@ async fn a_clock_that_jumps_hands_nothing_out_twice_and_takes_no_version_back(be
             .store
             .commit(unit(vec![Write::Settle { key: old.key.clone(), token: old.token }]))
             .await;
-        assert_eq!(settle.unwrap_err().refused(), Some(&Refused::LeaseLost { key: old.key }));
+        assert_eq!(settle.unwrap_err().refusal(), Some(&Refused::LeaseLost { key: old.key }));
     }
 }

@@ -47,7 +47,7 @@ async fn rows_of_many_bytes_come_page_by_page(bed: Bed) {
         assert_eq!(seen, (0..8).map(|id| format!("{id:02}")).collect::<Vec<_>>());
         assert_eq!(pages, 3, "three of them fit");
     }
-    // What is left out first takes no room.
+    // Rows that are left out first take no room.
     let query = Query { offset: 5, order: Order::Oldest, ..Query::all(&reach(), &space()) };
     let page = bed.store.find(&query).await.unwrap();
     assert_eq!((page.items.len(), page.next), (3, None));

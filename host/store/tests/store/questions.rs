@@ -125,7 +125,7 @@ async fn what_has_expired_is_swept_across_reaches(bed: Bed) {
         draft: indexed("{}", &[("expires_at", at)]),
     };
     bed.store.commit(unit(vec![row("a", "001"), row("b", "002"), row("c", "003")])).await.unwrap();
-    assert_eq!(bed.store.expired(&space, "expires_at", "003", 10).await.unwrap().len(), 2);
+    assert_eq!(bed.store.find_expired(&space, "expires_at", "003", 10).await.unwrap().len(), 2);
     assert_eq!(bed.store.expire(&space, "expires_at", "003", 1).await.unwrap(), 1);
     assert_eq!(bed.store.expire(&space, "expires_at", "003", 10).await.unwrap(), 1);
     assert_eq!(bed.store.expire(&space, "expires_at", "003", 10).await.unwrap(), 0);
@@ -176,7 +176,7 @@ async fn what_no_database_can_hold_is_nowhere_to_be_found(bed: Bed) {
     );
     assert_eq!(
         bed.store.standing(&reach(), &space(), "\0").await.unwrap(),
-        charter_store::Standing::default()
+        charter_store::GroupStanding::default()
     );
     assert!(bed.store.search(&reach(), &space(), "\0", 5).await.unwrap().is_empty());
     // A transaction that looked there and goes on is not refused for it.
@@ -216,8 +216,8 @@ async fn a_read_that_takes_long_does_not_keep_the_thread_from_others() {
     assert_eq!(long.await.unwrap(), 30_000, "it is answered all the same");
 }
 
-/// Whoever asks for something long and leaves, again and again, must not make the store open ever
-/// more connections.
+/// A caller that asks for something long and leaves, again and again, must not make the store open
+/// ever more connections.
 #[tokio::test]
 async fn long_reads_that_nobody_waits_for_are_as_bounded_as_others() {
     let bed = Bed::sqlite().await;

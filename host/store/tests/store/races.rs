@@ -15,6 +15,7 @@ on_both!(
     a_revocation_lands_between_two_batches,
     units_of_many_organizations_commit_side_by_side,
     a_dropped_caller_does_not_cancel_its_unit,
+    a_unit_that_another_commits_takes_its_conditions_with_it,
 );
 
 /// Two committers: on PostgreSQL two stores.
@@ -176,7 +177,7 @@ async fn a_revocation_lands_between_two_batches(bed: Bed) {
         };
         let (acts, at_revocation) = tokio::join!(futures::future::join_all(acts), revoke);
         for refused in acts.iter().filter_map(|act| act.as_ref().err()) {
-            assert!(matches!(refused.refused(), Some(Refused::Inactive { .. })), "{refused:?}");
+            assert!(matches!(refused.refusal(), Some(Refused::Inactive { .. })), "{refused:?}");
         }
         let after = bed.store.count(&charter_store::Query::all(&reach(), &space())).await.unwrap();
         assert_eq!(after, at_revocation, "a unit was committed after the revocation was answered");
@@ -236,7 +237,7 @@ async fn units_of_many_organizations_commit_side_by_side(bed: Bed) {
 }
 
 async fn a_dropped_caller_does_not_cancel_its_unit(bed: Bed) {
-    let mut changed = bed.store.changed(&reach(), &space());
+    let mut changed = bed.store.space_changes(&reach(), &space());
     {
         let commit =
             bed.store.commit(unit(vec![Write::Insert { key: key("a"), draft: draft("{}") }]));
@@ -250,4 +251,16 @@ async fn a_dropped_caller_does_not_cancel_its_unit(bed: Bed) {
     }
     let full = CommitError::Overloaded { retry_after_s: 1 };
     assert!(!full.is_conflict());
+}
+
+async fn a_unit_that_another_commits_takes_its_conditions_with_it(bed: Bed) {
+    let row = |id: &str| Write::Put { key: key(id), draft: draft("{}") };
+    bed.store.commit(unit(vec![row("read")])).await.unwrap();
+    let mut txn = bed.store.begin(ORG);
+    let guard = Guard::Version { key: key("read"), version: Some(1) };
+    txn.step(vec![guard], vec![row("written")]);
+    let later = txn.into_unit();
+    bed.store.commit(unit(vec![row("read")])).await.unwrap();
+    assert!(bed.store.commit(later).await.is_err_and(|error| error.is_conflict()));
+    assert!(bed.store.get(&key("written")).await.unwrap().is_none());
 }

@@ -51,7 +51,7 @@ async fn a_unit_is_all_or_nothing(bed: Bed) {
     bed.store.commit(unit(vec![insert("a", "{}")])).await.unwrap();
     let refused =
         bed.store.commit(unit(vec![insert("b", "{}"), insert("a", "{}")])).await.unwrap_err();
-    assert_eq!(refused.refused(), Some(&Refused::Exists { key: key("a") }));
+    assert_eq!(refused.refusal(), Some(&Refused::Exists { key: key("a") }));
     assert_eq!(bed.store.get(&key("b")).await.unwrap(), None);
 }
 
@@ -139,12 +139,12 @@ async fn unique_values_belong_to_one_row(bed: Bed) {
     assert_eq!(txn.lookup(&Claim::unique(&reach(), &space(), "isbn", "9")).await.unwrap(), None);
     bed.store.commit(unit(vec![Write::Insert { key: key("c"), draft: with("9") }])).await.unwrap();
     txn.insert(key("d"), with("9")).await.unwrap();
-    assert_eq!(txn.commit().await.unwrap_err().refused(), None);
+    assert_eq!(txn.commit().await.unwrap_err().refusal(), None);
     // And in any case at the commit.
     let blind = Write::Insert { key: key("b"), draft: with("1") };
     let late = bed.store.commit(unit(vec![blind.clone()])).await.unwrap_err();
     assert_eq!(
-        late.refused(),
+        late.refusal(),
         Some(&Refused::ClaimLost { claim: claim.clone(), holder: key("a") })
     );
     // Freed and taken within one unit, and by removal.
@@ -166,7 +166,7 @@ async fn a_name_is_claimed_once_and_goes_with_its_row(bed: Bed) {
     let taken =
         unit(vec![insert("b", "{}"), Write::Claim { claim: claim.clone(), holder: key("b") }]);
     assert!(matches!(
-        bed.store.commit(taken).await.unwrap_err().refused(),
+        bed.store.commit(taken).await.unwrap_err().refusal(),
         Some(Refused::ClaimLost { .. })
     ));
     let nobody = unit(vec![Write::Claim {
@@ -174,7 +174,7 @@ async fn a_name_is_claimed_once_and_goes_with_its_row(bed: Bed) {
         holder: key("nobody"),
     }]);
     assert!(matches!(
-        bed.store.commit(nobody).await.unwrap_err().refused(),
+        bed.store.commit(nobody).await.unwrap_err().refusal(),
         Some(Refused::Missing { .. })
     ));
     bed.store.commit(unit(vec![Write::Remove { key: key("a"), expected: None }])).await.unwrap();
@@ -193,7 +193,7 @@ async fn additions_do_not_conflict(bed: Bed) {
         .commit(unit(vec![Write::Add { key: key("a"), field: "x".into(), amount: 1 }]))
         .await
         .unwrap_err();
-    assert!(matches!(refused.refused(), Some(Refused::NotAddable { .. })));
+    assert!(matches!(refused.refusal(), Some(Refused::NotAddable { .. })));
 }
 
 async fn a_unit_that_is_too_large_is_refused_before_it_is_queued(bed: Bed) {
@@ -255,7 +255,7 @@ async fn a_guarded_entry_refuses_the_unit_once_it_is_gone(bed: Bed) {
         .unwrap();
     let refused = bed.store.commit(guarded("b")).await.unwrap_err();
     assert_eq!(
-        refused.refused(),
+        refused.refusal(),
         Some(&Refused::Inactive { key: user.clone(), field: "status".into() })
     );
 }

@@ -91,7 +91,7 @@ async fn a_full_disk_refuses_mutations_until_there_is_room_again() {
         kept.len() as u64,
         "all that was answered is there"
     );
-    // What settles an effect is still taken; here it also makes room.
+    // A unit that settles an effect is still taken; here it also makes room.
     let free = kept.iter().map(|key| Write::Remove { key: key.clone(), expected: None });
     store.commit_settling(unit(free.collect())).await.unwrap();
     let mut tries = 0;

@@ -41,7 +41,7 @@ impl<V> Cache<V> {
         }
     }
 
-    /// What was read for `id` under this epoch.
+    /// The value that was read for `id` under this epoch.
     pub fn get(&self, id: &str, epoch: u64) -> Option<Arc<V>> {
         let shard = self.shard(id);
         let value = {

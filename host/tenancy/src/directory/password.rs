@@ -19,7 +19,7 @@ pub const PASSWORD_CHARACTERS_MIN: usize = 8;
 pub const PASSWORD_BYTES_MAX: usize = 1024;
 /// How many hashings may wait for each one that runs.
 const WAITING_PER_SLOT: usize = 64;
-/// What part of a queue one client may fill: one of so many.
+/// The part of a queue that one client may fill: one of so many.
 const CLIENT_SHARE: usize = 8;
 
 /// Why a new password is not accepted.
@@ -72,7 +72,7 @@ impl Passwords {
             running: Arc::new(Semaphore::new(slots)),
             checked: Queue::new(slots, slots),
             new: Queue::new(slots, slots.div_ceil(2)),
-            nobody: hashed("a password that nobody has")?.into(),
+            nobody: compute_hash("a password that nobody has")?.into(),
         })
     }
 
@@ -81,7 +81,7 @@ impl Passwords {
     /// # Errors
     /// When too many are waiting, or the operating system fails.
     pub async fn hash(&self, client: &str, password: String) -> Result<String, PasswordError> {
-        self.run(&self.new, client, move || hashed(&password)).await?
+        self.run(&self.new, client, move || compute_hash(&password)).await?
     }
 
     /// Whether the password that this client sent is the one behind `stored`. Takes as long where
@@ -124,7 +124,7 @@ impl Passwords {
     }
 }
 
-/// Who waits for one kind of hashing. Cheap to clone.
+/// The waiting of one kind of hashing. Cheap to clone.
 #[derive(Clone)]
 struct Queue {
     /// Of the places that all hashings share, how many this kind takes at once.
@@ -171,7 +171,7 @@ impl Drop for Place {
     }
 }
 
-fn hashed(password: &str) -> Result<String, PasswordError> {
+fn compute_hash(password: &str) -> Result<String, PasswordError> {
     let hash: PasswordHash =
         Argon2::default().hash_password(password.as_bytes()).map_err(|_| PasswordError::Failed)?;
     Ok(hash.to_string())

@@ -20,7 +20,7 @@ pub const NO_MAIL: &str = "unproved.invalid";
 pub struct Account {
     /// Its id.
     pub id: AccountId,
-    /// Where it is reached, as it was given.
+    /// The address of its mail, as it was given.
     pub email: String,
     /// The Argon2id hash of its password, as a PHC string.
     pub password_hash: String,
@@ -49,14 +49,14 @@ impl Account {
         format!("{}@{NO_MAIL}", self.id)
     }
 
-    /// Where the account of this id lies.
+    /// The address of the account of this id.
     pub fn address(id: &AccountId) -> Key {
         Key::new(&Reach::deployment(), &Space::host(Self::COLLECTION), id.as_str())
     }
 
     /// The claim on an e-mail address: one account in the deployment has it.
     pub fn claim(email: &str) -> Claim {
-        Claim::unique(&Reach::deployment(), &Self::space(), "email", &normalised(email))
+        Claim::unique(&Reach::deployment(), &Self::space(), "email", &normalize(email))
     }
 }
 
@@ -68,17 +68,17 @@ impl Record for Account {
     }
 
     fn unique(&self) -> Vec<(String, String)> {
-        vec![entry("email", normalised(&self.email))]
+        vec![entry("email", normalize(&self.email))]
     }
 }
 
 /// The form in which two spellings of one address are equal. The local part is case-sensitive in
 /// RFC 5321 and nowhere else.
-pub fn normalised(email: &str) -> String {
+pub fn normalize(email: &str) -> String {
     email.trim().to_lowercase()
 }
 
-/// What is wrong with an e-mail address. Deliberately coarse: only a mail proves that an address
+/// The fault of an e-mail address, if any. Deliberately coarse: only a mail proves that an address
 /// exists.
 pub fn email_fault(email: &str) -> Option<&'static str> {
     let Some((local, domain)) = email.rsplit_once('@') else {
@@ -88,7 +88,10 @@ pub fn email_fault(email: &str) -> Option<&'static str> {
     let local_fits = !local.is_empty()
         && local.len() <= 64
         && !local.chars().any(|c| c.is_whitespace() || c.is_control() || c == '@');
-    if email.len() > EMAIL_BYTES_MAX {
+    if domain.eq_ignore_ascii_case(NO_MAIL) {
+        // Those are given by the host alone: else somebody could keep one from its account.
+        Some("must be an address that mail reaches")
+    } else if email.len() > EMAIL_BYTES_MAX {
         Some("must have at most 254 characters")
     } else if !domain_fits || !local_fits {
         Some("must be an e-mail address")
@@ -128,6 +131,8 @@ mod tests {
             "a@-x.com",
             "a@b..c",
             "a@b@c.com",
+            "a@unproved.invalid",
+            "a@Unproved.INVALID",
         ] {
             assert!(email_fault(email).is_some(), "{email}");
         }

@@ -1,9 +1,10 @@
-//! What a person decides: a regulated action that waits, its funds held, its request kept sealed.
+//! A regulated action that waits for people to decide, its funds held, its request kept sealed.
 
 use charter_kernel::governance::hold::Subject;
 use charter_kernel::id::OrganizationId;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Draft, Key, Reach, Space};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -18,8 +19,8 @@ pub const RESOLVED: &str = "resolved";
 /// How long one that is over is kept, in milliseconds: 400 days.
 pub const KEPT_MS: i64 = 400 * 86_400_000;
 
-/// Where an approval stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The state of an approval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
     /// Nobody, or too few, have decided.
@@ -36,7 +37,7 @@ pub enum Status {
     Denied,
     /// Nobody decided in time.
     Expired,
-    /// What asked for it is gone.
+    /// The request behind it is gone.
     Canceled,
 }
 
@@ -62,7 +63,7 @@ impl Status {
 }
 
 /// One person's word.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Word {
     /// The account.
     pub by: String,
@@ -82,21 +83,21 @@ pub struct Word {
 pub struct Approval {
     /// Its id.
     pub id: String,
-    /// Whose it is.
+    /// The organization that owns it.
     pub organization: OrganizationId,
-    /// Where it stands.
+    /// Its state.
     pub status: Status,
     /// `<primitive>.<verb>`.
     pub action: String,
-    /// Whose action it is.
+    /// The primitive that declares the action.
     pub primitive: String,
-    /// What it is done to.
+    /// The thing that the action is done to.
     pub entity: String,
     /// A line for the person who decides.
     pub title: String,
     /// A few sentences.
     pub message: String,
-    /// What else that person should see.
+    /// Further facts for that person, as JSON.
     pub context: Value,
     /// In micro-US-dollars.
     pub amount_micro_usd: Option<i64>,
@@ -108,7 +109,7 @@ pub struct Approval {
     pub policy_ids: Vec<String>,
     /// How many distinct people must approve.
     pub approvals_required: u8,
-    /// What people have said so far.
+    /// The words of people so far.
     #[serde(default)]
     pub decisions: Vec<Word>,
     /// The hold behind it.
@@ -139,7 +140,7 @@ pub struct Approval {
     /// When it was over.
     #[serde(default)]
     pub resolved_at: Option<Instant>,
-    /// What the request was answered.
+    /// The answer that the request got.
     #[serde(default)]
     pub result: Option<Value>,
     /// Status and media of that answer.
@@ -154,7 +155,7 @@ pub struct Approval {
 }
 
 impl Approval {
-    /// Where the approval of this id lies.
+    /// The address of the approval of this id.
     pub fn address(organization: &str, id: &str) -> Key {
         Key::new(&Reach::organization(organization), &Space::host(Self::COLLECTION), id)
     }

@@ -1,4 +1,4 @@
-//! What remains to be removed of a user or a project that was deleted, or of a key that was
+//! The rest that is to be removed of a user or a project that was deleted, or of a key that was
 //! revoked: taken up by the workers, and gone when it is done.
 //!
 //! A commit that ends something removes the keys that it finds; one that another request commits at
@@ -18,7 +18,7 @@ pub const ERASURE_GROUP: &str = "erasure";
 /// A reach whose rows are to be removed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Erasure {
-    /// Whose it was.
+    /// The organization that owned it.
     pub organization: String,
     /// The reach, as the store keeps it.
     pub reach: String,

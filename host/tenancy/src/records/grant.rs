@@ -14,18 +14,18 @@ pub const GRANTS_MAX: u64 = 1_000;
 /// A grant, and who gave it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Given {
-    /// Whose it is.
+    /// The organization that owns it.
     pub organization: OrganizationId,
-    /// What it is leave for.
+    /// The leave that is given.
     pub grant: Grant,
-    /// Who gave it: kind and id.
+    /// The giver: kind and id.
     pub given_by: (String, String),
     /// When.
     pub created_at: Instant,
 }
 
 impl Given {
-    /// Where the grant of this id lies.
+    /// The address of the grant of this id.
     pub fn address(organization: &OrganizationId, id: &str) -> Key {
         Key::new(&Reach::organization(organization.as_str()), &Space::host(Self::COLLECTION), id)
     }

@@ -9,7 +9,7 @@ use charter_kernel::time::Instant;
 use charter_kernel::unit::{Claim, Key, Reach, Space};
 use serde::{Deserialize, Serialize};
 
-use super::account::normalised;
+use super::account::normalize;
 use super::{Record, entry, secret_claim};
 
 /// How long an invitation can be accepted.
@@ -26,16 +26,16 @@ pub struct Invitation {
     pub id: InvitationId,
     /// The organization it leads into.
     pub organization: OrganizationId,
-    /// Whom it is for.
+    /// The address of the person who is invited.
     pub email: String,
-    /// What they will be.
+    /// The role that they will have.
     pub role: Role,
     /// SHA-256 of the token that the inviter was shown, hexadecimal.
     pub digest: String,
     /// The same of the token that was mailed: whoever has it reads the address's mail.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mailed: Option<String>,
-    /// Who offered it: the kind and id of the actor.
+    /// The actor who offered it: kind and id.
     pub invited_by: (String, String),
     /// The keys that the inviting key descends from.
     #[serde(default)]
@@ -47,7 +47,7 @@ pub struct Invitation {
 }
 
 impl Invitation {
-    /// Where the invitation of this id lies.
+    /// The address of the invitation of this id.
     pub fn address(organization: &OrganizationId, id: &InvitationId) -> Key {
         Key::new(
             &Reach::organization(organization.as_str()),
@@ -61,7 +61,7 @@ impl Invitation {
         std::iter::once(self.digest.as_str()).chain(self.mailed.as_deref())
     }
 
-    /// What a token is looked up by.
+    /// The claim that a token is looked up by.
     pub fn claim(digest: &str) -> Claim {
         secret_claim("invitation", digest)
     }
@@ -76,7 +76,7 @@ impl Record for Invitation {
 
     fn index(&self) -> Vec<(String, String)> {
         let mut index = vec![
-            entry("email", normalised(&self.email)),
+            entry("email", normalize(&self.email)),
             entry("expires_at", self.expires_at.to_string()),
         ];
         index.push(entry(INVITER, self.invited_by.1.clone()));

@@ -23,7 +23,7 @@ pub const ANCESTOR: &str = "ancestor";
 pub struct ApiKey {
     /// Its id.
     pub id: KeyId,
-    /// Whose it is.
+    /// The organization that owns it.
     pub organization: OrganizationId,
     /// Its name.
     pub name: String,
@@ -31,13 +31,13 @@ pub struct ApiKey {
     pub prefix: String,
     /// SHA-256 of the secret, hexadecimal.
     pub digest: String,
-    /// What it may do.
+    /// The role, which says what it may do.
     pub role: Role,
     /// The project that it is pinned to.
     pub project: Option<ProjectId>,
     /// The tenant user that it is pinned to.
     pub user: Option<UserId>,
-    /// Who made it: the kind and id of the actor.
+    /// The actor who made it: kind and id.
     pub made_by: (String, String),
     /// The key that made it, the key that made that one, and so on.
     #[serde(default)]
@@ -52,7 +52,7 @@ pub struct ApiKey {
 }
 
 impl ApiKey {
-    /// Where the key of this id lies.
+    /// The address of the key of this id.
     pub fn address(organization: &OrganizationId, id: &KeyId) -> Key {
         Key::new(
             &Reach::organization(organization.as_str()),
@@ -61,7 +61,7 @@ impl ApiKey {
         )
     }
 
-    /// What a secret is looked up by.
+    /// The claim that a secret is looked up by.
     pub fn claim(digest: &str) -> Claim {
         secret_claim("key", digest)
     }

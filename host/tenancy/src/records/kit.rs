@@ -8,7 +8,7 @@ use charter_kernel::time::Instant;
 use charter_kernel::unit::{Key, Reach, Space};
 use serde::{Deserialize, Serialize};
 
-use super::account::normalised;
+use super::account::normalize;
 use super::{Record, entry};
 
 /// How many kits a project can have.
@@ -21,7 +21,7 @@ pub const PRIMITIVES_MAX: usize = 500;
 pub struct StoredKit {
     /// Its id.
     pub id: KitId,
-    /// Whose it is.
+    /// The organization that owns it.
     pub organization: OrganizationId,
     /// The project whose users it is assigned to.
     pub project: ProjectId,
@@ -43,7 +43,7 @@ pub struct StoredKit {
 }
 
 impl StoredKit {
-    /// Where the kit of this id lies.
+    /// The address of the kit of this id.
     pub fn address(project: &ProjectId, id: &KitId) -> Key {
         Key::new(&Reach::project(project.as_str()), &Space::host(Self::COLLECTION), id.as_str())
     }
@@ -69,7 +69,7 @@ impl StoredKit {
         }
     }
 
-    /// What the kernel decides by, and what the wire shows beside `created_at`.
+    /// The rules that the kernel decides by, and that the wire shows beside `created_at`.
     pub fn rules(&self, version: u64) -> Kit {
         Kit {
             id: self.id.clone(),
@@ -91,7 +91,7 @@ impl Record for StoredKit {
     }
 
     fn unique(&self) -> Vec<(String, String)> {
-        vec![entry("name", normalised(&self.name))]
+        vec![entry("name", normalize(&self.name))]
     }
 }
 

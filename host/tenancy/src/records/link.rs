@@ -4,6 +4,7 @@
 use charter_kernel::id::AccountId;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Key, Reach, Space};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{EXPIRES, Record, entry};
@@ -15,13 +16,13 @@ pub const ACCOUNT: &str = "account";
 /// How long the row outlives the link, so that who comes late is told so, in milliseconds: a day.
 const KEPT_MS: i64 = 86_400_000;
 
-/// What a link leads to.
+/// The purpose of a link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Purpose {
     /// To decide on one approval.
     Approval {
-        /// Whose it is.
+        /// The organization that owns the approval.
         organization: String,
         /// Its id.
         approval: String,
@@ -36,8 +37,8 @@ pub enum Purpose {
     Reset,
 }
 
-/// What became of the mail that the link is in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The state of the mail that the link is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Mailed {
     /// It is on its way.
@@ -67,14 +68,14 @@ impl Mailed {
 pub struct Link {
     /// SHA-256 of the token, hexadecimal.
     pub digest: String,
-    /// Where it leads.
+    /// Its purpose.
     pub purpose: Purpose,
-    /// Whose it is; absent for a proof of an address that had no account.
+    /// The account that it acts for; absent for a proof of an address that had no account.
     #[serde(default)]
     pub account: Option<AccountId>,
-    /// Where it was mailed.
+    /// The address that it was mailed to.
     pub email: String,
-    /// What became of that.
+    /// The state of that mail.
     pub mailed: Mailed,
     /// Why, where it is not on its way or there.
     #[serde(default)]
@@ -89,7 +90,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// Where the link of this digest lies.
+    /// The address of the link of this digest.
     pub fn address(digest: &str) -> Key {
         Key::new(&Reach::deployment(), &Space::host(Self::COLLECTION), digest)
     }

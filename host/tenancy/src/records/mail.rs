@@ -1,5 +1,5 @@
-//! What the host is about to mail: of what people are to be told, the mails that this became, and
-//! how many there were lately.
+//! The mail that the host is about to send: notices of events, the mails that they become, and how
+//! many there were lately.
 
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Draft, Key, Reach};
@@ -12,14 +12,14 @@ pub const NOTICES: &str = "notices";
 /// The lease group of mails.
 pub const MAILS: &str = "mails";
 
-/// Of what people are to be told. Whom, and whether at all, is found out behind the request that
+/// Of what people are to be told. The recipients, if any, are found out behind the request that
 /// caused it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum About {
     /// An approval waits.
     Approval {
-        /// Whose.
+        /// The organization that owns the approval.
         organization: String,
         /// Its id.
         approval: String,
@@ -74,7 +74,7 @@ impl Record for Notice {
     }
 }
 
-/// What a mail is sent for; it is not sent once that is over.
+/// The cause of a mail; it is not sent once that is over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
@@ -119,7 +119,7 @@ impl Cause {
 pub struct Mail {
     /// Its id; what is before the @ of its Message-ID.
     pub id: String,
-    /// Whose; empty for the deployment's own.
+    /// The organization that owns it; empty for the deployment's own.
     pub organization: String,
     /// To whom.
     pub to: String,
@@ -127,7 +127,7 @@ pub struct Mail {
     pub sealed: String,
     /// Its Message-ID, without brackets: the same however often it is sent.
     pub message_id: String,
-    /// What for.
+    /// The cause, without which it is not sent.
     pub cause: Cause,
     /// When it was committed.
     pub created_at: Instant,
@@ -160,9 +160,9 @@ impl Record for Mail {
 /// How many mails there were in the hour that began then: of one organization, or to one address.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Quota {
-    /// Who counts: names no address.
+    /// The name of the counter: it holds no address.
     pub id: String,
-    /// Whose, where it is an organization's.
+    /// The organization, where the counter is of one.
     pub organization: Option<String>,
     /// When the hour began.
     pub began_at: Instant,
@@ -173,7 +173,7 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// Where it lies.
+    /// The address of the counter of this id.
     pub fn address(organization: Option<&str>, id: &str) -> Key {
         let reach = organization.map_or_else(Reach::deployment, Reach::organization);
         Key::new(&reach, &Self::space(), id)

@@ -11,20 +11,20 @@ use super::{ACTIVE, Record, STATUS, entry};
 /// A person's place in an organization.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Member {
-    /// Whose organization it is.
+    /// The organization.
     pub organization: OrganizationId,
-    /// Who it is.
+    /// The person's account.
     pub account: AccountId,
     /// As in the account.
     pub email: String,
-    /// What they may do.
+    /// The role, which says what they may do.
     pub role: Role,
     /// Since when.
     pub created_at: Instant,
 }
 
 impl Member {
-    /// Where the membership of this account lies.
+    /// The address of this account's membership.
     pub fn address(organization: &OrganizationId, account: &AccountId) -> Key {
         Key::new(
             &Reach::organization(organization.as_str()),

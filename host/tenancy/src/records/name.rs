@@ -3,7 +3,7 @@
 /// The longest name, in characters.
 pub const CHARACTERS_MAX: usize = 128;
 
-/// What is wrong with a name.
+/// The fault of a name, if any.
 pub fn fault(name: &str) -> Option<&'static str> {
     if name.trim().is_empty() {
         Some("must not be blank")

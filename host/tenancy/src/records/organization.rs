@@ -6,6 +6,7 @@ use charter_kernel::id::{OrganizationId, ProjectId};
 use charter_kernel::kit::Budget;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Key, Reach, Space};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{ACTIVE, Record, STATUS, entry};
@@ -19,16 +20,16 @@ pub struct Organization {
     pub name: String,
     /// The project of requests that name none.
     pub default_project: ProjectId,
-    /// Who may loosen.
+    /// The rule about who may loosen.
     #[serde(default)]
     pub loosening: Loosening,
-    /// Where its calendar days, and the hours of its rules, begin: an IANA time zone.
+    /// The IANA time zone in which its calendar days, and the hours of its rules, begin.
     #[serde(default = "utc")]
     pub time_zone: String,
     /// The spend cap of all of it together.
     #[serde(default)]
     pub budget: Option<Budget>,
-    /// Which regulated actions are allowed.
+    /// The policy of regulated actions.
     #[serde(default)]
     pub policy: Policy,
     /// How often users may take which actions.
@@ -49,8 +50,8 @@ fn utc() -> String {
     "UTC".into()
 }
 
-/// Who may raise caps, restore users, move kits, invite members and widen keys.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// The credentials that may raise caps, restore users, move kits, invite members and widen keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Loosening {
     /// An owner's or admin's session, and admin keys that are pinned to no user.
@@ -61,7 +62,7 @@ pub enum Loosening {
 }
 
 impl Organization {
-    /// Where the organization of this id lies.
+    /// The address of the organization of this id.
     pub fn address(id: &OrganizationId) -> Key {
         Key::new(&Reach::organization(id.as_str()), &Space::host(Self::COLLECTION), id.as_str())
     }

@@ -31,7 +31,8 @@ pub struct Pin {
 }
 
 impl Pin {
-    /// What a kit pins. An entry that is switched off gives its users nothing that they could lose.
+    /// The pins of a kit. An entry that is switched off gives its users nothing that they could
+    /// lose.
     pub fn all(kit: &StoredKit) -> Vec<Self> {
         let pinned = kit.primitives.iter().filter(|(_, entry)| entry.enabled);
         let pinned =

@@ -4,6 +4,7 @@ use charter_kernel::id::{KitId, OrganizationId, ProjectId, UserId};
 use charter_kernel::kit::Budget;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Key, Reach, Space};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Record;
@@ -16,11 +17,11 @@ pub const PROJECTS_MAX: u64 = 1_000;
 pub struct Project {
     /// Its id.
     pub id: ProjectId,
-    /// Whose it is.
+    /// The organization that owns it.
     pub organization: OrganizationId,
     /// Its name.
     pub name: String,
-    /// Which providers it reaches. Never changes: keys say it in their prefix.
+    /// The mode, which says which providers it reaches. Never changes: keys say it in their prefix.
     pub mode: Mode,
     /// The profile of requests that name no user.
     pub default_user: UserId,
@@ -33,8 +34,8 @@ pub struct Project {
     pub created_at: Instant,
 }
 
-/// Which providers a project reaches.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// The mode of a project, by which it reaches providers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// All that are bound.
@@ -45,7 +46,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// What keys that are pinned to such a project start with.
+    /// The beginning of keys that are pinned to such a project.
     pub fn key_prefix(self) -> &'static str {
         match self {
             Mode::Live => "sk_live_",
@@ -55,7 +56,7 @@ impl Mode {
 }
 
 impl Project {
-    /// Where the project of this id lies.
+    /// The address of the project of this id.
     pub fn address(organization: &OrganizationId, id: &ProjectId) -> Key {
         Key::new(
             &Reach::organization(organization.as_str()),

@@ -18,7 +18,7 @@ pub struct Session {
     pub id: SessionId,
     /// SHA-256 of the cookie, hexadecimal.
     pub digest: String,
-    /// Who signed in.
+    /// The person who signed in.
     pub account: AccountId,
     /// The organization that is selected.
     pub organization: OrganizationId,
@@ -32,7 +32,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Where the session of this digest lies.
+    /// The address of the session of this digest.
     pub fn address(digest: &str) -> Key {
         Key::new(&Reach::deployment(), &Space::host(Self::COLLECTION), digest)
     }

@@ -24,15 +24,15 @@ pub const EXTERNAL_ID_CHARACTERS_MAX: usize = 255;
 pub struct User {
     /// Its id.
     pub id: UserId,
-    /// Whose it is.
+    /// The organization that owns it.
     pub organization: OrganizationId,
-    /// Where it lives.
+    /// The project that it lives in.
     pub project: ProjectId,
     /// Its name.
     pub name: String,
-    /// Where it is reached.
+    /// Its e-mail address.
     pub email: Option<String>,
-    /// What the platform calls it; unique within the project.
+    /// The platform's own name for it; unique within the project.
     pub external_id: Option<String>,
     /// The kit that it was assigned; the project's default kit where absent.
     pub kit: Option<KitId>,
@@ -53,12 +53,12 @@ pub struct User {
 pub struct Revocation {
     /// Since when.
     pub at: Instant,
-    /// What the revoker said.
+    /// The reason that the revoker gave.
     pub reason: Option<String>,
 }
 
 impl User {
-    /// Where the user of this id lies.
+    /// The address of the user of this id.
     pub fn address(project: &ProjectId, id: &UserId) -> Key {
         Key::new(&Reach::project(project.as_str()), &Space::host(Self::COLLECTION), id.as_str())
     }

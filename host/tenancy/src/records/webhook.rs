@@ -1,9 +1,9 @@
-//! Who is told of events by HTTP, what is still to be told, and how far each organization's events
-//! have been handed out.
+//! Webhooks, the deliveries to them, and how far each organization's events have been handed out.
 
 use charter_kernel::id::OrganizationId;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Draft, Key, Reach, Space};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{EXPIRES, Record, Unreadable, entry};
@@ -28,20 +28,20 @@ const KEPT_MS: i64 = 30 * 86_400_000;
 pub struct Webhook {
     /// Its id.
     pub id: String,
-    /// Whose it is.
+    /// The organization that owns it.
     pub organization: OrganizationId,
     /// The one project whose events it hears; all of them where absent.
     #[serde(default)]
     pub project_id: Option<String>,
     /// The one tenant whose events it hears; all of them where absent.
     pub tenant_user_id: Option<String>,
-    /// Where it is told.
+    /// The URL that events are sent to.
     pub url: String,
-    /// What it hears.
+    /// The events that it hears.
     pub event_types: Vec<String>,
-    /// What is signed with, sealed.
+    /// The secret that signs, sealed.
     pub secret: String,
-    /// What was signed with before, sealed, and until when it still is; the newest first.
+    /// The former secrets that still sign, sealed, each with its end; the newest first.
     #[serde(default)]
     pub previous: Vec<(String, Instant)>,
     /// Whether anything is delivered.
@@ -62,15 +62,15 @@ pub struct Webhook {
 }
 
 impl Webhook {
-    /// Where the webhook of this id lies.
+    /// The address of the webhook of this id.
     pub fn address(organization: &str, id: &str) -> Key {
         Key::new(&Reach::organization(organization), &Self::space(), id)
     }
 
-    /// Whether it hears an event of then.
+    /// Whether it hears an event of then, which goes by these names: its own, and former ones.
     pub fn hears(
         &self,
-        event: &str,
+        names: &[&str],
         (project, user): (Option<&str>, Option<&str>),
         at: Instant,
     ) -> bool {
@@ -81,7 +81,8 @@ impl Webhook {
             own.as_deref().is_none_or(|own| of == Some(own))
         };
         let tenant = within(&self.project_id, project) && within(&self.tenant_user_id, user);
-        self.active && tenant && self.event_types.iter().any(|kind| kind == event || kind == "*")
+        let is_asked_for = |kind: &String| kind == "*" || names.contains(&kind.as_str());
+        self.active && tenant && self.event_types.iter().any(is_asked_for)
     }
 }
 
@@ -101,7 +102,7 @@ impl Record for Webhook {
 /// How far an organization's events have been handed out to its webhooks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Feed {
-    /// Whose.
+    /// The organization.
     pub organization: String,
     /// The last event that was.
     pub after: u64,
@@ -111,7 +112,7 @@ impl Feed {
     /// The one id in its space.
     pub const ID: &'static str = "events";
 
-    /// Where an organization's lies.
+    /// The address of an organization's feed.
     pub fn address(reach: &Reach) -> Key {
         Key::new(reach, &Self::space(), Self::ID)
     }
@@ -129,10 +130,10 @@ impl Record for Feed {
     }
 }
 
-/// Where a delivery stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The state of a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum DeliveryOutcome {
     /// It is tried, or tried again.
     Pending,
     /// The endpoint took it.
@@ -144,11 +145,11 @@ pub enum Outcome {
 }
 
 /// One try.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Attempt {
     /// When.
     pub at: Instant,
-    /// What the endpoint answered.
+    /// The status that the endpoint answered.
     pub status: Option<u16>,
     /// Why there is no answer.
     pub error: Option<String>,
@@ -161,7 +162,7 @@ pub struct Attempt {
 pub struct Delivery {
     /// Its id.
     pub id: String,
-    /// Whose.
+    /// The organization that owns it.
     pub organization: String,
     /// To which webhook.
     pub webhook: String,
@@ -171,8 +172,8 @@ pub struct Delivery {
     pub event: String,
     /// The exact bytes that are sent and signed.
     pub body: String,
-    /// Where it stands.
-    pub status: Outcome,
+    /// Its state.
+    pub status: DeliveryOutcome,
     /// Its tries so far.
     #[serde(default)]
     pub attempts: Vec<Attempt>,
@@ -184,7 +185,7 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// Where the delivery of this id lies.
+    /// The address of the delivery of this id.
     pub fn address(organization: &str, id: &str) -> Key {
         Key::new(&Reach::organization(organization), &Self::space(), id)
     }
@@ -200,7 +201,7 @@ impl Delivery {
     /// # Errors
     /// Never: its maps have text keys.
     pub fn due(&self, at: Instant) -> Result<Draft, Unreadable> {
-        let group = if self.status == Outcome::Pending { &self.webhook } else { ENDED };
+        let group = if self.status == DeliveryOutcome::Pending { &self.webhook } else { ENDED };
         Ok(Draft { lease: Some((group.to_owned(), at)), ..self.draft()? })
     }
 }

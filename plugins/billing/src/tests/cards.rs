@@ -123,7 +123,7 @@ fn a_card_pays_once_and_by_the_providers_word_alone() {
     tell(&bench, "evt_3", "checkout.session.completed", &session);
     tell(&bench, "evt_4", "customer.updated", &json!({}));
     assert_eq!(bench.balance(), 1_500);
-    // What is planned beside the run that somebody waited for is not done any more.
+    // The job planned beside the run that somebody waited for does nothing any more.
     bench.days(1);
     assert_eq!(provider.payments().len(), 1);
     bench.post("/billing/topup", json!({ "amount_cents": 100 })).unwrap();
@@ -272,7 +272,7 @@ fn a_decline_is_told_and_leaves_nothing() {
         (bench.invoices("void").len(), bench.invoices("open").len(), bench.balance()),
         (2, 0, 500)
     );
-    // What a subscription owes stays, and is paid by another card.
+    // The amount due stays, and is paid by another card.
     provider.answers(402);
     bench
         .post("/billing/subscribe", json!({ "plan": "starter", "payment_method": "pm_1" }))

@@ -3,15 +3,15 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use charter_double::Host;
 use charter_sdk::Failure;
-use charter_sdk::double::Host;
 use charter_sdk::http::Response;
 use charter_sdk::serde_json::{Value, json};
 
 use super::DOLLAR;
 use crate::primitive;
 
-/// What the issuer has heard, and whether it answers.
+/// The calls that the issuer has heard, and whether it answers.
 #[derive(Clone, Default)]
 struct Issuer {
     heard: Rc<RefCell<Vec<(String, String)>>>,

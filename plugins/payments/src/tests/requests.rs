@@ -1,24 +1,28 @@
-//! Requests between `user`, who calls the double, and `ana`.
+//! Requests between the user, who calls the double, and Ana.
 
 use super::*;
 
-/// What `ana` does.
-fn as_ana(operation: &str, id: &str, body: Value) -> Result<Value, Failure> {
-    serve(caller(Some("ana"), "default"), operation, Some(id), body)
+/// Calls an operation as Ana.
+fn as_ana(bench: &Bench, operation: &str, id: &str, body: Value) -> Result<Value, Failure> {
+    bench.serve(caller(Some(ANA), "default"), operation, Some(id), body)
 }
 
-/// A request to `ana`; its id.
+/// A request to Ana; its id.
 fn ask(bench: &Bench, cents: u64) -> String {
-    let body = json!({ "from_user_id": "ana", "amount_cents": cents, "description": "dinner" });
+    let body = json!({ "from_user_id": ANA, "amount_cents": cents, "description": "dinner" });
     let told = bench.post("/requests", body).unwrap();
     told["payment_request"]["id"].as_str().unwrap().to_owned()
 }
 
-/// A request of `ana` to `user`; its id.
-fn asked(cents: u64) -> String {
-    let told =
-        as_ana("payments.request", "", json!({ "from_user_id": "user", "amount_cents": cents }))
-            .unwrap();
+/// A request of Ana to the user; its id.
+fn asked(bench: &Bench, cents: u64) -> String {
+    let told = as_ana(
+        bench,
+        "payments.request",
+        "",
+        json!({ "from_user_id": USER, "amount_cents": cents }),
+    )
+    .unwrap();
     told["payment_request"]["id"].as_str().unwrap().to_owned()
 }
 
@@ -34,19 +38,19 @@ fn ids(told: &Value) -> Vec<&str> {
 #[test]
 fn a_request_is_paid_by_the_one_who_is_asked() {
     let bench = Bench::new();
-    bench.give("user", 1_000);
-    let request = asked(400);
+    bench.give(USER, 1_000);
+    let request = asked(&bench, 400);
     let paid =
         bench.post(&format!("/requests/{request}/pay"), json!({})).unwrap()["payment_request"]
             .clone();
     assert_eq!(
         (&paid["status"], &paid["from_user_id"], &paid["to_user_id"]),
-        (&json!("paid"), &json!("user"), &json!("ana"))
+        (&json!("paid"), &json!(USER), &json!(ANA))
     );
-    assert_eq!((bench.balance(), balance_of("ana")), (600, 400));
+    assert_eq!((bench.balance(), bench.balance_of(ANA)), (600, 400));
     let payment =
         bench.get(&format!("/{}", paid["payment_id"].as_str().unwrap()))["payment"].clone();
-    assert_eq!((&payment["kind"], &payment["to_user_id"]), (&json!("transfer"), &json!("ana")));
+    assert_eq!((&payment["kind"], &payment["to_user_id"]), (&json!("transfer"), &json!(ANA)));
     let again = bench.post(&format!("/requests/{request}/pay"), json!({})).unwrap_err();
     assert_eq!((again.code(), again.reason_text()), ("state_conflict", Some("request_paid")));
     assert_eq!((bench.balance(), bench.told("payments.request.updated", "paid")), (600, 1));
@@ -55,7 +59,7 @@ fn a_request_is_paid_by_the_one_who_is_asked() {
 #[test]
 fn each_step_is_one_partys_alone_and_a_third_sees_nothing() {
     let bench = Bench::new();
-    bench.give("user", 1_000);
+    bench.give(USER, 1_000);
     let request = ask(&bench, 400);
     for step in ["pay", "decline"] {
         let refused = bench.post(&format!("/requests/{request}/{step}"), json!({})).unwrap_err();
@@ -64,16 +68,17 @@ fn each_step_is_one_partys_alone_and_a_third_sees_nothing() {
             ("forbidden", Some("not_the_one_asked"))
         );
     }
-    let refused = as_ana("payments.request_cancel", &request, json!({})).unwrap_err();
+    let refused = as_ana(&bench, "payments.request_cancel", &request, json!({})).unwrap_err();
     assert_eq!((refused.code(), refused.reason_text()), ("forbidden", Some("not_the_asker")));
     for operation in ["request_read", "request_pay", "request_decline", "request_cancel"] {
-        let bob = caller(Some("bob"), "default");
-        let absent =
-            serve(bob, &format!("payments.{operation}"), Some(&request), json!({})).unwrap_err();
+        let bob = caller(Some(BOB), "default");
+        let absent = bench
+            .serve(bob, &format!("payments.{operation}"), Some(&request), json!({}))
+            .unwrap_err();
         assert_eq!(absent.code(), "not_found", "{operation}");
     }
     assert_eq!(
-        as_ana("payments.request_read", &request, json!({})).unwrap()["payment_request"]["status"],
+        as_ana(&bench, "payments.request_read", &request, json!({})).unwrap()["payment_request"]["status"],
         "pending"
     );
     assert_eq!(
@@ -86,11 +91,12 @@ fn each_step_is_one_partys_alone_and_a_third_sees_nothing() {
 fn what_is_settled_stays_so_and_says_how() {
     let bench = Bench::new();
     let (declined, canceled) = (ask(&bench, 1), ask(&bench, 1));
-    as_ana("payments.request_decline", &declined, json!({})).unwrap();
+    as_ana(&bench, "payments.request_decline", &declined, json!({})).unwrap();
     bench.post(&format!("/requests/{canceled}/cancel"), json!({})).unwrap();
     for (request, reason) in [(&declined, "request_declined"), (&canceled, "request_canceled")] {
         for step in ["request_pay", "request_decline"] {
-            let refused = as_ana(&format!("payments.{step}"), request, json!({})).unwrap_err();
+            let refused =
+                as_ana(&bench, &format!("payments.{step}"), request, json!({})).unwrap_err();
             assert_eq!((refused.code(), refused.reason_text()), ("state_conflict", Some(reason)));
         }
         let refused = bench.post(&format!("/requests/{request}/cancel"), json!({})).unwrap_err();
@@ -101,8 +107,8 @@ fn what_is_settled_stays_so_and_says_how() {
 #[test]
 fn a_request_expires_after_a_week_or_when_it_says() {
     let bench = Bench::new();
-    bench.give("user", 1_000);
-    let request = asked(400);
+    bench.give(USER, 1_000);
+    let request = asked(&bench, 400);
     bench.host.pass_seconds(7 * 86_400 - 1);
     assert_eq!(ids(&bench.get("/requests?status=pending")), [request.as_str()]);
     assert!(ids(&bench.get("/requests?status=expired")).is_empty());
@@ -119,7 +125,7 @@ fn a_request_expires_after_a_week_or_when_it_says() {
         let expires_at = bench.host.now().plus_seconds(seconds).to_string();
         bench.post(
             "/requests",
-            json!({ "from_user_id": "ana", "amount_cents": 1, "expires_at": expires_at }),
+            json!({ "from_user_id": ANA, "amount_cents": 1, "expires_at": expires_at }),
         )
     };
     for seconds in [0, 31 * 86_400 + 1] {
@@ -133,15 +139,16 @@ fn a_request_expires_after_a_week_or_when_it_says() {
 #[test]
 fn requests_are_listed_by_direction_and_status() {
     let bench = Bench::new();
-    let (incoming, outgoing, canceled) = (asked(1), ask(&bench, 2), ask(&bench, 3));
+    let (incoming, outgoing, canceled) = (asked(&bench, 1), ask(&bench, 2), ask(&bench, 3));
     bench.post(&format!("/requests/{canceled}/cancel"), json!({})).unwrap();
-    serve(
-        caller(Some("bob"), "default"),
-        "payments.request",
-        None,
-        json!({ "from_user_id": "ana", "amount_cents": 4 }),
-    )
-    .unwrap();
+    bench
+        .serve(
+            caller(Some(BOB), "default"),
+            "payments.request",
+            None,
+            json!({ "from_user_id": ANA, "amount_cents": 4 }),
+        )
+        .unwrap();
     assert_eq!(ids(&bench.get("/requests")), [incoming.as_str()]);
     assert_eq!(ids(&bench.get("/requests?direction=incoming")), [incoming.as_str()]);
     assert_eq!(
@@ -159,7 +166,7 @@ fn requests_are_listed_by_direction_and_status() {
 #[test]
 fn a_request_is_to_somebody_else() {
     let refused = Bench::new()
-        .post("/requests", json!({ "from_user_id": "user", "amount_cents": 1 }))
+        .post("/requests", json!({ "from_user_id": USER, "amount_cents": 1 }))
         .unwrap_err();
     assert_eq!((refused.code(), refused.param_text()), ("invalid_input", Some("from_user_id")));
 }
@@ -167,10 +174,10 @@ fn a_request_is_to_somebody_else() {
 #[test]
 fn a_payment_without_leave_or_money_leaves_the_request_pending() {
     let bench = Bench::new();
-    let request = asked(400);
+    let request = asked(&bench, 400);
     let pay = || bench.post(&format!("/requests/{request}/pay"), json!({})).unwrap_err();
     assert!(pay().is("insufficient_credits"));
-    bench.give("user", 399);
+    bench.give(USER, 399);
     assert!(pay().is("insufficient_credits"));
     bench.host.deny("payments.transfer", Failure::forbidden("the policy says no"));
     assert!(pay().is("forbidden"));
@@ -183,17 +190,17 @@ fn a_payment_without_leave_or_money_leaves_the_request_pending() {
 #[test]
 fn a_deleted_user_settles_what_it_asked_and_was_asked() {
     let bench = Bench::new();
-    let (incoming, outgoing) = (asked(1), ask(&bench, 2));
-    let bob = || caller(Some("bob"), "default");
-    let others =
-        serve(bob(), "payments.request", None, json!({ "from_user_id": "ana", "amount_cents": 3 }))
-            .unwrap();
+    let (incoming, outgoing) = (asked(&bench, 1), ask(&bench, 2));
+    let bob = || caller(Some(BOB), "default");
+    let others = bench
+        .serve(bob(), "payments.request", None, json!({ "from_user_id": ANA, "amount_cents": 3 }))
+        .unwrap();
     bench.host.signal("deleted", json!({})).unwrap();
     let status = |request: &str| {
         bench.get(&format!("/requests/{request}"))["payment_request"]["status"].clone()
     };
     assert_eq!((status(&incoming), status(&outgoing)), (json!("declined"), json!("canceled")));
     let others = others["payment_request"]["id"].as_str().unwrap();
-    let seen = serve(bob(), "payments.request_read", Some(others), json!({})).unwrap();
+    let seen = bench.serve(bob(), "payments.request_read", Some(others), json!({})).unwrap();
     assert_eq!(seen["payment_request"]["status"], "pending");
 }

@@ -36,9 +36,9 @@ const READABLE: Shape = Shape {
     copied: 256 << 20,
     indented: 2_000_000,
 };
-/// What is no text at all; most of a large page's bytes.
+/// The elements that hold no text at all; most of a large page's bytes.
 const CODE: &str = "script, style, template, iframe, svg, canvas, object";
-/// What is text, but not the page's own.
+/// The elements that hold text, but not the page's own.
 const NOISE: &str =
     "head, noscript, form, nav, header, footer, aside, [hidden], [aria-hidden=true]";
 
@@ -87,7 +87,7 @@ fn whole(document: &Document) -> String {
     document.md(None).trim().to_owned()
 }
 
-/// Where the page leads to, each address once, in its order.
+/// The page's links, each address once, in their order.
 fn links(document: &Document, base: &Address) -> Vec<Link> {
     let mut seen = BTreeSet::new();
     let anchors = document.select("a[href]");
@@ -98,7 +98,7 @@ fn links(document: &Document, base: &Address) -> Vec<Link> {
     found.take(LINKS_MAX).collect()
 }
 
-/// What a link says, as far as it is handed out.
+/// The text of a link, as far as it is handed out.
 fn link_text(anchor: &NodeRef<'_>) -> String {
     let mut text = String::new();
     for node in anchor.descendants_it() {

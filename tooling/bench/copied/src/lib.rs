@@ -8,7 +8,7 @@ struct Pong {
     pong: bool,
 }
 
-/// What it declares.
+/// The declaration.
 pub fn primitive() -> Primitive {
     Primitive::new("bench-aa", env!("CARGO_PKG_VERSION"))
         .title("Ping")

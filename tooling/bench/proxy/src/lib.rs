@@ -1,5 +1,5 @@
-//! What `wasmtime serve` runs beside Charter: the same bytes from a fresh instance, and nothing
-//! else.
+//! The component that `wasmtime serve` runs beside Charter: the same bytes from a fresh instance,
+//! and nothing else.
 
 #[cfg(target_arch = "wasm32")]
 mod proxy {

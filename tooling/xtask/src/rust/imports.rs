@@ -1,5 +1,5 @@
-//! Which file of a crate imports which: by each `use` and each path in the code, followed through
-//! what other files pass on with a `use` of their own.
+//! The imports between the files of a crate: by each `use` and each path in the code, followed
+//! through what other files pass on with a `use` of their own.
 //!
 //! Knows names and files, not types: a method that is called imports nothing.
 
@@ -52,12 +52,12 @@ pub fn tests<'a>(codes: impl Iterator<Item = (&'a [String], &'a Code<'a>)>) -> V
     codes.flat_map(of).collect()
 }
 
-/// What one file names.
+/// The names in one file.
 #[derive(Default)]
 struct Source<'a> {
     /// Every path, as it is written.
     paths: Vec<Vec<&'a str>>,
-    /// What each name of a `use` stands for.
+    /// The paths that each name of a `use` stands for.
     names: BTreeMap<&'a str, Vec<&'a str>>,
 }
 

@@ -1,4 +1,4 @@
-//! Who asks is proved in one place: only the resolver builds a scope.
+//! Only the resolver builds a scope: identity is proved in one place.
 
 use super::Files;
 

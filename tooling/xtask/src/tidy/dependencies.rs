@@ -1,4 +1,5 @@
-//! Which crate may know which: the floors of the house, and each outside world behind one crate.
+//! The permitted dependencies between crates: the floors of the house, and each outside world
+//! behind one crate.
 
 use crate::workspace::{Package, Workspace};
 
@@ -45,8 +46,35 @@ const WITHOUT: [(&str, &[&str], &str); 4] = [
     ("registry", &["http", "http-body"], "a route is declared, not answered, there"),
 ];
 
-/// What the kernel's rules must not need.
+/// The dependencies that the kernel's rules must not need.
 const IMPURE: [&str; 6] = ["tokio", "futures", "tracing", "getrandom", "rustls", "notify"];
+
+/// Folders of what guests are made of, and the crates of the workspace that are built into them.
+/// Beside their tests the double may stand, too.
+const GUESTS: [(&str, &[&str]); 2] = [("plugins", &["charter-sdk"]), ("wit", &[])];
+/// The double of the host: it decides by the host's rules, so no guest ships it.
+const DOUBLE: (&str, &[&str]) = ("charter-double", &["charter-kernel", "charter-sdk"]);
+
+/// Why a guest, or what it is made of, may not be built as it says.
+fn guest_faults(name: &str, package: &Package, known: &[&str]) -> Vec<String> {
+    let known = if package.name == DOUBLE.0 { DOUBLE.1 } else { known };
+    let ours = |list: &Vec<String>| -> Vec<String> {
+        list.iter().filter(|name| name.starts_with("charter-")).cloned().collect()
+    };
+    let fault = |dependency: &String, may: &str| format!("{name}: depends on {dependency}; {may}");
+    let shipped = ours(&package.shipped).into_iter();
+    let shipped = shipped
+        .filter(|dependency| !known.contains(&dependency.as_str()))
+        .map(|dependency| fault(&dependency, "a primitive knows the guest SDK alone"));
+    let tested = ours(&package.dependencies).into_iter();
+    let tested = tested
+        .filter(|dependency| {
+            let is_fixture = dependency.starts_with("charter-fixture-") && package.name == DOUBLE.0;
+            !package.shipped.contains(dependency) && *dependency != DOUBLE.0 && !is_fixture
+        })
+        .map(|dependency| fault(&dependency, "its tests know the double alone"));
+    shipped.chain(tested).collect()
+}
 
 pub(super) fn faults(workspace: &Workspace) -> Vec<String> {
     let mut faults = Vec::new();
@@ -63,15 +91,9 @@ pub(super) fn faults(workspace: &Workspace) -> Vec<String> {
             }
         }
     }
-    for (name, package) in workspace.members_in("plugins") {
-        for dependency in package
-            .dependencies
-            .iter()
-            .filter(|dependency| dependency.starts_with("charter-") && *dependency != "charter-sdk")
-        {
-            faults.push(format!(
-                "plugins/{name}: depends on {dependency}; a primitive knows the guest SDK alone"
-            ));
+    for (folder, known) in GUESTS {
+        for (name, package) in workspace.members_in(folder) {
+            faults.extend(guest_faults(&format!("{folder}/{name}"), package, known));
         }
     }
     faults
@@ -101,4 +123,31 @@ fn fault(folder: &str, package: &Package, dependency: &str) -> Option<String> {
         return Some(format!("{name}: depends on {dependency}; it stands on {:?}", floor.below));
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn package(name: &str, shipped: &[&str], beside: &[&str]) -> Package {
+        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        Package {
+            name: name.into(),
+            folder: "folder".into(),
+            artefact: None,
+            dependencies: owned(&[shipped, beside].concat()),
+            shipped: owned(shipped),
+        }
+    }
+
+    #[test]
+    fn the_double_stands_beside_a_guests_tests_and_never_in_it() {
+        let faults = |shipped: &[&str], beside: &[&str]| {
+            guest_faults("plugins/notes", &package("charter-notes", shipped, beside), GUESTS[0].1)
+        };
+        assert!(faults(&["charter-sdk", "serde"], &["charter-double"]).is_empty());
+        assert_eq!(faults(&["charter-sdk", "charter-double"], &[]).len(), 1);
+        assert_eq!(faults(&["charter-sdk", "charter-kernel"], &[]).len(), 1);
+        assert_eq!(faults(&["charter-sdk"], &["charter-kernel"]).len(), 1);
+    }
 }

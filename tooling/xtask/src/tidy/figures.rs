@@ -13,7 +13,6 @@ use crate::rust::Code;
 use crate::rust::imports::{self, Module};
 use crate::workspace::Workspace;
 
-mod prose;
 mod source;
 
 use source::Source;
@@ -25,13 +24,6 @@ const COLUMNS_MAX: usize = 100;
 
 /// The row of the end-to-end tests.
 const END_TO_END: &str = "(end to end)";
-
-/// Where something was found.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Place {
-    line: usize,
-    text: String,
-}
 
 /// Each figure that has places, by the name under which they are listed.
 const LISTED: [&str; 8] =

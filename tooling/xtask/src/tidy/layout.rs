@@ -1,5 +1,5 @@
-//! What lies where: the top level is closed, and each folder under `plugins/` is one primitive and
-//! the whole of it.
+//! The layout of the repository: the top level is closed, and each folder under `plugins/` is one
+//! primitive and the whole of it.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! What holds for each file by itself.
+//! The rules that hold for each file by itself.
 
 use super::Files;
 

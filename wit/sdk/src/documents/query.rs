@@ -5,12 +5,12 @@ use std::marker::PhantomData;
 use serde::de::DeserializeOwned;
 
 use crate::bindings::charter::primitive::documents::{Order, Query, Test};
-use crate::documents::Doc;
+use crate::documents::doc::Doc;
 use crate::failure::Result;
 use crate::host::documents as host;
-use crate::paging::{After, Cursor, Offset};
+use crate::paging::{After, Cursor, Envelope, Offset};
 
-/// Which documents of a collection, and in which order.
+/// A selection of a collection's documents, and their order.
 #[must_use]
 #[derive(Clone, Debug)]
 pub struct Filter<T> {
@@ -27,6 +27,18 @@ pub struct Found<T> {
     pub next: Option<String>,
     /// Whether there are more.
     pub has_more: bool,
+}
+
+impl<T> Envelope<T> {
+    /// A page found in a collection, each item worded for the caller.
+    pub fn of<D>(found: Found<D>, word: impl FnMut(Doc<D>) -> T) -> Self {
+        let next_cursor = found.has_more.then_some(found.next).flatten();
+        Self {
+            has_more: next_cursor.is_some(),
+            data: found.items.into_iter().map(word).collect(),
+            next_cursor,
+        }
+    }
 }
 
 impl<T: DeserializeOwned> Filter<T> {
@@ -58,7 +70,7 @@ impl<T: DeserializeOwned> Filter<T> {
         self
     }
     /// Leaves the read out of the commit's validation: what it answers may have changed by then.
-    pub fn relaxed(mut self) -> Self {
+    pub fn relax(mut self) -> Self {
         self.query.relaxed = true;
         self
     }

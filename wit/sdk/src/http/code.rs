@@ -5,7 +5,7 @@ use wasip2::http::types::ErrorCode;
 
 use super::Error;
 
-/// What a code means to whoever asked.
+/// The error that a code means to the asking primitive.
 pub(super) fn error(code: ErrorCode) -> Error {
     let why = match code {
         ErrorCode::HttpRequestUriInvalid | ErrorCode::HttpRequestUriTooLong => {

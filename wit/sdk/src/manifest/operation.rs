@@ -5,11 +5,11 @@ use serde_json::{Map, Value, json};
 
 use crate::answer::Answer;
 use crate::bindings::Request;
+use crate::contract::Contract;
 use crate::failure::Result;
 use crate::handler::Handler;
-use crate::manifest::Contract;
 
-/// Where an operation is served.
+/// The mount at which an operation is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mount {
@@ -35,7 +35,7 @@ pub enum Access {
     Admin,
 }
 
-/// What an operation is about, which says which credentials may call it. Without one the host
+/// The subject of an operation, which says which credentials may call it. Without one the host
 /// derives it: a regulated action, else a read or change of one profile, or of the project or
 /// organization where all collections are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -67,7 +67,7 @@ pub enum Authority {
     Loosening,
 }
 
-/// Which error catalogue an operation's refusals use.
+/// The error catalogue of an operation's refusals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Catalogue {
@@ -77,7 +77,7 @@ pub enum Catalogue {
     Typed,
 }
 
-/// What of paying an operation does.
+/// The part that an operation plays in paying.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pays {
@@ -157,7 +157,7 @@ impl Operation {
     pub fn description(self, text: &'static str) -> Self {
         self.with("description", text)
     }
-    /// Where it is served, if not at both the company and the user mount.
+    /// Serves it at these mounts, instead of both the company and the user mount.
     #[must_use]
     pub fn mounts(self, mounts: &[Mount]) -> Self {
         self.with("mounts", json!(mounts))
@@ -173,7 +173,7 @@ impl Operation {
     pub fn access(self, access: Access) -> Self {
         self.with("access", json!(access))
     }
-    /// What it is about, if that does not follow from the rest.
+    /// Names its subject, if that does not follow from the rest.
     #[must_use]
     pub fn authority(self, authority: Authority) -> Self {
         self.with("authority", json!(authority))
@@ -229,8 +229,8 @@ impl Operation {
     pub fn needs(self, providers: &[&'static str]) -> Self {
         self.with("needs", json!(providers))
     }
-    /// Who is refused for not having paid is told its method and path, where the primitive is the
-    /// one that bills.
+    /// A caller who is refused for not having paid is told its method and path, if the primitive is
+    /// the biller.
     #[must_use]
     pub fn pays(self, what: Pays) -> Self {
         self.with("pays", json!(what))

@@ -10,10 +10,11 @@ use crate::bindings::{
 };
 use crate::documents::{Collection, CollectionSpec};
 use crate::failure::{Failure, Result};
-use crate::manifest::{Action, DeclaredAction, ErrorCode, Event, Operation, Provider, Setting};
+use crate::manifest::declared::{Action, DeclaredAction, ErrorCode, Event, Provider, Setting};
+use crate::manifest::operation::Operation;
 use crate::signals::{Reaction, Signal};
 
-/// What a kit that does not name the primitive means.
+/// The meaning of a kit that does not name the primitive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Gate {
@@ -92,7 +93,7 @@ impl Primitive {
         self.description = description;
         self
     }
-    /// What a kit that does not name it means, if not that it is allowed.
+    /// Sets the meaning of a kit that does not name it, if not that it is allowed.
     #[must_use]
     pub fn gate(mut self, gate: Gate) -> Self {
         self.gate = gate;
@@ -136,8 +137,18 @@ impl Primitive {
     /// An event that it emits.
     #[must_use]
     pub fn event(mut self, name: &'static str, description: &'static str) -> Self {
-        self.events.push(Event { name, description, webhook: true, payload: None });
+        let (webhook, payload, formerly) = (true, None, Vec::new());
+        self.events.push(Event { name, description, webhook, payload, formerly });
         self.uses("events")
+    }
+    /// A name that the event which was declared last had before: a webhook that asks for it hears
+    /// the event still.
+    #[must_use]
+    pub fn formerly(mut self, name: &'static str) -> Self {
+        if let Some(event) = self.events.last_mut() {
+            event.formerly.push(name);
+        }
+        self
     }
     /// A further first word of its events and audit actions, beside its name; the operator agrees
     /// to it when the primitive is activated.
@@ -169,8 +180,8 @@ impl Primitive {
         self.settings.push(setting);
         self.uses("settings")
     }
-    /// What it does on a signal: `created`, `revoked`, `event`, …. For jobs see [`Primitive::job`],
-    /// for calls [`Primitive::hook`].
+    /// Reacts to a signal: `created`, `revoked`, `event`, …. For jobs see [`Primitive::job`], for
+    /// calls [`Primitive::hook`].
     #[must_use]
     pub fn on<R: Reaction>(
         mut self,
@@ -180,7 +191,7 @@ impl Primitive {
         self.signals.push((kind, Box::new(move |signal| react(signal)?.into_answer())));
         self
     }
-    /// What it does when one of the URLs that it opened is called.
+    /// Reacts to a call of one of the URLs that it opened.
     #[must_use]
     pub fn hook<R: Reaction>(
         self,
@@ -188,8 +199,8 @@ impl Primitive {
     ) -> Self {
         self.on("hook", move |signal| told(crate::hooks::Received::of(&signal)?)).uses("hooks")
     }
-    /// What it answers a bound provider that calls and waits. A failure is the provider's refusal;
-    /// so is taking longer than 1.5 seconds.
+    /// Answers a bound provider that calls and waits. A failure is the provider's refusal; so is
+    /// taking longer than 1.5 seconds.
     #[must_use]
     pub fn question<T: Serialize>(
         self,
@@ -198,7 +209,7 @@ impl Primitive {
         let ask = move |signal| Answer::json(&answer(crate::hooks::Received::of(&signal)?)?);
         self.on("question", ask).uses("hooks")
     }
-    /// What it does when one of its jobs of this name is due.
+    /// Runs its due jobs of this name.
     #[must_use]
     pub fn job<R: Reaction>(
         mut self,

@@ -1,5 +1,5 @@
-//! Which response headers a guest sets. What it answers reaches a browser as data: a header that
-//! makes a browser do something is the host's alone.
+//! The response headers that a guest may set. A guest's answer reaches a browser as data: a header
+//! that makes a browser do something is the host's alone.
 
 use charter_kernel::limits::{ANSWER_HEADER_BYTES_MAX, ANSWER_HEADERS_MAX};
 
@@ -18,8 +18,8 @@ const LOCATION: &str = "location";
 /// The guest's headers that leave the host, their names in lower case, each once.
 ///
 /// # Errors
-/// Where there are too many, or too large ones, of whatever name.
-pub(super) fn admitted(
+/// If there are too many, or too large ones, of whatever name.
+pub(super) fn admit(
     given: Vec<(String, String)>,
     redirects: bool,
 ) -> Result<Vec<(String, String)>, String> {
@@ -50,7 +50,7 @@ pub(super) fn admitted(
 /// Whether bytes may leave under a media type: what is called JSON has to be it.
 ///
 /// # Errors
-/// What is wrong with them.
+/// The fault of the bytes.
 pub(super) fn media_type(name: &str, bytes: &[u8]) -> Result<(), String> {
     http::HeaderValue::from_str(name)
         .map_err(|_| "the answer's media type is malformed".to_owned())?;
@@ -77,7 +77,7 @@ mod tests {
     fn only_headers_that_describe_the_content_leave_the_host() {
         let passed = [("ETag", "\"1\""), ("content-disposition", "attachment; filename=\"a.csv\"")];
         for (name, value) in passed {
-            let headers = admitted(vec![header(name, value)], false).unwrap();
+            let headers = admit(vec![header(name, value)], false).unwrap();
             assert_eq!(headers, [header(&name.to_ascii_lowercase(), value)]);
         }
         for name in [
@@ -102,27 +102,21 @@ mod tests {
             "x-service-user-id",
             "not a name",
         ] {
-            assert_eq!(admitted(vec![header(name, "x")], false), Ok(Vec::new()), "{name}");
+            assert_eq!(admit(vec![header(name, "x")], false), Ok(Vec::new()), "{name}");
         }
-        assert_eq!(admitted(vec![header("etag", "a\r\nb: c")], false), Ok(Vec::new()));
-        assert_eq!(
-            admitted(vec![header("etag", "1"), header("ETAG", "2")], false).unwrap().len(),
-            1
-        );
-        assert_eq!(
-            admitted(vec![header("Location", "/")], true).unwrap(),
-            [header("location", "/")]
-        );
+        assert_eq!(admit(vec![header("etag", "a\r\nb: c")], false), Ok(Vec::new()));
+        assert_eq!(admit(vec![header("etag", "1"), header("ETAG", "2")], false).unwrap().len(), 1);
+        assert_eq!(admit(vec![header("Location", "/")], true).unwrap(), [header("location", "/")]);
     }
 
     #[test]
     fn headers_are_bounded_in_number_and_bytes() {
         let many = vec![header("x", "y"); ANSWER_HEADERS_MAX];
-        assert!(admitted(many.clone(), false).is_ok());
+        assert!(admit(many.clone(), false).is_ok());
         let more = [many, vec![header("x", "y")]].concat();
-        assert!(admitted(more, false).unwrap_err().contains("33 headers; at most 32"));
+        assert!(admit(more, false).unwrap_err().contains("33 headers; at most 32"));
         let large = vec![header("x", &"y".repeat(ANSWER_HEADER_BYTES_MAX))];
-        assert!(admitted(large, false).unwrap_err().contains("at most 8192"));
+        assert!(admit(large, false).unwrap_err().contains("at most 8192"));
     }
 
     #[test]

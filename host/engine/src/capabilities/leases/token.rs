@@ -1,4 +1,4 @@
-//! What a guest holds while it has a lease: the lease's random half, and which row it is of.
+//! A guest's token of a lease: the lease's random half, and the row that it is of.
 //!
 //! Not a secret of the host: the reach is not in it, so a token of another tenant leads to a row
 //! that is not there.

@@ -57,8 +57,8 @@ fn hold(amount: i64) -> Hold {
 fn books() -> Model {
     let mut model = Model::default();
     let rows = vec![
-        ensured(meter(0), &Meter::opened(day(1), 0)),
-        ensured(meter(1), &Meter::opened(day(1), 0)),
+        ensured(meter(0), &Meter::new(day(1), 0)),
+        ensured(meter(1), &Meter::new(day(1), 0)),
         ensured(account(0), &Account::new(Normal::Debit, true)),
         ensured(account(1), &Account::new(Normal::Credit, false)),
         ensured(account(2), &Account::new(Normal::Credit, false)),
@@ -83,7 +83,7 @@ impl Model {
             .collect()
     }
 
-    /// What `charter ledger verify` proves of a database, from the holds alone.
+    /// The proof that `charter ledger verify` makes of a database, from the holds alone.
     fn books_agree(&self) {
         self.holds();
         let holds = self.stands();
@@ -125,7 +125,7 @@ impl Model {
 
 /// A capture as a provider's signed word has it: of any amount.
 fn captured(hold: &Hold, id: &str, actual: i64) -> Step {
-    hold.captured(id, hold.admit_capture(actual, Word::Provider).unwrap(), NOW)
+    hold.capture(id, hold.admit_capture(actual, Word::Provider).unwrap(), NOW)
 }
 
 fn unit_of(step: Step) -> Unit {
@@ -133,7 +133,7 @@ fn unit_of(step: Step) -> Unit {
 }
 
 fn taking(id: &str, hold: &Hold) -> Unit {
-    Unit { organization: "o".into(), writes: hold.taken(id), ..Unit::default() }
+    Unit { organization: "o".into(), writes: hold.take(id), ..Unit::default() }
 }
 
 #[test]
@@ -165,9 +165,9 @@ fn a_hold_ends_once_however_many_end_it() {
     let taken = hold(30);
     let ends = [
         captured(&taken, "h", 25),
-        taken.voided("h", NOW),
+        taken.void("h", NOW),
         captured(&taken, "h", 30),
-        taken.dispatched("h"),
+        taken.dispatch("h"),
     ];
     let answers = model
         .run(&std::iter::once(taking("h", &taken)).chain(ends.map(unit_of)).collect::<Vec<_>>());
@@ -198,7 +198,7 @@ fn a_hold_bounds_what_its_own_primitive_captures() {
 
 /// A cap that begins: what was spent before it is not counted yet.
 fn begun(n: u8) -> Write {
-    ensured(meter(n), &Meter::begun(None))
+    ensured(meter(n), &Meter::begin(None))
 }
 
 fn opened(n: u8, spent: i64) -> Write {
@@ -218,7 +218,7 @@ fn a_hold_from_before_a_first_cap_counts_in_it_once_it_is_captured() {
     let begin = Write::Ensure {
         key: organizations(),
         draft: Draft {
-            body: serde_json::to_string(&Meter::begun(None)).unwrap(),
+            body: serde_json::to_string(&Meter::begin(None)).unwrap(),
             ..Draft::default()
         },
     };
@@ -240,11 +240,11 @@ fn a_capture_where_no_cap_ever_stood_makes_no_meter() {
     let mut model = books();
     let taken = hold(30);
     let capture = taken.admit_capture(30, Word::Asker).unwrap();
-    let at_once = taken.taken_with("h", taken.captured("h", capture, NOW));
+    let at_once = taken.take_with("h", taken.capture("h", capture, NOW));
     assert!(
-        at_once
-            .iter()
-            .all(|write| !matches!(write, Write::Tally { slot, .. } if *slot == Slot::uncapped()))
+        at_once.iter().all(
+            |write| !matches!(write, Write::Tally { slot, .. } if *slot == Slot::without_cap())
+        )
     );
     let after = model.run(&[one(at_once), taking("i", &taken), unit_of(captured(&taken, "i", 9))]);
     assert!(after.iter().all(Result::is_ok), "{after:?}");
@@ -273,7 +273,7 @@ fn an_overrun_within_its_bound_freezes_nothing() {
     let capture = taken.admit_capture(60, Word::Asker).unwrap();
     let after = model.run(&[
         taking("h", &taken),
-        unit_of(taken.captured("h", capture, NOW)),
+        unit_of(taken.capture("h", capture, NOW)),
         taking("next", &hold(1)),
     ]);
     assert!(after.iter().all(Result::is_ok), "{after:?}");
@@ -315,7 +315,7 @@ fn more_than_was_held_is_posted_as_it_is_and_stops_the_scope() {
     model.books_agree();
 }
 
-/// What somebody tries with one of the holds, by what they last knew of it.
+/// An attempt at one of the holds, by what was last known of it.
 #[derive(Clone, Copy, Debug)]
 enum Try {
     Take(i64),
@@ -352,10 +352,10 @@ proptest! {
                     (Try::Take(amount), _) => taking(&id, &hold(*amount)),
                     (_, None) => return None,
                     (_, Some(hold)) if hold.state.is_over() => return None,
-                    (Try::Dispatch, Some(hold)) => unit_of(hold.dispatched(&id)),
+                    (Try::Dispatch, Some(hold)) => unit_of(hold.dispatch(&id)),
                     (Try::Capture(actual), Some(hold)) => unit_of(captured(hold, &id, *actual)),
-                    (Try::Void, Some(hold)) => unit_of(hold.voided(&id, NOW)),
-                    (Try::Doubt, Some(hold)) => unit_of(hold.doubted(&id)),
+                    (Try::Void, Some(hold)) => unit_of(hold.void(&id, NOW)),
+                    (Try::Doubt, Some(hold)) => unit_of(hold.doubt(&id)),
                 };
                 Some(unit)
             }).collect();

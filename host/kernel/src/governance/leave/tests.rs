@@ -8,15 +8,15 @@ use super::*;
 use crate::governance::calendar::Calendar;
 use crate::governance::gauge::{Cap, Look};
 use crate::governance::hold::{Counted, meters_space};
-use crate::governance::meter::{Admission, Meter};
 use crate::kit::Period;
+use crate::meter::{Admission, Meter};
 use crate::unit::Reach;
 
 const NOW: Instant = Instant(1_795_600_000_000);
 const PEOPLE: [Person; 3] = [Person::Approved, Person::Reachable, Person::Absent];
 
 fn zone() -> Zone {
-    Zone::named("UTC").unwrap()
+    Zone::parse("UTC").unwrap()
 }
 
 fn subject() -> Subject {
@@ -53,11 +53,11 @@ fn meter(scope: &str) -> Key {
 
 fn gauge(scope: &str, unit: Counted, most: Option<i64>, hard: bool) -> Gauge {
     let calendar = Calendar::new(Period::Day, "UTC").unwrap();
-    let row = (Meter::opened(calendar.window(NOW).slot, 10), 1);
+    let row = (Meter::new(calendar.window(NOW).slot, 10), 1);
     let (scope, meter, guard) = (scope.to_owned(), meter(scope), None);
     match (Cap { scope, unit, meter, most, hard, calendar, guard }).look(Some(row), NOW) {
         Look::Counted(gauge) => gauge,
-        Look::Unsummed(unsummed) => unsummed.summed(10),
+        Look::Unsummed(unsummed) => unsummed.sum_up(10),
     }
 }
 
@@ -103,6 +103,33 @@ fn how_an_action_goes_on_by_verdict_cap_and_person() {
 }
 
 #[test]
+fn who_is_pinned_spends_credit_only_below_a_budget_that_is_not_its_own() {
+    let from = |name: &str| {
+        let account = |name: &str| Key::new(&Reach::user("u"), &meters_space(), name);
+        Pay { from: account(name), to: account("b"), memo: String::new() }
+    };
+    let (credit, own) = (from(CREDIT), from("shop.wallet"));
+    let budgets = ["organization", "project", "kit", "user"];
+    for hard in [true, false] {
+        for scope in budgets {
+            let capped = [gauge(scope, Counted::Money, Some(100), hard)];
+            let counted = [gauge(scope, Counted::Money, None, hard)];
+            assert_eq!(is_bounded(true, Some(&credit), &capped), Ok(()), "{scope}");
+            assert_eq!(is_bounded(true, Some(&credit), &counted), Err(No::NoCap), "{scope}");
+        }
+    }
+    // A card's cap is the caller's own, and a limit says how often.
+    let own_say = ["card", "limit:few", "grant:g1"]
+        .map(|scope| gauge(scope, Counted::Money, Some(100), true));
+    assert_eq!(is_bounded(true, Some(&credit), &own_say), Err(No::NoCap));
+    for (is_pinned, pay) in [(false, Some(&credit)), (true, Some(&own)), (true, None)] {
+        assert_eq!(is_bounded(is_pinned, pay, &[]), Ok(()));
+    }
+    let refusal = No::NoCap.refusal(&decide(&policy("allow"), &[], &BTreeSet::new()));
+    assert_eq!(refusal.reason.as_deref(), Some("no_cap"));
+}
+
+#[test]
 fn a_grant_stands_in_for_a_person_until_it_is_used_up_and_never_against_a_deny() {
     let (first, second) = (grant("g1"), grant("g2"));
     let grants = [first.clone(), second.clone()];
@@ -144,11 +171,11 @@ fn money_that_does_not_move_is_no_holds() {
         |spends, pays| terms(Some(7), spends, pays).hold(allowed(), Course::Taken, Vec::new());
     let amounts = [(true, false), (false, true), (false, false)].map(|(spends, pays)| {
         let hold = hold(spends, pays);
-        assert_eq!(hold.bound(), 7, "it bounds its capture all the same");
+        assert_eq!(hold.capture_max(), 7, "it bounds its capture all the same");
         hold.amount
     });
     assert_eq!(amounts, [Some(7), Some(7), None]);
-    let (_, writes) = prepared(&hold(true, true), &[]);
+    let (_, writes) = prepare(&hold(true, true), &[]);
     assert_eq!(writes.len(), 2, "both accounts are there");
 }
 
@@ -163,7 +190,7 @@ fn a_refusal_names_its_scope_and_what_is_left() {
         Course::Taken,
         charges(&gauges, Some(7), &BTreeSet::new()),
     );
-    let count = crate::governance::meter::Count { spent: 95, reserved: 2, ..Default::default() };
+    let count = crate::meter::Count { spent: 95, reserved: 2, ..Default::default() };
     let told = |refused: Refused| {
         let refusal = refusal(&refused, &hold, &gauges).unwrap();
         (refusal.reason.unwrap_or_default(), serde_json::Value::Object(refusal.details))
@@ -198,8 +225,8 @@ fn caps() -> impl Strategy<Value = Vec<(Option<i64>, bool, bool)>> {
 }
 
 proptest! {
-    /// Whatever the rules, the caps and the people: what a policy denies is never held, a hard cap
-    /// is never gone beyond, and what goes beyond a soft one has had a person's word or waits for it.
+    /// Under any rules, caps and people: nothing that a policy denies is held, a hard cap is never
+    /// gone beyond, and what goes beyond a soft one has had a person's word or waits for it.
     #[test]
     fn nothing_is_set_aside_without_leave(
         effect in effects(),
@@ -233,7 +260,7 @@ proptest! {
             .hold(decision, course, charges(&gauges, Some(amount), &beyond));
         prop_assert_eq!(hold.state == State::Pending, course == Course::Pending);
         for (charge, gauge) in hold.charges.iter().zip(&gauges) {
-            let mut meter = Meter::opened(gauge.window.slot.clone(), 10);
+            let mut meter = Meter::new(gauge.window.slot.clone(), 10);
             let admitted = meter.reserve(&charge.slot, charge.amount, charge.admission).is_ok();
             match charge.admission {
                 Admission::Beyond => prop_assert!(by_a_person && !gauge.cap.hard),

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::*;
 
-static UTC: LazyLock<Zone> = LazyLock::new(|| Zone::named("UTC").unwrap());
+static UTC: LazyLock<Zone> = LazyLock::new(|| Zone::parse("UTC").unwrap());
 
 fn policy(rules: serde_json::Value) -> Policy {
     let policy: Policy = serde_json::from_value(json!({ "rules": rules })).unwrap();
@@ -92,7 +92,7 @@ fn the_largest_number_of_people_counts() {
 fn hours_are_the_organizations_and_may_pass_midnight() {
     let rules = policy(json!([{ "id": "night", "effect": "deny", "actions": ["*"],
         "when": { "hours": { "from": "22:00", "to": "06:00", "days": ["fri"] } } }]));
-    let zone = Zone::named("Europe/Zurich").unwrap();
+    let zone = Zone::parse("Europe/Zurich").unwrap();
     let at = |text: &str| {
         let ask =
             Ask { at: Instant::parse(text).unwrap(), ..ask("post.send", Amount::None, &zone) };
@@ -289,7 +289,7 @@ proptest! {
         prop_assert_eq!(turned.decide(&ask, &[]).verdict, decision.verdict);
     }
 
-    /// What is not called loosening lets nothing more happen.
+    /// A change that is not called loosening lets nothing more happen.
     #[test]
     fn no_loosening_goes_unseen(old in rules(), new in rules(), from in any::<bool>(), to in any::<bool>()) {
         let of = |rules, denies| Policy { rules, default: if denies { Otherwise::Deny } else { Otherwise::Allow } };

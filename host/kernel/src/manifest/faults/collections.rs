@@ -17,14 +17,14 @@ pub(super) fn check(manifest: &Manifest, faults: &mut Vec<Fault>) {
                 .map(|(at, index)| (format!("indexes.{at}.field"), index.field.as_str())),
             &mut own,
         );
-        unique(names::indexed("unique", collection.unique.iter().map(String::as_str)), &mut own);
+        unique(names::number("unique", collection.unique.iter().map(String::as_str)), &mut own);
         unique(
-            names::indexed("searchable", collection.searchable.iter().map(String::as_str)),
+            names::number("searchable", collection.searchable.iter().map(String::as_str)),
             &mut own,
         );
         compiles(collection.body.as_ref(), "body", &mut own);
         fields(collection, &mut own);
-        leased(collection, &mut own);
+        lease_group(collection, &mut own);
         faults.extend(own.into_iter().map(|fault| fault.within(&format!("collections.{at}"))));
     }
     let collections = manifest.collections.iter().enumerate();
@@ -60,7 +60,7 @@ fn fields(collection: &Collection, faults: &mut Vec<Fault>) {
     }
 }
 
-fn leased(collection: &Collection, faults: &mut Vec<Fault>) {
+fn lease_group(collection: &Collection, faults: &mut Vec<Fault>) {
     let Some(leased) = &collection.leased else { return };
     if collection
         .indexes

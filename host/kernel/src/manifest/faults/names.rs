@@ -73,7 +73,7 @@ pub(super) fn check(manifest: &Manifest, faults: &mut Vec<Fault>) {
                 .push(Fault::new(format!("capabilities.{at}"), format!("must be one of {known}")));
         }
     }
-    unique(indexed("capabilities", manifest.capabilities.iter().map(String::as_str)), faults);
+    unique(number("capabilities", manifest.capabilities.iter().map(String::as_str)), faults);
     for (at, action) in manifest.actions.iter().enumerate() {
         if !belongs(&action.name, &manifest.name) {
             let message = format!(
@@ -108,8 +108,8 @@ pub(super) fn check(manifest: &Manifest, faults: &mut Vec<Fault>) {
             ));
         }
     }
-    unique(indexed("speaks_for", manifest.speaks_for.iter().map(String::as_str)), faults);
-    unique(indexed("signals", manifest.signals.iter().map(String::as_str)), faults);
+    unique(number("speaks_for", manifest.speaks_for.iter().map(String::as_str)), faults);
+    unique(number("signals", manifest.signals.iter().map(String::as_str)), faults);
     let has = |list: &[String], name: &str| list.iter().any(|item| item == name);
     if has(&manifest.capabilities, "hooks") && !has(&manifest.signals, "hook") {
         faults.push(Fault::new(
@@ -120,7 +120,7 @@ pub(super) fn check(manifest: &Manifest, faults: &mut Vec<Fault>) {
 }
 
 /// The items of a list with their paths.
-pub(super) fn indexed<'a>(
+pub(super) fn number<'a>(
     list: &str,
     items: impl Iterator<Item = &'a str>,
 ) -> impl Iterator<Item = (String, &'a str)> {

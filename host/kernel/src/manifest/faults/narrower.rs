@@ -1,5 +1,5 @@
-//! What two live versions of one primitive owe each other: the newer must not forbid what the older
-//! may have written.
+//! The duty of a newer live version to an older one: it must not forbid what the older may have
+//! written.
 //!
 //! Documents are shared, so after a swap the newer reads what the older wrote, and after a rollback
 //! the other way round. The comparison is structural and errs towards refusing: what it cannot

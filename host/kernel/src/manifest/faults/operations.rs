@@ -4,16 +4,11 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{Manifest, Mount, Operation, compiles, names, served, unique};
-use crate::authority::Class;
+use super::{Manifest, Mount, Operation, compiles, names, paths_of, unique};
+use crate::class::Class;
 use crate::fault::Fault;
 use crate::limits::SHORT_DEADLINE_MS_MAX;
 use crate::route::{Segment, Table, Template};
-
-/// The classes that a manifest may name.
-const AUTHORITY: &str = "must be profile_read, profile_change, profile_secret, regulated, \
-    others_money, desk_read, desk_change, project_read, project_change, organization_read, \
-    organization_change or loosening, and only where auth is key or session";
 
 /// Request headers that carry credentials: no guest sees one.
 const CREDENTIAL_HEADERS: [&str; 5] =
@@ -92,7 +87,7 @@ fn paths(operation: &Operation, table: &mut Table<()>, faults: &mut Vec<Fault>) 
             return faults.extend(found.into_iter().map(|message| Fault::new("path", message)));
         }
     };
-    for (mount, path) in served(operation) {
+    for (mount, path) in paths_of(operation) {
         if mount == Mount::Root
             && let Some(message) = at_root(&template)
         {
@@ -116,7 +111,7 @@ fn paths(operation: &Operation, table: &mut Table<()>, faults: &mut Vec<Fault>) 
     parameters(&template, operation.path_schema.as_ref(), faults);
 }
 
-/// What keeps a path from being served at the root.
+/// The reason that keeps a path from being served at the root.
 fn at_root(template: &Template) -> Option<String> {
     let Some(Segment::Literal(first)) = template.segments().first() else {
         return Some("must begin with a word of its own at the root mount".to_owned());
@@ -161,6 +156,14 @@ fn parameters(template: &Template, schema: Option<&Value>, faults: &mut Vec<Faul
     }
 }
 
+/// The classes that an operation may declare, for people.
+fn declarable() -> String {
+    let mut classes: Vec<&str> =
+        Class::ALL.into_iter().filter(|class| class.is_declarable()).map(Class::as_str).collect();
+    let last = classes.pop().unwrap_or_default();
+    format!("must be {} or {last}, and only where auth is key or session", classes.join(", "))
+}
+
 fn authentication(manifest: &Manifest, operation: &Operation, faults: &mut Vec<Fault>) {
     match operation.auth.split_once(':') {
         None if ["key", "session", "operator", "hook", "none"]
@@ -181,7 +184,7 @@ fn authentication(manifest: &Manifest, operation: &Operation, faults: &mut Vec<F
     if let Some(class) = operation.authority {
         let by_key = matches!(operation.auth.as_str(), "key" | "session");
         if !by_key || !class.is_declarable() {
-            faults.push(Fault::new("authority", AUTHORITY));
+            faults.push(Fault::new("authority", declarable()));
         }
         let reads =
             [Class::ProfileRead, Class::DeskRead, Class::ProjectRead, Class::OrganizationRead];
@@ -245,7 +248,7 @@ fn content(operation: &Operation, faults: &mut Vec<Fault>) {
 /// Short calls share their places: one that waits long holds up everybody else's.
 fn time(operation: &Operation, faults: &mut Vec<Fault>) {
     let asked = operation.deadline_ms.unwrap_or(0);
-    if operation.class == crate::manifest::Class::Short && asked > SHORT_DEADLINE_MS_MAX {
+    if operation.class == crate::manifest::CallLength::Short && asked > SHORT_DEADLINE_MS_MAX {
         let message = format!(
             "must be at most {SHORT_DEADLINE_MS_MAX} for {}, whose class is short; set `class` to long",
             operation.id
@@ -288,7 +291,7 @@ fn schemas(operation: &Operation, faults: &mut Vec<Fault>) {
     }
 }
 
-/// Who is refused is told a method and a path that can be used as they are, and one of each.
+/// A caller that is refused is told a method and a path that can be used as they are, one of each.
 fn paying(manifest: &Manifest, operation: &Operation, at: usize, faults: &mut Vec<Fault>) {
     let Some(pays) = operation.pays else { return };
     if operation.path.contains('{') || !operation.mounts().contains(&Mount::Company) {

@@ -17,6 +17,11 @@ const HOST_EVENTS: [&str; 6] = [
     "webhook.test",
 ];
 
+/// Names that an event had before.
+const FORMER_NAMES_MAX: usize = 8;
+/// Bytes of one of them.
+const FORMER_NAME_BYTES_MAX: usize = 100;
+
 pub(super) fn check(manifest: &Manifest, faults: &mut Vec<Fault>) {
     events(manifest, faults);
     errors(manifest, faults);
@@ -45,6 +50,17 @@ fn events(manifest: &Manifest, faults: &mut Vec<Fault>) {
             faults.push(Fault::new(path, format!("must not be {}: the host emits it", event.name)));
         }
         compiles(event.payload.as_ref(), &format!("events.{at}.payload"), faults);
+        if event.formerly.len() > FORMER_NAMES_MAX {
+            let told = format!("must be at most {FORMER_NAMES_MAX} names");
+            faults.push(Fault::new(format!("events.{at}.formerly"), told));
+        }
+        for (which, former) in event.formerly.iter().enumerate() {
+            let stands = manifest.events.iter().any(|event| event.name == *former);
+            if stands || !is_former_name(former) {
+                let told = "must be a name in lower case, with dots, that no event has";
+                faults.push(Fault::new(format!("events.{at}.formerly.{which}"), told));
+            }
+        }
     }
     unique(
         manifest
@@ -56,9 +72,20 @@ fn events(manifest: &Manifest, faults: &mut Vec<Fault>) {
     );
 }
 
+/// Whether an event can have been called so: not what the host's own are.
+fn is_former_name(name: &str) -> bool {
+    let word = |word: &str| {
+        !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+    };
+    name.len() <= FORMER_NAME_BYTES_MAX
+        && name.contains('.')
+        && name.split('.').all(word)
+        && !HOST_EVENTS.contains(&name)
+}
+
 fn errors(manifest: &Manifest, faults: &mut Vec<Fault>) {
     for (at, error) in manifest.errors.iter().enumerate() {
-        if Code::named(&error.code).is_some() || error.code == "approval_required" {
+        if Code::parse(&error.code).is_some() || error.code == "approval_required" {
             faults.push(Fault::new(
                 format!("errors.{at}.code"),
                 format!("must not be {}: the host has that code", error.code),

@@ -46,9 +46,9 @@ fn with(pointer: &str, value: Value) -> Value {
 fn the_published_schema_compiles_and_a_whole_manifest_passes() {
     assert!(PUBLISHED.is_some());
     let manifest = check(&notes()).unwrap();
-    let paths: Vec<String> = served(&manifest.operations[0]).map(|(_, path)| path).collect();
+    let paths: Vec<String> = paths_of(&manifest.operations[0]).map(|(_, path)| path).collect();
     assert_eq!(paths, ["/v1/notes", "/v1/users/{user_id}/notes"]);
-    // What the host writes of a manifest is a manifest again.
+    // A manifest that the host writes is a manifest again.
     assert!(check(&serde_json::to_value(&manifest).unwrap()).is_ok());
 }
 
@@ -116,6 +116,11 @@ fn each_broken_rule_is_named_at_its_path() {
         ("/events/0/name", json!("sent"), "events.0.name"),
         ("/events/0/name", json!("approval.resolved"), "events.0.name"),
         ("/events/0/name", json!("notesx.sent"), "events.0.name"),
+        ("/events/0/formerly", json!(["sent"]), "events.0.formerly.0"),
+        ("/events/0/formerly", json!(["note.sent", "Note.sent"]), "events.0.formerly.1"),
+        ("/events/0/formerly", json!(["notes.sent"]), "events.0.formerly.0"),
+        ("/events/0/formerly", json!(["webhook.test"]), "events.0.formerly.0"),
+        ("/events/0/formerly", json!(vec!["note.sent"; 9]), "events.0.formerly"),
         ("/speaks_for", json!(["webhook"]), "speaks_for.0"),
         ("/speaks_for", json!(["a.b"]), "speaks_for.0"),
         ("/errors/0/code", json!("forbidden"), "errors.0.code"),
@@ -170,6 +175,14 @@ fn what_others_trust_at_the_root_belongs_to_no_component() {
     ] {
         assert_eq!(at_root(path)[0], "operations.4.path", "{path}");
     }
+}
+
+#[test]
+fn an_event_can_have_had_another_name_and_leaves_it_out_where_it_had_none() {
+    let renamed = check(&with("/events/0/formerly", json!(["note.sent"]))).unwrap();
+    assert_eq!(renamed.events[0].formerly, ["note.sent"]);
+    let plain = check(&notes()).unwrap();
+    assert!(!serde_json::to_string(&plain).unwrap().contains("formerly"));
 }
 
 #[test]
@@ -232,7 +245,7 @@ fn what_is_no_manifest_at_all_is_refused() {
 #[test]
 fn paths_of_the_host_are_its_own() {
     let manifest = check(&with("/operations/0/path", json!("/auth/notes"))).unwrap();
-    let faults = reserved(&manifest, &["/v1/auth", "/v1/note"]);
+    let faults = host_path_faults(&manifest, &["/v1/auth", "/v1/note"]);
     assert_eq!(
         faults.iter().map(|fault| fault.path.as_str()).collect::<Vec<_>>(),
         ["operations.0.path"]
@@ -306,7 +319,7 @@ proptest! {
         value in json()) {
         if let Ok(manifest) = check(&with(at, value)) {
             let _ = narrowings(&check(&notes()).unwrap(), &manifest);
-            let _ = reserved(&manifest, &["/v1"]);
+            let _ = host_path_faults(&manifest, &["/v1"]);
         }
     }
 

@@ -2,13 +2,12 @@
 //! from under its users.
 
 use charter_kernel::refusal::Refusal;
+use charter_registry::components::{State, Version};
 use charter_store::Txn;
-
-use crate::components::{State, Version};
-use crate::records::Record as _;
-use crate::records::kit::StoredKit;
-use crate::records::pin::Pin;
-use crate::routes::stored;
+use charter_tenancy::records::Record as _;
+use charter_tenancy::records::kit::StoredKit;
+use charter_tenancy::records::pin::Pin;
+use charter_tenancy::stored;
 
 /// Writes what has changed between a kit and what becomes of it; `None` where there is none yet, or
 /// none any more.

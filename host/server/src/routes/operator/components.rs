@@ -5,122 +5,187 @@
 
 use std::collections::BTreeSet;
 
-use charter_kernel::refusal::Refusal;
+use charter_kernel::authority::Class;
+use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::unit::Fact;
+use charter_registry::components::{
+    Activated, ComponentDetail, ComponentReport, Consent, LifeCycleError, Upload, Version,
+    VersionReport, digest_of,
+};
 use charter_store::Txn;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use crate::app::App;
-use crate::components::{
-    Activated, Consent, LifeCycleError, Upload, Version, digest_of, shown_version,
-};
-use crate::reply::Reply;
+use crate::handler;
 use crate::request::HostRequest;
-use crate::routes::shape;
+use crate::route::HostRoute;
+use crate::routes::shape::{Optional, Yes};
+use crate::serve::{Answer, Body, Created, Params};
 
-/// Who acts, in the activation's row.
+/// The actor's name in the activation's row.
 const BY: &str = "operator";
 
-fn digest() -> Value {
-    json!({"type": "string", "pattern": "^(sha256:)?[0-9a-f]{64}$"})
+/// The rows of components.
+pub fn routes() -> Vec<HostRoute> {
+    vec![
+        HostRoute::get(
+            Class::Operator,
+            "operator.components.list",
+            "/components",
+            handler!(list_components),
+        )
+        .operator()
+        .summary("Every primitive with its active version"),
+        HostRoute::get(
+            Class::Operator,
+            "operator.components.get",
+            "/components/{name}",
+            handler!(get_component),
+        )
+        .operator()
+        .summary("One primitive with all of its versions"),
+        HostRoute::put(
+            Class::Operator,
+            "operator.components.put",
+            "/components/{name}",
+            handler!(put_component),
+        )
+        .operator()
+        .summary("Install a component; with activate=true also swap to it")
+        .consumes("application/wasm", charter_store::BLOB_BYTES_MAX)
+        .refuses(&[Code::InvalidComponent]),
+        HostRoute::post(
+            Class::Operator,
+            "operator.components.activate",
+            "/components/{name}/activate",
+            handler!(activate_component),
+        )
+        .operator()
+        .summary("Swap to an installed version"),
+        HostRoute::post(
+            Class::Operator,
+            "operator.components.rollback",
+            "/components/{name}/rollback",
+            handler!(rollback_component),
+        )
+        .operator()
+        .summary("Go back to the version that served before"),
+        HostRoute::delete(
+            Class::Operator,
+            "operator.components.delete",
+            "/components/{name}/{digest}",
+            handler!(delete_component),
+        )
+        .operator()
+        .summary("Remove a version that does not serve"),
+    ]
 }
 
-fn version() -> Value {
-    let text = || json!({"type": "string"});
-    json!({
-        "type": "object",
-        "properties": {
-            "name": text(), "version": text(), "digest": text(),
-            "state": {"enum": ["staged", "active", "draining", "retired", "quarantined"]},
-            "installed_at": shape::instant(),
-            "reason": {"type": ["string", "null"]},
-            "asks": {"type": "array", "items": {"type": "string"}},
-        },
-        "required": ["name", "version", "digest", "state", "installed_at", "reason", "asks"],
-    })
-}
+/// A digest of a component, with or without its algorithm.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+struct Digest(#[schemars(regex(pattern = "^(sha256:)?[0-9a-f]{64}$"))] String);
 
-fn summary() -> Value {
-    json!({
-        "type": "object",
-        "properties": {
-            "name": {"type": "string"},
-            "title": {"type": ["string", "null"]},
-            "active": {"anyOf": [version(), {"type": "null"}]},
-            "versions_installed": {"type": "integer"},
-            "calls": {"type": "integer"},
-            "traps": {"type": "integer"},
-            "p50_us": {"type": "integer"},
-            "p99_us": {"type": "integer"},
-        },
-        "required": ["name", "active", "versions_installed", "calls", "traps"],
-    })
-}
-
-/// The list's schema.
-pub fn list_answer() -> Value {
-    shape::object(&[("components", json!({"type": "array", "items": summary()}))])
-}
-
-/// One primitive's schema.
-pub fn detail_answer() -> Value {
-    shape::object(&[("component", summary())])
-}
-
-/// One version's schema.
-pub fn answer() -> Value {
-    json!({
-        "type": "object",
-        "properties": {"component": version(), "previous": {"type": ["string", "null"]}, "changed": {"type": "boolean"}},
-        "required": ["component"],
-    })
-}
+/// Everything that the operator agrees to: `*`, or parts of what the component asks for with commas
+/// between.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(transparent)]
+struct Agreement(#[schemars(length(max = 4_096))] String);
 
 /// The query of an upload.
-pub fn put_query() -> Value {
-    shape::object(&[
-        ("activate?", json!({"type": "boolean", "default": false})),
-        ("agree?", agree()),
-    ])
-}
-
-/// What the operator agrees to: `*`, or what the component asks for with commas between.
-fn agree() -> Value {
-    json!({"type": "string", "maxLength": 4_096})
+#[derive(Deserialize, JsonSchema)]
+pub struct UploadQuery {
+    /// Whether it serves at once.
+    #[serde(default)]
+    activate: bool,
+    #[serde(default)]
+    agree: Agreement,
 }
 
 /// The body of an activation.
-pub fn activate_body() -> Value {
-    shape::object(&[("digest", digest()), ("agree?", agree())])
+#[derive(Deserialize, JsonSchema)]
+pub struct Activation {
+    digest: Digest,
+    #[serde(default)]
+    agree: Agreement,
 }
 
 /// The body of a rollback.
-pub fn rollback_body() -> Value {
-    shape::object(&[("from?", digest())])
+#[derive(Deserialize, JsonSchema)]
+pub struct Rollback {
+    /// The version that serves: another one is not rolled back.
+    from: Optional<Digest>,
 }
 
-/// What a removal answers.
-pub fn delete_answer() -> Value {
-    shape::object(&[("digest", digest()), ("deleted", json!({"const": true}))])
+/// Every primitive.
+#[derive(Serialize, JsonSchema)]
+pub struct ComponentList {
+    components: Vec<ComponentReport>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct ComponentItem {
+    #[serde(flatten)]
+    detail: ComponentDetail,
+    /// The largest memory of one call, in bytes.
+    memory_bytes_max: usize,
+}
+
+/// One primitive.
+#[derive(Serialize, JsonSchema)]
+pub struct ComponentAnswer {
+    component: ComponentItem,
+}
+
+/// A version that was installed or activated.
+#[derive(Serialize, JsonSchema)]
+pub struct VersionAnswer {
+    component: VersionReport,
+    /// The digest that served before, where a version was activated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    previous: Option<Option<String>>,
+    /// Whether it was not so already.
+    changed: bool,
+}
+
+/// The answer to a removal.
+#[derive(Serialize, JsonSchema)]
+pub struct RemovedVersion {
+    digest: Digest,
+    deleted: Yes,
 }
 
 /// `GET /v1/operator/components`
-pub async fn list(app: &App, _: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
-    Ok(Reply::ok(&json!({"components": app.registry.listed()})))
+pub async fn list_components(
+    app: &App,
+    _: &HostRequest,
+    _: &mut Txn,
+) -> Result<Answer<ComponentList>, Refusal> {
+    Ok(Answer::of(&ComponentList { components: app.registry.list() }))
 }
 
 /// `GET /v1/operator/components/{name}`
-pub async fn get(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn get_component(
+    app: &App,
+    request: &HostRequest,
+    _: &mut Txn,
+) -> Result<Answer<ComponentAnswer>, Refusal> {
     let name = request.parameter("name");
-    let mut component =
-        app.registry.detailed(name).ok_or_else(|| LifeCycleError::Absent(name.to_owned()))?;
-    component["memory_bytes_max"] = json!(app.config.engine.memory_bytes_max);
-    Ok(Reply::ok(&json!({"component": component})))
+    let detail =
+        app.registry.describe(name).ok_or_else(|| LifeCycleError::Absent(name.to_owned()))?;
+    let memory_bytes_max = app.config.engine.memory_bytes_max;
+    Ok(Answer::of(&ComponentAnswer { component: ComponentItem { detail, memory_bytes_max } }))
 }
 
 /// `PUT /v1/operator/components/{name}`
-pub async fn put(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn put_component(
+    app: &App,
+    request: &HostRequest,
+    _: &mut Txn,
+    Params(asked): Params<UploadQuery>,
+) -> Result<Created<VersionAnswer>, Refusal> {
     let signature = request
         .headers
         .get("x-component-signature")
@@ -131,57 +196,64 @@ pub async fn put(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply,
     let kept = row(request, "operator.components.put", 201);
     let installed = app.registry.install(upload, &kept).await?;
     let version = installed.version;
-    if request.query.get("activate").and_then(Value::as_bool) == Some(true) {
-        let consent = Consent::read(request.query_text("agree").unwrap_or_default());
+    if asked.activate {
+        let consent = Consent::read(&asked.agree.0);
         let row = row(request, "operator.components.activate", 201);
         let (name, digest) = (&version.name, &version.digest);
         let activated = app.registry.activate(name, digest, BY, &consent, &row).await?;
-        return Ok(Reply::created(&shown(&activated)).audited());
+        return Ok(Created::of(&answer(&activated)).mark_audited());
     }
-    let body =
-        json!({"component": shown_version(&version, &BTreeSet::new()), "changed": installed.fresh});
-    Ok(Reply::created(&body).audited())
+    let component = VersionReport::of(&version, &BTreeSet::new());
+    let answer = VersionAnswer { component, previous: None, changed: installed.fresh };
+    Ok(Created::of(&answer).mark_audited())
 }
 
 /// `POST /v1/operator/components/{name}/activate`
-pub async fn activate(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
-    #[derive(Deserialize)]
-    struct Body {
-        digest: String,
-        #[serde(default)]
-        agree: String,
-    }
-    let body: Body = request.body_as()?;
-    let (name, digest) = (request.parameter("name"), digest_of(&body.digest));
-    let consent = Consent::read(&body.agree);
+pub async fn activate_component(
+    app: &App,
+    request: &HostRequest,
+    _: &mut Txn,
+    Body(body): Body<Activation>,
+) -> Result<Answer<VersionAnswer>, Refusal> {
+    let (name, digest) = (request.parameter("name"), digest_of(&body.digest.0));
+    let consent = Consent::read(&body.agree.0);
     let row = row(request, "operator.components.activate", 200);
     let activated = app.registry.activate(name, &digest, BY, &consent, &row).await?;
-    Ok(Reply::ok(&shown(&activated)).audited())
+    Ok(Answer::of(&answer(&activated)).mark_audited())
 }
 
 /// `POST /v1/operator/components/{name}/rollback`
-pub async fn rollback(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
-    let from = request.body.get("from").and_then(Value::as_str).map(digest_of);
+pub async fn rollback_component(
+    app: &App,
+    request: &HostRequest,
+    _: &mut Txn,
+    Body(body): Body<Rollback>,
+) -> Result<Answer<VersionAnswer>, Refusal> {
+    let from = body.from.0.as_ref().map(|digest| digest_of(&digest.0));
     let row = row(request, "operator.components.rollback", 200);
     let name = request.parameter("name");
     let activated = app.registry.rollback(name, from.as_deref(), BY, &row).await?;
-    Ok(Reply::ok(&shown(&activated)).audited())
+    Ok(Answer::of(&answer(&activated)).mark_audited())
 }
 
 /// `DELETE /v1/operator/components/{name}/{digest}`
-pub async fn delete(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn delete_component(
+    app: &App,
+    request: &HostRequest,
+    _: &mut Txn,
+) -> Result<Answer<RemovedVersion>, Refusal> {
     let digest = digest_of(request.parameter("digest"));
     let row = row(request, "operator.components.delete", 200);
     app.registry.remove(request.parameter("name"), &digest, &row).await?;
-    Ok(Reply::ok(&json!({"digest": digest, "deleted": true})).audited())
+    Ok(Answer::of(&RemovedVersion { digest: Digest(digest), deleted: Yes }).mark_audited())
 }
 
-fn shown(activated: &Activated) -> Value {
-    json!({
-        "component": shown_version(&activated.active, &BTreeSet::new()),
-        "previous": activated.previous,
-        "changed": activated.changed,
-    })
+fn answer(activated: &Activated) -> VersionAnswer {
+    VersionAnswer {
+        component: VersionReport::of(&activated.active, &BTreeSet::new()),
+        previous: Some(activated.previous.clone()),
+        changed: activated.changed,
+    }
 }
 
 /// The audit row of a step, whether or not it changes anything.

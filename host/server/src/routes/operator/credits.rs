@@ -1,102 +1,149 @@
 //! Credit that the operator gives by hand.
 
+use charter_governance::lifecycle::Billed;
+use charter_kernel::authority::Class;
 use charter_kernel::governance::hold::{CREDIT, Pay, accounts_space, entries};
 use charter_kernel::id::{OrganizationId, uuid_v7};
 use charter_kernel::ledger::{Account, Normal, Phase};
 use charter_kernel::money::micro_usd;
-use charter_kernel::refusal::Refusal;
+use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::unit::{Key, Reach, Write};
 use charter_store::Txn;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use charter_tenancy::records::organization::Organization;
+use charter_tenancy::stored;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use crate::app::App;
-use crate::lifecycle::Billed;
-use crate::records::organization::Organization;
-use crate::reply::Reply;
+use crate::handler;
 use crate::request::HostRequest;
-use crate::routes::shape::{self, id, object};
-use crate::routes::stored;
+use crate::route::HostRoute;
+use crate::routes::shape::{Id, Line, Optional, Reference};
+use crate::serve::{Body, Created};
 
 /// Most cents of one credit.
 const CENTS_MAX: u64 = 1_000_000_000_000;
 
-fn kind() -> Value {
-    json!({"enum": ["paid", "comped"]})
+/// The row of credit.
+pub fn routes() -> Vec<HostRoute> {
+    vec![
+        HostRoute::post(
+            Class::Operator,
+            "operator.credits.create",
+            "/credits",
+            handler!(create_credit),
+        )
+        .operator()
+        .summary("Give an organization credit")
+        .refuses(&[Code::ResourceNotFound]),
+    ]
 }
 
-#[derive(Deserialize)]
-struct Credit {
-    organization_id: String,
+/// The body of a credit.
+#[derive(Deserialize, JsonSchema)]
+pub struct NewCredit {
+    /// The organization that gets it.
+    organization_id: Reference,
+    /// The amount, in cents.
+    #[schemars(range(min = 1, max = CENTS_MAX))]
     amount_cents: u64,
-    kind: Option<String>,
+    /// Whether it was paid for; `paid` where absent.
+    kind: Optional<Kind>,
+    /// A line for the statement.
+    memo: Line<500>,
+    /// The invoice that it pays.
+    reference: Optional<Line<200>>,
+}
+
+/// Whether credit was paid for.
+#[derive(Clone, Copy, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Kind {
+    /// It was.
+    #[default]
+    Paid,
+    /// It is a gift.
+    Comped,
+}
+
+impl Kind {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Paid => "paid",
+            Self::Comped => "comped",
+        }
+    }
+}
+
+/// Credit that was given.
+#[derive(Serialize, JsonSchema)]
+struct CreditItem {
+    /// The id of the transfer.
+    id: Id,
+    /// The organization that has it.
+    organization_id: OrganizationId,
+    /// The amount, in cents.
+    amount_cents: u64,
+    /// Whether it was paid for.
+    kind: Kind,
+    /// A line for the statement.
     memo: String,
+    /// The invoice that it pays.
     reference: Option<String>,
 }
 
-/// The body.
-pub fn body() -> Value {
-    object(&[
-        ("organization_id", shape::reference()),
-        ("amount_cents", json!({"type": "integer", "minimum": 1, "maximum": CENTS_MAX})),
-        ("kind?", kind()),
-        ("memo", shape::visible(500)),
-        ("reference?", shape::visible(200)),
-    ])
-}
-
-/// The answer.
-pub fn answer() -> Value {
-    let cents = json!({"type": "integer"});
-    object(&[(
-        "credit",
-        object(&[
-            ("id", id()),
-            ("organization_id", id()),
-            ("amount_cents", cents),
-            ("kind", kind()),
-            ("memo", json!({"type": "string"})),
-            ("reference", json!({"type": ["string", "null"]})),
-        ]),
-    )])
+/// Credit that was given.
+#[derive(Serialize, JsonSchema)]
+pub struct CreditAnswer {
+    credit: CreditItem,
 }
 
 /// `POST /v1/operator/credits`: a posting from what the deployment has given to the organization's
-/// credit. Who bills is told of it, so that an invoice which the reference names counts as paid.
+/// credit. The biller is told of it, so that an invoice which the reference names counts as paid.
 ///
 /// # Errors
 /// 404 for an organization that does not exist.
-pub async fn create(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let body: Credit = request.body_as()?;
+pub async fn create_credit(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+    Body(body): Body<NewCredit>,
+) -> Result<Created<CreditAnswer>, Refusal> {
     let absent = || Refusal::resource_not_found("organization_id");
     let organization = OrganizationId::parse(&body.organization_id).ok_or_else(absent)?;
     stored::get::<Organization>(txn, &Organization::address(&organization))
         .await?
         .ok_or_else(absent)?;
-    let kind = body.kind.unwrap_or_else(|| "paid".into());
+    let kind = body.kind.0.unwrap_or_default();
+    let (memo, reference) = (body.memo.0, body.reference.0.map(|reference| reference.0));
     let reach = Reach::organization(organization.as_str());
     let account = |name: &str| Key::new(&reach, &accounts_space(), name);
     // Each kind of money has its own source, so that the books say how much of each was given.
-    let (from, to) = (account(&format!("funding.{kind}")), account(CREDIT));
-    txn.write(Account::new(Normal::Debit, true).opened(&from));
-    txn.write(Account::credit().opened(&to));
+    let (from, to) = (account(&format!("funding.{}", kind.as_str())), account(CREDIT));
+    txn.write(Account::new(Normal::Debit, true).open(&from));
+    txn.write(Account::credit().open(&to));
     let id = uuid_v7(request.now, stored::random()?);
     let amount = micro_usd(body.amount_cents);
     txn.write(Write::Transfer { from: from.clone(), to: to.clone(), amount, phase: Phase::Post });
-    for entry in entries(&Pay { from, to, memo: body.memo.clone() }, amount, &id, &kind) {
+    for entry in entries(&Pay { from, to, memo: memo.clone() }, amount, &id, kind.as_str()) {
         txn.write(entry);
     }
-    let payload = json!({"kind": kind, "amount_cents": body.amount_cents, "reference": body.reference, "memo": body.memo, "transfer": id});
+    let payload = json!({"kind": kind, "amount_cents": body.amount_cents, "reference": reference, "memo": memo, "transfer": id});
     let (now, told) = (request.now, &request.id);
     Billed { organization: &organization, kind: "credit", payload, now, request: told }
         .tell(&app.governance, txn)
         .await?;
-    let credit = json!({
-        "id": id, "organization_id": organization, "amount_cents": body.amount_cents, "kind": kind, "memo": body.memo,
-        "reference": body.reference,
-    });
+    let credit = CreditItem {
+        id: Id(id),
+        organization_id: organization.clone(),
+        amount_cents: body.amount_cents,
+        kind,
+        memo,
+        reference,
+    };
     let note = json!({"after": credit});
-    Ok(Reply::created(&json!({"credit": credit}))
+    Ok(Created::of(&CreditAnswer { credit })
         .about("organization", organization.to_string())
         .noting(note))
 }

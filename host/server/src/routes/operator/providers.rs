@@ -1,103 +1,115 @@
 //! Bindings: which provider answers for a name.
 
+use charter_adapters::hooks;
 use charter_adapters::kinds::Wish;
+use charter_adapters::mail::relay;
+use charter_adapters::providers::{Binding, BindingFault, BindingInput, BindingReport, Whose};
+use charter_adapters::public;
+use charter_kernel::authority::Class;
+use charter_kernel::id::{OrganizationId, ProjectId};
 use charter_kernel::refusal::Refusal;
 use charter_store::Txn;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::app::App;
-use crate::hooks;
-use crate::mail::relay;
-use crate::providers::{Binding, BindingFault, BindingInput, Whose};
-use crate::public;
-use crate::reply::Reply;
+use crate::handler;
 use crate::request::HostRequest;
-use crate::routes::shape;
+use crate::route::HostRoute;
+use crate::routes::shape::{Optional, Yes};
+use crate::serve::{Answer, Body, Params};
 
 /// Characters of a binding's name.
 const NAME_CHARS_MAX: usize = 80;
 
-fn whose() -> Value {
-    json!({"oneOf": [
-        {"const": "deployment"},
-        shape::object(&[("organization", shape::id())]),
-        shape::object(&[("project", shape::id())]),
-    ]})
+/// The rows of bindings.
+pub fn routes() -> Vec<HostRoute> {
+    vec![
+        HostRoute::get(
+            Class::Operator,
+            "operator.providers.list",
+            "/providers",
+            handler!(list_providers),
+        )
+        .operator()
+        .summary("Every binding, without credentials"),
+        HostRoute::get(
+            Class::Operator,
+            "operator.providers.get",
+            "/providers/{binding}",
+            handler!(get_provider),
+        )
+        .operator()
+        .summary("One binding, without its credential"),
+        HostRoute::put(
+            Class::Operator,
+            "operator.providers.put",
+            "/providers/{binding}",
+            handler!(put_provider),
+        )
+        .operator()
+        .summary("Bind a provider"),
+        HostRoute::delete(
+            Class::Operator,
+            "operator.providers.delete",
+            "/providers/{binding}",
+            handler!(delete_provider),
+        )
+        .operator()
+        .summary("Remove a binding"),
+    ]
 }
 
-fn binding() -> Value {
-    shape::object(&[
-        ("name", json!({"type": "string"})),
-        ("kind", json!({"type": "string"})),
-        ("url", json!({"type": "string"})),
-        ("credential", json!({"enum": ["set", "none"]})),
-        ("webhook_secret", json!({"enum": ["set", "none"]})),
-        ("webhook_secret_previous", json!({"enum": ["set", "none"]})),
-        ("webhook_url", json!({"type": ["string", "null"]})),
-        ("options", json!({"type": "object"})),
-        ("scope", whose()),
-        ("source", json!({"enum": ["configuration", "api"]})),
-    ])
+/// The query: the binding of the deployment where neither is given.
+#[derive(Deserialize, JsonSchema)]
+pub struct ScopeQuery {
+    /// The binding of this organization.
+    #[schemars(with = "Optional<OrganizationId>")]
+    organization_id: Optional<String>,
+    /// The binding of this project.
+    #[schemars(with = "Optional<ProjectId>")]
+    project_id: Optional<String>,
 }
 
-/// The list's schema.
-pub fn list_answer() -> Value {
-    shape::object(&[("providers", json!({"type": "array", "items": binding()}))])
-}
-
-/// One binding's schema.
-pub fn answer() -> Value {
-    shape::object(&[("provider", binding())])
-}
-
-/// What a removal answers.
-pub fn delete_answer() -> Value {
-    shape::object(&[("name", json!({"type": "string"})), ("deleted", json!({"const": true}))])
-}
-
-/// Whose binding is meant; the deployment's where neither is given.
-pub fn query() -> Value {
-    shape::object(&[("organization_id?", shape::id()), ("project_id?", shape::id())])
-}
-
-/// What is set.
-pub fn body() -> Value {
-    shape::object(&[
-        ("kind", json!({"type": "string", "minLength": 1, "maxLength": 64})),
-        ("url", json!({"type": "string", "minLength": 1, "maxLength": 2048})),
-        ("credential?", json!({"type": ["string", "null"], "maxLength": 16384, "writeOnly": true})),
-        (
-            "webhook_secret?",
-            json!({"type": ["string", "null"], "maxLength": 1024, "writeOnly": true}),
-        ),
-        (
-            "webhook_secret_previous?",
-            json!({"type": ["string", "null"], "maxLength": 1024, "writeOnly": true}),
-        ),
-        ("options?", json!({"type": "object"})),
-        ("scope?", whose()),
-    ])
-}
-
-fn of_query(request: &HostRequest) -> Whose {
-    if let Some(id) = request.query_text("project_id") {
-        return Whose::Project(id.to_owned());
+impl From<ScopeQuery> for Whose {
+    fn from(asked: ScopeQuery) -> Self {
+        match (asked.project_id.0, asked.organization_id.0) {
+            (Some(id), _) => Self::Project(id),
+            (None, Some(id)) => Self::Organization(id),
+            (None, None) => Self::Deployment,
+        }
     }
-    request
-        .query_text("organization_id")
-        .map_or(Whose::Deployment, |id| Whose::Organization(id.to_owned()))
 }
 
-/// A binding, and where its provider is to call, where it does.
-fn shown(app: &App, binding: &Binding) -> Value {
-    let mut shown = binding.shown();
+/// Every binding.
+#[derive(Serialize, JsonSchema)]
+pub struct ProviderList {
+    providers: Vec<BindingReport>,
+}
+
+/// One binding.
+#[derive(Serialize, JsonSchema)]
+pub struct ProviderAnswer {
+    provider: BindingReport,
+}
+
+/// The answer to a removal.
+#[derive(Serialize, JsonSchema)]
+pub struct RemovedProvider {
+    /// The binding's name.
+    name: String,
+    deleted: Yes,
+}
+
+/// A binding, and the address that its provider is to call, if it does.
+fn report(app: &App, binding: &Binding) -> BindingReport {
     let address =
         || format!("{}{}", public::base(&app.adapters), hooks::provider_path(&binding.name));
-    shown["webhook_url"] = Binding::calls(&binding.kind).then(address).into();
-    shown
+    binding.report(Binding::calls(&binding.kind).then(address))
 }
 
-fn failed(error: &BindingFault) -> Refusal {
+fn binding_refusal(error: &BindingFault) -> Refusal {
     if let BindingFault::Elsewhere(field) = error {
         return Refusal::invalid(
             *field,
@@ -109,24 +121,38 @@ fn failed(error: &BindingFault) -> Refusal {
 }
 
 /// `GET /v1/operator/providers`
-pub async fn list(app: &App, _: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
-    let all: Vec<Value> =
-        app.adapters.providers.all().iter().map(|binding| shown(app, binding)).collect();
-    Ok(Reply::ok(&json!({"providers": all})))
+pub async fn list_providers(
+    app: &App,
+    _: &HostRequest,
+    _: &mut Txn,
+) -> Result<Answer<ProviderList>, Refusal> {
+    let all = app.adapters.providers.all();
+    let providers = all.iter().map(|binding| report(app, binding)).collect();
+    Ok(Answer::of(&ProviderList { providers }))
 }
 
 /// `GET /v1/operator/providers/{binding}`
-pub async fn get(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn get_provider(
+    app: &App,
+    request: &HostRequest,
+    _: &mut Txn,
+    Params(asked): Params<ScopeQuery>,
+) -> Result<Answer<ProviderAnswer>, Refusal> {
     let binding = app
         .adapters
         .providers
-        .get(request.parameter("binding"), &of_query(request))
+        .get(request.parameter("binding"), &asked.into())
         .ok_or_else(Refusal::not_found)?;
-    Ok(Reply::ok(&json!({"provider": shown(app, &binding)})))
+    Ok(Answer::of(&ProviderAnswer { provider: report(app, &binding) }))
 }
 
 /// `PUT /v1/operator/providers/{binding}`
-pub async fn put(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn put_provider(
+    app: &App,
+    request: &HostRequest,
+    _: &mut Txn,
+    Body(input): Body<BindingInput>,
+) -> Result<Answer<ProviderAnswer>, Refusal> {
     let name = request.parameter("binding");
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-._".contains(c);
     if name.is_empty() || name.len() > NAME_CHARS_MAX || !name.chars().all(fits) {
@@ -135,7 +161,6 @@ pub async fn put(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply,
             "A binding's name has lower-case letters, digits, dots and dashes only.",
         ));
     }
-    let input: BindingInput = request.body_as()?;
     let calls = [&input.webhook_secret, &input.webhook_secret_previous]
         .into_iter()
         .any(|secret| matches!(secret, Some(Some(_))));
@@ -146,9 +171,13 @@ pub async fn put(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply,
     fits_kind(app, name, &input)?;
     let details = json!({"kind": input.kind});
     let row = super::row(request, "operator.providers.put", 200, ("provider", name), &details)?;
-    let binding =
-        app.adapters.providers.set(name, input, row).await.map_err(|error| failed(&error))?;
-    Ok(Reply::ok(&json!({"provider": shown(app, &binding)})).audited())
+    let binding = app
+        .adapters
+        .providers
+        .set(name, input, row)
+        .await
+        .map_err(|error| binding_refusal(&error))?;
+    Ok(Answer::of(&ProviderAnswer { provider: report(app, &binding) }).mark_audited())
 }
 
 /// Refuses what its kind has no use for.
@@ -161,7 +190,7 @@ fn fits_kind(app: &App, name: &str, input: &BindingInput) -> Result<(), Refusal>
     };
     let credential = match &input.credential {
         None => kept(),
-        Some(given) => given.as_deref().is_some_and(|text| !text.is_empty()),
+        Some(given) => given.as_ref().is_some_and(|secret| !secret.reveal().is_empty()),
     };
     let options = Value::Object(input.options.clone());
     let wish = Wish { name, kind: &input.kind, url: &input.url, options: &options, credential };
@@ -188,9 +217,14 @@ fn fits_kind(app: &App, name: &str, input: &BindingInput) -> Result<(), Refusal>
 }
 
 /// `DELETE /v1/operator/providers/{binding}`
-pub async fn delete(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn delete_provider(
+    app: &App,
+    request: &HostRequest,
+    _: &mut Txn,
+    Params(asked): Params<ScopeQuery>,
+) -> Result<Answer<RemovedProvider>, Refusal> {
     let name = request.parameter("binding");
-    let whose = of_query(request);
+    let whose = asked.into();
     if app.adapters.providers.get(name, &whose).is_some_and(|binding| binding.configured) {
         return Err(Refusal::state_conflict(
             "configured",
@@ -200,8 +234,11 @@ pub async fn delete(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Rep
     let about = ("provider", name);
     let row = super::row(request, "operator.providers.delete", 200, about, &Value::Null)?;
     let removed = app.adapters.providers.remove(name, &whose, row).await;
-    match removed.map_err(|error| failed(&error))? {
-        true => Ok(Reply::ok(&json!({"name": name, "deleted": true})).audited()),
+    match removed.map_err(|error| binding_refusal(&error))? {
+        true => {
+            let answer = RemovedProvider { name: name.to_owned(), deleted: Yes };
+            Ok(Answer::of(&answer).mark_audited())
+        }
         false => Err(Refusal::not_found()),
     }
 }

@@ -1,21 +1,44 @@
 //! The operator's own token.
 
+use charter_kernel::authority::Class;
 use charter_kernel::refusal::Refusal;
 use charter_store::Txn;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
 
 use crate::app::App;
-use crate::reply::Reply;
+use crate::handler;
 use crate::request::HostRequest;
-use crate::routes::shape;
+use crate::route::HostRoute;
+use crate::serve::Answer;
 
-/// The answer's schema.
-pub fn answer() -> Value {
-    shape::object(&[("token", json!({"type": "string"}))])
+/// The row of the token.
+pub fn routes() -> Vec<HostRoute> {
+    vec![
+        HostRoute::post(
+            Class::Operator,
+            "operator.token.rotate",
+            "/token/rotate",
+            handler!(rotate_token),
+        )
+        .operator()
+        .summary("Replace the operator's token; the new one is shown once"),
+    ]
+}
+
+/// The new token, in the only answer that shows it.
+#[derive(Serialize, JsonSchema)]
+pub struct NewToken {
+    token: String,
 }
 
 /// `POST /v1/operator/token/rotate`
-pub async fn rotate(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn rotate_token(
+    app: &App,
+    request: &HostRequest,
+    _: &mut Txn,
+) -> Result<Answer<NewToken>, Refusal> {
     if app.config.operator.token.is_some() {
         return Err(Refusal::state_conflict(
             "configured",
@@ -28,5 +51,5 @@ pub async fn rotate(app: &App, request: &HostRequest, _: &mut Txn) -> Result<Rep
         tracing::error!(error = %format!("{error:#}"), "the operator's token could not be replaced");
         Refusal::overloaded(1)
     })?;
-    Ok(Reply::ok(&json!({"token": token.reveal()})).audited())
+    Ok(Answer::of(&NewToken { token: token.reveal().to_owned() }).mark_audited())
 }

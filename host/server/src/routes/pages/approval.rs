@@ -1,35 +1,40 @@
-//! What an approval link leads to: the page that shows what is asked, and its two buttons.
+//! The target of an approval link: the page that shows the request, and its two buttons.
 //!
 //! The person is who the link was mailed to, as long as they are a member whose role decides: that
-//! is read within the unit. What they say goes the very way that a session's word goes.
+//! is read within the unit. Their word goes the very way that a session's word goes.
 
+use charter_governance::audit::commit_alone;
+use charter_governance::decide::{self, Decision, Person};
+use charter_kernel::authority::Class;
 use charter_kernel::id::{OrganizationId, ProjectId, UserId};
 use charter_kernel::money::dollars;
-use charter_kernel::refusal::Refusal;
+use charter_kernel::refusal::{Code, Refusal};
 use charter_store::Txn;
+use charter_tenancy::records::Record as _;
+use charter_tenancy::records::approval::{Approval, Status};
+use charter_tenancy::records::link::{Link, Purpose};
+use charter_tenancy::records::member::Member;
+use charter_tenancy::records::organization::Organization;
+use charter_tenancy::records::user::User;
+use charter_tenancy::stored::{self, Versioned};
 use http::StatusCode;
 use serde_json::json;
 
-use super::{Form, escape, fact, page};
+use super::{FORM_BYTES_MAX, Form, LinkQuery};
 use crate::app::App;
-use crate::audit::alone;
-use crate::governance::decide::{self, Decision, Person};
+use crate::handler;
+use crate::html::{FORM, escape, fact, page};
 use crate::pipeline::audit::{self, Subject};
-use crate::records::Record as _;
-use crate::records::approval::{Approval, Status};
-use crate::records::link::{Link, Purpose};
-use crate::records::member::Member;
-use crate::records::organization::Organization;
-use crate::records::user::User;
 use crate::reply::Reply;
 use crate::request::HostRequest;
+use crate::route::HostRoute;
 use crate::routes::links;
-use crate::routes::stored::{self, Versioned};
+use crate::serve::Params;
 
 /// Characters of a reason.
 const REASON_CHARS_MAX: usize = 1_000;
 
-/// What a link stands for, read within the unit.
+/// The records that a link stands for, read within the unit.
 struct Opened {
     link: Versioned<Link>,
     organization: OrganizationId,
@@ -39,29 +44,42 @@ struct Opened {
 
 /// The link of a token, if it is one for this very approval and request, with the person's place in
 /// the organization of now.
-async fn opened(
+async fn open_link(
     app: &App,
     request: &HostRequest,
     txn: &mut Txn,
     token: &str,
 ) -> Result<Opened, Refusal> {
-    let link = links::presented(app, request, txn, token).await?;
+    let link = links::find_presented(app, request, txn, token).await?;
     let Purpose::Approval { organization, approval, request_sha256 } = &link.record.purpose else {
-        return Err(links::gone());
+        return Err(links::no_such_link());
     };
     if approval != request.parameter("id") {
-        return Err(links::gone());
+        return Err(links::no_such_link());
     }
-    let organization = OrganizationId::parse(organization).ok_or_else(links::gone)?;
+    let organization = OrganizationId::parse(organization).ok_or_else(links::no_such_link)?;
     let address = Approval::address(organization.as_str(), approval);
-    let approval = stored::get::<Approval>(txn, &address).await?.ok_or_else(links::gone)?;
+    let approval = stored::get::<Approval>(txn, &address).await?.ok_or_else(links::no_such_link)?;
     if approval.record.request_sha256 != *request_sha256 {
-        return Err(links::gone());
+        return Err(links::no_such_link());
     }
-    let account = link.record.account.as_ref().ok_or_else(links::gone)?;
+    let account = link.record.account.as_ref().ok_or_else(links::no_such_link)?;
     let member = stored::get::<Member>(txn, &Member::address(&organization, account)).await?;
-    let member = member.ok_or_else(links::gone)?.record;
+    let member = member.ok_or_else(links::no_such_link)?.record;
     Ok(Opened { link, organization, approval, member })
+}
+
+/// The rows of these pages.
+pub fn routes() -> Vec<HostRoute> {
+    vec![
+        HostRoute::get(Class::Open, "pages.approval", "/approvals/{id}", handler!(show_approval))
+            .summary("What a mailed approval link asks")
+            .refuses(&[Code::NotFound, Code::StateConflict, Code::RateLimited]),
+        HostRoute::post(Class::Open, "pages.decide", "/approvals/{id}", handler!(decide_approval))
+            .summary("Decide by a mailed approval link")
+            .consumes(FORM, FORM_BYTES_MAX)
+            .refuses(&[Code::NotFound, Code::StateConflict, Code::RateLimited]),
+    ]
 }
 
 /// `GET /approvals/{id}?token=…`: shows what is asked, and decides nothing.
@@ -69,15 +87,20 @@ async fn opened(
 /// # Errors
 /// 404 for a link that does not count, 403 for who may not decide any more, 409 where it is
 /// decided.
-pub async fn show(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let token = request.query_text("token").unwrap_or_default();
-    let opened = opened(app, request, txn, token).await?;
+pub async fn show_approval(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+    Params(asked): Params<LinkQuery>,
+) -> Result<Reply, Refusal> {
+    let token = asked.token();
+    let opened = open_link(app, request, txn, token).await?;
     decide::may_decide(opened.member.role)?;
     let approval = &opened.approval.record;
-    if let Some(refusal) = decide::decided(approval, request.now) {
+    if let Some(refusal) = decide::refuse_decided(approval, request.now) {
         return Err(refusal);
     }
-    let whom = whom(txn, approval).await?;
+    let whom = user_name(txn, approval).await?;
     let mut facts = fact("What", &approval.title);
     if let Some(name) = organization(txn, approval).await? {
         facts.push_str(&fact("In", &name));
@@ -134,7 +157,7 @@ pub async fn organization(txn: &mut Txn, approval: &Approval) -> Result<Option<S
 ///
 /// # Errors
 /// When the store cannot be asked.
-pub async fn whom(txn: &mut Txn, approval: &Approval) -> Result<Option<String>, Refusal> {
+pub async fn user_name(txn: &mut Txn, approval: &Approval) -> Result<Option<String>, Refusal> {
     let subject = &approval.subject;
     let project = subject.project.as_deref().and_then(ProjectId::parse);
     let (Some(project), Some(user)) = (project, subject.user.as_deref().and_then(UserId::parse))
@@ -150,7 +173,11 @@ pub async fn whom(txn: &mut Txn, approval: &Approval) -> Result<Option<String>, 
 ///
 /// # Errors
 /// As of `POST /v1/approvals/{id}/approve`, and 404 for a link that does not count.
-pub async fn decide(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn decide_approval(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+) -> Result<Reply, Refusal> {
     let form = Form::read(app, request)?;
     let decision = match form.field("decision") {
         "approve" => Decision::Approve,
@@ -165,13 +192,13 @@ pub async fn decide(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
         ));
     }
     let Opened { link, organization, approval, member } =
-        opened(app, request, txn, form.field("token")).await?;
+        open_link(app, request, txn, form.field("token")).await?;
     let standing = app
         .directory
         .organization(&organization)
         .await
         .map_err(crate::pipeline::identify::unreadable)?;
-    txn.guard(standing.ok_or_else(links::gone)?.guard());
+    txn.guard(standing.ok_or_else(links::no_such_link)?.guard());
     let id = approval.record.id.clone();
     let subject = Subject::of_person(
         request,
@@ -200,7 +227,7 @@ pub async fn decide(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<R
     {
         Ok(said) => said,
         Err(refusal) => {
-            refused(app, subject, &refusal).await?;
+            audit_refusal(app, subject, &refusal).await?;
             return Err(refusal);
         }
     };
@@ -227,7 +254,11 @@ fn operation(decision: Decision) -> &'static str {
 }
 
 /// A word that did not count is a row of the audit log too, in a unit of its own.
-async fn refused(app: &App, subject: Option<Subject>, refusal: &Refusal) -> Result<(), Refusal> {
+async fn audit_refusal(
+    app: &App,
+    subject: Option<Subject>,
+    refusal: &Refusal,
+) -> Result<(), Refusal> {
     let Some(subject) = subject.filter(|_| !refusal.should_retry()) else { return Ok(()) };
     let named = (refusal.code.own_name(), refusal.reason.as_deref());
     let details = json!({"via": "mail_link"});
@@ -235,5 +266,5 @@ async fn refused(app: &App, subject: Option<Subject>, refusal: &Refusal) -> Resu
     let decision =
         audit::Decision { status, refused: Some(named), changes: &[], details: Some(&details) };
     let fact = subject.fact(decision).map_err(stored::no_randomness)?;
-    alone(&app.store, subject.organization(), fact).await
+    commit_alone(&app.store, subject.organization(), fact).await
 }

@@ -1,36 +1,64 @@
-//! What the link of a mailed invitation leads to: the page that asks for a password, and the
-//! acceptance.
+//! The target of a mailed invitation's link: the page that asks for a password, and the acceptance.
 
-use charter_kernel::refusal::Refusal;
+use charter_kernel::authority::Class;
+use charter_kernel::refusal::{Code, Refusal};
 use charter_store::Txn;
 use http::StatusCode;
 
-use super::{Form, escape, page};
+use super::password::{CURRENT, NEW, field};
+use super::{FORM_BYTES_MAX, Form, LinkQuery};
 use crate::app::App;
-use crate::directory::password::{PASSWORD_BYTES_MAX, PASSWORD_CHARACTERS_MIN};
+use crate::handler;
+use crate::html::{FORM, escape, page};
 use crate::reply::Reply;
 use crate::request::HostRequest;
-use crate::routes::invitations::{self, Accept, Offered};
+use crate::route::HostRoute;
+use crate::routes::invitations::{self, Acceptance, Offered};
 use crate::routes::links;
+use crate::serve::Params;
 
-/// Where the link leads.
+/// The path that the link leads to.
 pub const PATH: &str = "/invitation";
+
+/// The rows of these pages.
+pub fn routes() -> Vec<HostRoute> {
+    vec![
+        HostRoute::get(Class::Open, "pages.invitation", PATH, handler!(show_invitation))
+            .summary("What a mailed invitation offers")
+            .refuses(&[Code::NotFound, Code::RateLimited]),
+        HostRoute::post(Class::Open, "pages.accept", PATH, handler!(accept_invitation))
+            .summary("Accept a mailed invitation")
+            .consumes(FORM, FORM_BYTES_MAX)
+            .refuses(&[
+                Code::Unauthorized,
+                Code::DuplicateRecord,
+                Code::StateConflict,
+                Code::RateLimited,
+            ]),
+    ]
+}
 
 /// `GET /invitation?token=…`: shows what is offered, and accepts nothing.
 ///
 /// # Errors
 /// 404 for an invitation that does not count.
-pub async fn show(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let token = request.query_text("token").unwrap_or_default();
-    let attempt = links::throttled(app, request)?;
-    let offered = invitations::offered(txn, token, request.now).await?.ok_or_else(links::gone)?;
-    app.strangers.give_back(&attempt);
+pub async fn show_invitation(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+    Params(asked): Params<LinkQuery>,
+) -> Result<Reply, Refusal> {
+    let token = asked.token();
+    let attempt = links::throttle(app, request)?;
+    let offered =
+        invitations::find_offer(txn, token, request.now).await?.ok_or_else(links::no_such_link)?;
+    app.bounds.strangers.give_back(&attempt);
     let Offered { invitation, organization, account, by_mail } = offered;
     let (name, role, email) =
         (escape(&organization.name), invitation.role.as_str(), escape(&invitation.email));
     let (ask, kind) = match account {
-        Some(_) => ("The password of your account", "current-password"),
-        None => ("A password for your new account", "new-password"),
+        Some(_) => ("The password of your account", CURRENT),
+        None => ("A password for your new account", NEW),
     };
     // Somebody else may have registered with the address.
     let anew = match account.filter(|account| by_mail && !account.is_verified()) {
@@ -42,11 +70,11 @@ pub async fn show(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
         None => String::new(),
     };
     let (action, token) = (PATH.trim_start_matches('/'), escape(token));
+    let field = field(ask, kind);
     let body = format!(
         "<p>You are invited into {name} as {role}, with the address {email}.</p>\n<form method=\"post\" action=\"{action}\">\n\
          <input type=\"hidden\" name=\"token\" value=\"{token}\">\n\
-         <p><label>{ask}<br><input type=\"password\" name=\"password\" autocomplete=\"{kind}\" required \
-         minlength=\"{PASSWORD_CHARACTERS_MIN}\" maxlength=\"{PASSWORD_BYTES_MAX}\"></label></p>\n{anew}\
+         {field}\n{anew}\
          <p><button>Accept</button></p>\n</form>"
     );
     Ok(page(StatusCode::OK, "An invitation", &body))
@@ -56,16 +84,20 @@ pub async fn show(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
 ///
 /// # Errors
 /// As of `POST /v1/auth/invitations/accept`.
-pub async fn accept(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn accept_invitation(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+) -> Result<Reply, Refusal> {
     let form = Form::read(app, request)?;
-    let attempt = links::throttled(app, request)?;
-    let wanted = Accept {
-        token: form.field("token").to_owned(),
-        password: form.field("password").to_owned(),
+    let attempt = links::throttle(app, request)?;
+    let wanted = Acceptance {
+        token: form.field("token").into(),
+        password: form.field("password").into(),
         new_account: form.field("new_account") == "true",
     };
-    let accepted = invitations::taken_up(app, request, txn, wanted).await?;
-    app.strangers.give_back(&attempt);
+    let accepted = invitations::accept(app, request, txn, wanted).await?;
+    app.bounds.strangers.give_back(&attempt);
     let body = format!(
         "<p>{} is a member of {} now, as {}.</p>",
         escape(&accepted.account.email),

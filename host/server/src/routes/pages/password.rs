@@ -1,36 +1,63 @@
-//! What the link for a new password leads to: the page that asks for one, and the change.
+//! The target of the link for a new password: the page that asks for one, and the change.
 
-use charter_kernel::refusal::Refusal;
+use charter_kernel::authority::Class;
+use charter_kernel::refusal::{Code, Refusal};
 use charter_store::Txn;
+use charter_tenancy::directory::password::{PASSWORD_BYTES_MAX, PASSWORD_CHARACTERS_MIN};
+use charter_tenancy::records::link::Purpose;
 use http::StatusCode;
 
-use super::{Form, escape, page};
+use super::{FORM_BYTES_MAX, Form, LinkQuery};
 use crate::app::App;
-use crate::directory::password::{PASSWORD_BYTES_MAX, PASSWORD_CHARACTERS_MIN};
-use crate::records::link::Purpose;
+use crate::handler;
+use crate::html::{FORM, escape, page};
 use crate::reply::Reply;
 use crate::request::HostRequest;
+use crate::route::HostRoute;
 use crate::routes::{links, passwords};
+use crate::serve::Params;
 
-/// Where the link leads.
+/// The path that the link leads to.
 pub const PATH: &str = "/password";
 
-/// The field of a form that asks for a new password.
-pub fn field(label: &str) -> String {
+/// The `autocomplete` of a password that an account has, and of one that it gets (HTML, 4.10.18.7).
+pub const CURRENT: &str = "current-password";
+/// See [`CURRENT`].
+pub const NEW: &str = "new-password";
+
+/// The field of a form that asks for a password; browsers fill it in by `autocomplete`.
+pub fn field(label: &str, autocomplete: &str) -> String {
     format!(
-        "<p><label>{label}<br><input type=\"password\" name=\"password\" autocomplete=\"new-password\" required \
+        "<p><label>{label}<br><input type=\"password\" name=\"password\" autocomplete=\"{autocomplete}\" required \
          minlength=\"{PASSWORD_CHARACTERS_MIN}\" maxlength=\"{PASSWORD_BYTES_MAX}\"></label></p>"
     )
+}
+
+/// The rows of these pages.
+pub fn routes() -> Vec<HostRoute> {
+    vec![
+        HostRoute::get(Class::Open, "pages.password", PATH, handler!(show_password_form))
+            .summary("Whose password a mailed link sets")
+            .refuses(&[Code::NotFound, Code::RateLimited]),
+        HostRoute::post(Class::Open, "pages.reset", PATH, handler!(set_password))
+            .summary("Set a new password by a mailed link")
+            .consumes(FORM, FORM_BYTES_MAX)
+            .refuses(&[Code::NotFound, Code::RateLimited]),
+    ]
 }
 
 /// `GET /password?token=…`: asks for a new password, and changes nothing.
 ///
 /// # Errors
 /// 404 for a link that does not count.
-pub async fn show(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let token = request.query_text("token").unwrap_or_default();
-    let link = links::presented_for(app, request, txn, token, &Purpose::Reset).await?;
-    let account = links::account(txn, &link).await?;
+pub async fn show_password_form(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+    Params(asked): Params<LinkQuery>,
+) -> Result<Reply, Refusal> {
+    let token = asked.token();
+    let (_, account) = links::find_account(app, request, txn, token, &Purpose::Reset).await?;
     let caution = match account.is_verified() {
         true => String::new(),
         false => format!(
@@ -39,7 +66,8 @@ pub async fn show(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
             account.created_at
         ),
     };
-    let (email, token, field) = (escape(&account.email), escape(token), field("A new password"));
+    let (email, token, field) =
+        (escape(&account.email), escape(token), field("A new password", NEW));
     let action = PATH.trim_start_matches('/');
     let body = format!(
         "<p>You set a new password for {email}. All sessions of the account end.</p>\n{caution}\
@@ -54,10 +82,14 @@ pub async fn show(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
 ///
 /// # Errors
 /// As of `POST /v1/auth/password/reset`.
-pub async fn set(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn set_password(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+) -> Result<Reply, Refusal> {
     let form = Form::read(app, request)?;
     let (token, password) = (form.field("token"), form.field("password").to_owned());
-    let (account, ended) = passwords::renewed(app, request, txn, token, password).await?;
+    let (account, ended) = passwords::reset(app, request, txn, token, password).await?;
     let body = format!(
         "<p>The password of {} is set. Sessions that ended: {ended}. Sign in with it.</p>",
         escape(&account.email)

@@ -1,39 +1,50 @@
-//! What a sign-in link leads to: the page, and its button, which opens the session.
+//! The target of a sign-in link: the page, and its button, which opens the session.
 
-use charter_kernel::refusal::Refusal;
+use charter_kernel::authority::Class;
+use charter_kernel::refusal::{Code, Refusal};
 use charter_store::Txn;
+use charter_tenancy::records::link::Purpose;
+use charter_tenancy::stored;
 use http::{StatusCode, header};
 
-use super::{Form, escape, page};
+use super::{FORM_BYTES_MAX, Form, LinkQuery};
 use crate::app::App;
-use crate::records::account::Account;
-use crate::records::link::{Link, Purpose};
+use crate::handler;
+use crate::html::{FORM, escape, page};
 use crate::reply::Reply;
 use crate::request::HostRequest;
-use crate::routes::links;
-use crate::routes::{auth, stored};
+use crate::route::HostRoute;
+use crate::routes::{auth, links};
+use crate::serve::Params;
 
-/// Where the link leads.
+/// The path that the link leads to.
 pub const PATH: &str = "/sign-in";
 
-async fn opened(
-    app: &App,
-    request: &HostRequest,
-    txn: &mut Txn,
-    token: &str,
-) -> Result<(Link, Account), Refusal> {
-    let link = links::presented_for(app, request, txn, token, &Purpose::SignIn).await?;
-    let account = links::account(txn, &link).await?;
-    Ok((link, account))
+/// The rows of these pages.
+pub fn routes() -> Vec<HostRoute> {
+    vec![
+        HostRoute::get(Class::Open, "pages.sign_in", PATH, handler!(show_sign_in))
+            .summary("Whom a mailed sign-in link is for")
+            .refuses(&[Code::NotFound, Code::RateLimited]),
+        HostRoute::post(Class::Open, "pages.open_session", PATH, handler!(open_session))
+            .summary("Sign in by a mailed link")
+            .consumes(FORM, FORM_BYTES_MAX)
+            .refuses(&[Code::NotFound, Code::RateLimited]),
+    ]
 }
 
 /// `GET /sign-in?token=…`: shows who is about to sign in, and opens nothing.
 ///
 /// # Errors
 /// 404 for a link that does not count.
-pub async fn show(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
-    let token = request.query_text("token").unwrap_or_default();
-    let (_, account) = opened(app, request, txn, token).await?;
+pub async fn show_sign_in(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+    Params(asked): Params<LinkQuery>,
+) -> Result<Reply, Refusal> {
+    let token = asked.token();
+    let (_, account) = links::find_account(app, request, txn, token, &Purpose::SignIn).await?;
     let (email, token) = (escape(&account.email), escape(token));
     let action = PATH.trim_start_matches('/');
     let body = format!(
@@ -47,12 +58,17 @@ pub async fn show(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Rep
 ///
 /// # Errors
 /// 404 for a link that does not count, 403 for a member of no organization.
-pub async fn open(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Reply, Refusal> {
+pub async fn open_session(
+    app: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+) -> Result<Reply, Refusal> {
     let form = Form::read(app, request)?;
-    let (link, account) = opened(app, request, txn, form.field("token")).await?;
-    let opened = auth::signed_in(app, request, txn, &account).await?;
+    let (link, account) =
+        links::find_account(app, request, txn, form.field("token"), &Purpose::SignIn).await?;
+    let opened = auth::sign_in(app, request, txn, &account).await?;
     stored::remove(txn, &link).await?;
-    auth::audited(txn, request, "auth.link", 200, &opened.organization.id, &account.id)?;
+    auth::audit(txn, request, "auth.link", 200, &opened.organization.id, &account.id)?;
     let body = format!(
         "<p>You are signed in to {} as {}, until {}.</p>",
         escape(&opened.organization.name),

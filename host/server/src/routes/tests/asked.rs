@@ -1,18 +1,18 @@
-//! Who asked for something by a session of their own: they are not mailed about it, and no link of
-//! theirs decides it.
+//! People who asked for something by a session of their own: they are not mailed about it, and no
+//! link of theirs decides it.
 
+use charter_adapters::mail;
+use charter_adapters::mail::links;
+use charter_adapters::providers::BindingInput;
 use charter_kernel::governance::hold::Subject;
 use charter_kernel::id::uuid_v7;
+use charter_tenancy::records::approval::{Approval, Status};
+use charter_tenancy::records::link::Purpose;
+use charter_tenancy::records::mail::About;
 use charter_tests::relay::Relay;
 use http::StatusCode;
 
 use super::*;
-use crate::mail;
-use crate::mail::links;
-use crate::providers::BindingInput;
-use crate::records::approval::{Approval, Status};
-use crate::records::link::Purpose;
-use crate::records::mail::About;
 use crate::routes::pages;
 
 impl Bed {
@@ -36,6 +36,7 @@ impl Bed {
                 user: None,
                 kit: None,
                 actor: ("session".into(), "s".into()),
+                root: None,
             },
             asked_by: Some(self.owner.to_string()),
             policy_ids: Vec::new(),
@@ -78,7 +79,7 @@ impl Bed {
             approval: id.to_owned(),
             request_sha256: "digest".into(),
         };
-        let (link, token) = links::made(
+        let (link, token) = links::make(
             purpose,
             Some(&self.owner),
             "founder@example.com",
@@ -93,7 +94,7 @@ impl Bed {
         let parameters = vec![("id".to_owned(), id.to_owned())];
         let request = HostRequest { parameters, bytes: form.into(), ..anonymous(Value::Null) };
         let mut txn = self.app().store.begin("");
-        let reply = pages::approval::decide(self.app(), &request, &mut txn).await?;
+        let reply = pages::approval::decide_approval(self.app(), &request, &mut txn).await?;
         txn.commit().await.unwrap();
         Ok(reply.status)
     }
@@ -113,8 +114,9 @@ async fn who_asked_is_neither_asked_nor_heard_unless_nobody_else_could() {
     let bed = Bed::new().await;
     let relay = Relay::start();
     let input: BindingInput = serde_json::from_value(relay.binding()).unwrap();
-    let row = charter_kernel::audit::Row { action: "operator.providers.put", ..Default::default() };
-    let row = charter_store::audited(&row).unwrap();
+    let row =
+        charter_kernel::audit::AuditRow { action: "operator.providers.put", ..Default::default() };
+    let row = charter_store::audit_fact(&row).unwrap();
     bed.app().adapters.providers.set(mail::relay::BINDING, input, row).await.unwrap();
     let approver = bed.put_member(1, Role::Approver, NOW).await;
     bed.put_member(2, Role::Developer, NOW).await;
@@ -132,6 +134,6 @@ async fn who_asked_is_neither_asked_nor_heard_unless_nobody_else_could() {
     assert_eq!(bed.by_link(&alone, "deny").await.unwrap(), StatusCode::OK);
     let decided = bed.approval(&alone).await;
     assert_eq!((decided.status, decided.decisions[0].self_approved), (Status::Denied, true));
-    assert_eq!(relay.taken().len(), 2, "the developer, and who asked, were told of nothing");
+    assert_eq!(relay.mails().len(), 2, "the developer, and who asked, were told of nothing");
     bed.end().await;
 }

@@ -1,25 +1,25 @@
-//! Whom a notice concerns: for each of them a link and a mail, in one unit with the notice's end,
-//! so that each is made once.
+//! The recipients of a notice: for each of them a link and a mail, in one unit with the notice's
+//! end, so that each is made once.
 
+use charter_adapters::mail::letter::{self, Letter, Question};
+use charter_adapters::mail::outbox::{self, Wanted};
+use charter_adapters::mail::{self, Missing, Ready, links, quota};
+use charter_governance::decide;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::role::Role;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Guard, Reach, Taken, Unit, Write};
 use charter_store::{CommitError, TransactError, Txn};
+use charter_tenancy::records::Record as _;
+use charter_tenancy::records::account::Account;
+use charter_tenancy::records::approval::Approval;
+use charter_tenancy::records::link::{Link, Mailed, Purpose};
+use charter_tenancy::records::mail::{About, Cause, Notice};
+use charter_tenancy::records::member::Member;
+use charter_tenancy::stored;
 
 use crate::app::App;
-use crate::governance::decide;
-use crate::mail::letter::{self, Asked, Letter};
-use crate::mail::outbox::{self, Wanted};
-use crate::mail::{self, Missing, Ready, links, quota};
-use crate::records::Record as _;
-use crate::records::account::Account;
-use crate::records::approval::Approval;
-use crate::records::link::{Link, Mailed, Purpose};
-use crate::records::mail::{About, Cause, Notice};
-use crate::records::member::Member;
 use crate::routes::pages;
-use crate::routes::stored;
 
 /// People who are told of one approval.
 const PEOPLE_MAX: usize = 100;
@@ -29,7 +29,7 @@ pub(super) async fn notice(app: &App, taken: Taken) {
     let Ok(notice) = Notice::read(&taken.row) else { return };
     let ready = match mail::ready(&app.adapters) {
         Ok(ready) => ready,
-        Err(missing) => return untold(app, &taken, &notice, &missing).await,
+        Err(missing) => return drop_untellable(app, &taken, &notice, &missing).await,
     };
     let organization = match &notice.about {
         About::Approval { organization, .. } => organization.as_str(),
@@ -38,16 +38,16 @@ pub(super) async fn notice(app: &App, taken: Taken) {
     let expanded = app.store.transact(organization, async |txn: &mut Txn| {
         match &notice.about {
             About::Approval { organization, approval } => {
-                approved(app, &ready, txn, organization, approval).await?;
+                mail_deciders(app, &ready, txn, organization, approval).await?;
             }
             About::SignIn { email } => {
-                linked(app, &ready, txn, Leads::SIGN_IN, email, notice.created_at).await?;
+                mail_link(app, &ready, txn, Leads::SIGN_IN, email, notice.created_at).await?;
             }
             About::Proof { email } => {
-                linked(app, &ready, txn, Leads::PROOF, email, notice.created_at).await?;
+                mail_link(app, &ready, txn, Leads::PROOF, email, notice.created_at).await?;
             }
             About::Reset { email } => {
-                linked(app, &ready, txn, Leads::RESET, email, notice.created_at).await?;
+                mail_link(app, &ready, txn, Leads::RESET, email, notice.created_at).await?;
             }
         }
         let (key, token) = (taken.key.clone(), taken.token.clone());
@@ -72,7 +72,7 @@ pub(super) async fn notice(app: &App, taken: Taken) {
 
 /// There is no relay any more: looked at again when its lease has ended, for as long as a mail
 /// would be tried.
-async fn untold(app: &App, taken: &Taken, notice: &Notice, missing: &Missing) {
+async fn drop_untellable(app: &App, taken: &Taken, notice: &Notice, missing: &Missing) {
     tracing::error!(?missing, "nobody can be told by mail");
     if app.store.now() < notice.created_at.plus_ms(outbox::TRIED_MS) {
         return;
@@ -85,7 +85,7 @@ async fn untold(app: &App, taken: &Taken, notice: &Notice, missing: &Missing) {
 }
 
 /// Everybody who may decide is told, with a link of their own.
-async fn approved(
+async fn mail_deciders(
     app: &App,
     ready: &Ready,
     txn: &mut Txn,
@@ -98,14 +98,14 @@ async fn approved(
         return Ok(());
     };
     let approval = approval.record;
-    if decide::decided(&approval, now).is_some() {
+    if decide::refuse_decided(&approval, now).is_some() {
         return Ok(());
     }
     let (name, whom) = (
         pages::approval::organization(txn, &approval).await?,
-        pages::approval::whom(txn, &approval).await?,
+        pages::approval::user_name(txn, &approval).await?,
     );
-    let asked = Asked {
+    let asked = Question {
         title: &approval.title,
         action: &approval.action,
         amount: approval.amount_micro_usd,
@@ -115,12 +115,12 @@ async fn approved(
         people: approval.approvals_required,
     };
     for member in deciders(txn, &approval).await? {
-        one(app, ready, txn, &approval, &asked, &member, now).await?;
+        mail_decider(app, ready, txn, &approval, &asked, &member, now).await?;
     }
     Ok(())
 }
 
-/// Who may decide on it: whoever asked is left out, unless nobody else could.
+/// The members who may decide on it: the one who asked is left out, unless nobody else could.
 async fn deciders(txn: &mut Txn, approval: &Approval) -> Result<Vec<Member>, Refusal> {
     let reach = Reach::organization(approval.organization.as_str());
     let mut deciders = Vec::new();
@@ -146,12 +146,12 @@ async fn deciders(txn: &mut Txn, approval: &Approval) -> Result<Vec<Member>, Ref
 }
 
 /// One person is told, or it is written down why not.
-async fn one(
+async fn mail_decider(
     app: &App,
     ready: &Ready,
     txn: &mut Txn,
     approval: &Approval,
-    asked: &Asked<'_>,
+    asked: &Question<'_>,
     member: &Member,
     now: Instant,
 ) -> Result<(), Refusal> {
@@ -162,7 +162,7 @@ async fn one(
         request_sha256: approval.request_sha256.clone(),
     };
     let (link, token) =
-        links::made(purpose, Some(&member.account), &member.email, now, approval.expires_at)?;
+        links::make(purpose, Some(&member.account), &member.email, now, approval.expires_at)?;
     let withheld = match () {
         () if mail::is_hosted(&app.adapters, &member.email) => Some("hosted_domain"),
         () if letter::mailbox(&member.email).is_none() => Some("no_mailbox"),
@@ -179,7 +179,7 @@ async fn one(
             "a person is not told by mail"
         );
         if reason == "rate_limited" {
-            summed_up(ready, txn, organization, member, now).await?;
+            mail_summary(ready, txn, organization, member, now).await?;
         }
         // A token that nobody has: the row only says that there was no mail.
         let link = Link { mailed: Mailed::Withheld, reason: Some(reason.to_owned()), ..link };
@@ -199,7 +199,7 @@ async fn one(
 }
 
 /// The one mail that stands for all that are not sent within this hour.
-async fn summed_up(
+async fn mail_summary(
     ready: &Ready,
     txn: &mut Txn,
     organization: &str,
@@ -220,7 +220,7 @@ async fn summed_up(
     outbox::enqueue(txn, wanted, now).await
 }
 
-/// Where a link leads that somebody asked for.
+/// The target of a link that somebody asked for.
 struct Leads {
     purpose: Purpose,
     path: &'static str,
@@ -259,7 +259,7 @@ impl Leads {
 }
 
 /// The address is mailed a link, if it is one that such a link goes to: nobody is told either way.
-async fn linked(
+async fn mail_link(
     app: &App,
     ready: &Ready,
     txn: &mut Txn,
@@ -289,7 +289,7 @@ async fn linked(
         tracing::warn!(account, reason, purpose = ?leads.purpose, "a link is not mailed");
         return Ok(());
     }
-    let (link, token) = links::made(leads.purpose.clone(), id, email, now, expires_at)?;
+    let (link, token) = links::make(leads.purpose.clone(), id, email, now, expires_at)?;
     stored::insert(txn, &link, "link").await?;
     let address = format!("{}{}?token={}", ready.base, leads.path, token.reveal());
     let cause = match leads.purpose {

@@ -1,12 +1,12 @@
 //! How many attributes a tag of a text may have, whatever else stands in it.
 //!
 //! A tokenizer compares each attribute of a tag with those before it, so a tag with hundreds of
-//! thousands costs minutes. Where in the text a tag begins is only known to the tokenizer; here
-//! every `<` that may begin one is followed through all the states that a tokenizer can be in then,
-//! and what counts is the most attributes that any of them holds. It never counts too few, and too
-//! many only in what looks like a tag and is none.
+//! thousands costs minutes. Only the tokenizer knows at which byte a tag begins; here every `<`
+//! that may begin one is followed through all the states that a tokenizer can be in then, and the
+//! most attributes that any of them holds count. It never counts too few, and too many only in what
+//! looks like a tag and is none.
 
-/// Where a tokenizer may be within a tag.
+/// The state of a tokenizer within a tag.
 #[derive(Clone, Copy)]
 enum State {
     TagName,
@@ -41,7 +41,7 @@ const STATES: [State; 9] = [
 /// for an impossible one.
 type Counts = [u32; STATES.len()];
 
-/// What may be open at one place of a text.
+/// The tags that may be open at one place of a text.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Attributes {
     counts: Counts,

@@ -1,11 +1,11 @@
 //! HTML to a tree at a bounded cost: it is fed to the parser in small pieces, and given up once the
 //! parser makes more of them than a page is worth.
 //!
-//! What a parser does is in no proportion to what it reads. It opens unclosed formatting elements
-//! again in every paragraph, and looks through all open elements for what a tag belongs to: a page
-//! of 100 KB can keep it busy for minutes. No estimate by the text's tags holds, because what a tag
-//! does depends on all before it. So the work is counted where it is done: at the tree that the
-//! parser builds and asks.
+//! A parser's work is in no proportion to its input. It opens unclosed formatting elements again in
+//! every paragraph, and looks through all open elements for what a tag belongs to: a page of 100 KB
+//! can keep it busy for minutes. No estimate by the text's tags holds, because what a tag does
+//! depends on all before it. So the work is counted where it is done: at the tree that the parser
+//! builds and asks.
 
 use std::borrow::Cow;
 use std::cell::{Cell, Ref, RefCell};
@@ -69,8 +69,8 @@ struct Handle {
     place: usize,
 }
 
-/// Where a node was put. One whose ancestors are moved afterwards keeps its place: this bounds the
-/// parser's work and not the tree, which [`super::shape`] measures.
+/// The place at which a node was put. One whose ancestors are moved afterwards keeps its place:
+/// this bounds the parser's work and not the tree, which [`super::shape`] measures.
 #[derive(Clone, Copy, Default)]
 struct Place {
     /// Elements around it, itself included.
@@ -86,8 +86,8 @@ struct Sink {
     deepest: Cell<u32>,
     attributes: Cell<usize>,
     work: Cell<u64>,
-    /// What the element that was just made costs for each formatting element that is open; none if
-    /// it is no such element.
+    /// The cost of the element just made, for each formatting element that is open; none if it is
+    /// no such element.
     comparing: Cell<Option<u64>>,
     /// The script or style that is open: in it the text has no tags.
     in_code: Cell<Option<NodeId>>,
@@ -119,7 +119,7 @@ impl Sink {
         self.work.set(self.work.get().saturating_add(steps));
     }
 
-    fn made(&self, id: NodeId) -> Handle {
+    fn note_node(&self, id: NodeId) -> Handle {
         self.works(1);
         let mut placed = self.placed.borrow_mut();
         placed.push(Place::default());
@@ -206,7 +206,7 @@ impl TreeSink for Sink {
             && name.ns == ns!(html);
         let id = self.document.create_element(name, attributes, flags);
         self.in_code.set(is_code.then_some(id));
-        self.made(id)
+        self.note_node(id)
     }
     fn pop(&self, node: &Handle) {
         if self.in_code.get() == Some(node.id) {
@@ -214,10 +214,10 @@ impl TreeSink for Sink {
         }
     }
     fn create_comment(&self, text: StrTendril) -> Handle {
-        self.made(self.document.create_comment(text))
+        self.note_node(self.document.create_comment(text))
     }
     fn create_pi(&self, target: StrTendril, data: StrTendril) -> Handle {
-        self.made(self.document.create_pi(target, data))
+        self.note_node(self.document.create_pi(target, data))
     }
     fn append(&self, parent: &Handle, child: NodeOrText<Handle>) {
         let child = self.put(child, self.place(parent));

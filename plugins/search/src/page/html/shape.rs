@@ -8,7 +8,7 @@ use dom_query::{Document, NodeData, NodeId};
 /// Bytes of text that an element counts as.
 const NODE_BYTES: u64 = 16;
 
-/// What a tree asks of whoever reads it.
+/// The work that a tree asks of a reader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Shape {
     /// Elements of all kinds.
@@ -25,7 +25,7 @@ pub(super) struct Shape {
     pub(super) indented: u64,
 }
 
-/// What stands around a place of the tree.
+/// The surroundings of a place of the tree.
 #[derive(Clone, Copy, Default)]
 struct Around {
     depth: u32,
@@ -34,7 +34,7 @@ struct Around {
 }
 
 impl Around {
-    /// What stands around the children of a node.
+    /// The surroundings of a node's children.
     fn within(self, data: &NodeData, by: i32) -> Self {
         let NodeData::Element(element) = data else { return self };
         let indents = matches!(&*element.name.local, "ul" | "ol" | "blockquote");
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!((none.elements, none.depth, none.nested, none.indented), (3, 2, 0, 0));
         let flat = shape("<p>a<p>b<p>c");
         assert_eq!((flat.elements, flat.depth), (6, 3));
-        // What the text does not close is not closed.
+        // Tags that the text leaves open stay open.
         assert_eq!(shape(&"<div/>".repeat(50)).depth, 52);
         assert_eq!(shape(&"<div></x>".repeat(50)).depth, 52);
         let quotes = shape(&format!("{}<pre>1\n2\n3</pre>", "<blockquote>".repeat(10)));

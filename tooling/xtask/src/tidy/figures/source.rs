@@ -1,60 +1,12 @@
-//! What one source file is made of.
+//! The figures of one source file.
 
 use std::collections::BTreeMap;
 
-use super::{COLUMNS_MAX, FUNCTION_LINES_MAX, Place, prose};
+use super::super::names;
+use super::super::prose::{self, Place};
+use super::{COLUMNS_MAX, FUNCTION_LINES_MAX};
 use crate::rust::{Code, Kind, Token};
 
-/// Participles that do not end in `ed`.
-const IRREGULAR: [&str; 45] = [
-    "begun",
-    "bound",
-    "broken",
-    "brought",
-    "built",
-    "caught",
-    "chosen",
-    "done",
-    "drawn",
-    "driven",
-    "fallen",
-    "found",
-    "given",
-    "gone",
-    "grown",
-    "held",
-    "hidden",
-    "kept",
-    "known",
-    "laid",
-    "led",
-    "left",
-    "lent",
-    "lost",
-    "made",
-    "meant",
-    "met",
-    "mistaken",
-    "overdrawn",
-    "paid",
-    "risen",
-    "said",
-    "seen",
-    "sent",
-    "shown",
-    "sold",
-    "spent",
-    "stood",
-    "sworn",
-    "taken",
-    "thrown",
-    "told",
-    "undone",
-    "withdrawn",
-    "written",
-];
-/// Words that end in `ed` and are no participles.
-const NOUNS: [&str; 7] = ["bed", "embed", "feed", "need", "seed", "speed", "succeed"];
 /// A text of this length may stand on a line that is too long: no tool breaks it.
 const LITERAL_BYTES: usize = 40;
 
@@ -97,7 +49,7 @@ impl Source {
             sentences,
             ..Self::default()
         };
-        openings.into_iter().for_each(|place| source.found("openings", place.line, place.text));
+        openings.into_iter().for_each(|place| source.note("openings", place.line, place.text));
         source.widths(text, &code);
         for at in 0..words.len() {
             source.word(&words, at);
@@ -106,7 +58,7 @@ impl Source {
         source
     }
 
-    fn found(&mut self, figure: &'static str, line: usize, text: impl Into<String>) {
+    fn note(&mut self, figure: &'static str, line: usize, text: impl Into<String>) {
         self.places.entry(figure).or_default().push(Place { line, text: text.into() });
     }
 
@@ -130,7 +82,7 @@ impl Source {
             self.full_lines += 1;
             self.columns += columns;
             if columns > COLUMNS_MAX && own.contains(&(at + 1)) && !long_text(at + 1) {
-                self.found("wide", at + 1, line.trim());
+                self.note("wide", at + 1, line.trim());
             }
         }
     }
@@ -150,15 +102,15 @@ impl Source {
                 self.types += 1;
                 let name = next(1);
                 if name.chars().filter(|c| c.is_uppercase()).count() == 1 {
-                    self.found("one-word", token.line, name);
+                    self.note("one-word", token.line, name);
                 }
             }
             "unwrap" if is_called("unwrap") && next(1) == "(" && next(2) == ")" => {
-                self.found("unwraps", token.line, "unwrap()");
+                self.note("unwraps", token.line, "unwrap()");
             }
             "expect" if is_called("expect") => self.expects += 1,
             "expect" if is_attribute(words, at) => self.expected_lints += 1,
-            "allow" if is_attribute(words, at) => self.found("allowed", token.line, next(2)),
+            "allow" if is_attribute(words, at) => self.note("allowed", token.line, next(2)),
             _ => {}
         }
     }
@@ -169,11 +121,11 @@ impl Source {
             let lines = last - line + 1;
             self.functions.push(lines);
             if lines > FUNCTION_LINES_MAX {
-                self.found("long", line, format!("{name}: {lines} lines"));
+                self.note("long", line, format!("{name}: {lines} lines"));
             }
         }
-        if is_participle(name) {
-            self.found("participles", line, name);
+        if names::is_participle(name) {
+            self.note("participles", line, name);
         }
     }
 
@@ -190,7 +142,7 @@ impl Source {
             }
             self.public += 1;
             if !is_documented(&tokens[..at]) {
-                self.found("undocumented", token.line, format!("{} {}", next(1), next(2)));
+                self.note("undocumented", token.line, format!("{} {}", next(1), next(2)));
             }
         }
     }
@@ -221,12 +173,6 @@ fn end_of_body(words: &[Token<'_>]) -> Option<usize> {
         }
     }
     None
-}
-
-fn is_participle(name: &str) -> bool {
-    let first = name.split('_').next().unwrap_or_default();
-    let is_regular = first.len() > 3 && first.ends_with("ed") && !NOUNS.contains(&first);
-    is_regular || IRREGULAR.contains(&first)
 }
 
 /// Whether a comment stands above what follows these tokens; attributes may lie between.
@@ -262,7 +208,7 @@ mod tests {
         );
         assert_eq!(source.functions, [3, 1]);
         let names = "fn told() {} fn expired_rows() {} fn need() {} fn feed() {} fn tell() {}";
-        assert_eq!(listed(names, "participles"), ["told", "expired_rows"]);
+        assert_eq!(listed(names, "participles"), ["told"]);
         let long = format!("fn a() {{\n{}}}", "x();\n".repeat(FUNCTION_LINES_MAX));
         assert_eq!(listed(&long, "long"), ["a: 72 lines"]);
     }

@@ -1,0 +1,251 @@
+//! The rules of jobs and schedules, over a real store: bounds, keys, power, and what may wait.
+
+use charter_kernel::role::Role;
+use charter_kernel::scope::{ActorKind, Scope};
+use serde_json::json;
+
+use super::*;
+use crate::call::Call;
+use crate::call::bed::{Bed, handle, key, long, scope, shop, user};
+use crate::config::EngineConfig;
+
+fn job(name: &str) -> Job {
+    Job {
+        name: name.into(),
+        payload: "{}".into(),
+        run_at: None,
+        key: None,
+        attempts_max: 3,
+        deadline_ms: None,
+        public: false,
+    }
+}
+
+fn job_of_key(key: &str) -> Job {
+    Job { key: Some(key.into()), ..job("count") }
+}
+
+async fn enqueue(bed: &Bed, by: &Scope, job: Job) -> Result<String, String> {
+    bed.by(by.clone(), async |guest| guest.enqueue(job).await).await
+}
+
+async fn record(bed: &Bed, by: &Scope, id: &str) -> Option<JobRecord> {
+    let row = bed.row(&Key::new(&by.narrowest(), &jobs(), id)).await?;
+    Some(serde_json::from_str(&row.body).unwrap())
+}
+
+#[tokio::test]
+async fn a_job_beyond_its_bounds_is_refused() {
+    let bed = Bed::new().await;
+    let deep = "[".repeat(200) + &"]".repeat(200);
+    for (job, word) in [
+        (job(""), "invalid_input:job"),
+        (job(&long(201)), "invalid_input:job"),
+        (job("a\0b"), "invalid_input:job"),
+        (job_of_key(""), "invalid_input:job"),
+        (job_of_key(&long(201)), "invalid_input:job"),
+        (job_of_key("a\0b"), "invalid_input:job"),
+        (Job { payload: long((256 << 10) + 1), ..job("a") }, "payload_too_large"),
+        (Job { payload: "{".into(), ..job("a") }, "invalid_input:payload"),
+        (Job { payload: deep, ..job("a") }, "invalid_input:payload"),
+    ] {
+        let name = job.name.clone();
+        assert_eq!(enqueue(&bed, &user(3), job).await, Err(word.into()), "{name}");
+    }
+    let most = Job { key: Some(long(200)), ..job(&long(200)) };
+    assert!(enqueue(&bed, &user(3), most).await.is_ok());
+}
+
+#[tokio::test]
+async fn what_a_guest_asks_of_a_job_is_brought_within_bounds() {
+    let bed = Bed::new().await;
+    for (given, attempts, at) in [
+        (Job { attempts_max: 0, run_at: Some(i64::MIN), ..job("a") }, 1, Instant(0)),
+        (Job { attempts_max: 7, run_at: Some(5), ..job("a") }, 7, Instant(5)),
+        (Job { attempts_max: u32::MAX, run_at: Some(i64::MAX), ..job("a") }, 100, Instant::LAST),
+    ] {
+        let id = enqueue(&bed, &user(3), given).await.unwrap();
+        let record = record(&bed, &user(3), &id).await.unwrap();
+        assert_eq!((record.attempts_max, record.run_at), (attempts, at));
+    }
+}
+
+#[tokio::test]
+async fn a_job_runs_as_who_asked_for_it_without_more_power_and_a_schedule_outlives_the_key() {
+    let bed = Bed::new().await;
+    let owner = scope(key(Role::Owner), 1, Some(2), Some(3));
+    let id = enqueue(&bed, &owner, job("a")).await.unwrap();
+    let asked = record(&bed, &owner, &id).await.unwrap().asked.unwrap();
+    assert_eq!((asked.actor.kind, asked.role), (ActorKind::System, Some(Role::Developer)));
+    assert_eq!(asked.credential.map(|actor| actor.id), Some("k".into()));
+    let schedule = Schedule {
+        key: "daily".into(),
+        cron: "0 0 * * *".into(),
+        time_zone: "UTC".into(),
+        job: job("a"),
+    };
+    bed.by(owner.clone(), async |guest| guest.set_schedule(schedule).await).await.unwrap();
+    let row = bed.row(&Key::new(&owner.narrowest(), &schedules(), "shop/daily")).await.unwrap();
+    let record: ScheduleRecord = serde_json::from_str(&row.body).unwrap();
+    let asked = record.job.asked.unwrap();
+    assert_eq!((asked.role, asked.credential), (Some(Role::Developer), None));
+}
+
+#[tokio::test]
+async fn a_key_names_one_live_job_of_a_user_and_a_primitive() {
+    let mut bed = Bed::new().await;
+    let first = enqueue(&bed, &user(3), job_of_key("k")).await.unwrap();
+    assert_eq!(enqueue(&bed, &user(3), job_of_key("k")).await, Ok(first.clone()));
+    assert_ne!(enqueue(&bed, &user(4), job_of_key("k")).await, Ok(first.clone()));
+    let mut other = shop();
+    other["name"] = "other".into();
+    bed.beside(other);
+    let cancel = async |bed: &Bed, by: Scope, id: &str| {
+        bed.by(by, async |guest| guest.cancel(id.to_owned()).await).await
+    };
+    assert_eq!(cancel(&bed, user(3), &first).await, Ok(false), "another primitive's");
+    assert_ne!(enqueue(&bed, &user(3), job_of_key("k")).await, Ok(first.clone()));
+    bed.beside(shop());
+    assert_eq!(cancel(&bed, user(4), &first).await, Ok(false), "another user's");
+    assert_eq!(cancel(&bed, user(3), "nothing").await, Ok(false));
+    assert_eq!(cancel(&bed, user(3), &first).await, Ok(true));
+    assert_eq!(cancel(&bed, user(3), &first).await, Ok(false));
+    let second = enqueue(&bed, &user(3), job_of_key("k")).await.unwrap();
+    assert_ne!(second, first, "the key is free again");
+    let cancel_key =
+        async |by: Scope| bed.by(by, async |guest| guest.cancel_key("k".into()).await).await;
+    assert_eq!(cancel_key(user(3)).await, Ok(true));
+    assert_eq!(cancel_key(user(3)).await, Ok(false));
+    assert_eq!(record(&bed, &user(3), &second).await, None);
+    assert_eq!(cancel_key(user(4)).await, Ok(true), "its own still stood");
+}
+
+#[tokio::test]
+async fn progress_is_a_fraction_and_a_short_note_and_keeps_the_key() {
+    let bed = Bed::new().await;
+    let id = enqueue(&bed, &user(3), job_of_key("k")).await.unwrap();
+    let progress = async |by: Scope, fraction: f32, note: String| {
+        bed.by(by, async |guest| guest.progress(id.clone(), fraction, note).await).await
+    };
+    for (given, kept) in
+        [(0.5, 0.5), (-1.0, 0.0), (7.0, 1.0), (f32::NAN, 0.0), (f32::INFINITY, 0.0)]
+    {
+        progress(user(3), given, "ü".repeat(300)).await.unwrap();
+        let record = record(&bed, &user(3), &id).await.unwrap();
+        assert_eq!(record.fraction, Some(kept), "{given}");
+        assert_eq!(record.note.unwrap().chars().count(), 200);
+    }
+    assert_eq!(progress(user(4), 0.5, String::new()).await, Err("not_found".into()));
+    assert_eq!(enqueue(&bed, &user(3), job_of_key("k")).await, Ok(id.clone()));
+}
+
+async fn set(bed: &Bed, by: &Scope, key: &str, cron: &str, zone: &str) -> Result<i64, String> {
+    let schedule =
+        Schedule { key: key.into(), cron: cron.into(), time_zone: zone.into(), job: job("tick") };
+    bed.by(by.clone(), async |guest| guest.set_schedule(schedule).await).await
+}
+
+#[tokio::test]
+async fn a_schedule_is_one_that_comes_due_under_a_key_of_its_own() {
+    let bed = Bed::new().await;
+    let over = long(201);
+    for (key, cron, zone, word) in [
+        ("", "* * * * *", "UTC", "invalid_input:key"),
+        (over.as_str(), "* * * * *", "UTC", "invalid_input:key"),
+        ("k", "", "UTC", "invalid_input:cron"),
+        ("k", "* * * * * *", "UTC", "invalid_input:cron"),
+        ("k", "61 * * * *", "UTC", "invalid_input:cron"),
+        ("k", "0 0 30 2 *", "UTC", "invalid_input:cron"),
+        ("k", "* * * * *", "Mars/Olympus", "invalid_input:tz"),
+        ("k", "* * * * *", "", "invalid_input:tz"),
+    ] {
+        let said = set(&bed, &user(3), key, cron, zone).await;
+        assert_eq!(said, Err(word.into()), "{key} {cron} {zone}");
+    }
+    let hidden = set(&bed, &user(3), "a\0b", "* * * * *", "UTC").await;
+    assert!(hidden.is_err_and(|word| word.starts_with("commit:")));
+    let now = bed.store().now().0;
+    let next = set(&bed, &user(3), "k", "* * * * *", "UTC").await.unwrap();
+    assert!(next > now && next <= now + 61_000 && next % 60_000 == 0, "{next}");
+    let daily = set(&bed, &user(3), "k", "0 0 * * *", "UTC").await.unwrap();
+    assert!(daily % 86_400_000 == 0, "the second takes the first one's place");
+    let remove =
+        async |by: Scope| bed.by(by, async |guest| guest.remove_schedule("k".into()).await).await;
+    assert_eq!(remove(user(4)).await, Ok(false));
+    assert_eq!(remove(user(3)).await, Ok(true));
+    assert_eq!(remove(user(3)).await, Ok(false));
+}
+
+#[tokio::test]
+async fn what_waits_of_one_organization_is_bounded_and_leaves_room_for_others() {
+    let config = EngineConfig { jobs_waiting_max: 3, schedules_max: 2, ..EngineConfig::default() };
+    let bed = Bed::with(config).await;
+    let elsewhere = scope(key(Role::Developer), 9, Some(8), Some(7));
+    for n in 3..6 {
+        enqueue(&bed, &user(n), job("a")).await.unwrap();
+    }
+    let full = Err("rate_limited:jobs_full".to_owned());
+    assert_eq!(enqueue(&bed, &user(6), job("a")).await, full);
+    assert!(enqueue(&bed, &elsewhere, job("a")).await.is_ok());
+    // Within one request as well, and all of it or nothing.
+    let other = elsewhere.clone();
+    let said = bed.by(other, async |guest| {
+        for _ in 0..3 {
+            guest.enqueue(job("a")).await?;
+        }
+        Ok(())
+    });
+    assert_eq!(said.await, full.clone().map(drop));
+    for _ in 0..2 {
+        assert!(
+            enqueue(&bed, &elsewhere, job("a")).await.is_ok(),
+            "the refused ones count no more"
+        );
+    }
+    assert_eq!(enqueue(&bed, &elsewhere, job("a")).await, full);
+    for key in ["a", "b", "b"] {
+        assert!(set(&bed, &user(3), key, "* * * * *", "UTC").await.is_ok());
+    }
+    let said = set(&bed, &user(4), "c", "* * * * *", "UTC").await;
+    assert_eq!(said, Err("state_conflict:schedules_full".into()));
+    assert!(set(&bed, &elsewhere, "c", "* * * * *", "UTC").await.is_ok());
+}
+
+#[tokio::test]
+async fn who_may_not_change_things_has_nothing_done_later() {
+    let bed = Bed::new().await;
+    let viewer = scope(key(Role::Viewer), 1, Some(2), Some(3));
+    let reads = || Call { mutates: false, entry: handle("shop.look"), ..bed.call(user(3)) };
+    for (call, word) in
+        [(bed.call(viewer), "forbidden:role_insufficient"), (reads(), "internal_error:UNDECLARED")]
+    {
+        let said = bed.play(call, async |guest| guest.enqueue(job("a")).await).await;
+        assert_eq!(said, Err(word.into()));
+    }
+    let payload = json!({ "n": 1 }).to_string();
+    let id = enqueue(&bed, &user(3), Job { payload, ..job("a") }).await.unwrap();
+    assert_eq!(record(&bed, &user(3), &id).await.unwrap().payload, json!({ "n": 1 }));
+}
+
+#[tokio::test]
+async fn payloads_of_one_request_are_its_own_memory() {
+    let config = EngineConfig { guest_memory_bytes_max: 1 << 20, ..EngineConfig::default() };
+    let bed = Bed::with(config).await;
+    let payload = || format!("\"{}\"", long(200 << 10));
+    let jobs = bed.by(user(3), async |guest| {
+        for _ in 0..100 {
+            guest.enqueue(Job { payload: payload(), ..job("a") }).await?;
+        }
+        Ok(())
+    });
+    assert_eq!(jobs.await, Err("payload_too_large:too_much_held".into()));
+    let schedules = bed.by(user(3), async |guest| {
+        for n in 0..100 {
+            let job = Job { payload: payload(), ..job("a") };
+            let (cron, time_zone) = ("* * * * *".into(), "UTC".into());
+            guest.set_schedule(Schedule { key: n.to_string(), cron, time_zone, job }).await?;
+        }
+        Ok(())
+    });
+    assert_eq!(schedules.await, Err("payload_too_large:too_much_held".into()));
+}

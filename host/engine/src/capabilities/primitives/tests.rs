@@ -1,0 +1,117 @@
+//! The rules of calls between primitives: depth, keys, what counts as an effect, and whose word the
+//! organization's standing is.
+
+use charter_kernel::idempotency::Lineage;
+use charter_kernel::role::Role;
+
+use super::*;
+use crate::call::Call;
+use crate::call::bed::{Bed, alone, handle, key, scope, user};
+
+async fn nest(guest: &mut State, operation: &str, key: Option<&str>) -> Result<Reply, Failure> {
+    let key = key.map(str::to_owned);
+    guest.call(operation.into(), Vec::new(), None, key, Vec::new()).await
+}
+
+fn keys(bed: &Bed) -> Vec<String> {
+    bed.desk.nested.lock().unwrap().drain(..).map(|nested| nested.idempotency_key).collect()
+}
+
+#[tokio::test]
+async fn changes_are_numbered_and_reads_are_not() {
+    let bed = Bed::new().await;
+    let run = async |request: &str| {
+        let call = Call { lineage: Lineage::outermost(request), ..bed.call(user(3)) };
+        let nested = async |guest: &mut State| {
+            for operation in ["other.echo", "other.read", "other.echo", "other.read"] {
+                nest(guest, operation, None).await?;
+            }
+            nest(guest, "other.echo", Some("mine")).await.map(drop)
+        };
+        bed.play(call, nested).await.unwrap();
+        let keys = keys(&bed);
+        [keys[0].clone(), keys[2].clone(), keys[4].clone()]
+    };
+    let first = run("a").await;
+    assert_eq!(first, ["a/1", "a/2", "mine"], "what its caller names is called so");
+    assert_eq!(run("a").await, first, "the same request finds what it did");
+    let other = run("b").await;
+    assert!(first[..2].iter().all(|key| !other.contains(key)), "another request does not");
+}
+
+#[tokio::test]
+async fn calls_nest_so_deep_and_no_deeper() {
+    let bed = Bed::new().await;
+    for depth in 0..=NESTED_DEPTH_MAX {
+        let lineage = (0..depth).fold(Lineage::outermost("r"), |lineage, _| lineage.child(1));
+        let call = Call { lineage, ..bed.call(user(3)) };
+        let said = bed.play(call, async |guest| nest(guest, "other.read", None).await).await;
+        assert_eq!(said.is_ok(), depth < NESTED_DEPTH_MAX, "{depth}: {said:?}");
+    }
+}
+
+#[tokio::test]
+async fn only_what_may_change_things_has_others_change_them() {
+    let bed = Bed::new().await;
+    let reads = || Call { mutates: false, entry: handle("shop.look"), ..bed.call(user(3)) };
+    let said = bed.play(reads(), async |guest| nest(guest, "other.echo", None).await).await;
+    assert_eq!(said.map(drop), Err("internal_error:UNDECLARED".into()));
+    assert!(keys(&bed).is_empty(), "it was not asked");
+    let said = bed.play(reads(), async |guest| nest(guest, "other.read", None).await).await;
+    assert!(said.is_ok());
+    for (operation, is_effect) in [("other.read", false), ("other.echo", true)] {
+        let mut guest = bed.attempt(bed.call(user(3)));
+        nest(&mut guest, operation, None).await.unwrap();
+        let dispatched = guest.work().unwrap().story.marks.is_dispatched();
+        assert_eq!(dispatched, is_effect, "{operation}");
+    }
+}
+
+#[tokio::test]
+async fn a_nested_call_bears_the_outer_scope_and_no_more_time_than_it_has() {
+    let bed = Bed::new().await;
+    let call = Call { deadline_ms: 700, ..bed.call(user(3)) };
+    bed.play(call, async |guest| nest(guest, "other.read", None).await).await.unwrap();
+    let nested = bed.desk.nested.lock().unwrap().pop().unwrap();
+    assert_eq!((nested.scope, nested.primitive.as_str()), (user(3), "shop"));
+    assert!(nested.deadline_ms <= 700 && nested.repeatable);
+    let call = Call { gateway: None, ..bed.call(user(3)) };
+    bed.play(call, async |guest| nest(guest, "other.read", None).await).await.unwrap();
+    assert!(!bed.desk.nested.lock().unwrap().pop().unwrap().repeatable);
+}
+
+#[tokio::test]
+async fn the_organizations_standing_is_the_billers_word() {
+    let bed = Bed::new().await;
+    let stand = async |reason: Option<&str>| {
+        let reason = reason.map(str::to_owned);
+        bed.by(user(3), async |guest| guest.set_standing(reason).await).await
+    };
+    let standing = async || {
+        let row = bed.row(&Standing::address(user(3).lane())).await?;
+        Some(serde_json::from_str::<Standing>(&row.body).unwrap())
+    };
+    assert_eq!(stand(Some("trial_expired")).await, Err("forbidden".into()));
+    assert_eq!(stand(None).await, Err("forbidden".into()));
+    bed.desk.let_bill("shop");
+    for reason in ["", "paid", "TRIAL_EXPIRED"] {
+        assert_eq!(stand(Some(reason)).await, Err("invalid_input:reason".into()), "{reason}");
+    }
+    assert_eq!(stand(Some("trial_expired")).await, Ok(()));
+    let first = standing().await.unwrap();
+    assert_eq!(first.reason, Reason::TrialExpired);
+    bed.hands.turn(1_000);
+    assert_eq!(stand(Some("trial_expired")).await, Ok(()));
+    assert_eq!(standing().await.unwrap().since, first.since, "what is so keeps its time");
+    assert_eq!(stand(Some("credits_exhausted")).await, Ok(()));
+    let second = standing().await.unwrap();
+    assert!(second.reason == Reason::CreditsExhausted && second.since > first.since);
+    assert_eq!(stand(None).await, Ok(()));
+    assert_eq!(standing().await.map(|standing| standing.reason), None);
+    let nobodys = alone(key(Role::Admin));
+    let said = async |guest: &mut State| guest.set_standing(Some("trial_expired".into())).await;
+    assert_eq!(bed.by(nobodys, said).await, Err("invalid_input:reason".into()));
+    let viewer = scope(key(Role::Viewer), 1, Some(2), Some(3));
+    let said = bed.by(viewer, async |guest| guest.set_standing(None).await).await;
+    assert_eq!(said, Err("forbidden:role_insufficient".into()));
+}

@@ -1,0 +1,213 @@
+//! The queue in which calls wait for places: [`Places`] for tasks.
+//!
+//! Knows nothing of calls beyond the party that each belongs to. Invariant: a seat that is dropped,
+//! and a waiter that leaves after it was called, give their place to the next one.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use charter_kernel::places::Places;
+use tokio::sync::oneshot;
+
+/// Places, and the tasks that wait for them.
+#[derive(Debug)]
+pub(crate) struct Lobby(Mutex<Inside>);
+
+#[derive(Debug)]
+struct Inside {
+    places: Places<Arc<str>>,
+    calls: HashMap<u64, oneshot::Sender<()>>,
+}
+
+/// A place; dropping it gives it back.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    lobby: Arc<Lobby>,
+    party: Arc<str>,
+}
+
+/// A place that is waited for; dropping it gives up.
+#[derive(Debug)]
+pub(crate) struct Waiter {
+    lobby: Arc<Lobby>,
+    party: Arc<str>,
+    ticket: u64,
+    called: oneshot::Receiver<()>,
+    seated: bool,
+}
+
+impl Lobby {
+    /// Places that are held for long: room is kept for who comes next.
+    pub(crate) fn with_reserve(all: usize) -> Arc<Self> {
+        Self::of(Places::with_reserve(all))
+    }
+
+    /// Places that come back within moments.
+    pub(crate) fn open(all: usize) -> Arc<Self> {
+        Self::of(Places::open(all))
+    }
+
+    fn of(places: Places<Arc<str>>) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Inside { places, calls: HashMap::new() })))
+    }
+
+    fn lock_inside(&self) -> MutexGuard<'_, Inside> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place now, or none.
+    pub(crate) fn try_enter(self: &Arc<Self>, party: &Arc<str>) -> Option<Seat> {
+        let entered = self.lock_inside().places.enter(party);
+        entered.then(|| Seat { lobby: self.clone(), party: party.clone() })
+    }
+
+    /// A place now, or a turn to wait for one.
+    pub(crate) fn enter(self: &Arc<Self>, party: &Arc<str>) -> Result<Seat, Waiter> {
+        let mut inside = self.lock_inside();
+        if inside.places.enter(party) {
+            return Ok(Seat { lobby: self.clone(), party: party.clone() });
+        }
+        let ticket = inside.places.wait(party);
+        let (call, called) = oneshot::channel();
+        inside.calls.insert(ticket, call);
+        drop(inside);
+        Err(Waiter { lobby: self.clone(), party: party.clone(), ticket, called, seated: false })
+    }
+
+    /// Whether the party's share, rather than the number of places, keeps it from one more.
+    pub(crate) fn is_share_used(&self, party: &Arc<str>) -> bool {
+        self.lock_inside().places.is_share_used(party)
+    }
+
+    fn leave(&self, party: &Arc<str>) {
+        let mut inside = self.lock_inside();
+        inside.places.leave(party);
+        inside.call();
+    }
+
+    fn give_up(&self, party: &Arc<str>, ticket: u64) {
+        let mut inside = self.lock_inside();
+        if inside.places.give_up(party, ticket) {
+            inside.calls.remove(&ticket);
+        } else {
+            inside.places.leave(party);
+            inside.call();
+        }
+    }
+}
+
+impl Inside {
+    fn call(&mut self) {
+        while let Some((_, ticket)) = self.places.admit_next() {
+            if let Some(call) = self.calls.remove(&ticket) {
+                // A waiter that has just left finds out that it was called, and leaves again.
+                let _ = call.send(());
+            }
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.lobby.leave(&self.party);
+    }
+}
+
+impl Future for Waiter {
+    type Output = Seat;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Seat> {
+        // The lobby keeps the other half until it calls.
+        let _ = ready!(Pin::new(&mut self.called).poll(cx));
+        self.seated = true;
+        Poll::Ready(Seat { lobby: self.lobby.clone(), party: self.party.clone() })
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        if !self.seated {
+            self.lobby.give_up(&self.party, self.ticket);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn party(name: &str) -> Arc<str> {
+        Arc::from(name)
+    }
+
+    #[tokio::test]
+    async fn a_seat_that_is_dropped_goes_to_whoever_waits() {
+        let lobby = Lobby::open(1);
+        let seat = lobby.try_enter(&party("a")).expect("a free place");
+        let waiter = lobby.enter(&party("b")).expect_err("no free place");
+        assert!(lobby.try_enter(&party("c")).is_none());
+        drop(seat);
+        let seat = waiter.await;
+        assert!(lobby.try_enter(&party("c")).is_none());
+        drop(seat);
+        assert!(lobby.try_enter(&party("c")).is_some());
+    }
+
+    #[tokio::test]
+    async fn a_waiter_that_leaves_takes_no_place_with_it_whether_it_was_called_or_not() {
+        let lobby = Lobby::open(1);
+        let seat = lobby.try_enter(&party("a")).expect("a free place");
+        let early = lobby.enter(&party("b")).expect_err("no free place");
+        drop(early);
+        let late = lobby.enter(&party("b")).expect_err("no free place");
+        let last = lobby.enter(&party("c")).expect_err("no free place");
+        drop(seat);
+        // It was called, and never looked.
+        drop(late);
+        drop(last.await);
+        assert!(lobby.try_enter(&party("a")).is_some());
+        assert!(lobby.lock_inside().calls.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn whoever_comes_and_goes_there_are_as_many_places_as_there_were(
+            acts in prop::collection::vec((0_usize..4, 0_u8..3, any::<prop::sample::Index>()), 0..60),
+            all in 1_usize..5,
+        ) {
+            let lobby = Lobby::open(all);
+            let (mut seats, mut waiters) = (Vec::new(), Vec::new());
+            let mut cx = Context::from_waker(std::task::Waker::noop());
+            for (who, act, which) in acts {
+                let party = party(["a", "b", "c", "d"][who]);
+                match act {
+                    0 => match lobby.enter(&party) {
+                        Ok(seat) => seats.push(seat),
+                        Err(waiter) => waiters.push(waiter),
+                    },
+                    1 if !seats.is_empty() => drop(seats.swap_remove(which.index(seats.len()))),
+                    2 if !waiters.is_empty() => drop(waiters.swap_remove(which.index(waiters.len()))),
+                    _ => {}
+                }
+                let mut left = Vec::new();
+                for mut waiter in waiters.drain(..) {
+                    match Pin::new(&mut waiter).poll(&mut cx) {
+                        Poll::Ready(seat) => seats.push(seat),
+                        Poll::Pending => left.push(waiter),
+                    }
+                }
+                waiters = left;
+                prop_assert!(seats.len() <= all);
+                prop_assert!(waiters.is_empty() || seats.len() == all, "nobody waits for nothing");
+            }
+            drop((seats, waiters));
+            let again: Vec<_> = (0..all).filter_map(|_| lobby.try_enter(&party("a"))).collect();
+            prop_assert_eq!(again.len(), all);
+            prop_assert!(lobby.lock_inside().calls.is_empty());
+        }
+    }
+}

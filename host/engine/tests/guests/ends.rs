@@ -1,0 +1,198 @@
+//! How a request ends, as the pipeline is told to record it, and what of it outlives the end: claims,
+//! rates, and what the host's own end leaves.
+
+use std::sync::{Arc, Mutex};
+
+use charter_engine::{Call, Claiming, Ending, EndingResult, EngineConfig, Finish, Outcome};
+use charter_kernel::unit::{Draft, Guard, Key, Reach, Space, Write};
+use charter_store::Txn;
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+
+use crate::World;
+use crate::stage::{Stage, refused, script};
+
+/// The pipeline's part of each commit: notes what it was told, and records it in a row.
+#[derive(Default)]
+struct Recorder {
+    told: Mutex<Vec<(String, bool, bool)>>,
+}
+
+fn claims() -> Key {
+    Key::new(&Reach::user("u"), &Space::host("claims"), "c")
+}
+
+fn records() -> Key {
+    Key::new(&Reach::user("u"), &Space::host("records"), "r")
+}
+
+fn name_of(result: EndingResult<'_>) -> String {
+    match result {
+        EndingResult::Answered(_) => "answered".into(),
+        EndingResult::Refused(failure) => format!("refused {}", failure.code),
+        EndingResult::Pending(approval) => format!("pending {approval}"),
+        EndingResult::Trapped(_) => "trapped".into(),
+        EndingResult::Deadline => "deadline".into(),
+        EndingResult::OutOfMemory => "out of memory".into(),
+        EndingResult::ClientGone => "client gone".into(),
+    }
+}
+
+impl Finish for Recorder {
+    fn finish<'a>(&'a self, txn: &'a mut Txn, ending: Ending<'a>) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let name = name_of(ending.result);
+            self.told.lock().unwrap().push((name.clone(), ending.claimed, ending.dispatched));
+            let body = json!({ "ended": name }).to_string();
+            txn.put(records(), Draft { body, ..Draft::default() }).await.unwrap();
+        })
+    }
+}
+
+/// A request with an idempotency key, and what becomes of it.
+fn with_key(steps: Value) -> (Call, Arc<Recorder>) {
+    let recorder = Arc::<Recorder>::default();
+    let status = ("status".to_owned(), "taken".to_owned());
+    let draft = Draft { body: "{}".into(), index: vec![status], ..Draft::default() };
+    let claim = Claiming {
+        key: claims(),
+        writes: vec![Write::Insert { key: claims(), draft }],
+        guards: Vec::new(),
+        fence: Guard::Entry { key: claims(), field: "status".into(), value: "taken".into() },
+    };
+    (Call { claim: Some(claim), finish: recorder.clone(), ..script(steps) }, recorder)
+}
+
+async fn is_there(stage: &Stage, key: &Key) -> bool {
+    stage.store().get(key).await.unwrap().is_some()
+}
+
+/// Forgets the claim, as the record that takes its place would.
+async fn forget(stage: &Stage) {
+    let mut txn = stage.store().begin("");
+    txn.remove(&claims(), None).await.unwrap();
+    txn.commit().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_end_is_recorded_once_with_what_went_before_it() {
+    let stage = Stage::new().await;
+    let act = || json!({ "fetch": "POST", "path": "/act" });
+    let look = || json!({ "fetch": "GET", "path": "/look" });
+    let late = || json!({ "sleep_ms": 20_000 });
+    for (steps, end, acted) in [
+        (json!([]), "answered", false),
+        (json!([look()]), "answered", false),
+        (json!([{ "note": "note" }, act()]), "answered", true),
+        (json!([{ "checkpoint": 1 }]), "answered", true),
+        (json!([{ "call": "other.read" }]), "answered", false),
+        (json!([{ "call": "other.echo" }]), "answered", true),
+        (json!([{ "refuse": "state_conflict" }]), "refused state_conflict", false),
+        (json!([act(), { "refuse": "state_conflict" }]), "refused state_conflict", true),
+        (json!([{ "trap": 1 }]), "trapped", false),
+        (json!([act(), { "trap": 1 }]), "trapped", true),
+        (json!([late()]), "deadline", false),
+        (json!([act(), late()]), "deadline", true),
+    ] {
+        let (call, recorder) = with_key(steps.clone());
+        let deadline_ms = if end == "deadline" { 600 } else { 5_000 };
+        stage.run(Call { deadline_ms, ..call }).await;
+        // A claim goes before an effect, and with it only.
+        let told = recorder.told.lock().unwrap().clone();
+        assert_eq!(told, [(end.to_owned(), acted, acted)], "{steps}");
+        assert_eq!(is_there(&stage, &claims()).await, acted, "{steps}");
+        forget(&stage).await;
+    }
+    *stage.desk.approval.lock().unwrap() = Some("a-7".into());
+    let (call, recorder) = with_key(json!([{ "leave": "script.spend", "amount": 1, "as": "p" }]));
+    stage.run(call).await;
+    assert_eq!(*recorder.told.lock().unwrap(), [("pending a-7".to_owned(), false, false)]);
+    assert!(is_there(&stage, &records()).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_whose_request_came_to_nothing_is_given_up() {
+    let config = EngineConfig { reruns_max: 0, ..World::config() };
+    let stage = Stage::with(config).await;
+    let steps = json!([
+        { "count": "note" }, { "fetch": "GET", "path": "/hold" }, { "note": "note" },
+        { "checkpoint": 1 },
+    ]);
+    let (call, recorder) = with_key(steps);
+    let between = async {
+        stage.seen(json!([{ "note": "note" }])).await;
+    };
+    // The claim stands before the checkpoint, which then meets a conflict.
+    let outcome = stage.interrupted(call, between).await;
+    assert!(matches!(outcome, Outcome::Unavailable { .. }), "{outcome:?}");
+    assert!(!is_there(&stage, &claims()).await, "the next request finds none in its way");
+    assert!(recorder.told.lock().unwrap().is_empty());
+    assert_eq!(stage.kept().await.0, ["note"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_whose_key_is_anothers_begins_from_the_top_and_leaves_the_claim() {
+    let stage = Stage::new().await;
+    let (first, _) = with_key(json!([{ "fetch": "POST", "path": "/act" }]));
+    stage.run(first).await;
+    for steps in [json!([{ "fetch": "POST", "path": "/act" }]), json!([{ "checkpoint": 1 }])] {
+        let (second, recorder) = with_key(steps);
+        let outcome = stage.run(second).await;
+        assert!(matches!(outcome, Outcome::Restart), "{outcome:?}");
+        assert!(recorder.told.lock().unwrap().is_empty());
+    }
+    assert!(is_there(&stage, &claims()).await);
+    assert_eq!(stage.peer.count("POST"), 1, "nothing left twice");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rate_is_given_back_by_who_comes_to_nothing_and_not_by_who_acted() {
+    let stage = Stage::new().await;
+    let rate = || json!({ "rate": "send", "reach": "user", "amount": 1, "seconds": 600 });
+    for end in [json!({ "refuse": "state_conflict" }), json!({ "trap": 1 })] {
+        stage.play(json!([rate(), end])).await;
+    }
+    let (two, act) = (json!([rate(), rate()]), json!({ "fetch": "POST", "path": "/act" }));
+    assert_eq!(refused(stage.play(two).await).0, "rate_limited", "there is one, and it was back");
+    stage.play(json!([rate(), act, { "refuse": "state_conflict" }])).await;
+    let said = refused(stage.play(json!([rate()])).await);
+    assert_eq!(said.0, "rate_limited", "what left the host counts, whatever was answered");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_ends_cuts_what_has_done_nothing_and_records_what_has_acted() {
+    for (act, acted) in [(json!([]), false), (json!([{ "fetch": "POST", "path": "/act" }]), true)] {
+        let stage = Stage::new().await;
+        let mut steps = act.as_array().unwrap().clone();
+        steps.push(json!({ "fetch": "GET", "path": "/hold" }));
+        steps.push(json!({ "note": "note" }));
+        let (call, recorder) = with_key(json!(steps));
+        let outcome = stage.interrupted(call, async { stage.world.engine.cut() }).await;
+        if acted {
+            assert_eq!(refused(outcome).1, "EFFECT_WITHOUT_RECORD");
+            let told = recorder.told.lock().unwrap().clone();
+            assert_eq!(told, [("refused internal_error".to_owned(), true, true)]);
+        } else {
+            assert!(matches!(outcome, Outcome::Unavailable { .. }), "{outcome:?}");
+            assert!(recorder.told.lock().unwrap().is_empty());
+        }
+        let next = stage.play(json!([])).await;
+        assert!(matches!(next, Outcome::Unavailable { .. }), "none that comes is begun: {next:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_meets_conflicts_gives_up_after_so_many_runs() {
+    let config = EngineConfig { reruns_max: 1, ..World::config() };
+    let stage = Stage::with(config).await;
+    let steps = json!([
+        { "attempt": 1 }, { "count": "note" }, { "fetch": "GET", "path": "/hold" },
+        { "note": "note" },
+    ]);
+    let between = async {
+        stage.seen(json!([{ "note": "note" }])).await;
+    };
+    let answer = crate::json(stage.interrupted(script(steps), between).await);
+    assert_eq!(answer["seen"][0], 2, "its second run went through");
+    assert_eq!(stage.world.engine.stats().reruns.load(std::sync::atomic::Ordering::SeqCst), 1);
+}

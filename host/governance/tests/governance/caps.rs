@@ -1,0 +1,389 @@
+//! Caps over a real database: which scopes bind whom, when a window ends, what a cap finds that
+//! comes late, and how a frozen scope admits again.
+
+use charter_engine::leave::{caps_space, own_scope};
+use charter_engine::{Leave, Proposal};
+use charter_governance::caps;
+use charter_kernel::governance::hold::{meters_space, spend_space};
+use charter_kernel::meter::{Meter, Slot};
+use charter_kernel::unit::{Draft, Key, Reach, Unit, Write};
+use serde_json::{Value, json};
+
+use crate::bed::{Bed, START, on_both};
+use crate::words::{
+    CENT, DAY_MS, budget, case, id, leave, leave_for, leave_of, organization_reach, proposal,
+    soft_budget, user_reach, user_record,
+};
+
+on_both!(
+    a_cap_admits_what_is_left_and_no_more,
+    each_scope_has_a_cap_of_its_own_and_is_named_where_it_refuses,
+    a_kit_bounds_each_user_and_a_project_all_of_them,
+    a_window_ends_and_another_begins,
+    a_soft_cap_asks_a_person_where_one_can_be_asked,
+    beyond_a_soft_cap_the_others_bind_still,
+    money_of_a_user_is_counted_without_any_cap,
+    a_cap_that_comes_finds_what_was_spent_in_its_window,
+    a_cap_that_goes_and_comes_again_has_forgotten_nothing,
+    a_hold_from_before_a_first_budget_counts_in_it,
+    spending_is_summed_up_however_many_records_there_are,
+    a_scope_that_a_provider_overspent_admits_nothing_until_it_is_thawed,
+    a_user_with_many_meters_is_thawed_whole,
+    a_primitive_has_caps_of_its_own,
+    what_a_removed_user_spent_stays_in_the_wider_scopes,
+);
+
+fn project_reach() -> Reach {
+    Reach::project(&id(2))
+}
+
+/// Writes rows of the books as they are.
+async fn put(bed: &Bed, rows: impl IntoIterator<Item = (Key, Draft)>) {
+    let writes = rows.into_iter().map(|(key, draft)| Write::Put { key, draft }).collect();
+    bed.commit(Unit { writes, ..Unit::default() }).await.unwrap();
+}
+
+fn body(value: &Value) -> Draft {
+    Draft { body: value.to_string(), ..Draft::default() }
+}
+
+async fn a_cap_admits_what_is_left_and_no_more(bed: Bed) {
+    bed.set_organization(budget(10)).await;
+    bed.grant(leave(7 * CENT)).await;
+    assert_eq!(bed.refuse(leave(3 * CENT + 1)).await, "budget_exceeded");
+    bed.grant(leave(3 * CENT)).await;
+    let told = bed.refuse_with(leave(1)).await;
+    assert_eq!(told["scope"], "organization");
+    assert_eq!(told["cap_micro_usd"], 10 * CENT);
+    assert_eq!(
+        (&told["spent_micro_usd"], &told["reserved_micro_usd"]),
+        (&json!(0), &json!(10 * CENT))
+    );
+    assert_eq!(told["resets_at"], "2027-01-16T00:00:00.000Z");
+    // Nothing costs nothing, however full the cap is.
+    bed.grant(leave(0)).await;
+}
+
+async fn each_scope_has_a_cap_of_its_own_and_is_named_where_it_refuses(bed: Bed) {
+    bed.set_organization(budget(40)).await;
+    bed.set_project(budget(30)).await;
+    bed.set_kit(budget(20)).await;
+    bed.set_user(budget(10)).await;
+    // Of those that are full the outermost answers.
+    for (scope, most) in [("user", 10), ("kit", 20), ("project", 30), ("organization", 40)] {
+        let told = bed.refuse_with(leave(most * CENT + 1)).await;
+        assert_eq!(told["scope"], scope);
+        assert_eq!(told["cap_micro_usd"], most * CENT);
+    }
+    bed.grant(leave(10 * CENT)).await;
+    for (scope, reach) in [
+        ("organization", organization_reach()),
+        ("project", project_reach()),
+        ("kit", user_reach()),
+        ("user", user_reach()),
+    ] {
+        assert_eq!(bed.meter(scope, &reach).await.now().reserved, 10 * CENT, "{scope}");
+    }
+}
+
+async fn a_kit_bounds_each_user_and_a_project_all_of_them(bed: Bed) {
+    bed.insert(&user_record(5)).await;
+    bed.set_kit(budget(10)).await;
+    bed.set_project(budget(15)).await;
+    bed.grant(leave(10 * CENT)).await;
+    assert_eq!(bed.refuse_with(leave(1)).await["scope"], "kit");
+    bed.grant(leave_of(5, 5 * CENT)).await;
+    assert_eq!(bed.refuse_with(leave_of(5, 1)).await["scope"], "project");
+}
+
+async fn a_window_ends_and_another_begins(bed: Bed) {
+    bed.set_organization(budget(10)).await;
+    let held = bed.grant(leave(4 * CENT)).await;
+    bed.spend(6 * CENT).await;
+    // Eight in the morning in UTC: two hours more are not the end of the day there.
+    bed.clock.forward_ms(2 * 3_600_000);
+    assert_eq!(bed.refuse(leave(1)).await, "budget_exceeded");
+    bed.clock.forward_ms(14 * 3_600_000);
+    bed.grant(leave(10 * CENT)).await;
+    // A hold counts in the window that admitted it, whenever it ends.
+    bed.capture(&held.id, 4 * CENT).await;
+    let today = bed.meter("organization", &organization_reach()).await.now();
+    assert_eq!((today.spent, today.reserved), (0, 10 * CENT));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn days_begin_in_the_organizations_time_zone() {
+    let bed = Bed::sqlite().await;
+    // It is 22:00 there.
+    bed.set_organization(json!({ "time_zone": "Pacific/Kiritimati" })).await;
+    bed.set_organization(budget(10)).await;
+    bed.spend(10 * CENT).await;
+    bed.clock.forward_ms(2 * 3_600_000 - 1);
+    assert_eq!(bed.refuse(leave(1)).await, "budget_exceeded");
+    bed.clock.forward_ms(1);
+    bed.grant(leave(10 * CENT)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_window_of_each_period_ends_at_its_own_moment() {
+    // The start is a Friday, 15 January 2027, at 08:00.
+    let ends = [
+        ("day", Some(16 * 3_600_000)),
+        ("week", Some(16 * 3_600_000 + 2 * DAY_MS)),
+        ("month", Some(16 * 3_600_000 + 16 * DAY_MS)),
+        ("year", Some(16 * 3_600_000 + 350 * DAY_MS)),
+        ("total", None),
+    ];
+    for (period, ends) in ends {
+        let bed = Bed::sqlite().await;
+        let set = json!({ "cap_cents": 1, "period": period, "hard": true });
+        bed.set_user(json!({ "budget": set })).await;
+        bed.spend(CENT).await;
+        bed.clock.forward_ms(ends.unwrap_or(4_000 * DAY_MS) - 1);
+        assert_eq!(bed.refuse(leave(1)).await, "budget_exceeded", "{period}");
+        bed.clock.forward_ms(1);
+        assert_eq!(bed.ask(leave(CENT)).await.is_ok(), ends.is_some(), "{period}");
+    }
+}
+
+async fn a_soft_cap_asks_a_person_where_one_can_be_asked(bed: Bed) {
+    bed.set_organization(soft_budget(10)).await;
+    bed.grant(leave(10 * CENT)).await;
+    assert_eq!(bed.refuse(leave(CENT)).await, "budget_exceeded");
+    bed.wait(leave(CENT)).await;
+    let stands = bed.meter("organization", &organization_reach()).await.now();
+    assert_eq!((stands.reserved, stands.over_reserved), (10 * CENT, CENT), "beside the cap");
+    // Up to the cap nobody is asked.
+    bed.set_organization(soft_budget(12)).await;
+    bed.grant(leave(2 * CENT)).await;
+}
+
+async fn beyond_a_soft_cap_the_others_bind_still(bed: Bed) {
+    bed.set_organization(soft_budget(10)).await;
+    bed.set_user(budget(15)).await;
+    bed.grant(leave(10 * CENT)).await;
+    let asked = bed.ask_from(Some(crate::words::client()), leave(6 * CENT)).await;
+    assert_eq!(crate::bed::reason(asked), "budget_exceeded", "the user's own cap is hard");
+    let waits = bed.wait(leave(5 * CENT)).await;
+    let hold = bed.hold(&waits.hold).await;
+    let beyond: Vec<&str> = hold
+        .charges
+        .iter()
+        .filter(|charge| charge.admission == charter_kernel::meter::Admission::Beyond)
+        .map(|charge| charge.scope.as_str())
+        .collect();
+    assert_eq!(beyond, ["organization"]);
+}
+
+async fn money_of_a_user_is_counted_without_any_cap(bed: Bed) {
+    let granted = bed.grant(leave(5 * CENT)).await;
+    assert_eq!(bed.meter("kit", &user_reach()).await.now().reserved, 5 * CENT);
+    bed.capture(&granted.id, 4 * CENT).await;
+    let counted = bed.meter("kit", &user_reach()).await.now();
+    assert_eq!((counted.reserved, counted.spent), (0, 4 * CENT));
+    // A proposal that does not spend counts nowhere, whatever it is about.
+    let mail = leave_for(Proposal { spends: false, ..proposal(Some(CENT)) });
+    assert_eq!(bed.grant(mail).await.hold.charges, []);
+}
+
+async fn a_cap_that_comes_finds_what_was_spent_in_its_window(bed: Bed) {
+    bed.spend(5 * CENT).await;
+    bed.clock.forward_ms(DAY_MS);
+    bed.spend(6 * CENT).await;
+    bed.set_organization(budget(10)).await;
+    let begun = bed.meter("organization", &organization_reach()).await;
+    assert!(!begun.whole, "nothing is summed up before anybody asks");
+    bed.set_project(budget(9)).await;
+    bed.set_kit(budget(8)).await;
+    bed.set_user(budget(7)).await;
+    for (scope, left) in [("user", 1), ("kit", 2), ("project", 3), ("organization", 4)] {
+        let told = bed.refuse_with(leave(left * CENT + 1)).await;
+        assert_eq!((&told["scope"], &told["spent_micro_usd"]), (&json!(scope), &json!(6 * CENT)));
+    }
+    bed.grant(leave(CENT)).await;
+    for (scope, reach) in [
+        ("organization", organization_reach()),
+        ("project", project_reach()),
+        ("user", user_reach()),
+    ] {
+        let counted = bed.meter(scope, &reach).await;
+        assert_eq!((counted.now().spent, counted.now().reserved), (6 * CENT, CENT), "{scope}");
+        assert!(counted.whole, "{scope}");
+    }
+}
+
+async fn a_cap_that_goes_and_comes_again_has_forgotten_nothing(bed: Bed) {
+    bed.set_organization(budget(10)).await;
+    bed.spend(4 * CENT).await;
+    let held = bed.grant(leave(CENT)).await;
+    bed.set_organization(json!({ "budget": null })).await;
+    bed.spend(3 * CENT).await;
+    bed.set_organization(budget(10)).await;
+    assert_eq!(bed.refuse(leave(2 * CENT + 1)).await, "budget_exceeded");
+    bed.grant(leave(CENT)).await;
+    bed.void(&held.id).await;
+    bed.grant(leave(2 * CENT)).await;
+    // By another period it is the same money.
+    let month = json!({ "budget": { "cap_cents": 10, "period": "month", "hard": true } });
+    bed.set_organization(month).await;
+    let told = bed.refuse_with(leave(1)).await;
+    assert_eq!(told["spent_micro_usd"], 7 * CENT);
+    assert_eq!(told["reserved_micro_usd"], 3 * CENT);
+}
+
+async fn a_hold_from_before_a_first_budget_counts_in_it(bed: Bed) {
+    let early = bed.grant(leave(3 * CENT)).await;
+    let late = bed.grant(leave(3 * CENT)).await;
+    let gone = bed.grant(leave(3 * CENT)).await;
+    bed.set_organization(budget(10)).await;
+    bed.capture(&early.id, 3 * CENT).await;
+    assert_eq!(bed.refuse(leave(7 * CENT + 1)).await, "budget_exceeded");
+    bed.grant(leave(2 * CENT)).await;
+    // The meter counts by now, and hears of what was held before it did.
+    bed.capture(&late.id, 3 * CENT).await;
+    bed.void(&gone.id).await;
+    assert_eq!(bed.refuse(leave(2 * CENT + 1)).await, "budget_exceeded");
+    bed.grant(leave(2 * CENT)).await;
+    let counted = bed.meter("organization", &organization_reach()).await.now();
+    assert_eq!((counted.spent, counted.reserved), (6 * CENT, 4 * CENT));
+}
+
+async fn spending_is_summed_up_however_many_records_there_are(bed: Bed) {
+    let record = |n: u32| {
+        let key = Key::new(&user_reach(), &spend_space(), format!("{START} shop.buy part-{n:05}"));
+        let found = vec![("found".to_owned(), format!("{} {START}", id(1)))];
+        // Each third one is of a project that was removed since.
+        let project = if n.is_multiple_of(3) { id(7) } else { id(2) };
+        let body = json!({ "spent_micro_usd": 1, "project": project });
+        (key, Draft { index: found, ..self::body(&body) })
+    };
+    for page in 0..3 {
+        put(&bed, (page * 500..(page + 1) * 500).map(record)).await;
+    }
+    bed.set_organization(budget(1)).await;
+    bed.set_project(budget(1)).await;
+    bed.grant(leave(1)).await;
+    let spent = async |scope: &str, reach: &Reach| bed.meter(scope, reach).await.now().spent;
+    assert_eq!(spent("organization", &organization_reach()).await, 1_500);
+    assert_eq!(spent("project", &project_reach()).await, 1_000);
+    assert_eq!(spent("kit", &user_reach()).await, 1_500);
+}
+
+async fn a_scope_that_a_provider_overspent_admits_nothing_until_it_is_thawed(bed: Bed) {
+    bed.insert(&user_record(5)).await;
+    bed.set_organization(budget(100)).await;
+    let granted = bed.grant(leave(CENT)).await;
+    bed.capture_signed(&granted.id, 9 * CENT).await;
+    assert_eq!(bed.refuse(leave(1)).await, "scope_frozen");
+    // One user's excess stops neither another user nor the organization.
+    bed.grant(leave_of(5, 1)).await;
+    let mut txn = bed.begin();
+    caps::thaw(&mut txn, &user_reach()).await.unwrap();
+    txn.commit().await.unwrap();
+    bed.grant(leave(1)).await;
+    let counted = bed.meter("kit", &user_reach()).await;
+    assert_eq!(counted.now().spent, 9 * CENT, "nothing is forgotten");
+}
+
+async fn a_user_with_many_meters_is_thawed_whole(bed: Bed) {
+    let meter = |n: u32| {
+        let key = Key::new(&user_reach(), &meters_space(), format!("shop.card:{n:05}"));
+        (key, body(&json!(Meter::new(Slot::without_cap(), 0))))
+    };
+    for page in 0..3 {
+        put(&bed, (page * 500..(page + 1) * 500).map(meter)).await;
+    }
+    let granted = bed.grant(leave(CENT)).await;
+    bed.capture_signed(&granted.id, 2 * CENT).await;
+    assert_eq!(bed.refuse(leave(1)).await, "scope_frozen");
+    let mut txn = bed.begin();
+    caps::thaw(&mut txn, &user_reach()).await.unwrap();
+    assert_eq!(txn.unit().writes.len(), 1, "the others are as they were");
+    txn.commit().await.unwrap();
+    bed.grant(leave(1)).await;
+}
+
+/// Sets a cap of the primitive's own, for a card.
+async fn cap_card(bed: &Bed, micro_usd: i64, zone: &str) {
+    let key = Key::new(&user_reach(), &caps_space(), own_scope("shop", "card", "c1"));
+    let cap = json!({ "cap_micro_usd": micro_usd, "period": "day", "time_zone": zone });
+    put(bed, [(key, body(&cap))]).await;
+}
+
+/// Leave for so much by that card.
+fn by_card(amount: i64) -> Leave {
+    let scopes = vec![("card".to_owned(), "c1".to_owned())];
+    leave_for(Proposal { scopes, ..proposal(Some(amount)) })
+}
+
+async fn a_primitive_has_caps_of_its_own(bed: Bed) {
+    bed.grant(by_card(1_000)).await;
+    cap_card(&bed, 100, "").await;
+    // It begins with its cap: what was spent by the card before is not known.
+    bed.grant(by_card(60)).await;
+    let told = bed.refuse_with(by_card(41)).await;
+    assert_eq!((&told["scope"], &told["reserved_micro_usd"]), (&json!("card"), &json!(60)));
+    bed.grant(leave(41)).await;
+    bed.grant(by_card(40)).await;
+    cap_card(&bed, 130, "Pacific/Kiritimati").await;
+    // Held is held, by whatever calendar.
+    assert_eq!(bed.refuse(by_card(31)).await, "budget_exceeded");
+    bed.grant(by_card(30)).await;
+}
+
+async fn what_a_removed_user_spent_stays_in_the_wider_scopes(bed: Bed) {
+    bed.insert(&user_record(5)).await;
+    let held = bed.grant(leave(2 * CENT)).await;
+    bed.spend(4 * CENT).await;
+    bed.remove(&charter_tenancy::records::Record::key(&user_record(3))).await;
+    bed.capture(&held.id, 2 * CENT).await;
+    bed.set_organization(budget(10)).await;
+    bed.set_project(budget(8)).await;
+    assert_eq!(bed.refuse_with(leave_of(5, 2 * CENT + 1)).await["scope"], "project");
+    bed.grant(leave_of(5, 2 * CENT)).await;
+    // Leave that outlives its user, as the end of a card does, counts there too.
+    assert_eq!(bed.refuse(leave(1)).await, "budget_exceeded");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gauges_stand_outermost_first_and_know_what_is_left() {
+    let bed = Bed::sqlite().await;
+    bed.set_organization(budget(40)).await;
+    bed.set_kit(budget(20)).await;
+    bed.set_user(budget(10)).await;
+    cap_card(&bed, 5 * CENT, "").await;
+    bed.spend(CENT).await;
+    let own = [("card".to_owned(), "c1".to_owned()), ("card".to_owned(), "c2".to_owned())];
+    let txn = bed.begin();
+    let gauges = case(&bed).await.gauges(&bed.governance, &txn, "shop", &own, START).await.unwrap();
+    let stand: Vec<(&str, Option<i64>, i64)> = gauges
+        .iter()
+        .map(|gauge| (gauge.cap.scope.as_str(), gauge.cap.most, gauge.count.spent))
+        .collect();
+    let wanted = [
+        ("organization", Some(40 * CENT), CENT),
+        ("kit", Some(20 * CENT), CENT),
+        ("user", Some(10 * CENT), CENT),
+        ("card", Some(5 * CENT), 0),
+    ];
+    assert_eq!(stand, wanted, "a card without a cap has no gauge");
+    assert!(gauges[2].admits(9 * CENT) && !gauges[2].admits(9 * CENT + 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_case_is_the_user_with_its_kit_project_and_organization() {
+    let bed = Bed::sqlite().await;
+    let case = case(&bed).await;
+    let subject = case.subject(("key".into(), "k".into()));
+    assert_eq!(subject.organization, id(1));
+    assert_eq!((subject.project, subject.user), (Some(id(2)), Some(id(3))));
+    assert_eq!(subject.kit, Some(id(4)), "the project's default");
+    assert_eq!(case.guards().len(), 6, "organization and user twice, project, kit");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_organization_whose_time_zone_cannot_be_read_gets_no_leave() {
+    let bed = Bed::sqlite().await;
+    bed.set_organization(json!({ "time_zone": "Nowhere/At_All" })).await;
+    assert_eq!(bed.refuse(leave(1)).await, "internal_error");
+}

@@ -1,0 +1,352 @@
+//! Actions that wait for people: how they begin, what is held meanwhile, and how the request is
+//! made once people have said yes.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use charter_engine::{Leave, Proposal, Ungranted};
+use charter_governance::approvals::{self, DECIDE_MS, Origin, Run};
+use charter_kernel::governance::hold::State;
+use charter_kernel::unit::{Take, Unit, Write};
+use charter_tenancy::records::Record as _;
+use charter_tenancy::records::approval::{APPROVED, Approval, PENDING, Status};
+use proptest::prelude::*;
+use serde_json::json;
+
+use crate::bed::{Bed, on_both, reason};
+use crate::words::{
+    CENT, DAY_MS, asker, asking, budget, fund, id, leave, leave_for, organization_reach, payment,
+    policy, proposal, request, soft_budget,
+};
+
+on_both!(
+    what_waits_is_held_told_and_kept_sealed,
+    what_waits_has_its_room_already,
+    what_is_approved_is_held_anew_in_the_window_that_counts_now,
+    what_is_approved_is_decided_anew,
+    an_answer_ends_what_was_approved_once,
+    before_its_first_effect_a_request_is_marked_as_begun,
+);
+
+async fn what_waits_is_held_told_and_kept_sealed(bed: Bed) {
+    bed.set_organization(asking(2)).await;
+    fund(&bed, 10 * CENT).await;
+    let approval = bed.wait(payment(4 * CENT)).await;
+    assert_eq!(approval.status, Status::PendingApproval);
+    assert_eq!(
+        (approval.approvals_required, approval.policy_ids.as_slice()),
+        (2, ["r".to_owned()].as_slice())
+    );
+    assert_eq!(
+        (approval.amount_micro_usd, approval.asked_by.clone()),
+        (Some(4 * CENT), Some(asker()))
+    );
+    assert_eq!((approval.title.as_str(), approval.message.as_str()), ("A book", "For the shelf"));
+    assert_eq!(approval.expires_at, bed.now().plus_ms(DECIDE_MS));
+    let hold = bed.hold(&approval.hold).await;
+    assert_eq!((hold.state, hold.until), (State::Pending, approval.expires_at));
+    let asked = bed.ask_from(Some(crate::words::client()), payment(6 * CENT + 1)).await;
+    assert_eq!(reason(asked), "insufficient_credits", "its money is set aside");
+    assert_eq!(bed.told().await, (1, 1));
+    let (row, _) = bed.audit().await.remove(0);
+    assert_eq!(
+        (&row["decision"], &row["action"]),
+        (&json!("pending_approval"), &json!("shop.buy"))
+    );
+    // The request can hold secrets: its row has none of it to be read.
+    let row = bed.row(&approval.key()).await.unwrap();
+    assert!(!row.body.contains("for Ada"));
+    let sealed = approvals::request(bed.store(), &approval).await.unwrap();
+    assert_eq!(json!(sealed), json!(request()));
+}
+
+async fn what_waits_has_its_room_already(bed: Bed) {
+    bed.set_organization(asking(1)).await;
+    bed.set_user(budget(10)).await;
+    bed.wait(leave(7 * CENT)).await;
+    // Nobody is asked for what no cap admits.
+    let asked = bed.ask_from(Some(crate::words::client()), leave(4 * CENT)).await;
+    assert_eq!(reason(asked), "budget_exceeded");
+    bed.wait(leave(3 * CENT)).await;
+    assert_eq!(bed.told().await, (2, 2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_request_than_the_one_that_waits_is_not_made() {
+    let bed = Bed::sqlite().await;
+    bed.set_organization(asking(1)).await;
+    let approval = bed.wait(leave(1)).await;
+    let other = Approval { request_sha256: "0".repeat(64), ..approval.clone() };
+    let refused = approvals::request(bed.store(), &other).await.unwrap_err();
+    assert_eq!(refused.reason.as_deref(), Some("proposal_changed"));
+    // Sealed for this approval, and for no other.
+    for broken in [
+        Approval { id: id(77), ..approval.clone() },
+        Approval { request: "no base64".into(), ..approval.clone() },
+        Approval {
+            request: base64::engine::general_purpose::STANDARD.encode("not sealed"),
+            ..approval.clone()
+        },
+    ] {
+        let refused = approvals::request(bed.store(), &broken).await.unwrap_err();
+        assert_eq!(refused.code.own_name(), "internal_error");
+    }
+}
+
+#[test]
+fn nothing_of_a_request_changes_without_its_digest() {
+    let whole = request();
+    let digest = whole.sha256();
+    let changed = [
+        approvals::Request { operation: "shop.sell".into(), ..whole.clone() },
+        approvals::Request { parameters: Vec::new(), ..whole.clone() },
+        approvals::Request { body: Some("{ }".into()), ..whole.clone() },
+        approvals::Request { user: Some(id(5)), ..whole.clone() },
+        approvals::Request { project: (id(2), true), ..whole.clone() },
+        approvals::Request { principal: None, ..whole.clone() },
+        approvals::Request { base: "https://elsewhere.example".into(), ..whole.clone() },
+        approvals::Request { tells: Some("shop".into()), ..whole.clone() },
+    ];
+    for other in changed {
+        assert_ne!(other.sha256(), digest, "{other:?}");
+    }
+    assert_eq!(request().sha256(), digest);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_is_told_how_to_look() {
+    let bed = Bed::sqlite().await;
+    bed.set_organization(asking(1)).await;
+    let untitled = Proposal { title: String::new(), ..proposal(Some(1)) };
+    let approval = bed.wait(leave_for(untitled)).await;
+    let told = approvals::pending(&approval);
+    assert_eq!(
+        (&told["status"], &told["approval_id"]),
+        (&json!("pending_approval"), &json!(approval.id))
+    );
+    assert_eq!(told["title"], "shop.buy", "an action without a title has its name");
+    let command = told["next_steps"][0]["command"].as_str().unwrap();
+    assert!(
+        command.contains(&format!("https://charter.example/v1/approvals/{}", approval.id)),
+        "{command}"
+    );
+}
+
+/// Takes what is due in a group of approvals.
+pub async fn take(bed: &Bed, group: &str) -> Option<Run> {
+    let take = Take {
+        reach: None,
+        space: Approval::space(),
+        group: group.into(),
+        until: bed.now().plus_ms(60_000),
+        tokens: vec![format!("token of {group}")],
+    };
+    let taken = bed.begin().take(take).await.unwrap().pop()?;
+    Some(Run { approval: Approval::read(&taken.row).unwrap(), token: taken.token })
+}
+
+/// Has people say yes to what waits, and takes it to be made.
+async fn approve(bed: &Bed, approval: &Approval) -> Arc<Run> {
+    let approved = Approval { status: Status::Approved, ..approval.clone() };
+    let draft = approved.due(bed.now()).unwrap();
+    let write = Write::Put { key: approved.key(), draft };
+    bed.commit(Unit { writes: vec![write], ..Unit::default() }).await.unwrap();
+    Arc::new(take(bed, APPROVED).await.unwrap())
+}
+
+fn again(run: &Arc<Run>) -> Option<Origin> {
+    Some(Origin::Approved(run.clone()))
+}
+
+async fn what_is_approved_is_held_anew_in_the_window_that_counts_now(bed: Bed) {
+    bed.set_organization(asking(1)).await;
+    bed.set_organization(budget(10)).await;
+    let approval = bed.wait(leave(6 * CENT)).await;
+    bed.clock.forward_ms(DAY_MS - 1);
+    let run = approve(&bed, &approval).await;
+    let granted = bed.ask_from(again(&run), leave(5 * CENT)).await.unwrap();
+    assert_eq!(bed.hold(&approval.hold).await.state, State::Voided, "given up in the same unit");
+    let meter = bed.meter("organization", &organization_reach()).await;
+    assert_eq!(meter.now().reserved, 5 * CENT);
+    let held: i64 = meter.counts.values().map(|count| count.reserved).sum();
+    assert_eq!(held, 5 * CENT, "nothing is held in yesterday's window");
+    bed.capture(&granted.id, 5 * CENT).await;
+    let books = charter_governance::verify::verify(bed.store()).await.unwrap();
+    assert_eq!(books.faults, Vec::<String>::new());
+}
+
+async fn what_is_approved_is_decided_anew(bed: Bed) {
+    bed.set_organization(asking(1)).await;
+    let approval = bed.wait(leave(6 * CENT)).await;
+    let run = approve(&bed, &approval).await;
+    // Something else than what was approved.
+    let asked = bed.ask_from(again(&run), leave(6 * CENT + 1)).await;
+    assert_eq!(reason(asked), "proposal_changed");
+    // Another action of the same request was not approved with it.
+    let other = Leave { ordinal: 1, ..leave(CENT) };
+    assert_eq!(reason(bed.ask_from(again(&run), other).await), "approval_required");
+    bed.set_organization(policy(&json!({}))).await;
+    assert_eq!(reason(bed.ask_from(again(&run), leave(CENT)).await), "policy_denied");
+    bed.set_organization(json!({ "policy": { "rules": [] } })).await;
+    bed.set_organization(budget(5)).await;
+    assert_eq!(reason(bed.ask_from(again(&run), leave(6 * CENT)).await), "budget_exceeded");
+    assert_eq!(bed.hold(&approval.hold).await.state, State::Pending);
+    // Beyond a soft cap a person's word is enough.
+    bed.set_organization(soft_budget(5)).await;
+    let granted = bed.ask_from(again(&run), leave(6 * CENT)).await.unwrap();
+    assert_eq!(granted.hold.state, State::Held);
+    bed.set_user(json!({ "revoked": { "at": bed.now(), "reason": null } })).await;
+    assert_eq!(reason(bed.ask_from(again(&run), leave(CENT)).await), "profile_revoked");
+}
+
+async fn an_answer_ends_what_was_approved_once(bed: Bed) {
+    bed.set_organization(asking(1)).await;
+    let approval = bed.wait(leave(1)).await;
+    let run = approve(&bed, &approval).await;
+    let stranger = Run { token: "another host".into(), approval: run.approval.clone() };
+    let mut txn = bed.begin();
+    stranger.end(&mut txn, Err(json!({ "code": "conflict" })));
+    assert!(txn.commit().await.is_err(), "its lease is another's");
+    let mut txn = bed.begin();
+    run.end(&mut txn, Ok((201, Some(br#"{"id":"b1"}"#))));
+    txn.commit().await.unwrap();
+    let over = bed.approval(&approval.id).await;
+    assert_eq!((over.status, over.result_status), (Status::Succeeded, Some(201)));
+    assert_eq!((over.result, over.resolved_at), (Some(json!({ "id": "b1" })), Some(bed.now())));
+    let events = bed.events().await;
+    let [(name, event)] = events.as_slice() else { panic!("{events:?}") };
+    assert_eq!(
+        (name.as_str(), &event["payload"]["status"]),
+        ("approval.resolved", &json!("approved"))
+    );
+    let mut txn = bed.begin();
+    run.end(&mut txn, Err(json!({})));
+    assert!(txn.commit().await.is_err(), "it is over");
+    assert!(take(&bed, APPROVED).await.is_none(), "nobody makes it again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_says_what_became_of_the_request() {
+    let large = format!("\"{}\"", "x".repeat(256 << 10));
+    let denied = json!({ "code": "forbidden", "reason": "policy_denied" });
+    let refused = Some("policy_denied");
+    for (result, status, answer, told, why) in [
+        (Ok((200, Some(b"[1]".as_slice()))), Status::Succeeded, Some(json!([1])), "approved", None),
+        (Ok((204, None)), Status::Succeeded, None, "approved", None),
+        (Ok((200, Some(b"no json".as_slice()))), Status::Succeeded, None, "approved", None),
+        // An answer that is too large is not kept: its status is.
+        (Ok((200, Some(large.as_bytes()))), Status::Succeeded, None, "approved", None),
+        (Err(denied.clone()), Status::Failed, None, "failed", refused),
+        (Err(json!({ "code": "conflict" })), Status::Failed, None, "failed", None),
+    ] {
+        let bed = Bed::sqlite().await;
+        bed.set_organization(asking(1)).await;
+        let approval = bed.wait(leave(1)).await;
+        let run = approve(&bed, &approval).await;
+        let mut txn = bed.begin();
+        run.end(&mut txn, result);
+        txn.commit().await.unwrap();
+        let over = bed.approval(&approval.id).await;
+        assert_eq!((over.status, over.result), (status, answer));
+        let (_, event) = bed.events().await.remove(0);
+        let payload = &event["payload"];
+        assert_eq!((&payload["status"], &payload["reason"]), (&json!(told), &json!(why)));
+        assert_eq!((&event["user"], &event["primitive"]), (&json!(id(3)), &json!("shop")));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_approval_that_nobody_decided_falls_due_and_reads_as_denied() {
+    let bed = Bed::sqlite().await;
+    bed.set_organization(asking(1)).await;
+    let approval = bed.wait(leave(1)).await;
+    bed.clock.forward_ms(DECIDE_MS - 1);
+    assert!(take(&bed, PENDING).await.is_none());
+    bed.clock.forward_ms(1);
+    let due = take(&bed, PENDING).await.unwrap();
+    for (status, reason) in [(Status::Expired, "expired"), (Status::Canceled, "canceled")] {
+        let over = Approval { status, ..due.approval.clone() };
+        let mut txn = bed.begin();
+        approvals::release(&mut txn, &over, bed.now()).await.unwrap();
+        approvals::settle(&mut txn, &over, &due.token, bed.now()).unwrap();
+        let events: Vec<_> = txn.unit().facts.iter().map(|fact| fact.body.clone()).collect();
+        let event: serde_json::Value = serde_json::from_str(&events[0]).unwrap();
+        assert_eq!(
+            (&event["payload"]["status"], &event["payload"]["reason"]),
+            (&json!("denied"), &json!(reason))
+        );
+        if status == Status::Canceled {
+            txn.commit().await.unwrap();
+        }
+    }
+    assert_eq!(bed.hold(&approval.hold).await.state, State::Voided);
+    assert_eq!(bed.approval(&approval.id).await.status, Status::Canceled);
+}
+
+async fn before_its_first_effect_a_request_is_marked_as_begun(bed: Bed) {
+    bed.set_organization(asking(1)).await;
+    let approval = bed.wait(leave(1)).await;
+    let run = approve(&bed, &approval).await;
+    let claiming = run.claiming(bed.now()).unwrap();
+    assert_eq!(claiming.guards, [run.fence()]);
+    let unit = Unit { guards: claiming.guards, writes: claiming.writes, ..Unit::default() };
+    bed.commit(unit).await.unwrap();
+    assert!(bed.approval(&approval.id).await.begun);
+    // It is still this host's, until its lease has ended.
+    let fenced = Unit { guards: vec![run.fence()], ..Unit::default() };
+    bed.commit(fenced.clone()).await.unwrap();
+    bed.clock.forward_ms(60_001);
+    let next = take(&bed, APPROVED).await.unwrap();
+    assert!(next.approval.begun, "whoever takes it over knows");
+}
+
+proptest! {
+    #[test]
+    fn an_approval_covers_the_same_action_on_the_same_thing_and_no_more_of_it(
+        approved in proptest::option::of(0..1_000_i64),
+        asked in proptest::option::of(0..1_000_i64),
+        same in proptest::array::uniform3(proptest::bool::weighted(0.8)),
+    ) {
+        let [action, entity, primitive] = same;
+        let pick = |same: bool, own: &str| if same { own.to_owned() } else { "other".to_owned() };
+        let run = run_of(approved);
+        let wanted = Leave {
+            primitive: pick(primitive, "shop"),
+            ..leave_for(Proposal {
+                action: pick(action, "shop.buy"),
+                entity: pick(entity, "card-1"),
+                ..proposal(asked)
+            })
+        };
+        let fits = match (approved, asked) {
+            (Some(approved), Some(asked)) => asked <= approved,
+            (approved, asked) => approved == asked,
+        };
+        prop_assert_eq!(run.covers(&wanted), fits && action && entity && primitive);
+    }
+}
+
+/// A request that was approved for so much.
+fn run_of(amount: Option<i64>) -> Run {
+    let approval = json!({
+        "id": id(70), "organization": id(1), "status": "approved", "action": "shop.buy", "primitive": "shop",
+        "entity": "card-1", "title": "", "message": "", "context": null, "amount_micro_usd": amount,
+        "subject": { "organization": id(1), "actor": ["key", "k"] }, "policy_ids": [],
+        "approvals_required": 1, "hold": id(71), "request_id": id(50), "ordinal": 0,
+        "request_sha256": "", "request": "", "base": "", "expires_at": crate::bed::START,
+        "created_at": crate::bed::START,
+    });
+    Run { approval: serde_json::from_value(approval).unwrap(), token: "t".into() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_request_without_a_way_back_nobody_is_asked() {
+    let bed = Bed::sqlite().await;
+    use charter_governance::gateway::CallGateway;
+    assert!(!CallGateway::open(&bed.governance, None).is_repeatable());
+    assert!(CallGateway::open(&bed.governance, Some(crate::words::client())).is_repeatable());
+    bed.set_organization(soft_budget(1)).await;
+    let asked = bed.ask(leave(2 * CENT)).await;
+    assert!(matches!(asked, Err(Ungranted::Refused(_))));
+    assert_eq!(bed.told().await, (0, 0));
+}

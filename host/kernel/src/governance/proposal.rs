@@ -1,0 +1,115 @@
+//! The bounds of what a primitive may propose: a proposal's amounts and texts.
+//!
+//! Knows no policy and no cap: a proposal that fits is decided by them.
+
+use crate::manifest::Action;
+use crate::money::AMOUNT_MAX;
+use crate::refusal::Failure;
+
+/// Scopes of a primitive's own that one action counts in.
+const SCOPES_MAX: usize = 4;
+/// Bytes of the name of a component: spend records are found by it.
+const COMPONENT_BYTES_MAX: usize = 100;
+/// Bytes of a text of a proposal.
+const TEXT_BYTES_MAX: usize = 2_000;
+
+/// A proposal, as its primitive words it.
+#[derive(Clone, Copy, Debug)]
+pub struct Proposed<'a> {
+    /// In micro-US-dollars; absent where none is known.
+    pub amount: Option<i64>,
+    /// The purpose of the money.
+    pub component: &'a str,
+    /// How many scopes of the primitive's own it counts in.
+    pub scopes: usize,
+    /// The thing it is done to.
+    pub entity: &'a str,
+    /// For the person who decides.
+    pub title: &'a str,
+    /// For the person who decides.
+    pub message: &'a str,
+}
+
+impl Proposed<'_> {
+    /// Checks it by the bounds and by its action's declaration.
+    ///
+    /// # Errors
+    /// The first bound that it exceeds.
+    pub fn check(&self, declared: &Action) -> Result<(), Failure> {
+        if self.amount.is_some_and(|amount| !(0..=AMOUNT_MAX).contains(&amount)) {
+            let told = format!("an amount is 0 to {AMOUNT_MAX} micro-US-dollars");
+            return Err(Failure::invalid("amount", told));
+        }
+        if declared.spends && self.amount.is_none() {
+            // An amount that no cap could be asked about would pass them all.
+            return Err(Failure::undeclared(format!(
+                "`{}` spends, so a proposal of it names an amount",
+                declared.name
+            )));
+        }
+        if self.component.is_empty()
+            || self.component.len() > COMPONENT_BYTES_MAX
+            || self.component.contains(char::is_control)
+        {
+            let told = format!("a component has 1 to {COMPONENT_BYTES_MAX} visible bytes");
+            return Err(Failure::invalid("component", told));
+        }
+        if self.scopes > SCOPES_MAX {
+            let told = format!("an action counts in at most {SCOPES_MAX} scopes of its primitive");
+            return Err(Failure::invalid("scopes", told));
+        }
+        let texts = [("entity", self.entity), ("title", self.title), ("message", self.message)];
+        match texts.into_iter().find(|(_, text)| text.len() > TEXT_BYTES_MAX) {
+            Some((name, _)) => {
+                Err(Failure::invalid(name, format!("`{name}` has at most {TEXT_BYTES_MAX} bytes")))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault(spends: bool, of: Proposed<'_>) -> Option<String> {
+        let declared = Action {
+            name: "notes.buy".into(),
+            title: "Buy".into(),
+            description: String::new(),
+            risk: "low".into(),
+            spends,
+            overrun: None,
+        };
+        of.check(&declared).err().map(|failure| failure.param.unwrap_or(failure.code))
+    }
+
+    #[test]
+    fn a_proposal_beyond_a_bound_is_refused_at_the_member() {
+        let long = "x".repeat(TEXT_BYTES_MAX + 1);
+        let fits = Proposed {
+            amount: Some(AMOUNT_MAX),
+            component: "notes",
+            scopes: SCOPES_MAX,
+            entity: "thing",
+            title: &long[..TEXT_BYTES_MAX],
+            message: "",
+        };
+        assert_eq!(fault(true, fits), None);
+        assert_eq!(fault(false, Proposed { amount: None, ..fits }), None);
+        for (of, member) in [
+            (Proposed { amount: Some(-1), ..fits }, "amount"),
+            (Proposed { amount: Some(AMOUNT_MAX + 1), ..fits }, "amount"),
+            (Proposed { amount: None, ..fits }, "internal_error"),
+            (Proposed { component: "", ..fits }, "component"),
+            (Proposed { component: "a\nb", ..fits }, "component"),
+            (Proposed { component: &long[..COMPONENT_BYTES_MAX + 1], ..fits }, "component"),
+            (Proposed { scopes: SCOPES_MAX + 1, ..fits }, "scopes"),
+            (Proposed { entity: &long, ..fits }, "entity"),
+            (Proposed { title: &long, ..fits }, "title"),
+            (Proposed { message: &long, ..fits }, "message"),
+        ] {
+            assert_eq!(fault(true, of).as_deref(), Some(member), "{of:?}");
+        }
+    }
+}

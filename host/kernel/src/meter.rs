@@ -1,0 +1,413 @@
+//! How much of a cap is spent and reserved: one row for each scope that has, or once had, a cap.
+//!
+//! Spending while no cap stands is in the spend records. A cap that comes, or comes again,
+//! therefore begins with their sum ([`Meter::begin`]), and its row is there from the cap's own
+//! commit on, so that a capture which the sum misses changes the row that the sum is written to.
+//!
+//! The committer decides [`Meter::reserve`] under the row's lock, one caller after another, so of N
+//! callers at once exactly those are admitted that the cap admits. Invariant: within each window
+//! `spent + reserved <= cap` at every admission; what a person let through beyond a soft cap stands
+//! beside it, as `over`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// The window of a period that an amount is counted in: `day Europe/Zurich 2026-11-21`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Slot(String);
+
+impl Slot {
+    /// The window `first` of a period and zone.
+    pub fn new(basis: &str, first: &str) -> Self {
+        Self(format!("{basis} {first}"))
+    }
+    /// No window: where a hold stands in a scope that had no cap when it was taken.
+    pub fn without_cap() -> Self {
+        Self::new("uncapped", "ever")
+    }
+    /// Its text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+    fn parts(&self) -> (&str, &str) {
+        self.0.rsplit_once(' ').unwrap_or((&self.0, ""))
+    }
+    /// The first day of the window, as local date text; `ever` where it has none.
+    pub fn first(&self) -> &str {
+        self.parts().1
+    }
+    /// Whether it is a later window of the same period and zone.
+    pub fn follows(&self, other: &Self) -> bool {
+        let ((basis, first), (others, earlier)) = (self.parts(), other.parts());
+        basis == others && first > earlier
+    }
+    /// Whether both are windows of the same period and zone.
+    pub fn is_alike(&self, other: &Self) -> bool {
+        self.parts().0 == other.parts().0
+    }
+}
+
+/// The amounts in one window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Count {
+    /// Captured.
+    #[serde(default)]
+    pub spent: i64,
+    /// Held.
+    #[serde(default)]
+    pub reserved: i64,
+    /// Captured beyond a soft cap, by a person's leave.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub over_spent: i64,
+    /// Held beyond a soft cap: pending or by a person's leave.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub over_reserved: i64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_zero(amount: &i64) -> bool {
+    *amount == 0
+}
+
+impl Count {
+    fn holds_nothing(&self) -> bool {
+        self.reserved == 0 && self.over_reserved == 0
+    }
+}
+
+/// A scope's amounts. Units are the cap's: micro-US-dollars, or times.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Meter {
+    /// The window that admissions count in; it never goes back.
+    pub current: Slot,
+    /// Nothing more is admitted: more was captured than was held, and a person has to look.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub frozen: bool,
+    /// Whether it counts all that was spent in its window. If not, because its cap is new or its
+    /// row an earlier build's, the spend records are summed up first.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub whole: bool,
+    /// The current window, and others in which something is still held: a hold counts where it was
+    /// admitted.
+    pub counts: BTreeMap<Slot, Count>,
+}
+
+/// Under which rule an amount is reserved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Admission {
+    /// Within this cap.
+    Within(i64),
+    /// Beyond a soft cap: a person decides, or has decided.
+    Beyond,
+}
+
+/// Why an amount was not reserved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denied {
+    /// The cap does not admit it; what stands in the window now.
+    Over(Count),
+    /// Nothing is admitted until a person has looked.
+    Frozen,
+    /// The row counts in a later window, or by another period: ask again with what it has now.
+    Moved,
+}
+
+/// The effect of a hold's end on its amounts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tally {
+    /// The amount that was held and is no longer.
+    pub released: i64,
+    /// The amount that was truly spent.
+    pub spent: i64,
+    /// Whether it was admitted beyond a soft cap.
+    pub beyond: bool,
+    /// Whether the scope is frozen by it.
+    pub freezes: bool,
+}
+
+impl Meter {
+    /// A row for a scope whose spending in the window is known.
+    pub fn new(current: Slot, spent: i64) -> Self {
+        let counts = BTreeMap::from([(current.clone(), Count { spent, ..Count::default() })]);
+        Self { current, frozen: false, whole: true, counts }
+    }
+
+    /// The row of a scope whose cap begins, or begins again: what was spent meanwhile is not known
+    /// yet. `before` is the row that an earlier cap has left.
+    pub fn begin(before: Option<Self>) -> Self {
+        let none = || Self::new(Slot::without_cap(), 0);
+        Self { whole: false, ..before.unwrap_or_else(none) }
+    }
+
+    /// The scope counts in a window from now on, from what its spend records say: `spent` is what
+    /// they have seen there, what a person let through beyond a soft cap included. A held amount
+    /// stays where it was admitted. A row that counts by that period already is left as it is.
+    pub fn open(&mut self, slot: &Slot, spent: i64) {
+        if self.whole && self.current.is_alike(slot) {
+            return;
+        }
+        self.current = slot.clone();
+        self.whole = true;
+        let count = self.counts.entry(slot.clone()).or_default();
+        count.spent = spent.saturating_sub(count.over_spent).max(0);
+        self.forget();
+    }
+
+    /// The amounts in the current window.
+    pub fn now(&self) -> Count {
+        self.count(&self.current)
+    }
+
+    /// The amounts in a window.
+    pub fn count(&self, slot: &Slot) -> Count {
+        self.counts.get(slot).copied().unwrap_or_default()
+    }
+
+    /// The amounts that an admission in a window counts with: those there, and those held under
+    /// another period or zone, because these are counted in the window that finds them spent.
+    pub fn standing(&self, slot: &Slot) -> Count {
+        let others = self.counts.iter().filter(|(other, _)| !other.is_alike(slot));
+        others.fold(self.count(slot), |sum, (_, other)| Count {
+            reserved: sum.reserved.saturating_add(other.reserved),
+            over_reserved: sum.over_reserved.saturating_add(other.over_reserved),
+            ..sum
+        })
+    }
+
+    /// Reserves an amount, or leaves the row as it was. Amounts are not negative.
+    pub fn reserve(
+        &mut self,
+        slot: &Slot,
+        amount: i64,
+        admission: Admission,
+    ) -> Result<(), Denied> {
+        if self.frozen {
+            return Err(Denied::Frozen);
+        }
+        let opens = slot.follows(&self.current);
+        if *slot != self.current && !opens {
+            return Err(Denied::Moved);
+        }
+        let mut count = self.count(slot);
+        let standing = self.standing(slot);
+        let over = Denied::Over(standing);
+        match admission {
+            Admission::Within(cap) => {
+                let stands = standing
+                    .spent
+                    .checked_add(standing.reserved)
+                    .and_then(|stands| stands.checked_add(amount));
+                if amount < 0 || stands.is_none_or(|stands| stands > cap) {
+                    return Err(over);
+                }
+                count.reserved += amount;
+            }
+            Admission::Beyond => {
+                let stands = count.over_reserved.checked_add(amount).filter(|_| amount >= 0);
+                count.over_reserved = stands.ok_or(over)?;
+            }
+        }
+        self.counts.insert(slot.clone(), count);
+        if opens {
+            self.current = slot.clone();
+            self.forget();
+        }
+        Ok(())
+    }
+
+    /// Ends a hold. It counts in the window that admitted it, or, where that was of another period
+    /// or of no cap, in the current one. Never refused: what was spent was spent.
+    pub fn tally(&mut self, slot: &Slot, tally: Tally) {
+        if let Some(held) = self.counts.get_mut(slot) {
+            let reserved = if tally.beyond { &mut held.over_reserved } else { &mut held.reserved };
+            *reserved = reserved.saturating_sub(tally.released);
+        }
+        let counted = if slot.is_alike(&self.current) { slot } else { &self.current };
+        let count = self.counts.entry(counted.clone()).or_default();
+        let spent = if tally.beyond { &mut count.over_spent } else { &mut count.spent };
+        *spent = spent.saturating_add(tally.spent);
+        self.frozen |= tally.freezes;
+        self.forget();
+    }
+
+    /// Drops windows that are over and hold nothing.
+    fn forget(&mut self) {
+        let current = &self.current;
+        self.counts.retain(|slot, count| slot == current || !count.holds_nothing());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn day(date: u8) -> Slot {
+        Slot::new("day UTC", &format!("2026-11-{date:02}"))
+    }
+
+    fn released(amount: i64, spent: i64) -> Tally {
+        Tally { released: amount, spent, beyond: false, freezes: false }
+    }
+
+    #[test]
+    fn a_cap_that_admits_seven_admits_exactly_seven() {
+        let mut meter = Meter::new(day(1), 0);
+        let admitted = (0..200)
+            .filter(|_| meter.reserve(&day(1), 100, Admission::Within(799)).is_ok())
+            .count();
+        assert_eq!(admitted, 7);
+        assert_eq!(meter.now(), Count { reserved: 700, ..Count::default() });
+    }
+
+    #[test]
+    fn a_hold_counts_in_the_window_that_admitted_it() {
+        let mut meter = Meter::new(day(1), 0);
+        meter.reserve(&day(1), 60, Admission::Within(100)).unwrap();
+        meter.reserve(&day(2), 100, Admission::Within(100)).unwrap();
+        meter.tally(&day(1), released(60, 50));
+        assert_eq!(meter.now(), Count { reserved: 100, ..Count::default() });
+        assert_eq!(meter.counts.len(), 1, "a window that is over and holds nothing is forgotten");
+    }
+
+    #[test]
+    fn windows_never_go_back_and_another_period_has_to_ask() {
+        let mut meter = Meter::new(day(2), 0);
+        assert_eq!(meter.reserve(&day(1), 1, Admission::Within(10)), Err(Denied::Moved));
+        assert_eq!(
+            meter.reserve(&Slot::new("week UTC", "2026-11-30"), 1, Admission::Within(10)),
+            Err(Denied::Moved)
+        );
+        assert_eq!(meter, Meter::new(day(2), 0));
+    }
+
+    #[test]
+    fn counting_by_another_period_keeps_what_is_held() {
+        let mut meter = Meter::new(day(2), 0);
+        meter.reserve(&day(2), 10, Admission::Within(10)).unwrap();
+        let week = Slot::new("week UTC", "2026-10-26");
+        meter.open(&week, 7);
+        assert_eq!(meter.now().spent, 7);
+        let over = Denied::Over(Count { spent: 7, reserved: 10, ..Count::default() });
+        assert_eq!(meter.reserve(&week, 4, Admission::Within(20)), Err(over));
+        meter.reserve(&week, 3, Admission::Within(20)).unwrap();
+        meter.tally(&day(2), released(10, 9));
+        assert_eq!(meter.counts.keys().collect::<Vec<_>>(), [&week]);
+        assert_eq!(meter.now(), Count { spent: 16, reserved: 3, ..Count::default() });
+    }
+
+    #[test]
+    fn a_cap_that_comes_again_counts_anew_and_keeps_what_is_held() {
+        let mut meter = Meter::new(day(2), 4);
+        meter.reserve(&day(2), 10, Admission::Within(100)).unwrap();
+        let mut again = Meter::begin(Some(meter));
+        assert!(!again.whole && again.now().reserved == 10);
+        again.open(&day(2), 54);
+        again.open(&day(2), 1_000);
+        assert_eq!(again.now(), Count { spent: 54, reserved: 10, ..Count::default() });
+        again.tally(&day(2), released(10, 8));
+        assert_eq!(again.now().spent, 62);
+    }
+
+    #[test]
+    fn what_was_held_before_a_first_cap_counts_in_it() {
+        let mut meter = Meter::begin(None);
+        meter.tally(&Slot::without_cap(), released(0, 5));
+        meter.open(&day(3), 6);
+        meter.tally(&Slot::without_cap(), released(0, 50));
+        assert_eq!(meter.now(), Count { spent: 56, ..Count::default() });
+        assert_eq!(meter.counts.len(), 1);
+    }
+
+    #[test]
+    fn a_row_of_an_earlier_build_is_counted_anew() {
+        let row = r#"{"current":"day UTC 2026-11-02","counts":{"day UTC 2026-11-02":{"spent":9,"reserved":3,"over_spent":2}}}"#;
+        let mut meter: Meter = serde_json::from_str(row).unwrap();
+        assert!(!meter.whole);
+        // The records know of all of it; what a person let through stands beside the cap.
+        meter.open(&day(2), 61);
+        assert_eq!((meter.whole, meter.now().spent, meter.now().reserved), (true, 59, 3));
+    }
+
+    #[test]
+    fn what_a_person_let_through_stands_beside_the_cap() {
+        let mut meter = Meter::new(day(1), 90);
+        assert!(meter.reserve(&day(1), 50, Admission::Within(100)).is_err());
+        meter.reserve(&day(1), 50, Admission::Beyond).unwrap();
+        meter.tally(&day(1), Tally { released: 50, spent: 45, beyond: true, freezes: false });
+        meter.reserve(&day(1), 10, Admission::Within(100)).unwrap();
+        assert_eq!(
+            meter.now(),
+            Count { spent: 90, reserved: 10, over_spent: 45, over_reserved: 0 }
+        );
+    }
+
+    #[test]
+    fn a_frozen_scope_admits_nothing() {
+        let mut meter = Meter::new(day(1), 0);
+        meter.reserve(&day(1), 10, Admission::Within(10)).unwrap();
+        meter.tally(&day(1), Tally { released: 10, spent: 25, beyond: false, freezes: true });
+        assert_eq!(meter.now().spent, 25, "what was spent was spent");
+        assert_eq!(meter.reserve(&day(2), 0, Admission::Within(100)), Err(Denied::Frozen));
+    }
+
+    #[test]
+    fn no_amount_wraps_around() {
+        let mut meter = Meter::new(day(1), i64::MAX);
+        assert!(meter.reserve(&day(1), 1, Admission::Within(i64::MAX)).is_err());
+        assert!(meter.reserve(&day(1), -1, Admission::Within(i64::MAX)).is_err());
+        meter.tally(&day(1), released(i64::MIN, i64::MAX));
+        assert_eq!(meter.now().spent, i64::MAX);
+    }
+
+    /// A step that a caller can make on a meter.
+    #[derive(Clone, Debug)]
+    enum Step {
+        Reserve { date: u8, amount: i64 },
+        End { which: usize, spent: i64 },
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let reserve = (1u8..5, 0i64..60).prop_map(|(date, amount)| Step::Reserve { date, amount });
+        let end = (any::<usize>(), 0i64..60).prop_map(|(which, spent)| Step::End { which, spent });
+        prop::collection::vec(prop_oneof![2 => reserve, 1 => end], 0..60)
+    }
+
+    proptest! {
+        /// Against the plainest book there is: each hold by itself, summed up whenever somebody
+        /// asks.
+        #[test]
+        fn a_meter_says_what_the_book_of_holds_says(steps in steps(), cap in 0i64..200) {
+            let mut meter = Meter::new(day(1), 0);
+            let (mut latest, mut held, mut spent) = (1, Vec::new(), BTreeMap::<u8, i64>::new());
+            for step in steps {
+                match step {
+                    Step::Reserve { date, amount } => {
+                        let reserved: i64 = held.iter().filter(|(at, _)| *at == date).map(|(_, amount)| amount).sum();
+                        let admits = date >= latest && spent.get(&date).unwrap_or(&0) + reserved + amount <= cap;
+                        prop_assert_eq!(meter.reserve(&day(date), amount, Admission::Within(cap)).is_ok(), admits);
+                        if admits {
+                            latest = date;
+                            held.push((date, amount));
+                        }
+                    }
+                    Step::End { which, spent: wanted } if !held.is_empty() => {
+                        let (date, amount) = held.swap_remove(which % held.len());
+                        let truly = wanted.min(amount);
+                        meter.tally(&day(date), released(amount, truly));
+                        *spent.entry(date).or_default() += truly;
+                    }
+                    Step::End { .. } => {}
+                }
+                let now = meter.now();
+                prop_assert!(now.spent + now.reserved <= cap);
+                let reserved: i64 = held.iter().map(|(_, amount)| amount).sum();
+                prop_assert_eq!(meter.counts.values().map(|count| count.reserved).sum::<i64>(), reserved);
+            }
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! Places that parties share: who may take one now, and who gets the next one.
+//!
+//! Pure: knows neither tasks nor time, nor what a place is for. Invariants: no more places are held
+//! than there are; a party that holds none waits only while none is free; the next place goes to the
+//! waiting party that holds the fewest, and among equals they take turns.
+
+use std::collections::{BTreeMap, VecDeque};
+
+/// Places, those who hold them, and those who wait.
+#[derive(Clone, Debug)]
+pub struct Places<P> {
+    all: usize,
+    reserve: bool,
+    taken: usize,
+    held: BTreeMap<P, usize>,
+    waiting: BTreeMap<P, Queue>,
+    tickets: u64,
+}
+
+/// Those of one party that wait.
+#[derive(Clone, Debug)]
+struct Queue {
+    /// The party's own place among the others: behind all of them each time that it was let in.
+    turn: u64,
+    tickets: VecDeque<u64>,
+}
+
+impl<P: Clone + Ord> Places<P> {
+    /// Places that come back soon: a party may take whatever is free.
+    pub fn open(all: usize) -> Self {
+        Self {
+            all,
+            reserve: false,
+            taken: 0,
+            held: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            tickets: 0,
+        }
+    }
+
+    /// Places that may be held for long: a party takes one more only while it holds fewer than are
+    /// free. One alone gets half of them, two a third each, and there is room for the next.
+    pub fn with_reserve(all: usize) -> Self {
+        Self { reserve: true, ..Self::open(all) }
+    }
+
+    /// How many nobody holds.
+    pub fn free(&self) -> usize {
+        self.all.saturating_sub(self.taken)
+    }
+
+    /// How many a party holds.
+    pub fn count_held(&self, party: &P) -> usize {
+        self.held.get(party).copied().unwrap_or(0)
+    }
+
+    /// Whether the party's share, rather than the number of places, keeps it from one more.
+    pub fn is_share_used(&self, party: &P) -> bool {
+        self.free() > 0 && !self.admits(party)
+    }
+
+    fn admits(&self, party: &P) -> bool {
+        let free = self.free();
+        free > 0 && (!self.reserve || self.count_held(party) < free)
+    }
+
+    /// Takes a place where the party may have one now. Behind its own that wait already it may not.
+    pub fn enter(&mut self, party: &P) -> bool {
+        let enters = !self.waiting.contains_key(party) && self.admits(party);
+        if enters {
+            self.take(party);
+        }
+        enters
+    }
+
+    fn take(&mut self, party: &P) {
+        self.taken += 1;
+        *self.held.entry(party.clone()).or_default() += 1;
+    }
+
+    /// Waits for a place; the ticket is what [`Places::admit_next`] calls.
+    pub fn wait(&mut self, party: &P) -> u64 {
+        self.tickets += 1;
+        let ticket = self.tickets;
+        let queue = || Queue { turn: ticket, tickets: VecDeque::new() };
+        self.waiting.entry(party.clone()).or_insert_with(queue).tickets.push_back(ticket);
+        ticket
+    }
+
+    /// Waits no longer; false where the ticket was called already.
+    pub fn give_up(&mut self, party: &P, ticket: u64) -> bool {
+        let Some(queue) = self.waiting.get_mut(party) else { return false };
+        let before = queue.tickets.len();
+        queue.tickets.retain(|waiting| *waiting != ticket);
+        let was_there = queue.tickets.len() != before;
+        if queue.tickets.is_empty() {
+            self.waiting.remove(party);
+        }
+        was_there
+    }
+
+    /// Gives a place back. [`Places::admit_next`] calls the waiting parties, until it names nobody.
+    pub fn leave(&mut self, party: &P) {
+        let Some(held) = self.held.get_mut(party) else { return };
+        *held -= 1;
+        if *held == 0 {
+            self.held.remove(party);
+        }
+        self.taken -= 1;
+    }
+
+    /// Lets the next one in, if anybody may: of the parties that wait, one that holds the fewest,
+    /// and of these the one whose turn is the longest ago.
+    pub fn admit_next(&mut self) -> Option<(P, u64)> {
+        if self.free() == 0 {
+            return None;
+        }
+        let may = self.waiting.iter().filter(|(party, _)| self.admits(party));
+        let (party, _) = may.min_by_key(|(party, queue)| (self.count_held(party), queue.turn))?;
+        let party = party.clone();
+        let queue = self.waiting.get_mut(&party)?;
+        let ticket = queue.tickets.pop_front()?;
+        self.tickets += 1;
+        queue.turn = self.tickets;
+        if queue.tickets.is_empty() {
+            self.waiting.remove(&party);
+        }
+        self.take(&party);
+        Some((party, ticket))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn one_party_alone_gets_half_of_what_is_reserved_and_all_of_what_is_open() {
+        for (all, alone) in [(1, 1), (2, 1), (3, 2), (4, 2), (64, 32), (256, 128)] {
+            let mut reserved = Places::with_reserve(all);
+            assert_eq!(std::iter::from_fn(|| reserved.enter(&"a").then_some(())).count(), alone);
+            assert!(all == 1 || reserved.is_share_used(&"a"), "{all}");
+            let mut open = Places::open(all);
+            assert_eq!(std::iter::from_fn(|| open.enter(&"a").then_some(())).count(), all);
+        }
+    }
+
+    #[test]
+    fn a_newcomer_gets_the_next_place_however_many_of_others_wait() {
+        let mut places = Places::with_reserve(4);
+        for party in ["a", "a", "b", "c"] {
+            assert!(places.enter(&party), "{party}");
+        }
+        for _ in 0..10 {
+            places.wait(&"a");
+            places.wait(&"b");
+        }
+        let new = places.wait(&"new");
+        places.leave(&"a");
+        assert_eq!(places.admit_next(), Some(("new", new)));
+        assert_eq!(places.admit_next(), None);
+    }
+
+    #[test]
+    fn parties_take_turns_however_many_of_one_wait() {
+        let mut places = Places::open(1);
+        assert!(places.enter(&"a"));
+        for party in ["a", "a", "a", "b", "b", "c"] {
+            places.wait(&party);
+        }
+        let mut inside = "a";
+        let turns = std::iter::from_fn(|| {
+            places.leave(&inside);
+            inside = places.admit_next()?.0;
+            Some(inside)
+        });
+        assert_eq!(turns.collect::<String>(), "abcaba");
+    }
+
+    #[test]
+    fn who_has_given_up_is_not_called() {
+        let mut places = Places::open(1);
+        assert!(places.enter(&"a"));
+        let (first, second) = (places.wait(&"b"), places.wait(&"b"));
+        assert!(places.give_up(&"b", first) && !places.give_up(&"b", first));
+        places.leave(&"a");
+        assert_eq!(places.admit_next(), Some(("b", second)));
+        assert!(!places.give_up(&"b", second), "it was called");
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Come(u8),
+        Leave(usize),
+        GiveUp(usize),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            3 => (0..5_u8).prop_map(Step::Come),
+            2 => any::<usize>().prop_map(Step::Leave),
+            1 => any::<usize>().prop_map(Step::GiveUp),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn nobody_waits_who_could_be_let_in_and_nothing_is_lost(
+            all in 1..9_usize,
+            reserve in any::<bool>(),
+            steps in proptest::collection::vec(step(), 0..200),
+        ) {
+            let mut places = if reserve { Places::with_reserve(all) } else { Places::open(all) };
+            let (mut inside, mut outside): (Vec<u8>, Vec<(u8, u64)>) = (Vec::new(), Vec::new());
+            for step in steps {
+                match step {
+                    Step::Come(party) if places.enter(&party) => inside.push(party),
+                    Step::Come(party) => outside.push((party, places.wait(&party))),
+                    Step::Leave(n) if !inside.is_empty() => {
+                        places.leave(&inside.remove(n % inside.len()));
+                    }
+                    Step::GiveUp(n) if !outside.is_empty() => {
+                        let (party, ticket) = outside.remove(n % outside.len());
+                        prop_assert!(places.give_up(&party, ticket));
+                    }
+                    Step::Leave(_) | Step::GiveUp(_) => {}
+                }
+                while let Some((party, ticket)) = places.admit_next() {
+                    let own = outside.iter().position(|(other, _)| *other == party);
+                    // Of one party, who came first goes first.
+                    let (_, first) = outside.remove(own.expect("only who waits is called"));
+                    prop_assert_eq!(ticket, first);
+                    inside.push(party);
+                }
+                prop_assert!(inside.len() <= all);
+                prop_assert_eq!(places.free(), all - inside.len());
+                for (party, _) in &outside {
+                    let held = inside.iter().filter(|other| *other == party).count();
+                    prop_assert_eq!(places.count_held(party), held);
+                    let share = if reserve { held } else { 0 };
+                    prop_assert!(places.free() <= share, "{} of {} free, {held} held", places.free(), all);
+                }
+            }
+            for (party, ticket) in outside {
+                prop_assert!(places.give_up(&party, ticket));
+            }
+            for party in inside {
+                places.leave(&party);
+            }
+            prop_assert_eq!(places.free(), all);
+            prop_assert!(places.held.is_empty() && places.waiting.is_empty());
+        }
+    }
+}

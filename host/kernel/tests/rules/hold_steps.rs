@@ -1,0 +1,277 @@
+//! Each step of a hold as data: the state that it needs, and the rows that it writes.
+
+use charter_kernel::governance::hold::{
+    BOOKS, Charge, Counted, DOUBT, Hold, OPEN, Settler, State, Step, Word, entries_of, is_book,
+    key, space,
+};
+use charter_kernel::ledger::Phase;
+use charter_kernel::meter::{Admission, Tally};
+use charter_kernel::unit::{Draft, Guard, Space, Write};
+
+use crate::bed::NOW;
+use crate::holds::{charge, day, free, paid};
+
+fn guard(hold: &Hold) -> Guard {
+    let (field, value) = ("state".to_owned(), hold.state.as_str().to_owned());
+    Guard::Entry { key: key("o", "h"), field, value }
+}
+
+/// The draft of the hold's own row in a step.
+fn own(step: &Step) -> Draft {
+    let mut drafts = step.writes.iter().filter_map(|write| match write {
+        Write::Replace { key: at, draft, expected: None } if *at == key("o", "h") => Some(draft),
+        _ => None,
+    });
+    let draft = drafts.next().unwrap().clone();
+    assert_eq!(drafts.next(), None, "the row is written once");
+    assert_eq!(serde_json::from_str::<Hold>(&draft.body).unwrap(), step.hold);
+    draft
+}
+
+fn tallies(writes: &[Write]) -> Vec<(String, String, Tally)> {
+    let of = |write: &Write| match write {
+        Write::Tally { meter, slot, tally } => {
+            Some((meter.id.clone(), slot.as_str().to_owned(), *tally))
+        }
+        _ => None,
+    };
+    writes.iter().filter_map(of).collect()
+}
+
+fn transfers(writes: &[Write]) -> Vec<(i64, Phase)> {
+    let of = |write: &Write| match write {
+        Write::Transfer { amount, phase, .. } => Some((*amount, *phase)),
+        _ => None,
+    };
+    writes.iter().filter_map(of).collect()
+}
+
+fn capture(hold: &Hold, actual: i64) -> Step {
+    hold.capture("h", hold.admit_capture(actual, Word::Asker).unwrap(), NOW)
+}
+
+#[test]
+fn a_hold_is_taken_with_all_its_charges_and_its_account() {
+    let hold = paid(30);
+    let writes = hold.take("h");
+    let reserved: Vec<(&str, i64)> = writes
+        .iter()
+        .filter_map(|write| match write {
+            Write::Reserve { meter, amount, .. } => Some((meter.id.as_str(), *amount)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(reserved, [("organization", 30), ("user", 30), ("limit:l:count", 1)]);
+    assert_eq!(transfers(&writes), [(30, Phase::Reserve)]);
+    match writes.last().unwrap() {
+        Write::Insert { key: at, draft } => {
+            assert_eq!(*at, key("o", "h"));
+            assert_eq!(draft.index, [("state".to_owned(), "held".to_owned())]);
+            assert_eq!(draft.lease, Some((OPEN.to_owned(), hold.until)));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_dispatch_falls_due_with_its_request_or_its_settler() {
+    let hold = paid(30);
+    let step = hold.dispatch("h");
+    assert_eq!((step.guards.clone(), step.hold.state), (vec![guard(&hold)], State::Dispatched));
+    assert_eq!(own(&step).lease, Some((OPEN.to_owned(), hold.until)));
+    let settler = Settler { request: "later".into(), until: NOW.plus_ms(7) };
+    let settled = Hold { settler: Some(settler), ..hold };
+    assert_eq!(own(&settled.dispatch("h")).lease, Some((OPEN.to_owned(), NOW.plus_ms(7))));
+}
+
+#[test]
+fn a_kept_hold_is_settled_by_one_later_request() {
+    let hold = paid(30);
+    let kept = hold.keep("h", NOW.plus_ms(99));
+    assert_eq!((kept.hold.kept, kept.hold.until), (true, NOW.plus_ms(99)));
+    assert_eq!(own(&kept).lease, Some((OPEN.to_owned(), NOW.plus_ms(99))));
+    let settler = Settler { request: "later".into(), until: NOW.plus_ms(5) };
+    let opened = kept.hold.reopen("h", 4, settler.clone());
+    let alone = Guard::Version { key: key("o", "h"), version: Some(4) };
+    assert_eq!(opened.guards, [guard(&kept.hold), alone]);
+    assert_eq!(opened.hold.settler, Some(settler));
+    let back = opened.hold.hand_back("h");
+    assert_eq!(back.hold, kept.hold, "the settler leaves it as it was");
+    assert_eq!(opened.hold.keep("h", NOW).hold.settler, None, "kept anew, it is nobody's");
+}
+
+#[test]
+fn a_capture_counts_money_as_spent_and_times_once() {
+    let hold = paid(30);
+    let step = capture(&hold, 25);
+    assert_eq!((step.hold.state, step.hold.actual), (State::Captured, Some(25)));
+    assert_eq!(step.hold.ended_at, Some(NOW));
+    let tally = |released, spent| Tally { released, spent, beyond: false, freezes: false };
+    let window = day().as_str().to_owned();
+    let expected = [
+        ("organization".to_owned(), window.clone(), tally(30, 25)),
+        ("user".to_owned(), window.clone(), tally(30, 25)),
+        ("limit:l:count".to_owned(), window, tally(1, 1)),
+    ];
+    assert_eq!(tallies(&step.writes)[..3], expected);
+    assert_eq!(transfers(&step.writes), [(25, Phase::Settle { reserved: 30 })]);
+    let draft = own(&step);
+    assert_eq!((draft.lease, draft.unleased, draft.index), (None, true, Vec::new()));
+}
+
+#[test]
+fn a_capture_writes_both_accounts_entries_and_the_spend_record() {
+    let hold = paid(30);
+    let step = capture(&hold, 25);
+    let pay = hold.pay.clone().unwrap();
+    let entries: Vec<_> = step
+        .writes
+        .iter()
+        .filter_map(|write| match write {
+            Write::Append { log, name, payload } => Some((log.clone(), name.as_str(), payload)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!((entries[0].0.clone(), entries[0].1), (entries_of(&pay.from), "debit"));
+    assert_eq!((entries[1].0.clone(), entries[1].1), (entries_of(&pay.to), "credit"));
+    let told: serde_json::Value = serde_json::from_str(entries[0].2).unwrap();
+    let expected = serde_json::json!({
+        "transfer": "h", "amount_micro_usd": 25, "counter_account": "shop", "memo": "a book",
+        "reference": "shop",
+    });
+    assert_eq!(told, expected);
+    let added: Vec<(&str, i64)> = step
+        .writes
+        .iter()
+        .filter_map(|write| match write {
+            Write::Add { field, amount, .. } => Some((field.as_str(), *amount)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(added, [("spent_micro_usd", 25), ("count", 1)]);
+}
+
+#[test]
+fn a_spend_record_is_of_a_quarter_of_an_hour_an_action_and_a_component() {
+    let of = |at| {
+        let hold = Hold { at, ..paid(30) };
+        let record = capture(&hold, 1).writes.into_iter().find_map(|write| match write {
+            Write::Ensure { key, draft } => Some((key, draft)),
+            _ => None,
+        });
+        let (key, draft) = record.unwrap();
+        (key.id, key.reach.as_str().to_owned(), draft.index)
+    };
+    let quarter = NOW.plus_ms(-NOW.0.rem_euclid(900_000));
+    let id = format!("{quarter} shop.buy shop");
+    let found = vec![("found".to_owned(), format!("o {quarter}"))];
+    assert_eq!(of(quarter), (id.clone(), "u/u".to_owned(), found));
+    assert_eq!(of(quarter.plus_ms(899_999)).0, id);
+    assert_ne!(of(quarter.plus_ms(900_000)).0, id);
+}
+
+#[test]
+fn a_void_releases_everything_and_spends_nothing() {
+    let hold = paid(30);
+    let step = hold.void("h", NOW);
+    assert_eq!((step.hold.state, step.hold.actual), (State::Voided, None));
+    let released: Vec<(i64, i64)> =
+        tallies(&step.writes).iter().map(|(.., tally)| (tally.released, tally.spent)).collect();
+    assert_eq!(released, [(30, 0), (30, 0), (1, 0)]);
+    assert_eq!(transfers(&step.writes), [(30, Phase::Void)]);
+    assert!(own(&step).unleased);
+}
+
+#[test]
+fn a_doubt_releases_nothing_and_is_asked_about() {
+    let hold = Hold { state: State::Dispatched, ..paid(30) };
+    let step = hold.doubt("h");
+    assert_eq!((step.hold.state, step.guards.clone()), (State::InDoubt, vec![guard(&hold)]));
+    assert_eq!(step.writes.len(), 1);
+    assert_eq!(own(&step).lease, Some((DOUBT.to_owned(), hold.until)));
+}
+
+#[test]
+fn a_hold_that_is_taken_and_captured_at_once_is_inserted_as_it_ends() {
+    let hold = paid(30);
+    let writes = hold.take_with("h", capture(&hold, 25));
+    let inserted: Vec<&Draft> = writes
+        .iter()
+        .filter_map(|write| match write {
+            Write::Insert { key: at, draft } if *at == key("o", "h") => Some(draft),
+            Write::Replace { .. } => panic!("nothing is there to be replaced"),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(inserted.len(), 1);
+    let ended: Hold = serde_json::from_str(&inserted[0].body).unwrap();
+    assert_eq!(ended.state, State::Captured);
+    assert_eq!(transfers(&writes), [(30, Phase::Reserve), (25, Phase::Settle { reserved: 30 })]);
+}
+
+#[test]
+fn a_scope_that_had_no_cap_hears_of_what_was_spent() {
+    let bare = Hold { charges: vec![charge("user", 30, Counted::Money)], ..paid(30) };
+    let late: Vec<(String, i64)> = tallies(&capture(&bare, 25).writes)
+        .into_iter()
+        .filter(|(_, slot, _)| slot == "uncapped ever")
+        .map(|(meter, _, tally)| (meter, tally.spent))
+        .collect();
+    assert_eq!(late, [("organization".to_owned(), 25), ("project".to_owned(), 25)]);
+}
+
+#[test]
+fn an_amount_that_does_not_count_is_in_no_meter_and_no_record() {
+    let mail = Hold { spends: Some(false), charges: Vec::new(), ..free() };
+    let step = capture(&mail, 0);
+    assert_eq!(step.writes.len(), 1, "its own row alone");
+    assert_eq!(step.hold.actual, None, "no money moved");
+    // A row of an earlier build does not say; the kit's charge does.
+    let earlier = |scope: &str| Hold {
+        spends: None,
+        pay: None,
+        charges: vec![charge(scope, 30, Counted::Money)],
+        ..paid(30)
+    };
+    let records = |hold: &Hold| {
+        let is_record = |write: &&Write| matches!(write, Write::Ensure { .. });
+        capture(hold, 5).writes.iter().filter(is_record).count()
+    };
+    assert_eq!((records(&earlier("kit")), records(&earlier("user"))), (1, 0));
+}
+
+#[test]
+fn only_an_over_capture_by_a_provider_freezes_and_only_the_narrowest_money() {
+    let frozen = |actual, word, scopes: &[&str]| {
+        let charges: Vec<Charge> =
+            scopes.iter().map(|scope| charge(scope, 30, Counted::Money)).collect();
+        let hold = Hold { charges, ..paid(30) };
+        let step = hold.capture("h", hold.admit_capture(actual, word).unwrap(), NOW);
+        let freezes = |(meter, _, tally): (String, String, Tally)| tally.freezes.then_some(meter);
+        tallies(&step.writes).into_iter().filter_map(freezes).collect::<Vec<_>>()
+    };
+    let scopes = ["organization", "kit", "user"];
+    assert_eq!(frozen(30, Word::Provider, &scopes), Vec::<String>::new());
+    assert_eq!(frozen(31, Word::Provider, &scopes), ["user"]);
+    assert_eq!(frozen(31, Word::Provider, &["organization"]), Vec::<String>::new());
+    assert_eq!(frozen(30, Word::Asker, &scopes), Vec::<String>::new());
+}
+
+#[test]
+fn what_was_admitted_beyond_a_soft_cap_ends_beyond_it() {
+    let charges =
+        vec![Charge { admission: Admission::Beyond, ..charge("user", 30, Counted::Money) }];
+    let hold = Hold { charges, ..paid(30) };
+    assert!(tallies(&capture(&hold, 25).writes)[0].2.beyond);
+    assert!(tallies(&hold.void("h", NOW).writes)[0].2.beyond);
+}
+
+#[test]
+fn the_books_are_named_and_nothing_else_is_one() {
+    for name in BOOKS {
+        assert!(is_book(&Space::from_store(name.to_owned())), "{name}");
+    }
+    assert!(
+        is_book(&space()) && !is_book(&Space::host("jobs")) && !is_book(&Space::of("a", "holds"))
+    );
+}

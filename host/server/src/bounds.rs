@@ -1,0 +1,51 @@
+//! How much of one process callers may have: their rates, their bodies, the checks of those, their
+//! streams, and each idempotency key's one run at a time.
+//!
+//! Knows no request and no row. Each bound is kept in memory, for this replica alone, and holds an
+//! entry only while somebody uses it.
+
+use crate::config::Config;
+
+pub mod checks;
+pub mod rate;
+pub mod room;
+pub mod running;
+pub mod strangers;
+pub mod streams;
+
+use checks::Checks;
+use rate::Buckets;
+use room::BodyRoom;
+use running::Running;
+use strangers::Strangers;
+use streams::Streams;
+
+/// The bounds of this process.
+pub struct Bounds {
+    /// Token buckets of the configured rates.
+    pub buckets: Buckets,
+    /// The share and the deeds of client addresses without a credential.
+    pub strangers: Strangers,
+    /// Room for request bodies.
+    pub room: BodyRoom,
+    /// Checks of bodies that take long.
+    pub checks: Checks,
+    /// Requests under an idempotency key that run now.
+    pub running: Running,
+    /// Streams that are open.
+    pub streams: Streams,
+}
+
+impl Bounds {
+    /// As the operator has set them.
+    pub fn new(config: &Config) -> Self {
+        Self {
+            buckets: Buckets::new(),
+            strangers: Strangers::new(&config.auth),
+            room: BodyRoom::new(config.http.bodies_bytes_max),
+            checks: Checks::default(),
+            running: Running::default(),
+            streams: Streams::default(),
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Checks of bodies that take long: on threads of their own, few at once, one for each organization.
+//!
+//! A check is bounded by its schema's limits, so that one takes a second at most; an organization
+//! that asks for many waits for its own.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use charter_kernel::refusal::Refusal;
+use tokio::sync::Semaphore;
+
+/// How long a check waits for its turn.
+const WAIT: Duration = Duration::from_secs(10);
+
+/// The places for long checks.
+#[derive(Debug)]
+pub struct Checks {
+    places: Arc<Semaphore>,
+    owners: Arc<Owners>,
+}
+
+/// The line of each organization that has a check waiting or running.
+type Owners = Mutex<HashMap<String, Arc<Semaphore>>>;
+
+impl Default for Checks {
+    /// One place less than the machine has cores.
+    fn default() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let places = Arc::new(Semaphore::new(cores.saturating_sub(1).max(1)));
+        Self { places, owners: Arc::default() }
+    }
+}
+
+impl Checks {
+    /// Runs a check of a body of this organization once it is its turn.
+    ///
+    /// # Errors
+    /// If the turn does not come in time, or the check panics.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        owner: &str,
+        check: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let line = Line::of(&self.owners, owner);
+        let turn = async {
+            let first = line.line.clone().acquire_owned().await.ok()?;
+            let place = self.places.clone().acquire_owned().await.ok()?;
+            Some((place, first, line))
+        };
+        let turn = tokio::time::timeout(WAIT, turn).await.ok().flatten();
+        let turn = turn.ok_or_else(|| Refusal::overloaded(1))?;
+        // The turn ends with the check, also where the request is given up before.
+        let done = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            check()
+        });
+        done.await.map_err(|error| {
+            tracing::error!(%error, "a body's check panicked");
+            Refusal::internal()
+        })
+    }
+}
+
+/// A place in an organization's line, which is forgotten once nobody stands in it.
+#[derive(Debug)]
+struct Line {
+    owners: Arc<Owners>,
+    owner: String,
+    line: Arc<Semaphore>,
+}
+
+impl Line {
+    fn of(owners: &Arc<Owners>, owner: &str) -> Self {
+        let line = lock_owners(owners)
+            .entry(owner.to_owned())
+            .or_insert_with(|| Arc::new(Semaphore::new(1)))
+            .clone();
+        Self { owners: owners.clone(), owner: owner.to_owned(), line }
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        let mut owners = lock_owners(&self.owners);
+        // The map's, and this one's own.
+        if Arc::strong_count(&self.line) <= 2 {
+            owners.remove(&self.owner);
+        }
+    }
+}
+
+fn lock_owners(owners: &Owners) -> MutexGuard<'_, HashMap<String, Arc<Semaphore>>> {
+    owners.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_organization_with_many_checks_waits_for_its_own() {
+        let checks = Checks { places: Arc::new(Semaphore::new(2)), owners: Arc::default() };
+        let (go, wait) = mpsc::channel::<()>();
+        let hog = checks.run("hog", move || wait.recv().is_ok());
+        let mut again = Box::pin(checks.run("hog", || true));
+        let mut hog = Box::pin(hog);
+        assert!(futures::poll!(&mut hog).is_pending());
+        assert!(futures::poll!(&mut again).is_pending());
+        assert!(checks.run("other", || true).await.is_ok(), "a place is left");
+        go.send(()).unwrap();
+        assert!(hog.await.unwrap() && again.await.unwrap());
+        assert!(lock_owners(&checks.owners).is_empty());
+    }
+}

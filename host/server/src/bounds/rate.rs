@@ -1,0 +1,318 @@
+//! Token buckets by a steady clock: of keys, organizations and tenant users, where the operator or
+//! a kit has set a rate, of inbound URLs, and of strangers ([`super::strangers`]).
+//!
+//! Buckets live in this process and are bounded in number: a bucket that is full again says nothing
+//! and is forgotten first. A bucket's key is a keyed hash, so the table holds no address and no
+//! e-mail. Time is an argument and never a wall clock's: setting a clock fills and empties nothing.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::fmt::Write as _;
+use std::hash::BuildHasher as _;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+const SHARDS: usize = 16;
+/// Buckets of one shard; above it, those that are full again go, then the fullest.
+const BUCKETS_MAX: usize = 8_192;
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// The owner of a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// One API key or session.
+    Key,
+    /// One organization.
+    Organization,
+    /// One tenant user, by its kit.
+    User,
+    /// One inbound URL.
+    Hook,
+    /// Sign-ins of one account from one client address.
+    SignIn,
+    /// Sign-ins of all accounts from one client address.
+    SignInAddress,
+    /// Registrations from one client address.
+    Registration,
+    /// Invitations from one client address.
+    Invitation,
+    /// Mails with a link that one client address asked for, to one e-mail address.
+    Link,
+    /// Mails with a link that one client address asked for.
+    LinkAddress,
+    /// One-time secrets that one client address presented.
+    OneTimeSecret,
+    /// Calls of inbound URLs that do not exist, from one client address.
+    UnknownHook,
+}
+
+impl Kind {
+    /// Its name in `RateLimit-Policy`.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Key => "key",
+            Self::Organization => "organization",
+            Self::User => "user",
+            Self::Hook => "hook",
+            Self::SignIn => "sign-in",
+            Self::SignInAddress => "sign-in-address",
+            Self::Registration => "registration",
+            Self::Invitation => "invitation",
+            Self::Link => "link",
+            Self::LinkAddress => "link-address",
+            Self::OneTimeSecret => "one-time-secret",
+            Self::UnknownHook => "unknown-hook",
+        }
+    }
+}
+
+/// One bucket that a request has to pass.
+#[derive(Clone, Debug)]
+pub struct BucketGate<'a> {
+    /// The owner's kind.
+    pub kind: Kind,
+    /// The owner's id.
+    pub owner: Cow<'a, str>,
+    /// How many requests a window has; 0: any number.
+    pub quota: u32,
+    /// The window.
+    pub window: Duration,
+    /// How many requests may come at once; the whole quota where 0.
+    pub burst: u32,
+}
+
+impl<'a> BucketGate<'a> {
+    /// So many in a minute.
+    pub fn per_minute(kind: Kind, owner: impl Into<Cow<'a, str>>, quota: u32) -> Self {
+        Self { kind, owner: owner.into(), quota, window: MINUTE, burst: 0 }
+    }
+
+    /// So many in an hour.
+    pub fn per_hour(kind: Kind, owner: impl Into<Cow<'a, str>>, quota: u32) -> Self {
+        Self { window: HOUR, ..Self::per_minute(kind, owner, quota) }
+    }
+
+    /// Of these at most so many at once; the whole quota where 0.
+    #[must_use]
+    pub fn burst(self, burst: u32) -> Self {
+        Self { burst, ..self }
+    }
+}
+
+/// The narrowest bucket's standing, for `RateLimit-Policy` and `RateLimit`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RateStanding {
+    /// The owner's kind.
+    pub kind: Kind,
+    /// `RateLimit-Policy`.
+    pub policy: String,
+    /// `RateLimit`.
+    pub left: String,
+    /// Seconds to wait; absent where the request is admitted.
+    pub retry_after_s: Option<u32>,
+}
+
+type Shard = HashMap<(Kind, u128), Bucket>;
+
+/// The buckets.
+pub struct Buckets {
+    shards: Box<[Mutex<Shard>]>,
+    hashers: [RandomState; 2],
+}
+
+#[derive(Clone, Copy)]
+struct Bucket {
+    tokens: f64,
+    at: Instant,
+    size: f64,
+    per_s: f64,
+}
+
+impl Bucket {
+    fn refill(self, now: Instant) -> Self {
+        let passed = now.saturating_duration_since(self.at).as_secs_f64();
+        let tokens = (self.tokens + passed * self.per_s).min(self.size);
+        Self { tokens, at: now.max(self.at), ..self }
+    }
+
+    fn until_full_s(self) -> f64 {
+        (self.size - self.tokens) / self.per_s
+    }
+}
+
+impl Default for Buckets {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Buckets {
+    /// No buckets yet; they are made full at their owner's first request.
+    pub fn new() -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            hashers: [RandomState::new(), RandomState::new()],
+        }
+    }
+
+    /// Takes one token from each gate's bucket, or none where one is empty. `None` where no gate
+    /// has a rate.
+    pub fn take(&self, gates: &[BucketGate<'_>], now: Instant) -> Option<RateStanding> {
+        let mut narrowest: Option<(&BucketGate<'_>, Bucket)> = None;
+        let limited = || gates.iter().filter(|gate| gate.quota > 0);
+        for (taken, gate) in limited().enumerate() {
+            let (admitted, bucket) = self.take_one(gate, now);
+            if !admitted {
+                limited().take(taken).for_each(|earlier| self.give_one_back(earlier));
+                return Some(standing(gate, bucket, Some(wait_s(gate, bucket))));
+            }
+            if narrowest.is_none_or(|(_, other)| bucket.tokens < other.tokens) {
+                narrowest = Some((gate, bucket));
+            }
+        }
+        narrowest.map(|(gate, bucket)| standing(gate, bucket, None))
+    }
+
+    /// Gives back what [`Buckets::take`] took.
+    pub fn give_back(&self, gates: &[BucketGate<'_>]) {
+        gates.iter().filter(|gate| gate.quota > 0).for_each(|gate| self.give_one_back(gate));
+    }
+
+    fn take_one(&self, gate: &BucketGate<'_>, now: Instant) -> (bool, Bucket) {
+        let size = if gate.burst > 0 { gate.burst.min(gate.quota) } else { gate.quota };
+        let size = f64::from(size);
+        let per_s = f64::from(gate.quota) / gate.window.as_secs_f64();
+        let key = self.key(gate);
+        let mut shard = self.shard(key).lock().unwrap_or_else(PoisonError::into_inner);
+        if shard.len() >= BUCKETS_MAX && !shard.contains_key(&(gate.kind, key)) {
+            make_room(&mut shard, now);
+        }
+        let fresh = Bucket { tokens: size, at: now, size, per_s };
+        let bucket = shard.entry((gate.kind, key)).or_insert(fresh);
+        *bucket = Bucket { size, per_s, ..*bucket }.refill(now);
+        let admitted = bucket.tokens >= 1.0;
+        if admitted {
+            bucket.tokens -= 1.0;
+        }
+        (admitted, *bucket)
+    }
+
+    fn give_one_back(&self, gate: &BucketGate<'_>) {
+        let key = self.key(gate);
+        let mut shard = self.shard(key).lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(bucket) = shard.get_mut(&(gate.kind, key)) {
+            bucket.tokens = (bucket.tokens + 1.0).min(bucket.size);
+        }
+    }
+
+    fn key(&self, gate: &BucketGate<'_>) -> u128 {
+        let [high, low] = &self.hashers;
+        u128::from(high.hash_one(&gate.owner)) << 64 | u128::from(low.hash_one(&gate.owner))
+    }
+
+    fn shard(&self, key: u128) -> &Mutex<Shard> {
+        &self.shards[usize::try_from(key % SHARDS as u128).unwrap_or(0)]
+    }
+}
+
+/// Forgets what is full again, and where that is not enough the half that is nearest to it, so that
+/// nobody empties the table by filling it.
+fn make_room(shard: &mut Shard, now: Instant) {
+    shard.retain(|_, bucket| {
+        *bucket = bucket.refill(now);
+        bucket.tokens < bucket.size
+    });
+    if shard.len() < BUCKETS_MAX {
+        return;
+    }
+    let mut waits: Vec<f64> = shard.values().map(|bucket| bucket.until_full_s()).collect();
+    let middle = waits.len() / 2;
+    let (_, median, _) = waits.select_nth_unstable_by(middle, f64::total_cmp);
+    let median = *median;
+    shard.retain(|_, bucket| bucket.until_full_s() > median);
+}
+
+fn wait_s(gate: &BucketGate<'_>, bucket: Bucket) -> u32 {
+    let wait = ((1.0 - bucket.tokens) / bucket.per_s).ceil();
+    wait.clamp(1.0, gate.window.as_secs_f64()) as u32
+}
+
+fn standing(gate: &BucketGate<'_>, bucket: Bucket, retry_after_s: Option<u32>) -> RateStanding {
+    let label = gate.kind.label();
+    let until_full = bucket.until_full_s().ceil() as u64;
+    let mut policy = String::new();
+    let mut left = String::new();
+    // Writing to a string cannot fail.
+    let _ = write!(policy, "\"{label}\";q={};w={}", gate.quota, gate.window.as_secs());
+    let _ = write!(left, "\"{label}\";r={};t={until_full}", bucket.tokens.floor() as u64);
+    RateStanding { kind: gate.kind, policy, left, retry_after_s }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gate(kind: Kind, owner: &str, per_minute: u32) -> BucketGate<'_> {
+        BucketGate::per_minute(kind, owner, per_minute)
+    }
+
+    #[test]
+    fn a_bucket_empties_and_fills_with_time() {
+        let (buckets, start) = (Buckets::new(), Instant::now());
+        let gate = [gate(Kind::Key, "k", 60).burst(2)];
+        let take =
+            |ms| buckets.take(&gate, start + Duration::from_millis(ms)).unwrap().retry_after_s;
+        assert_eq!(take(0), None);
+        assert_eq!(take(0), None);
+        assert_eq!(take(0), Some(1));
+        assert_eq!(take(999), Some(1));
+        assert_eq!(take(1_000), None);
+        assert_eq!(take(500), Some(1), "a request that began earlier fills nothing");
+        assert_eq!(take(2_000), None);
+    }
+
+    #[test]
+    fn a_request_that_one_bucket_refuses_costs_the_others_nothing() {
+        let (buckets, now) = (Buckets::new(), Instant::now());
+        let wide = gate(Kind::Organization, "o", 2);
+        let narrow = gate(Kind::Key, "k", 1);
+        let both = [wide.clone(), narrow];
+        assert_eq!(buckets.take(&both, now).unwrap().retry_after_s, None);
+        for _ in 0..5 {
+            assert_eq!(buckets.take(&both, now).unwrap().retry_after_s, Some(60));
+        }
+        let wide = [wide];
+        assert_eq!(buckets.take(&wide, now).unwrap().retry_after_s, None);
+        assert!(buckets.take(&wide, now).unwrap().retry_after_s.is_some());
+    }
+
+    #[test]
+    fn no_rate_is_no_bucket_and_headers_name_the_policy() {
+        let (buckets, now) = (Buckets::new(), Instant::now());
+        assert_eq!(buckets.take(&[gate(Kind::Key, "k", 0)], now), None);
+        let standing = buckets.take(&[gate(Kind::Key, "k", 10)], now).unwrap();
+        assert_eq!(
+            (standing.policy.as_str(), standing.left.as_str()),
+            ("\"key\";q=10;w=60", "\"key\";r=9;t=6")
+        );
+        let standing =
+            buckets.take(&[BucketGate::per_hour(Kind::Registration, "a", 20)], now).unwrap();
+        assert_eq!(standing.policy, "\"registration\";q=20;w=3600");
+    }
+
+    #[test]
+    fn the_number_of_buckets_is_bounded_and_the_emptiest_are_remembered() {
+        let (buckets, now) = (Buckets::new(), Instant::now());
+        let empty = [gate(Kind::SignIn, "guesser", 2)];
+        while buckets.take(&empty, now).unwrap().retry_after_s.is_none() {}
+        for n in 0..SHARDS * BUCKETS_MAX * 2 {
+            buckets.take(&[gate(Kind::Key, &n.to_string(), 10)], now);
+        }
+        let held: usize = buckets.shards.iter().map(|shard| shard.lock().unwrap().len()).sum();
+        assert!(held <= SHARDS * BUCKETS_MAX, "{held}");
+        let standing = buckets.take(&empty, now).unwrap();
+        assert!(standing.retry_after_s.is_some(), "a flood of others has filled the bucket");
+    }
+}

@@ -1,0 +1,266 @@
+//! The one place where components are called: an operation of an admitted and well-formed request,
+//! or a signal of admitted work.
+//!
+//! Each call is observed for the breaker, carries what its caller must still be at each commit, and
+//! says how it is made again where people are asked.
+
+use std::sync::Arc;
+
+use charter_adapters::public;
+use charter_engine::{Answer, Call, Claiming, Component, Entry, Finish, Outcome, Request, Signal};
+use charter_governance::approvals::{self, Origin, Run};
+use charter_governance::gateway::CallGateway;
+use charter_kernel::idempotency::Lineage;
+use charter_kernel::manifest::CallLength;
+use charter_kernel::refusal::Refusal;
+use charter_registry::served::{BodyRule, Served, ServedOperation};
+use serde_json::{Map, Value};
+use tokio_util::sync::CancellationToken;
+
+use super::answer;
+use super::audit::Subject;
+use super::claim::Claim;
+use super::finish::Finisher;
+use super::matched::Operation;
+use super::owner::Admitted;
+use super::respond::Answered;
+use super::trail::Trail;
+use super::validate::Validated;
+use crate::app::App;
+
+/// The additions of one way in to the call of an operation.
+pub struct Way<'a> {
+    /// The idempotency claim.
+    pub claim: Option<&'a Arc<Claim>>,
+    /// The call's place in the request.
+    pub lineage: Lineage,
+    /// The rest of the waiting caller's time.
+    pub deadline_ms: u32,
+    /// Cancelled when the client leaves.
+    pub gone: CancellationToken,
+    /// How the call is made again where a person decides.
+    pub again: Again<'a>,
+    /// Facts for the guest, beside the component's digest.
+    pub context: Map<String, Value>,
+    /// Request headers that the operation declares.
+    pub headers: Vec<(String, String)>,
+    /// The body where it is no JSON.
+    pub raw: Option<bytes::Bytes>,
+}
+
+/// How a call is made again where a person decides.
+pub enum Again<'a> {
+    /// Not at all.
+    Never,
+    /// As the same request; the primitive of this name is told what became of it.
+    AsAsked(Option<String>),
+    /// It is made again now, because people have approved it.
+    Approved(&'a Arc<Run>),
+}
+
+/// How a call of an operation ended.
+pub enum Ended {
+    /// The guest's answer, and its rendering, which is that of its record.
+    Answered(Answer, Answered),
+    /// By this approval it waits for people.
+    Pending(String),
+    /// The terms that it was admitted under have changed: begin from the top.
+    Again,
+}
+
+/// Calls an operation.
+///
+/// # Errors
+/// The refusal of the guest, a rule or a limit.
+pub async fn handle(
+    app: &App,
+    trail: &mut Trail,
+    validated: &Validated,
+    way: Way<'_>,
+) -> Result<Ended, Refusal> {
+    let Operation::Guest(served, operation) = validated.operation() else {
+        return Err(Refusal::internal());
+    };
+    let mutates = operation.contract.mutates;
+    let approved = match way.again {
+        Again::Approved(run) => Some(run),
+        Again::Never | Again::AsAsked(_) => None,
+    };
+    let finisher = Arc::new(Finisher {
+        store: app.store.clone(),
+        // A read leaves a row only where it is forbidden, and that one is written with the refusal.
+        subject: if mutates { Subject::of(trail, entity(served, validated)) } else { None },
+        claim: way.claim.cloned(),
+        wording: trail.wording(),
+        served: served.clone(),
+        operation: operation.clone(),
+        page: validated.page().clone(),
+        approved: approved.cloned(),
+        rendered: Default::default(),
+    });
+    let claim = way.claim.map(|claim| claim.claiming());
+    let call = Call {
+        request_id: trail.id.as_str().to_owned(),
+        scope: validated.caller().scope(),
+        guards: if mutates { validated.guards() } else { Vec::new() },
+        claim: claim.or_else(|| approved.and_then(|run| run.claiming(trail.at))),
+        finish: finisher.clone() as Arc<dyn Finish>,
+        mutates,
+        deadline_ms: way
+            .deadline_ms
+            .min(operation.deadline_ms.unwrap_or(app.config.http.deadline_ms)),
+        class: operation.class,
+        lineage: way.lineage,
+        client_gone: way.gone,
+        gateway: Some(CallGateway::open(
+            &app.governance,
+            match way.again {
+                Again::Never => None,
+                Again::AsAsked(tells) => origin(app, served, operation, validated, tells),
+                Again::Approved(run) => Some(Origin::Approved(run.clone())),
+            },
+        )),
+        entry: Entry::Handle(request(
+            served,
+            operation,
+            validated,
+            way.context,
+            way.headers,
+            way.raw,
+        )),
+    };
+    let outcome = call_component(app, served, call).await;
+    if let Outcome::Pending { approval } = outcome {
+        return Ok(Ended::Pending(approval));
+    }
+    let Some(answer) = answer::decide(app, trail, validated, served, outcome)? else {
+        return Ok(Ended::Again);
+    };
+    let rendered = finisher.take_rendered();
+    let rendered = rendered.unwrap_or_else(|| answer::render(operation, validated.page(), &answer));
+    Ok(Ended::Answered(answer, rendered))
+}
+
+/// A signal that a primitive is called with.
+pub(crate) struct Signaled {
+    /// The id of what it is a call of: it is shown to the guest and in logs.
+    pub(crate) id: String,
+    /// The kind, and what it says.
+    pub(crate) signal: (String, Value),
+    /// The claim on the work, where it may commit in several units.
+    pub(crate) claim: Option<Claiming>,
+    /// The finish, which says of the work in its commit.
+    pub(crate) finish: Arc<dyn Finish>,
+    /// Wall time.
+    pub(crate) deadline_ms: u32,
+    /// The concurrency class that it counts against.
+    pub(crate) class: CallLength,
+    /// How it is run again where a person decides.
+    pub(crate) origin: Option<Origin>,
+}
+
+/// Calls a primitive with a signal.
+pub(crate) async fn react(app: &App, admitted: Admitted, signaled: Signaled) -> Outcome {
+    let (scope, guards, served) = admitted.into_parts();
+    let (kind, payload) = signaled.signal;
+    let call = Call {
+        lineage: Lineage::outermost(&signaled.id),
+        request_id: signaled.id,
+        scope,
+        entry: Entry::React(Signal { kind, payload: payload.to_string(), blob: None }),
+        guards,
+        claim: signaled.claim,
+        finish: signaled.finish,
+        mutates: true,
+        deadline_ms: signaled.deadline_ms,
+        class: signaled.class,
+        client_gone: CancellationToken::new(),
+        gateway: Some(CallGateway::open(&app.governance, signaled.origin)),
+    };
+    call_component(app, &served, call).await
+}
+
+/// Calls the component, and has the breaker know whether it trapped.
+async fn call_component(app: &App, served: &Served, call: Call) -> Outcome {
+    let organization = call.scope.organization().cloned();
+    let component: &Arc<Component> = &served.component;
+    let outcome = app.engine.call(component, call).await;
+    app.observe(served, organization.as_ref(), &outcome).await;
+    outcome
+}
+
+/// The request as the guest sees it.
+fn request(
+    served: &Served,
+    operation: &ServedOperation,
+    validated: &Validated,
+    mut context: Map<String, Value>,
+    headers: Vec<(String, String)>,
+    raw: Option<bytes::Bytes>,
+) -> Request {
+    let mut query = validated.query().clone();
+    validated.page().show(&mut query);
+    let (body, bytes) = match &operation.contract.body {
+        BodyRule::None => (None, None),
+        // Checked to be UTF-8 when it was parsed; an absent body was validated as an empty object.
+        BodyRule::Json(_) if validated.bytes().is_empty() => (Some("{}".to_owned()), None),
+        BodyRule::Json(_) => (text(validated), None),
+        BodyRule::Raw { .. } => (None, raw),
+    };
+    context.insert("component".into(), Value::from(served.digest()));
+    Request {
+        operation: operation.contract.id.to_string(),
+        parameters: validated.parameters().to_vec(),
+        query: if query.is_empty() { "{}".into() } else { Value::Object(query).to_string() },
+        body,
+        bytes,
+        blob: None,
+        headers,
+        context,
+    }
+}
+
+fn text(validated: &Validated) -> Option<String> {
+    String::from_utf8(validated.bytes().to_vec()).ok()
+}
+
+/// The entity that the audit row names: the thing of the path's last id, as the primitive calls
+/// itself.
+fn entity(served: &Served, validated: &Validated) -> Option<(String, String)> {
+    validated.parameters().last().map(|(_, id)| (served.name().to_owned(), id.clone()))
+}
+
+/// The request as it can be made again once a person has approved it: only where anything of its
+/// primitive is regulated.
+fn origin(
+    app: &App,
+    served: &Served,
+    operation: &ServedOperation,
+    validated: &Validated,
+    tells: Option<String>,
+) -> Option<Origin> {
+    let regulated = operation.contract.mutates && !served.manifest.actions.is_empty();
+    let place = validated.caller().place().filter(|_| regulated)?;
+    let body = match &operation.contract.body {
+        BodyRule::Json(_) if !validated.bytes().is_empty() => text(validated),
+        // A body of bytes is not kept: such an operation is refused where it needs a person.
+        BodyRule::Raw { .. } => return None,
+        _ => None,
+    };
+    let actor = place.scope.actor();
+    Some(Origin::Request(Box::new(approvals::Request {
+        operation: operation.contract.id.to_string(),
+        parameters: validated.parameters().iter().chain(validated.pairs()).cloned().collect(),
+        body,
+        organization: place.organization.id.to_string(),
+        project: (place.project.id.to_string(), place.project.test),
+        user: place.user.as_ref().map(|user| user.id.to_string()),
+        actor: (actor.kind.as_str().to_owned(), actor.id.clone()),
+        account: place.scope.principal().root.clone(),
+        role: place.scope.role(),
+        principal: Some(place.scope.principal().clone()),
+        base: public::base(&app.adapters),
+        tells,
+        job: None,
+    })))
+}

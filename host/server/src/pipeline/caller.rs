@@ -1,0 +1,115 @@
+//! The caller, and the place of the request: what the credential proved and the one resolver found.
+//!
+//! Only this file makes a [`Caller`], and every way in begins with one. The guards of a caller at
+//! the commit are named here, so that each way in requires the same.
+
+use charter_kernel::refusal::Refusal;
+use charter_kernel::scope::{Actor, ActorKind, Level, Scope};
+use charter_kernel::unit::Guard;
+use charter_tenancy::identity::Identity;
+use charter_tenancy::place::{self, Named, Place};
+
+use crate::app::App;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    identity: Identity,
+    place: Option<Place>,
+    /// The guards of the credential.
+    credential: Vec<Guard>,
+}
+
+impl Caller {
+    /// The sender of a request, and the place that the request names; a sender without an
+    /// organization has none.
+    ///
+    /// # Errors
+    /// As [`charter_tenancy::directory::Directory::place`].
+    pub async fn resolve(app: &App, identity: Identity, named: Named<'_>) -> Result<Self, Refusal> {
+        let place = match identity.principal() {
+            Some((principal, organization)) => {
+                Some(app.directory.place(principal, organization, named).await?)
+            }
+            None => None,
+        };
+        let credential = match &identity {
+            Identity::Key(key) => key.guards(),
+            Identity::Session(session) => session.guards(),
+            Identity::Operator | Identity::Anonymous => Vec::new(),
+        };
+        Ok(Self { identity, place, credential })
+    }
+
+    /// The caller of a scope that was proven before, as its records are now.
+    ///
+    /// # Errors
+    /// 404 where one of them is gone since.
+    pub async fn resolve_again(app: &App, scope: &Scope) -> Result<Self, Refusal> {
+        let place = app.directory.place_again(scope).await?;
+        Ok(Self { identity: Identity::Anonymous, place: Some(place), credential: Vec::new() })
+    }
+
+    /// The same, whose credential still counts and must go on to.
+    ///
+    /// # Errors
+    /// 401 where the credential was revoked or has ended.
+    pub async fn require_credential(self, app: &App) -> Result<Self, Refusal> {
+        let Some(place) = &self.place else { return Ok(self) };
+        let credential = app.directory.credential_guards(place).await?;
+        Ok(Self { credential, ..self })
+    }
+
+    /// The sender's identity.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// The place at which it acts; absent for the anonymous and the operator.
+    pub fn place(&self) -> Option<&Place> {
+        self.place.as_ref()
+    }
+
+    /// The organization whose work it is; empty for the deployment's own.
+    pub fn organization(&self) -> &str {
+        self.place.as_ref().map_or("", |place| place.organization.id.as_str())
+    }
+
+    /// The scope of its calls.
+    pub fn scope(&self) -> Scope {
+        match (&self.place, &self.identity) {
+            (Some(place), _) => place.scope.clone(),
+            (None, Identity::Operator) => {
+                place::of_deployment(Actor::new(ActorKind::Operator, "operator"))
+            }
+            (None, _) => place::of_deployment(Actor::anonymous()),
+        }
+    }
+
+    /// The guards of the credential alone.
+    pub fn credential(&self) -> &[Guard] {
+        &self.credential
+    }
+
+    /// The guards of a change to the account itself. The default profile that nobody named is no
+    /// party to it.
+    pub fn guards(&self) -> Vec<Guard> {
+        let mut guards = self.credential.clone();
+        let Some(place) = &self.place else { return guards };
+        guards.push(place.organization.guard());
+        let named = place.user.iter().filter(|_| place.scope.level() == Level::User);
+        guards.extend(named.map(|user| user.guard()));
+        guards
+    }
+
+    /// The guards of a change to a profile: its user is active, and the kit that admitted the
+    /// change is the one that it was.
+    pub fn profile_guards(&self) -> Vec<Guard> {
+        let mut guards = self.credential.clone();
+        let Some(place) = &self.place else { return guards };
+        guards.push(place.organization.guard());
+        guards.extend(place.user.iter().flat_map(|user| [user.guard(), user.guard_kit()]));
+        guards.extend(place.kit.iter().map(|kit| kit.guard()));
+        guards
+    }
+}

@@ -1,0 +1,171 @@
+//! The owner of a job: its scope, proven anew from the directory at each run, and the component
+//! version that the owner's kit names.
+//!
+//! A signal of something that is done to a user rather than by it (`lifecycle::is_told`) arrives
+//! whatever its standing and its kit say, and the signal of its end needs no user any more.
+
+use std::sync::Arc;
+
+use charter_engine::hook::{NAME, QUESTION, SIGNAL};
+use charter_engine::job::{JobRecord, Owner};
+use charter_governance::lifecycle::{Change, is_told};
+use charter_kernel::id::UserId;
+use charter_kernel::refusal::{Code, Refusal};
+use charter_kernel::role::Role;
+use charter_kernel::scope::{Actor, ActorKind, Principal, Scope};
+use charter_kernel::unit::Guard;
+use charter_registry::served::Served;
+use charter_tenancy::directory::{ProjectRecord, UserRecord};
+use charter_tenancy::place::{self, Party, Unplaced};
+use charter_tenancy::records::user::User;
+use charter_tenancy::records::{ACTIVE, STATUS};
+use serde_json::Value;
+
+use super::gate;
+use crate::app::App;
+
+/// Work to run, and its owner.
+pub(crate) struct Work<'a> {
+    /// By which primitive.
+    pub(crate) primitive: &'a str,
+    /// The kind of the signal.
+    pub(crate) signal: &'a str,
+    /// The signal's payload.
+    pub(crate) payload: &'a Value,
+    /// In whose scope.
+    pub(crate) owner: &'a Owner,
+    /// The principal who asked for it, if somebody did.
+    pub(crate) asked: Option<&'a Principal>,
+}
+
+impl<'a> Work<'a> {
+    /// A job's.
+    pub(crate) fn of(record: &'a JobRecord) -> Self {
+        Self {
+            primitive: &record.primitive,
+            signal: &record.signal,
+            payload: &record.payload,
+            owner: &record.owner,
+            asked: record.asked.as_ref(),
+        }
+    }
+
+    /// The principal who acts: the host by a job, or the caller of an inbound URL, with the
+    /// authority of the profile whose work it is and no more.
+    fn principal(&self) -> Principal {
+        let by = match (self.asked, self.signal) {
+            (Some(asked), _) => asked.clone(),
+            (None, SIGNAL | QUESTION) => {
+                let hook = self.payload["hook_id"].as_str().unwrap_or_default();
+                inbound(hook, self.payload["provider"].is_string())
+            }
+            (None, NAME) => Principal { role: Some(Role::Viewer), ..system() },
+            (None, _) => system(),
+        };
+        let user = self.owner.user.as_deref().and_then(UserId::parse);
+        Principal { user, root: self.owner.root.clone(), ..by }
+    }
+}
+
+fn system() -> Principal {
+    Principal::of(Actor::system("job"))
+}
+
+/// The caller of an inbound URL: a primitive changes what it keeps itself on anybody's word, and
+/// does more, such as to spend or to call others, only on a provider's that is `signed`.
+pub(crate) fn inbound(hook: &str, signed: bool) -> Principal {
+    let role = if signed { None } else { Some(Role::Viewer) };
+    Principal { role, ..Principal::of(Actor::new(ActorKind::Hook, hook)) }
+}
+
+/// Work that may run. Only [`admit`] makes it.
+pub(crate) struct Admitted {
+    scope: Scope,
+    guards: Vec<Guard>,
+    served: Arc<Served>,
+}
+
+impl Admitted {
+    fn new(party: Party, told: bool, served: Arc<Served>) -> Self {
+        Self { guards: guards(&party, told), scope: party.scope, served }
+    }
+
+    /// The component version that runs it.
+    pub(crate) fn version(&self) -> &Arc<Served> {
+        &self.served
+    }
+
+    /// Adds guards that must hold at each of its commits.
+    pub(crate) fn require(&mut self, guards: impl IntoIterator<Item = Guard>) {
+        self.guards.extend(guards);
+    }
+
+    /// The scope that it may reach, the guards of each of its commits, and the version that runs
+    /// it.
+    pub(super) fn into_parts(self) -> (Scope, Vec<Guard>, Arc<Served>) {
+        (self.scope, self.guards, self.served)
+    }
+}
+
+/// Proves whose work it is.
+///
+/// # Errors
+/// Why it cannot run.
+pub(crate) async fn admit(app: &App, work: &Work<'_>) -> Result<Admitted, Refusal> {
+    let live = app.registry.current();
+    let primitive = live.primitive(work.primitive).ok_or_else(|| missing(work.primitive))?;
+    let (change, told) = (Change::of(work.signal), is_told(work.signal, work.payload));
+    let owner = place::Owner {
+        organization: &work.owner.organization,
+        project: &work.owner.project,
+        user: work.owner.user.as_deref(),
+    };
+    let principal = work.principal();
+    if change == Some(Change::Deleted) {
+        let test = work.payload["test"].as_bool().unwrap_or_default();
+        let party = app.directory.party_of_deleted(principal, owner, test).await;
+        return Ok(Admitted::new(party.map_err(word_unplaced)?, told, primitive.active().clone()));
+    }
+    let party = app.directory.party(principal, owner).await.map_err(word_unplaced)?;
+    let served = match &party.project {
+        None => primitive.active().clone(),
+        Some(_) => match gate::decide(app, primitive, party.kit.as_deref()).await {
+            Err(refusal) if told && refusal.code == Code::Forbidden => primitive.active().clone(),
+            decided => decided?,
+        },
+    };
+    Ok(Admitted::new(party, told, served))
+}
+
+/// The guards on a party when something of it is committed.
+fn guards(party: &Party, told: bool) -> Vec<Guard> {
+    let mut guards: Vec<Guard> = party.organization.iter().map(|found| found.guard()).collect();
+    if let (Some(user), Some(project)) = (&party.user, &party.project) {
+        guards.push(if told { standing_guard(user, project) } else { user.guard() });
+    }
+    guards
+}
+
+/// The user is there, and in the standing that it was found in: once it is deleted, nothing may be
+/// written for it any more.
+fn standing_guard(user: &UserRecord, project: &ProjectRecord) -> Guard {
+    let standing = if user.active { ACTIVE } else { "revoked" };
+    Guard::Entry {
+        key: User::address(&project.id, &user.id),
+        field: STATUS.into(),
+        value: standing.into(),
+    }
+}
+
+fn missing(primitive: &str) -> Refusal {
+    Refusal::new(Code::NotConfigured, format!("{primitive} is not installed."))
+}
+
+fn word_unplaced(why: Unplaced) -> Refusal {
+    match why {
+        Unplaced::Gone(what) => {
+            Refusal::state_conflict("owner_gone", format!("The job's {what} is gone."))
+        }
+        Unplaced::Unread => Refusal::new(Code::Overloaded, "The directory could not be read."),
+    }
+}

@@ -1,0 +1,193 @@
+//! The body of a request over HTTP: read once, within the route's bounds, and of the declared type.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use charter_kernel::refusal::{Code, Refusal};
+use charter_registry::served::{Auth, BodyRule};
+use charter_tenancy::identity::Identity;
+use http::{HeaderMap, header};
+
+use super::accept::{Accepted, Body};
+use super::matched::Matched;
+use super::trail::Trail;
+use crate::app::App;
+use crate::bounds::room::{Full, Owner};
+use crate::bounds::strangers;
+use crate::html::FORM;
+use crate::http::body::{self as wire, Unread};
+
+/// Bytes of a body that comes from nobody in particular, or that nobody asked for.
+const SMALL_BODY_BYTES_MAX: usize = 64 << 10;
+
+/// How long a body may take for its request to be run as it was admitted.
+const PROMPT: Duration = Duration::from_millis(50);
+
+/// A body that was read.
+pub struct ReadBody {
+    /// Its bytes.
+    pub bytes: Bytes,
+    /// Whether it took its time: what the request was admitted under may have changed since.
+    pub late: bool,
+}
+
+/// Reads the body within the route's bounds, once; a second run of the request finds it read.
+///
+/// # Errors
+/// 408, 413 or 415, and where there is no room for it.
+pub async fn read(
+    app: &App,
+    trail: &mut Trail,
+    matched: &Matched,
+    accepted: &mut Accepted,
+) -> Result<ReadBody, Refusal> {
+    let began = tokio::time::Instant::now();
+    let limits = &app.config.http;
+    let (size_max, media) = match &matched.operation().contract().body {
+        BodyRule::None => (limits.body_bytes_max, None),
+        BodyRule::Json(_) => (limits.body_bytes_max, Some("application/json".to_owned())),
+        BodyRule::Raw { media_type, size_max } => {
+            (size_max.unwrap_or(limits.body_bytes_max), Some(media_type.clone()))
+        }
+    };
+    // Nobody has shown who they are, or nothing is to be read: either way little has to be held for
+    // it.
+    let contract = matched.operation().contract();
+    let small = match contract.body {
+        BodyRule::None => true,
+        BodyRule::Json(_) => contract.auth == Auth::Open,
+        // Declared with a limit of its own.
+        BodyRule::Raw { .. } => false,
+    };
+    let size_max = if small { size_max.min(SMALL_BODY_BYTES_MAX) } else { size_max };
+    let bytes = match &mut accepted.body {
+        Body::Read(bytes) => bytes.clone(),
+        Body::Unread(incoming) => {
+            let time_max = Duration::from_millis(limits.body_timeout_ms);
+            // The operator uploads components, which are larger than any body of a tenant's.
+            let caller = matched.caller();
+            let counts = !matches!(caller.identity(), Identity::Operator);
+            let client = strangers::client(accepted.peer.address);
+            // A caller of an inbound URL may send much more than a caller that signs in.
+            let large = size_max > SMALL_BODY_BYTES_MAX;
+            let group = if large { "inbound" } else { "anonymous" };
+            let owner = match caller.place() {
+                Some(_) => Owner::Organization(caller.organization()),
+                None => Owner::Client { group, client: &client },
+            };
+            trail.hold = counts.then(|| app.bounds.room.hold(owner));
+            let read = wire::read(incoming, size_max, time_max, trail.hold.as_mut()).await;
+            let bytes = read.map_err(|unread| word_unread(unread, size_max))?;
+            accepted.body = Body::Read(bytes.clone());
+            bytes
+        }
+    };
+    if let Some(media) = media.filter(|_| !bytes.is_empty()) {
+        media_type(&accepted.headers, &media)?;
+    }
+    Ok(ReadBody { bytes, late: began.elapsed() > PROMPT })
+}
+
+fn word_unread(unread: Unread, size_max: usize) -> Refusal {
+    match unread {
+        Unread::TooLarge => Refusal::new(
+            Code::PayloadTooLarge,
+            format!("The body must be at most {size_max} bytes."),
+        ),
+        Unread::TooSlow => {
+            Refusal::new(Code::RequestTimeout, "The body did not arrive in time; nothing was done.")
+        }
+        Unread::NoRoom(Full::Process) => Refusal::overloaded(1),
+        Unread::NoRoom(Full::Owner) => {
+            Refusal::rate_limited(1).hint("Send fewer large bodies at once.")
+        }
+        Unread::Broken => Refusal::invalid("body", "The body broke off."),
+    }
+}
+
+/// Whether the body is of the declared type; `image/*` and `*/*` are ranges. A missing type is
+/// taken for JSON where JSON is declared, and refused elsewhere.
+fn media_type(headers: &HeaderMap, declared: &str) -> Result<(), Refusal> {
+    let sent = match headers.get(header::CONTENT_TYPE) {
+        None if declared == "application/json" => return Ok(()),
+        None => "",
+        Some(value) => {
+            value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim()
+        }
+    };
+    let fits = match declared.strip_suffix("/*") {
+        Some("*") => true,
+        Some(kind) => sent.split_once('/').is_some_and(|(main, _)| main.eq_ignore_ascii_case(kind)),
+        None => {
+            sent.eq_ignore_ascii_case(declared)
+                || declared == "application/json" && json_suffix(sent)
+        }
+    };
+    if !fits {
+        let told = format!("The body must be {declared}.");
+        return Err(Refusal::new(Code::UnsupportedMediaType, told).param("Content-Type"));
+    }
+    // Bodies that are read as text here are read as UTF-8 (RFC 8259, section 8.1).
+    let text = ["application/json", FORM].contains(&declared);
+    match charset(headers).filter(|_| text) {
+        Some(name) if !["utf-8", "utf8"].contains(&name.to_ascii_lowercase().as_str()) => {
+            let told = format!("The body must be {declared} in UTF-8.");
+            Err(Refusal::new(Code::UnsupportedMediaType, told).param("Content-Type"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The coding of characters that the media type names.
+fn charset(headers: &HeaderMap) -> Option<&str> {
+    let sent = headers.get(header::CONTENT_TYPE)?.to_str().unwrap_or_default();
+    let parameters = sent.split(';').skip(1).filter_map(|parameter| parameter.split_once('='));
+    let mut named = parameters.filter(|(name, _)| name.trim().eq_ignore_ascii_case("charset"));
+    named.next().map(|(_, value)| value.trim().trim_matches('"'))
+}
+
+/// `application/merge-patch+json` and the like are JSON as well (RFC 6839).
+fn json_suffix(sent: &str) -> bool {
+    sent.len() > 5 && sent.as_bytes()[sent.len() - 5..].eq_ignore_ascii_case(b"+json")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent(media: &str) -> HeaderMap {
+        [(header::CONTENT_TYPE, media.parse().unwrap())].into_iter().collect()
+    }
+
+    #[test]
+    fn the_media_type_must_be_the_declared_one() {
+        for (media, declared) in [
+            ("application/json", "application/json"),
+            ("Application/JSON; charset=utf-8", "application/json"),
+            ("application/merge-patch+json", "application/json"),
+            ("image/png", "image/*"),
+            ("text/plain", "*/*"),
+            ("text/plain; charset=utf-16", "*/*"),
+            ("application/json;CHARSET=\"UTF-8\"", "application/json"),
+            ("application/json; profile=x; charset=utf8", "application/json"),
+        ] {
+            assert!(media_type(&sent(media), declared).is_ok(), "{media} {declared}");
+        }
+        for (media, declared) in [
+            ("text/plain", "application/json"),
+            ("audio/mpeg", "image/*"),
+            ("json", "application/json"),
+            ("application/json; charset=utf-16", "application/json"),
+            ("application/json; q=1;charset=\"iso-8859-1\"", "application/json"),
+            ("application/x-www-form-urlencoded; charset=utf-16", FORM),
+        ] {
+            assert_eq!(
+                media_type(&sent(media), declared).unwrap_err().code,
+                Code::UnsupportedMediaType,
+                "{media} {declared}"
+            );
+        }
+        assert!(media_type(&HeaderMap::new(), "application/json").is_ok());
+        assert!(media_type(&HeaderMap::new(), "application/wasm").is_err());
+    }
+}

@@ -1,0 +1,114 @@
+//! Due rows of many organizations, taken under leases as their [`Round`] has it.
+//!
+//! Knows the names of lease groups, and nothing of what a row says or of what is done with it.
+
+use std::time::Duration;
+
+use charter_engine::job::organization_and_primitive;
+use charter_kernel::unit::{Space, Take, Taken, Unit};
+use charter_store::CommitError;
+use tokio::time::Instant;
+
+use super::due::LOOK_EVERY;
+use super::round::Round;
+use crate::app::App;
+
+/// Groups that are looked at.
+const GROUPS_MAX: u32 = 10_000;
+/// A look at many groups takes its time: so many times as long, the next one waits.
+const REST: u32 = 4;
+/// The shortest wait for what falls due.
+const WAIT_MIN: Duration = Duration::from_millis(5);
+
+/// Due rows of one kind, across all tenants.
+pub(super) struct Fair {
+    /// The space of the rows.
+    space: Space,
+    /// How long the work on one may take before another may take it up.
+    lease_ms: i64,
+    round: Round,
+    rested_at: Instant,
+}
+
+/// The findings of a look.
+pub(super) struct Looked {
+    /// Rows that were taken, each with its party, which [`Fair::leave`] wants back.
+    pub(super) taken: Vec<(String, Taken)>,
+    /// When to look again at the latest.
+    pub(super) wait: Duration,
+}
+
+impl Fair {
+    /// Rows of this space, so many at once.
+    pub(super) fn new(space: Space, lease_ms: i64, places: usize) -> Self {
+        Self { space, lease_ms, round: Round::new(places), rested_at: Instant::now() }
+    }
+
+    /// Takes what is due of groups whose primitive is `wanted`, as far as there are places.
+    pub(super) async fn look(
+        &mut self,
+        app: &App,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<Looked, CommitError> {
+        tokio::time::sleep_until(self.rested_at).await;
+        let began = Instant::now();
+        let found = app.store.groups_due(&self.space, GROUPS_MAX).await;
+        self.rested_at = Instant::now() + REST * began.elapsed();
+        let (groups, next) = found.map_err(|error| {
+            tracing::warn!(error = &error as &dyn std::error::Error, "what is due cannot be read");
+            CommitError::Failed
+        })?;
+        let due = groups.iter().map(|group| (group, organization_and_primitive(group)));
+        let due: Vec<(&String, &str)> = due
+            .filter(|(_, (_, primitive))| wanted(primitive))
+            .map(|(group, (organization, _))| (group, organization))
+            .collect();
+        let organizations: Vec<&str> = due.iter().map(|(_, organization)| *organization).collect();
+        let counts = self.round.pick(&organizations);
+        let picked: Vec<_> = due.into_iter().zip(counts).filter(|(_, count)| *count > 0).collect();
+        let wait = next.map_or(LOOK_EVERY, |next| {
+            let in_ms = next.0.saturating_sub(app.clock.now().0);
+            Duration::from_millis(u64::try_from(in_ms).unwrap_or(0)).clamp(WAIT_MIN, LOOK_EVERY)
+        });
+        let taken = self.take(app, &picked).await?;
+        Ok(Looked { taken, wait })
+    }
+
+    async fn take(
+        &mut self,
+        app: &App,
+        picked: &[((&String, &str), usize)],
+    ) -> Result<Vec<(String, Taken)>, CommitError> {
+        if picked.is_empty() {
+            return Ok(Vec::new());
+        }
+        let until = app.clock.now().plus_ms(self.lease_ms);
+        let take = |((group, _), count): &((&String, &str), usize)| Take {
+            reach: None,
+            space: self.space.clone(),
+            group: (*group).clone(),
+            until,
+            tokens: (0..*count).map(|_| uuid::Uuid::now_v7().to_string()).collect(),
+        };
+        let takes = picked.iter().map(take).collect();
+        let applied = app.store.commit(Unit { takes, ..Unit::default() }).await;
+        let mut rows = match &applied {
+            Ok(applied) => applied.taken.clone().into_iter(),
+            Err(_) => Vec::new().into_iter(),
+        };
+        let mut all = Vec::new();
+        for ((_, organization), count) in picked {
+            let taken = rows.next().unwrap_or_default();
+            for _ in taken.len()..*count {
+                self.round.leave(organization);
+            }
+            all.extend(taken.into_iter().map(|taken| ((*organization).to_owned(), taken)));
+        }
+        applied.map(|_| all)
+    }
+
+    /// The work on a row of this party is over.
+    pub(super) fn leave(&mut self, party: &str) {
+        self.round.leave(party);
+    }
+}

@@ -1,0 +1,333 @@
+//! Deferred work has the power that it was asked with, cut by later revocations: one table of every
+//! way to run later against everything that can be taken away meanwhile.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use charter_tests::artefacts::Artefacts;
+use charter_tests::double::{self, Reply};
+use charter_tests::patience::{PATIENCE, look_for, until};
+use charter_tests::tenant::{PASSWORD, id, unique};
+use charter_tests::world::Builder;
+use charter_tests::{Client, Tenant, World, on_both};
+use serde_json::{Value, json};
+
+use crate::accounts::browser;
+use crate::members::join;
+use crate::rules::{play, sights};
+
+/// One job at a time, so that one that waits for a peer holds up all others.
+fn builder() -> Builder {
+    let reaching = Builder::new().bare().environment("CHARTER_EGRESS_ALLOW", "127.0.0.0/8");
+    reaching.environment("CHARTER_JOBS_CONCURRENCY", "1")
+}
+
+/// A way to run later.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    /// A job that changes what its primitive keeps.
+    Plain,
+    /// A job that takes a regulated action.
+    Regulated,
+    /// A job that has another operation take one.
+    Nested,
+    /// A job whose regulated action people approve.
+    Parked,
+    /// A request that people approve.
+    Approved,
+}
+
+const WAYS: [Way; 5] = [Way::Plain, Way::Regulated, Way::Nested, Way::Parked, Way::Approved];
+
+/// A power taken away between asking and running.
+#[derive(Clone, Copy, Debug)]
+enum Loss {
+    Nothing,
+    KeyRevoked,
+    MakerDemoted,
+    MakerRemoved,
+    UserRevoked,
+    KitSwitchedOff,
+}
+
+const LOSSES: [Loss; 6] = [
+    Loss::Nothing,
+    Loss::KeyRevoked,
+    Loss::MakerDemoted,
+    Loss::MakerRemoved,
+    Loss::UserRevoked,
+    Loss::KitSwitchedOff,
+];
+
+/// How it ends: nothing where it succeeds, else the code or reason of its failure.
+fn expected(way: Way, loss: Loss) -> Option<&'static str> {
+    match (loss, way) {
+        // A profile that a person has made is the organization's, and plain work the profile's.
+        (Loss::Nothing | Loss::MakerRemoved, _) => None,
+        (Loss::KeyRevoked | Loss::MakerDemoted, Way::Plain) => None,
+        (Loss::KeyRevoked, _) => Some("unauthorized"),
+        (Loss::MakerDemoted, _) => Some("role_insufficient"),
+        (Loss::UserRevoked, _) => Some("profile_revoked"),
+        (Loss::KitSwitchedOff, _) => Some("primitive_disabled_by_kit"),
+    }
+}
+
+/// A peer that answers once it is told to; until then it holds up the one job that calls it.
+struct Gate {
+    open: Arc<AtomicBool>,
+    reached: Arc<AtomicBool>,
+}
+
+impl Gate {
+    fn shut(world: &World) -> Self {
+        let (open, reached) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let (waits, heard) = (open.clone(), reached.clone());
+        let address = double::listen(move |_| {
+            heard.store(true, Ordering::SeqCst);
+            while !waits.load(Ordering::SeqCst) {
+                std::thread::park_timeout(std::time::Duration::from_millis(10));
+            }
+            Reply { status: 200, headers: Vec::new(), body: b"{}".to_vec() }
+        });
+        let blocker = world.register();
+        let binding = json!({
+            "kind": "http", "url": format!("http://{address}"), "options": {},
+            "scope": { "organization": blocker.organization },
+        });
+        let bound = world.operator().put("/v1/operator/providers/script.peer", &binding);
+        assert!(matches!(bound.status, 200 | 201), "{bound}");
+        let steps = json!([{ "enqueue": [{ "fetch": "POST", "path": "/" }], "attempts": 1 }]);
+        play(&blocker.client, steps).expect(200);
+        let gate = Self { open, reached };
+        until("a job holds the only place", || gate.reached.load(Ordering::SeqCst));
+        gate
+    }
+
+    fn open(&self) {
+        self.open.store(true, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.open();
+    }
+}
+
+/// A tenant with an agent, for which a member's key asks.
+struct Case {
+    way: Way,
+    loss: Loss,
+    tenant: Tenant,
+    owner: Client,
+    agent: String,
+    asks: Client,
+    key: String,
+    member: String,
+    /// The job, or the approval.
+    asked: String,
+}
+
+impl Case {
+    fn ask(world: &World, way: Way, loss: Loss) -> Self {
+        let tenant = world.register();
+        let owner = browser(world, &tenant.email, PASSWORD).0;
+        let (person, member) = join(world, &tenant, &owner, "developer");
+        let made = person.post("/v1/auth/keys", &json!({ "name": unique("key") })).expect(201);
+        let asks = world.anonymous().bearer(made["key"].as_str().unwrap());
+        if matches!(way, Way::Parked | Way::Approved) {
+            let rule =
+                json!({ "id": "ask", "effect": "require_approval", "actions": ["script.send"] });
+            tenant.client.put("/v1/governance/policy", &json!({ "rules": [rule] })).expect(200);
+        }
+        let kit = tenant.kit("agents", json!({ "script": { "enabled": true } }));
+        let agent = tenant.user_with_kit("agent", &kit);
+        let asks = asks.with("x-service-user-id", &agent);
+        let mut case = Self {
+            way,
+            loss,
+            tenant,
+            owner,
+            agent,
+            asks,
+            key: id(&made),
+            member,
+            asked: String::new(),
+        };
+        case.asked = case.asked();
+        case
+    }
+
+    fn asked(&self) -> String {
+        let act = json!([{ "leave": "script.send", "as": "p" }, { "capture": "p", "amount": 0 }]);
+        let job = |steps: Value| {
+            let enqueue = json!([{ "enqueue": steps, "public": true, "attempts": 1 }]);
+            sights(&play(&self.asks, enqueue))[0].as_str().unwrap().to_owned()
+        };
+        match self.way {
+            Way::Plain => job(json!([{ "note": "note" }])),
+            Way::Regulated | Way::Parked => job(act),
+            Way::Nested => job(json!([{ "call": "script.play", "body": { "steps": act } }])),
+            Way::Approved => {
+                play(&self.asks, act).expect(202)["approval_id"].as_str().unwrap().to_owned()
+            }
+        }
+    }
+
+    fn lose(&self) {
+        let (admin, agent, member) = (&self.tenant.client, &self.agent, &self.member);
+        let lost = match self.loss {
+            Loss::Nothing => return,
+            Loss::KeyRevoked => admin.delete(&format!("/v1/auth/keys/{}", self.key)),
+            Loss::MakerDemoted => {
+                let role = json!({ "role": "viewer" });
+                self.owner.patch(&format!("/v1/organization/members/{member}"), &role)
+            }
+            Loss::MakerRemoved => self.owner.delete(&format!("/v1/organization/members/{member}")),
+            Loss::UserRevoked => admin.post(&format!("/v1/users/{agent}/revoke"), &json!({})),
+            Loss::KitSwitchedOff => {
+                let kit =
+                    admin.get(&format!("/v1/users/{agent}")).expect(200)["user"]["kit_id"].clone();
+                let off = json!({ "primitives": { "script": { "enabled": false } } });
+                admin.patch(&format!("/v1/kits/{}", kit.as_str().unwrap()), &off)
+            }
+        };
+        lost.expect(200);
+    }
+
+    /// The job's row: reads answer whatever was revoked.
+    fn job(&self) -> Value {
+        let path = format!("/v1/users/{}/jobs/{}", self.agent, self.asked);
+        self.tenant.client.get(&path).expect(200)["job"].clone()
+    }
+
+    fn approve(&self, approval: &str) {
+        self.owner.post(&format!("/v1/approvals/{approval}/approve"), &json!({})).expect(200);
+    }
+
+    /// How it ended: nothing, or why it failed.
+    fn end(&self) -> Option<String> {
+        let path = format!("/v1/approvals/{}", self.asked);
+        let ended = look_for(PATIENCE, "it ends", || {
+            let shown = match self.way {
+                Way::Approved => self.tenant.client.get(&path).expect(200)["approval"].clone(),
+                _ => self.job(),
+            };
+            match shown["status"].as_str() {
+                Some("succeeded" | "failed") => Ok(shown),
+                _ => Err(shown),
+            }
+        });
+        if ended["status"] == "succeeded" {
+            return None;
+        }
+        let error = &ended["error"];
+        Some(error["reason"].as_str().or(error["code"].as_str()).unwrap_or_default().to_owned())
+    }
+}
+
+on_both! {
+    fn what_runs_later_has_the_power_it_was_asked_with_cut_by_what_was_revoked_since(world: builder()) {
+        world.install("script", &Artefacts::get().fixture("script"));
+        let cases = |of: &dyn Fn(Way) -> bool| -> Vec<Case> {
+            let ways = WAYS.into_iter().filter(|way| of(*way));
+            ways.flat_map(|way| LOSSES.map(|loss| Case::ask(world, way, loss))).collect()
+        };
+        // An approval's work loses its power before people approve; the rest while it waits for its
+        // turn.
+        let approved = cases(&|way| way == Way::Approved);
+        let parked = cases(&|way| way == Way::Parked);
+        let mut approvals = Vec::new();
+        for case in &parked {
+            approvals.push(look_for(PATIENCE, "it is parked", || match case.job()["approval_id"].as_str() {
+                Some(approval) => Ok(approval.to_owned()),
+                None => Err(case.job()),
+            }));
+        }
+        let gate = Gate::shut(world);
+        let waiting = cases(&|way| matches!(way, Way::Plain | Way::Regulated | Way::Nested));
+        for case in approved.iter().chain(&parked).chain(&waiting) {
+            case.lose();
+        }
+        for (case, approval) in parked.iter().zip(&approvals) {
+            case.approve(approval);
+        }
+        for case in &approved {
+            case.approve(&case.asked);
+        }
+        gate.open();
+        let mut wrong = Vec::new();
+        for case in approved.iter().chain(&parked).chain(&waiting) {
+            let (ended, expected) = (case.end(), expected(case.way, case.loss));
+            if ended.as_deref() != expected {
+                wrong.push(format!("{:?} after {:?}: {ended:?}, not {expected:?}", case.way, case.loss));
+            }
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+        world.books_agree();
+    }
+
+    fn who_only_reads_has_nothing_regulated_done_later(world: Builder::new().bare()) {
+        world.install("script", &Artefacts::get().fixture("script"));
+        let tenant = world.register();
+        let act = json!([{ "leave": "script.send", "as": "p" }, { "capture": "p", "amount": 0 }]);
+        let nested = json!([{ "call": "script.play", "body": { "steps": [{ "note": "note" }] } }]);
+        let ask = |client: &Client, steps: &Value| {
+            let steps = json!({ "steps": [{ "enqueue": steps, "public": true, "attempts": 1, "answer": true }] });
+            client.post("/v1/script/peek", &steps)
+        };
+        for steps in [&act, &nested] {
+            for role in ["viewer", "approver"] {
+                let reads = tenant.key(json!({ "role": role }));
+                assert_eq!(ask(&reads, steps).expect_error(403, "forbidden")["reason"], "role_insufficient", "{role}");
+            }
+            ask(&tenant.key(json!({ "role": "developer" })), steps).expect(200);
+        }
+    }
+
+    fn a_strangers_call_changes_what_its_primitive_keeps_and_no_more(world: Builder::new().bare()) {
+        world.install("script", &Artefacts::get().fixture("script"));
+        let tenant = world.register();
+        let told = sights(&play(&tenant.client, json!([
+            { "note": "note", "slug": "doc" }, { "hook": "none", "slug": "doc" },
+            { "leave": "script.send", "as": "kept" }, { "keep": "kept", "seconds": 600 },
+        ])));
+        let (hook, held) = (told[1].clone(), told[2].clone());
+        let act = json!([{ "leave": "script.send", "as": "p" }, { "capture": "p", "amount": 0 }]);
+        let steps = json!([
+            { "note": "note" },
+            { "try": act[0] },
+            { "try": { "call": "script.notes" } },
+            { "try": { "call": "script.play", "body": { "steps": [] } } },
+            { "enqueue": act, "public": true, "attempts": 1 },
+        ]);
+        let money = json!([
+            { "try": { "move": 1, "from": "own", "to": "credit" } },
+            { "try": { "freeze": "own", "frozen": true } },
+            { "try": { "cap": "one", "amount": 1 } },
+            { "try": { "reopen": held, "as": "p" } },
+        ]);
+        let path = hook["url"].as_str().unwrap().strip_prefix(tenant.client.base()).unwrap().to_owned();
+        let tell = |steps: &Value, count: usize| {
+            world.anonymous().post(&path, &json!({ "steps": steps })).expect(200);
+            let prefix = format!("hook {} ", hook["id"].as_str().unwrap());
+            let heard = || -> Vec<Value> {
+                let listed = tenant.client.get("/v1/script/notes").expect(200);
+                let kinds = listed["notes"].as_array().unwrap().iter().filter_map(|note| note["kind"].as_str());
+                let told = kinds.filter_map(|kind| kind.strip_prefix(&prefix)?.split_once(' '));
+                told.map(|(_, saw)| serde_json::from_str(saw).unwrap()).collect()
+            };
+            look_for(PATIENCE, "the call is told", || Some(heard()).filter(|told| told.len() == count).ok_or("not yet"))
+        };
+        let refused = json!({ "failure": "forbidden", "reason": "role_insufficient" });
+        let saw = &tell(&steps, 1)[0];
+        assert_eq!((&saw[1], &saw[2]["status"], &saw[3]), (&refused, &json!(200), &refused), "{saw}");
+        assert!(tell(&money, 2).contains(&json!([refused, refused, refused, refused])));
+        let job = format!("/v1/jobs/{}", saw[4].as_str().unwrap());
+        let job = look_for(PATIENCE, "the job fails", || {
+            let job = tenant.client.get(&job).expect(200)["job"].clone();
+            if job["status"] == "failed" { Ok(job) } else { Err(job) }
+        });
+        assert_eq!(job["error"]["reason"], "role_insufficient", "{job}");
+    }
+}
