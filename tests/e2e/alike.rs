@@ -2,7 +2,6 @@
 //! fixture that plays it, against the host; `wit/double/tests/alike.rs` plays it against the double.
 
 use charter_tests::artefacts::Artefacts;
-use charter_tests::tenant::unique;
 use charter_tests::world::Builder;
 use charter_tests::{Answer, Tenant, World, on_both};
 use serde_json::{Map, Value, json};
@@ -30,12 +29,7 @@ fn fits(wanted: &Value, got: &Value, seen: &[Value]) -> bool {
 fn tenant(world: &World, case: &Value) -> Tenant {
     let tenant = world.register();
     if let Some(cents) = case["fund_cents"].as_i64() {
-        let credit = json!({
-            "organization_id": tenant.organization, "amount_cents": cents, "memo": "for the test",
-        });
-        let operator = world.operator();
-        let given = operator.call("POST", "/v1/operator/credits");
-        given.idempotency_key(&unique("credit")).json(&credit).send().expect(201);
+        world.fund(&tenant, cents);
     }
     tenant
 }

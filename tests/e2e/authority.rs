@@ -260,8 +260,7 @@ on_both! {
     fn a_pinned_key_takes_nothing_of_others_however_it_names_itself(world) {
         let bed = Bed::new(world);
         let tenant = &bed.tenant;
-        let credit = json!({ "organization_id": tenant.organization, "amount_cents": 100_000, "memo": "x" });
-        world.operator().post("/v1/operator/credits", &credit).expect(201);
+        world.fund(tenant, 100_000);
         let funds = json!({ "to_user_id": bed.other_user, "amount_cents": 500, "source": "credit" });
         tenant.client.post("/v1/payments/transfer", &funds).expect(201);
         let balance = |user: &str| tenant.client.get(&format!("/v1/users/{user}/payments/balance")).expect(200);

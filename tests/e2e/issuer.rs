@@ -43,8 +43,7 @@ impl Carded {
     /// A card of a network with so much on it.
     fn new(world: &World, double: &Stripe, wishes: &Value, cents: u64) -> Self {
         let tenant = world.register();
-        let credit = json!({ "organization_id": tenant.organization, "amount_cents": 10_000, "memo": "start" });
-        world.operator().post("/v1/operator/credits", &credit).expect(201);
+        world.fund(&tenant, 10_000);
         let user = tenant.user("agent");
         let client = tenant.client.with("X-Service-User-Id", &user);
         let mut body = json!({ "network": "open_loop" });

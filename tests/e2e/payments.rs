@@ -7,9 +7,7 @@ use serde_json::{Value, json};
 /// Funds the organization, and one of its users from there.
 fn fund(world: &World, cents: i64) -> (Tenant, Payer) {
     let tenant = world.register();
-    let credit =
-        json!({ "organization_id": tenant.organization, "amount_cents": cents, "memo": "start" });
-    world.operator().post("/v1/operator/credits", &credit).expect(201);
+    world.fund(&tenant, cents);
     let payer = Payer::new(&tenant, "payer");
     let own = json!({ "to_user_id": payer.id, "amount_cents": cents, "source": "credit" });
     payer.client.post("/v1/payments/transfer", &own).expect(201);

@@ -2,7 +2,7 @@
 //! what is new has no room that its maker did not have.
 
 use charter_tests::artefacts::Artefacts;
-use charter_tests::tenant::{PASSWORD, unique};
+use charter_tests::tenant::PASSWORD;
 use charter_tests::world::Builder;
 use charter_tests::{Answer, Client, Tenant, World, on_both};
 use serde_json::{Value, json};
@@ -17,14 +17,7 @@ const DOLLAR: i64 = 1_000_000;
 fn fund(world: &World, cents: i64) -> Tenant {
     world.install("script", &Artefacts::get().fixture("script"));
     let tenant = world.register();
-    let credit = json!({ "organization_id": tenant.organization, "amount_cents": cents, "memo": "for the test" });
-    let give = world
-        .operator()
-        .call("POST", "/v1/operator/credits")
-        .idempotency_key(&unique("credit"))
-        .json(&credit)
-        .send();
-    give.expect(201);
+    world.fund(&tenant, cents);
     tenant
 }
 

@@ -7,14 +7,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::answer::Answer;
 use crate::artefacts::{Artefacts, Folder};
 use crate::client::Client;
 use crate::database::Database;
 use crate::server::{Options, Server};
-use crate::tenant::Tenant;
+use crate::tenant::{Tenant, unique};
 use crate::tether::{Launch, Tethered};
 
 /// The operator's token of every deployment under test.
@@ -200,6 +200,16 @@ impl Furnished {
     }
 }
 
+/// Links the compiled components of one data folder into another, under the same key.
+fn link_code(from: &Folder, to: &Folder) {
+    let linked = std::process::Command::new("cp")
+        .arg("-al")
+        .arg(from.path().join("code"))
+        .arg(to.path())
+        .status();
+    assert!(linked.is_ok_and(|status| status.success()), "cannot link {}", from.path().display());
+}
+
 /// A deployment under test.
 #[derive(Debug)]
 pub struct World {
@@ -248,6 +258,15 @@ impl World {
     /// A new organization.
     pub fn register(&self) -> Tenant {
         Tenant::register(&self.anonymous())
+    }
+
+    /// Gives an organization credit.
+    #[track_caller]
+    pub fn fund(&self, tenant: &Tenant, cents: i64) {
+        let credit = json!({ "organization_id": tenant.organization, "amount_cents": cents, "memo": "for the test" });
+        let operator = self.operator();
+        let given = operator.call("POST", "/v1/operator/credits");
+        given.idempotency_key(&unique("credit")).json(&credit).send().expect(201);
     }
 
     /// Uploads a component and activates it; answers what the upload answered.
@@ -328,6 +347,7 @@ impl World {
                 copied.unwrap_or_else(|error| panic!("cannot copy the key file: {error}"));
             }
         }
+        link_code(&self.data, &folder);
         let options = Options { data: folder.path().to_path_buf(), ..self.options.clone() };
         (Server::start(&options).unwrap_or_else(|fault| panic!("{fault}")), folder)
     }
