@@ -3,6 +3,7 @@
 //! The host, the primitives and the fixtures are built once, here; the end-to-end tests are told
 //! where they are.
 
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -23,6 +24,11 @@ pub const FIXTURES: &str = "CHARTER_TEST_FIXTURES";
 pub const BENCHMARKS: &str = "CHARTER_TEST_BENCHMARKS";
 /// Names the one primitive whose cases are run to the end-to-end tests.
 pub const CASES: &str = "CHARTER_TEST_CASES";
+
+/// Says how many tests run at once.
+const THREADS: &str = "RUST_TEST_THREADS";
+/// Tests that run at once for each core: most of them wait for a server most of the time.
+const TESTS_PER_CORE: usize = 3;
 
 /// The end-to-end test that runs the cases.
 const CASES_TEST: &str = "every_case_of_every_primitive_passes";
@@ -144,6 +150,10 @@ fn program_of(message: &str, folder: &Path) -> Option<PathBuf> {
 fn all(workspace: &Workspace, package: Option<&str>) -> Result<Command> {
     let mut command = process::cargo(&workspace.root);
     command.args(["test", "--no-fail-fast"]);
+    if std::env::var_os(THREADS).is_none() {
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        command.env(THREADS, (cores * TESTS_PER_CORE).to_string());
+    }
     match package {
         Some(package) => command.args(["--package", package]),
         None => command.arg("--workspace"),
