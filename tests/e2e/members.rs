@@ -8,13 +8,16 @@ use crate::accounts::browser;
 
 /// Invites a new person and accepts for them; answers their browser and account.
 pub fn join(world: &World, tenant: &Tenant, by: &Client, role: &str) -> (Client, String) {
-    let email = format!("{}@example.com", unique(role));
+    join_as(world, tenant, by, role, &format!("{}@example.com", unique(role)))
+}
+
+fn join_as(world: &World, tenant: &Tenant, by: &Client, role: &str, email: &str) -> (Client, String) {
     let invited =
         by.post("/v1/organization/members", &json!({"email": email, "role": role})).expect(201);
     let body = json!({"token": invited["invitation"]["accept_token"], "password": PASSWORD});
     let accepted = world.anonymous().post("/v1/auth/invitations/accept", &body).expect(201);
     assert_eq!(accepted["organization"]["id"], json!(tenant.organization));
-    (browser(world, &email, PASSWORD).0, accepted["account"]["id"].as_str().unwrap().to_owned())
+    (browser(world, email, PASSWORD).0, accepted["account"]["id"].as_str().unwrap().to_owned())
 }
 
 on_both! {
@@ -132,6 +135,17 @@ on_both! {
         person.post("/v1/users", &json!({"name": "agent"})).expect_error(403, "forbidden");
         tenant.client.delete(&path).expect(200);
         person.get("/v1/users").expect_error(401, "unauthorized");
+    }
+
+    fn who_is_invited_anew_signs_in_anew(world) {
+        let tenant = world.register();
+        let email = format!("{}@example.com", unique("guest"));
+        let (before, account) = join_as(world, &tenant, &tenant.client, "developer", &email);
+        tenant.client.delete(&format!("/v1/organization/members/{account}")).expect(200);
+        let (now, again) = join_as(world, &tenant, &tenant.client, "developer", &email);
+        assert_eq!(again, account);
+        now.get("/v1/users").expect(200);
+        before.get("/v1/users").expect_error(401, "unauthorized");
     }
 
     fn who_demotes_or_removes_somebody_learns_of_the_keys_that_stay(world) {

@@ -160,6 +160,7 @@ fn tenancy(world: &World, tenant: &Tenant, made: &Made) {
         step("POST", "/v1/projects", body(json!({"name": "P"})), "/v1/projects", "projects", 1);
     let path = format!("/v1/projects/{}", id(&project["project"]));
     step("PATCH", &path, body(json!({"name": "Q"})), "/v1/projects", "projects", 0);
+    step("POST", &format!("{path}/restore"), None, "/v1/projects", "projects", 0);
 
     let kit = step("POST", "/v1/kits", body(json!({"name": "kit"})), "/v1/kits", "kits", 1);
     let kit_path = format!("/v1/kits/{}", id(&kit["kit"]));

@@ -275,6 +275,7 @@ pub async fn new_approval(
         message: proposal.message.clone(),
         context: proposal.context.clone(),
         amount_micro_usd: proposal.amount,
+        accounts: Some(accounts(&proposal.pay).cloned().collect()),
         subject: hold.subject.clone(),
         asked_by: request.account.clone(),
         policy_ids: hold.decision.rules.clone(),
@@ -297,6 +298,10 @@ pub async fn new_approval(
         error: None,
         reason: None,
     })
+}
+
+fn accounts(pay: &Option<(Key, Key)>) -> impl Iterator<Item = &Key> {
+    pay.iter().flat_map(|(from, to)| [from, to])
 }
 
 /// The request behind an approval.
@@ -387,8 +392,8 @@ fn resolution(approval: &Approval, now: Instant) -> Result<Fact, Refusal> {
 }
 
 impl Run {
-    /// Whether a proposal is the one that was approved: the same action on the same thing, and no
-    /// larger.
+    /// Whether a proposal is the one that was approved: the same action on the same thing, no
+    /// larger, between the same accounts.
     pub fn covers(&self, leave: &Leave) -> bool {
         let (approved, proposal) = (&self.approval, &leave.proposal);
         let amount = match (approved.amount_micro_usd, proposal.amount) {
@@ -396,7 +401,9 @@ impl Run {
             (None, None) => true,
             _ => false,
         };
+        let noted = approved.accounts.as_ref();
         amount
+            && noted.is_none_or(|noted| noted.iter().eq(accounts(&proposal.pay)))
             && approved.action == proposal.action
             && approved.entity == proposal.entity
             && approved.primitive == leave.primitive

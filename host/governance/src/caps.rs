@@ -322,7 +322,8 @@ impl Case {
     }
 }
 
-/// Lets the scopes of a user admit amounts again that more was captured in than was held.
+/// Lets the scopes of a user or a project admit amounts again that more was captured in than was
+/// held.
 ///
 /// # Errors
 /// When the store cannot be asked.

@@ -90,6 +90,12 @@ fn conflict(status: Status) -> Refusal {
     Refusal::state_conflict("approval_decided", told).detail("status", status.as_str())
 }
 
+/// The refusal of another word from somebody who has spoken.
+fn already(said: &Word) -> Refusal {
+    let told = format!("You have said {} already, and a word is not taken back.", said.decision);
+    Refusal::state_conflict("approval_decided", told).detail("decision", said.decision.as_str())
+}
+
 /// Adds the word to the unit.
 ///
 /// # Errors
@@ -109,7 +115,7 @@ pub async fn decide(
         // The same word again changes nothing; another one does not take it back.
         return match said.decision == decision.as_str() {
             true => Ok(Said { approval, version, note: None }),
-            false => Err(conflict(approval.status)),
+            false => Err(already(said)),
         };
     }
     if let Some(refusal) = refuse_decided(&approval, now) {
@@ -161,14 +167,15 @@ pub async fn is_own(
     root: Option<&str>,
 ) -> Result<bool, Refusal> {
     let own = root == Some(person.account);
-    if own && others_decide(txn, person).await? {
+    if own && others_decide(txn, person.organization, person.account).await? {
         let told = "Nobody decides on what they have asked for themselves.";
         return Err(Refusal::forbidden("own_request", told));
     }
     Ok(own)
 }
 
-/// How many words count: those of members whose role decides still.
+/// How many words count: those of members whose role decides still. Who spoke on what they have
+/// asked for themselves counts only while nobody else could.
 async fn count_words(
     txn: &mut Txn,
     organization: &OrganizationId,
@@ -178,19 +185,26 @@ async fn count_words(
     for word in words {
         let Some(account) = AccountId::parse(&word.by) else { continue };
         let member = stored::get::<Member>(txn, &Member::address(organization, &account)).await?;
-        count += usize::from(member.is_some_and(|member| member.record.role.decides()));
+        let decides = member.is_some_and(|member| member.record.role.decides());
+        let is_heard = decides
+            && !(word.self_approved && others_decide(txn, organization, &word.by).await?);
+        count += usize::from(is_heard);
     }
     Ok(count)
 }
 
 /// Whether anybody else of the organization could decide.
-async fn others_decide(txn: &mut Txn, person: &Person<'_>) -> Result<bool, Refusal> {
-    let reach = Reach::organization(person.organization.as_str());
+async fn others_decide(
+    txn: &mut Txn,
+    organization: &OrganizationId,
+    account: &str,
+) -> Result<bool, Refusal> {
+    let reach = Reach::organization(organization.as_str());
     for role in Role::ALL.into_iter().filter(|role| role.decides()) {
         let of_role = [("role", role.as_str())];
         let (members, _) =
             stored::list::<Member>(txn, &reach, &of_role, MEMBERS_OF_A_ROLE, 0).await?;
-        if members.iter().any(|member| member.record.account.as_str() != person.account) {
+        if members.iter().any(|member| member.record.account.as_str() != account) {
             return Ok(true);
         }
     }

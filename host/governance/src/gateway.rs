@@ -12,7 +12,7 @@ use charter_engine::{Granted, Leave, Ungranted};
 use charter_kernel::audit::AuditRow as Told;
 use charter_kernel::governance::gauge::Gauge;
 use charter_kernel::governance::hold::{Hold, Pay, State, Subject};
-use charter_kernel::governance::leave::{self as rules, Course, Person, Terms};
+use charter_kernel::governance::leave::{self as rules, Course, Person, Spender, Terms};
 use charter_kernel::governance::policy::{Decision, Grant, Verdict};
 use charter_kernel::id::uuid_v7;
 use charter_kernel::manifest::Access;
@@ -217,11 +217,14 @@ async fn try_once(
         let own = &proposal.scopes;
         gauges.extend(case.gauges(governance, &txn, &leave.primitive, own, now).await?);
     }
-    let is_pinned = leave.scope.principal().is_pinned_to_user();
-    let bounded = rules::is_bounded(is_pinned, terms.pay.as_ref(), &gauges);
+    let spender = Spender {
+        is_pinned: leave.scope.principal().is_pinned_to_user(),
+        is_test: leave.scope.is_test(),
+    };
+    let spends = spender.may_spend(terms.pay.as_ref(), &gauges);
     let charges = rules::charges(&gauges, proposal.amount, &beyond);
     let hold = terms.hold(decision, course, charges);
-    if let Err(no) = bounded {
+    if let Err(no) = spends {
         let refusal = no.refusal(&hold.decision);
         tell(governance, leave, &hold, &id, &refusal).await?;
         return Err(refusal.into());

@@ -3,11 +3,11 @@
 use charter_sdk::governance::{self, Permit, Proposal};
 use charter_sdk::money::micro_usd;
 use charter_sdk::prelude::*;
-use charter_sdk::{events, ledger, log};
+use charter_sdk::{events, log};
 
 use crate::cards::{find as card, usable};
 use crate::issuer::ENDED;
-use crate::money::{self, AUTHORIZE, MERCHANTS, SCOPE, account};
+use crate::money::{self, AUTHORIZE, MERCHANTS, REFUND, SCOPE, account};
 
 /// `open` is the card's id while nothing was captured or given back; `issuer` is what its card's
 /// issuer calls it.
@@ -389,7 +389,14 @@ pub(crate) fn refund(
             format!("at most {left} cents are left to refund"),
         ));
     }
-    ledger::transfer(MERCHANTS, &account(&path.id), micro_usd(amount), "refund", &found.id)?;
+    let Authorization { merchant, captured_cents, .. } = &found.body;
+    Proposal::new(REFUND, &found.id)
+        .amount(micro_usd(amount))
+        .explain("refund", format!("Gives {amount} of {captured_cents} cents back from {merchant}."))
+        .context(&json!({ "card_id": path.id, "merchant": merchant, "refunded_cents": found.body.refunded_cents }))
+        .pays(MERCHANTS, &account(&path.id))
+        .authorize()?
+        .capture(micro_usd(amount))?;
     let refunded_cents = found.body.refunded_cents + amount;
     let status = if refunded_cents == found.body.captured_cents {
         Status::Refunded

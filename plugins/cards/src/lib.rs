@@ -50,6 +50,13 @@ pub fn primitive() -> Primitive {
             risk: "high",
             spends: true,
         })
+        .action(Action {
+            name: money::REFUND,
+            title: "Refund a card payment",
+            description: "Gives what a merchant of the closed loop took back to its card.",
+            risk: "medium",
+            spends: false,
+        })
         .event("cards.updated", "A card was created, changed, frozen, unfrozen or canceled.")
         .formerly("card.updated")
         .event("cards.authorization.updated", "An authorization was made, captured, reversed or refunded.")
@@ -132,7 +139,9 @@ pub fn primitive() -> Primitive {
         )
         .operation(
             post("cards.refund", "/cards/{id}/authorizations/{authorization_id}/refund", authorizations::refund)
-                .summary("Refund a capture to its card; no amount means the rest"),
+                .summary("Refund a capture to its card; no amount means the rest")
+                .description("409 `state_conflict` where nothing is left to refund.")
+                .action(money::REFUND),
         )
 }
 

@@ -8,6 +8,8 @@ use charter_sdk::prelude::*;
 pub(crate) const TOP_UP: &str = "cards.top_up";
 /// The regulated action of an authorization.
 pub(crate) const AUTHORIZE: &str = "cards.authorize";
+/// The regulated action of a refund in the closed loop.
+pub(crate) const REFUND: &str = "cards.refund";
 /// The account of merchants' captures, in the closed loop.
 pub(crate) const MERCHANTS: &str = "merchants";
 /// The scope of a card's own cap.

@@ -59,9 +59,8 @@ impl Work {
             let told = format!("`context` has at most {CONTEXT_BYTES_MAX} bytes");
             return Err(invalid("context", told).into());
         }
-        if from.scopes.iter().any(|(scope, id)| scope.len() + id.len() > SCOPE_BYTES_MAX) {
-            let told = format!("a scope and its id have at most {SCOPE_BYTES_MAX} bytes");
-            return Err(invalid("scopes", told).into());
+        for (scope, id) in &from.scopes {
+            check_scope("scopes", scope, id)?;
         }
         let spends = declared.spends;
         let capturable = declared.capturable(from.amount.unwrap_or(0), from.pay.is_some());
@@ -289,10 +288,7 @@ impl Work {
     /// The key at which the primitive's own scopes count: with the user, else with the narrowest
     /// scope that the call has.
     fn own_scope_key(&self, scope: &str, id: &str) -> Result<Key, Failure> {
-        if scope.is_empty() || id.is_empty() || scope.len() + id.len() > SCOPE_BYTES_MAX {
-            let told = format!("a scope and its id have 1 to {SCOPE_BYTES_MAX} bytes");
-            return Err(invalid("scope", told).into());
-        }
+        check_scope("scope", scope, id)?;
         Ok(Key::new(
             &self.call.scope.narrowest(),
             &caps_space(),
@@ -385,6 +381,19 @@ impl Host for State {
     ) -> Result<(), Failure> {
         self.mutation()?.take_rate(&rate, &reach, amount, per_seconds).await
     }
+}
+
+/// A scope of the primitive's own, and its id: the key of both together ends the scope at the first
+/// colon.
+fn check_scope(param: &str, scope: &str, id: &str) -> Result<(), Failure> {
+    if scope.is_empty() || id.is_empty() || scope.len() + id.len() > SCOPE_BYTES_MAX {
+        let told = format!("a scope and its id have 1 to {SCOPE_BYTES_MAX} bytes");
+        return Err(invalid(param, told).into());
+    }
+    if scope.contains(':') {
+        return Err(invalid(param, format!("the scope `{scope}` contains a colon")).into());
+    }
+    Ok(())
 }
 
 /// More was to be captured than the hold bounds. The hold stays as it is.

@@ -6,12 +6,13 @@ use charter_engine::{Leave, Proposal};
 use charter_governance::caps;
 use charter_kernel::governance::hold::{meters_space, spend_space};
 use charter_kernel::meter::{Meter, Slot};
+use charter_kernel::role::Role;
 use charter_kernel::unit::{Draft, Key, Reach, Unit, Write};
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, START, on_both};
 use crate::words::{
-    CENT, DAY_MS, budget, case, id, leave, leave_for, leave_of, organization_reach, proposal,
+    CENT, DAY_MS, budget, case, id, leave, leave_for, leave_of, organization_reach, principal, proof, proposal,
     soft_budget, user_reach, user_record,
 };
 
@@ -28,6 +29,7 @@ on_both!(
     a_hold_from_before_a_first_budget_counts_in_it,
     spending_is_summed_up_however_many_records_there_are,
     a_scope_that_a_provider_overspent_admits_nothing_until_it_is_thawed,
+    a_project_that_a_provider_overspent_is_thawed_too,
     a_user_with_many_meters_is_thawed_whole,
     a_primitive_has_caps_of_its_own,
     what_a_removed_user_spent_stays_in_the_wider_scopes,
@@ -283,6 +285,19 @@ async fn a_scope_that_a_provider_overspent_admits_nothing_until_it_is_thawed(bed
     bed.grant(leave(1)).await;
     let counted = bed.meter("kit", &user_reach()).await;
     assert_eq!(counted.now().spent, 9 * CENT, "nothing is forgotten");
+}
+
+async fn a_project_that_a_provider_overspent_is_thawed_too(bed: Bed) {
+    bed.set_project(budget(100)).await;
+    let scope = proof(principal(Role::Developer)).scope();
+    let of_project = || Leave { scope: scope.clone(), ..leave(CENT) };
+    let granted = bed.grant(of_project()).await;
+    bed.capture_signed(&granted.id, 9 * CENT).await;
+    assert_eq!(bed.refuse(of_project()).await, "scope_frozen");
+    let mut txn = bed.begin();
+    caps::thaw(&mut txn, &project_reach()).await.unwrap();
+    txn.commit().await.unwrap();
+    bed.grant(of_project()).await;
 }
 
 async fn a_user_with_many_meters_is_thawed_whole(bed: Bed) {

@@ -23,6 +23,7 @@ on_both!(
     a_no_gives_back_what_was_held,
     two_people_are_two_people,
     who_asked_decides_only_where_nobody_else_could,
+    who_asked_counts_no_more_once_somebody_else_could,
     words_of_who_left_or_was_demoted_count_no_more,
     of_two_words_at_once_each_counts_once,
     somebody_who_could_decide_is_found_among_many,
@@ -149,6 +150,18 @@ async fn who_asked_decides_only_where_nobody_else_could(bed: Bed) {
     let said = mine().await.unwrap();
     assert_eq!(said.note.unwrap()["self_approved"], true);
     assert!(bed.approval(&approval.id).await.decisions[0].self_approved);
+}
+
+async fn who_asked_counts_no_more_once_somebody_else_could(bed: Bed) {
+    bed.set_organization(asking(2)).await;
+    bed.insert(&member(9, Role::Owner)).await;
+    let approval = bed.wait(leave(1)).await;
+    say_as(&bed, (9, Role::Owner), &approval.id, Decision::Approve).await.unwrap();
+    bed.members(&[Role::Approver, Role::Approver]).await;
+    for (n, status) in [(1, Status::PendingApproval), (2, Status::Approved)] {
+        let said = say(&bed, n, &approval.id, Decision::Approve).await.unwrap();
+        assert_eq!(said.approval.status, status);
+    }
 }
 
 async fn words_of_who_left_or_was_demoted_count_no_more(bed: Bed) {

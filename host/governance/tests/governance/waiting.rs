@@ -15,7 +15,7 @@ use serde_json::json;
 
 use crate::bed::{Bed, on_both, reason};
 use crate::words::{
-    CENT, DAY_MS, asker, asking, budget, fund, id, leave, leave_for, organization_reach, payment,
+    CENT, DAY_MS, asker, asking, budget, card, credit, fund, id, leave, leave_for, organization_reach, payment,
     policy, proposal, request, soft_budget,
 };
 
@@ -305,16 +305,21 @@ proptest! {
     fn an_approval_covers_the_same_action_on_the_same_thing_and_no_more_of_it(
         approved in proptest::option::of(0..1_000_i64),
         asked in proptest::option::of(0..1_000_i64),
-        same in proptest::array::uniform3(proptest::bool::weighted(0.8)),
+        same in proptest::array::uniform4(proptest::bool::weighted(0.8)),
+        noted in proptest::bool::ANY,
     ) {
-        let [action, entity, primitive] = same;
+        let [action, entity, primitive, accounts] = same;
         let pick = |same: bool, own: &str| if same { own.to_owned() } else { "other".to_owned() };
-        let run = run_of(approved);
+        let mut run = run_of(approved);
+        // Rows of earlier builds do not say.
+        run.approval.accounts = noted.then(|| vec![card(), credit()]);
+        let pay = if accounts { (card(), credit()) } else { (credit(), card()) };
         let wanted = Leave {
             primitive: pick(primitive, "shop"),
             ..leave_for(Proposal {
                 action: pick(action, "shop.buy"),
                 entity: pick(entity, "card-1"),
+                pay: Some(pay),
                 ..proposal(asked)
             })
         };
@@ -322,7 +327,7 @@ proptest! {
             (Some(approved), Some(asked)) => asked <= approved,
             (approved, asked) => approved == asked,
         };
-        prop_assert_eq!(run.covers(&wanted), fits && action && entity && primitive);
+        prop_assert_eq!(run.covers(&wanted), fits && action && entity && primitive && (accounts || !noted));
     }
 }
 

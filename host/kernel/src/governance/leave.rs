@@ -2,7 +2,7 @@
 //!
 //! Read it in this order. [`Grounds::decide`]: what the policy says, and which grant stands in for
 //! what it lacks. [`course`]: whether the action goes on now, waits for a person, or ends here.
-//! [`is_bounded`]: whether a cap stands above a pinned caller that spends the organization's money.
+//! [`Spender::may_spend`]: whether the caller may spend the organization's money, and what bounds it.
 //! [`charges`]: what it reserves in each scope. [`Terms::hold`] and [`prepare`]: the hold, and what
 //! is committed before it. Nothing here reads a row or the time: the caller does, and commits what
 //! comes of it in one unit, in which the committer has the last word on each cap.
@@ -74,6 +74,17 @@ pub enum No {
     OverSoftCap,
     /// A caller that is pinned to a user spends the organization's credit, and no cap bounds it.
     NoCap,
+    /// A test project spends the organization's credit.
+    LiveCredit,
+}
+
+/// The caller, as a spender of the organization's credit.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Spender {
+    /// Its credential is pinned to a user.
+    pub is_pinned: bool,
+    /// It acts in a test project.
+    pub is_test: bool,
 }
 
 /// The terms of a hold, apart from what was decided.
@@ -167,17 +178,22 @@ pub fn course(decision: &Decision, is_beyond: bool, person: Person) -> Result<Co
     }
 }
 
-/// Whether a caller who `is_pinned` to a user may be paid for out of where the money comes from:
-/// the user's own accounts bound themselves, the organization's credit is bounded by a budget of the
-/// user's kit, the user, the project or the organization. A cap that a caller has set itself, or a
-/// limit on how often, bounds nothing here.
-///
-/// # Errors
-/// [`No::NoCap`].
-pub fn is_bounded(is_pinned: bool, pay: Option<&Pay>, gauges: &[Gauge]) -> Result<(), No> {
-    let spends_credit = pay.is_some_and(|pay| pay.from.id == CREDIT);
-    let is_capped = gauges.iter().any(|gauge| gauge.cap.is_budget());
-    if is_pinned && spends_credit && !is_capped { Err(No::NoCap) } else { Ok(()) }
+impl Spender {
+    /// Whether it may be paid for out of where the money comes from: the user's own accounts bound
+    /// themselves. Of the organization's credit a test project spends nothing, and who is pinned to
+    /// a user only below a budget of the user's kit, the user, the project or the organization. A
+    /// cap that a caller has set itself, or a limit on how often, bounds nothing here.
+    ///
+    /// # Errors
+    /// [`No::LiveCredit`], [`No::NoCap`].
+    pub fn may_spend(self, pay: Option<&Pay>, gauges: &[Gauge]) -> Result<(), No> {
+        let is_capped = || gauges.iter().any(|gauge| gauge.cap.is_budget());
+        match pay {
+            Some(pay) if pay.from.id == CREDIT && self.is_test => Err(No::LiveCredit),
+            Some(pay) if pay.from.id == CREDIT && self.is_pinned && !is_capped() => Err(No::NoCap),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// The charges of the action in each scope, in the order of `gauges`: the narrowest scope of money,
@@ -253,6 +269,11 @@ impl No {
                 return Refusal::forbidden("no_cap", told)
                     .hint("Set a budget on the user, its kit, its project or the organization.");
             }
+            No::LiveCredit => {
+                let told = "A test project spends nothing of the organization's credit.";
+                return Refusal::forbidden("test_project", told)
+                    .hint("Spend it in a live project, or move money of the test project's own users.");
+            }
             No::OverSoftCap => {
                 return Refusal::new(
                     Code::BudgetExceeded,
@@ -296,7 +317,7 @@ pub fn refusal(refused: &Refused, hold: &Hold, gauges: &[Gauge]) -> Option<Refus
                 let told = "More was spent than was held, and nothing more is admitted until a person has looked.";
                 Refusal::forbidden("scope_frozen", told)
                     .detail("scope", gauge.cap.scope.clone())
-                    .hint("Who may loosen restores the user: POST /v1/users/{id}/restore.")
+                    .hint("Who may loosen restores the user, or the project where the scope is one: POST /v1/users/{id}/restore, /v1/projects/{id}/restore.")
             }
             None => Refusal::state_conflict("account_frozen", "The account is frozen."),
         }),

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::shape::{Deleted, Offset};
-use super::{addresses, invitations};
+use super::{addresses, invitations, sessions};
 use crate::app::App;
 use crate::handler;
 use crate::reply::AuditLog;
@@ -252,7 +252,7 @@ async fn keys_made_by(txn: &mut Txn, member: &Member) -> Result<Vec<KeyId>, Refu
 
 /// Removes a member; anybody can leave. Keys are the organization's and go on working: the answer
 /// names those that the person made, so that they can be replaced. Invitations that the person has
-/// offered end, and are named beside them.
+/// offered end, and are named beside them; the person's sessions of the organization end too.
 ///
 /// # Errors
 /// 403 where the caller may not, 409 for the last owner.
@@ -275,6 +275,7 @@ pub async fn remove_member(
         account.record.organizations.retain(|organization| *organization != member.organization);
         stored::replace(txn, &account.record, "email").await?;
     }
+    sessions::end_of(txn, &member.account, &member.organization).await?;
     let keys = keys_made_by(txn, &member).await?;
     let ended =
         invitations::end_of(txn, &member.organization, member.account.as_str(), None).await?;

@@ -60,6 +60,13 @@ pub fn routes() -> Vec<HostRoute> {
             handler!(delete_project),
         )
         .summary("Delete an empty project"),
+        HostRoute::post(
+            Class::Loosening,
+            "projects.restore",
+            "/projects/{id}/restore",
+            handler!(restore_project),
+        )
+        .summary("Let a project spend again whose budget was frozen"),
     ]
 }
 
@@ -279,6 +286,26 @@ pub async fn update_project(
         .noting(note))
 }
 
+/// Lets a project admit amounts again whose caps were frozen because more was captured than was
+/// held: whoever restores it has looked.
+///
+/// # Errors
+/// 404 for another organization's, 403 without the authority to loosen.
+pub async fn restore_project(
+    _: &App,
+    request: &HostRequest,
+    txn: &mut Txn,
+) -> Result<Answer<ProjectAnswer>, Refusal> {
+    let place = request.place()?;
+    let project = find(request, txn).await?;
+    place.may_loosen()?;
+    caps::thaw(txn, &Reach::project(project.id.as_str())).await?;
+    let shown = ProjectItem::of(&project, &place.organization.default_project);
+    Ok(Answer::of(&ProjectAnswer { project: shown })
+        .about("project", project.id.to_string())
+        .with_log(AuditLog::Project(project.id)))
+}
+
 /// Deletes a project that has no users and kits but its own default ones. Its keys are revoked, and
 /// what it owns goes soon after.
 ///
@@ -326,5 +353,6 @@ pub async fn delete_project(
     let note = json!({"before": ProjectItem::of(&project, &organization.default_project)});
     Ok(Answer::of(&Deleted::of(project.id.as_str()))
         .about("project", project.id.to_string())
+        .with_log(AuditLog::Organization)
         .noting(note))
 }

@@ -347,6 +347,23 @@ pub async fn end_all(
     Ok(ended)
 }
 
+/// Ends an account's sessions of an organization in the caller's commit: who is invited anew signs
+/// in anew.
+///
+/// # Errors
+/// When the store cannot be asked.
+pub async fn end_of(
+    txn: &mut Txn,
+    account: &AccountId,
+    organization: &OrganizationId,
+) -> Result<(), Refusal> {
+    let held = list_held(txn, account).await?.into_iter();
+    for session in held.filter(|session| session.organization == *organization) {
+        stored::remove(txn, &session).await?;
+    }
+    Ok(())
+}
+
 /// The body of a move to another organization.
 #[derive(Deserialize, JsonSchema)]
 pub struct Switch {

@@ -101,6 +101,10 @@ pub struct Approval {
     pub context: Value,
     /// In micro-US-dollars.
     pub amount_micro_usd: Option<i64>,
+    /// The accounts that it pays from and to: none where it moves no money. Absent in rows of
+    /// builds that did not note them.
+    #[serde(default)]
+    pub accounts: Option<Vec<Key>>,
     /// On whose behalf.
     pub subject: Subject,
     /// The account of the session that asked, where one did.

@@ -214,6 +214,7 @@ async fn a_proposal_beyond_its_bounds_asks_nobody() {
             "invalid_input:context",
         ),
         (Proposed { scopes: vec![("box".into(), long(198))], ..base() }, "invalid_input:scopes"),
+        (Proposed { scopes: vec![("box:1".into(), "1".into())], ..base() }, "invalid_input:scopes"),
         (Proposed { pay: Some((String::new(), "a".into())), ..base() }, "invalid_input:account"),
     ] {
         let words = format!("{proposal:?}");
@@ -448,6 +449,7 @@ async fn a_cap_of_a_primitives_own_is_within_bounds_and_lies_with_its_caller() {
     for (of, amount, period, word) in [
         (("", "1"), Some(1), ("day", "UTC"), "invalid_input:scope"),
         (("box", ""), Some(1), ("day", "UTC"), "invalid_input:scope"),
+        (("box:1", "1"), Some(1), ("day", "UTC"), "invalid_input:scope"),
         (("box", over.as_str()), Some(1), ("day", "UTC"), "invalid_input:scope"),
         (("box", "1"), Some(-1), ("day", "UTC"), "invalid_input:cap"),
         (("box", "1"), Some(AMOUNT_MAX + 1), ("day", "UTC"), "invalid_input:cap"),

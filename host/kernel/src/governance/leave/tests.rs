@@ -102,6 +102,8 @@ fn how_an_action_goes_on_by_verdict_cap_and_person() {
     }
 }
 
+const PINNED: Spender = Spender { is_pinned: true, is_test: false };
+
 #[test]
 fn who_is_pinned_spends_credit_only_below_a_budget_that_is_not_its_own() {
     let from = |name: &str| {
@@ -114,17 +116,23 @@ fn who_is_pinned_spends_credit_only_below_a_budget_that_is_not_its_own() {
         for scope in budgets {
             let capped = [gauge(scope, Counted::Money, Some(100), hard)];
             let counted = [gauge(scope, Counted::Money, None, hard)];
-            assert_eq!(is_bounded(true, Some(&credit), &capped), Ok(()), "{scope}");
-            assert_eq!(is_bounded(true, Some(&credit), &counted), Err(No::NoCap), "{scope}");
+            assert_eq!(PINNED.may_spend(Some(&credit), &capped), Ok(()), "{scope}");
+            assert_eq!(PINNED.may_spend(Some(&credit), &counted), Err(No::NoCap), "{scope}");
         }
     }
     // A card's cap is the caller's own, and a limit says how often.
     let own_say = ["card", "limit:few", "grant:g1"]
         .map(|scope| gauge(scope, Counted::Money, Some(100), true));
-    assert_eq!(is_bounded(true, Some(&credit), &own_say), Err(No::NoCap));
-    for (is_pinned, pay) in [(false, Some(&credit)), (true, Some(&own)), (true, None)] {
-        assert_eq!(is_bounded(is_pinned, pay, &[]), Ok(()));
+    assert_eq!(PINNED.may_spend(Some(&credit), &own_say), Err(No::NoCap));
+    for (spender, pay) in
+        [(Spender::default(), Some(&credit)), (PINNED, Some(&own)), (PINNED, None)]
+    {
+        assert_eq!(spender.may_spend(pay, &[]), Ok(()));
     }
+    let test = Spender { is_test: true, ..Spender::default() };
+    let capped = [gauge("organization", Counted::Money, Some(100), true)];
+    assert_eq!(test.may_spend(Some(&credit), &capped), Err(No::LiveCredit));
+    assert_eq!(test.may_spend(Some(&own), &[]), Ok(()));
     let refusal = No::NoCap.refusal(&decide(&policy("allow"), &[], &BTreeSet::new()));
     assert_eq!(refusal.reason.as_deref(), Some("no_cap"));
 }

@@ -30,6 +30,7 @@ impl Bed {
             message: String::new(),
             context: Value::Null,
             amount_micro_usd: None,
+            accounts: None,
             subject: Subject {
                 organization: self.organization.to_string(),
                 project: None,
