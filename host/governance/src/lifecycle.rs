@@ -169,11 +169,10 @@ impl Billed<'_> {
     /// # Errors
     /// When the store cannot be asked.
     pub async fn tell(self, governance: &Governance, txn: &mut Txn) -> Result<(), Refusal> {
-        let live = governance.registry.current();
-        let mut listeners = live.listeners(self.kind);
-        let Some(primitive) = listeners.find(|name| **name == governance.biller) else {
+        let primitive = &governance.biller;
+        if !governance.registry.current().listens(self.kind, primitive) {
             return Ok(());
-        };
+        }
         let owner = Owner { organization: self.organization.to_string(), ..Owner::default() };
         let reach = Reach::organization(self.organization.as_str());
         let Self { kind, payload, now, request, .. } = self;
@@ -229,6 +228,13 @@ pub const DOUBT: &str = "doubt";
 /// person.
 pub const APPROVAL: &str = "approval";
 
+/// The primitive, where it wants to be told what became of a call of its own that waits for a
+/// person.
+pub fn approval_listener(governance: &Governance, primitive: &str) -> Option<String> {
+    let listens = governance.registry.current().listens(APPROVAL, primitive);
+    listens.then(|| primitive.to_owned())
+}
+
 /// Whether a signal is of what is done to a user rather than by it, or of what a provider says has
 /// happened: neither its standing nor its kit keeps it from arriving, and there is nothing for a
 /// person to approve.
@@ -282,10 +288,10 @@ pub async fn ask(
     hold: &Hold,
     now: Instant,
 ) -> Result<(), Refusal> {
-    let live = governance.registry.current();
-    let Some(primitive) = live.listeners(DOUBT).find(|name| **name == hold.primitive) else {
+    let primitive = &hold.primitive;
+    if !governance.registry.current().listens(DOUBT, primitive) {
         return Ok(());
-    };
+    }
     let subject = &hold.subject;
     let payload = json!({
         "permit": id,

@@ -86,12 +86,7 @@ async fn find_by_name(
         tracing::error!(%error, hook = redact_id(id), "a hook cannot be read");
         Refusal::internal()
     })?;
-    if !app
-        .registry
-        .current()
-        .listeners(charter_engine::hook::SIGNAL)
-        .any(|name| *name == record.primitive)
-    {
+    if !app.registry.current().listens(charter_engine::hook::SIGNAL, &record.primitive) {
         return Ok(None);
     }
     if txn.get_relaxed(&record.document_key()).await.map_err(stored::reading)?.is_none() {

@@ -240,6 +240,10 @@ impl Live {
     pub fn listeners(&self, signal: &str) -> impl Iterator<Item = &String> {
         self.listeners.get(signal).into_iter().flatten()
     }
+    /// Whether a primitive is to be told of a signal.
+    pub fn listens(&self, signal: &str, primitive: &str) -> bool {
+        self.listeners(signal).any(|name| name == primitive)
+    }
     /// The owner of a path below a mount.
     ///
     /// # Errors
