@@ -70,7 +70,7 @@ pub struct Contract {
     /// Its method; one of the manifest's closed set.
     pub method: &'static str,
     /// Below its mount.
-    pub path: String,
+    pub path: Template,
     /// The credential that it asks for.
     pub auth: Auth,
     /// The class of its callers.
@@ -107,7 +107,7 @@ impl Contract {
         find: impl FnOnce(&'static str, &str) -> Arc<RouteStats>,
     ) -> Arc<RouteStats> {
         self.counters.0[mount as usize]
-            .get_or_init(|| find(self.method, &template_at(mount, &self.path)))
+            .get_or_init(|| find(self.method, &template_at(mount, &self.path.to_string())))
             .clone()
     }
 }
@@ -180,12 +180,10 @@ impl Served {
             };
             let operation = Arc::new(operation);
             for mount in declared.mounts() {
-                let Some(template) = template(&declared.path, &within, &mut faults) else {
-                    continue;
-                };
                 let table = tables.entry(*mount).or_default();
+                let path = operation.contract.path.clone();
                 if let Err(overlap) =
-                    table.insert(&manifest.name, &declared.method, template, operation.clone())
+                    table.insert(&manifest.name, &declared.method, path, operation.clone())
                 {
                     faults.push(Fault::new(format!("{within}.path"), overlap.to_string()));
                 }
@@ -254,12 +252,13 @@ fn operation(
         (Some(schema), None) => BodyRule::Json(schema),
         (None, None) => BodyRule::None,
     };
+    let path = template(&declared.path, within, faults)?;
     let headers = declared.headers.iter().map(|name| name.to_ascii_lowercase()).collect();
     Some(ServedOperation {
         contract: Contract {
             id: declared.id.as_str().into(),
             method,
-            path: declared.path.clone(),
+            path,
             auth: auth(&declared.auth),
             class: authority::Class::of(manifest, declared),
             access: access(declared),

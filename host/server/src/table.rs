@@ -45,18 +45,12 @@ impl HostTable {
     fn add(&mut self, entry: HostEntry, faults: &mut Vec<Fault>) {
         let entry = Arc::new(entry);
         let route = &entry.route;
-        match Template::parse(route.path) {
-            Ok(template) => {
-                for mount in route.mounts {
-                    let table = self.tables.entry(*mount).or_default();
-                    if let Err(overlap) =
-                        table.insert("host", route.method, template.clone(), entry.clone())
-                    {
-                        faults.push(Fault::new(route.id, overlap.to_string()));
-                    }
-                }
+        for mount in route.mounts {
+            let table = self.tables.entry(*mount).or_default();
+            let path = entry.contract.path.clone();
+            if let Err(overlap) = table.insert("host", route.method, path, entry.clone()) {
+                faults.push(Fault::new(route.id, overlap.to_string()));
             }
-            Err(texts) => faults.extend(texts.into_iter().map(|text| Fault::new(route.id, text))),
         }
         self.entries.push(entry);
     }
@@ -87,8 +81,10 @@ pub fn reserved_paths(list: &[HostRoute]) -> Reserved {
     Reserved::new(list.iter().copied().flat_map(at_mounts))
 }
 
-/// The contract of a host route, or every fault of its schemas.
+/// The contract of a host route, or every fault of its path, else of its schemas.
 fn contract(route: &HostRoute) -> Result<Contract, Vec<Fault>> {
+    let named = |texts: Vec<String>| texts.into_iter().map(|text| Fault::new(route.id, text));
+    let path = Template::parse(route.path).map_err(|texts| named(texts).collect::<Vec<_>>())?;
     let mut faults = Vec::new();
     let mut compile = |what: &str, schema: Option<fn() -> serde_json::Value>| {
         let schema = schema?();
@@ -106,7 +102,7 @@ fn contract(route: &HostRoute) -> Result<Contract, Vec<Fault>> {
     let contract = Contract {
         id: route.id.into(),
         method: route.method,
-        path: route.path.into(),
+        path,
         auth: route.auth.into(),
         class: route.class,
         access: route.access,

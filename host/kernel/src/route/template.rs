@@ -68,6 +68,20 @@ impl Template {
         self.0.iter().filter_map(Segment::parameter)
     }
 
+    /// The path that has these parameters, without its first slash. A parameter that is not given
+    /// is empty.
+    pub fn fill(&self, parameters: &[(String, String)]) -> String {
+        let value = |name: &str| {
+            parameters.iter().find(|(own, _)| own == name).map_or("", |(_, value)| value)
+        };
+        let segment = |segment: &Segment| match segment {
+            Segment::Literal(text) => text.clone(),
+            Segment::Parameter { prefix, name } => format!("{prefix}{}", value(name)),
+            Segment::Tail(name) => value(name).to_owned(),
+        };
+        self.0.iter().map(segment).collect::<Vec<_>>().join("/")
+    }
+
     /// Whether some path matches both templates.
     pub fn overlaps(&self, other: &Template) -> bool {
         overlap(&self.0, &other.0)

@@ -10,23 +10,23 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Version, header}
 use hyper::body::Incoming;
 
 use super::trail::Trail;
-use super::{claim, scope};
 use crate::app::App;
 use crate::http::Peer;
+
+/// Names the project.
+pub const PROJECT: HeaderName = HeaderName::from_static("x-service-project-id");
+/// Names the tenant user.
+pub const USER: HeaderName = HeaderName::from_static("x-service-user-id");
+/// The key under which a change is made once.
+pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// Bytes that a header field costs beside its name and value, as HTTP/2 counts them (RFC 9113,
 /// section 6.5.2).
 const FIELD_COST_BYTES: usize = 32;
 
 /// Fields that stand once (RFC 9110, section 5.3; Host: RFC 9112, section 3.2).
-const SINGLE: [HeaderName; 6] = [
-    header::HOST,
-    header::AUTHORIZATION,
-    header::CONTENT_TYPE,
-    claim::HEADER,
-    scope::PROJECT,
-    scope::USER,
-];
+const SINGLE: [HeaderName; 6] =
+    [header::HOST, header::AUTHORIZATION, header::CONTENT_TYPE, IDEMPOTENCY_KEY, PROJECT, USER];
 
 /// A request that may be looked at.
 pub struct Accepted {

@@ -29,9 +29,9 @@ use super::validate::Validated;
 use crate::app::App;
 
 /// The additions of one way in to the call of an operation.
-pub struct Way<'a> {
+pub struct Way {
     /// The idempotency claim.
-    pub claim: Option<&'a Arc<Claim>>,
+    pub claim: Option<Arc<Claim>>,
     /// The call's place in the request.
     pub lineage: Lineage,
     /// The rest of the waiting caller's time.
@@ -39,7 +39,7 @@ pub struct Way<'a> {
     /// Cancelled when the client leaves.
     pub gone: CancellationToken,
     /// How the call is made again where a person decides.
-    pub again: Again<'a>,
+    pub again: Again,
     /// Facts for the guest, beside the component's digest.
     pub context: Map<String, Value>,
     /// Request headers that the operation declares.
@@ -49,21 +49,21 @@ pub struct Way<'a> {
 }
 
 /// How a call is made again where a person decides.
-pub enum Again<'a> {
+pub enum Again {
     /// Not at all.
     Never,
     /// As the same request; the primitive of this name is told what became of it.
     AsAsked(Option<String>),
     /// It is made again now, because people have approved it.
-    Approved(&'a Arc<Run>),
+    Approved(Arc<Run>),
 }
 
 /// How a call of an operation ended.
 pub enum Ended {
     /// The guest's answer, and its rendering, which is that of its record.
     Answered(Answer, Answered),
-    /// By this approval it waits for people.
-    Pending(String),
+    /// It waits for people, and this says so.
+    Pending(Answered),
     /// The terms that it was admitted under have changed: begin from the top.
     Again,
 }
@@ -76,34 +76,39 @@ pub async fn handle(
     app: &App,
     trail: &mut Trail,
     validated: &Validated,
-    way: Way<'_>,
+    way: Way,
 ) -> Result<Ended, Refusal> {
     let Operation::Guest(served, operation) = validated.operation() else {
         return Err(Refusal::internal());
     };
     let mutates = operation.contract.mutates;
-    let approved = match way.again {
-        Again::Approved(run) => Some(run),
-        Again::Never | Again::AsAsked(_) => None,
+    let (approved, origin) = match way.again {
+        Again::Never => (None, None),
+        Again::AsAsked(tells) => (None, origin(app, served, operation, validated, tells)),
+        Again::Approved(run) => (Some(run.clone()), Some(Origin::Approved(run))),
+    };
+    let claiming = match (&way.claim, &approved) {
+        (Some(claim), _) => Some(claim.claiming()),
+        (None, Some(run)) => run.claiming(trail.at),
+        (None, None) => None,
     };
     let finisher = Arc::new(Finisher {
         store: app.store.clone(),
         // A read leaves a row only where it is forbidden, and that one is written with the refusal.
         subject: if mutates { Subject::of(trail, entity(served, validated)) } else { None },
-        claim: way.claim.cloned(),
+        claim: way.claim,
         wording: trail.wording(),
         served: served.clone(),
         operation: operation.clone(),
         page: validated.page().clone(),
-        approved: approved.cloned(),
+        approved,
         rendered: Default::default(),
     });
-    let claim = way.claim.map(|claim| claim.claiming());
     let call = Call {
         request_id: trail.id.as_str().to_owned(),
         scope: validated.caller().scope(),
         guards: if mutates { validated.guards() } else { Vec::new() },
-        claim: claim.or_else(|| approved.and_then(|run| run.claiming(trail.at))),
+        claim: claiming,
         finish: finisher.clone() as Arc<dyn Finish>,
         mutates,
         deadline_ms: way
@@ -112,14 +117,7 @@ pub async fn handle(
         class: operation.class,
         lineage: way.lineage,
         client_gone: way.gone,
-        gateway: Some(CallGateway::open(
-            &app.governance,
-            match way.again {
-                Again::Never => None,
-                Again::AsAsked(tells) => origin(app, served, operation, validated, tells),
-                Again::Approved(run) => Some(Origin::Approved(run.clone())),
-            },
-        )),
+        gateway: Some(CallGateway::open(&app.governance, origin)),
         entry: Entry::Handle(request(
             served,
             operation,
@@ -130,13 +128,16 @@ pub async fn handle(
         )),
     };
     let outcome = call_component(app, served, call).await;
-    if let Outcome::Pending { approval } = outcome {
-        return Ok(Ended::Pending(approval));
+    let rendered = finisher.take_rendered();
+    if matches!(outcome, Outcome::Pending { .. }) {
+        let waiting = rendered.ok_or_else(|| Refusal::overloaded(1))?;
+        trail.audited = true;
+        return Ok(Ended::Pending(waiting));
     }
     let Some(answer) = answer::decide(app, trail, validated, served, outcome)? else {
         return Ok(Ended::Again);
     };
-    let rendered = finisher.take_rendered();
+    // A read commits nothing, and so has no record.
     let rendered = rendered.unwrap_or_else(|| answer::render(operation, validated.page(), &answer));
     Ok(Ended::Answered(answer, rendered))
 }

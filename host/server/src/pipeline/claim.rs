@@ -32,8 +32,6 @@ use crate::app::App;
 use crate::bounds::running::Entered;
 use crate::http::body::Body;
 
-/// The header.
-pub const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 /// The collection of records, in the reach of the organization.
 pub const COLLECTION: &str = "idempotency";
 /// The indexed owner: the fence.
@@ -71,16 +69,6 @@ pub struct Claim {
     _running: Entered,
 }
 
-/// The parts of a request, beside what is validated of it, that make it the same request.
-pub struct Form<'a> {
-    /// Its method.
-    pub method: &'a str,
-    /// The path below the mount.
-    pub path: &'a str,
-    /// The body's media type.
-    pub content_type: &'a str,
-}
-
 /// The key that the request was sent under, where one counts: it is a change, and of somebody.
 ///
 /// # Errors
@@ -108,16 +96,17 @@ pub async fn claim(
     app: &App,
     request: &RequestId,
     validated: &Validated,
-    form: Form<'_>,
 ) -> Result<Claimed, Refusal> {
     let Some(client) = validated.key() else { return Ok(Claimed::Free(None)) };
-    let operation = &validated.operation().contract().id;
-    let (organization, key) = address(validated.caller(), operation, client);
+    let contract = validated.operation().contract();
+    let (organization, key) = address(validated.caller(), &contract.id, client);
     let fingerprint = idempotency::fingerprint(idempotency::Request {
-        method: form.method,
-        path: form.path,
+        method: contract.method,
+        // Below its mount: project and user are part of the record's place, so that `me` and an id
+        // are one.
+        path: &contract.path.fill(validated.parameters()),
         query: validated.pairs(),
-        content_type: form.content_type,
+        content_type: validated.content_type(),
         body: validated.bytes(),
     });
     let running = match app.bounds.running.enter(&key, &fingerprint) {

@@ -17,9 +17,9 @@ use crate::http::Door;
 use crate::table::HostEntry;
 
 /// A request whose owner is known.
-pub struct Located {
+pub struct Located<'a> {
     /// The stage before.
-    pub accepted: Accepted,
+    pub accepted: &'a Accepted,
     /// The mount of its path.
     pub mount: Mount,
     /// The project of the path prefix.
@@ -59,7 +59,11 @@ struct Mounted {
 }
 
 /// Finds the owner.
-pub fn locate(app: &App, trail: &mut Trail, accepted: Accepted) -> Result<Located, Refusal> {
+pub fn locate<'a>(
+    app: &App,
+    trail: &mut Trail,
+    accepted: &'a Accepted,
+) -> Result<Located<'a>, Refusal> {
     let live = app.registry.current();
     let mut allow = None;
     let candidates = candidates(&accepted.path);
@@ -97,13 +101,13 @@ pub fn locate(app: &App, trail: &mut Trail, accepted: Accepted) -> Result<Locate
     }
 }
 
-fn note_located(
+fn note_located<'a>(
     app: &App,
     trail: &mut Trail,
-    accepted: Accepted,
+    accepted: &'a Accepted,
     mounted: Mounted,
     target: Target,
-) -> Located {
+) -> Located<'a> {
     let contract = match &target {
         Target::Host(entry, _) => {
             trail.deprecated = None;

@@ -44,29 +44,25 @@ pub struct Finisher {
 impl Finish for Finisher {
     fn finish<'a>(&'a self, txn: &'a mut Txn, ending: Ending<'a>) -> BoxFuture<'a, ()> {
         Box::pin(async move {
-            match ending.result {
+            let failure = match ending.result {
                 EndingResult::Answered(answer) => {
-                    let answered = answer::render(&self.operation, &self.page, answer);
-                    self.audit(txn, answered.status.as_u16(), None);
-                    self.keep(txn, ending, &answered).await;
-                    if let Some(run) = &self.approved {
-                        let body = answered.body.as_whole().map(|body| &**body);
-                        run.end(txn, Ok((answered.status.as_u16(), body)));
-                    }
+                    let answered = self.note_answer(txn, ending, answer).await;
                     *self.lock_rendered() = Some(answered);
+                    return;
                 }
-                EndingResult::Pending(approval) => self.pending(txn, ending, approval).await,
-                EndingResult::Refused(failure) => self.note_refusal(txn, ending, failure).await,
-                EndingResult::Trapped(_) | EndingResult::OutOfMemory => {
-                    self.note_failure(txn, ending, &Refusal::internal())
+                EndingResult::Pending(approval) => {
+                    let waiting = self.note_pending(txn, ending, approval).await;
+                    *self.lock_rendered() = waiting;
+                    return;
                 }
-                EndingResult::Deadline => {
-                    self.note_failure(txn, ending, &Refusal::deadline_exceeded())
+                EndingResult::Refused(failure) => {
+                    return self.note_refusal(txn, ending, failure).await;
                 }
-                EndingResult::ClientGone => {
-                    self.note_failure(txn, ending, &Refusal::internal().reason("client_gone"))
-                }
-            }
+                EndingResult::Trapped(_) | EndingResult::OutOfMemory => Refusal::internal(),
+                EndingResult::Deadline => Refusal::deadline_exceeded(),
+                EndingResult::ClientGone => Refusal::internal().reason("client_gone"),
+            };
+            self.note_failure(txn, ending, &failure);
         })
     }
 }
@@ -81,8 +77,24 @@ impl Finisher {
         self.rendered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    async fn note_answer(&self, txn: &mut Txn, ending: Ending<'_>, answer: &Answer) -> Answered {
+        let answered = answer::render(&self.operation, &self.page, answer);
+        self.audit(txn, answered.status.as_u16(), None);
+        self.keep(txn, ending, &answered).await;
+        if let Some(run) = &self.approved {
+            let body = answered.body.as_whole().map(|body| &**body);
+            run.end(txn, Ok((answered.status.as_u16(), body)));
+        }
+        answered
+    }
+
     /// The request waits for people. Asked again under its key, it is told of the same approval.
-    async fn pending(&self, txn: &mut Txn, ending: Ending<'_>, approval: &str) {
+    async fn note_pending(
+        &self,
+        txn: &mut Txn,
+        ending: Ending<'_>,
+        approval: &str,
+    ) -> Option<Answered> {
         let key = Approval::address(txn.organization(), approval);
         let found = match txn.get_relaxed(&key).await {
             Ok(Some(row)) => Approval::read(&row).ok(),
@@ -90,11 +102,12 @@ impl Finisher {
         };
         let Some(found) = found else {
             tracing::error!(approval, "an approval that was just made cannot be read");
-            return;
+            return None;
         };
         let answered = answer::waiting(&found);
         self.audit(txn, answered.status.as_u16(), None);
         self.keep(txn, ending, &answered).await;
+        Some(answered)
     }
 
     async fn note_refusal(&self, txn: &mut Txn, ending: Ending<'_>, failure: &Failure) {

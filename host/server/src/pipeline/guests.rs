@@ -17,9 +17,9 @@ use charter_kernel::refusal::Refusal;
 use charter_kernel::scope::Scope;
 use charter_kernel::unit::Guard;
 use futures::future::BoxFuture;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::nested;
+use super::{gate, nested};
 use crate::app::App;
 
 /// Hands the engine its way out, and the server's answers to guests' questions. `own` is where the
@@ -40,7 +40,7 @@ impl Host for App {
         primitive: &'a str,
         key: &'a str,
     ) -> BoxFuture<'a, Result<Option<Value>, Failure>> {
-        Box::pin(nested::setting(self, scope, primitive, key))
+        Box::pin(setting(self, scope, primitive, key))
     }
 
     fn bindings<'a>(
@@ -53,11 +53,13 @@ impl Host for App {
     }
 
     fn tools<'a>(&'a self, scope: &'a Scope) -> BoxFuture<'a, Result<Value, Failure>> {
-        Box::pin(nested::tools(self, scope))
+        Box::pin(tools(self, scope))
     }
 
     fn call(&self, call: Nested) -> BoxFuture<'_, Result<Reply, Failure>> {
-        Box::pin(nested::call(self, call))
+        Box::pin(
+            async move { self::call(self, &call).await.map_err(|refusal| refusal.to_failure()) },
+        )
     }
 
     fn mutates(&self, operation: &str) -> bool {
@@ -122,4 +124,81 @@ async fn standing_of(app: &App, scope: &Scope, user: &UserId) -> Result<Vec<Guar
         ));
     }
     Ok(vec![found.guard()])
+}
+
+/// Calls another primitive, and answers as the calling one is told.
+async fn call(app: &App, nested: &Nested) -> Result<Reply, Refusal> {
+    let answered = nested::run(app, nested, None).await?;
+    let status = answered.status.as_u16();
+    let Some(bytes) = answered.body.as_whole() else {
+        return Err(Refusal::state_conflict(
+            "streamed",
+            "An operation that streams cannot be called by a primitive.",
+        ));
+    };
+    let body = if bytes.is_empty() {
+        "null".to_owned()
+    } else {
+        String::from_utf8_lossy(bytes).into_owned()
+    };
+    if status < 400 {
+        return Ok(Reply { status, body });
+    }
+    // A refusal that was kept under the call's key.
+    let kept: Value = serde_json::from_str(&body).unwrap_or_default();
+    Err(Refusal::from_rest(&kept["error"], "The call was refused."))
+}
+
+/// The operations that the caller's kit offers as tools: `[{name, operation, description, mutates,
+/// input_schema}]`.
+///
+/// # Errors
+/// When the directory cannot be asked.
+async fn tools(app: &App, scope: &Scope) -> Result<Value, Failure> {
+    let place = app.directory.place_again(scope).await.map_err(|refusal| refusal.to_failure())?;
+    let mut tools = Vec::new();
+    for primitive in app.registry.current().primitives() {
+        let Ok(served) = gate::decide(app, primitive, place.kit.as_deref()).await else {
+            continue;
+        };
+        for declared in served
+            .manifest
+            .operations
+            .iter()
+            .filter(|declared| declared.tool && declared.auth == "key")
+        {
+            tools.push(json!({
+                "name": declared.id.replace(['.', '-'], "_"),
+                "operation": declared.id,
+                "description": if declared.description.is_empty() { &declared.summary } else { &declared.description },
+                "mutates": declared.mutates(),
+                "input_schema": {"path": declared.path_schema, "query": declared.query, "body": declared.body},
+            }));
+        }
+    }
+    Ok(Value::Array(tools))
+}
+
+/// The value that the caller's kit sets, where the primitive lets a kit set it; else the
+/// operator's.
+///
+/// # Errors
+/// When the directory cannot be asked.
+async fn setting(
+    app: &App,
+    scope: &Scope,
+    primitive: &str,
+    key: &str,
+) -> Result<Option<Value>, Failure> {
+    let set = app.config.primitives.get(primitive, key).cloned();
+    let live = app.registry.current();
+    let declared = live
+        .primitive(primitive)
+        .and_then(|found| found.active().manifest.settings.iter().find(|own| own.key == key));
+    if declared.is_none_or(|declared| declared.by != "kit") {
+        return Ok(set);
+    }
+    let place = app.directory.place_again(scope).await.map_err(|refusal| refusal.to_failure())?;
+    let policy = place.kit.and_then(|kit| kit.kit.primitives.get(primitive)?.policy.clone());
+    Ok(policy.and_then(|policy| policy.get(key).cloned()).or(set))
 }

@@ -8,47 +8,63 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use charter_kernel::authority::Class;
-use charter_kernel::refusal::{Code, Refusal};
-use charter_kernel::unit::{Guard, Key, Refused, Rejection};
+use charter_kernel::refusal::Refusal;
+use charter_kernel::unit::{Guard, Rejection};
 use charter_store::{CommitError, Txn};
 use charter_tenancy::stored;
+use serde_json::Value;
 
+use super::accept::Accepted;
 use super::audit::{self, Decision};
 use super::caller::Caller;
 use super::claim::{Claim, Kept};
-use super::follow;
 use super::respond::{self, Answered};
 use super::trail::Trail;
+use super::validate::Validated;
+use super::{follow, rule};
 use crate::app::App;
 use crate::reply::{Reply, ReplyBody};
 use crate::request::HostRequest;
 use crate::route::HostRoute;
 
-/// How it ended.
-pub enum Ended {
-    /// Answered and committed.
-    Answered(Answered),
-    /// Another request holds the idempotency key by now: look it up again.
-    Restart,
+/// The request as the handler is given it.
+pub fn request(trail: &Trail, validated: Validated, accepted: &Accepted) -> HostRequest {
+    let caller = validated.caller();
+    HostRequest {
+        id: trail.id.as_str().to_owned(),
+        now: trail.at,
+        began: trail.began,
+        method: accepted.method.clone(),
+        path: accepted.raw_path.clone(),
+        peer: accepted.peer.address,
+        tls: accepted.peer.tls,
+        identity: caller.identity().clone(),
+        place: caller.place().cloned(),
+        parameters: validated.parameters().to_vec(),
+        query: Value::Object(validated.query().clone()),
+        page: validated.page().clone(),
+        bytes: validated.bytes().clone(),
+        headers: accepted.headers.clone(),
+        body: validated.into_body(),
+    }
 }
 
-/// Runs the handler.
+/// Runs the handler. Nothing where the request begins from the top: another one holds the
+/// idempotency key by now, or what the credential may do has changed.
 pub async fn run(
     app: &Arc<App>,
     trail: &mut Trail,
     (caller, route): (&Caller, &HostRoute),
     request: &HostRequest,
-    claim: Option<&Arc<Claim>>,
-) -> Result<Ended, Refusal> {
+    claim: Option<&Claim>,
+) -> Result<Option<Answered>, Refusal> {
     let organization = caller.organization();
     if route.method == "GET" {
         let mut txn = app.store.begin(organization).reading();
         let reply = (route.handler)(app, request, &mut txn).await?;
         return match reply.body {
-            ReplyBody::Follow(source) => {
-                follow::stream(app, caller, false, source).map(Ended::Answered)
-            }
-            _ => Ok(Ended::Answered(reply.into())),
+            ReplyBody::Follow(source) => follow::stream(app, caller, false, source).map(Some),
+            _ => Ok(Some(reply.into())),
         };
     }
     let mut standing = caller.guards();
@@ -58,58 +74,59 @@ pub async fn run(
     let mut attempts = app.store.attempts(organization);
     let mut worded = false;
     while let Some(mut txn) = attempts.begin() {
-        for guard in &standing {
-            txn.guard(guard.clone());
-        }
+        standing.iter().for_each(|guard| txn.guard(guard.clone()));
         let reply = match (route.handler)(app, request, &mut txn).await {
             Ok(reply) => reply,
             Err(refusal) => {
                 give_back(txn).await;
-                return match claim {
-                    Some(claim) if claim.is_taken(&app.store).await.map_err(stored::reading)? => {
-                        Ok(Ended::Restart)
-                    }
-                    Some(claim) if is_final(trail, &refusal) => {
-                        commit_refusal(app, trail, &standing, claim, &refusal).await
-                    }
-                    _ => Err(refusal),
-                };
+                return refuse(app, trail, &standing, claim, refusal).await;
             }
         };
         let counted = reply.counted.clone();
         let answered = record(app, trail, &mut txn, reply, claim).await?;
-        match txn.commit().await {
+        let rejection = match txn.commit().await {
             Ok(_) => {
                 trail.audited = true;
                 if let Some(counter) = counted {
                     counter.fetch_add(1, Relaxed);
                 }
-                return Ok(Ended::Answered(answered));
+                return Ok(Some(answered));
             }
-            // Somebody else's request under the same key came first: its answer is this one's. Or
-            // what the credential may do has changed: it is asked anew.
-            Err(CommitError::Rejected(Rejection::Conflict { keys }))
-                if claim.is_some_and(|claim| keys.contains(claim.key()))
-                    || standing.iter().any(|guard| concerns(guard, &keys)) =>
-            {
-                return Ok(Ended::Restart);
-            }
-            Err(CommitError::Rejected(Rejection::Conflict { keys })) => {
-                attempts.wait_turn(&keys).await;
-            }
-            Err(CommitError::Rejected(Rejection::Refused(refused))) => {
-                if claim.is_some_and(|claim| refused_row(&refused) == Some(claim.key())) {
-                    return Ok(Ended::Restart);
-                }
-                if worded || standing.iter().any(|guard| is_of(guard, &refused)) {
-                    return Err(word_rule(&refused));
+            Err(CommitError::Rejected(rejection)) => rejection,
+            Err(error) => return Err(stored::commit_refusal(&error)),
+        };
+        if rule::is_of_admission(&rejection, &standing, claim.map(Claim::key)) {
+            return Ok(None);
+        }
+        match rejection {
+            Rejection::Conflict { keys } => attempts.wait_turn(&keys).await,
+            Rejection::Refused(refused) => {
+                if worded || standing.iter().any(|guard| rule::is_of(guard, &refused)) {
+                    return Err(rule::word(&refused));
                 }
                 worded = true;
             }
-            Err(error) => return Err(stored::commit_refusal(&error)),
         }
     }
     Err(Refusal::overloaded(1))
+}
+
+/// Keeps the handler's refusal under the key where it is final. Nothing where the request begins
+/// from the top.
+async fn refuse(
+    app: &App,
+    trail: &mut Trail,
+    standing: &[Guard],
+    claim: Option<&Claim>,
+    refusal: Refusal,
+) -> Result<Option<Answered>, Refusal> {
+    match claim {
+        Some(claim) if claim.is_taken(&app.store).await.map_err(stored::reading)? => Ok(None),
+        Some(claim) if is_final(trail, &refusal) => {
+            commit_refusal(app, trail, standing, claim, &refusal).await
+        }
+        _ => Err(refusal),
+    }
 }
 
 /// Adds the audit row and the idempotent answer.
@@ -118,7 +135,7 @@ async fn record(
     trail: &Trail,
     txn: &mut Txn,
     reply: Reply,
-    claim: Option<&Arc<Claim>>,
+    claim: Option<&Claim>,
 ) -> Result<Answered, Refusal> {
     if !reply.audited
         && let Some(mut subject) =
@@ -158,13 +175,11 @@ async fn commit_refusal(
     app: &App,
     trail: &mut Trail,
     standing: &[Guard],
-    claim: &Arc<Claim>,
+    claim: &Claim,
     refusal: &Refusal,
-) -> Result<Ended, Refusal> {
+) -> Result<Option<Answered>, Refusal> {
     let mut txn = app.store.begin(trail.caller.as_ref().map_or("", |caller| caller.organization()));
-    for guard in standing {
-        txn.guard(guard.clone());
-    }
+    standing.iter().for_each(|guard| txn.guard(guard.clone()));
     let answered = respond::render_refusal(&trail.wording(), refusal);
     if let Some(subject) = audit::Subject::of(trail, None) {
         let named = (refusal.row(trail.catalogue).0, refusal.reason.as_deref());
@@ -180,10 +195,10 @@ async fn commit_refusal(
     match txn.commit().await {
         Ok(_) => {
             trail.audited = true;
-            Ok(Ended::Answered(answered))
+            Ok(Some(answered))
         }
         // The key was taken meanwhile, or the credential says something else by now.
-        Err(CommitError::Rejected(_)) => Ok(Ended::Restart),
+        Err(CommitError::Rejected(_)) => Ok(None),
         Err(error) => Err(stored::commit_refusal(&error)),
     }
 }
@@ -206,75 +221,5 @@ async fn keep(app: &App, txn: &mut Txn, claim: &Claim, answered: &Answered) -> R
 async fn give_back(txn: Txn) {
     if let Err(error) = txn.abandon().await {
         tracing::warn!(%error, "rows that were handed out could not be given back; their leases will end");
-    }
-}
-
-/// Whether a conflict is about what a guard of ours has read.
-fn concerns(guard: &Guard, keys: &[Key]) -> bool {
-    matches!(guard, Guard::Unchanged { key, .. } if keys.contains(key))
-}
-
-/// Whether a refusal is about what a guard of ours requires: the credential, or who it acts for. A
-/// handler that is run again finds its own requirements unmet, and words that.
-fn is_of(guard: &Guard, refused: &Refused) -> bool {
-    matches!((guard, refused), (Guard::Entry { key, .. }, Refused::Inactive { key: about, .. }) if key == about)
-}
-
-/// The row that a refusal is about.
-fn refused_row(refused: &Refused) -> Option<&Key> {
-    match refused {
-        Refused::Exists { key }
-        | Refused::Missing { key }
-        | Refused::Stale { key, .. }
-        | Refused::LeaseLost { key }
-        | Refused::Inactive { key, .. }
-        | Refused::OverCap { meter: key, .. }
-        | Refused::Moved { meter: key }
-        | Refused::Frozen { key }
-        | Refused::Overdrawn { account: key, .. }
-        | Refused::NotAddable { key, .. } => Some(key),
-        Refused::ClaimLost { .. } | Refused::LogClosed { .. } | Refused::TooLarge { .. } => None,
-    }
-}
-
-/// A rule of the store in the words of the wire, where the handler could not word it.
-pub fn word_rule(refused: &Refused) -> Refusal {
-    match refused {
-        Refused::Exists { .. } | Refused::ClaimLost { .. } => {
-            Refusal::new(Code::DuplicateRecord, "Another one with these values exists.")
-        }
-        Refused::Missing { .. } => Refusal::not_found(),
-        Refused::Stale { current, .. } => Refusal::version_conflict(*current),
-        Refused::LeaseLost { .. } => Refusal::state_conflict("lease_lost", "The lease has ended."),
-        Refused::LogClosed { .. } => Refusal::state_conflict("log_closed", "The log is closed."),
-        Refused::TooLarge { limit } => {
-            Refusal::new(Code::PayloadTooLarge, format!("The change exceeds {limit}."))
-        }
-        Refused::Overdrawn { available, .. } => {
-            let refusal =
-                Refusal::new(Code::InsufficientCredits, "The account does not cover the amount.");
-            refusal.detail("available_micro_usd", *available)
-        }
-        Refused::Frozen { .. } => {
-            Refusal::state_conflict("account_frozen", "The account is frozen.")
-        }
-        Refused::OverCap { cap, .. } => {
-            Refusal::new(Code::BudgetExceeded, "The budget does not admit the amount.")
-                .detail("cap_micro_usd", *cap)
-        }
-        Refused::Moved { .. } => Refusal::overloaded(1),
-        Refused::Inactive { key, .. } => inactive(key.space.as_str()),
-        Refused::NotAddable { .. } => {
-            tracing::error!(%refused, "a request broke a rule of the store");
-            Refusal::internal()
-        }
-    }
-}
-
-/// The credential, its organization or the tenant user was revoked while the request ran.
-pub fn inactive(space: &str) -> Refusal {
-    match space {
-        "host.users" => charter_tenancy::directory::profile_revoked(),
-        _ => Refusal::unauthorized("The credential was revoked."),
     }
 }

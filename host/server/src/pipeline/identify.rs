@@ -24,24 +24,24 @@ const CSRF: HeaderName = HeaderName::from_static("x-service-csrf");
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// A request whose sender is known, or need not be. Only [`identify`] makes one.
-pub struct Identified {
-    located: Located,
+pub struct Identified<'a> {
+    located: Located<'a>,
     identity: Identity,
 }
 
-impl Identified {
+impl<'a> Identified<'a> {
     /// The request, and its sender.
-    pub(super) fn into_parts(self) -> (Located, Identity) {
+    pub(super) fn into_parts(self) -> (Located<'a>, Identity) {
         (self.located, self.identity)
     }
 }
 
 /// Finds the credential that the route asks for.
-pub async fn identify(
+pub async fn identify<'a>(
     app: &App,
     trail: &mut Trail,
-    located: Located,
-) -> Result<Identified, Refusal> {
+    located: Located<'a>,
+) -> Result<Identified<'a>, Refusal> {
     let headers = &located.accepted.headers;
     let identity = match located.target.auth() {
         Auth::Open => Identity::Anonymous,
@@ -79,7 +79,7 @@ fn shared_secret(app: &App, headers: &HeaderMap, binding: &str) -> Result<Identi
     }
 }
 
-async fn caller(app: &App, located: &Located) -> Result<Identity, Refusal> {
+async fn caller(app: &App, located: &Located<'_>) -> Result<Identity, Refusal> {
     let headers = &located.accepted.headers;
     if headers.contains_key(header::AUTHORIZATION) {
         let key = bearer(headers).ok_or_else(|| {

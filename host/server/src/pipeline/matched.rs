@@ -4,11 +4,15 @@
 use std::sync::Arc;
 
 use charter_kernel::manifest::Mount;
-use charter_kernel::route::{Missing, Path, Template};
-use charter_registry::served::{Contract, Served, ServedOperation};
+use charter_kernel::refusal::Refusal;
+use charter_kernel::route::{Missing, Path};
+use charter_registry::served::{Auth, Contract, Served, ServedOperation};
 
 use super::caller::Caller;
-use super::gate::Gated;
+use super::family::{Located, Target};
+use super::gate::{self, Gated};
+use super::trail::Trail;
+use crate::app::App;
 use crate::table::HostEntry;
 
 /// The operation that will answer.
@@ -38,37 +42,90 @@ pub struct Matched {
     parameters: Vec<(String, String)>,
 }
 
-impl Matched {
-    /// A route of the host.
-    pub fn route(
-        caller: Arc<Caller>,
-        entry: Arc<HostEntry>,
-        parameters: Vec<(String, String)>,
-    ) -> Self {
-        Self { caller, operation: Operation::Host(entry), parameters }
-    }
+/// Passes the kit's gate, and finds the operation in the table of the version that the kit gives.
+///
+/// # Errors
+/// 404 and 405 where that version has none, and as [`gate::gate`].
+pub async fn find(
+    app: &App,
+    trail: &mut Trail,
+    located: Located<'_>,
+    caller: Arc<Caller>,
+) -> Result<Matched, Refusal> {
+    let Located { accepted, mount, path, target, .. } = located;
+    let matched = match target {
+        Target::Host(entry, parameters) => {
+            Matched { caller, operation: Operation::Host(entry), parameters }
+        }
+        Target::Primitive(primitive, _) => {
+            let gated = gate::gate(app, caller, &primitive).await?;
+            let found = Matched::at_path(gated, mount, accepted.method.as_str(), &path);
+            found.map_err(|missing| match missing {
+                Missing::Path => Refusal::not_found(),
+                Missing::Method { allow } => {
+                    let refusal = Refusal::method_not_allowed(&allow);
+                    trail.allow = Some(allow);
+                    refusal
+                }
+            })?
+        }
+    };
+    let contract = matched.operation().contract();
+    trail.note(contract);
+    trail.stats = Some(contract.stats(mount, |method, path| app.metrics.route(method, path)));
+    Ok(matched)
+}
 
-    /// The operation at a path of the version's own table.
-    ///
-    /// # Errors
-    /// See [`Missing`].
-    pub fn find(gated: Gated, mount: Mount, method: &str, path: &Path) -> Result<Self, Missing> {
+/// Passes the kit's gate, and finds the operation of this id where primitives may call it at all;
+/// its path takes those of the given members that it names.
+///
+/// # Errors
+/// 404 where the version that the kit gives has none, 403 `not_callable`, and as [`gate::gate`].
+pub async fn find_callable(
+    app: &App,
+    caller: Caller,
+    id: &str,
+    given: &[(String, String)],
+) -> Result<Matched, Refusal> {
+    let live = app.registry.current();
+    let unknown = || Refusal::resource_not_found("operation");
+    let known = live.operation(id).ok_or_else(unknown)?;
+    // A change goes on only as long as the outer caller's credential counts.
+    let caller = match known.operation.contract.mutates {
+        true => caller.require_credential(app).await?,
+        false => caller,
+    };
+    let gated = gate::gate(app, Arc::new(caller), &known.primitive).await?;
+    let (caller, served) = gated.into_parts();
+    let operation = served.operation(id).ok_or_else(unknown)?.clone();
+    check_callable(&operation.contract, &known.operation.contract)?;
+    let value = |name: &str| given.iter().find(|(own, value)| own == name && !value.is_empty());
+    let names = operation.contract.path.parameters();
+    let parameters = names.filter_map(|name| value(name).cloned()).collect();
+    Ok(Matched { caller, operation: Operation::Guest(served, operation), parameters })
+}
+
+/// Refuses an operation that primitives may not call. `armed` is what another version has under its
+/// id.
+fn check_callable(contract: &Contract, armed: &Contract) -> Result<(), Refusal> {
+    let told = if contract.auth != Auth::Key {
+        "Only operations that take an API key can be called by primitives."
+    } else if contract.mutates && !armed.mutates {
+        // The outer request was armed for a read.
+        "The version that the kit pins changes something where another one reads."
+    } else {
+        return Ok(());
+    };
+    Err(Refusal::forbidden("not_callable", told))
+}
+
+impl Matched {
+    fn at_path(gated: Gated, mount: Mount, method: &str, path: &Path) -> Result<Self, Missing> {
         let (caller, served) = gated.into_parts();
         let table = served.table(mount).ok_or(Missing::Path)?;
         let found = table.find(method, path)?;
         let (operation, parameters) = (found.value.clone(), found.parameters);
         Ok(Self { caller, operation: Operation::Guest(served, operation), parameters })
-    }
-
-    /// The operation of this id, with those of the given members that its path takes; nothing where
-    /// the version has none.
-    pub fn by_id(gated: Gated, id: &str, given: &[(String, String)]) -> Option<Self> {
-        let (caller, served) = gated.into_parts();
-        let operation = served.operation(id)?.clone();
-        let template = Template::parse(&operation.contract.path).ok()?;
-        let value = |name: &str| given.iter().find(|(own, value)| own == name && !value.is_empty());
-        let parameters = template.parameters().filter_map(|name| value(name).cloned()).collect();
-        Some(Self { caller, operation: Operation::Guest(served, operation), parameters })
     }
 
     /// The caller.

@@ -7,26 +7,22 @@ use charter_kernel::scope::Subject;
 use charter_tenancy::place::Named;
 use http::{HeaderMap, HeaderName};
 
+use super::accept::{PROJECT, USER};
 use super::caller::Caller;
 use super::family::Located;
 use super::identify::Identified;
 use super::trail::Trail;
 use crate::app::App;
 
-/// Names the project.
-pub const PROJECT: HeaderName = HeaderName::from_static("x-service-project-id");
-/// Names the tenant user.
-pub const USER: HeaderName = HeaderName::from_static("x-service-user-id");
-
 /// Resolves who asks, and where: the project and user that the request names by path or header.
 ///
 /// # Errors
 /// As [`Caller::resolve`].
-pub async fn resolve(
+pub async fn resolve<'a>(
     app: &App,
     trail: &mut Trail,
-    identified: Identified,
-) -> Result<(Located, Arc<Caller>), Refusal> {
+    identified: Identified<'a>,
+) -> Result<(Located<'a>, Arc<Caller>), Refusal> {
     let (located, identity) = identified.into_parts();
     let headers = &located.accepted.headers;
     // Nothing that names a place counts, nor need it be well formed, where there is none.
@@ -39,7 +35,7 @@ pub async fn resolve(
     Ok((located, caller))
 }
 
-fn names<'a>(located: &'a Located, headers: &'a HeaderMap) -> Result<Named<'a>, Refusal> {
+fn names<'a>(located: &'a Located<'_>, headers: &'a HeaderMap) -> Result<Named<'a>, Refusal> {
     let project = match &located.project {
         Some(segment) => Some(segment.as_str()),
         None => text(headers, &PROJECT)?,

@@ -31,16 +31,17 @@ pub struct Sent {
     pub pairs: Vec<(String, String)>,
     /// The body.
     pub bytes: Bytes,
+    /// The body's media type.
+    pub content_type: Option<HeaderValue>,
     /// The idempotency key.
     pub key: Option<HeaderValue>,
-    /// The faults that the way in has found itself.
-    pub faults: Vec<Fault>,
 }
 
 /// A request that is admitted and well formed. Only [`validate`] makes one.
 pub struct Validated {
     admitted: Admitted,
     pairs: Vec<(String, String)>,
+    content_type: Option<HeaderValue>,
     query: Map<String, Value>,
     page: Page,
     bytes: Bytes,
@@ -53,7 +54,8 @@ pub struct Validated {
 /// # Errors
 /// 400 with all faults, or 503 where a check's turn does not come.
 pub async fn validate(app: &App, admitted: Admitted, sent: Sent) -> Result<Validated, Refusal> {
-    let Sent { pairs, bytes, key, mut faults } = sent;
+    let Sent { pairs, bytes, content_type, key } = sent;
+    let mut faults = Vec::new();
     let (caller, contract) = (admitted.caller(), admitted.operation().contract());
     path(contract, admitted.parameters(), &mut faults);
     let seal = || Seal::new(app.cursor_key, &tenant(caller), &contract.id, &pairs);
@@ -68,7 +70,7 @@ pub async fn validate(app: &App, admitted: Admitted, sent: Sent) -> Result<Valid
         None
     });
     match faults.is_empty() {
-        true => Ok(Validated { admitted, pairs, query, page, bytes, body, key }),
+        true => Ok(Validated { admitted, pairs, content_type, query, page, bytes, body, key }),
         false => Err(Refusal::faults(faults)),
     }
 }
@@ -85,6 +87,11 @@ impl Validated {
     /// The query's pairs, as they were sent.
     pub fn pairs(&self) -> &[(String, String)] {
         &self.pairs
+    }
+
+    /// The body's media type; empty where none was sent.
+    pub fn content_type(&self) -> &str {
+        self.content_type.as_ref().and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 
     /// The query, coerced; without the words of paging.
@@ -163,6 +170,9 @@ fn tenant(caller: &Caller) -> String {
 }
 
 fn path(contract: &Contract, parameters: &[(String, String)], faults: &mut Vec<Fault>) {
+    let found = |name: &&str| parameters.iter().any(|(own, _)| own == name);
+    let missing = contract.path.parameters().filter(|name| !found(name));
+    faults.extend(missing.map(|name| Fault::new(name, "is required")));
     let Some(schema) = &contract.path_schema else { return };
     if let Err(found) = coerce_query(Some(schema), parameters, &[]) {
         faults.extend(found);

@@ -98,7 +98,7 @@ async fn make_again(app: &Arc<App>, request: &Request, run: &Arc<Run>) -> Result
         Some(job) => super::run::run_approved(app, job, request, run).await,
         None => {
             let call = request.repetition(&app.directory, &run.approval, DEADLINE_MS).await?;
-            nested::run_approved(app, &call, run).await
+            nested::run(app, &call, Some(run)).await.map(drop)
         }
     }
 }

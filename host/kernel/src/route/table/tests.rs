@@ -54,6 +54,7 @@ fn parameters_come_decoded_and_by_name() {
         [("id", "a b"), ("what", "x"), ("rest", "1/2")].map(|(n, v)| (n.to_owned(), v.to_owned()));
     assert_eq!(found.parameters, expected);
     assert_eq!(found.template.to_string(), "/p/{id}/reconcile-{what}/{rest*}");
+    assert_eq!(found.template.fill(&found.parameters), "p/a b/reconcile-x/1/2");
 }
 
 #[test]
