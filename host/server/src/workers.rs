@@ -25,6 +25,7 @@ mod mails;
 mod round;
 mod run;
 mod schedules;
+mod settle;
 mod sweep;
 
 /// Starts all of them.

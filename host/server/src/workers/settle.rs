@@ -1,0 +1,216 @@
+//! The row of one run of a job: how the run ended is written in the run's own commit, under the
+//! lease that it has.
+//!
+//! The lease is the fence: a run whose lease has ended commits nothing, so that a paused replica
+//! never settles what another has taken up.
+
+use std::sync::Arc;
+
+use charter_engine::job::{JobRecord, NEVER, jobs};
+use charter_engine::{Answer, AnswerBody, Claiming, Ending, EndingResult, Finish};
+use charter_governance::approvals::Run;
+use charter_kernel::refusal::{Code, Refusal};
+use charter_kernel::unit::{Draft, Guard, Key, Row, Unit, Write};
+use charter_store::{Store, Txn};
+use futures::future::BoxFuture;
+use serde_json::Value;
+
+use crate::app::App;
+
+/// Wait before the second attempt; doubled with each further one.
+const BACKOFF_MS: u64 = 1_000;
+
+/// The row of a run, for its commit.
+pub(super) struct Settling {
+    store: Store,
+    key: Key,
+    by: By,
+    attempt: u32,
+    backoff_ms_max: u64,
+}
+
+/// The lease by which a job runs.
+pub(super) enum By {
+    /// That of its row.
+    Lease(String),
+    /// That of the approval that people have given: the end of the run is the approval's too.
+    Approval(Arc<Run>),
+}
+
+impl Finish for Settling {
+    fn finish<'a>(&'a self, txn: &'a mut Txn, ending: Ending<'a>) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let fail = |code, message: &str| Refusal::new(code, message);
+            let error = match ending.result {
+                EndingResult::Answered(answer) => {
+                    return self.settle(txn, Ok(result(answer))).await;
+                }
+                EndingResult::Refused(failure) => failure.to_rest(),
+                EndingResult::Trapped(incident) => {
+                    let failed = fail(Code::InternalError, "The component failed.");
+                    failed.detail("incident", incident).to_rest()
+                }
+                EndingResult::Deadline => {
+                    fail(Code::DeadlineExceeded, "The job took longer than it may.").to_rest()
+                }
+                EndingResult::OutOfMemory => {
+                    fail(Code::InternalError, "The component used more memory than it may.")
+                        .to_rest()
+                }
+                // Nobody waits for a job, so that nobody can leave; what waits for people is parked
+                // already.
+                EndingResult::ClientGone | EndingResult::Pending(_) => return,
+            };
+            self.settle(txn, Err(error)).await;
+        })
+    }
+}
+
+/// The answer of a job, as its record keeps it.
+fn result(answer: &Answer) -> Value {
+    match &answer.body {
+        AnswerBody::Json(text) => serde_json::from_str(text).unwrap_or_default(),
+        _ => Value::Null,
+    }
+}
+
+impl Settling {
+    /// The row of a run that begins.
+    pub(super) fn begin(app: &App, key: &Key, row: &Row, by: By) -> Arc<Self> {
+        Arc::new(Self {
+            store: app.store.clone(),
+            key: key.clone(),
+            by,
+            attempt: row.lease.as_ref().map_or(1, |lease| lease.count),
+            backoff_ms_max: app.config.jobs.backoff_ms_max,
+        })
+    }
+
+    /// The job's id.
+    pub(super) fn id(&self) -> &str {
+        &self.key.id
+    }
+
+    /// How often the job was run, this run included.
+    pub(super) fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// The lease that must hold at each of the run's commits.
+    pub(super) fn fence(&self) -> Guard {
+        match &self.by {
+            By::Lease(token) => Guard::Lease { key: self.key.clone(), token: token.clone() },
+            By::Approval(run) => run.fence(),
+        }
+    }
+
+    /// The mark of an approved run, written before its first effect leaves the host.
+    pub(super) fn claiming(&self) -> Option<Claiming> {
+        match &self.by {
+            By::Lease(_) => None,
+            By::Approval(run) => run.claiming(self.store.now()),
+        }
+    }
+
+    /// Settles it without a run.
+    pub(super) async fn end(&self, ended: Result<Value, Value>) {
+        let mut txn = self.store.begin("");
+        self.settle(&mut txn, ended).await;
+        self.commit(txn.into_unit()).await;
+    }
+
+    /// The run never began: it does not count.
+    pub(super) async fn give_back(&self, after_ms: i64) {
+        let due_at = self.store.now().plus_ms(after_ms.max(100));
+        self.release(|key, token| Write::Release { key, token, due_at, undo: true }).await;
+    }
+
+    /// Nothing hands it out any more.
+    pub(super) async fn put_away(&self) {
+        self.release(|key, token| Write::Release { key, token, due_at: NEVER, undo: false }).await;
+    }
+
+    async fn release(&self, write: impl FnOnce(Key, String) -> Write) {
+        let By::Lease(token) = &self.by else { return };
+        let writes = vec![write(self.key.clone(), token.clone())];
+        self.commit(Unit { writes, ..Unit::default() }).await;
+    }
+
+    async fn commit(&self, unit: Unit) {
+        if let Err(error) = self.store.commit_settling(unit).await {
+            tracing::debug!(%error, job = self.key.id, space = jobs().as_str(), "a job was not settled; its lease will end");
+        }
+    }
+
+    /// Writes how the run ended, under its fence.
+    async fn settle(&self, txn: &mut Txn, ended: Result<Value, Value>) {
+        let Some((row, mut record)) = self.read(txn).await else { return };
+        let now = self.store.now();
+        let again = ended.is_err() && self.attempt < record.attempts_max;
+        let due_at = if again { now.plus_ms(self.backoff()) } else { NEVER };
+        match &self.by {
+            By::Lease(token) => txn.release(&self.key, token, due_at),
+            By::Approval(run) => {
+                let answer = ended.as_ref().ok().filter(|result| !result.is_null());
+                let answer = answer.map(|result| result.to_string().into_bytes());
+                run.end(
+                    txn,
+                    ended.as_ref().map(|_| (200, answer.as_deref())).map_err(Value::clone),
+                );
+            }
+        }
+        match ended {
+            Ok(result) => {
+                record.result = Some(result).filter(|result| !result.is_null());
+                record.fraction = Some(1.0);
+                record.error = None;
+                record.state = "succeeded".into();
+            }
+            Err(error) => {
+                record.error = Some(error);
+                if !again {
+                    record.state = "failed".into();
+                }
+            }
+        }
+        let draft = match again {
+            false => record.end(row.user, now),
+            true => serde_json::to_string(&record).map(|body| {
+                let (index, lease) = (record.index(), Some((record.group(), due_at)));
+                Draft { user: row.user, body, index, unique: row.unique, lease, ..Draft::default() }
+            }),
+        };
+        let Ok(draft) = draft else { return };
+        if let Err(error) = txn.replace(self.key.clone(), draft, None).await {
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "a job cannot be settled; it runs again"
+            );
+        }
+    }
+
+    /// The row as it is now. Nothing where the guest cancelled the very job that runs, or where it
+    /// cannot be read: then nothing is committed by a run that no longer holds its job.
+    async fn read(&self, txn: &mut Txn) -> Option<(Row, JobRecord)> {
+        match txn.get(&self.key).await {
+            Ok(row) => {
+                let row = row?;
+                if let Ok(record) = serde_json::from_str(&row.body) {
+                    return Some((row, record));
+                }
+            }
+            Err(error) => tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "a job cannot be read to be settled; it runs again"
+            ),
+        }
+        txn.guard(self.fence());
+        None
+    }
+
+    fn backoff(&self) -> i64 {
+        let doubled = BACKOFF_MS.saturating_mul(1 << self.attempt.saturating_sub(1).min(30));
+        let jitter = u64::from(uuid::Uuid::now_v7().as_bytes()[15]) * doubled / 1_024;
+        i64::try_from((doubled + jitter).min(self.backoff_ms_max)).unwrap_or(i64::MAX)
+    }
+}
