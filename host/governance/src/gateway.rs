@@ -198,36 +198,23 @@ async fn try_once(
         Err(no) => {
             let refusal = no.refusal(&decision);
             let hold = terms.hold(decision, Course::Taken, Vec::new());
-            tell(governance, leave, &hold, &id, &refusal).await?;
-            return Err(refusal.into());
+            return Err(refuse(governance, leave, &hold, &id, refusal).await);
         }
     };
     let mut txn = governance.store.begin(leave.scope.lane());
     let guards = leave.guards.iter().cloned().chain(credential).chain(case.guards());
     guards.for_each(|guard| txn.guard(guard));
-    let mut gauges = Vec::new();
-    if let Some((grant, guard)) = &used {
-        txn.guard(guard.clone());
-        gauges.extend(case.grant(governance, &txn, grant, now).await?);
-    }
-    // Limits first: the narrowest scope of money, which an over-capture freezes, is the last.
-    let proposal = &leave.proposal;
-    gauges.extend(case.limits(governance, &txn, &proposal.action, now).await?);
-    if proposal.spends {
-        let own = &proposal.scopes;
-        gauges.extend(case.gauges(governance, &txn, &leave.primitive, own, now).await?);
-    }
+    let gauges = read_gauges(governance, &mut txn, leave, (&case, used), now).await?;
     let spender = Spender {
         is_pinned: leave.scope.principal().is_pinned_to_user(),
         is_test: leave.scope.is_test(),
     };
     let spends = spender.may_spend(terms.pay.as_ref(), &gauges);
-    let charges = rules::charges(&gauges, proposal.amount, &beyond);
+    let charges = rules::charges(&gauges, leave.proposal.amount, &beyond);
     let hold = terms.hold(decision, course, charges);
     if let Err(no) = spends {
         let refusal = no.refusal(&hold.decision);
-        tell(governance, leave, &hold, &id, &refusal).await?;
-        return Err(refusal.into());
+        return Err(refuse(governance, leave, &hold, &id, refusal).await);
     }
     let (guards, writes) = rules::prepare(&hold, &gauges);
     txn.step(guards, writes);
@@ -320,6 +307,29 @@ async fn decide_with_grants(
     Ok((decision, used))
 }
 
+/// The meters that the action counts at: of the grant that stands in, of limits and of money.
+async fn read_gauges(
+    governance: &Governance,
+    txn: &mut Txn,
+    leave: &Leave,
+    (case, used): (&Case, Option<(Grant, Guard)>),
+    now: Instant,
+) -> Result<Vec<Gauge>, Refusal> {
+    let mut gauges = Vec::new();
+    if let Some((grant, guard)) = used {
+        txn.guard(guard);
+        gauges.extend(case.grant(governance, txn, &grant, now).await?);
+    }
+    // Limits first: the narrowest scope of money, which an over-capture freezes, is the last.
+    let proposal = &leave.proposal;
+    gauges.extend(case.limits(governance, txn, &proposal.action, now).await?);
+    if proposal.spends {
+        let own = &proposal.scopes;
+        gauges.extend(case.gauges(governance, txn, &leave.primitive, own, now).await?);
+    }
+    Ok(gauges)
+}
+
 /// Has the action wait for a person: its funds are held, and who decides is asked, in one commit.
 async fn pending(
     governance: &Governance,
@@ -393,10 +403,7 @@ impl Taking<'_> {
             }
         }
         match rules::refusal(&refused, &self.hold, &self.gauges) {
-            Some(refusal) => match tell(governance, leave, &self.hold, &self.id, &refusal).await {
-                Ok(()) => refusal.into(),
-                Err(unwritten) => unwritten.into(),
-            },
+            Some(refusal) => refuse(governance, leave, &self.hold, &self.id, refusal).await,
             None => Blocked::Uncommitted(CommitError::Rejected(Rejection::Refused(refused))),
         }
     }
@@ -470,13 +477,16 @@ fn fact(leave: &Leave, hold: &Hold, id: &str, refused: Option<&Refusal>) -> Resu
 }
 
 /// A refusal is a row too, in a unit of its own: nothing else was done. It is not told without it.
-async fn tell(
+async fn refuse(
     governance: &Governance,
     leave: &Leave,
     hold: &Hold,
     id: &str,
-    refusal: &Refusal,
-) -> Result<(), Refusal> {
-    let fact = fact(leave, hold, id, Some(refusal))?;
-    audit::commit_alone(&governance.store, leave.scope.lane(), fact).await
+    refusal: Refusal,
+) -> Blocked {
+    let written = async {
+        let fact = fact(leave, hold, id, Some(&refusal))?;
+        audit::commit_alone(&governance.store, leave.scope.lane(), fact).await
+    };
+    written.await.map_or_else(Blocked::Refused, |()| Blocked::Refused(refusal))
 }

@@ -34,6 +34,15 @@ pub struct Report {
     pub faults: Vec<String>,
 }
 
+/// The sums that holds under way set aside, until what stands beside them is taken off.
+#[derive(Default)]
+struct Held {
+    /// Of accounts.
+    pending: BTreeMap<Key, i128>,
+    /// Of meters, within the cap and beyond it.
+    reserved: BTreeMap<(Key, Slot, bool), i128>,
+}
+
 /// Looks at all of it.
 ///
 /// # Errors
@@ -41,9 +50,16 @@ pub struct Report {
 pub async fn verify(store: &Store) -> Result<Report, ReadError> {
     let mut report = Report::default();
     let mut moment = store.snapshot().await?;
-    let mut pending: BTreeMap<Key, i128> = BTreeMap::new();
-    let mut reserved: BTreeMap<(Key, Slot, bool), i128> = BTreeMap::new();
-    read_rows(&mut moment, &space(), &mut report, |report, key, hold: Hold| {
+    let mut held = sum_holds(&mut moment, &mut report).await?;
+    verify_meters(&mut moment, &mut report, &mut held).await?;
+    verify_accounts(&mut moment, &mut report, &mut held).await?;
+    Ok(report)
+}
+
+/// The sums of all holds under way.
+async fn sum_holds(moment: &mut Snapshot, report: &mut Report) -> Result<Held, ReadError> {
+    let mut held = Held::default();
+    read_rows(moment, &space(), report, |report, key, hold: Hold| {
         report.holds += 1;
         if hold.state.is_over() {
             if hold.amount.is_some() && (hold.state.as_str() == "captured") != hold.actual.is_some()
@@ -58,20 +74,29 @@ pub async fn verify(store: &Store) -> Result<Report, ReadError> {
         }
         for charge in hold.charges {
             let beyond = charge.unit == Counted::Money && charge.admission == Admission::Beyond;
-            *reserved.entry((charge.meter, charge.slot, beyond)).or_default() +=
+            *held.reserved.entry((charge.meter, charge.slot, beyond)).or_default() +=
                 i128::from(charge.amount);
         }
         if let (Some(pay), Some(amount)) = (hold.pay, hold.amount) {
-            *pending.entry(pay.from).or_default() += i128::from(amount);
-            *pending.entry(pay.to).or_default() -= i128::from(amount);
+            *held.pending.entry(pay.from).or_default() += i128::from(amount);
+            *held.pending.entry(pay.to).or_default() -= i128::from(amount);
         }
     })
     .await?;
-    read_rows(&mut moment, &meters_space(), &mut report, |report, key, meter: Meter| {
+    Ok(held)
+}
+
+/// Whether each meter reserves what its holds do, and each hold has its meter.
+async fn verify_meters(
+    moment: &mut Snapshot,
+    report: &mut Report,
+    held: &mut Held,
+) -> Result<(), ReadError> {
+    read_rows(moment, &meters_space(), report, |report, key, meter: Meter| {
         report.meters += 1;
         for (slot, count) in &meter.counts {
             for (beyond, stands) in [(false, count.reserved), (true, count.over_reserved)] {
-                let held = reserved.remove(&(key.clone(), slot.clone(), beyond)).unwrap_or(0);
+                let held = held.reserved.remove(&(key.clone(), slot.clone(), beyond)).unwrap_or(0);
                 if held != i128::from(stands) {
                     report.faults.push(format!(
                         "the meter {} of {} reserves {stands} in {}, and its holds {held}",
@@ -84,20 +109,30 @@ pub async fn verify(store: &Store) -> Result<Report, ReadError> {
         }
     })
     .await?;
-    for ((meter, slot, _), held) in reserved.into_iter().filter(|(_, held)| *held != 0) {
+    let left = std::mem::take(&mut held.reserved);
+    for ((meter, slot, _), held) in left.into_iter().filter(|(_, held)| *held != 0) {
         let (id, reach) = (&meter.id, meter.reach.as_str());
         report.faults.push(format!(
             "holds reserve {held} in {} of the meter {id} of {reach}, which has none",
             slot.as_str()
         ));
     }
+    Ok(())
+}
+
+/// Whether all accounts sum to zero, and each says what its holds and its entries do.
+async fn verify_accounts(
+    moment: &mut Snapshot,
+    report: &mut Report,
+    held: &mut Held,
+) -> Result<(), ReadError> {
     let mut accounts = Vec::new();
     let mut sum = 0_i128;
-    read_rows(&mut moment, &accounts_space(), &mut report, |report, key, account: Account| {
+    read_rows(moment, &accounts_space(), report, |report, key, account: Account| {
         report.accounts += 1;
         sum += i128::from(account.debits) - i128::from(account.credits);
-        let (stands, held) =
-            (account.pending_debits - account.pending_credits, pending.remove(&key).unwrap_or(0));
+        let stands = account.pending_debits - account.pending_credits;
+        let held = held.pending.remove(&key).unwrap_or(0);
         if i128::from(stands) != held {
             let (id, reach) = (&key.id, key.reach.as_str());
             report.faults.push(format!(
@@ -111,7 +146,7 @@ pub async fn verify(store: &Store) -> Result<Report, ReadError> {
         report.faults.push(format!("debits and credits differ by {sum}"));
     }
     for (key, account) in accounts {
-        let (debits, credits) = sum_entries(&mut moment, &key, &mut report).await?;
+        let (debits, credits) = sum_entries(moment, &key, report).await?;
         if (debits, credits) != (i128::from(account.debits), i128::from(account.credits)) {
             let (id, reach) = (&key.id, key.reach.as_str());
             report.faults.push(format!(
@@ -120,7 +155,7 @@ pub async fn verify(store: &Store) -> Result<Report, ReadError> {
             ));
         }
     }
-    Ok(report)
+    Ok(())
 }
 
 /// The sums of an account's entries: debits and credits.

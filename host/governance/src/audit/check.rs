@@ -91,56 +91,7 @@ pub fn export(
     if head.format != FORMAT {
         return Err(format!("the file is {}, not {FORMAT}", head.format));
     }
-    let own = Verifier::parse(&head.public_key).ok_or("the first line has no public key")?;
-    let key = key.unwrap_or(&own);
-    let mut faults = Vec::new();
-    if *key != own {
-        faults.push(format!("the export names another key, {}", head.public_key));
-    }
-    // The key's own name is printed: it is signed with each checkpoint.
-    if head.origin != key.name {
-        faults.push(format!(
-            "the export says that it is of {}, its key of {}",
-            head.origin, key.name
-        ));
-    }
-    let mut waiting: Vec<Checkpoint> = Vec::new();
-    let kept = since.map(|note| (note, "the checkpoint that was kept"));
-    for (note, name) in
-        head.checkpoints.iter().map(|note| (note.as_str(), "a checkpoint")).chain(kept)
-    {
-        match checkpoint(note, key) {
-            Ok(found) if found.size < head.after => {
-                faults.push(format!(
-                    "{name} is of {} rows, and the export begins behind them",
-                    found.size
-                ));
-            }
-            Ok(found) => waiting.push(found),
-            Err(why) => faults.push(format!("{name} does not hold: {why}")),
-        }
-    }
-    waiting.sort_by_key(|found| found.size);
-    let roots: Option<Vec<Hash>> = head.frontier.iter().map(|root| text::hash(root)).collect();
-    let tree = roots.and_then(|roots| Frontier::of(head.after, roots));
-    let tree = tree.ok_or("the first line has no roots for the rows before it")?;
-    let report = Report {
-        origin: key.name.clone(),
-        after: head.after,
-        to: head.after,
-        key: key.text(),
-        faults,
-        ..Report::default()
-    };
-    let mut check = Check {
-        report,
-        tree,
-        waiting: waiting.into(),
-        good: head.after,
-        broken: false,
-        halved: BTreeMap::new(),
-        removed: BTreeSet::new(),
-    };
+    let mut check = Check::begin(&head, key, since)?;
     check.compare();
     while let Some(text) = line(&mut from)? {
         match serde_json::from_str::<Line>(&text) {
@@ -165,6 +116,60 @@ fn line(from: &mut impl BufRead) -> Result<Option<String>, String> {
 }
 
 impl Check {
+    /// A check of rows behind such a first line, which has faults of its own.
+    fn begin(head: &Head, key: Option<&Verifier>, since: Option<&str>) -> Result<Self, String> {
+        let own = Verifier::parse(&head.public_key).ok_or("the first line has no public key")?;
+        let key = key.unwrap_or(&own);
+        let mut faults = Vec::new();
+        if *key != own {
+            faults.push(format!("the export names another key, {}", head.public_key));
+        }
+        // The key's own name is printed: it is signed with each checkpoint.
+        if head.origin != key.name {
+            faults.push(format!(
+                "the export says that it is of {}, its key of {}",
+                head.origin, key.name
+            ));
+        }
+        let mut waiting: Vec<Checkpoint> = Vec::new();
+        let kept = since.map(|note| (note, "the checkpoint that was kept"));
+        for (note, name) in
+            head.checkpoints.iter().map(|note| (note.as_str(), "a checkpoint")).chain(kept)
+        {
+            match checkpoint(note, key) {
+                Ok(found) if found.size < head.after => {
+                    faults.push(format!(
+                        "{name} is of {} rows, and the export begins behind them",
+                        found.size
+                    ));
+                }
+                Ok(found) => waiting.push(found),
+                Err(why) => faults.push(format!("{name} does not hold: {why}")),
+            }
+        }
+        waiting.sort_by_key(|found| found.size);
+        let roots: Option<Vec<Hash>> = head.frontier.iter().map(|root| text::hash(root)).collect();
+        let tree = roots.and_then(|roots| Frontier::of(head.after, roots));
+        let tree = tree.ok_or("the first line has no roots for the rows before it")?;
+        let report = Report {
+            origin: key.name.clone(),
+            after: head.after,
+            to: head.after,
+            key: key.text(),
+            faults,
+            ..Report::default()
+        };
+        Ok(Self {
+            report,
+            tree,
+            waiting: waiting.into(),
+            good: head.after,
+            broken: false,
+            halved: BTreeMap::new(),
+            removed: BTreeSet::new(),
+        })
+    }
+
     fn fault(&mut self, text: String) {
         if self.report.faults.len() < FAULTS_MAX {
             self.report.faults.push(text);

@@ -163,57 +163,10 @@ pub async fn start(config: Config, clock: Arc<dyn Clock>) -> anyhow::Result<Runn
     let settings = store_config(&config, clock);
     let hold = Store::hold(&settings).map_err(offline::explain_open_error)?;
     let store = Store::open(settings).await.map_err(offline::explain_open_error)?;
-    // From here on the deployment's, which all replicas share.
-    let clock = store.clock();
     let (operator, token) = Operator::open(store.clone(), config.operator.token.as_ref()).await?;
-    let engine = Engine::new(engine_config(&config), store.clone(), clock.clone())
-        .context("the sandbox cannot be started")?;
-    let registry = Registry::new(
-        store.clone(),
-        engine.clone(),
-        config.registry(),
-        table::reserved_paths(&routes::all()),
-        clock.clone(),
-    );
-    let providers = Providers::open(store.clone(), &config.providers)
-        .await
-        .context("the bindings cannot be read")?;
-    let adapters = Arc::new(Adapters::new(store.clone(), providers, config.outside()));
-    let directory = Directory::new(store.clone(), clock.clone(), config.auth.hashes_max)
-        .context("passwords cannot be checked on this machine")?;
-    let governance = Arc::new(Governance {
-        store: store.clone(),
-        directory: directory.clone(),
-        registry: registry.clone(),
-        notices: adapters.clone(),
-        biller: config.billing.primitive.clone(),
-        job_wanted: Notify::new(),
-        clock: clock.clone(),
-    });
-    let table = HostTable::new(routes::all())
-        .map_err(|faults| anyhow::anyhow!("the host's own routes are at fault: {faults:?}"))?;
     let acceptor =
         config.tls.as_ref().map(tls::acceptor).transpose().context("TLS cannot be set up")?;
-    let app = Arc::new(App {
-        cursor_key: store.derive("cursors"),
-        bounds: Bounds::new(&config),
-        hooks: Default::default(),
-        routes: table,
-        description: Description::default(),
-        metrics: Metrics::new(),
-        started_at: clock.now(),
-        draining: CancellationToken::new(),
-        tasks: TaskTracker::new(),
-        config,
-        store,
-        engine,
-        directory,
-        registry,
-        operator,
-        governance,
-        adapters,
-        clock,
-    });
+    let app = assemble(config, store, operator).await?;
     gauges(&app);
     app.registry.refresh().await.context("the installed components cannot be read")?;
     let folder = folder(&app).await?;
@@ -245,6 +198,58 @@ pub async fn start(config: Config, clock: Arc<dyn Clock>) -> anyhow::Result<Runn
     running.listeners.push(tokio::spawn(public.serve(serving)));
     workers::start(&app, folder);
     Ok(running)
+}
+
+/// Makes the parts of a host, each of those that it needs.
+async fn assemble(config: Config, store: Store, operator: Operator) -> anyhow::Result<Arc<App>> {
+    // From here on the deployment's, which all replicas share.
+    let clock = store.clock();
+    let engine = Engine::new(engine_config(&config), store.clone(), clock.clone())
+        .context("the sandbox cannot be started")?;
+    let registry = Registry::new(
+        store.clone(),
+        engine.clone(),
+        config.registry(),
+        table::reserved_paths(&routes::all()),
+        clock.clone(),
+    );
+    let providers = Providers::open(store.clone(), &config.providers)
+        .await
+        .context("the bindings cannot be read")?;
+    let adapters = Arc::new(Adapters::new(store.clone(), providers, config.outside()));
+    let directory = Directory::new(store.clone(), clock.clone(), config.auth.hashes_max)
+        .context("passwords cannot be checked on this machine")?;
+    let governance = Arc::new(Governance {
+        store: store.clone(),
+        directory: directory.clone(),
+        registry: registry.clone(),
+        notices: adapters.clone(),
+        biller: config.billing.primitive.clone(),
+        job_wanted: Notify::new(),
+        clock: clock.clone(),
+    });
+    let table = HostTable::new(routes::all())
+        .map_err(|faults| anyhow::anyhow!("the host's own routes are at fault: {faults:?}"))?;
+    Ok(Arc::new(App {
+        cursor_key: store.derive("cursors"),
+        bounds: Bounds::new(&config),
+        hooks: Default::default(),
+        routes: table,
+        description: Description::default(),
+        metrics: Metrics::new(),
+        started_at: clock.now(),
+        draining: CancellationToken::new(),
+        tasks: TaskTracker::new(),
+        config,
+        store,
+        engine,
+        directory,
+        registry,
+        operator,
+        governance,
+        adapters,
+        clock,
+    }))
 }
 
 /// The service of the listeners: each request goes down the pipeline.

@@ -11,6 +11,7 @@ use charter_kernel::governance::policy::Policy;
 use charter_kernel::id::{AccountId, KeyId, KitId, OrganizationId, ProjectId, SessionId, UserId};
 use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::role::Role;
+use charter_kernel::time::Instant;
 use charter_store::Txn;
 use charter_tenancy::directory::password::{self, PasswordError};
 use charter_tenancy::records::account::{Account, email_fault, normalize};
@@ -298,22 +299,7 @@ async fn create_organization(
         role: Role::Owner,
         created_at: now,
     };
-    let secret = Plain::generate(Mode::Live.key_prefix()).map_err(stored::no_randomness)?;
-    let key = ApiKey {
-        id: KeyId::new(now, stored::random()?),
-        organization: organization_id,
-        name: "Registration".into(),
-        prefix: secret.prefix(),
-        digest: secret.digest().hex(),
-        role: Role::Admin,
-        project: None,
-        user: None,
-        made_by: ("account".into(), account_id.to_string()),
-        root: Some(account_id.to_string()),
-        ancestors: Vec::new(),
-        created_at: now,
-        expires_at: None,
-    };
+    let (key, secret) = first_key(organization_id, &account_id, now)?;
     stored::insert(txn, &account, "email").await?;
     stored::insert(txn, &organization, "id").await?;
     stored::insert(txn, &member, "id").await?;
@@ -328,6 +314,31 @@ async fn create_organization(
     };
     told.tell(&app.governance, txn).await?;
     Ok(Founded { account, organization, project, key, secret })
+}
+
+/// The key that a founder is given with the account.
+fn first_key(
+    organization: OrganizationId,
+    account: &AccountId,
+    now: Instant,
+) -> Result<(ApiKey, Plain), Refusal> {
+    let secret = Plain::generate(Mode::Live.key_prefix()).map_err(stored::no_randomness)?;
+    let key = ApiKey {
+        id: KeyId::new(now, stored::random()?),
+        organization,
+        name: "Registration".into(),
+        prefix: secret.prefix(),
+        digest: secret.digest().hex(),
+        role: Role::Admin,
+        project: None,
+        user: None,
+        made_by: ("account".into(), account.to_string()),
+        root: Some(account.to_string()),
+        ancestors: Vec::new(),
+        created_at: now,
+        expires_at: None,
+    };
+    Ok((key, secret))
 }
 
 /// Makes a project with its default user and kit. It begins as bounded as `like` is, the

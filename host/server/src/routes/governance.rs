@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use charter_governance::gateway;
 use charter_kernel::authority::Class;
+use charter_kernel::governance::gauge::Gauge;
 use charter_kernel::governance::leave::{self, Asked, Person};
 use charter_kernel::governance::limit::{self, LIMITS_MAX, Limit};
 use charter_kernel::governance::policy::{Grant, Otherwise, Policy, RULES_MAX, Rule, Shadow};
@@ -13,6 +14,7 @@ use charter_kernel::manifest::Access;
 use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::scope::Principal;
 use charter_store::Txn;
+use charter_tenancy::place::Place;
 use charter_tenancy::records::organization::Organization;
 use charter_tenancy::stored;
 use schemars::JsonSchema;
@@ -212,6 +214,19 @@ struct Gauged {
     admits: bool,
 }
 
+impl Gauged {
+    fn of(gauge: &Gauge, admits: bool) -> Self {
+        Self {
+            scope: gauge.cap.scope.to_string(),
+            cap_micro_usd: gauge.cap.most,
+            spent_micro_usd: gauge.count.spent,
+            reserved_micro_usd: gauge.count.reserved,
+            resets_at: gauge.window.ends.map(|at| at.to_string()),
+            admits,
+        }
+    }
+}
+
 /// The answer to a question.
 #[derive(Serialize, JsonSchema)]
 pub struct Simulation {
@@ -338,16 +353,7 @@ pub async fn simulate_action(
     let (primitive, spends) = declared.ok_or_else(|| {
         Refusal::invalid("action", "No installed primitive declares this action.")
     })?;
-    let user = match &body.user_id {
-        Some(text) => UserId::parse(text).ok_or_else(|| Refusal::resource_not_found("user_id"))?,
-        None => request.principal()?.user.as_ref().unwrap_or(&place.project.default_user).clone(),
-    };
-    let absent = |refusal: Refusal| match refusal.code {
-        Code::NotFound => Refusal::resource_not_found("user_id"),
-        _ => refusal,
-    };
-    let tenant = app.directory.place_of_user(place, &place.project.id, &user).await;
-    let tenant = tenant.map_err(absent)?;
+    let (user, tenant) = find_tenant(app, request, body.user_id.as_deref()).await?;
     let revoked = tenant.user.as_ref().is_some_and(|user| !user.active);
     let case = gateway::case(&app.governance, &tenant.scope).await?;
     let now = app.clock.now();
@@ -377,14 +383,7 @@ pub async fn simulate_action(
         if !sees_sum_of(place.scope.principal(), &gauge.cap.scope) {
             continue;
         }
-        caps.push(Gauged {
-            scope: gauge.cap.scope.to_string(),
-            cap_micro_usd: gauge.cap.most,
-            spent_micro_usd: gauge.count.spent,
-            reserved_micro_usd: gauge.count.reserved,
-            resets_at: gauge.window.ends.map(|at| at.to_string()),
-            admits,
-        });
+        caps.push(Gauged::of(gauge, admits));
     }
     let kit = case
         .kit
@@ -392,16 +391,17 @@ pub async fn simulate_action(
         .and_then(|kit| kit.decide(&primitive.name, primitive.active.manifest.gate).err());
     let no = leave::course(&decision, false, Person::Absent).err();
     let refusal = no.map(|no| no.refusal(&decision));
+    let told = |reason: &str| Some(reason.to_owned());
     let (verdict, reason) = match (revoked, kit.is_some(), refusal, over) {
-        (true, ..) => (Verdict::Deny, Some("profile_revoked".to_owned())),
-        (_, true, ..) => (Verdict::Deny, Some("primitive_disabled_by_kit".to_owned())),
+        (true, ..) => (Verdict::Deny, told("profile_revoked")),
+        (_, true, ..) => (Verdict::Deny, told("primitive_disabled_by_kit")),
         (.., Some(refusal), _) if refusal.reason.as_deref() == Some("policy_denied") => {
             (Verdict::Deny, refusal.reason)
         }
-        _ if limited => (Verdict::Deny, Some("limit_exceeded".to_owned())),
-        (.., Some(true)) => (Verdict::Deny, Some("budget_exceeded".to_owned())),
+        _ if limited => (Verdict::Deny, told("limit_exceeded")),
+        (.., Some(true)) => (Verdict::Deny, told("budget_exceeded")),
         (.., Some(refusal), _) => (Verdict::RequireApproval, refusal.reason),
-        (.., Some(false)) => (Verdict::RequireApproval, Some("budget_exceeded".to_owned())),
+        (.., Some(false)) => (Verdict::RequireApproval, told("budget_exceeded")),
         (.., None) => (Verdict::Allow, None),
     };
     Ok(Answer::of(&Simulation {
@@ -412,4 +412,23 @@ pub async fn simulate_action(
         user_id: Some(user),
         caps,
     }))
+}
+
+/// The user that a question is about, the caller's own where it names none, and their place.
+async fn find_tenant(
+    app: &App,
+    request: &HostRequest,
+    named: Option<&str>,
+) -> Result<(UserId, Place), Refusal> {
+    let (place, absent) = (request.place()?, || Refusal::resource_not_found("user_id"));
+    let user = match named {
+        Some(text) => UserId::parse(text).ok_or_else(absent)?,
+        None => request.principal()?.user.as_ref().unwrap_or(&place.project.default_user).clone(),
+    };
+    let tenant = app.directory.place_of_user(place, &place.project.id, &user).await;
+    let tenant = tenant.map_err(|refusal| match refusal.code {
+        Code::NotFound => absent(),
+        _ => refusal,
+    });
+    Ok((user, tenant?))
 }

@@ -196,14 +196,7 @@ pub async fn invite_member(
                 .hint("Change their role with PATCH."));
         }
     }
-    let reach = Reach::organization(place.organization.id.as_str());
-    let earlier = [("email", normalize(&email))];
-    let earlier = earlier.each_ref().map(|(field, value)| (*field, value.as_str()));
-    let (pending, _) =
-        stored::list::<Invitation>(txn, &reach, &earlier, shape::PAGE_MAX, 0).await?;
-    for invitation in &pending {
-        remove(txn, &invitation.record).await?;
-    }
+    end_earlier(txn, &place.organization.id, &email).await?;
     let token = Plain::generate("inv_").map_err(stored::no_randomness)?;
     // One of its own: the inviter was never mailed it, and so it proves the address.
     let mailed_token = Plain::generate("inv_").map_err(stored::no_randomness)?;
@@ -249,6 +242,21 @@ pub async fn invite_member(
         .about("invitation", invitation.id.to_string())
         .with_log(AuditLog::Organization)
         .noting(note))
+}
+
+async fn end_earlier(
+    txn: &mut Txn,
+    organization: &OrganizationId,
+    email: &str,
+) -> Result<(), Refusal> {
+    let (reach, email) = (Reach::organization(organization.as_str()), normalize(email));
+    let of_address = [("email", email.as_str())];
+    let (pending, _) =
+        stored::list::<Invitation>(txn, &reach, &of_address, shape::PAGE_MAX, 0).await?;
+    for invitation in &pending {
+        remove(txn, &invitation.record).await?;
+    }
+    Ok(())
 }
 
 async fn remove(txn: &mut Txn, invitation: &Invitation) -> Result<(), Refusal> {

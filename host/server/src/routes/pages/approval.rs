@@ -179,18 +179,7 @@ pub async fn decide_approval(
     txn: &mut Txn,
 ) -> Result<Reply, Refusal> {
     let form = Form::read(app, request)?;
-    let decision = match form.field("decision") {
-        "approve" => Decision::Approve,
-        "deny" => Decision::Deny,
-        _ => return Err(Refusal::invalid("decision", "must be approve or deny")),
-    };
-    let reason = Some(form.field("reason").trim()).filter(|reason| !reason.is_empty());
-    if reason.is_some_and(|reason| reason.chars().count() > REASON_CHARS_MAX) {
-        return Err(Refusal::invalid(
-            "reason",
-            format!("must have at most {REASON_CHARS_MAX} characters"),
-        ));
-    }
+    let (decision, reason) = read_decision(&form)?;
     let Opened { link, organization, approval, member } =
         open_link(app, request, txn, form.field("token")).await?;
     let standing = app
@@ -213,7 +202,6 @@ pub async fn decide_approval(
         role: member.role,
         via: "mail_link",
     };
-    let reason = reason.map(str::to_owned);
     let said = match decide::decide(
         &app.governance,
         txn,
@@ -244,6 +232,23 @@ pub async fn decide_approval(
         (_, Decision::Deny) => "You have denied it. It is not done.",
     };
     Ok(page(StatusCode::OK, "Thank you", &format!("<p>{told}</p>")))
+}
+
+/// The person's word, and the reason that they gave.
+fn read_decision(form: &Form) -> Result<(Decision, Option<String>), Refusal> {
+    let decision = match form.field("decision") {
+        "approve" => Decision::Approve,
+        "deny" => Decision::Deny,
+        _ => return Err(Refusal::invalid("decision", "must be approve or deny")),
+    };
+    let reason = Some(form.field("reason").trim()).filter(|reason| !reason.is_empty());
+    if reason.is_some_and(|reason| reason.chars().count() > REASON_CHARS_MAX) {
+        return Err(Refusal::invalid(
+            "reason",
+            format!("must have at most {REASON_CHARS_MAX} characters"),
+        ));
+    }
+    Ok((decision, reason.map(str::to_owned)))
 }
 
 fn operation(decision: Decision) -> &'static str {
