@@ -2,8 +2,9 @@
 //! validate, claim, call, settle. Each stage takes what only the stage before makes, so that none
 //! can be skipped or moved without a compile error.
 //!
-//! The ways in are short: [`run`] for HTTP, [`nested`] for calls between primitives and approved
-//! requests; jobs and questions of hooks enter by [`owner`] and [`call`], having no operation.
+//! The ways in are short: [`run`] for HTTP, with [`client`] for what a client alone asks and gets;
+//! [`nested`] for calls between primitives and approved requests; jobs and questions of hooks enter
+//! by [`owner`] and [`call`], having no operation.
 //!
 //! [`handle`] wraps [`run`], so that audit and metrics see every exit: the answered, the refused
 //! and the panicked.
