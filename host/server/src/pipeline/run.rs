@@ -74,7 +74,8 @@ async fn run_once(
     };
     match validated.operation().clone() {
         Operation::Guest(served, operation) => {
-            let way = client::way(trail, &validated, &operation, accepted, claim, gone);
+            // The key stays taken on this replica until the answer is there, a job's included.
+            let way = client::way(trail, &validated, &operation, accepted, claim.clone(), gone);
             let ended = call::handle(app, trail, &validated, way).await?;
             client::deliver(app, validated.caller(), &served, &operation, ended).await
         }
