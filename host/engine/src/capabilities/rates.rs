@@ -78,18 +78,7 @@ impl Work {
         amount: u32,
         per_seconds: u32,
     ) -> Result<(), Failure> {
-        let level =
-            [CollectionReach::User, CollectionReach::Project, CollectionReach::Organization]
-                .into_iter()
-                .find(|level| name_of(*level) == reach)
-                .ok_or_else(|| {
-                    invalid(
-                        "reach",
-                        "a rate is shared by a `user`, a `project` or an `organization`",
-                    )
-                })?;
-        let of =
-            self.call.scope.reach(level).ok_or_else(|| invalid("reach", "the caller has none"))?;
+        let key = self.rate_key(name, reach)?;
         if name.is_empty()
             || name.len() > NAME_BYTES_MAX
             || amount > AMOUNT_MAX
@@ -100,11 +89,6 @@ impl Work {
             );
             return Err(invalid("rate", told).into());
         }
-        let key = Key::new(
-            &of,
-            &Space::host("rates"),
-            format!("{}.{name}", self.component.manifest.name),
-        );
         let wanted = RateRecord { key, amount, per_seconds, attempt: self.story.attempt };
         if let Some(record) = self.story.rates.get_mut(self.rates)
             && record.attempt != wanted.attempt
@@ -144,6 +128,19 @@ impl Work {
         self.story.rates.insert(self.rates.min(self.story.rates.len()), wanted);
         self.rates += 1;
         Ok(())
+    }
+
+    /// The row of a rate that those of this reach share.
+    fn rate_key(&self, name: &str, reach: &str) -> Result<Key, Refusal> {
+        let levels =
+            [CollectionReach::User, CollectionReach::Project, CollectionReach::Organization];
+        let level = levels.into_iter().find(|level| name_of(*level) == reach).ok_or_else(|| {
+            invalid("reach", "a rate is shared by a `user`, a `project` or an `organization`")
+        })?;
+        let of =
+            self.call.scope.reach(level).ok_or_else(|| invalid("reach", "the caller has none"))?;
+        let id = format!("{}.{name}", self.component.manifest.name);
+        Ok(Key::new(&of, &Space::host("rates"), id))
     }
 }
 

@@ -6,7 +6,10 @@
 use std::collections::BTreeSet;
 
 use charter_kernel::fault::Fault;
-use wasmparser::component_types::{ComponentAnyTypeId, ComponentEntityType, ComponentItem};
+use wasmparser::component_types::{
+    ComponentAnyTypeId, ComponentEntityType, ComponentItem, ComponentType,
+};
+use wasmparser::types::TypesRef;
 use wasmparser::{Encoding, Parser, Payload, Validator, WasmFeatures};
 
 use super::types::{Side, functions};
@@ -104,13 +107,23 @@ fn examine(wasm: &[u8]) -> Result<Looked, String> {
             ));
         }
     }
+    export(&mut looked, (&expected, world), (&side, types, &exports));
+    Ok(looked)
+}
+
+/// Compares the functions that the interface's world exports with those of a component.
+fn export(
+    looked: &mut Looked,
+    (expected, world): (&Side<'_>, &ComponentType),
+    (side, types, exports): (&Side<'_>, TypesRef<'_>, &BTreeSet<String>),
+) {
     looked.describes = true;
     for (name, item) in &world.exports {
         let ComponentEntityType::Func(wanted) = item.ty else { continue };
         let fault =
             match exports.contains(name).then(|| types.component_item_for_export(name)).flatten() {
                 Some(ComponentItem { ty: ComponentEntityType::Func(id), .. }) => {
-                    let differences = functions((&expected, wanted), (&side, *id));
+                    let differences = functions((expected, wanted), (side, *id));
                     (!differences.is_empty()).then(|| differences.join("; "))
                 }
                 Some(_) => Some("it is exported, but not as a function".into()),
@@ -124,7 +137,6 @@ fn examine(wasm: &[u8]) -> Result<Looked, String> {
             looked.faults.push(Fault::new(format!("export {name}"), fault));
         }
     }
-    Ok(looked)
 }
 
 fn list_exports<'a>(names: impl Iterator<Item = &'a String>) -> String {
@@ -226,9 +238,7 @@ fn names(wasm: &[u8]) -> Result<(Vec<String>, BTreeSet<String>), String> {
 
 /// The interface's world within its own encoded description: a component type within a component
 /// type.
-fn world(
-    types: wasmparser::types::TypesRef<'_>,
-) -> Option<wasmparser::component_types::ComponentTypeId> {
+fn world(types: TypesRef<'_>) -> Option<wasmparser::component_types::ComponentTypeId> {
     let (_, exports) = names(COMPONENT_TYPE).ok()?;
     let item = types.component_item_for_export(exports.iter().next()?)?;
     let ComponentEntityType::Type { referenced: ComponentAnyTypeId::Component(outer), .. } =

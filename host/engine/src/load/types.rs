@@ -9,7 +9,8 @@ use std::collections::HashMap;
 
 use wasmparser::component_types::{
     ComponentAnyTypeId, ComponentDefinedType, ComponentEntityType, ComponentFuncTypeId,
-    ComponentInstanceType, ComponentInstanceTypeId, ComponentItem, ComponentValType, ResourceId,
+    ComponentInstanceType, ComponentInstanceTypeId, ComponentItem, ComponentValType, RecordType,
+    ResourceId,
 };
 use wasmparser::types::TypesRef;
 
@@ -151,10 +152,9 @@ fn value(
     at: &str,
     differences: &mut Vec<String>,
 ) {
-    let pair =
-        |a: ComponentValType, b: ComponentValType, at: &str, differences: &mut Vec<String>| {
-            value((expected, a), (found, b), at, differences);
-        };
+    let pair = |a, b, at: &str, differences: &mut Vec<String>| {
+        value((expected, a), (found, b), at, differences);
+    };
     let differ = |differences: &mut Vec<String>| {
         differences.push(format!("{at} must be {}, not {}", expected.name(a), found.name(b)));
     };
@@ -162,26 +162,7 @@ fn value(
     use ComponentDefinedType as T;
     match (left.as_ref(), right.as_ref()) {
         (T::Primitive(a), T::Primitive(b)) if a == b => {}
-        (T::Record(a), T::Record(b)) => {
-            for (name, ty) in &a.fields {
-                match b.fields.get(name) {
-                    Some(other) => pair(*ty, *other, &format!("{at}, field `{name}`"), differences),
-                    None => differences
-                        .push(format!("{at} lacks the field `{name}: {}`", expected.name(*ty))),
-                }
-            }
-            for name in b.fields.keys().filter(|name| !a.fields.contains_key(*name)) {
-                differences.push(format!(
-                    "{at} has the field `{name}`, which the interface does not know"
-                ));
-            }
-            if a.fields.len() == b.fields.len()
-                && a.fields.keys().all(|name| b.fields.contains_key(name))
-                && !a.fields.keys().eq(b.fields.keys())
-            {
-                differences.push(format!("{at} has its fields in another order"));
-            }
-        }
+        (T::Record(a), T::Record(b)) => record((expected, a), (found, b), at, differences),
         (T::Variant(a), T::Variant(b)) => {
             for (name, case) in &a.cases {
                 match b.cases.get(name) {
@@ -218,6 +199,34 @@ fn value(
         (T::Own(a), T::Own(b)) | (T::Borrow(a), T::Borrow(b))
             if expected.resource(a.resource()) == found.resource(b.resource()) => {}
         _ => differ(differences),
+    }
+}
+
+fn record(
+    (expected, a): (&Side<'_>, &RecordType),
+    (found, b): (&Side<'_>, &RecordType),
+    at: &str,
+    differences: &mut Vec<String>,
+) {
+    for (name, ty) in &a.fields {
+        match b.fields.get(name) {
+            Some(other) => {
+                let at = format!("{at}, field `{name}`");
+                value((expected, *ty), (found, *other), &at, differences);
+            }
+            None => {
+                differences.push(format!("{at} lacks the field `{name}: {}`", expected.name(*ty)))
+            }
+        }
+    }
+    for name in b.fields.keys().filter(|name| !a.fields.contains_key(*name)) {
+        differences.push(format!("{at} has the field `{name}`, which the interface does not know"));
+    }
+    if a.fields.len() == b.fields.len()
+        && a.fields.keys().all(|name| b.fields.contains_key(name))
+        && !a.fields.keys().eq(b.fields.keys())
+    {
+        differences.push(format!("{at} has its fields in another order"));
     }
 }
 

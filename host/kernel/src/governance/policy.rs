@@ -289,68 +289,10 @@ impl Policy {
         }
         let mut seen = BTreeSet::new();
         for (at, rule) in self.rules.iter().enumerate() {
-            let mut fault = |member: &str, message: String| {
+            let is_repeated = !seen.insert(&rule.id);
+            rule.check(is_repeated, &mut |member, message| {
                 faults.push(Fault::new(format!("rules.{at}.{member}"), message))
-            };
-            if rule.id.is_empty() || rule.id.chars().count() > TEXT_CHARS_MAX {
-                fault("id", format!("must have 1 to {TEXT_CHARS_MAX} characters"));
-            } else if !seen.insert(&rule.id) {
-                fault("id", "is the id of an earlier rule too".into());
-            }
-            if rule.actions.is_empty()
-                || rule.actions.len() > NAMED_MAX
-                || !rule.actions.iter().all(|glob| is_glob(glob))
-            {
-                fault(
-                    "actions",
-                    format!(
-                        "must name 1 to {NAMED_MAX} actions: `shop.buy`, `payments.*` or `*`, in lower case"
-                    ),
-                );
-            }
-            match (rule.effect, rule.approvals_required) {
-                (_, None) | (Effect::RequireApproval, Some(1..=APPROVALS_MAX)) => {}
-                (Effect::RequireApproval, Some(_)) => {
-                    fault("approvals_required", format!("must be 1 to {APPROVALS_MAX}"));
-                }
-                _ => fault(
-                    "approvals_required",
-                    "is only for rules whose effect is `require_approval`".into(),
-                ),
-            }
-            let Some(when) = &rule.when else { continue };
-            if when.amount_over_micro_usd.is_some_and(|amount| amount < 0) {
-                fault("when.amount_over_micro_usd", "must be 0 or more".into());
-            }
-            let lists =
-                [("users", &when.users), ("kits", &when.kits), ("projects", &when.projects)];
-            for (name, list) in lists {
-                if list.as_ref().is_some_and(|list| list.is_empty() || list.len() > NAMED_MAX) {
-                    fault(
-                        &format!("when.{name}"),
-                        format!("must name 1 to {NAMED_MAX} ids, or be left out"),
-                    );
-                }
-            }
-            let long =
-                |entity: &String| entity.is_empty() || entity.chars().count() > TEXT_CHARS_MAX;
-            if when.entities.as_ref().is_some_and(|list| {
-                list.is_empty() || list.len() > NAMED_MAX || list.iter().any(long)
-            }) {
-                fault(
-                    "when.entities",
-                    format!("must name 1 to {NAMED_MAX} entities, or be left out"),
-                );
-            }
-            let Some(hours) = &when.hours else { continue };
-            for (name, text) in [("from", &hours.from), ("to", &hours.to)] {
-                if minute(text).is_none() {
-                    fault(&format!("when.hours.{name}"), TIME_WORDS.into());
-                }
-            }
-            if hours.days.as_ref().is_some_and(BTreeSet::is_empty) {
-                fault("when.hours.days", "must name a day, or be left out".into());
-            }
+            });
         }
         faults
     }
@@ -409,6 +351,37 @@ impl Policy {
 }
 
 impl Rule {
+    /// Names each fault by its member and in words.
+    fn check(&self, is_repeated: bool, fault: &mut impl FnMut(&str, String)) {
+        if self.id.is_empty() || self.id.chars().count() > TEXT_CHARS_MAX {
+            fault("id", format!("must have 1 to {TEXT_CHARS_MAX} characters"));
+        } else if is_repeated {
+            fault("id", "is the id of an earlier rule too".into());
+        }
+        if self.actions.is_empty()
+            || self.actions.len() > NAMED_MAX
+            || !self.actions.iter().all(|glob| is_glob(glob))
+        {
+            fault(
+                "actions",
+                format!(
+                    "must name 1 to {NAMED_MAX} actions: `shop.buy`, `payments.*` or `*`, in lower case"
+                ),
+            );
+        }
+        match (self.effect, self.approvals_required) {
+            (_, None) | (Effect::RequireApproval, Some(1..=APPROVALS_MAX)) => {}
+            (Effect::RequireApproval, Some(_)) => {
+                fault("approvals_required", format!("must be 1 to {APPROVALS_MAX}"));
+            }
+            _ => fault(
+                "approvals_required",
+                "is only for rules whose effect is `require_approval`".into(),
+            ),
+        }
+        self.when.iter().for_each(|when| when.check(fault));
+    }
+
     fn matches(&self, ask: &Ask<'_>) -> bool {
         self.actions.iter().any(|glob| action_matches(glob, ask.action))
             && self.when.as_ref().is_none_or(|when| when.holds(ask))
@@ -430,6 +403,38 @@ impl Rule {
 }
 
 impl When {
+    fn check(&self, fault: &mut impl FnMut(&str, String)) {
+        if self.amount_over_micro_usd.is_some_and(|amount| amount < 0) {
+            fault("when.amount_over_micro_usd", "must be 0 or more".into());
+        }
+        let lists = [("users", &self.users), ("kits", &self.kits), ("projects", &self.projects)];
+        for (name, list) in lists {
+            if list.as_ref().is_some_and(|list| list.is_empty() || list.len() > NAMED_MAX) {
+                fault(
+                    &format!("when.{name}"),
+                    format!("must name 1 to {NAMED_MAX} ids, or be left out"),
+                );
+            }
+        }
+        let long = |entity: &String| entity.is_empty() || entity.chars().count() > TEXT_CHARS_MAX;
+        if self
+            .entities
+            .as_ref()
+            .is_some_and(|list| list.is_empty() || list.len() > NAMED_MAX || list.iter().any(long))
+        {
+            fault("when.entities", format!("must name 1 to {NAMED_MAX} entities, or be left out"));
+        }
+        let Some(hours) = &self.hours else { return };
+        for (name, text) in [("from", &hours.from), ("to", &hours.to)] {
+            if minute(text).is_none() {
+                fault(&format!("when.hours.{name}"), TIME_WORDS.into());
+            }
+        }
+        if hours.days.as_ref().is_some_and(BTreeSet::is_empty) {
+            fault("when.hours.days", "must name a day, or be left out".into());
+        }
+    }
+
     fn holds(&self, ask: &Ask<'_>) -> bool {
         let among = |named: &Option<BTreeSet<String>>, id: Option<&str>| {
             named.as_ref().is_none_or(|named| id.is_some_and(|id| named.contains(id)))

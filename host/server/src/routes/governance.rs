@@ -363,11 +363,8 @@ pub async fn simulate_action(
         spends,
         amount: body.amount_micro_usd,
     };
-    let grants: Vec<Grant> = gateway::grants(&app.governance, &case)
-        .await?
-        .into_iter()
-        .map(|(grant, _)| grant)
-        .collect();
+    let grants = gateway::grants(&app.governance, &case).await?;
+    let grants: Vec<Grant> = grants.into_iter().map(|(grant, _)| grant).collect();
     let subject = case.subject(Default::default());
     let decision =
         case.grounds(&subject, &case.zone()?, now).decide(&asked, &grants, &BTreeSet::new());

@@ -4,7 +4,7 @@
 //! stamp, a claim's holder, a space's revision, a log's head. An upsert keeps it in the column
 //! `was`, so that one statement guards them all.
 
-use charter_kernel::apply::{Changes, Stored};
+use charter_kernel::apply::{Changes, RowChange, Stored};
 use charter_kernel::unit::{Claim, Key};
 
 use super::each::{self, Cells, Each, cells};
@@ -156,18 +156,22 @@ impl<'a> Statements<'a> {
     }
 }
 
-fn statements<'a>(
-    dialect: Dialect,
-    changes: &'a Changes<'_>,
-    epochs: &'a [String],
-) -> (Statements<'a>, Statements<'a>) {
-    let (mut on, mut after) = (Statements::default(), Statements::default());
-    let sqlite = dialect == Dialect::Sqlite;
-    let (mut inserts, mut updates, mut contents) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut leases, mut removes) = (Vec::new(), Vec::new());
-    let (mut indexed, mut unindexed, mut text_gone, mut text_put) =
-        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for change in &changes.rows {
+/// Rows of the statements that change documents, by what becomes of each.
+#[derive(Default)]
+struct Documents<'a> {
+    inserts: Vec<Cells<'a>>,
+    updates: Vec<Cells<'a>>,
+    contents: Vec<Cells<'a>>,
+    leases: Vec<Cells<'a>>,
+    removes: Vec<Cells<'a>>,
+    indexed: Vec<Cells<'a>>,
+    unindexed: Vec<Cells<'a>>,
+    text_gone: Vec<Cells<'a>>,
+    text_put: Vec<Cells<'a>>,
+}
+
+impl<'a> Documents<'a> {
+    fn add_row(&mut self, change: &RowChange<'a>, sqlite: bool) {
         let (reach, space, id) =
             (change.key.reach.as_str(), change.key.space.as_str(), change.key.id.as_str());
         match (change.before, change.after) {
@@ -177,7 +181,7 @@ fn statements<'a>(
                     (lease.map(|lease| lease.due_at.0), lease.map(|lease| i64::from(lease.count)));
                 let token = lease.and_then(|lease| lease.token.as_deref());
                 let stamps = (after.stamp, before.stamp);
-                leases.push(cells![
+                self.leases.push(cells![
                     reach,
                     space,
                     id,
@@ -195,36 +199,55 @@ fn statements<'a>(
                 let (user, entries) = (row.user.as_deref(), entries(after));
                 let stamps = (after.stamp, before.stamp);
                 let (version, at) = (row.version, row.updated_at.0);
-                contents.push(cells![
+                self.contents.push(cells![
                     reach, space, id, user, &row.body, entries, version, stamps.0, at, stamps.1
                 ]);
             }
             (Some(before), Some(after)) => {
                 let mut row = whole(change.key, after);
                 row.push(before.stamp.into());
-                updates.push(row);
+                self.updates.push(row);
             }
-            (None, Some(after)) => inserts.push(whole(change.key, after)),
-            (Some(before), None) => removes.push(cells![reach, space, id, before.stamp]),
+            (None, Some(after)) => self.inserts.push(whole(change.key, after)),
+            (Some(before), None) => self.removes.push(cells![reach, space, id, before.stamp]),
             (None, None) => {}
         }
+    }
+
+    fn add_index(&mut self, change: &RowChange<'a>, sqlite: bool) {
+        let (reach, space, id) =
+            (change.key.reach.as_str(), change.key.space.as_str(), change.key.id.as_str());
         let index = |stored: Option<&'a Stored>| {
             stored.map(|stored| stored.row.index.as_slice()).unwrap_or_default()
         };
         let (old, new) = (index(change.before), index(change.after));
         let entry = |(field, value): &'a (String, String)| cells![reach, space, field, value, id];
-        unindexed.extend(old.iter().filter(|pair| !new.contains(pair)).map(entry));
-        indexed.extend(new.iter().filter(|pair| !old.contains(pair)).map(entry));
+        self.unindexed.extend(old.iter().filter(|pair| !new.contains(pair)).map(entry));
+        self.indexed.extend(new.iter().filter(|pair| !old.contains(pair)).map(entry));
         let (old, new) = (text(change.before), text(change.after));
         if old != new {
             if old.is_some() && (sqlite || new.is_none()) {
-                text_gone.push(cells![reach, space, id]);
+                self.text_gone.push(cells![reach, space, id]);
             }
             if let Some(new) = new {
                 let token = scope_token(&change.key.reach, &change.key.space);
-                text_put.push(cells![reach, space, id, token, index_words(new)]);
+                self.text_put.push(cells![reach, space, id, token, index_words(new)]);
             }
         }
+    }
+}
+
+fn statements<'a>(
+    dialect: Dialect,
+    changes: &'a Changes<'_>,
+    epochs: &'a [String],
+) -> (Statements<'a>, Statements<'a>) {
+    let (mut on, mut after) = (Statements::default(), Statements::default());
+    let sqlite = dialect == Dialect::Sqlite;
+    let mut documents = Documents::default();
+    for change in &changes.rows {
+        documents.add_row(change, sqlite);
+        documents.add_index(change, sqlite);
     }
     if !sqlite {
         let key = |key: &&'a Key| cells![key.reach.as_str(), key.space.as_str(), &key.id];
@@ -237,15 +260,19 @@ fn statements<'a>(
         after.add(ABSENT_CLAIMS_REMOVE, claims());
     }
     // The text index names SQLite's rows by number: it goes before they do, and comes after them.
-    on.add_as(if sqlite { TEXT_REMOVE_SQLITE } else { TEXT_REMOVE_POSTGRES }, text_gone, None);
-    on.add(ROWS_INSERT, inserts);
-    on.add(ROWS_UPDATE, updates);
-    on.add(CONTENTS_UPDATE, contents);
-    on.add(LEASES_PUT, leases);
-    on.add(ROWS_REMOVE, removes);
-    on.add_as(if sqlite { TEXT_PUT_SQLITE } else { TEXT_PUT_POSTGRES }, text_put, None);
-    on.add(INDEX_REMOVE, unindexed);
-    on.add(INDEX_ADD, indexed);
+    on.add_as(
+        if sqlite { TEXT_REMOVE_SQLITE } else { TEXT_REMOVE_POSTGRES },
+        documents.text_gone,
+        None,
+    );
+    on.add(ROWS_INSERT, documents.inserts);
+    on.add(ROWS_UPDATE, documents.updates);
+    on.add(CONTENTS_UPDATE, documents.contents);
+    on.add(LEASES_PUT, documents.leases);
+    on.add(ROWS_REMOVE, documents.removes);
+    on.add_as(if sqlite { TEXT_PUT_SQLITE } else { TEXT_PUT_POSTGRES }, documents.text_put, None);
+    on.add(INDEX_REMOVE, documents.unindexed);
+    on.add(INDEX_ADD, documents.indexed);
     rest(&mut on, changes, epochs);
     (on, after)
 }

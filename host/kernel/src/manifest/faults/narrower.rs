@@ -78,6 +78,9 @@ fn collection(before: &Collection, after: &Collection, faults: &mut Vec<Fault>) 
     }
 }
 
+/// A schema that is an object.
+type Members = serde_json::Map<String, Value>;
+
 /// Two schemas' documents, for their references, and the pairs that were compared.
 struct Comparison<'s> {
     old: &'s Value,
@@ -129,7 +132,7 @@ impl Comparison<'_> {
         if old == new || depth > DEPTH_MAX || old == &Value::Bool(false) {
             return;
         }
-        let empty = serde_json::Map::new();
+        let empty = Members::new();
         let Some(new) = new.as_object() else {
             if new == &Value::Bool(false) {
                 faults.push(Fault::new(path, "must not rule out every value"));
@@ -137,75 +140,24 @@ impl Comparison<'_> {
             return;
         };
         let old = old.as_object().unwrap_or(&empty);
-        let mut say =
-            |keyword: &str, message: String| faults.push(Fault::new(join(path, keyword), message));
-        if let Some(kinds) = types(new.get("type")) {
-            match types(old.get("type")) {
-                Some(before)
-                    if before.iter().all(|kind| {
-                        kinds.contains(kind) || (*kind == "integer" && kinds.contains("number"))
-                    }) => {}
-                Some(before) => say(
-                    "type",
-                    format!(
-                        "must still admit {}",
-                        before.into_iter().collect::<Vec<_>>().join(", ")
-                    ),
-                ),
-                None => say("type", "must not be asked for".into()),
-            }
-        }
-        if let Some(options) = new.get("enum").and_then(Value::as_array) {
-            match old.get("enum").and_then(Value::as_array) {
-                Some(before) if before.iter().all(|option| options.contains(option)) => {}
-                _ => say("enum", "must still admit every value".into()),
-            }
-        }
-        let required = |schema: &serde_json::Map<String, Value>| -> BTreeSet<String> {
-            let names = schema.get("required").and_then(Value::as_array).into_iter().flatten();
-            names.filter_map(Value::as_str).map(Into::into).collect()
-        };
-        for name in required(new).difference(&required(old)) {
-            say("required", format!("must not ask for {name}"));
-        }
-        for (keywords, tighter) in
-            [(AT_MOST, f64::lt as fn(&f64, &f64) -> bool), (AT_LEAST, f64::gt)]
-        {
-            for keyword in keywords {
-                let limit = |schema: &serde_json::Map<String, Value>| {
-                    schema.get(keyword).and_then(Value::as_f64)
-                };
-                match (limit(old), limit(new)) {
-                    (Some(before), Some(after)) if tighter(&after, &before) => {
-                        say(keyword, format!("must not be tighter than {before}"))
-                    }
-                    (None, Some(_)) => say(keyword, "must not be set".into()),
-                    _ => {}
-                }
-            }
-        }
-        for keyword in WHOLE
-            .into_iter()
-            .filter(|keyword| new.contains_key(*keyword) && old.get(*keyword) != new.get(*keyword))
-        {
-            say(keyword, "must stay: the host cannot tell whether it admits as much".into());
-        }
+        compare_keywords(old, new, |keyword, message| {
+            faults.push(Fault::new(join(path, keyword), message))
+        });
         self.members(old, new, path, depth, faults);
     }
 
     fn members(
         &mut self,
-        old: &serde_json::Map<String, Value>,
-        new: &serde_json::Map<String, Value>,
+        old: &Members,
+        new: &Members,
         path: &str,
         depth: usize,
         faults: &mut Vec<Fault>,
     ) {
         let anything = Value::Bool(true);
         let none = serde_json::Map::new();
-        let properties = |schema: &'_ serde_json::Map<String, Value>| {
-            schema.get("properties").and_then(Value::as_object).cloned()
-        };
+        let properties =
+            |schema: &'_ Members| schema.get("properties").and_then(Value::as_object).cloned();
         let (before, after) = (
             properties(old).unwrap_or_else(|| none.clone()),
             properties(new).unwrap_or_else(|| none.clone()),
@@ -253,6 +205,54 @@ impl Comparison<'_> {
                 faults,
             );
         }
+    }
+}
+
+/// Compares the keywords of two schemas that need no look into either.
+fn compare_keywords(old: &Members, new: &Members, mut say: impl FnMut(&str, String)) {
+    if let Some(kinds) = types(new.get("type")) {
+        match types(old.get("type")) {
+            Some(before)
+                if before.iter().all(|kind| {
+                    kinds.contains(kind) || (*kind == "integer" && kinds.contains("number"))
+                }) => {}
+            Some(before) => say(
+                "type",
+                format!("must still admit {}", before.into_iter().collect::<Vec<_>>().join(", ")),
+            ),
+            None => say("type", "must not be asked for".into()),
+        }
+    }
+    if let Some(options) = new.get("enum").and_then(Value::as_array) {
+        match old.get("enum").and_then(Value::as_array) {
+            Some(before) if before.iter().all(|option| options.contains(option)) => {}
+            _ => say("enum", "must still admit every value".into()),
+        }
+    }
+    let required = |schema: &Members| -> BTreeSet<String> {
+        let names = schema.get("required").and_then(Value::as_array).into_iter().flatten();
+        names.filter_map(Value::as_str).map(Into::into).collect()
+    };
+    for name in required(new).difference(&required(old)) {
+        say("required", format!("must not ask for {name}"));
+    }
+    for (keywords, tighter) in [(AT_MOST, f64::lt as fn(&f64, &f64) -> bool), (AT_LEAST, f64::gt)] {
+        for keyword in keywords {
+            let limit = |schema: &Members| schema.get(keyword).and_then(Value::as_f64);
+            match (limit(old), limit(new)) {
+                (Some(before), Some(after)) if tighter(&after, &before) => {
+                    say(keyword, format!("must not be tighter than {before}"))
+                }
+                (None, Some(_)) => say(keyword, "must not be set".into()),
+                _ => {}
+            }
+        }
+    }
+    for keyword in WHOLE
+        .into_iter()
+        .filter(|keyword| new.contains_key(*keyword) && old.get(*keyword) != new.get(*keyword))
+    {
+        say(keyword, "must stay: the host cannot tell whether it admits as much".into());
     }
 }
 
