@@ -37,7 +37,11 @@ impl Copy {
             .env("COPY", &root)
             .status();
         assert!(copied.unwrap().success(), "cannot copy {}", workspace.root.display());
-        Self { root, target: folder.join("target"), _turn: turn }
+        let target = folder.join("target");
+        if !target.exists() {
+            share_dependencies(&workspace.target, &target);
+        }
+        Self { root, target, _turn: turn }
     }
 
     /// Cargo within it, without a network. Its target folder is its own: cargo knows the members of
@@ -75,6 +79,23 @@ impl Copy {
         gather(&self.root, &self.root, &mut found);
         found
     }
+}
+
+/// Links what cargo has built of other people's crates into another target folder, so that it is
+/// not built again. Of the workspace's own crates nothing is: the copy has its own.
+fn share_dependencies(from: &Path, to: &Path) {
+    let script = r#"
+        for profile in debug component wasm32-wasip2/component; do
+            for kind in .fingerprint build deps; do
+                [ -d "$profile/$kind" ] || continue
+                mkdir -p "$TO/$profile/$kind"
+                find "$profile/$kind" -mindepth 1 -maxdepth 1 ! -name '*charter*' ! -name '*xtask*' -print0 |
+                    xargs -0 cp -al -t "$TO/$profile/$kind"
+            done
+        done"#;
+    let linked =
+        Command::new("/bin/sh").args(["-ec", script]).current_dir(from).env("TO", to).status();
+    assert!(linked.unwrap().success(), "cannot share {}", from.display());
 }
 
 fn gather(root: &Path, folder: &Path, found: &mut BTreeMap<PathBuf, Vec<u8>>) {
