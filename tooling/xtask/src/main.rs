@@ -27,7 +27,8 @@ enum Command {
     Run(run::Options),
     /// Run every test: units, properties, and end to end on SQLite and PostgreSQL
     Test(test::Options),
-    /// Run what is tested each night: peers that somebody else wrote, installed from their registry
+    /// Run what is tested each night: rustdoc, and peers that somebody else wrote, installed from
+    /// their registry
     Nightly,
     /// Scaffold a primitive as plugins/<name>, ready to build, test and serve
     New(scaffold::Options),
@@ -39,7 +40,7 @@ enum Command {
     Mutants(mutants::Options),
     /// Check the rules of the repository that no compiler checks
     Tidy(tidy::Options),
-    /// Format, tidy, lints and docs: what continuous integration checks before the tests
+    /// Format, tidy and lints: what continuous integration checks before the tests
     Lint,
 }
 

@@ -12,7 +12,7 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::workspace::{Package, Workspace};
-use crate::{components, prerequisites, process};
+use crate::{components, lint, prerequisites, process};
 
 /// Names the built `charter` to the end-to-end tests.
 pub const BINARY: &str = "CHARTER_TEST_BINARY";
@@ -80,6 +80,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
 /// wrote.
 pub fn nightly(workspace: &Workspace) -> Result<()> {
     prerequisites::of_tests()?;
+    lint::docs(workspace)?;
     let mut command = process::cargo(&workspace.root);
     command.args(["test", "--no-fail-fast", "--workspace", "--test", "nightly"]);
     artefacts(workspace, &mut command)?;
