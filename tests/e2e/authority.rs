@@ -8,6 +8,7 @@
 use std::thread;
 
 use charter_tests::artefacts::Artefacts;
+use charter_tests::patience::until;
 use charter_tests::tenant::id;
 use charter_tests::world::Builder;
 use charter_tests::{Answer, Client, Database, World, on_both};
@@ -248,8 +249,9 @@ on_both! {
 
         let spend = pinned.get("/v1/spend?limit=200").expect(200);
         assert!(spend["spend"].as_array().unwrap().iter().all(|row| row["project_id"] == json!(bed.other_project)), "{spend}");
-        let logs = pinned.get("/v1/logs?limit=200").expect(200);
-        assert!(!logs["logs"].as_array().unwrap().is_empty());
+        let read = || pinned.get("/v1/logs?limit=200").expect(200);
+        until("a row has its number", || !read()["logs"].as_array().unwrap().is_empty());
+        let logs = read();
         assert!(logs["logs"].as_array().unwrap().iter().all(|row| row["project_id"] == json!(bed.other_project)), "{logs}");
         let named = pinned.get("/v1/organization").expect(200)["organization"].clone();
         assert!(named["name"].is_string() && named.get("budget").is_none(), "{named}");

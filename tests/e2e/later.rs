@@ -19,7 +19,11 @@ use crate::rules::{play, sights};
 /// One job at a time, so that one that waits for a peer holds up all others.
 fn builder() -> Builder {
     let reaching = Builder::new().bare().environment("CHARTER_EGRESS_ALLOW", "127.0.0.0/8");
-    reaching.environment("CHARTER_JOBS_CONCURRENCY", "1")
+    // The job at the gate holds the only place for as long as the test takes.
+    let patient = reaching
+        .environment("CHARTER_JOBS_DEADLINE_MS", "600000")
+        .environment("CHARTER_EGRESS_TIMEOUT_MS", "600000");
+    patient.environment("CHARTER_JOBS_CONCURRENCY", "1")
 }
 
 /// A way to run later.
