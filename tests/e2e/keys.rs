@@ -99,7 +99,7 @@ on_both! {
         let made = tenant.client.post("/v1/auth/keys", &json!({"name": "staging", "project_id": project})).expect(201);
         assert!(made["key"].as_str().unwrap().starts_with("sk_test_"));
         assert_eq!(made["active_project_id"], json!(project));
-        // What is only tried out costs the organization nothing.
+        // A trial costs the organization nothing.
         world.fund(&tenant, 10_000);
         let staging = tenant.client.bearer(made["key"].as_str().unwrap());
         let card = id(&staging.post("/v1/cards", &json!({"label": "tried"})).expect(201)["card"]);

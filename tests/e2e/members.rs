@@ -11,7 +11,13 @@ pub fn join(world: &World, tenant: &Tenant, by: &Client, role: &str) -> (Client,
     join_as(world, tenant, by, role, &format!("{}@example.com", unique(role)))
 }
 
-fn join_as(world: &World, tenant: &Tenant, by: &Client, role: &str, email: &str) -> (Client, String) {
+fn join_as(
+    world: &World,
+    tenant: &Tenant,
+    by: &Client,
+    role: &str,
+    email: &str,
+) -> (Client, String) {
     let invited =
         by.post("/v1/organization/members", &json!({"email": email, "role": role})).expect(201);
     let body = json!({"token": invited["invitation"]["accept_token"], "password": PASSWORD});
@@ -36,7 +42,7 @@ on_both! {
         world.anonymous().post("/v1/auth/invitations/accept", &body).expect_error(401, "unauthorized");
         let members = tenant.client.get("/v1/organization/members").expect(200);
         assert_eq!(members["members"].as_array().unwrap().len(), 2, "{members}");
-        let again = tenant.client.post("/v1/organization/members", &json!({"email": email, "role": "admin"}));
+        let again = tenant.client.post("/v1/organization/members", &json!({"email": email, "role": "viewer"}));
         again.expect_error(409, "duplicate_record");
     }
 
@@ -82,7 +88,7 @@ on_both! {
         let child = root.post("/v1/auth/keys", &json!({"name": "child", "role": "admin"})).expect(201);
         let child = tenant.client.bearer(child["key"].as_str().unwrap());
         let offered = [&root, &child].map(|by| {
-            let body = json!({"email": format!("{}@example.com", unique("accomplice")), "role": "admin"});
+            let body = json!({"email": format!("{}@example.com", unique("accomplice")), "role": "developer"});
             by.post("/v1/organization/members", &body).expect(201)["invitation"].clone()
         });
         let revoked = tenant.client.delete(&format!("/v1/auth/keys/{}", made["id"].as_str().unwrap())).expect(200);
@@ -98,7 +104,7 @@ on_both! {
         let tenant = world.register();
         let (viewer, _) = join(world, &tenant, &tenant.client, "viewer");
         let (developer, _) = join(world, &tenant, &tenant.client, "developer");
-        let (admin, _) = join(world, &tenant, &tenant.client, "admin");
+        let (admin, _) = join(world, &tenant, &browser(world, &tenant.email, PASSWORD).0, "admin");
         let body = json!({"name": "agent"});
         viewer.get("/v1/users").expect(200);
         viewer.post("/v1/users", &body).expect_error(403, "forbidden");
@@ -114,7 +120,7 @@ on_both! {
         let tenant = world.register();
         let (owner, login) = browser(world, &tenant.email, PASSWORD);
         let founder = login["account"]["id"].as_str().unwrap().to_owned();
-        let (admin, other) = join(world, &tenant, &tenant.client, "admin");
+        let (admin, other) = join(world, &tenant, &owner, "admin");
         let path = |account: &str| format!("/v1/organization/members/{account}");
         admin.patch(&path(&other), &json!({"role": "owner"})).expect_error(403, "forbidden");
         admin.delete(&path(&founder)).expect_error(403, "forbidden");
@@ -135,6 +141,24 @@ on_both! {
         person.post("/v1/users", &json!({"name": "agent"})).expect_error(403, "forbidden");
         tenant.client.delete(&path).expect(200);
         person.get("/v1/users").expect_error(401, "unauthorized");
+    }
+
+    fn a_person_and_no_key_makes_somebody_who_decides(world) {
+        let tenant = world.register();
+        let (owner, _) = browser(world, &tenant.email, PASSWORD);
+        let (_, account) = join(world, &tenant, &tenant.client, "developer");
+        for role in ["approver", "admin", "owner"] {
+            let invited = json!({"email": format!("{}@example.com", unique("guest")), "role": role});
+            let path = format!("/v1/organization/members/{account}");
+            for refused in [
+                tenant.client.post("/v1/organization/members", &invited),
+                tenant.client.patch(&path, &json!({"role": role})),
+            ] {
+                let reason = refused.expect_error(403, "forbidden")["reason"].clone();
+                assert!(reason == "session_required" || (role == "owner" && reason == "ownership"), "{refused}");
+            }
+            owner.post("/v1/organization/members", &invited).expect(201);
+        }
     }
 
     fn who_is_invited_anew_signs_in_anew(world) {

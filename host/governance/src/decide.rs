@@ -174,8 +174,8 @@ pub async fn is_own(
     Ok(own)
 }
 
-/// How many words count: those of members whose role decides still. Who spoke on what they have
-/// asked for themselves counts only while nobody else could.
+/// How many words count: those of members whose role decides still. A word on what its
+/// speaker has asked for counts only while nobody else could.
 async fn count_words(
     txn: &mut Txn,
     organization: &OrganizationId,
@@ -186,8 +186,8 @@ async fn count_words(
         let Some(account) = AccountId::parse(&word.by) else { continue };
         let member = stored::get::<Member>(txn, &Member::address(organization, &account)).await?;
         let decides = member.is_some_and(|member| member.record.role.decides());
-        let is_heard = decides
-            && !(word.self_approved && others_decide(txn, organization, &word.by).await?);
+        let is_heard =
+            decides && !(word.self_approved && others_decide(txn, organization, &word.by).await?);
         count += usize::from(is_heard);
     }
     Ok(count)

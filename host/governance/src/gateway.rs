@@ -162,7 +162,7 @@ impl<'a> Source<'a> {
     /// The person who can say yes.
     fn person(&self) -> Person {
         match (self.approved, &self.request) {
-            (Some(_), _) => Person::Approved,
+            (Some(run), _) => Person::Approved(run.approval.approvals_required),
             (None, Some(_)) => Person::Reachable,
             (None, None) => Person::Absent,
         }
@@ -205,11 +205,7 @@ async fn try_once(
     let guards = leave.guards.iter().cloned().chain(credential).chain(case.guards());
     guards.for_each(|guard| txn.guard(guard));
     let gauges = read_gauges(governance, &mut txn, leave, (&case, used), now).await?;
-    let spender = Spender {
-        is_pinned: leave.scope.principal().is_pinned_to_user(),
-        is_test: leave.scope.is_test(),
-    };
-    let spends = spender.may_spend(terms.pay.as_ref(), &gauges);
+    let spends = Spender::of(&leave.scope).may_spend(terms.pay.as_ref(), &gauges);
     let charges = rules::charges(&gauges, leave.proposal.amount, &beyond);
     let hold = terms.hold(decision, course, charges);
     if let Err(no) = spends {
@@ -402,7 +398,8 @@ impl Taking<'_> {
                 return Blocked::Full(meter.clone());
             }
         }
-        match rules::refusal(&refused, &self.hold, &self.gauges) {
+        let caller = leave.scope.principal();
+        match rules::refusal(&refused, &self.hold, &self.gauges, caller) {
             Some(refusal) => refuse(governance, leave, &self.hold, &self.id, refusal).await,
             None => Blocked::Uncommitted(CommitError::Rejected(Rejection::Refused(refused))),
         }

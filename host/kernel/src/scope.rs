@@ -94,6 +94,16 @@ impl Principal {
     pub fn is_pinned(&self) -> bool {
         self.user.is_some() || self.project.is_some()
     }
+
+    /// Whether it sees the sum that a scope has spent, or has: a pin hides the sums of others with
+    /// its own.
+    pub fn sees_sum_of(&self, scope: &str) -> bool {
+        match scope {
+            "organization" => !self.is_pinned(),
+            "project" => !self.is_pinned_to_user(),
+            _ => true,
+        }
+    }
 }
 
 /// How the tenant user was named.

@@ -5,7 +5,7 @@ use charter_sdk::money::micro_usd;
 use charter_sdk::prelude::*;
 use charter_sdk::{events, log};
 
-use crate::cards::{find as card, usable};
+use crate::cards::{find as card, find_open, usable};
 use crate::issuer::ENDED;
 use crate::money::{self, AUTHORIZE, MERCHANTS, REFUND, SCOPE, account};
 
@@ -376,6 +376,7 @@ pub(crate) fn refund(
     Body(Amount { amount_cents }): Body<Amount>,
 ) -> Result<AuthorizationAnswer> {
     let found = own(&path)?;
+    find_open(&path.id)?;
     let left = found.body.captured_cents.saturating_sub(found.body.refunded_cents);
     if left == 0 {
         return Err(

@@ -167,6 +167,15 @@ pub(crate) fn find(id: &str) -> Result<Doc<Card>> {
     CARDS.get(id)?.or_not_found("card")
 }
 
+/// The same, where money may come back to it.
+pub(crate) fn find_open(id: &str) -> Result<Doc<Card>> {
+    let card = find(id)?;
+    match card.body.status {
+        Status::Canceled => Err(refuse_canceled()),
+        _ => Ok(card),
+    }
+}
+
 /// The same, where something new may be done with it.
 pub(crate) fn usable(id: &str) -> Result<Doc<Card>> {
     let card = find(id)?;
@@ -174,8 +183,12 @@ pub(crate) fn usable(id: &str) -> Result<Doc<Card>> {
         Status::Active => Ok(card),
         Status::Pending => Err(pending()),
         Status::Frozen => Err(Failure::conflict("the card is frozen").reason("card_frozen")),
-        Status::Canceled => Err(Failure::conflict("the card is canceled").reason("card_canceled")),
+        Status::Canceled => Err(refuse_canceled()),
     }
+}
+
+fn refuse_canceled() -> Failure {
+    Failure::conflict("the card is canceled").reason("card_canceled")
 }
 
 fn pending() -> Failure {

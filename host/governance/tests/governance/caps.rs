@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use crate::bed::{Bed, START, on_both};
 use crate::words::{
-    CENT, DAY_MS, budget, case, id, leave, leave_for, leave_of, organization_reach, principal, proof, proposal,
-    soft_budget, user_reach, user_record,
+    CENT, DAY_MS, budget, case, id, leave, leave_for, leave_of, organization_reach, principal,
+    proof, proposal, soft_budget, user_reach, user_record,
 };
 
 on_both!(

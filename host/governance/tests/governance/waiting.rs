@@ -15,8 +15,8 @@ use serde_json::json;
 
 use crate::bed::{Bed, on_both, reason};
 use crate::words::{
-    CENT, DAY_MS, asker, asking, budget, card, credit, fund, id, leave, leave_for, organization_reach, payment,
-    policy, proposal, request, soft_budget,
+    CENT, DAY_MS, asker, asking, budget, card, credit, fund, id, leave, leave_for,
+    organization_reach, payment, policy, proposal, request, soft_budget,
 };
 
 on_both!(

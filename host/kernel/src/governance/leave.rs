@@ -14,6 +14,7 @@ use super::hold::{CREDIT, Charge, Hold, Pay, State, Subject};
 use super::policy::{Amount, Ask, Decision, Grant, Policy, Verdict};
 use crate::ledger::Account;
 use crate::refusal::{Code, Refusal};
+use crate::scope::{Principal, Scope};
 use crate::time::{Instant, Zone};
 use crate::unit::{Guard, Key, Refused, Write};
 
@@ -46,8 +47,8 @@ pub struct Grounds<'a> {
 /// The person who can say yes where the rules ask for one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Person {
-    /// People have: this is what they approved, made again.
-    Approved,
+    /// So many people have: this is what they approved, made again.
+    Approved(u8),
     /// Somebody can be asked.
     Reachable,
     /// Nobody can.
@@ -70,6 +71,8 @@ pub enum No {
     Denied,
     /// The policy asks for a person, and nobody can be asked.
     ApprovalRequired,
+    /// The policy asks for more people than have approved.
+    MorePeople,
     /// It exceeds a soft cap, and nobody can be asked.
     OverSoftCap,
     /// A caller that is pinned to a user spends the organization's credit, and no cap bounds it.
@@ -172,13 +175,19 @@ pub fn course(decision: &Decision, is_beyond: bool, person: Person) -> Result<Co
         Verdict::RequireApproval => No::ApprovalRequired,
     };
     match person {
-        Person::Approved => Ok(Course::Taken),
+        Person::Approved(people) if people < decision.approvals_required => Err(No::MorePeople),
+        Person::Approved(_) => Ok(Course::Taken),
         Person::Reachable => Ok(Course::Pending),
         Person::Absent => Err(no),
     }
 }
 
 impl Spender {
+    /// The caller of a scope.
+    pub fn of(scope: &Scope) -> Self {
+        Self { is_pinned: scope.principal().is_pinned_to_user(), is_test: scope.is_test() }
+    }
+
     /// Whether it may be paid for out of where the money comes from: the user's own accounts bound
     /// themselves. Of the organization's credit a test project spends nothing, and who is pinned to
     /// a user only below a budget of the user's kit, the user, the project or the organization. A
@@ -264,6 +273,11 @@ impl No {
                 "approval_required",
                 "The organization's policy asks for a person's approval of this action.",
             ),
+            No::MorePeople => Refusal::forbidden(
+                "approval_required",
+                "The organization's policy asks for more people's approval by now.",
+            )
+            .hint("Ask again: what waits then waits for as many."),
             No::NoCap => {
                 let told = "The key is pinned to a user, and no cap bounds what it takes of the organization's credit.";
                 return Refusal::forbidden("no_cap", told)
@@ -271,8 +285,9 @@ impl No {
             }
             No::LiveCredit => {
                 let told = "A test project spends nothing of the organization's credit.";
-                return Refusal::forbidden("test_project", told)
-                    .hint("Spend it in a live project, or move money of the test project's own users.");
+                return Refusal::forbidden("test_project", told).hint(
+                    "Spend it in a live project, or move money of the test project's own users.",
+                );
             }
             No::OverSoftCap => {
                 return Refusal::new(
@@ -286,8 +301,13 @@ impl No {
 }
 
 /// The refusal of a hold that a rule of the committer kept from being taken; `None` where it is to
-/// be asked again.
-pub fn refusal(refused: &Refused, hold: &Hold, gauges: &[Gauge]) -> Option<Refusal> {
+/// be asked again. It tells a caller of no sum that its pins hide.
+pub fn refusal(
+    refused: &Refused,
+    hold: &Hold,
+    gauges: &[Gauge],
+    caller: &Principal,
+) -> Option<Refusal> {
     let of = |meter: &Key| gauges.iter().find(|gauge| gauge.cap.meter == *meter);
     match refused {
         Refused::OverCap { meter, count, cap } => {
@@ -301,14 +321,18 @@ pub fn refusal(refused: &Refused, hold: &Hold, gauges: &[Gauge]) -> Option<Refus
                 .detail("limit_id", limit)
                 .detail("max", *cap)
                 .detail("used", count.spent + count.reserved),
-                None => Refusal::new(
-                    Code::BudgetExceeded,
-                    "The amount exceeds what is left of the budget.",
-                )
-                .detail("scope", gauge.cap.scope.clone())
-                .detail("cap_micro_usd", *cap)
-                .detail("spent_micro_usd", count.spent)
-                .detail("reserved_micro_usd", count.reserved),
+                None => {
+                    let told = "The amount exceeds what is left of the budget.";
+                    let refusal = Refusal::new(Code::BudgetExceeded, told)
+                        .detail("scope", gauge.cap.scope.clone());
+                    match caller.sees_sum_of(&gauge.cap.scope) {
+                        true => refusal
+                            .detail("cap_micro_usd", *cap)
+                            .detail("spent_micro_usd", count.spent)
+                            .detail("reserved_micro_usd", count.reserved),
+                        false => refusal,
+                    }
+                }
             };
             Some(refusal.detail("resets_at", resets_at))
         }
@@ -321,12 +345,17 @@ pub fn refusal(refused: &Refused, hold: &Hold, gauges: &[Gauge]) -> Option<Refus
             }
             None => Refusal::state_conflict("account_frozen", "The account is frozen."),
         }),
-        Refused::Overdrawn { account, available } => Some(
-            Refusal::new(Code::InsufficientCredits, "The account does not cover the amount.")
-                .detail("available_micro_usd", *available)
+        Refused::Overdrawn { account, available } => {
+            let told = "The account does not cover the amount.";
+            let refusal = Refusal::new(Code::InsufficientCredits, told)
                 .detail("amount_micro_usd", hold.amount.unwrap_or(0))
-                .detail("account", account.id.clone()),
-        ),
+                .detail("account", account.id.clone());
+            let is_seen = account.id != CREDIT || caller.sees_sum_of("organization");
+            Some(match is_seen {
+                true => refusal.detail("available_micro_usd", *available),
+                false => refusal,
+            })
+        }
         _ => None,
     }
 }

@@ -86,7 +86,11 @@ async fn a_version_that_left_memory_is_reached_by_what_it_alone_has() {
     assert_eq!(find(&with, Mount::Company, "GET", "/probe/notices").unwrap(), "probe.changes");
     assert_eq!(find(&with, Mount::Company, "GET", "/probe/changes").unwrap(), "probe.changes");
     let entry = with.operation("probe.changes").unwrap();
-    assert_eq!(entry.operation.contract.path, "/probe/changes", "the active version's comes first");
+    assert_eq!(
+        entry.operation.contract.path.to_string(),
+        "/probe/changes",
+        "the active version's comes first"
+    );
     let without = live(&Reserved::default(), vec![primitive(&active, &[])], []);
     assert!(find(&without, Mount::Company, "GET", "/probe/notices").is_err());
     // A primitive that does not serve has no routes, whatever is installed of it.

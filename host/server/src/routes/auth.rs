@@ -286,6 +286,7 @@ async fn create_organization(
         loosening: Loosening::default(),
         time_zone: "UTC".into(),
         budget: None,
+        budget_agreed: true,
         policy: Policy::default(),
         limits: Vec::new(),
         policy_version: 0,
@@ -362,6 +363,7 @@ pub async fn new_project(
         default_user: UserId::new(now, stored::random()?),
         default_kit: KitId::new(now, stored::random()?),
         budget: like.as_ref().and_then(|(project, _)| project.budget),
+        budget_agreed: like.as_ref().is_none_or(|(project, _)| project.budget_agreed),
         created_at: now,
     };
     let user = User {

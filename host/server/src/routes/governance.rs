@@ -12,7 +12,6 @@ use charter_kernel::id::UserId;
 use charter_kernel::kit::Budget;
 use charter_kernel::manifest::Access;
 use charter_kernel::refusal::{Code, Refusal};
-use charter_kernel::scope::Principal;
 use charter_store::Txn;
 use charter_tenancy::place::Place;
 use charter_tenancy::records::organization::Organization;
@@ -243,16 +242,6 @@ pub struct Simulation {
     caps: Vec<Gauged>,
 }
 
-/// Whether a credential sees the sum that a scope has spent: a pin hides the sums of others with its
-/// own.
-fn sees_sum_of(principal: &Principal, scope: &str) -> bool {
-    match scope {
-        "organization" => !principal.is_pinned(),
-        "project" => !principal.is_pinned_to_user(),
-        _ => true,
-    }
-}
-
 async fn find(request: &HostRequest, txn: &mut Txn) -> Result<Organization, Refusal> {
     let id = &request.place()?.organization.id;
     let found = stored::get::<Organization>(txn, &Organization::address(id)).await?;
@@ -377,7 +366,7 @@ pub async fn simulate_action(
     for gauge in gauges.iter().filter(|gauge| gauge.cap.most.is_some()) {
         let admits = gauge.admits(if spends { amount } else { 0 });
         over = over.or((!admits && spends).then_some(gauge.cap.hard));
-        if !sees_sum_of(place.scope.principal(), &gauge.cap.scope) {
+        if !place.scope.principal().sees_sum_of(&gauge.cap.scope) {
             continue;
         }
         caps.push(Gauged::of(gauge, admits));

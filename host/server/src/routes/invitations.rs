@@ -189,6 +189,7 @@ pub async fn invite_member(
     check(&mut faults, "email", email_fault(&email));
     refuse_faults(faults)?;
     members::may_own(&request.identity, None, Some(body.role))?;
+    members::may_appoint(&request.identity, body.role)?;
     if let Some(account) = stored::holder::<Account>(txn, &Account::claim(&email)).await? {
         let address = Member::address(&place.organization.id, &account.record.id);
         if stored::get::<Member>(txn, &address).await?.is_some() {

@@ -187,6 +187,20 @@ pub fn may_own(
     Ok(())
 }
 
+/// Whether the caller may make somebody one who decides: people do, since a key that made its own
+/// approver would decide.
+///
+/// # Errors
+/// 403 for keys.
+pub fn may_appoint(identity: &Identity, role: Role) -> Result<(), Refusal> {
+    if role.decides() && !matches!(identity, Identity::Session(_)) {
+        let told = "Only a person makes somebody an approver, an admin or an owner.";
+        return Err(Refusal::forbidden("session_required", told)
+            .hint("An owner or admin does this in a session."));
+    }
+    Ok(())
+}
+
 /// Refuses to lose the last owner.
 async fn keep_an_owner(txn: &mut Txn, member: &Member) -> Result<(), Refusal> {
     if !member.role.owns() {
@@ -217,6 +231,7 @@ pub async fn update_member(
     let mut member = find(request, txn).await?;
     let before = member.role;
     may_own(&request.identity, Some(before), Some(body.role))?;
+    may_appoint(&request.identity, body.role)?;
     if !body.role.owns() {
         keep_an_owner(txn, &member).await?;
     }

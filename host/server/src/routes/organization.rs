@@ -211,6 +211,9 @@ pub async fn update_organization(
         if Budget::loosens(organization.budget, wanted) {
             request.place()?.may_loosen()?;
         }
+        let agrees = request.place()?.may_loosen().is_ok();
+        organization.budget_agreed =
+            agrees || (organization.budget.is_some() && organization.budget_agreed);
         if organization.budget.is_none() && wanted.is_some() {
             caps::begin(txn, "organization", &Reach::organization(organization.id.as_str()))
                 .await?;
@@ -227,8 +230,8 @@ pub async fn update_organization(
         .noting(note))
 }
 
-/// Whether the caller may make what has a cap of its own: where no cap of the organization bounds
-/// all of them together it is more room, and takes the authority to loosen.
+/// Whether the caller may make what has a cap of its own: where no cap of the organization, set by
+/// who may loosen, bounds all of them together it is more room, and takes that authority.
 ///
 /// # Errors
 /// 403 `loosening_not_allowed`.
@@ -238,8 +241,9 @@ pub async fn may_open_room(txn: &mut Txn, place: &Place) -> Result<(), Refusal> 
     let row = row.ok_or_else(Refusal::not_found)?;
     // Many make users at once: nobody waits for the organization's row, and it is as it was read.
     txn.guard(Guard::Unchanged { key, version: row.version });
-    match Organization::read(&row).map_err(stored::unreadable)?.budget {
-        Some(_) => Ok(()),
-        None => place.may_loosen(),
+    let organization = Organization::read(&row).map_err(stored::unreadable)?;
+    match organization.budget.is_some() && organization.budget_agreed {
+        true => Ok(()),
+        false => place.may_loosen(),
     }
 }

@@ -269,6 +269,8 @@ pub async fn update_project(
         if Budget::loosens(project.budget, wanted) {
             request.place()?.may_loosen()?;
         }
+        let agrees = request.place()?.may_loosen().is_ok();
+        project.budget_agreed = agrees || (project.budget.is_some() && project.budget_agreed);
         if project.budget.is_none() && wanted.is_some() {
             caps::begin(txn, "project", &Reach::project(project.id.as_str())).await?;
         }

@@ -300,8 +300,8 @@ pub async fn create_user(
 }
 
 /// A capped kit bounds each user by itself. One more user of it is therefore more room, unless a cap
-/// of the project or the organization bounds all of them together: then it takes the authority to
-/// loosen.
+/// of the project or the organization, set by who may loosen, bounds all of them together: then it
+/// takes that authority.
 async fn bounds_another(txn: &mut Txn, place: &Place, kit: &KitId) -> Result<(), Refusal> {
     let (project, organization) = (&place.project, &place.organization);
     let kit = stored::get::<StoredKit>(txn, &StoredKit::address(&project.id, kit)).await?;
@@ -310,7 +310,7 @@ async fn bounds_another(txn: &mut Txn, place: &Place, kit: &KitId) -> Result<(),
     }
     let project = Project::address(&organization.id, &project.id);
     let project = stored::get::<Project>(txn, &project).await?.ok_or_else(Refusal::not_found)?;
-    if project.record.budget.is_some() {
+    if project.record.budget.is_some() && project.record.budget_agreed {
         return Ok(());
     }
     may_open_room(txn, place).await

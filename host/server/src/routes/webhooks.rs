@@ -29,6 +29,8 @@ use crate::serve::{Accepted, Answer, Body, Created};
 
 /// Events of the host's own that webhooks can hear.
 const OWN: [&str; 2] = ["approval.resolved", DISABLED];
+/// Webhooks of one project or user that its own keys can make: the others are the organization's.
+const PINNED_MAX: usize = 20;
 /// Event types of one webhook.
 const TYPES_MAX: usize = 100;
 /// How long the former secret goes on to sign after a rotation: a day.
@@ -287,6 +289,25 @@ pub(super) async fn lies_within(
     })
 }
 
+/// The webhooks of a place. An organization has few, so that those about a part of it are picked
+/// from all.
+async fn list_within(app: &App, place: &Place, txn: &mut Txn) -> Result<Vec<WebhookItem>, Refusal> {
+    let reach = Reach::organization(place.organization.id.as_str());
+    let most = u32::try_from(WEBHOOKS_MAX).unwrap_or(u32::MAX);
+    let (webhooks, _) = stored::list::<Webhook>(txn, &reach, &[], most, 0).await?;
+    let mut items = Vec::new();
+    for webhook in &webhooks {
+        if lies_within(app, place, &webhook.record).await? {
+            items.push(WebhookItem::of(&webhook.record));
+        }
+    }
+    Ok(items)
+}
+
+fn too_many(told: &str) -> Refusal {
+    Refusal::state_conflict("too_many_webhooks", told)
+}
+
 /// The webhook of the path; another tenant's is not there.
 async fn find(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Webhook, Refusal> {
     let place = request.place()?;
@@ -337,9 +358,12 @@ pub async fn create_webhook(
     let organization = place.organization.id.clone();
     let reach = Reach::organization(organization.as_str());
     if stored::count::<Webhook>(txn, &reach, &[]).await? >= WEBHOOKS_MAX {
-        return Err(Refusal::state_conflict(
-            "too_many_webhooks",
-            "The organization has as many webhooks as it can have.",
+        return Err(too_many("The organization has as many webhooks as it can have."));
+    }
+    let is_pinned = place.scope.principal().is_pinned();
+    if is_pinned && list_within(app, place, txn).await?.len() >= PINNED_MAX {
+        return Err(too_many(
+            "The key's project or user has as many webhooks as its keys can make.",
         ));
     }
     let since = app
@@ -384,16 +408,7 @@ pub async fn list_webhooks(
     txn: &mut Txn,
 ) -> Result<Answer<WebhookPage>, Refusal> {
     let place = request.place()?;
-    let reach = Reach::organization(place.organization.id.as_str());
-    // An organization has few, so that what is about a part of it is picked from all.
-    let most = u32::try_from(WEBHOOKS_MAX).unwrap_or(u32::MAX);
-    let (webhooks, _) = stored::list::<Webhook>(txn, &reach, &[], most, 0).await?;
-    let mut items = Vec::new();
-    for webhook in &webhooks {
-        if lies_within(app, place, &webhook.record).await? {
-            items.push(WebhookItem::of(&webhook.record));
-        }
-    }
+    let items = list_within(app, place, txn).await?;
     let (limit, offset) = (request.page.limit, request.page.offset);
     let end = (offset as usize).saturating_add(limit as usize);
     let more = items.len() > end;

@@ -29,6 +29,10 @@ pub struct Organization {
     /// The spend cap of all of it together.
     #[serde(default)]
     pub budget: Option<Budget>,
+    /// Whether somebody who may loosen has set the budget: a cap that anybody set for themselves is
+    /// no reason to let them make what has caps of its own beneath it.
+    #[serde(default = "yes")]
+    pub budget_agreed: bool,
     /// The policy of regulated actions.
     #[serde(default)]
     pub policy: Policy,
@@ -44,6 +48,11 @@ pub struct Organization {
     pub proved: bool,
     /// When it was made.
     pub created_at: Instant,
+}
+
+/// Budgets of earlier builds count.
+pub(super) fn yes() -> bool {
+    true
 }
 
 fn utc() -> String {

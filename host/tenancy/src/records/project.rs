@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Record;
+use super::organization::yes;
 
 /// How many projects an organization can have.
 pub const PROJECTS_MAX: u64 = 1_000;
@@ -30,6 +31,10 @@ pub struct Project {
     /// The spend cap of all of its users together.
     #[serde(default)]
     pub budget: Option<Budget>,
+    /// Whether somebody who may loosen has set the budget: a cap that anybody set for themselves is
+    /// no reason to let them make what has caps of its own beneath it.
+    #[serde(default = "yes")]
+    pub budget_agreed: bool,
     /// When it was made.
     pub created_at: Instant,
 }

@@ -103,6 +103,7 @@ impl Bed {
             loosening: Loosening::Key,
             time_zone: "UTC".into(),
             budget: None,
+            budget_agreed: true,
             policy: charter_kernel::governance::policy::Policy::default(),
             limits: Vec::new(),
             policy_version: 0,
@@ -129,6 +130,7 @@ impl Bed {
             default_user: own.id.clone(),
             default_kit: kit.id.clone(),
             budget: None,
+            budget_agreed: true,
             created_at: now,
         };
         self.put(&project).await;

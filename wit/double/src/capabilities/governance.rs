@@ -200,6 +200,9 @@ impl Work {
             refusal
         })?;
         let gauges = if terms.spends { self.gauges(world, own)? } else { Vec::new() };
+        leave::Spender::of(&self.call.scope)
+            .may_spend(terms.pay.as_ref(), &gauges)
+            .map_err(|no| no.refusal(&decision).to_failure())?;
         let charges = leave::charges(&gauges, terms.amount, &BTreeSet::new());
         let hold = terms.hold(decision, course, charges);
         let (guards, mut writes) = leave::prepare(&hold, &gauges);
@@ -208,8 +211,10 @@ impl Work {
         let unit = Unit { organization, guards, writes, ..Unit::default() };
         match world.commit(&unit) {
             Ok(()) => Ok(hold),
-            Err(Rejection::Refused(refused)) => Err(leave::refusal(&refused, &hold, &gauges)
-                .map_or_else(|| rule(&refused), |refusal| refusal.to_failure())),
+            Err(Rejection::Refused(refused)) => {
+                let refusal = leave::refusal(&refused, &hold, &gauges, self.call.scope.principal());
+                Err(refusal.map_or_else(|| rule(&refused), |refusal| refusal.to_failure()))
+            }
             Err(conflict) => Err(self.reject(conflict)),
         }
     }

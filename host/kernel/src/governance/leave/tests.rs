@@ -8,12 +8,14 @@ use super::*;
 use crate::governance::calendar::Calendar;
 use crate::governance::gauge::{Cap, Look};
 use crate::governance::hold::{Counted, meters_space};
+use crate::id::ProjectId;
 use crate::kit::Period;
 use crate::meter::{Admission, Meter};
+use crate::scope::{Actor, ActorKind};
 use crate::unit::Reach;
 
 const NOW: Instant = Instant(1_795_600_000_000);
-const PEOPLE: [Person; 3] = [Person::Approved, Person::Reachable, Person::Absent];
+const PEOPLE: [Person; 3] = [Person::Approved(1), Person::Reachable, Person::Absent];
 
 fn zone() -> Zone {
     Zone::parse("UTC").unwrap()
@@ -79,6 +81,14 @@ fn terms(amount: Option<i64>, spends: bool, pays: bool) -> Terms {
         at: NOW,
         until: NOW.plus_ms(1_000),
     }
+}
+
+#[test]
+fn who_approved_before_the_policy_asked_for_more_is_too_few() {
+    let two = json!({ "rules": [{ "id": "r", "effect": "require_approval", "actions": ["*"], "approvals_required": 2 }] });
+    let decision = decide(&serde_json::from_value(two).unwrap(), &[], &BTreeSet::new());
+    assert_eq!(course(&decision, false, Person::Approved(1)), Err(No::MorePeople));
+    assert_eq!(course(&decision, false, Person::Approved(2)), Ok(Course::Taken));
 }
 
 #[test]
@@ -199,10 +209,12 @@ fn a_refusal_names_its_scope_and_what_is_left() {
         charges(&gauges, Some(7), &BTreeSet::new()),
     );
     let count = crate::meter::Count { spent: 95, reserved: 2, ..Default::default() };
-    let told = |refused: Refused| {
-        let refusal = refusal(&refused, &hold, &gauges).unwrap();
+    let caller = Principal::of(Actor::new(ActorKind::Key, "k"));
+    let told_to = |caller: &Principal, refused: Refused| {
+        let refusal = refusal(&refused, &hold, &gauges, caller).unwrap();
         (refusal.reason.unwrap_or_default(), serde_json::Value::Object(refusal.details))
     };
+    let told = |refused| told_to(&caller, refused);
     let over = |scope: &str, cap| Refused::OverCap { meter: meter(scope), count, cap };
     let (reason, details) = told(over("organization", 100));
     assert_eq!((reason.as_str(), &details["scope"]), ("budget_exceeded", &json!("organization")));
@@ -220,7 +232,21 @@ fn a_refusal_names_its_scope_and_what_is_left() {
         (&details["available_micro_usd"], &details["amount_micro_usd"]),
         (&json!(4), &json!(7))
     );
-    assert_eq!(refusal(&Refused::Moved { meter: meter("organization") }, &hold, &gauges), None);
+    let moved = Refused::Moved { meter: meter("organization") };
+    assert_eq!(refusal(&moved, &hold, &gauges, &caller), None);
+    // A pin hides the sums of others.
+    let pinned = Principal {
+        project: ProjectId::parse("01890000-0000-7000-8000-000000000002"),
+        ..caller.clone()
+    };
+    let (_, details) = told_to(&pinned, over("organization", 100));
+    assert_eq!(details["scope"], "organization");
+    for hidden in ["cap_micro_usd", "spent_micro_usd", "reserved_micro_usd"] {
+        assert!(details.get(hidden).is_none(), "{details}");
+    }
+    let credit = Key::new(&Reach::organization("o"), &meters_space(), CREDIT);
+    let (_, details) = told_to(&pinned, Refused::Overdrawn { account: credit, available: 4 });
+    assert!(details.get("available_micro_usd").is_none(), "{details}");
 }
 
 fn effects() -> impl Strategy<Value = &'static str> {
