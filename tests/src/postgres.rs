@@ -44,6 +44,22 @@ impl Postgres {
         Self::of(name, true)
     }
 
+    /// The one server of a test program that does without where the machine has none, and says so;
+    /// with `CHARTER_REQUIRE_POSTGRES` set it does not.
+    pub fn if_installed(name: &str) -> Option<&'static Self> {
+        static SERVER: OnceLock<Result<Postgres, String>> = OnceLock::new();
+        match SERVER.get_or_init(|| Self::start(name)) {
+            Ok(server) => Some(server),
+            Err(missing) if std::env::var_os("CHARTER_REQUIRE_POSTGRES").is_some() => {
+                panic!("{missing}")
+            }
+            Err(missing) => {
+                eprintln!("NOT RUN: {missing}");
+                None
+            }
+        }
+    }
+
     fn of(name: &str, durable: bool) -> Result<Self, String> {
         let programs = programs().ok_or(MISSING)?;
         let folder =

@@ -22,6 +22,7 @@ use super::{Call, Ending, EndingResult, Entry, Finish, Request, unit};
 use crate::admission::Admission;
 use crate::answer::Answer;
 use crate::bindings::PrimitivePre;
+use crate::bindings::charter::primitive::governance::Proposal;
 use crate::bindings::charter::primitive::types;
 use crate::component::{CollectionPlan, Component, classes};
 use crate::config::EngineConfig;
@@ -124,6 +125,21 @@ pub(crate) fn shop() -> Value {
         "settings": [{ "key": "tone", "default": "calm" }, { "key": "bare" }],
         "signals": ["hook", "job"],
     })
+}
+
+/// A proposal to buy for so much.
+pub(crate) fn proposal(amount: i64) -> Proposal {
+    Proposal {
+        action: "shop.buy".into(),
+        amount: Some(amount),
+        entity: "thing".into(),
+        scopes: Vec::new(),
+        component: "things".into(),
+        title: "t".into(),
+        message: "m".into(),
+        context: "{}".into(),
+        pay: None,
+    }
 }
 
 /// A store, the host's side of the ports, and a component whose calls the test makes.

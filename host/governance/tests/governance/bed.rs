@@ -2,8 +2,8 @@
 //! that the tests are written in.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering::SeqCst};
-use std::sync::{Arc, OnceLock};
 
 use charter_engine::{Engine, EngineConfig, Granted, Leave, Ungranted};
 use charter_governance::approvals::Origin;
@@ -82,19 +82,9 @@ pub struct Bed {
     told: Arc<Told>,
 }
 
-/// The private server, or what is missing for one.
+/// The private server, where the machine has the programs for one.
 fn server() -> Option<&'static Postgres> {
-    static SERVER: OnceLock<Result<Postgres, String>> = OnceLock::new();
-    match SERVER.get_or_init(|| Postgres::start("governance")) {
-        Ok(server) => Some(server),
-        Err(missing) if std::env::var_os("CHARTER_REQUIRE_POSTGRES").is_some() => {
-            panic!("{missing}")
-        }
-        Err(missing) => {
-            eprintln!("NOT RUN: {missing}");
-            None
-        }
-    }
+    Postgres::if_installed("governance")
 }
 
 fn folder() -> PathBuf {

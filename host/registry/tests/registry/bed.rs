@@ -2,8 +2,8 @@
 //! their code is cached, so that a test compiles nothing that another has compiled.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
-use std::sync::{Arc, OnceLock};
 
 use charter_engine::{Engine, EngineConfig};
 use charter_kernel::time::{Clock, Instant};
@@ -76,19 +76,9 @@ pub fn settings() -> Settings {
     }
 }
 
-/// The private server, or what is missing for one.
+/// The private server, where the machine has the programs for one.
 fn server() -> Option<&'static Postgres> {
-    static SERVER: OnceLock<Result<Postgres, String>> = OnceLock::new();
-    match SERVER.get_or_init(|| Postgres::start("registry")) {
-        Ok(server) => Some(server),
-        Err(missing) if std::env::var_os("CHARTER_REQUIRE_POSTGRES").is_some() => {
-            panic!("{missing}")
-        }
-        Err(missing) => {
-            eprintln!("NOT RUN: {missing}");
-            None
-        }
-    }
+    Postgres::if_installed("registry")
 }
 
 impl Bed {

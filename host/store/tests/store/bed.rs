@@ -1,8 +1,8 @@
 //! A database of its own for each test, and the few words the tests are written in.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use charter_kernel::time::{Clock, Instant};
 use charter_kernel::unit::{Draft, Key, Reach, Space, Unit, Write};
@@ -44,19 +44,9 @@ pub fn folder() -> PathBuf {
     folder
 }
 
-/// The private server, or what is missing for one.
+/// The private server, where the machine has the programs for one.
 pub fn server() -> Option<&'static Postgres> {
-    static SERVER: OnceLock<Result<Postgres, String>> = OnceLock::new();
-    match SERVER.get_or_init(|| Postgres::start("store")) {
-        Ok(server) => Some(server),
-        Err(missing) if std::env::var_os("CHARTER_REQUIRE_POSTGRES").is_some() => {
-            panic!("{missing}")
-        }
-        Err(missing) => {
-            eprintln!("NOT RUN: {missing}");
-            None
-        }
-    }
+    Postgres::if_installed("store")
 }
 
 pub fn config(url: String) -> (StoreConfig, Arc<Hands>) {

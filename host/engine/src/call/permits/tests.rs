@@ -4,23 +4,9 @@ use charter_kernel::governance::hold::key;
 use charter_kernel::unit::{Guard, Key, Reach, Refused, Space};
 
 use super::*;
-use crate::bindings::charter::primitive::governance::{Host as _, HostPermit as _, Proposal};
-use crate::call::bed::{Bed, user};
+use crate::bindings::charter::primitive::governance::{Host as _, HostPermit as _};
+use crate::call::bed::{Bed, proposal, user};
 use crate::state::State;
-
-fn proposal(amount: i64) -> Proposal {
-    Proposal {
-        action: "shop.buy".into(),
-        amount: Some(amount),
-        entity: "thing".into(),
-        scopes: Vec::new(),
-        component: "things".into(),
-        title: "t".into(),
-        message: "m".into(),
-        context: "{}".into(),
-        pay: None,
-    }
-}
 
 fn parts(guest: &mut State) -> (Arc<Shared>, Arc<Call>, Arc<Marks>) {
     let work = guest.work().unwrap();

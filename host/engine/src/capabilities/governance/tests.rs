@@ -7,23 +7,8 @@ use charter_kernel::scope::{Actor, ActorKind, Principal, Scope};
 use charter_kernel::time::Clock as _;
 
 use super::*;
-use crate::call::bed::{Bed, handle, id, key, long, scope, shop, user};
+use crate::call::bed::{Bed, handle, id, key, long, proposal, scope, shop, user};
 use crate::call::{Call, Entry, Signal};
-
-/// A proposal to buy for so much.
-fn proposal(amount: i64) -> Proposed {
-    Proposed {
-        action: "shop.buy".into(),
-        amount: Some(amount),
-        entity: "thing".into(),
-        scopes: Vec::new(),
-        component: "things".into(),
-        title: "t".into(),
-        message: "m".into(),
-        context: "{}".into(),
-        pay: None,
-    }
-}
 
 /// The same handle once more: the guest keeps it, and names it with each call.
 fn again(permit: &Resource<Permit>) -> Resource<Permit> {

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::call::Call;
-use crate::call::bed::{Bed, handle, id, key, long, scope, shop, user};
+use crate::call::bed::{Bed, handle, id, key, long, proposal, scope, shop, user};
 use crate::config::EngineConfig;
 
 /// One thing that a guest does with accounts.
@@ -297,18 +297,8 @@ async fn entries_come_in_pages_that_lose_and_repeat_none() {
 /// Leave to pay `credit` to the caller's `till`.
 async fn leave_to_pay(guest: &mut State, amount: i64) -> Result<(), Failure> {
     use crate::bindings::charter::primitive::governance::{Host as _, Proposal};
-    let proposal = Proposal {
-        action: "shop.buy".into(),
-        amount: Some(amount),
-        entity: "thing".into(),
-        scopes: Vec::new(),
-        component: "things".into(),
-        title: "t".into(),
-        message: "m".into(),
-        context: "{}".into(),
-        pay: Some(("credit".into(), "till".into())),
-    };
-    guest.authorize(proposal).await.map(drop)
+    let pay = Some(("credit".into(), "till".into()));
+    guest.authorize(Proposal { pay, ..proposal(amount) }).await.map(drop)
 }
 
 #[tokio::test]
