@@ -208,17 +208,11 @@ pub async fn update_organization(
         organization.time_zone = zone;
     }
     if let Some(wanted) = body.budget {
-        if Budget::loosens(organization.budget, wanted) {
-            request.place()?.may_loosen()?;
-        }
-        let agrees = request.place()?.may_loosen().is_ok();
+        let place = request.place()?;
         organization.budget_agreed =
-            agrees || (organization.budget.is_some() && organization.budget_agreed);
-        if organization.budget.is_none() && wanted.is_some() {
-            caps::begin(txn, "organization", &Reach::organization(organization.id.as_str()))
-                .await?;
-        }
-        organization.budget = wanted;
+            is_agreed(place, organization.budget, organization.budget_agreed);
+        let scope = ("organization", Reach::organization(organization.id.as_str()));
+        change_budget(txn, place, scope, &mut organization.budget, wanted).await?;
     }
     if let Some(name) = body.name.0 {
         organization.name = name.0;
@@ -228,6 +222,33 @@ pub async fn update_organization(
     Ok(Answer::of(&OrganizationAnswer::of(&organization, request, false))
         .about("organization", organization.id.to_string())
         .noting(note))
+}
+
+/// Changes a budget. A looser one takes the authority to loosen; spending is counted from the first
+/// one on.
+///
+/// # Errors
+/// 403 `loosening_not_allowed`.
+pub async fn change_budget(
+    txn: &mut Txn,
+    place: &Place,
+    (scope, reach): (&str, Reach),
+    budget: &mut Option<Budget>,
+    wanted: Option<Budget>,
+) -> Result<(), Refusal> {
+    if Budget::loosens(*budget, wanted) {
+        place.may_loosen()?;
+    }
+    if budget.is_none() && wanted.is_some() {
+        caps::begin(txn, scope, &reach).await?;
+    }
+    *budget = wanted;
+    Ok(())
+}
+
+/// Whether somebody who may loosen has agreed to a budget, once this caller has changed it.
+pub fn is_agreed(place: &Place, before: Option<Budget>, was_agreed: bool) -> bool {
+    place.may_loosen().is_ok() || (before.is_some() && was_agreed)
 }
 
 /// Whether the caller may make what has a cap of its own: where no cap of the organization, set by

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::kits::pins;
-use super::organization::may_open_room;
+use super::organization::{change_budget, is_agreed, may_open_room};
 use super::shape::{Deleted, Name, Offset, Optional, check, present, refuse_faults};
 use super::{auth, keys};
 use crate::app::App;
@@ -266,15 +266,10 @@ pub async fn update_project(
     let organization = &request.place()?.organization;
     let before = ProjectItem::of(&project, &organization.default_project);
     if let Some(wanted) = body.budget {
-        if Budget::loosens(project.budget, wanted) {
-            request.place()?.may_loosen()?;
-        }
-        let agrees = request.place()?.may_loosen().is_ok();
-        project.budget_agreed = agrees || (project.budget.is_some() && project.budget_agreed);
-        if project.budget.is_none() && wanted.is_some() {
-            caps::begin(txn, "project", &Reach::project(project.id.as_str())).await?;
-        }
-        project.budget = wanted;
+        let place = request.place()?;
+        project.budget_agreed = is_agreed(place, project.budget, project.budget_agreed);
+        let scope = ("project", Reach::project(project.id.as_str()));
+        change_budget(txn, place, scope, &mut project.budget, wanted).await?;
     }
     if let Some(name) = body.name.0 {
         project.name = name.0;

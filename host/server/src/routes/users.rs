@@ -30,7 +30,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::organization::may_open_room;
+use super::organization::{change_budget, may_open_room};
 use super::shape::{
     Deleted, Email, Line, Name, Offset, Optional, Reference, check, present, refuse_faults,
 };
@@ -432,13 +432,8 @@ pub async fn update_user(
         user.kit = assign_kit(txn, place, user.kit.as_ref(), &wanted).await?;
     }
     if let Some(wanted) = body.budget {
-        if Budget::loosens(user.budget, wanted) {
-            place.may_loosen()?;
-        }
-        if user.budget.is_none() && wanted.is_some() {
-            caps::begin(txn, "user", &Reach::user(user.id.as_str())).await?;
-        }
-        user.budget = wanted;
+        let scope = ("user", Reach::user(user.id.as_str()));
+        change_budget(txn, place, scope, &mut user.budget, wanted).await?;
     }
     if let Some(name) = body.name.0 {
         user.name = name.0;
