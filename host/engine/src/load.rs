@@ -4,6 +4,7 @@
 //! collected before anything is kept.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -40,7 +41,8 @@ pub(crate) fn digest(wasm: &[u8]) -> String {
     text
 }
 
-/// Everything an upload goes through.
+/// Everything an upload goes through. Bytes that the code cache knows are checked as new ones are,
+/// and only not compiled again.
 pub(crate) async fn stage(shared: &Arc<Shared>, wasm: Bytes) -> Result<Arc<Component>, Vec<Fault>> {
     let max = shared.config.component_bytes_max;
     if wasm.len() > max {
@@ -58,15 +60,17 @@ pub(crate) async fn stage(shared: &Arc<Shared>, wasm: Bytes) -> Result<Arc<Compo
     if !looked.describes {
         return Err(found);
     }
-    let engine = shared.wasmtime.clone();
-    let turn = shared.compilations.of(looked.weight);
-    let code = in_turn(turn, move || compile::compile(&engine, &wasm)).await?;
-    let code = match code {
-        Ok(code) => code,
-        Err(error) => {
-            found.push(Fault::new("", format!("the component does not compile: {error:#}")));
-            return Err(found);
-        }
+    let kept = find(shared, &digest).await;
+    let was_kept = kept.is_some();
+    let code = match kept {
+        Some((_, code)) => code,
+        None => match code_of(shared, looked.weight, wasm).await? {
+            Ok(code) => code,
+            Err(error) => {
+                found.push(Fault::new("", format!("the component does not compile: {error:#}")));
+                return Err(found);
+            }
+        },
     };
     found.extend(too_large(shared, &code));
     let text = match describe::describe(shared, &code).await {
@@ -89,25 +93,43 @@ pub(crate) async fn stage(shared: &Arc<Shared>, wasm: Bytes) -> Result<Arc<Compo
         return Err(found);
     }
     let component = assemble(shared, digest, manifest, &code).await?;
+    if was_kept {
+        shared.stats.cache_hits.fetch_add(1, Relaxed);
+        return Ok(component);
+    }
     if let Some(cache) = &shared.cache {
         let cache = cache.clone();
         let digest = component.digest.clone();
         // Not kept is no fault: the next start compiles again.
         let _ = blocking(shared, move || cache.store(&digest, &text, &code)).await;
     }
-    shared.stats.cache_misses.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    shared.stats.cache_misses.fetch_add(1, Relaxed);
     Ok(component)
+}
+
+/// Compiles a component in the turn of those that weigh as much.
+async fn code_of(
+    shared: &Shared,
+    weight: weigh::Weight,
+    wasm: Bytes,
+) -> Result<wasmtime::Result<Code>, Vec<Fault>> {
+    let engine = shared.wasmtime.clone();
+    in_turn(shared.compilations.of(weight), move || compile::compile(&engine, &wasm)).await
+}
+
+/// The manifest text and the code of a component that is in the code cache.
+async fn find(shared: &Shared, digest: &str) -> Option<(String, Code)> {
+    let cache = shared.cache.clone()?;
+    let (engine, wanted) = (shared.wasmtime.clone(), digest.to_owned());
+    tokio::task::spawn_blocking(move || cache.load(&engine, &wanted)).await.ok().flatten()
 }
 
 /// A component from the code cache: checked when it was kept.
 pub(crate) async fn load_cached(shared: &Arc<Shared>, digest: &str) -> Option<Arc<Component>> {
-    let cache = shared.cache.clone()?;
-    let (engine, wanted) = (shared.wasmtime.clone(), digest.to_owned());
-    let (text, code) =
-        tokio::task::spawn_blocking(move || cache.load(&engine, &wanted)).await.ok().flatten()?;
+    let (text, code) = find(shared, digest).await?;
     let manifest: Manifest = serde_json::from_str(&text).ok()?;
     let component = assemble(shared, digest.to_owned(), manifest, &code).await.ok()?;
-    shared.stats.cache_hits.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    shared.stats.cache_hits.fetch_add(1, Relaxed);
     Some(component)
 }
 
