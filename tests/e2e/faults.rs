@@ -23,12 +23,16 @@ type Damage = fn(&[u8], &[u8]) -> Vec<u8>;
 #[test]
 fn a_damaged_code_cache_is_compiled_again() {
     let mut world = Builder::new().bare().start(Database::Sqlite);
+    let cache = world.data().join("code");
+    // The code that other deployments under test have compiled is linked into it.
+    for entry in std::fs::read_dir(&cache).unwrap() {
+        std::fs::remove_file(entry.unwrap().path()).unwrap();
+    }
     for name in ["probe", "hostile", "script"] {
         world.install(name, &Artefacts::get().fixture(name));
     }
     let tenant = world.register();
     world.stop();
-    let cache = world.data().join("code");
     let mut files: Vec<_> =
         std::fs::read_dir(&cache).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
@@ -51,6 +55,7 @@ fn a_damaged_code_cache_is_compiled_again() {
     for damages in [[half, rubbish, nothing], [flipped, neighbour, half]] {
         let whole: Vec<_> = files.iter().map(|file| std::fs::read(file).unwrap()).collect();
         for (n, damage) in damages.into_iter().enumerate() {
+            std::fs::remove_file(&files[n]).unwrap();
             std::fs::write(&files[n], damage(&whole[n], &whole[(n + 1) % 3])).unwrap();
         }
         world.start();

@@ -21,6 +21,7 @@ pub mod server;
 pub mod signature;
 pub mod stream;
 pub mod stripe;
+mod template;
 pub mod tenant;
 pub mod tether;
 pub mod world;

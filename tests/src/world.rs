@@ -14,8 +14,8 @@ use crate::artefacts::{Artefacts, Folder};
 use crate::client::Client;
 use crate::database::Database;
 use crate::server::{Options, Server};
+use crate::template::{Template, link_code};
 use crate::tenant::{Tenant, unique};
-use crate::tether::{Launch, Tethered};
 
 /// The operator's token of every deployment under test.
 pub const OPERATOR_TOKEN: &str = "operator-of-the-tests-4f1c7a52e09b8d36";
@@ -87,16 +87,20 @@ impl Builder {
         self
     }
 
-    /// Starts it. A world with every primitive is a copy of one that was made once, so that nothing
-    /// is compiled again.
+    /// Starts it. A world is a copy of one that was made once, so that nothing is set up or compiled
+    /// again.
     pub fn start(self, database: Database) -> World {
         let data = Folder::new();
-        let url = match self.components.as_ref() {
-            _ if self.backup.is_some() => database.create(),
+        let template = match &self.components {
+            _ if self.backup.is_some() => None,
             Some(folder) if *folder == Artefacts::get().components => {
-                furnish(database).copy_to(&data)
+                Some(Template::furnished(database))
             }
-            _ => database.create(),
+            _ => Some(Template::blank(database)),
+        };
+        let url = match template {
+            Some(template) => template.copy_to(&data),
+            None => database.create(),
         };
         if let Some(backup) = &self.backup {
             restore(backup, &data, url.as_deref());
@@ -117,7 +121,7 @@ impl Builder {
             options.arguments.extend(["--config".to_owned(), file.to_string_lossy().into_owned()]);
         }
         let server = Server::start(&options).unwrap_or_else(|fault| panic!("{fault}"));
-        World { database, options, server: Some(server), data }
+        World { database, options, server: Some(server), data, template }
     }
 }
 
@@ -144,72 +148,6 @@ fn restore(backup: &Path, data: &Folder, url: Option<&str>) {
     std::fs::set_permissions(&own, mode).unwrap_or_else(|error| panic!("cannot guard it: {error}"));
 }
 
-/// A deployment with every primitive installed that never serves: others begin as its copies.
-struct Furnished {
-    database: Database,
-    url: Option<String>,
-    data: Folder,
-    /// Removes the folder behind this process: what is static is never dropped.
-    _sweeper: Tethered,
-}
-
-fn furnish(database: Database) -> &'static Furnished {
-    static SQLITE: OnceLock<Furnished> = OnceLock::new();
-    static POSTGRESQL: OnceLock<Furnished> = OnceLock::new();
-    let furnished = match database {
-        Database::Sqlite => &SQLITE,
-        Database::Postgresql => &POSTGRESQL,
-    };
-    furnished.get_or_init(|| {
-        let (data, url) = (Folder::new(), database.create());
-        let options = Options {
-            data: data.path().to_path_buf(),
-            database: url.clone(),
-            components: Some(Artefacts::get().components.clone()),
-            environment: vec![("CHARTER_OPERATOR_TOKEN".into(), OPERATOR_TOKEN.into())],
-            arguments: Vec::new(),
-            program: None,
-        };
-        let server = Server::start(&options).unwrap_or_else(|fault| panic!("{fault}"));
-        let ended = server.terminate(std::time::Duration::from_secs(40));
-        assert!(
-            ended.is_some_and(|status| status.success()),
-            "SIGTERM ended the server with {ended:?}"
-        );
-        let mut sweeper = Launch::new(Path::new("/bin/sleep"), "KILL", Some(data.path()));
-        sweeper.command().arg("infinity");
-        let sweeper = sweeper.start().unwrap_or_else(|fault| panic!("cannot start sleep: {fault}"));
-        Furnished { database, url, data, _sweeper: sweeper }
-    })
-}
-
-impl Furnished {
-    /// Fills `data` and answers the URL of the copied database.
-    fn copy_to(&self, data: &Folder) -> Option<String> {
-        let copied = std::process::Command::new("cp")
-            .arg("-a")
-            .arg(self.data.path().join("."))
-            .arg(data.path())
-            .status();
-        assert!(
-            copied.is_ok_and(|status| status.success()),
-            "cannot copy {}",
-            self.data.path().display()
-        );
-        self.database.copy(self.url.as_deref())
-    }
-}
-
-/// Links the compiled components of one data folder into another, under the same key.
-fn link_code(from: &Folder, to: &Folder) {
-    let linked = std::process::Command::new("cp")
-        .arg("-al")
-        .arg(from.path().join("code"))
-        .arg(to.path())
-        .status();
-    assert!(linked.is_ok_and(|status| status.success()), "cannot link {}", from.path().display());
-}
-
 /// A deployment under test.
 #[derive(Debug)]
 pub struct World {
@@ -219,6 +157,7 @@ pub struct World {
     server: Option<Server>,
     // Dropped after the server.
     data: Folder,
+    template: Option<&'static Template>,
 }
 
 impl World {
@@ -280,7 +219,11 @@ impl World {
         let query = if activate { "?activate=true&agree=*" } else { "" };
         let operator = self.operator();
         let call = operator.call("PUT", &format!("/v1/operator/components/{name}{query}"));
-        call.header("content-type", "application/wasm").bytes(wasm.to_vec()).send()
+        let answer = call.header("content-type", "application/wasm").bytes(wasm.to_vec()).send();
+        if let Some(template) = self.template {
+            template.share_code(self.data.path());
+        }
+        answer
     }
 
     /// `kill -9`.
@@ -347,7 +290,7 @@ impl World {
                 copied.unwrap_or_else(|error| panic!("cannot copy the key file: {error}"));
             }
         }
-        link_code(&self.data, &folder);
+        link_code(self.data.path(), folder.path());
         let options = Options { data: folder.path().to_path_buf(), ..self.options.clone() };
         (Server::start(&options).unwrap_or_else(|fault| panic!("{fault}")), folder)
     }
