@@ -297,4 +297,29 @@ on_both! {
         assert_eq!(begun["primitives"]["script"]["enabled"], true);
         world.books_agree();
     }
+
+    fn a_budget_that_anybody_set_lets_them_make_nobody(world: Builder::new().bare()) {
+        let tenant = fund(world, 100);
+        let developer = tenant.key(json!({ "role": "developer" }));
+        let cap = json!({ "budget": { "cap_cents": 100, "period": "day" } });
+        tenant.client.patch("/v1/kits/default", &cap).expect(200);
+        let another = |client: &Client| client.post("/v1/users", &json!({ "name": "another" }));
+        let refused = |why: &str| {
+            let told = another(&developer).expect_error(403, "forbidden");
+            assert_eq!(told["reason"], "loosening_not_allowed", "{why}");
+        };
+        refused("nothing bounds the sum");
+        let path = "/v1/projects/default";
+        let cents = |cents: u64| json!({ "budget": { "cap_cents": cents, "period": "day" } });
+        // However wide: it is a bound that they chose themselves, and one that they tighten stays so.
+        for own in [cents(100_000_000), cents(90_000_000)] {
+            developer.patch(path, &own).expect(200);
+            refused("their own bound");
+        }
+        tenant.client.patch(path, &cents(90_000_000)).expect(200);
+        another(&developer).expect(201);
+        tenant.client.patch(path, &json!({ "budget": null })).expect(200);
+        refused("gone again");
+        world.books_agree();
+    }
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use charter_tests::artefacts::Artefacts;
 use charter_tests::double::{Heard, Reply, listen};
 use charter_tests::patience::until;
+use charter_tests::tenant::id;
 use charter_tests::world::Builder;
 use charter_tests::{Client, Database, Tenant, World, on_both};
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -250,6 +251,29 @@ on_both! {
         world.register().client.get(&format!("/v1/webhooks/{id}")).expect_error(404, "not_found");
         tenant.client.delete(&format!("/v1/users/{one}")).expect(200);
         until("it ends with its tenant", || tenant.client.get(&format!("/v1/webhooks/{id}")).status == 404);
+    }
+
+    fn who_is_pinned_makes_twenty_and_leaves_the_others_theirs(world: builder()) {
+        let tenant = tenant_with_script(world);
+        let (one, two) = (tenant.user("one"), tenant.user("two"));
+        let pinned = |pin: Value| tenant.key(pin);
+        let (of_user, of_project) = (
+            pinned(json!({ "role": "developer", "user_id": one })),
+            pinned(json!({ "role": "developer", "project_id": tenant.project })),
+        );
+        let wish = json!({ "url": "http://127.0.0.1:9/", "eventTypes": ["script.told"] });
+        let make = |client: &Client| client.post("/v1/webhooks", &wish);
+        let ids: Vec<String> = (0..20).map(|_| id(&make(&of_user).expect(201))).collect();
+        let refused = make(&of_user).expect_error(409, "state_conflict");
+        assert!(refused["message"].as_str().unwrap().contains("project or user"), "{refused}");
+        // Another user's key, and whoever is pinned to nothing, make theirs.
+        make(&pinned(json!({ "role": "developer", "user_id": two }))).expect(201);
+        make(&tenant.client).expect(201);
+        // A project's keys count what is in the project.
+        make(&of_project).expect_error(409, "state_conflict");
+        // One that is gone makes room for another.
+        of_user.delete(&format!("/v1/webhooks/{}", ids[0])).expect(200);
+        make(&of_user).expect(201);
     }
 
     fn what_is_asked_for_is_checked(world: builder()) {

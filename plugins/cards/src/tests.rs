@@ -162,6 +162,9 @@ fn a_canceled_card_returns_its_balance_and_stays_canceled() {
         assert!(bench.post(below, json!({})).unwrap_err().is("state_conflict"), "{below}");
     }
     assert!(bench.top_up(1).unwrap_err().is("state_conflict"));
+    // Money that came back to it would be nobody's.
+    let refused = bench.settle(&authorization, "refund", json!({})).unwrap_err();
+    assert_eq!((refused.code(), refused.reason_text()), ("state_conflict", Some("card_canceled")));
     // Five dollars were captured, the rest is the organization's again.
     assert!(bench.host.post("/cards", json!({})).is_ok());
 }
