@@ -9,7 +9,7 @@ use charter_tests::patience::until;
 use charter_tests::stripe::{self, Stripe};
 use charter_tests::tenant::id;
 use charter_tests::world::Builder;
-use charter_tests::{Database, on_both};
+use charter_tests::{Client, Database, on_both};
 use serde_json::{Value, json};
 
 use crate::hooks::count;
@@ -76,6 +76,31 @@ on_both! {
         let portal = client.post("/v1/billing/portal", &json!({})).expect(200);
         assert!(portal["url"].as_str().unwrap().starts_with("https://portal.example/"));
         assert_eq!(double.requests("/v1/billing_portal/sessions")[0].form["customer"], asked[0].form["customer"]);
+        world.books_agree();
+    }
+
+    fn nobody_stops_what_is_the_organizations_at_a_profile_or_a_kit(world: billed()) {
+        let double = Stripe::start();
+        bind(world, &format!("http://{}", double.address), stripe::KEY);
+        let tenant = on_trial(world);
+        let pinned = tenant.key(json!({ "role": "developer", "project_id": tenant.project }));
+        let nothing = json!({ "budget": { "cap_cents": 1, "period": "total" } });
+        pinned.patch("/v1/projects/default", &nothing).expect(200);
+        pinned.patch(&format!("/v1/users/{}", tenant.user), &nothing).expect(200);
+        pinned.patch("/v1/kits/default", &json!({ "primitives": { "billing": { "enabled": false } } })).expect(200);
+        pinned.post(&format!("/v1/users/{}/revoke", tenant.user), &json!({})).expect(200);
+        let buy = |client: &Client| top_up(client, json!({ "amount_cents": 1_000, "payment_method": "pm_new" }));
+        assert_eq!(buy(&pinned).expect_error(403, "forbidden")["reason"], "primitive_disabled_by_kit");
+        let bought = buy(&tenant.client).expect(200);
+        let asked = double.requests("/v1/payment_intents").pop().unwrap();
+        tell(world, &tenant, &event("payment_intent.succeeded", intent("pi_1", &asked, "metadata", 1_000)));
+        until("it is paid", || invoice(&tenant.client, &id(&bought["invoice"]))["status"] == "paid");
+        assert_eq!(credit(&tenant.client), 1_500);
+        // A caller who names the profile or the project has it as a party.
+        for (header, named) in [("x-service-user-id", &tenant.user), ("x-service-project-id", &tenant.project)] {
+            let refused = buy(&tenant.client.with(header, named)).expect_error(403, "forbidden");
+            assert_eq!(refused["reason"], "primitive_disabled_by_kit", "{header}");
+        }
         world.books_agree();
     }
 

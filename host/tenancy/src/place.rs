@@ -112,6 +112,15 @@ impl Place {
     pub fn may_loosen(&self) -> Result<(), Refusal> {
         authority::loosen(&self.scope)
     }
+
+    /// The same for what is the organization's: no project, profile or kit that nobody named is a
+    /// party to it, so that none of them stops it.
+    #[must_use]
+    pub fn of_organization(&self) -> Self {
+        let principal = self.scope.principal().clone();
+        let scope = proof_in(principal, &self.organization).scope();
+        Self { scope, user: None, kit: None, ..self.clone() }
+    }
 }
 
 /// The proof of a principal in an organization.
@@ -157,8 +166,11 @@ impl Directory {
     /// 404 where one of them is gone since.
     pub async fn place_again(&self, scope: &Scope) -> Result<Place, Refusal> {
         let Party { scope, organization, project, user, kit } = self.party_again(scope).await?;
-        let (Some(organization), Some(project)) = (organization, project) else {
-            return Err(Refusal::not_found());
+        let organization = organization.ok_or_else(Refusal::not_found)?;
+        let project = match scope.project() {
+            Some(_) => project.ok_or_else(Refusal::not_found)?,
+            // No party to what is asked; but every place is in one.
+            None => self.resolve_project(scope.principal(), &organization, None).await?,
         };
         if scope.user().is_some() && user.is_none() {
             return Err(Refusal::not_found());

@@ -3,6 +3,9 @@
 //! Only this file makes a [`Caller`], and every way in begins with one. The guards of a caller at
 //! the commit are named here, so that each way in requires the same.
 
+use std::sync::Arc;
+
+use charter_kernel::authority::Class;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::scope::{Actor, ActorKind, Level, Scope};
 use charter_kernel::unit::Guard;
@@ -58,6 +61,20 @@ impl Caller {
         let Some(place) = &self.place else { return Ok(self) };
         let credential = app.directory.credential_guards(place).await?;
         Ok(Self { credential, ..self })
+    }
+
+    /// The caller as a party to an operation of this class: to what is the organization's no
+    /// project and no profile is a party that nobody named.
+    #[must_use]
+    pub fn party_to(self: Arc<Self>, class: Class) -> Arc<Self> {
+        let is_whole = matches!(class, Class::OrganizationRead | Class::OrganizationChange);
+        let named = |place: &&Place| place.scope.level() != Level::Organization;
+        match self.place.as_ref().filter(|place| is_whole && !named(place)) {
+            Some(place) => {
+                Arc::new(Self { place: Some(place.of_organization()), ..(*self).clone() })
+            }
+            None => self,
+        }
     }
 
     /// The sender's identity.

@@ -143,7 +143,11 @@ fn address(caller: &Caller, operation: &str, client: &ClientKey) -> (String, Key
     let id = idempotency::record_id(idempotency::RecordPlace {
         organization: &organization,
         project: place.map_or("", |place| place.project.id.as_str()),
-        user: place.and_then(|place| place.user.as_ref()).map_or("", |user| user.id.as_str()),
+        // The organization's own keys are filed with the default profile's.
+        user: place.map_or("", |place| match &place.user {
+            Some(user) => user.id.as_str(),
+            None => place.project.default_user.as_str(),
+        }),
         principal: (kind, principal),
         operation,
         key: client,

@@ -58,8 +58,14 @@ pub async fn find(
             Matched { caller, operation: Operation::Host(entry), parameters }
         }
         Target::Primitive(primitive, _) => {
+            let method = accepted.method.as_str();
+            let active = primitive.active().table(mount).and_then(|it| it.find(method, &path).ok());
+            let caller = match active {
+                Some(active) => caller.party_to(active.value.contract.class),
+                None => caller,
+            };
             let gated = gate::gate(app, caller, &primitive).await?;
-            let found = Matched::at_path(gated, mount, accepted.method.as_str(), &path);
+            let found = Matched::at_path(gated, mount, method, &path);
             found.map_err(|missing| match missing {
                 Missing::Path => Refusal::not_found(),
                 Missing::Method { allow } => {
@@ -95,7 +101,8 @@ pub async fn find_callable(
         true => caller.require_credential(app).await?,
         false => caller,
     };
-    let gated = gate::gate(app, Arc::new(caller), &known.primitive).await?;
+    let caller = Arc::new(caller).party_to(known.operation.contract.class);
+    let gated = gate::gate(app, caller, &known.primitive).await?;
     let (caller, served) = gated.into_parts();
     let operation = served.operation(id).ok_or_else(unknown)?.clone();
     check_callable(&operation.contract, &known.operation.contract)?;
