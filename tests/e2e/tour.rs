@@ -8,7 +8,7 @@ use charter_tests::on_both;
 use charter_tests::world::{Builder, OPERATOR_TOKEN};
 use serde_json::Value;
 
-use crate::scaffold::{Copy, succeeds};
+use crate::author::{Copy, succeeds};
 
 /// The line above a block that is run.
 const MARK: &str = "<!-- tour -->\n```sh\n";
