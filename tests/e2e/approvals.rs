@@ -399,7 +399,7 @@ on_both! {
 fn of_two_contrary_words_on_two_replicas_one_counts() {
     let world = Builder::new().bare().start(Database::Postgresql);
     let (tenant, owner) = govern(&world, 1);
-    budget(&tenant, json!({ "cap_cents": 10_000, "period": "day" }));
+    budget(&tenant, json!({ "cap_cents": 10_000, "period": "total" }));
     let (approver, _) = join(&world, &tenant, &owner, "approver");
     let (another, _) = join(&world, &tenant, &owner, "approver");
     let (second, _folder) = world.replica();
