@@ -84,9 +84,6 @@ on_both! {
         bind(world, &format!("http://{}", double.address), stripe::KEY);
         let tenant = on_trial(world);
         let pinned = tenant.key(json!({ "role": "developer", "project_id": tenant.project }));
-        let nothing = json!({ "budget": { "cap_cents": 1, "period": "total" } });
-        pinned.patch("/v1/projects/default", &nothing).expect(200);
-        pinned.patch(&format!("/v1/users/{}", tenant.user), &nothing).expect(200);
         pinned.patch("/v1/kits/default", &json!({ "primitives": { "billing": { "enabled": false } } })).expect(200);
         pinned.post(&format!("/v1/users/{}/revoke", tenant.user), &json!({})).expect(200);
         let buy = |client: &Client| top_up(client, json!({ "amount_cents": 1_000, "payment_method": "pm_new" }));
@@ -96,6 +93,12 @@ on_both! {
         tell(world, &tenant, &event("payment_intent.succeeded", intent("pi_1", &asked, "metadata", 1_000)));
         until("it is paid", || invoice(&tenant.client, &id(&bought["invoice"]))["status"] == "paid");
         assert_eq!(credit(&tenant.client), 1_500);
+        // Caps are another thing: they bind what is bought, and more room takes an admin.
+        for (path, cents) in [("/v1/organization", 1_500), ("/v1/projects/default", 500), ("/v1/kits/default", 500)] {
+            tenant.client.patch(path, &json!({ "budget": { "cap_cents": cents, "period": "total" } })).expect(200);
+            assert_eq!(buy(&tenant.client).expect_error(403, "forbidden")["reason"], "budget_exceeded", "{path}");
+            tenant.client.patch(path, &json!({ "budget": null })).expect(200);
+        }
         // A caller who names the profile or the project has it as a party.
         for (header, named) in [("x-service-user-id", &tenant.user), ("x-service-project-id", &tenant.project)] {
             let refused = buy(&tenant.client.with(header, named)).expect_error(403, "forbidden");

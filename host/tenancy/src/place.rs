@@ -114,7 +114,7 @@ impl Place {
     }
 
     /// The same for what is the organization's: no project, profile or kit that nobody named is a
-    /// party to it, so that none of them stops it.
+    /// party to it, so that none of them is asked.
     #[must_use]
     pub fn of_organization(&self) -> Self {
         let principal = self.scope.principal().clone();
@@ -200,6 +200,28 @@ impl Directory {
             None => None,
         };
         Ok(Party { scope: scope.clone(), organization, project, user, kit })
+    }
+
+    /// The project and the profile that requests of an organization go to by default, as far as they
+    /// are there still.
+    ///
+    /// # Errors
+    /// When the directory cannot be asked.
+    pub async fn party_by_default(
+        &self,
+        organization: &Arc<OrganizationRecord>,
+    ) -> Result<Party, Unreadable> {
+        let project = self.project(&organization.id, &organization.default_project).await?;
+        let (user, kit) = match &project {
+            Some(project) => {
+                let user = self.user(&project.id, &project.default_user).await?;
+                let kit = self.kit_of(project, user.as_deref()).await?;
+                (user, kit)
+            }
+            None => (None, None),
+        };
+        let scope = proof_in(Principal::of(Actor::system("host")), organization).scope();
+        Ok(Party { scope, organization: Some(organization.clone()), project, user, kit })
     }
 
     /// Places work that runs later, by who does it and whose it is. Whether the user is active is
