@@ -7,7 +7,7 @@ use charter_kernel::refusal::Failure as Refused;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Claim, Draft, Key, Reach};
 
-use crate::backlog::Kind;
+use crate::backlog::{Guess, Kind};
 use crate::bindings::charter::primitive::jobs::{Host, Job, Schedule};
 use crate::bindings::charter::primitive::types::Failure;
 use crate::failure::{failure, invalid, not_found, unread, write_failure};
@@ -81,15 +81,27 @@ impl Work {
             Kind::Job => (jobs(), config.jobs_waiting_max),
             Kind::Schedule => (schedules(), config.schedules_max),
         };
-        let committed = match self.asked.count_at_start(kind, organization) {
-            Some(committed) => committed,
-            None => {
+        let backlog = self.shared.backlog.clone();
+        let guess = match (self.asked.count_at_start(kind, organization), kind) {
+            (Some(counted), _) => Guess::Room(counted),
+            (None, Kind::Job) => backlog.guess(organization, max),
+            (None, Kind::Schedule) => Guess::Unknown,
+        };
+        let is_admitted = match guess {
+            Guess::Room(most) if self.asked.add(kind, organization, most, max) => true,
+            Guess::Full => false,
+            Guess::Room(_) | Guess::Unknown => {
                 let groups = groups_of(organization);
                 let counted = self.shared.store.in_groups(&space, &groups, max).await;
-                counted.map_err(|error| unread(&error))?
+                let counted = counted.map_err(|error| unread(&error))?;
+                let is_admitted = self.asked.add(kind, organization, counted, max);
+                if kind == Kind::Job {
+                    backlog.note(organization, counted, !is_admitted);
+                }
+                is_admitted
             }
         };
-        if self.asked.add(kind, organization, committed, max) {
+        if is_admitted {
             return Ok(());
         }
         Err(match kind {
