@@ -16,6 +16,7 @@ mod epoch;
 mod error;
 mod fact;
 mod migrate;
+mod priority;
 mod query;
 mod reader;
 mod seal;
@@ -37,6 +38,7 @@ pub use error::{
     BackupError, CommitError, OpenError, ReadError, SealError, TransactError, WriteError,
 };
 pub use fact::audit_fact;
+pub use priority::give_way;
 pub use query::{
     GroupStanding, LogEntry, LogHead, LogPage, Order, PAGE_BYTES_MAX, PAGE_ROWS_MAX, Page, Query,
     SequencedFact, TESTS_MAX, Test,

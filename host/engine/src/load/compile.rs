@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use charter_store::give_way;
 use tokio::sync::Semaphore;
 use wasmtime::Engine;
 use wasmtime::component::Component as Code;
@@ -13,8 +14,6 @@ use super::weigh::Weight;
 
 /// Small components compiled, and components looked at, at once.
 const SMALL_MAX: usize = 2;
-/// How much the threads give way: half-way to the lowest priority.
-const NICENESS: i32 = 10;
 
 /// The turns of compilations.
 #[derive(Debug)]
@@ -57,14 +56,6 @@ pub(super) fn compile(engine: &Engine, wasm: &[u8]) -> wasmtime::Result<Code> {
             tracing::warn!(%error, "no threads of its own for a compilation");
             Code::new(engine, wasm)
         }
-    }
-}
-
-/// Lowers the priority of this thread; elsewhere than on Linux it would be the process's.
-fn give_way() {
-    #[cfg(target_os = "linux")]
-    if let Err(error) = rustix::process::nice(NICENESS) {
-        tracing::debug!(%error, "a compilation keeps its priority");
     }
 }
 

@@ -14,8 +14,8 @@ use crate::error::CommitError;
 
 /// Units of one batch.
 const BATCH_UNITS_MAX: usize = 512;
-/// Rows of one batch.
-const BATCH_ROWS_MAX: usize = 4_096;
+/// Rows of one batch: some ten milliseconds, which is how long a unit waits for a neighbour's.
+const BATCH_ROWS_MAX: usize = 512;
 /// Turns in which no unit came, after which a batch waits no longer for more; some microseconds.
 const IDLE_MAX: u32 = 32;
 /// Bytes of one batch.

@@ -2,7 +2,8 @@
 //!
 //! Invariant: no read takes longer than [`READ_MS_MAX`], and none that takes long or copies much
 //! keeps a thread of the runtime: a read that has not ended after a moment is given up and made
-//! again on a thread that may wait. Such reads leave some connections to the others.
+//! again on a thread of its own, which gives way to the others. Such reads leave them some
+//! connections, too.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,10 +15,11 @@ use std::time::Duration;
 use rusqlite::types::{ToSql, ToSqlOutput, Value as Cell, ValueRef};
 use rusqlite::{OpenFlags, Statement, ffi};
 use sqlx::error::{DatabaseError, ErrorKind};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::Instant;
 
 use super::{Filled, Lent, Query, READ_MS_MAX, Row, Value};
+use crate::priority::give_way;
 use crate::query::PAGE_BYTES_MAX;
 
 /// Statements that a connection keeps prepared.
@@ -329,15 +331,20 @@ impl SqlitePool {
         };
         let (turn, connection) = self.connection().await?;
         let pool = self.clone();
+        let (tell, told) = oneshot::channel();
         let again = move || {
+            give_way();
             // The caller may leave; the read goes on, and its turn with it.
             let _turns = (long, turn);
             let time = Duration::from_millis(READ_MS_MAX);
             let filled = connection.fill_within(&query, bounds, time);
             pool.put_back(connection);
-            filled
+            let _ = tell.send(filled);
         };
-        tokio::task::spawn_blocking(again).await.unwrap_or(Err(sqlx::Error::WorkerCrashed))
+        // A priority that was lowered stays so: the thread ends with its read, which takes much longer
+        // than to make one.
+        std::thread::Builder::new().name("charter-reader".into()).spawn(again)?;
+        told.await.unwrap_or(Err(sqlx::Error::WorkerCrashed))
     }
 
     async fn connection(&self) -> sqlx::Result<(OwnedSemaphorePermit, SqliteConnection)> {
