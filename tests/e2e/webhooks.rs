@@ -276,6 +276,20 @@ on_both! {
         make(&of_user).expect(201);
     }
 
+    fn large_events_come_to_many_webhooks_and_delay_nobody_for_good(world: builder()) {
+        let tenant = tenant_with_script(world);
+        let receiver = Receiver::new();
+        let wish = json!({ "url": receiver.url(), "eventTypes": ["script.told"] });
+        for _ in 0..40 {
+            tenant.client.post("/v1/webhooks", &wish).expect(201);
+        }
+        let events = 4;
+        let large = vec![json!({ "emit": "\"".repeat(29_800) }); events];
+        play(&tenant.client, large.into()).expect(200);
+        // Each is 120 kB as it is kept: one event to forty webhooks is more than one commit takes.
+        assert_eq!(receiver.hears(40 * events).len(), 40 * events);
+    }
+
     fn what_is_asked_for_is_checked(world: builder()) {
         let tenant = tenant_with_script(world);
         let bad = |wish: Value| tenant.client.post("/v1/webhooks", &wish).expect_error(400, "invalid_input")["param"].clone();

@@ -11,7 +11,7 @@ use std::time::Duration;
 use charter_adapters::webhooks;
 use charter_kernel::id::uuid_v7;
 use charter_kernel::refusal::Refusal;
-use charter_kernel::unit::{FactKind, Guard, Reach, Unit, Write};
+use charter_kernel::unit::{FactKind, Guard, Reach, Rejection, Unit, Write};
 use charter_store::{CommitError, PAGE_ROWS_MAX, Query};
 use charter_tenancy::records::Record as _;
 use charter_tenancy::records::webhook::{
@@ -29,6 +29,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 const FEEDS_MAX: u32 = 1_000;
 /// Deliveries of one commit.
 const DELIVERIES_MAX: usize = 500;
+/// Bytes of their bodies after which the next event waits for another turn.
+const DELIVERIES_BYTES_MAX: usize = 1 << 20;
+/// Bytes of their bodies in one commit.
+const UNIT_BYTES_MAX: usize = 2 << 20;
 
 /// Never ends by itself.
 pub(super) async fn run(app: Arc<App>) {
@@ -41,9 +45,11 @@ pub(super) async fn run(app: Arc<App>) {
             );
             Vec::new()
         });
-        let none = found.is_empty();
+        let mut rests = found.is_empty();
         for reach in found {
             if let Err(refusal) = hand_out(&app, &reach).await {
+                // Nothing hurries that did not go well.
+                rests = true;
                 tracing::warn!(
                     reach = reach.as_str(),
                     message = refusal.message,
@@ -51,7 +57,7 @@ pub(super) async fn run(app: Arc<App>) {
                 );
             }
         }
-        if none {
+        if rests {
             let _ = tokio::time::timeout(LOOK_EVERY, app.store.next_event()).await;
         }
     }
@@ -77,9 +83,14 @@ async fn hand_out(app: &App, reach: &Reach) -> Result<(), Refusal> {
         .facts(FactKind::Event, organization, feed.after, limit)
         .await
         .map_err(stored::reading)?;
-    let (now, mut writes) = (app.store.now(), Vec::new());
+    let (now, mut parts) = (app.store.now(), vec![Part::default()]);
+    let mut after = events.is_empty().then_some(head);
     let live = app.registry.current();
     for event in &events {
+        // A part that is full ends with a whole event, where the next one begins.
+        if parts.last().is_some_and(|part| part.bytes > DELIVERIES_BYTES_MAX) {
+            break;
+        }
         let body: Value = serde_json::from_str(&event.fact.body).unwrap_or_default();
         let (name, user) = (&event.fact.name, body["user"].as_str());
         let whose = (body["project"].as_str(), user);
@@ -101,22 +112,48 @@ async fn hand_out(app: &App, reach: &Reach) -> Result<(), Refusal> {
                 ended_at: None,
             };
             let draft = delivery.due(now).map_err(stored::unreadable)?;
-            writes.push(Write::Insert { key: delivery.key(), draft });
+            let bytes = draft.body.len();
+            if parts.last().is_none_or(|part| part.bytes + bytes > UNIT_BYTES_MAX) {
+                parts.push(Part::default());
+            }
+            if let Some(part) = parts.last_mut() {
+                part.bytes += bytes;
+                part.writes.push(Write::Insert { key: delivery.key(), draft });
+            }
         }
+        after = Some(event.sequence);
     }
     // Events that were past their time before anybody read them leave nothing behind their head.
-    let after = events.last().map_or(head, |event| event.sequence);
-    let any = !writes.is_empty();
+    let after = after.unwrap_or(feed.after);
     let next = Feed { after, ..feed.clone() }.draft().map_err(stored::unreadable)?;
-    writes.push(Write::Replace { key: key.clone(), draft: next, expected: None });
-    let guards = vec![Guard::Unchanged { key, version: row.version }];
-    let unit = Unit { organization: feed.organization, guards, writes, ..Unit::default() };
-    match app.store.commit(unit).await {
-        Ok(_) if any => app.adapters.delivery_wanted.notify_one(),
-        Ok(_) => {}
-        // Another host has handed them out.
-        Err(CommitError::Rejected(_)) => {}
-        Err(error) => return Err(charter_tenancy::stored::commit_refusal(&error)),
+    let any = parts.iter().any(|part| !part.writes.is_empty());
+    let last = parts.len() - 1;
+    for (n, mut part) in parts.into_iter().enumerate() {
+        // One event to many webhooks may take several commits. Only the last says that it was handed
+        // out: a host that dies between them hands it out again, under the same event's id.
+        if n == last {
+            let (key, draft) = (key.clone(), next.clone());
+            part.writes.push(Write::Replace { key, draft, expected: None });
+        }
+        let guards = vec![Guard::Unchanged { key: key.clone(), version: row.version }];
+        let organization = feed.organization.clone();
+        let unit = Unit { organization, guards, writes: part.writes, ..Unit::default() };
+        match app.store.commit(unit).await {
+            Ok(_) => {}
+            // Another host has handed them out.
+            Err(CommitError::Rejected(Rejection::Conflict { .. })) => return Ok(()),
+            Err(error) => return Err(charter_tenancy::stored::commit_refusal(&error)),
+        }
+    }
+    if any {
+        app.adapters.delivery_wanted.notify_one();
     }
     Ok(())
+}
+
+/// Deliveries of one commit.
+#[derive(Default)]
+struct Part {
+    writes: Vec<Write>,
+    bytes: usize,
 }
