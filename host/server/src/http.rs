@@ -27,6 +27,7 @@ pub mod body;
 mod connection;
 pub mod drain;
 mod forwarded;
+mod sent;
 pub mod tls;
 mod watched;
 

@@ -13,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
+use super::sent::Sent;
 use super::watched::{Patience, Progress, WatchAction, Watched};
 use super::{Door, Io, Peer, Serving, forwarded};
 
@@ -57,7 +58,8 @@ impl Connection {
         let http2 = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let service = service_fn(|request: http::Request<Incoming>| {
             let in_flight = progress.request();
-            if request.version() == http::Version::HTTP_2 {
+            let request_version = request.version();
+            if request_version == http::Version::HTTP_2 {
                 http2.store(true, std::sync::atomic::Ordering::Relaxed);
             }
             // Each request of a proxy's connection may be another client's.
@@ -69,10 +71,11 @@ impl Connection {
             );
             let peer = Peer { address, tls, door: self.door };
             let answering = (self.serving.answer)(peer, request);
+            let watched = (request_version == http::Version::HTTP_2).then(|| progress.clone());
             async move {
                 let answer = answering.await;
                 drop(in_flight);
-                Ok::<_, Infallible>(answer)
+                Ok::<_, Infallible>(answer.map(|body| Sent::new(body, watched)))
             }
         });
         let connection =

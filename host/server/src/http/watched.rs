@@ -27,7 +27,17 @@ pub(super) struct Progress {
     head_since: AtomicU64,
     /// Since when the peer takes no bytes.
     stalled_since: AtomicU64,
+    /// Answers, and pieces of them, that wait for the peer's leave to be written (RFC 9113, 5.2).
+    owed: AtomicU32,
+    /// Bytes written.
+    written: AtomicU64,
+    /// When so much of it had been written as counts for progress, and how much that was.
+    moved: (AtomicU64, AtomicU64),
 }
+
+/// Bytes that a peer takes within the patience of a write, where some are owed to it: more than its
+/// own pings are answered with.
+const MOVED_BYTES: u64 = 16 << 10;
 
 /// The limits of [`Progress`].
 #[derive(Clone, Copy)]
@@ -56,7 +66,26 @@ impl Progress {
             idle_since: AtomicU64::new(1),
             head_since: AtomicU64::new(0),
             stalled_since: AtomicU64::new(0),
+            owed: AtomicU32::new(0),
+            written: AtomicU64::new(0),
+            moved: (AtomicU64::new(1), AtomicU64::new(0)),
         }
+    }
+    /// Something waits for the peer's leave, until what is returned is dropped.
+    pub(super) fn owe(self: &Arc<Self>) -> Owed {
+        self.owed.fetch_add(1, Relaxed);
+        Owed(self.clone())
+    }
+    /// Whether the peer has taken next to nothing of what is owed to it, for so long.
+    fn is_withheld(&self, patience: Duration) -> bool {
+        let (now, written) = (self.now(), self.written.load(Relaxed));
+        let (since, before) = (self.moved.0.load(Relaxed), self.moved.1.load(Relaxed));
+        if self.owed.load(Relaxed) == 0 || written.saturating_sub(before) >= MOVED_BYTES {
+            self.moved.0.store(now, Relaxed);
+            self.moved.1.store(written, Relaxed);
+            return false;
+        }
+        now.saturating_sub(since) > patience.as_millis() as u64
     }
     /// A request has arrived; dropping what is returned says that its answer is ready.
     pub(super) fn request(self: &Arc<Self>) -> InFlight {
@@ -71,7 +100,7 @@ impl Progress {
             let since = since.load(Relaxed);
             since != 0 && self.now().saturating_sub(since) > limit.as_millis() as u64
         };
-        if late(&self.stalled_since, patience.write) {
+        if late(&self.stalled_since, patience.write) || self.is_withheld(patience.write) {
             return WatchAction::Cut;
         }
         if self.in_flight.load(Relaxed) > 0 {
@@ -106,6 +135,15 @@ impl Drop for InFlight {
     }
 }
 
+/// Something that waits for the peer's leave.
+pub(super) struct Owed(Arc<Progress>);
+
+impl Drop for Owed {
+    fn drop(&mut self) {
+        self.0.owed.fetch_sub(1, Relaxed);
+    }
+}
+
 /// The stream.
 pub(super) struct Watched<T> {
     inner: T,
@@ -115,6 +153,11 @@ pub(super) struct Watched<T> {
 impl<T> Watched<T> {
     pub(super) fn new(inner: T, progress: Arc<Progress>) -> Self {
         Self { inner, progress }
+    }
+    fn count(&self, polled: &Poll<io::Result<usize>>) {
+        if let Poll::Ready(Ok(bytes)) = polled {
+            self.progress.written.fetch_add(*bytes as u64, Relaxed);
+        }
     }
     fn wrote<R>(&self, polled: Poll<R>) -> Poll<R> {
         let stalled = &self.progress.stalled_since;
@@ -152,6 +195,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Watched<T> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.inner).poll_write(cx, bytes);
+        self.count(&polled);
         self.wrote(polled)
     }
     fn poll_write_vectored(
@@ -160,6 +204,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Watched<T> {
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.inner).poll_write_vectored(cx, bytes);
+        self.count(&polled);
         self.wrote(polled)
     }
     fn is_write_vectored(&self) -> bool {
@@ -208,5 +253,29 @@ mod tests {
         tokio::time::advance(Duration::from_secs(11)).await;
         assert_eq!(progress.action(PATIENCE, false), WatchAction::Cut);
         assert_eq!(progress.action(PATIENCE, true), WatchAction::Fine);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_withholds_its_leave_is_cut_unless_nothing_is_owed() {
+        let progress = Arc::new(Progress::new());
+        drop(progress.request());
+        let request = progress.request();
+        let act = || progress.action(PATIENCE, true);
+        tokio::time::advance(Duration::from_secs(600)).await;
+        assert_eq!(act(), WatchAction::Fine, "an answer takes as long as it takes");
+        let owed = progress.owe();
+        for _ in 0..6 {
+            tokio::time::advance(Duration::from_secs(20)).await;
+            progress.written.fetch_add(MOVED_BYTES, Relaxed);
+            assert_eq!(act(), WatchAction::Fine, "it is taken, slowly");
+        }
+        tokio::time::advance(Duration::from_secs(20)).await;
+        progress.written.fetch_add(17, Relaxed);
+        assert_eq!(act(), WatchAction::Fine);
+        tokio::time::advance(Duration::from_secs(11)).await;
+        assert_eq!(act(), WatchAction::Cut, "a ping's answer is no progress");
+        drop(owed);
+        assert_eq!(act(), WatchAction::Fine, "a stream that is silent owes nothing");
+        drop(request);
     }
 }
