@@ -1,7 +1,10 @@
 //! The live stream, read by a public client: what happened, in order, without holes or repeats.
 
+use std::time::{Duration, Instant};
+
 use charter_tests::artefacts::Artefacts;
 use charter_tests::patience::until;
+use charter_tests::raw::Raw;
 use charter_tests::stream::Stream;
 use charter_tests::world::Builder;
 use charter_tests::{Client, Database, Tenant, World, on_both};
@@ -133,6 +136,28 @@ on_both! {
         let stream = open(&tenant.client.bearer(made["key"].as_str().unwrap()), None);
         tenant.client.delete(&format!("/v1/auth/keys/{}", made["id"].as_str().unwrap())).expect(200);
         until("the stream ends", || stream.next().is_none());
+    }
+
+    fn a_revoked_keys_stream_ends_however_slowly_it_is_read(world: Builder::new().bare()) {
+        let tenant = tenant_with_script(world);
+        let long = vec![json!({ "emit": "x".repeat(1_500) }); 190];
+        for _ in 0..32 {
+            play(&tenant.client, long.clone().into()).expect(200);
+        }
+        let made = tenant.client.post("/v1/auth/keys", &json!({ "name": "reader" })).expect(201);
+        let base = tenant.client.base();
+        let mut slow = Raw::connect(base).unwrap();
+        let key = made["key"].as_str().unwrap();
+        let asked = format!("GET /v1/events?after=0 HTTP/1.1\r\nhost: charter\r\nauthorization: Bearer {key}\r\nconnection: close\r\n\r\n");
+        assert!(slow.say(asked.as_bytes()));
+        assert!(slow.first().contains("200 OK"), "it is open");
+        tenant.client.delete(&format!("/v1/auth/keys/{}", made["id"].as_str().unwrap())).expect(200);
+        let revoked = Instant::now();
+        until("the seconds are over that it may take", || revoked.elapsed() > Duration::from_secs(6));
+        play(&tenant.client, json!([{ "emit": "after the revocation" }])).expect(200);
+        let heard = slow.rest();
+        assert!(heard.contains("xxx"), "{heard:.300}");
+        assert!(!heard.contains("after the revocation"));
     }
 }
 

@@ -33,6 +33,13 @@ impl Raw {
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 
+    /// Reads the bytes that come first.
+    pub fn first(&mut self) -> String {
+        let mut piece = [0; 1024];
+        let count = self.stream.read(&mut piece).unwrap_or_else(|error| panic!("{error}"));
+        String::from_utf8_lossy(&piece[..count]).into_owned()
+    }
+
     /// Reads up to the end of the connection. Bytes before an early end count too.
     pub fn rest(&mut self) -> String {
         let mut heard = Vec::new();

@@ -2,7 +2,7 @@
 //! served by the host without keeping a guest alive.
 //!
 //! Bounded: a reader that does not take what is sent is closed and can resume with `Last-Event-ID`.
-//! A credential that was revoked ends its streams within seconds.
+//! A credential that was revoked ends its streams within seconds, however slowly they are read.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -17,18 +17,19 @@ use charter_tenancy::identity::Identity;
 use charter_tenancy::records::user::User;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use tokio::sync::mpsc;
+use tokio::time::Instant as Ticks;
 
 use super::caller::Caller;
 use super::respond::Answered;
 use crate::app::App;
-use crate::bounds::streams::OpenStream;
+use crate::bounds::streams::{OpenStream, Room};
 use crate::events::{self, Position, Source};
 use crate::http::body::Body;
 
 /// When somebody with too many streams may ask for another.
 const STREAMS_RETRY_S: u32 = 5;
-/// Pieces that wait for a slow reader.
-const PIECES_MAX: usize = 16;
+/// Pieces that wait for a slow reader: they go out whatever has become of the credential.
+const PIECES_MAX: usize = 1;
 /// Entries read at once.
 const ENTRIES_MAX: u32 = 100;
 /// How often a silent stream says that it is alive.
@@ -64,8 +65,9 @@ pub fn stream(
     };
     let user = caller.place().and_then(|place| place.user.as_ref());
     let user = user.map(|user| User::address(&user.project, &user.id));
-    let following =
-        Following { app: app.clone(), guards, ends, user, source, sender, _place: place };
+    let (app, checked) = (app.clone(), Ticks::now());
+    let following = Following { app, guards, ends, user, source, sender, checked, place };
+    let app = &following.app.clone();
     app.tasks.spawn(following.run());
     let mut headers = HeaderMap::with_capacity(12);
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -84,7 +86,9 @@ struct Following {
     user: Option<Key>,
     source: Source,
     sender: mpsc::Sender<Bytes>,
-    _place: OpenStream,
+    /// When the credential was last looked at.
+    checked: Ticks,
+    place: OpenStream,
 }
 
 impl Following {
@@ -107,7 +111,7 @@ impl Following {
                 () = wait_either(&mut changed.1) => {}
                 _ = heartbeat.tick() => {
                     let beat = format!(": heartbeat {}\n\n", self.app.clock.now().0);
-                    if !self.send(beat).await {
+                    if !self.send(beat.into()).await {
                         return;
                     }
                 }
@@ -134,6 +138,7 @@ impl Following {
     /// is gone.
     async fn catch_up(&mut self) -> Option<bool> {
         loop {
+            let room = self.room().await?;
             let (text, next, more) = match &self.source {
                 Source::Log(log, after) => {
                     // The head first: what is appended after it was read as closed cannot be.
@@ -153,7 +158,7 @@ impl Following {
                 }
             };
             self.source = next;
-            if !self.send(text).await {
+            if !self.send(room.fill(text)).await {
                 return None;
             }
             if !more {
@@ -200,12 +205,42 @@ impl Following {
         Some((text, at))
     }
 
-    async fn send(&self, text: String) -> bool {
-        matches!(tokio::time::timeout(PATIENCE, self.sender.send(text.into())).await, Ok(Ok(())))
+    /// Room for what is read next, while the credential counts.
+    async fn room(&mut self) -> Option<Room> {
+        loop {
+            if let Ok(room) = tokio::time::timeout(RECHECK, self.place.room()).await {
+                return Some(room);
+            }
+            if self.sender.is_closed() || !self.still_holds().await {
+                return None;
+            }
+        }
+    }
+
+    /// Sends a piece once the reader takes it, and while the credential counts; false where the
+    /// stream ends.
+    async fn send(&mut self, piece: Bytes) -> bool {
+        let began = Ticks::now();
+        let sender = self.sender.clone();
+        loop {
+            let place = tokio::time::timeout(RECHECK, sender.reserve()).await;
+            if self.checked.elapsed() >= RECHECK && !self.still_holds().await {
+                return false;
+            }
+            match place {
+                Ok(Ok(place)) => {
+                    place.send(piece);
+                    return true;
+                }
+                Err(_) if began.elapsed() < PATIENCE => {}
+                Ok(Err(_)) | Err(_) => return false,
+            }
+        }
     }
 
     /// Whether the credential still counts; a store that cannot be asked ends the stream.
-    async fn still_holds(&self) -> bool {
+    async fn still_holds(&mut self) -> bool {
+        self.checked = Ticks::now();
         if self.ends.is_some_and(|end| end <= self.app.clock.now()) {
             return false;
         }
