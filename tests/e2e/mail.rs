@@ -244,6 +244,27 @@ on_both! {
         world.books_agree();
     }
 
+    fn a_link_counts_only_while_its_person_has_the_password_of_then(world: builder()) {
+        let tenant = govern(world, 1);
+        let (approver, _) = person(world, &tenant, "approver");
+        let (developer, _) = person(world, &tenant, "developer");
+        let relay = Relay::start();
+        bind(world, &relay);
+        let key = key_of(world, &tenant, &developer);
+        let id = wait_for(&key, json!({}));
+        let before = relay.hears(&approver, 1).remove(0).link();
+        let (session, _) = browser(world, &approver, PASSWORD);
+        let change = json!({ "password": PASSWORD, "new_password": "another one, quite long" });
+        session.put("/v1/auth/password", &change).expect(200);
+        // The reader of the mail until then is out with it.
+        is_plain_page(&decide(world, &before, "approve"), 404);
+        assert_eq!(approval(&tenant.client, &id)["status"], "pending_approval");
+        let another = wait_for(&key, json!({}));
+        let since = relay.hears(&approver, 2).remove(1).link();
+        is_plain_page(&decide(world, &since, "deny"), 200);
+        assert_eq!(approval(&tenant.client, &another)["status"], "denied");
+    }
+
     fn two_people_are_two_links(world: builder()) {
         let tenant = govern(world, 2);
         let (approver, _) = person(world, &tenant, "approver");

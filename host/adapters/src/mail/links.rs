@@ -16,13 +16,14 @@ pub const SIGN_IN_MS: i64 = 15 * 60_000;
 /// The same of one that proves an address: a day.
 pub const PROOF_MS: i64 = 24 * 3_600_000;
 
-/// A fresh link and its token.
+/// A fresh link and its token. It acts for the account of this id, as long as its password has been
+/// set anew so often and no more.
 ///
 /// # Errors
 /// When the operating system has no randomness.
 pub fn make(
     purpose: Purpose,
-    account: Option<&AccountId>,
+    account: Option<(&AccountId, u32)>,
     email: &str,
     now: Instant,
     expires_at: Instant,
@@ -31,7 +32,8 @@ pub fn make(
     let link = Link {
         digest: token.digest().hex(),
         purpose,
-        account: account.cloned(),
+        account: account.map(|(id, _)| id.clone()),
+        password_version: account.map(|(_, version)| version),
         email: email.to_owned(),
         mailed: Mailed::Waiting,
         reason: None,

@@ -69,7 +69,8 @@ pub async fn find_for_purpose(
     }
 }
 
-/// The account that a link acts for, as long as it has the address that the link was mailed to.
+/// The account that a link acts for, as long as it has the address that the link was mailed to, and
+/// the password of then.
 ///
 /// # Errors
 /// [`no_such_link`], or when the store cannot be asked.
@@ -77,8 +78,11 @@ pub async fn account(txn: &mut Txn, link: &Link) -> Result<Account, Refusal> {
     let id = link.account.as_ref().ok_or_else(no_such_link)?;
     let found =
         stored::get::<Account>(txn, &Account::address(id)).await?.ok_or_else(no_such_link)?.record;
-    // An account with another address by now is not the one that the link was mailed to.
-    if normalize(&found.email) == normalize(&link.email) { Ok(found) } else { Err(no_such_link()) }
+    // An account with another address by now is not the one that the link was mailed to; and whoever
+    // reads its mail in secret is out once the password is another.
+    let is_same = normalize(&found.email) == normalize(&link.email)
+        && link.password_version.is_none_or(|version| version == found.password_version);
+    if is_same { Ok(found) } else { Err(no_such_link()) }
 }
 
 /// The account that a presented link of this purpose acts for, with the link.

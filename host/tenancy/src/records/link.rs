@@ -73,6 +73,10 @@ pub struct Link {
     /// The account that it acts for; absent for a proof of an address that had no account.
     #[serde(default)]
     pub account: Option<AccountId>,
+    /// How often the account's password had been set anew when it was made: a new one ends the links
+    /// of before. Absent of links that earlier builds have made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub password_version: Option<u32>,
     /// The address that it was mailed to.
     pub email: String,
     /// The state of that mail.

@@ -149,6 +149,7 @@ async fn an_approvals_links_are_the_approvals_and_all_others_the_accounts() {
         digest: Plain::generate("link_").unwrap().digest().hex(),
         purpose,
         account: Some(house.owner.id.clone()),
+        password_version: Some(0),
         email: house.owner.email.clone(),
         mailed: Mailed::Waiting,
         reason: None,

@@ -63,8 +63,8 @@ async fn open_link(
     if approval.record.request_sha256 != *request_sha256 {
         return Err(links::no_such_link());
     }
-    let account = link.record.account.as_ref().ok_or_else(links::no_such_link)?;
-    let member = stored::get::<Member>(txn, &Member::address(&organization, account)).await?;
+    let account = links::account(txn, &link.record).await?.id;
+    let member = stored::get::<Member>(txn, &Member::address(&organization, &account)).await?;
     let member = member.ok_or_else(links::no_such_link)?.record;
     Ok(Opened { link, organization, approval, member })
 }

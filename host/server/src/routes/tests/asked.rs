@@ -82,7 +82,7 @@ impl Bed {
         };
         let (link, token) = links::make(
             purpose,
-            Some(&self.owner),
+            Some((&self.owner, 0)),
             "founder@example.com",
             NOW,
             NOW.plus_ms(60_000),

@@ -161,8 +161,10 @@ async fn mail_decider(
         approval: approval.id.clone(),
         request_sha256: approval.request_sha256.clone(),
     };
-    let (link, token) =
-        links::make(purpose, Some(&member.account), &member.email, now, approval.expires_at)?;
+    let account = stored::get::<Account>(txn, &Account::address(&member.account)).await?;
+    let Some(account) = account.map(|found| found.record) else { return Ok(()) };
+    let acts_for = Some((&account.id, account.password_version));
+    let (link, token) = links::make(purpose, acts_for, &account.email, now, approval.expires_at)?;
     let withheld = match () {
         () if mail::is_hosted(&app.adapters, &member.email) => Some("hosted_domain"),
         () if letter::mailbox(&member.email).is_none() => Some("no_mailbox"),
@@ -283,13 +285,13 @@ async fn mail_link(
         }
         () => None,
     };
-    let id = account.as_ref().map(|account| &account.id);
+    let acts_for = account.as_ref().map(|account| (&account.id, account.password_version));
     if let Some(reason) = withheld {
-        let account = id.map_or("", |id| id.as_str());
+        let account = acts_for.map_or("", |(id, _)| id.as_str());
         tracing::warn!(account, reason, purpose = ?leads.purpose, "a link is not mailed");
         return Ok(());
     }
-    let (link, token) = links::make(leads.purpose.clone(), id, email, now, expires_at)?;
+    let (link, token) = links::make(leads.purpose.clone(), acts_for, email, now, expires_at)?;
     stored::insert(txn, &link, "link").await?;
     let address = format!("{}{}?token={}", ready.base, leads.path, token.reveal());
     let cause = match leads.purpose {
