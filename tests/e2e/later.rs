@@ -49,15 +49,17 @@ enum Loss {
     Nothing,
     KeyRevoked,
     MakerDemoted,
+    MakerDemotedAndRemoved,
     MakerRemoved,
     UserRevoked,
     KitSwitchedOff,
 }
 
-const LOSSES: [Loss; 6] = [
+const LOSSES: [Loss; 7] = [
     Loss::Nothing,
     Loss::KeyRevoked,
     Loss::MakerDemoted,
+    Loss::MakerDemotedAndRemoved,
     Loss::MakerRemoved,
     Loss::UserRevoked,
     Loss::KitSwitchedOff,
@@ -68,9 +70,9 @@ fn expected(way: Way, loss: Loss) -> Option<&'static str> {
     match (loss, way) {
         // A profile that a person has made is the organization's, and plain work the profile's.
         (Loss::Nothing | Loss::MakerRemoved, _) => None,
-        (Loss::KeyRevoked | Loss::MakerDemoted, Way::Plain) => None,
+        (Loss::KeyRevoked | Loss::MakerDemoted | Loss::MakerDemotedAndRemoved, Way::Plain) => None,
         (Loss::KeyRevoked, _) => Some("unauthorized"),
-        (Loss::MakerDemoted, _) => Some("role_insufficient"),
+        (Loss::MakerDemoted | Loss::MakerDemotedAndRemoved, _) => Some("role_insufficient"),
         (Loss::UserRevoked, _) => Some("profile_revoked"),
         (Loss::KitSwitchedOff, _) => Some("primitive_disabled_by_kit"),
     }
@@ -183,9 +185,14 @@ impl Case {
         let lost = match self.loss {
             Loss::Nothing => return,
             Loss::KeyRevoked => admin.delete(&format!("/v1/auth/keys/{}", self.key)),
-            Loss::MakerDemoted => {
-                let role = json!({ "role": "viewer" });
-                self.owner.patch(&format!("/v1/organization/members/{member}"), &role)
+            Loss::MakerDemoted | Loss::MakerDemotedAndRemoved => {
+                let (path, role) =
+                    (format!("/v1/organization/members/{member}"), json!({ "role": "viewer" }));
+                let demoted = self.owner.patch(&path, &role);
+                match self.loss {
+                    Loss::MakerDemoted => demoted,
+                    _ => self.owner.delete(&path),
+                }
             }
             Loss::MakerRemoved => self.owner.delete(&format!("/v1/organization/members/{member}")),
             Loss::UserRevoked => admin.post(&format!("/v1/users/{agent}/revoke"), &json!({})),

@@ -70,10 +70,10 @@ impl Principal {
     }
 
     /// The same for what goes on for ever, on a schedule: it belongs to the profile, and outlives
-    /// the credential that set it up.
+    /// the credential that set it up. A job keeps the one it was asked with: it may count no more.
     #[must_use]
     pub fn hand_over(&self) -> Self {
-        Self { credential: None, ..self.hand_on() }
+        Self { credential: self.credential.clone(), ..self.hand_on() }
     }
 
     /// The role that counts within the pins: a pinned credential administers nothing, whatever its
@@ -439,7 +439,12 @@ mod tests {
             assert_eq!((job.role, &job.user, &job.root), (later.role, &later.user, &later.root));
             assert_eq!(job.credential.as_ref(), Some(&key().actor));
             assert_eq!(job.hand_on(), job, "handed on again it is the same");
-            assert_eq!(job.hand_over().credential, None);
+            assert_eq!(asked(role).hand_over().credential, None);
+            assert_eq!(
+                job.hand_over(),
+                job,
+                "a job's own schedule counts no longer than the job does"
+            );
         }
         let hook = Principal::of(Actor::new(ActorKind::Hook, "h")).hand_on();
         assert_eq!(hook.credential, None);

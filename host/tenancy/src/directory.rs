@@ -24,6 +24,7 @@ use charter_store::{Epoch, Order, Query, Store};
 use tokio::sync::watch;
 
 use crate::records::account::Account;
+use crate::records::former::FormerMember;
 use crate::records::key::ApiKey;
 use crate::records::kit::StoredKit;
 use crate::records::member::Member;
@@ -621,6 +622,19 @@ impl Directory {
             return Ok(None);
         };
         Member::read(&row).map(|member| Some(member.role)).map_err(|_| Unreadable)
+    }
+
+    /// The role that an account had in an organization that it was a member of, at the end.
+    pub(crate) async fn former_role(
+        &self,
+        organization: &OrganizationId,
+        account: &str,
+    ) -> Result<Option<Role>, Unreadable> {
+        let Some(account) = AccountId::parse(account) else { return Ok(None) };
+        let Some(row) = self.row(&FormerMember::address(organization, &account)).await? else {
+            return Ok(None);
+        };
+        FormerMember::read(&row).map(|former| Some(former.role)).map_err(|_| Unreadable)
     }
 
     /// The project of a user of which nothing else is known: a name's holder is known by its reach

@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 pub mod account;
 pub mod approval;
 pub mod erasure;
+pub mod former;
 pub mod grant;
 pub mod invitation;
 pub mod key;

@@ -10,7 +10,9 @@ use charter_kernel::time::Instant;
 use charter_kernel::unit::Reach;
 use charter_store::Txn;
 use charter_tenancy::identity::Identity;
+use charter_tenancy::records::Record as _;
 use charter_tenancy::records::account::Account;
+use charter_tenancy::records::former::FormerMember;
 use charter_tenancy::records::key::ApiKey;
 use charter_tenancy::records::member::Member;
 use charter_tenancy::stored;
@@ -265,6 +267,16 @@ async fn keys_made_by(txn: &mut Txn, member: &Member) -> Result<Vec<KeyId>, Refu
     Ok(keys.into_iter().map(|key| key.record.id).collect())
 }
 
+/// Keeps the role that a member had at the end.
+async fn note_former(txn: &mut Txn, member: &Member, left_at: Instant) -> Result<(), Refusal> {
+    let (organization, account) = (member.organization.clone(), member.account.clone());
+    let former = FormerMember { organization, account, role: member.role, left_at };
+    match stored::get::<FormerMember>(txn, &former.key()).await? {
+        Some(_) => stored::replace(txn, &former, "account").await.map(drop),
+        None => stored::insert(txn, &former, "account").await.map(drop),
+    }
+}
+
 /// Removes a member; anybody can leave. Keys are the organization's and go on working: the answer
 /// names those that the person made, so that they can be replaced. Invitations that the person has
 /// offered end, and are named beside them; the person's sessions of the organization end too.
@@ -284,6 +296,7 @@ pub async fn remove_member(
     }
     keep_an_owner(txn, &member).await?;
     stored::remove(txn, &member).await?;
+    note_former(txn, &member, request.now).await?;
     if let Some(mut account) =
         stored::get::<Account>(txn, &Account::address(&member.account)).await?
     {
