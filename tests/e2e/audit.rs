@@ -270,6 +270,16 @@ on_both! {
         let told = verify(&export_lines(&tenant.client.get("/v1/audit/export")), &[]);
         told.holds();
         assert!(told.out.contains("without their private half"), "{}", told.out);
+        // Nor does what others did to the user say who it was.
+        let address = format!("{}@example.com", unique("gone"));
+        let known = json!({ "name": "known", "email": address, "external_id": address });
+        let known = id(&tenant.client.post("/v1/users", &known).expect(201)["user"]);
+        tenant.client.patch(&format!("/v1/users/{known}"), &json!({ "name": "known better" })).expect(200);
+        tenant.client.delete(&format!("/v1/users/{known}")).expect(200);
+        look_for(PATIENCE, "the log does not say who it was", || {
+            let lines = export_lines(&tenant.client.get("/v1/audit/export"));
+            lines.into_iter().find(|line| line.contains(&address)).map_or(Ok(()), Err)
+        });
         // An omission on the way is no erasure.
         let lines = export_lines(&tenant.client.get("/v1/audit/export"));
         for (at, line) in lines.iter().enumerate().skip(1).filter(|(_, line)| !line.contains("\"private\":null")) {

@@ -76,12 +76,13 @@ impl Subject {
             at,
             organization: place.organization.id.to_string(),
             actor: (actor.kind.as_str(), actor.id.clone()),
-            // A user's removal is on nobody's behalf: its row stays whole, and explains the others.
-            on_behalf_of: place
-                .user
-                .as_ref()
-                .filter(|_| *operation != *REMOVAL)
-                .map(|user| user.id.to_string()),
+            on_behalf_of: match &entity {
+                // A user's removal is on nobody's behalf: its row stays whole, and explains the others.
+                _ if *operation == *REMOVAL => None,
+                // A row about a user is theirs, so that what it says of them goes with them.
+                Some((kind, user)) if kind == "user" => Some(user.clone()),
+                _ => place.user.as_ref().map(|user| user.id.to_string()),
+            },
             project: Some(&place.project)
                 .filter(|_| !trail.is_of_organization)
                 .map(|project| project.id.to_string()),

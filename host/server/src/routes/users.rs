@@ -37,6 +37,7 @@ use super::shape::{
 use super::{keys, projects};
 use crate::app::App;
 use crate::handler;
+use crate::reply::AuditLog;
 use crate::request::HostRequest;
 use crate::route::HostRoute;
 use crate::serve::{Answer, Body, Created, Params};
@@ -473,7 +474,8 @@ pub async fn delete_user(
     }
     keys::remove_pinned(txn, &place.organization.id, ("user_id", user.id.as_str())).await?;
     signal(request, place, &user).delete(&app.governance, txn).await?;
-    let note = json!({"before": UserItem::of(&user, &place.project)});
+    // The row stays whole for ever: it names who is gone, and says nothing else of them.
+    let note = json!({"before": {"id": user.id, "status": user.status()}});
     Ok(Answer::of(&Deleted::of(user.id.as_str())).about("user", user.id.to_string()).noting(note))
 }
 
@@ -523,7 +525,10 @@ pub async fn restore_user(
             .await?;
     }
     let answer = UserAnswer::of(&user, place);
-    Ok(Answer::of(&answer).about("user", user.id.to_string()).noting(note))
+    Ok(Answer::of(&answer)
+        .about("user", user.id.to_string())
+        .with_log(AuditLog::Project(user.project.clone()))
+        .noting(note))
 }
 
 #[cfg(test)]
