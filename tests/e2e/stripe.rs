@@ -93,12 +93,24 @@ on_both! {
         tell(world, &tenant, &event("payment_intent.succeeded", intent("pi_1", &asked, "metadata", 1_000)));
         until("it is paid", || invoice(&tenant.client, &id(&bought["invoice"]))["status"] == "paid");
         assert_eq!(credit(&tenant.client), 1_500);
-        // Caps are another thing: they bind what is bought, and more room takes an admin.
-        for (path, cents) in [("/v1/organization", 1_500), ("/v1/projects/default", 500), ("/v1/kits/default", 500)] {
-            tenant.client.patch(path, &json!({ "budget": { "cap_cents": cents, "period": "total" } })).expect(200);
-            assert_eq!(buy(&tenant.client).expect_error(403, "forbidden")["reason"], "budget_exceeded", "{path}");
-            tenant.client.patch(path, &json!({ "budget": null })).expect(200);
+        // Nor do budgets, limits and frozen scopes of a profile or a project. The organization's bind it.
+        let simulated = || tenant.client.post("/v1/governance/simulate", &json!({ "action": "billing.top_up", "amount_micro_usd": 10_000_000 })).expect(200);
+        let cap = |cents: u64| json!({ "budget": { "cap_cents": cents, "period": "total" } });
+        for path in ["/v1/projects/default", "/v1/kits/default"] {
+            tenant.client.patch(path, &cap(1)).expect(200);
         }
+        assert_eq!((&simulated()["verdict"], &simulated()["user_id"]), (&json!("allow"), &Value::Null));
+        tenant.client.patch("/v1/organization", &cap(1_500)).expect(200);
+        assert_eq!(buy(&tenant.client).expect_error(403, "forbidden")["reason"], "budget_exceeded");
+        assert_eq!(simulated()["reason"], "budget_exceeded");
+        tenant.client.patch("/v1/organization", &cap(2_500)).expect(200);
+        let again = || {
+            let call = tenant.client.call("POST", "/v1/billing/topup").idempotency_key("one-purchase");
+            call.json(&json!({ "amount_cents": 1_000, "payment_method": "pm_new" })).send().expect(200)
+        };
+        let first = again();
+        assert_eq!(again(), first);
+        assert_eq!(double.effects("/v1/payment_intents"), 2);
         // A caller who names the profile or the project has it as a party.
         for (header, named) in [("x-service-user-id", &tenant.user), ("x-service-project-id", &tenant.project)] {
             let refused = buy(&tenant.client.with(header, named)).expect_error(403, "forbidden");

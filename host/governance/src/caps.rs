@@ -42,9 +42,6 @@ pub struct Case {
     pub user: Option<Arc<UserRecord>>,
     /// The user's kit.
     pub kit: Option<Arc<KitRecord>>,
-    /// Whether project, user and kit are parties. To the organization's own actions none is: these
-    /// are the default ones then, which such actions are counted with. Their caps bind them.
-    pub is_party: bool,
 }
 
 /// A cap that a primitive has set for a scope of its own.
@@ -58,19 +55,8 @@ struct OwnCap {
 impl Case {
     /// On whose behalf, as holds keep it.
     pub fn subject(&self, actor: (String, String)) -> Subject {
-        let organization = self.organization.id.to_string();
-        if !self.is_party {
-            return Subject {
-                organization,
-                project: None,
-                user: None,
-                kit: None,
-                actor,
-                root: None,
-            };
-        }
         Subject {
-            organization,
+            organization: self.organization.id.to_string(),
             project: self.project.as_ref().map(|project| project.id.to_string()),
             user: self.user.as_ref().map(|user| user.id.to_string()),
             kit: self.kit.as_ref().map(|kit| kit.id.to_string()),
@@ -96,8 +82,7 @@ impl Case {
     pub fn guards(&self) -> Vec<Guard> {
         let mut guards = vec![self.organization.guard(), self.organization.guard_loosening()];
         guards.extend(self.project.as_ref().map(|project| project.guard()));
-        guards.extend(self.user.iter().map(|user| user.guard_kit()));
-        guards.extend(self.user.iter().filter(|_| self.is_party).map(|user| user.guard()));
+        guards.extend(self.user.iter().flat_map(|user| [user.guard(), user.guard_kit()]));
         guards.extend(self.kit.as_ref().map(|kit| kit.guard()));
         guards
     }

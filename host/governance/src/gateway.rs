@@ -184,7 +184,7 @@ async fn try_once(
     }
     let now = governance.clock.now();
     let case = case(governance, &leave.scope).await?;
-    if case.is_party && case.user.as_ref().is_some_and(|user| !user.active) {
+    if case.user.as_ref().is_some_and(|user| !user.active) {
         // A provider's news arrives all the same, and may ask.
         return Err(profile_revoked().into());
     }
@@ -416,13 +416,7 @@ pub async fn case(governance: &Governance, scope: &Scope) -> Result<Case, Refusa
     };
     let party = governance.directory.party_again(scope).await?;
     let organization = party.organization.ok_or_else(absent)?;
-    let (project, user, kit) = (party.project, party.user, party.kit);
-    if scope.project().is_some() {
-        return Ok(Case { organization, project, user, kit, is_party: true });
-    }
-    let counted = governance.directory.party_by_default(&organization).await?;
-    let (project, user, kit) = (counted.project, counted.user, counted.kit);
-    Ok(Case { organization, project, user, kit, is_party: false })
+    Ok(Case { organization, project: party.project, user: party.user, kit: party.kit })
 }
 
 /// The grants of the user, each with what requires that it still stands.

@@ -120,6 +120,12 @@ impl Class {
         }
     }
 
+    /// Whether a primitive's operation of it is the organization's own: no project, profile or kit is
+    /// a party to it that nobody named.
+    pub fn is_whole(self) -> bool {
+        matches!(self, Self::OrganizationRead | Self::OrganizationChange)
+    }
+
     /// Whether it takes a credential that counts at the very moment, also where the host does later
     /// what was asked with it: what spends, binds or shows a secret.
     pub fn is_asked_anew(self) -> bool {

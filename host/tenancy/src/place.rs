@@ -202,28 +202,6 @@ impl Directory {
         Ok(Party { scope: scope.clone(), organization, project, user, kit })
     }
 
-    /// The project and the profile that requests of an organization go to by default, as far as they
-    /// are there still.
-    ///
-    /// # Errors
-    /// When the directory cannot be asked.
-    pub async fn party_by_default(
-        &self,
-        organization: &Arc<OrganizationRecord>,
-    ) -> Result<Party, Unreadable> {
-        let project = self.project(&organization.id, &organization.default_project).await?;
-        let (user, kit) = match &project {
-            Some(project) => {
-                let user = self.user(&project.id, &project.default_user).await?;
-                let kit = self.kit_of(project, user.as_deref()).await?;
-                (user, kit)
-            }
-            None => (None, None),
-        };
-        let scope = proof_in(Principal::of(Actor::system("host")), organization).scope();
-        Ok(Party { scope, organization: Some(organization.clone()), project, user, kit })
-    }
-
     /// Places work that runs later, by who does it and whose it is. Whether the user is active is
     /// for the caller to ask.
     ///
@@ -306,7 +284,7 @@ impl Directory {
 
     /// The rest of the authority that something was asked with: the credential must still count,
     /// and has no power that it, or the person behind it, has lost since. A person who left the
-    /// organization takes nothing from the keys that they made.
+    /// organization takes nothing from the keys that they made, but what they had lost before.
     ///
     /// # Errors
     /// 401 where the credential was revoked or has ended.
@@ -336,7 +314,11 @@ impl Directory {
             match self.member_role(organization, root).await? {
                 Some(role) => cut(role),
                 None if by_session => return Err(revoked()),
-                None => {}
+                None => {
+                    if let Some(role) = self.former_role(organization, root).await? {
+                        cut(role);
+                    }
+                }
             }
         }
         Ok(Left { principal, guards })

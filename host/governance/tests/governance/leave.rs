@@ -148,27 +148,16 @@ async fn leave_is_somebodys() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_organizations_own_action_is_nobodys_and_counts_where_requests_go_by_default() {
+async fn an_organizations_own_action_counts_in_the_organization() {
     let bed = Bed::sqlite().await;
     bed.set_organization(budget(10)).await;
     let whole = Proof::of(principal(Role::Admin)).organization(crate::words::organization());
     let own = |amount| Leave { scope: whole.clone().scope(), ..leave(amount) };
     let hold = bed.grant(own(10 * CENT)).await.hold;
     assert_eq!((&hold.subject.project, &hold.subject.user), (&None, &None));
+    assert_eq!(hold.charges.len(), 1);
     assert_eq!(bed.refuse(own(1)).await, "budget_exceeded");
     assert_eq!(bed.meter("organization", &organization_reach()).await.now().reserved, 10 * CENT);
-    // Caps of the default project, its profile and the kit bind it too, while they stand.
-    bed.set_organization(json!({ "budget": null })).await;
-    bed.grant(own(CENT)).await;
-    bed.set_project(budget(9)).await;
-    bed.grant(own(9 * CENT)).await;
-    assert_eq!(bed.refuse(own(1)).await, "budget_exceeded");
-    bed.set_project(json!({ "budget": null })).await;
-    bed.set_user(budget(9)).await;
-    assert_eq!(bed.refuse(own(9 * CENT + 1)).await, "budget_exceeded");
-    bed.set_user(json!({ "budget": null })).await;
-    bed.set_kit(budget(9)).await;
-    assert_eq!(bed.refuse(own(9 * CENT + 1)).await, "budget_exceeded");
 }
 
 async fn money_that_is_not_there_is_not_held(bed: Bed) {

@@ -67,9 +67,8 @@ impl Caller {
     /// project and no profile is a party that nobody named.
     #[must_use]
     pub fn party_to(self: Arc<Self>, class: Class) -> Arc<Self> {
-        let is_whole = matches!(class, Class::OrganizationRead | Class::OrganizationChange);
         let named = |place: &&Place| place.scope.level() != Level::Organization;
-        match self.place.as_ref().filter(|place| is_whole && !named(place)) {
+        match self.place.as_ref().filter(|place| class.is_whole() && !named(place)) {
             Some(place) => {
                 Arc::new(Self { place: Some(place.of_organization()), ..(*self).clone() })
             }

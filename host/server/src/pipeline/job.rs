@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use charter_engine::job::{JobRecord, jobs};
+use charter_kernel::authority::Class;
 use charter_kernel::refusal::{Code, Failure, Refusal};
 use charter_kernel::unit::{Key, Reach};
 use charter_registry::served::{Served, ServedOperation};
@@ -32,8 +33,8 @@ pub async fn result(
     operation: &ServedOperation,
     id: &str,
 ) -> Result<Answered, Refusal> {
-    let reach = caller.place().map_or_else(Reach::deployment, |place| place.scope.narrowest());
-    let key = Key::new(&reach, &jobs(), id);
+    let key = find(app, caller, operation.contract.class, id).await?;
+    let reach = key.reach.clone();
     let deadline_ms = operation.deadline_ms.unwrap_or(app.config.http.deadline_ms);
     let mut changed = app.store.space_changes(&reach, &jobs());
     app.governance.job_wanted.notify_one();
@@ -59,6 +60,25 @@ pub async fn result(
         Ok(Err(refusal)) => Err(refusal),
         Ok(Ok(None)) | Err(_) => Ok(acceptance(id)),
     }
+}
+
+/// The address of a job. Asked again with the profile named, or no more, for what is the
+/// organization's own, it is the one that was begun before.
+async fn find(app: &App, caller: &Caller, class: Class, id: &str) -> Result<Key, Refusal> {
+    let at = |reach: &Reach| Key::new(reach, &jobs(), id);
+    let Some(place) = caller.place() else { return Ok(at(&Reach::deployment())) };
+    let own = at(&place.scope.narrowest());
+    if !class.is_whole() {
+        return Ok(own);
+    }
+    let whole = Reach::organization(place.organization.id.as_str());
+    let default = Reach::user(place.project.default_user.as_str());
+    for key in [own.clone(), at(&whole), at(&default)] {
+        if app.store.get(&key).await.map_err(reading)?.is_some() {
+            return Ok(key);
+        }
+    }
+    Ok(own)
 }
 
 fn status(declared: u16) -> StatusCode {

@@ -76,6 +76,7 @@ pub async fn find(
             })?
         }
     };
+    trail.caller = Some(matched.caller().clone());
     let contract = matched.operation().contract();
     trail.note(contract);
     trail.stats = Some(contract.stats(mount, |method, path| app.metrics.route(method, path)));

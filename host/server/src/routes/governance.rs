@@ -10,8 +10,10 @@ use charter_kernel::governance::limit::{self, LIMITS_MAX, Limit};
 use charter_kernel::governance::policy::{Grant, Otherwise, Policy, RULES_MAX, Rule, Shadow};
 use charter_kernel::id::UserId;
 use charter_kernel::kit::Budget;
-use charter_kernel::manifest::Access;
+use charter_kernel::manifest::{Access, Operation};
 use charter_kernel::refusal::{Code, Refusal};
+use charter_kernel::scope::Level;
+use charter_registry::served::Primitive;
 use charter_store::Txn;
 use charter_tenancy::place::Place;
 use charter_tenancy::records::organization::Organization;
@@ -342,7 +344,14 @@ pub async fn simulate_action(
     let (primitive, spends) = declared.ok_or_else(|| {
         Refusal::invalid("action", "No installed primitive declares this action.")
     })?;
-    let (user, tenant) = find_tenant(app, request, body.user_id.as_deref()).await?;
+    let is_named = body.user_id.is_some() || place.scope.level() != Level::Organization;
+    let (user, tenant) = match is_named || !is_of_organization(primitive, &body.action) {
+        true => {
+            let (user, tenant) = find_tenant(app, request, body.user_id.as_deref()).await?;
+            (Some(user), tenant)
+        }
+        false => (None, place.of_organization()),
+    };
     let revoked = tenant.user.as_ref().is_some_and(|user| !user.active);
     let case = gateway::case(&app.governance, &tenant.scope).await?;
     let now = app.clock.now();
@@ -395,9 +404,18 @@ pub async fn simulate_action(
         reason,
         policy_ids: decision.rules,
         shadow: decision.shadow,
-        user_id: Some(user),
+        user_id: user,
         caps,
     }))
+}
+
+/// Whether the operations that take an action are the organization's own: then no user, project or
+/// kit is a party to it that nobody named.
+fn is_of_organization(primitive: &Primitive, action: &str) -> bool {
+    let manifest = &primitive.active().manifest;
+    let takes = |operation: &&Operation| operation.action.as_deref() == Some(action);
+    let mut classes = manifest.operations.iter().filter(takes).map(|it| Class::of(manifest, it));
+    classes.clone().next().is_some() && classes.all(Class::is_whole)
 }
 
 /// The user that a question is about, the caller's own where it names none, and their place.

@@ -5,8 +5,9 @@ use charter_kernel::authority::Class;
 use charter_kernel::id::JobId;
 use charter_kernel::manifest::Paging;
 use charter_kernel::refusal::Refusal;
+use charter_kernel::scope::Level;
 use charter_kernel::time::Instant;
-use charter_kernel::unit::{Key, Row};
+use charter_kernel::unit::{Key, Reach, Row};
 use charter_store::{Query, Txn};
 use charter_tenancy::stored::reading;
 use schemars::JsonSchema;
@@ -241,8 +242,15 @@ pub async fn cancel_job(
 
 async fn find(request: &HostRequest, txn: &mut Txn) -> Result<(Key, Row, JobRecord), Refusal> {
     let id = JobId::parse(request.parameter("id")).ok_or_else(Refusal::not_found)?;
-    let key = Key::new(&request.place()?.scope.narrowest(), &jobs(), id.as_str());
-    let row = txn.get(&key).await.map_err(reading)?.ok_or_else(Refusal::not_found)?;
+    let scope = &request.place()?.scope;
+    let mut key = Key::new(&scope.narrowest(), &jobs(), id.as_str());
+    let mut row = txn.get(&key).await.map_err(reading)?;
+    if row.is_none() && scope.level() == Level::Organization {
+        // The organization's own are no profile's.
+        key = Key::new(&Reach::organization(scope.lane()), &jobs(), id.as_str());
+        row = txn.get(&key).await.map_err(reading)?;
+    }
+    let row = row.ok_or_else(Refusal::not_found)?;
     let job = read(&row)?;
     if job.public { Ok((key, row, job)) } else { Err(Refusal::not_found()) }
 }
