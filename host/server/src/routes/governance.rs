@@ -386,8 +386,28 @@ pub async fn simulate_action(
         .and_then(|kit| kit.decide(&primitive.name, primitive.active.manifest.gate).err());
     let no = leave::course(&decision, false, Person::Absent).err();
     let refusal = no.map(|no| no.refusal(&decision));
+    let (verdict, reason) = judge(revoked, kit.is_some(), refusal, limited, over);
+    Ok(Answer::of(&Simulation {
+        verdict,
+        reason,
+        policy_ids: decision.rules,
+        shadow: decision.shadow,
+        user_id: user,
+        caps,
+    }))
+}
+
+/// The verdict, by what comes first: the profile, its kit, the policy, limits, then caps; `over`
+/// says whether a cap is full, and whether it is hard.
+fn judge(
+    revoked: bool,
+    no_kit: bool,
+    refusal: Option<Refusal>,
+    limited: bool,
+    over: Option<bool>,
+) -> (Verdict, Option<String>) {
     let told = |reason: &str| Some(reason.to_owned());
-    let (verdict, reason) = match (revoked, kit.is_some(), refusal, over) {
+    match (revoked, no_kit, refusal, over) {
         (true, ..) => (Verdict::Deny, told("profile_revoked")),
         (_, true, ..) => (Verdict::Deny, told("primitive_disabled_by_kit")),
         (.., Some(refusal), _) if refusal.reason.as_deref() == Some("policy_denied") => {
@@ -398,15 +418,7 @@ pub async fn simulate_action(
         (.., Some(refusal), _) => (Verdict::RequireApproval, refusal.reason),
         (.., Some(false)) => (Verdict::RequireApproval, told("budget_exceeded")),
         (.., None) => (Verdict::Allow, None),
-    };
-    Ok(Answer::of(&Simulation {
-        verdict,
-        reason,
-        policy_ids: decision.rules,
-        shadow: decision.shadow,
-        user_id: user,
-        caps,
-    }))
+    }
 }
 
 /// Whether the operations that take an action are the organization's own: then no user, project or

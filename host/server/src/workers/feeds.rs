@@ -12,7 +12,7 @@ use charter_adapters::webhooks;
 use charter_kernel::id::uuid_v7;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::unit::{FactKind, Guard, Reach, Rejection, Unit, Write};
-use charter_store::{CommitError, PAGE_ROWS_MAX, Query};
+use charter_store::{CommitError, PAGE_ROWS_MAX, Query, SequencedFact};
 use charter_tenancy::records::Record as _;
 use charter_tenancy::records::webhook::{
     AFTER, Delivery, DeliveryOutcome, Feed, WEBHOOKS_MAX, Webhook,
@@ -83,48 +83,9 @@ async fn hand_out(app: &App, reach: &Reach) -> Result<(), Refusal> {
         .facts(FactKind::Event, organization, feed.after, limit)
         .await
         .map_err(stored::reading)?;
-    let (now, mut parts) = (app.store.now(), vec![Part::default()]);
-    let mut after = events.is_empty().then_some(head);
-    let live = app.registry.current();
-    for event in &events {
-        // A part that is full ends with a whole event, where the next one begins.
-        if parts.last().is_some_and(|part| part.bytes > DELIVERIES_BYTES_MAX) {
-            break;
-        }
-        let body: Value = serde_json::from_str(&event.fact.body).unwrap_or_default();
-        let (name, user) = (&event.fact.name, body["user"].as_str());
-        let whose = (body["project"].as_str(), user);
-        let names: Vec<&str> =
-            std::iter::once(name.as_str()).chain(live.former_names(name)).collect();
-        for hears in webhooks.iter().filter(|webhook| {
-            event.sequence > webhook.since && webhook.hears(&names, whose, event.fact.at)
-        }) {
-            let delivery = Delivery {
-                id: uuid_v7(now, stored::random()?),
-                organization: organization.clone(),
-                webhook: hears.id.clone(),
-                event_id: event.fact.id.clone(),
-                event: name.clone(),
-                body: webhooks::body(name, payload(&body), user, event.fact.at),
-                status: DeliveryOutcome::Pending,
-                attempts: Vec::new(),
-                created_at: now,
-                ended_at: None,
-            };
-            let draft = delivery.due(now).map_err(stored::unreadable)?;
-            let bytes = draft.body.len();
-            if parts.last().is_none_or(|part| part.bytes + bytes > UNIT_BYTES_MAX) {
-                parts.push(Part::default());
-            }
-            if let Some(part) = parts.last_mut() {
-                part.bytes += bytes;
-                part.writes.push(Write::Insert { key: delivery.key(), draft });
-            }
-        }
-        after = Some(event.sequence);
-    }
+    let (parts, read_to) = deliveries(app, organization, &events, &webhooks)?;
     // Events that were past their time before anybody read them leave nothing behind their head.
-    let after = after.unwrap_or(feed.after);
+    let after = read_to.unwrap_or(head);
     let next = Feed { after, ..feed.clone() }.draft().map_err(stored::unreadable)?;
     let any = parts.iter().any(|part| !part.writes.is_empty());
     let last = parts.len() - 1;
@@ -149,6 +110,56 @@ async fn hand_out(app: &App, reach: &Reach) -> Result<(), Refusal> {
         app.adapters.delivery_wanted.notify_one();
     }
     Ok(())
+}
+
+/// The deliveries of these events in parts that a commit takes, and the last event that they are of.
+fn deliveries(
+    app: &App,
+    organization: &str,
+    events: &[SequencedFact],
+    webhooks: &[Webhook],
+) -> Result<(Vec<Part>, Option<u64>), Refusal> {
+    let (now, mut parts) = (app.store.now(), vec![Part::default()]);
+    let mut read_to = None;
+    let live = app.registry.current();
+    for event in events {
+        // A part that is full ends with a whole event, where the next one begins.
+        if parts.last().is_some_and(|part| part.bytes > DELIVERIES_BYTES_MAX) {
+            break;
+        }
+        let body: Value = serde_json::from_str(&event.fact.body).unwrap_or_default();
+        let (name, user) = (&event.fact.name, body["user"].as_str());
+        let whose = (body["project"].as_str(), user);
+        let names: Vec<&str> =
+            std::iter::once(name.as_str()).chain(live.former_names(name)).collect();
+        for hears in webhooks.iter().filter(|webhook| {
+            event.sequence > webhook.since && webhook.hears(&names, whose, event.fact.at)
+        }) {
+            let delivery = Delivery {
+                id: uuid_v7(now, stored::random()?),
+                organization: organization.to_owned(),
+                webhook: hears.id.clone(),
+                event_id: event.fact.id.clone(),
+                event: name.clone(),
+                body: webhooks::body(name, payload(&body), user, event.fact.at),
+                status: DeliveryOutcome::Pending,
+                attempts: Vec::new(),
+                created_at: now,
+                ended_at: None,
+            };
+            let draft = delivery.due(now).map_err(stored::unreadable)?;
+            let bytes = draft.body.len();
+            if parts.last().is_none_or(|part| part.bytes + bytes > UNIT_BYTES_MAX) {
+                parts.push(Part::default());
+            }
+            if let Some(part) = parts.last_mut() {
+                part.bytes += bytes;
+                part.writes.push(Write::Insert { key: delivery.key(), draft });
+            }
+        }
+        read_to = Some(event.sequence);
+    }
+    Ok((parts, read_to))
 }
 
 /// Deliveries of one commit.
