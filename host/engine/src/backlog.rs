@@ -102,6 +102,8 @@ impl Backlog {
 
     /// Takes note of a count, and whether more were refused by it.
     pub(crate) fn note(&self, organization: &str, committed: u64, is_full: bool) {
+        // Those in flight may be committed behind the count.
+        let asked = self.counts().get(&(Kind::Job, organization.to_owned())).copied();
         let mut known = self.lookup();
         if known.len() >= KNOWN_MAX {
             known.retain(|_, known| known.at.elapsed() < ROOM_KNOWN);
@@ -110,7 +112,8 @@ impl Backlog {
             known.remove(organization);
             return;
         }
-        let counted = Known { committed, since: 0, is_full, at: Instant::now() };
+        let since = asked.unwrap_or(0);
+        let counted = Known { committed, since, is_full, at: Instant::now() };
         known.insert(organization.to_owned(), counted);
     }
 }
@@ -193,6 +196,8 @@ mod tests {
         assert_eq!(backlog.guess("a", 100), Guess::Room(24), "whatever becomes of it");
         assert!(attempt.add(Kind::Job, "a", 23, 100) && attempt.add(Kind::Job, "a", 23, 100));
         assert_eq!(backlog.guess("a", 100), Guess::Unknown, "more than a quarter");
+        backlog.note("a", 10, false);
+        assert_eq!(backlog.guess("a", 100), Guess::Room(13), "three are in flight");
         backlog.note("a", 100, true);
         assert_eq!(backlog.guess("a", 100), Guess::Unknown, "these are counted again");
         backlog.note("a", 9_000, true);

@@ -94,9 +94,13 @@ impl Work {
                 let groups = groups_of(organization);
                 let counted = self.shared.store.in_groups(&space, &groups, max).await;
                 let counted = counted.map_err(|error| unread(&error))?;
-                let is_admitted = self.asked.add(kind, organization, counted, max);
+                // Noted first: what is asked for from here on is counted beside it.
                 if kind == Kind::Job {
-                    backlog.note(organization, counted, !is_admitted);
+                    backlog.note(organization, counted, false);
+                }
+                let is_admitted = self.asked.add(kind, organization, counted, max);
+                if kind == Kind::Job && !is_admitted {
+                    backlog.note(organization, counted, true);
                 }
                 is_admitted
             }
