@@ -148,9 +148,19 @@ impl Bed {
     async fn put_member(&self, n: u8, role: Role, since: Instant) -> AccountId {
         let account = AccountId::new(NOW, [n; 10]);
         let (organization, email) = (self.organization.clone(), format!("member{n}@example.com"));
+        let person = Account {
+            id: account.clone(),
+            email: email.clone(),
+            password_hash: String::new(),
+            password_version: 0,
+            organizations: vec![organization.clone()],
+            email_verified_at: Some(since),
+            created_at: since,
+        };
         let member =
             Member { organization, account: account.clone(), email, role, created_at: since };
         let mut txn = self.app().store.begin(self.organization.as_str());
+        stored::insert(&mut txn, &person, "email").await.unwrap();
         stored::insert(&mut txn, &member, "id").await.unwrap();
         txn.commit().await.unwrap();
         account
