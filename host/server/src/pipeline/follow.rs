@@ -65,9 +65,16 @@ pub fn stream(
     };
     let user = caller.place().and_then(|place| place.user.as_ref());
     let user = user.map(|user| User::address(&user.project, &user.id));
-    let (app, checked) = (app.clone(), Ticks::now());
-    let following = Following { app, guards, ends, user, source, sender, checked, place };
-    let app = &following.app.clone();
+    let following = Following {
+        app: app.clone(),
+        guards,
+        ends,
+        user,
+        source,
+        sender,
+        checked: Ticks::now(),
+        place,
+    };
     app.tasks.spawn(following.run());
     let mut headers = HeaderMap::with_capacity(12);
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
