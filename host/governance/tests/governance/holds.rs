@@ -5,7 +5,7 @@ use charter_engine::{Leave, Proposal};
 use charter_kernel::governance::hold::{
     DOUBT, KEPT_MS, OPEN, OverCapture, Settler, State, Word, entries_of, space, spend_space,
 };
-use charter_kernel::governance::settle::{End, Wish};
+use charter_kernel::governance::settle::End;
 use charter_kernel::ledger::Account;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Key, Take, Unit};
@@ -152,37 +152,6 @@ async fn a_hold_in_doubt_stays_reserved_until_somebody_says(bed: Bed) {
             bed.void(&granted.id).await;
         }
         assert_eq!(standing(&bed).await, (5 * CENT, 0));
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_hold_is_over_with_its_request_unless_it_was_kept_or_sent() {
-    let bed = Bed::sqlite().await;
-    let now = bed.now();
-    let granted = bed.grant(leave(CENT)).await;
-    let held = bed.hold(&granted.id).await;
-    let dispatched = held.dispatch(&granted.id).hold;
-    let capture = Wish::Capture(held.admit_capture(1, Word::Asker).unwrap());
-    let keep = Wish::Keep(now.plus_ms(1));
-    let end = |answered, asked| End { answered, asked, reopened: false };
-    let (refused, answered, again) = (end(false, true), end(true, true), end(true, false));
-    for (hold, wish, end, state) in [
-        (&held, Some(capture), answered, State::Captured),
-        (&held, Some(capture), refused, State::Voided),
-        (&held, Some(capture), again, State::Voided),
-        (&held, Some(Wish::Cancel), answered, State::Voided),
-        (&held, Some(keep), answered, State::Held),
-        (&held, Some(keep), refused, State::Voided),
-        (&held, None, answered, State::Voided),
-        (&dispatched, Some(capture), answered, State::Captured),
-        // An effect has left the host, however the request ends.
-        (&dispatched, Some(capture), refused, State::Captured),
-        (&dispatched, Some(capture), again, State::InDoubt),
-        (&dispatched, Some(keep), refused, State::InDoubt),
-        (&dispatched, None, answered, State::InDoubt),
-    ] {
-        let step = hold.settle(&granted.id, wish, end, now);
-        assert_eq!(step.hold.state, state, "{:?} {wish:?} {end:?}", hold.state);
     }
 }
 

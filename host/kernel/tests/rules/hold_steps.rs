@@ -4,6 +4,7 @@ use charter_kernel::governance::hold::{
     BOOKS, Charge, Counted, DOUBT, Hold, OPEN, Settler, State, Step, Word, entries_of, is_book,
     key, space,
 };
+use charter_kernel::governance::settle::{End, Wish};
 use charter_kernel::ledger::Phase;
 use charter_kernel::meter::{Admission, Tally};
 use charter_kernel::unit::{Draft, Guard, Space, Write};
@@ -274,4 +275,42 @@ fn the_books_are_named_and_nothing_else_is_one() {
     assert!(
         is_book(&space()) && !is_book(&Space::host("jobs")) && !is_book(&Space::of("a", "holds"))
     );
+}
+
+#[test]
+fn a_hold_is_over_with_its_request_unless_it_was_kept_or_sent() {
+    let held = paid(30);
+    let dispatched = held.dispatch("h").hold;
+    let capture = held.admit_capture(1, Word::Asker).unwrap();
+    let until = NOW.plus_ms(1);
+    let (captures, keeps) = (Some(Wish::Capture(capture)), Some(Wish::Keep(until)));
+    let end = |answered, asked| End { answered, asked, reopened: false };
+    let (answered, refused, again) = (end(true, true), end(false, true), end(true, false));
+    let reopened = |end| End { reopened: true, ..end };
+    for (hold, wish, end, expected) in [
+        (&held, captures, answered, held.capture("h", capture, NOW)),
+        (&held, captures, refused, held.void("h", NOW)),
+        (&held, captures, again, held.void("h", NOW)),
+        (&held, Some(Wish::Cancel), answered, held.void("h", NOW)),
+        (&held, Some(Wish::Cancel), reopened(answered), held.void("h", NOW)),
+        (&held, keeps, answered, held.keep("h", until)),
+        (&held, keeps, refused, held.void("h", NOW)),
+        (&held, None, answered, held.void("h", NOW)),
+        // An effect has left the host, however the request ends.
+        (&dispatched, captures, answered, dispatched.capture("h", capture, NOW)),
+        (&dispatched, captures, refused, dispatched.capture("h", capture, NOW)),
+        (&dispatched, captures, again, dispatched.doubt("h")),
+        (&dispatched, captures, end(false, false), dispatched.doubt("h")),
+        (&dispatched, Some(Wish::Cancel), refused, dispatched.void("h", NOW)),
+        (&dispatched, keeps, answered, dispatched.keep("h", until)),
+        (&dispatched, keeps, refused, dispatched.doubt("h")),
+        (&dispatched, None, answered, dispatched.doubt("h")),
+        (&dispatched, None, reopened(answered), dispatched.doubt("h")),
+        // Whoever kept it gets it back from a later request that said nothing.
+        (&held, None, reopened(answered), held.hand_back("h")),
+        (&held, captures, reopened(refused), held.hand_back("h")),
+    ] {
+        let step = hold.settle("h", wish, end, NOW);
+        assert_eq!(step, expected, "{:?} {wish:?} {end:?}", hold.state);
+    }
 }
