@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use charter_kernel::unit::{Applied, Unit};
 use tokio::sync::{Notify, oneshot, watch};
@@ -18,6 +19,9 @@ const BATCH_UNITS_MAX: usize = 512;
 const BATCH_ROWS_MAX: usize = 512;
 /// Turns in which no unit came, after which a batch waits no longer for more; some microseconds.
 const IDLE_MAX: u32 = 32;
+/// How long a batch waits for more at most. Beside threads that compute, a turn is as long as they
+/// may keep the core.
+const GATHER: Duration = Duration::from_micros(200);
 /// Bytes of one batch.
 const BATCH_BYTES_MAX: usize = 8 * 1024 * 1024;
 
@@ -142,7 +146,11 @@ impl Queue {
     /// for the one between.
     async fn gather(&self, expected: usize) {
         let (mut waiting, mut idle) = (self.waiting().0, 0);
-        while (1..expected.min(BATCH_UNITS_MAX)).contains(&waiting) && idle < IDLE_MAX {
+        let began = Instant::now();
+        while (1..expected.min(BATCH_UNITS_MAX)).contains(&waiting)
+            && idle < IDLE_MAX
+            && began.elapsed() < GATHER
+        {
             // The lane may share its thread with those callers, or have one to itself.
             tokio::task::yield_now().await;
             std::thread::yield_now();

@@ -15,7 +15,7 @@ use std::time::Duration;
 use rusqlite::types::{ToSql, ToSqlOutput, Value as Cell, ValueRef};
 use rusqlite::{OpenFlags, Statement, ffi};
 use sqlx::error::{DatabaseError, ErrorKind};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
 
 use super::{Filled, Lent, Query, READ_MS_MAX, Row, Value};
@@ -291,19 +291,21 @@ pub(crate) struct SqlitePool(Arc<Readers>);
 struct Readers {
     open: Box<dyn Fn() -> sqlx::Result<SqliteConnection> + Send + Sync>,
     idle: Mutex<Vec<SqliteConnection>>,
-    turns: Arc<Semaphore>,
-    /// How many of them reads may have that take their time.
+    /// Reads in place. Nobody waits in the middle of one, so that they are as many as the threads.
+    turns: Semaphore,
+    /// Reads that take their time, with connections beside those.
     long: Arc<Semaphore>,
 }
 
 impl SqlitePool {
-    /// At most so many connections, opened as they are needed.
+    /// At most so many connections for reads in place, and half as many for long ones, opened as
+    /// they are needed.
     pub(crate) fn new(
         connections: u32,
         open: impl Fn() -> sqlx::Result<SqliteConnection> + Send + Sync + 'static,
     ) -> sqlx::Result<Self> {
         let first = open()?;
-        let turns = Arc::new(Semaphore::new(connections as usize));
+        let turns = Semaphore::new(connections as usize);
         let long = Arc::new(Semaphore::new((connections as usize / 2).max(1)));
         let idle = Mutex::new(vec![first]);
         Ok(Self(Arc::new(Readers { open: Box::new(open), idle, turns, long })))
@@ -319,23 +321,28 @@ impl SqlitePool {
 
     async fn fill(&self, query: Query, bounds: Bounds) -> sqlx::Result<Filled> {
         let in_place = Bounds { patience: IN_PLACE_BYTES, ..bounds };
-        let (turn, connection) = self.connection().await?;
-        let filled = connection.fill_within(&query, in_place, IN_PLACE);
-        self.put_back(connection);
-        drop(turn);
+        let filled = {
+            let Ok(_turn) = self.0.turns.acquire().await else {
+                return Err(sqlx::Error::PoolClosed);
+            };
+            let connection = self.connection()?;
+            let filled = connection.fill_within(&query, in_place, IN_PLACE);
+            self.put_back(connection);
+            filled
+        };
         if !filled.as_ref().is_err_and(is_interrupt) {
             return filled;
         }
         let Ok(long) = self.0.long.clone().acquire_owned().await else {
             return Err(sqlx::Error::PoolClosed);
         };
-        let (turn, connection) = self.connection().await?;
+        let connection = self.connection()?;
         let pool = self.clone();
         let (tell, told) = oneshot::channel();
         let again = move || {
             give_way();
             // The caller may leave; the read goes on, and its turn with it.
-            let _turns = (long, turn);
+            let _turn = long;
             let time = Duration::from_millis(READ_MS_MAX);
             let filled = connection.fill_within(&query, bounds, time);
             pool.put_back(connection);
@@ -347,13 +354,9 @@ impl SqlitePool {
         told.await.unwrap_or(Err(sqlx::Error::WorkerCrashed))
     }
 
-    async fn connection(&self) -> sqlx::Result<(OwnedSemaphorePermit, SqliteConnection)> {
-        let Ok(turn) = self.0.turns.clone().acquire_owned().await else {
-            return Err(sqlx::Error::PoolClosed);
-        };
+    fn connection(&self) -> sqlx::Result<SqliteConnection> {
         let idle = self.idle().pop();
-        let connection = idle.map_or_else(|| (self.0.open)(), Ok)?;
-        Ok((turn, connection))
+        idle.map_or_else(|| (self.0.open)(), Ok)
     }
 
     fn put_back(&self, connection: SqliteConnection) {
