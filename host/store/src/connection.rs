@@ -122,16 +122,17 @@ impl Database {
     }
 
     /// Refuses an empty file in the place of the embedded database: a deployment that was there is
-    /// not, and none begins anew where somebody expects it.
+    /// not, and none begins anew where somebody expects it. SQLite writes the file's first page
+    /// before it writes a log beside it, so whatever stands beside an empty one is of another.
     fn is_written(&self) -> Result<(), OpenError> {
-        let empty = |path: &PathBuf| std::fs::metadata(path).map_or(true, |found| found.len() == 0);
-        match self.file() {
-            Some(file) if self.files().iter().all(empty) => Err(OpenError::Configuration(format!(
-                "{} is empty, which no host leaves behind: restore a backup of what was there, or remove the file to begin a new \
-                 deployment",
+        let empty = |file: &&PathBuf| std::fs::metadata(file).map_or(true, |it| it.len() == 0);
+        match self.file().filter(empty) {
+            Some(file) => Err(OpenError::Configuration(format!(
+                "{} is empty, which no host leaves behind: restore a backup of what was there, or remove the file, and those \
+                 beside it, to begin a new deployment",
                 file.display()
             ))),
-            _ => Ok(()),
+            None => Ok(()),
         }
     }
 

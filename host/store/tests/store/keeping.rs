@@ -350,13 +350,22 @@ async fn an_empty_file_is_no_new_deployment() {
     std::fs::create_dir_all(&config.data_dir).unwrap();
     let file = config.data_dir.join("charter.db");
     std::fs::write(&file, b"").unwrap();
-    match Store::open(config.clone()).await {
-        Err(OpenError::Configuration(why)) => {
-            assert!(why.contains("is empty") && why.contains("remove the file"), "{why}");
+    // SQLite throws a log away that stands beside an empty file, with all that it holds.
+    let log = config.data_dir.join("charter.db-wal");
+    for written in [None, Some(vec![1; 4096])] {
+        if let Some(written) = &written {
+            std::fs::write(&log, written).unwrap();
         }
-        other => panic!("{other:?}"),
+        match Store::open(config.clone()).await {
+            Err(OpenError::Configuration(why)) => {
+                assert!(why.contains("is empty") && why.contains("remove the file"), "{why}");
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(std::fs::read(&log).ok(), written, "the log stays for who can save it");
     }
     assert_eq!(std::fs::metadata(&file).unwrap().len(), 0, "nothing was made of it");
+    std::fs::remove_file(&log).unwrap();
     std::fs::remove_file(&file).unwrap();
     Store::open(config.clone()).await.unwrap().close().await;
     Store::open(config.clone()).await.unwrap().close().await;
