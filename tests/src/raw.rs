@@ -28,6 +28,11 @@ impl Raw {
         self.stream.write_all(bytes).is_ok()
     }
 
+    /// Reads some of what comes; false once the server has hung up.
+    pub fn hear(&mut self) -> bool {
+        self.stream.read(&mut [0; 4096]).is_ok_and(|count| count > 0)
+    }
+
     /// Says that nothing more comes.
     pub fn finish(&self) {
         let _ = self.stream.shutdown(Shutdown::Write);

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 
 use super::body::Body;
@@ -20,12 +20,24 @@ pub(super) struct Sent {
     unasked: Option<Owed>,
 }
 
-/// A piece, and that it is owed until nobody holds it.
-struct Piece(Bytes, #[expect(dead_code, reason = "dropped with the piece")] Owed);
+/// A piece, which is owed until it is dropped; the bytes that the peer lets be written are counted.
+pub(super) struct Piece {
+    bytes: Bytes,
+    owed: Option<Owed>,
+}
 
-impl AsRef<[u8]> for Piece {
-    fn as_ref(&self) -> &[u8] {
-        &self.0
+impl Buf for Piece {
+    fn remaining(&self) -> usize {
+        self.bytes.remaining()
+    }
+    fn chunk(&self) -> &[u8] {
+        self.bytes.chunk()
+    }
+    fn advance(&mut self, count: usize) {
+        self.bytes.advance(count);
+        if let Some(owed) = &self.owed {
+            owed.count(count);
+        }
     }
 }
 
@@ -38,23 +50,20 @@ impl Sent {
 }
 
 impl HttpBody for Sent {
-    type Data = Bytes;
+    type Data = Piece;
     type Error = Infallible;
 
     fn poll_frame(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let polled = Pin::new(&mut self.body).poll_frame(cx);
-        let Some(progress) = &self.progress else { return polled };
-        let (polled, unasked) = match polled {
-            Poll::Ready(Some(Ok(frame))) => {
-                let owned = |bytes| Bytes::from_owner(Piece(bytes, progress.owe()));
-                (Poll::Ready(Some(Ok(frame.map_data(owned)))), Some(progress.owe()))
-            }
-            other => (other, None),
-        };
-        self.unasked = unasked;
+    ) -> Poll<Option<Result<Frame<Piece>, Infallible>>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.body).poll_frame(cx);
+        let owe = || this.progress.as_ref().map(Progress::owe);
+        let unasked = if matches!(polled, Poll::Ready(Some(_))) { owe() } else { None };
+        let piece = |bytes| Piece { bytes, owed: owe() };
+        let polled = polled.map_ok(|frame| frame.map_data(piece));
+        this.unasked = unasked;
         polled
     }
     fn is_end_stream(&self) -> bool {

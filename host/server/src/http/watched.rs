@@ -29,14 +29,13 @@ pub(super) struct Progress {
     stalled_since: AtomicU64,
     /// Answers, and pieces of them, that wait for the peer's leave to be written (RFC 9113, 5.2).
     owed: AtomicU32,
-    /// Bytes written.
-    written: AtomicU64,
-    /// When so much of it had been written as counts for progress, and how much that was.
+    /// Bytes of answers that the peer let be written: those of pings and of other frames are none.
+    taken: AtomicU64,
+    /// When so much had been taken as counts for progress, and how much that was.
     moved: (AtomicU64, AtomicU64),
 }
 
-/// Bytes that a peer takes within the patience of a write, where some are owed to it: more than its
-/// own pings are answered with.
+/// Bytes of answers that a peer takes within the patience of a write, where some are owed to it.
 const MOVED_BYTES: u64 = 16 << 10;
 
 /// The limits of [`Progress`].
@@ -67,7 +66,7 @@ impl Progress {
             head_since: AtomicU64::new(0),
             stalled_since: AtomicU64::new(0),
             owed: AtomicU32::new(0),
-            written: AtomicU64::new(0),
+            taken: AtomicU64::new(0),
             moved: (AtomicU64::new(1), AtomicU64::new(0)),
         }
     }
@@ -78,11 +77,11 @@ impl Progress {
     }
     /// Whether the peer has taken next to nothing of what is owed to it, for so long.
     fn is_withheld(&self, patience: Duration) -> bool {
-        let (now, written) = (self.now(), self.written.load(Relaxed));
+        let (now, taken) = (self.now(), self.taken.load(Relaxed));
         let (since, before) = (self.moved.0.load(Relaxed), self.moved.1.load(Relaxed));
-        if self.owed.load(Relaxed) == 0 || written.saturating_sub(before) >= MOVED_BYTES {
+        if self.owed.load(Relaxed) == 0 || taken.saturating_sub(before) >= MOVED_BYTES {
             self.moved.0.store(now, Relaxed);
-            self.moved.1.store(written, Relaxed);
+            self.moved.1.store(taken, Relaxed);
             return false;
         }
         now.saturating_sub(since) > patience.as_millis() as u64
@@ -138,6 +137,13 @@ impl Drop for InFlight {
 /// Something that waits for the peer's leave.
 pub(super) struct Owed(Arc<Progress>);
 
+impl Owed {
+    /// The peer took so many bytes of it.
+    pub(super) fn count(&self, bytes: usize) {
+        self.0.taken.fetch_add(bytes as u64, Relaxed);
+    }
+}
+
 impl Drop for Owed {
     fn drop(&mut self) {
         self.0.owed.fetch_sub(1, Relaxed);
@@ -153,11 +159,6 @@ pub(super) struct Watched<T> {
 impl<T> Watched<T> {
     pub(super) fn new(inner: T, progress: Arc<Progress>) -> Self {
         Self { inner, progress }
-    }
-    fn count(&self, polled: &Poll<io::Result<usize>>) {
-        if let Poll::Ready(Ok(bytes)) = polled {
-            self.progress.written.fetch_add(*bytes as u64, Relaxed);
-        }
     }
     fn wrote<R>(&self, polled: Poll<R>) -> Poll<R> {
         let stalled = &self.progress.stalled_since;
@@ -195,7 +196,6 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Watched<T> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.inner).poll_write(cx, bytes);
-        self.count(&polled);
         self.wrote(polled)
     }
     fn poll_write_vectored(
@@ -204,7 +204,6 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Watched<T> {
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.inner).poll_write_vectored(cx, bytes);
-        self.count(&polled);
         self.wrote(polled)
     }
     fn is_write_vectored(&self) -> bool {
@@ -266,16 +265,31 @@ mod tests {
         let owed = progress.owe();
         for _ in 0..6 {
             tokio::time::advance(Duration::from_secs(20)).await;
-            progress.written.fetch_add(MOVED_BYTES, Relaxed);
+            owed.count(16 << 10);
             assert_eq!(act(), WatchAction::Fine, "it is taken, slowly");
         }
         tokio::time::advance(Duration::from_secs(20)).await;
-        progress.written.fetch_add(17, Relaxed);
+        owed.count(17);
         assert_eq!(act(), WatchAction::Fine);
         tokio::time::advance(Duration::from_secs(11)).await;
-        assert_eq!(act(), WatchAction::Cut, "a ping's answer is no progress");
+        assert_eq!(act(), WatchAction::Cut, "next to nothing is no progress");
         drop(owed);
         assert_eq!(act(), WatchAction::Fine, "a stream that is silent owes nothing");
         drop(request);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bytes_that_are_of_no_answer_are_no_progress() {
+        let progress = Arc::new(Progress::new());
+        let mut stream = Watched::new(tokio::io::sink(), progress.clone());
+        drop(progress.request());
+        let _owed = progress.owe();
+        let pings = vec![0; 64 << 10];
+        for _ in 0..31 {
+            tokio::time::advance(Duration::from_secs(1)).await;
+            let written = tokio::io::AsyncWriteExt::write_all(&mut stream, &pings).await;
+            written.expect("a sink takes all");
+        }
+        assert_eq!(progress.action(PATIENCE, true), WatchAction::Cut);
     }
 }
