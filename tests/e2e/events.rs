@@ -159,6 +159,28 @@ on_both! {
         assert!(heard.contains("xxx"), "{heard:.300}");
         assert!(!heard.contains("after the revocation"));
     }
+
+    fn a_pinned_key_that_reads_nothing_silences_nobody_else(world: Builder::new().bare()) {
+        let tenant = tenant_with_script(world);
+        let large = json!({ "append": "large", "bytes": 1_000_000 });
+        play(&tenant.client, vec![large; 4].into()).expect(200);
+        let wished = json!({ "name": "pinned", "role": "viewer", "user_id": tenant.user });
+        let made = tenant.client.post("/v1/auth/keys", &wished).expect(201);
+        let key = made["key"].as_str().unwrap();
+        let asked = format!("GET /v1/script/logs/large HTTP/1.1\r\nhost: charter\r\nauthorization: Bearer {key}\r\n\r\n");
+        let unread: Vec<Raw> = (0..40)
+            .map(|_| {
+                let mut raw = Raw::connect(tenant.client.base()).unwrap();
+                assert!(raw.say(asked.as_bytes()));
+                assert!(raw.first().contains("200 OK"), "it is open");
+                raw
+            })
+            .collect();
+        let stream = open(&tenant.client, None);
+        say(&tenant, 1);
+        assert_eq!(number(&stream.next_of("script.told").data), 1);
+        drop(unread);
+    }
 }
 
 #[test]

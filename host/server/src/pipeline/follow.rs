@@ -17,12 +17,12 @@ use charter_tenancy::identity::Identity;
 use charter_tenancy::records::user::User;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use tokio::sync::mpsc;
-use tokio::time::Instant as Ticks;
+use tokio::time::{Instant as Ticks, Interval, MissedTickBehavior};
 
 use super::caller::Caller;
 use super::respond::Answered;
 use crate::app::App;
-use crate::bounds::streams::{OpenStream, Room};
+use crate::bounds::streams::{Holder, OpenStream, Room};
 use crate::events::{self, Position, Source};
 use crate::http::body::Body;
 
@@ -52,7 +52,8 @@ pub fn stream(
     owed: bool,
     source: Source,
 ) -> Result<Answered, Refusal> {
-    let place = app.bounds.streams.take(caller.organization(), owed).ok_or_else(|| {
+    let holder = Holder::of(caller.identity());
+    let place = app.bounds.streams.take(caller.organization(), holder, owed).ok_or_else(|| {
         Refusal::rate_limited(STREAMS_RETRY_S)
             .hint("Close streams that are not read before opening another.")
     })?;
@@ -73,6 +74,8 @@ pub fn stream(
         source,
         sender,
         checked: Ticks::now(),
+        heartbeat: tick_every(HEARTBEAT),
+        recheck: tick_every(RECHECK),
         place,
     };
     app.tasks.spawn(following.run());
@@ -95,6 +98,8 @@ struct Following {
     sender: mpsc::Sender<Bytes>,
     /// When the credential was last looked at.
     checked: Ticks,
+    heartbeat: Interval,
+    recheck: Interval,
     place: OpenStream,
 }
 
@@ -104,27 +109,40 @@ impl Following {
             return;
         }
         let mut changed = self.subscribe();
-        let mut heartbeat = tokio::time::interval(HEARTBEAT);
-        let mut recheck = tokio::time::interval(RECHECK);
-        heartbeat.reset();
-        recheck.reset();
         loop {
             match self.catch_up().await {
                 Some(true) => {}
                 Some(false) | None => return,
             }
+            let change = async {
+                tokio::select! {
+                    () = changed.0.wait() => {}
+                    () = wait_either(&mut changed.1) => {}
+                }
+            };
+            // Looks again now and then, whether it was told of a change or not.
+            if self.wait_for(tokio::time::timeout(RECHECK, change)).await.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Waits, and meanwhile says that the stream is alive and looks at its credential; `None` where
+    /// the stream ends.
+    async fn wait_for<T>(&mut self, awaited: impl Future<Output = T>) -> Option<T> {
+        tokio::pin!(awaited);
+        loop {
             tokio::select! {
-                () = changed.0.wait() => {}
-                () = wait_either(&mut changed.1) => {}
-                _ = heartbeat.tick() => {
+                came = &mut awaited => return Some(came),
+                _ = self.heartbeat.tick() => {
                     let beat = format!(": heartbeat {}\n\n", self.app.clock.now().0);
                     if !self.send(beat.into()).await {
-                        return;
+                        return None;
                     }
                 }
-                _ = recheck.tick() => if !self.still_holds().await { return },
-                () = self.sender.closed() => return,
-                () = self.app.draining.cancelled() => return,
+                _ = self.recheck.tick() => if !self.still_holds().await { return None },
+                () = self.sender.closed() => return None,
+                () = self.app.draining.cancelled() => return None,
             }
         }
     }
@@ -145,7 +163,10 @@ impl Following {
     /// is gone.
     async fn catch_up(&mut self) -> Option<bool> {
         loop {
-            let room = self.room().await?;
+            // No page is read for a reader that takes none.
+            drop(self.slot().await?);
+            let place = self.place.clone();
+            let room: Room = self.wait_for(async move { place.room().await }).await?;
             let (text, next, more) = match &self.source {
                 Source::Log(log, after) => {
                     // The head first: what is appended after it was read as closed cannot be.
@@ -212,35 +233,26 @@ impl Following {
         Some((text, at))
     }
 
-    /// Room for what is read next, while the credential counts.
-    async fn room(&mut self) -> Option<Room> {
-        loop {
-            if let Ok(room) = tokio::time::timeout(RECHECK, self.place.room()).await {
-                return Some(room);
-            }
-            if self.sender.is_closed() || !self.still_holds().await {
-                return None;
-            }
-        }
-    }
-
     /// Sends a piece once the reader takes it, and while the credential counts; false where the
     /// stream ends.
     async fn send(&mut self, piece: Bytes) -> bool {
+        let slot = self.slot().await;
+        slot.map(|slot| slot.send(piece)).is_some()
+    }
+
+    /// Waits until the reader has taken the piece before, while the credential counts; `None` where
+    /// the stream ends.
+    async fn slot(&mut self) -> Option<mpsc::OwnedPermit<Bytes>> {
         let began = Ticks::now();
-        let sender = self.sender.clone();
         loop {
-            let place = tokio::time::timeout(RECHECK, sender.reserve()).await;
+            let slot = tokio::time::timeout(RECHECK, self.sender.clone().reserve_owned()).await;
             if self.checked.elapsed() >= RECHECK && !self.still_holds().await {
-                return false;
+                return None;
             }
-            match place {
-                Ok(Ok(place)) => {
-                    place.send(piece);
-                    return true;
-                }
+            match slot {
+                Ok(Ok(slot)) => return Some(slot),
                 Err(_) if began.elapsed() < PATIENCE => {}
-                Ok(Err(_)) | Err(_) => return false,
+                Ok(Err(_)) | Err(_) => return None,
             }
         }
     }
@@ -265,6 +277,13 @@ impl Following {
         }
         true
     }
+}
+
+/// Ticks each so often, and not at once; a late tick delays the next.
+fn tick_every(period: Duration) -> Interval {
+    let mut ticks = tokio::time::interval_at(Ticks::now() + period, period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
 }
 
 fn one_line(name: &str) -> String {

@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 
 use super::shape::Optional;
 use crate::app::App;
+use crate::bounds::streams::Holder;
 use crate::handler;
 use crate::reply::Reply;
 use crate::request::HostRequest;
@@ -222,7 +223,8 @@ pub async fn export_log(
     let log = log(app, request)?;
     let export = log.export(asked.after.0.unwrap_or(0)).await?;
     // An export lasts as long as its reader: it takes a place among the organization's streams.
-    let place = app.bounds.streams.take(request.audit_organization()?, false);
+    let holder = Holder::of(&request.identity);
+    let place = app.bounds.streams.take(request.audit_organization()?, holder, false);
     let place = place.ok_or_else(|| {
         Refusal::rate_limited(5).hint("Close streams that are not read before opening another.")
     })?;
