@@ -2,6 +2,7 @@
 
 use charter_kernel::time::Instant;
 use charter_tests::artefacts::Artefacts;
+use charter_tests::stream::Stream;
 use charter_tests::world::Builder;
 use charter_tests::{Answer, Client, Tenant, World, on_both};
 use serde_json::json;
@@ -49,5 +50,16 @@ on_both! {
                 expect_end(&third);
             }
         });
+    }
+
+    fn a_stream_ends_when_its_kit_says_no(world: Builder::new().bare()) {
+        let tenant = tenant_with_script(world);
+        let kit = tenant.kit("open", json!({"script": {"enabled": true}}));
+        let agent = tenant.user_with_kit("agent", &kit);
+        let path = format!("/v1/users/{agent}/script/logs/silence");
+        let stream = Stream::open(tenant.client.call("GET", &path));
+        let off = json!({"primitives": {"script": {"enabled": false}}});
+        tenant.client.patch(&format!("/v1/kits/{kit}"), &off).expect(200);
+        assert!(stream.next().is_none(), "nothing is ever said on it");
     }
 }

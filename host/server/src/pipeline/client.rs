@@ -84,7 +84,7 @@ pub async fn deliver(
     let answered = match &answer.body {
         AnswerBody::Follow { log, after } => {
             let source = Source::Log(log.clone(), *after);
-            follow::stream(app, caller, operation.contract.mutates, source)
+            follow::stream(app, caller, Some((served, operation)), source)
         }
         AnswerBody::Job(id) => job::result(app, caller, served, operation, id).await,
         AnswerBody::Blob(_) => Err(Refusal::not_configured(&["object_store"])),

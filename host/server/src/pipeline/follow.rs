@@ -2,7 +2,8 @@
 //! served by the host without keeping a guest alive.
 //!
 //! Bounded: a reader that does not take what is sent is closed and can resume with `Last-Event-ID`.
-//! A credential that was revoked ends its streams within seconds, however slowly they are read.
+//! A credential that was revoked ends its streams within seconds, however slowly they are read, and
+//! so does a kit that says no.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -10,16 +11,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use charter_kernel::refusal::Refusal;
+use charter_kernel::scope::Scope;
 use charter_kernel::time::Instant;
-use charter_kernel::unit::{FactKind, Guard, Key};
+use charter_kernel::unit::{FactKind, Guard};
+use charter_registry::served::{Served, ServedOperation};
 use charter_store::{Changed, LogEntry};
 use charter_tenancy::identity::Identity;
-use charter_tenancy::records::user::User;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use tokio::sync::mpsc;
 use tokio::time::{Instant as Ticks, Interval, MissedTickBehavior};
 
 use super::caller::Caller;
+use super::gate;
 use super::respond::Answered;
 use crate::app::App;
 use crate::bounds::streams::{Holder, OpenStream, Room};
@@ -41,7 +44,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a client waits before it comes again.
 const RETRY: &str = "retry: 3000\n\n";
 
-/// Serves what comes; `owed` to who has made the change already that it tells of.
+/// Serves what comes, to the caller of the host's route or of this operation of a primitive.
 ///
 /// # Errors
 /// 429 where the organization has too many streams open; a change that was made already is answered
@@ -49,9 +52,10 @@ const RETRY: &str = "retry: 3000\n\n";
 pub fn stream(
     app: &Arc<App>,
     caller: &Caller,
-    owed: bool,
+    operation: Option<(&Served, &ServedOperation)>,
     source: Source,
 ) -> Result<Answered, Refusal> {
+    let owed = operation.is_some_and(|(_, operation)| operation.contract.mutates);
     let holder = Holder::of(caller.identity());
     let place = app.bounds.streams.take(caller.organization(), holder, owed).ok_or_else(|| {
         Refusal::rate_limited(STREAMS_RETRY_S)
@@ -64,13 +68,14 @@ pub fn stream(
         Identity::Session(session) => Some(session.expires_at),
         Identity::Operator | Identity::Anonymous => None,
     };
-    let user = caller.place().and_then(|place| place.user.as_ref());
-    let user = user.map(|user| User::address(&user.project, &user.id));
+    let operation =
+        operation.map(|(served, it)| (served.name().to_owned(), it.contract.id.clone()));
     let following = Following {
         app: app.clone(),
         guards,
         ends,
-        user,
+        scope: caller.place().map(|place| place.scope.clone()),
+        operation,
         source,
         sender,
         checked: Ticks::now(),
@@ -91,9 +96,11 @@ struct Following {
     guards: Vec<Guard>,
     /// When the credential ends by itself.
     ends: Option<Instant>,
-    /// The user whose log it is: a deleted user's log has no more to say. Revoked ones are still
+    /// The scope of the caller. A deleted user's log has no more to say; revoked ones are still
     /// read.
-    user: Option<Key>,
+    scope: Option<Scope>,
+    /// The primitive, and the operation of it, that the kit must go on to give.
+    operation: Option<(String, Arc<str>)>,
     source: Source,
     sender: mpsc::Sender<Bytes>,
     /// When the credential was last looked at.
@@ -257,15 +264,11 @@ impl Following {
         }
     }
 
-    /// Whether the credential still counts; a store that cannot be asked ends the stream.
+    /// Whether the credential still counts, and the kit still gives the operation; a store that
+    /// cannot be asked ends the stream.
     async fn still_holds(&mut self) -> bool {
         self.checked = Ticks::now();
-        if self.ends.is_some_and(|end| end <= self.app.clock.now()) {
-            return false;
-        }
-        if let Some(user) = &self.user
-            && !matches!(self.app.store.get(user).await, Ok(Some(_)))
-        {
+        if self.ends.is_some_and(|end| end <= self.app.clock.now()) || !self.is_admitted().await {
             return false;
         }
         for guard in &self.guards {
@@ -276,6 +279,17 @@ impl Following {
             }
         }
         true
+    }
+
+    /// Whether its place is still there, and the kit that applies by now gives the operation.
+    async fn is_admitted(&self) -> bool {
+        let Some(scope) = &self.scope else { return true };
+        let Ok(caller) = Caller::resolve_again(&self.app, scope).await else { return false };
+        let Some((primitive, id)) = &self.operation else { return true };
+        let live = self.app.registry.current();
+        let Some(primitive) = live.primitive(primitive) else { return false };
+        let gated = gate::gate(&self.app, Arc::new(caller), primitive).await;
+        gated.is_ok_and(|gated| gated.into_parts().1.operation(id).is_some())
     }
 }
 

@@ -63,7 +63,7 @@ pub async fn run(
         let mut txn = app.store.begin(organization).reading();
         let reply = (route.handler)(app, request, &mut txn).await?;
         return match reply.body {
-            ReplyBody::Follow(source) => follow::stream(app, caller, false, source).map(Some),
+            ReplyBody::Follow(source) => follow::stream(app, caller, None, source).map(Some),
             _ => Ok(Some(reply.into())),
         };
     }
