@@ -32,6 +32,18 @@ fn running(world: &World) -> usize {
     line.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }
 
+/// A call that asks for one, and for thirty more once calls before it have committed.
+fn ask_late(client: &Client, call: usize, step: impl Fn(usize) -> Value) -> Answer {
+    let mut steps = vec![step(0), json!({"sleep_ms": 300 + 300 * call})];
+    steps.extend((1..31).map(step));
+    play(client, &steps.into())
+}
+
+/// The key of a schedule of such a call.
+fn key(call: usize, n: usize) -> String {
+    format!("{call}-{n}")
+}
+
 on_both! {
     fn nested_sleepers_of_one_organization_leave_places_to_the_next(world: Builder::new().bare()) {
         let [hog, neighbour] = scripted(world);
@@ -92,6 +104,44 @@ on_both! {
         play(&hog.client, &json!([{"unschedule": "b"}])).expect(200);
         play(&hog.client, &schedules(&["c"])).expect(200);
         play(&neighbour.client, &schedules(&["c"])).expect(200);
+    }
+
+    fn calls_that_asked_early_and_go_on_late_pass_no_limit_together(
+        world: Builder::new().bare()
+            .environment("CHARTER_JOBS_CONCURRENCY", "1")
+            .environment("CHARTER_JOBS_WAITING_MAX", "40")
+            .environment("CHARTER_JOBS_SCHEDULES_MAX", "40")
+    ) {
+        let [hog, _] = scripted(world);
+        let job = json!({"enqueue": [{"sleep_ms": 7000}], "public": true, "attempts": 1});
+        let schedule = |call: usize, n: usize| json!({"every": "0 0 1 1 *", "key": key(call, n), "steps": []});
+        let (client, job) = (&hog.client, &job);
+        let answers: Vec<Answer> = std::thread::scope(|scope| {
+            let calls: Vec<_> = (0..8)
+                .map(|call| {
+                    scope.spawn(move || match call % 2 {
+                        0 => ask_late(client, call, |_| job.clone()),
+                        _ => ask_late(client, call, |n| schedule(call, n)),
+                    })
+                })
+                .collect();
+            calls.into_iter().map(|call| call.join().unwrap()).collect()
+        });
+        for (call, answer) in answers.iter().enumerate().filter(|(_, answer)| answer.status != 200) {
+            let reason = if call % 2 == 0 { "jobs_full" } else { "schedules_full" };
+            assert_eq!(answer.error()["reason"], reason);
+        }
+        let jobs = hog.client.get("/v1/jobs?limit=200").expect(200)["jobs"].clone();
+        let waiting = jobs.as_array().unwrap().len();
+        assert!(waiting <= 40, "{waiting} jobs wait or run");
+        // Each that is removed has stood.
+        let removed = (0..8).filter(|call| call % 2 == 1).map(|call| {
+            let steps: Value = (0..31).map(|n| json!({"unschedule": key(call, n)})).collect();
+            let seen = play(&hog.client, &steps).expect(200)["seen"].clone();
+            seen.as_array().unwrap().iter().filter(|stood| **stood == true).count()
+        });
+        let standing: usize = removed.sum();
+        assert!(standing <= 40, "{standing} schedules stand");
     }
 
     fn a_call_that_reads_without_end_is_refused_before_the_host_holds_it_all(world: Builder::new().bare()) {

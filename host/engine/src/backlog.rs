@@ -1,26 +1,36 @@
-//! How many jobs may wait, and how many schedules there may be: for each organization, what is
-//! committed and what the calls in flight have asked for.
+//! How many jobs may wait, and how many schedules there may be: an account for each organization
+//! and kind, of all that calls of this process ask for and commit.
 //!
-//! Counts only; knows no row. Calls of this process cannot go over a limit together; each further
-//! replica may add what its own calls in flight ask for.
+//! Counts only; knows no row. Invariant: the rows of the last count, all that this process has
+//! committed since that count began, and all that is in flight are together no more than the limit.
+//! A unit counts from the moment at which a guest asks for it until a count that began after its
+//! commit. So calls of this process cannot go over a limit together, whatever they do between
+//! asking and committing. An account may say too much, as rows end and a count may see a unit that
+//! is in flight still; where it leaves no room, rows are counted anew. Each further replica may add
+//! what its calls ask for until its next count.
 //!
-//! To count what is committed costs a look at each of it. So a count of jobs is known for a moment
-//! where it is far below the limit; and so is, where many were counted, that there is no room.
+//! To count costs a look at each row. So a count is known for a moment, and one caller counts for
+//! all; and so is, where many jobs were counted, that there is no room.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// How long a count is known that leaves room.
+use tokio::time::Instant;
+
+/// How long a count is known far below the limit, and how long others rely on who counts anew.
 const ROOM_KNOWN: Duration = Duration::from_millis(100);
-/// How long it is known that there is none: little beside the time after which to come again.
-const FULL_KNOWN: Duration = Duration::from_millis(25);
+/// How long it is known near the limit, and how long it is known that there is no room: little
+/// beside the time after which to come again.
+const NEAR_KNOWN: Duration = Duration::from_millis(25);
+/// No count is relied on longer, whoever counts anew.
+const KNOWN_MAX: Duration = Duration::from_secs(1);
 /// Jobs that are counted as fast as anything is known.
 const QUICK_MAX: u64 = 256;
-/// A count is known below one part in so many of the limit, what was asked for since included.
+/// Far below the limit is one part in so many of it.
 const ROOM_PARTS: u64 = 4;
-/// Organizations whose counts are known.
-const KNOWN_MAX: usize = 1_024;
+/// Accounts that are kept for later.
+const ACCOUNTS_MAX: usize = 1_024;
 
 /// The kind of work that is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,133 +41,179 @@ pub(crate) enum Kind {
     Schedule,
 }
 
-type Counts = HashMap<(Kind, String), u64>;
+/// An account's name.
+type Name = (Kind, String);
 
-/// The work that all calls in flight have asked for.
+/// The accounts of all organizations.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
-    asked: Mutex<Counts>,
-    /// Jobs, by organization.
-    known: Mutex<HashMap<String, Known>>,
+    accounts: Mutex<HashMap<Name, Arc<Mutex<Account>>>>,
 }
 
-/// A count of committed jobs.
-#[derive(Debug)]
-struct Known {
+/// The work of one kind that an organization has, as far as this process knows.
+#[derive(Debug, Default)]
+struct Account {
+    /// Asked for, and neither committed nor given up.
+    in_flight: u64,
+    /// Committed by this process since the account is kept; never less.
     committed: u64,
-    /// Asked for since, whatever became of it.
-    since: u64,
+    count: Option<Count>,
+    /// When somebody began to count, until the first is done.
+    counting: Option<Instant>,
+}
+
+/// A count of committed rows.
+#[derive(Debug)]
+struct Count {
+    rows: u64,
+    /// The account's `committed` when it began: so many are surely among the rows, or have ended.
+    start: CountStart,
+    /// More were refused by it.
     is_full: bool,
     at: Instant,
 }
 
-/// A guess about an organization's jobs without a count.
+/// The moment at which a count begins, as an account knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct CountStart(u64);
+
+/// The answer to one who asks for one more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Guess {
-    /// No more than so many are committed.
-    Room(u64),
-    /// There is no room for more.
+pub(crate) enum Verdict {
+    /// There is room, and it is taken.
+    Admitted,
+    /// There is no room.
     Full,
-    /// Nothing.
-    Unknown,
+    /// Nobody knows: rows have to be counted from now on.
+    Unknown(CountStart),
 }
 
-/// The work that one attempt has asked for; it counts until this is dropped.
+/// The work that one attempt has asked for and not committed; dropped, it is given up.
 #[derive(Debug)]
 pub(crate) struct AttemptCount {
     backlog: Arc<Backlog>,
-    own: Counts,
-    committed: Counts,
+    own: HashMap<Name, Own>,
+}
+
+#[derive(Debug)]
+struct Own {
+    /// Held, so that the account is kept.
+    account: Arc<Mutex<Account>>,
+    asked: u64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Backlog {
     /// An attempt that has asked for nothing yet.
     pub(crate) fn attempt(self: &Arc<Self>) -> AttemptCount {
-        AttemptCount { backlog: self.clone(), own: Counts::new(), committed: Counts::new() }
+        AttemptCount { backlog: self.clone(), own: HashMap::new() }
     }
 
-    fn counts(&self) -> MutexGuard<'_, Counts> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The account of that name. One that no attempt holds may be forgotten: nothing of it is in
+    /// flight, and the next who asks counts.
+    fn account(&self, name: &Name) -> Arc<Mutex<Account>> {
+        let mut accounts = lock(&self.accounts);
+        if let Some(account) = accounts.get(name) {
+            return account.clone();
+        }
+        if accounts.len() >= ACCOUNTS_MAX {
+            accounts.retain(|_, account| Arc::strong_count(account) > 1);
+        }
+        accounts.entry(name.clone()).or_default().clone()
+    }
+}
+
+impl Account {
+    /// No more than so many stand or are in flight, by that count.
+    fn most(&self, count: &Count) -> u64 {
+        let since = self.committed.saturating_sub(count.start.0);
+        count.rows.saturating_add(since).saturating_add(self.in_flight)
     }
 
-    fn lookup(&self) -> MutexGuard<'_, HashMap<String, Known>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Asks for one more, without a count where enough is known.
+    fn ask(&mut self, max: u64) -> Verdict {
+        if let Some(count) = &self.count {
+            let (most, age) = (self.most(count), count.at.elapsed());
+            if count.is_full && age < NEAR_KNOWN {
+                return Verdict::Full;
+            }
+            let is_far = most.saturating_mul(ROOM_PARTS) <= max;
+            let known = if is_far { ROOM_KNOWN } else { NEAR_KNOWN };
+            let others_count = self.counting.is_some_and(|begun| begun.elapsed() < ROOM_KNOWN);
+            if most < max && (age < known || (others_count && age < KNOWN_MAX)) {
+                self.in_flight += 1;
+                return Verdict::Admitted;
+            }
+        }
+        self.counting = Some(Instant::now());
+        Verdict::Unknown(CountStart(self.committed))
     }
 
-    /// The guess about an organization's jobs.
-    pub(crate) fn guess(&self, organization: &str, max: u64) -> Guess {
-        let known = self.lookup();
-        let Some(Known { committed, since, is_full, at }) = known.get(organization) else {
-            return Guess::Unknown;
+    /// Asks for one more, once rows were counted. Of two counts the one that began later is kept.
+    fn ask_by_count(&mut self, kind: Kind, start: CountStart, rows: u64, max: u64) -> bool {
+        self.counting = None;
+        let mut count = match self.count.take() {
+            Some(count) if count.start > start => count,
+            _ => Count { rows, start, is_full: false, at: Instant::now() },
         };
-        let (most, age) = (committed.saturating_add(*since), at.elapsed());
-        if *is_full && age < FULL_KNOWN {
-            Guess::Full
-        } else if !is_full && age < ROOM_KNOWN && most.saturating_mul(ROOM_PARTS) <= max {
-            Guess::Room(most)
-        } else {
-            Guess::Unknown
-        }
-    }
-
-    /// Takes note of a count, and whether more were refused by it.
-    pub(crate) fn note(&self, organization: &str, committed: u64, is_full: bool) {
-        // Those in flight may be committed behind the count.
-        let asked = self.counts().get(&(Kind::Job, organization.to_owned())).copied();
-        let mut known = self.lookup();
-        if known.len() >= KNOWN_MAX {
-            known.retain(|_, known| known.at.elapsed() < ROOM_KNOWN);
-        }
-        if (is_full && committed < QUICK_MAX) || known.len() >= KNOWN_MAX {
-            known.remove(organization);
-            return;
-        }
-        let since = asked.unwrap_or(0);
-        let counted = Known { committed, since, is_full, at: Instant::now() };
-        known.insert(organization.to_owned(), counted);
+        let is_admitted = self.most(&count) < max;
+        // Who removes a schedule has its place at once.
+        count.is_full = !is_admitted && kind == Kind::Job && count.rows >= QUICK_MAX;
+        self.count = Some(count);
+        self.in_flight += u64::from(is_admitted);
+        is_admitted
     }
 }
 
 impl AttemptCount {
-    /// How many were committed when this attempt first asked; `None` while it has not.
-    pub(crate) fn count_at_start(&self, kind: Kind, organization: &str) -> Option<u64> {
-        self.committed.get(&(kind, organization.to_owned())).copied()
+    fn own(&mut self, kind: Kind, organization: &str) -> &mut Own {
+        let backlog = &self.backlog;
+        let own = self.own.entry((kind, organization.to_owned()));
+        own.or_insert_with_key(|name| Own { account: backlog.account(name), asked: 0 })
     }
 
-    /// Asks for one more beside those that are committed; false where there would be more than
-    /// `max`.
-    pub(crate) fn add(&mut self, kind: Kind, organization: &str, committed: u64, max: u64) -> bool {
-        let key = (kind, organization.to_owned());
-        self.committed.insert(key.clone(), committed);
-        let mut counts = self.backlog.counts();
-        let asked = counts.get(&key).copied().unwrap_or(0);
-        if committed.saturating_add(asked) >= max {
-            return false;
+    /// Asks for one more, where an organization may have `max`.
+    pub(crate) fn ask(&mut self, kind: Kind, organization: &str, max: u64) -> Verdict {
+        let own = self.own(kind, organization);
+        let verdict = lock(&own.account).ask(max);
+        own.asked += u64::from(verdict == Verdict::Admitted);
+        verdict
+    }
+
+    /// The same once nobody knew, with the start of the count and the rows that it found. False
+    /// where there is no room.
+    pub(crate) fn ask_by_count(
+        &mut self,
+        kind: Kind,
+        organization: &str,
+        (start, rows): (CountStart, u64),
+        max: u64,
+    ) -> bool {
+        let own = self.own(kind, organization);
+        let is_admitted = lock(&own.account).ask_by_count(kind, start, rows, max);
+        own.asked += u64::from(is_admitted);
+        is_admitted
+    }
+
+    /// All that was asked for so far is committed.
+    pub(crate) fn commit(&mut self) {
+        for own in self.own.values_mut() {
+            let asked = std::mem::take(&mut own.asked);
+            let mut account = lock(&own.account);
+            account.in_flight = account.in_flight.saturating_sub(asked);
+            account.committed = account.committed.saturating_add(asked);
         }
-        *counts.entry(key.clone()).or_default() += 1;
-        *self.own.entry(key).or_default() += 1;
-        drop(counts);
-        if kind == Kind::Job
-            && let Some(known) = self.backlog.lookup().get_mut(organization)
-        {
-            known.since += 1;
-        }
-        true
     }
 }
 
 impl Drop for AttemptCount {
     fn drop(&mut self) {
-        if self.own.is_empty() {
-            return;
-        }
-        let mut counts = self.backlog.counts();
-        for (key, own) in self.own.drain() {
-            let left = counts.get(&key).copied().unwrap_or(0).saturating_sub(own);
-            match left {
-                0 => counts.remove(&key),
-                left => counts.insert(key, left),
-            };
+        for own in self.own.values() {
+            let mut account = lock(&own.account);
+            account.in_flight = account.in_flight.saturating_sub(own.asked);
         }
     }
 }
@@ -168,69 +224,198 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn calls_in_flight_do_not_go_over_a_limit_together() {
-        let backlog = Arc::new(Backlog::default());
-        let (mut first, mut second) = (backlog.attempt(), backlog.attempt());
-        assert!(first.add(Kind::Job, "a", 7, 10) && second.add(Kind::Job, "a", 7, 10));
-        assert!(first.add(Kind::Job, "a", 7, 10), "the tenth");
-        assert!(!first.add(Kind::Job, "a", 7, 10) && !second.add(Kind::Job, "a", 7, 10));
-        assert!(second.add(Kind::Job, "b", 0, 10), "another organization has room of its own");
-        assert!(second.add(Kind::Schedule, "a", 0, 10), "and so have schedules");
-        drop(first);
-        assert!(second.add(Kind::Job, "a", 7, 10), "what was not committed counts no more");
-        assert_eq!(second.count_at_start(Kind::Job, "a"), Some(7));
-        assert_eq!(second.count_at_start(Kind::Schedule, "b"), None);
-        drop(second);
-        assert!(backlog.counts().is_empty());
+    /// Asks for one more, and counts so many rows where nobody knows.
+    fn ask(attempt: &mut AttemptCount, (kind, organization): (Kind, &str), rows: u64) -> bool {
+        const MAX: u64 = 10;
+        match attempt.ask(kind, organization, MAX) {
+            Verdict::Admitted => true,
+            Verdict::Full => false,
+            Verdict::Unknown(start) => attempt.ask_by_count(kind, organization, (start, rows), MAX),
+        }
+    }
+
+    /// The start of a count that has to be made.
+    fn start(attempt: &mut AttemptCount, kind: Kind, max: u64) -> CountStart {
+        match attempt.ask(kind, "a", max) {
+            Verdict::Unknown(start) => start,
+            known => panic!("it is known: {known:?}"),
+        }
     }
 
     #[test]
-    fn a_count_is_known_where_it_is_far_below_the_limit_and_a_refusal_where_many_were_counted() {
+    fn calls_in_flight_do_not_go_over_a_limit_together() {
+        let jobs = (Kind::Job, "a");
         let backlog = Arc::new(Backlog::default());
-        assert_eq!(backlog.guess("a", 100), Guess::Unknown);
-        backlog.note("a", 23, false);
-        assert_eq!(backlog.guess("a", 100), Guess::Room(23));
-        let mut attempt = backlog.attempt();
-        assert!(attempt.add(Kind::Job, "a", 23, 100) && attempt.add(Kind::Schedule, "a", 0, 1));
-        assert_eq!(backlog.guess("a", 100), Guess::Room(24), "whatever becomes of it");
-        assert!(attempt.add(Kind::Job, "a", 23, 100) && attempt.add(Kind::Job, "a", 23, 100));
-        assert_eq!(backlog.guess("a", 100), Guess::Unknown, "more than a quarter");
-        backlog.note("a", 10, false);
-        assert_eq!(backlog.guess("a", 100), Guess::Room(13), "three are in flight");
-        backlog.note("a", 100, true);
-        assert_eq!(backlog.guess("a", 100), Guess::Unknown, "these are counted again");
-        backlog.note("a", 9_000, true);
-        assert_eq!(backlog.guess("a", 10_000), Guess::Full, "what others ask for takes the rest");
-        for n in 0..2 * KNOWN_MAX {
-            backlog.note(&n.to_string(), 0, false);
+        let (mut first, mut second) = (backlog.attempt(), backlog.attempt());
+        assert!(ask(&mut first, jobs, 7) && ask(&mut second, jobs, 7));
+        assert!(ask(&mut first, jobs, 7), "the tenth");
+        assert!(!ask(&mut first, jobs, 7) && !ask(&mut second, jobs, 7));
+        assert!(ask(&mut second, (Kind::Job, "b"), 0), "another organization has its own room");
+        assert!(ask(&mut second, (Kind::Schedule, "a"), 0), "and so have schedules");
+        drop(first);
+        assert!(ask(&mut second, jobs, 7), "what was not committed counts no more");
+    }
+
+    #[test]
+    fn what_others_commit_counts_for_who_asked_before() {
+        let jobs = (Kind::Job, "a");
+        let backlog = Arc::new(Backlog::default());
+        let mut attempts = [(); 3].map(|()| backlog.attempt());
+        for attempt in &mut attempts {
+            assert!(ask(attempt, jobs, 0));
         }
-        assert!(backlog.lookup().len() <= KNOWN_MAX);
+        let mut rows = 0;
+        for mut attempt in attempts {
+            let more = (0..10).filter(|_| ask(&mut attempt, jobs, rows)).count();
+            assert_eq!(more, if rows == 0 { 7 } else { 0 }, "three are in flight from the start");
+            attempt.commit();
+            rows += 1 + u64::try_from(more).unwrap();
+        }
+        assert_eq!(rows, 10);
+        assert!(!ask(&mut backlog.attempt(), jobs, rows));
+        assert!(ask(&mut backlog.attempt(), jobs, rows - 1), "one has ended");
+    }
+
+    #[tokio::test]
+    async fn a_count_is_known_for_a_moment_and_shorter_near_the_limit() {
+        tokio::time::pause();
+        let backlog = Arc::new(Backlog::default());
+        let mut attempt = backlog.attempt();
+        let first = start(&mut attempt, Kind::Job, 100);
+        assert!(attempt.ask_by_count(Kind::Job, "a", (first, 23), 100));
+        tokio::time::advance(NEAR_KNOWN).await;
+        assert_eq!(attempt.ask(Kind::Job, "a", 100), Verdict::Admitted);
+        assert_eq!(attempt.ask(Kind::Job, "a", 100), Verdict::Admitted);
+        // More than a quarter now.
+        let second = start(&mut attempt, Kind::Job, 100);
+        let mut other = backlog.attempt();
+        assert_eq!(other.ask(Kind::Job, "a", 100), Verdict::Admitted, "somebody counts already");
+        assert!(attempt.ask_by_count(Kind::Job, "a", (second, 23), 100));
+        assert_eq!(other.ask(Kind::Job, "a", 100), Verdict::Admitted);
+        tokio::time::advance(NEAR_KNOWN).await;
+        start(&mut other, Kind::Job, 100);
+        tokio::time::advance(ROOM_KNOWN).await;
+        start(&mut other, Kind::Job, 100);
+        tokio::time::advance(KNOWN_MAX).await;
+        start(&mut attempt, Kind::Job, 100);
+        start(&mut other, Kind::Job, 100);
+    }
+
+    #[tokio::test]
+    async fn that_there_is_no_room_is_known_for_a_moment_where_many_jobs_were_counted() {
+        tokio::time::pause();
+        let backlog = Arc::new(Backlog::default());
+        let mut attempt = backlog.attempt();
+        for (kind, max, is_known) in
+            [(Kind::Job, 9_000, true), (Kind::Job, 100, false), (Kind::Schedule, 9_000, false)]
+        {
+            let first = start(&mut attempt, kind, max);
+            assert!(!attempt.ask_by_count(kind, "a", (first, max), max));
+            assert_eq!(attempt.ask(kind, "a", max) == Verdict::Full, is_known, "{kind:?} {max}");
+            tokio::time::advance(NEAR_KNOWN).await;
+            start(&mut attempt, kind, max);
+        }
+    }
+
+    #[test]
+    fn the_later_of_two_counts_is_kept() {
+        let backlog = Arc::new(Backlog::default());
+        let (mut first, mut second) = (backlog.attempt(), backlog.attempt());
+        let early = start(&mut first, Kind::Job, 10);
+        assert!(ask(&mut second, (Kind::Job, "a"), 0));
+        second.commit();
+        let late = start(&mut backlog.attempt(), Kind::Job, 1);
+        assert!(late > early);
+        assert!(second.ask_by_count(Kind::Job, "a", (late, 0), 1));
+        drop(second);
+        // By the earlier one alone the job that has ended would still stand.
+        assert!(first.ask_by_count(Kind::Job, "a", (early, 0), 1));
+    }
+
+    #[test]
+    fn accounts_that_nobody_holds_are_forgotten_before_they_are_many() {
+        let backlog = Arc::new(Backlog::default());
+        let mut held = backlog.attempt();
+        assert!((0..10).all(|_| ask(&mut held, (Kind::Job, "a"), 0)));
+        for n in 0..2 * ACCOUNTS_MAX {
+            assert!(ask(&mut backlog.attempt(), (Kind::Job, &n.to_string()), 0));
+        }
+        assert!(lock(&backlog.accounts).len() <= ACCOUNTS_MAX);
+        assert!(!ask(&mut backlog.attempt(), (Kind::Job, "a"), 0), "ten are in flight");
+    }
+
+    /// An attempt as a test plays it.
+    struct Played {
+        count: AttemptCount,
+        /// Admitted and not committed.
+        asked: u64,
+        /// The unit is committed, and the attempt does not know it yet.
+        landed: bool,
+        /// A count that began, and the rows that it found.
+        counting: Option<(CountStart, Option<u64>)>,
+    }
+
+    impl Played {
+        fn new(backlog: &Arc<Backlog>) -> Self {
+            Self { count: backlog.attempt(), asked: 0, landed: false, counting: None }
+        }
     }
 
     proptest! {
         #[test]
-        fn whatever_is_asked_for_no_organization_goes_over_its_limit(
-            asks in prop::collection::vec((0_usize..3, 0_usize..3, any::<bool>()), 0..60),
-            committed in 0_u64..5,
+        fn whatever_calls_do_between_asking_and_committing_the_limit_holds(
+            steps in prop::collection::vec((0_usize..3, 0_u8..9), 0..120),
         ) {
             const MAX: u64 = 6;
             let backlog = Arc::new(Backlog::default());
-            let mut attempts: Vec<_> = (0..3).map(|_| (backlog.attempt(), [0_u64; 3])).collect();
-            for (attempt, organization, ends) in asks {
-                if ends {
-                    attempts[attempt] = (backlog.attempt(), [0; 3]);
-                    continue;
+            let mut attempts = [(); 3].map(|()| Played::new(&backlog));
+            let mut rows = 0_u64;
+            for (attempt, step) in steps {
+                let played = &mut attempts[attempt];
+                match (step, played.counting) {
+                    // Rows end at any moment.
+                    (0, _) => rows = rows.saturating_sub(1),
+                    (1, _) if !played.landed => *played = Played::new(&backlog),
+                    (2, None) if !played.landed => {
+                        rows += played.asked;
+                        played.landed = true;
+                    }
+                    (2, None) => {
+                        played.count.commit();
+                        (played.asked, played.landed) = (0, false);
+                    }
+                    (_, Some((start, None))) => played.counting = Some((start, Some(rows))),
+                    (_, Some((start, Some(counted)))) => {
+                        let counted = (start, counted.min(MAX));
+                        let admitted = played.count.ask_by_count(Kind::Job, "a", counted, MAX);
+                        played.asked += u64::from(admitted);
+                        played.counting = None;
+                    }
+                    (3.., None) if !played.landed => match played.count.ask(Kind::Job, "a", MAX) {
+                        Verdict::Admitted => played.asked += 1,
+                        Verdict::Full => {}
+                        Verdict::Unknown(start) => played.counting = Some((start, None)),
+                    },
+                    _ => {}
                 }
-                let asked: u64 = attempts.iter().map(|(_, own)| own[organization]).sum();
-                let (own, granted) = &mut attempts[attempt];
-                let name = ["a", "b", "c"][organization];
-                let added = own.add(Kind::Job, name, committed, MAX);
-                prop_assert_eq!(added, committed + asked < MAX, "neither more nor less");
-                granted[organization] += u64::from(added);
+                let open = attempts.iter().filter(|played| !played.landed);
+                let in_flight: u64 = open.map(|played| played.asked).sum();
+                prop_assert!(rows + in_flight <= MAX, "{rows} rows, {in_flight} in flight");
             }
-            drop(attempts);
-            prop_assert!(backlog.counts().is_empty());
+            for mut played in attempts {
+                if played.landed {
+                    played.count.commit();
+                }
+            }
+            let mut last = backlog.attempt();
+            let more = (0..=MAX).filter(|_| match last.ask(Kind::Job, "a", MAX) {
+                Verdict::Admitted => true,
+                Verdict::Full => false,
+                Verdict::Unknown(start) => {
+                    last.ask_by_count(Kind::Job, "a", (start, rows), MAX)
+                }
+            });
+            prop_assert_eq!(rows + u64::try_from(more.count()).unwrap(), MAX, "no less either");
         }
     }
 }

@@ -18,6 +18,7 @@ use wasmtime::{Store, UpdateDeadline};
 use super::wit::{self, Said};
 use crate::admission::Bytes;
 use crate::answer::Answer;
+use crate::backlog::AttemptCount;
 use crate::bindings;
 use crate::call::{Call, Entry};
 use crate::component::Component;
@@ -47,6 +48,7 @@ pub(super) enum Ended {
         answer: Answer,
         txn: Box<Txn>,
         facts: Vec<Fact>,
+        asked: AttemptCount,
     },
     Refused {
         failure: Failure,
@@ -144,7 +146,8 @@ pub(super) async fn run(setting: Setting, txn: Txn, story: &mut Story) -> Ended 
         Err(failure) => Ended::Refused { failure: failure.into(), facts: work.facts },
         Ok(answer) => match wit::check_answer(&work, answer) {
             Ok(Said::Answer(answer)) => {
-                Ended::Answered { answer, txn: Box::new(work.txn), facts: work.facts }
+                let Work { txn, facts, asked, .. } = work;
+                Ended::Answered { answer, txn: Box::new(txn), facts, asked }
             }
             Ok(Said::Again { collection, until }) => {
                 Ended::Again { collection, until, groups: work.groups }

@@ -264,7 +264,7 @@ impl Bed {
 
     /// Ends an attempt by the commit of an answer, or of a refusal.
     pub(crate) async fn end(&self, state: State, answered: bool) -> Result<(), String> {
-        let Work { call, mut txn, mut story, facts, .. } = state.work.unwrap();
+        let Work { call, mut txn, mut story, facts, mut asked, .. } = state.work.unwrap();
         if let Some(abort) = story.marks.abort_cause() {
             return Err(abort_word(abort));
         }
@@ -278,6 +278,9 @@ impl Bed {
             false => EndingResult::Refused(&failure),
         };
         let committed = unit::commit(&call, &mut story, txn, result).await;
+        if answered && committed.is_ok() {
+            asked.commit();
+        }
         committed.map_err(|abort| abort_word(&abort))
     }
 

@@ -235,7 +235,7 @@ impl Run {
     async fn decide(&mut self, ended: Ended) -> Next {
         let outcome = match ended {
             Ended::Aborted(abort) => return self.decide_abort(abort, None).await,
-            Ended::Answered { answer, txn, facts } => {
+            Ended::Answered { answer, txn, facts, mut asked } => {
                 let mut txn = *txn;
                 for fact in facts {
                     txn.fact(fact);
@@ -248,8 +248,15 @@ impl Run {
                 )
                 .await
                 {
-                    Ok(()) => Outcome::Answered(answer),
-                    Err(abort) => return self.decide_abort(abort, Some(true)).await,
+                    Ok(()) => {
+                        asked.commit();
+                        Outcome::Answered(answer)
+                    }
+                    Err(abort) => {
+                        // Nothing of it is committed, and whoever comes next may have the room.
+                        drop(asked);
+                        return self.decide_abort(abort, Some(true)).await;
+                    }
                 }
             }
             Ended::Refused { failure, facts } => return self.refuse(failure, facts).await,

@@ -7,7 +7,7 @@ use charter_kernel::refusal::Failure as Refused;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Claim, Draft, Key, Reach};
 
-use crate::backlog::{Guess, Kind};
+use crate::backlog::{Kind, Verdict};
 use crate::bindings::charter::primitive::jobs::{Host, Job, Schedule};
 use crate::bindings::charter::primitive::types::Failure;
 use crate::failure::{failure, invalid, not_found, unread, write_failure};
@@ -81,28 +81,14 @@ impl Work {
             Kind::Job => (jobs(), config.jobs_waiting_max),
             Kind::Schedule => (schedules(), config.schedules_max),
         };
-        let backlog = self.shared.backlog.clone();
-        let guess = match (self.asked.count_at_start(kind, organization), kind) {
-            (Some(counted), _) => Guess::Room(counted),
-            (None, Kind::Job) => backlog.guess(organization, max),
-            (None, Kind::Schedule) => Guess::Unknown,
-        };
-        let is_admitted = match guess {
-            Guess::Room(most) if self.asked.add(kind, organization, most, max) => true,
-            Guess::Full => false,
-            Guess::Room(_) | Guess::Unknown => {
+        let is_admitted = match self.asked.ask(kind, organization, max) {
+            Verdict::Admitted => true,
+            Verdict::Full => false,
+            Verdict::Unknown(start) => {
                 let groups = groups_of(organization);
                 let counted = self.shared.store.in_groups(&space, &groups, max).await;
                 let counted = counted.map_err(|error| unread(&error))?;
-                // Noted first: what is asked for from here on is counted beside it.
-                if kind == Kind::Job {
-                    backlog.note(organization, counted, false);
-                }
-                let is_admitted = self.asked.add(kind, organization, counted, max);
-                if kind == Kind::Job && !is_admitted {
-                    backlog.note(organization, counted, true);
-                }
-                is_admitted
+                self.asked.ask_by_count(kind, organization, (start, counted), max)
             }
         };
         if is_admitted {

@@ -2,6 +2,7 @@
 
 use charter_kernel::role::Role;
 use charter_kernel::scope::{ActorKind, Scope};
+use charter_kernel::unit::Space;
 use serde_json::json;
 
 use super::*;
@@ -209,6 +210,60 @@ async fn what_waits_of_one_organization_is_bounded_and_leaves_room_for_others() 
     let said = set(&bed, &user(4), "c", "* * * * *", "UTC").await;
     assert_eq!(said, Err("state_conflict:schedules_full".into()));
     assert!(set(&bed, &elsewhere, "c", "* * * * *", "UTC").await.is_ok());
+}
+
+/// The jobs and the schedules of the organization of [`user`].
+async fn standing(bed: &Bed) -> (u64, u64) {
+    let groups = groups_of(user(3).lane());
+    let of = async |space: Space| bed.store().in_groups(&space, &groups, 100).await.unwrap();
+    (of(jobs()).await, of(schedules()).await)
+}
+
+#[tokio::test]
+async fn calls_that_asked_early_count_what_others_have_committed_since() {
+    let config =
+        EngineConfig { jobs_waiting_max: 10, schedules_max: 10, ..EngineConfig::default() };
+    let bed = Bed::with(config).await;
+    let schedule = |n: u32| Schedule {
+        key: n.to_string(),
+        cron: "0 0 1 1 *".into(),
+        time_zone: "UTC".into(),
+        job: job("tick"),
+    };
+    let mut guests: Vec<State> = (3..6).map(|n| bed.attempt(bed.call(user(n)))).collect();
+    for guest in &mut guests {
+        guest.enqueue(job("a")).await.unwrap();
+        guest.set_schedule(schedule(0)).await.unwrap();
+    }
+    for mut guest in guests {
+        for n in 1..20 {
+            let _ = guest.enqueue(job("a")).await;
+            let _ = guest.set_schedule(schedule(n)).await;
+        }
+        bed.end(guest, true).await.unwrap();
+    }
+    assert_eq!(standing(&bed).await, (10, 10));
+}
+
+#[tokio::test]
+async fn jobs_of_a_checkpoint_count_whoever_still_waits_for_it() {
+    use crate::bindings::charter::primitive::documents::Host as _;
+    use futures::FutureExt as _;
+    let config = EngineConfig { jobs_waiting_max: 4, ..EngineConfig::default() };
+    let bed = Bed::with(config).await;
+    let mut first = bed.attempt(bed.call(user(3)));
+    first.enqueue(job("a")).await.unwrap();
+    first.checkpoint().await.unwrap();
+    first.enqueue(job("a")).await.unwrap();
+    assert!(first.checkpoint().now_or_never().is_none(), "the commit is under way");
+    drop(first);
+    let said = bed.by(user(4), async |guest| {
+        for _ in 0..3 {
+            guest.enqueue(job("a")).await?;
+        }
+        Ok(())
+    });
+    assert_eq!(said.await, Err("rate_limited:jobs_full".into()), "two wait already");
 }
 
 #[tokio::test]
