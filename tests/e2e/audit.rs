@@ -15,6 +15,8 @@ use charter_tests::{Answer, Client, Tenant, on_both};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
+use crate::governance::in_an_hour;
+
 type Hash = [u8; 32];
 
 fn hash(parts: &[&[u8]]) -> Hash {
@@ -274,8 +276,24 @@ on_both! {
         let address = format!("{}@example.com", unique("gone"));
         let known = json!({ "name": "known", "email": address, "external_id": address });
         let known = id(&tenant.client.post("/v1/users", &known).expect(201)["user"]);
-        tenant.client.patch(&format!("/v1/users/{known}"), &json!({ "name": "known better" })).expect(200);
-        tenant.client.delete(&format!("/v1/users/{known}")).expect(200);
+        let path = format!("/v1/users/{known}");
+        tenant.client.patch(&path, &json!({ "name": "known better" })).expect(200);
+        // Each route of the host that names a user: a key, a grant and a webhook, made and removed.
+        let key = json!({ "name": format!("of {address}"), "user_id": known });
+        let key = id(&tenant.client.post("/v1/auth/keys", &key).expect(201));
+        tenant.client.delete(&format!("/v1/auth/keys/{key}")).expect(200);
+        let grant = json!({ "user_id": known, "actions": ["shop.*"], "until": in_an_hour(&tenant.client), "reason": address });
+        let grant = id(&tenant.client.post("/v1/governance/grants", &grant).expect(201)["grant"]);
+        tenant.client.delete(&format!("/v1/governance/grants/{grant}")).expect(200);
+        let hears = |name: &str| json!({ "url": format!("http://192.0.9.1/{name}/{address}"), "eventTypes": ["approval.resolved"] });
+        let webhook = id(&tenant.client.post(&format!("{path}/webhooks"), &hears("one")).expect(201));
+        let webhook = format!("/v1/webhooks/{webhook}");
+        tenant.client.patch(&webhook, &json!({ "url": hears("two")["url"] })).expect(200);
+        tenant.client.post(&format!("{webhook}/rotate"), &json!({})).expect(200);
+        tenant.client.delete(&webhook).expect(200);
+        tenant.client.post(&format!("{path}/revoke"), &json!({ "reason": address })).expect(200);
+        tenant.client.post(&format!("{path}/restore"), &json!({})).expect(200);
+        tenant.client.delete(&path).expect(200);
         look_for(PATIENCE, "the log does not say who it was", || {
             let lines = export_lines(&tenant.client.get("/v1/audit/export"));
             lines.into_iter().find(|line| line.contains(&address)).map_or(Ok(()), Err)

@@ -24,6 +24,9 @@ pub struct Reply {
     pub entity: Option<(&'static str, String)>,
     /// The log that the audit row belongs to, if the place of the request does not say it.
     pub log: Option<AuditLog>,
+    /// The tenant user that the audit row is about, if neither the entity nor the place of the
+    /// request says it.
+    pub user: Option<String>,
     /// Further details of the audit row; never a secret or a body.
     pub details: Option<serde_json::Value>,
     /// Whether its audit row is committed already, with what it did.
@@ -94,6 +97,7 @@ impl Reply {
             body,
             entity: None,
             log: None,
+            user: None,
             details: None,
             audited: false,
             counted: None,
@@ -125,6 +129,12 @@ impl Reply {
     #[must_use]
     pub fn with_log(mut self, log: AuditLog) -> Self {
         self.log = Some(log);
+        self
+    }
+    /// The same, and the audit row is this tenant user's, so that it is forgotten with them.
+    #[must_use]
+    pub fn with_user(mut self, user: Option<&str>) -> Self {
+        self.user = user.map(str::to_owned);
         self
     }
     /// The same, and its audit row was committed with what it did.

@@ -142,6 +142,13 @@ impl Subject {
         self
     }
 
+    /// The same, of this tenant user.
+    #[must_use]
+    pub fn with_user(mut self, user: &str) -> Self {
+        self.on_behalf_of = Some(user.to_owned());
+        self
+    }
+
     /// The organization in whose commit it rides.
     pub fn organization(&self) -> &str {
         &self.organization

@@ -334,7 +334,10 @@ async fn decide(
     let approval = ApprovalItem::of(&said.approval, said.version);
     let answer = Answer::of(&ApprovalAnswer { approval });
     Ok(match said.note {
-        Some(note) => answer.about("approval", said.approval.id).noting(note),
+        Some(note) => answer
+            .with_user(said.approval.subject.user.as_deref())
+            .about("approval", said.approval.id)
+            .noting(note),
         None => answer,
     })
 }

@@ -187,7 +187,10 @@ pub async fn create_grant(
     stored::insert(txn, &given, "id").await?;
     let answer = GrantAnswer { grant: GrantItem::of(&given) };
     let note = json!({"after": answer.grant});
-    Ok(Created::of(&answer).about("grant", given.grant.id.clone()).noting(note))
+    Ok(Created::of(&answer)
+        .about("grant", given.grant.id.clone())
+        .with_user(Some(&given.grant.user_id))
+        .noting(note))
 }
 
 /// `GET /v1/governance/grants`, oldest first.
@@ -222,5 +225,8 @@ pub async fn delete_grant(
     let given = stored::get::<Given>(txn, &key).await?.ok_or_else(Refusal::not_found)?.record;
     stored::remove(txn, &given).await?;
     let note = json!({"before": GrantItem::of(&given)});
-    Ok(Answer::of(&Deleted::of(&given.grant.id)).about("grant", given.grant.id).noting(note))
+    Ok(Answer::of(&Deleted::of(&given.grant.id))
+        .about("grant", given.grant.id.clone())
+        .with_user(Some(&given.grant.user_id))
+        .noting(note))
 }

@@ -272,5 +272,8 @@ pub async fn resolve_hold(
     let answer = HoldAnswer { hold: HoldItem::of(id, &step.hold) };
     let note = json!({"before": {"state": hold.state}, "after": {"state": step.hold.state, "actual": step.hold.actual}, "reason": body.reason.0, "self_approved": own});
     txn.step(step.guards, step.writes);
-    Ok(Answer::of(&answer).about("hold", id.to_owned()).noting(note))
+    Ok(Answer::of(&answer)
+        .about("hold", id.to_owned())
+        .with_user(hold.subject.user.as_deref())
+        .noting(note))
 }

@@ -395,7 +395,10 @@ pub async fn create_webhook(
     txn.write(Write::Ensure { key: feed.key(), draft: feed.draft().map_err(stored::unreadable)? });
     let note = json!({ "after": WebhookItem::of(&webhook) });
     let answer = MadeWebhook { webhook: WebhookItem::of(&webhook), secret: shown };
-    Ok(Created::of(&answer).about("webhook", webhook.id).noting(note))
+    Ok(Created::of(&answer)
+        .with_user(webhook.tenant_user_id.as_deref())
+        .about("webhook", webhook.id)
+        .noting(note))
 }
 
 /// `GET /v1/webhooks`, oldest first.
@@ -471,7 +474,10 @@ pub async fn update_webhook(
     stored::replace(txn, &after, "id").await?;
     let answer = WebhookAnswer { webhook: WebhookItem::of(&after) };
     let note = json!({ "before": WebhookItem::of(&before), "after": answer.webhook });
-    Ok(Answer::of(&answer).about("webhook", after.id).noting(note))
+    Ok(Answer::of(&answer)
+        .with_user(after.tenant_user_id.as_deref())
+        .about("webhook", after.id)
+        .noting(note))
 }
 
 /// `DELETE /v1/webhooks/{id}`: what is still to be delivered is dropped.
@@ -486,7 +492,10 @@ pub async fn delete_webhook(
     let webhook = find(app, request, txn).await?;
     stored::remove(txn, &webhook).await?;
     let note = json!({ "before": WebhookItem::of(&webhook) });
-    Ok(Answer::of(&Deleted::of(&webhook.id)).about("webhook", webhook.id).noting(note))
+    Ok(Answer::of(&Deleted::of(&webhook.id))
+        .with_user(webhook.tenant_user_id.as_deref())
+        .about("webhook", webhook.id)
+        .noting(note))
 }
 
 /// `POST /v1/webhooks/{id}/rotate`: the new secret signs from now on, and the former one beside it
@@ -519,7 +528,7 @@ pub async fn rotate_webhook_secret(
     stored::replace(txn, &after, "id").await?;
     let made = MadeWebhook { webhook: WebhookItem::of(&after), secret: shown };
     let answer = RotatedWebhook { made, previous_until: request.now.plus_ms(OVERLAP_MS) };
-    Ok(Answer::of(&answer).about("webhook", after.id))
+    Ok(Answer::of(&answer).with_user(after.tenant_user_id.as_deref()).about("webhook", after.id))
 }
 
 /// Queues a delivery with this request's commit. Its sender finds it within half a second; the
