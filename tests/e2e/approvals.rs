@@ -9,6 +9,7 @@ use charter_tests::{Answer, Client, Database, Tenant, World, on_both};
 use serde_json::{Value, json};
 
 use crate::accounts::browser;
+use crate::governance::in_an_hour;
 use crate::members::join;
 use crate::rules::play;
 
@@ -116,6 +117,38 @@ on_both! {
         for id in &waiting {
             assert_eq!(end(&slow.client, id)["status"], "succeeded");
         }
+        world.books_agree();
+    }
+
+    fn approvals_of_a_deleted_user_keep_what_was_decided_and_forget_what_was_asked(world: Builder::new().bare()) {
+        let (tenant, owner) = govern(world, 1);
+        let (user, name) = (tenant.user("gone"), unique("ada"));
+        let own = tenant.client.with("X-Service-User-Id", &user);
+        let steps = json!([
+            { "leave": "script.spend", "amount": 2 * DOLLAR, "entity": name, "title": name, "message": name, "as": "p" },
+            { "capture": "p", "amount": 2 * DOLLAR },
+        ]);
+        let (made, denied, waiting) = (waits(&play(&own, steps.clone())), waits(&play(&own, steps.clone())), waits(&play(&own, steps)));
+        decide(&owner, &made, "approve").expect(200);
+        assert_eq!(end(&tenant.client, &made)["status"], "succeeded");
+        decide(&owner, &denied, "deny").expect(200);
+        assert_eq!(approval(&tenant.client, &waiting)["entity"], json!(name));
+        let grant = json!({ "user_id": user, "actions": ["script.*"], "until": in_an_hour(&tenant.client), "reason": name });
+        tenant.client.post("/v1/governance/grants", &grant).expect(201);
+        tenant.client.delete(&format!("/v1/users/{user}")).expect(200);
+        let all = || tenant.client.get("/v1/approvals").expect(200);
+        until("what was asked is forgotten", || !all().to_string().contains(&name));
+        until("its grants go", || !tenant.client.get("/v1/governance/grants").expect(200).to_string().contains(&name));
+        let kept = approval(&tenant.client, &made);
+        assert_eq!((&kept["status"], &kept["amount_micro_usd"]), (&json!("succeeded"), &json!(2 * DOLLAR)));
+        assert_eq!((&kept["action"], &kept["user_id"]), (&json!("script.spend"), &json!(user)));
+        assert_eq!((&kept["decisions"][0]["decision"], &kept["result"]), (&json!("approve"), &Value::Null));
+        assert!(kept["resolved_at"].is_string(), "{kept}");
+        assert_eq!(approval(&tenant.client, &denied)["status"], "denied");
+        // One that is approved now is not made: nobody is left to make it for.
+        decide(&owner, &waiting, "approve").expect(200);
+        let ended = end(&tenant.client, &waiting);
+        assert_eq!((&ended["status"], &ended["error"]["code"]), (&json!("failed"), &json!("not_found")));
         world.books_agree();
     }
 

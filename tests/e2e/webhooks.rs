@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use charter_tests::artefacts::Artefacts;
 use charter_tests::double::{Heard, Reply, listen};
 use charter_tests::patience::until;
+use charter_tests::stream::Stream;
 use charter_tests::tenant::id;
 use charter_tests::world::Builder;
 use charter_tests::{Client, Database, Tenant, World, on_both};
@@ -232,6 +233,38 @@ on_both! {
         own.sort();
         wanted.sort();
         assert_eq!(own, wanted);
+    }
+
+    fn what_a_deleted_user_did_is_delivered_and_told_no_more(world: builder()) {
+        let tenant = tenant_with_script(world);
+        let (gone, stays) = (tenant.user("gone"), tenant.user("stays"));
+        let receiver = Receiver::new();
+        let (id, _) = subscribe(&tenant.client, &receiver.url());
+        let stream = || {
+            let call = tenant.client.call("GET", "/v1/events").header("accept", "text/event-stream");
+            Stream::open(call.header("last-event-id", "0"))
+        };
+        let told = || {
+            let told = stream().next_of("script.told");
+            serde_json::from_str::<Value>(&told.data).unwrap()["payload"].clone()
+        };
+        say(&tenant.client.with("X-Service-User-Id", &gone), 1);
+        say(&tenant.client.with("X-Service-User-Id", &stays), 2);
+        receiver.hears(2);
+        until("both are logged", || deliveries(&tenant.client, &id).iter().all(|one| one["status"] == "succeeded"));
+        let before = deliveries(&tenant.client, &id);
+        assert_eq!((before.len(), told()), (2, json!({ "text": "1" })));
+        tenant.client.delete(&format!("/v1/users/{gone}")).expect(200);
+        until("its delivery goes", || deliveries(&tenant.client, &id).len() == 1);
+        let path = |of: &Value| format!("/v1/webhooks/{id}/deliveries/{}/redeliver", of["id"].as_str().unwrap());
+        let kept = deliveries(&tenant.client, &id).remove(0);
+        let lost = before.iter().find(|one| one["id"] != kept["id"]).unwrap();
+        tenant.client.post(&path(lost), &json!({})).expect_error(404, "not_found");
+        tenant.client.post(&path(&kept), &json!({})).expect(202);
+        let body: Value = serde_json::from_slice(&receiver.hears(3)[2].body).unwrap();
+        assert_eq!(body["data"], json!({ "text": "2", "tenant_user_id": stays }));
+        // The event keeps its place in the stream, and says nothing.
+        until("its payload goes", || told() == Value::Null);
     }
 
     fn a_tenants_webhook_hears_that_tenant_alone(world: builder()) {

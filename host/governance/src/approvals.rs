@@ -304,8 +304,11 @@ fn accounts(pay: &Option<(Key, Key)>) -> impl Iterator<Item = &Key> {
 /// The request behind an approval.
 ///
 /// # Errors
-/// When it cannot be unsealed, or is not the one that was decided on.
+/// 404 where its user is erased; when it cannot be unsealed, or is not the one that was decided on.
 pub async fn request(store: &Store, approval: &Approval) -> Result<Request, Refusal> {
+    if approval.is_forgotten() {
+        return Err(Refusal::not_found());
+    }
     let broken = |error: &(dyn std::error::Error + 'static)| {
         tracing::error!(
             error,

@@ -492,6 +492,9 @@ pub struct Taken {
     pub due_at: Instant,
 }
 
+/// The member of an event's body that says what happened.
+const PAYLOAD: &str = "payload";
+
 /// A fact for others, committed unnumbered and sequenced right behind: an event or an audit row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fact {
@@ -508,14 +511,15 @@ pub struct Fact {
     /// UTF-8 JSON text.
     pub body: String,
     /// UTF-8 JSON text that goes when the user is erased, or earlier: what an audit row has beside
-    /// its leaf.
+    /// its leaf, and the payload of an event about a user.
     pub private: Option<String>,
     /// The tenant user whose erasure takes the private text with it.
     pub user: Option<String>,
 }
 
 impl Fact {
-    /// An event for the live stream and webhooks.
+    /// An event for the live stream and webhooks. The payload of one about a user is its private
+    /// text.
     pub fn event(
         id: String,
         organization: impl Into<String>,
@@ -523,8 +527,34 @@ impl Fact {
         name: impl Into<String>,
         body: &serde_json::Value,
     ) -> Self {
-        let (organization, name, body) = (organization.into(), name.into(), body.to_string());
-        Self { id, kind: FactKind::Event, organization, at, name, body, private: None, user: None }
+        let (organization, name) = (organization.into(), name.into());
+        let kind = FactKind::Event;
+        let (Some(members), Some(user)) = (body.as_object(), body["user"].as_str()) else {
+            let body = body.to_string();
+            return Self { id, kind, organization, at, name, body, private: None, user: None };
+        };
+        let public = members.iter().filter(|(member, _)| *member != PAYLOAD);
+        let public: serde_json::Map<String, serde_json::Value> =
+            public.map(|(member, value)| (member.clone(), value.clone())).collect();
+        Self {
+            id,
+            kind,
+            organization,
+            at,
+            name,
+            body: serde_json::Value::Object(public).to_string(),
+            private: members.get(PAYLOAD).map(ToString::to_string),
+            user: Some(user.to_owned()),
+        }
+    }
+
+    /// The payload of an event with this body; `None` where it went with its user.
+    pub fn payload(&self, body: &serde_json::Value) -> Option<serde_json::Value> {
+        match (&self.private, body.get(PAYLOAD)) {
+            (Some(private), _) => serde_json::from_str(private).ok(),
+            (None, Some(payload)) => Some(payload.clone()),
+            (None, None) => self.user.is_none().then(|| body.clone()),
+        }
     }
 }
 

@@ -55,11 +55,6 @@ pub enum Source {
     Events(String, Position),
 }
 
-/// The payload of an event beyond its type, for any listener.
-pub fn payload(body: &Value) -> Value {
-    body.get("payload").cloned().unwrap_or_else(|| body.clone())
-}
-
 /// An audit row as an event says it.
 fn activity(row: &SequencedFact) -> Value {
     let parsed = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
@@ -77,12 +72,13 @@ fn activity(row: &SequencedFact) -> Value {
     })
 }
 
-/// A fact as the live stream tells it: its type and its data.
+/// A fact as the live stream tells it: its type and its data. The payload of an event whose user was
+/// erased is null.
 pub fn stream_entry(row: &SequencedFact) -> (String, Value) {
     let body: Value = serde_json::from_str(&row.fact.body).unwrap_or_default();
     let (kind, payload) = match row.fact.kind {
         FactKind::Audit => (ACTIVITY.to_owned(), activity(row)),
-        FactKind::Event => (row.fact.name.clone(), payload(&body)),
+        FactKind::Event => (row.fact.name.clone(), row.fact.payload(&body).unwrap_or_default()),
     };
     let data = json!({
         "id": row.fact.id, "companyId": row.fact.organization, "type": kind, "primitive": body["primitive"],

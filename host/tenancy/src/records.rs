@@ -32,6 +32,8 @@ pub mod webhook;
 pub const STATUS: &str = "status";
 /// See [`STATUS`].
 pub const ACTIVE: &str = "active";
+/// The indexed field of the tenant user that a record is about.
+pub const USER: &str = "user";
 /// The indexed field that says when a record is swept: RFC 3339 in UTC, which sorts as it is
 /// written.
 pub const EXPIRES: &str = "expires_at";

@@ -366,9 +366,15 @@ impl Bed {
             .collect()
     }
 
-    /// The names and bodies of the organization's events.
+    /// The names and bodies of the organization's events, each with its payload.
     pub async fn events(&self) -> Vec<(String, Value)> {
-        self.facts(FactKind::Event).await.into_iter().map(|(name, body, _)| (name, body)).collect()
+        let whole = |(name, mut body, private): (String, Value, Value)| {
+            if !private.is_null() {
+                body["payload"] = private;
+            }
+            (name, body)
+        };
+        self.facts(FactKind::Event).await.into_iter().map(whole).collect()
     }
 
     async fn facts(&self, kind: FactKind) -> Vec<(String, Value, Value)> {

@@ -79,6 +79,8 @@ async fn another_request_than_the_one_that_waits_is_not_made() {
     let other = Approval { request_sha256: "0".repeat(64), ..approval.clone() };
     let refused = approvals::request(bed.store(), &other).await.unwrap_err();
     assert_eq!(refused.reason.as_deref(), Some("proposal_changed"));
+    let forgotten = approvals::request(bed.store(), &approval.clone().forget()).await.unwrap_err();
+    assert_eq!(forgotten.code.own_name(), "not_found", "as where its user is gone");
     // Sealed for this approval, and for no other.
     for broken in [
         Approval { id: id(77), ..approval.clone() },
@@ -269,12 +271,9 @@ async fn an_approval_that_nobody_decided_falls_due_and_reads_as_denied() {
         let mut txn = bed.begin();
         approvals::release(&mut txn, &over, bed.now()).await.unwrap();
         approvals::settle(&mut txn, &over, &due.token, bed.now()).unwrap();
-        let events: Vec<_> = txn.unit().facts.iter().map(|fact| fact.body.clone()).collect();
-        let event: serde_json::Value = serde_json::from_str(&events[0]).unwrap();
-        assert_eq!(
-            (&event["payload"]["status"], &event["payload"]["reason"]),
-            (&json!("denied"), &json!(reason))
-        );
+        let event = &txn.unit().facts[0];
+        let payload = event.payload(&serde_json::from_str(&event.body).unwrap()).unwrap();
+        assert_eq!((&payload["status"], &payload["reason"]), (&json!("denied"), &json!(reason)));
         if status == Status::Canceled {
             txn.commit().await.unwrap();
         }

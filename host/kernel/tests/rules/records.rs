@@ -7,7 +7,7 @@ use charter_kernel::index::{
 };
 use charter_kernel::limits::{INDEX_ENTRIES_MAX, KEY_BYTES_MAX};
 use charter_kernel::manifest::{Collection, IndexType};
-use charter_kernel::unit::FactKind;
+use charter_kernel::unit::{Fact, FactKind};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -74,6 +74,28 @@ fn a_row_that_says_little_has_every_member_all_the_same() {
         (fact.user, &leaf["on_behalf_of"], &leaf["policy_ids"]),
         (None, &Value::Null, &json!([]))
     );
+}
+
+#[test]
+fn the_payload_of_an_event_about_a_user_can_go_with_them() {
+    let event = |body: &Value| Fact::event("f".into(), "o", NOW, "e", body);
+    let whole = json!({"user": "u", "primitive": "p", "payload": {"to": "a@example.com"}});
+    let told = event(&whole);
+    assert!(!told.body.contains("example"), "{}", told.body);
+    assert_eq!(told.user.as_deref(), Some("u"));
+    let body: Value = serde_json::from_str(&told.body).unwrap();
+    assert_eq!((&body["user"], &body["primitive"]), (&json!("u"), &json!("p")));
+    assert_eq!(told.payload(&body), Some(whole["payload"].clone()));
+    let erased = Fact { private: None, ..told };
+    assert_eq!(erased.payload(&body), None);
+    // One of nobody, and one of a build that kept all of it in its body, are as they were.
+    for body in [json!({"user": null, "payload": 1}), json!({"payload": 1})] {
+        let fact = event(&body);
+        assert_eq!((fact.private.as_deref(), fact.user.as_deref()), (None, None));
+        assert_eq!(fact.payload(&body), Some(json!(1)));
+    }
+    let earlier = Fact { user: None, ..erased };
+    assert_eq!(earlier.payload(&whole), Some(whole["payload"].clone()));
 }
 
 #[test]

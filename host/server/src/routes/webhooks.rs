@@ -562,6 +562,7 @@ pub async fn test_webhook(
         organization: webhook.organization.to_string(),
         event_id: uuid_v7(request.now, stored::random()?),
         event: TEST.into(),
+        user: webhook.tenant_user_id.clone(),
         body: body(TEST, payload, webhook.tenant_user_id.as_deref(), request.now),
         webhook: webhook.id,
         status: DeliveryOutcome::Pending,

@@ -21,7 +21,6 @@ use charter_tenancy::stored;
 use serde_json::Value;
 
 use crate::app::App;
-use crate::events::payload;
 
 /// How long another host's event may stay unseen.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -130,6 +129,9 @@ fn deliveries(
         let body: Value = serde_json::from_str(&event.fact.body).unwrap_or_default();
         let (name, user) = (&event.fact.name, body["user"].as_str());
         let whose = (body["project"].as_str(), user);
+        read_to = Some(event.sequence);
+        // Its user is erased: there is nothing to deliver any more.
+        let Some(payload) = event.fact.payload(&body) else { continue };
         let names: Vec<&str> =
             std::iter::once(name.as_str()).chain(live.former_names(name)).collect();
         for hears in webhooks.iter().filter(|webhook| {
@@ -141,7 +143,8 @@ fn deliveries(
                 webhook: hears.id.clone(),
                 event_id: event.fact.id.clone(),
                 event: name.clone(),
-                body: webhooks::body(name, payload(&body), user, event.fact.at),
+                user: user.map(str::to_owned),
+                body: webhooks::body(name, payload.clone(), user, event.fact.at),
                 status: DeliveryOutcome::Pending,
                 attempts: Vec::new(),
                 created_at: now,
@@ -157,7 +160,6 @@ fn deliveries(
                 part.writes.push(Write::Insert { key: delivery.key(), draft });
             }
         }
-        read_to = Some(event.sequence);
     }
     Ok((parts, read_to))
 }

@@ -6,9 +6,9 @@ use charter_kernel::time::Instant;
 use charter_kernel::unit::{Draft, Key, Reach, Space};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::{Record, Unreadable, entry};
+use super::{Record, USER, Unreadable, entry};
 
 /// The group of approvals that fall due when nobody has decided.
 pub const PENDING: &str = "pending";
@@ -91,7 +91,8 @@ pub struct Approval {
     pub action: String,
     /// The primitive that declares the action.
     pub primitive: String,
-    /// The thing that the action is done to.
+    /// The thing that the action is done to; empty once its user is erased, as all that the
+    /// request said.
     pub entity: String,
     /// A line for the person who decides.
     pub title: String,
@@ -124,7 +125,7 @@ pub struct Approval {
     pub ordinal: u32,
     /// SHA-256 of the request: what is decided is this request and no other.
     pub request_sha256: String,
-    /// The request, sealed.
+    /// The request, sealed; empty once its user is erased.
     pub request: String,
     /// The address of this deployment, for what who asked is told to do next.
     pub base: String,
@@ -164,6 +165,33 @@ impl Approval {
         Key::new(&Reach::organization(organization), &Space::host(Self::COLLECTION), id)
     }
 
+    /// The same without what was asked, said and answered: its user is erased. That it was, its
+    /// times, its amount, its action and the decisions stay.
+    #[must_use]
+    pub fn forget(self) -> Self {
+        let wordless = |word: Word| Word { reason: None, ..word };
+        Self {
+            entity: String::new(),
+            title: self.action.clone(),
+            message: String::new(),
+            context: Value::Null,
+            decisions: self.decisions.into_iter().map(wordless).collect(),
+            request_sha256: String::new(),
+            request: String::new(),
+            result: None,
+            error: self
+                .error
+                .map(|error| json!({"code": error["code"], "reason": error["reason"]})),
+            reason: None,
+            ..self
+        }
+    }
+
+    /// Whether its request went with its user.
+    pub fn is_forgotten(&self) -> bool {
+        self.request.is_empty()
+    }
+
     /// The row's content, due then in its group.
     ///
     /// # Errors
@@ -190,7 +218,9 @@ impl Record for Approval {
 
     fn index(&self) -> Vec<(String, String)> {
         let mut index = vec![entry("status", self.status.as_str())];
-        index.extend(self.subject.user.iter().map(|user| entry("user", user)));
+        // Nobody is left to find what was forgotten by, and it is not forgotten again.
+        let user = self.subject.user.iter().filter(|_| !self.is_forgotten());
+        index.extend(user.map(|user| entry(USER, user)));
         index.extend(self.subject.project.iter().map(|project| entry(PROJECT, project)));
         index
     }

@@ -6,7 +6,7 @@ use charter_kernel::time::Instant;
 use charter_kernel::unit::{Key, Reach, Space};
 use serde::{Deserialize, Serialize};
 
-use super::{Record, entry};
+use super::{Record, USER, entry};
 
 /// The most grants of an organization at one time.
 pub const GRANTS_MAX: u64 = 1_000;
@@ -39,9 +39,6 @@ impl Record for Given {
     }
 
     fn index(&self) -> Vec<(String, String)> {
-        vec![
-            entry("user", &self.grant.user_id),
-            entry(super::EXPIRES, self.grant.until.to_string()),
-        ]
+        vec![entry(USER, &self.grant.user_id), entry(super::EXPIRES, self.grant.until.to_string())]
     }
 }

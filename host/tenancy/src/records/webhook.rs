@@ -6,7 +6,7 @@ use charter_kernel::unit::{Draft, Key, Reach, Space};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{EXPIRES, Record, Unreadable, entry};
+use super::{EXPIRES, Record, USER, Unreadable, entry};
 
 /// The most webhooks of an organization.
 pub const WEBHOOKS_MAX: u64 = 100;
@@ -170,6 +170,10 @@ pub struct Delivery {
     pub event_id: String,
     /// Its type.
     pub event: String,
+    /// The tenant user that the event is about: it goes with them. Absent in rows of builds that did
+    /// not note it.
+    #[serde(default)]
+    pub user: Option<String>,
     /// The exact bytes that are sent and signed.
     pub body: String,
     /// Its state.
@@ -215,6 +219,7 @@ impl Record for Delivery {
 
     fn index(&self) -> Vec<(String, String)> {
         let mut index = vec![entry("webhook", &self.webhook)];
+        index.extend(self.user.iter().map(|user| entry(USER, user)));
         index.extend(self.ended_at.map(|at| entry(EXPIRES, at.plus_ms(KEPT_MS).to_string())));
         index
     }

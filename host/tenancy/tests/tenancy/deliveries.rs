@@ -106,6 +106,7 @@ fn delivery(status: DeliveryOutcome, at: Instant) -> Delivery {
         webhook: "w".into(),
         event_id: "e".into(),
         event: "notes.made".into(),
+        user: Some("u".into()),
         body: "{}".into(),
         status,
         attempts: Vec::new(),

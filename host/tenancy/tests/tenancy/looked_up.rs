@@ -5,7 +5,9 @@ use charter_kernel::governance::policy::Grant;
 use charter_kernel::id::OrganizationId;
 use charter_kernel::role::Role;
 use charter_kernel::unit::Reach;
-use charter_tenancy::records::approval::{APPROVED, Approval, PENDING, PROJECT, RESOLVED, Status};
+use charter_tenancy::records::approval::{
+    APPROVED, Approval, PENDING, PROJECT, RESOLVED, Status, Word,
+};
 use charter_tenancy::records::grant::Given;
 use charter_tenancy::records::member::Member;
 use charter_tenancy::records::{ACTIVE, EXPIRES, Record as _, STATUS};
@@ -29,13 +31,13 @@ fn approval(organization: &OrganizationId, id: &str, status: Status) -> Approval
     serde_json::from_value(serde_json::json!({
         "id": id, "organization": organization, "status": status.as_str(),
         "action": "notes.buy", "primitive": "notes", "entity": "book", "title": "", "message": "",
-        "context": null, "amount_micro_usd": 5, "policy_ids": [], "approvals_required": 1,
+        "context": {"to": "Ada"}, "amount_micro_usd": 5, "policy_ids": ["r"], "approvals_required": 1,
         "subject": {
             "organization": organization, "project": "p1", "user": "u1", "kit": null,
             "actor": ["key", "k"]
         },
         "asked_by": null, "hold": "h", "request_id": "r", "ordinal": 0, "request_sha256": "",
-        "request": "", "base": "", "expires_at": at, "created_at": at,
+        "request": "sealed", "base": "", "expires_at": at, "created_at": at,
     }))
     .unwrap()
 }
@@ -87,6 +89,43 @@ async fn an_approval_is_found_by_its_state_its_user_and_its_project() {
         let found = stored::list::<Approval>(&mut txn, &reach, &matching, 100, 0).await.unwrap();
         assert_eq!(found.0.len(), count, "{matching:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_approval_forgets_what_was_asked_and_keeps_what_was_decided() {
+    let bed = Bed::new().await;
+    let organization = bed.house().await.organization.id;
+    let at = bed.now();
+    let told = Approval {
+        title: "for Ada".into(),
+        message: "of Ada".into(),
+        decisions: vec![Word {
+            by: "a".into(),
+            decision: "approve".into(),
+            reason: Some("Ada asked".into()),
+            self_approved: false,
+            at,
+        }],
+        result: Some(serde_json::json!({"to": "Ada"})),
+        error: Some(serde_json::json!({"code": "forbidden", "reason": "r", "message": "no, Ada"})),
+        reason: Some("Ada again".into()),
+        resolved_at: Some(at),
+        ..approval(&organization, "a", Status::Failed)
+    };
+    bed.put(&told).await;
+    let forgotten = told.clone().forget();
+    assert!(!serde_json::to_string(&forgotten).unwrap().contains("Ada"), "{forgotten:?}");
+    assert!(forgotten.is_forgotten() && !told.is_forgotten());
+    assert_eq!((forgotten.entity.as_str(), forgotten.title.as_str()), ("", "notes.buy"));
+    assert_eq!((forgotten.status, forgotten.amount_micro_usd), (told.status, Some(5)));
+    assert_eq!((forgotten.created_at, forgotten.resolved_at), (told.created_at, Some(at)));
+    assert_eq!(forgotten.decisions[0].decision, "approve");
+    assert_eq!(forgotten.error, Some(serde_json::json!({"code": "forbidden", "reason": "r"})));
+    bed.put(&forgotten).await;
+    let mut txn = bed.store.begin("");
+    let reach = Reach::organization(organization.as_str());
+    let found = stored::list::<Approval>(&mut txn, &reach, &[("user", "u1")], 10, 0).await.unwrap();
+    assert!(found.0.is_empty(), "it is not forgotten twice");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -95,17 +95,21 @@ async fn a_fact_names_its_project_and_user_unless_all_is_the_organizations() {
         let mut guest = bed.attempt(bed.call(user(3)));
         guest.emit("shop.sold".into(), r#"{"n":1}"#.into()).await.unwrap();
         let fact = guest.work().unwrap().facts.pop().unwrap();
-        serde_json::from_str::<Value>(&fact.body).unwrap()
+        let body: Value = serde_json::from_str(&fact.body).unwrap();
+        assert_eq!(fact.user.as_deref(), body["user"].as_str());
+        let payload = fact.payload(&body);
+        (body, payload)
     };
     let scope = user(3);
-    let body = emitted(&bed).await;
+    let (body, payload) = emitted(&bed).await;
     assert_eq!(body["project"], scope.project().unwrap().as_str());
     assert_eq!(body["user"], scope.user().unwrap().as_str());
     assert_eq!(body["actor"], json!({ "type": "key", "id": "k" }));
-    assert_eq!((&body["primitive"], &body["payload"]), (&json!("shop"), &json!({ "n": 1 })));
+    assert_eq!((&body["primitive"], payload), (&json!("shop"), Some(json!({ "n": 1 }))));
     let mut manifest = shop();
     manifest["collections"] = json!([{ "name": "house", "reach": "organization" }]);
     bed.beside(manifest);
-    let body = emitted(&bed).await;
+    let (body, payload) = emitted(&bed).await;
     assert_eq!((&body["project"], &body["user"]), (&Value::Null, &Value::Null));
+    assert_eq!(payload, Some(json!({ "n": 1 })));
 }
