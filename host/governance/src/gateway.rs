@@ -409,13 +409,18 @@ impl Taking<'_> {
 /// The subject of a scope, with what the organization has set for it.
 ///
 /// # Errors
-/// If the scope has no user: a regulated action is always somebody's.
+/// If the scope has no organization: a regulated action is always somebody's. 404 where its user is
+/// gone: a request that has outlived them does nothing more for them. The host alone does, where it
+/// tells a primitive of their end.
 pub async fn case(governance: &Governance, scope: &Scope) -> Result<Case, Refusal> {
     let absent = || {
         Refusal::forbidden("no_tenant", "A regulated action is taken on behalf of an organization.")
     };
     let party = governance.directory.party_again(scope).await?;
     let organization = party.organization.ok_or_else(absent)?;
+    if scope.user().is_some() && party.user.is_none() && scope.actor().kind != ActorKind::System {
+        return Err(Refusal::not_found());
+    }
     Ok(Case { organization, project: party.project, user: party.user, kit: party.kit })
 }
 

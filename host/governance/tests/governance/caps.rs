@@ -7,13 +7,14 @@ use charter_governance::caps;
 use charter_kernel::governance::hold::{meters_space, spend_space};
 use charter_kernel::meter::{Meter, Slot};
 use charter_kernel::role::Role;
+use charter_kernel::scope::{Actor, Principal, Subject};
 use charter_kernel::unit::{Draft, Key, Reach, Unit, Write};
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, START, on_both};
 use crate::words::{
     CENT, DAY_MS, budget, case, id, leave, leave_for, leave_of, organization_reach, principal,
-    proof, proposal, soft_budget, user_reach, user_record,
+    proof, proposal, soft_budget, user, user_reach, user_record,
 };
 
 on_both!(
@@ -357,7 +358,9 @@ async fn what_a_removed_user_spent_stays_in_the_wider_scopes(bed: Bed) {
     assert_eq!(bed.refuse_with(leave_of(5, 2 * CENT + 1)).await["scope"], "project");
     bed.grant(leave_of(5, 2 * CENT)).await;
     // Leave that outlives its user, as the end of a card does, counts there too.
-    assert_eq!(bed.refuse(leave(1)).await, "budget_exceeded");
+    let host = Principal::of(Actor::system("job"));
+    let scope = proof(host).user(user(), Subject::Path).scope();
+    assert_eq!(bed.refuse(Leave { scope, ..leave(1) }).await, "budget_exceeded");
 }
 
 #[tokio::test(flavor = "multi_thread")]

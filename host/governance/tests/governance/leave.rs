@@ -237,21 +237,29 @@ async fn later_work_has_the_power_that_is_left_of_its_credential(bed: Bed) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_of_another_project_has_its_own_meters() {
+async fn a_request_that_has_outlived_its_user_takes_no_leave_and_leaves_no_row_of_them() {
+    let bed = Bed::sqlite().await;
+    bed.set_organization(policy(&json!({}))).await;
+    bed.remove(&user_record(3).key()).await;
+    assert_eq!(bed.refuse(leave(5)).await, "not_found");
+    assert!(bed.audit().await.is_empty(), "the request's own row tells of it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_of_another_project_is_nobody_there() {
     let bed = Bed::sqlite().await;
     let other = charter_tenancy::records::user::User {
         project: charter_kernel::id::ProjectId::parse(&id(6)).unwrap(),
         ..user_record(7)
     };
     bed.insert(&other).await;
-    // A user that is not in the project named is nobody there: its scope cannot be made of it.
+    // The directory makes no such scope.
     let scope = Proof::of(principal(Role::Developer))
         .organization(crate::words::organization())
         .project(project(), false, true)
         .user(other.id.clone(), Subject::Path)
         .scope();
-    let hold = bed.grant(Leave { scope, ..leave(5) }).await.hold;
-    assert_eq!((hold.subject.user, hold.charges.len()), (None, 0));
+    assert_eq!(bed.refuse(Leave { scope, ..leave(5) }).await, "not_found");
 }
 
 #[tokio::test(flavor = "multi_thread")]
