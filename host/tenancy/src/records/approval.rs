@@ -218,7 +218,7 @@ impl Record for Approval {
 
     fn index(&self) -> Vec<(String, String)> {
         let mut index = vec![entry("status", self.status.as_str())];
-        // Nobody is left to find what was forgotten by, and it is not forgotten again.
+        // A forgotten one is found by its user no more, so that it is forgotten once.
         let user = self.subject.user.iter().filter(|_| !self.is_forgotten());
         index.extend(user.map(|user| entry(USER, user)));
         index.extend(self.subject.project.iter().map(|project| entry(PROJECT, project)));

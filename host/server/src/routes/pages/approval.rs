@@ -196,6 +196,10 @@ pub async fn decide_approval(
         member.account.as_str(),
     );
     let subject = subject.map(|subject| subject.about("approval", &id));
+    let subject = match &approval.record.subject.user {
+        Some(user) => subject.map(|subject| subject.with_user(user)),
+        None => subject,
+    };
     let person = Person {
         organization: &organization,
         account: member.account.as_str(),
