@@ -111,6 +111,18 @@ on_both! {
         let first = again();
         assert_eq!(again(), first);
         assert_eq!(double.effects("/v1/payment_intents"), 2);
+        // A limit that names no user counts them once for the organization.
+        tenant.client.patch("/v1/organization", &json!({ "budget": null })).expect(200);
+        let limit = json!({ "id": "one", "actions": ["billing.*"], "period": "day", "max_count": 1 });
+        tenant.client.put("/v1/governance/limits", &json!({ "limits": [limit] })).expect(200);
+        let by = tenant.key(json!({ "role": "developer" }));
+        buy(&by).expect(200);
+        for client in [&by, &tenant.client] {
+            let refused = buy(client).expect_error(403, "forbidden");
+            assert_eq!((&refused["reason"], &refused["details"]["limit_id"]), (&json!("limit_exceeded"), &json!("one")));
+        }
+        assert_eq!(simulated()["reason"], "limit_exceeded");
+        assert_eq!(double.effects("/v1/payment_intents"), 3);
         // A caller who names the profile or the project has it as a party.
         for (header, named) in [("x-service-user-id", &tenant.user), ("x-service-project-id", &tenant.project)] {
             let refused = buy(&tenant.client.with(header, named)).expect_error(403, "forbidden");

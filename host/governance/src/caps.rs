@@ -209,7 +209,8 @@ impl Case {
         self.read(governance, txn, caps, now).await
     }
 
-    /// The gauges of the limits on an action: how often, and for how much.
+    /// The gauges of the limits on an action: how often, and for how much. Each user has meters of
+    /// its own, and so has what is nobody's: the organization's own actions count there together.
     ///
     /// # Errors
     /// When the store cannot be asked.
@@ -220,10 +221,10 @@ impl Case {
         action: &str,
         now: Instant,
     ) -> Result<Vec<Gauge>, Refusal> {
-        let Some(user) = &self.user else { return Ok(Vec::new()) };
-        let reach = Reach::user(user.id.as_str());
+        let reach = self.subject(Default::default()).reach();
+        let user = self.user.as_ref().map(|user| user.id.as_str());
         let mut caps = Vec::new();
-        let counts = |limit: &&Limit| limit.counts(action, user.id.as_str());
+        let counts = |limit: &&Limit| limit.counts(action, user);
         for limit in self.organization.limits.iter().filter(counts) {
             let most = [
                 ("count", Counted::Times, limit.max_count),

@@ -3,20 +3,23 @@
 
 use charter_engine::{Leave, Proposal, Ungranted};
 use charter_kernel::governance::policy::Verdict;
+use charter_kernel::role::Role;
+use charter_kernel::scope::Proof;
 use charter_kernel::unit::Reach;
 use charter_tenancy::records::Record as _;
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, on_both, reason};
 use crate::words::{
-    CENT, DAY_MS, asking, client, given, id, leave, leave_for, leave_of, policy, proposal,
-    user_reach, user_record,
+    CENT, DAY_MS, asking, case, client, given, id, leave, leave_for, leave_of, organization,
+    organization_reach, policy, principal, proposal, user_reach, user_record,
 };
 
 on_both!(
     a_limit_counts_how_often_each_user_takes_an_action,
     a_limit_counts_what_is_no_spending_too,
     a_limit_is_for_whom_and_what_it_names,
+    a_limit_counts_the_organizations_own_once_for_the_organization,
     a_grant_stands_in_for_a_person,
     a_grant_never_stands_against_a_denial,
     a_grant_is_for_its_user_its_actions_and_its_time,
@@ -77,6 +80,43 @@ async fn a_limit_is_for_whom_and_what_it_names(bed: Bed) {
     bed.grant(Leave { proposal: sell, ..leave_of(5, 1) }).await;
     let mail = Proposal { action: "mail.send".into(), ..proposal(Some(1)) };
     assert_eq!(bed.refuse(Leave { proposal: mail, ..leave_of(5, 1) }).await, "limit_exceeded");
+}
+
+async fn a_limit_counts_the_organizations_own_once_for_the_organization(bed: Bed) {
+    let limit = |id: &str, changes: Value| {
+        let mut limit = json!({ "id": id, "actions": ["shop.*"], "period": "day" });
+        limit.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        limit
+    };
+    let some = limit("some", json!({ "users": [id(3)], "max_count": 0 }));
+    let all = limit("all", json!({ "max_count": 2, "max_amount_micro_usd": 100 }));
+    bed.set_organization(limits(json!([some, all.clone()]))).await;
+    let own = |role, amount| {
+        let whole = Proof::of(principal(role)).organization(organization());
+        let charge = Proposal { spends: false, ..proposal(Some(amount)) };
+        Leave { scope: whole.scope(), ..leave_for(charge) }
+    };
+    // Whoever asks, it is the same organization's.
+    let first = bed.grant(own(Role::Developer, 60)).await;
+    let told = bed.refuse_with(own(Role::Admin, 41)).await;
+    assert_eq!((&told["limit_id"], &told["used"]), (&json!("all"), &json!(60)));
+    bed.grant(own(Role::Admin, 40)).await;
+    let told = bed.refuse_with(own(Role::Developer, 0)).await;
+    assert_eq!((&told["limit_id"], &told["used"]), (&json!("all"), &json!(2)));
+    let counted = bed.meter("limit:all:count", &organization_reach()).await.now();
+    assert_eq!(counted.reserved, 2);
+    // A simulation reads the same gauges.
+    let case = charter_governance::caps::Case { project: None, user: None, ..case(&bed).await };
+    let txn = bed.begin();
+    let gauges = case.limits(&bed.governance, &txn, "shop.buy", bed.now()).await.unwrap();
+    assert_eq!(gauges.iter().map(|gauge| gauge.admits(0)).collect::<Vec<_>>(), [false, true]);
+    // A user has meters of its own still.
+    bed.set_organization(limits(json!([all]))).await;
+    bed.grant(leave(60)).await;
+    assert_eq!(bed.meter("limit:all:count", &user_reach()).await.now().reserved, 1);
+    bed.void(&first.id).await;
+    bed.grant(own(Role::Developer, 60)).await;
+    assert_eq!(bed.refuse(own(Role::Developer, 0)).await, "limit_exceeded");
 }
 
 async fn a_grant_stands_in_for_a_person(bed: Bed) {

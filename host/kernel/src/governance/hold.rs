@@ -288,6 +288,11 @@ impl Subject {
         }
     }
 
+    /// Whether it is the organization by itself: no project and no user is a party.
+    fn is_of_organization(&self) -> bool {
+        self.user.is_none() && self.project.is_none()
+    }
+
     /// The scopes of the host's own caps that come and go, outermost first, and where their meters
     /// lie.
     fn cap_scopes(&self) -> Vec<(&'static str, Reach)> {
@@ -420,6 +425,7 @@ impl Hold {
         let money = self.amount.map(|_| actual);
         let next =
             Self { state: State::Captured, actual: money, ended_at: Some(now), ..self.clone() };
+        let freezes = freezes && !self.subject.is_of_organization();
         let narrowest = self.charges.iter().rposition(|charge| charge.unit == Counted::Money);
         let ends = self.charges.iter().enumerate().map(|(at, charge)| {
             let spent = if charge.unit == Counted::Money { actual } else { charge.amount };

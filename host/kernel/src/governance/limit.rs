@@ -1,7 +1,7 @@
 //! Limits: how often a user may take an action in a period, and for how much in all.
 //!
 //! A budget bounds money that leaves, a limit everything regulated: mails sent, money charged.
-//! Each counts on a meter of its own for each user.
+//! Each counts on a meter of its own for each user, and on one for what is the organization's own.
 
 use std::collections::BTreeSet;
 
@@ -30,7 +30,8 @@ pub struct Limit {
     /// The actions that count: `shop.buy`, `shop.*`, `*`.
     #[schemars(length(min = 1, max = NAMED_MAX), inner(length(min = 1, max = 200)))]
     pub actions: Vec<String>,
-    /// The users it bounds; every user, each by itself, where absent.
+    /// The users it bounds; every user, each by itself, and the organization's own actions, once for
+    /// the organization, where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Vec<String>")]
     #[schemars(length(min = 1, max = NAMED_MAX), inner(length(min = 1, max = 200)))]
@@ -48,10 +49,10 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// Whether it counts this action of this user.
-    pub fn counts(&self, action: &str, user: &str) -> bool {
+    /// Whether it counts this action of this user; of nobody's, where none is a party to it.
+    pub fn counts(&self, action: &str, user: Option<&str>) -> bool {
         self.actions.iter().any(|glob| action_matches(glob, action))
-            && self.users.as_ref().is_none_or(|users| users.contains(user))
+            && self.users.as_ref().is_none_or(|users| user.is_some_and(|user| users.contains(user)))
     }
 
     /// Whether it bounds all that `other` does, and as tightly.
@@ -143,9 +144,16 @@ mod tests {
     #[test]
     fn a_limit_counts_its_actions_and_its_users() {
         let all = limit(json!({}));
-        assert!(all.counts("post.send", "u1") && !all.counts("post.read", "u1"));
+        assert!(all.counts("post.send", Some("u1")) && !all.counts("post.read", Some("u1")));
         let one = limit(json!({ "users": ["u1"], "actions": ["post.*"] }));
-        assert!(one.counts("post.read", "u1") && !one.counts("post.read", "u2"));
+        assert!(one.counts("post.read", Some("u1")) && !one.counts("post.read", Some("u2")));
+    }
+
+    #[test]
+    fn a_limit_that_names_users_counts_nothing_of_nobodys() {
+        let all = limit(json!({}));
+        assert!(all.counts("post.send", None) && !all.counts("post.read", None));
+        assert!(!limit(json!({ "users": ["u1"] })).counts("post.send", None));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Each step of a hold as data: the state that it needs, and the rows that it writes.
 
 use charter_kernel::governance::hold::{
-    BOOKS, Charge, Counted, DOUBT, Hold, OPEN, Settler, State, Step, Word, entries_of, is_book,
-    key, space,
+    BOOKS, Charge, Counted, DOUBT, Hold, OPEN, Settler, State, Step, Subject, Word, entries_of,
+    is_book, key, space,
 };
 use charter_kernel::governance::settle::{End, Wish};
 use charter_kernel::ledger::Phase;
@@ -256,6 +256,19 @@ fn only_an_over_capture_by_a_provider_freezes_and_only_the_narrowest_money() {
     assert_eq!(frozen(31, Word::Provider, &scopes), ["user"]);
     assert_eq!(frozen(31, Word::Provider, &["organization"]), Vec::<String>::new());
     assert_eq!(frozen(30, Word::Asker, &scopes), Vec::<String>::new());
+}
+
+#[test]
+fn an_over_capture_of_the_organizations_own_freezes_nothing() {
+    let freezes = |user: Option<&str>| {
+        let subject = Subject { project: None, user: user.map(str::to_owned), ..free().subject };
+        let charges = vec![charge("limit:l", 30, Counted::Money)];
+        let hold = Hold { charges, subject, ..paid(30) };
+        let step = hold.capture("h", hold.admit_capture(31, Word::Provider).unwrap(), NOW);
+        tallies(&step.writes).iter().any(|(.., tally)| tally.freezes)
+    };
+    assert!(freezes(Some("u")));
+    assert!(!freezes(None), "nobody could let the organization's limit admit again");
 }
 
 #[test]
