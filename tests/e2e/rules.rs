@@ -242,6 +242,37 @@ on_both! {
         assert_eq!(sights(&allowed)[0]["status"], 201, "{allowed}");
     }
 
+    fn what_the_organizations_own_operation_calls_is_the_default_profiles(world) {
+        let tenant = world.register();
+        let rule = |call: Value| {
+            let steps = json!({ "steps": [{ "try": call }] });
+            sights(&tenant.client.post("/v1/script/rule", &steps))[0].clone()
+        };
+        let nested = |steps: Value| rule(json!({ "call": "script.play", "body": { "steps": steps } }));
+        assert_eq!(nested(json!([{ "note": "note" }]))["status"], 200);
+        assert_eq!(notes(&tenant.client, "note").len(), 1);
+        // Its caps, its kit and its standing are asked, as of a request that names nobody.
+        let cap = json!({ "budget": { "cap_cents": 1, "period": "day" } });
+        tenant.client.patch("/v1/kits/default", &cap).expect(200);
+        let spend = json!([{ "leave": "script.spend", "amount": 20_000, "as": "p" }]);
+        assert_eq!(play(&tenant.client, spend.clone()).expect_error(403, "forbidden")["reason"], "budget_exceeded");
+        assert_eq!(nested(spend)["reason"], "budget_exceeded");
+        let switch = |on: bool| {
+            let kit = json!({ "primitives": { "script": { "enabled": on } } });
+            tenant.client.patch("/v1/kits/default", &kit).expect(200);
+        };
+        switch(false);
+        assert_eq!(nested(json!([{ "note": "note" }]))["reason"], "primitive_disabled_by_kit");
+        // Another one of the organization's own has neither as a party.
+        let own = || rule(json!({ "call": "script.rule", "body": { "steps": [] } }));
+        assert_eq!(own()["status"], 200);
+        switch(true);
+        tenant.client.post(&format!("/v1/users/{}/revoke", tenant.user), &json!({})).expect(200);
+        assert_eq!(nested(json!([{ "note": "note" }]))["reason"], "profile_revoked");
+        assert_eq!(own()["status"], 200);
+        assert_eq!(notes(&tenant.client, "note").len(), 1);
+    }
+
     fn an_answer_can_be_a_jobs(world) {
         let tenant = world.register();
         let enqueue = json!([{ "enqueue": [{ "note": "note" }, { "attempt": 1 }], "answer": true, "public": true }]);

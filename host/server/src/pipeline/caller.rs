@@ -76,6 +76,27 @@ impl Caller {
         }
     }
 
+    /// The caller of an operation of this class that one of theirs calls. Out of what is the
+    /// organization's alone, all else is the default profile's, as for a request that names nobody:
+    /// its kit and its standing are asked.
+    ///
+    /// # Errors
+    /// As [`charter_tenancy::directory::Directory::place`].
+    pub async fn call_on(self, app: &App, class: Class) -> Result<Arc<Self>, Refusal> {
+        let placed = match &self.place {
+            Some(place) if !class.is_whole() && place.scope.project().is_none() => {
+                let (principal, id) = (place.scope.principal().clone(), &place.organization.id);
+                Some(app.directory.place(principal, id, Named::default()).await?)
+            }
+            _ => None,
+        };
+        let caller = match placed {
+            Some(_) => Self { place: placed, ..self },
+            None => self,
+        };
+        Ok(Arc::new(caller).party_to(class))
+    }
+
     /// The sender's identity.
     pub fn identity(&self) -> &Identity {
         &self.identity

@@ -102,7 +102,7 @@ pub async fn find_callable(
         true => caller.require_credential(app).await?,
         false => caller,
     };
-    let caller = Arc::new(caller).party_to(known.operation.contract.class);
+    let caller = caller.call_on(app, known.operation.contract.class).await?;
     let gated = gate::gate(app, caller, &known.primitive).await?;
     let (caller, served) = gated.into_parts();
     let operation = served.operation(id).ok_or_else(unknown)?.clone();
