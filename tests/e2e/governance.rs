@@ -481,6 +481,33 @@ on_both! {
         world.books_agree();
     }
 
+    fn a_simulation_is_about_whom_the_request_names(world: Builder::new().bare()) {
+        let tenant = tenant_with_script(world);
+        let (agent, other) = (tenant.user("agent"), tenant.user("other"));
+        let cap = json!({ "budget": { "cap_cents": 50, "period": "week" } });
+        tenant.client.patch(&format!("/v1/users/{agent}"), &cap).expect(200);
+        let ask = |client: &Client, user: Option<&str>| {
+            let mut question = json!({ "action": "script.spend", "amount_micro_usd": DOLLAR });
+            if let Some(user) = user {
+                question["user_id"] = json!(user);
+            }
+            client.post("/v1/governance/simulate", &question)
+        };
+        let by_header = tenant.client.with("x-service-user-id", &agent);
+        for told in [ask(&by_header, None), ask(&by_header, Some(&agent)), ask(&tenant.client, Some(&agent))] {
+            let told = told.expect(200);
+            assert_eq!((&told["reason"], &told["user_id"]), (&json!("budget_exceeded"), &json!(agent)));
+        }
+        play(&by_header, spend(DOLLAR)).expect_error(403, "forbidden");
+        let own = ask(&tenant.client, None).expect(200);
+        assert_eq!((&own["verdict"], &own["user_id"]), (&json!("allow"), &json!(tenant.user)));
+        let told = ask(&by_header, Some(&other)).expect_error(400, "invalid_input");
+        assert_eq!(told["param"], "user_id");
+        let pinned = tenant.key(json!({ "user_id": agent }));
+        assert_eq!(ask(&pinned, None).expect(200)["user_id"], json!(agent));
+        ask(&pinned, Some(&other)).expect_error(404, "resource_not_found");
+    }
+
     fn a_simulation_shows_a_pinned_credential_no_sums_of_others(world: Builder::new().bare()) {
         let tenant = tenant_with_script(world);
         let agent = tenant.user("agent");

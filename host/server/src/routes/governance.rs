@@ -182,7 +182,8 @@ pub struct Question {
     /// The recipient, the merchant, the card: whatever it is done to.
     #[schemars(length(max = 2_000))]
     entity: Option<String>,
-    /// The tenant user; the credential's own where absent.
+    /// The tenant user; where absent, whom the request or the credential names, else the default
+    /// profile.
     user_id: Option<Reference>,
 }
 
@@ -331,7 +332,8 @@ pub async fn put_limits(
 /// `POST /v1/governance/simulate`: the verdict that the action would get now, without effect.
 ///
 /// # Errors
-/// 404 for another project's user, 400 for an action that no primitive declares.
+/// 404 for another project's user, 400 for an action that no primitive declares and for a user
+/// whom the request does not name.
 pub async fn simulate_action(
     app: &App,
     request: &HostRequest,
@@ -430,7 +432,9 @@ fn is_of_organization(primitive: &Primitive, action: &str) -> bool {
     classes.clone().next().is_some() && classes.all(Class::is_whole)
 }
 
-/// The user that a question is about, the caller's own where it names none, and their place.
+/// The user that a question is about, and their place: the user that the body names, else the one
+/// that the request or the credential names, else the default profile. Body and request name the
+/// same one.
 async fn find_tenant(
     app: &App,
     request: &HostRequest,
@@ -439,12 +443,17 @@ async fn find_tenant(
     let (place, absent) = (request.place()?, || Refusal::resource_not_found("user_id"));
     let user = match named {
         Some(text) => UserId::parse(text).ok_or_else(absent)?,
-        None => request.principal()?.user.as_ref().unwrap_or(&place.project.default_user).clone(),
+        None => place.scope.user_named().unwrap_or(&place.project.default_user).clone(),
     };
     let tenant = app.directory.place_of_user(place, &place.project.id, &user).await;
     let tenant = tenant.map_err(|refusal| match refusal.code {
         Code::NotFound => absent(),
         _ => refusal,
-    });
-    Ok((user, tenant?))
+    })?;
+    match place.scope.user_named() {
+        Some(named) if *named != user => {
+            Err(Refusal::invalid("user_id", "must be the user that the request names"))
+        }
+        _ => Ok((user, tenant)),
+    }
 }
