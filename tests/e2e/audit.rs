@@ -370,6 +370,28 @@ on_both! {
         holds(&other, &["keys.create", "keys.create", "projects.update"]);
     }
 
+    fn a_row_about_the_default_profiles_things_is_read_in_its_project(world) {
+        let tenant = world.register();
+        let card = id(&tenant.client.post("/v1/cards", &json!({})).expect(201)["card"]);
+        tenant.client.post(&format!("/v1/cards/{card}/freeze"), &json!({})).expect(200);
+        tenant.client.post(&format!("/v1/cards/{card}/unfreeze"), &json!({})).expect(200);
+        tenant.client.patch(&format!("/v1/cards/{card}"), &json!({"label": "books"})).expect(200);
+        // This one is the organization's own.
+        let hook = json!({"url": "http://127.0.0.1:9/", "eventTypes": ["*"]});
+        tenant.client.post("/v1/webhooks", &hook).expect(201);
+        let pinned = tenant.key(json!({"role": "viewer", "project_id": tenant.project}));
+        look_for(PATIENCE, "the project's rows", || {
+            let rows = pinned.get("/v1/logs?limit=100").expect(200)["logs"].clone();
+            let actions = rows.as_array().unwrap().iter().map(|row| row["action"].as_str().unwrap());
+            let of_these = |action: &&str| ["cards.", "webhooks."].iter().any(|begin| action.starts_with(begin));
+            let mut actions: Vec<&str> = actions.filter(of_these).collect();
+            actions.sort_unstable();
+            actions.dedup();
+            let expected = ["cards.create", "cards.freeze", "cards.unfreeze", "cards.update"];
+            if actions == expected { Ok(()) } else { Err(rows.to_string()) }
+        });
+    }
+
     fn the_operators_acts_are_a_log_of_their_own(world) {
         let tenant = world.register();
         let credit = json!({ "organization_id": tenant.organization, "amount_cents": 100, "memo": "start" });

@@ -90,5 +90,11 @@ on_both! {
         let notes = tenant.client.get("/v1/script/notes").expect(200)["notes"].clone();
         assert!(notes.as_array().unwrap().iter().all(|note| note["slug"] != "never"), "{notes}");
         assert_eq!(tenant.client.get(&path).expect(200)["job"], cancelled, "the lost run settles nothing");
+        // The job is the default profile's, and its row that profile's project's.
+        let pinned = tenant.key(json!({ "role": "viewer", "project_id": tenant.project }));
+        until("the project reads of it", || {
+            let logs = pinned.get("/v1/logs?action=jobs.cancel").expect(200)["logs"].clone();
+            logs.as_array().unwrap().iter().any(|row| row["decision"] == "allowed")
+        });
     }
 }

@@ -105,8 +105,9 @@ impl Class {
         }
     }
 
-    /// Whether what is done at this level is the organization's and no project's, whichever project
-    /// the request has defaulted to: who is pinned to a project hears nothing of it.
+    /// Whether what a route of the host does at this level is the organization's and no project's,
+    /// whichever project the request has defaulted to: who is pinned to a project hears nothing of
+    /// it. Of a primitive's operations [`Class::is_whole`] says that: its desks are profiles'.
     pub fn is_of_organization(self, level: Level) -> bool {
         match self.at(level) {
             Self::OrganizationName

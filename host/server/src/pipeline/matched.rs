@@ -77,6 +77,7 @@ pub async fn find(
         }
     };
     trail.caller = Some(matched.caller().clone());
+    trail.is_of_organization = matched.is_of_organization();
     let contract = matched.operation().contract();
     trail.note(contract);
     trail.stats = Some(contract.stats(mount, |method, path| app.metrics.route(method, path)));
@@ -144,6 +145,19 @@ impl Matched {
     /// The operation that will answer.
     pub fn operation(&self) -> &Operation {
         &self.operation
+    }
+
+    /// Whether it is the organization's own business, and no project's. A primitive acts for a
+    /// profile, named or not, unless its operation is the organization's own.
+    pub fn is_of_organization(&self) -> bool {
+        let class = self.operation.contract().class;
+        match &self.operation {
+            Operation::Guest(..) => class.is_whole(),
+            Operation::Host(_) => self
+                .caller
+                .place()
+                .is_some_and(|place| class.is_of_organization(place.scope.level())),
+        }
     }
 
     /// Path parameters, decoded.

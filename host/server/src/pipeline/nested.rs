@@ -60,6 +60,7 @@ async fn run_once(
     let id = RequestId::parse(&nested.request).unwrap_or_else(|| RequestId::new(at, [0; 10]));
     let mut trail = Trail::begin(id, at, Door::Both, true);
     trail.caller = Some(admitted.caller().clone());
+    trail.is_of_organization = admitted.is_of_organization();
     trail.note(admitted.operation().contract());
     let sent = input(nested, admitted.operation().contract(), approved.is_some())?;
     let validated = validate::validate(app, admitted, sent).await?;

@@ -101,9 +101,6 @@ impl Trail {
         self.catalogue = contract.catalogue;
         self.mutates = contract.mutates;
         self.operation = Some(contract.id.clone());
-        let place = self.caller.as_ref().and_then(|caller| caller.place());
-        self.is_of_organization =
-            place.is_some_and(|place| contract.class.is_of_organization(place.scope.level()));
     }
 
     /// How its refusals are worded.

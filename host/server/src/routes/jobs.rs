@@ -17,6 +17,7 @@ use serde_json::{Map, Value};
 use super::shape::{Cursor, Id, Optional};
 use crate::app::App;
 use crate::handler;
+use crate::reply::AuditLog;
 use crate::request::HostRequest;
 use crate::route::HostRoute;
 use crate::serve::{Answer, Params};
@@ -221,6 +222,7 @@ pub async fn cancel_job(
     request: &HostRequest,
     txn: &mut Txn,
 ) -> Result<Answer<JobAnswer>, Refusal> {
+    let place = request.place()?;
     let (key, row, mut job) = find(request, txn).await?;
     if job.state != "queued" {
         return Err(Refusal::state_conflict("finished", format!("The job has {}.", job.state)));
@@ -237,7 +239,12 @@ pub async fn cancel_job(
         lease.token = None;
     }
     let answer = JobAnswer { job: JobItem::of(&key, &row, job) };
-    Ok(Answer::of(&answer).about("job", key.id))
+    let log = match key.reach == Reach::organization(place.scope.lane()) {
+        true => AuditLog::Organization,
+        // The default profile's job is its project's business, also where nobody was named.
+        false => AuditLog::Project(place.project.id.clone()),
+    };
+    Ok(Answer::of(&answer).about("job", key.id).with_log(log))
 }
 
 async fn find(request: &HostRequest, txn: &mut Txn) -> Result<(Key, Row, JobRecord), Refusal> {
