@@ -307,6 +307,24 @@ on_both! {
         }
     }
 
+    fn a_deleted_project_explains_what_was_erased_of_its_profile(world) {
+        let tenant = world.register();
+        for is_named in [false, true] {
+            let project = id(&tenant.client.post("/v1/projects", &json!({ "name": "short" })).expect(201)["project"]);
+            let own = tenant.client.with("x-service-project-id", &project);
+            own.post("/v1/queue", &json!({ "name": "letters" })).expect(201);
+            // Whoever names the project that goes does not act on behalf of its profile.
+            let client = if is_named { &own } else { &tenant.client };
+            client.delete(&format!("/v1/projects/{project}")).expect(200);
+        }
+        look_for(PATIENCE, "both profiles' rows are without their private half", || {
+            let lines = export_lines(&tenant.client.get("/v1/audit/export"));
+            let bare = lines.iter().filter(|line| line.contains("queue.create") && line.contains("\"private\":null"));
+            if bare.count() == 2 { Ok(()) } else { Err(lines.concat()) }
+        });
+        verify(&export_lines(&tenant.client.get("/v1/audit/export")), &[]).holds();
+    }
+
     fn what_a_change_made_of_a_thing_is_told_by_its_hashes(world) {
         let tenant = world.register();
         let user = rows(&tenant, 2);

@@ -22,8 +22,10 @@ pub mod check;
 pub mod export;
 pub mod text;
 
-/// The action of the row that says why a user's other rows have no private half any more.
-pub const REMOVAL: &str = "users.delete";
+/// The actions of the rows that say why a user's other rows have no private half any more, and
+/// where their private half names the user: a project goes with its default profile.
+pub const REMOVALS: [(&str, &str); 2] =
+    [("users.delete", "/entity_id"), ("projects.delete", "/details/before/default_user_id")];
 /// Hashes of a tile; a tile's root is one hash of the level above.
 const TILE: u64 = 256;
 /// Levels of the tree between two levels of tiles.

@@ -10,8 +10,9 @@ use charter_kernel::hex::sha256;
 use charter_kernel::merkle::{self, Frontier, Hash};
 use charter_kernel::note::{Checkpoint, Verifier};
 use ed25519_dalek::{Signature, VerifyingKey};
+use serde_json::Value;
 
-use super::REMOVAL;
+use super::REMOVALS;
 use super::export::{FORMAT, Head, Line, member};
 use super::text;
 
@@ -224,8 +225,11 @@ impl Check {
     /// A user's private halves go once a row says that the user was removed.
     fn note_removal(&mut self, leaf: &str, private: &str) {
         let is = |name: &str, value: &str| member(leaf, name).as_deref() == Some(value);
-        if is("action", REMOVAL) && is("decision", "allowed") {
-            self.removed.extend(member(private, "entity_id"));
+        let removal = REMOVALS.iter().find(|(action, _)| is("action", action));
+        if let Some((_, user)) = removal.filter(|_| is("decision", "allowed")) {
+            let private: Option<Value> = serde_json::from_str(private).ok();
+            let user = private.as_ref().and_then(|private| private.pointer(user)?.as_str());
+            self.removed.extend(user.map(str::to_owned));
         }
     }
 

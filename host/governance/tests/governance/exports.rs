@@ -6,7 +6,7 @@ use std::io::Cursor;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use charter_governance::audit::check::{self, Report};
-use charter_governance::audit::{Log, REMOVAL, text};
+use charter_governance::audit::{Log, text};
 use charter_kernel::audit::AuditRow;
 use charter_kernel::merkle;
 use charter_kernel::note::Verifier;
@@ -190,7 +190,7 @@ async fn what_was_erased_is_explained_by_the_row_of_the_removal(bed: Bed) {
     let (organization, user) = (id(1), id(3));
     let removal = |decision: &'static str| AuditRow {
         organization: &organization,
-        action: REMOVAL,
+        action: "users.delete",
         entity_id: Some(&user),
         decision,
         request: "r",

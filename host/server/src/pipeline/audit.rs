@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use charter_governance::audit::REMOVAL;
+use charter_governance::audit::REMOVALS;
 use charter_kernel::audit::{AuditRow, Change};
 use charter_kernel::id::RequestId;
 use charter_kernel::refusal::Refusal;
@@ -78,7 +78,7 @@ impl Subject {
             actor: (actor.kind.as_str(), actor.id.clone()),
             on_behalf_of: match &entity {
                 // A user's removal is on nobody's behalf: its row stays whole, and explains the others.
-                _ if *operation == *REMOVAL => None,
+                _ if REMOVALS.iter().any(|(action, _)| *action == &*operation) => None,
                 // A row about a user is theirs, so that what it says of them goes with them.
                 Some((kind, user)) if kind == "user" => Some(user.clone()),
                 _ => place.user.as_ref().map(|user| user.id.to_string()),
