@@ -265,6 +265,30 @@ mod tests {
     }
 
     #[test]
+    fn a_window_follows_another_and_never_itself() {
+        assert!(day(2).follows(&day(1)) && !day(1).follows(&day(2)));
+        assert!(!day(1).follows(&day(1)));
+    }
+
+    #[test]
+    fn what_nobody_has_beyond_a_cap_is_left_out_of_the_row() {
+        let row = |count: Count| serde_json::to_value(count).unwrap();
+        assert_eq!(row(Count::default()), serde_json::json!({"spent": 0, "reserved": 0}));
+        let beyond = row(Count { over_spent: 1, over_reserved: 2, ..Count::default() });
+        assert_eq!((&beyond["over_spent"], &beyond["over_reserved"]), (&1.into(), &2.into()));
+    }
+
+    #[test]
+    fn what_is_held_under_another_period_counts_with_this_one() {
+        let mut meter = Meter::new(day(1), 0);
+        let held = Count { reserved: 3, over_reserved: 5, ..Count::default() };
+        meter.counts.insert(day(1), held);
+        meter.counts.insert(Slot::new("week UTC", "2026-10-26"), held);
+        let twice = Count { reserved: 6, over_reserved: 10, ..Count::default() };
+        assert_eq!(meter.standing(&day(1)), twice);
+    }
+
+    #[test]
     fn a_hold_counts_in_the_window_that_admitted_it() {
         let mut meter = Meter::new(day(1), 0);
         meter.reserve(&day(1), 60, Admission::Within(100)).unwrap();

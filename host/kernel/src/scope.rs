@@ -408,6 +408,18 @@ mod tests {
     }
 
     #[test]
+    fn a_pin_hides_the_sums_of_others_with_its_own() {
+        let to_project = Principal { project: Some(project()), ..key() };
+        let to_user = Principal { user: Some(user()), ..key() };
+        for (principal, sees) in
+            [(key(), [true; 3]), (to_project, [false, true, true]), (to_user, [false, false, true])]
+        {
+            let sums = ["organization", "project", "user"].map(|sum| principal.sees_sum_of(sum));
+            assert_eq!(sums, sees, "{principal:?}");
+        }
+    }
+
+    #[test]
     fn a_pin_shows_however_the_user_was_named() {
         let pinned = Principal { user: Some(user()), ..key() };
         for named in [Subject::Path, Subject::Header, Subject::Credential, Subject::Default] {

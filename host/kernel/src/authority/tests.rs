@@ -191,3 +191,38 @@ fn the_hosts_own_work_changes_and_never_administers() {
         assert!(reason(class, Access::Read, job()).is_some(), "{class:?}");
     }
 }
+
+#[test]
+fn a_class_says_whose_it_is_and_whether_it_is_asked_again() {
+    use Class::{
+        Deciding, DeskChange, DeskRead, Loosening, Membership, OrganizationChange,
+        OrganizationName, OrganizationRead, OthersMoney, OwnCredential, OwnSession, ProfileSecret,
+        Regulated,
+    };
+    let always =
+        [OrganizationName, OrganizationRead, OrganizationChange, Deciding, OwnSession, Membership];
+    let unnamed = [OwnCredential, Loosening, DeskRead, DeskChange];
+    for class in Class::ALL {
+        for level in [Level::User, Level::Project, Level::Organization] {
+            let is_unnamed = level == Level::Organization && unnamed.contains(&class);
+            let expected = always.contains(&class) || is_unnamed;
+            assert_eq!(class.is_of_organization(level), expected, "{class:?} {level:?}");
+        }
+        assert_eq!(class.is_whole(), [OrganizationRead, OrganizationChange].contains(&class));
+        let anew = [ProfileSecret, Regulated, OthersMoney];
+        assert_eq!(class.is_asked_anew(), anew.contains(&class), "{class:?}");
+    }
+}
+
+#[test]
+fn it_takes_the_power_to_change_whatever_reads_and_to_move_money_whatever_runs() {
+    for role in Role::ALL {
+        let by_key = scope(principal("key", role), Subject::Path);
+        for class in [Class::ProfileRead, Class::DeskRead, Class::ProjectRead] {
+            assert_eq!(change(&by_key, class).is_ok(), role.allows(Access::Write), "{role}");
+        }
+        assert_eq!(move_money(&by_key).is_ok(), role.allows(Access::Write), "{role}");
+    }
+    let host = Principal::of(Actor::new(ActorKind::System, "host"));
+    assert!(move_money(&scope(host, Subject::Path)).is_ok(), "a hook's word has no role");
+}
