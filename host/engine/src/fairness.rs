@@ -1,7 +1,7 @@
 //! The sharing of the cores: while the calls in flight are expected to keep the cores busy for
-//! longer than a moment, guests that cost more than a little take turns, by organization, on all
-//! cores but one. Organizations whose calls are together less than their share of that moment take
-//! none.
+//! longer than a moment, guests take turns, by organization, on all cores but one. Organizations
+//! whose calls are together less than their share of that moment take none, and calls that cost
+//! little take none where nobody else is near.
 //!
 //! Knows nothing of wasmtime. A turn lasts for one poll: until the guest yields, at most an epoch
 //! later, or waits in a host call. The expected cost of a call is the recent cost of calls of its
@@ -20,8 +20,11 @@ use tokio::time::Instant;
 
 use crate::lobby::{Lobby, Seat, Waiter};
 
-/// The cost that a call may have without taking turns, in microseconds.
+/// The cost that a call may have without taking turns, in microseconds, where nobody else is near:
+/// many of them are as long a wait for others as a long one.
 const LIGHT_US: u32 = 1_000;
+/// How long an organization is near after it had calls in flight beside another's.
+const NEAR: Duration = Duration::from_secs(1);
 /// The cost that the calls in flight may have together, for each core, before any takes turns: an
 /// epoch.
 const CALM_US: u64 = 5_000;
@@ -39,6 +42,9 @@ pub(crate) struct Fairness {
     load_us: AtomicU64,
     /// Organizations that have calls in flight.
     parties: AtomicUsize,
+    /// When one of several has left, in milliseconds since the beginning; 0 for never.
+    left_ms: AtomicU64,
+    began: Instant,
     pressure_us: u64,
     hasher: RandomState,
     /// The approximate cost of each kind of call; 0 where nobody knows.
@@ -91,6 +97,8 @@ impl Fairness {
             turns: Lobby::open(cores.saturating_sub(1).max(1)),
             load_us: AtomicU64::new(0),
             parties: AtomicUsize::new(0),
+            left_ms: AtomicU64::new(0),
+            began: Instant::now(),
             pressure_us: CALM_US * cores as u64,
             hasher: RandomState::new(),
             costs: (0..KINDS).map(|_| AtomicU32::new(0)).collect(),
@@ -128,6 +136,18 @@ impl Fairness {
 
     fn is_pressed(&self) -> bool {
         self.load_us.load(Relaxed) > self.pressure_us
+    }
+
+    /// Milliseconds since the beginning.
+    fn age_ms(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Whether one organization alone has had calls in flight lately.
+    fn is_alone(&self) -> bool {
+        let left_ms = self.left_ms.load(Relaxed);
+        let near = left_ms > 0 && self.age_ms() < left_ms.saturating_add(NEAR.as_millis() as u64);
+        !near && self.parties.load(Relaxed) <= 1
     }
 
     /// Whether a party keeps the cores busy for longer than its share of a moment.
@@ -172,8 +192,8 @@ impl Turns {
 
     /// Whether the call has to take turns now.
     fn is_due(&self) -> bool {
-        self.expected_us.max(micros(self.spent)) >= LIGHT_US
-            && self.fairness.is_pressing(&self.party)
+        let is_light = self.expected_us.max(micros(self.spent)) < LIGHT_US;
+        self.fairness.is_pressing(&self.party) && !(is_light && self.fairness.is_alone())
     }
 
     fn spend(&mut self, time: Duration) {
@@ -188,8 +208,10 @@ impl Drop for Turns {
     fn drop(&mut self) {
         self.fairness.load_us.fetch_sub(self.counted_us, Relaxed);
         self.party.load_us.fetch_sub(self.counted_us, Relaxed);
-        if self.party.calls.fetch_sub(1, Relaxed) == 1 {
-            self.fairness.parties.fetch_sub(1, Relaxed);
+        if self.party.calls.fetch_sub(1, Relaxed) == 1
+            && self.fairness.parties.fetch_sub(1, Relaxed) > 1
+        {
+            self.fairness.left_ms.store(self.fairness.age_ms().max(1), Relaxed);
         }
         let cost = &self.fairness.costs[self.kind];
         cost.store(blend_costs(cost.load(Relaxed), micros(self.spent)), Relaxed);
@@ -218,11 +240,17 @@ mod tests {
         fairness.call(party, ("p", "p.o"))
     }
 
-    #[test]
-    fn light_calls_and_calls_of_a_calm_host_take_no_turns() {
+    #[tokio::test(start_paused = true)]
+    async fn calls_of_a_calm_host_take_no_turns_and_light_ones_none_where_nobody_is_near() {
         let (fairness, a, b) = (Arc::new(Fairness::new(2)), party("a"), party("b"));
         let light: Vec<_> = (0..100).map(|_| known(&fairness, &a, MS / 4)).collect();
         assert!(fairness.is_pressed() && light.iter().all(|turns| !turns.is_due()));
+        let other = known(&fairness, &b, MS / 4);
+        assert!(light.iter().all(Turns::is_due) && !other.is_due(), "somebody came");
+        drop(other);
+        assert!(light.iter().all(Turns::is_due), "and may come again");
+        tokio::time::advance(2 * NEAR).await;
+        assert!(light.iter().all(|turns| !turns.is_due()));
         drop(light);
         let one = known(&fairness, &b, 8 * MS);
         assert!(!fairness.is_pressed() && !one.is_due());
