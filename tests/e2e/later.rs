@@ -135,7 +135,7 @@ struct Case {
 }
 
 impl Case {
-    fn ask(world: &World, way: Way, loss: Loss) -> Self {
+    fn new(world: &World, way: Way, loss: Loss) -> Self {
         let tenant = world.register();
         let owner = browser(world, &tenant.email, PASSWORD).0;
         let (person, member) = join(world, &tenant, &owner, "developer");
@@ -149,35 +149,23 @@ impl Case {
         let kit = tenant.kit("agents", json!({ "script": { "enabled": true } }));
         let agent = tenant.user_with_kit("agent", &kit);
         let asks = asks.with("x-service-user-id", &agent);
-        let mut case = Self {
-            way,
-            loss,
-            tenant,
-            owner,
-            agent,
-            asks,
-            key: id(&made),
-            member,
-            asked: String::new(),
-        };
-        case.asked = case.asked();
-        case
+        Self { way, loss, tenant, owner, agent, asks, key: id(&made), member, asked: String::new() }
     }
 
-    fn asked(&self) -> String {
+    fn ask(&mut self) {
         let act = json!([{ "leave": "script.send", "as": "p" }, { "capture": "p", "amount": 0 }]);
         let job = |steps: Value| {
             let enqueue = json!([{ "enqueue": steps, "public": true, "attempts": 1 }]);
             sights(&play(&self.asks, enqueue))[0].as_str().unwrap().to_owned()
         };
-        match self.way {
+        self.asked = match self.way {
             Way::Plain => job(json!([{ "note": "note" }])),
             Way::Regulated | Way::Parked => job(act),
             Way::Nested => job(json!([{ "call": "script.play", "body": { "steps": act } }])),
             Way::Approved => {
                 play(&self.asks, act).expect(202)["approval_id"].as_str().unwrap().to_owned()
             }
-        }
+        };
     }
 
     fn lose(&self) {
@@ -242,12 +230,14 @@ on_both! {
         world.install("script", &Artefacts::get().fixture("script"));
         let cases = |of: &dyn Fn(Way) -> bool| -> Vec<Case> {
             let ways = WAYS.into_iter().filter(|way| of(*way));
-            ways.flat_map(|way| LOSSES.map(|loss| Case::ask(world, way, loss))).collect()
+            ways.flat_map(|way| LOSSES.map(|loss| Case::new(world, way, loss))).collect()
         };
         // An approval's work loses its power before people approve; the rest while it waits for its
         // turn.
-        let approved = cases(&|way| way == Way::Approved);
-        let parked = cases(&|way| way == Way::Parked);
+        let mut approved = cases(&|way| way == Way::Approved);
+        let mut parked = cases(&|way| way == Way::Parked);
+        let mut waiting = cases(&|way| matches!(way, Way::Plain | Way::Regulated | Way::Nested));
+        approved.iter_mut().chain(&mut parked).for_each(Case::ask);
         let mut approvals = Vec::new();
         for case in &parked {
             approvals.push(look_for(PATIENCE, "it is parked", || match case.job()["approval_id"].as_str() {
@@ -255,8 +245,9 @@ on_both! {
                 None => Err(case.job()),
             }));
         }
+        // It holds for half a minute: nobody is registered meanwhile.
         let gate = Gate::shut(world);
-        let waiting = cases(&|way| matches!(way, Way::Plain | Way::Regulated | Way::Nested));
+        waiting.iter_mut().for_each(Case::ask);
         for case in approved.iter().chain(&parked).chain(&waiting) {
             case.lose();
         }

@@ -254,7 +254,7 @@ on_both! {
         // Its caps, its kit and its standing are asked, as of a request that names nobody.
         let cap = json!({ "budget": { "cap_cents": 1, "period": "day" } });
         tenant.client.patch("/v1/kits/default", &cap).expect(200);
-        let spend = json!([{ "leave": "script.spend", "amount": 20_000, "as": "p" }]);
+        let spend = json!([{ "leave": "script.spend", "amount": 20_000, "as": "p" }, { "capture": "p", "amount": 20_000 }]);
         assert_eq!(play(&tenant.client, spend.clone()).expect_error(403, "forbidden")["reason"], "budget_exceeded");
         assert_eq!(nested(spend)["reason"], "budget_exceeded");
         let switch = |on: bool| {
