@@ -313,7 +313,7 @@ on_both! {
             let project = id(&tenant.client.post("/v1/projects", &json!({ "name": "short" })).expect(201)["project"]);
             let own = tenant.client.with("x-service-project-id", &project);
             own.post("/v1/queue", &json!({ "name": "letters" })).expect(201);
-            // Whoever names the project that goes does not act on behalf of its profile.
+            // A caller that names the project that goes does not act on behalf of its profile.
             let client = if is_named { &own } else { &tenant.client };
             client.delete(&format!("/v1/projects/{project}")).expect(200);
         }

@@ -160,7 +160,7 @@ impl Account {
             _ => Count { rows, start, is_full: false, at: Instant::now() },
         };
         let is_admitted = self.most(&count) < max;
-        // Who removes a schedule has its place at once.
+        // The place of a removed schedule is free at once.
         count.is_full = !is_admitted && kind == Kind::Job && count.rows >= QUICK_MAX;
         self.count = Some(count);
         self.in_flight += u64::from(is_admitted);

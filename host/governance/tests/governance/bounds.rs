@@ -96,7 +96,7 @@ async fn a_limit_counts_the_organizations_own_once_for_the_organization(bed: Bed
         let charge = Proposal { spends: false, ..proposal(Some(amount)) };
         Leave { scope: whole.scope(), ..leave_for(charge) }
     };
-    // Whoever asks, it is the same organization's.
+    // Both ask for the same organization.
     let first = bed.grant(own(Role::Developer, 60)).await;
     let told = bed.refuse_with(own(Role::Admin, 41)).await;
     assert_eq!((&told["limit_id"], &told["used"]), (&json!("all"), &json!(60)));

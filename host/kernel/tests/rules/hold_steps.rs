@@ -319,7 +319,7 @@ fn a_hold_is_over_with_its_request_unless_it_was_kept_or_sent() {
         (&dispatched, keeps, refused, dispatched.doubt("h")),
         (&dispatched, None, answered, dispatched.doubt("h")),
         (&dispatched, None, reopened(answered), dispatched.doubt("h")),
-        // Whoever kept it gets it back from a later request that said nothing.
+        // A later request that says nothing hands it back to its keeper.
         (&held, None, reopened(answered), held.hand_back("h")),
         (&held, captures, reopened(refused), held.hand_back("h")),
     ] {

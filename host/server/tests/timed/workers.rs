@@ -117,7 +117,7 @@ async fn what_a_deleted_user_owned_goes_once_those_who_were_told_are_done() {
     let head = async || bed.store.log_head(&log).await.expect("the store answers").head;
     until(&bed, "its logs go", async || head().await == 0).await;
     assert_eq!(bed.held(&stays).await, 1);
-    // What began before the end is written down after it, and goes as well.
+    // A request that began before the end is written down after it, and goes as well.
     let fact = Fact {
         id: "late".into(),
         kind: FactKind::Audit,
