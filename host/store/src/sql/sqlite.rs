@@ -2,20 +2,19 @@
 //!
 //! Invariant: no read takes longer than [`READ_MS_MAX`], and none that takes long or copies much
 //! keeps a thread of the runtime: a read that has not ended after a moment is given up and made
-//! again on a thread of its own, which gives way to the others. Such reads leave them some
-//! connections, too.
+//! again on one of a few threads that give way to the others and have connections of their own.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
 use rusqlite::types::{ToSql, ToSqlOutput, Value as Cell, ValueRef};
 use rusqlite::{OpenFlags, Statement, ffi};
 use sqlx::error::{DatabaseError, ErrorKind};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::Instant;
 
 use super::{Filled, Lent, Query, READ_MS_MAX, Row, Value};
@@ -293,8 +292,23 @@ struct Readers {
     idle: Mutex<Vec<SqliteConnection>>,
     /// Reads in place. Nobody waits in the middle of one, so that they are as many as the threads.
     turns: Semaphore,
-    /// Reads that take their time, with connections beside those.
+    idle_long: Mutex<Vec<LongReader>>,
+    /// Reads that take their time, with threads and connections beside those.
     long: Arc<Semaphore>,
+}
+
+/// A thread that gives way, with a connection of its own. It ends with the last of its senders.
+struct LongReader(mpsc::Sender<LongRead>);
+
+/// What such a thread reads.
+struct LongRead {
+    query: Query,
+    bounds: Bounds,
+    /// The caller may leave; the read goes on, and its turn with it.
+    turn: OwnedSemaphorePermit,
+    tell: oneshot::Sender<sqlx::Result<Filled>>,
+    /// The thread itself, to be put back.
+    reader: LongReader,
 }
 
 impl SqlitePool {
@@ -305,10 +319,13 @@ impl SqlitePool {
         open: impl Fn() -> sqlx::Result<SqliteConnection> + Send + Sync + 'static,
     ) -> sqlx::Result<Self> {
         let first = open()?;
-        let turns = Semaphore::new(connections as usize);
-        let long = Arc::new(Semaphore::new((connections as usize / 2).max(1)));
-        let idle = Mutex::new(vec![first]);
-        Ok(Self(Arc::new(Readers { open: Box::new(open), idle, turns, long })))
+        Ok(Self(Arc::new(Readers {
+            open: Box::new(open),
+            idle: Mutex::new(vec![first]),
+            turns: Semaphore::new(connections as usize),
+            idle_long: Mutex::default(),
+            long: Arc::new(Semaphore::new((connections as usize / 2).max(1))),
+        })))
     }
 
     pub(super) async fn rows(&self, query: Query) -> sqlx::Result<Vec<Row>> {
@@ -325,55 +342,62 @@ impl SqlitePool {
             let Ok(_turn) = self.0.turns.acquire().await else {
                 return Err(sqlx::Error::PoolClosed);
             };
-            let connection = self.connection()?;
+            let idle = lock(&self.0.idle).pop();
+            let connection = idle.map_or_else(|| (self.0.open)(), Ok)?;
             let filled = connection.fill_within(&query, in_place, IN_PLACE);
-            self.put_back(connection);
+            self.put_back(&self.0.idle, connection);
             filled
         };
         if !filled.as_ref().is_err_and(is_interrupt) {
             return filled;
         }
-        let Ok(long) = self.0.long.clone().acquire_owned().await else {
+        let Ok(turn) = self.0.long.clone().acquire_owned().await else {
             return Err(sqlx::Error::PoolClosed);
         };
-        let connection = self.connection()?;
-        let pool = self.clone();
+        let idle = lock(&self.0.idle_long).pop();
+        let reader = idle.map_or_else(|| self.long_reader(), Ok)?;
         let (tell, told) = oneshot::channel();
-        let again = move || {
-            give_way();
-            // The caller may leave; the read goes on, and its turn with it.
-            let _turn = long;
-            let time = Duration::from_millis(READ_MS_MAX);
-            let filled = connection.fill_within(&query, bounds, time);
-            pool.put_back(connection);
-            let _ = tell.send(filled);
-        };
-        // A priority that was lowered stays so: the thread ends with its read, which takes much longer
-        // than to make one.
-        std::thread::Builder::new().name("charter-reader".into()).spawn(again)?;
+        let thread = reader.0.clone();
+        let _ = thread.send(LongRead { query, bounds, turn, tell, reader });
         told.await.unwrap_or(Err(sqlx::Error::WorkerCrashed))
     }
 
-    fn connection(&self) -> sqlx::Result<SqliteConnection> {
-        let idle = self.idle().pop();
-        idle.map_or_else(|| (self.0.open)(), Ok)
+    fn long_reader(&self) -> sqlx::Result<LongReader> {
+        let connection = (self.0.open)()?;
+        let pool = Arc::downgrade(&self.0);
+        let (send, reads) = mpsc::channel::<LongRead>();
+        let read = move || {
+            give_way();
+            for LongRead { query, bounds, turn, tell, reader } in reads {
+                let time = Duration::from_millis(READ_MS_MAX);
+                let filled = connection.fill_within(&query, bounds, time);
+                if let Some(pool) = pool.upgrade().map(Self) {
+                    pool.put_back(&pool.0.idle_long, reader);
+                }
+                drop(turn);
+                let _ = tell.send(filled);
+            }
+        };
+        std::thread::Builder::new().name("charter-reader".into()).spawn(read)?;
+        Ok(LongReader(send))
     }
 
-    fn put_back(&self, connection: SqliteConnection) {
+    fn put_back<T>(&self, idle: &Mutex<Vec<T>>, one: T) {
         if !self.0.turns.is_closed() {
-            self.idle().push(connection);
+            lock(idle).push(one);
         }
-    }
-
-    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<SqliteConnection>> {
-        self.0.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn close(&self) {
         self.0.turns.close();
         self.0.long.close();
-        self.idle().clear();
+        lock(&self.0.idle).clear();
+        lock(&self.0.idle_long).clear();
     }
+}
+
+fn lock<T>(idle: &Mutex<T>) -> MutexGuard<'_, T> {
+    idle.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn is_interrupt(error: &sqlx::Error) -> bool {
