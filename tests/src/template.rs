@@ -25,27 +25,37 @@ pub(crate) struct Template {
     _sweeper: Tethered,
 }
 
+/// A template of each kind of database, made when it is first asked for.
+struct OfEach {
+    sqlite: OnceLock<Template>,
+    postgresql: OnceLock<Template>,
+}
+
+impl OfEach {
+    const fn new() -> Self {
+        Self { sqlite: OnceLock::new(), postgresql: OnceLock::new() }
+    }
+
+    fn get(&self, database: Database, make: impl FnOnce() -> Template) -> &Template {
+        let one = match database {
+            Database::Sqlite => &self.sqlite,
+            Database::Postgresql => &self.postgresql,
+        };
+        one.get_or_init(make)
+    }
+}
+
 impl Template {
     /// The one in which nothing is installed; its folder holds the code that any has compiled.
     pub(crate) fn blank(database: Database) -> &'static Self {
-        static SQLITE: OnceLock<Template> = OnceLock::new();
-        static POSTGRESQL: OnceLock<Template> = OnceLock::new();
-        let blank = match database {
-            Database::Sqlite => &SQLITE,
-            Database::Postgresql => &POSTGRESQL,
-        };
-        blank.get_or_init(|| Self::make(database, None, Folder::new(), database.create()))
+        static BLANK: OfEach = OfEach::new();
+        BLANK.get(database, || Self::make(database, None, Folder::new(), database.create()))
     }
 
     /// The one with every primitive installed.
     pub(crate) fn furnished(database: Database) -> &'static Self {
-        static SQLITE: OnceLock<Template> = OnceLock::new();
-        static POSTGRESQL: OnceLock<Template> = OnceLock::new();
-        let furnished = match database {
-            Database::Sqlite => &SQLITE,
-            Database::Postgresql => &POSTGRESQL,
-        };
-        furnished.get_or_init(|| {
+        static FURNISHED: OfEach = OfEach::new();
+        FURNISHED.get(database, || {
             let data = Folder::new();
             let url = Self::blank(database).copy_to(&data);
             let components = Artefacts::get().components.clone();

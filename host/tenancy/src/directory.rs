@@ -473,11 +473,8 @@ impl Directory {
     pub async fn account(&self, email: &str) -> Result<Option<Account>, Unreadable> {
         let mut txn = self.inner.store.begin("");
         let holder = txn.lookup(&Account::claim(email)).await.map_err(unreadable)?;
-        let Some(key) = holder else { return Ok(None) };
-        match txn.get_relaxed(&key).await.map_err(unreadable)? {
-            Some(row) => Account::read(&row).map(Some).map_err(|_| Unreadable),
-            None => Ok(None),
-        }
+        let Some(address) = holder else { return Ok(None) };
+        self.record(address).await
     }
 
     /// Answers from the cache, or loads and remembers. `depends` names the collections that the
@@ -528,12 +525,15 @@ impl Directory {
         Ok(Some(decode(record, &row)))
     }
 
+    async fn record<R: Record>(&self, key: Key) -> Result<Option<R>, Unreadable> {
+        self.load(key, |record, _| record).await
+    }
+
     async fn load_key(&self, digest: &str) -> Result<Option<KeyRecord>, Unreadable> {
         let holder =
             self.inner.store.begin("").lookup(&ApiKey::claim(digest)).await.map_err(unreadable)?;
         let Some(address) = holder else { return Ok(None) };
-        let Some(row) = self.row(&address).await? else { return Ok(None) };
-        let key = ApiKey::read(&row).map_err(|_| Unreadable)?;
+        let Some(key) = self.record::<ApiKey>(address).await? else { return Ok(None) };
         if !secret::same(&key.digest, digest) {
             return Ok(None);
         }
@@ -546,10 +546,9 @@ impl Directory {
         organization: &OrganizationId,
         id: &KeyId,
     ) -> Result<Option<KeyRecord>, Unreadable> {
-        let Some(row) = self.row(&ApiKey::address(organization, id)).await? else {
+        let Some(key) = self.record(ApiKey::address(organization, id)).await? else {
             return Ok(None);
         };
-        let key = ApiKey::read(&row).map_err(|_| Unreadable)?;
         let now = self.inner.clock.now();
         let found = self.record_of(key).await?;
         Ok(found.filter(|key| key.expires_at.is_none_or(|end| now < end)))
@@ -560,10 +559,9 @@ impl Directory {
         // Keys of before roots were kept: the eldest was made by the person.
         let mut maker = key.made_by.clone();
         for ancestor in &key.ancestors {
-            let Some(row) = self.row(&ApiKey::address(&key.organization, ancestor)).await? else {
-                return Ok(None);
-            };
-            maker = ApiKey::read(&row).map_err(|_| Unreadable)?.made_by;
+            let address = ApiKey::address(&key.organization, ancestor);
+            let Some(ancestor) = self.record::<ApiKey>(address).await? else { return Ok(None) };
+            maker = ancestor.made_by;
         }
         let by_person = (maker.0 == "account").then_some(maker.1);
         Ok(Some(KeyRecord {
@@ -584,30 +582,28 @@ impl Directory {
         token: &Plain,
         digest: &str,
     ) -> Result<Option<SessionRecord>, Unreadable> {
-        let Some(row) = self.row(&Session::address(digest)).await? else { return Ok(None) };
-        let session = Session::read(&row).map_err(|_| Unreadable)?;
+        let Some(session) = self.record::<Session>(Session::address(digest)).await? else {
+            return Ok(None);
+        };
         if !secret::same(&session.digest, digest) {
             return Ok(None);
         }
-        let account = self.row(&Account::address(&session.account)).await?;
-        let account = account.map(|row| Account::read(&row)).transpose().map_err(|_| Unreadable)?;
+        let account = self.record::<Account>(Account::address(&session.account)).await?;
         if account.is_none_or(|account| account.password_version != session.password_version) {
             return Ok(None);
         }
-        let Some(row) = self.row(&Member::address(&session.organization, &session.account)).await?
-        else {
-            return Ok(None);
-        };
-        let member = Member::read(&row).map_err(|_| Unreadable)?;
+        let address = Member::address(&session.organization, &session.account);
+        let membership = self.load(address, |member: Member, row| (member.role, row.version));
+        let Some((role, membership)) = membership.await? else { return Ok(None) };
         Ok(Some(SessionRecord {
             id: session.id,
             account: session.account,
             organization: session.organization,
-            role: member.role,
+            role,
             csrf_token: csrf_token(token),
             expires_at: session.expires_at,
             digest: session.digest,
-            membership: row.version,
+            membership,
         }))
     }
 
@@ -618,10 +614,7 @@ impl Directory {
         account: &str,
     ) -> Result<Option<Role>, Unreadable> {
         let Some(account) = AccountId::parse(account) else { return Ok(None) };
-        let Some(row) = self.row(&Member::address(organization, &account)).await? else {
-            return Ok(None);
-        };
-        Member::read(&row).map(|member| Some(member.role)).map_err(|_| Unreadable)
+        self.load(Member::address(organization, &account), |member: Member, _| member.role).await
     }
 
     /// The role that an account had in an organization that it was a member of, at the end.
@@ -631,10 +624,8 @@ impl Directory {
         account: &str,
     ) -> Result<Option<Role>, Unreadable> {
         let Some(account) = AccountId::parse(account) else { return Ok(None) };
-        let Some(row) = self.row(&FormerMember::address(organization, &account)).await? else {
-            return Ok(None);
-        };
-        FormerMember::read(&row).map(|former| Some(former.role)).map_err(|_| Unreadable)
+        let address = FormerMember::address(organization, &account);
+        self.load(address, |former: FormerMember, _| former.role).await
     }
 
     /// The project of a user of which nothing else is known: a name's holder is known by its reach
