@@ -44,19 +44,19 @@ pub(super) async fn run(app: Arc<App>) {
             );
             Vec::new()
         });
-        let mut rests = found.is_empty();
+        let mut any = false;
         for reach in found {
-            if let Err(refusal) = hand_out(&app, &reach).await {
-                // Nothing hurries that did not go well.
-                rests = true;
-                tracing::warn!(
+            match hand_out(&app, &reach).await {
+                Ok(()) => any = true,
+                Err(refusal) => tracing::warn!(
                     reach = reach.as_str(),
                     message = refusal.message,
                     "events could not be handed out yet"
-                );
+                ),
             }
         }
-        if rests {
+        // A feed that fails is looked at again with the next that does not, or after a while.
+        if !any {
             let _ = tokio::time::timeout(LOOK_EVERY, app.store.next_event()).await;
         }
     }
