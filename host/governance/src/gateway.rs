@@ -62,6 +62,10 @@ impl Gateway for CallGateway {
 }
 
 /// Decides a proposal and takes its hold.
+///
+/// An attempt that others came before learns from it: which caps are full, what has changed. It waits
+/// for no turn, as the store's own attempts do: the call that asks may have one, and would wait for
+/// itself.
 async fn authorize(
     governance: &Governance,
     leave: Leave,
