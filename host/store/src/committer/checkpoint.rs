@@ -7,16 +7,16 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use crate::connection::Database;
-use crate::sql::{Connection, run};
+use crate::sql::{Connection, query, run};
 
 /// Between looks at the log.
 const LOOK_MS: u64 = 250;
 /// Bytes of the log above which it is written back.
 const LOG_BYTES: u64 = 4 * 1024 * 1024;
-/// Bytes of the log above which it is also begun anew.
-const LOG_BYTES_LONG: u64 = 16 * 1024 * 1024;
-/// Bytes of the log above which it is also cut: readers have kept it from being begun anew for
-/// long.
+/// Pages in use of the log above which it is also begun anew: 16 MiB.
+const LOG_PAGES_LONG: i64 = 4_096;
+/// Bytes of the log above which it is also cut, however long that takes: readers have kept it from
+/// being begun anew for long.
 const LOG_BYTES_MAX: u64 = 128 * 1024 * 1024;
 
 pub(super) fn start(
@@ -57,17 +57,18 @@ pub(super) fn start(
     })
 }
 
-/// Writes the log back while the committer goes on; where the log has grown long, also has it begun
-/// anew, for which the committer waits as long as what it has added meanwhile takes. The file keeps
-/// its size: writing over it costs less than growing it.
+/// Writes the log back while the committer goes on. A log that has grown long is also begun anew,
+/// which keeps the committer waiting for those who read from it: for some milliseconds, and the next
+/// look tries again. The file keeps its size: writing over it costs less than growing it.
 async fn write_back(connection: &mut Connection, bytes: u64) -> sqlx::Result<()> {
-    run(connection, "PRAGMA wal_checkpoint(PASSIVE)").await?;
-    if bytes > LOG_BYTES_MAX {
-        return run(connection, "PRAGMA wal_checkpoint(TRUNCATE)").await;
-    }
-    if bytes > LOG_BYTES_LONG {
-        run(connection, "PRAGMA wal_checkpoint(RESTART)").await
+    let told = query("PRAGMA wal_checkpoint(PASSIVE)").fetch_one(&mut *connection).await?;
+    let pages: i64 = told.try_get(1)?;
+    let begin_anew = if bytes > LOG_BYTES_MAX {
+        "PRAGMA busy_timeout = 10000; PRAGMA wal_checkpoint(TRUNCATE)"
+    } else if pages > LOG_PAGES_LONG {
+        "PRAGMA busy_timeout = 5; PRAGMA wal_checkpoint(RESTART)"
     } else {
-        Ok(())
-    }
+        return Ok(());
+    };
+    run(connection, begin_anew).await
 }

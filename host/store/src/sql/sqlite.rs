@@ -300,7 +300,7 @@ struct Readers {
 /// A thread that gives way, with a connection of its own. It ends with the last of its senders.
 struct LongReader(mpsc::Sender<LongRead>);
 
-/// What such a thread reads.
+/// A read by such a thread.
 struct LongRead {
     query: Query,
     bounds: Bounds,
