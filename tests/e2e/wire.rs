@@ -9,7 +9,7 @@ use charter_tests::raw::{Raw, statuses};
 use charter_tests::tenant::unique;
 use charter_tests::world::Builder;
 use charter_tests::{Client, Database, Tenant, World, on_both};
-use serde_json::json;
+use serde_json::{Map, json};
 
 /// The largest body that is admitted by default.
 const BODY_MAX: usize = 4 << 20;
@@ -414,6 +414,35 @@ on_both! {
     }
 }
 
+on_both! {
+    fn answers_have_room_for_everybody_and_not_all_of_it_for_one(world: little_room()) {
+        let tenant = world.register();
+        let metadata: Map<_, _> = (0..50).map(|n| (format!("k{n}"), json!("x".repeat(500)))).collect();
+        for n in 0..6 {
+            let user = json!({"name": format!("n{n}"), "metadata": metadata});
+            tenant.client.post("/v1/users", &user).expect(201);
+        }
+        let made = tenant.client.post("/v1/auth/keys", &json!({"name": "agent", "role": "viewer"})).expect(201);
+        let key = made["key"].as_str().unwrap();
+        let agent = tenant.client.bearer(key);
+        // A peer whose window lets nothing of its answer be written (RFC 9113, 6.5.2; RFC 7541, 6.2.2).
+        let text = |value: &str| [&[u8::try_from(value.len()).unwrap()], value.as_bytes()].concat();
+        let path = "/v1/users?limit=100";
+        let fields = [
+            b"\x82\x86\x04".as_slice(), &text(path), b"\x01", &text("x"), b"\x0f\x08", &text(&format!("Bearer {key}")),
+        ];
+        let asks = h2_frame(1, 5, 1, &fields.concat());
+        let mut raw = Raw::connect(world.server().address()).unwrap();
+        assert!(raw.say(&[H2_PREFACE, &no_window(), &asks].concat()));
+        until("its answer fills its share", || agent.get(path).status == 429);
+        let refused = agent.get(path);
+        assert_eq!((refused.status, refused.header("retry-after")), (429, Some("1")), "{refused}");
+        assert_eq!(tenant.client.get(path).expect(200)["users"].as_array().unwrap().len(), 7);
+        drop(raw);
+        until("its share is free", || agent.get(path).status == 200);
+    }
+}
+
 #[test]
 fn a_head_that_is_too_large_is_refused() {
     let world = World::shared(Database::Sqlite);
@@ -437,6 +466,19 @@ fn a_head_that_is_too_large_is_refused() {
         assert!(statuses(&heard).iter().all(|status| *status == 431), "{heard}");
     }
     world.anonymous().get("/health").expect(200);
+}
+
+/// The first words of an HTTP/2 client (RFC 9113, 3.4).
+const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+fn h2_frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+    let head = [0, 0, u8::try_from(payload.len()).unwrap(), kind, flags, 0, 0, 0, stream];
+    [&head, payload].concat()
+}
+
+/// Settings by which no answer may be written.
+fn no_window() -> Vec<u8> {
+    h2_frame(4, 0, 0, &[0, 4, 0, 0, 0, 0])
 }
 
 #[test]
@@ -478,16 +520,11 @@ fn clients_that_dawdle_are_cut_off() {
     assert_eq!(statuses(&idle.rest()), [200]);
     // Over HTTP/2, one whose window lets nothing of its answer be written, and that goes on talking,
     // and hears more about its pings than an answer has bytes (RFC 9113, 6.2, 6.5.2, 6.7).
-    let frame = |kind: u8, flags: u8, stream: u8, payload: &[u8]| {
-        let head = [0, 0, u8::try_from(payload.len()).unwrap(), kind, flags, 0, 0, 0, stream];
-        [&head, payload].concat()
-    };
-    let no_window = frame(4, 0, 0, &[0, 4, 0, 0, 0, 0]);
-    let asks = frame(1, 5, 1, b"\x82\x86\x04\x07/health\x01\x01x");
+    let asks = h2_frame(1, 5, 1, b"\x82\x86\x04\x07/health\x01\x01x");
     let mut withholds = Raw::connect(world.server().address()).unwrap();
-    withholds.say(&[b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &*no_window, &*asks].concat());
+    withholds.say(&[H2_PREFACE, &no_window(), &asks].concat());
     let began = Instant::now();
-    let pings = frame(6, 0, 0, &[0; 8]).repeat(64);
+    let pings = h2_frame(6, 0, 0, &[0; 8]).repeat(64);
     while withholds.say(&pings) && withholds.hear() {
         assert!(
             began.elapsed() < Duration::from_secs(30),

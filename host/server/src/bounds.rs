@@ -1,5 +1,5 @@
-//! How much of one process callers may have: their rates, their bodies, the checks of those, their
-//! streams, and each idempotency key's one run at a time.
+//! How much of one process callers may have: their rates, their bodies, the checks of those, the
+//! answers that they do not read, their streams, and each idempotency key's one run at a time.
 //!
 //! Knows no request and no row. Each bound is kept in memory, for this replica alone, and holds an
 //! entry only while somebody uses it.
@@ -7,6 +7,7 @@
 use crate::config::Config;
 
 pub mod checks;
+pub mod holder;
 pub mod rate;
 pub mod room;
 pub mod running;
@@ -28,6 +29,8 @@ pub struct Bounds {
     pub strangers: Strangers,
     /// Room for request bodies.
     pub room: BodyRoom,
+    /// Room for answers that are not read yet.
+    pub answers: BodyRoom,
     /// Checks of bodies that take long.
     pub checks: Checks,
     /// Requests under an idempotency key that run now.
@@ -43,6 +46,7 @@ impl Bounds {
             buckets: Buckets::new(),
             strangers: Strangers::new(&config.auth),
             room: BodyRoom::new(config.http.bodies_bytes_max),
+            answers: BodyRoom::new(config.http.bodies_bytes_max),
             checks: Checks::default(),
             running: Running::default(),
             streams: Streams::default(),

@@ -55,6 +55,7 @@ pub mod run;
 pub mod scope;
 pub mod standing;
 pub mod trail;
+pub mod unread;
 pub mod validate;
 
 use respond::Answered;
@@ -125,6 +126,7 @@ async fn observe(
             Err(Refusal::internal())
         }
     };
+    let ended = ended.and_then(|answered| unread::hold(&app, watch.trail, answered));
     let response = match ended {
         Ok(answered) => respond::answer(watch.trail, answered),
         Err(refusal) => {

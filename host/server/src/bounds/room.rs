@@ -1,11 +1,14 @@
-//! Memory for the bodies of requests that are under way: bounded for the process, for each
-//! organization within it, and for each client address that has shown no credential.
+//! Memory for the bodies of requests that are under way, and of answers: bounded for the process, for
+//! each organization within it, and there for each credential, or for each client address that has
+//! shown none.
 //!
-//! A client that sends slowly holds what it has sent; without a bound many of them hold everything.
+//! A client that sends slowly holds what it has sent, and one that reads slowly what it was answered;
+//! without a bound many of them hold everything.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::holder::Holder;
 use crate::config::BODIES_SHARE;
 
 /// The room. Cheap to clone.
@@ -23,10 +26,12 @@ struct Held {
 }
 
 /// The owner of a body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub enum Owner<'a> {
     /// An organization's.
     Organization(&'a str),
+    /// A credential's of an organization.
+    Credential(&'a str, &'a Holder),
     /// A client's that has shown no credential.
     Client {
         /// The kind of route that it calls: strangers who call one kind fill no other's share.
@@ -70,16 +75,27 @@ impl BodyRoom {
 
     /// Holds nothing yet.
     pub fn hold(&self, owner: Owner<'_>) -> BodyHold {
+        BodyHold { room: self.clone(), shares: self.shares(owner), bytes: 0 }
+    }
+
+    /// The shares that an owner's bytes count against, and how large each is.
+    fn shares(&self, owner: Owner<'_>) -> Vec<(String, usize)> {
         let share = self.bytes_max / Self::SHARE;
-        let shares = match owner {
+        match owner {
             Owner::Organization(id) => vec![(id.to_owned(), share)],
+            Owner::Credential(id, holder) => {
+                let own = holder.shares().iter().zip(1_u32..);
+                let own = own.map(|(name, depth)| {
+                    (format!("{id} {name}"), share.checked_shr(depth).unwrap_or(0))
+                });
+                std::iter::once((id.to_owned(), share)).chain(own).collect()
+            }
             Owner::Client { group, client } => {
                 let own = (share / Self::CLIENT_SHARE).max(Self::CLIENT_BYTES_MIN);
                 // Neither is an organization's id, and no client is a group.
                 vec![(format!("{group}:"), share), (format!("{group}:{client}"), own)]
             }
-        };
-        BodyHold { room: self.clone(), shares, bytes: 0 }
+        }
     }
 
     /// The bytes held of the room.
@@ -87,8 +103,21 @@ impl BodyRoom {
         self.lock().total
     }
 
+    /// Whether this owner has filled a share of it.
+    pub fn is_full(&self, owner: Owner<'_>) -> bool {
+        let shares = self.shares(owner);
+        let held = self.lock();
+        shares.iter().any(|(owner, max)| held.of(owner) >= *max)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Held {
+    fn of(&self, owner: &str) -> usize {
+        self.by_owner.get(owner).copied().unwrap_or(0)
     }
 }
 
@@ -98,20 +127,36 @@ impl BodyHold {
     /// # Errors
     /// If there is no room; the bytes held stay.
     pub fn grow(&mut self, bytes: usize) -> Result<(), Full> {
+        self.take(bytes, |held, max| held + bytes <= max)
+    }
+
+    /// Takes so many bytes where nothing is too large that has the room to itself.
+    ///
+    /// # Errors
+    /// If others hold the room; nothing is taken.
+    pub fn take_whole(&mut self, bytes: usize) -> Result<(), Full> {
+        self.take(bytes, |held, max| held == 0 || held + bytes <= max)
+    }
+
+    /// Takes so many bytes whether there is room or not.
+    pub fn take_owed(&mut self, bytes: usize) {
+        let _ = self.take(bytes, |_, _| true);
+    }
+
+    fn take(&mut self, bytes: usize, fits: impl Fn(usize, usize) -> bool) -> Result<(), Full> {
         if bytes == 0 {
             return Ok(());
         }
         let mut held = self.room.lock();
-        if held.total + bytes > self.room.bytes_max {
+        if !fits(held.total, self.room.bytes_max) {
             return Err(Full::Process);
         }
-        let of = |held: &Held, owner: &str| held.by_owner.get(owner).copied().unwrap_or(0);
-        if self.shares.iter().any(|(owner, max)| of(&held, owner) + bytes > *max) {
+        if self.shares.iter().any(|(owner, max)| !fits(held.of(owner), *max)) {
             return Err(Full::Owner);
         }
         held.total += bytes;
         for (owner, _) in &self.shares {
-            let own = of(&held, owner);
+            let own = held.of(owner);
             held.by_owner.insert(owner.clone(), own + bytes);
         }
         self.bytes += bytes;
@@ -127,7 +172,7 @@ impl Drop for BodyHold {
         let mut held = self.room.lock();
         held.total -= self.bytes;
         for (owner, _) in &self.shares {
-            let own = held.by_owner.get(owner).copied().unwrap_or(0);
+            let own = held.of(owner);
             if own > self.bytes {
                 held.by_owner.insert(owner.clone(), own - self.bytes);
             } else {
@@ -195,6 +240,38 @@ mod tests {
         let mut stranger = room.hold(Owner::Client { group: "hooks", client: "c" });
         assert_eq!(stranger.grow(100), Ok(()));
         drop(stranger);
+        let held = room.lock();
+        assert_eq!((held.total, held.by_owner.len()), (0, 0));
+    }
+
+    #[test]
+    fn what_one_credential_does_not_read_leaves_room_to_the_others() {
+        let room = BodyRoom::new(4 << 20);
+        let take = |holder: &Holder, bytes| {
+            let mut hold = room.hold(Owner::Credential("a", holder));
+            hold.take_whole(bytes).map(|()| hold)
+        };
+        let fill = |holder: &Holder| {
+            let pieces = std::iter::from_fn(|| take(holder, 1 << 10).ok());
+            pieces.collect::<Vec<_>>()
+        };
+        let [one, two] =
+            ["user one", "user two"].map(|user| Holder::from(["pinned", "project p", user]));
+        let owner = Holder::from(["key own"]);
+        let all = fill(&one);
+        assert_eq!(all.len(), 128, "an eighth of the organization's quarter");
+        assert!(room.is_full(Owner::Credential("a", &one)));
+        assert!(!room.is_full(Owner::Credential("a", &two)));
+        assert_eq!((fill(&two).len(), fill(&owner).len()), (128, 512));
+        drop(all);
+        let large = take(&one, 3 << 20).map(drop);
+        assert_eq!(large, Ok(()), "nothing is too large that has its shares to itself");
+        let kept = take(&two, 1 << 10).unwrap();
+        assert_eq!(take(&one, 3 << 20).map(drop), Err(Full::Owner));
+        let mut owed = room.hold(Owner::Credential("a", &one));
+        owed.take_owed(3 << 20);
+        assert!(room.is_full(Owner::Credential("a", &two)), "it counts all the same");
+        drop((kept, owed));
         let held = room.lock();
         assert_eq!((held.total, held.by_owner.len()), (0, 0));
     }

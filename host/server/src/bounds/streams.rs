@@ -8,48 +8,32 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use charter_store::PAGE_BYTES_MAX;
-use charter_tenancy::identity::Identity;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::holder::Holder;
+
 /// Streams of one organization at once.
-const STREAMS_MAX: usize = 1_000;
+const STREAMS_MAX: usize = 2_000;
 /// A page, in KiB.
 const PAGE_KIB: usize = PAGE_BYTES_MAX >> 10;
-/// Bytes of one organization's streams that are read and not taken yet, in KiB: eight pages.
+/// Bytes of one organization's streams that are read and not taken yet, in KiB: eight pages. A share
+/// has half of the one around it, and a page in any case.
 const ROOM_KIB: usize = 8 * PAGE_KIB;
-/// The part of them that all pinned credentials have together: the others have the rest in any
-/// case.
-const PINNED_KIB: usize = ROOM_KIB / 2;
+/// The share that is the whole.
+const WHOLE: &str = "";
 
 /// The open streams, by organization.
 #[derive(Debug, Default)]
 pub struct Streams(Arc<Open>);
 
-type Open = Mutex<HashMap<String, Own>>;
+/// The shares of each organization, by their names.
+type Open = Mutex<HashMap<String, HashMap<String, Share>>>;
 
-/// An organization's own of them.
-#[derive(Debug)]
-struct Own {
-    streams: usize,
-    /// The room of all, and the part of it that pinned credentials have.
-    room: Arc<Semaphore>,
-    pinned: Arc<Semaphore>,
-    shares: HashMap<Holder, Share>,
-}
-
-/// The streams of one holder, and its part of the room.
+/// The streams that count in a share, and its room.
 #[derive(Debug)]
 struct Share {
     streams: usize,
     room: Arc<Semaphore>,
-}
-
-/// The holder of a stream: a credential, which those that it has made count with, so that many of
-/// them get no more.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Holder {
-    credential: String,
-    pinned: bool,
 }
 
 /// One open stream; it is closed once this and its pages are dropped.
@@ -61,7 +45,7 @@ struct Place {
     open: Arc<Open>,
     organization: String,
     holder: Holder,
-    /// The rooms that a page counts in, the narrowest first.
+    /// The rooms that a page counts in, the widest first.
     rooms: Vec<Arc<Semaphore>>,
 }
 
@@ -81,54 +65,47 @@ impl AsRef<[u8]> for Piece {
     }
 }
 
-fn lock_open(open: &Open) -> MutexGuard<'_, HashMap<String, Own>> {
+fn lock_open(open: &Open) -> MutexGuard<'_, HashMap<String, HashMap<String, Share>>> {
     open.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Holder {
-    /// The holder of what this sender opens.
-    pub fn of(identity: &Identity) -> Self {
-        let (credential, pinned) = match identity {
-            Identity::Key(key) => {
-                let first = key.ancestors.last().unwrap_or(&key.id);
-                (first.as_str(), key.project.is_some() || key.user.is_some())
-            }
-            Identity::Session(session) => (session.account.as_str(), false),
-            Identity::Operator | Identity::Anonymous => ("", false),
-        };
-        Self { credential: credential.to_owned(), pinned }
-    }
-
-    /// The part of the room that it may have: half of what those of its kind have.
-    fn room(&self) -> Arc<Semaphore> {
-        Arc::new(Semaphore::new(if self.pinned { PINNED_KIB / 2 } else { ROOM_KIB / 2 }))
-    }
+/// The shares of a holder, the widest first.
+fn shares(holder: &Holder) -> impl Iterator<Item = &str> {
+    std::iter::once(WHOLE).chain(holder.shares().iter().map(String::as_str))
 }
 
-impl Own {
-    fn new() -> Self {
-        let room = |kib| Arc::new(Semaphore::new(kib));
-        Self { streams: 0, room: room(ROOM_KIB), pinned: room(PINNED_KIB), shares: HashMap::new() }
-    }
+/// Whether one more fits: a share has at most as many as are free in the one around it, so that
+/// nobody takes the last places.
+fn is_free(open: Option<&HashMap<String, Share>>, holder: &Holder) -> bool {
+    let count = |name: &str| open.and_then(|own| own.get(name)).map_or(0, |share| share.streams);
+    let (mut max, mut free) = (STREAMS_MAX, STREAMS_MAX);
+    shares(holder).all(|name| {
+        let streams = count(name);
+        let fits = streams < free;
+        free = max.saturating_sub(streams);
+        max /= 2;
+        fits
+    })
 }
 
 impl Streams {
-    /// A place for one more. `None` where the organization has as many as it may, unless it is owed
-    /// one.
+    /// A place for one more. `None` where the holder has as many as it may, unless it is owed one.
     pub fn take(&self, organization: &str, holder: Holder, owed: bool) -> Option<OpenStream> {
         let mut open = lock_open(&self.0);
-        let streams = open.get(organization).map_or(0, |own| own.streams);
-        if streams >= STREAMS_MAX && !owed {
+        if !owed && !is_free(open.get(organization), &holder) {
             return None;
         }
-        let own = open.entry(organization.to_owned()).or_insert_with(Own::new);
-        own.streams += 1;
-        let share = own.shares.entry(holder.clone());
-        let share = share.or_insert_with(|| Share { streams: 0, room: holder.room() });
-        share.streams += 1;
-        let mut rooms = vec![share.room.clone()];
-        rooms.extend(holder.pinned.then(|| own.pinned.clone()));
-        rooms.push(own.room.clone());
+        let own = open.entry(organization.to_owned()).or_default();
+        let mut kib = ROOM_KIB;
+        let rooms = shares(&holder).map(|name| {
+            let share = own.entry(name.to_owned());
+            let share =
+                share.or_insert_with(|| Share { streams: 0, room: Arc::new(Semaphore::new(kib)) });
+            share.streams += 1;
+            kib = (kib / 2).max(PAGE_KIB);
+            share.room.clone()
+        });
+        let rooms = rooms.collect();
         let (open, organization) = (self.0.clone(), organization.to_owned());
         Some(OpenStream(Arc::new(Place { open, organization, holder, rooms })))
     }
@@ -140,7 +117,7 @@ impl OpenStream {
     pub async fn room(&self) -> Room {
         let page = u32::try_from(PAGE_KIB).unwrap_or(u32::MAX);
         let mut held = Vec::with_capacity(self.0.rooms.len());
-        for room in &self.0.rooms {
+        for room in self.0.rooms.iter().rev() {
             held.extend(room.clone().acquire_many_owned(page).await.ok());
         }
         Room { held, _place: self.0.clone() }
@@ -163,14 +140,14 @@ impl Drop for Place {
     fn drop(&mut self) {
         let mut open = lock_open(&self.open);
         let Some(own) = open.get_mut(&self.organization) else { return };
-        own.streams -= 1;
-        if let Some(share) = own.shares.get_mut(&self.holder) {
+        for name in shares(&self.holder) {
+            let Some(share) = own.get_mut(name) else { continue };
             share.streams -= 1;
             if share.streams == 0 {
-                own.shares.remove(&self.holder);
+                own.remove(name);
             }
         }
-        if own.streams == 0 {
+        if own.is_empty() {
             open.remove(&self.organization);
         }
     }
@@ -182,39 +159,46 @@ mod tests {
 
     use super::*;
 
-    fn holder(credential: &str) -> Holder {
-        Holder { credential: credential.into(), pinned: false }
-    }
-
-    fn pinned(credential: &str) -> Holder {
-        Holder { pinned: true, ..holder(credential) }
-    }
-
     fn page() -> String {
         "x".repeat(PAGE_BYTES_MAX)
     }
 
     #[test]
-    fn one_organization_fills_its_own_places_only_and_gets_them_back() {
+    fn a_share_has_at_most_as_many_streams_as_are_free_around_it() {
         let places = Streams::default();
-        let take = |organization, owed| places.take(organization, holder("key"), owed);
-        let all: Vec<_> =
-            (0..STREAMS_MAX).map(|_| take("a", false).expect("there is room")).collect();
-        assert!(take("a", false).is_none());
-        let neighbour = take("b", false).expect("another tenant has its own");
-        let owed = take("a", true).expect("what was done already is answered");
-        drop(owed);
-        assert!(take("a", false).is_none());
-        drop(all);
-        drop(neighbour);
+        let take = |organization, share, owed| places.take(organization, [share].into(), owed);
+        let fill =
+            |share| std::iter::from_fn(|| take("a", share, false)).collect::<Vec<OpenStream>>();
+        let all = fill("key one");
+        let other = fill("key two");
+        assert_eq!((all.len(), other.len()), (STREAMS_MAX / 2, STREAMS_MAX / 4));
+        assert!(take("a", "key one", false).is_none());
+        let neighbour = take("b", "key one", false).expect("another tenant has its own");
+        let owed = take("a", "key one", true).expect("what was done already is answered");
+        drop((owed, all, other, neighbour));
         assert!(places.0.lock().unwrap().is_empty(), "nobody is remembered");
-        assert!(take("a", false).is_some());
+        assert!(take("a", "key one", false).is_some());
+    }
+
+    #[test]
+    fn one_agents_streams_leave_places_to_the_others_of_its_project() {
+        let places = Streams::default();
+        let fill = |holder: [&str; 3]| {
+            std::iter::from_fn(|| places.take("a", holder.into(), false)).collect::<Vec<_>>()
+        };
+        let one = fill(["pinned", "project p", "user one"]);
+        let two = fill(["pinned", "project p", "user two"]);
+        let other = fill(["pinned", "project q", "user three"]);
+        for (left, others) in [(&one, "two"), (&two, "other"), (&other, "the owner")] {
+            assert!(left.len() > 100, "{} beside {others}", left.len());
+        }
+        assert!(places.take("a", ["key own"].into(), false).is_some());
     }
 
     #[tokio::test]
     async fn pages_that_nobody_takes_are_few_and_small_ones_many() {
         let places = Streams::default();
-        let open = |credential| places.take("a", holder(credential), false).unwrap();
+        let open = |credential| places.take("a", [credential].into(), false).unwrap();
         let [one, two, three] = ["one", "two", "three"].map(open);
         let small: Vec<_> = futures::future::join_all(
             (0..40).map(async |_| one.room().await.fill("x".repeat(1_000))),
@@ -226,7 +210,7 @@ mod tests {
             large.push(stream.room().await.fill(page()));
         }
         assert!(three.room().now_or_never().is_none(), "eight pages with the rest");
-        let neighbour = places.take("b", holder("one"), false).unwrap();
+        let neighbour = places.take("b", ["one"].into(), false).unwrap();
         assert!(neighbour.room().now_or_never().is_some());
         drop(large.pop());
         assert!(three.room().now_or_never().is_some());
@@ -235,19 +219,22 @@ mod tests {
     #[test]
     fn one_credential_fills_its_own_part_and_pinned_ones_leave_half_to_the_others() {
         let places = Streams::default();
-        let fill = |holder| {
+        let fill = |holder: Holder| {
             let stream = places.take("a", holder, false).unwrap();
             let rooms = std::iter::from_fn(|| stream.room().now_or_never());
             rooms.map(|room| room.fill(page())).collect::<Vec<_>>()
         };
-        let (one, two) = (fill(pinned("one")), fill(pinned("two")));
-        assert_eq!((one.len(), two.len(), fill(pinned("three")).len()), (2, 2, 0));
-        let own = fill(holder("own"));
-        assert_eq!(own.len(), 4);
-        assert_eq!(fill(pinned("one")).len(), 0, "a stream that has ended holds its pages still");
+        let agent = |user: &str| fill(["pinned", "project p", user].into());
+        let (one, two) = (agent("user one"), agent("user two"));
+        assert_eq!((one.len(), two.len(), agent("user three").len()), (1, 1, 0));
+        assert_eq!(fill(["pinned", "project q"].into()).len(), 2);
+        let made = fill(["own", "made by it"].into());
+        let own = fill(["own"].into());
+        assert_eq!((made.len(), own.len()), (2, 2));
+        assert_eq!(agent("user one").len(), 0, "a stream that has ended holds its pages still");
         drop(one);
-        assert_eq!(fill(pinned("three")).len(), 2);
-        drop((two, own));
+        assert_eq!(agent("user three").len(), 1);
+        drop((two, own, made));
         assert!(places.0.lock().unwrap().is_empty(), "nobody is remembered");
     }
 }

@@ -319,6 +319,10 @@ fn gauges(app: &Arc<App>) {
     app.metrics.gauge("request_body_bytes", "Bytes of request bodies that are held", move || {
         room.bytes() as f64
     });
+    let answers = app.bounds.answers.clone();
+    app.metrics.gauge("answer_body_bytes", "Bytes of answers that are not read yet", move || {
+        answers.bytes() as f64
+    });
     let store = app.store.clone();
     app.metrics.gauge("store_read_only", "1 while no mutations are taken", move || {
         f64::from(u8::from(store.status().read_only.is_some()))

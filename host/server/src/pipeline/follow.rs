@@ -25,7 +25,8 @@ use super::caller::Caller;
 use super::gate;
 use super::respond::Answered;
 use crate::app::App;
-use crate::bounds::streams::{Holder, OpenStream, Room};
+use crate::bounds::holder::Holder;
+use crate::bounds::streams::{OpenStream, Room};
 use crate::events::{self, Position, Source};
 use crate::http::body::Body;
 

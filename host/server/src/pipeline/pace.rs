@@ -10,6 +10,7 @@ use super::admit::Pace;
 use super::caller::Caller;
 use super::matched::{Matched, Operation};
 use super::trail::Trail;
+use super::unread;
 use crate::app::App;
 use crate::bounds::rate::{BucketGate, Kind};
 use crate::route::Head;
@@ -27,6 +28,7 @@ impl Pace for Paced<'_> {
         if !self.accepted.counted {
             self.count(app, matched.caller())?;
         }
+        unread::check(app, matched.caller())?;
         self.look_ahead(app, matched).await
     }
 }

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 
 use super::shape::Optional;
 use crate::app::App;
-use crate::bounds::streams::Holder;
+use crate::bounds::holder::Holder;
 use crate::handler;
 use crate::reply::Reply;
 use crate::request::HostRequest;
