@@ -190,12 +190,14 @@ pub fn admit(scope: &Scope, class: Class, access: Access) -> Result<(), Refusal>
 /// As [`admit`].
 pub fn admit_principal(principal: &Principal, class: Class, access: Access) -> Result<(), Refusal> {
     let Some(row) = class.row() else { return Ok(()) };
-    let by_session = principal.actor.kind == ActorKind::Session;
+    let asked = principal.credential.as_ref().unwrap_or(&principal.actor);
+    let by_session = asked.kind == ActorKind::Session;
     let column = match principal {
-        _ if by_session => row.session,
+        _ if principal.actor.kind == ActorKind::Session => row.session,
         principal if principal.is_pinned_to_user() => row.user,
         principal if principal.is_pinned() => row.project,
-        _ => row.key,
+        // The host's later work for a session has no power that either lacks.
+        _ => row.key.filter(|_| !by_session || row.session.is_some()),
     };
     let power = column.ok_or_else(|| match class {
         Class::Deciding => person_required(),

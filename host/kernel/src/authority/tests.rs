@@ -193,6 +193,21 @@ fn the_hosts_own_work_changes_and_never_administers() {
 }
 
 #[test]
+fn what_runs_later_for_a_session_has_no_power_that_the_session_lacks() {
+    for role in Role::ALL {
+        let job = principal("session", role).hand_on();
+        for class in Class::ALL {
+            let lacks = |column| reason(class, Access::Read, principal(column, role));
+            let asked = lacks("session").or_else(|| lacks("key"));
+            let later = reason(class, Access::Read, job.clone());
+            assert!(asked.is_none() || later.is_some(), "{class:?} by {role:?}: {asked:?}");
+        }
+        let told = reason(Class::ProfileChange, Access::Write, job);
+        assert_eq!(told.as_deref(), Some("key_required"));
+    }
+}
+
+#[test]
 fn a_class_says_whose_it_is_and_whether_it_is_asked_again() {
     use Class::{
         Deciding, DeskChange, DeskRead, Loosening, Membership, OrganizationChange,
