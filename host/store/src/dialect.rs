@@ -31,6 +31,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("{clustered}", "WITHOUT ROWID", ""),
     ("{clustered_hot}", "WITHOUT ROWID", "WITH (fillfactor = 70)"),
     ("{text_table}", SQLITE_TEXT_TABLE, POSTGRES_TEXT_TABLE),
+    ("{log_entries_by_row}", SQLITE_LOG_ENTRIES_BY_ROW, ""),
     ("{alone}", "", "FOR NO KEY UPDATE OF d"),
     ("{shared}", "", "FOR SHARE OF d"),
 ];
@@ -45,6 +46,15 @@ const SQLITE_TEXT_TABLE: &str = "CREATE VIRTUAL TABLE document_text USING fts5(s
 const POSTGRES_TEXT_TABLE: &str = "CREATE TABLE document_text (reach TEXT COLLATE \"C\" NOT NULL, space TEXT COLLATE \"C\" NOT NULL, \
                                    id TEXT COLLATE \"C\" NOT NULL, words TSVECTOR NOT NULL, PRIMARY KEY (reach, space, id)); \
                                    CREATE INDEX document_text_words ON document_text USING GIN (words);";
+
+/// PostgreSQL's tables lie by row as they are.
+const SQLITE_LOG_ENTRIES_BY_ROW: &str = "ALTER TABLE log_entries RENAME TO log_entries_by_key; \
+                                         CREATE TABLE log_entries (row INTEGER PRIMARY KEY, reach TEXT NOT NULL, log TEXT NOT NULL, \
+                                         sequence BIGINT NOT NULL, at BIGINT NOT NULL, name TEXT NOT NULL, payload TEXT NOT NULL, \
+                                         UNIQUE (reach, log, sequence)); \
+                                         INSERT INTO log_entries (reach, log, sequence, at, name, payload) \
+                                         SELECT reach, log, sequence, at, name, payload FROM log_entries_by_key; \
+                                         DROP TABLE log_entries_by_key;";
 
 /// Statements of the program by address and length.
 type Worded = HashMap<(Dialect, usize, usize), &'static str>;

@@ -25,6 +25,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         include_str!("../../../migrations/0004_facts_private.sql"),
     ),
     (5, "holds beside each other", include_str!("../../../migrations/0005_books.sql")),
+    (6, "entries by row", include_str!("../../../migrations/0006_log_entries.sql")),
 ];
 
 /// The key of PostgreSQL's advisory lock: "charter" as bytes.
