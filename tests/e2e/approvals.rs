@@ -291,6 +291,34 @@ on_both! {
         world.books_agree();
     }
 
+    fn a_failed_approval_shows_nobody_the_sums_that_its_caller_may_see(world: Builder::new().bare()) {
+        let (tenant, owner) = govern(world, 1);
+        let cap = |cents: i64| json!({ "budget": { "cap_cents": cents, "period": "day" } });
+        tenant.client.patch("/v1/organization", &cap(1_000)).expect(200);
+        tenant.client.put("/v1/governance/policy", &json!({ "rules": [] })).expect(200);
+        play(&tenant.client, spend(7 * DOLLAR)).expect(200);
+        let rule = json!({ "id": "ask", "effect": "require_approval", "actions": ["script.*"] });
+        tenant.client.put("/v1/governance/policy", &json!({ "rules": [rule] })).expect(200);
+        let agent = tenant.user("agent");
+        let asking = tenant.client.with("X-Service-User-Id", &agent);
+        let id = waits(&play(&asking, spend(2 * DOLLAR)));
+        tenant.client.patch("/v1/organization", &cap(800)).expect(200);
+        decide(&owner, &id, "approve").expect(200);
+        assert_eq!(end(&tenant.client, &id)["status"], "failed");
+        let pinned = tenant.key(json!({ "role": "viewer", "user_id": agent }));
+        let within = tenant.key(json!({ "role": "viewer", "project_id": tenant.project }));
+        for reader in [&pinned, &within, &tenant.client] {
+            let error = approval(reader, &id)["error"].clone();
+            assert_eq!((&error["reason"], &error["details"]["scope"]), (&json!("budget_exceeded"), &json!("organization")));
+            let listed = reader.get("/v1/approvals").expect(200).to_string();
+            assert!(!error.to_string().contains("micro_usd"), "{error}");
+            for sum in ["cap_micro_usd", "spent_micro_usd", "reserved_micro_usd", "available_micro_usd"] {
+                assert!(!listed.contains(sum), "{sum}: {listed}");
+            }
+        }
+        world.books_agree();
+    }
+
     fn a_guest_cannot_swallow_that_a_person_decides(world: Builder::new().bare()) {
         let (tenant, owner) = govern(world, 1);
         let tried = json!([
