@@ -138,14 +138,11 @@ impl Subject {
         self.project = match log {
             AuditLog::Organization => None,
             AuditLog::Project(id) => Some(id.to_string()),
+            AuditLog::User { user, project } => {
+                self.on_behalf_of = Some(user.clone());
+                project.as_ref().map(ToString::to_string)
+            }
         };
-        self
-    }
-
-    /// The same, of this tenant user.
-    #[must_use]
-    pub fn with_user(mut self, user: &str) -> Self {
-        self.on_behalf_of = Some(user.to_owned());
         self
     }
 
