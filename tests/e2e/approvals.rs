@@ -319,6 +319,24 @@ on_both! {
         world.books_agree();
     }
 
+    fn what_is_not_made_because_its_key_was_revoked_is_a_row(world: Builder::new().bare()) {
+        let (tenant, owner) = govern(world, 1);
+        let made = tenant.client.post("/v1/auth/keys", &json!({ "name": "short", "role": "developer" })).expect(201);
+        let short = tenant.client.bearer(made["key"].as_str().unwrap());
+        let id = waits(&play(&short, spend(2 * DOLLAR)));
+        tenant.client.delete(&format!("/v1/auth/keys/{}", made["id"].as_str().unwrap())).expect(200);
+        decide(&owner, &id, "approve").expect(200);
+        let failed = end(&tenant.client, &id);
+        assert_eq!((&failed["status"], &failed["error"]["code"]), (&json!("failed"), &json!("unauthorized")));
+        until("the refusal is a row", || {
+            let rows = tenant.client.get("/v1/logs?action=script.spend").expect(200)["logs"].clone();
+            let is_its = |row: &&Value| row["decision"] == "refused" && row["entity_id"] == json!(id);
+            rows.as_array().unwrap().iter().filter(is_its).count() == 1
+        });
+        assert_eq!((stands(&tenant.client), notes(&tenant.client)), ((0, 0), 0));
+        world.books_agree();
+    }
+
     fn a_guest_cannot_swallow_that_a_person_decides(world: Builder::new().bare()) {
         let (tenant, owner) = govern(world, 1);
         let tried = json!([
