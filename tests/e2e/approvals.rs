@@ -291,6 +291,52 @@ on_both! {
         world.books_agree();
     }
 
+    fn a_failed_approval_shows_nobody_the_sums_that_its_caller_may_see(world: Builder::new().bare()) {
+        let (tenant, owner) = govern(world, 1);
+        let cap = |cents: i64| json!({ "budget": { "cap_cents": cents, "period": "day" } });
+        tenant.client.patch("/v1/organization", &cap(1_000)).expect(200);
+        tenant.client.put("/v1/governance/policy", &json!({ "rules": [] })).expect(200);
+        play(&tenant.client, spend(7 * DOLLAR)).expect(200);
+        let rule = json!({ "id": "ask", "effect": "require_approval", "actions": ["script.*"] });
+        tenant.client.put("/v1/governance/policy", &json!({ "rules": [rule] })).expect(200);
+        let agent = tenant.user("agent");
+        let asking = tenant.client.with("X-Service-User-Id", &agent);
+        let id = waits(&play(&asking, spend(2 * DOLLAR)));
+        tenant.client.patch("/v1/organization", &cap(800)).expect(200);
+        decide(&owner, &id, "approve").expect(200);
+        assert_eq!(end(&tenant.client, &id)["status"], "failed");
+        let pinned = tenant.key(json!({ "role": "viewer", "user_id": agent }));
+        let within = tenant.key(json!({ "role": "viewer", "project_id": tenant.project }));
+        for reader in [&pinned, &within, &tenant.client] {
+            let error = approval(reader, &id)["error"].clone();
+            assert_eq!((&error["reason"], &error["details"]["scope"]), (&json!("budget_exceeded"), &json!("organization")));
+            let listed = reader.get("/v1/approvals").expect(200).to_string();
+            assert!(!error.to_string().contains("micro_usd"), "{error}");
+            for sum in ["cap_micro_usd", "spent_micro_usd", "reserved_micro_usd", "available_micro_usd"] {
+                assert!(!listed.contains(sum), "{sum}: {listed}");
+            }
+        }
+        world.books_agree();
+    }
+
+    fn what_is_not_made_because_its_key_was_revoked_is_a_row(world: Builder::new().bare()) {
+        let (tenant, owner) = govern(world, 1);
+        let made = tenant.client.post("/v1/auth/keys", &json!({ "name": "short", "role": "developer" })).expect(201);
+        let short = tenant.client.bearer(made["key"].as_str().unwrap());
+        let id = waits(&play(&short, spend(2 * DOLLAR)));
+        tenant.client.delete(&format!("/v1/auth/keys/{}", made["id"].as_str().unwrap())).expect(200);
+        decide(&owner, &id, "approve").expect(200);
+        let failed = end(&tenant.client, &id);
+        assert_eq!((&failed["status"], &failed["error"]["code"]), (&json!("failed"), &json!("unauthorized")));
+        until("the refusal is a row", || {
+            let rows = tenant.client.get("/v1/logs?action=script.spend").expect(200)["logs"].clone();
+            let is_its = |row: &&Value| row["decision"] == "refused" && row["entity_id"] == json!(id);
+            rows.as_array().unwrap().iter().filter(is_its).count() == 1
+        });
+        assert_eq!((stands(&tenant.client), notes(&tenant.client)), ((0, 0), 0));
+        world.books_agree();
+    }
+
     fn a_guest_cannot_swallow_that_a_person_decides(world: Builder::new().bare()) {
         let (tenant, owner) = govern(world, 1);
         let tried = json!([

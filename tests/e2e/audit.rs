@@ -388,6 +388,39 @@ on_both! {
         holds(&other, &["keys.create", "keys.create", "projects.update"]);
     }
 
+    fn a_row_about_another_projects_user_is_read_in_that_project_whoever_named_it(world) {
+        let tenant = world.register();
+        let other = id(&tenant.client.post("/v1/projects", &json!({"name": "Other"})).expect(201)["project"]);
+        let elsewhere = tenant.client.with("x-service-project-id", &other);
+        let user = id(&elsewhere.post("/v1/users", &json!({"name": "Ada"})).expect(201)["user"]);
+        let grant = json!({"user_id": user, "actions": ["cards.*"], "until": in_an_hour(&tenant.client), "reason": "a trip"});
+        let grant = id(&elsewhere.post("/v1/governance/grants", &grant).expect(201)["grant"]);
+        let hook = json!({"url": "http://127.0.0.1:9/", "eventTypes": ["*"]});
+        let hook = id(&elsewhere.with("x-service-user-id", &user).post("/v1/webhooks", &hook).expect(201));
+        // None of these names the project.
+        let path = format!("/v1/webhooks/{hook}");
+        tenant.client.delete(&format!("/v1/governance/grants/{grant}")).expect(200);
+        tenant.client.patch(&path, &json!({"active": true})).expect(200);
+        tenant.client.post(&format!("{path}/rotate"), &json!({})).expect(200);
+        tenant.client.post(&format!("{path}/test"), &json!({})).expect(202);
+        tenant.client.delete(&path).expect(200);
+        let holds = |project: &str, expected: &[&str]| {
+            let pinned = tenant.key(json!({"role": "viewer", "project_id": project}));
+            look_for(PATIENCE, "the project's rows", || {
+                let rows = pinned.get("/v1/logs?limit=100").expect(200)["logs"].clone();
+                let of_these = |row: &&Value| ["governance.", "webhooks."].iter().any(|begin| row["action"].as_str().unwrap().starts_with(begin));
+                let found: Vec<&Value> = rows.as_array().unwrap().iter().filter(of_these).collect();
+                let mut actions: Vec<&str> = found.iter().map(|row| row["action"].as_str().unwrap()).collect();
+                actions.sort_unstable();
+                let is_theirs = found.iter().all(|row| row["on_behalf_of"] == json!(user));
+                if actions == expected && is_theirs { Ok(()) } else { Err(rows.to_string()) }
+            });
+        };
+        holds(&other, &["governance.grants.create", "governance.grants.delete", "webhooks.create", "webhooks.delete",
+            "webhooks.rotate", "webhooks.test", "webhooks.update"]);
+        holds(&tenant.project, &[]);
+    }
+
     fn a_row_about_the_default_profiles_things_is_read_in_its_project(world) {
         let tenant = world.register();
         let card = id(&tenant.client.post("/v1/cards", &json!({})).expect(201)["card"]);

@@ -331,8 +331,16 @@ on_both! {
         let answers = at_once(from_ref(&tenant.client), 16, &spend(1));
         assert_eq!(answers.iter().filter(|answer| answer.status == 200).count(), 3);
         assert!(answers.iter().all(|answer| matches!(answer.status, 200 | 202)), "what is used up asks a person again");
+        // A simulation says the same.
+        let foreseen = |amount: i64| {
+            let question = json!({ "action": "script.spend", "amount_micro_usd": amount, "user_id": tenant.user });
+            tenant.client.post("/v1/governance/simulate", &question).expect(200)["verdict"].clone()
+        };
+        assert_eq!(foreseen(1), "require_approval");
         give(json!({ "cap_micro_usd": 2 * DOLLAR })).expect(201);
+        assert_eq!((foreseen(2 * DOLLAR), foreseen(2 * DOLLAR + 1)), (json!("allow"), json!("require_approval")));
         play(&tenant.client, spend(2 * DOLLAR)).expect(200);
+        assert_eq!(foreseen(1), "require_approval");
         play(&tenant.client, spend(1)).expect(202);
         let given = give(json!({})).expect(201);
         play(&tenant.client, spend(5 * DOLLAR)).expect(200);

@@ -238,6 +238,11 @@ on_both! {
         let client = tenant.client.with("x-service-user-id", &user);
         let denied = play(&client, json!([{ "try": { "call": "queue.create", "body": { "name": "q" } } }]));
         assert_eq!(sights(&denied)[0]["failure"], "forbidden", "{denied}");
+        until("its refusal is a row, as a client's is", || {
+            let rows = tenant.client.get("/v1/logs?action=queue.create").expect(200)["logs"].clone();
+            let is_refused = |row: &&Value| row["decision"] == "refused" && row["on_behalf_of"] == json!(user);
+            rows.as_array().unwrap().iter().filter(is_refused).count() == 1
+        });
         let allowed = play(&tenant.client, json!([{ "call": "queue.create", "body": { "name": "q" } }]));
         assert_eq!(sights(&allowed)[0]["status"], 201, "{allowed}");
     }

@@ -12,7 +12,9 @@ use charter_engine::{Granted, Leave, Ungranted};
 use charter_kernel::audit::AuditRow as Told;
 use charter_kernel::governance::gauge::Gauge;
 use charter_kernel::governance::hold::{Hold, Pay, State, Subject};
-use charter_kernel::governance::leave::{self as rules, Course, Person, Spender, Terms};
+use charter_kernel::governance::leave::{
+    self as rules, Asked, Course, Grounds, Person, Spender, Terms,
+};
 use charter_kernel::governance::policy::{Decision, Grant, Verdict};
 use charter_kernel::id::uuid_v7;
 use charter_kernel::manifest::Access;
@@ -195,7 +197,10 @@ async fn try_once(
     let credential = may_act(governance, leave, &case).await?;
     let id = uuid_v7(now, stored::random()?);
     let terms = terms(leave, &case, now);
-    let (decision, used) = decide_with_grants(governance, &case, &terms, full).await?;
+    let zone = case.zone()?;
+    let grounds = case.grounds(&terms.subject, &zone, now);
+    let asked = terms.to_asked();
+    let (decision, used) = decide_with_grants(governance, &case, &grounds, &asked, full).await?;
     let beyond = rules::beyond(full);
     let course = match rules::course(&decision, !beyond.is_empty(), from.person()) {
         Ok(course) => course,
@@ -291,20 +296,47 @@ fn terms(leave: &Leave, case: &Case, now: Instant) -> Terms {
 async fn decide_with_grants(
     governance: &Governance,
     case: &Case,
-    terms: &Terms,
+    grounds: &Grounds<'_>,
+    asked: &Asked<'_>,
     full: &BTreeSet<Key>,
 ) -> Result<(Decision, Option<(Grant, Guard)>), Refusal> {
-    let (asked, zone) = (terms.to_asked(), case.zone()?);
-    let grounds = case.grounds(&terms.subject, &zone, terms.at);
-    let decision = grounds.decide(&asked, &[], full);
+    let decision = grounds.decide(asked, &[], full);
     if decision.verdict == Verdict::Allow {
         return Ok((decision, None));
     }
     let given = grants(governance, case).await?;
     let all: Vec<Grant> = given.iter().map(|(grant, _)| grant.clone()).collect();
-    let decision = grounds.decide(&asked, &all, full);
+    let decision = grounds.decide(asked, &all, full);
     let used = given.into_iter().find(|(grant, _)| decision.grant.as_ref() == Some(&grant.id));
     Ok((decision, used))
+}
+
+/// The word of the policy that an action would get now. A grant that the committer would find full
+/// stands in for nothing, as it does where leave is asked for.
+///
+/// # Errors
+/// When the store cannot be asked; 503 where asking for leave would be.
+pub async fn foresee(
+    governance: &Governance,
+    txn: &Txn,
+    case: &Case,
+    asked: &Asked<'_>,
+    now: Instant,
+) -> Result<Decision, Refusal> {
+    let (subject, zone) = (case.subject(Default::default()), case.zone()?);
+    let grounds = case.grounds(&subject, &zone, now);
+    let amount = asked.amount.unwrap_or(0);
+    let mut full = BTreeSet::new();
+    for _ in 0..ATTEMPTS_MAX {
+        let (decision, used) = decide_with_grants(governance, case, &grounds, asked, &full).await?;
+        let Some((grant, _)) = used else { return Ok(decision) };
+        let gauges = case.grant(governance, txn, &grant, now).await?;
+        let Some(gauge) = gauges.into_iter().find(|gauge| !gauge.admits(amount)) else {
+            return Ok(decision);
+        };
+        full.insert(gauge.cap.meter);
+    }
+    Err(Refusal::overloaded(1))
 }
 
 /// The meters that the action counts at: of the grant that stands in, of limits and of money.

@@ -24,9 +24,6 @@ pub struct Reply {
     pub entity: Option<(&'static str, String)>,
     /// The log that the audit row belongs to, if the place of the request does not say it.
     pub log: Option<AuditLog>,
-    /// The tenant user that the audit row is about, if neither the entity nor the place of the
-    /// request says it.
-    pub user: Option<String>,
     /// Further details of the audit row; never a secret or a body.
     pub details: Option<serde_json::Value>,
     /// Whether its audit row is committed already, with what it did.
@@ -43,6 +40,25 @@ pub enum AuditLog {
     Organization,
     /// This project's.
     Project(ProjectId),
+    /// This tenant user's, with whom the row is forgotten, in their project.
+    User {
+        /// The user.
+        user: String,
+        /// Their project; records of earlier builds do not all name it.
+        project: Option<ProjectId>,
+    },
+}
+
+impl AuditLog {
+    /// The log of a thing of this project and this tenant user, or of as much of them as there is.
+    pub fn of(project: Option<&str>, user: Option<&str>) -> Self {
+        let project = project.and_then(ProjectId::parse);
+        match (user, project) {
+            (Some(user), project) => Self::User { user: user.to_owned(), project },
+            (None, Some(project)) => Self::Project(project),
+            (None, None) => Self::Organization,
+        }
+    }
 }
 
 /// The body of a [`Reply`].
@@ -97,7 +113,6 @@ impl Reply {
             body,
             entity: None,
             log: None,
-            user: None,
             details: None,
             audited: false,
             counted: None,
@@ -129,12 +144,6 @@ impl Reply {
     #[must_use]
     pub fn with_log(mut self, log: AuditLog) -> Self {
         self.log = Some(log);
-        self
-    }
-    /// The same, and the audit row is this tenant user's, so that it is forgotten with them.
-    #[must_use]
-    pub fn with_user(mut self, user: Option<&str>) -> Self {
-        self.user = user.map(str::to_owned);
         self
     }
     /// The same, and its audit row was committed with what it did.

@@ -152,11 +152,6 @@ impl<T, const STATUS: u16> Answer<T, STATUS> {
     pub fn with_log(self, log: AuditLog) -> Self {
         Self::other(self.reply.with_log(log))
     }
-    /// See [`Reply::with_user`].
-    #[must_use]
-    pub fn with_user(self, user: Option<&str>) -> Self {
-        Self::other(self.reply.with_user(user))
-    }
     /// See [`Reply::noting`].
     #[must_use]
     pub fn noting(self, details: Value) -> Self {

@@ -2,6 +2,8 @@
 //! counts, and when it is used up.
 
 use charter_engine::{Leave, Proposal, Ungranted};
+use charter_governance::gateway;
+use charter_kernel::governance::leave::Asked;
 use charter_kernel::governance::policy::Verdict;
 use charter_kernel::role::Role;
 use charter_kernel::scope::Proof;
@@ -172,6 +174,11 @@ async fn a_grant_that_is_used_up_has_the_next_ones_asked(bed: Bed) {
     }
     used.sort();
     assert_eq!(used, [Some("g1".to_owned()), Some("g2".into()), Some("g2".into())]);
+    // A simulation finds both full, too.
+    let (case, txn) = (case(&bed).await, bed.begin());
+    let asked = Asked { action: "shop.buy", entity: "", spends: true, amount: Some(1) };
+    let foreseen = gateway::foresee(&bed.governance, &txn, &case, &asked, bed.now()).await.unwrap();
+    assert_eq!((foreseen.verdict, foreseen.grant), (Verdict::RequireApproval, None));
     let asked = bed.ask_from(Some(client()), leave(1)).await;
     assert!(matches!(asked, Err(Ungranted::Pending { .. })), "now a person is asked: {asked:?}");
     assert_eq!(reason(bed.ask(leave(1)).await), "approval_required");

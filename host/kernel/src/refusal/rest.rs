@@ -2,17 +2,39 @@
 //!
 //! Own codes of primitives are kept by name and without their status: a reader that has the
 //! component's declarations words them anew.
+//!
+//! A refusal is worded for its caller, and a record is read by others too, whose pins may hide more.
+//! So a record keeps no amounts.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{Code, Failure, Refusal};
+
+/// The facts of a refusal that a record keeps: those that every reader of the record may see. Sums
+/// of wider scopes are none of them.
+const KEPT: &[&str] = &[
+    "faults",
+    "incident",
+    "limit_id",
+    "missing",
+    "policy_ids",
+    "primitive",
+    "reason",
+    "resets_at",
+    "scope",
+    "state",
+];
 
 impl Refusal {
     /// The refusal as a record keeps it.
     pub fn to_rest(&self) -> Value {
+        let kept = |(name, _): &(&String, &Value)| KEPT.contains(&name.as_str());
+        let details = self.details.iter().filter(kept);
+        let details: Map<String, Value> =
+            details.map(|(name, value)| (name.clone(), value.clone())).collect();
         json!({
             "code": self.code.own_name(), "message": self.message, "reason": self.reason,
-            "param": self.param, "details": self.details,
+            "param": self.param, "details": details,
         })
     }
 
@@ -60,11 +82,21 @@ mod tests {
 
     #[test]
     fn a_refusal_reads_as_it_was_kept() {
-        let refusal = Refusal::forbidden("pinned", "Not yours.").param("user").detail("at", 3);
+        let refusal =
+            Refusal::forbidden("pinned", "Not yours.").param("user").detail("state", "held");
         assert_eq!(Refusal::from_rest(&refusal.to_rest(), ""), refusal);
         let own = json!({"code": "card_lost", "message": "The card is lost."});
         assert_eq!(Refusal::from_rest(&own, "").code, Code::InternalError);
         assert_eq!(Failure::from_rest(&own, "").code, "card_lost");
+    }
+
+    #[test]
+    fn a_record_keeps_the_scope_of_a_refusal_and_no_sum() {
+        let refusal = Refusal::new(Code::BudgetExceeded, "Full.").detail("scope", "organization");
+        let sums =
+            ["cap_micro_usd", "spent_micro_usd", "reserved_micro_usd", "available_micro_usd"];
+        let told = sums.iter().fold(refusal.clone(), |told, sum| told.detail(sum, 3));
+        assert_eq!(Refusal::from_rest(&told.to_rest(), ""), refusal);
     }
 
     #[test]

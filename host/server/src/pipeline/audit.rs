@@ -12,6 +12,7 @@ use charter_kernel::time::Instant;
 use charter_kernel::unit::Fact;
 use charter_store::audit_fact;
 use charter_tenancy::identity::Identity;
+use charter_tenancy::records::approval::Approval;
 use serde_json::Value;
 
 use super::trail::Trail;
@@ -24,7 +25,7 @@ pub struct Subject {
     request: RequestId,
     at: Instant,
     organization: String,
-    actor: (&'static str, String),
+    actor: (String, String),
     on_behalf_of: Option<String>,
     project: Option<String>,
     operation: Arc<str>,
@@ -56,7 +57,7 @@ impl Subject {
         let caller = trail.caller.as_ref()?;
         let Some(place) = caller.place() else {
             let by_operator = matches!(caller.identity(), Identity::Operator);
-            let actor = ("operator", "operator".to_owned());
+            let actor = ("operator".to_owned(), "operator".to_owned());
             let organization = String::new();
             let subject = Self {
                 request,
@@ -75,7 +76,7 @@ impl Subject {
             request,
             at,
             organization: place.organization.id.to_string(),
-            actor: (actor.kind.as_str(), actor.id.clone()),
+            actor: (actor.kind.as_str().to_owned(), actor.id.clone()),
             on_behalf_of: match &entity {
                 // A user's removal is on nobody's behalf: its row stays whole, and explains the others.
                 _ if REMOVALS.iter().any(|(action, _)| *action == &*operation) => None,
@@ -103,7 +104,7 @@ impl Subject {
             request: RequestId::parse(&request.id)?,
             at: request.now,
             organization: organization.to_owned(),
-            actor: ("account", account.to_owned()),
+            actor: ("account".to_owned(), account.to_owned()),
             on_behalf_of: None,
             project: None,
             operation: Arc::from(operation),
@@ -117,12 +118,27 @@ impl Subject {
             request: RequestId::parse(&request.id)?,
             at: request.now,
             organization: String::new(),
-            actor: ("operator", "operator".to_owned()),
+            actor: ("operator".to_owned(), "operator".to_owned()),
             on_behalf_of: None,
             project: None,
             operation: Arc::from(operation),
             entity: None,
         })
+    }
+
+    /// The request behind an approval, which the host makes as who asked for it.
+    pub fn of_approval(approval: &Approval, at: Instant) -> Self {
+        let request = RequestId::parse(&approval.request_id);
+        Self {
+            request: request.unwrap_or_else(|| RequestId::new(at, [0; 10])),
+            at,
+            organization: approval.organization.to_string(),
+            actor: approval.subject.actor.clone(),
+            on_behalf_of: approval.subject.user.clone(),
+            project: approval.subject.project.clone(),
+            operation: Arc::from(approval.action.as_str()),
+            entity: Some(("approval".to_owned(), approval.id.clone())),
+        }
     }
 
     /// The same, about this thing.
@@ -138,14 +154,11 @@ impl Subject {
         self.project = match log {
             AuditLog::Organization => None,
             AuditLog::Project(id) => Some(id.to_string()),
+            AuditLog::User { user, project } => {
+                self.on_behalf_of = Some(user.clone());
+                project.as_ref().map(ToString::to_string)
+            }
         };
-        self
-    }
-
-    /// The same, of this tenant user.
-    #[must_use]
-    pub fn with_user(mut self, user: &str) -> Self {
-        self.on_behalf_of = Some(user.to_owned());
         self
     }
 
@@ -161,7 +174,7 @@ impl Subject {
         let row = AuditRow {
             organization: &self.organization,
             at: self.at,
-            actor: (self.actor.0, &self.actor.1),
+            actor: (&self.actor.0, &self.actor.1),
             on_behalf_of: self.on_behalf_of.as_deref(),
             project: self.project.as_deref(),
             action: &self.operation,

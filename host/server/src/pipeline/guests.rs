@@ -128,7 +128,7 @@ async fn standing_of(app: &App, scope: &Scope, user: &UserId) -> Result<Vec<Guar
 
 /// Calls another primitive, and answers as the calling one is told.
 async fn call(app: &App, nested: &Nested) -> Result<Reply, Refusal> {
-    let answered = nested::run(app, nested, None).await?;
+    let answered = nested::run(app, nested).await?;
     let status = answered.status.as_u16();
     let Some(bytes) = answered.body.as_whole() else {
         return Err(Refusal::state_conflict(

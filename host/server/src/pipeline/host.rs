@@ -144,9 +144,6 @@ async fn record(
         if let Some(log) = &reply.log {
             subject = subject.with_log(log);
         }
-        if let Some(user) = &reply.user {
-            subject = subject.with_user(user);
-        }
         let changes = txn.changes(audit::CHANGES_MAX);
         let decision = Decision {
             status: reply.status.as_u16(),

@@ -85,12 +85,14 @@ pub async fn find(
 }
 
 /// Passes the kit's gate, and finds the operation of this id where primitives may call it at all;
-/// its path takes those of the given members that it names.
+/// its path takes those of the given members that it names. The trail knows the operation before
+/// anything refuses it.
 ///
 /// # Errors
 /// 404 where the version that the kit gives has none, 403 `not_callable`, and as [`gate::gate`].
 pub async fn find_callable(
     app: &App,
+    trail: &mut Trail,
     caller: Caller,
     id: &str,
     given: &[(String, String)],
@@ -98,12 +100,16 @@ pub async fn find_callable(
     let live = app.registry.current();
     let unknown = || Refusal::resource_not_found("operation");
     let known = live.operation(id).ok_or_else(unknown)?;
+    let class = known.operation.contract.class;
+    trail.note(&known.operation.contract);
     // A change goes on only as long as the outer caller's credential counts.
     let caller = match known.operation.contract.mutates {
         true => caller.require_credential(app).await?,
         false => caller,
     };
-    let caller = caller.call_on(app, known.operation.contract.class).await?;
+    let caller = caller.call_on(app, class).await?;
+    trail.caller = Some(caller.clone());
+    trail.is_of_organization = class.is_whole();
     let gated = gate::gate(app, caller, &known.primitive).await?;
     let (caller, served) = gated.into_parts();
     let operation = served.operation(id).ok_or_else(unknown)?.clone();
@@ -111,7 +117,10 @@ pub async fn find_callable(
     let value = |name: &str| given.iter().find(|(own, value)| own == name && !value.is_empty());
     let names = operation.contract.path.parameters();
     let parameters = names.filter_map(|name| value(name).cloned()).collect();
-    Ok(Matched { caller, operation: Operation::Guest(served, operation), parameters })
+    let matched = Matched { caller, operation: Operation::Guest(served, operation), parameters };
+    trail.is_of_organization = matched.is_of_organization();
+    trail.note(matched.operation().contract());
+    Ok(matched)
 }
 
 /// Refuses an operation that primitives may not call. `armed` is what another version has under its

@@ -1,6 +1,6 @@
 //! A call from one primitive to another, as the same caller, and an approved request, as who asked
 //! for it: the line's stages from the kit gate on, as for a request that comes by HTTP. A change
-//! commits on its own.
+//! commits on its own, and a refusal leaves the row that a client's would.
 
 use std::sync::Arc;
 
@@ -27,19 +27,63 @@ use super::{admit, answer, job, matched};
 use crate::app::App;
 use crate::http::Door;
 
-/// Calls another primitive, or makes an approved request: its end is then written with it.
+/// The reason why an approved request was not made.
+pub struct Unmade {
+    /// The refusal that a client would have got.
+    pub refusal: Refusal,
+    /// Whether its audit row was committed already.
+    pub audited: bool,
+}
+
+impl From<Refusal> for Unmade {
+    fn from(refusal: Refusal) -> Self {
+        Self { refusal, audited: false }
+    }
+}
+
+/// Calls another primitive.
 ///
 /// # Errors
 /// The refusal that a client would have got.
-pub async fn run(
+pub async fn run(app: &App, nested: &Nested) -> Result<Answered, Refusal> {
+    let mut trail = begin(app, nested);
+    match run_through(app, &mut trail, nested, None).await {
+        Ok(answered) => Ok(answered),
+        Err(refusal) => {
+            super::audit_refusal(app, &mut trail, &refusal).await?;
+            Err(refusal)
+        }
+    }
+}
+
+/// Makes an approved request: its end is written with it.
+///
+/// # Errors
+/// The same. The row of a refusal before the component ran is left to the caller, whose commit
+/// ends the approval.
+pub async fn run_approved(app: &App, request: &Nested, run: &Arc<Run>) -> Result<Answered, Unmade> {
+    let mut trail = begin(app, request);
+    let made = run_through(app, &mut trail, request, Some(run)).await;
+    made.map_err(|refusal| Unmade { refusal, audited: trail.audited })
+}
+
+/// The trail of a call. It has the outer request's id: what a nested call did is found by it.
+fn begin(app: &App, nested: &Nested) -> Trail {
+    let at = app.clock.now();
+    let id = RequestId::parse(&nested.request).unwrap_or_else(|| RequestId::new(at, [0; 10]));
+    Trail::begin(id, at, Door::Both, false)
+}
+
+async fn run_through(
     app: &App,
+    trail: &mut Trail,
     nested: &Nested,
     approved: Option<&Arc<Run>>,
 ) -> Result<Answered, Refusal> {
     let mut runs = Runs::default();
     loop {
         runs.begin()?;
-        if let Some(answered) = run_once(app, nested, approved).await? {
+        if let Some(answered) = run_once(app, trail, nested, approved).await? {
             return Ok(answered);
         }
     }
@@ -48,20 +92,14 @@ pub async fn run(
 /// Nothing where the call begins from the top.
 async fn run_once(
     app: &App,
+    trail: &mut Trail,
     nested: &Nested,
     approved: Option<&Arc<Run>>,
 ) -> Result<Option<Answered>, Refusal> {
     let caller = Caller::resolve_again(app, &nested.scope).await?;
-    let matched =
-        matched::find_callable(app, caller, &nested.operation, &nested.parameters).await?;
+    let (id, given) = (&nested.operation, &nested.parameters);
+    let matched = matched::find_callable(app, trail, caller, id, given).await?;
     let admitted = admit::admit(app, matched, &mut Unpaced).await?;
-    let at = app.clock.now();
-    // The outer request's id: what a nested call did is found by it.
-    let id = RequestId::parse(&nested.request).unwrap_or_else(|| RequestId::new(at, [0; 10]));
-    let mut trail = Trail::begin(id, at, Door::Both, true);
-    trail.caller = Some(admitted.caller().clone());
-    trail.is_of_organization = admitted.is_of_organization();
-    trail.note(admitted.operation().contract());
     let sent = input(nested, admitted.operation().contract(), approved.is_some())?;
     let validated = validate::validate(app, admitted, sent).await?;
     let claim = match claim::claim(app, &trail.id, &validated).await? {
@@ -84,7 +122,7 @@ async fn run_once(
         headers: Vec::new(),
         raw: None,
     };
-    Ok(match call::handle(app, &mut trail, &validated, way).await? {
+    Ok(match call::handle(app, trail, &validated, way).await? {
         Ended::Again => None,
         Ended::Pending(answered) | Ended::Answered(_, answered) => Some(answered),
     })

@@ -24,6 +24,7 @@ use serde_json::{Map, Value};
 use super::shape::{Actor, Cursor, Id, Optional};
 use crate::app::App;
 use crate::handler;
+use crate::reply::AuditLog;
 use crate::request::HostRequest;
 use crate::route::HostRoute;
 use crate::serve::{Answer, Body, Params};
@@ -333,11 +334,10 @@ async fn decide(
         decide::decide(&app.governance, txn, &person, found, decision, reason, request.now).await?;
     let approval = ApprovalItem::of(&said.approval, said.version);
     let answer = Answer::of(&ApprovalAnswer { approval });
+    let subject = &said.approval.subject;
+    let log = AuditLog::of(subject.project.as_deref(), subject.user.as_deref());
     Ok(match said.note {
-        Some(note) => answer
-            .with_user(said.approval.subject.user.as_deref())
-            .about("approval", said.approval.id)
-            .noting(note),
+        Some(note) => answer.with_log(log).about("approval", said.approval.id).noting(note),
         None => answer,
     })
 }

@@ -1,13 +1,11 @@
 //! The organization's policy, and what it would say: `/v1/governance`.
 
-use std::collections::BTreeSet;
-
 use charter_governance::gateway;
 use charter_kernel::authority::Class;
 use charter_kernel::governance::gauge::Gauge;
 use charter_kernel::governance::leave::{self, Asked, Person};
 use charter_kernel::governance::limit::{self, LIMITS_MAX, Limit};
-use charter_kernel::governance::policy::{Grant, Otherwise, Policy, RULES_MAX, Rule, Shadow};
+use charter_kernel::governance::policy::{Otherwise, Policy, RULES_MAX, Rule, Shadow};
 use charter_kernel::id::UserId;
 use charter_kernel::kit::Budget;
 use charter_kernel::manifest::{Access, Operation};
@@ -363,11 +361,7 @@ pub async fn simulate_action(
         spends,
         amount: body.amount_micro_usd,
     };
-    let grants = gateway::grants(&app.governance, &case).await?;
-    let grants: Vec<Grant> = grants.into_iter().map(|(grant, _)| grant).collect();
-    let subject = case.subject(Default::default());
-    let decision =
-        case.grounds(&subject, &case.zone()?, now).decide(&asked, &grants, &BTreeSet::new());
+    let decision = gateway::foresee(&app.governance, txn, &case, &asked, now).await?;
     let amount = body.amount_micro_usd.unwrap_or(0);
     let limits = case.limits(&app.governance, txn, &body.action, now).await?;
     let limited = limits.iter().any(|gauge| !gauge.admits(amount));

@@ -3,7 +3,7 @@
 use charter_kernel::authority::Class;
 use charter_kernel::fault::Fault;
 use charter_kernel::governance::policy::{Grant, is_glob};
-use charter_kernel::id::{UserId, uuid_v7};
+use charter_kernel::id::{ProjectId, UserId, uuid_v7};
 use charter_kernel::manifest::Paging;
 use charter_kernel::money::AMOUNT_MAX;
 use charter_kernel::refusal::{Code, Refusal};
@@ -20,6 +20,7 @@ use serde_json::json;
 use super::shape::{Actor, Deleted, Id, Offset, Optional, Reason, Reference, refuse_faults};
 use crate::app::App;
 use crate::handler;
+use crate::reply::AuditLog;
 use crate::request::HostRequest;
 use crate::route::HostRoute;
 use crate::serve::{Answer, Body, Created, Params};
@@ -183,14 +184,20 @@ pub async fn create_grant(
         reason: body.reason.0,
     };
     let (organization, given_by) = (place.organization.id.clone(), request.identity.actor());
-    let given = Given { organization, grant, given_by, created_at: request.now };
+    let project = Some(place.project.id.clone());
+    let given = Given { organization, project, grant, given_by, created_at: request.now };
     stored::insert(txn, &given, "id").await?;
     let answer = GrantAnswer { grant: GrantItem::of(&given) };
     let note = json!({"after": answer.grant});
     Ok(Created::of(&answer)
         .about("grant", given.grant.id.clone())
-        .with_user(Some(&given.grant.user_id))
+        .with_log(log_of(&given))
         .noting(note))
+}
+
+/// The log that tells of a grant: its user's.
+fn log_of(given: &Given) -> AuditLog {
+    AuditLog::of(given.project.as_ref().map(ProjectId::as_str), Some(&given.grant.user_id))
 }
 
 /// `GET /v1/governance/grants`, oldest first.
@@ -227,6 +234,6 @@ pub async fn delete_grant(
     let note = json!({"before": GrantItem::of(&given)});
     Ok(Answer::of(&Deleted::of(&given.grant.id))
         .about("grant", given.grant.id.clone())
-        .with_user(Some(&given.grant.user_id))
+        .with_log(log_of(&given))
         .noting(note))
 }

@@ -19,6 +19,7 @@ use serde_json::json;
 use super::shape::{Cursor, Id, Optional, Reason};
 use crate::app::App;
 use crate::handler;
+use crate::reply::AuditLog;
 use crate::request::HostRequest;
 use crate::route::HostRoute;
 use crate::serve::{Answer, Body, Params};
@@ -272,8 +273,6 @@ pub async fn resolve_hold(
     let answer = HoldAnswer { hold: HoldItem::of(id, &step.hold) };
     let note = json!({"before": {"state": hold.state}, "after": {"state": step.hold.state, "actual": step.hold.actual}, "reason": body.reason.0, "self_approved": own});
     txn.step(step.guards, step.writes);
-    Ok(Answer::of(&answer)
-        .about("hold", id.to_owned())
-        .with_user(hold.subject.user.as_deref())
-        .noting(note))
+    let log = AuditLog::of(hold.subject.project.as_deref(), hold.subject.user.as_deref());
+    Ok(Answer::of(&answer).about("hold", id.to_owned()).with_log(log).noting(note))
 }

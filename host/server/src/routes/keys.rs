@@ -232,18 +232,13 @@ pub async fn create_key(
     Ok(Created::of(&answer)
         .about("key", key.id.to_string())
         .with_log(log_of(&key))
-        .with_user(user_pinned(&key))
         .noting(json!({"after": Key::of(&key)})))
 }
 
-/// The log that tells of a key: that of its pin.
+/// The log that tells of a key: that of its pins.
 fn log_of(key: &ApiKey) -> AuditLog {
-    key.project.clone().map_or(AuditLog::Organization, AuditLog::Project)
-}
-
-/// The user that a key is pinned to: a row about the key is theirs.
-fn user_pinned(key: &ApiKey) -> Option<&str> {
-    key.user.as_ref().map(UserId::as_str)
+    let project = key.project.as_ref().map(ProjectId::as_str);
+    AuditLog::of(project, key.user.as_ref().map(UserId::as_str))
 }
 
 /// Inserts a key and makes it findable by its secret.
@@ -461,11 +456,7 @@ pub async fn revoke_key(
     let ended = invitations::end_of(txn, &key.organization, key.id.as_str(), None).await?;
     let note = json!({"before": Key::of(&key), "revoked": revoked, "invitations": ended});
     let answer = RevokedKey { gone: Deleted::of(key.id.as_str()), invitations: ended };
-    Ok(Answer::of(&answer)
-        .about("key", key.id.to_string())
-        .with_log(log_of(&key))
-        .with_user(user_pinned(&key))
-        .noting(note))
+    Ok(Answer::of(&answer).about("key", key.id.to_string()).with_log(log_of(&key)).noting(note))
 }
 
 /// Removes a key and the keys that it made; answers how many went. The key itself goes in the

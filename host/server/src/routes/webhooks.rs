@@ -23,6 +23,7 @@ use serde_json::json;
 use super::shape::{Cursor, Deleted, Id, Offset, Optional, refuse_faults};
 use crate::app::App;
 use crate::handler;
+use crate::reply::AuditLog;
 use crate::request::HostRequest;
 use crate::route::HostRoute;
 use crate::serve::{Accepted, Answer, Body, Created};
@@ -304,6 +305,11 @@ async fn list_within(app: &App, place: &Place, txn: &mut Txn) -> Result<Vec<Webh
     Ok(items)
 }
 
+/// The log that tells of a webhook: that of whose events it hears.
+fn log_of(webhook: &Webhook) -> AuditLog {
+    AuditLog::of(webhook.project_id.as_deref(), webhook.tenant_user_id.as_deref())
+}
+
 fn too_many(told: &str) -> Refusal {
     Refusal::state_conflict("too_many_webhooks", told)
 }
@@ -395,10 +401,7 @@ pub async fn create_webhook(
     txn.write(Write::Ensure { key: feed.key(), draft: feed.draft().map_err(stored::unreadable)? });
     let note = json!({ "after": WebhookItem::of(&webhook) });
     let answer = MadeWebhook { webhook: WebhookItem::of(&webhook), secret: shown };
-    Ok(Created::of(&answer)
-        .with_user(webhook.tenant_user_id.as_deref())
-        .about("webhook", webhook.id)
-        .noting(note))
+    Ok(Created::of(&answer).with_log(log_of(&webhook)).about("webhook", webhook.id).noting(note))
 }
 
 /// `GET /v1/webhooks`, oldest first.
@@ -474,10 +477,7 @@ pub async fn update_webhook(
     stored::replace(txn, &after, "id").await?;
     let answer = WebhookAnswer { webhook: WebhookItem::of(&after) };
     let note = json!({ "before": WebhookItem::of(&before), "after": answer.webhook });
-    Ok(Answer::of(&answer)
-        .with_user(after.tenant_user_id.as_deref())
-        .about("webhook", after.id)
-        .noting(note))
+    Ok(Answer::of(&answer).with_log(log_of(&after)).about("webhook", after.id).noting(note))
 }
 
 /// `DELETE /v1/webhooks/{id}`: what is still to be delivered is dropped.
@@ -493,7 +493,7 @@ pub async fn delete_webhook(
     stored::remove(txn, &webhook).await?;
     let note = json!({ "before": WebhookItem::of(&webhook) });
     Ok(Answer::of(&Deleted::of(&webhook.id))
-        .with_user(webhook.tenant_user_id.as_deref())
+        .with_log(log_of(&webhook))
         .about("webhook", webhook.id)
         .noting(note))
 }
@@ -528,7 +528,7 @@ pub async fn rotate_webhook_secret(
     stored::replace(txn, &after, "id").await?;
     let made = MadeWebhook { webhook: WebhookItem::of(&after), secret: shown };
     let answer = RotatedWebhook { made, previous_until: request.now.plus_ms(OVERLAP_MS) };
-    Ok(Answer::of(&answer).with_user(after.tenant_user_id.as_deref()).about("webhook", after.id))
+    Ok(Answer::of(&answer).with_log(log_of(&after)).about("webhook", after.id))
 }
 
 /// Queues a delivery with this request's commit. Its sender finds it within half a second; the
@@ -537,12 +537,13 @@ fn queue(
     app: &App,
     txn: &mut Txn,
     delivery: &Delivery,
+    log: AuditLog,
 ) -> Result<Accepted<DeliveryAnswer>, Refusal> {
     let draft = delivery.due(delivery.created_at).map_err(stored::unreadable)?;
     txn.write(Write::Insert { key: delivery.key(), draft });
     app.adapters.delivery_wanted.notify_one();
     let answer = DeliveryAnswer { delivery: DeliveryItem::of(delivery) };
-    Ok(Accepted::of(&answer).about("delivery", delivery.id.clone()))
+    Ok(Accepted::of(&answer).about("delivery", delivery.id.clone()).with_log(log))
 }
 
 /// `POST /v1/webhooks/{id}/test`: a signed event of the type `webhook.test`, whatever the webhook
@@ -556,6 +557,7 @@ pub async fn test_webhook(
     txn: &mut Txn,
 ) -> Result<Accepted<DeliveryAnswer>, Refusal> {
     let webhook = find(app, request, txn).await?;
+    let log = log_of(&webhook);
     let payload = json!({ "webhook_id": webhook.id, "test": true });
     let delivery = Delivery {
         id: uuid_v7(request.now, stored::random()?),
@@ -570,7 +572,7 @@ pub async fn test_webhook(
         created_at: request.now,
         ended_at: None,
     };
-    queue(app, txn, &delivery)
+    queue(app, txn, &delivery, log)
 }
 
 /// `GET /v1/webhooks/{id}/deliveries`, newest first.
@@ -624,7 +626,7 @@ pub async fn redeliver(
         ended_at: None,
         ..before
     };
-    queue(app, txn, &delivery)
+    queue(app, txn, &delivery, log_of(&webhook))
 }
 
 /// Every type that a webhook can subscribe to: the manifests' and the host's own.

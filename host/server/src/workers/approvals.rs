@@ -7,7 +7,9 @@
 use std::sync::Arc;
 
 use charter_governance::approvals::{self, Request, Run};
+use charter_kernel::manifest::Catalogue;
 use charter_kernel::refusal::Refusal;
+use charter_kernel::time::Instant;
 use charter_kernel::unit::{Guard, Space, Taken, Unit, Write};
 use charter_store::CommitError;
 use charter_tenancy::records::Record as _;
@@ -15,7 +17,8 @@ use charter_tenancy::records::approval::{APPROVED, Approval, PENDING, RESOLVED, 
 
 use super::due::{Due, Places};
 use crate::app::App;
-use crate::pipeline::nested;
+use crate::pipeline::audit::{Decision, Subject};
+use crate::pipeline::nested::{self, Unmade};
 
 /// How long after a host was last heard of another may take up what it worked on: what a crash
 /// leaves behind is made again within half a minute.
@@ -61,16 +64,16 @@ async fn make(app: &Arc<App>, taken: Taken) {
     let made = match approvals::request(&app.store, &run.approval).await {
         Ok(request) => tokio::select! {
             made = make_again(app, &request, &run) => made,
-            () = approved.at_work(app, &taken.key, &run.token) => Err(Refusal::overloaded(1)),
+            () = approved.at_work(app, &taken.key, &run.token) => Err(Unmade::from(Refusal::overloaded(1))),
         },
-        Err(refusal) => Err(refusal),
+        Err(refusal) => Err(Unmade::from(refusal)),
     };
     // An answer is written already, in the request's own commit.
-    let Err(refusal) = made else { return };
-    if refusal.should_retry() {
+    let Err(unmade) = made else { return };
+    if unmade.refusal.should_retry() {
         tracing::warn!(
             approval = run.approval.id,
-            code = refusal.code.own_name(),
+            code = unmade.refusal.code.own_name(),
             "an approved request could not be made yet"
         );
         let write = Write::Release {
@@ -89,24 +92,28 @@ async fn make(app: &Arc<App>, taken: Taken) {
             "the hold of a failed approval is left to its time"
         );
     }
-    note_refusal(app, txn, &run, &refusal).await;
+    note_refusal(app, txn, &run, &unmade).await;
 }
 
 /// Makes the request, or runs the job, as who asked.
-async fn make_again(app: &Arc<App>, request: &Request, run: &Arc<Run>) -> Result<(), Refusal> {
+async fn make_again(app: &Arc<App>, request: &Request, run: &Arc<Run>) -> Result<(), Unmade> {
     match &request.job {
-        Some(job) => super::run::run_approved(app, job, request, run).await,
+        Some(job) => Ok(super::run::run_approved(app, job, request, run).await?),
         None => {
             let call = request.repetition(&app.directory, &run.approval, DEADLINE_MS).await?;
-            nested::run(app, &call, Some(run)).await.map(drop)
+            nested::run_approved(app, &call, run).await.map(drop)
         }
     }
 }
 
-/// It was not made: so the approval says, and the job that waited by it.
-async fn note_refusal(app: &App, mut txn: charter_store::Txn, run: &Run, refusal: &Refusal) {
+/// It was not made: so the approval says, the job that waited by it, and the audit log.
+async fn note_refusal(app: &App, mut txn: charter_store::Txn, run: &Run, unmade: &Unmade) {
+    let (refusal, now) = (&unmade.refusal, app.clock.now());
     let approval = Approval { error: Some(refusal.to_rest()), ..run.approval.clone() };
-    if let Err(error) = approvals::unpark(&mut txn, &approval, app.clock.now()).await {
+    if !unmade.audited {
+        audit_refusal(&mut txn, &approval, refusal, now);
+    }
+    if let Err(error) = approvals::unpark(&mut txn, &approval, now).await {
         tracing::warn!(
             message = error.message,
             approval = approval.id,
@@ -117,6 +124,23 @@ async fn note_refusal(app: &App, mut txn: charter_store::Txn, run: &Run, refusal
     end(app, txn).await;
 }
 
+/// Adds the row of a refusal where no commit before has it. A credential that counts no more leaves
+/// one too: it is known whose it was.
+fn audit_refusal(
+    txn: &mut charter_store::Txn,
+    approval: &Approval,
+    refusal: &Refusal,
+    now: Instant,
+) {
+    let status = refusal.status(Catalogue::Primary);
+    let named = (refusal.row(Catalogue::Primary).0, refusal.reason.as_deref());
+    let decision = Decision { status, refused: Some(named), changes: &[], details: None };
+    match Subject::of_approval(approval, now).fact(decision) {
+        Ok(fact) => txn.fact(fact),
+        Err(error) => tracing::error!(%error, "an audit row could not be made"),
+    }
+}
+
 /// Something left the host under it, and nobody lived to say what came of that: its hold is in
 /// doubt, and it is not made again.
 async fn mark_in_doubt(app: &Arc<App>, run: Run) {
@@ -124,7 +148,7 @@ async fn mark_in_doubt(app: &Arc<App>, run: Run) {
     let refusal = Refusal::state_conflict("in_doubt", told)
         .hint("GET /v1/governance/holds?state=in_doubt lists what a person resolves.");
     let txn = app.store.begin(run.approval.organization.as_str());
-    note_refusal(app, txn, &run, &refusal).await;
+    note_refusal(app, txn, &run, &Unmade::from(refusal)).await;
 }
 
 async fn expire(app: &Arc<App>, taken: Taken) {

@@ -1,7 +1,7 @@
 //! Time-boxed leave for one user, as a row of the organization.
 
 use charter_kernel::governance::policy::Grant;
-use charter_kernel::id::OrganizationId;
+use charter_kernel::id::{OrganizationId, ProjectId};
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Key, Reach, Space};
 use serde::{Deserialize, Serialize};
@@ -16,6 +16,9 @@ pub const GRANTS_MAX: u64 = 1_000;
 pub struct Given {
     /// The organization that owns it.
     pub organization: OrganizationId,
+    /// The user's project.
+    #[serde(default)]
+    pub project: Option<ProjectId>,
     /// The leave that is given.
     pub grant: Grant,
     /// The giver: kind and id.

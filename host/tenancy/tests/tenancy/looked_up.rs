@@ -158,6 +158,7 @@ async fn a_grant_is_found_by_its_user_and_swept_when_it_is_over() {
     let organization = bed.house().await.organization.id;
     let given = |id: &str, user: &str, after_ms: i64| Given {
         organization: organization.clone(),
+        project: None,
         grant: Grant {
             id: id.into(),
             user_id: user.into(),

@@ -25,7 +25,7 @@ use crate::app::App;
 use crate::handler;
 use crate::html::{FORM, escape, fact, page};
 use crate::pipeline::audit::{self, Subject};
-use crate::reply::Reply;
+use crate::reply::{AuditLog, Reply};
 use crate::request::HostRequest;
 use crate::route::HostRoute;
 use crate::routes::links;
@@ -196,10 +196,9 @@ pub async fn decide_approval(
         member.account.as_str(),
     );
     let subject = subject.map(|subject| subject.about("approval", &id));
-    let subject = match &approval.record.subject.user {
-        Some(user) => subject.map(|subject| subject.with_user(user)),
-        None => subject,
-    };
+    let whose = &approval.record.subject;
+    let log = AuditLog::of(whose.project.as_deref(), whose.user.as_deref());
+    let subject = subject.map(|subject| subject.with_log(&log));
     let person = Person {
         organization: &organization,
         account: member.account.as_str(),
