@@ -317,6 +317,42 @@ on_both! {
         world.books_agree();
     }
 
+    fn a_cards_cap_begins_with_what_the_card_has_spent_and_holds(world: Builder::new()) {
+        let tenant = world.register();
+        fund(world, &tenant, 20_000);
+        let client = &tenant.client;
+        let made = client.post("/v1/cards", &json!({ "label": "books" })).expect(201);
+        let card = format!("/v1/cards/{}", made["card"]["id"].as_str().unwrap());
+        client.post(&format!("{card}/top-up"), &json!({ "amount_cents": 15_000 })).expect(200);
+        let authorize = |cents: u32| {
+            client.post(&format!("{card}/authorizations"), &json!({ "amount_cents": cents, "merchant": "books" }))
+        };
+        let capture = |made: Value| {
+            let id = made["authorization"]["id"].as_str().unwrap().to_owned();
+            client.post(&format!("{card}/authorizations/{id}/capture"), &json!({})).expect(200);
+        };
+        let set = |change: Value| client.patch(&card, &change).expect(200);
+        let is_full = || assert_eq!(authorize(1).expect_error(403, "forbidden")["details"]["scope"], "card");
+        capture(authorize(5_000).expect(201));
+        let held = authorize(3_000).expect(201);
+        // Less than what was spent and is held, and just as much.
+        set(json!({ "cap_cents": 1_000, "period": "month" }));
+        is_full();
+        set(json!({ "cap_cents": 8_000 }));
+        is_full();
+        capture(held);
+        is_full();
+        // Another period is no new beginning, and neither is the one before.
+        for period in ["day", "month", "day", "total"] {
+            set(json!({ "period": period }));
+            is_full();
+        }
+        set(json!({ "cap_cents": 9_000 }));
+        capture(authorize(1_000).expect(201));
+        is_full();
+        world.books_agree();
+    }
+
     fn a_grant_stands_in_for_a_person_until_it_is_used_up(world: Builder::new().bare()) {
         let tenant = tenant_with_script(world);
         let rules = json!({ "rules": [{ "id": "ask", "effect": "require_approval", "actions": ["script.spend"] }] });

@@ -1,16 +1,18 @@
 //! The caps that an amount counts against, and where each stands.
 //!
 //! Outermost first: organization, project, kit (each user of a kit has its budget), user, then what
-//! the primitive has set for scopes of its own. Money of a user is counted whether or not there is
-//! a cap, so that a budget which is set later, and the user's own spend report, begin with what is
-//! true.
+//! the primitive has set for scopes of its own. Money of a user, and of a scope that a primitive
+//! names, is counted whether or not there is a cap, so that a cap which is set later, and the
+//! user's own spend report, begin with what is true.
 
 use std::sync::Arc;
 
 use charter_engine::leave::{caps_space, own_scope};
 use charter_kernel::governance::calendar::Calendar;
 use charter_kernel::governance::gauge::{Cap, Gauge, Look, grant_meter, grant_scope, limit_scope};
-use charter_kernel::governance::hold::{Counted, Subject, meters_space, spend_space};
+use charter_kernel::governance::hold::{
+    Counted, Subject, meters_space, own_record, own_record_at, own_spend_space, spend_space,
+};
 use charter_kernel::governance::leave::Grounds;
 use charter_kernel::governance::limit::Limit;
 use charter_kernel::governance::meter::Meter;
@@ -160,23 +162,33 @@ impl Case {
         let reach = self.subject(Default::default()).reach();
         for (scope, id) in own {
             let key = Key::new(&reach, &caps_space(), own_scope(primitive, scope, id));
-            let Some(row) = txn.get_relaxed(&key).await.map_err(stored::reading)? else { continue };
-            let cap: OwnCap = serde_json::from_str(&row.body).map_err(|_| Refusal::internal())?;
-            let calendar = match cap.time_zone.as_str() {
-                "" => self.calendar(cap.period)?,
-                zone => Calendar::new(cap.period, zone).map_err(|_| Refusal::internal())?,
-            };
-            caps.push(Cap {
-                scope: scope.clone(),
-                unit: Counted::Money,
-                meter: Key::new(&reach, &meters_space(), key.id.clone()),
-                most: Some(cap.cap_micro_usd),
-                hard: true,
-                calendar,
-                guard: Some(Guard::Unchanged { key, version: row.version }),
-            });
+            let row = txn.get_relaxed(&key).await.map_err(stored::reading)?;
+            caps.push(self.own_cap(scope, key, row)?);
         }
         self.read(governance, txn, caps, now).await
+    }
+
+    /// The cap of a scope of a primitive's own, by its row. Without one its money is counted by the
+    /// calendar month, until a cap comes.
+    fn own_cap(&self, scope: &str, key: Key, row: Option<Row>) -> Result<Cap, Refusal> {
+        let uncapped = Cap {
+            meter: Key::new(&key.reach, &meters_space(), key.id.clone()),
+            ..self.without_budget(scope, &key.reach, Period::Month)?
+        };
+        let Some(row) = row else {
+            return Ok(Cap { guard: Some(Guard::Version { key, version: None }), ..uncapped });
+        };
+        let cap: OwnCap = serde_json::from_str(&row.body).map_err(|_| Refusal::internal())?;
+        let calendar = match cap.time_zone.as_str() {
+            "" => self.calendar(cap.period)?,
+            zone => Calendar::new(cap.period, zone).map_err(|_| Refusal::internal())?,
+        };
+        Ok(Cap {
+            most: Some(cap.cap_micro_usd),
+            calendar,
+            guard: Some(Guard::Unchanged { key, version: row.version }),
+            ..uncapped
+        })
     }
 
     /// The gauges of a grant that is used: how often, and for how much.
@@ -280,14 +292,14 @@ impl Case {
         cap: &Cap,
         since: Instant,
     ) -> Result<i64, Refusal> {
-        let mut sum = 0_i64;
-        let mut add = |row: &Row| {
-            let body: Value = serde_json::from_str(&row.body).unwrap_or_default();
-            sum = sum.saturating_add(body["spent_micro_usd"].as_i64().unwrap_or(0));
-        };
         if !cap.is_recorded() {
             return Ok(0);
         }
+        if cap.is_own() {
+            return sum_own(governance, &cap.meter, since).await;
+        }
+        let mut sum = 0_i64;
+        let mut add = |row: &Row| sum = sum.saturating_add(read_spent(row));
         if !cap.meter.reach.is_shared() {
             let mut query = Query::all(&cap.meter.reach, &spend_space()).limit(PAGE).relax();
             query.order = Order::Oldest;
@@ -321,6 +333,35 @@ impl Case {
             (from, after) = (value, Some(key));
         }
     }
+}
+
+/// The sum of the spend records of a scope of a primitive's own since a moment.
+async fn sum_own(governance: &Governance, meter: &Key, since: Instant) -> Result<i64, Refusal> {
+    let mut query = Query::all(&meter.reach, &own_spend_space()).limit(PAGE).relax();
+    query.order = Order::Oldest;
+    // The record that begins with the window is one of them.
+    query.after = Some(own_record(meter, since.plus_ms(-1)));
+    let own = format!("{} ", meter.id);
+    let mut sum = 0_i64;
+    loop {
+        let page = governance.store.find(&query).await.map_err(stored::reading)?;
+        for (key, row) in &page.items {
+            if !key.id.starts_with(&own) {
+                return Ok(sum);
+            }
+            if own_record_at(meter, &key.id).is_some() {
+                sum = sum.saturating_add(read_spent(row));
+            }
+        }
+        let Some(next) = page.next else { return Ok(sum) };
+        query.after = Some(next);
+    }
+}
+
+/// The amount that a spend record says was spent.
+fn read_spent(record: &Row) -> i64 {
+    let body: Value = serde_json::from_str(&record.body).unwrap_or_default();
+    body["spent_micro_usd"].as_i64().unwrap_or(0)
 }
 
 /// Lets the scopes of a user or a project admit amounts again that more was captured in than was

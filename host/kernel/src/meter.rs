@@ -1,4 +1,5 @@
 //! How much of a cap is spent and reserved: one row for each scope that has, or once had, a cap.
+//! Users and primitives' own scopes are counted without one, too.
 //!
 //! Spending while no cap stands is in the spend records. A cap that comes, or comes again,
 //! therefore begins with their sum ([`Meter::begin`]), and its row is there from the cap's own

@@ -128,6 +128,25 @@ fn the_cards_own_cap_bounds_what_is_authorized_and_not_what_is_topped_up() {
 }
 
 #[test]
+fn a_cap_that_is_set_later_begins_with_what_the_card_has_spent_and_holds() {
+    let bench = Bench::new(json!({}));
+    bench.top_up(5_000).unwrap();
+    let spent = bench.authorize(500).unwrap();
+    bench.settle(&spent, "capture", json!({})).unwrap();
+    let held = bench.authorize(300).unwrap();
+    let set = |change: Value| bench.host.patch(&format!("/cards/{}", bench.card), change).unwrap();
+    set(json!({ "cap_cents": 1_000, "period": "month" }));
+    assert!(bench.authorize(201).unwrap_err().is("budget_exceeded"));
+    bench.settle(&held, "capture", json!({})).unwrap();
+    assert!(bench.authorize(201).unwrap_err().is("budget_exceeded"));
+    for period in ["day", "month"] {
+        set(json!({ "period": period }));
+        assert!(bench.authorize(201).unwrap_err().is("budget_exceeded"), "{period}");
+    }
+    bench.authorize(200).unwrap();
+}
+
+#[test]
 fn a_frozen_card_takes_nothing_new_and_still_settles() {
     let bench = Bench::new(json!({}));
     bench.top_up(1_000).unwrap();

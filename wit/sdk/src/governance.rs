@@ -39,6 +39,8 @@ impl Proposal {
         self
     }
     /// A scope of the primitive's own whose cap it counts against ([`set_cap`]); outermost first.
+    /// Name it also while it has no cap: it is counted all the same, and a cap that comes later
+    /// begins with that.
     pub fn within(mut self, scope: &str, id: &str) -> Self {
         self.0.scopes.push((scope.into(), id.into()));
         self
@@ -114,7 +116,8 @@ pub fn take(rate: &str, reach: &str, amount: u32, per_seconds: u32) -> Result<()
 }
 
 /// Caps a scope of the primitive's own, over `total`, `day`, `week`, `month` or `year` in a time
-/// zone, empty for the organization's; `None` lifts the cap.
+/// zone, empty for the organization's; `None` lifts the cap. A cap that is set or changed begins
+/// with what proposals that named the scope have spent in its window and still hold.
 pub fn set_cap(
     scope: &str,
     id: &str,

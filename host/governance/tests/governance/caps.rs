@@ -33,6 +33,8 @@ on_both!(
     a_project_that_a_provider_overspent_is_thawed_too,
     a_user_with_many_meters_is_thawed_whole,
     a_primitive_has_caps_of_its_own,
+    a_cap_of_a_primitives_own_begins_with_what_its_scope_has_spent_and_holds,
+    another_period_of_a_primitives_own_cap_forgets_nothing,
     what_a_removed_user_spent_stays_in_the_wider_scopes,
 );
 
@@ -320,31 +322,74 @@ async fn a_user_with_many_meters_is_thawed_whole(bed: Bed) {
 }
 
 /// Sets a cap of the primitive's own, for a card.
-async fn cap_card(bed: &Bed, micro_usd: i64, zone: &str) {
+async fn cap_card(bed: &Bed, micro_usd: i64, period: &str, zone: &str) {
     let key = Key::new(&user_reach(), &caps_space(), own_scope("shop", "card", "c1"));
-    let cap = json!({ "cap_micro_usd": micro_usd, "period": "day", "time_zone": zone });
+    let cap = json!({ "cap_micro_usd": micro_usd, "period": period, "time_zone": zone });
     put(bed, [(key, body(&cap))]).await;
 }
 
 /// Leave for so much by that card.
 fn by_card(amount: i64) -> Leave {
-    let scopes = vec![("card".to_owned(), "c1".to_owned())];
+    by("c1", amount)
+}
+
+/// Leave for so much by a card.
+fn by(card: &str, amount: i64) -> Leave {
+    let scopes = vec![("card".to_owned(), card.to_owned())];
     leave_for(Proposal { scopes, ..proposal(Some(amount)) })
 }
 
+/// So much is spent by a card.
+async fn spend_by(bed: &Bed, card: &str, amount: i64) {
+    let granted = bed.grant(by(card, amount)).await;
+    bed.capture(&granted.id, amount).await;
+}
+
 async fn a_primitive_has_caps_of_its_own(bed: Bed) {
-    bed.grant(by_card(1_000)).await;
-    cap_card(&bed, 100, "").await;
-    // It begins with its cap: what was spent by the card before is not known.
+    cap_card(&bed, 100, "day", "").await;
     bed.grant(by_card(60)).await;
     let told = bed.refuse_with(by_card(41)).await;
     assert_eq!((&told["scope"], &told["reserved_micro_usd"]), (&json!("card"), &json!(60)));
     bed.grant(leave(41)).await;
     bed.grant(by_card(40)).await;
-    cap_card(&bed, 130, "Pacific/Kiritimati").await;
+    cap_card(&bed, 130, "day", "Pacific/Kiritimati").await;
     // Held is held, by whatever calendar.
     assert_eq!(bed.refuse(by_card(31)).await, "budget_exceeded");
     bed.grant(by_card(30)).await;
+}
+
+async fn a_cap_of_a_primitives_own_begins_with_what_its_scope_has_spent_and_holds(bed: Bed) {
+    spend_by(&bed, "c1", 50).await;
+    let held = bed.grant(by_card(30)).await;
+    // The spending of other cards is theirs, whatever their names.
+    for other in ["c1 x", "c10", "c2"] {
+        spend_by(&bed, other, 500).await;
+    }
+    cap_card(&bed, 100, "day", "").await;
+    let told = bed.refuse_with(by_card(21)).await;
+    assert_eq!(
+        (&told["scope"], &told["spent_micro_usd"], &told["reserved_micro_usd"]),
+        (&json!("card"), &json!(50), &json!(30))
+    );
+    bed.capture(&held.id, 30).await;
+    assert_eq!(bed.refuse(by_card(21)).await, "budget_exceeded");
+    bed.grant(by_card(20)).await;
+    let counted = bed.meter(&own_scope("shop", "card", "c1"), &user_reach()).await.now();
+    assert_eq!((counted.spent, counted.reserved), (80, 20));
+}
+
+async fn another_period_of_a_primitives_own_cap_forgets_nothing(bed: Bed) {
+    spend_by(&bed, "c1", 40).await;
+    // The first moment of the next day is one of that day.
+    bed.clock.forward_ms(16 * 3_600_000);
+    spend_by(&bed, "c1", 50).await;
+    for (period, spent) in [("day", 50), ("month", 90), ("day", 50), ("total", 90)] {
+        cap_card(&bed, spent + 10, period, "").await;
+        let told = bed.refuse_with(by_card(11)).await;
+        assert_eq!(told["spent_micro_usd"], spent, "{period}");
+        let held = bed.grant(by_card(10)).await;
+        bed.void(&held.id).await;
+    }
 }
 
 async fn what_a_removed_user_spent_stays_in_the_wider_scopes(bed: Bed) {
@@ -369,7 +414,7 @@ async fn gauges_stand_outermost_first_and_know_what_is_left() {
     bed.set_organization(budget(40)).await;
     bed.set_kit(budget(20)).await;
     bed.set_user(budget(10)).await;
-    cap_card(&bed, 5 * CENT, "").await;
+    cap_card(&bed, 5 * CENT, "day", "").await;
     bed.spend(CENT).await;
     let own = [("card".to_owned(), "c1".to_owned()), ("card".to_owned(), "c2".to_owned())];
     let txn = bed.begin();
@@ -383,8 +428,9 @@ async fn gauges_stand_outermost_first_and_know_what_is_left() {
         ("kit", Some(20 * CENT), CENT),
         ("user", Some(10 * CENT), CENT),
         ("card", Some(5 * CENT), 0),
+        ("card", None, 0),
     ];
-    assert_eq!(stand, wanted, "a card without a cap has no gauge");
+    assert_eq!(stand, wanted, "a card without a cap is only counted");
     assert!(gauges[2].admits(9 * CENT) && !gauges[2].admits(9 * CENT + 1));
 }
 

@@ -152,7 +152,14 @@ async fn a_sum_that_others_have_spent_beyond_is_made_anew(bed: Bed) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cap_of_a_primitives_own_that_was_lowered_meanwhile_is_asked_anew() {
+async fn a_cap_of_a_primitives_own_that_came_or_was_lowered_meanwhile_is_asked_anew() {
+    for before in [None, Some(100)] {
+        lower_own_cap_meanwhile(before).await;
+    }
+}
+
+/// Leave is given under a cap of the primitive's own, or none, that is lower before it is taken.
+async fn lower_own_cap_meanwhile(before: Option<i64>) {
     use charter_engine::leave::{caps_space, own_scope};
     let bed = Bed::sqlite().await;
     let key = Key::new(&user_reach(), &caps_space(), own_scope("shop", "card", "c1"));
@@ -161,7 +168,9 @@ async fn a_cap_of_a_primitives_own_that_was_lowered_meanwhile_is_asked_anew() {
         let write = Write::Put { key: key.clone(), draft: Draft { body, ..Draft::default() } };
         Unit { writes: vec![write], ..Unit::default() }
     };
-    bed.commit(cap(100)).await.unwrap();
+    if let Some(most) = before {
+        bed.commit(cap(most)).await.unwrap();
+    }
     let scopes = vec![("card".to_owned(), "c1".to_owned())];
     let proposal = charter_engine::Proposal { scopes, ..crate::words::proposal(Some(60)) };
     let by_card = Leave { proposal, defers: true, ..leave(60) };

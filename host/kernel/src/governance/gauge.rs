@@ -6,7 +6,7 @@
 //! its window, or in the unit that tells it.
 
 use super::calendar::{Calendar, Window};
-use super::hold::{Charge, Counted, meters_space};
+use super::hold::{Charge, Counted, is_own, meters_space};
 use super::policy::Grant;
 use crate::meter::{Admission, Count, Meter};
 use crate::time::Instant;
@@ -97,20 +97,26 @@ pub fn limit_scope(id: &str) -> String {
 }
 
 impl Cap {
-    /// Whether it comes and goes, so that its meter does not count at all times.
-    fn comes_and_goes(&self) -> bool {
-        matches!(self.scope.as_str(), "organization" | "project" | "user")
+    /// Whether it is of a scope of a primitive's own. Its meter counts at all times: each proposal
+    /// that names the scope is counted there, whether or not it has a cap.
+    pub fn is_own(&self) -> bool {
+        is_own(&self.meter)
     }
 
-    /// Whether the spend records know what was spent in its scope. A scope that a primitive counts
-    /// by itself begins with its cap, and a limit with its first use.
+    /// Whether it comes and goes, so that its meter does not count at all times.
+    fn comes_and_goes(&self) -> bool {
+        !self.is_own() && matches!(self.scope.as_str(), "organization" | "project" | "user")
+    }
+
+    /// Whether the spend records know what was spent in its scope. A limit begins with its first
+    /// use, and a grant with its own.
     pub fn is_recorded(&self) -> bool {
-        self.comes_and_goes() || self.scope == "kit"
+        self.is_own() || self.comes_and_goes() || self.scope == "kit"
     }
 
     /// Whether it is a budget that people have set, and bounds money.
     pub fn is_budget(&self) -> bool {
-        self.is_recorded() && self.most.is_some()
+        !self.is_own() && self.is_recorded() && self.most.is_some()
     }
 
     /// The limit of the organization that it is, by its id.
@@ -264,6 +270,23 @@ mod tests {
         // Nothing can have been spent before the first row of a kit's meter, so those who come
         // first do not stand in each other's way.
         assert_eq!(version(&gauge("kit", None, 0)), Vec::new());
+    }
+
+    #[test]
+    fn a_scope_of_a_primitives_own_counts_at_all_times_and_is_no_budget() {
+        let id = "shop.card:c1";
+        // The name that the primitive gives it changes nothing.
+        for scope in ["card", "user", "kit"] {
+            let own = Cap { scope: scope.into(), ..cap(id) };
+            assert!(own.is_own() && own.is_recorded() && !own.is_budget(), "{scope}");
+            assert!(!cap(scope).is_own(), "{scope}");
+        }
+        assert!(!cap("limit:a.b:count").is_own() && !cap("grant:a.b:count").is_own());
+        let standing = gauge(id, row(id, false, 40), 99);
+        assert_eq!((standing.count.spent, standing.opening().is_some()), (40, false));
+        let month = Calendar::new(Period::Month, "UTC").unwrap().window(NOW).slot;
+        let other = gauge(id, Some((Meter::new(month, 80), 3)), 20);
+        assert_eq!((other.count.spent, version(&other)), (20, vec![Some(3)]));
     }
 
     #[test]

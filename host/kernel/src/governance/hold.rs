@@ -233,7 +233,8 @@ pub struct Step {
 
 /// Spaces whose rows outlive whom they are about: without them no sum could be proved. See also
 /// [`is_book`].
-pub const BOOKS: [&str; 4] = ["host.holds", "host.ledger", "host.meters", "host.spend"];
+pub const BOOKS: [&str; 5] =
+    ["host.holds", "host.ledger", "host.meters", "host.own_spend", "host.spend"];
 /// The beginning of the names of accounts' logs; they stay, too.
 pub const BOOKS_LOGS: &str = "host.ledger.";
 
@@ -259,9 +260,33 @@ pub fn spend_space() -> Space {
     Space::host("spend")
 }
 
-/// The space of meters: one row for each scope that has, or once had, a cap, and one for each user.
+/// The space of the spend records of primitives' own scopes, in the reach of their meters.
+pub fn own_spend_space() -> Space {
+    Space::host("own_spend")
+}
+
+/// The space of meters: one row for each scope that has, or once had, a cap, one for each user, and
+/// one for each scope of a primitive's own.
 pub fn meters_space() -> Space {
     Space::host("meters")
+}
+
+/// Whether a meter counts a scope of a primitive's own, `<primitive>.<scope>:<id>`: no meter of the
+/// host's has a dot before its first colon.
+pub fn is_own(meter: &Key) -> bool {
+    meter.id.split_once(':').is_some_and(|(scope, _)| scope.contains('.'))
+}
+
+/// The id of the spend record of a scope of a primitive's own, in the quarter of an hour that
+/// begins then. Records of one scope lie beside each other, oldest first.
+pub fn own_record(meter: &Key, quarter: Instant) -> String {
+    format!("{} {quarter}", meter.id)
+}
+
+/// The quarter of an hour of a spend record, if the record is that scope's. Ids of scopes may have
+/// blanks, so nothing but a moment may follow.
+pub fn own_record_at(meter: &Key, id: &str) -> Option<Instant> {
+    Instant::parse(id.strip_prefix(meter.id.as_str())?.strip_prefix(' ')?)
 }
 
 /// The organization's own account.
@@ -341,7 +366,8 @@ impl Hold {
     /// Counts what was spent in the scopes that had no cap when it was held: where one has come
     /// since, it counts there. Elsewhere there is no meter, and nothing happens.
     fn tally_since(&self, spent: i64) -> impl Iterator<Item = Write> {
-        let uncharged = |scope: &str| self.charges.iter().all(|charge| charge.scope != scope);
+        let is_of = |charge: &Charge, scope: &str| charge.scope == scope && !is_own(&charge.meter);
+        let uncharged = move |scope: &str| !self.charges.iter().any(|charge| is_of(charge, scope));
         let scopes =
             self.subject.cap_scopes().into_iter().filter(move |(scope, _)| uncharged(scope));
         let tally = Tally { released: 0, spent, beyond: false, freezes: false };
@@ -426,7 +452,7 @@ impl Hold {
         let next =
             Self { state: State::Captured, actual: money, ended_at: Some(now), ..self.clone() };
         let freezes = freezes && !self.subject.is_of_organization();
-        let narrowest = self.charges.iter().rposition(|charge| charge.unit == Counted::Money);
+        let narrowest = self.charges.iter().rposition(Charge::can_freeze);
         let ends = self.charges.iter().enumerate().map(|(at, charge)| {
             let spent = if charge.unit == Counted::Money { actual } else { charge.amount };
             charge.end(spent, freezes && narrowest == Some(at) && !charge.is_wide())
@@ -445,6 +471,8 @@ impl Hold {
         if self.is_spending() {
             writes.extend(self.tally_since(actual));
             writes.extend(self.record(actual));
+            let own = self.charges.iter().filter(|charge| is_own(&charge.meter));
+            writes.extend(own.flat_map(|charge| self.record_own(&charge.meter, actual)));
         }
         writes.push(next.replace(id, now));
         self.step(id, next, writes)
@@ -505,7 +533,7 @@ impl Hold {
 
     /// Its addition to the record of the quarter of an hour in which it was admitted.
     fn record(&self, spent: i64) -> [Write; 3] {
-        let quarter = Instant(self.at.0 - self.at.0.rem_euclid(RECORD_MS));
+        let quarter = self.quarter();
         let id = format!("{quarter} {} {}", self.action, self.component);
         let key = Key::new(&self.subject.reach(), &spend_space(), id);
         let body = json_text(&Spent {
@@ -521,6 +549,22 @@ impl Hold {
         let add =
             |field: &str, amount| Write::Add { key: key.clone(), field: field.into(), amount };
         [Write::Ensure { key: key.clone(), draft }, add("spent_micro_usd", spent), add("count", 1)]
+    }
+
+    /// Its addition to the record that a scope of its primitive's own has of the same time.
+    fn record_own(&self, meter: &Key, spent: i64) -> [Write; 2] {
+        let id = own_record(meter, self.quarter());
+        let key = Key::new(&meter.reach, &own_spend_space(), id);
+        let user = self.subject.user.clone();
+        let draft = Draft { user, body: "{}".to_owned(), ..Draft::default() };
+        let add =
+            Write::Add { key: key.clone(), field: "spent_micro_usd".to_owned(), amount: spent };
+        [Write::Ensure { key, draft }, add]
+    }
+
+    /// The quarter of an hour in which it was admitted.
+    fn quarter(&self) -> Instant {
+        Instant(self.at.0 - self.at.0.rem_euclid(RECORD_MS))
     }
 }
 
@@ -548,7 +592,14 @@ struct Entry<'a> {
 impl Charge {
     /// Whether it is the organization's: no over-capture stops a whole organization.
     fn is_wide(&self) -> bool {
-        self.scope == "organization"
+        self.scope == "organization" && !is_own(&self.meter)
+    }
+
+    /// Whether an over-capture may stop its scope. A scope of a primitive's own without a cap is
+    /// only counted, and stopping it would leave its user free to go on elsewhere.
+    fn can_freeze(&self) -> bool {
+        let is_uncapped = self.admission == Admission::Within(i64::MAX);
+        self.unit == Counted::Money && !(is_own(&self.meter) && is_uncapped)
     }
 
     fn reserve(&self) -> Write {

@@ -2,7 +2,7 @@
 
 use charter_kernel::governance::hold::{
     BOOKS, Charge, Counted, DOUBT, Hold, OPEN, Settler, State, Step, Subject, Word, entries_of,
-    is_book, key, space,
+    is_book, key, own_record_at, own_spend_space, space,
 };
 use charter_kernel::governance::settle::{End, Wish};
 use charter_kernel::ledger::Phase;
@@ -172,6 +172,30 @@ fn a_spend_record_is_of_a_quarter_of_an_hour_an_action_and_a_component() {
 }
 
 #[test]
+fn a_scope_of_a_primitives_own_has_records_of_its_own() {
+    let own = charge("shop.card:c 1", 30, Counted::Money);
+    let meter = own.meter.clone();
+    let hold = Hold { charges: vec![charge("user", 30, Counted::Money), own], ..paid(30) };
+    let writes = capture(&hold, 25).writes;
+    let of_own = |write: &Write| match write {
+        Write::Ensure { key, .. } if key.space == own_spend_space() => Some((key.clone(), 0)),
+        Write::Add { key, amount, .. } if key.space == own_spend_space() => {
+            Some((key.clone(), *amount))
+        }
+        _ => None,
+    };
+    let written: Vec<_> = writes.iter().filter_map(of_own).collect();
+    let key = written[0].0.clone();
+    assert_eq!(written, [(key.clone(), 0), (key.clone(), 25)]);
+    let quarter = NOW.plus_ms(-NOW.0.rem_euclid(900_000));
+    assert_eq!((&key.reach, own_record_at(&meter, &key.id)), (&meter.reach, Some(quarter)));
+    // The scope `c` has a record neither of `c 1` nor of `c1`.
+    let shorter = charge("shop.card:c", 30, Counted::Money).meter;
+    let longer = format!("shop.card:c1 {quarter}");
+    assert_eq!([&key.id, &longer].map(|id| own_record_at(&shorter, id)), [None, None]);
+}
+
+#[test]
 fn a_void_releases_everything_and_spends_nothing() {
     let hold = paid(30);
     let step = hold.void("h", NOW);
@@ -256,6 +280,19 @@ fn only_an_over_capture_by_a_provider_freezes_and_only_the_narrowest_money() {
     assert_eq!(frozen(31, Word::Provider, &scopes), ["user"]);
     assert_eq!(frozen(31, Word::Provider, &["organization"]), Vec::<String>::new());
     assert_eq!(frozen(30, Word::Asker, &scopes), Vec::<String>::new());
+}
+
+#[test]
+fn an_over_capture_freezes_a_scope_of_a_primitives_own_where_it_has_a_cap() {
+    let frozen = |admission| {
+        let own = Charge { admission, ..charge("shop.card:c1", 30, Counted::Money) };
+        let hold = Hold { charges: vec![charge("kit", 30, Counted::Money), own], ..paid(30) };
+        let step = hold.capture("h", hold.admit_capture(31, Word::Provider).unwrap(), NOW);
+        let freezes = |(meter, _, tally): (String, String, Tally)| tally.freezes.then_some(meter);
+        tallies(&step.writes).into_iter().filter_map(freezes).collect::<Vec<_>>()
+    };
+    assert_eq!(frozen(Admission::Within(100)), ["shop.card:c1"]);
+    assert_eq!(frozen(Admission::Within(i64::MAX)), ["kit"]);
 }
 
 #[test]

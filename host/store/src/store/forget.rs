@@ -20,7 +20,7 @@ impl Store {
     pub async fn reach_keys(&self, reach: &Reach, limit: u32) -> Result<Vec<Key>, ReadError> {
         let sql = self.inner.database.dialect.sql(
             "SELECT space, id FROM documents WHERE reach = $1 AND space <> $3 AND space <> $4 AND space <> $5 AND space <> $6 \
-             ORDER BY space, id LIMIT $2 + 0",
+             AND space <> $7 ORDER BY space, id LIMIT $2 + 0",
         );
         let query = query(sql).bind(reach.as_str()).bind(i64::from(limit.min(PAGE_ROWS_MAX)));
         let query = BOOKS.iter().fold(query, |query, space| query.bind(*space));

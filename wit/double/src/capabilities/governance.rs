@@ -10,7 +10,8 @@ use charter_kernel::apply::rule;
 use charter_kernel::governance::calendar::Calendar;
 use charter_kernel::governance::gauge::{Cap, Gauge, Look};
 use charter_kernel::governance::hold::{
-    self, Counted, Hold, Pay, Settler, State as Stand, Subject, meters_space, spend_space,
+    self, Counted, Hold, Pay, Settler, State as Stand, Subject, meters_space, own_record_at,
+    own_spend_space, spend_space,
 };
 use charter_kernel::governance::leave::{self, Grounds, Person, Terms};
 use charter_kernel::governance::meter::Meter;
@@ -89,11 +90,17 @@ impl Work {
         }
         for (scope, id) in own {
             let key = self.own(world, scope, id)?;
-            let Some(row) = self.txn.get_relaxed(&world.rows, &key) else { continue };
+            let meter = Key::new(&reach, &meters_space(), key.id.clone());
+            // Caps count from their commit on, as they do at the host.
+            let Some(row) = world.rows.row(&key) else {
+                let uncapped = counted(scope, None, calendar(Period::Month, ZONE)?);
+                let guard = Some(Guard::Version { key, version: None });
+                caps.push(Cap { meter, guard, ..uncapped });
+                continue;
+            };
             let cap: OwnCap = serde_json::from_str(&row.body).map_err(unreadable)?;
             let zone = if cap.time_zone.is_empty() { ZONE } else { &cap.time_zone };
             let calendar = calendar(cap.period, zone)?;
-            let meter = Key::new(&reach, &meters_space(), key.id.clone());
             let guard = Some(Guard::Unchanged { key, version: row.version });
             caps.push(Cap { meter, guard, ..counted(scope, Some(cap.cap_micro_usd), calendar) });
         }
@@ -106,11 +113,16 @@ impl Work {
         Ok(match cap.look(known.transpose().map_err(unreadable)?, world.now) {
             Look::Counted(gauge) => gauge,
             Look::Unsummed(unsummed) => {
-                let since = unsummed.since().to_string();
-                let is_recorded = unsummed.cap().is_recorded();
-                let (reach, space) = (self.call.scope.narrowest(), spend_space());
-                let rows = world.rows.of(Some(&reach), &space).filter(|_| is_recorded);
-                let spent = rows.filter(|(key, _)| key.id >= since).filter_map(|(_, row)| {
+                let (cap, since) = (unsummed.cap(), unsummed.since());
+                let is_own = cap.is_own();
+                let space = if is_own { own_spend_space() } else { spend_space() };
+                let reach = self.call.scope.narrowest();
+                let rows = world.rows.of(Some(&reach), &space);
+                let rows = rows.filter(|(key, _)| match is_own {
+                    true => own_record_at(&cap.meter, &key.id).is_some_and(|at| at >= since),
+                    false => cap.is_recorded() && key.id >= since.to_string(),
+                });
+                let spent = rows.filter_map(|(_, row)| {
                     serde_json::from_str::<Value>(&row.body).ok()?["spent_micro_usd"].as_i64()
                 });
                 let spent = spent.sum();
