@@ -3,12 +3,13 @@
 
 use charter_tests::Database;
 use charter_tests::artefacts::Artefacts;
+use charter_tests::parrot::{Manner, Parrot};
 use charter_tests::patience::until;
 use charter_tests::relay::{LOGIN, Received, Relay, Security};
 use charter_tests::world::Builder;
 use serde_json::{Value, json};
 
-use crate::mail::{approval, bind, builder, govern, is_plain_page, parts, person, wait_for};
+use crate::mail::{approval, bind, builder, govern, is_plain_page, parts, person, send, wait_for};
 
 /// A relay is encrypted, or on this machine; else nothing is sent.
 #[test]
@@ -87,6 +88,50 @@ fn nothing_is_sent_in_the_clear_or_to_whom_the_operator_does_not_trust() {
         let mail = peer.hears(&tenant.email, 1).remove(0);
         assert_eq!(mail.private, security == Security::Wrapped);
     }
+}
+
+/// A relay reads the password and the links, and may say them back.
+#[test]
+fn no_word_of_a_relay_is_passed_on() {
+    let world = builder().start(Database::Sqlite);
+    let tenant = govern(&world, 1);
+    let put = |parrot: &Parrot| {
+        world.operator().put("/v1/operator/providers/mail.relay", &parrot.binding()).expect(200);
+    };
+    let endless = Parrot::start(Manner::Endless);
+    put(&endless);
+    wait_for(&tenant.client, json!({}));
+    until("a reply without an end is left", || {
+        world.server().log().contains("the relay says too much")
+    });
+    let greedy = Parrot::start(Manner::Password);
+    put(&greedy);
+    wait_for(&tenant.client, json!({}));
+    until("the log has the codes", || world.server().log().contains("the relay said 535 5.7.8"));
+    let suspicious = Parrot::start(Manner::Link);
+    put(&suspicious);
+    let id = wait_for(&tenant.client, json!({}));
+    let mail = || approval(&tenant.client, &id)["mails"][0].clone();
+    until("the mail is given up", || mail()["status"] == "failed");
+    assert_eq!(mail()["reason"], "the relay said 554 5.7.1");
+    let logged = || tenant.client.get("/v1/logs?action=mail.give_up").expect(200);
+    until("it is a row", || {
+        let logged = logged();
+        logged["logs"].as_array().unwrap().iter().any(|row| row["entity_id"] == json!(id))
+    });
+    let links = suspicious.heard();
+    let told =
+        [world.server().log(), logged().to_string(), approval(&tenant.client, &id).to_string()];
+    let tokens = links.iter().map(|link| parts(link).1.to_owned());
+    for secret in tokens.chain(greedy.heard()).chain([LOGIN.1.to_owned()]) {
+        assert!(!told.iter().any(|told| told.contains(&secret)), "{secret} in {told:?}");
+    }
+    // The relay has read the link, and the person has not: it counts no more.
+    let link = links.iter().find(|link| link.contains(&id)).unwrap();
+    let (path, token) = parts(link);
+    is_plain_page(&world.anonymous().get(link), 404);
+    is_plain_page(&send(&world, path, &format!("token={token}&decision=approve")), 404);
+    assert_eq!(approval(&tenant.client, &id)["status"], "pending_approval");
 }
 
 #[test]

@@ -12,6 +12,7 @@ pub mod client;
 pub mod database;
 pub mod double;
 pub mod localstripe;
+pub mod parrot;
 pub mod patience;
 pub mod postgres;
 pub mod provider;

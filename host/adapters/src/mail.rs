@@ -23,7 +23,9 @@ pub mod links;
 pub mod outbox;
 pub mod quota;
 pub mod relay;
+mod reply;
 pub mod smtp;
+mod wire;
 
 /// The needs of any mail.
 pub struct Ready {

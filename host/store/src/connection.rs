@@ -1,7 +1,8 @@
 //! The address of the database, and how each kind of connection to it is set up.
 
+use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -96,10 +97,15 @@ impl Database {
     pub(crate) fn make_file(&self) -> Result<(), OpenError> {
         let Some(file) = self.file() else { return Ok(()) };
         self.make_folder()?;
-        let made = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
-        match made {
-            Ok(_) => return Ok(()),
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => self.is_written()?,
+        match std::fs::symlink_metadata(file) {
+            Ok(_) => self.is_written()?,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                // SQLite would read another's log into a new file.
+                if beside(file, "-wal").exists() {
+                    self.is_written()?;
+                }
+                return self.make_first(file);
+            }
             Err(source) => {
                 return Err(OpenError::File { path: file.display().to_string(), source });
             }
@@ -121,15 +127,43 @@ impl Database {
         Ok(())
     }
 
-    /// Refuses an empty file in the place of the embedded database: a deployment that was there is
-    /// not, and none begins anew where somebody expects it. SQLite writes the file's first page
-    /// before it writes a log beside it, so whatever stands beside an empty one is of another.
+    /// Makes the file with SQLite's first page in it, under another name first: a start that is
+    /// killed in between leaves no empty file in the database's place. The process holds the folder.
+    fn make_first(&self, file: &Path) -> Result<(), OpenError> {
+        let new = beside(file, ".new");
+        let fault = |source| OpenError::File { path: new.display().to_string(), source };
+        // A start that was killed here may have left these.
+        for suffix in ["", "-journal", "-wal", "-shm"] {
+            match std::fs::remove_file(beside(&new, suffix)) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(fault(error)),
+                _ => {}
+            }
+        }
+        let mut options = std::fs::OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600).open(&new).map_err(fault)?;
+        // The words set SQLite's log, which the first page says; to close the connection removes it.
+        SqliteConnection::open(&new, self.dialect.words_for_writers())
+            .map(drop)
+            .map_err(OpenError::Database)?;
+        std::fs::File::open(&new).and_then(|written| written.sync_all()).map_err(fault)?;
+        std::fs::rename(&new, file).map_err(fault)?;
+        match file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            Some(folder) => {
+                std::fs::File::open(folder).and_then(|folder| folder.sync_all()).map_err(fault)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses an empty file, or none, in the place of the embedded database: a deployment that was
+    /// there is not, and none begins anew where somebody expects it. SQLite writes the file's first
+    /// page before it writes a log beside it, so whatever stands beside an empty one is of another.
     fn is_written(&self) -> Result<(), OpenError> {
         let empty = |file: &&PathBuf| std::fs::metadata(file).map_or(true, |it| it.len() == 0);
         match self.file().filter(empty) {
             Some(file) => Err(OpenError::Configuration(format!(
-                "{} is empty, which no host leaves behind: restore a backup of what was there, or remove the file, and those \
-                 beside it, to begin a new deployment",
+                "{} is empty, or gone from beside its log, which no host leaves behind: restore a backup \
+                 of what was there, or remove the file, and those beside it, to begin a new deployment",
                 file.display()
             ))),
             None => Ok(()),
@@ -138,11 +172,6 @@ impl Database {
 
     /// The embedded database, and what SQLite puts beside it.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
-        let beside = |file: &PathBuf, suffix: &str| {
-            let mut path = file.clone().into_os_string();
-            path.push(suffix);
-            PathBuf::from(path)
-        };
         self.file()
             .map(|file| ["", "-wal", "-shm"].map(|suffix| beside(file, suffix)).into())
             .unwrap_or_default()
@@ -233,6 +262,12 @@ impl Database {
             .spawn(move || runtime.block_on(work))
             .map(drop)
     }
+}
+
+fn beside(file: &Path, suffix: &str) -> PathBuf {
+    let mut path = file.as_os_str().to_owned();
+    path.push(suffix);
+    path.into()
 }
 
 impl Dialect {

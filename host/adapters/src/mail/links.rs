@@ -1,7 +1,7 @@
 //! One-time links: made for one person and one purpose, mailed, and taken up once.
 //!
-//! A link holds 256 random bits and is stored as their hash. One that is unknown, used, over, or
-//! for something else reads the same.
+//! A link holds 256 random bits and is stored as their hash. One that is unknown, used, over, for
+//! something else, or in a mail that was given up reads the same.
 
 use charter_kernel::id::AccountId;
 use charter_kernel::refusal::Refusal;

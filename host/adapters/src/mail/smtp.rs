@@ -3,28 +3,25 @@
 //!
 //! STARTTLS is done here and not by the client: whatever the other side said ahead of TLS must not
 //! be taken for an answer behind it. Nothing is sent in the clear but where the operator says so,
-//! and then to this machine alone. No word of a mail is logged.
+//! and then to this machine alone. No word of a mail is logged, and none of the relay's.
 
-use std::io;
-use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use lettre::transport::smtp::Error;
 use lettre::transport::smtp::authentication::{Credentials, Mechanism};
-use lettre::transport::smtp::client::{AsyncSmtpConnection, AsyncTokioStream};
+use lettre::transport::smtp::client::AsyncSmtpConnection;
 use lettre::transport::smtp::commands::{Data, Mail, Rcpt};
 use lettre::transport::smtp::extension::{ClientId, Extension, MailBodyParameter, MailParameter};
 use lettre::transport::smtp::response::Response;
 use rustls_pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::letter::Sent;
 use super::relay::{Relay, Security};
-use crate::conduit::{Conduit, Reads};
+use super::reply::{UNFIT, Verdict, client_failure, connection_failure};
+use super::wire::{REPLY_BYTES_MAX, TooMuch, wire};
 use crate::egress::Gate;
 
 /// How long one step of the conversation may take.
@@ -33,10 +30,8 @@ const STEP: Duration = Duration::from_secs(20);
 const TAKING: Duration = Duration::from_secs(60);
 /// How long it may take to say good-bye; the mail is its own by then.
 const GOODBYE: Duration = Duration::from_secs(2);
-/// Bytes of one reply ahead of TLS.
-const REPLY_BYTES_MAX: usize = 8 << 10;
-/// Characters of what the relay said that are passed on.
-const TOLD_CHARS_MAX: usize = 200;
+/// The ways to sign in, the better one first.
+const MECHANISMS: [Mechanism; 2] = [Mechanism::Plain, Mechanism::Login];
 
 /// The fate of a mail.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,13 +44,13 @@ pub enum Fate {
     Never(String),
 }
 
-fn retry_later(what: impl std::fmt::Display) -> Fate {
-    Fate::Later(one_line(&what.to_string()))
+/// No error is words by itself: those of the client and of TLS hold what the relay chose.
+fn retry_later(words: impl Into<String>) -> Fate {
+    Fate::Later(words.into())
 }
 
-/// The words of a failure: one line, cut.
-fn one_line(text: &str) -> String {
-    text.chars().take(TOLD_CHARS_MAX).map(|c| if c.is_control() { ' ' } else { c }).collect()
+fn retry_lost(error: std::io::Error) -> Fate {
+    retry_later(connection_failure(&error))
 }
 
 /// Hands a mail to the relay. `hello` is the name that the host goes by.
@@ -67,36 +62,37 @@ pub async fn submit(gate: &Gate, relay: &Relay, hello: &str, sent: &Sent) -> Fat
 }
 
 async fn conversation(gate: &Gate, relay: &Relay, hello: &str, sent: &Sent) -> Result<(), Fate> {
-    let stream = gate.connect(&relay.host, relay.port).await.map_err(retry_later)?;
-    let peer = stream.peer_addr().map_err(retry_later)?;
-    let wire: Box<dyn AsyncTokioStream> = match relay.security {
+    let connected = gate.connect(&relay.host, relay.port).await;
+    let stream = connected.map_err(|error| retry_later(error.to_string()))?;
+    let peer = stream.peer_addr().map_err(retry_lost)?;
+    let wire = match relay.security {
         // The address decides, however the name led there.
         Security::None if !peer.ip().to_canonical().is_loopback() => {
             return Err(retry_later("plain text stays on this machine"));
         }
-        Security::None => Box::new(Wire::new(stream, Prologue { said: b"", peer })),
-        Security::Wrapped => {
-            Box::new(Wire::new(private(relay, stream).await?, Prologue { said: b"", peer }))
-        }
+        Security::None => wire(stream, b"", peer),
+        Security::Wrapped => wire(private(relay, stream).await?, b"", peer),
         Security::Upgraded => {
             let stream = step(start_tls(stream, hello)).await??;
             // The greeting was said ahead of TLS; the client expects one at the beginning of what
             // it is handed.
-            let said = b"220 by TLS\r\n";
-            Box::new(Wire::new(private(relay, stream).await?, Prologue { said, peer }))
+            wire(private(relay, stream).await?, b"220 by TLS\r\n", peer)
         }
     };
     let hello = ClientId::Domain(hello.to_owned());
     let mut session = step(AsyncSmtpConnection::connect_with_transport(wire, &hello))
         .await?
-        .map_err(retry_later)?;
+        .map_err(|error| retry_later(client_failure(&error)))?;
     if let Some((user, password)) = &relay.login {
+        if session.server_info().get_auth_mechanism(&MECHANISMS).is_none() {
+            return Err(retry_later("the relay offers no way to sign in that the host knows"));
+        }
         let credentials = Credentials::new(user.clone(), password.reveal().to_owned());
-        let signed_in =
-            step(session.auth(&[Mechanism::Plain, Mechanism::Login], &credentials)).await?;
+        let signed_in = step(session.auth(&MECHANISMS, &credentials)).await?;
         // Any code is for later: the operator can mend it, and the mail is no worse for it.
         signed_in.map_err(|error| {
-            retry_later(format!("the relay does not take the credential: {error}"))
+            let why = client_failure(&error);
+            retry_later(format!("the relay does not take the credential: {why}"))
         })?;
     }
     let taken = tokio::time::timeout(TAKING, hand_over(&mut session, sent)).await;
@@ -131,9 +127,12 @@ async fn hand_over(session: &mut AsyncSmtpConnection, sent: &Sent) -> Result<(),
 fn check_answer(answer: Result<Response, Error>, code: u16) -> Result<(), Fate> {
     match answer {
         Ok(answer) if answer.has_code(code) || (code == 250 && answer.has_code(251)) => Ok(()),
-        Ok(answer) => Err(retry_later(format!("the relay said {}", answer.code()))),
-        Err(error) if error.is_permanent() => Err(Fate::Never(one_line(&error.to_string()))),
-        Err(error) => Err(retry_later(error)),
+        Ok(answer) => {
+            let text = answer.first_line().unwrap_or_default();
+            Err(retry_later(Verdict::of(answer.code().into(), text).to_string()))
+        }
+        Err(error) if error.is_permanent() => Err(Fate::Never(client_failure(&error))),
+        Err(error) => Err(retry_later(client_failure(&error))),
     }
 }
 
@@ -147,20 +146,22 @@ async fn private(
     relay: &Relay,
     stream: TcpStream,
 ) -> Result<tokio_rustls::client::TlsStream<TcpStream>, Fate> {
-    let name = ServerName::try_from(relay.host.clone()).map_err(retry_later)?;
-    let config = crate::egress::client_config(&relay.authorities).map_err(retry_later)?;
+    // Both are about what the operator has bound.
+    let unfit = |error: &dyn std::error::Error| retry_later(error.to_string());
+    let name = ServerName::try_from(relay.host.clone()).map_err(|error| unfit(&error))?;
+    let config = crate::egress::client_config(&relay.authorities).map_err(|error| unfit(&error))?;
     let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
-    step(connector.connect(name, stream))
-        .await?
-        .map_err(|error| retry_later(format!("TLS with the relay failed: {error}")))
+    step(connector.connect(name, stream)).await?.map_err(|error| {
+        retry_later(format!("TLS with the relay failed: {}", connection_failure(&error)))
+    })
 }
 
 /// Greeting, EHLO and STARTTLS, up to where TLS begins.
 async fn start_tls(mut stream: TcpStream, hello: &str) -> Result<TcpStream, Fate> {
     let mut unread = Vec::new();
-    expect(reply(&mut stream, &mut unread).await?, "220")?;
-    stream.write_all(format!("EHLO {hello}\r\n").as_bytes()).await.map_err(retry_later)?;
-    let offered = expect(reply(&mut stream, &mut unread).await?, "250")?;
+    expect(reply(&mut stream, &mut unread).await?, 220)?;
+    stream.write_all(format!("EHLO {hello}\r\n").as_bytes()).await.map_err(retry_lost)?;
+    let offered = expect(reply(&mut stream, &mut unread).await?, 250)?;
     let starts = |line: &String| {
         line.get(4..).is_some_and(|word| word.trim().eq_ignore_ascii_case("STARTTLS"))
     };
@@ -169,20 +170,19 @@ async fn start_tls(mut stream: TcpStream, hello: &str) -> Result<TcpStream, Fate
             "the relay does not offer STARTTLS, and nothing is sent in the clear",
         ));
     }
-    stream.write_all(b"STARTTLS\r\n").await.map_err(retry_later)?;
-    expect(reply(&mut stream, &mut unread).await?, "220")?;
+    stream.write_all(b"STARTTLS\r\n").await.map_err(retry_lost)?;
+    expect(reply(&mut stream, &mut unread).await?, 220)?;
     if !unread.is_empty() {
         return Err(retry_later("somebody said more ahead of TLS than the relay may"));
     }
     Ok(stream)
 }
 
-fn expect(lines: Vec<String>, code: &str) -> Result<Vec<String>, Fate> {
-    match lines.last() {
-        Some(last) if last.starts_with(code) => Ok(lines),
-        last => {
-            Err(retry_later(format!("the relay said: {}", last.map_or("nothing", String::as_str))))
-        }
+fn expect(lines: Vec<String>, code: u16) -> Result<Vec<String>, Fate> {
+    match lines.last().and_then(|last| Verdict::read(last)) {
+        Some(verdict) if verdict.is(code) => Ok(lines),
+        Some(verdict) => Err(retry_later(verdict.to_string())),
+        None => Err(retry_later(UNFIT)),
     }
 }
 
@@ -201,47 +201,12 @@ async fn reply(stream: &mut TcpStream, unread: &mut Vec<u8>) -> Result<Vec<Strin
             }
         }
         if bytes + unread.len() > REPLY_BYTES_MAX {
-            return Err(retry_later("the relay says too much"));
+            return Err(retry_later(TooMuch.to_string()));
         }
         let mut piece = [0; 1024];
-        match stream.read(&mut piece).await.map_err(retry_later)? {
+        match stream.read(&mut piece).await.map_err(retry_lost)? {
             0 => return Err(retry_later("the relay hung up")),
             length => unread.extend_from_slice(&piece[..length]),
         }
-    }
-}
-
-/// Reads what was said on a connection already, and then what comes.
-#[derive(Debug)]
-struct Prologue {
-    said: &'static [u8],
-    peer: SocketAddr,
-}
-
-/// A connection as the client is handed it.
-type Wire<S> = Conduit<S, Prologue>;
-
-impl Reads for Prologue {
-    fn poll_read<S: AsyncRead + Unpin>(
-        &mut self,
-        stream: Pin<&mut S>,
-        cx: &mut Context<'_>,
-        into: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        if self.said.is_empty() {
-            return stream.poll_read(cx, into);
-        }
-        let (now, rest) = self.said.split_at(self.said.len().min(into.remaining()));
-        into.put_slice(now);
-        self.said = rest;
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl<S: AsyncRead + AsyncWrite + Send + Sync + Unpin + std::fmt::Debug> AsyncTokioStream
-    for Wire<S>
-{
-    fn peer_addr(&self) -> io::Result<SocketAddr> {
-        Ok(self.reads().peer)
     }
 }

@@ -18,7 +18,9 @@ use charter_kernel::unit::Fact;
 use charter_store::audit_fact;
 use futures::{FutureExt as _, StreamExt as _};
 use notify::{RecursiveMode, Watcher as _};
+use rustix::fs::OFlags;
 use serde_json::json;
+use tokio::io::AsyncReadExt as _;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -31,6 +33,8 @@ const QUIET: Duration = Duration::from_millis(150);
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Files of one folder.
 const FILES_MAX: usize = 1_000;
+/// Bytes of a signature's file.
+const SIGNATURE_BYTES_MAX: usize = 4 << 10;
 
 /// The look of a file at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,13 +187,29 @@ async fn read(path: &Path, bytes_max: usize) -> Result<Upload, LifeCycleError> {
     let unreadable = |error: io::Error| {
         LifeCycleError::Unfit(vec![super::fault(format!("cannot be read: {error}"))])
     };
-    let metadata = tokio::fs::metadata(path).await.map_err(unreadable)?;
-    if metadata.len() > bytes_max as u64 {
-        return Err(too_large(bytes_max));
-    }
-    let bytes: Bytes = tokio::fs::read(path).await.map_err(unreadable)?.into();
-    let signature = tokio::fs::read_to_string(signature_of(path)).await.ok();
+    let bytes = read_file(path, bytes_max).await.map_err(unreadable)?;
+    let bytes: Bytes = bytes.ok_or_else(|| too_large(bytes_max))?.into();
+    let signature = read_file(&signature_of(path), SIGNATURE_BYTES_MAX).await.ok().flatten();
+    let signature = signature.and_then(|signature| String::from_utf8(signature).ok());
     Ok(Upload { name: None, bytes, signature })
+}
+
+/// The bytes of a regular file, or nothing where it has more than so many. A pipe that nobody
+/// writes to is not waited for.
+async fn read_file(path: &Path, bytes_max: usize) -> io::Result<Option<Vec<u8>>> {
+    let mut options = tokio::fs::OpenOptions::new();
+    let file = options.read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path).await?;
+    let metadata = file.metadata().await?;
+    if !metadata.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    // The length says nothing of a file that grows.
+    let mut bytes = Vec::new();
+    if metadata.len() <= bytes_max as u64 {
+        file.take(bytes_max as u64 + 1).read_to_end(&mut bytes).await?;
+    }
+    let is_whole = metadata.len() <= bytes_max as u64 && bytes.len() <= bytes_max;
+    Ok(is_whole.then_some(bytes))
 }
 
 /// The path of a file's signature.

@@ -62,6 +62,26 @@ async fn a_file_that_is_too_large_is_not_read() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
+/// A pipe has no end until somebody writes to it, and a device none at all.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_but_a_regular_file_is_read() {
+    let (bed, dir) = (Bed::new().await, folder());
+    for name in ["pipe.wasm", "probe.wasm.sig"] {
+        let made = std::process::Command::new("mkfifo").arg(dir.join(name)).status();
+        assert!(made.unwrap().success(), "{name}");
+    }
+    std::os::unix::fs::symlink("/dev/zero", dir.join("zero.wasm")).unwrap();
+    std::fs::create_dir(dir.join("folder.wasm")).unwrap();
+    put(&dir, "probe.wasm", &probe(900_001));
+    let mut watched = Folder::new(dir.clone(), BYTES_MAX);
+    let first = watched.first(&bed.registry);
+    let within = std::time::Duration::from_secs(60);
+    tokio::time::timeout(within, first).await.expect("nothing is waited for").unwrap();
+    let live = bed.registry.current();
+    assert_eq!(live.primitives().map(|one| one.name.as_str()).collect::<Vec<_>>(), ["probe"]);
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_folder_that_is_not_there_is_an_error_and_an_empty_one_is_none() {
     let (bed, dir) = (Bed::new().await, folder());

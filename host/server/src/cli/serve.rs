@@ -112,8 +112,9 @@ fn engine_config(config: &Config) -> EngineConfig {
 }
 
 /// The files of a data directory.
-const OURS: [&str; 7] = [
+const OURS: [&str; 8] = [
     "charter.db",
+    "charter.db.new",
     "charter.db-wal",
     "charter.db-shm",
     "charter.ballast",

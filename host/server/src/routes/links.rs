@@ -29,7 +29,7 @@ pub fn throttle(app: &App, request: &HostRequest) -> Result<Attempt, Refusal> {
     Ok(attempt)
 }
 
-/// The link of a token that was presented, unless it was used. Every read is validated at the
+/// The link of a token that was presented, unless it was used or its mail was given up. Every read is validated at the
 /// commit, so that of two who present it one comes first.
 ///
 /// # Errors
@@ -44,7 +44,7 @@ pub async fn find_presented(
     let digest = Plain::from_client(token).digest();
     let found = stored::get::<Link>(txn, &Link::address(&digest.hex())).await?;
     let found = found
-        .filter(|found| digest.is(&found.record.digest) && !found.record.used)
+        .filter(|found| digest.is(&found.record.digest) && found.record.is_open())
         .ok_or_else(no_such_link)?;
     app.bounds.strangers.give_back(&attempt);
     Ok(found)

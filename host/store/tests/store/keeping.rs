@@ -365,9 +365,39 @@ async fn an_empty_file_is_no_new_deployment() {
         assert_eq!(std::fs::read(&log).ok(), written, "the log stays for who can save it");
     }
     assert_eq!(std::fs::metadata(&file).unwrap().len(), 0, "nothing was made of it");
-    std::fs::remove_file(&log).unwrap();
     std::fs::remove_file(&file).unwrap();
+    match Store::open(config.clone()).await {
+        Err(OpenError::Configuration(why)) => assert!(why.contains("beside its log"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    assert!(log.exists() && !file.exists(), "the log stays, and nothing is made beside it");
+    std::fs::remove_file(&log).unwrap();
     Store::open(config.clone()).await.unwrap().close().await;
     Store::open(config.clone()).await.unwrap().close().await;
+    let _ = std::fs::remove_dir_all(&config.data_dir);
+}
+
+#[tokio::test]
+async fn a_first_start_that_was_killed_is_begun_again() {
+    let (config, _clock) = config(String::new());
+    std::fs::create_dir_all(&config.data_dir).unwrap();
+    let file = |name: &str| config.data_dir.join(name);
+    // Nothing is in the database's place before it is written elsewhere.
+    std::fs::create_dir(file("charter.db.new")).unwrap();
+    match Store::open(config.clone()).await {
+        Err(OpenError::File { path, .. }) => assert!(path.ends_with("charter.db.new"), "{path}"),
+        other => panic!("{other:?}"),
+    }
+    assert!(!file("charter.db").exists(), "a start that failed left a database");
+    std::fs::remove_dir(file("charter.db.new")).unwrap();
+    let left = ["charter.db.new", "charter.db.new-journal", "charter.db.new-wal"];
+    for name in left {
+        std::fs::write(file(name), b"half of it").unwrap();
+        std::fs::set_permissions(file(name), std::fs::Permissions::from_mode(0o644)).unwrap();
+    }
+    Store::open(config.clone()).await.unwrap().close().await;
+    assert!(left.iter().all(|name| !file(name).exists()), "what was left is gone");
+    let mode = std::fs::metadata(file("charter.db")).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode, 0o600);
     let _ = std::fs::remove_dir_all(&config.data_dir);
 }

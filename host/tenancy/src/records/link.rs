@@ -98,6 +98,12 @@ impl Link {
     pub fn address(digest: &str) -> Key {
         Key::new(&Reach::deployment(), &Space::host(Self::COLLECTION), digest)
     }
+
+    /// Whether it may still count: it has not, and its mail is on its way or at the relay. A relay
+    /// that refuses a mail has read the link, and its person has not.
+    pub fn is_open(&self) -> bool {
+        !self.used && matches!(self.mailed, Mailed::Waiting | Mailed::Sent)
+    }
 }
 
 impl Record for Link {
