@@ -1,4 +1,5 @@
-//! Cards whose payments wait for people: no money is lost on one that is canceled meanwhile.
+//! Cards whose payments wait for people: no money is lost on one that is canceled, or whose user is
+//! deleted meanwhile.
 
 use charter_tests::patience::until;
 use charter_tests::tenant::PASSWORD;
@@ -49,6 +50,24 @@ on_both! {
         owner.post(&format!("/v1/approvals/{approval}/deny"), &json!({})).expect(200);
         assert_eq!(cancel().expect(200)["card"]["status"], "canceled");
         assert_eq!(credit(&tenant), (3_000, 3_000));
+        world.books_agree();
+    }
+
+    fn of_a_deleted_users_card_what_waits_returns_and_what_was_paid_stays_paid(world) {
+        let tenant = world.register();
+        world.fund(&tenant, 3_000);
+        let user = tenant.user("payer");
+        let own = tenant.client.with("X-Service-User-Id", &user);
+        let card = card(&own);
+        let paid = authorize(&own, &card, 1_000, 201);
+        let paid = paid["authorization"]["id"].as_str().unwrap();
+        own.post(&format!("{card}/authorizations/{paid}/capture"), &json!({})).expect(200);
+        ask_first(&tenant);
+        let waits = authorize(&own, &card, 1_500, 202);
+        let approval = format!("/v1/approvals/{}", waits["approval_id"].as_str().unwrap());
+        tenant.client.delete(&format!("/v1/users/{user}")).expect(200);
+        until("it returns", || credit(&tenant) == (2_000, 2_000));
+        assert_eq!(tenant.client.get(&approval).expect(200)["approval"]["status"], "canceled");
         world.books_agree();
     }
 }

@@ -133,9 +133,7 @@ pub async fn decide(
     let due_at = if decision == Decision::Deny {
         (approval.status, approval.reason, approval.resolved_at) =
             (Status::Denied, reason, Some(now));
-        approvals::release(txn, &approval, now).await?;
-        approvals::unpark(txn, &approval, now).await?;
-        approvals::tell(txn, &approval, now)?;
+        approvals::drop_request(txn, &approval, now).await?;
         now.plus_ms(KEPT_MS)
     } else if count_words(txn, person.organization, &approval.decisions).await?
         >= usize::from(approval.approvals_required)
