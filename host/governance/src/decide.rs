@@ -122,6 +122,8 @@ pub async fn decide(
         return Err(refusal);
     }
     let own = is_own(txn, person, approval.asked_by.as_deref()).await?;
+    // Earlier builds let it wait on when its user was erased: nothing more is said of that user.
+    let reason = reason.filter(|_| !approval.is_forgotten());
     let word = Word {
         by: person.account.to_owned(),
         decision: decision.as_str().into(),
