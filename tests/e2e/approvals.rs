@@ -145,10 +145,12 @@ on_both! {
         assert_eq!((&kept["decisions"][0]["decision"], &kept["result"]), (&json!("approve"), &Value::Null));
         assert!(kept["resolved_at"].is_string(), "{kept}");
         assert_eq!(approval(&tenant.client, &denied)["status"], "denied");
-        // One that is approved now is not made: nobody is left to make it for.
-        decide(&owner, &waiting, "approve").expect(200);
-        let ended = end(&tenant.client, &waiting);
-        assert_eq!((&ended["status"], &ended["error"]["code"]), (&json!("failed"), &json!("not_found")));
+        // Nobody is left to make the one for that waited: its funds are free, and nobody decides on it.
+        assert_eq!(approval(&tenant.client, &waiting)["status"], "canceled");
+        let late = decide(&owner, &waiting, "approve").expect_error(409, "state_conflict");
+        assert_eq!((&late["reason"], &late["details"]["status"]), (&json!("approval_decided"), &json!("canceled")));
+        let holds = tenant.client.get("/v1/governance/holds?state=pending").expect(200);
+        assert_eq!(holds["holds"], json!([]));
         world.books_agree();
     }
 

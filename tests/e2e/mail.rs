@@ -344,6 +344,8 @@ on_both! {
         until("it is a row", || logged()["logs"][0].is_object());
         let logged = logged();
         assert_eq!((&logged["logs"][0]["entity_id"], &logged["logs"][0]["reason"]), (&json!(id), &json!("mail_failed")), "{logged}");
+        let user = approval(&tenant.client, &id)["user_id"].clone();
+        assert!(user.is_string() && logged["logs"][0]["on_behalf_of"] == user, "{logged}");
         assert!(world.server().log().contains("a mail was given up"));
     }
 

@@ -9,6 +9,7 @@ mod audit;
 mod author;
 mod authority;
 mod billing;
+mod cards;
 mod cases;
 mod cli;
 mod crash;

@@ -1,8 +1,13 @@
 //! Money between two users of a project: what neither loses, nor gets twice, nor takes from the
 //! other.
 
+use charter_tests::patience::until;
+use charter_tests::tenant::PASSWORD;
 use charter_tests::{Client, Tenant, World, on_both};
 use serde_json::{Value, json};
+
+use crate::accounts::browser;
+use crate::cards::credit;
 
 /// Funds the organization, and one of its users from there.
 fn fund(world: &World, cents: i64) -> (Tenant, Payer) {
@@ -141,6 +146,31 @@ on_both! {
         one.client.post(&at(&second, "pay"), &json!({})).expect_error(402, "insufficient_credits");
         one.client.post(&at(&second, "decline"), &json!({})).expect(200);
         assert_eq!((one.has(), two.has()), (200, 300));
+        world.books_agree();
+    }
+
+    fn what_a_deleted_user_was_to_pay_returns_to_credit(world) {
+        let (tenant, one) = fund(world, 1_000);
+        let two = Payer::new(&tenant, "payee");
+        let rule = json!({ "id": "ask", "effect": "require_approval", "actions": ["payments.*"] });
+        tenant.client.put("/v1/governance/policy", &json!({ "rules": [rule] })).expect(200);
+        let waits = |payer: &Payer, way: &str, body: Value| {
+            payer.client.post(way, &body).expect(202)["approval_id"].as_str().unwrap().to_owned()
+        };
+        let own = waits(&one, "/v1/payments/transfer", json!({ "to_user_id": two.id, "amount_cents": 600 }));
+        let anothers = waits(&two, "/v1/payments/charge", json!({ "customer": one.id, "amount_cents": 300 }));
+        assert_eq!((one.has(), credit(&tenant)), (100, (0, 0)));
+        tenant.client.delete(&format!("/v1/users/{}", one.id)).expect(200);
+        // The primitive returns what was free, and the host what the user itself was to pay.
+        until("it returns", || credit(&tenant) == (700, 700));
+        let status = |id: &str| tenant.client.get(&format!("/v1/approvals/{id}")).expect(200)["approval"]["status"].clone();
+        assert_eq!((status(&own), status(&anothers)), (json!("canceled"), json!("pending_approval")));
+        let owner = browser(world, &tenant.email, PASSWORD).0;
+        let decide = |id: &str, how: &str| owner.post(&format!("/v1/approvals/{id}/{how}"), &json!({}));
+        assert_eq!(decide(&own, "approve").expect_error(409, "state_conflict")["reason"], "approval_decided");
+        decide(&anothers, "deny").expect(200);
+        until("the rest returns as well", || credit(&tenant) == (1_000, 1_000));
+        assert_eq!(two.has(), 0);
         world.books_agree();
     }
 

@@ -364,6 +364,17 @@ pub async fn release(txn: &mut Txn, approval: &Approval, now: Instant) -> Result
     Ok(())
 }
 
+/// Ends an approval that is not to be made: its hold, the job that waits by it, and the news of the
+/// end. Its own row is the caller's to write.
+///
+/// # Errors
+/// When the store cannot be asked, or the operating system has no randomness.
+pub async fn drop_request(txn: &mut Txn, approval: &Approval, now: Instant) -> Result<(), Refusal> {
+    release(txn, approval, now).await?;
+    unpark(txn, approval, now).await?;
+    tell(txn, approval, now)
+}
+
 /// The event of an end. An approval that expired or was canceled reads as denied,
 /// with its reason.
 ///
@@ -451,7 +462,7 @@ impl Run {
     }
 }
 
-/// Writes an approval that is over, under the lease that was held for it.
+/// Writes an approval that is over, under the lease that was held for it, and tells of its end.
 ///
 /// # Errors
 /// If the operating system has no randomness.
@@ -461,6 +472,15 @@ pub fn settle(
     token: &str,
     now: Instant,
 ) -> Result<(), Refusal> {
+    keep(txn, approval, token, now)?;
+    tell(txn, approval, now)
+}
+
+/// Writes an approval that is over, under the lease that was held for it.
+///
+/// # Errors
+/// Never: its maps have text keys.
+pub fn keep(txn: &mut Txn, approval: &Approval, token: &str, now: Instant) -> Result<(), Refusal> {
     let (key, due_at) =
         (Approval::address(approval.organization.as_str(), &approval.id), now.plus_ms(KEPT_MS));
     let draft = approval.due(due_at).map_err(stored::unreadable)?;
@@ -469,7 +489,7 @@ pub fn settle(
         Write::Release { key: key.clone(), token: token.to_owned(), due_at, undo: false },
     ];
     txn.step(vec![Guard::Lease { key, token: token.to_owned() }], writes);
-    tell(txn, approval, now)
+    Ok(())
 }
 
 /// Tells of an end: by the event, and by the signal where a primitive had asked.

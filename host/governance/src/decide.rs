@@ -122,6 +122,8 @@ pub async fn decide(
         return Err(refusal);
     }
     let own = is_own(txn, person, approval.asked_by.as_deref()).await?;
+    // Earlier builds let it wait on when its user was erased: nothing more is said of that user.
+    let reason = reason.filter(|_| !approval.is_forgotten());
     let word = Word {
         by: person.account.to_owned(),
         decision: decision.as_str().into(),
@@ -133,9 +135,7 @@ pub async fn decide(
     let due_at = if decision == Decision::Deny {
         (approval.status, approval.reason, approval.resolved_at) =
             (Status::Denied, reason, Some(now));
-        approvals::release(txn, &approval, now).await?;
-        approvals::unpark(txn, &approval, now).await?;
-        approvals::tell(txn, &approval, now)?;
+        approvals::drop_request(txn, &approval, now).await?;
         now.plus_ms(KEPT_MS)
     } else if count_words(txn, person.organization, &approval.decisions).await?
         >= usize::from(approval.approvals_required)

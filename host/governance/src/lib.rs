@@ -18,6 +18,7 @@ pub mod audit;
 pub mod caps;
 pub mod decide;
 pub mod gateway;
+pub mod leftovers;
 pub mod lifecycle;
 pub mod verify;
 

@@ -21,7 +21,7 @@ use charter_tenancy::records::user::User;
 use charter_tenancy::stored;
 use serde_json::{Value, json};
 
-use crate::Governance;
+use crate::{Governance, leftovers};
 
 /// Runs of one signal: with the doubling waits between them, most of an hour.
 const ATTEMPTS_MAX: u32 = 12;
@@ -366,7 +366,8 @@ pub fn is_test(project: &Project) -> bool {
     project.mode == Mode::Test
 }
 
-/// Has everything within a reach removed, once these jobs have ended.
+/// Has everything within a reach removed, once these jobs have ended, and the money returned that
+/// is set aside now.
 ///
 /// # Errors
 /// When the store cannot be asked.
@@ -377,16 +378,15 @@ pub async fn erase(
     after: Vec<String>,
     now: Instant,
 ) -> Result<(), Refusal> {
-    note(
-        txn,
-        &Erasure {
-            organization: organization.to_owned(),
-            reach: reach.as_str().to_owned(),
-            after,
-            since: now,
-        },
-    )
-    .await
+    let aside = leftovers::set_aside(txn.store(), reach).await.map_err(stored::reading)?;
+    let erasure = Erasure {
+        organization: organization.to_owned(),
+        reach: reach.as_str().to_owned(),
+        after,
+        aside,
+        since: now,
+    };
+    note(txn, &erasure).await
 }
 
 /// Has this removed, from its own time on.

@@ -336,20 +336,15 @@ pub(crate) fn cancel(Path(ById { id }): Path<ById>) -> Result<CardAnswer> {
         Status::Pending => return Err(pending()),
         Status::Active | Status::Frozen => {}
     }
-    if AUTHORIZATIONS
-        .matching("open", &id)
-        .limit(1)
-        .find()?
-        .items
-        .iter()
-        .any(|held| held.body.is_open())
-    {
-        let told = "an authorization of the card is open";
-        return Err(Failure::conflict(told)
-            .reason("authorization_open")
-            .hint("capture or reverse it first"));
+    let held = AUTHORIZATIONS.matching("open", &id).limit(1).find()?.items;
+    let balance = ledger::balance(&account(&id))?;
+    // One that waits for approval is no document yet: its money is set aside all the same.
+    if held.iter().any(|held| held.body.is_open()) || balance.pending_out > 0 {
+        let told = "an authorization of the card is open, or waits for approval";
+        let hint = "Capture or reverse it first, or have what waits for approval decided on.";
+        return Err(Failure::conflict(told).reason("authorization_open").hint(hint));
     }
-    let rest = ledger::balance(&account(&id))?.available;
+    let rest = balance.available;
     if rest > 0 {
         ledger::transfer(&account(&id), ledger::CREDIT, rest, "canceled", "")?;
     }

@@ -92,7 +92,7 @@ pub fn primitive() -> Primitive {
         .operation(
             post("cards.cancel", "/cards/{id}/cancel", cards::cancel)
                 .summary("Cancel a card for good; its balance returns to credit")
-                .description("409 `state_conflict` unless the card is active or frozen and no authorization is open."),
+                .description("409 `state_conflict` unless the card is active or frozen, no authorization is open and none waits for approval."),
         )
         .operation(
             post("cards.top_up", "/cards/{id}/top-up", cards::top_up)

@@ -163,9 +163,8 @@ async fn expire(app: &Arc<App>, taken: Taken) {
         value: Status::PendingApproval.as_str().into(),
     });
     let ended = async {
-        approvals::release(&mut txn, &approval, now).await?;
-        approvals::unpark(&mut txn, &approval, now).await?;
-        approvals::settle(&mut txn, &approval, &taken.token, now)
+        approvals::drop_request(&mut txn, &approval, now).await?;
+        approvals::keep(&mut txn, &approval, &taken.token, now)
     };
     match ended.await {
         Ok(()) => end(app, txn).await,

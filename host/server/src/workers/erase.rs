@@ -2,23 +2,30 @@
 //! fenced by the lease of its record, so that a crash only means that the next one goes on from
 //! there.
 //!
-//! Keys go first, and what was told of a user. For the rest it waits for the primitives that were
-//! told of the end: they may still want to read what goes. The record of a user stays and is looked
-//! at again, less and less often: what began before the end is written down after it.
+//! Keys go first, and what was told of a user; what waits for people on its behalf is canceled. For
+//! the rest it waits for the primitives that were told of the end: they may still want to read what
+//! goes. Money that comes free after them returns to the organization's `credit`. The record of a
+//! user stays and is looked at again, less and less often: what began before the end is written
+//! down after it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use charter_engine::hook;
 use charter_engine::job::{JobRecord, jobs};
+use charter_governance::{approvals, leftovers};
+use charter_kernel::id::uuid_v7;
+use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Instant;
-use charter_kernel::unit::{Guard, Key, Reach, Row, Taken, Unit, Write};
+use charter_kernel::unit::{Guard, Key, Reach, Refused, Taken, Unit, Write};
 use charter_store::{CommitError, Query, ReadError};
-use charter_tenancy::records::approval::{Approval, KEPT_MS as APPROVALS_KEPT_MS};
+use charter_tenancy::records::approval::{Approval, KEPT_MS as APPROVALS_KEPT_MS, Status};
 use charter_tenancy::records::erasure::{ERASURE_GROUP, Erasure};
 use charter_tenancy::records::grant::Given;
 use charter_tenancy::records::key::ApiKey;
 use charter_tenancy::records::webhook::{Delivery, TENANT, Webhook};
 use charter_tenancy::records::{Record as _, USER};
+use charter_tenancy::stored;
 
 use super::due::Due;
 use crate::app::App;
@@ -36,6 +43,9 @@ const WAIT_MS: i64 = 2_000;
 /// How long after its end something of a deleted user may still be written down, and is forgotten:
 /// as long as the longest of what can be decided later is kept.
 const LOOKED_AFTER_MS: i64 = APPROVALS_KEPT_MS;
+/// The longest wait for the next look while money is set aside to leave an account: it returns
+/// within that time once it is free, however long after the end.
+const ASIDE_WAIT_MS_MAX: i64 = 60 * 60 * 1_000;
 /// How long they are waited for. A primitive that was uninstalled meanwhile never ends its job.
 const WAIT_MS_MAX: i64 = 24 * 60 * 60 * 1_000;
 
@@ -88,10 +98,12 @@ async fn look(app: &App, erasure: &Erasure, key: &Key, token: &str) -> Result<Le
         remove(app, erasure, (key, token), keys).await?;
         batches += 1;
     }
+    let aside = note_aside(app, erasure, (key, token)).await?;
     forget_approvals(app, erasure, (key, token)).await?;
     if now < erasure.since.plus_ms(WAIT_MS_MAX) && at_work(app, erasure).await.map_err(unread)? {
         return Ok(Left::Until(now.plus_ms(WAIT_MS)));
     }
+    let waits = return_money(app, erasure, (key, token), &aside).await?;
     let reach = Reach::from_store(erasure.reach.clone());
     for _ in 0..BATCHES_MAX {
         let keys = app.store.reach_keys(&reach, BATCH_ROWS).await.map_err(unread)?;
@@ -101,7 +113,10 @@ async fn look(app: &App, erasure: &Erasure, key: &Key, token: &str) -> Result<Le
                 Some(user) => app.store.forget_private(user, BATCH_ROWS).await?,
                 None => false,
             };
-            return Ok(if logs || private { Left::Until(now) } else { look_later(erasure, now) });
+            return Ok(match logs || private {
+                true => Left::Until(now),
+                false => look_later(erasure, now, waits),
+            });
         }
         remove(app, erasure, (key, token), keys).await?;
     }
@@ -110,16 +125,71 @@ async fn look(app: &App, erasure: &Erasure, key: &Key, token: &str) -> Result<Le
 
 /// The next look at a record of which nothing is left now. A request that began before its user was
 /// deleted, a hold that ends later and a decision that comes later are still written down: the
-/// older the end, the less there is to come.
-fn look_later(erasure: &Erasure, now: Instant) -> Left {
+/// older the end, the less there is to come. `waits` says whether money is set aside still.
+fn look_later(erasure: &Erasure, now: Instant, waits: bool) -> Left {
     let age_ms = now.0 - erasure.since.0;
-    if erasure.user().is_none() || age_ms >= LOOKED_AFTER_MS {
+    if !waits && (erasure.user().is_none() || age_ms >= LOOKED_AFTER_MS) {
         return Left::Nothing;
     }
-    Left::Until(now.plus_ms(WAIT_MS.max(age_ms / 2)))
+    let wait_ms = WAIT_MS.max(age_ms / 2);
+    let wait_ms = if waits { wait_ms.min(ASIDE_WAIT_MS_MAX) } else { wait_ms };
+    Left::Until(now.plus_ms(wait_ms))
 }
 
-/// Takes from the approvals of a deleted user what they say of the user. That they were stays.
+/// The most that was seen set aside to leave each of its accounts, written down where it is more
+/// than was known: a request that began before the end may have set some aside right after it.
+async fn note_aside(
+    app: &App,
+    erasure: &Erasure,
+    held: (&Key, &str),
+) -> Result<BTreeMap<String, i64>, CommitError> {
+    let mut aside = erasure.aside.clone();
+    let reach = Reach::from_store(erasure.reach.clone());
+    for (account, amount) in leftovers::set_aside(&app.store, &reach).await.map_err(unread)? {
+        let known = aside.entry(account).or_insert(0);
+        *known = amount.max(*known);
+    }
+    if aside != erasure.aside {
+        let noted = Erasure { aside: aside.clone(), ..erasure.clone() };
+        let draft = noted.draft().map_err(|_| CommitError::Failed)?;
+        let write = Write::Replace { key: held.0.clone(), draft, expected: None };
+        commit(app, erasure, held, vec![write]).await?;
+    }
+    Ok(aside)
+}
+
+/// Pays into the organization's `credit` the money that came free since it was seen set aside; says
+/// whether some waits still.
+async fn return_money(
+    app: &App,
+    erasure: &Erasure,
+    held: (&Key, &str),
+    aside: &BTreeMap<String, i64>,
+) -> Result<bool, CommitError> {
+    if aside.is_empty() {
+        return Ok(false);
+    }
+    let reach = Reach::from_store(erasure.reach.clone());
+    let mut waits = false;
+    for (key, account) in leftovers::accounts(&app.store, &reach).await.map_err(unread)? {
+        waits |= account.balance().pending_out > 0;
+        let leftover = aside.get(&key.id).map_or(0, |aside| account.leftover(*aside));
+        if leftover == 0 {
+            continue;
+        }
+        let id = uuid_v7(app.clock.now(), stored::random().map_err(log_refusal)?);
+        let writes = leftovers::pay_back(&erasure.organization, key, leftover, &id);
+        match commit(app, erasure, held, writes).await {
+            // Nothing is paid into a frozen `credit`: later.
+            Err(error) if matches!(error.refusal(), Some(Refused::Frozen { .. })) => waits = true,
+            paid => paid?,
+        }
+    }
+    Ok(waits)
+}
+
+/// Takes from the approvals of a deleted user what they say of the user. That they were stays. One
+/// that waits for people is canceled: nobody is left to make its request for.
 async fn forget_approvals(
     app: &App,
     erasure: &Erasure,
@@ -129,18 +199,48 @@ async fn forget_approvals(
     let reach = Reach::organization(&erasure.organization);
     let query = Query::all(&reach, &Approval::space()).equal(USER, user).limit(BATCH_ROWS).relax();
     for _ in 0..BATCHES_MAX {
-        let found = app.store.find(&query).await.map_err(unread)?.items;
-        let forgotten = |(key, row): (Key, Row)| {
-            let draft = Approval::read(&row).ok()?.forget().draft().ok()?;
-            Some(Write::Replace { key, draft, expected: Some(row.version) })
-        };
-        let writes: Vec<Write> = found.into_iter().filter_map(forgotten).collect();
-        if writes.is_empty() {
+        let (mut waiting, mut writes) = (Vec::new(), Vec::new());
+        for (key, row) in app.store.find(&query).await.map_err(unread)?.items {
+            let Ok(approval) = Approval::read(&row) else { continue };
+            if approval.status == Status::PendingApproval {
+                waiting.push((approval, row.version));
+            } else if let Ok(draft) = approval.forget().draft() {
+                writes.push(Write::Replace { key, draft, expected: Some(row.version) });
+            }
+        }
+        if waiting.is_empty() && writes.is_empty() {
             break;
         }
-        commit(app, erasure, held, writes).await?;
+        for (approval, version) in waiting {
+            match cancel_approval(app, erasure, held, approval, version).await {
+                // A person's word came at the same moment: the next batch finds what it made of it.
+                Err(CommitError::Rejected(_)) => {}
+                canceled => canceled?,
+            }
+        }
+        if !writes.is_empty() {
+            commit(app, erasure, held, writes).await?;
+        }
     }
     Ok(())
+}
+
+/// Ends an approval that nobody has decided on, and forgets what was asked, in one unit.
+async fn cancel_approval(
+    app: &App,
+    erasure: &Erasure,
+    held: (&Key, &str),
+    approval: Approval,
+    version: u64,
+) -> Result<(), CommitError> {
+    let now = app.clock.now();
+    let approval =
+        Approval { status: Status::Canceled, resolved_at: Some(now), ..approval }.forget();
+    let mut txn = app.store.begin(&erasure.organization);
+    approvals::drop_request(&mut txn, &approval, now).await.map_err(log_refusal)?;
+    let draft = approval.due(now.plus_ms(APPROVALS_KEPT_MS)).map_err(|_| CommitError::Failed)?;
+    txn.write(Write::Replace { key: approval.key(), draft, expected: Some(version) });
+    commit_unit(app, held, txn.into_unit()).await
 }
 
 /// API keys, webhooks, deliveries, grants and hooks that end with what is removed.
@@ -186,20 +286,18 @@ async fn commit(
     app: &App,
     erasure: &Erasure,
     held: (&Key, &str),
-    mut writes: Vec<Write>,
+    writes: Vec<Write>,
 ) -> Result<(), CommitError> {
+    let organization = erasure.organization.clone();
+    commit_unit(app, held, Unit { organization, writes, ..Unit::default() }).await
+}
+
+/// Commits a unit, as long as the record is held under its lease.
+async fn commit_unit(app: &App, held: (&Key, &str), mut unit: Unit) -> Result<(), CommitError> {
     let (key, token) = (held.0.clone(), held.1.to_owned());
-    let guards = vec![Guard::Lease { key: key.clone(), token: token.clone() }];
-    writes.push(Write::Extend { key, token, until: app.clock.now().plus_ms(LEASE_MS) });
-    app.store
-        .commit(Unit {
-            organization: erasure.organization.clone(),
-            guards,
-            writes,
-            ..Unit::default()
-        })
-        .await?;
-    Ok(())
+    unit.guards.push(Guard::Lease { key: key.clone(), token: token.clone() });
+    unit.writes.push(Write::Extend { key, token, until: app.clock.now().plus_ms(LEASE_MS) });
+    app.store.commit(unit).await.map(drop)
 }
 
 /// Whether a primitive that was told has not ended its work.
@@ -214,6 +312,11 @@ async fn at_work(app: &App, erasure: &Erasure) -> Result<bool, ReadError> {
         }
     }
     Ok(false)
+}
+
+fn log_refusal(refusal: Refusal) -> CommitError {
+    tracing::warn!(message = refusal.message, "what is to be ended cannot be ended yet");
+    CommitError::Failed
 }
 
 fn unread(error: ReadError) -> CommitError {

@@ -111,7 +111,8 @@ async fn mail_one(app: &App, taken: Taken) {
                 reason,
                 "a mail was given up"
             );
-            let told = audit_failure(&mail, &reason, now).into_iter().collect();
+            let user = user_of(app, &mail).await;
+            let told = audit_failure(&mail, user.as_deref(), &reason, now).into_iter().collect();
             end(app, &taken, &mail, Some((Mailed::Failed, Some(reason))), told).await;
         }
     }
@@ -170,6 +171,7 @@ async fn is_wanted(app: &App, mail: &Mail) -> Result<bool, String> {
                 .await?
                 .and_then(|row| Member::read(&row).ok());
             found.status == Status::PendingApproval
+                && !found.is_forgotten()
                 && !link.used
                 && member.is_some_and(|member| member.role.decides())
         }
@@ -254,8 +256,17 @@ async fn mark_link(
     stored::replace(txn, &link, "link").await.map(drop)
 }
 
+/// The tenant user whose approval a mail is about: rows about it are that user's, and what is
+/// private in them goes with the user.
+async fn user_of(app: &App, mail: &Mail) -> Option<String> {
+    let Cause::Approval { approval, .. } = &mail.cause else { return None };
+    let key = Approval::address(&mail.organization, approval);
+    let row = app.store.get(&key).await.ok().flatten()?;
+    Approval::read(&row).ok()?.subject.user
+}
+
 /// The audit row of a mail that was given up.
-fn audit_failure(mail: &Mail, reason: &str, now: Instant) -> Option<Fact> {
+fn audit_failure(mail: &Mail, user: Option<&str>, reason: &str, now: Instant) -> Option<Fact> {
     let (kind, id) = match &mail.cause {
         Cause::Approval { approval, .. } => ("approval", approval.as_str()),
         Cause::Invitation { invitation } => ("invitation", invitation.as_str()),
@@ -266,6 +277,7 @@ fn audit_failure(mail: &Mail, reason: &str, now: Instant) -> Option<Fact> {
         organization: &mail.organization,
         at: now,
         actor: ("system", "mail"),
+        on_behalf_of: user,
         action: "mail.give_up",
         entity_type: Some(kind),
         entity_id: Some(id),

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use charter_engine::job::{ScheduleRecord, jobs, schedules};
 use charter_governance::lifecycle;
+use charter_kernel::governance::hold::{CREDIT, accounts_space, entries_of};
+use charter_kernel::ledger::{Account, Normal, Phase};
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Draft, Fact, FactKind, Key, LogKey, Reach, Space, Unit, Write};
 use charter_store::Store;
@@ -37,6 +39,17 @@ impl Bed {
 
     async fn is_there(&self, key: &Key) -> bool {
         self.store.get(key).await.expect("the store answers").is_some()
+    }
+
+    /// The posted balance of an account.
+    async fn has(&self, account: &Key) -> i64 {
+        let row = self.store.get(account).await.expect("the store answers").expect("an account");
+        let account: Account = serde_json::from_str(&row.body).expect("it can be read");
+        account.balance().posted
+    }
+
+    async fn version(&self, key: &Key) -> u64 {
+        self.store.get(key).await.expect("the store answers").map_or(0, |row| row.version)
     }
 
     async fn held(&self, reach: &Reach) -> usize {
@@ -106,11 +119,8 @@ async fn what_a_deleted_user_owned_goes_once_those_who_were_told_are_done() {
         .expect("an erasure is noted");
     txn.commit().await.expect("and committed");
     let erasure = Key::new(&Reach::organization(ORGANIZATION), &Erasure::all(), gone.as_str());
-    let version = async || {
-        bed.store.get(&erasure).await.expect("the store answers").map_or(0, |row| row.version)
-    };
-    let before = version().await;
-    until(&bed, "two looks at it", async || version().await >= before + 4).await;
+    let before = bed.version(&erasure).await;
+    until(&bed, "two looks at it", async || bed.version(&erasure).await >= before + 4).await;
     assert_eq!(bed.held(&gone).await, 450, "who was told still reads it");
     bed.commit(vec![put(job, &told("succeeded"))]).await;
     until(&bed, "all of it goes", async || bed.held(&gone).await == 0).await;
@@ -140,6 +150,65 @@ async fn what_a_deleted_user_owned_goes_once_those_who_were_told_are_done() {
     assert!(bed.is_there(&erasure).await, "it is looked after");
     bed.timed.pass(401 * 86_400_000);
     until(&bed, "the erasure ends", async || !bed.is_there(&erasure).await).await;
+    bed.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn money_that_comes_free_after_the_end_returns_and_what_was_left_stays() {
+    let bed = Bed::new().await;
+    let (gone, organization) = (Reach::user("gone"), Reach::organization(ORGANIZATION));
+    let account = |reach: &Reach, name: &str| Key::new(reach, &accounts_space(), name);
+    let (balance, takings) = (account(&gone, "shelf.balance"), account(&gone, "shelf.takings"));
+    let (credit, source) = (account(&organization, CREDIT), account(&organization, "shelf.source"));
+    let transfer = |from: &Key, to: &Key, amount, phase| Write::Transfer {
+        from: from.clone(),
+        to: to.clone(),
+        amount,
+        phase,
+    };
+    bed.commit(vec![
+        Account::new(Normal::Debit, true).open(&source),
+        Account::credit().open(&credit),
+        Account::credit().open(&balance),
+        Account::credit().open(&takings),
+        transfer(&source, &balance, 50, Phase::Post),
+        transfer(&source, &takings, 30, Phase::Post),
+        // A payment that waits, and a refund that does.
+        transfer(&balance, &takings, 20, Phase::Reserve),
+        transfer(&takings, &balance, 10, Phase::Reserve),
+        // The primitive takes out what is free.
+        transfer(&balance, &credit, 30, Phase::Post),
+    ])
+    .await;
+    let mut txn = bed.store.begin(ORGANIZATION);
+    let now = bed.timed.now();
+    lifecycle::erase(&mut txn, ORGANIZATION, &gone, Vec::new(), now)
+        .await
+        .expect("an erasure is noted");
+    txn.commit().await.expect("and committed");
+    let erasure = Key::new(&organization, &Erasure::all(), gone.as_str());
+    // Its look is never far while money is set aside, however old the end is.
+    bed.timed.pass(30 * 86_400_000);
+    let before = bed.version(&erasure).await;
+    let looks = async || {
+        bed.timed.pass(60_000);
+        bed.version(&erasure).await >= before + 4
+    };
+    until(&bed, "two looks at it", looks).await;
+    assert_eq!((bed.has(&credit).await, bed.has(&balance).await), (30, 20));
+    bed.commit(vec![
+        transfer(&balance, &takings, 20, Phase::Void),
+        transfer(&takings, &balance, 10, Phase::Void),
+    ])
+    .await;
+    let returns = async || {
+        bed.timed.pass(60_000);
+        bed.has(&credit).await == 50
+    };
+    until(&bed, "what came free returns", returns).await;
+    assert_eq!((bed.has(&balance).await, bed.has(&takings).await), (0, 30));
+    let entries = bed.store.log_head(&entries_of(&balance)).await.expect("the store answers");
+    assert_eq!(entries.head, 1, "the books say so");
     bed.end().await;
 }
 

@@ -5,6 +5,8 @@
 //! the same moment it does not. From then on no more are made, so what is found by
 //! [`Erasure::keys`] is the rest.
 
+use std::collections::BTreeMap;
+
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Key, Reach, Space};
 use serde::{Deserialize, Serialize};
@@ -24,6 +26,10 @@ pub struct Erasure {
     pub reach: String,
     /// Jobs of the organization that still read what is to be removed.
     pub after: Vec<String>,
+    /// The most that was seen set aside to leave each of its accounts, by the account's id: in
+    /// micro-US-dollars, and absent where nothing was.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub aside: BTreeMap<String, i64>,
     /// Since when.
     pub since: Instant,
 }
@@ -32,7 +38,8 @@ impl Erasure {
     /// Of a key that is revoked. It has no rows but the keys that descend from it.
     pub fn of_key(key: &ApiKey, since: Instant) -> Self {
         let reach = format!("k/{}", key.id);
-        Self { organization: key.organization.to_string(), reach, after: Vec::new(), since }
+        let (after, aside) = (Vec::new(), BTreeMap::new());
+        Self { organization: key.organization.to_string(), reach, after, aside, since }
     }
 
     /// The indexed field, and its value, of the keys that end with it.

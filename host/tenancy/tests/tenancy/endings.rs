@@ -38,6 +38,7 @@ async fn a_user_a_project_or_a_key_that_goes_finds_the_keys_that_end_with_it() {
         organization: organization.clone(),
         reach,
         after: Vec::new(),
+        aside: std::collections::BTreeMap::new(),
         since: bed.now(),
     };
     let reach = Reach::organization(&organization);
@@ -61,6 +62,7 @@ fn an_erasure_names_what_goes_and_no_other() {
         organization: "o".into(),
         reach: reach.into(),
         after: Vec::new(),
+        aside: std::collections::BTreeMap::new(),
         since: charter_kernel::time::Instant(1),
     };
     for (reach, user, project, keys) in [
