@@ -191,7 +191,7 @@ async fn money_that_comes_free_after_the_end_returns_and_what_was_left_stays() {
     bed.timed.pass(30 * 86_400_000);
     let before = bed.version(&erasure).await;
     let looks = async || {
-        bed.timed.pass(60_000);
+        bed.timed.pass(30_000);
         bed.version(&erasure).await >= before + 4
     };
     until(&bed, "two looks at it", looks).await;
@@ -202,7 +202,7 @@ async fn money_that_comes_free_after_the_end_returns_and_what_was_left_stays() {
     ])
     .await;
     let returns = async || {
-        bed.timed.pass(60_000);
+        bed.timed.pass(30_000);
         bed.has(&credit).await == 50
     };
     until(&bed, "what came free returns", returns).await;
