@@ -75,7 +75,7 @@ async fn authorize(
 ) -> Result<Granted, Ungranted> {
     let mut full = BTreeSet::new();
     for attempt in 1.. {
-        match try_once(governance, &leave, origin, &full).await {
+        match try_once(governance, &leave, origin, &mut full).await {
             Ok(granted) => return Ok(granted),
             Err(Blocked::Refused(refusal)) => return Err(refusal.to_failure().into()),
             Err(Blocked::Pending(approval)) => return Err(Ungranted::Pending { approval }),
@@ -181,7 +181,7 @@ async fn try_once(
     governance: &Governance,
     leave: &Leave,
     origin: Option<&Origin>,
-    full: &BTreeSet<Key>,
+    full: &mut BTreeSet<Key>,
 ) -> Result<Granted, Blocked> {
     let from = Source::of(origin, leave);
     if from.approved.is_some_and(|run| !run.covers(leave)) {
@@ -200,7 +200,12 @@ async fn try_once(
     let zone = case.zone()?;
     let grounds = case.grounds(&terms.subject, &zone, now);
     let asked = terms.to_asked();
-    let (decision, used) = decide_with_grants(governance, &case, &grounds, &asked, full).await?;
+    // An approved request's own hold may be what fills its grant: only what was found full once has
+    // the others looked at.
+    let ahead = (!full.is_empty()).then_some(now);
+    let (decision, used) =
+        decide_with_grants(governance, &case, (&grounds, &asked), full, ahead).await?;
+    let full = &*full;
     let beyond = rules::beyond(full);
     let course = match rules::course(&decision, !beyond.is_empty(), from.person()) {
         Ok(course) => course,
@@ -292,13 +297,14 @@ fn terms(leave: &Leave, case: &Case, now: Instant) -> Terms {
 }
 
 /// The word of the policy, and the grant that stands in for what it lacks, with the guard that
-/// requires it to stand still. Grants are read only where one is needed.
+/// requires it to stand still. Grants are read only where one is needed. Looking ahead, those whose
+/// meters would be found full are told first: `full` has these then.
 async fn decide_with_grants(
     governance: &Governance,
     case: &Case,
-    grounds: &Grounds<'_>,
-    asked: &Asked<'_>,
-    full: &BTreeSet<Key>,
+    (grounds, asked): (&Grounds<'_>, &Asked<'_>),
+    full: &mut BTreeSet<Key>,
+    ahead: Option<Instant>,
 ) -> Result<(Decision, Option<(Grant, Guard)>), Refusal> {
     let decision = grounds.decide(asked, &[], full);
     if decision.verdict == Verdict::Allow {
@@ -306,37 +312,38 @@ async fn decide_with_grants(
     }
     let given = grants(governance, case).await?;
     let all: Vec<Grant> = given.iter().map(|(grant, _)| grant.clone()).collect();
-    let decision = grounds.decide(asked, &all, full);
-    let used = given.into_iter().find(|(grant, _)| decision.grant.as_ref() == Some(&grant.id));
-    Ok((decision, used))
+    let txn = governance.store.begin("");
+    loop {
+        let decision = grounds.decide(asked, &all, full);
+        let used = given.iter().find(|(grant, _)| decision.grant.as_ref() == Some(&grant.id));
+        if let (Some(now), Some((grant, _))) = (ahead, used) {
+            let gauges = case.grant(governance, &txn, grant, now).await?;
+            let lacks = |gauge: &Gauge| !gauge.admits(asked.amount.unwrap_or(0));
+            if gauges.into_iter().any(|gauge| lacks(&gauge) && full.insert(gauge.cap.meter)) {
+                continue;
+            }
+        }
+        return Ok((decision, used.cloned()));
+    }
 }
 
 /// The word of the policy that an action would get now. A grant that the committer would find full
 /// stands in for nothing, as it does where leave is asked for.
 ///
 /// # Errors
-/// When the store cannot be asked; 503 where asking for leave would be.
+/// When the store cannot be asked.
 pub async fn foresee(
     governance: &Governance,
-    txn: &Txn,
     case: &Case,
     asked: &Asked<'_>,
     now: Instant,
 ) -> Result<Decision, Refusal> {
     let (subject, zone) = (case.subject(Default::default()), case.zone()?);
     let grounds = case.grounds(&subject, &zone, now);
-    let amount = asked.amount.unwrap_or(0);
     let mut full = BTreeSet::new();
-    for _ in 0..ATTEMPTS_MAX {
-        let (decision, used) = decide_with_grants(governance, case, &grounds, asked, &full).await?;
-        let Some((grant, _)) = used else { return Ok(decision) };
-        let gauges = case.grant(governance, txn, &grant, now).await?;
-        let Some(gauge) = gauges.into_iter().find(|gauge| !gauge.admits(amount)) else {
-            return Ok(decision);
-        };
-        full.insert(gauge.cap.meter);
-    }
-    Err(Refusal::overloaded(1))
+    let decided =
+        decide_with_grants(governance, case, (&grounds, asked), &mut full, Some(now)).await;
+    decided.map(|(decision, _)| decision)
 }
 
 /// The meters that the action counts at: of the grant that stands in, of limits and of money.

@@ -26,6 +26,7 @@ on_both!(
     a_grant_never_stands_against_a_denial,
     a_grant_is_for_its_user_its_actions_and_its_time,
     a_grant_that_is_used_up_has_the_next_ones_asked,
+    however_many_grants_are_used_up_the_next_one_counts_or_a_person_is_asked,
     a_grant_that_is_taken_back_is_not_used_any_more,
 );
 
@@ -175,13 +176,25 @@ async fn a_grant_that_is_used_up_has_the_next_ones_asked(bed: Bed) {
     used.sort();
     assert_eq!(used, [Some("g1".to_owned()), Some("g2".into()), Some("g2".into())]);
     // A simulation finds both full, too.
-    let (case, txn) = (case(&bed).await, bed.begin());
+    let case = case(&bed).await;
     let asked = Asked { action: "shop.buy", entity: "", spends: true, amount: Some(1) };
-    let foreseen = gateway::foresee(&bed.governance, &txn, &case, &asked, bed.now()).await.unwrap();
+    let foreseen = gateway::foresee(&bed.governance, &case, &asked, bed.now()).await.unwrap();
     assert_eq!((foreseen.verdict, foreseen.grant), (Verdict::RequireApproval, None));
     let asked = bed.ask_from(Some(client()), leave(1)).await;
     assert!(matches!(asked, Err(Ungranted::Pending { .. })), "now a person is asked: {asked:?}");
     assert_eq!(reason(bed.ask(leave(1)).await), "approval_required");
+}
+
+async fn however_many_grants_are_used_up_the_next_one_counts_or_a_person_is_asked(bed: Bed) {
+    bed.set_organization(asking(1)).await;
+    for n in 0..20 {
+        bed.insert(&given(&json!({ "id": format!("g{n:02}"), "max_uses": 1 }))).await;
+        bed.grant(leave(1)).await;
+    }
+    let asked = bed.ask_from(Some(client()), leave(1)).await;
+    assert!(matches!(asked, Err(Ungranted::Pending { .. })), "{asked:?}");
+    bed.insert(&given(&json!({ "id": "g20", "max_uses": 1 }))).await;
+    assert_eq!(bed.grant(leave(1)).await.hold.decision.grant.as_deref(), Some("g20"));
 }
 
 async fn a_grant_that_is_taken_back_is_not_used_any_more(bed: Bed) {

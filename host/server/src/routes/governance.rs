@@ -361,7 +361,7 @@ pub async fn simulate_action(
         spends,
         amount: body.amount_micro_usd,
     };
-    let decision = gateway::foresee(&app.governance, txn, &case, &asked, now).await?;
+    let decision = gateway::foresee(&app.governance, &case, &asked, now).await?;
     let amount = body.amount_micro_usd.unwrap_or(0);
     let limits = case.limits(&app.governance, txn, &body.action, now).await?;
     let limited = limits.iter().any(|gauge| !gauge.admits(amount));
