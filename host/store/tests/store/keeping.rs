@@ -246,10 +246,13 @@ async fn looking_changes_nothing_and_makes_nothing(bed: Bed) {
 }
 
 async fn holds_of_an_older_schema_are_where_they_are_looked_for(bed: Bed) {
+    let log = LogKey { reach: reach(), log: "held".into() };
+    let told = Write::Append { log: log.clone(), name: "put".into(), payload: "{}".into() };
+    bed.store.commit(unit(vec![told])).await.unwrap();
     bed.store.close().await;
     bed.run(
         "ALTER TABLE documents ADD COLUMN was BIGINT NOT NULL DEFAULT 0;
-         DELETE FROM migrations WHERE number = 5;
+         DELETE FROM migrations WHERE number >= 5;
          INSERT INTO documents (reach, space, id, organization, user_id, body, entries, lease_group, version, stamp, was, created_at, \
              updated_at, due_at, lease_count) VALUES
              ('u/usr_a', 'host.holds', 'open', 'org_a', 'usr_a', '{\"n\":1}', \
@@ -273,6 +276,7 @@ async fn holds_of_an_older_schema_are_where_they_are_looked_for(bed: Bed) {
     );
     let found = store.get(&over).await.unwrap().unwrap();
     assert_eq!((found.index, found.lease), (Vec::new(), None));
+    assert_eq!(store.log_read(&log, 0, 10).await.unwrap().entries.len(), 1, "logs go on");
     let held = Query::all(&open.reach, &open.space).equal("state", "held").relax();
     assert_eq!(store.find(&held).await.unwrap().items.len(), 1);
     // And a step of it is taken.

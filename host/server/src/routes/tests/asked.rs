@@ -47,7 +47,7 @@ impl Bed {
             request_id: "r".into(),
             ordinal: 0,
             request_sha256: "digest".into(),
-            request: String::new(),
+            request: "sealed".into(),
             base: String::new(),
             tells: None,
             job: None,
