@@ -135,15 +135,15 @@ on_both! {
     fn what_was_read_is_validated_at_the_commit(world) {
         let tenant = world.register();
         play(&tenant.client, json!([{ "items": 1 }])).expect(200);
-        let steps = json!([{ "attempt": 1 }, { "take": 1 }, { "count": "note" }, { "sleep_ms": 700 }, { "note": "note" }]);
+        let steps = json!([{ "attempt": 1 }, { "count": "note" }, { "take": 1 }, { "sleep_ms": 700 }, { "note": "note" }]);
         let answer = interrupt(&tenant.client, steps, || {
             play(&tenant.client, json!([{ "note": "note" }])).expect(200);
         });
         let seen = sights(&answer);
         // It was run again, and its second run counted what had come between; what it took is the
         // same, and taken once.
-        assert_eq!((&seen[0], &seen[2]), (&json!(2), &json!(1)), "{answer}");
-        assert_eq!(seen[1].as_array().unwrap().len(), 1);
+        assert_eq!((&seen[0], &seen[1]), (&json!(2), &json!(1)), "{answer}");
+        assert_eq!(seen[2].as_array().unwrap().len(), 1);
         assert_eq!(items(&tenant.client), 0);
     }
 
