@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
+use rusqlite::limits::Limit;
 use rusqlite::types::{ToSql, ToSqlOutput, Value as Cell, ValueRef};
 use rusqlite::{OpenFlags, Statement, ffi};
 use sqlx::error::{DatabaseError, ErrorKind};
@@ -25,7 +26,7 @@ use crate::query::PAGE_BYTES_MAX;
 const KEPT_MAX: usize = 256;
 /// How long a read may hold up the runtime's thread.
 const IN_PLACE: Duration = Duration::from_millis(1);
-/// How many bytes a read may copy there before its last row.
+/// How many bytes a read may copy there before its last row, and the longest value that it may read.
 const IN_PLACE_BYTES: usize = 256 << 10;
 /// Steps of SQLite's machine between looks at the time; about a tenth of a millisecond.
 const STEPS: i32 = 2_000;
@@ -34,8 +35,9 @@ const BUSY_LOOKS: i32 = 10_000;
 /// The first of them come sooner: the committer waits while the log is begun anew, which takes some
 /// milliseconds.
 const BUSY_SOON: i32 = 100;
-/// A result code: the statement was told to end.
-const INTERRUPT: &str = "9";
+/// Result codes of reads that are not for in place: the statement was told to end, or came to a value
+/// that is longer than it may be there.
+const GIVEN_UP: [&str; 2] = ["9", "18"];
 
 /// A connection of its own.
 pub(crate) struct SqliteConnection {
@@ -62,6 +64,13 @@ impl SqliteConnection {
         };
         connection.progress_handler(STEPS, Some(late)).map_err(fault)?;
         Ok(Self { connection, until, opened })
+    }
+
+    /// Has it give up at values that are longer, before it reads them.
+    fn bound_values(self, bytes: usize) -> sqlx::Result<Self> {
+        let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
+        self.connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, bytes).map_err(fault)?;
+        Ok(self)
     }
 
     pub(super) fn rows(&self, query: &Query) -> sqlx::Result<Vec<Row>> {
@@ -318,7 +327,7 @@ impl SqlitePool {
         connections: u32,
         open: impl Fn() -> sqlx::Result<SqliteConnection> + Send + Sync + 'static,
     ) -> sqlx::Result<Self> {
-        let first = open()?;
+        let first = open()?.bound_values(IN_PLACE_BYTES)?;
         Ok(Self(Arc::new(Readers {
             open: Box::new(open),
             idle: Mutex::new(vec![first]),
@@ -343,12 +352,13 @@ impl SqlitePool {
                 return Err(sqlx::Error::PoolClosed);
             };
             let idle = lock(&self.0.idle).pop();
-            let connection = idle.map_or_else(|| (self.0.open)(), Ok)?;
+            let open = || (self.0.open)()?.bound_values(IN_PLACE_BYTES);
+            let connection = idle.map_or_else(open, Ok)?;
             let filled = connection.fill_within(&query, in_place, IN_PLACE);
             self.put_back(&self.0.idle, connection);
             filled
         };
-        if !filled.as_ref().is_err_and(is_interrupt) {
+        if !filled.as_ref().is_err_and(is_given_up) {
             return filled;
         }
         let Ok(turn) = self.0.long.clone().acquire_owned().await else {
@@ -400,8 +410,9 @@ fn lock<T>(idle: &Mutex<T>) -> MutexGuard<'_, T> {
     idle.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn is_interrupt(error: &sqlx::Error) -> bool {
-    error.as_database_error().and_then(|error| error.code()).is_some_and(|code| code == INTERRUPT)
+fn is_given_up(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code());
+    code.is_some_and(|code| GIVEN_UP.contains(&&*code))
 }
 
 /// SQLite's own words: its extended result code and its message.
