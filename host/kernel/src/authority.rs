@@ -190,15 +190,16 @@ pub fn admit(scope: &Scope, class: Class, access: Access) -> Result<(), Refusal>
 /// As [`admit`].
 pub fn admit_principal(principal: &Principal, class: Class, access: Access) -> Result<(), Refusal> {
     let Some(row) = class.row() else { return Ok(()) };
-    let asked = principal.credential.as_ref().unwrap_or(&principal.actor);
-    let by_session = asked.kind == ActorKind::Session;
+    let is_session = principal.actor.kind == ActorKind::Session;
+    let by_session = is_session || principal.by_session;
     let column = match principal {
-        _ if principal.actor.kind == ActorKind::Session => row.session,
+        _ if is_session => row.session,
         principal if principal.is_pinned_to_user() => row.user,
         principal if principal.is_pinned() => row.project,
-        // The host's later work for a session has no power that either lacks.
-        _ => row.key.filter(|_| !by_session || row.session.is_some()),
+        _ => row.key,
     };
+    // The host's later work for a session has no power that either lacks.
+    let column = column.filter(|_| !by_session || row.session.is_some());
     let power = column.ok_or_else(|| match class {
         Class::Deciding => person_required(),
         Class::OwnSession => session_required(),

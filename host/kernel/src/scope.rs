@@ -48,12 +48,24 @@ pub struct Principal {
     /// as this one counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credential: Option<Actor>,
+    /// Whether a session asked, where the host does it later: it does nothing that a session may
+    /// not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_session: bool,
 }
 
 impl Principal {
     /// A principal without role, pins and person: the host, a hook, the operator, or nobody.
     pub fn of(actor: Actor) -> Self {
-        Self { actor, role: None, project: None, user: None, root: None, credential: None }
+        Self {
+            actor,
+            role: None,
+            project: None,
+            user: None,
+            root: None,
+            credential: None,
+            by_session: false,
+        }
     }
 
     /// The host, doing later what this principal asks for now: with no power that it lacks, and
@@ -65,6 +77,7 @@ impl Principal {
             actor: Actor::system("job"),
             role: self.role.map(|role| role.intersect(Role::Developer)),
             credential: self.credential.clone().or(is_credential.then(|| self.actor.clone())),
+            by_session: self.by_session || self.actor.kind == ActorKind::Session,
             ..self.clone()
         }
     }
@@ -452,6 +465,9 @@ mod tests {
             assert_eq!(job.credential.as_ref(), Some(&key().actor));
             assert_eq!(job.hand_on(), job, "handed on again it is the same");
             assert_eq!(asked(role).hand_over().credential, None);
+            let session = Principal { actor: Actor::new(ActorKind::Session, "s"), ..asked(role) };
+            let later = [session.hand_on(), session.hand_over(), session.hand_on().hand_over()];
+            assert!(later.iter().all(|later| later.by_session) && !job.by_session);
             assert_eq!(
                 job.hand_over(),
                 job,

@@ -84,12 +84,11 @@ impl KeyRecord {
     /// The principal that acts by it.
     pub fn principal(&self) -> Principal {
         Principal {
-            actor: Actor::new(ActorKind::Key, self.id.as_str()),
             role: Some(self.role),
             project: self.project.clone(),
             user: self.user.clone(),
             root: self.root.clone(),
-            credential: None,
+            ..Principal::of(Actor::new(ActorKind::Key, self.id.as_str()))
         }
     }
 

@@ -195,15 +195,26 @@ fn the_hosts_own_work_changes_and_never_administers() {
 #[test]
 fn what_runs_later_for_a_session_has_no_power_that_the_session_lacks() {
     for role in Role::ALL {
-        let job = principal("session", role).hand_on();
-        for class in Class::ALL {
-            let lacks = |column| reason(class, Access::Read, principal(column, role));
-            let asked = lacks("session").or_else(|| lacks("key"));
-            let later = reason(class, Access::Read, job.clone());
-            assert!(asked.is_none() || later.is_some(), "{class:?} by {role:?}: {asked:?}");
+        let session = principal("session", role);
+        // The profile that it is about is its pin.
+        for (column, later) in [
+            ("key", session.hand_on()),
+            ("key", session.hand_over()),
+            ("user", Principal { user: principal("user", role).user, ..session.hand_on() }),
+            (
+                "project",
+                Principal { project: principal("project", role).project, ..session.hand_over() },
+            ),
+        ] {
+            for class in Class::ALL {
+                let lacks = |column| reason(class, Access::Read, principal(column, role));
+                let asked = lacks("session").or_else(|| lacks(column));
+                let told = reason(class, Access::Read, later.clone());
+                assert!(asked.is_none() || told.is_some(), "{class:?} by {role:?}: {asked:?}");
+            }
+            let told = reason(Class::ProfileChange, Access::Write, later);
+            assert_eq!(told.as_deref(), Some("key_required"));
         }
-        let told = reason(Class::ProfileChange, Access::Write, job);
-        assert_eq!(told.as_deref(), Some("key_required"));
     }
 }
 

@@ -15,8 +15,12 @@ impl Holder {
         Self(match identity {
             Identity::Key(key) if key.user.is_some() || key.project.is_some() => {
                 let project = key.project.iter().map(|id| format!("project {}", id.as_str()));
-                let user = key.user.iter().map(|id| format!("user {}", id.as_str()));
-                std::iter::once("pinned".to_owned()).chain(project).chain(user).collect()
+                // Beside the users of a project are those keys of it that are no user's.
+                let own = key
+                    .user
+                    .as_ref()
+                    .map_or_else(|| "no user".to_owned(), |id| format!("user {}", id.as_str()));
+                std::iter::once("pinned".to_owned()).chain(project).chain([own]).collect()
             }
             Identity::Key(key) => {
                 let line = key.ancestors.iter().rev().chain([&key.id]);

@@ -188,7 +188,7 @@ mod tests {
         };
         let one = fill(["pinned", "project p", "user one"]);
         let two = fill(["pinned", "project p", "user two"]);
-        let other = fill(["pinned", "project q", "user three"]);
+        let other = fill(["pinned", "project q", "no user"]);
         for (left, others) in [(&one, "two"), (&two, "other"), (&other, "the owner")] {
             assert!(left.len() > 100, "{} beside {others}", left.len());
         }
@@ -227,14 +227,15 @@ mod tests {
         let agent = |user: &str| fill(["pinned", "project p", user].into());
         let (one, two) = (agent("user one"), agent("user two"));
         assert_eq!((one.len(), two.len(), agent("user three").len()), (1, 1, 0));
-        assert_eq!(fill(["pinned", "project q"].into()).len(), 2);
+        let whole = fill(["pinned", "project q", "no user"].into());
+        assert_eq!((whole.len(), fill(["pinned", "project q", "user four"].into()).len()), (1, 1));
         let made = fill(["own", "made by it"].into());
         let own = fill(["own"].into());
         assert_eq!((made.len(), own.len()), (2, 2));
         assert_eq!(agent("user one").len(), 0, "a stream that has ended holds its pages still");
         drop(one);
         assert_eq!(agent("user three").len(), 1);
-        drop((two, own, made));
+        drop((two, whole, own, made));
         assert!(places.0.lock().unwrap().is_empty(), "nobody is remembered");
     }
 }
